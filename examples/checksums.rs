@@ -1,6 +1,6 @@
-//! SHA-256 of every file below a folder, a job per file: `cargo run --release --package longshore-examples --example checksums FOLDER`.
-//! Prints what `sha256sum` would; files that cannot be read end in the dead letters, and are named at the end. A whole system in one
-//! program.
+//! SHA-256 of every file below a folder, a job per file: `cargo run --release --package
+//! longshore-examples --example checksums FOLDER`. Prints what `sha256sum` would; files that cannot
+//! be read end in the dead letters, and are named at the end. A whole system in one program.
 
 use std::io::Read;
 use std::path::{Path as FilePath, PathBuf};

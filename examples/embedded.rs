@@ -1,5 +1,5 @@
-//! A whole system in one program: a resolver, a publisher with its journal in a temporary folder, a producer and a worker.
-//! Ends by itself once every job has its result.
+//! A whole system in one program: a resolver, a publisher with its journal in a temporary folder, a
+//! producer and a worker. Ends by itself once every job has its result.
 
 use longshore::BatchOptions;
 use longshore::embedded::System;

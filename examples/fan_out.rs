@@ -1,6 +1,7 @@
-//! A newsletter: one job enqueues a job for each reader, and a mail server that fails at times makes some of them wait for another
-//! attempt. What can never be sent, and what failed too often, is shown among the dead letters, by what it died of. A whole system in one
-//! program; it ends by itself: `cargo run --package longshore-examples --example fan_out`.
+//! A newsletter: one job enqueues a job for each reader, and a mail server that fails at times
+//! makes some of them wait for another attempt. What can never be sent, and what failed too often,
+//! is shown among the dead letters, by what it died of. A whole system in one program; it ends by
+//! itself: `cargo run --package longshore-examples --example fan_out`.
 
 use std::time::Duration;
 
@@ -49,8 +50,8 @@ async fn send(job: Job<Mail>, context: JobContext) -> Result<(), JobFailure> {
     }
 }
 
-/// One job for each reader; the result names them. Each gets an id that follows from this job's, so that a second attempt enqueues no
-/// mail twice.
+/// One job for each reader; the result names them. Each gets an id that follows from this job's, so
+/// that a second attempt enqueues no mail twice.
 async fn fan_out(
     job: Job<Newsletter>,
     context: JobContext,

@@ -1,6 +1,7 @@
-//! A price service: each price is a live value that anybody may follow, and `/prices/quote` answers requests: what is written to it is a question,
-//! and the receipt is the answer. A publisher of values and a customer in one program; it ends by itself:
-//! `cargo run --package longshore-examples --example prices`.
+//! A price service: each price is a live value that anybody may follow, and `/prices/quote` answers
+//! requests: what is written to it is a question, and the receipt is the answer. A publisher of
+//! values and a customer in one program; it ends by itself: `cargo run --package longshore-examples
+//! --example prices`.
 
 use std::time::Duration;
 
@@ -48,8 +49,9 @@ impl Catalogue {
         price.checked_mul(quantity).ok_or_else(|| "that many nobody has".into())
     }
 
-    /// Answers questions for as long as there is somebody to ask. One is answered after the other; an answer that takes long would be
-    /// given by a task of its own, for a [`Write`] may be answered at any time and from anywhere.
+    /// Answers questions for as long as there is somebody to ask. One is answered after the other;
+    /// an answer that takes long would be given by a task of its own, for a [`Write`] may be
+    /// answered at any time and from anywhere.
     async fn serve(self, mut questions: Writes) {
         while let Some(question) = questions.next().await {
             self.answer(question);

@@ -1,5 +1,6 @@
-//! A job that runs if and only if an order was written: prepared, then confirmed. Its first attempt fails halfway; the second
-//! goes on from the first's last checkpoint. The producer waits for the result. A whole system in one program; it ends by itself.
+//! A job that runs if and only if an order was written: prepared, then confirmed. Its first attempt
+//! fails halfway; the second goes on from the first's last checkpoint. The producer waits for the
+//! result. A whole system in one program; it ends by itself.
 
 use std::time::Duration;
 
@@ -46,7 +47,8 @@ pub(crate) async fn order() -> anyhow::Result<String> {
     job.options.backoff = Some(Backoff::Fixed(100));
     let receipt = producer.prepare(job).await?;
 
-    // A database would keep the receipt in the transaction that writes the order, and forget it once the job is confirmed.
+    // A database would keep the receipt in the transaction that writes the order, and forget it
+    // once the job is confirmed.
     let order = folder.path().join("order");
     std::fs::write(&order, format!("{rows:?}\nto be confirmed: {receipt}\n"))?;
     producer.confirm(&receipt).await?;

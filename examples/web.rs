@@ -1,6 +1,7 @@
-//! A web server that enqueues jobs. `POST /welcomes` answers with a receipt once the job is on disk; `GET /welcomes/{receipt}` waits for its
-//! result. Queue, web server and worker are in one program here; any of them may be a process of its own:
-//! `cargo run --package longshore-examples --example web`, and then
+//! A web server that enqueues jobs. `POST /welcomes` answers with a receipt once the job is on
+//! disk; `GET /welcomes/{receipt}` waits for its result. Queue, web server and worker are in one
+//! program here; any of them may be a process of its own: `cargo run --package longshore-examples
+//! --example web`, and then
 //!
 //! ```text
 //! curl -i -H 'content-type: application/json' -d '{"to":"ada@example.com"}' http://127.0.0.1:8080/welcomes
@@ -22,7 +23,8 @@ use tokio::sync::oneshot;
 
 /// How long a request waits for a result, before it is told to ask again.
 const RESULT_WAIT: Duration = Duration::from_secs(20);
-/// How long an ended job and its result stay readable, in milliseconds: who asks late is told as well.
+/// How long an ended job and its result stay readable, in milliseconds: who asks late is told as
+/// well.
 const KEPT_FOR_MS: u64 = 600_000;
 
 /// A mail to write: what a browser sends, and the payload of the job.
@@ -45,10 +47,11 @@ fn routes(site: Site) -> Router {
         .with_state(site)
 }
 
-/// Answers once the job is on its publisher's disk: what a browser was told is true after a power cut.
+/// Answers once the job is on its publisher's disk: what a browser was told is true after a power
+/// cut.
 ///
-/// A client that hangs up drops this future, and whether its job was taken is open then; one that must not be taken twice has the
-/// client choose the job's id.
+/// A client that hangs up drops this future, and whether its job was taken is open then; one that
+/// must not be taken twice has the client choose the job's id.
 async fn enqueue(
     State(site): State<Site>,
     JsonBody(welcome): JsonBody<Welcome>,
@@ -61,7 +64,8 @@ async fn enqueue(
     Ok((StatusCode::ACCEPTED, place, receipt).into_response())
 }
 
-/// Waits for the end of a job, and tells it. Any number of requests may wait; a client that hangs up waits no longer.
+/// Waits for the end of a job, and tells it. Any number of requests may wait; a client that hangs
+/// up waits no longer.
 async fn result(
     State(site): State<Site>,
     UrlPath(receipt): UrlPath<String>,
@@ -125,7 +129,8 @@ impl Running {
     }
 }
 
-/// Starts everything: a resolver, a publisher with its journal in a temporary folder, a worker, and the web server.
+/// Starts everything: a resolver, a publisher with its journal in a temporary folder, a worker, and
+/// the web server.
 pub(crate) async fn start(listen: SocketAddr) -> anyhow::Result<Running> {
     let journal = tempfile::tempdir()?;
     let system = System::start(journal.path()).await?;

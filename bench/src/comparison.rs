@@ -66,7 +66,8 @@ impl<F: Figures> Rounds<F> {
         self.0.get(&side).into_iter().flatten().map(of).collect()
     }
 
-    /// How many times better Longshore's median is, and how it ranges when each round is compared with its neighbour.
+    /// How many times better Longshore's median is, and how it ranges when each round is compared
+    /// with its neighbour.
     pub(crate) fn ratio(&self, row: &Row<F>) -> (f64, f64, f64) {
         let (ours, theirs) = (self.all(Side::Longshore, row.of), self.all(Side::Netidx, row.of));
         let better = |ours: f64, theirs: f64| match row.more_is_better {

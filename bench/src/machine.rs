@@ -1,4 +1,5 @@
-//! What the machine does beside the measurement. A speed says little where others want the processors, too.
+//! What the machine does beside the measurement. A speed says little where others want the
+//! processors, too.
 
 use std::fs;
 
@@ -14,14 +15,16 @@ pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Processor time that was used since the machine's start, by whomever, in seconds. What a host has taken away counts as used.
+/// Processor time that was used since the machine's start, by whomever, in seconds. What a host has
+/// taken away counts as used.
 pub(crate) fn busy_s() -> anyhow::Result<f64> {
     let text = fs::read_to_string("/proc/stat").context("/proc/stat")?;
     let ticks = busy_ticks(&text).context("/proc/stat does not begin with cpu")?;
     Ok(ticks as f64 / TICKS_PER_S)
 }
 
-/// All of the first line but the idle time, the time spent waiting for disks, and what guests have, which users have already.
+/// All of the first line but the idle time, the time spent waiting for disks, and what guests have,
+/// which users have already.
 fn busy_ticks(text: &str) -> Option<u64> {
     const IDLE: [usize; 2] = [3, 4];
     const GUESTS_FROM: usize = 8;

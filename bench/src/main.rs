@@ -1,4 +1,5 @@
-//! Longshore beside its peers: the same work, in the same run, in turns, each side in processes of its own.
+//! Longshore beside its peers: the same work, in the same run, in turns, each side in processes of
+//! its own.
 
 mod comparison;
 mod machine;

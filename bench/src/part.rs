@@ -1,7 +1,9 @@
-//! One part of a measurement, in a process of its own: this same binary, told by a line of its arguments what to do.
+//! One part of a measurement, in a process of its own: this same binary, told by a line of its
+//! arguments what to do.
 //!
-//! A part says that it is ready, is told to go, and says what it has measured; each is a line of JSON. What it needs for its
-//! work it makes before it is ready. It ends with its standard input, so with the one who has started it.
+//! A part says that it is ready, is told to go, and says what it has measured; each is a line of
+//! JSON. What it needs for its work it makes before it is ready. It ends with its standard input,
+//! so with the one who has started it.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _, stdin, stdout};
@@ -65,8 +67,9 @@ impl Part {
         told.with_context(|| format!("{} has ended", self.name))
     }
 
-    /// Processor time that its threads have used so far, in seconds: the sum of their `schedstat`. `stat` counts in ticks of
-    /// 10 ms. A thread that has ended is left out; those that do the work live as long as the process.
+    /// Processor time that its threads have used so far, in seconds: the sum of their `schedstat`.
+    /// `stat` counts in ticks of 10 ms. A thread that has ended is left out; those that do the work
+    /// live as long as the process.
     pub(crate) fn cpu_s(&self) -> anyhow::Result<f64> {
         let folder = format!("/proc/{}/task", self.process.id());
         let mut ns = 0u64;
@@ -78,7 +81,8 @@ impl Part {
         Ok(ns as f64 / 1e9)
     }
 
-    /// Bytes of memory that it holds: `Rss` of `smaps_rollup`, which counts every page; `VmRSS` of `status` lags behind.
+    /// Bytes of memory that it holds: `Rss` of `smaps_rollup`, which counts every page; `VmRSS` of
+    /// `status` lags behind.
     pub(crate) fn resident_bytes(&self) -> anyhow::Result<u64> {
         let file = format!("/proc/{}/smaps_rollup", self.process.id());
         let text = fs::read_to_string(&file).with_context(|| file.clone())?;

@@ -1,4 +1,5 @@
-//! The wait between attempts as people write it: `exponential:2s..10m`, `fixed:5s`, `list:1s,5s,1m`.
+//! The wait between attempts as people write it: `exponential:2s..10m`, `fixed:5s`,
+//! `list:1s,5s,1m`.
 
 use std::time::Duration;
 

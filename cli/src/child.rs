@@ -1,4 +1,5 @@
-//! Processes of this same binary, started for a demo or a measurement: spawned, awaited until ready, killed, started again.
+//! Processes of this same binary, started for a demo or a measurement: spawned, awaited until
+//! ready, killed, started again.
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -29,8 +30,9 @@ pub(crate) struct Role {
     pub(crate) log: Option<PathBuf>,
 }
 
-/// A running process of this binary. Its standard output is JSON, a value per line, the first of them once it is ready. Its
-/// standard input is a pipe that it watches: it ends with us. Dropped, it is killed.
+/// A running process of this binary. Its standard output is JSON, a value per line, the first of
+/// them once it is ready. Its standard input is a pipe that it watches: it ends with us. Dropped,
+/// it is killed.
 pub(crate) struct Child {
     name: String,
     process: Process,

@@ -1,5 +1,5 @@
-//! How a command ends when it does not end well. 0 is done, 1 refused or failed, 2 wrong usage, 128 and its number after
-//! a signal.
+//! How a command ends when it does not end well. 0 is done, 1 refused or failed, 2 wrong usage, 128
+//! and its number after a signal.
 
 use std::fmt;
 use std::process::ExitCode;
@@ -30,7 +30,8 @@ impl fmt::Display for Reported {
 
 impl std::error::Error for Reported {}
 
-/// A signal has kept the command from its work: its exit code, 128 and the signal's number, and not another word.
+/// A signal has kept the command from its work: its exit code, 128 and the signal's number, and not
+/// another word.
 #[derive(Debug)]
 pub(crate) struct Interrupted(pub u8);
 

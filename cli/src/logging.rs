@@ -64,8 +64,8 @@ pub(crate) fn parse(filter: &str) -> Result<EnvFilter, String> {
     }
 }
 
-/// A bare word is a level or a target, and as a target it silences all others. The targets of this program can be told
-/// from levels; any other can still be written with its level.
+/// A bare word is a level or a target, and as a target it silences all others. The targets of this
+/// program can be told from levels; any other can still be written with its level.
 fn is_misspelt_level(part: &str) -> bool {
     let bare = !part.is_empty() && !part.contains(['=', '[', ']', '{', '}', '"', ':']);
     bare && part.parse::<LevelFilter>().is_err() && !part.starts_with("longshore")

@@ -1,4 +1,5 @@
-//! What a command says: JSON for programs, tables and lines for people, progress while something takes long.
+//! What a command says: JSON for programs, tables and lines for people, progress while something
+//! takes long.
 
 use std::borrow::Cow;
 use std::io::{self, BufWriter, IsTerminal, Write};
@@ -7,7 +8,8 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::Value;
 
-/// How often a bar is redrawn, and at most how often a plain line is written while nothing else happens.
+/// How often a bar is redrawn, and at most how often a plain line is written while nothing else
+/// happens.
 const BAR_HZ: u8 = 10;
 const LINE_EVERY: Duration = Duration::from_secs(2);
 
@@ -203,7 +205,8 @@ pub(crate) fn grouped(n: u64) -> String {
     out
 }
 
-/// How far something is: a bar on a terminal, a plain line now and then elsewhere, silence for programs. On stderr.
+/// How far something is: a bar on a terminal, a plain line now and then elsewhere, silence for
+/// programs. On stderr.
 pub(crate) struct Progress {
     kind: Kind,
 }

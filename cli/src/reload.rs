@@ -1,4 +1,5 @@
-//! SIGHUP: a service reads its configuration file again, and applies what is safe to change while it runs.
+//! SIGHUP: a service reads its configuration file again, and applies what is safe to change while
+//! it runs.
 
 use std::io;
 use std::path::PathBuf;

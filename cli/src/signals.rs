@@ -19,7 +19,8 @@ const LAST_WORDS: Duration = Duration::from_millis(300);
 /// The exit code of a program that was asked to stop now; 0 while it was not.
 static STOPPED_NOW: AtomicU8 = AtomicU8::new(0);
 
-/// The exit code of a program that was asked to stop now, however well its command ends in the moment that is left to it.
+/// The exit code of a program that was asked to stop now, however well its command ends in the
+/// moment that is left to it.
 pub(crate) fn stopped_now() -> Option<u8> {
     Some(STOPPED_NOW.load(Relaxed)).filter(|code| *code != 0)
 }
@@ -38,7 +39,8 @@ struct Asked {
 }
 
 impl Stop {
-    /// Begins to listen for SIGTERM and SIGINT. The process no longer ends by them at once: the second one ends it.
+    /// Begins to listen for SIGTERM and SIGINT. The process no longer ends by them at once: the
+    /// second one ends it.
     pub(crate) fn listen() -> io::Result<Stop> {
         let (asked, stopped) = watch::channel(Asked::default());
         let mut terminate = signal(SignalKind::terminate())?;
@@ -52,7 +54,8 @@ impl Stop {
                 let times = asked.borrow().times + 1;
                 asked.send_replace(Asked { times, code });
                 if times == 1 {
-                    // Beside this: a terminal that takes no output keeps nobody from being heard the second time.
+                    // Beside this: a terminal that takes no output keeps nobody from being heard
+                    // the second time.
                     let say = || eprintln!("stopping; once more to stop now");
                     let _ = std::thread::Builder::new().spawn(say);
                 } else if times == 2 {
@@ -67,8 +70,8 @@ impl Stop {
         Ok(Stop { asked: stopped })
     }
 
-    /// The exit code of a program that a signal has kept from its work: 130 for SIGINT, 143 for SIGTERM; none if there
-    /// was no signal.
+    /// The exit code of a program that a signal has kept from its work: 130 for SIGINT, 143 for
+    /// SIGTERM; none if there was no signal.
     pub(crate) fn code(&self) -> Option<u8> {
         let asked = *self.asked.borrow();
         (asked.times > 0).then_some(asked.code)
@@ -95,8 +98,8 @@ impl Stop {
     }
 }
 
-/// Ends when standard input does. Processes that this program starts for itself hold a pipe to it: when it dies, however,
-/// they end too.
+/// Ends when standard input does. Processes that this program starts for itself hold a pipe to it:
+/// when it dies, however, they end too.
 pub(crate) async fn parent_gone() {
     let (gone, mut waits) = watch::channel(());
     std::thread::spawn(move || {

@@ -73,7 +73,8 @@ pub(crate) fn wall_ms() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Reads an RFC 3339 time, `2026-11-20T21:30:00Z` or `2026-11-20 21:30:00+01:00`, as milliseconds since 1970.
+/// Reads an RFC 3339 time, `2026-11-20T21:30:00Z` or `2026-11-20 21:30:00+01:00`, as milliseconds
+/// since 1970.
 pub(crate) fn parse_moment(text: &str) -> Result<u64, String> {
     let wrong = || {
         format!(

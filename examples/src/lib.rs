@@ -1,4 +1,5 @@
-//! Programs that a user would start from: `cargo run --package longshore-examples --example embedded`.
+//! Programs that a user would start from: `cargo run --package longshore-examples --example
+//! embedded`.
 
 /// The README's programs compile.
 #[cfg(doctest)]

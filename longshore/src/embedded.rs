@@ -1,5 +1,6 @@
-//! A whole system in your program: resolver replicas and a publisher, as tasks of its runtime. For a program that is complete
-//! by itself, for demonstrations and tests; [`testing`](crate::testing) adds a clock that a test moves.
+//! A whole system in your program: resolver replicas and a publisher, as tasks of its runtime. For
+//! a program that is complete by itself, for demonstrations and tests; [`testing`](crate::testing)
+//! adds a clock that a test moves.
 //!
 //! ```
 //! use longshore::embedded::System;
@@ -47,7 +48,8 @@ pub const ANY_PORT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::
 #[derive(Debug)]
 pub struct SystemOptions {
     /// Each replica of the resolver: where it listens, and its options. One on any free port by
-    /// default, without the minute in which a new replica waits for publishers that it does not know.
+    /// default, without the minute in which a new replica waits for publishers that it does not
+    /// know.
     pub replicas: Vec<(SocketAddr, ServerOptions)>,
     /// Timeouts of the clients of these replicas.
     pub timing: ResolverTiming,

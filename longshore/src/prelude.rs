@@ -1,4 +1,5 @@
-//! What most programs need: `use longshore::prelude::*;`. Everything in it is also at the root of the crate.
+//! What most programs need: `use longshore::prelude::*;`. Everything in it is also at the root of
+//! the crate.
 
 pub use crate::{Cluster, JobOptions, NewJob, Path};
 #[cfg(feature = "worker")]

@@ -26,9 +26,10 @@
 //! # }
 //! ```
 //!
-//! The publisher's clock stands still until it is moved, so nothing comes due, expires or loses its lease because a test is slow;
-//! back-off, delays and times to live pass as soon as the test says so. Everything else is as in production: links, leases,
-//! tokens, retries, dead letters. Only its acknowledgements do not wait for the disk.
+//! The publisher's clock stands still until it is moved, so nothing comes due, expires or loses its
+//! lease because a test is slow; back-off, delays and times to live pass as soon as the test says
+//! so. Everything else is as in production: links, leases, tokens, retries, dead letters. Only its
+//! acknowledgements do not wait for the disk.
 
 mod drain;
 
@@ -45,14 +46,15 @@ use crate::{
     ReadClient, Worker, new_id,
 };
 
-/// How long [`System::drain`] waits for something to happen, unless told otherwise: by the machine's clock.
+/// How long [`System::drain`] waits for something to happen, unless told otherwise: by the
+/// machine's clock.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 /// Bytes of a segment of the journal: a test needs little, and each is made before it is needed.
 const SEGMENT_BYTES: u64 = 4 * 1024 * 1024;
 
-/// A resolver replica and a publisher that takes jobs of every path, on free ports of the loopback address, with a journal
-/// in a temporary folder. All of it ends, and the folder goes, when it is dropped. Needs a tokio runtime with its time and
-/// io drivers; a current-thread one will do.
+/// A resolver replica and a publisher that takes jobs of every path, on free ports of the loopback
+/// address, with a journal in a temporary folder. All of it ends, and the folder goes, when it is
+/// dropped. Needs a tokio runtime with its time and io drivers; a current-thread one will do.
 #[derive(Debug)]
 pub struct System {
     system: embedded::System,
@@ -60,7 +62,8 @@ pub struct System {
     patience: Duration,
 }
 
-/// Why there is no system: the machine does not let it, or `start_with` was given options that no publisher takes.
+/// Why there is no system: the machine does not let it, or `start_with` was given options that no
+/// publisher takes.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// No temporary folder could be made.
@@ -72,13 +75,14 @@ pub enum StartError {
 }
 
 impl System {
-    /// Starts one; its clock stands at the machine's time. Dropping the future ends what it has begun.
+    /// Starts one; its clock stands at the machine's time. Dropping the future ends what it has
+    /// begun.
     pub async fn start() -> Result<System, StartError> {
         System::start_with(|_| ()).await
     }
 
-    /// Starts one after `change` has set what is to be different about its publisher: paths, lengths of leases, limits. Its folder,
-    /// clock and resolver are the system's.
+    /// Starts one after `change` has set what is to be different about its publisher: paths,
+    /// lengths of leases, limits. Its folder, clock and resolver are the system's.
     pub async fn start_with(
         change: impl FnOnce(&mut PublisherOptions),
     ) -> Result<System, StartError> {
@@ -95,7 +99,8 @@ impl System {
         Ok(System { system, clock, patience: PATIENCE })
     }
 
-    /// How long [`System::drain`] waits for something to happen before it gives up, by the machine's clock; 30 s unless told otherwise.
+    /// How long [`System::drain`] waits for something to happen before it gives up, by the
+    /// machine's clock; 30 s unless told otherwise.
     pub fn patience(mut self, patience: Duration) -> System {
         self.patience = patience;
         self
@@ -116,7 +121,8 @@ impl System {
         self.system.producer()
     }
 
-    /// A worker. One whose run is dropped, not drained, loses its leases once the clock is moved by the grace that a lost link has: 5 s.
+    /// A worker. One whose run is dropped, not drained, loses its leases once the clock is moved by
+    /// the grace that a lost link has: 5 s.
     pub fn worker(&self) -> Worker {
         self.system.worker()
     }
@@ -136,24 +142,27 @@ impl System {
         self.clock.now()
     }
 
-    /// The same in milliseconds since 1970, as jobs have it in [`Due::At`](crate::Due::At) and `expires_at`.
+    /// The same in milliseconds since 1970, as jobs have it in [`Due::At`](crate::Due::At) and
+    /// `expires_at`.
     pub fn now_ms(&self) -> u64 {
         let since = self.now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Moves the publisher's clock, in whole milliseconds, and waits until all that comes due in that time has happened, each thing at
-    /// its own time and in that order: delays, back-off, `run_at`, expiry, retention. What is ready then still has to be run.
+    /// Moves the publisher's clock, in whole milliseconds, and waits until all that comes due in
+    /// that time has happened, each thing at its own time and in that order: delays, back-off,
+    /// `run_at`, expiry, retention. What is ready then still has to be run.
     ///
-    /// A job that runs keeps its lease, unless the move is at least as long as the lease (30 s unless the job says otherwise): then it is
-    /// lost, as if its worker had stood still for so long. So let workers come to an end ([`System::drain`]) before a long move. Cancel
-    /// safe: once asked for, a move happens.
+    /// A job that runs keeps its lease, unless the move is at least as long as the lease (30 s
+    /// unless the job says otherwise): then it is lost, as if its worker had stood still for so
+    /// long. So let workers come to an end ([`System::drain`]) before a long move. Cancel safe:
+    /// once asked for, a move happens.
     pub async fn advance(&self, by: Duration) -> Result<(), ClockUnused> {
         self.clock.advance(by).await
     }
 
-    /// Stops the publisher in order and removes the folder. Dropping the system, or this future, does the same without
-    /// waiting for it.
+    /// Stops the publisher in order and removes the folder. Dropping the system, or this future,
+    /// does the same without waiting for it.
     pub async fn stop(self) {
         // What failed is in the log, and whoever used it has had an error.
         let _ = self.system.stop().await;

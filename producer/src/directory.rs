@@ -31,8 +31,8 @@ impl Directory {
         }
     }
 
-    /// The publishers that could hold jobs of what matches, as replicas know them beyond what is registered at one of them.
-    /// None if no replica says.
+    /// The publishers that could hold jobs of what matches, as replicas know them beyond what is
+    /// registered at one of them. None if no replica says.
     pub(crate) async fn roll(&self, pattern: &Glob) -> Option<PublisherRoll> {
         match self {
             Directory::Named(_) => Some(PublisherRoll::default()),
@@ -40,8 +40,9 @@ impl Directory {
         }
     }
 
-    /// The publishers that could serve what matches, and whether these are sure to be all. Waits up to `limit` for a replica
-    /// that tells, and up to `complete_wait` more for one that is not warming.
+    /// The publishers that could serve what matches, and whether these are sure to be all. Waits up
+    /// to `limit` for a replica that tells, and up to `complete_wait` more for one that is not
+    /// warming.
     pub(crate) async fn publishers(
         &self,
         pattern: &Glob,

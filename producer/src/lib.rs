@@ -1,10 +1,11 @@
 //! Hands jobs to publishers, and looks into queues.
 //!
-//! - [`Producer`] enqueues jobs: one at a time, many at once, or as a [`Pipeline`] for throughput. Every answer is honest: a job
-//!   is *held* (and how durably), *refused*, *nowhere*, or *unknown*, and then it says at which publisher.
-//!   A job can be prepared and confirmed later, with a transaction of another system in between, and waited for until it ends.
-//! - [`Queues`] asks publishers for metrics and jobs, waits for the ends of jobs, acts on jobs and queues, and follows what happens
-//!   in a [`Feed`]; every result names those that did not answer.
+//! - [`Producer`] enqueues jobs: one at a time, many at once, or as a [`Pipeline`] for throughput.
+//!   Every answer is honest: a job is *held* (and how durably), *refused*, *nowhere*, or *unknown*,
+//!   and then it says at which publisher. A job can be prepared and confirmed later, with a
+//!   transaction of another system in between, and waited for until it ends.
+//! - [`Queues`] asks publishers for metrics and jobs, waits for the ends of jobs, acts on jobs and
+//!   queues, and follows what happens in a [`Feed`]; every result names those that did not answer.
 
 mod core;
 mod directory;

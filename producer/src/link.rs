@@ -85,7 +85,8 @@ async fn attach(sender: &LinkSender, receiver: &mut LinkReceiver) -> Result<Atta
     }
 }
 
-/// Hands the publisher's answers to the core, a frame at a time; ends with the reason why the link did.
+/// Hands the publisher's answers to the core, a frame at a time; ends with the reason why the link
+/// did.
 async fn read(
     shell: &Arc<Shell>,
     publisher: PublisherId,

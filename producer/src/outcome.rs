@@ -10,17 +10,19 @@ use longshore_protocol::{
 };
 use longshore_resolver::ReadError;
 
-/// Proof that a publisher holds a job. Printed as its [`JobRef`]: eight hex digits of the publisher's id, a colon, the job's
-/// id.
+/// Proof that a publisher holds a job. Printed as its [`JobRef`]: eight hex digits of the
+/// publisher's id, a colon, the job's id.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Receipt {
     /// The job, at the publisher that holds it.
     pub job: JobRef,
     /// The publisher had it already: the same id, the same payload.
     pub existing: bool,
-    /// How durable the publisher's word is: with [`Durability::Fsync`] the job was synced to its disk before this was said.
+    /// How durable the publisher's word is: with [`Durability::Fsync`] the job was synced to its
+    /// disk before this was said.
     pub durability: Durability,
-    /// Another publisher that may hold the job too: only with [`Failover::MayDuplicate`](crate::Failover::MayDuplicate).
+    /// Another publisher that may hold the job too: only with
+    /// [`Failover::MayDuplicate`](crate::Failover::MayDuplicate).
     pub may_be_at: Option<PublisherId>,
 }
 
@@ -30,9 +32,10 @@ impl fmt::Display for Receipt {
     }
 }
 
-/// Why there is no receipt for a job. Every one but [`Unknown`](EnqueueError::Unknown) says that the job is nowhere; with
-/// [`Failover::MayDuplicate`](crate::Failover::MayDuplicate), [`Refused`](EnqueueError::Refused) speaks for the publisher
-/// that it names alone: another, which went away, may hold the job.
+/// Why there is no receipt for a job. Every one but [`Unknown`](EnqueueError::Unknown) says that
+/// the job is nowhere; with [`Failover::MayDuplicate`](crate::Failover::MayDuplicate),
+/// [`Refused`](EnqueueError::Refused) speaks for the publisher that it names alone: another, which
+/// went away, may hold the job.
 ///
 /// | What | What to do |
 /// |---|---|
@@ -46,12 +49,12 @@ impl fmt::Display for Receipt {
 /// | `ReceiptsUnread` | Nothing reads receipts: read them, then send the job again. |
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum EnqueueError {
-    /// The producer's name ([`ProducerOptions::name`](crate::ProducerOptions::name)) is empty, or has more than 128 bytes.
-    /// No link is made under it, and nothing was sent.
+    /// The producer's name ([`ProducerOptions::name`](crate::ProducerOptions::name)) is empty, or
+    /// has more than 128 bytes. No link is made under it, and nothing was sent.
     #[error("the producer: {0}")]
     Name(#[from] NameError),
-    /// The payload is over 16 MiB or the headers are over 8 KiB; it was not sent. Keep the large thing elsewhere, and hand
-    /// in where it is.
+    /// The payload is over 16 MiB or the headers are over 8 KiB; it was not sent. Keep the large
+    /// thing elsewhere, and hand in where it is.
     #[error("TooLarge: {what} of {bytes} bytes is over the limit of {limit}")]
     TooLarge {
         /// What of it: `payload` or `headers`.
@@ -61,11 +64,12 @@ pub enum EnqueueError {
         /// How many it may have.
         limit: usize,
     },
-    /// The job's path cannot hold jobs, or an option is out of its range ([`JobOptions`](longshore_protocol::JobOptions) has
-    /// the ranges); it was not sent.
+    /// The job's path cannot hold jobs, or an option is out of its range
+    /// ([`JobOptions`](longshore_protocol::JobOptions) has the ranges); it was not sent.
     #[error("{0}")]
     Invalid(Refusal),
-    /// Nobody publishes the path, and nobody has a default for it, as a replica that knows everything says; it was not sent.
+    /// Nobody publishes the path, and nobody has a default for it, as a replica that knows
+    /// everything says; it was not sent.
     #[error(
         "nobody publishes {path}, and no publisher has a default for it; start one with: longshore publisher --path {path}, \
          or with --default and a path above it"
@@ -116,7 +120,8 @@ pub enum EnqueueError {
         /// Why.
         refusal: BatchRefusal,
     },
-    /// The job may be at this publisher or not: it was sent, and no answer came in time. Its id can be asked for there.
+    /// The job may be at this publisher or not: it was sent, and no answer came in time. Its id can
+    /// be asked for there.
     #[error("Unknown: {} jobs may be at publisher {} or not: {why}", .ids.len(), .publisher.prefix())]
     Unknown {
         /// The publisher.
@@ -126,8 +131,9 @@ pub enum EnqueueError {
         /// Why there is no answer.
         why: Arc<str>,
     },
-    /// The job was not sent within its time ([`ProducerOptions::answer_timeout`](crate::ProducerOptions::answer_timeout)).
-    /// It is nowhere.
+    /// The job was not sent within its time
+    /// ([`ProducerOptions::answer_timeout`](crate::ProducerOptions::answer_timeout)). It is
+    /// nowhere.
     #[error("not sent within {waited:?}: {why}")]
     NotSent {
         /// How long it waited.
@@ -135,25 +141,26 @@ pub enum EnqueueError {
         /// What it waited for.
         why: Arc<str>,
     },
-    /// The jobs of an atomic batch cannot be one batch: together they are over 10,000 jobs, 16 MiB of payload or 18 MiB
-    /// encoded, or no publisher has all of their paths. None was sent.
+    /// The jobs of an atomic batch cannot be one batch: together they are over 10,000 jobs, 16 MiB
+    /// of payload or 18 MiB encoded, or no publisher has all of their paths. None was sent.
     #[error("an atomic batch goes to one publisher as one batch: {0}")]
     NotAtomic(Arc<str>),
-    /// As many receipts wait to be read as may, and none was read within the producer's `answer_timeout`; the job was not
-    /// sent.
+    /// As many receipts wait to be read as may, and none was read within the producer's
+    /// `answer_timeout`; the job was not sent.
     #[error("{limit} receipts wait to be read; read them while sending")]
     ReceiptsUnread {
         /// The most.
         limit: usize,
     },
-    /// The producer has ended; the job was not sent. Not to be seen by a program that holds the producer.
+    /// The producer has ended; the job was not sent. Not to be seen by a program that holds the
+    /// producer.
     #[error("the producer is closed")]
     Closed,
 }
 
 impl EnqueueError {
-    /// True when the job may be at a publisher all the same ([`Unknown`](EnqueueError::Unknown)). Every other error says
-    /// that it is nowhere, as far as [`EnqueueError`] has it.
+    /// True when the job may be at a publisher all the same ([`Unknown`](EnqueueError::Unknown)).
+    /// Every other error says that it is nowhere, as far as [`EnqueueError`] has it.
     pub fn is_unknown(&self) -> bool {
         matches!(self, EnqueueError::Unknown { .. })
     }

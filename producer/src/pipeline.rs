@@ -14,8 +14,8 @@ use crate::outcome::{BatchReceipt, EnqueueError, JobTicket};
 use crate::producer::Handle;
 use crate::shell::Lane;
 
-/// The half where jobs go in ([`Producer::pipeline`](crate::Producer::pipeline)). Dropping it sends what is open and lets
-/// [`Receipts`] come to its end.
+/// The half where jobs go in ([`Producer::pipeline`](crate::Producer::pipeline)). Dropping it sends
+/// what is open and lets [`Receipts`] come to its end.
 pub struct Pipeline {
     handle: Arc<Handle>,
     lane: Lane,
@@ -24,10 +24,10 @@ pub struct Pipeline {
     completed: Arc<Completed>,
 }
 
-/// The half where receipts come out, a batch at a time, in the order in which publishers answer them. Those of one
-/// publisher come in the order of their tickets; those of several do not, so a job is recognised by its
-/// [ticket](crate::JobReceipt::ticket) or its id. Dropping it discards receipts, read or not; jobs go in all the same, and
-/// nothing bounds their receipts any more.
+/// The half where receipts come out, a batch at a time, in the order in which publishers answer
+/// them. Those of one publisher come in the order of their tickets; those of several do not, so a
+/// job is recognised by its [ticket](crate::JobReceipt::ticket) or its id. Dropping it discards
+/// receipts, read or not; jobs go in all the same, and nothing bounds their receipts any more.
 pub struct Receipts {
     completed: Arc<Completed>,
     /// Keeps the links while receipts are awaited.
@@ -122,7 +122,8 @@ impl Pipeline {
         Ok(JobTicket(self.next_ticket - 1))
     }
 
-    /// Sends what is open without waiting for more jobs. Does not wait for receipts, and never blocks.
+    /// Sends what is open without waiting for more jobs. Does not wait for receipts, and never
+    /// blocks.
     pub fn flush(&mut self) {
         self.handle.shell.step(|inner, now| inner.core.flush_lane(now, self.lane.id));
     }
@@ -135,8 +136,8 @@ impl Drop for Pipeline {
 }
 
 impl Receipts {
-    /// The receipts of the next batch that has come to its end; `None` once the pipeline was dropped and everything has its
-    /// end. Cancel safe.
+    /// The receipts of the next batch that has come to its end; `None` once the pipeline was
+    /// dropped and everything has its end. Cancel safe.
     pub async fn next(&mut self) -> Option<BatchReceipt> {
         loop {
             {

@@ -14,11 +14,13 @@ use crate::outcome::{EnqueueError, Receipt};
 use crate::producer::Producer;
 use crate::queues::{JobEnd, Question, Queues, Unanswered, WaitError, Who, deadline};
 
-/// Why it is not known that a job was confirmed. After [`Away`](ConfirmError::Away) try again; the others stay as they are.
+/// Why it is not known that a job was confirmed. After [`Away`](ConfirmError::Away) try again; the
+/// others stay as they are.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ConfirmError {
-    /// Its publisher does not have it, or no longer: it was dropped; or it was confirmed before, has ended and was kept for as long as
-    /// it was to be; or the publisher's acknowledgements are not synced and it has lost it.
+    /// Its publisher does not have it, or no longer: it was dropped; or it was confirmed before,
+    /// has ended and was kept for as long as it was to be; or the publisher's acknowledgements are
+    /// not synced and it has lost it.
     #[error(
         "publisher {} does not have the job: it was dropped, or was confirmed before and has ended",
         .publisher.prefix()
@@ -27,8 +29,8 @@ pub enum ConfirmError {
         /// The publisher.
         publisher: PublisherId,
     },
-    /// It is in a state that is not to be confirmed: never prepared, cancelled before, or (dead) not confirmed within an hour; the
-    /// last can be revived.
+    /// It is in a state that is not to be confirmed: never prepared, cancelled before, or (dead)
+    /// not confirmed within an hour; the last can be revived.
     #[error("the job at publisher {} is {state}; only a prepared one can be confirmed", .publisher.prefix())]
     NotInState {
         /// The publisher.
@@ -36,8 +38,9 @@ pub enum ConfirmError {
         /// The job's state.
         state: JobState,
     },
-    /// Its publisher did not answer in time, and may have confirmed it or not. To confirm it again is safe; so it is safe to go on until
-    /// an hour after it was prepared, when the publisher buries it as `unconfirmed`.
+    /// Its publisher did not answer in time, and may have confirmed it or not. To confirm it again
+    /// is safe; so it is safe to go on until an hour after it was prepared, when the publisher
+    /// buries it as `unconfirmed`.
     #[error(
         "Unknown: publisher {} did not answer within {waited:?}, and may have confirmed the job or not: {why}",
         .publisher.prefix()
@@ -50,7 +53,8 @@ pub enum ConfirmError {
         /// What kept it from answering.
         why: String,
     },
-    /// Its publisher cannot do it: it does not know the request, being of an older version, or cannot read its journal.
+    /// Its publisher cannot do it: it does not know the request, being of an older version, or
+    /// cannot read its journal.
     #[error("publisher {} cannot confirm it: {why}", .publisher.prefix())]
     Refused {
         /// The publisher.
@@ -58,18 +62,18 @@ pub enum ConfirmError {
         /// Why.
         why: RequestError,
     },
-    /// The producer's own name ([`ProducerOptions::name`](crate::ProducerOptions::name)) is empty, or has more than 128
-    /// bytes. Nothing was sent.
+    /// The producer's own name ([`ProducerOptions::name`](crate::ProducerOptions::name)) is empty,
+    /// or has more than 128 bytes. Nothing was sent.
     #[error("the producer: {0}")]
     Name(NameError),
 }
 
 impl Producer {
-    /// Enqueues a job that is not to run until [`Producer::confirm`] says so. Like [`Producer::enqueue`], whose errors and whose cancel
-    /// safety it has.
+    /// Enqueues a job that is not to run until [`Producer::confirm`] says so. Like
+    /// [`Producer::enqueue`], whose errors and whose cancel safety it has.
     ///
-    /// For a job that is to run if and only if a transaction of another system commits: prepare it, keep the receipt in the
-    /// transaction, commit, confirm.
+    /// For a job that is to run if and only if a transaction of another system commits: prepare it,
+    /// keep the receipt in the transaction, commit, confirm.
     ///
     /// ```no_run
     /// # use longshore_producer::{Producer, ProducerOptions, Receipt, new_job};
@@ -98,25 +102,27 @@ impl Producer {
     /// # }
     /// ```
     ///
-    /// A crash before the commit leaves a prepared job that never runs: after an hour it lies in the dead letters as `unconfirmed`. A crash
-    /// after it leaves the receipt in the table, and confirming is repeated: confirming twice is confirming once. Without the table, too,
-    /// nothing is lost silently: such a job is found among the dead letters, and reviving it lets it run.
+    /// A crash before the commit leaves a prepared job that never runs: after an hour it lies in
+    /// the dead letters as `unconfirmed`. A crash after it leaves the receipt in the table, and
+    /// confirming is repeated: confirming twice is confirming once. Without the table, too, nothing
+    /// is lost silently: such a job is found among the dead letters, and reviving it lets it run.
     pub async fn prepare(&self, mut job: NewJob) -> Result<Receipt, EnqueueError> {
         job.options.prepared = true;
         self.enqueue(job).await
     }
 
-    /// Lets a prepared job run, at the publisher that its receipt names; its delay counts from then. Tried for as long as
-    /// the producer's `answer_timeout` allows, over reconnects and restarts of the publisher. Confirming again is safe and
-    /// is `Ok`, whatever has become of the job since, for as long as it is kept. Not cancel safe: of a call that was
-    /// dropped, the job may be confirmed or not; confirm it again.
+    /// Lets a prepared job run, at the publisher that its receipt names; its delay counts from
+    /// then. Tried for as long as the producer's `answer_timeout` allows, over reconnects and
+    /// restarts of the publisher. Confirming again is safe and is `Ok`, whatever has become of the
+    /// job since, for as long as it is kept. Not cancel safe: of a call that was dropped, the job
+    /// may be confirmed or not; confirm it again.
     pub async fn confirm(&self, receipt: &Receipt) -> Result<(), ConfirmError> {
         let outcomes = self.confirm_all(std::slice::from_ref(receipt)).await;
         outcomes.into_iter().next().unwrap_or(Err(untold(receipt)))
     }
 
-    /// Confirms many jobs, up to 10,000 with one request; one outcome per receipt, in order. See [`Producer::confirm`]: of a
-    /// call that was dropped, each of them may be confirmed or not.
+    /// Confirms many jobs, up to 10,000 with one request; one outcome per receipt, in order. See
+    /// [`Producer::confirm`]: of a call that was dropped, each of them may be confirmed or not.
     pub async fn confirm_all(&self, receipts: &[Receipt]) -> Vec<Result<(), ConfirmError>> {
         let mut of: HashMap<PublisherId, Vec<(usize, JobId)>> = HashMap::new();
         for (place, receipt) in receipts.iter().enumerate() {
@@ -144,8 +150,9 @@ impl Producer {
         outcomes
     }
 
-    /// Waits until a job has ended, at most for `limit`: over disconnects and restarts of the publisher that its receipt
-    /// names. A result is there only for a job that asked for it. See [`Queues::wait`]. Cancel safe.
+    /// Waits until a job has ended, at most for `limit`: over disconnects and restarts of the
+    /// publisher that its receipt names. A result is there only for a job that asked for it. See
+    /// [`Queues::wait`]. Cancel safe.
     ///
     /// ```no_run
     /// # use std::time::Duration;

@@ -17,11 +17,11 @@ use crate::shell::{Cell, Lane, Shell};
 /// Batches of single callers that may be under way before one waits for more callers.
 const SINGLE_EAGER_BATCHES: usize = 8;
 
-/// Hands jobs to publishers: finds who publishes a path, keeps links, numbers batches, and sends again what was not
-/// answered. Cheap to clone; all clones share links and batches.
+/// Hands jobs to publishers: finds who publishes a path, keeps links, numbers batches, and sends
+/// again what was not answered. Cheap to clone; all clones share links and batches.
 ///
-/// Dropping the last one, with its pipelines, ends the links: of jobs whose receipts nobody waited for, any may have been
-/// taken or not. [`Producer::settled`] waits for them before.
+/// Dropping the last one, with its pipelines, ends the links: of jobs whose receipts nobody waited
+/// for, any may have been taken or not. [`Producer::settled`] waits for them before.
 #[derive(Clone)]
 pub struct Producer {
     handle: Arc<Handle>,
@@ -43,16 +43,18 @@ impl Drop for Handle {
 }
 
 impl Producer {
-    /// A producer for the publishers that `cluster` knows: a [`Cluster`], or its replicas as `"HOST:PORT,…"`. Waits for
-    /// nothing, and needs no replica to be up: it opens links when they are needed. So what is wrong with the cluster or with
-    /// the producer's name shows with the first job. Needs a tokio runtime.
+    /// A producer for the publishers that `cluster` knows: a [`Cluster`], or its replicas as
+    /// `"HOST:PORT,…"`. Waits for nothing, and needs no replica to be up: it opens links when they
+    /// are needed. So what is wrong with the cluster or with the producer's name shows with the
+    /// first job. Needs a tokio runtime.
     pub fn connect(cluster: impl Into<Cluster>, options: ProducerOptions) -> Producer {
         let session = new_session();
         let client = ReadClient::new(cluster.into(), new_session(), options.name.clone());
         Producer::start(Directory::Resolver(client), session, options)
     }
 
-    /// A producer for just these publishers, without a resolver: each is taken to have every path. Needs a tokio runtime.
+    /// A producer for just these publishers, without a resolver: each is taken to have every path.
+    /// Needs a tokio runtime.
     pub fn to_publishers(publishers: Vec<PublisherInfo>, options: ProducerOptions) -> Producer {
         Producer::start(Directory::Named(publishers.into()), new_session(), options)
     }
@@ -69,14 +71,15 @@ impl Producer {
         Producer { handle: Arc::new(Handle { shell, lane, queues: OnceLock::new() }) }
     }
 
-    /// Enqueues one job, and waits until a publisher holds it. Callers at the same time share batches.
+    /// Enqueues one job, and waits until a publisher holds it. Callers at the same time share
+    /// batches.
     ///
     /// It waits for room, for the resolver and for the publisher's answer, each for
-    /// [`answer_timeout`](ProducerOptions::answer_timeout) at most (30 s unless told otherwise, and more for large batches).
-    /// [`EnqueueError`] says what to do about each error.
+    /// [`answer_timeout`](ProducerOptions::answer_timeout) at most (30 s unless told otherwise, and
+    /// more for large batches). [`EnqueueError`] says what to do about each error.
     ///
-    /// Not cancel safe in one way: once it has waited, dropping the future leaves open whether the job was sent. Enqueueing the
-    /// same job (the same id) again at the same publisher is harmless.
+    /// Not cancel safe in one way: once it has waited, dropping the future leaves open whether the
+    /// job was sent. Enqueueing the same job (the same id) again at the same publisher is harmless.
     pub async fn enqueue(&self, job: NewJob) -> Result<Receipt, EnqueueError> {
         let Handle { shell, lane, .. } = &*self.handle;
         let pushed = shell.push(lane, 0, &job, true).await?;
@@ -110,7 +113,8 @@ impl Producer {
             }
         } else {
             ask_for_paths(shell, &jobs);
-            // A path that nobody was found to publish is waited for once, not once for each of its jobs.
+            // A path that nobody was found to publish is waited for once, not once for each of its
+            // jobs.
             let mut unrouted: hashbrown::HashMap<&Path, EnqueueError> = hashbrown::HashMap::new();
             for (ticket, job) in jobs.iter().enumerate() {
                 let pushed = match unrouted.get(&job.path) {
@@ -147,9 +151,9 @@ impl Producer {
             .collect()
     }
 
-    /// A pipeline: jobs go in at one half, receipts come out at the other, a batch at a time. For throughput: a job costs
-    /// neither a wait nor a wake of its own. Read receipts while sending, best in a task of their own. Has to be used, and
-    /// dropped, within the runtime.
+    /// A pipeline: jobs go in at one half, receipts come out at the other, a batch at a time. For
+    /// throughput: a job costs neither a wait nor a wake of its own. Read receipts while sending,
+    /// best in a task of their own. Has to be used, and dropped, within the runtime.
     pub fn pipeline(&self, options: PipelineOptions) -> (Pipeline, Receipts) {
         let completed = Arc::new(Completed::default());
         let lane = self.handle.shell.open_lane(rules(&options), Some(completed.clone()));
@@ -173,8 +177,8 @@ impl Producer {
         })
     }
 
-    /// Waits until everything enqueued by this producer, its clones and its pipelines has its end: a receipt or an error.
-    /// What is enqueued meanwhile is waited for, too. Cancel safe.
+    /// Waits until everything enqueued by this producer, its clones and its pipelines has its end:
+    /// a receipt or an error. What is enqueued meanwhile is waited for, too. Cancel safe.
     pub async fn settled(&self) {
         loop {
             let ended = self.handle.shell.ended();

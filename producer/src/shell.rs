@@ -1,5 +1,6 @@
-//! The core's shell: one lock around it, a task for its time, a task per link. Whoever brings news steps the core and does
-//! what it says, so a job goes from its caller to the socket without a hop between tasks.
+//! The core's shell: one lock around it, a task for its time, a task per link. Whoever brings news
+//! steps the core and does what it says, so a job goes from its caller to the socket without a hop
+//! between tasks.
 
 use std::sync::{Arc, OnceLock};
 
@@ -136,8 +137,8 @@ impl Shell {
         })
     }
 
-    /// Adds a job to a lane, once there is room and its path has a route. Cancel safe: a job whose future was dropped was not
-    /// added.
+    /// Adds a job to a lane, once there is room and its path has a route. Cancel safe: a job whose
+    /// future was dropped was not added.
     pub(crate) async fn push(
         self: &Arc<Self>,
         lane: &Lane,
@@ -158,7 +159,8 @@ impl Shell {
         }
     }
 
-    /// The same for a path that was found to have no route: `None` while it still has none, without asking again.
+    /// The same for a path that was found to have no route: `None` while it still has none, without
+    /// asking again.
     pub(crate) async fn push_if_routed(
         self: &Arc<Self>,
         lane: &Lane,
@@ -233,7 +235,8 @@ impl Shell {
         self.started.elapsed()
     }
 
-    /// Does what the core says. Under the lock, so that batches reach a link in the order of their numbers.
+    /// Does what the core says. Under the lock, so that batches reach a link in the order of their
+    /// numbers.
     fn act(self: &Arc<Self>, inner: &mut Inner) {
         while let Some(action) = inner.core.poll_action() {
             match action {

@@ -11,7 +11,8 @@ use crate::limits::HOST_BYTES_MAX;
 /// Longest label of a host name, in bytes.
 const LABEL_BYTES_MAX: usize = 63;
 
-/// An IP address or a host name, each with a port. `10.0.0.1:4780`, `[::1]:4780`, `jobs-1.example:4780`.
+/// An IP address or a host name, each with a port. `10.0.0.1:4780`, `[::1]:4780`,
+/// `jobs-1.example:4780`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Address {
     /// An IP address and a port.
@@ -75,7 +76,8 @@ impl Address {
     }
 }
 
-/// `a.last` and `10.last` are names, `10.0.0.999` is a mistyped IP address. A dot at the end is allowed: it keeps search domains out.
+/// `a.last` and `10.last` are names, `10.0.0.999` is a mistyped IP address. A dot at the end is
+/// allowed: it keeps search domains out.
 fn is_host_name(name: &str) -> bool {
     let is_label = |label: &str| {
         (1..=LABEL_BYTES_MAX).contains(&label.len())

@@ -5,9 +5,9 @@ use std::str::FromStr;
 
 use crate::job::JobError;
 
-/// What makes two errors the same kind of error: a hash of an error's type and of its message's shape. Numbers, ids, quoted
-/// parts and paths do not count. Printed as sixteen hex digits. The same error has the same one in every version: it is kept
-/// in journals.
+/// What makes two errors the same kind of error: a hash of an error's type and of its message's
+/// shape. Numbers, ids, quoted parts and paths do not count. Printed as sixteen hex digits. The
+/// same error has the same one in every version: it is kept in journals.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Fingerprint(pub u64);
 
@@ -27,8 +27,8 @@ impl Fingerprint {
     }
 }
 
-/// Gives the message with what varies from case to case left out: a quoted part is `'`, a word with a digit or a slash in it
-/// is `#`, white space is one blank.
+/// Gives the message with what varies from case to case left out: a quoted part is `'`, a word with
+/// a digit or a slash in it is `#`, white space is one blank.
 fn shape(message: &str, mut out: impl FnMut(u8)) {
     let mut rest = message.as_bytes();
     while let Some(&first) = rest.first() {
@@ -66,8 +66,8 @@ fn shape(message: &str, mut out: impl FnMut(u8)) {
     }
 }
 
-/// The length of a quoted part with both quotes, if it ends. A quote within a word, as in "can't", does not open one: words are
-/// taken whole before.
+/// The length of a quoted part with both quotes, if it ends. A quote within a word, as in "can't",
+/// does not open one: words are taken whole before.
 fn closing(text: &[u8], quote: u8) -> Option<usize> {
     text[1..].iter().position(|&byte| byte == quote).map(|at| at + 2)
 }

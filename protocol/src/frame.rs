@@ -1,5 +1,6 @@
-//! Frames: `u32` little-endian body length, then messages until it ends. A message: tag (1 byte), body length (`u32`
-//! little-endian), body. Many messages share a frame; a frame is what one `send` hands to the socket.
+//! Frames: `u32` little-endian body length, then messages until it ends. A message: tag (1 byte),
+//! body length (`u32` little-endian), body. Many messages share a frame; a frame is what one `send`
+//! hands to the socket.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -10,7 +11,8 @@ use crate::limits::FRAME_MESSAGES_MAX;
 pub const FRAME_HEADER_BYTES: usize = 4;
 /// Bytes of a message's tag and length.
 pub const MESSAGE_HEADER_BYTES: usize = 5;
-/// Shorter payloads are copied into the frame's head; longer ones are chained, so that no byte of them is copied.
+/// Shorter payloads are copied into the frame's head; longer ones are chained, so that no byte of
+/// them is copied.
 pub const CHAIN_BYTES_MIN: usize = 4 * 1024;
 
 /// A frame ready to be written: its parts in order, for one vectored write.
@@ -95,8 +97,8 @@ impl FrameWriter {
         self.sized(body);
     }
 
-    /// Writes a record within a message: its length, a fixed `u32`, then its fields. A list's elements are records where
-    /// later versions may add fields to them.
+    /// Writes a record within a message: its length, a fixed `u32`, then its fields. A list's
+    /// elements are records where later versions may add fields to them.
     pub fn record(&mut self, body: impl FnOnce(&mut FrameWriter)) {
         self.sized(body);
     }
@@ -109,7 +111,8 @@ impl FrameWriter {
         self.fill_in(at, before);
     }
 
-    /// Begins a message in an empty frame that is written bit by bit: gives the place for [`FrameWriter::close`].
+    /// Begins a message in an empty frame that is written bit by bit: gives the place for
+    /// [`FrameWriter::close`].
     pub(crate) fn open(&mut self, tag: u8) -> usize {
         debug_assert!(self.is_empty(), "one open message, and nothing before it");
         self.head.put_u8(tag);
@@ -198,7 +201,8 @@ impl FrameWriter {
         &self.head[FRAME_HEADER_BYTES..]
     }
 
-    /// What another writer has written, without its frame's length; its chained payloads stay chained.
+    /// What another writer has written, without its frame's length; its chained payloads stay
+    /// chained.
     pub fn append(&mut self, other: FrameWriter) {
         let base = self.head.len();
         self.head.extend_from_slice(&other.head[FRAME_HEADER_BYTES..]);
@@ -275,8 +279,8 @@ impl FrameWriter {
         self.bytes(text.as_bytes());
     }
 
-    /// Text for people with its length first, cut to `limit` bytes at the end of a character: a reader would refuse all of
-    /// a longer one.
+    /// Text for people with its length first, cut to `limit` bytes at the end of a character: a
+    /// reader would refuse all of a longer one.
     pub fn string_cut(&mut self, text: &str, limit: usize) {
         let mut end = limit.min(text.len());
         while !text.is_char_boundary(end) {

@@ -1,5 +1,6 @@
-//! Globs over paths: `*` and `?` within a segment, `**` over any number of segments, `{a,b}` for alternatives.
-//! `/a/**` includes `/a`. A glob without any of these matches the one path that it spells.
+//! Globs over paths: `*` and `?` within a segment, `**` over any number of segments, `{a,b}` for
+//! alternatives. `/a/**` includes `/a`. A glob without any of these matches the one path that it
+//! spells.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,9 +12,10 @@ use crate::limits::{
 };
 use crate::path::{Path, PathError, segments, shown};
 
-/// A pattern over paths, checked: `*` (any text) and `?` (one character) within a segment, `**` over any number of segments,
-/// none included, `{a,b}` for alternatives. `/jobs/**` matches `/jobs` and all below it; a glob without any of these matches
-/// the one path that it spells. At most 1,024 bytes, 32 pairs of braces, 256 alternatives.
+/// A pattern over paths, checked: `*` (any text) and `?` (one character) within a segment, `**`
+/// over any number of segments, none included, `{a,b}` for alternatives. `/jobs/**` matches `/jobs`
+/// and all below it; a glob without any of these matches the one path that it spells. At most 1,024
+/// bytes, 32 pairs of braces, 256 alternatives.
 ///
 /// Its braces are expanded when it is made, so matching never backtracks over them.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -136,15 +138,17 @@ impl Glob {
         self.alternatives.iter().any(|parts| matches_parts(parts, &buffer[..n]))
     }
 
-    /// True when some path at or below `base` could match: whether a default at `base` concerns this glob.
+    /// True when some path at or below `base` could match: whether a default at `base` concerns
+    /// this glob.
     pub fn could_match_at_or_below(&self, base: &Path) -> bool {
         let base: Vec<&str> = base.segments().collect();
         self.alternatives.iter().any(|parts| could_match(parts, &base))
     }
 }
 
-/// Expands the first outermost pair of braces, and what is left after it, into plain alternatives. The limits on braces and
-/// expanded bytes bound its work: 1 KiB of pattern may cost neither seconds nor megabytes.
+/// Expands the first outermost pair of braces, and what is left after it, into plain alternatives.
+/// The limits on braces and expanded bytes bound its work: 1 KiB of pattern may cost neither
+/// seconds nor megabytes.
 fn expand(
     whole: &str,
     text: &str,
@@ -237,7 +241,8 @@ fn could_match(parts: &[GlobPart], base: &[&str]) -> bool {
     }
 }
 
-/// `*` and `?` within one segment: greedy with one point to fall back to, so linear in practice and quadratic at worst.
+/// `*` and `?` within one segment: greedy with one point to fall back to, so linear in practice and
+/// quadratic at worst.
 pub(crate) fn matches_segment(pattern: &str, text: &str) -> bool {
     let (mut p, mut t) = (pattern.chars(), text.chars());
     let mut fall_back: Option<(std::str::Chars<'_>, std::str::Chars<'_>)> = None;

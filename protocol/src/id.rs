@@ -65,7 +65,8 @@ impl PublisherId {
     }
 }
 
-/// A job at the publisher that holds it: what a receipt names. Printed `publisher-prefix:uuid`, which `JobName` reads.
+/// A job at the publisher that holds it: what a receipt names. Printed `publisher-prefix:uuid`,
+/// which `JobName` reads.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct JobRef {
     /// The publisher that holds the job.
@@ -80,9 +81,9 @@ impl fmt::Display for JobRef {
     }
 }
 
-/// The number that proves a lease: strictly rising over the whole life of a publisher, its restarts included. A later
-/// delivery of a job has a higher one, so a store that remembers the highest can refuse the late writer. Tokens of two
-/// publishers do not compare.
+/// The number that proves a lease: strictly rising over the whole life of a publisher, its restarts
+/// included. A later delivery of a job has a higher one, so a store that remembers the highest can
+/// refuse the late writer. Tokens of two publishers do not compare.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Token(pub u64);
 

@@ -1,4 +1,5 @@
-//! Every limit of the protocol: a name, a unit, a value. Each is checked before anything is allocated for it.
+//! Every limit of the protocol: a name, a unit, a value. Each is checked before anything is
+//! allocated for it.
 
 /// Longest frame body before the hello has ended, in bytes.
 pub const HELLO_FRAME_BYTES_MAX: usize = 4 * 1024;
@@ -38,8 +39,8 @@ pub const BATCH_PAYLOAD_BYTES_MAX: usize = 16 * 1024 * 1024;
 pub const BATCH_BYTES_MAX: usize = 18 * 1024 * 1024;
 /// Most settles in one batch.
 pub const SETTLES_MAX: usize = 10_000;
-/// Most bytes of a result, an error, a checkpoint or a replacement that a publisher takes while its disk is short of room; for so
-/// much it keeps some.
+/// Most bytes of a result, an error, a checkpoint or a replacement that a publisher takes while its
+/// disk is short of room; for so much it keeps some.
 pub const SMALL_BYTES_MAX: usize = 4096;
 /// Most queues that one answer may describe.
 pub const QUEUES_MAX: usize = 100_000;
@@ -55,9 +56,11 @@ pub const SUBSCRIPTIONS_MAX: usize = 1_024;
 pub const CREDITS_MAX: u32 = 65_536;
 /// Most paths in one resolver request; larger ones are cut by the client.
 pub const RESOLVER_BATCH_PATHS_MAX: usize = 100_000;
-/// Most text of paths in one request that a resolver client sends, in bytes; it cuts larger batches.
+/// Most text of paths in one request that a resolver client sends, in bytes; it cuts larger
+/// batches.
 pub const RESOLVER_BATCH_BYTES_MAX: usize = 1024 * 1024;
-/// Longest text that a replica looks at as a path, in bytes; what is over [`PATH_BYTES_MAX`] is refused one by one.
+/// Longest text that a replica looks at as a path, in bytes; what is over [`PATH_BYTES_MAX`] is
+/// refused one by one.
 pub const PATH_TEXT_BYTES_MAX: usize = 64 * 1024;
 /// Most globs in one listing.
 pub const RESOLVER_GLOBS_MAX: usize = 256;
@@ -81,7 +84,8 @@ pub const TERMS_MAX: usize = 65_536;
 pub const RESOLVER_WATCHES_MAX: usize = 16_384;
 /// Longest host name of an address, in bytes.
 pub const HOST_BYTES_MAX: usize = 253;
-/// Most bytes of unknown fields at the end of terms or of a publisher, which are kept and relayed as they came.
+/// Most bytes of unknown fields at the end of terms or of a publisher, which are kept and relayed
+/// as they came.
 pub const LATER_BYTES_MAX: usize = 1_024;
 /// Longest credential of a hello, in bytes.
 pub const CREDENTIAL_BYTES_MAX: usize = 2_048;
@@ -103,7 +107,8 @@ pub const LEASE_MS_MIN: u32 = 1_000;
 pub const LEASE_MS_MAX: u32 = 12 * 60 * 60 * 1_000;
 /// Longest delay, snooze or wait between attempts, in milliseconds (100 years of 365 days).
 pub const WAIT_MS_MAX: u64 = 100 * 365 * 24 * 60 * 60 * 1_000;
-/// Latest time of the wall clock that a job may be due at, in milliseconds since 1970 (the end of the year 9999).
+/// Latest time of the wall clock that a job may be due at, in milliseconds since 1970 (the end of
+/// the year 9999).
 pub const RUN_AT_MS_MAX: u64 = 253_402_300_799_999;
 /// Most ended jobs that a queue may be told to keep.
 pub const KEEP_JOBS_MAX: u64 = 10_000_000;
@@ -135,7 +140,8 @@ pub const PAUSES_MAX: usize = 1_024;
 pub const WORKER_PATTERNS_MAX: usize = 64;
 /// Most workers that one request may ask to be quiet or to go on.
 pub const QUIETED_WORKERS_MAX: usize = 10_000;
-/// Shortest heartbeat interval that a hello may ask for, in milliseconds: every one costs a system call on both sides.
+/// Shortest heartbeat interval that a hello may ask for, in milliseconds: every one costs a system
+/// call on both sides.
 pub const HEARTBEAT_MS_MIN: u32 = 10;
 /// Largest encoded value, in bytes.
 pub const VALUE_BYTES_MAX: usize = 1024 * 1024;
@@ -149,10 +155,12 @@ pub const VALUE_SUBSCRIPTIONS_MAX: usize = 1_048_576;
 pub const VALUE_BATCH_MAX: usize = 65_536;
 /// Most writes of one value link that wait for their answers.
 pub const VALUE_WRITES_OPEN_MAX: usize = 1_024;
-/// Shortest frame limit that a subscriber of values may say in its hello, in bytes: a frame of updates is written once for all links.
+/// Shortest frame limit that a subscriber of values may say in its hello, in bytes: a frame of
+/// updates is written once for all links.
 pub const VALUE_FRAME_BYTES_MIN: usize = 2 * 1024 * 1024;
 
-// A limit that another limit makes unreachable would be a lie: what is largest inside has to fit what it travels in.
+// A limit that another limit makes unreachable would be a lie: what is largest inside has to fit
+// what it travels in.
 const _: () = {
     assert!(BATCH_PAYLOAD_BYTES_MAX >= PAYLOAD_BYTES_MAX);
     assert!(BATCH_BYTES_MAX > BATCH_PAYLOAD_BYTES_MAX + HEADERS_BYTES_MAX + 4 * HEADERS_MAX);

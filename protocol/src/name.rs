@@ -2,8 +2,8 @@
 
 use crate::limits::NAME_BYTES_MAX;
 
-/// A name is empty, or has more than 128 bytes: it had so many. Whoever would read it could not, and would end the link, so
-/// it is refused where it is given, before anything is sent.
+/// A name is empty, or has more than 128 bytes: it had so many. Whoever would read it could not,
+/// and would end the link, so it is refused where it is given, before anything is sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the name has {0} bytes; give one of 1 to {NAME_BYTES_MAX} bytes")]
 pub struct NameError(pub usize);

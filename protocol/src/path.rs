@@ -8,10 +8,11 @@ use crate::codec::{Decode, Encode, Reader, WireError};
 use crate::frame::FrameWriter;
 use crate::limits::{PATH_BYTES_MAX, PATH_DEPTH_MAX, PATH_SEGMENT_BYTES_MAX};
 
-/// A path, such as `/jobs/mail/welcome`: the name of a queue or of a live value. UTF-8, absolute, no empty segment, no
-/// segment `.` or `..`, no trailing slash, no control or glob characters (`* ? { } [ ]`). At most 1,024 bytes, 32 segments,
-/// 255 bytes each. `/` alone is the root: it can be listed, and nothing can be published at it. Paths at and below `/sys` are Longshore's own.
-/// Cheap to clone.
+/// A path, such as `/jobs/mail/welcome`: the name of a queue or of a live value. UTF-8, absolute,
+/// no empty segment, no segment `.` or `..`, no trailing slash, no control or glob characters (`* ?
+/// { } [ ]`). At most 1,024 bytes, 32 segments, 255 bytes each. `/` alone is the root: it can be
+/// listed, and nothing can be published at it. Paths at and below `/sys` are Longshore's own. Cheap
+/// to clone.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Path(Arc<str>);
 
@@ -62,7 +63,8 @@ impl Path {
         Ok(Path(Arc::from(text)))
     }
 
-    /// Says what is wrong with `text` as a path, without making it one: of a million paths most are only looked up.
+    /// Says what is wrong with `text` as a path, without making it one: of a million paths most are
+    /// only looked up.
     pub fn check(text: &str) -> Result<(), PathError> {
         check(text)
     }

@@ -16,20 +16,25 @@ codes! {
     }
 }
 
-/// The terms on which a publisher publishes a path, or declares a default. Each path, and each default, has its own.
+/// The terms on which a publisher publishes a path, or declares a default. Each path, and each
+/// default, has its own.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Terms {
     /// What is published.
     pub kind: PublicationKind,
-    /// Bits that later versions give a meaning to; they are kept and told as they came. 0 by default.
+    /// Bits that later versions give a meaning to; they are kept and told as they came. 0 by
+    /// default.
     pub flags: u32,
     /// Subscribers of a value try the publishers with the lowest number first. Default 0.
     pub priority: u16,
-    /// Among those of one priority, how often this one is chosen, in proportion to the others. 0: only if there is no other. Default 100.
+    /// Among those of one priority, how often this one is chosen, in proportion to the others. 0:
+    /// only if there is no other. Default 100.
     pub weight: u16,
-    /// The names of all publishers among which jobs of this path find their home, sorted and none twice; empty: this publisher alone. At most 64.
+    /// The names of all publishers among which jobs of this path find their home, sorted and none
+    /// twice; empty: this publisher alone. At most 64.
     pub homes: Vec<String>,
-    /// Fields of later versions: digested and relayed byte for byte, so that a replica of before and a writer of after agree.
+    /// Fields of later versions: digested and relayed byte for byte, so that a replica of before
+    /// and a writer of after agree.
     pub later: LaterFields,
 }
 
@@ -47,7 +52,8 @@ impl Default for Terms {
 }
 
 impl Terms {
-    /// A number that differs for terms that differ, as far as 64 bits can tell: what a digest adds to a path.
+    /// A number that differs for terms that differ, as far as 64 bits can tell: what a digest adds
+    /// to a path.
     pub fn digest(&self) -> u64 {
         let mut out = FrameWriter::new();
         self.fields(&mut out);

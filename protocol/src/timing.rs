@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
-/// The timing of resolver clients and servers. The rules and the defaults are those of the chapter on fault tolerance of
-/// netidx's book. Clients and replicas of one cluster should be told the same.
+/// The timing of resolver clients and servers. The rules and the defaults are those of the chapter
+/// on fault tolerance of netidx's book. Clients and replicas of one cluster should be told the
+/// same.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ResolverTiming {
     /// A read connection that is silent this long is closed. 60 s by default.
     pub reader_ttl: Duration,
-    /// A publisher that is silent this long is hidden; half of it is the heartbeat. 120 s by default.
+    /// A publisher that is silent this long is hidden; half of it is the heartbeat. 120 s by
+    /// default.
     pub writer_ttl: Duration,
     /// The longest a hello may take. 10 s by default.
     pub hello_timeout: Duration,
@@ -18,7 +20,8 @@ pub struct ResolverTiming {
     pub retry_wait_min: Duration,
     /// The longest wait between tries; each is random between the two. 12 s by default.
     pub retry_wait_max: Duration,
-    /// Tries for each batch: rounds over all replicas when reading, tries at each replica when writing. 3 by default.
+    /// Tries for each batch: rounds over all replicas when reading, tries at each replica when
+    /// writing. 3 by default.
     pub tries: u32,
     /// What each simple read adds to the time allowed for an answer. 50 µs by default.
     pub read_op_timeout: Duration,
@@ -46,22 +49,26 @@ impl Default for ResolverTiming {
 }
 
 impl ResolverTiming {
-    /// How long to wait for *an* answer to a batch of `operations` simple reads: `max(15 s, 50 µs × n)`.
+    /// How long to wait for *an* answer to a batch of `operations` simple reads: `max(15 s, 50 µs ×
+    /// n)`.
     pub fn read_timeout(&self, operations: u64) -> Duration {
         self.request_timeout_min.max(times(self.read_op_timeout, operations))
     }
 
-    /// How long to wait for *an* answer to a batch of `operations` simple writes: `max(15 s, 100 µs × n)`.
+    /// How long to wait for *an* answer to a batch of `operations` simple writes: `max(15 s, 100 µs
+    /// × n)`.
     pub fn write_timeout(&self, operations: u64) -> Duration {
         self.request_timeout_min.max(times(self.write_op_timeout, operations))
     }
 
-    /// How often a writer shows that it lives, and tries a degraded replica again: half of `writer_ttl`.
+    /// How often a writer shows that it lives, and tries a degraded replica again: half of
+    /// `writer_ttl`.
     pub fn heartbeat(&self) -> Duration {
         self.writer_ttl / 2
     }
 
-    /// A wait between tries, uniform between its bounds, for a `random` drawn from the whole range of u64.
+    /// A wait between tries, uniform between its bounds, for a `random` drawn from the whole range
+    /// of u64.
     pub fn retry_wait(&self, random: u64) -> Duration {
         let span = self.retry_wait_max.saturating_sub(self.retry_wait_min);
         let span = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
@@ -77,8 +84,8 @@ fn times(each: Duration, n: u64) -> Duration {
     )
 }
 
-/// The timing of one link: when to send a heartbeat, when the other side counts as hung. Both sides say theirs, and hold to
-/// the shorter of each.
+/// The timing of one link: when to send a heartbeat, when the other side counts as hung. Both sides
+/// say theirs, and hold to the shorter of each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LinkTiming {
     /// A side that has sent nothing for this long sends a heartbeat; at least 10 ms.

@@ -1,5 +1,6 @@
-//! Trace context: which trace of the producer's a job belongs to, as W3C writes it, in two of the job's headers. Nobody here samples
-//! or exports anything: it is carried, so that a worker's tracing can go on where its producer's was.
+//! Trace context: which trace of the producer's a job belongs to, as W3C writes it, in two of the
+//! job's headers. Nobody here samples or exports anything: it is carried, so that a worker's
+//! tracing can go on where its producer's was.
 
 use std::fmt;
 use std::sync::Arc;
@@ -42,14 +43,16 @@ pub struct TraceContext {
 }
 
 impl TraceContext {
-    /// The trace `trace_id`, in it the span `parent_id`; none where either is all zeros, which names nothing.
+    /// The trace `trace_id`, in it the span `parent_id`; none where either is all zeros, which
+    /// names nothing.
     pub fn new(trace_id: [u8; 16], parent_id: [u8; 8], sampled: bool) -> Option<TraceContext> {
         let names = trace_id != [0; 16] && parent_id != [0; 8];
         names.then_some(TraceContext { trace_id, parent_id, sampled, state: None })
     }
 
-    /// Reads a `traceparent` and the `tracestate` beside it. None where the first is malformed; a malformed second, or one over
-    /// its limits, is left out. Later versions than 00 are read as far as 00 goes.
+    /// Reads a `traceparent` and the `tracestate` beside it. None where the first is malformed; a
+    /// malformed second, or one over its limits, is left out. Later versions than 00 are read as
+    /// far as 00 goes.
     pub fn parse(traceparent: &str, tracestate: Option<&str>) -> Option<TraceContext> {
         let text = traceparent.as_bytes();
         let (version, trace_id, parent_id, flags) =
@@ -114,8 +117,9 @@ impl fmt::Display for TraceContext {
 }
 
 impl NewJob {
-    /// The same job as a part of a trace, in place of the one that its headers name. Headers that leave no room for it stay without, the
-    /// `tracestate` first: a trace is no reason to refuse a job.
+    /// The same job as a part of a trace, in place of the one that its headers name. Headers that
+    /// leave no room for it stay without, the `tracestate` first: a trace is no reason to refuse a
+    /// job.
     pub fn traced(mut self, trace: &TraceContext) -> NewJob {
         self.headers.0.retain(|(name, _)| name != TRACEPARENT && name != TRACESTATE);
         let state = trace.state().map(|state| (TRACESTATE, state.to_owned()));

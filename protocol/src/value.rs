@@ -1,7 +1,7 @@
 //! What a live value holds.
 //!
-//! Numbers are fixed on the wire and never allocate. Texts and bytes that were read are slices of the frame they came in; who keeps
-//! a few bytes of a large frame for long should copy them.
+//! Numbers are fixed on the wire and never allocate. Texts and bytes that were read are slices of
+//! the frame they came in; who keeps a few bytes of a large frame for long should copy them.
 
 mod codec;
 mod json;
@@ -14,11 +14,12 @@ use crate::limits::{VALUE_BYTES_MAX, VALUE_DEPTH_MAX, VALUE_ITEMS_MAX};
 
 pub(crate) use codec::{put_number_and_value, take_number_and_plain};
 
-/// One value: what JSON has, with whole numbers and bytes. Two are equal when they are written as the same bytes, so a
-/// number that is not a number equals itself. Cheap to clone. At most 1 MiB as it is sent, 16 lists and maps within each
-/// other, 65,536 elements.
+/// One value: what JSON has, with whole numbers and bytes. Two are equal when they are written as
+/// the same bytes, so a number that is not a number equals itself. Cheap to clone. At most 1 MiB as
+/// it is sent, 16 lists and maps within each other, 65,536 elements.
 ///
-/// Printed as JSON, which lacks two things: bytes are base64 text there, a number that is none is `null`.
+/// Printed as JSON, which lacks two things: bytes are base64 text there, a number that is none is
+/// `null`.
 #[derive(Clone, Debug, Default)]
 pub enum Value {
     /// Nothing.
@@ -46,7 +47,8 @@ pub enum Value {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Text(Bytes);
 
-/// Values by name, in the order of their names' bytes, none twice: there is one way to write the same map.
+/// Values by name, in the order of their names' bytes, none twice: there is one way to write the
+/// same map.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ValueMap(Arc<[(Text, Value)]>);
 
@@ -59,7 +61,8 @@ pub enum ValueError {
     /// More than 16 of its lists and maps lie within each other.
     #[error("the value has more than {VALUE_DEPTH_MAX} lists and maps within each other")]
     TooDeep,
-    /// It has more than 65,536 elements, all levels together. Publish its parts at paths of their own.
+    /// It has more than 65,536 elements, all levels together. Publish its parts at paths of their
+    /// own.
     #[error(
         "the value has more than {VALUE_ITEMS_MAX} elements; publish its parts at paths of their own"
     )]
@@ -77,7 +80,8 @@ impl Value {
         Value::Map(entries.into_iter().map(|(name, value)| (name.into(), value.into())).collect())
     }
 
-    /// The same value in memory of its own: one that was decoded is slices of its frame, and keeps all of that.
+    /// The same value in memory of its own: one that was decoded is slices of its frame, and keeps
+    /// all of that.
     pub fn to_own_memory(&self) -> Value {
         let own_text = |text: &Text| Text::from(text.as_str());
         match self {

@@ -1,10 +1,11 @@
-//! What idle workers cost a publisher: memory for each link, and the processor's time for all of them together. The publisher and those
-//! that hold the links are processes of their own; each link is a worker's, attached, subscribed and with credit, and nothing is ever
-//! enqueued.
+//! What idle workers cost a publisher: memory for each link, and the processor's time for all of
+//! them together. The publisher and those that hold the links are processes of their own; each link
+//! is a worker's, attached, subscribed and with credit, and nothing is ever enqueued.
 //!
 //!     cargo run --release -p longshore-publisher --example idle_links -- [LINKS] [SECONDS]
 //!
-//! Prints one line of JSON. Exits with 1 if a link takes over 20 KiB, or all of them 6 % of a processor.
+//! Prints one line of JSON. Exits with 1 if a link takes over 20 KiB, or all of them 6 % of a
+//! processor.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;

@@ -5,8 +5,9 @@
 //!               ▲                                        │ an event says that it has
 //!               └────────────────────────────────────────┘
 //! ```
-//! A job's end is not told from the event alone: the job is looked up once more, and answered as it stands. So a job that was
-//! revived meanwhile is waited for again, and a wait that begins after the end is answered like any other.
+//! A job's end is not told from the event alone: the job is looked up once more, and answered as it
+//! stands. So a job that was revived meanwhile is waited for again, and a wait that begins after
+//! the end is answered like any other.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -32,7 +33,8 @@ pub(crate) struct Awaits {
 struct LinkAwaits {
     /// By the link's number for its request.
     open: HashMap<u64, Await>,
-    /// To be looked at, in order, each with the number of its turn; those whose turn is another by now are passed over.
+    /// To be looked at, in order, each with the number of its turn; those whose turn is another by
+    /// now are passed over.
     due: VecDeque<(u64, u64)>,
     turns: u64,
     /// Being looked at.
@@ -133,7 +135,8 @@ impl Awaits {
         }
     }
 
-    /// A job was looked up under that number, and what was found is durable: `ended` if it has ended or is not there.
+    /// A job was looked up under that number, and what was found is durable: `ended` if it has
+    /// ended or is not there.
     pub(crate) fn looked(&mut self, link: LinkId, id: u64, ended: bool) -> Looked {
         let Some(waits) = self.links.get_mut(&link) else { return Looked::NotAwaited };
         let Some(place) = waits.looking.iter().position(|&looking| looking == id) else {

@@ -1,4 +1,5 @@
-//! Things that are not in memory: read back on blocking threads, so that the owner never waits for a disk.
+//! Things that are not in memory: read back on blocking threads, so that the owner never waits for
+//! a disk.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -31,7 +32,8 @@ const GROUP_BYTES: usize = 80;
 
 /// How long a load waits before it tries again to read what nothing is wrong with.
 const READ_AGAIN_AFTER: Duration = Duration::from_millis(100);
-/// For how long after the end of a job's lease it still does: by then the owner has taken the lease back.
+/// For how long after the end of a job's lease it still does: by then the owner has taken the lease
+/// back.
 const READ_AGAIN_SLACK: Duration = Duration::from_secs(5);
 
 /// Jobs that wait for their entries, and answers that wait for their cold parts.
@@ -143,7 +145,8 @@ impl ColdLoads {
         }
     }
 
-    /// A load of jobs has come back. Gives the loads that no earlier one holds up: no job overtakes another.
+    /// A load of jobs has come back. Gives the loads that no earlier one holds up: no job overtakes
+    /// another.
     pub(crate) fn jobs_loaded(&mut self, load: u64, jobs: Vec<ColdJob>) -> Vec<Vec<ColdJob>> {
         self.job_loads.back(load, jobs).collect()
     }
@@ -196,8 +199,8 @@ impl ColdLoads {
     }
 }
 
-/// Reads a job's entry; none if it is damaged. What only the process lacks, a file or memory, is waited for: a sound job is
-/// not buried for it.
+/// Reads a job's entry; none if it is damaged. What only the process lacks, a file or memory, is
+/// waited for: a sound job is not buried for it.
 fn load_entry(
     reader: &mut Neighbours<'_>,
     handed: &Handed,
@@ -238,8 +241,8 @@ fn may_pass(error: &std::io::Error) -> bool {
     errno.is_some_and(|e| matches!(e, Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN))
 }
 
-/// Reads the cold parts of an answer. One to a wait tells how the job ended also when what it was given is damaged: that may be
-/// what it died of.
+/// Reads the cold parts of an answer. One to a wait tells how the job ended also when what it was
+/// given is damaged: that may be what it died of.
 fn complete(reader: &Reader, asked: Asked, awaited: bool) -> Result<Answer, RequestError> {
     match asked {
         Asked::Ready(answer) => Ok(answer),

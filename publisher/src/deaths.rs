@@ -1,4 +1,5 @@
-//! How many jobs have died, by queue, since that was last told. Pure, and nothing per job: the queues count anyway.
+//! How many jobs have died, by queue, since that was last told. Pure, and nothing per job: the
+//! queues count anyway.
 
 use std::time::{Duration, Instant};
 
@@ -30,8 +31,8 @@ pub(crate) struct Died<'a> {
 }
 
 impl Deaths {
-    /// Looks, unless it did a moment ago. `deaths` are all that there were ever, by queue in the order of their numbers, up to
-    /// the command at `index`.
+    /// Looks, unless it did a moment ago. `deaths` are all that there were ever, by queue in the
+    /// order of their numbers, up to the command at `index`.
     pub(crate) fn look<'a>(
         &mut self,
         now: Instant,

@@ -4,14 +4,15 @@ use longshore_protocol::{NameError, PublisherInfoError};
 use longshore_queue::{OpenError as StoreOpenError, Poisoned};
 use longshore_transport::BindError;
 
-/// Why a publisher does not start. Nothing was changed, unless the variant says so. [`Store`](OpenError::Store) and
-/// [`Bind`](OpenError::Bind) name what stands in the way; the others are wrong options, and to try again is no use.
+/// Why a publisher does not start. Nothing was changed, unless the variant says so.
+/// [`Store`](OpenError::Store) and [`Bind`](OpenError::Bind) name what stands in the way; the
+/// others are wrong options, and to try again is no use.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The data directory cannot be used. In use by another process: one of the two has to end. Damaged: its message says
-    /// which command is lost first, and `longshore journal verify` more; restore a copy, or start with
-    /// [`accept_loss`](crate::PublisherOptions::accept_loss). Of another version, read-only, or the disk fails: its message
-    /// says what to do.
+    /// The data directory cannot be used. In use by another process: one of the two has to end.
+    /// Damaged: its message says which command is lost first, and `longshore journal verify` more;
+    /// restore a copy, or start with [`accept_loss`](crate::PublisherOptions::accept_loss). Of
+    /// another version, read-only, or the disk fails: its message says what to do.
     #[error(transparent)]
     Store(#[from] StoreOpenError),
     /// The address cannot be listened on.
@@ -37,11 +38,12 @@ pub enum OpenError {
     /// Its homes are too many, or one of their names is empty or too long.
     #[error("--homes: {0}")]
     BadTerms(#[from] longshore_resolver::TermsError),
-    /// [`hang_after`](crate::PublisherOptions::hang_after) is under 1 s: it would call a disk hanging that is merely busy.
+    /// [`hang_after`](crate::PublisherOptions::hang_after) is under 1 s: it would call a disk
+    /// hanging that is merely busy.
     #[error("a disk may be busy for {0:?}; it hangs after {min:?} at least", min = crate::PublisherOptions::HANG_AFTER_MIN)]
     HangsTooSoon(std::time::Duration),
-    /// [`clock_skew_max`](crate::PublisherOptions::clock_skew_max) is under 1 s: it would disbelieve a clock that is merely
-    /// being kept right.
+    /// [`clock_skew_max`](crate::PublisherOptions::clock_skew_max) is under 1 s: it would
+    /// disbelieve a clock that is merely being kept right.
     #[error("a wall clock is moved by {0:?} to be kept right; a jump has {min:?} at least", min = crate::PublisherOptions::CLOCK_SKEW_MAX_MIN)]
     ClockSkewTooSmall(std::time::Duration),
     /// [`leases.reconnect_grace_ms`](crate::PublisherOptions::leases) is under two heartbeats of
@@ -75,8 +77,8 @@ pub(crate) fn grace_ms_min(heartbeat: std::time::Duration) -> u64 {
     u64::try_from(heartbeat.as_millis()).unwrap_or(u64::MAX).saturating_mul(2)
 }
 
-/// Why a publisher stopped by itself. Everything acknowledged is on disk; it has to be started again, best in a new process.
-/// Starting recovers from the disk what is there.
+/// Why a publisher stopped by itself. Everything acknowledged is on disk; it has to be started
+/// again, best in a new process. Starting recovers from the disk what is there.
 #[derive(Debug, thiserror::Error)]
 pub enum PublisherFailed {
     /// The journal failed. No acknowledgement was given after the failure.

@@ -1,5 +1,6 @@
-//! Feeds: who follows what happens to jobs, and how far each has read. A feed is a cursor into the store's tail; what it has
-//! not read is kept there once for all of them, and nothing is kept per link beyond the frame under way.
+//! Feeds: who follows what happens to jobs, and how far each has read. A feed is a cursor into the
+//! store's tail; what it has not read is kept there once for all of them, and nothing is kept per
+//! link beyond the frame under way.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,8 @@ use longshore_queue::{Cursor, Event, QueueId, QueueSet, Read, Tail};
 const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
 /// What an event takes beside its queue's path, at most, in bytes.
 const EVENT_BYTES: usize = 48;
-/// A feed whose queues are silent is told at most so often how far it has come, so that it resumes from there.
+/// A feed whose queues are silent is told at most so often how far it has come, so that it resumes
+/// from there.
 const SILENT_FEEDS_TOLD_EVERY: Duration = Duration::from_secs(1);
 
 /// The feeds of all links.
@@ -68,8 +70,8 @@ impl Feeds {
         if self.more { Some(now) } else { self.tell_at }
     }
 
-    /// A link asks for a feed: [`Feeds::begin`] follows once the answer may leave. False when it has as many as it may. The
-    /// same number again takes the place of the feed before.
+    /// A link asks for a feed: [`Feeds::begin`] follows once the answer may leave. False when it
+    /// has as many as it may. The same number again takes the place of the feed before.
     pub(crate) fn ask(&mut self, link: LinkId, id: u64) -> bool {
         self.forget(link, id);
         let feeds = self.links.entry(link).or_default();

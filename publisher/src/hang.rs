@@ -1,5 +1,6 @@
-//! A disk that neither fails nor answers. Nothing is acknowledged meanwhile, so nothing is lost; but those who wait for this
-//! publisher could be served by another. Pure: it is told how old the oldest command is that is not yet durable.
+//! A disk that neither fails nor answers. Nothing is acknowledged meanwhile, so nothing is lost;
+//! but those who wait for this publisher could be served by another. Pure: it is told how old the
+//! oldest command is that is not yet durable.
 
 use std::time::Duration;
 
@@ -32,15 +33,15 @@ impl Hang {
 
     /// The age of the oldest command that is not yet durable; 0 for none.
     pub(crate) fn look(&mut self, oldest: Duration) -> Option<Turned> {
-        // Once it hung, half of that is not good enough to be trusted again: a disk that takes 29 s for each sync would come
-        // and go.
+        // Once it hung, half of that is not good enough to be trusted again: a disk that takes 29 s
+        // for each sync would come and go.
         let hangs = if self.hangs { oldest >= self.after / 2 } else { oldest >= self.after };
         let turned = if hangs { Turned::Hangs } else { Turned::GoesOn };
         (std::mem::replace(&mut self.hangs, hangs) != hangs).then_some(turned)
     }
 
-    /// When to look again if nothing becomes durable before: when the oldest command would be too old. One that is not there yet
-    /// cannot be too old any sooner.
+    /// When to look again if nothing becomes durable before: when the oldest command would be too
+    /// old. One that is not there yet cannot be too old any sooner.
     pub(crate) fn look_in(&self, oldest: Duration) -> Duration {
         // While it hangs, a commit tells; to be safe it is looked at as often as before.
         self.after.saturating_sub(oldest).max(self.after / 8)

@@ -1,5 +1,6 @@
-//! Queues that a default made are found by their own paths while there is anything in them, and by the default's path otherwise: a
-//! publisher that has served a million short-lived queues does not stay in the directory with a million paths.
+//! Queues that a default made are found by their own paths while there is anything in them, and by
+//! the default's path otherwise: a publisher that has served a million short-lived queues does not
+//! stay in the directory with a million paths.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -14,7 +15,8 @@ const STEP: Duration = Duration::from_millis(100);
 /// All queues are looked at this often in the time that makes one idle.
 const ROUNDS: u32 = 4;
 
-/// Which queues are not published, because nothing is in them. Pure: it is told the time and what it is in each queue.
+/// Which queues are not published, because nothing is in them. Pure: it is told the time and what
+/// it is in each queue.
 #[derive(Debug)]
 pub(crate) struct IdleQueues {
     /// How long a queue has to be empty.
@@ -52,7 +54,8 @@ impl IdleQueues {
         self.look_at
     }
 
-    /// Looks at the next queues, at most [`LOOKED_AT_ONCE`]; gives those that are to be unpublished.
+    /// Looks at the next queues, at most [`LOOKED_AT_ONCE`]; gives those that are to be
+    /// unpublished.
     pub(crate) fn look<'a>(
         &mut self,
         now: Instant,
@@ -121,7 +124,8 @@ mod tests {
             Scenario { start, idle, paths, uses: vec![(0, 0); queues] }
         }
 
-        /// Lets it look whenever it wants to, until then; when each queue was withdrawn, in seconds.
+        /// Lets it look whenever it wants to, until then; when each queue was withdrawn, in
+        /// seconds.
         fn until(&mut self, seconds: u64) -> Vec<(f64, Path)> {
             let end = self.start + Duration::from_secs(seconds);
             let mut withdrawn = Vec::new();

@@ -7,12 +7,13 @@
 //!                              └─▶ cold loads (blocking threads) ─▶ owner
 //! ```
 //!
-//! The owner is the only one that touches the store. Link tasks decode and wait; they decide nothing. Nothing leaves for a
-//! socket before the command that it reflects is durable: the store holds outcomes back until then.
+//! The owner is the only one that touches the store. Link tasks decode and wait; they decide
+//! nothing. Nothing leaves for a socket before the command that it reflects is durable: the store
+//! holds outcomes back until then.
 //!
-//! Waits for jobs' ends (`awaits`) and feeds (`feeds`) read the store's tail of events after each release; while there is
-//! neither, no event is recorded (`recording`), and a job costs nothing more. What a link has no room for waits as a number or a
-//! cursor, never as bytes.
+//! Waits for jobs' ends (`awaits`) and feeds (`feeds`) read the store's tail of events after each
+//! release; while there is neither, no event is recorded (`recording`), and a job costs nothing
+//! more. What a link has no room for waits as a number or a cursor, never as bytes.
 
 mod accept;
 mod awaits;

@@ -17,7 +17,8 @@ use tracing::{debug, info};
 
 use crate::input::{Input, Inputs, Up};
 
-/// The longest that a link may take to say `Attach`, as long as a hello: until then it holds a place and does nothing.
+/// The longest that a link may take to say `Attach`, as long as a hello: until then it holds a
+/// place and does nothing.
 const ATTACH_WAIT: Duration = Duration::from_secs(10);
 
 /// Messages of a frame are decoded in parts: one ends with so many bytes,
@@ -167,7 +168,8 @@ fn kept(tag: u8, body: Bytes, frame_bytes: usize) -> Bytes {
     if copied && body.len() < frame_bytes / 4 * 3 { Bytes::copy_from_slice(&body) } else { body }
 }
 
-/// Decodes one message. A bad batch or request and a message of a later version are answered here, and the link goes on.
+/// Decodes one message. A bad batch or request and a message of a later version are answered here,
+/// and the link goes on.
 fn decode(tag: u8, body: Bytes, sender: &LinkSender) -> Result<Option<ToPublisher>, WireError> {
     if tag == HEARTBEAT {
         return Ok(None);
@@ -192,7 +194,8 @@ fn decode(tag: u8, body: Bytes, sender: &LinkSender) -> Result<Option<ToPublishe
             let refusal = if over_limit { RequestError::OverLimit } else { RequestError::Unknown };
             FromPublisher::Answer { id, answer: Err(refusal) }
         }
-        // Without outcomes: the leases run on, and the worker knows that none of its settles counted.
+        // Without outcomes: the leases run on, and the worker knows that none of its settles
+        // counted.
         (tag::SETTLE, Some(sequence)) => {
             FromPublisher::Settled(Settled { sequence, outcomes: Runs::default() })
         }
@@ -226,8 +229,8 @@ fn answer(sender: &LinkSender, answer: &FromPublisher) {
     }
 }
 
-/// The answer to a checkpoint that does not decode though its lease does. One with number 0 has none before it that could
-/// have arrived.
+/// The answer to a checkpoint that does not decode though its lease does. One with number 0 has
+/// none before it that could have arrived.
 fn refused_checkpoint(body: &Bytes, over_limit: bool) -> Option<Checkpointed> {
     use longshore_protocol::Decode;
     let mut r = Reader::new(body.clone());

@@ -1,7 +1,9 @@
-//! Longshore's own metrics, below `/sys`: live values that are made when somebody asks for them, and only then.
+//! Longshore's own metrics, below `/sys`: live values that are made when somebody asks for them,
+//! and only then.
 //!
-//! A publisher declares one default, at `/sys/publishers/NAME`. What is asked for below it is taken from counters that are there
-//! anyway, at most twice a second, all of it in one pass of the owner; what nobody follows any more is let go.
+//! A publisher declares one default, at `/sys/publishers/NAME`. What is asked for below it is taken
+//! from counters that are there anyway, at most twice a second, all of it in one pass of the owner;
+//! what nobody follows any more is let go.
 
 mod ask;
 mod publisher;
@@ -15,8 +17,8 @@ pub(crate) use self::taken::{Serving, take};
 
 use longshore_protocol::Path;
 
-/// Where something that operators have named has its metrics: `/sys/KIND/NAME`, with a `-` for each character of the name that no
-/// path may have.
+/// Where something that operators have named has its metrics: `/sys/KIND/NAME`, with a `-` for each
+/// character of the name that no path may have.
 pub fn metrics_path(kind: &str, name: &str) -> Path {
     let named = |name: &str| Path::new(&format!("/sys/{kind}/{name}")).ok();
     let fits = |path: &Path| path.depth() == 3;

@@ -33,7 +33,8 @@ impl Notices {
         info!("the wall clock was confirmed by a tool");
     }
 
-    /// Tells what has died since the last look, if that was a while ago; says when to look again. See [`Deaths::look`].
+    /// Tells what has died since the last look, if that was a while ago; says when to look again.
+    /// See [`Deaths::look`].
     pub(crate) fn deaths<'a>(
         &mut self,
         now: Instant,
@@ -53,7 +54,8 @@ impl Notices {
         again
     }
 
-    /// A tool asks to stop deliveries or enqueues, or to let them go on; its answer reports what came of it.
+    /// A tool asks to stop deliveries or enqueues, or to let them go on; its answer reports what
+    /// came of it.
     pub(crate) fn pause(&self, gate: Gate, pattern: &Glob, paused: bool) {
         let pattern = pattern.as_str();
         match (gate, paused) {

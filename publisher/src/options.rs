@@ -14,46 +14,54 @@ use crate::{TestClock, machine_memory};
 /// What a publisher is told when it starts.
 #[derive(Clone, Debug)]
 pub struct PublisherOptions {
-    /// The directory of its journal; made if it is not there. One process at a time. On a local disk: what is acknowledged
-    /// is worth what its `fdatasync` is worth.
+    /// The directory of its journal; made if it is not there. One process at a time. On a local
+    /// disk: what is acknowledged is worth what its `fdatasync` is worth.
     pub data: PathBuf,
-    /// What operators call it; 1 to 128 bytes. `publisher` by default; where there are several, give each a
-    /// name of its own.
+    /// What operators call it; 1 to 128 bytes. `publisher` by default; where there are several,
+    /// give each a name of its own.
     pub name: String,
-    /// Where it listens; port 0 picks one. Port 0 of 127.0.0.1 by default. Other machines need TLS, or
-    /// [`insecure`](Self::insecure).
+    /// Where it listens; port 0 picks one. Port 0 of 127.0.0.1 by default. Other machines need TLS,
+    /// or [`insecure`](Self::insecure).
     pub listen: SocketAddr,
-    /// Where others dial it, IP addresses or host names; empty for where it listens. It has to be said where that is all addresses (`0.0.0.0`).
+    /// Where others dial it, IP addresses or host names; empty for where it listens. It has to be
+    /// said where that is all addresses (`0.0.0.0`).
     pub advertise: Vec<Address>,
     /// Queues that it serves by name; at most 100,000. None by default.
     pub paths: Vec<Path>,
-    /// Paths at and below which it makes any queue on first use; at most 100,000. The root by default: every path.
+    /// Paths at and below which it makes any queue on first use; at most 100,000. The root by
+    /// default: every path.
     pub defaults: Vec<Path>,
-    /// The names of all publishers among which jobs of these paths that relate to each other find their home; empty: this
-    /// one alone. All publishers of a path have to be told the same. At most 64. Empty by default.
+    /// The names of all publishers among which jobs of these paths that relate to each other find
+    /// their home; empty: this one alone. All publishers of a path have to be told the same. At
+    /// most 64. Empty by default.
     pub homes: Vec<String>,
-    /// Subscribers of a live value try the publishers with the lowest number first; a value may have its own. 0 by default.
+    /// Subscribers of a live value try the publishers with the lowest number first; a value may
+    /// have its own. 0 by default.
     pub priority: u16,
-    /// Among those of one priority, how often this one is chosen, in proportion to the others; 0: only if there is no other.
-    /// 100 by default.
+    /// Among those of one priority, how often this one is chosen, in proportion to the others; 0:
+    /// only if there is no other. 100 by default.
     pub weight: u16,
-    /// The resolver replicas; none (the default) for a publisher that only those who know its address use.
+    /// The resolver replicas; none (the default) for a publisher that only those who know its
+    /// address use.
     pub cluster: Option<Cluster>,
     /// How durable its acknowledgements are. [`Durability::Fsync`] by default.
     pub durability: Durability,
-    /// Allows a non-loopback address without TLS: anyone who reaches it could read, add and take jobs. False by default.
+    /// Allows a non-loopback address without TLS: anyone who reaches it could read, add and take
+    /// jobs. False by default.
     pub insecure: bool,
     /// TLS, for every link. None by default.
     pub tls: Option<TlsAcceptor>,
-    /// Most links at once; more are told `Busy`. Fewer if the process's limit of open files would not leave the journal its
-    /// own. 16,384 by default.
+    /// Most links at once; more are told `Busy`. Fewer if the process's limit of open files would
+    /// not leave the journal its own. 16,384 by default.
     pub connections_max: usize,
-    /// Most of them that follow live values, so that these never keep workers out; none, the default, for half.
+    /// Most of them that follow live values, so that these never keep workers out; none, the
+    /// default, for half.
     pub value_connections_max: Option<usize>,
     /// Bytes of a journal segment: 1 MiB to 1 GiB. 64 MiB by default.
     pub segment_bytes: u64,
-    /// Starts although acknowledged records are damaged, and writes what it drops to a side file. False by default: then it
-    /// does not start. [`Publisher::opened`](crate::Publisher::opened) says what was dropped.
+    /// Starts although acknowledged records are damaged, and writes what it drops to a side file.
+    /// False by default: then it does not start. [`Publisher::opened`](crate::Publisher::opened)
+    /// says what was dropped.
     pub accept_loss: bool,
     /// How long leases outlive their link, and the publisher's own restart. 5 s and 30 s by
     /// default; the first at least two heartbeats of [`timing`](Self::timing).
@@ -74,15 +82,15 @@ pub struct PublisherOptions {
     pub timing: LinkTiming,
     /// Heartbeats of its value links. 5 s, and 100 s until one counts as hung, by default.
     pub value_timing: LinkTiming,
-    /// A disk that leaves a command for this long without making it durable hangs: links are closed, and paths taken back,
-    /// until it goes on. 30 s by default; at least 1 s.
+    /// A disk that leaves a command for this long without making it durable hangs: links are
+    /// closed, and paths taken back, until it goes on. 30 s by default; at least 1 s.
     pub hang_after: Duration,
-    /// A wall clock that goes further than this away from the monotonic one, or is found further behind at a start, is not
-    /// believed: nothing that waits for it moves until it is right again or somebody confirms it (`Queues::confirm_clock`).
-    /// 30 s by default; at least 1 s.
+    /// A wall clock that goes further than this away from the monotonic one, or is found further
+    /// behind at a start, is not believed: nothing that waits for it moves until it is right again
+    /// or somebody confirms it (`Queues::confirm_clock`). 30 s by default; at least 1 s.
     pub clock_skew_max: Duration,
-    /// Whether it tells its metrics as live values, at `/sys/publishers/NAME`. They are taken while somebody follows them.
-    /// True by default.
+    /// Whether it tells its metrics as live values, at `/sys/publishers/NAME`. They are taken while
+    /// somebody follows them. True by default.
     pub metrics: bool,
     /// What time it is, for tests; none for the machine's clocks.
     pub clock: Option<TestClock>,
@@ -105,7 +113,8 @@ impl PublisherOptions {
         self.budget.clone().unwrap_or_else(|| FrameBudget::new(usual()))
     }
 
-    /// How many of so many links follow live values at most, unless told otherwise: half, and at least one.
+    /// How many of so many links follow live values at most, unless told otherwise: half, and at
+    /// least one.
     pub fn usual_value_connections(connections_max: usize) -> usize {
         connections_max.div_ceil(2)
     }
@@ -129,8 +138,8 @@ impl PublisherOptions {
     pub const SEGMENT_BYTES_MAX: u64 = SEGMENT_BYTES_MAX;
     /// Bytes of recent payloads kept in memory, unless told otherwise.
     pub const CACHE_BYTES: usize = 256 * 1024 * 1024;
-    /// How long a command may wait to become durable until the disk is said to hang, unless told otherwise: longer than a disk's own
-    /// tries to read or write a bad block.
+    /// How long a command may wait to become durable until the disk is said to hang, unless told
+    /// otherwise: longer than a disk's own tries to read or write a bad block.
     pub const HANG_AFTER: Duration = Duration::from_secs(30);
     /// The shortest that this may be: a disk that is merely busy takes as long for a sync.
     pub const HANG_AFTER_MIN: Duration = Duration::from_secs(1);
@@ -139,7 +148,8 @@ impl PublisherOptions {
     /// The least that this may be: what keeps clocks right moves them by less.
     pub const CLOCK_SKEW_MAX_MIN: Duration = Duration::from_secs(1);
 
-    /// A publisher with its journal in `data`, on a free port of the loopback address, with a default for everything.
+    /// A publisher with its journal in `data`, on a free port of the loopback address, with a
+    /// default for everything.
     pub fn new(data: impl Into<PathBuf>) -> PublisherOptions {
         PublisherOptions {
             data: data.into(),

@@ -1,4 +1,5 @@
-//! The owner: the one task that touches the store. It applies what links say, and routes what is durable.
+//! The owner: the one task that touches the store. It applies what links say, and routes what is
+//! durable.
 
 mod follow;
 mod hanging;
@@ -121,7 +122,8 @@ impl Owner {
         match self.serve(stop).await {
             Ok(Stop::Durable) => Ok(()),
             Ok(Stop::Hangs) => {
-                // The journal closes with its last sync. On a disk that hangs that may be never: the process ends all the same.
+                // The journal closes with its last sync. On a disk that hangs that may be never:
+                // the process ends all the same.
                 std::thread::spawn(move || drop(self));
                 Ok(())
             }
@@ -163,8 +165,8 @@ impl Owner {
                 () = tokio::time::sleep_until(self.disk.look_at.into()) => {}
             }
             self.look_at_the_disk()?;
-            // Input already received is applied before any lease ends, so none ends while input is held back: a renewal may
-            // be in it. To the store such a time is a pause.
+            // Input already received is applied before any lease ends, so none ends while input is
+            // held back: a renewal may be in it. To the store such a time is a pause.
             if !self.has_room() {
                 continue;
             }
@@ -192,7 +194,8 @@ impl Owner {
         self.send()
     }
 
-    /// Ends leases, makes due jobs ready, goes on with feeds that have something to say; says when to come again.
+    /// Ends leases, makes due jobs ready, goes on with feeds that have something to say; says when
+    /// to come again.
     fn turn(&mut self) -> Result<Option<Instant>, Poisoned> {
         let now = self.clock.now();
         let at = Instant::now();

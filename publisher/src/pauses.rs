@@ -1,5 +1,6 @@
-//! The paused and closed patterns, and whether the publisher is drained, as far as they are durable:
-//! a status does not wait for a disk, and reports nothing that a power cut could take back.
+//! The paused and closed patterns, and whether the publisher is drained, as far as they are
+//! durable: a status does not wait for a disk, and reports nothing that a power cut could take
+//! back.
 
 use longshore_protocol::Glob;
 use longshore_queue::State;

@@ -38,8 +38,8 @@ const CLEAR_WAIT: Duration = Duration::from_secs(2);
 /// How long a stop waits for links to take their goodbye.
 const GOODBYE_WAIT: Duration = Duration::from_secs(1);
 
-/// A publisher that is open: its journal recovered, its start durable, its address bound. [`Publisher::run`] serves. Dropped
-/// before, it listens no more.
+/// A publisher that is open: its journal recovered, its start durable, its address bound.
+/// [`Publisher::run`] serves. Dropped before, it listens no more.
 pub struct Publisher {
     pub(crate) owner: Owner,
     inputs: Inputs,
@@ -53,11 +53,12 @@ pub struct Publisher {
 }
 
 impl Publisher {
-    /// Recovers the journal, makes this start durable, listens, and begins to register at the resolver. Links that arrive
-    /// before [`Publisher::run`] wait. Reading a large journal takes a while, on a thread of its own. Needs a tokio runtime.
+    /// Recovers the journal, makes this start durable, listens, and begins to register at the
+    /// resolver. Links that arrive before [`Publisher::run`] wait. Reading a large journal takes a
+    /// while, on a thread of its own. Needs a tokio runtime.
     ///
-    /// Not cancel safe: when the future is dropped, recovery goes on to its end, and the data directory is in use until
-    /// then.
+    /// Not cancel safe: when the future is dropped, recovery goes on to its end, and the data
+    /// directory is in use until then.
     pub async fn open(options: PublisherOptions) -> Result<Publisher, OpenError> {
         check(&options)?;
         let terms = options.terms()?;
@@ -137,7 +138,8 @@ impl Publisher {
         let names = Arc::new(names);
         let queue_terms = terms.clone();
         let registry = options.cluster.map(|cluster| {
-            // One session per start: the replicas tell the starts of a publisher apart by its epoch.
+            // One session per start: the replicas tell the starts of a publisher apart by its
+            // epoch.
             let client = WriteClient::new(cluster, info.clone(), SessionId(opened.publisher.0));
             let registry = Registry::new(client, terms, names.clone());
             let paths = options.paths.iter().chain(store.state().queue_paths());
@@ -169,7 +171,8 @@ impl Publisher {
         self.listener.local_address()
     }
 
-    /// How others find it: what `Producer::to_publishers` and `Queues::to_publishers` take where there is no resolver.
+    /// How others find it: what `Producer::to_publishers` and `Queues::to_publishers` take where
+    /// there is no resolver.
     pub fn info(&self) -> &PublisherInfo {
         &self.info
     }
@@ -184,7 +187,8 @@ impl Publisher {
         &self.info.name
     }
 
-    /// Its live values, which are published at the same address. Served while [`Publisher::run`] is.
+    /// Its live values, which are published at the same address. Served while [`Publisher::run`]
+    /// is.
     pub fn values(&self) -> Values {
         self.values.clone()
     }
@@ -205,12 +209,14 @@ impl Publisher {
         self.registry.as_ref().map(Registry::client)
     }
 
-    /// Serves until `stop` resolves. Then it takes no more jobs, lets what it took become durable and be answered, tells
-    /// every link, and takes its paths back at every replica that can be reached. An error means that the journal failed:
-    /// the process should end, and be started again.
+    /// Serves until `stop` resolves. Then it takes no more jobs, lets what it took become durable
+    /// and be answered, tells every link, and takes its paths back at every replica that can be
+    /// reached. An error means that the journal failed: the process should end, and be started
+    /// again.
     ///
-    /// Dropping the future stops the queues at once, as a crash would: what was acknowledged is kept. Links hear a goodbye, and the port is
-    /// free within a second; paths stay at the replicas until they expire.
+    /// Dropping the future stops the queues at once, as a crash would: what was acknowledged is
+    /// kept. Links hear a goodbye, and the port is free within a second; paths stay at the replicas
+    /// until they expire.
     pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), PublisherFailed> {
         let Publisher { owner, inputs, listener, info, registry, values, metrics, .. } = self;
         let closing = CancellationToken::new();

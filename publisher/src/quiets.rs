@@ -1,5 +1,5 @@
-//! Workers that were asked to be quiet or to go on, until they have answered; and which of them say that they are quiet. Pure:
-//! time is told.
+//! Workers that were asked to be quiet or to go on, until they have answered; and which of them say
+//! that they are quiet. Pure: time is told.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -8,7 +8,8 @@ use longshore_protocol::limits::QUIETED_WORKERS_MAX;
 use longshore_protocol::messages::work::{Quiet, QuietEnd, QuietedWorker, WorkerPattern};
 use longshore_protocol::{LinkId, SessionId};
 
-/// How long workers have to answer. One that can answers within two round trips and a commit; a tool waits for 15 s.
+/// How long workers have to answer. One that can answers within two round trips and a commit; a
+/// tool waits for 15 s.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 
 /// More workers are meant than one request may ask.
@@ -89,8 +90,8 @@ impl Quiets {
         self.asked
     }
 
-    /// A worker says whether it is quiet. What it says to the newest question counts for those before it, which it may have read at
-    /// the same time.
+    /// A worker says whether it is quiet. What it says to the newest question counts for those
+    /// before it, which it may have read at the same time.
     pub(crate) fn told(&mut self, link: LinkId, told: Quiet, answered: &mut Vec<Answered>) {
         match told.quiet {
             true => self.quiet.insert(link),

@@ -1,8 +1,10 @@
-//! Whether events are recorded: they cost every job something, and most of the time nobody wants them.
+//! Whether events are recorded: they cost every job something, and most of the time nobody wants
+//! them.
 
 use std::time::{Duration, Instant};
 
-/// For how long events are recorded after the last one who wanted them: a feed that lost its link finds its place again.
+/// For how long events are recorded after the last one who wanted them: a feed that lost its link
+/// finds its place again.
 const RECORDED_FOR: Duration = Duration::from_secs(60);
 /// For how long after a start, if nobody comes: who followed before it tries again every 2 s.
 const RECORDED_AT_START: Duration = Duration::from_secs(10);

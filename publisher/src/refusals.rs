@@ -1,8 +1,9 @@
 //! Batches of jobs that disk or memory have no room for, until they are answered.
 //!
-//! Each refusal is a command of some 60 bytes, out of the room that is kept for settles. A producer that tries again as fast as
-//! it is answered would use that up, so the answers are held back: the first goes at once, the next after a wait that doubles
-//! from refusal to refusal. A link in that state costs about a commit a second, however hard it tries. Pure: time is told.
+//! Each refusal is a command of some 60 bytes, out of the room that is kept for settles. A producer
+//! that tries again as fast as it is answered would use that up, so the answers are held back: the
+//! first goes at once, the next after a wait that doubles from refusal to refusal. A link in that
+//! state costs about a commit a second, however hard it tries. Pure: time is told.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -11,11 +12,13 @@ use longshore_protocol::{LinkId, Refusal};
 
 /// The wait after the first refusal of a link.
 const WAIT_MIN: Duration = Duration::from_millis(50);
-/// The longest wait; so long after there is room again, a producer may still be told that there was none.
+/// The longest wait; so long after there is room again, a producer may still be told that there was
+/// none.
 const WAIT_MAX: Duration = Duration::from_secs(1);
 /// A link that was refused nothing for this long is answered at once again.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(10);
-/// Most batches of a link that wait. A producer has at most 64 under way; one that sends more is answered at once.
+/// Most batches of a link that wait. A producer has at most 64 under way; one that sends more is
+/// answered at once.
 const BATCHES_MAX: usize = 256;
 
 /// A batch that will be refused.

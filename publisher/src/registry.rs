@@ -8,8 +8,8 @@ use longshore_resolver::{PublicationTerms, WriteClient};
 
 use crate::values::Names;
 
-/// What a publisher tells the resolver's replicas: the paths and defaults of its queues, all on the same terms. A path that holds a live value
-/// as well is known as that.
+/// What a publisher tells the resolver's replicas: the paths and defaults of its queues, all on the
+/// same terms. A path that holds a live value as well is known as that.
 #[derive(Clone)]
 pub(crate) struct Registry {
     client: WriteClient,

@@ -33,8 +33,8 @@ pub(crate) struct Router {
     /// The message being filled; kept so that no delivery allocates its list anew.
     deliver: Deliver,
     places: Vec<QueueId>,
-    /// Jobs that were not sent, because their leases had ended or their entries were damaged; whoever takes them gives their
-    /// credits back.
+    /// Jobs that were not sent, because their leases had ended or their entries were damaged;
+    /// whoever takes them gives their credits back.
     pub(crate) unsent: Vec<Handed>,
 }
 
@@ -119,7 +119,8 @@ impl Router {
         workers.map(|(&link, outlet)| (link, &*outlet.name, outlet.session))
     }
 
-    /// Notes a request of the link; false if as many as may wait for their answers, or the link is gone.
+    /// Notes a request of the link; false if as many as may wait for their answers, or the link is
+    /// gone.
     pub(crate) fn begin_request(&mut self, link: LinkId) -> bool {
         let open = self.links.get_mut(&link).filter(|outlet| outlet.requests < REQUESTS_OPEN_MAX);
         open.map(|outlet| outlet.requests += 1).is_some()
@@ -224,8 +225,8 @@ impl Router {
         }
     }
 
-    /// True while events may be written for the link: it has next to nothing under way. When it has, a task waits for that
-    /// and says `FeedReady`.
+    /// True while events may be written for the link: it has next to nothing under way. When it
+    /// has, a task waits for that and says `FeedReady`.
     pub(crate) fn has_room_for_events(&mut self, link: LinkId) -> bool {
         let Some(outlet) = self.links.get_mut(&link) else { return false };
         if outlet.sender.queued_bytes() + outlet.frame.body_len() < FRAME_BYTES_TARGET {
@@ -249,8 +250,8 @@ impl Router {
         }
     }
 
-    /// Puts jobs on their way whose entries were read back from the journal; those without one go nowhere. Their links have
-    /// room for more.
+    /// Puts jobs on their way whose entries were read back from the journal; those without one go
+    /// nowhere. Their links have room for more.
     pub(crate) fn hand_loaded(&mut self, mut jobs: Vec<ColdJob>, entries: &impl Entries) {
         let Router { links, touched, deliver, places, .. } = self;
         let target = |handed: &Handed| (handed.link, handed.subscription);
@@ -279,8 +280,8 @@ impl Router {
         }
     }
 
-    /// Sends what was written. Jobs whose entries are not in memory go to `cold`, and those behind them; answers with parts
-    /// that are not in memory do, too.
+    /// Sends what was written. Jobs whose entries are not in memory go to `cold`, and those behind
+    /// them; answers with parts that are not in memory do, too.
     pub(crate) fn send_all(&mut self, entries: &impl Entries, cold: &mut ColdLoads) {
         while let Some(link) = self.touched.pop() {
             let Some(outlet) = self.links.get_mut(&link) else { continue };
@@ -339,7 +340,8 @@ impl Outlet {
             }
             let entry = match entries.hot(&handed) {
                 Some(entry) if self.loading == 0 => entry,
-                // Behind one that is being read back it waits: a worker gets its jobs in their order.
+                // Behind one that is being read back it waits: a worker gets its jobs in their
+                // order.
                 hot => {
                     self.loading += 1;
                     self.loading_bytes += handed.entry.length as usize;

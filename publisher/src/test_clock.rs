@@ -1,5 +1,5 @@
-//! A clock for tests: it stands still until the test moves it, and whoever moves it waits until the publisher has lived through
-//! all of that time.
+//! A clock for tests: it stands still until the test moves it, and whoever moves it waits until the
+//! publisher has lived through all of that time.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -11,8 +11,9 @@ use tokio::sync::{mpsc, oneshot};
 /// Moves that may wait for the publisher; whoever asks for one more waits.
 const MOVES_MAX: usize = 1;
 
-/// A clock that stands still until a test moves it, for [`PublisherOptions::clock`](crate::PublisherOptions::clock). It begins at the
-/// machine's time. Its clones are one clock; it serves one publisher, once.
+/// A clock that stands still until a test moves it, for
+/// [`PublisherOptions::clock`](crate::PublisherOptions::clock). It begins at the machine's time.
+/// Its clones are one clock; it serves one publisher, once.
 #[derive(Clone, Debug)]
 pub struct TestClock {
     standing: StandingClock,
@@ -45,12 +46,13 @@ impl TestClock {
         UNIX_EPOCH + Duration::from_millis(self.standing.reading().wall_ms)
     }
 
-    /// Moves it on, in whole milliseconds, and waits until the publisher has done all that comes due in that time, each thing at its own
-    /// time and in that order, and it is durable. With zero: until it has done what is due now.
+    /// Moves it on, in whole milliseconds, and waits until the publisher has done all that comes
+    /// due in that time, each thing at its own time and in that order, and it is durable. With
+    /// zero: until it has done what is due now.
     ///
-    /// Workers live on by the machine's clock. So every lease that runs is renewed first: it is lost only to a move that is as long as
-    /// itself or longer, as if its worker had stood still for so long. Once asked for, a move happens even if the future is
-    /// dropped.
+    /// Workers live on by the machine's clock. So every lease that runs is renewed first: it is
+    /// lost only to a move that is as long as itself or longer, as if its worker had stood still
+    /// for so long. Once asked for, a move happens even if the future is dropped.
     pub async fn advance(&self, by: Duration) -> Result<(), ClockUnused> {
         let by_ms = u64::try_from(by.as_millis()).unwrap_or(u64::MAX);
         let (done, moved) = oneshot::channel();

@@ -6,8 +6,9 @@
 //!      link tasks ────────┘                pump, once there is room
 //! ```
 //!
-//! [`core`] decides; the tasks here move bytes and time. A commit holds the lock until its frames are in the queues of all links, so the order
-//! of commits is the order at every subscriber. It never waits for one: what a link has no room for becomes marks.
+//! [`core`] decides; the tasks here move bytes and time. A commit holds the lock until its frames
+//! are in the queues of all links, so the order of commits is the order at every subscriber. It
+//! never waits for one: what a link has no room for becomes marks.
 
 mod batch;
 mod core;
@@ -46,8 +47,9 @@ use self::wire::Wire;
 
 /// The live values of a publisher. Cheap to clone.
 ///
-/// Values are published here, at this publisher's address, under its id. They live as long as their [`Published`], and no
-/// longer than this process. Once their publisher has stopped, they can still be set, and nobody hears of it.
+/// Values are published here, at this publisher's address, under its id. They live as long as their
+/// [`Published`], and no longer than this process. Once their publisher has stopped, they can still
+/// be set, and nobody hears of it.
 #[derive(Clone)]
 pub struct Values {
     shared: Arc<Shared>,
@@ -58,7 +60,8 @@ pub struct Values {
 pub struct ValueOptions {
     /// Subscribers try the publishers with the lowest number first. Default 0.
     pub priority: u16,
-    /// Among those of one priority, how often this one is chosen, in proportion to the others; 0: only if there is no other. Default 100.
+    /// Among those of one priority, how often this one is chosen, in proportion to the others; 0:
+    /// only if there is no other. Default 100.
     pub weight: u16,
 }
 
@@ -115,8 +118,9 @@ impl Values {
         Values { shared }
     }
 
-    /// Publishes a value, with the publisher's own priority and weight. Subscribers find it by its path until the handle is
-    /// dropped. Returns at once: replicas hear of it in a moment (`write_client().flushed(1)` waits until one has).
+    /// Publishes a value, with the publisher's own priority and weight. Subscribers find it by its
+    /// path until the handle is dropped. Returns at once: replicas hear of it in a moment
+    /// (`write_client().flushed(1)` waits until one has).
     pub fn publish(&self, path: Path, value: impl Into<Value>) -> Result<Published, PublishError> {
         self.publish_with(path, value, self.shared.directory.usual())
     }
@@ -150,8 +154,8 @@ impl Values {
         ValueDefault::declare(self.shared.clone(), path)
     }
 
-    /// Publishes many values, all of them or none: at the first that is refused, those before it are taken back. A
-    /// subscriber may have seen them meanwhile.
+    /// Publishes many values, all of them or none: at the first that is refused, those before it
+    /// are taken back. A subscriber may have seen them meanwhile.
     pub fn publish_all(
         &self,
         values: impl IntoIterator<Item = (Path, Value)>,
@@ -184,8 +188,8 @@ impl Values {
         Ok(Published::new(self.shared.clone(), key))
     }
 
-    /// Declares that values at and below `path` are made when somebody asks for them: [`ValueDefault::next`] tells of each.
-    /// At most 1,024.
+    /// Declares that values at and below `path` are made when somebody asks for them:
+    /// [`ValueDefault::next`] tells of each. At most 1,024.
     pub fn publish_default(&self, path: Path) -> Result<ValueDefault, PublishError> {
         if path.is_reserved() {
             return Err(PublishError::Reserved(path));
@@ -213,12 +217,14 @@ impl Values {
         self.len() == 0
     }
 
-    /// Waits until all that was committed before this call is in the kernel's buffer of every subscriber, which is not yet
-    /// the subscriber's program; none is waited for because of another. One that cannot take its part, what was committed
-    /// before and has not been taken yet, within `timeout` is disconnected. The time runs from the first byte of that part
-    /// which the kernel refuses, at this call at the earliest: who was behind once and takes what comes is not disconnected
-    /// for it; who takes too slowly is. With `None` it waits for as long as that takes, and disconnects nobody; a subscriber
-    /// that hangs is given up by its heartbeats. Cancel safe: dropped, it disconnects nobody any more.
+    /// Waits until all that was committed before this call is in the kernel's buffer of every
+    /// subscriber, which is not yet the subscriber's program; none is waited for because of
+    /// another. One that cannot take its part, what was committed before and has not been taken
+    /// yet, within `timeout` is disconnected. The time runs from the first byte of that part which
+    /// the kernel refuses, at this call at the earliest: who was behind once and takes what comes
+    /// is not disconnected for it; who takes too slowly is. With `None` it waits for as long as
+    /// that takes, and disconnects nobody; a subscriber that hangs is given up by its heartbeats.
+    /// Cancel safe: dropped, it disconnects nobody any more.
     pub async fn flush(&self, timeout: Option<Duration>) -> FlushReport {
         flush::flush(&self.shared, timeout).await
     }

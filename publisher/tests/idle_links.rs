@@ -1,5 +1,5 @@
-//! What an idle worker's link costs a publisher: the example's measurement with 1,000 links, or with its 10,000 and their 20 s with
-//! `LONGSHORE_LONG=1`.
+//! What an idle worker's link costs a publisher: the example's measurement with 1,000 links, or
+//! with its 10,000 and their 20 s with `LONGSHORE_LONG=1`.
 #![cfg(target_os = "linux")]
 
 #[allow(dead_code, reason = "its `main` is not run here")]

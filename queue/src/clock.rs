@@ -1,8 +1,9 @@
 //! Where the two times of a command come from.
 //!
-//! `mono_ms` follows CLOCK_BOOTTIME within one boot of the machine; over a reboot it goes on by the wall time that passed.
-//! `wall_ms` is what the clock says, unless it jumped: then it stands still, so that nothing that waits for the wall clock
-//! comes due, until the jump goes away or someone confirms it.
+//! `mono_ms` follows CLOCK_BOOTTIME within one boot of the machine; over a reboot it goes on by the
+//! wall time that passed. `wall_ms` is what the clock says, unless it jumped: then it stands still,
+//! so that nothing that waits for the wall clock comes due, until the jump goes away or someone
+//! confirms it.
 
 mod standing;
 
@@ -15,10 +16,12 @@ use crate::Now;
 
 pub use standing::{StandingClock, next_stop};
 
-/// Unless it is told otherwise: a larger jump between the wall clock and the monotonic one within a run is not believed, in
-/// milliseconds. Also how far behind the last logged time the wall clock may be at a start.
+/// Unless it is told otherwise: a larger jump between the wall clock and the monotonic one within a
+/// run is not believed, in milliseconds. Also how far behind the last logged time the wall clock
+/// may be at a start.
 pub const JUMP_MS_MAX: u64 = 30_000;
-/// How far ahead of the last logged time the wall clock may be at a start, in milliseconds: 30 days.
+/// How far ahead of the last logged time the wall clock may be at a start, in milliseconds: 30
+/// days.
 pub const AHEAD_MS_MAX: u64 = 30 * 24 * 60 * 60 * 1_000;
 
 /// What the machine's clocks say.
@@ -42,13 +45,14 @@ pub struct ClockAlarm {
     pub expected_ms: u64,
 }
 
-/// Names a boot, and how a publisher's own time relates to it: what `Start` carries, so that a restart within the boot goes
-/// on by the clock.
+/// Names a boot, and how a publisher's own time relates to it: what `Start` carries, so that a
+/// restart within the boot goes on by the clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BootStamp {
     /// The beginning of the boot's id.
     boot: [u8; 8],
-    /// The publisher's own time at the boot, in milliseconds; below 0 when the machine was up first.
+    /// The publisher's own time at the boot, in milliseconds; below 0 when the machine was up
+    /// first.
     origin_ms: i64,
 }
 
@@ -86,7 +90,8 @@ pub struct ClockCore {
     jump_ms_max: u64,
     /// The latest time given.
     last: Now,
-    /// Wall time at which monotonic time was `anchor_mono_ms`: what later wall times are compared with.
+    /// Wall time at which monotonic time was `anchor_mono_ms`: what later wall times are compared
+    /// with.
     anchor: Now,
     alarm: Option<ClockAlarm>,
 }

@@ -17,13 +17,14 @@ use crate::rules::Rules;
 /// Most paths, and most defaults, that a publisher may be started with.
 pub const START_PATHS_MAX: usize = 100_000;
 
-/// A command: what happened to the queues. The same commands in the same order give the same state, on any machine.
+/// A command: what happened to the queues. The same commands in the same order give the same state,
+/// on any machine.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Command {
     /// The publisher starts: ends every link of the run before.
     Start(Start),
-    /// A link stands. It ends the session's older links and their credits, moves the listed leases to itself, and releases
-    /// the session's others.
+    /// A link stands. It ends the session's older links and their credits, moves the listed leases
+    /// to itself, and releases the session's others.
     LinkUp {
         /// The link.
         link: LinkId,
@@ -167,8 +168,8 @@ pub enum Command {
     },
     /// Time has passed: what is due becomes ready, what is too old is forgotten, in bounded steps.
     Tick,
-    /// A batch of jobs that the disk had no room for. Each of its jobs is refused; the batch's number is used up, so that those
-    /// after it can follow. Its jobs are not logged.
+    /// A batch of jobs that the disk had no room for. Each of its jobs is refused; the batch's
+    /// number is used up, so that those after it can follow. Its jobs are not logged.
     Refuse {
         /// The producer's link.
         link: LinkId,
@@ -179,7 +180,8 @@ pub enum Command {
         /// Why.
         refusal: Refusal,
     },
-    /// So many jobs may be handed out from now on. Everything else goes on: leases are settled, jobs come due.
+    /// So many jobs may be handed out from now on. Everything else goes on: leases are settled,
+    /// jobs come due.
     Handouts {
         /// How many; [`u64::MAX`] for any number.
         budget: u64,
@@ -193,10 +195,11 @@ pub struct Start {
     pub publisher: PublisherId,
     /// One more than the last.
     pub epoch: Epoch,
-    /// The machine's boot: within one, monotonic time goes on by the clock; over several, by the wall.
+    /// The machine's boot: within one, monotonic time goes on by the clock; over several, by the
+    /// wall.
     pub boot: [u8; 16],
-    /// Keys the index of ids, so that nobody can choose ids that share a place in it. Drawn when the data directory is made;
-    /// only the first start's counts, and later ones repeat it.
+    /// Keys the index of ids, so that nobody can choose ids that share a place in it. Drawn when
+    /// the data directory is made; only the first start's counts, and later ones repeat it.
     pub secret: Secret,
     /// The numbers that decide from now on.
     pub rules: Box<Rules>,
@@ -225,18 +228,21 @@ pub struct Expired {
     pub token: Token,
     /// Whether its worker had reported the attempt as started: then the attempt is used up.
     pub started: bool,
-    /// True when it ended because nobody resumed it after the publisher's own restart: then the attempt is given back.
+    /// True when it ended because nobody resumed it after the publisher's own restart: then the
+    /// attempt is given back.
     pub restart: bool,
     /// True when the attempt ran for longer than it may: it has failed.
     pub timed_out: bool,
 }
 
 impl Command {
-    /// Where the raw batch begins in the encoded body of an `Enqueue` or a `Settle`: after the link, a fixed `u64`.
+    /// Where the raw batch begins in the encoded body of an `Enqueue` or a `Settle`: after the
+    /// link, a fixed `u64`.
     pub const BATCH_AT: u32 = 8;
     /// Where a checkpoint's body begins in the encoded body of its command: after the link.
     pub const CHECKPOINT_AT: u32 = 8;
-    /// Where the entry begins in the encoded body of a `Replace`: after link, request and id, each of a fixed length.
+    /// Where the entry begins in the encoded body of a `Replace`: after link, request and id, each
+    /// of a fixed length.
     pub const REPLACE_ENTRY_AT: u32 = 32;
 
     /// Its kind's number in the log. Numbers are never given twice.
@@ -265,7 +271,8 @@ impl Command {
         }
     }
 
-    /// The body's two parts, one after the other in the log: what is encoded here, and a batch as it came from its client.
+    /// The body's two parts, one after the other in the log: what is encoded here, and a batch as
+    /// it came from its client.
     pub fn encode(&self) -> (Bytes, Bytes) {
         let mut out = FrameWriter::with_capacity(64);
         let mut raw = Bytes::new();

@@ -1,9 +1,10 @@
-//! When a lease ends, by its length, with its link, or by the time that an attempt may run. Soft: on monotonic time, not in
-//! the log; what is logged is `Expire`, once one has ended.
+//! When a lease ends, by its length, with its link, or by the time that an attempt may run. Soft:
+//! on monotonic time, not in the log; what is logged is `Expire`, once one has ended.
 //!
-//! Pure, and cheap per job: a lease is a row in a slab, an entry in a table of tokens, and a place in three lists: those of
-//! its length by their renewal, those of its run timeout by their beginning ([`by_length`]), and those of its link. Nothing
-//! is sorted or scanned, and a pause costs one number.
+//! Pure, and cheap per job: a lease is a row in a slab, an entry in a table of tokens, and a place
+//! in three lists: those of its length by their renewal, those of its run timeout by their
+//! beginning ([`by_length`]), and those of its link. Nothing is sorted or scanned, and a pause
+//! costs one number.
 
 mod by_length;
 
@@ -18,11 +19,11 @@ use crate::Expired;
 /// How long leases outlive what held them, in milliseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LeaseTiming {
-    /// After its link is lost a lease runs on for this many milliseconds, or to its own end if that is sooner. 5,000 by
-    /// default.
+    /// After its link is lost a lease runs on for this many milliseconds, or to its own end if that
+    /// is sooner. 5,000 by default.
     pub reconnect_grace_ms: u64,
-    /// After the publisher's restart a lease runs this many milliseconds, whatever its length, unless its worker resumes it.
-    /// 30,000 by default.
+    /// After the publisher's restart a lease runs this many milliseconds, whatever its length,
+    /// unless its worker resumes it. 30,000 by default.
     pub restart_window_ms: u64,
 }
 
@@ -32,7 +33,8 @@ impl Default for LeaseTiming {
     }
 }
 
-/// Most leases that one call of [`Leases::expired`] gives: one `Expire` is one record, and holds up what comes after it.
+/// Most leases that one call of [`Leases::expired`] gives: one `Expire` is one record, and holds up
+/// what comes after it.
 pub const EXPIRED_MAX: usize = 10_000;
 
 /// The leases of a publisher. Times are milliseconds of the publisher's own life; they never fall.
@@ -44,7 +46,8 @@ pub struct Leases {
     by_token: HashMap<u64, u32>,
     /// Each by its length, since its renewal.
     lengths: ByLength,
-    /// Those whose attempt has begun and may not run for ever, by how long it still might when it was said to run.
+    /// Those whose attempt has begun and may not run for ever, by how long it still might when it
+    /// was said to run.
     runs: ByLength,
     links: HashMap<u64, LinkRow>,
     /// Links that are lost, by when.
@@ -130,8 +133,9 @@ impl Leases {
         }
     }
 
-    /// A delivery was released to its worker: its lease begins. A link that is not up has lost it already. Its attempt may run
-    /// for `run_timeout_ms` once it has begun, or, with 0, for as long as it likes.
+    /// A delivery was released to its worker: its lease begins. A link that is not up has lost it
+    /// already. Its attempt may run for `run_timeout_ms` once it has begun, or, with 0, for as long
+    /// as it likes.
     pub fn granted(
         &mut self,
         now_ms: u64,
@@ -143,8 +147,9 @@ impl Leases {
         self.insert(now_ms, token, link, lease_ms, run_timeout_ms, false);
     }
 
-    /// A lease that was running when the publisher went down: it ends with the restart window unless it is resumed. How long
-    /// its attempt has run is not known before its worker says so on its new link.
+    /// A lease that was running when the publisher went down: it ends with the restart window
+    /// unless it is resumed. How long its attempt has run is not known before its worker says so on
+    /// its new link.
     pub fn restarted(
         &mut self,
         now_ms: u64,
@@ -168,8 +173,9 @@ impl Leases {
         true
     }
 
-    /// Its worker is about to run the job, or has run it for `running_ms`: losing the lease now costs an attempt, and the time
-    /// that the attempt may run has begun. Said again it may only end earlier. False when there is no such lease on that link.
+    /// Its worker is about to run the job, or has run it for `running_ms`: losing the lease now
+    /// costs an attempt, and the time that the attempt may run has begun. Said again it may only
+    /// end earlier. False when there is no such lease on that link.
     pub fn started(&mut self, now_ms: u64, token: Token, link: LinkId, running_ms: u64) -> bool {
         let Some(slot) = self.find(token, link) else { return false };
         let row = &mut self.rows[slot as usize];
@@ -177,7 +183,8 @@ impl Leases {
         if row.run_timeout_ms == 0 || row.expired {
             return true;
         }
-        // What is left counts as a length of its own, from now: most attempts begin now, and all of those share one.
+        // What is left counts as a length of its own, from now: most attempts begin now, and all of
+        // those share one.
         let left_ms = row.run_timeout_ms.saturating_sub(running_ms);
         let now_ms = self.not_before_the_last(now_ms);
         if self.runs.end_of(slot).is_none_or(|end| now_ms.saturating_add(left_ms) < end) {
@@ -187,7 +194,8 @@ impl Leases {
         true
     }
 
-    /// Its session has resumed it on another link: it counts as renewed. False when there is no such lease.
+    /// Its session has resumed it on another link: it counts as renewed. False when there is no
+    /// such lease.
     pub fn moved(&mut self, now_ms: u64, token: Token, link: LinkId) -> bool {
         let Some(&slot) = self.by_token.get(&token.0) else { return false };
         if self.rows[slot as usize].expired {
@@ -211,21 +219,23 @@ impl Leases {
         self.free = slot;
     }
 
-    /// The publisher itself stood still until now: every lease gets its full length anew, every lost link its grace. Attempts
-    /// ran on meanwhile.
+    /// The publisher itself stood still until now: every lease gets its full length anew, every
+    /// lost link its grace. Attempts ran on meanwhile.
     pub fn paused(&mut self, now_ms: u64) {
         self.floor_ms = self.floor_ms.max(now_ms);
         self.lengths.begin_anew(now_ms);
     }
 
-    /// Not after when the next lease ends; it may be earlier. None when there are no leases that can end.
+    /// Not after when the next lease ends; it may be earlier. None when there are no leases that
+    /// can end.
     pub fn next_deadline(&self) -> Option<u64> {
         let by_link = self.lost.front().map(|&(lost_ms, _)| self.grace_end(lost_ms));
         [self.lengths.next_end(), self.runs.next_end(), by_link].into_iter().flatten().min()
     }
 
-    /// Takes out the leases that have ended by now, at most [`EXPIRED_MAX`]: when it gives that many, there may be more.
-    /// They stay known, and can be neither renewed nor given again, until [`Leases::ended`].
+    /// Takes out the leases that have ended by now, at most [`EXPIRED_MAX`]: when it gives that
+    /// many, there may be more. They stay known, and can be neither renewed nor given again, until
+    /// [`Leases::ended`].
     pub fn expired(&mut self, now_ms: u64, out: &mut Vec<Expired>) {
         let most = out.len() + EXPIRED_MAX;
         while let Some((slot, end)) = self.runs.first_ended(now_ms) {

@@ -11,23 +11,29 @@ use crate::journal::{Budget, Replayed};
 use crate::state::SnapshotError;
 use crate::{Now, RecordRef};
 
-/// A log of commands: pipelined and ordered. [`Journal`](crate::Journal) is one; a consensus log will be another.
+/// A log of commands: pipelined and ordered. [`Journal`](crate::Journal) is one; a consensus log
+/// will be another.
 ///
 /// What every log promises; the conformance suite among this crate's tests checks it:
 /// 1. Indexes rise by one from the first append of an empty log, which gets 1.
-/// 2. Commands become durable in the order of their indexes: what is committed is a prefix, and [`Log::committed`] never falls.
-/// 3. What was committed is there after any crash, byte for byte, and read back by its [`RecordRef`].
-/// 4. What was appended and not committed may be gone after a crash, but never in part, and never without all that follows it.
-/// 5. After its first failure nothing is committed any more: appends and waits answer [`Poisoned`] for good.
+/// 2. Commands become durable in the order of their indexes: what is committed is a prefix, and
+///    [`Log::committed`] never falls.
+/// 3. What was committed is there after any crash, byte for byte, and read back by its
+///    [`RecordRef`].
+/// 4. What was appended and not committed may be gone after a crash, but never in part, and never
+///    without all that follows it.
+/// 5. After its first failure nothing is committed any more: appends and waits answer [`Poisoned`]
+///    for good.
 ///
-/// A log takes what it is given: it is for the caller to take no more input while [`Log::uncommitted_bytes`] is over
-/// [`UNCOMMITTED_BYTES_MAX`].
+/// A log takes what it is given: it is for the caller to take no more input while
+/// [`Log::uncommitted_bytes`] is over [`UNCOMMITTED_BYTES_MAX`].
 pub trait Log: Send + 'static {
-    /// Appends a command and gives its index. Its body is `head` followed by `body`, which is shared, not copied, until it
-    /// is written. Takes its course with the next [`Log::flush`].
+    /// Appends a command and gives its index. Its body is `head` followed by `body`, which is
+    /// shared, not copied, until it is written. Takes its course with the next [`Log::flush`].
     fn append(&mut self, now: Now, kind: u8, head: Bytes, body: Bytes) -> Result<u64, Poisoned>;
 
-    /// The commit of what was appended so far is synced at every level of durability: a start has to last.
+    /// The commit of what was appended so far is synced at every level of durability: a start has
+    /// to last.
     fn sync(&mut self);
 
     /// Hands what was appended to the writer: a batch at a time, so that nothing locks per command.
@@ -39,8 +45,9 @@ pub trait Log: Send + 'static {
     /// The last index that is durable at the log's declared level; 0 for none.
     fn committed(&self) -> u64;
 
-    /// Waits until more than `index` is committed, and gives the last committed index. Cancel safe: nothing is lost by
-    /// dropping it. What was committed before a failure is still given; the failure comes after it.
+    /// Waits until more than `index` is committed, and gives the last committed index. Cancel safe:
+    /// nothing is lost by dropping it. What was committed before a failure is still given; the
+    /// failure comes after it.
     fn committed_beyond(
         &mut self,
         index: u64,
@@ -55,24 +62,26 @@ pub trait Log: Send + 'static {
     /// What it has done so far.
     fn metrics(&self) -> LogMetrics;
 
-    /// What may be appended while so many leases run. A log takes what it is given; a caller that stays within the budget
-    /// never fills the disk. Cheap: asked for every command.
+    /// What may be appended while so many leases run. A log takes what it is given; a caller that
+    /// stays within the budget never fills the disk. Cheap: asked for every command.
     fn budget(&self, _leases: u64) -> Budget {
         Budget::ENDLESS
     }
 
-    /// A snapshot of what all its commands come to, which would take about so many bytes, is wanted: so that it can let go of
-    /// old commands, and a start need not read them. Cheap: asked often.
+    /// A snapshot of what all its commands come to, which would take about so many bytes, is
+    /// wanted: so that it can let go of old commands, and a start need not read them. Cheap: asked
+    /// often.
     fn wants_snapshot(&self, _about_bytes: u64) -> bool {
         false
     }
 
-    /// Takes the snapshot that was wanted, of everything that was appended so far. It is written beside the commits, and
-    /// counts once it is durable; until then what was before it counts.
+    /// Takes the snapshot that was wanted, of everything that was appended so far. It is written
+    /// beside the commits, and counts once it is durable; until then what was before it counts.
     fn snapshot(&mut self, _snapshot: Box<dyn Snapshot>) {}
 }
 
-/// What all commands up to an index come to, on its way to the disk. What it was taken of goes on changing meanwhile.
+/// What all commands up to an index come to, on its way to the disk. What it was taken of goes on
+/// changing meanwhile.
 pub trait Snapshot: Send {
     /// The last command that it reflects.
     fn index(&self) -> u64;
@@ -80,18 +89,21 @@ pub trait Snapshot: Send {
     /// The epoch of the last start that it reflects; 0 for none.
     fn epoch(&self) -> u64;
 
-    /// Bytes that its blocks will have, about: counted in the same way each time, so that one snapshot tells what the next takes.
+    /// Bytes that its blocks will have, about: counted in the same way each time, so that one
+    /// snapshot tells what the next takes.
     fn about_bytes(&self) -> u64;
 
-    /// Every part of the log that is still wanted, in any order; may be asked several times before the first block is taken.
+    /// Every part of the log that is still wanted, in any order; may be asked several times before
+    /// the first block is taken.
     fn parts(&self, each: &mut dyn FnMut(RecordRef));
 
-    /// Appends the next block of bytes to `out`; false when there is none left. What it is put back together from is exactly
-    /// these blocks in this order: [`Rebuild::block`].
+    /// Appends the next block of bytes to `out`; false when there is none left. What it is put back
+    /// together from is exactly these blocks in this order: [`Rebuild::block`].
     fn next_block(&mut self, out: &mut Vec<u8>) -> bool;
 }
 
-/// What a log is read back into: the blocks of its newest snapshot, if it has one, then every command after that.
+/// What a log is read back into: the blocks of its newest snapshot, if it has one, then every
+/// command after that.
 pub trait Rebuild {
     /// The next block of the snapshot.
     fn block(&mut self, block: Bytes) -> Result<(), SnapshotError>;
@@ -121,7 +133,8 @@ impl<F: FnMut(Replayed) -> Result<(), WireError>> Rebuild for F {
 /// Bytes appended and not yet committed, beyond which a caller takes no more input.
 pub const UNCOMMITTED_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// The log has failed. Nothing was acknowledged after the failure, and nothing will be: start again, and recover.
+/// The log has failed. Nothing was acknowledged after the failure, and nothing will be: start
+/// again, and recover.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{what} {file:?} failed: {error}")]
 pub struct Poisoned {
@@ -177,8 +190,8 @@ impl Reader {
     }
 }
 
-/// Reads parts one after the other. Those that lie beside the one before, as most jobs of a batch do, come from the piece that was read
-/// for it, without asking the records again.
+/// Reads parts one after the other. Those that lie beside the one before, as most jobs of a batch
+/// do, come from the piece that was read for it, without asking the records again.
 pub struct Neighbours<'a> {
     reader: &'a Reader,
     /// The command that `piece` is of; 0 is none.

@@ -87,7 +87,8 @@ pub struct Event {
 pub enum Reply {
     /// To `LinkUp`.
     Attached(Attached),
-    /// To `LinkUp`, when the publisher has as many sessions as it may: the link is to be closed with that reason.
+    /// To `LinkUp`, when the publisher has as many sessions as it may: the link is to be closed
+    /// with that reason.
     LinkRefused {
         /// Why.
         reason: String,
@@ -193,11 +194,13 @@ impl Outcomes {
 /// A job as a reader sees it: what is in memory, and where the rest lies.
 #[derive(Clone, PartialEq, Debug)]
 pub struct JobView {
-    /// All that needs no disk; payload, headers, errors, result and the bytes of checkpoints are empty.
+    /// All that needs no disk; payload, headers, errors, result and the bytes of checkpoints are
+    /// empty.
     pub info: JobInfo,
     /// Its entry: payload and headers.
     pub entry: RecordRef,
-    /// The newest error that one of the attempts kept has told, not always the last one's: an encoded `JobError`.
+    /// The newest error that one of the attempts kept has told, not always the last one's: an
+    /// encoded `JobError`.
     pub error: Option<RecordRef>,
     /// Its result.
     pub result: Option<RecordRef>,

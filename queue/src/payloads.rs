@@ -44,7 +44,8 @@ impl PayloadCache {
         self.bytes
     }
 
-    /// Keeps a command's body, from byte `at` on. Indexes rise. Bodies over the whole cache are not kept.
+    /// Keeps a command's body, from byte `at` on. Indexes rise. Bodies over the whole cache are not
+    /// kept.
     pub fn keep(&mut self, index: u64, at: u32, body: &Bytes) {
         debug_assert!(self.batches.back().is_none_or(|last| last.index < index), "indexes rise");
         let charged = body.len() + ENTRY_BYTES;

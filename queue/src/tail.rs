@@ -1,8 +1,8 @@
 //! The tail: the last events, for feeds that follow them. Pure.
 //!
-//! A reader is never shown a gap. What it has not read is here as a whole, or it is told `TooOld`; what it has read and the
-//! log no longer holds is `Rewound`. So a tail knows its floor (the last command whose events may be missing) and where each
-//! start lies in the log.
+//! A reader is never shown a gap. What it has not read is here as a whole, or it is told `TooOld`;
+//! what it has read and the log no longer holds is `Rewound`. So a tail knows its floor (the last
+//! command whose events may be missing) and where each start lies in the log.
 
 use std::collections::VecDeque;
 
@@ -13,7 +13,8 @@ use crate::{Event, QueueId};
 
 /// Events that a tail keeps.
 pub const TAIL_EVENTS_MAX: usize = 65_536;
-/// Starts that a tail keeps: a publisher that starts so often without an event is in another kind of trouble.
+/// Starts that a tail keeps: a publisher that starts so often without an event is in another kind
+/// of trouble.
 const STARTS_MAX: usize = 1_024;
 
 /// The last events of a publisher, in order.
@@ -46,8 +47,8 @@ pub struct Cursor {
 /// What a reading came to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Read {
-    /// Of everything up to here nothing is left to read: what to resume from. Events of the command after it may be among
-    /// those that were read.
+    /// Of everything up to here nothing is left to read: what to resume from. Events of the command
+    /// after it may be among those that were read.
     pub upto: FeedPosition,
     /// There is more to read.
     pub more: bool,
@@ -68,8 +69,8 @@ impl Tail {
         }
     }
 
-    /// The log goes on after a snapshot of all commands up to `index`, the last of which belong to the start of that epoch:
-    /// nothing that they brought about is known here.
+    /// The log goes on after a snapshot of all commands up to `index`, the last of which belong to
+    /// the start of that epoch: nothing that they brought about is known here.
     pub fn resume(&mut self, index: u64, epoch: Epoch) {
         self.index = index;
         self.raise_floor(index);
@@ -126,7 +127,8 @@ impl Tail {
         }
     }
 
-    /// Events are kept from now on: those of commands beyond `index`, the last one that was applied without telling them.
+    /// Events are kept from now on: those of commands beyond `index`, the last one that was applied
+    /// without telling them.
     pub fn record_beyond(&mut self, index: u64) {
         if !self.recording {
             self.recording = true;
@@ -140,8 +142,9 @@ impl Tail {
         self.raise_floor(self.index);
     }
 
-    /// A place to read from: after what was seen already, or, with none, after the present. Fails with `TooOld` when events
-    /// since then are gone, and with `Rewound` when the log no longer holds what was seen.
+    /// A place to read from: after what was seen already, or, with none, after the present. Fails
+    /// with `TooOld` when events since then are gone, and with `Rewound` when the log no longer
+    /// holds what was seen.
     pub fn cursor(&self, after: Option<FeedPosition>) -> Result<Cursor, RequestError> {
         let Some(FeedPosition { epoch, index }) = after else {
             let next = self.first + self.events.len() as u64;
@@ -150,7 +153,8 @@ impl Tail {
         if epoch > self.epoch() || (epoch == self.epoch() && index > self.index) {
             return Err(RequestError::Rewound);
         }
-        // The first start after the one that was seen: from there on the log may say something else.
+        // The first start after the one that was seen: from there on the log may say something
+        // else.
         if self.starts.iter().any(|&(at, start)| start > epoch && at <= index) {
             return Err(RequestError::Rewound);
         }
@@ -174,8 +178,9 @@ impl Tail {
         cursor.index < self.index
     }
 
-    /// Reads on: adds the next events of the wanted queues to `out`, at most `most` of them, and moves the cursor. Fails with
-    /// `TooOld`, and moves nothing, when events after the cursor are gone.
+    /// Reads on: adds the next events of the wanted queues to `out`, at most `most` of them, and
+    /// moves the cursor. Fails with `TooOld`, and moves nothing, when events after the cursor are
+    /// gone.
     pub fn read(
         &self,
         cursor: &mut Cursor,
@@ -224,7 +229,8 @@ impl Tail {
     }
 }
 
-/// Which queues a pattern matches. Each is matched once: queues are numbered in order, and keep their paths.
+/// Which queues a pattern matches. Each is matched once: queues are numbered in order, and keep
+/// their paths.
 #[derive(Clone, Debug)]
 pub struct QueueSet {
     pattern: Glob,

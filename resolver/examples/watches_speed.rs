@@ -1,10 +1,11 @@
-//! What many watches of one subtree cost while it changes: how long until the last of them is told, and the replica's processor time
-//! and memory. The replica is a process of its own; writer and watchers share this one.
+//! What many watches of one subtree cost while it changes: how long until the last of them is told,
+//! and the replica's processor time and memory. The replica is a process of its own; writer and
+//! watchers share this one.
 //!
 //!     cargo run --release -p longshore-resolver --example watches_speed -- [WATCHES] [LINKS] [CHANGES] [SECONDS] [PATHS]
 //!
-//! CHANGES is for each second. A change costs its watchers something too: where this process has no time left, the replica tells
-//! it of many changes at once.
+//! CHANGES is for each second. A change costs its watchers something too: where this process has no
+//! time left, the replica tells it of many changes at once.
 
 #[path = "../tests/suite/common/crowd.rs"]
 #[allow(

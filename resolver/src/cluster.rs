@@ -4,12 +4,12 @@ use longshore_protocol::{LinkTiming, ResolverTiming, Role};
 use longshore_transport::TlsDialer;
 
 /// The replicas of a resolver, and the rules of time that hold with them. Made from a text:
-/// `Cluster::from("a.example:4770,b.example")`. Replicas know nothing of each other: whoever publishes tells all of them,
-/// whoever asks asks one that answers.
+/// `Cluster::from("a.example:4770,b.example")`. Replicas know nothing of each other: whoever
+/// publishes tells all of them, whoever asks asks one that answers.
 #[derive(Clone, Debug)]
 pub struct Cluster {
-    /// Every replica, as `host:port`. With none, clients can be made of it, and find nobody; workers and subscribers refuse
-    /// it.
+    /// Every replica, as `host:port`. With none, clients can be made of it, and find nobody;
+    /// workers and subscribers refuse it.
     pub replicas: Vec<String>,
     /// Timeouts, waits and tries.
     pub timing: ResolverTiming,
@@ -38,8 +38,8 @@ pub struct ReplicaFailure {
     pub why: String,
 }
 
-/// The timing of a link in that role: a side that is silent for the role's time to live is gone, and four heartbeats fit
-/// into it.
+/// The timing of a link in that role: a side that is silent for the role's time to live is gone,
+/// and four heartbeats fit into it.
 pub(crate) fn link_timing(timing: &ResolverTiming, role: Role) -> LinkTiming {
     let hang = match role {
         Role::ResolverWriter => timing.writer_ttl,
@@ -52,8 +52,8 @@ pub(crate) fn link_timing(timing: &ResolverTiming, role: Role) -> LinkTiming {
 pub const REPLICA_PORT: u16 = 4770;
 
 impl Cluster {
-    /// The replicas that a text names, separated by commas; one without a port listens at 4770. Checks nothing: a wrong name
-    /// shows when it is dialled.
+    /// The replicas that a text names, separated by commas; one without a port listens at 4770.
+    /// Checks nothing: a wrong name shows when it is dialled.
     pub fn parse(replicas: &str) -> Cluster {
         let named = replicas.split(',').map(str::trim).filter(|replica| !replica.is_empty());
         Cluster::new(named.map(|replica| match replica.rsplit_once(':') {

@@ -1,9 +1,11 @@
-//! Which publisher holds which path. A cluster of 1 to N replicas keeps that in memory, each for itself: publishers write to
-//! every replica ([`WriteClient`]), everybody reads from any ([`ReadClient`]). What publishers want published is the truth,
-//! and it is in the publishers; a replica may forget everything and is told again.
+//! Which publisher holds which path. A cluster of 1 to N replicas keeps that in memory, each for
+//! itself: publishers write to every replica ([`WriteClient`]), everybody reads from any
+//! ([`ReadClient`]). What publishers want published is the truth, and it is in the publishers; a
+//! replica may forget everything and is told again.
 //!
-//! Three pure cores decide: `directory`, `read_client::core` and `write_client::core`. They are told the time and what
-//! happened, and say what is to be done. The tasks around them move bytes and time.
+//! Three pure cores decide: `directory`, `read_client::core` and `write_client::core`. They are
+//! told the time and what happened, and say what is to be done. The tasks around them move bytes
+//! and time.
 
 mod cluster;
 mod directory;

@@ -71,7 +71,8 @@ impl ReplicaLink {
         event
     }
 
-    /// Sends one message in a frame of its own. The reason if it cannot be; then there is no link any more.
+    /// Sends one message in a frame of its own. The reason if it cannot be; then there is no link
+    /// any more.
     pub(crate) fn send(&mut self, message: &ToReplica) -> Result<(), String> {
         let mut out = FrameWriter::new();
         message.encode(&mut out);
@@ -164,8 +165,9 @@ pub(crate) async fn until(deadline: Option<Instant>) {
     }
 }
 
-/// Asks one replica one question over a link of its own. Each address of its name has until connect and hello timeout are over, and
-/// each part of the answer until `request_timeout_min` is. `take` says when the answer is whole.
+/// Asks one replica one question over a link of its own. Each address of its name has until connect
+/// and hello timeout are over, and each part of the answer until `request_timeout_min` is. `take`
+/// says when the answer is whole.
 pub(crate) async fn ask_one<T>(
     caller: &Caller,
     replica: &str,

@@ -1,7 +1,9 @@
-//! How long the machine slept. The time that cores are told stands still meanwhile (CLOCK_MONOTONIC), while that of all others goes on:
-//! who was asleep for long is told nothing, and would believe what it knew before.
+//! How long the machine slept. The time that cores are told stands still meanwhile
+//! (CLOCK_MONOTONIC), while that of all others goes on: who was asleep for long is told nothing,
+//! and would believe what it knew before.
 //!
-//! Pure but for [`Reading::take`]: it is given readings. On Linux CLOCK_BOOTTIME goes on through sleep, and nothing else tells it from CLOCK_MONOTONIC.
+//! Pure but for [`Reading::take`]: it is given readings. On Linux CLOCK_BOOTTIME goes on through
+//! sleep, and nothing else tells it from CLOCK_MONOTONIC.
 
 use std::time::Duration;
 
@@ -50,8 +52,8 @@ pub(crate) mod pretended {
     }
 }
 
-/// The longest between the first clock of a reading and its last. One that took longer, because the process had to wait in the middle,
-/// says nothing; the next one does.
+/// The longest between the first clock of a reading and its last. One that took longer, because the
+/// process had to wait in the middle, says nothing; the next one does.
 const READING_MAX: Duration = Duration::from_millis(10);
 
 /// Notices that the machine slept.
@@ -67,10 +69,11 @@ impl Slept {
         Slept { in_all: first.boot.saturating_sub(first.before) }
     }
 
-    /// How long the machine slept since the last time, give or take [`READING_MAX`], below which it is 0.
+    /// How long the machine slept since the last time, give or take [`READING_MAX`], below which it
+    /// is 0.
     ///
-    /// It is no time to give back to anybody: no deadline on the clock that stood still came nearer. But whoever was to be heard of has
-    /// gone on without being heard.
+    /// It is no time to give back to anybody: no deadline on the clock that stood still came
+    /// nearer. But whoever was to be heard of has gone on without being heard.
     pub(crate) fn since_last(&mut self, now: Reading) -> Duration {
         if now.after.saturating_sub(now.before) > READING_MAX {
             return Duration::ZERO;
@@ -134,7 +137,8 @@ mod tests {
         assert_eq!(slept.since_last(read(3_000, 50_000, 0)), ms(0));
     }
 
-    /// Nothing here tells what the machine really slept: the clock that goes on through it is that by which Linux says how long it is up.
+    /// Nothing here tells what the machine really slept: the clock that goes on through it is that
+    /// by which Linux says how long it is up.
     #[test]
     fn the_clock_that_is_read_goes_on_through_sleep() {
         let uptime = || {

@@ -9,8 +9,8 @@ use crate::{CancelReason, JobContext};
 /// Something durable that an earlier attempt at a job has left behind.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Checkpoint {
-    /// The attempt that left it. Two runs may have the same number, one of them given back: a release, a snooze, a worker that
-    /// stopped.
+    /// The attempt that left it. Two runs may have the same number, one of them given back: a
+    /// release, a snooze, a worker that stopped.
     pub attempt: u16,
     /// Its number within that run, from 1.
     pub sequence: u64,
@@ -31,20 +31,22 @@ pub enum CheckpointError {
         /// How many it may have: 65,536.
         limit: usize,
     },
-    /// The handler is to stop, and this attempt stores no more. The checkpoint may have been stored before that.
+    /// The handler is to stop, and this attempt stores no more. The checkpoint may have been stored
+    /// before that.
     #[error("no checkpoint: {0}")]
     Lost(CancelReason),
     /// The handler of that attempt has returned, or its worker has stopped.
     #[error("no checkpoint: the attempt has ended")]
     Ended,
-    /// The publisher lacks an earlier checkpoint of this attempt that it had taken: without the durability `fsync`, it has lost the
-    /// last of what it had in a power cut. This attempt can store no more; fail it, and the next one can.
+    /// The publisher lacks an earlier checkpoint of this attempt that it had taken: without the
+    /// durability `fsync`, it has lost the last of what it had in a power cut. This attempt can
+    /// store no more; fail it, and the next one can.
     #[error(
         "the publisher has lost an earlier checkpoint of this attempt: its acknowledgements are not synced"
     )]
     Gap,
-    /// The publisher's disk is short of room. Try again later: it resumes by itself; checkpoints of at most 4 KiB are taken all
-    /// the same.
+    /// The publisher's disk is short of room. Try again later: it resumes by itself; checkpoints of
+    /// at most 4 KiB are taken all the same.
     #[error("the publisher's disk has no room for checkpoints over 4 KiB; try again later")]
     NoSpace,
 }
@@ -58,21 +60,24 @@ pub enum CheckpointsError {
     /// The handler of that attempt has returned, or its worker has stopped.
     #[error("checkpoints are not to be read any more: the attempt has ended")]
     Ended,
-    /// The publisher has them and does not give them, as when it cannot read its journal. Fail the attempt: the next one
-    /// asks again.
+    /// The publisher has them and does not give them, as when it cannot read its journal. Fail the
+    /// attempt: the next one asks again.
     #[error("the checkpoints cannot be read: {0}")]
     Refused(RequestError),
 }
 
-/// One job's checkpoints. All of these wait for the job's publisher, over reconnects, for as long as the lease is held; a handler
-/// that is told to stop because its worker does ([`CancelReason::Shutdown`]) can still leave one. Calls for one job take turns,
-/// in the order in which they began to wait.
+/// One job's checkpoints. All of these wait for the job's publisher, over reconnects, for as long
+/// as the lease is held; a handler that is told to stop because its worker does
+/// ([`CancelReason::Shutdown`]) can still leave one. Calls for one job take turns, in the order in
+/// which they began to wait.
 impl JobContext {
-    /// Leaves something for later attempts at this job: at most 65,536 bytes, durable when this returns (as durable as the
-    /// publisher's other acknowledgements). Gives its number: 1, 2, 3 … within this delivery.
+    /// Leaves something for later attempts at this job: at most 65,536 bytes, durable when this
+    /// returns (as durable as the publisher's other acknowledgements). Gives its number: 1, 2, 3 …
+    /// within this delivery.
     ///
-    /// A checkpoint whose answer is lost is sent again with the same number, and stored once. Of one job the newest 64 are kept,
-    /// and of those the newest that together have at most 1 MiB, for as long as the job is.
+    /// A checkpoint whose answer is lost is sent again with the same number, and stored once. Of
+    /// one job the newest 64 are kept, and of those the newest that together have at most 1 MiB,
+    /// for as long as the job is.
     ///
     /// ```
     /// # mod longshore { pub use longshore_subscriber::*; }
@@ -92,8 +97,9 @@ impl JobContext {
     /// # let _ = import;
     /// ```
     ///
-    /// Cancel safe in this sense: what a call that was dropped before it returned was to store may be stored all the same, now or
-    /// later, whole and once, or not at all; whatever is left after it is stored after it.
+    /// Cancel safe in this sense: what a call that was dropped before it returned was to store may
+    /// be stored all the same, now or later, whole and once, or not at all; whatever is left after
+    /// it is stored after it.
     pub async fn checkpoint(&self, bytes: impl Into<Bytes>) -> Result<u64, CheckpointError> {
         let bytes = within_limit(bytes.into())?;
         let _turn = self.signal.turn.lock().await;
@@ -117,8 +123,9 @@ impl JobContext {
         answer.blocking_recv().unwrap_or(Err(CheckpointError::Ended))
     }
 
-    /// What earlier attempts at this job have left, oldest first, those given back among them; what this delivery itself has left
-    /// is not told. Where there is nothing, nobody is asked. Cancel safe.
+    /// What earlier attempts at this job have left, oldest first, those given back among them; what
+    /// this delivery itself has left is not told. Where there is nothing, nobody is asked. Cancel
+    /// safe.
     pub async fn checkpoints(&self) -> Result<Vec<Checkpoint>, CheckpointsError> {
         if self.earlier == 0 {
             return Ok(Vec::new());

@@ -1,8 +1,10 @@
-//! The checkpoints of one publisher's jobs on their way: numbered within each delivery, kept until they are answered, and sent
-//! again, with the same numbers, on the next link; and the questions after those that earlier attempts have left.
+//! The checkpoints of one publisher's jobs on their way: numbered within each delivery, kept until
+//! they are answered, and sent again, with the same numbers, on the next link; and the questions
+//! after those that earlier attempts have left.
 //!
-//! Of each job one checkpoint is under way at a time, so a number is used up by what was stored alone. A job has at most two
-//! checkpoints here: the one under way and, where its caller has given up on that, the next one behind it.
+//! Of each job one checkpoint is under way at a time, so a number is used up by what was stored
+//! alone. A job has at most two checkpoints here: the one under way and, where its caller has given
+//! up on that, the next one behind it.
 
 use std::collections::BTreeSet;
 
@@ -12,13 +14,15 @@ use longshore_protocol::limits::REQUESTS_OPEN_MAX;
 use longshore_protocol::messages::work::{Checkpoint, Checkpointed};
 use longshore_protocol::{CheckpointOutcome, Token};
 
-/// All that is unanswered at one publisher. `S` is who waits for a checkpoint to be stored, `R` who waits to read earlier ones.
+/// All that is unanswered at one publisher. `S` is who waits for a checkpoint to be stored, `R` who
+/// waits to read earlier ones.
 #[derive(Debug)]
 pub(crate) struct Checkpoints<S, R> {
     attached: bool,
     /// Jobs that have left a checkpoint, or have asked, with the leases that they hold now.
     jobs: HashMap<Token, OfJob<S, R>>,
-    /// Those whose checkpoint is to be sent on this link; the oldest lease first, so that nothing depends on a hash.
+    /// Those whose checkpoint is to be sent on this link; the oldest lease first, so that nothing
+    /// depends on a hash.
     to_store: BTreeSet<Token>,
     /// Those whose question is to be sent on this link.
     to_ask: BTreeSet<Token>,
@@ -130,8 +134,8 @@ impl<S, R> OfJob<S, R> {
 }
 
 impl<S, R> Checkpoints<S, R> {
-    /// A checkpoint of a job. While another is under way, whose caller does not wait for it any more, it is sent after that one,
-    /// in the place of any other that was to be.
+    /// A checkpoint of a job. While another is under way, whose caller does not wait for it any
+    /// more, it is sent after that one, in the place of any other that was to be.
     pub(crate) fn store(&mut self, token: Token, bytes: Bytes, waiter: S) {
         let job = self.jobs.entry(token).or_default();
         if job.under_way.is_some() {
@@ -144,7 +148,8 @@ impl<S, R> Checkpoints<S, R> {
         }
     }
 
-    /// A question after the checkpoints that a job has. An earlier one of the same job is forgotten.
+    /// A question after the checkpoints that a job has. An earlier one of the same job is
+    /// forgotten.
     pub(crate) fn ask(&mut self, token: Token, waiter: R) {
         let job = self.jobs.entry(token).or_default();
         job.question = Some(Question { number: None, waiter });
@@ -205,7 +210,8 @@ impl<S, R> Checkpoints<S, R> {
         self.open.clear();
     }
 
-    /// The answer to a checkpoint. `None` for one that nobody waits for: of a job without a lease, or said twice.
+    /// The answer to a checkpoint. `None` for one that nobody waits for: of a job without a lease,
+    /// or said twice.
     pub(crate) fn answered(&mut self, answer: &Checkpointed) -> Option<Answered<S>> {
         let job = self.jobs.get_mut(&answer.token)?;
         if answer.sequence != job.stored + 1 {
@@ -231,7 +237,8 @@ impl<S, R> Checkpoints<S, R> {
         Some(Told { token, waiter, own: job.stored })
     }
 
-    /// A job's lease has ended: what is unanswered is not sent any more. Costs nothing while no job has a checkpoint.
+    /// A job's lease has ended: what is unanswered is not sent any more. Costs nothing while no job
+    /// has a checkpoint.
     pub(crate) fn remove(&mut self, token: Token) -> Option<Waiters<S, R>> {
         if self.jobs.is_empty() {
             return None;

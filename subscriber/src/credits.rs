@@ -1,20 +1,23 @@
-//! Which publisher may push how many jobs. Credits granted and jobs held never add up to more than the bound, over all
-//! publishers together: a credit that one publisher has can be had by another only once it is back.
+//! Which publisher may push how many jobs. Credits granted and jobs held never add up to more than
+//! the bound, over all publishers together: a credit that one publisher has can be had by another
+//! only once it is back.
 //!
-//! A publisher that is stopped gives nothing back until its link is dead, 10 s after its last byte by the hang timeout of work links. An
-//! even share of 8 credits or more keeps a reserve, and the first job of another publisher waits for nobody. Below, all credits
-//! may be where the last work was, and such a job may wait for those 10 s. One credit at each idle publisher would
-//! fix that and cost more: with load below saturation it travels with nearly every job, and each publisher that is
-//! stopped takes a handler with it.
+//! A publisher that is stopped gives nothing back until its link is dead, 10 s after its last byte
+//! by the hang timeout of work links. An even share of 8 credits or more keeps a reserve, and the
+//! first job of another publisher waits for nobody. Below, all credits may be where the last work
+//! was, and such a job may wait for those 10 s. One credit at each idle publisher would fix that
+//! and cost more: with load below saturation it travels with nearly every job, and each publisher
+//! that is stopped takes a handler with it.
 
 use std::collections::BTreeMap;
 
 use longshore_protocol::PublisherId;
 
-/// An idle publisher keeps this fraction of its even share when others ask: the first job that it gets then need not wait
-/// for a credit to travel.
+/// An idle publisher keeps this fraction of its even share when others ask: the first job that it
+/// gets then need not wait for a credit to travel.
 const IDLE_KEEPS_ONE_IN: u32 = 16;
-/// It keeps one at least from this share on. Of a smaller one, one would be too large a part of what handlers run.
+/// It keeps one at least from this share on. Of a smaller one, one would be too large a part of
+/// what handlers run.
 const IDLE_KEEPS_FROM: u32 = 8;
 
 /// What is to be said to a publisher.
@@ -56,9 +59,11 @@ pub(crate) struct Account {
     pub(crate) held: u32,
     /// Credits that it is to get before others: its share when it is new, or what it has work for.
     wanted: u32,
-    /// What it wanted when it was asked for credits: they may all be used up, by jobs that are still on their way.
+    /// What it wanted when it was asked for credits: they may all be used up, by jobs that are
+    /// still on their way.
     claim: u32,
-    /// The number of its last grant: of those that are alike, the one that has gone without for longest is first.
+    /// The number of its last grant: of those that are alike, the one that has gone without for
+    /// longest is first.
     served: u64,
 }
 
@@ -95,8 +100,8 @@ impl Credits {
         self.distribute(None, moves);
     }
 
-    /// A publisher is alive: it gets its even share, from what others have too much of if need be. So many others are still
-    /// expected.
+    /// A publisher is alive: it gets its even share, from what others have too much of if need be.
+    /// So many others are still expected.
     pub(crate) fn opened(&mut self, id: PublisherId, expected: usize, moves: &mut Vec<Move>) {
         self.expected = u32::try_from(expected).unwrap_or(u32::MAX);
         let account = self.accounts.entry(id).or_default();
@@ -132,7 +137,8 @@ impl Credits {
         account.held = account.held.saturating_add(jobs);
     }
 
-    /// Jobs of it are no longer held. What they freed goes to those that wait, and else back to where it came from.
+    /// Jobs of it are no longer held. What they freed goes to those that wait, and else back to
+    /// where it came from.
     pub(crate) fn freed(&mut self, id: PublisherId, jobs: u32, moves: &mut Vec<Move>) {
         let account = self.accounts.entry(id).or_default();
         account.held = account.held.saturating_sub(jobs);
@@ -143,8 +149,8 @@ impl Credits {
     /// A recall is answered.
     pub(crate) fn returned(&mut self, id: PublisherId, credits: u32, moves: &mut Vec<Move>) {
         let Some(account) = self.accounts.get_mut(&id) else { return };
-        // Less than was asked for means that it had none left: those granted before are used up, and are not asked for again
-        // while their jobs are on their way.
+        // Less than was asked for means that it had none left: those granted before are used up,
+        // and are not asked for again while their jobs are on their way.
         let had_none_left = account.recalled.is_some_and(|asked| credits < asked);
         account.credits = account.credits.saturating_sub(credits);
         account.recalled = None;
@@ -180,8 +186,8 @@ impl Credits {
         self.stopped = true;
     }
 
-    /// No grants for a while, and every publisher is asked for what it has; or grants again, to those first that have said meanwhile
-    /// that they wait.
+    /// No grants for a while, and every publisher is asked for what it has; or grants again, to
+    /// those first that have said meanwhile that they wait.
     pub(crate) fn be_quiet(&mut self, quiet: bool, moves: &mut Vec<Move>) {
         self.quiet = quiet;
         if quiet {
@@ -192,8 +198,8 @@ impl Credits {
         }
     }
 
-    /// A grant that its publisher was not told of is taken back. It may have said that it waits, and does not say so twice: it is first
-    /// when there are grants again.
+    /// A grant that its publisher was not told of is taken back. It may have said that it waits,
+    /// and does not say so twice: it is first when there are grants again.
     pub(crate) fn ungranted(&mut self, id: PublisherId, credits: u32) {
         if let Some(account) = self.accounts.get_mut(&id) {
             account.credits = account.credits.saturating_sub(credits);
@@ -202,7 +208,8 @@ impl Credits {
         }
     }
 
-    /// True when the publisher has no credit: none that it was asked for, and none that it could be.
+    /// True when the publisher has no credit: none that it was asked for, and none that it could
+    /// be.
     pub(crate) fn are_back(&self, id: &PublisherId) -> bool {
         let account = self.account(id);
         account.recalled.is_none() && account.unspent() == 0
@@ -226,8 +233,8 @@ impl Credits {
         u32::try_from(u64::from(self.bound).saturating_sub(out)).unwrap_or(0)
     }
 
-    /// Grants what is free: first to those that wait, the poorest first; then to `home`, whose jobs freed it; then, but for the
-    /// shares of those that are expected, to all alive.
+    /// Grants what is free: first to those that wait, the poorest first; then to `home`, whose jobs
+    /// freed it; then, but for the shares of those that are expected, to all alive.
     fn distribute(&mut self, home: Option<(PublisherId, u32)>, moves: &mut Vec<Move>) {
         let mut pool = self.pool();
         if pool == 0 || self.stopped || self.quiet {
@@ -262,9 +269,9 @@ impl Credits {
         }
     }
 
-    /// Asks those that have more than `keep` for it, as far as others want it; the richest first. Who is asked has no claim
-    /// until it has answered: it would get back what it gave. One that still has work uses its credits before it reads of the recall,
-    /// and has none to give.
+    /// Asks those that have more than `keep` for it, as far as others want it; the richest first.
+    /// Who is asked has no claim until it has answered: it would get back what it gave. One that
+    /// still has work uses its credits before it reads of the recall, and has none to give.
     fn recall(&mut self, keep: u32, moves: &mut Vec<Move>) {
         if self.stopped || self.quiet {
             return;
@@ -297,7 +304,8 @@ impl Credits {
         }
     }
 
-    /// Asks everybody for everything. Who is asked already is asked for the rest once it has answered.
+    /// Asks everybody for everything. Who is asked already is asked for the rest once it has
+    /// answered.
     fn recall_all(&mut self, moves: &mut Vec<Move>) {
         if self.stopped {
             return;
@@ -336,7 +344,8 @@ impl Jar {
     }
 }
 
-/// Pours `pool` so that the lowest surfaces rise together, none over its room. What nobody takes is given back.
+/// Pours `pool` so that the lowest surfaces rise together, none over its room. What nobody takes is
+/// given back.
 fn pour(mut pool: u32, jars: &mut [Jar]) -> u32 {
     for jar in jars.iter_mut() {
         jar.room = jar.room.saturating_add(jar.granted);

@@ -1,5 +1,5 @@
-//! The run of a worker, from its first look at the resolver to its report: it starts lanes and links, passes on what the resolver
-//! says and that time has passed, and stops everything in order.
+//! The run of a worker, from its first look at the resolver to its report: it starts lanes and
+//! links, passes on what the resolver says and that time has passed, and stops everything in order.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -20,12 +20,13 @@ use crate::shutdown::Stop;
 use crate::standstill::TICK;
 use crate::{JobService, ShutdownHandle, WorkerReport};
 
-/// How long a stopping worker waits for the answers to the ends of its jobs, at least. What is left of its grace is added:
-/// handlers that finished early have results that a slow disk may still take.
+/// How long a stopping worker waits for the answers to the ends of its jobs, at least. What is left
+/// of its grace is added: handlers that finished early have results that a slow disk may still
+/// take.
 const ANSWERS_WAIT_MIN: Duration = Duration::from_secs(5);
 
-/// The longest that a stopping worker waits for the handlers that it drops, before it gives back their jobs: one that blocks its
-/// thread cannot be dropped.
+/// The longest that a stopping worker waits for the handlers that it drops, before it gives back
+/// their jobs: one that blocks its thread cannot be dropped.
 pub(crate) const DROP_WAIT_MAX: Duration = Duration::from_millis(250);
 
 /// What counts as for ever: a clock cannot count to any end.

@@ -1,8 +1,8 @@
 //! At which publishers the subscription is held, and when a lost one is tried again.
 //!
-//! It is held at every publisher of the watched set, at new ones at once. A publisher is given up only when its link is dead,
-//! nothing is held from it, and a complete set lacks it: a replica that does not answer, or does not know everything yet,
-//! closes no link.
+//! It is held at every publisher of the watched set, at new ones at once. A publisher is given up
+//! only when its link is dead, nothing is held from it, and a complete set lacks it: a replica that
+//! does not answer, or does not know everything yet, closes no link.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,7 +15,8 @@ use rand::{RngExt, SeedableRng};
 
 use crate::credits::{Credits, Move};
 
-/// A publisher that has started again is tried within this, at a random moment: its workers learn of it all at once.
+/// A publisher that has started again is tried within this, at a random moment: its workers learn
+/// of it all at once.
 const RESTARTED_SPREAD: Duration = Duration::from_secs(1);
 
 /// What happened.
@@ -221,7 +222,8 @@ impl Durable {
         actions: &mut Vec<Action>,
     ) {
         if self.draining {
-            // What is owed to a publisher that moved is sent to where it is now; no new one is taken up.
+            // What is owed to a publisher that moved is sent to where it is now; no new one is
+            // taken up.
             for info in set {
                 if let Some(known) = self.publishers.get_mut(&info.id) {
                     known.learn(now, info, &mut self.random);

@@ -6,8 +6,8 @@ use std::time::Duration;
 use longshore_protocol::JobError;
 use longshore_protocol::limits::{ERROR_BYTES_MAX, NAME_BYTES_MAX};
 
-/// What a handler returns instead of a result: it decides what becomes of the job. Any `std::error::Error` becomes a
-/// [`JobFailure::Retry`] by `?`.
+/// What a handler returns instead of a result: it decides what becomes of the job. Any
+/// `std::error::Error` becomes a [`JobFailure::Retry`] by `?`.
 ///
 /// ```
 /// # mod longshore { pub use longshore_subscriber::*; }
@@ -24,33 +24,35 @@ use longshore_protocol::limits::{ERROR_BYTES_MAX, NAME_BYTES_MAX};
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum JobFailure {
-    /// The attempt failed, and is used up; the job's back-off decides when the next is made, its `max_attempts` whether.
-    /// With none left the job goes to the dead letters.
+    /// The attempt failed, and is used up; the job's back-off decides when the next is made, its
+    /// `max_attempts` whether. With none left the job goes to the dead letters.
     Retry(JobError),
     /// No attempt will ever succeed: the job goes to the dead letters.
     Bury(JobError),
-    /// Not now: the job comes back after this long, in whole milliseconds, its attempt given back. Over 100 years counts as
-    /// 100 years.
+    /// Not now: the job comes back after this long, in whole milliseconds, its attempt given back.
+    /// Over 100 years counts as 100 years.
     Snooze(Duration),
-    /// Not here: the job goes back at once, its attempt given back. It is ready again without a back-off, and may come back
-    /// here: whoever cannot go on for a while should snooze.
+    /// Not here: the job goes back at once, its attempt given back. It is ready again without a
+    /// back-off, and may come back here: whoever cannot go on for a while should snooze.
     Release,
 }
 
 impl JobFailure {
-    /// A failed attempt, for an error that is not a `std::error::Error` (an `anyhow::Error`, a text). Its
-    /// [kind](JobFailure::kind) is `Error` unless told otherwise.
+    /// A failed attempt, for an error that is not a `std::error::Error` (an `anyhow::Error`, a
+    /// text). Its [kind](JobFailure::kind) is `Error` unless told otherwise.
     pub fn retry(error: impl fmt::Display) -> JobFailure {
         JobFailure::Retry(job_error("Error", error))
     }
 
-    /// To the dead letters at once, with the reason. Its [kind](JobFailure::kind) is `Error` unless told otherwise.
+    /// To the dead letters at once, with the reason. Its [kind](JobFailure::kind) is `Error` unless
+    /// told otherwise.
     pub fn bury(reason: impl fmt::Display) -> JobFailure {
         JobFailure::Bury(job_error("Error", reason))
     }
 
-    /// The same failure, its error under the name that operators group dead letters by, cut at 128 bytes. Without effect on
-    /// [`JobFailure::Snooze`] and [`JobFailure::Release`], which carry no error.
+    /// The same failure, its error under the name that operators group dead letters by, cut at 128
+    /// bytes. Without effect on [`JobFailure::Snooze`] and [`JobFailure::Release`], which carry no
+    /// error.
     pub fn kind(mut self, kind: &str) -> JobFailure {
         if let JobFailure::Retry(error) | JobFailure::Bury(error) = &mut self {
             error.kind = cut(kind.to_owned(), NAME_BYTES_MAX);
@@ -88,7 +90,8 @@ pub(crate) fn job_error(kind: &str, message: impl fmt::Display) -> JobError {
     }
 }
 
-/// An error whose parts a handler set itself, cut to the limits that the publisher would refuse it over.
+/// An error whose parts a handler set itself, cut to the limits that the publisher would refuse it
+/// over.
 pub(crate) fn within_limits(error: JobError) -> JobError {
     JobError { kind: cut(error.kind, NAME_BYTES_MAX), message: cut(error.message, ERROR_BYTES_MAX) }
 }

@@ -1,9 +1,11 @@
-//! Until when the jobs of a publisher are this worker's whatever becomes of its link: a publisher that loses the link gives
-//! them to other workers after a grace. It lost the link no earlier than it sent the last byte that came from it.
+//! Until when the jobs of a publisher are this worker's whatever becomes of its link: a publisher
+//! that loses the link gives them to other workers after a grace. It lost the link no earlier than
+//! it sent the last byte that came from it.
 
 use std::time::Duration;
 
-/// A link from which nothing came for this part of the grace may be lost. A link that stands brings a heartbeat every 2 s.
+/// A link from which nothing came for this part of the grace may be lost. A link that stands brings
+/// a heartbeat every 2 s.
 const SILENT_AT_ONE_IN: u32 = 2;
 
 /// What is known of a publisher's grace. Times are counted from the worker's start.
@@ -26,7 +28,8 @@ impl Grace {
         self.heard = self.heard.max(at);
     }
 
-    /// True while no other worker can have been given what is held here: until then jobs may be begun.
+    /// True while no other worker can have been given what is held here: until then jobs may be
+    /// begun.
     pub(crate) fn holds(&self, now: Duration) -> bool {
         self.ends().is_none_or(|ends| now < ends)
     }

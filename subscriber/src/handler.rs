@@ -1,4 +1,5 @@
-//! Handlers as services: the innermost ones, which read the payload and run what the user wrote. Nothing is boxed here.
+//! Handlers as services: the innermost ones, which read the payload and run what the user wrote.
+//! Nothing is boxed here.
 
 use std::future::{Future, Ready, ready};
 use std::marker::PhantomData;

@@ -23,8 +23,8 @@ pub struct Job<T> {
     pub payload: T,
 }
 
-/// The right to run a job, as its handler sees it. Cheap to clone. The lease is renewed beside the handler for as long as
-/// the handler runs, so there is nothing to call.
+/// The right to run a job, as its handler sees it. Cheap to clone. The lease is renewed beside the
+/// handler for as long as the handler runs, so there is nothing to call.
 #[derive(Clone)]
 pub struct JobContext {
     pub(crate) signal: Arc<LeaseSignal>,
@@ -45,15 +45,15 @@ pub struct JobContext {
 /// Why a handler should stop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum CancelReason {
-    /// The job is another worker's by now, or its publisher could not be told in time that it is still being worked on.
-    /// Whatever the handler returns is refused.
+    /// The job is another worker's by now, or its publisher could not be told in time that it is
+    /// still being worked on. Whatever the handler returns is refused.
     #[error("the lease was lost")]
     LeaseLost,
     /// A user cancelled the job. Whatever the handler returns is refused.
     #[error("the job was cancelled")]
     Cancelled,
-    /// The attempt ran for longer than the job's run timeout allows, renewed or not: the attempt has failed, and the job is tried
-    /// again, or dead. Whatever the handler returns is refused.
+    /// The attempt ran for longer than the job's run timeout allows, renewed or not: the attempt
+    /// has failed, and the job is tried again, or dead. Whatever the handler returns is refused.
     #[error("the attempt ran for longer than its run timeout")]
     TimedOut,
     /// The worker is stopping and its grace is over: the job goes back, its attempt given back.
@@ -72,42 +72,49 @@ impl JobContext {
         &self.path
     }
 
-    /// The number that proves this lease: strictly rising at the job's publisher, so that a store which remembers the
-    /// highest one can refuse a late writer. Another at every delivery; the same for as long as this one lasts.
+    /// The number that proves this lease: strictly rising at the job's publisher, so that a store
+    /// which remembers the highest one can refuse a late writer. Another at every delivery; the
+    /// same for as long as this one lasts.
     pub fn token(&self) -> Token {
         self.token
     }
 
-    /// Which attempt this is, from 1. A delivery that was given back does not count, so two runs may have the same number.
+    /// Which attempt this is, from 1. A delivery that was given back does not count, so two runs
+    /// may have the same number.
     pub fn attempt(&self) -> u16 {
         self.attempt
     }
 
-    /// How many attempts the job may have, if its producer said so; `None` where its queue's setting counts, or the default of
-    /// 10: publishers do not tell these.
+    /// How many attempts the job may have, if its producer said so; `None` where its queue's
+    /// setting counts, or the default of 10: publishers do not tell these.
     pub fn max_attempts(&self) -> Option<u16> {
         self.max_attempts
     }
 
-    /// Whether the job keeps its result. If not, what its handler returns is discarded here, whatever its length.
+    /// Whether the job keeps its result. If not, what its handler returns is discarded here,
+    /// whatever its length.
     pub fn keeps_result(&self) -> bool {
         self.keeps_result
     }
 
-    /// How often the job was delivered, this time included: over `attempt` when a delivery was given back unstarted.
+    /// How often the job was delivered, this time included: over `attempt` when a delivery was
+    /// given back unstarted.
     pub fn deliveries(&self) -> u16 {
         self.deliveries
     }
 
-    /// The trace that the job's producer attached, if it attached one that is well formed. A handler that enqueues jobs of its own makes
-    /// them part of it with [`NewJob::traced`](longshore_protocol::NewJob::traced). The span `job` that the handler runs in names it, too.
+    /// The trace that the job's producer attached, if it attached one that is well formed. A
+    /// handler that enqueues jobs of its own makes them part of it with
+    /// [`NewJob::traced`](longshore_protocol::NewJob::traced). The span `job` that the handler runs
+    /// in names it, too.
     pub fn trace_context(&self) -> Option<&TraceContext> {
         self.trace.as_ref()
     }
 
-    /// Says how far the handler is, for people who look at the job: a percentage (over 100 is taken for 100) and a text (cut at
-    /// 256 bytes). It waits for nothing and is soft: each publisher is told at most ten times a second, the newest of each job;
-    /// it is not logged, and gone with the lease. What later attempts are to know is a [checkpoint](JobContext::checkpoint).
+    /// Says how far the handler is, for people who look at the job: a percentage (over 100 is taken
+    /// for 100) and a text (cut at 256 bytes). It waits for nothing and is soft: each publisher is
+    /// told at most ten times a second, the newest of each job; it is not logged, and gone with the
+    /// lease. What later attempts are to know is a [checkpoint](JobContext::checkpoint).
     pub fn progress(&self, percent: u8, message: impl AsRef<str>) {
         if self.signal.say_progress(percent, message.as_ref())
             && let Some(desk) = self.signal.desk.upgrade()
@@ -116,10 +123,11 @@ impl JobContext {
         }
     }
 
-    /// Until when the job is certain to be this worker's: the end of its lease, which the worker renews in time. While the link
-    /// to the publisher is down or silent, it is no later than the publisher's reconnect grace (5 s by default) after the last
-    /// byte that came: then another worker may be given the job. The handler is not cancelled by that, as the
-    /// publisher may be back before; it is when the lease ends or turns out to be lost.
+    /// Until when the job is certain to be this worker's: the end of its lease, which the worker
+    /// renews in time. While the link to the publisher is down or silent, it is no later than the
+    /// publisher's reconnect grace (5 s by default) after the last byte that came: then another
+    /// worker may be given the job. The handler is not cancelled by that, as the publisher may be
+    /// back before; it is when the lease ends or turns out to be lost.
     pub fn deadline(&self) -> Instant {
         let ends = self.signal.ends();
         let desk = self.signal.desk.upgrade();
@@ -141,7 +149,8 @@ impl JobContext {
         self.cancel_reason().is_some()
     }
 
-    /// Waits until the handler should stop. Cancel safe; it may be awaited many times, and at several places at once.
+    /// Waits until the handler should stop. Cancel safe; it may be awaited many times, and at
+    /// several places at once.
     pub async fn cancelled(&self) -> CancelReason {
         self.signal.cancelled().await
     }

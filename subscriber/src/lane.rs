@@ -19,12 +19,13 @@ use crate::service::failure_of;
 use crate::signal::LeaseSignal;
 use crate::{Completion, Job, JobContext, JobFailure, JobRequest, JobService};
 
-/// The longest that a job waits for the kernel to take the word that it begins. A link that is that slow must not hold up the
-/// jobs of others; the word is soft, and is on its way.
+/// The longest that a job waits for the kernel to take the word that it begins. A link that is that
+/// slow must not hold up the jobs of others; the word is soft, and is on its way.
 const ANNOUNCE_WAIT_MAX: Duration = Duration::from_millis(200);
 
-/// A lane's own copy of the handler and what stands around it, made when it is first wanted. One that panicked, or said that it is
-/// no use any more, is not asked again: the next job finds a fresh one.
+/// A lane's own copy of the handler and what stands around it, made when it is first wanted. One
+/// that panicked, or said that it is no use any more, is not asked again: the next job finds a
+/// fresh one.
 struct Own<S> {
     origin: S,
     service: Option<S>,
@@ -64,8 +65,8 @@ pub(crate) async fn run(desk: Arc<Desk>, service: impl JobService) {
     }
 }
 
-/// Tells a publisher which attempts begin, before anything of their payloads is looked at: a job that kills its worker has used
-/// up an attempt, those prefetched beside it have not.
+/// Tells a publisher which attempts begin, before anything of their payloads is looked at: a job
+/// that kills its worker has used up an attempt, those prefetched beside it have not.
 async fn announce(sender: &LinkSender, tokens: Tokens) {
     let mut out = FrameWriter::new();
     ToPublisher::Started(Started { tokens, running_ms: Vec::new() }).encode(&mut out);

@@ -1,7 +1,9 @@
-//! The leases held from one publisher: when each is renewed, and when it is over as far as this side can tell.
+//! The leases held from one publisher: when each is renewed, and when it is over as far as this
+//! side can tell.
 //!
-//! A renewed lease counts from when the renewal was *sent*: the publisher's own clock started later, so this side gives up first.
-//! A new one counts from its arrival, later than at the publisher by the time on the way: its first renewal tells.
+//! A renewed lease counts from when the renewal was *sent*: the publisher's own clock started
+//! later, so this side gives up first. A new one counts from its arrival, later than at the
+//! publisher by the time on the way: its first renewal tells.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -21,7 +23,8 @@ pub(crate) struct Leases<H> {
     connected: bool,
     /// No lease comes due before; one that has gone since may make it too early.
     next_due: Option<Duration>,
-    /// Renewals without an answer, in the order they were sent: when, and what. Emptied with the link.
+    /// Renewals without an answer, in the order they were sent: when, and what. Emptied with the
+    /// link.
     renewals: VecDeque<(Duration, Vec<Token>)>,
 }
 
@@ -83,7 +86,8 @@ impl<H> Leases<H> {
         self.held.iter().map(|(token, lease)| (*token, lease))
     }
 
-    /// Those whose attempts have begun, and for how many milliseconds each has run by now; in the order of their tokens.
+    /// Those whose attempts have begun, and for how many milliseconds each has run by now; in the
+    /// order of their tokens.
     pub(crate) fn under_way(&self, now: Duration) -> Vec<(Token, u64)> {
         let ran = |(token, lease): (Token, &Lease<H>)| {
             let ran = now.saturating_sub(lease.began?).as_millis();
@@ -99,7 +103,8 @@ impl<H> Leases<H> {
         self.held.drain()
     }
 
-    /// The link stands again: everything is renewed at once, as nobody knows how long it still runs.
+    /// The link stands again: everything is renewed at once, as nobody knows how long it still
+    /// runs.
     pub(crate) fn connected(&mut self, now: Duration) {
         self.connected = true;
         self.held.values_mut().for_each(|lease| lease.renew_at = now);
@@ -145,8 +150,8 @@ impl<H> Leases<H> {
         due
     }
 
-    /// The answer to the oldest renewal: those that are not stale run their full length from when it was sent.
-    /// `extended` is told of each; what was stale is given back.
+    /// The answer to the oldest renewal: those that are not stale run their full length from when
+    /// it was sent. `extended` is told of each; what was stale is given back.
     pub(crate) fn renewed(
         &mut self,
         stale: &[Token],

@@ -1,5 +1,5 @@
-//! Workers: they hold a durable subscription at every publisher of a pattern, take the jobs that are pushed to them, and run a
-//! handler.
+//! Workers: they hold a durable subscription at every publisher of a pattern, take the jobs that
+//! are pushed to them, and run a handler.
 //!
 //! ```no_run
 //! use longshore_subscriber::{Job, JobFailure, Worker};
@@ -25,10 +25,11 @@
 //!
 //! Execution is at-least-once; acceptance is exactly-once, by the publisher that holds the job.
 //!
-//! What decides is in cores without clock, socket or randomness of their own: `durable` (where to hold the subscription, when to
-//! try again), `credits` (who may push how many jobs), `leases` (when to renew, when a lease is over), `settles` and
-//! `checkpoints` (what to send, what to send again), `progress` (what to tell, how often) and `publishers` (what several patterns
-//! have in all). `desk` joins them under one lock; `director`, `link` and `lane` are the tasks around it.
+//! What decides is in cores without clock, socket or randomness of their own: `durable` (where to
+//! hold the subscription, when to try again), `credits` (who may push how many jobs), `leases`
+//! (when to renew, when a lease is over), `settles` and `checkpoints` (what to send, what to send
+//! again), `progress` (what to tell, how often) and `publishers` (what several patterns have in
+//! all). `desk` joins them under one lock; `director`, `link` and `lane` are the tasks around it.
 
 mod checkpoint;
 mod checkpoints;

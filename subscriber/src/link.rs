@@ -1,4 +1,5 @@
-//! One link to one publisher, from dialling to its end. It moves bytes and time between the socket and the desk.
+//! One link to one publisher, from dialling to its end. It moves bytes and time between the socket
+//! and the desk.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -113,7 +114,8 @@ impl Session<'_> {
         self.send(|out| ToPublisher::Attach(Attach { resume }).encode(out))?;
         let answer = tokio::time::timeout(ATTACH_WAIT_MAX, self.attached()).await;
         let (answer, rest) = answer.map_err(|_| Lost::AttachTimeout(ATTACH_WAIT_MAX))??;
-        // Subscribed before the desk knows: the first credit is for a subscription that the publisher has.
+        // Subscribed before the desk knows: the first credit is for a subscription that the
+        // publisher has.
         let sources = self.plan.sources.clone();
         self.send(|out| {
             ToPublisher::Subscribe(Subscribe { subscription: SUBSCRIPTION, sources }).encode(out);
@@ -182,7 +184,8 @@ impl Session<'_> {
             FromPublisher::SubscribeRefused { reason, .. } => return Err(Lost::Refused(reason)),
             FromPublisher::Goodbye { reason } => return Err(Lost::Goodbye(reason)),
             FromPublisher::Attached(_) => return Err(Lost::Order),
-            // Answers to what workers do not ask, and to messages that later versions of them may send.
+            // Answers to what workers do not ask, and to messages that later versions of them may
+            // send.
             FromPublisher::Enqueued(_)
             | FromPublisher::Unsupported { .. }
             | FromPublisher::Feed(_)
@@ -191,9 +194,10 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// The recall of a quiet worker and the end of the subscription come first: what is given back behind them would come again. Checkpoints
-    /// before ends of jobs, as their leases end with these; and these before credits: a credit that follows them never raises what
-    /// the publisher counts above the bound.
+    /// The recall of a quiet worker and the end of the subscription come first: what is given back
+    /// behind them would come again. Checkpoints before ends of jobs, as their leases end with
+    /// these; and these before credits: a credit that follows them never raises what the publisher
+    /// counts above the bound.
     fn send_all(&self, out: Outgoing) -> Result<(), Lost> {
         let mut frame = FrameWriter::new();
         let send_when_full = |frame: &mut FrameWriter| match frame.body_len() {

@@ -8,9 +8,10 @@ use serde::Serialize;
 use crate::JobFailure;
 use crate::failure::{job_error, within_limits};
 
-/// What a handler may return when its job is done: `()` for no result; `Bytes`, `Vec<u8>`, `String` or `&'static str` as
-/// they are; [`Json`] for any `Serialize`; an `Option` of these. At most 1 MiB: a larger result buries its job. It is kept
-/// only for a job that asked for that (`JobOptions::keep_result`).
+/// What a handler may return when its job is done: `()` for no result; `Bytes`, `Vec<u8>`, `String`
+/// or `&'static str` as they are; [`Json`] for any `Serialize`; an `Option` of these. At most 1
+/// MiB: a larger result buries its job. It is kept only for a job that asked for that
+/// (`JobOptions::keep_result`).
 pub trait JobOutput: Send + 'static {
     /// The result's bytes, or none. An error ends the attempt as it says.
     fn into_result(self) -> Result<Option<Bytes>, JobFailure>;
@@ -62,7 +63,8 @@ impl<T: JobOutput> JobOutput for Option<T> {
     }
 }
 
-/// What a handler's answer does to its lease. The result of a job that keeps none is not sent, whatever its length.
+/// What a handler's answer does to its lease. The result of a job that keeps none is not sent,
+/// whatever its length.
 pub(crate) fn settle_of<O: JobOutput>(answer: Result<O, JobFailure>, keeps: bool) -> NewSettle {
     match answer.and_then(O::into_result) {
         Ok(_) if !keeps => NewSettle::Complete { result: None },

@@ -8,10 +8,12 @@ use serde::de::DeserializeOwned;
 
 /// What a handler can take as its job's payload.
 ///
-/// `Bytes`, `Vec<u8>` and `String` are the payload as it is (a `String` has to be UTF-8); every other type that serde can
-/// deserialize is read from JSON. Implement it for a type of your own that is not `Deserialize` to read another format.
+/// `Bytes`, `Vec<u8>` and `String` are the payload as it is (a `String` has to be UTF-8); every
+/// other type that serde can deserialize is read from JSON. Implement it for a type of your own
+/// that is not `Deserialize` to read another format.
 pub trait FromPayload: Sized + Send + 'static {
-    /// Reads the payload. On an error the job is buried with that reason: it would not decode the next time either.
+    /// Reads the payload. On an error the job is buried with that reason: it would not decode the
+    /// next time either.
     fn from_payload(payload: Bytes) -> Result<Self, PayloadError>;
 }
 

@@ -1,11 +1,12 @@
-//! Which jobs of one publisher have said how far they are, and when that is told: at most so often, the newest of each.
+//! Which jobs of one publisher have said how far they are, and when that is told: at most so often,
+//! the newest of each.
 
 use std::time::Duration;
 
 use longshore_protocol::Token;
 
-/// The shortest time between two messages with progress to one publisher: people look at it, and a handler that tells of every
-/// row must cost neither side its speed.
+/// The shortest time between two messages with progress to one publisher: people look at it, and a
+/// handler that tells of every row must cost neither side its speed.
 pub(crate) const PROGRESS_EVERY: Duration = Duration::from_millis(100);
 
 /// The jobs whose progress is to be told. Bounded by the jobs held: each is here once.
@@ -16,7 +17,8 @@ pub(crate) struct Progresses {
 }
 
 impl Progresses {
-    /// A job has said how far it is, for the first time since that was last told. True when the link is to be woken.
+    /// A job has said how far it is, for the first time since that was last told. True when the
+    /// link is to be woken.
     pub(crate) fn said(&mut self, token: Token) -> bool {
         self.untold.push(token);
         self.untold.len() == 1

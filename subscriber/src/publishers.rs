@@ -1,4 +1,5 @@
-//! Which publishers the subscription is to be held at: those that the resolver knows for any of its patterns.
+//! Which publishers the subscription is to be held at: those that the resolver knows for any of its
+//! patterns.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -32,12 +33,14 @@ impl<S: Sets> Watches<S> {
         Watches { watches, union }
     }
 
-    /// Waits until one of them tells something, and gives what all of them together say. Cancel safe.
+    /// Waits until one of them tells something, and gives what all of them together say. Cancel
+    /// safe.
     pub(crate) async fn changed(&mut self) -> (bool, Vec<PublisherInfo>) {
         if self.watches.is_empty() {
             std::future::pending::<()>().await;
         }
-        // Which of them is heard when several have news says the order here: the others are heard the next time.
+        // Which of them is heard when several have news says the order here: the others are heard
+        // the next time.
         let changes = self.watches.iter_mut().map(|watch| Box::pin(watch.changed()));
         let (set, pattern, _) = select_all(changes).await;
         self.union.tell(pattern, set)
@@ -55,7 +58,8 @@ impl Union {
         Union { sets: vec![None; patterns] }
     }
 
-    /// A pattern's newest set. The union is complete once every pattern's is: before, who is missing may be there all the same.
+    /// A pattern's newest set. The union is complete once every pattern's is: before, who is
+    /// missing may be there all the same.
     fn tell(&mut self, pattern: usize, set: PublisherSet) -> (bool, Vec<PublisherInfo>) {
         self.sets[pattern] = Some(set);
         let complete = self.sets.iter().all(|set| set.as_ref().is_some_and(|set| set.complete));

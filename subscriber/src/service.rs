@@ -1,5 +1,5 @@
-//! A handler as a tower service, so that layers can stand around it: what goes in, what comes out, and what an error of theirs
-//! means for the job.
+//! A handler as a tower service, so that layers can stand around it: what goes in, what comes out,
+//! and what an error of theirs means for the job.
 
 use std::any::{TypeId, type_name};
 use std::error::Error;
@@ -14,11 +14,12 @@ use crate::{Job, JobContext, JobFailure, JobOutput};
 /// What a layer may fail with, as tower has it.
 pub(crate) type BoxError = Box<dyn Error + Send + Sync>;
 
-/// An attempt on its way to its handler. The payload is as its producer wrote it: layers stand before it is read, so one layer
-/// suits handlers of every type.
+/// An attempt on its way to its handler. The payload is as its producer wrote it: layers stand
+/// before it is read, so one layer suits handlers of every type.
 #[derive(Clone, Debug)]
 pub struct JobRequest {
-    /// The job: id, path, headers, and the payload's bytes. A layer may change them; the handler gets what it leaves.
+    /// The job: id, path, headers, and the payload's bytes. A layer may change them; the handler
+    /// gets what it leaves.
     pub job: Job<Bytes>,
     /// The lease: attempt, token, cancellation, progress.
     pub context: JobContext,
@@ -37,8 +38,9 @@ impl JobOutput for Completion {
     }
 }
 
-/// A [`JobFailure`] inside of tower's boxed error: layers such as a timeout give errors of that type only. What the handler decided
-/// is found again in it, or in an error that names it as its source.
+/// A [`JobFailure`] inside of tower's boxed error: layers such as a timeout give errors of that
+/// type only. What the handler decided is found again in it, or in an error that names it as its
+/// source.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HandlerFailed(pub JobFailure);
 
@@ -61,9 +63,11 @@ impl From<JobFailure> for BoxError {
     }
 }
 
-/// What a handler with its layers has to be; whatever fits is one. Each job that runs at the same time has a clone of its own.
+/// What a handler with its layers has to be; whatever fits is one. Each job that runs at the same
+/// time has a clone of its own.
 ///
-/// An error that is no [`JobFailure`] fails the attempt, under the name of its type, or as `LayerError` where it is boxed.
+/// An error that is no [`JobFailure`] fails the attempt, under the name of its type, or as
+/// `LayerError` where it is boxed.
 pub trait JobService:
     Service<JobRequest, Response = Completion, Error: Into<BoxError>, Future: Send>
     + Clone

@@ -1,5 +1,6 @@
-//! The ends of jobs on their way to one publisher: collected into batches, numbered, kept until they are answered, and sent
-//! again, with the same numbers, on the next link. What a publisher has no room for now is kept, and sent again as something new.
+//! The ends of jobs on their way to one publisher: collected into batches, numbered, kept until
+//! they are answered, and sent again, with the same numbers, on the next link. What a publisher has
+//! no room for now is kept, and sent again as something new.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,15 +12,16 @@ use longshore_protocol::messages::work::{
 };
 use longshore_protocol::{FrameWriter, Reader, SettleOutcome, Token};
 
-/// Settles that make a batch while others are in flight. With nothing in flight one is enough: latency matters there.
+/// Settles that make a batch while others are in flight. With nothing in flight one is enough:
+/// latency matters there.
 pub(crate) const BATCH_SETTLES: usize = 500;
 /// Batches in flight; the publisher remembers the answers of the last 64.
 pub(crate) const BATCHES_IN_FLIGHT_MAX: usize = 32;
 /// Settles in flight: with as many jobs held, they are what one link can resume.
 pub(crate) const SETTLES_IN_FLIGHT_MAX: usize = 32_768;
 
-/// The first wait before a settle that its publisher had no room for is sent again; it doubles up to the last. So long after there is room
-/// again, all results are in.
+/// The first wait before a settle that its publisher had no room for is sent again; it doubles up
+/// to the last. So long after there is room again, all results are in.
 pub(crate) const NO_SPACE_WAITS: (Duration, Duration) =
     (Duration::from_secs(1), Duration::from_secs(16));
 
@@ -158,8 +160,9 @@ impl Settles {
         Some(Sealed { body, freed })
     }
 
-    /// The link stands. Everything unanswered is sent again, with its numbers; but a publisher that has forgotten this session
-    /// (it expects a number below them) gets them in the numbers that it expects.
+    /// The link stands. Everything unanswered is sent again, with its numbers; but a publisher that
+    /// has forgotten this session (it expects a number below them) gets them in the numbers that it
+    /// expects.
     pub(crate) fn attached(&mut self, next_settle: u64) {
         self.attached = true;
         self.sent = 0;
@@ -175,15 +178,16 @@ impl Settles {
         self.next = self.next.max(next_settle);
     }
 
-    /// The link is dead. Gives the number of ended jobs that count as held no more: they wait for the next link as settles.
+    /// The link is dead. Gives the number of ended jobs that count as held no more: they wait for
+    /// the next link as settles.
     pub(crate) fn detached(&mut self) -> u32 {
         self.attached = false;
         self.sent = 0;
         self.open.iter_mut().map(|open| std::mem::take(&mut open.held)).sum()
     }
 
-    /// The answer to a batch: what became of each of its settles. `None` for an answer that nobody waits for. A publisher that
-    /// has forgotten its answer gives no outcomes.
+    /// The answer to a batch: what became of each of its settles. `None` for an answer that nobody
+    /// waits for. A publisher that has forgotten its answer gives no outcomes.
     pub(crate) fn answered(
         &mut self,
         settled: &Settled,
@@ -204,8 +208,8 @@ impl Settles {
         Some(batch.items.into_iter().map(with_outcome).collect())
     }
 
-    /// None of the batch counted. What is small goes again at once if something else was large; the rest waits, and its tokens are given: their leases are
-    /// to be renewed meanwhile.
+    /// None of the batch counted. What is small goes again at once if something else was large; the
+    /// rest waits, and its tokens are given: their leases are to be renewed meanwhile.
     fn postpone(&mut self, batch: &Batch) -> Vec<(Token, End, Option<SettleOutcome>)> {
         let mut postponed = Vec::new();
         // The body was sealed here: it decodes.
@@ -226,7 +230,8 @@ impl Settles {
         postponed
     }
 
-    /// Adds what has waited for room long enough, and gives its tokens: their leases need no renewal any more.
+    /// Adds what has waited for room long enough, and gives its tokens: their leases need no
+    /// renewal any more.
     pub(crate) fn again(&mut self, now: Duration) -> Vec<Token> {
         if self.postponed.is_empty() {
             self.again_at = None;
@@ -268,8 +273,9 @@ impl Settles {
             + self.open.iter().map(|open| open.items.len()).sum::<usize>()
     }
 
-    /// True when every settle was sent on this link, but for those that the publisher has no room for. While a batch of an earlier link is
-    /// unanswered, what was put by after it waits here, though none of it counts as held.
+    /// True when every settle was sent on this link, but for those that the publisher has no room
+    /// for. While a batch of an earlier link is unanswered, what was put by after it waits here,
+    /// though none of it counts as held.
     pub(crate) fn all_are_sent(&self) -> bool {
         self.open.is_empty() && self.sent == self.in_flight.len()
     }

@@ -1,5 +1,5 @@
-//! What a link and a running handler tell each other: until when the lease runs, and that the handler should stop; and how far
-//! it is.
+//! What a link and a running handler tell each other: until when the lease runs, and that the
+//! handler should stop; and how far it is.
 
 use std::sync::Weak;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -76,7 +76,8 @@ impl LeaseSignal {
         *self.reason.borrow()
     }
 
-    /// The handler says how far it is. True when the link has been told of all that was said before.
+    /// The handler says how far it is. True when the link has been told of all that was said
+    /// before.
     pub(crate) fn say_progress(&self, percent: u8, message: &str) -> bool {
         let mut progress = self.progress.lock();
         let was_told = progress.as_ref().is_none_or(|word| word.told);

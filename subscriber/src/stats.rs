@@ -1,6 +1,7 @@
 //! What a worker has done so far.
 
-/// Counts of one worker's run. Ends of jobs are counted when their publisher has said that they count: not before.
+/// Counts of one worker's run. Ends of jobs are counted when their publisher has said that they
+/// count: not before.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct WorkerStats {
     /// Jobs completed.
@@ -9,7 +10,8 @@ pub struct WorkerStats {
     pub failed: u64,
     /// Handlers that panicked; each is a failed attempt too.
     pub panicked: u64,
-    /// Jobs buried by their handler, or because their payload did not decode or their result was too large.
+    /// Jobs buried by their handler, or because their payload did not decode or their result was
+    /// too large.
     pub buried: u64,
     /// Jobs given back: by their handler, or because the worker stopped.
     pub released: u64,
@@ -21,8 +23,8 @@ pub struct WorkerStats {
     pub damaged: u64,
     /// Checkpoints stored.
     pub checkpoints: u64,
-    /// Ends of jobs, checkpoints, and questions after them that a publisher refused with `StaleToken`: another worker's result
-    /// stands, or the job had ended.
+    /// Ends of jobs, checkpoints, and questions after them that a publisher refused with
+    /// `StaleToken`: another worker's result stands, or the job had ended.
     pub stale_refused: u64,
     /// Leases lost while the job was here: revoked, gone after a reconnect, or not renewed in time.
     pub leases_lost: u64,

@@ -4,10 +4,11 @@ use longshore_protocol::limits::SOURCES_MAX;
 use longshore_protocol::messages::work::{Order, Source, Sources};
 use longshore_protocol::{Glob, GlobError};
 
-/// Which queues a worker takes jobs from, and in which order. Within a queue jobs come by priority, then age.
+/// Which queues a worker takes jobs from, and in which order. Within a queue jobs come by priority,
+/// then age.
 ///
-/// A pattern is a path or a glob over paths; whatever shows as one will do: a text, a `Path`, a `Glob`. A queue that several
-/// patterns match belongs to the first of them.
+/// A pattern is a path or a glob over paths; whatever shows as one will do: a text, a `Path`, a
+/// `Glob`. A queue that several patterns match belongs to the first of them.
 ///
 /// ```
 /// # mod longshore { pub use longshore_subscriber::*; }
@@ -23,10 +24,11 @@ use longshore_protocol::{Glob, GlobError};
 /// # let _ = (one, some, urgent_first, shares);
 /// ```
 ///
-/// The order is kept by each publisher for the jobs that it holds, when it hands them out: a worker with several publishers gets
-/// each one's jobs in that one's order, and runs jobs in the order in which they came. So a job handed out for
-/// [`prefetch`](crate::Subscription::prefetch) is not overtaken by a more urgent one that comes later: where the order matters
-/// more than throughput, prefetch nothing.
+/// The order is kept by each publisher for the jobs that it holds, when it hands them out: a worker
+/// with several publishers gets each one's jobs in that one's order, and runs jobs in the order in
+/// which they came. So a job handed out for [`prefetch`](crate::Subscription::prefetch) is not
+/// overtaken by a more urgent one that comes later: where the order matters more than throughput,
+/// prefetch nothing.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Take {
     sources: Result<Sources, TakeError>,
@@ -60,8 +62,8 @@ impl Take {
         Take::new(Order::Strict, patterns.into_iter().map(|pattern| (pattern, 1)))
     }
 
-    /// Of each pattern as many jobs as its weight says, compared with the others that have jobs just now. Weights are at least 1.
-    /// At most 64 patterns.
+    /// Of each pattern as many jobs as its weight says, compared with the others that have jobs
+    /// just now. Weights are at least 1. At most 64 patterns.
     pub fn weighted(shares: impl IntoIterator<Item = (impl ToString, u16)>) -> Take {
         Take::new(Order::Weighted, shares.into_iter())
     }

@@ -19,8 +19,8 @@ use crate::{
     ShutdownHandle, StatsWatch, Take, TakeError, WorkerReport,
 };
 
-/// The most jobs that one worker may hold, `concurrency + prefetch`. Twice as many tokens (those held, and those whose end is
-/// not yet answered) are what one link can resume.
+/// The most jobs that one worker may hold, `concurrency + prefetch`. Twice as many tokens (those
+/// held, and those whose end is not yet answered) are what one link can resume.
 pub const HELD_MAX: usize = 32_768;
 /// Handlers at a time, unless told otherwise.
 pub const CONCURRENCY: usize = 16;
@@ -29,8 +29,8 @@ pub const GRACE: Duration = Duration::from_secs(25);
 /// How long handlers have to return once their contexts are cancelled, unless told otherwise.
 pub const CANCEL_GRACE: Duration = Duration::from_secs(1);
 
-/// A process that runs jobs: the beginning of a subscription. Publishers know each `Worker` by a name and by a session of
-/// its own; a program may have several.
+/// A process that runs jobs: the beginning of a subscription. Publishers know each `Worker` by a
+/// name and by a session of its own; a program may have several.
 #[derive(Debug)]
 pub struct Worker {
     options: WorkerOptions,
@@ -43,7 +43,8 @@ pub struct Worker {
 pub struct WorkerOptions {
     /// What operators see; 1 to 128 bytes. The default is `worker-` and the process's id.
     pub name: String,
-    /// How its links to publishers are dialled. By default as [`LinkOptions`] has it for work links.
+    /// How its links to publishers are dialled. By default as [`LinkOptions`] has it for work
+    /// links.
     pub link: LinkOptions,
 }
 
@@ -67,15 +68,15 @@ pub enum ConnectError {
     Name(#[from] NameError),
 }
 
-/// Why a worker did not run: it was set up wrongly, and to try again is no use. What goes wrong while it runs is no error:
-/// it is tried again, and counted.
+/// Why a worker did not run: it was set up wrongly, and to try again is no use. What goes wrong
+/// while it runs is no error: it is tried again, and counted.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RunError {
     /// There is nothing to take jobs from.
     #[error(transparent)]
     Take(#[from] TakeError),
-    /// No handler could ever run, or more jobs would be held than links can resume: concurrency is at least 1, both together
-    /// at most 32,768.
+    /// No handler could ever run, or more jobs would be held than links can resume: concurrency is
+    /// at least 1, both together at most 32,768.
     #[error(
         "concurrency {concurrency} and prefetch {prefetch} are not within their limits: concurrency is at least 1, \
          both together at most {HELD_MAX}"
@@ -89,9 +90,10 @@ pub enum RunError {
 }
 
 impl Worker {
-    /// A worker with default options that finds its publishers through `cluster`: a [`Cluster`], or its replicas as
-    /// `"HOST:PORT,…"`. It needs no replica to be up: [`Subscription::run`] waits for one, and goes on with its
-    /// links when they all fail. So there is nothing to wait for, and nothing to cancel.
+    /// A worker with default options that finds its publishers through `cluster`: a [`Cluster`], or
+    /// its replicas as `"HOST:PORT,…"`. It needs no replica to be up: [`Subscription::run`] waits
+    /// for one, and goes on with its links when they all fail. So there is nothing to wait for, and
+    /// nothing to cancel.
     pub async fn connect(cluster: impl Into<Cluster>) -> Result<Worker, ConnectError> {
         Worker::connect_with(cluster, WorkerOptions::default()).await
     }
@@ -119,9 +121,10 @@ impl Worker {
         Ok(Worker { options, session, resolver })
     }
 
-    /// Takes jobs of every queue that matches a pattern, or several in an order ([`Take`]), at every publisher that has or could
-    /// have one, those that appear later included. A disconnect is tried again until the worker stops. A pattern that is none
-    /// shows when it is to run: [`RunError::Take`].
+    /// Takes jobs of every queue that matches a pattern, or several in an order ([`Take`]), at
+    /// every publisher that has or could have one, those that appear later included. A disconnect
+    /// is tried again until the worker stops. A pattern that is none shows when it is to run:
+    /// [`RunError::Take`].
     pub fn durable_subscribe(self, take: impl Into<Take>) -> Subscription {
         Subscription {
             worker: self,
@@ -138,8 +141,8 @@ impl Worker {
     }
 }
 
-/// A worker and what it takes, not yet running. Nothing is taken before [`Subscription::run`]. `L` is what stands around its
-/// handler: nothing, unless [`Subscription::layer`] says so.
+/// A worker and what it takes, not yet running. Nothing is taken before [`Subscription::run`]. `L`
+/// is what stands around its handler: nothing, unless [`Subscription::layer`] says so.
 #[must_use = "a subscription takes jobs once it is `run`"]
 pub struct Subscription<L = Identity> {
     worker: Worker,
@@ -155,16 +158,18 @@ pub struct Subscription<L = Identity> {
 }
 
 impl<L> Subscription<L> {
-    /// How many handlers run at a time, from 1; 16 unless told otherwise. With [`prefetch`](Subscription::prefetch) at most
-    /// 32,768, or [`RunError::Bound`] when it is to run.
+    /// How many handlers run at a time, from 1; 16 unless told otherwise. With
+    /// [`prefetch`](Subscription::prefetch) at most 32,768, or [`RunError::Bound`] when it is to
+    /// run.
     pub fn concurrency(mut self, handlers: usize) -> Subscription<L> {
         self.concurrency = handlers;
         self
     }
 
-    /// How many jobs are held beside those that run, so that a handler's end finds the next one here; as many as
-    /// `concurrency` unless told otherwise. Thousands for throughput, 0 where jobs are long and should wait where any worker can
-    /// take them. What is held is run in the order in which it came: a more urgent job that comes later does not overtake it.
+    /// How many jobs are held beside those that run, so that a handler's end finds the next one
+    /// here; as many as `concurrency` unless told otherwise. Thousands for throughput, 0 where jobs
+    /// are long and should wait where any worker can take them. What is held is run in the order in
+    /// which it came: a more urgent job that comes later does not overtake it.
     pub fn prefetch(mut self, jobs: usize) -> Subscription<L> {
         self.prefetch = Some(jobs);
         self
@@ -176,8 +181,8 @@ impl<L> Subscription<L> {
         self
     }
 
-    /// How long handlers have to return once their contexts are cancelled at the end of the grace; 1 s unless told otherwise.
-    /// Those that have not are dropped, and their jobs given back.
+    /// How long handlers have to return once their contexts are cancelled at the end of the grace;
+    /// 1 s unless told otherwise. Those that have not are dropped, and their jobs given back.
     pub fn cancel_grace(mut self, grace: Duration) -> Subscription<L> {
         self.cancel_grace = grace;
         self
@@ -192,10 +197,12 @@ impl<L> Subscription<L> {
         self
     }
 
-    /// Puts a tower layer around the handler: a timeout, a limit, tracing, one of your own. The first one is the outermost, as with
-    /// `tower::ServiceBuilder`, which is itself one. A layer sees each attempt as a [`JobRequest`](crate::JobRequest), before its payload is
-    /// read, and its end as a [`Completion`](crate::Completion) or an error; an error that is no [`JobFailure`] fails the attempt, and so does a
-    /// panic in a layer. A layer that makes an attempt wait keeps its place among those that run at a time.
+    /// Puts a tower layer around the handler: a timeout, a limit, tracing, one of your own. The
+    /// first one is the outermost, as with `tower::ServiceBuilder`, which is itself one. A layer
+    /// sees each attempt as a [`JobRequest`](crate::JobRequest), before its payload is read, and
+    /// its end as a [`Completion`](crate::Completion) or an error; an error that is no
+    /// [`JobFailure`] fails the attempt, and so does a panic in a layer. A layer that makes an
+    /// attempt wait keeps its place among those that run at a time.
     ///
     /// Without a layer nothing is boxed or cloned for a job.
     pub fn layer<N>(self, layer: N) -> Subscription<Stack<N, L>> {
@@ -228,16 +235,18 @@ impl<L> Subscription<L> {
         self.stats.clone()
     }
 
-    /// Runs until told to stop: `handler` for every job, up to `concurrency` at a time, on tokio's threads, each in a
-    /// `tracing` span `job`. Gives what it has done.
+    /// Runs until told to stop: `handler` for every job, up to `concurrency` at a time, on tokio's
+    /// threads, each in a `tracing` span `job`. Gives what it has done.
     ///
-    /// A job is done when its handler returns `Ok` and its publisher has taken that. An error decides what becomes of the
-    /// job ([`JobFailure`]); a panic is a failed attempt; a payload that does not decode buries the job, and so does a
-    /// result over 1 MiB. Without a [`shutdown`](Subscription::shutdown) and without anybody who uses the
-    /// [`handle`](Subscription::handle) it runs for ever: no failure of a publisher or of the resolver ends it.
+    /// A job is done when its handler returns `Ok` and its publisher has taken that. An error
+    /// decides what becomes of the job ([`JobFailure`]); a panic is a failed attempt; a payload
+    /// that does not decode buries the job, and so does a result over 1 MiB. Without a
+    /// [`shutdown`](Subscription::shutdown) and without anybody who uses the
+    /// [`handle`](Subscription::handle) it runs for ever: no failure of a publisher or of the
+    /// resolver ends it.
     ///
-    /// Not cancel safe: dropping the future stops as [`ShutdownHandle::stop_now`] does. What ran then runs again elsewhere
-    /// once its lease has ended.
+    /// Not cancel safe: dropping the future stops as [`ShutdownHandle::stop_now`] does. What ran
+    /// then runs again elsewhere once its lease has ended.
     pub async fn run<T, O, F, Fut>(self, handler: F) -> Result<WorkerReport, RunError>
     where
         T: FromPayload,
@@ -251,10 +260,10 @@ impl<L> Subscription<L> {
         Ok(director::run(desk, plan, sets, service).await)
     }
 
-    /// The same for a handler that blocks its thread, in the same span: each runs on tokio's pool for blocking work, up to
-    /// `concurrency` at a time, and no more than that pool has threads (512 unless the runtime was told otherwise). It
-    /// cannot be dropped: one that does not look at [`JobContext::is_cancelled`] runs on after its job was given back,
-    /// beside the next attempt.
+    /// The same for a handler that blocks its thread, in the same span: each runs on tokio's pool
+    /// for blocking work, up to `concurrency` at a time, and no more than that pool has threads
+    /// (512 unless the runtime was told otherwise). It cannot be dropped: one that does not look at
+    /// [`JobContext::is_cancelled`] runs on after its job was given back, beside the next attempt.
     pub async fn run_blocking<T, O, F>(self, handler: F) -> Result<WorkerReport, RunError>
     where
         T: FromPayload,

@@ -1,4 +1,5 @@
-//! A whole system in this process, for scenarios: a resolver, publishers, and what a user would hold.
+//! A whole system in this process, for scenarios: a resolver, publishers, and what a user would
+//! hold.
 
 use std::net::SocketAddr;
 use std::path::Path as FilePath;

@@ -11,9 +11,9 @@ pub const RETRY_WAIT_BUSY_MAX: Duration = Duration::from_secs(2);
 /// A link that stood this long was no failed try: after its loss the count of tries begins anew.
 pub const STEADY: Duration = Duration::from_secs(1);
 
-/// The wait before try `attempt`, counted from 1 (0: no wait): a random part of [`RETRY_STEP`] for each try so
-/// far, `longest` at most. Random, so that those who lost something together do not come back
-/// together. `random` is from the whole range of u64.
+/// The wait before try `attempt`, counted from 1 (0: no wait): a random part of [`RETRY_STEP`] for
+/// each try so far, `longest` at most. Random, so that those who lost something together do not
+/// come back together. `random` is from the whole range of u64.
 pub fn retry_wait(attempt: u32, longest: Duration, random: u64) -> Duration {
     let bound = RETRY_STEP.saturating_mul(attempt).min(longest);
     bound.mul_f64(random as f64 / u64::MAX as f64)

@@ -1,10 +1,11 @@
-//! Open files: links must not take those that the rest of the process needs. A journal that gets none for its next segment
-//! fails, and with it the publisher.
+//! Open files: links must not take those that the rest of the process needs. A journal that gets
+//! none for its next segment fails, and with it the publisher.
 
 use std::fs::File;
 use std::io;
 
-/// Above this many the limit is never raised: some programs still go through every number up to it when they start a child.
+/// Above this many the limit is never raised: some programs still go through every number up to it
+/// when they start a child.
 #[cfg(unix)]
 const RAISED_MAX: u64 = 1_048_576;
 
@@ -25,14 +26,16 @@ impl Budget {
     }
 }
 
-/// How much of `wanted` the process may open besides `kept` descriptors for everything else, and its limit. The soft limit
-/// is raised to the hard one if it is too low: for the whole process, and for what it starts.
+/// How much of `wanted` the process may open besides `kept` descriptors for everything else, and
+/// its limit. The soft limit is raised to the hard one if it is too low: for the whole process, and
+/// for what it starts.
 pub(crate) fn within_limit(wanted: Budget, kept: usize) -> (Budget, Option<u64>) {
     let limit = raised(wanted.sum().saturating_add(kept) as u64);
     (within(wanted, kept, limit), limit)
 }
 
-/// A tight limit is shared: half of it at most is kept, an eighth of the rest is for hellos, as much for refusals.
+/// A tight limit is shared: half of it at most is kept, an eighth of the rest is for hellos, as
+/// much for refusals.
 fn within(wanted: Budget, kept: usize, limit: Option<u64>) -> Budget {
     let Some(limit) = limit.and_then(|most| usize::try_from(most).ok()) else { return wanted };
     let room = limit.saturating_sub(kept).max(limit / 2);
@@ -67,8 +70,9 @@ fn raised(_needed: u64) -> Option<u64> {
     None
 }
 
-/// One descriptor in reserve. When there is none left, a connection cannot even be refused: it would wait in the kernel for a
-/// process that seems well. Given up for a moment, the reserve lets one be accepted, told so, and closed.
+/// One descriptor in reserve. When there is none left, a connection cannot even be refused: it
+/// would wait in the kernel for a process that seems well. Given up for a moment, the reserve lets
+/// one be accepted, told so, and closed.
 #[derive(Debug)]
 pub(crate) struct Reserve(Option<File>);
 

@@ -20,8 +20,9 @@ use crate::oldest::OldestCommand;
 use crate::options::LinkOptions;
 use crate::socket::{Connection, open_options};
 
-/// Why there is no link. All but [`Name`](DialError::Name), [`Refused`](DialError::Refused) with `WrongRole`,
-/// [`Version`](DialError::Version) and [`Tls`](DialError::Tls) may go away by themselves: try again, or try another server.
+/// Why there is no link. All but [`Name`](DialError::Name), [`Refused`](DialError::Refused) with
+/// `WrongRole`, [`Version`](DialError::Version) and [`Tls`](DialError::Tls) may go away by
+/// themselves: try again, or try another server.
 #[derive(Debug, thiserror::Error)]
 pub enum DialError {
     /// The hello's name is empty, or has more than 128 bytes. Nobody was dialled.
@@ -59,7 +60,8 @@ pub enum DialError {
         /// The connect timeout.
         after: Duration,
     },
-    /// Connected, but the hello, TLS included, took too long: the process there hangs, or it is something else.
+    /// Connected, but the hello, TLS included, took too long: the process there hangs, or it is
+    /// something else.
     #[error("{address} accepted the connection but did not finish the hello within {after:?}")]
     HelloTimeout {
         /// Where to.
@@ -120,7 +122,8 @@ fn each(failures: &[(Address, DialError)]) -> String {
     failures.iter().map(line).collect::<Vec<_>>().join("; ")
 }
 
-/// Connects to `address` and greets. The timing sent is the shorter of the hello's and the options'.
+/// Connects to `address` and greets. The timing sent is the shorter of the hello's and the
+/// options'.
 ///
 /// Takes at most `connect_timeout` and then `hello_timeout`. Dropped, it leaves nothing behind.
 pub async fn dial(
@@ -151,8 +154,8 @@ async fn connect(address: SocketAddr, limit: Duration) -> Result<TcpStream, Dial
         Ok(stream) => stream.map_err(failed)?,
         Err(_) => return Err(DialError::ConnectTimeout { address, after: limit }),
     };
-    // Where nobody listens on a local port, TCP may by chance choose that very port to dial from and connect to itself, which
-    // would also keep the listener from coming back.
+    // Where nobody listens on a local port, TCP may by chance choose that very port to dial from
+    // and connect to itself, which would also keep the listener from coming back.
     if stream.local_addr().map_err(failed)? == address {
         return Err(failed(io::ErrorKind::ConnectionRefused.into()));
     }
@@ -173,7 +176,8 @@ async fn greet(
         connection = secured.map_err(|source| DialError::Tls { address, source })?;
     }
     let hello = Hello { timing: hello.timing.agreed(options.timing), ..hello.clone() };
-    // A server that is busy may have answered and closed before it read this: its answer says more than the failure.
+    // A server that is busy may have answered and closed before it read this: its answer says more
+    // than the failure.
     let said = greeting::write_hello(&mut connection, &hello).await;
     let welcome = match greeting::read_answer(&mut connection).await {
         Ok(HelloAnswer::Welcome(welcome)) => check(welcome, &hello, address)?,

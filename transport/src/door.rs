@@ -1,7 +1,8 @@
 //! Who is let in, and how the others are told that they are not.
 //!
-//! A refusal costs time too, since the dialler has to hear it; it has a bound of its own, so that it takes no turn of a hello. Beyond
-//! that bound it is said all the same, but nobody waits until it is heard.
+//! A refusal costs time too, since the dialler has to hear it; it has a bound of its own, so that
+//! it takes no turn of a hello. Beyond that bound it is said all the same, but nobody waits until
+//! it is heard.
 
 use std::future::poll_fn;
 use std::io;
@@ -143,7 +144,8 @@ impl Door {
         }))
     }
 
-    /// There is no descriptor for this connection but one in reserve: it is told so as far as that goes without waiting.
+    /// There is no descriptor for this connection but one in reserve: it is told so as far as that
+    /// goes without waiting.
     pub(crate) fn cannot_afford(&self, stream: TcpStream, peer: SocketAddr) {
         self.busy.fetch_add(1, Ordering::Relaxed);
         let reason =
@@ -279,7 +281,8 @@ impl Door {
         let _ = timeout(REFUSAL_WAIT, saying).await;
     }
 
-    /// Says `Busy` without waiting. Under TLS nothing can be said: there was no handshake, and there is no room for one.
+    /// Says `Busy` without waiting. Under TLS nothing can be said: there was no handshake, and
+    /// there is no room for one.
     fn turn_away(&self, stream: &TcpStream, reason: &str) {
         if self.options.tls.is_none() {
             let answer = greeting::refusal(HelloRefusal::Busy, reason);

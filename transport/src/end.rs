@@ -45,7 +45,8 @@ pub enum LinkEnd {
         /// Bytes that it has as far as is known.
         needed: usize,
     },
-    /// The socket took no byte for the hang timeout though there was something to send: the other side does not read.
+    /// The socket took no byte for the hang timeout though there was something to send: the other
+    /// side does not read.
     #[error("the other side took no byte for {stalled_for:?}")]
     SendStalled {
         /// How long ago the first byte was refused.

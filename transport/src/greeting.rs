@@ -1,4 +1,5 @@
-//! The hello's bytes: magic and one frame each way, read to the byte, so that what follows belongs to the link.
+//! The hello's bytes: magic and one frame each way, read to the byte, so that what follows belongs
+//! to the link.
 
 use std::future::poll_fn;
 use std::io;

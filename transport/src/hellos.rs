@@ -1,10 +1,13 @@
-//! Hellos under way: diallers from whom the rest of a hello is still to come. Each costs a descriptor and some memory, so there
-//! may be only so many; and whoever connects and says little or nothing must not occupy them.
+//! Hellos under way: diallers from whom the rest of a hello is still to come. Each costs a
+//! descriptor and some memory, so there may be only so many; and whoever connects and says little
+//! or nothing must not occupy them.
 //!
-//! **When all turns are taken, the oldest hello that may be displaced ends**: one that has said nothing may be at once, one that has
-//! begun once [`GRACE`] is over, however it trickles in. Not a share for each address: behind one address there may be a whole site,
-//! or a proxy, or on one machine everybody. To keep an honest dialler out, a flood has to bring [`HELLOS_MAX`](crate::HELLOS_MAX) new
-//! connections within the time that its hello takes, or within `GRACE` if that is shorter, over and over.
+//! **When all turns are taken, the oldest hello that may be displaced ends**: one that has said
+//! nothing may be at once, one that has begun once [`GRACE`] is over, however it trickles in. Not a
+//! share for each address: behind one address there may be a whole site, or a proxy, or on one
+//! machine everybody. To keep an honest dialler out, a flood has to bring
+//! [`HELLOS_MAX`](crate::HELLOS_MAX) new connections within the time that its hello takes, or
+//! within `GRACE` if that is shorter, over and over.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,10 +20,12 @@ use tokio::time::Instant;
 
 use crate::socket::{Pulse, has_unread};
 
-/// How long a hello that has begun keeps its turn whoever else comes: a TLS handshake goes back and forth.
+/// How long a hello that has begun keeps its turn whoever else comes: a TLS handshake goes back and
+/// forth.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Most turns that only seem silent and are looked at for one dialler: with a thousand of them at once the listener would stand still.
+/// Most turns that only seem silent and are looked at for one dialler: with a thousand of them at
+/// once the listener would stand still.
 const LOOKS_MAX: usize = 4;
 
 /// Those whose hello is under way, of whom there may be so many.
@@ -50,12 +55,14 @@ struct UnderWay {
 #[derive(Clone, Copy, Debug)]
 struct Age {
     came_at: Instant,
-    /// When it was found that its bytes had come and nobody had read them: once, its grace counts from then.
+    /// When it was found that its bytes had come and nobody had read them: once, its grace counts
+    /// from then.
     unread_at: Option<Instant>,
 }
 
 impl Age {
-    /// Since when it occupies a turn, if it may be displaced for another dialler. `has_begun` is whether a byte of it was read.
+    /// Since when it occupies a turn, if it may be displaced for another dialler. `has_begun` is
+    /// whether a byte of it was read.
     fn displaceable(self, has_begun: bool, now: Instant) -> Option<Instant> {
         let in_grace = match self.unread_at {
             Some(at) => now < at + GRACE,
@@ -83,8 +90,8 @@ impl Hellos {
         self.most
     }
 
-    /// Makes room for one more. `displaced` is whoever had to go for it: it is heard no more, and was told nothing. False if there
-    /// is none: all are speaking.
+    /// Makes room for one more. `displaced` is whoever had to go for it: it is heard no more, and
+    /// was told nothing. False if there is none: all are speaking.
     pub(crate) fn make_room(&self, displaced: impl FnOnce(Line)) -> bool {
         let mut table = self.table.lock();
         if table.turns.len() < self.most {
@@ -149,7 +156,8 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
-    /// The hello is heard; what follows takes no time of others. False if it was displaced meanwhile, and told so.
+    /// The hello is heard; what follows takes no time of others. False if it was displaced
+    /// meanwhile, and told so.
     pub(crate) fn end(self) -> bool {
         self.hellos.end(self.number)
     }
@@ -181,8 +189,9 @@ mod tests {
         assert_eq!(excused.displaceable(true, late + SECOND), Some(came_at), "once");
     }
 
-    /// 1,024 turns are taken by diallers that trickle; they dial again as soon as they are displaced, 100 times a second in all. An
-    /// honest one comes every 100 ms and needs 60 ms for its hello.
+    /// 1,024 turns are taken by diallers that trickle; they dial again as soon as they are
+    /// displaced, 100 times a second in all. An honest one comes every 100 ms and needs 60 ms for
+    /// its hello.
     #[test]
     fn honest_diallers_get_in_beside_1024_that_trickle() {
         let start = Instant::now();

@@ -1,4 +1,5 @@
-//! The small task of every link: writes what is queued, sends heartbeats, and sees to it that the link ends.
+//! The small task of every link: writes what is queued, sends heartbeats, and sees to it that the
+//! link ends.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -16,8 +17,9 @@ use crate::places::Place;
 use crate::queue::{Shared, Task, advance, with_slices};
 use crate::socket::{self, WriteSide};
 
-/// The longest that a closed link waits for the other side to close too, so that its last words arrive; and that a link whose
-/// socket failed for writing waits for the receiver to read what the other side said last.
+/// The longest that a closed link waits for the other side to close too, so that its last words
+/// arrive; and that a link whose socket failed for writing waits for the receiver to read what the
+/// other side said last.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Keeps the link until it ends. `place` is its own among the listener's.
@@ -58,7 +60,8 @@ async fn run(shared: &Shared, writes: &mut WriteSide) -> bool {
                 }
             }
             Task::Rest(until) => {
-                // Most of the time the deadline has only moved on: the alarm rings early and is set anew.
+                // Most of the time the deadline has only moved on: the alarm rings early and is set
+                // anew.
                 if alarm.is_elapsed() || until < alarm.deadline() {
                     alarm.as_mut().reset(until);
                 }
@@ -122,8 +125,8 @@ async fn unless_dead<T>(shared: &Shared, write: impl Future<Output = T>) -> Opti
             return None;
         }
         match shared.death() {
-            // A process that was stopped and continued finds the deadline passed before it hears that the socket is writable:
-            // the runtime looks at its sockets once more first.
+            // A process that was stopped and continued finds the deadline passed before it hears
+            // that the socket is writable: the runtime looks at its sockets once more first.
             Some(_) if !last_look => last_look = true,
             Some(end) => {
                 shared.end(end);

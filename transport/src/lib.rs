@@ -1,8 +1,10 @@
-//! Longshore's sockets, and the only place that opens one: [`dial`] and [`Listener`] make a [`Link`], which splits into a
-//! [`LinkSender`] and a [`LinkReceiver`] of whole frames. A hello settles version, role, timing and limits once per link;
-//! heartbeats both ways turn a hang into an end.
+//! Longshore's sockets, and the only place that opens one: [`dial`] and [`Listener`] make a
+//! [`Link`], which splits into a [`LinkSender`] and a [`LinkReceiver`] of whole frames. A hello
+//! settles version, role, timing and limits once per link; heartbeats both ways turn a hang into an
+//! end.
 //!
-//! What a link decides about time is in [`Liveness`], which reads no clock; everything else here moves bytes.
+//! What a link decides about time is in [`Liveness`], which reads no clock; everything else here
+//! moves bytes.
 //!
 //! ```
 //! use longshore_protocol::{FrameWriter, Hello, LinkTiming, Messages, Role, SessionId};
@@ -30,12 +32,12 @@
 //! # }
 //! ```
 //!
-//! Where to look: `frames` cuts the stream into frames, `negotiation` answers a hello, `places` counts links, `liveness` knows
-//! what is due, `refusals` since when the kernel takes nothing, `pace` how slowly a frame may come
-//! (all six are pure); `budget` charges received frames; `queue` is what the halves of a link
-//! share, `keeper` the task that writes and ends it;
-//! `listener` accepts, `door` lets in or refuses, `hellos` bounds who is between; `socket` is the TCP connection below, with or
-//! without TLS.
+//! Where to look: `frames` cuts the stream into frames, `negotiation` answers a hello, `places`
+//! counts links, `liveness` knows what is due, `refusals` since when the kernel takes nothing,
+//! `pace` how slowly a frame may come (all six are pure); `budget` charges received frames; `queue`
+//! is what the halves of a link share, `keeper` the task that writes and ends it; `listener`
+//! accepts, `door` lets in or refuses, `hellos` bounds who is between; `socket` is the TCP
+//! connection below, with or without TLS.
 
 mod backoff;
 mod budget;

@@ -26,8 +26,8 @@ pub enum Peer {
     Server(Welcome),
 }
 
-/// A connection whose hello has ended. Heartbeats run from the start; frames flow once it is [`split`](Link::split). Dropped,
-/// it closes.
+/// A connection whose hello has ended. Heartbeats run from the start; frames flow once it is
+/// [`split`](Link::split). Dropped, it closes.
 pub struct Link {
     peer: Peer,
     version: u16,
@@ -139,7 +139,8 @@ impl Link {
         self.hold.shared.peer_frame_bytes_max
     }
 
-    /// The two halves. The link lives until both are dropped, one of them ends it, or the other side does.
+    /// The two halves. The link lives until both are dropped, one of them ends it, or the other
+    /// side does.
     pub fn split(self) -> (LinkSender, LinkReceiver) {
         let Link { hold, reads, frames, budget, .. } = self;
         let sender = LinkSender { hold: hold.clone() };

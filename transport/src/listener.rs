@@ -1,6 +1,6 @@
-//! Accepting links. One task accepts and hears all hellos, each as it comes, so that a slow or hostile one holds up nobody. And only
-//! one, in slices: were each hello a task of its own, then of thousands that come at once hundreds would be ready before every
-//! message of a link that stands.
+//! Accepting links. One task accepts and hears all hellos, each as it comes, so that a slow or
+//! hostile one holds up nobody. And only one, in slices: were each hello a task of its own, then of
+//! thousands that come at once hundreds would be ready before every message of a link that stands.
 
 use std::future::poll_fn;
 use std::io;
@@ -24,8 +24,9 @@ use crate::negotiation::Identity;
 use crate::options::ListenerOptions;
 use crate::places::Kept;
 
-/// Connections that the kernel holds for this process before it accepts them; it may be set to hold fewer. Beyond, it ignores
-/// diallers, who try again only a second later: thousands at once have to fit.
+/// Connections that the kernel holds for this process before it accepts them; it may be set to hold
+/// fewer. Beyond, it ignores diallers, who try again only a second later: thousands at once have to
+/// fit.
 const BACKLOG: u32 = 4_096;
 /// The first wait after the system had no descriptor or memory for a connection; it doubles.
 const ACCEPT_WAIT_MIN: Duration = Duration::from_millis(10);
@@ -35,8 +36,8 @@ const ACCEPT_WAIT_MAX: Duration = Duration::from_secs(1);
 /// How long the listener works for diallers before everything else that is ready has its turn.
 const SLICE: Duration = Duration::from_micros(200);
 
-/// Why nothing listens. [`InUse`](BindError::InUse) may pass; the others are wrong addresses or a system that has to be set
-/// up.
+/// Why nothing listens. [`InUse`](BindError::InUse) may pass; the others are wrong addresses or a
+/// system that has to be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
     /// Another process has the port.
@@ -80,7 +81,8 @@ pub enum BindError {
     },
 }
 
-/// Listens, greets, and hands out links. Dropped, it stops listening; links that it has handed out go on.
+/// Listens, greets, and hands out links. Dropped, it stops listening; links that it has handed out
+/// go on.
 #[derive(Debug)]
 pub struct Listener {
     local_address: SocketAddr,
@@ -154,8 +156,8 @@ pub struct PlacesHandle {
 }
 
 impl PlacesHandle {
-    /// From now on there may be `connections_max` links, fewer if the process may not open that many files, with those kept. Links that
-    /// are open beyond that stay.
+    /// From now on there may be `connections_max` links, fewer if the process may not open that
+    /// many files, with those kept. Links that are open beyond that stay.
     pub fn set(&self, connections_max: usize, kept: &[Kept]) {
         let budget = affordable(self.door.options(), connections_max, self.address);
         self.door.resize(budget.links, kept);
@@ -166,7 +168,8 @@ impl PlacesHandle {
         self.door.most()
     }
 
-    /// Diallers that were told `Busy`, or that there was not even a descriptor for, since the listener began.
+    /// Diallers that were told `Busy`, or that there was not even a descriptor for, since the
+    /// listener began.
     pub fn refused(&self) -> u64 {
         self.door.busy()
     }

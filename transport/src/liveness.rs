@@ -4,9 +4,11 @@ use std::time::{Duration, Instant};
 
 use longshore_protocol::LinkTiming;
 
-/// The rules of time of one link. Tell it what happened, ask it what is due; it never looks at a clock.
+/// The rules of time of one link. Tell it what happened, ask it what is due; it never looks at a
+/// clock.
 ///
-/// - [`sent`](Liveness::sent) and [`received`](Liveness::received) for every byte that the socket took or gave,
+/// - [`sent`](Liveness::sent) and [`received`](Liveness::received) for every byte that the socket
+///   took or gave,
 /// - [`refused`](Liveness::refused) when the socket takes no more of what is to be sent,
 /// - [`next_deadline`](Liveness::next_deadline) for when to [`poll`](Liveness::poll) at the latest.
 ///
@@ -20,9 +22,10 @@ pub struct Liveness {
     refused_since: Option<Instant>,
 }
 
-/// When the side that has accepted many links sends their heartbeats: a tick early, so that those of the diallers are answers
-/// ([`Liveness::answers`]), and many at a time. Ten thousand links with a moment each of their own would wake the process ten thousand
-/// times for each interval, and twice that for what comes; so it is 64 times, each for 156 of them.
+/// When the side that has accepted many links sends their heartbeats: a tick early, so that those
+/// of the diallers are answers ([`Liveness::answers`]), and many at a time. Ten thousand links with
+/// a moment each of their own would wake the process ten thousand times for each interval, and
+/// twice that for what comes; so it is 64 times, each for 156 of them.
 #[derive(Clone, Copy, Debug)]
 pub struct Beat {
     /// The moment that the ticks are counted from: one for all links.
@@ -33,7 +36,8 @@ impl Beat {
     /// Of an interval.
     const TICKS: u32 = 64;
 
-    /// The last tick at which nothing will have been sent for the interval less a tick since `sent_at`.
+    /// The last tick at which nothing will have been sent for the interval less a tick since
+    /// `sent_at`.
     fn after(self, sent_at: Instant, interval: Duration) -> Instant {
         let tick = interval / Beat::TICKS;
         let latest = sent_at + interval - tick;
@@ -54,7 +58,8 @@ pub enum Due {
         /// How long ago the last byte came.
         silent_for: Duration,
     },
-    /// The socket took no byte for the hang timeout though there was something to send: end the link.
+    /// The socket took no byte for the hang timeout though there was something to send: end the
+    /// link.
     SendStalled {
         /// How long ago it refused first.
         stalled_for: Duration,
@@ -78,7 +83,8 @@ impl Liveness {
         self.refused_since = None;
     }
 
-    /// The socket took nothing of what is to be sent. The stall counts from the first refusal since a byte was taken.
+    /// The socket took nothing of what is to be sent. The stall counts from the first refusal since
+    /// a byte was taken.
     pub fn refused(&mut self, now: Instant) {
         self.refused_since.get_or_insert(now);
     }
@@ -88,8 +94,9 @@ impl Liveness {
         self.received_at = self.received_at.max(now);
     }
 
-    /// Whether a heartbeat that came at `now` is to be answered with one: this side has sent nothing for half the interval. The answer
-    /// takes the place of the heartbeat that would be due soon, and carries the acknowledgement of the one that came.
+    /// Whether a heartbeat that came at `now` is to be answered with one: this side has sent
+    /// nothing for half the interval. The answer takes the place of the heartbeat that would be due
+    /// soon, and carries the acknowledgement of the one that came.
     pub fn answers(&self, now: Instant) -> bool {
         let quiet_for = now.saturating_duration_since(self.sent_at);
         self.refused_since.is_none() && quiet_for >= self.timing.heartbeat / 2
@@ -104,8 +111,8 @@ impl Liveness {
         out.min(self.received_at + self.timing.hang)
     }
 
-    /// What is due at `now`. Deaths come before heartbeats; a heartbeat stays due until [`sent`](Liveness::sent), and
-    /// none is due while the socket refuses what is before it.
+    /// What is due at `now`. Deaths come before heartbeats; a heartbeat stays due until
+    /// [`sent`](Liveness::sent), and none is due while the socket refuses what is before it.
     pub fn poll(&self, now: Instant) -> Option<Due> {
         let silent_for = now.saturating_duration_since(self.received_at);
         if silent_for >= self.timing.hang {

@@ -18,7 +18,8 @@ impl LogLimit {
         LogLimit { lines_max, period, since: None, lines: 0, left_out: 0 }
     }
 
-    /// Whether a line may be written at `now`, and if so, how many were left out since the last one.
+    /// Whether a line may be written at `now`, and if so, how many were left out since the last
+    /// one.
     pub fn admit(&mut self, now: Instant) -> Option<u64> {
         if self.since.is_none_or(|since| now.saturating_duration_since(since) >= self.period) {
             self.since = Some(now);

@@ -36,7 +36,8 @@ pub enum LookupError {
     },
 }
 
-/// The IP addresses behind `host`, a name or an IP address with a port: at least one, at most eight, best first.
+/// The IP addresses behind `host`, a name or an IP address with a port: at least one, at most
+/// eight, best first.
 pub async fn lookup(host: &str, limit: Duration) -> Result<Vec<SocketAddr>, LookupError> {
     if let Ok(address) = host.parse() {
         return Ok(vec![address]);

@@ -74,8 +74,8 @@ fn common_version(hello: &Hello, min: u16, max: u16) -> Result<u16, Refused> {
     Ok(highest)
 }
 
-/// A timing under which two healthy sides keep a link: neither shorter than the floors, nor a heartbeat so rare that the hang
-/// timeout could strike between two of them.
+/// A timing under which two healthy sides keep a link: neither shorter than the floors, nor a
+/// heartbeat so rare that the hang timeout could strike between two of them.
 pub(crate) fn workable(timing: LinkTiming) -> LinkTiming {
     let hang = timing.hang.max(HANG_MIN);
     LinkTiming { heartbeat: timing.heartbeat.min(hang / 2).max(HEARTBEAT_MIN), hang }

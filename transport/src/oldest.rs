@@ -1,4 +1,5 @@
-//! What heartbeats tell beyond a sign of life: how long the sender's oldest command has waited to become durable.
+//! What heartbeats tell beyond a sign of life: how long the sender's oldest command has waited to
+//! become durable.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +9,8 @@ use bytes::Bytes;
 use longshore_protocol::messages::HEARTBEAT;
 use longshore_protocol::{Messages, Reader};
 
-/// Since when the oldest command waits: told by whoever knows, and sent by every link of a listener. Cheap to clone.
+/// Since when the oldest command waits: told by whoever knows, and sent by every link of a
+/// listener. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct OldestCommand {
     /// What the time below counts from.
@@ -46,10 +48,12 @@ pub struct SlowDisk {
 }
 
 impl SlowDisk {
-    /// From this age on people should know: a third of that at which a publisher withdraws, unless it was told otherwise.
+    /// From this age on people should know: a third of that at which a publisher withdraws, unless
+    /// it was told otherwise.
     pub const AFTER: Duration = Duration::from_secs(10);
 
-    /// Takes a frame. The age of the other side's oldest command when it is over [`SlowDisk::AFTER`] and was not before.
+    /// Takes a frame. The age of the other side's oldest command when it is over
+    /// [`SlowDisk::AFTER`] and was not before.
     pub fn heard(&mut self, frame: &Bytes) -> Option<Duration> {
         if frame.first() != Some(&HEARTBEAT) {
             return None;

@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, UdpSocket};
 
-/// True if something that listens on this machine can be reached at `ip`: a loopback address, or one of its interfaces. The
-/// system is asked, by a socket that sends nothing.
+/// True if something that listens on this machine can be reached at `ip`: a loopback address, or
+/// one of its interfaces. The system is asked, by a socket that sends nothing.
 pub fn is_own_address(ip: IpAddr) -> bool {
     !ip.is_unspecified() && (ip.is_loopback() || UdpSocket::bind((ip, 0)).is_ok())
 }

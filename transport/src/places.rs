@@ -1,4 +1,5 @@
-//! Places: how many links there may be, and for whom some are kept. Pure, but for the guard that gives a place back.
+//! Places: how many links there may be, and for whom some are kept. Pure, but for the guard that
+//! gives a place back.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -27,7 +28,8 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// Of `most` places those in `kept` are for their roles. Together they are at most half; beyond, each is cut in proportion.
+    /// Of `most` places those in `kept` are for their roles. Together they are at most half;
+    /// beyond, each is cut in proportion.
     pub(crate) fn new(most: usize, kept: &[Kept]) -> Places {
         let sum: u128 = kept.iter().map(|kept| kept.places as u128).sum();
         let half = (most / 2) as u128;
@@ -44,12 +46,14 @@ impl Places {
         Places { most, values_most: None, kept: of_role, open: BTreeMap::new() }
     }
 
-    /// Links of the role `Values` take so many at most: they are idle for longer than others, and may be many.
+    /// Links of the role `Values` take so many at most: they are idle for longer than others, and
+    /// may be many.
     pub(crate) fn with_values_at_most(self, values_most: Option<usize>) -> Places {
         Places { values_most, ..self }
     }
 
-    /// Changes how many there are. Who has one keeps it, also beyond a lower number; then nobody gets one but whom some are kept for.
+    /// Changes how many there are. Who has one keeps it, also beyond a lower number; then nobody
+    /// gets one but whom some are kept for.
     pub(crate) fn resize(&mut self, most: usize, kept: &[Kept]) {
         let open = std::mem::take(&mut self.open);
         let values_most = self.values_most;

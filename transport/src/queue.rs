@@ -1,4 +1,5 @@
-//! What waits to be sent on one link, and the state that its sender, its receiver and its keeper share.
+//! What waits to be sent on one link, and the state that its sender, its receiver and its keeper
+//! share.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -27,7 +28,8 @@ use crate::socket::{Pulse, try_write};
 
 /// Longest frame, in bytes, that `send` writes itself; longer ones are worth another core.
 const DIRECT_BYTES_MAX: usize = 16 * 1024;
-/// Two sends within this time are a burst: they are left to the keeper, which writes many with one system call.
+/// Two sends within this time are a burst: they are left to the keeper, which writes many with one
+/// system call.
 const BURST_GAP: Duration = Duration::from_micros(20);
 /// Most parts of one vectored write; the kernel takes no more (IOV_MAX).
 pub(crate) const WRITE_PARTS_MAX: usize = 1_024;
@@ -152,7 +154,8 @@ impl Shared {
         self.end.get()
     }
 
-    /// Ends the link, unless it has ended: everybody learns it at once, and what was queued is dropped.
+    /// Ends the link, unless it has ended: everybody learns it at once, and what was queued is
+    /// dropped.
     pub(crate) fn end(&self, end: LinkEnd) -> LinkEnd {
         let reason = self.end.get_or_init(|| end).clone();
         let dropped = std::mem::take(&mut self.queue.lock().parts);
@@ -198,7 +201,8 @@ impl Shared {
         Ok(())
     }
 
-    /// True if the whole queue went to the kernel. What did not is the keeper's, errors as well: it meets them again.
+    /// True if the whole queue went to the kernel. What did not is the keeper's, errors as well: it
+    /// meets them again.
     fn write_at_once(&self, queue: &mut Queue) -> bool {
         let now = Instant::now();
         if now.saturating_duration_since(queue.sent_at) < BURST_GAP {
@@ -212,7 +216,8 @@ impl Shared {
         queue.parts.is_empty()
     }
 
-    /// What the keeper is to do, now that `parts`, what it held, is written. It gets all that is queued.
+    /// What the keeper is to do, now that `parts`, what it held, is written. It gets all that is
+    /// queued.
     pub(crate) fn next_task(&self, parts: &mut VecDeque<Bytes>) -> Task {
         debug_assert!(parts.is_empty());
         let mut queue = self.queue.lock();
@@ -246,8 +251,8 @@ impl Shared {
         Task::Rest(queue.liveness.next_deadline().into())
     }
 
-    /// A heartbeat has come. Answered at once, this side's own next one needs no timer and no wake-up, and carries the
-    /// acknowledgement.
+    /// A heartbeat has come. Answered at once, this side's own next one needs no timer and no
+    /// wake-up, and carries the acknowledgement.
     pub(crate) fn heard_heartbeat(&self) {
         let mut queue = self.queue.lock();
         let idle = queue.parts.is_empty() && !queue.keeper_busy;
@@ -341,7 +346,8 @@ impl Shared {
         self.wake.notify_one();
     }
 
-    /// When the kernel first refused a byte, at or after `moment`; one that stands refused then counts from then.
+    /// When the kernel first refused a byte, at or after `moment`; one that stands refused then
+    /// counts from then.
     pub(crate) fn refused_after(&self, moment: std::time::Instant) -> Option<std::time::Instant> {
         self.queue.lock().refusals.first_after(moment)
     }

@@ -18,8 +18,8 @@ use crate::socket::{ReadSide, has_unread};
 
 /// Gives out the other side's frames. Once it and all senders are dropped the link closes.
 ///
-/// It reads the socket in the task of its caller. While nobody calls [`recv`](LinkReceiver::recv) the kernel's buffers fill and the
-/// other side has to wait; heartbeats go on all the same.
+/// It reads the socket in the task of its caller. While nobody calls [`recv`](LinkReceiver::recv)
+/// the kernel's buffers fill and the other side has to wait; heartbeats go on all the same.
 pub struct LinkReceiver {
     pub(crate) hold: Arc<Hold>,
     pub(crate) reads: ReadSide,
@@ -30,7 +30,8 @@ pub struct LinkReceiver {
 }
 
 impl LinkReceiver {
-    /// The body of the next frame, without its length. Heartbeats are swallowed. After an end every call returns it again.
+    /// The body of the next frame, without its length. Heartbeats are swallowed. After an end every
+    /// call returns it again.
     ///
     /// Cancel safe: a call that is dropped loses nothing.
     ///

@@ -2,7 +2,8 @@
 
 use std::time::Instant;
 
-/// The last stretch of time in which a byte stood refused. A byte that the kernel takes ends it: what is refused after that begins another.
+/// The last stretch of time in which a byte stood refused. A byte that the kernel takes ends it:
+/// what is refused after that begins another.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Refusals {
     stretch: Option<Stretch>,
@@ -31,8 +32,9 @@ impl Refusals {
         }
     }
 
-    /// When a byte was refused first, at or after `moment`; one that stands refused then counts from then. Of several stretches since then
-    /// only the last is known: who wants the first asks as each begins.
+    /// When a byte was refused first, at or after `moment`; one that stands refused then counts
+    /// from then. Of several stretches since then only the last is known: who wants the first asks
+    /// as each begins.
     pub(crate) fn first_after(&self, moment: Instant) -> Option<Instant> {
         let Stretch { began, ended } = self.stretch?;
         ended.is_none_or(|ended| ended > moment).then(|| began.max(moment))

@@ -9,8 +9,8 @@ use crate::end::LinkEnd;
 use crate::link::Hold;
 use crate::queue::Position;
 
-/// Hands frames to the other side, in the order of the calls. Cheap to clone. Once all senders and the receiver are dropped
-/// the link closes.
+/// Hands frames to the other side, in the order of the calls. Cheap to clone. Once all senders and
+/// the receiver are dropped the link closes.
 #[derive(Clone)]
 pub struct LinkSender {
     pub(crate) hold: Arc<Hold>,
@@ -19,7 +19,8 @@ pub struct LinkSender {
 /// Why a frame was not taken, or will not arrive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SendError {
-    /// The other side does not read as fast as this one writes. Wait with [`LinkSender::ready`], or close the link.
+    /// The other side does not read as fast as this one writes. Wait with [`LinkSender::ready`], or
+    /// close the link.
     #[error("the send queue is full: {queued} bytes of at most {limit}")]
     Full {
         /// Bytes that wait.
@@ -41,21 +42,25 @@ pub enum SendError {
 }
 
 impl LinkSender {
-    /// Queues a frame. Never blocks; when nothing waits before a short frame it goes to the kernel at once.
+    /// Queues a frame. Never blocks; when nothing waits before a short frame it goes to the kernel
+    /// at once.
     ///
-    /// A frame is taken whole or, with an error, not at all. An empty queue takes any frame that the other side takes.
+    /// A frame is taken whole or, with an error, not at all. An empty queue takes any frame that
+    /// the other side takes.
     pub fn send(&self, frame: Frame) -> Result<(), SendError> {
         self.hold.shared.send(frame)
     }
 
-    /// Like [`send`](LinkSender::send), but full at `limit` bytes, if that is less than the link's own limit.
+    /// Like [`send`](LinkSender::send), but full at `limit` bytes, if that is less than the link's
+    /// own limit.
     pub fn send_within(&self, frame: Frame, limit: usize) -> Result<(), SendError> {
         self.hold.shared.send_within(frame, limit)
     }
 
-    /// Waits until the kernel refuses a byte, at or after `moment`, and gives when it first did. A byte that stands refused at `moment`, since
-    /// the kernel has taken none after it was offered, counts from `moment`; what was refused before that, and taken since, does not
-    /// count. Cancel safe.
+    /// Waits until the kernel refuses a byte, at or after `moment`, and gives when it first did. A
+    /// byte that stands refused at `moment`, since the kernel has taken none after it was offered,
+    /// counts from `moment`; what was refused before that, and taken since, does not count. Cancel
+    /// safe.
     pub async fn refused_after(&self, moment: Instant) -> Result<Instant, SendError> {
         let shared = &self.hold.shared;
         let mut refused_at = None;
@@ -72,7 +77,8 @@ impl LinkSender {
         self.hold.shared.end(LinkEnd::Local(reason.into().into()));
     }
 
-    /// Asks the kernel to hold no more than about `bytes` for this link that the other side has not taken. It may hold less.
+    /// Asks the kernel to hold no more than about `bytes` for this link that the other side has not
+    /// taken. It may hold less.
     pub fn bound_kernel_buffer(&self, bytes: usize) -> std::io::Result<()> {
         crate::socket::bound_send_buffer(&self.hold.shared.raw, bytes)
     }
@@ -82,7 +88,8 @@ impl LinkSender {
         self.hold.shared.queued_bytes()
     }
 
-    /// Waits until fewer than `below` bytes are queued; at least 1, an empty queue is always ready. Cancel safe.
+    /// Waits until fewer than `below` bytes are queued; at least 1, an empty queue is always ready.
+    /// Cancel safe.
     pub async fn ready(&self, below: usize) -> Result<(), SendError> {
         let below = below.max(1) as u64;
         self.wait(|position| match position.open {
@@ -102,13 +109,14 @@ impl LinkSender {
         .await
     }
 
-    /// When the last byte of the other side was read; that of the handshake before there was another.
+    /// When the last byte of the other side was read; that of the handshake before there was
+    /// another.
     pub fn received_at(&self) -> tokio::time::Instant {
         self.hold.shared.pulse.received_at()
     }
 
-    /// Ends the link with [`LinkEnd::Local`] after what is queued was written; if that stalls for the hang timeout it
-    /// ends all the same. From now on nothing more is taken.
+    /// Ends the link with [`LinkEnd::Local`] after what is queued was written; if that stalls for
+    /// the hang timeout it ends all the same. From now on nothing more is taken.
     pub fn close(&self, reason: impl Into<String>) {
         self.hold.shared.close(reason.into().into());
     }

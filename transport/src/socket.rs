@@ -1,4 +1,5 @@
-//! One TCP connection under a link: its options, its raw side, and the two sides that carry the link's bytes.
+//! One TCP connection under a link: its options, its raw side, and the two sides that carry the
+//! link's bytes.
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
@@ -26,8 +27,8 @@ pub(crate) fn open_options(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)
 }
 
-/// The second net below the heartbeats: the kernel gives up after twice the hang timeout, so that the link, which can say
-/// why, always does so first.
+/// The second net below the heartbeats: the kernel gives up after twice the hang timeout, so that
+/// the link, which can say why, always does so first.
 pub(crate) fn second_net(socket: &OwnedWriteHalf, timing: LinkTiming) -> io::Result<()> {
     let socket = SockRef::from(socket.as_ref());
     let patience = (timing.hang * 2).max(Duration::from_secs(1));
@@ -39,7 +40,8 @@ pub(crate) fn second_net(socket: &OwnedWriteHalf, timing: LinkTiming) -> io::Res
     Ok(())
 }
 
-/// Bounds what the kernel holds of what was sent. It counts its own books too, so that about half is the link's.
+/// Bounds what the kernel holds of what was sent. It counts its own books too, so that about half
+/// is the link's.
 pub(crate) fn bound_send_buffer(socket: &OwnedWriteHalf, bytes: usize) -> io::Result<()> {
     SockRef::from(socket.as_ref()).set_send_buffer_size(bytes)
 }
@@ -187,7 +189,8 @@ impl WriteSide {
     }
 }
 
-/// Writes what fits without waiting. A single slice, which a heartbeat is, takes the kernel's shorter way.
+/// Writes what fits without waiting. A single slice, which a heartbeat is, takes the kernel's
+/// shorter way.
 pub(crate) fn try_write(raw: &OwnedWriteHalf, slices: &[IoSlice<'_>]) -> io::Result<usize> {
     match slices {
         [one] => raw.try_write(one),
@@ -209,8 +212,9 @@ fn poll_write_raw(
     }
 }
 
-/// True if the kernel holds bytes (or an end, or an error) that were not read yet, whatever the runtime knows of it: after
-/// the process was stopped and continued, or while nobody reads, the other side is not silent.
+/// True if the kernel holds bytes (or an end, or an error) that were not read yet, whatever the
+/// runtime knows of it: after the process was stopped and continued, or while nobody reads, the
+/// other side is not silent.
 pub(crate) fn has_unread(raw: &OwnedWriteHalf) -> bool {
     let mut byte = [MaybeUninit::uninit()];
     match SockRef::from(raw.as_ref()).peek(&mut byte) {
@@ -219,9 +223,10 @@ pub(crate) fn has_unread(raw: &OwnedWriteHalf) -> bool {
     }
 }
 
-/// Says the last word at once, without asking the runtime, which does not know of a connection just accepted whether it takes
-/// bytes. What has come is read first: unread when the socket closes, it would reset the connection, and the reset could overtake
-/// the word. `word` is short, so the socket takes all of it or is broken.
+/// Says the last word at once, without asking the runtime, which does not know of a connection just
+/// accepted whether it takes bytes. What has come is read first: unread when the socket closes, it
+/// would reset the connection, and the reset could overtake the word. `word` is short, so the
+/// socket takes all of it or is broken.
 pub(crate) fn last_word(stream: &TcpStream, word: &[u8]) {
     let socket = SockRef::from(stream);
     let _ = socket.recv(&mut [MaybeUninit::uninit(); 4096]);
@@ -234,16 +239,16 @@ pub(crate) fn shutdown(raw: &OwnedWriteHalf, how: Shutdown) -> io::Result<()> {
     SockRef::from(raw.as_ref()).shutdown(how)
 }
 
-/// Ends the connection without caring for what is unsent: the kernel drops it instead of keeping it for a peer that does not
-/// read.
+/// Ends the connection without caring for what is unsent: the kernel drops it instead of keeping it
+/// for a peer that does not read.
 pub(crate) fn abort(raw: &OwnedWriteHalf) {
     let socket = SockRef::from(raw.as_ref());
     let _ = socket.set_linger(Some(Duration::ZERO));
     let _ = socket.shutdown(Shutdown::Both);
 }
 
-/// Reads and drops whatever comes until the other side has closed too. Closing a socket that has unread bytes resets the
-/// connection, and the reset could overtake the last words.
+/// Reads and drops whatever comes until the other side has closed too. Closing a socket that has
+/// unread bytes resets the connection, and the reset could overtake the last words.
 pub(crate) async fn drain(raw: &OwnedWriteHalf) {
     let mut scratch = vec![0u8; 16 * 1024];
     loop {
@@ -258,8 +263,8 @@ pub(crate) async fn drain(raw: &OwnedWriteHalf) {
     }
 }
 
-/// The TCP stream below TLS. It notes every byte that the kernel takes and gives, which TLS, whose records are 16 KiB, would
-/// hide.
+/// The TCP stream below TLS. It notes every byte that the kernel takes and gives, which TLS, whose
+/// records are 16 KiB, would hide.
 pub(crate) struct Metered {
     reads: OwnedReadHalf,
     raw: Arc<OwnedWriteHalf>,

@@ -53,9 +53,10 @@ pub struct TlsDialer {
 }
 
 impl TlsDialer {
-    /// Trusts servers whose certificate the authority in `authority` has signed, for `server_name` or, without one, for the
-    /// host name or IP address that is dialled. With `identity`, a certificate chain and its key, it shows who it is. Reads the PEM files on
-    /// the thread that calls.
+    /// Trusts servers whose certificate the authority in `authority` has signed, for `server_name`
+    /// or, without one, for the host name or IP address that is dialled. With `identity`, a
+    /// certificate chain and its key, it shows who it is. Reads the PEM files on the thread that
+    /// calls.
     pub fn from_pem(
         authority: &Path,
         server_name: Option<&str>,
@@ -106,8 +107,9 @@ pub struct TlsAcceptor {
 }
 
 impl TlsAcceptor {
-    /// Shows the certificate chain in `chain`, whose key is in `key`. With `client_authority`, only diallers with a
-    /// certificate that it has signed are let in. Reads the PEM files on the thread that calls.
+    /// Shows the certificate chain in `chain`, whose key is in `key`. With `client_authority`, only
+    /// diallers with a certificate that it has signed are let in. Reads the PEM files on the thread
+    /// that calls.
     pub fn from_pem(
         chain: &Path,
         key: &Path,

@@ -1,4 +1,5 @@
-//! A process that may open no more files. It is alone in this one: the limit is the whole process's.
+//! A process that may open no more files. It is alone in this one: the limit is the whole
+//! process's.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

@@ -1,5 +1,6 @@
-//! `cargo xtask bench`: Longshore beside its peers. What measures lies in `bench/`, outside the workspace: peers bring many
-//! dependencies and want libraries of the system, and nothing that has to hold is built with them.
+//! `cargo xtask bench`: Longshore beside its peers. What measures lies in `bench/`, outside the
+//! workspace: peers bring many dependencies and want libraries of the system, and nothing that has
+//! to hold is built with them.
 
 use std::process::{Command, ExitCode, Stdio};
 
@@ -50,11 +51,13 @@ fn succeeds(program: &str, arguments: &[&str]) -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-/// Runs Cargo in the comparison's own workspace. Not with `--locked`: its lock file knows of a new dependency of Longshore's crates only
-/// once it is built again, and holds what it has all the same. Its folder of builds is its own, too, unless CARGO_TARGET_DIR says otherwise.
+/// Runs Cargo in the comparison's own workspace. Not with `--locked`: its lock file knows of a new
+/// dependency of Longshore's crates only once it is built again, and holds what it has all the
+/// same. Its folder of builds is its own, too, unless CARGO_TARGET_DIR says otherwise.
 fn cargo(what: &str, arguments: &[&str]) -> anyhow::Result<bool> {
     let mut command = Command::new("cargo");
-    // What Cargo has told us of ourselves: build scripts of netidx's dependencies would take it for news, and all of it be built again.
+    // What Cargo has told us of ourselves: build scripts of netidx's dependencies would take it for
+    // news, and all of it be built again.
     let ours = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(ours)) {
         command.env_remove(name);

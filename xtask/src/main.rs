@@ -1,4 +1,5 @@
-//! Longshore's chores. `cargo xtask test` runs everything that has to hold before a change is taken.
+//! Longshore's chores. `cargo xtask test` runs everything that has to hold before a change is
+//! taken.
 
 mod bench;
 mod count;

@@ -1,4 +1,5 @@
-//! Longshore's resolver beside netidx's: paths registered, resolved and listed, and what they cost in memory.
+//! Longshore's resolver beside netidx's: paths registered, resolved and listed, and what they cost
+//! in memory.
 
 mod asked;
 mod figures;

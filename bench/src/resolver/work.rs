@@ -11,8 +11,8 @@ use tokio::task::JoinSet;
 pub(super) const PER_PARENT: u64 = 1_000;
 /// Paths that are resolved with one call.
 pub(super) const RESOLVE_BATCH: usize = 10_000;
-/// Read clients, each with a link of its own. Each side reads with so many, then with so many, and the faster counts: what one
-/// has to wait for another can fill in, and costs something by itself.
+/// Read clients, each with a link of its own. Each side reads with so many, then with so many, and
+/// the faster counts: what one has to wait for another can fill in, and costs something by itself.
 pub(super) const CLIENTS: [usize; 2] = [1, 2];
 /// A prime: its multiples visit every place of anything shorter once, far from each other.
 const STRIDE: u64 = 2_147_483_647;

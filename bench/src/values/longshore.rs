@@ -14,8 +14,8 @@ use longshore_subscriber::{
 
 use super::work::{PATHS, Work, due, moment, now_ns, wait_until};
 
-/// Bytes of updates that are committed between two flushes. Two such parts are under way, and a link's queue holds 4 MiB: so none of
-/// them is ever without room, and nothing is conflated.
+/// Bytes of updates that are committed between two flushes. Two such parts are under way, and a
+/// link's queue holds 4 MiB: so none of them is ever without room, and nothing is conflated.
 const FLUSH_BYTES: usize = 1024 * 1024;
 /// What an update is counted for beside its value.
 const UPDATE_BYTES: usize = 8;

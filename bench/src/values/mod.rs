@@ -1,4 +1,5 @@
-//! Longshore's live values beside netidx's: updates a second from a publisher to a subscriber, and how long a single update takes.
+//! Longshore's live values beside netidx's: updates a second from a publisher to a subscriber, and
+//! how long a single update takes.
 
 mod asked;
 mod figures;

@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 pub(super) const PATHS: usize = 1_000;
 /// Single updates a second.
 pub(super) const SINGLES_PER_S: u64 = 1_000;
-/// How long before its time a single update's thread stops sleeping and watches the clock: sleeps end late, by about this much.
+/// How long before its time a single update's thread stops sleeping and watches the clock: sleeps
+/// end late, by about this much.
 const WATCH_CLOCK_NS: u64 = 100_000;
 
 /// The work.
@@ -54,7 +55,8 @@ impl Work {
         (0..PATHS).map(|n| format!("/bench/values/value-{n:05}"))
     }
 
-    /// Hands a value for each update to whoever makes it; the second number is the place of its path.
+    /// Hands a value for each update to whoever makes it; the second number is the place of its
+    /// path.
     pub(super) fn value<T: From<u64> + From<Bytes>>(&self, number: u64, payload: &Bytes) -> T {
         if self.size == 8 { T::from(number) } else { T::from(payload.clone()) }
     }
@@ -81,7 +83,8 @@ pub(super) fn moment(bytes: &[u8]) -> anyhow::Result<u64> {
     Ok(u64::from_le_bytes(*first))
 }
 
-/// The machine's clock, in nanoseconds: the same in every process. It may be set meanwhile, but by little.
+/// The machine's clock, in nanoseconds: the same in every process. It may be set meanwhile, but by
+/// little.
 pub(super) fn now_ns() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)

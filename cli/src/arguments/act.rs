@@ -144,7 +144,8 @@ pub(crate) enum DeadAction {
         /// A receipt, PUBLISHER:UUID, or a bare UUID
         id: JobName,
     },
-    /// Make dead jobs ready again, with all their attempts; with a payload, a new job in the place of one
+    /// Make dead jobs ready again, with all their attempts; with a payload, a new job in the place
+    /// of one
     Revive {
         #[command(flatten)]
         selected: Selected,
@@ -227,8 +228,8 @@ pub(crate) struct Settings {
     /// How long one attempt may run; 0s for as long as it likes
     #[arg(long, value_name = "LENGTH", value_parser = parse_length)]
     run_timeout: Option<Duration>,
-    /// The wait after a failed attempt: quartic (n⁴ seconds), exponential:2s..10m, fixed:5s, linear:5s..10m, list:1s,5s,1m or
-    /// hangfire
+    /// The wait after a failed attempt: quartic (n⁴ seconds), exponential:2s..10m, fixed:5s,
+    /// linear:5s..10m, list:1s,5s,1m or hangfire
     #[arg(long, value_name = "POLICY", value_parser = parse_backoff)]
     backoff: Option<Backoff>,
     /// How long completed, cancelled and expired jobs stay readable

@@ -15,7 +15,8 @@ pub(crate) struct Bench {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum Measure {
-    /// Jobs per second from producer to worker, with a publisher between them, each in a process of its own
+    /// Jobs per second from producer to worker, with a publisher between them, each in a process of
+    /// its own
     E2e {
         /// How many jobs
         #[arg(long, value_name = "N", default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(1..))]
@@ -26,7 +27,8 @@ pub(crate) enum Measure {
         #[command(flatten)]
         system: BenchSystem,
     },
-    /// From the moment a job should be enqueued to the start of its handler, at a steady rate that waits for nothing
+    /// From the moment a job should be enqueued to the start of its handler, at a steady rate that
+    /// waits for nothing
     Latency {
         /// Jobs per second
         #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
@@ -40,23 +42,28 @@ pub(crate) enum Measure {
         #[command(flatten)]
         system: BenchSystem,
     },
-    /// What a long queue costs: memory, time of a job, disk, cleaning, recovery; compared with a queue of 10,000
+    /// What a long queue costs: memory, time of a job, disk, cleaning, recovery; compared with a
+    /// queue of 10,000
     ///
-    /// Two throwaway publishers are started; one keeps 10,000 jobs waiting, the other --jobs of them. Costs are the processor time
-    /// of a publisher's process, measured at both in turns. The queue keeps no ended jobs (`--keep-jobs 0`), so that what has passed is
-    /// dead for the journal at once. The publishers have a payload cache of --cache-bytes, which counts as memory of the jobs; the
-    /// system's page cache of the long journal is dropped before costs are measured.
+    /// Two throwaway publishers are started; one keeps 10,000 jobs waiting, the other --jobs of
+    /// them. Costs are the processor time of a publisher's process, measured at both in turns. The
+    /// queue keeps no ended jobs (`--keep-jobs 0`), so that what has passed is dead for the journal
+    /// at once. The publishers have a payload cache of --cache-bytes, which counts as memory of the
+    /// jobs; the system's page cache of the long journal is dropped before costs are measured.
     Backlog(BenchBacklog),
-    /// What a resolver replica does: paths registered, resolved and listed a second, memory of a path, and what others notice
+    /// What a resolver replica does: paths registered, resolved and listed a second, memory of a
+    /// path, and what others notice
     ///
-    /// A throwaway replica, and a publisher that registers --paths paths of 30 bytes, 1,000 below each parent, are processes of their
-    /// own; this one reads. Beside registering, and while the killed publisher's paths expire, somebody else asks about one path
-    /// every 5 ms.
+    /// A throwaway replica, and a publisher that registers --paths paths of 30 bytes, 1,000 below
+    /// each parent, are processes of their own; this one reads. Beside registering, and while the
+    /// killed publisher's paths expire, somebody else asks about one path every 5 ms.
     Resolver(BenchResolver),
-    /// Updates of live values per second from one publisher to one subscriber, and how long a single update takes
+    /// Updates of live values per second from one publisher to one subscriber, and how long a
+    /// single update takes
     ///
-    /// The publisher commits an update of every path at a time, and flushes so often that none is conflated: what was lost to
-    /// conflation is told. Single updates then go out at a steady rate that waits for nothing.
+    /// The publisher commits an update of every path at a time, and flushes so often that none is
+    /// conflated: what was lost to conflation is told. Single updates then go out at a steady rate
+    /// that waits for nothing.
     Values(BenchValues),
 }
 
@@ -116,7 +123,8 @@ pub(crate) struct BenchValuesPart {
     pub(crate) paths: u32,
     #[arg(long)]
     pub(crate) size: u32,
-    /// What may become of updates that the subscriber is too slow for: they are conflated, instead of the oldest left out
+    /// What may become of updates that the subscriber is too slow for: they are conflated, instead
+    /// of the oldest left out
     #[arg(long)]
     pub(crate) conflate: bool,
 }
@@ -133,7 +141,8 @@ pub(crate) struct BenchSystem {
     /// Durability of the throwaway publisher
     #[arg(long, value_name = "LEVEL", value_parser = parse_durability, default_value = "fsync")]
     pub(crate) durability: Durability,
-    /// Where the throwaway journal lives, in a folder of its own [default: the system's temporary directory]
+    /// Where the throwaway journal lives, in a folder of its own [default: the system's temporary
+    /// directory]
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
 }

@@ -24,8 +24,9 @@ pub(crate) struct Enqueue {
     /// One job per line of standard input, without its newline
     #[arg(long, group = "payload")]
     pub(crate) lines: bool,
-    /// One job per line of standard input: {"payload": "…" or any JSON, "id", "priority", "delay", "at", "expires",
-    /// "max_attempts", "lease", "run_timeout", "backoff", "keep", "prepare", "result", "headers"}
+    /// One job per line of standard input: {"payload": "…" or any JSON, "id", "priority", "delay",
+    /// "at", "expires", "max_attempts", "lease", "run_timeout", "backoff", "keep", "prepare",
+    /// "result", "headers"}
     #[arg(long, group = "payload")]
     pub(crate) jsonl: bool,
     /// Only these lines or files, counted from 1: what an earlier run did not get acknowledged
@@ -43,7 +44,8 @@ pub(crate) struct Enqueue {
     /// Not before this time, like 2026-11-20T21:30:00Z
     #[arg(long, value_name = "TIME", value_parser = parse_moment)]
     pub(crate) at: Option<u64>,
-    /// If no attempt has begun by then it never runs: so long from now, like 10m, or a time [default: never]
+    /// If no attempt has begun by then it never runs: so long from now, like 10m, or a time
+    /// [default: never]
     #[arg(long, value_name = "LENGTH or TIME", value_parser = parse_deadline)]
     pub(crate) expires: Option<u64>,
     /// Attempts before a job goes to the dead letters [default: the queue's, or 25]
@@ -52,14 +54,16 @@ pub(crate) struct Enqueue {
     /// How long a delivery may go without renewal, 1s to 12h [default: the queue's, or 30s]
     #[arg(long, value_name = "LENGTH", value_parser = parse_length)]
     pub(crate) lease: Option<Duration>,
-    /// How long one attempt may run, renewed or not; 0s for as long as it likes [default: the queue's, or 1h]
+    /// How long one attempt may run, renewed or not; 0s for as long as it likes [default: the
+    /// queue's, or 1h]
     #[arg(long, value_name = "LENGTH", value_parser = parse_length)]
     pub(crate) run_timeout: Option<Duration>,
-    /// The wait after a failed attempt: quartic (n⁴ seconds), exponential:2s..10m, fixed:5s, linear:5s..10m, list:1s,5s,1m or
-    /// hangfire [default: the queue's, or quartic]
+    /// The wait after a failed attempt: quartic (n⁴ seconds), exponential:2s..10m, fixed:5s,
+    /// linear:5s..10m, list:1s,5s,1m or hangfire [default: the queue's, or quartic]
     #[arg(long, value_name = "POLICY", value_parser = parse_backoff)]
     pub(crate) backoff: Option<Backoff>,
-    /// How long the job stays readable once it has completed, expired or was cancelled [default: the queue's, or 1d]
+    /// How long the job stays readable once it has completed, expired or was cancelled [default:
+    /// the queue's, or 1d]
     #[arg(long, value_name = "LENGTH", value_parser = parse_length)]
     pub(crate) keep: Option<Duration>,
     /// Do not keep the result

@@ -17,9 +17,11 @@ pub(crate) enum JournalAction {
         /// A publisher's data directory
         dir: PathBuf,
     },
-    /// Read everything in it, and say what a start would make of what is not as it was written; exit code 1 if anything is damaged
+    /// Read everything in it, and say what a start would make of what is not as it was written;
+    /// exit code 1 if anything is damaged
     ///
-    /// No publisher may run on it; writes nothing. A torn tail, the last commit before a power cut, is no damage.
+    /// No publisher may run on it; writes nothing. A torn tail, the last commit before a power cut,
+    /// is no damage.
     Verify {
         /// A publisher's data directory
         dir: PathBuf,
@@ -34,13 +36,16 @@ pub(crate) enum JournalAction {
         /// The last command
         #[arg(long, value_name = "INDEX", default_value_t = u64::MAX, hide_default_value = true)]
         to: u64,
-        /// With the jobs' payloads, results, errors and checkpoints: as text, or as {"base16": …} where they are none
+        /// With the jobs' payloads, results, errors and checkpoints: as text, or as {"base16": …}
+        /// where they are none
         #[arg(long)]
         payloads: bool,
     },
-    /// Copy it, also while a publisher runs on it; a publisher that is started on the copy is another one
+    /// Copy it, also while a publisher runs on it; a publisher that is started on the copy is
+    /// another one
     ///
-    /// Everything that was acknowledged before the command began is in the copy. Leases are not: what runs there is ready here.
+    /// Everything that was acknowledged before the command began is in the copy. Leases are not:
+    /// what runs there is ready here.
     Copy {
         /// A publisher's data directory
         dir: PathBuf,

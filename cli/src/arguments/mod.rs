@@ -42,7 +42,8 @@ pub(crate) struct CommandLine {
 
 #[derive(Args, Debug)]
 pub(crate) struct Global {
-    /// Where the resolver's replicas are [default: $LONGSHORE_RESOLVERS, the configuration file, 127.0.0.1:4770]
+    /// Where the resolver's replicas are [default: $LONGSHORE_RESOLVERS, the configuration file,
+    /// 127.0.0.1:4770]
     #[arg(
         long,
         global = true,
@@ -51,7 +52,8 @@ pub(crate) struct Global {
         help_heading = "Options of every command"
     )]
     resolver: Option<Vec<String>>,
-    /// The configuration file [default: $LONGSHORE_CONFIG, ~/.config/longshore/config.toml, /etc/longshore/config.toml]
+    /// The configuration file [default: $LONGSHORE_CONFIG, ~/.config/longshore/config.toml,
+    /// /etc/longshore/config.toml]
     #[arg(long, global = true, value_name = "FILE", help_heading = "Options of every command")]
     config: Option<PathBuf>,
     /// Print JSON
@@ -75,7 +77,8 @@ impl Global {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
-    /// The main job, watched: one job per file of DIR, processes killed on the way, every result checked
+    /// The main job, watched: one job per file of DIR, processes killed on the way, every result
+    /// checked
     Demo(Demo),
     /// A whole system in this one process, ready in a second; Ctrl-C stops it cleanly
     Up(Up),
@@ -165,8 +168,8 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// What is logged unless somebody asks for more or less. Services log what they do. What a library warns of, a command
-    /// that ends says itself, as its error.
+    /// What is logged unless somebody asks for more or less. Services log what they do. What a
+    /// library warns of, a command that ends says itself, as its error.
     pub(crate) fn usual_log(&self) -> &'static str {
         match self {
             Command::Publisher(_) | Command::Resolver(Resolver { action: None, .. }) => "info",

@@ -11,8 +11,8 @@ use crate::config::{parse_address, parse_advertised, parse_durability};
 
 #[derive(Args, Debug)]
 pub(crate) struct Demo {
-    /// The folder whose files are worked on [default: the dependencies that the Cargo.lock here names, as
-    /// cargo has unpacked them]
+    /// The folder whose files are worked on [default: the dependencies that the Cargo.lock here
+    /// names, as cargo has unpacked them]
     pub(crate) dir: Option<PathBuf>,
     /// Where the digests are written, in the format of sha256sum
     #[arg(long, value_name = "FILE", default_value = "digests.txt")]
@@ -21,7 +21,8 @@ pub(crate) struct Demo {
 
 #[derive(Args, Debug)]
 pub(crate) struct Up {
-    /// Where the journal lives [default: $LONGSHORE_DATA, the configuration file, ~/.local/share/longshore]
+    /// Where the journal lives [default: $LONGSHORE_DATA, the configuration file,
+    /// ~/.local/share/longshore]
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
     /// How many replicas of the resolver
@@ -33,7 +34,8 @@ pub(crate) struct Up {
     /// The port of the publisher
     #[arg(long, value_name = "PORT", default_value_t = crate::config::PUBLISHER_PORT)]
     pub(crate) publisher_port: u16,
-    /// Start although acknowledged records are damaged. They and all after them are lost: what is dropped goes to lost/
+    /// Start although acknowledged records are damaged. They and all after them are lost: what is
+    /// dropped goes to lost/
     #[arg(long)]
     pub(crate) accept_loss: bool,
 }
@@ -49,10 +51,12 @@ pub(crate) struct Resolver {
     /// What operators see [default: the host's name]
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
-    /// A directory of this replica alone: it writes down there which publishers it knows [default: resolver-PORT in the data directory; with port 0 it remembers none]
+    /// A directory of this replica alone: it writes down there which publishers it knows [default:
+    /// resolver-PORT in the data directory; with port 0 it remembers none]
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
-    /// Where it serves its metrics, /sys/replicas/NAME [default: a free port of where it listens; resolver.metrics in the configuration file]
+    /// Where it serves its metrics, /sys/replicas/NAME [default: a free port of where it listens;
+    /// resolver.metrics in the configuration file]
     #[arg(long, value_name = "IP:PORT", value_parser = parse_address)]
     pub(crate) metrics: Option<SocketAddr>,
     /// This replica starts a new cluster: nobody can have published anything before
@@ -69,7 +73,8 @@ pub(crate) struct Resolver {
 pub(crate) enum ResolverAction {
     /// What every replica says of itself: sizes in bytes, times since its start
     Status {
-        /// Which publishers each one knows, how long they have been silent, and why they are missing
+        /// Which publishers each one knows, how long they have been silent, and why they are
+        /// missing
         #[arg(long)]
         publishers: bool,
     },
@@ -103,7 +108,8 @@ pub(crate) struct Drain {
 pub(crate) struct Publisher {
     #[command(subcommand)]
     pub(crate) action: Option<PublisherAction>,
-    /// Where the journal lives [default: $LONGSHORE_DATA, the configuration file, ~/.local/share/longshore]
+    /// Where the journal lives [default: $LONGSHORE_DATA, the configuration file,
+    /// ~/.local/share/longshore]
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
     /// Where to listen; port 0 picks one [default: 127.0.0.1:4780]
@@ -121,7 +127,8 @@ pub(crate) struct Publisher {
     /// What operators see [default: the host's name]
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
-    /// The names of all publishers that are home to these queues, the same at each of them [default: this one alone]
+    /// The names of all publishers that are home to these queues, the same at each of them
+    /// [default: this one alone]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub(crate) homes: Vec<String>,
     /// fsync: an acknowledged job survives a power cut; none: it survives this process only
@@ -140,7 +147,8 @@ pub(crate) struct Publisher {
     /// Listen on an address that other machines can reach, without TLS
     #[arg(long)]
     pub(crate) insecure: bool,
-    /// Start although acknowledged records are damaged. They and all after them are lost: what is dropped goes to lost/
+    /// Start although acknowledged records are damaged. They and all after them are lost: what is
+    /// dropped goes to lost/
     #[arg(long)]
     pub(crate) accept_loss: bool,
     #[command(flatten)]

@@ -30,7 +30,8 @@ pub(crate) struct Publish {
     /// Where to listen for subscribers
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:0", value_parser = parse_address)]
     pub(crate) listen: SocketAddr,
-    /// Where subscribers dial it, by host name or IP address; needed when it listens on all addresses
+    /// Where subscribers dial it, by host name or IP address; needed when it listens on all
+    /// addresses
     #[arg(long, value_name = "HOST:PORT", value_parser = parse_advertised)]
     pub(crate) advertise: Vec<Address>,
     /// Listen on an address that other machines can reach, without TLS
@@ -72,14 +73,16 @@ pub(crate) struct Workers {
 pub(crate) enum WorkersAction {
     /// The workers that are linked to publishers, what they take and what they hold
     Ls {
-        /// Only those that take from this queue, or whose pattern is one that this pattern matches [default: all]
+        /// Only those that take from this queue, or whose pattern is one that this pattern matches
+        /// [default: all]
         pattern: Option<Glob>,
     },
     /// Have workers begin no job until they are resumed or started anew; those that run go on
     ///
-    /// A quiet worker takes no new jobs, gives back at once those that it has not begun, goes on with those that it runs, and stays linked:
-    /// at every publisher, and after a reconnect. Before a deploy: workers quiet --wait, then stop it. Once this command has named a
-    /// worker as quiet, it begins nothing.
+    /// A quiet worker takes no new jobs, gives back at once those that it has not begun, goes on
+    /// with those that it runs, and stays linked: at every publisher, and after a reconnect. Before
+    /// a deploy: workers quiet --wait, then stop it. Once this command has named a worker as quiet,
+    /// it begins nothing.
     Quiet {
         #[command(flatten)]
         which: WhichWorkers,
@@ -93,7 +96,8 @@ pub(crate) enum WorkersAction {
 
 #[derive(Args, Debug)]
 pub(crate) struct WhichWorkers {
-    /// Names or sessions, as workers ls shows them; in a name, * stands for any characters and ? for one
+    /// Names or sessions, as workers ls shows them; in a name, * stands for any characters and ?
+    /// for one
     #[arg(value_name = "WORKER", required_unless_present = "all", conflicts_with = "all", num_args = 1..=WORKER_PATTERNS_MAX)]
     pub(crate) workers: Vec<WorkerPattern>,
     /// All workers

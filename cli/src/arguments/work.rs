@@ -42,7 +42,8 @@ pub(crate) struct Work {
     /// End when nothing that matches is ready, running or awaiting a retry; exit 1 if any job died
     #[arg(long)]
     pub(crate) until_empty: bool,
-    /// When it is stopped: how long commands may go on before they get SIGTERM and their jobs go back
+    /// When it is stopped: how long commands may go on before they get SIGTERM and their jobs go
+    /// back
     #[arg(long, value_name = "DURATION", default_value = "25s", value_parser = parse_length)]
     pub(crate) grace: Duration,
     /// What operators see [default: work-PID]

@@ -1,5 +1,5 @@
-//! What is done to jobs: confirm, cancel, revive, drop. Says which job was not in a state for it, and names the publishers that
-//! confirmed and those that did not answer.
+//! What is done to jobs: confirm, cancel, revive, drop. Says which job was not in a state for it,
+//! and names the publishers that confirmed and those that did not answer.
 
 use longshore::protocol::messages::work::{Action, ActionReport, Filter};
 use longshore::{ActEnd, ActedOn, Gathered, Glob, JobName, JobState, NamedAct};
@@ -64,7 +64,8 @@ pub(crate) async fn run(
     }
 }
 
-/// Does it to all that fit; with `per_second`, revives so many of them a second. `done` is the word for what was done.
+/// Does it to all that fit; with `per_second`, revives so many of them a second. `done` is the word
+/// for what was done.
 pub(crate) async fn on_filter(
     action: Action,
     done: &str,

@@ -16,7 +16,8 @@ use crate::arguments::Check;
 use crate::failure::Reported;
 use crate::output::{counted, jobs, printable};
 
-/// A command that has waited this long to become durable points at a disk in trouble, in milliseconds.
+/// A command that has waited this long to become durable points at a disk in trouble, in
+/// milliseconds.
 const COMMIT_SLOW_MS: u64 = 5_000;
 /// The longest that a hello may take, and an answer.
 const HELLO_MAX: Duration = Duration::from_secs(3);
@@ -53,7 +54,8 @@ impl Level {
     }
 }
 
-/// What `check --nagios` ends with when nothing could be checked: one line, and Nagios's exit code for it.
+/// What `check --nagios` ends with when nothing could be checked: one line, and Nagios's exit code
+/// for it.
 pub(crate) fn unknown(why: &str) -> ExitCode {
     let why = why.lines().next().unwrap_or_default();
     println!("LONGSHORE {} - {}", Level::Unknown.word(), printable(why));

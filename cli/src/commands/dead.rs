@@ -94,7 +94,8 @@ async fn replace(selected: Selected, payload: Bytes, mut context: Context) -> an
         id: new_id(),
         payload,
         headers: old.job.headers.clone().unwrap_or_else(Headers::default),
-        // It is to run now, and as the old one was to: not later, nor only once it is confirmed, nor never.
+        // It is to run now, and as the old one was to: not later, nor only once it is confirmed,
+        // nor never.
         options: JobOptions {
             due: Due::Now,
             prepared: false,

@@ -11,7 +11,8 @@ use crate::output::Progress;
 
 /// How often a job that is waited for is asked how far it is.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How long one wait may take before it is begun anew: publishers come and go, and the resolver is asked again.
+/// How long one wait may take before it is begun anew: publishers come and go, and the resolver is
+/// asked again.
 const WAIT_AT_A_TIME: Duration = Duration::from_secs(600);
 
 pub(crate) async fn run(arguments: Job, mut context: Context) -> anyhow::Result<()> {

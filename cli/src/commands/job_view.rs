@@ -85,7 +85,8 @@ fn attempt_json(attempt: &AttemptInfo) -> Value {
     })
 }
 
-/// What `longshore work` leaves behind, as a checkpoint, of a command that succeeded: the end of its standard error.
+/// What `longshore work` leaves behind, as a checkpoint, of a command that succeeded: the end of
+/// its standard error.
 pub(crate) fn stderr_checkpoint(text: &str) -> Vec<u8> {
     json!({ "stderr": text }).to_string().into_bytes()
 }

@@ -86,13 +86,14 @@ impl Context {
     }
 }
 
-/// For this long a command that only asks tries to reach a replica, and each try may take [`CONNECT_MAX`].
+/// For this long a command that only asks tries to reach a replica, and each try may take
+/// [`CONNECT_MAX`].
 const REACH_FOR: Duration = Duration::from_millis(1_500);
 const CONNECT_MAX: Duration = Duration::from_secs(1);
 const REACH_AGAIN: Duration = Duration::from_millis(250);
 
-/// Ends when no replica can be reached, with each one's reason; never once a replica has answered, and as long as one
-/// takes connections and may still answer.
+/// Ends when no replica can be reached, with each one's reason; never once a replica has answered,
+/// and as long as one takes connections and may still answer.
 async fn unreachable(mut cluster: Cluster) -> anyhow::Error {
     let began = Instant::now();
     cluster.timing.connect_timeout = cluster.timing.connect_timeout.min(CONNECT_MAX);
@@ -120,7 +121,8 @@ const ELSEWHERE: &str = "longshore up starts one here; --resolver HOST:PORT,… 
 /// After this long without a resolver the user is told what is waited for.
 const SILENCE_MAX: Duration = Duration::from_millis(1_500);
 
-/// Says once what a command waits for, if no replica answers. The command itself goes on: it has its own time.
+/// Says once what a command waits for, if no replica answers. The command itself goes on: it has
+/// its own time.
 async fn break_silence(cluster: Cluster) {
     tokio::time::sleep(SILENCE_MAX).await;
     let replicas =

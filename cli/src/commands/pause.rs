@@ -1,5 +1,5 @@
-//! `longshore pause` and `resume`, `longshore queue close` and `open`: queues that deliver nothing or accept no new jobs for a
-//! while; and clocks that are right after all.
+//! `longshore pause` and `resume`, `longshore queue close` and `open`: queues that deliver nothing
+//! or accept no new jobs for a while; and clocks that are right after all.
 
 use longshore::protocol::messages::work::PauseReport;
 use longshore::{Gathered, Glob};

@@ -1,4 +1,5 @@
-//! `longshore queue`: what holds for the jobs of a queue where they do not set it themselves, and whether it accepts new ones.
+//! `longshore queue`: what holds for the jobs of a queue where they do not set it themselves, and
+//! whether it accepts new ones.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! `longshore workers quiet` and `longshore workers resume`: workers that begin no job for a while, as before a deploy.
+//! `longshore workers quiet` and `longshore workers resume`: workers that begin no job for a while,
+//! as before a deploy.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -17,7 +18,8 @@ use crate::signals::Stop;
 /// How often workers that are waited for are read.
 const READ_EVERY: Duration = Duration::from_millis(500);
 
-/// Asks the workers, and prints what each publisher reports of them; then waits until they hold no job, if asked to.
+/// Asks the workers, and prints what each publisher reports of them; then waits until they hold no
+/// job, if asked to.
 pub(crate) async fn run(
     arguments: WhichWorkers,
     quiet: bool,

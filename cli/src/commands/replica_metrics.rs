@@ -42,8 +42,9 @@ pub(super) fn serve(
     Ok(tokio::spawn(serve_metrics(default, values.clone(), OfReplica { base, standing })))
 }
 
-/// A publisher for the metrics of a replica that is a service of its own, registered at its cluster: the one that is configured, or
-/// the replica alone. None if it is to tell none, or has no address that others could dial.
+/// A publisher for the metrics of a replica that is a service of its own, registered at its
+/// cluster: the one that is configured, or the replica alone. None if it is to tell none, or has no
+/// address that others could dial.
 pub(super) async fn publisher(
     context: &Context,
     name: &str,

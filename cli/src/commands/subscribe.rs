@@ -179,7 +179,8 @@ impl Many {
         Ok(())
     }
 
-    /// The values at a path of the directory that are to be followed. Metrics are made below their default.
+    /// The values at a path of the directory that are to be followed. Metrics are made below their
+    /// default.
     fn values_of(&self, listed: &PathListed) -> Vec<Path> {
         let mut values = Vec::new();
         if listed.value && self.pattern.matches(&listed.path) {

@@ -12,7 +12,8 @@ use super::value_text;
 /// How long one metric may take to come.
 const METRIC_WITHIN: Duration = Duration::from_secs(5);
 
-/// Those of a kind that tell metrics: `publishers` or `replicas`; and whether the directory was sure to know all.
+/// Those of a kind that tell metrics: `publishers` or `replicas`; and whether the directory was
+/// sure to know all.
 pub(super) async fn bases(client: &ReadClient, kind: &str) -> anyhow::Result<(Vec<Path>, bool)> {
     let listing = client.list_matching(vec![Glob::new(&format!("/sys/{kind}/*"))?]).await?;
     let bases = listing.paths.into_iter().filter(|listed| listed.default);

@@ -50,7 +50,8 @@ fn below(top: &Path) -> anyhow::Result<Glob> {
     Ok(Glob::new(&text)?)
 }
 
-/// Everything at most so many levels below. Nobody can tell a folder from a leaf before it is listed.
+/// Everything at most so many levels below. Nobody can tell a folder from a leaf before it is
+/// listed.
 async fn level_by_level(client: &ReadClient, top: &Path, depth: u8) -> anyhow::Result<Listing> {
     let mut all = Listing { complete: true, ..Listing::default() };
     let mut level = vec![top.clone()];

@@ -98,7 +98,8 @@ pub(super) fn services(config: &Config) -> Result<(), String> {
     apart(&metrics.chain(services).collect::<Vec<_>>())
 }
 
-/// Whether all of these can listen beside each other: who listens, the key that says where, and what it says.
+/// Whether all of these can listen beside each other: who listens, the key that says where, and
+/// what it says.
 fn apart(listeners: &[(&str, &str, &Setting<SocketAddr>)]) -> Result<(), String> {
     for (nth, one) in listeners.iter().enumerate() {
         for other in &listeners[nth + 1..] {

@@ -1,4 +1,5 @@
-//! The configuration file as it is written: TOML. Every key is optional; an unknown one is an error.
+//! The configuration file as it is written: TOML. Every key is optional; an unknown one is an
+//! error.
 
 use std::path::Path;
 
@@ -71,7 +72,8 @@ pub(crate) enum MetricsWritten {
     At(String),
 }
 
-/// The timing of resolver clients and servers: lengths of time like `"120s"`, and how often they try.
+/// The timing of resolver clients and servers: lengths of time like `"120s"`, and how often they
+/// try.
 #[derive(Deserialize, Default, Debug)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct TimingSection {

@@ -40,7 +40,8 @@ const ENV_RESOLVERS: &str = "LONGSHORE_RESOLVERS";
 const ENV_DATA: &str = "LONGSHORE_DATA";
 const ENV_LOG: &str = "LONGSHORE_LOG";
 
-/// The environment's variables whose names are UTF-8, as Longshore's are. Values may be any bytes, as paths may.
+/// The environment's variables whose names are UTF-8, as Longshore's are. Values may be any bytes,
+/// as paths may.
 type Environment = BTreeMap<String, OsString>;
 
 /// What the command line says for every command.
@@ -198,8 +199,8 @@ impl Config {
         })
     }
 
-    /// What `longshore config` checks beyond what every command does: whether the services start with what is written
-    /// here. What their own command lines would add is not known to it.
+    /// What `longshore config` checks beyond what every command does: whether the services start
+    /// with what is written here. What their own command lines would add is not known to it.
     pub(crate) fn check_services(&self) -> Result<(), WrongUsage> {
         check::services(self).map_err(WrongUsage)
     }
@@ -250,7 +251,8 @@ impl Config {
         }
     }
 
-    /// How a publisher with its journal in `data` serves; where it listens and what it publishes are its starter's to say.
+    /// How a publisher with its journal in `data` serves; where it listens and what it publishes
+    /// are its starter's to say.
     pub(crate) fn publisher_options(&self, data: PathBuf) -> PublisherOptions {
         let configured = &self.publisher;
         let mut options = PublisherOptions::new(data);

@@ -30,8 +30,8 @@ pub(crate) struct Plan {
     pub(crate) restart: Vec<Change>,
 }
 
-/// Compares what is in force with what was read. Keys in `fixed` were said on the service's own command line: the file does not
-/// matter to them.
+/// Compares what is in force with what was read. Keys in `fixed` were said on the service's own
+/// command line: the file does not matter to them.
 pub(crate) fn plan(service: Service, fixed: &[&str], in_force: &[Row], read: &[Row]) -> Plan {
     let mut plan = Plan::default();
     for (old, new) in in_force.iter().zip(read) {

@@ -1,4 +1,5 @@
-//! Every key, its value and its origin: what is shown, and what is compared when the file is read again.
+//! Every key, its value and its origin: what is shown, and what is compared when the file is read
+//! again.
 
 use serde_json::{Value, json};
 

@@ -14,13 +14,15 @@ use super::file::MetricsWritten;
 use crate::logging;
 use crate::time::parse_length;
 
-/// Most connections that a listener may be told to take: a process opens about a million files at most.
+/// Most connections that a listener may be told to take: a process opens about a million files at
+/// most.
 pub(super) const CONNECTIONS_MOST: usize = 1_000_000;
 /// Most tries. The hundredth comes after ten minutes of waits.
 const TRIES_MOST: u64 = 100;
 /// The longest of all lengths of time. On the wire they are milliseconds in 32 bits, 49 days.
 const LENGTH_MOST: Duration = Duration::from_secs(24 * 60 * 60);
-/// The shortest time to live: four heartbeats fit into it, and one that is late by 50 ms, as on any busy machine, is no hang.
+/// The shortest time to live: four heartbeats fit into it, and one that is late by 50 ms, as on any
+/// busy machine, is no hang.
 const TTL_LEAST: Duration = Duration::from_millis(200);
 
 /// A length of time as it is written, with everything that is in it: `1h0m1s` is not `1h`.
@@ -43,7 +45,8 @@ impl fmt::Display for Exactly {
     }
 }
 
-/// Reads `IP:PORT`. A listening address is a number: what a name means may change under a running service.
+/// Reads `IP:PORT`. A listening address is a number: what a name means may change under a running
+/// service.
 pub(crate) fn parse_address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| {
         format!("'{text}' is not an address; write it like 127.0.0.1:4780 or [::1]:4780")
@@ -91,7 +94,8 @@ pub(super) fn metrics(written: MetricsWritten) -> Result<ReplicaMetrics, String>
     }
 }
 
-/// Reads `HOST:PORT` or `IP:PORT`, where others dial a publisher: all addresses are nowhere, and so is port 0.
+/// Reads `HOST:PORT` or `IP:PORT`, where others dial a publisher: all addresses are nowhere, and so
+/// is port 0.
 pub(crate) fn parse_advertised(text: &str) -> Result<Address, String> {
     let at: Address = text.parse().map_err(|error: AddressError| error.to_string())?;
     if at.ip().is_some_and(|ip| ip.is_unspecified()) {

@@ -1,5 +1,5 @@
-//! A value as it is written in the configuration file, whatever its type: one of another type is refused with its key, the
-//! form that was expected, and what was probably meant.
+//! A value as it is written in the configuration file, whatever its type: one of another type is
+//! refused with its key, the form that was expected, and what was probably meant.
 
 use serde::Deserialize;
 use toml::{Spanned, Value};

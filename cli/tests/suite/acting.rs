@@ -1,4 +1,5 @@
-//! What operators do to jobs, queues and workers: dead letters, pausing, settings, cancelling, quiet workers. What does not apply is said by name.
+//! What operators do to jobs, queues and workers: dead letters, pausing, settings, cancelling,
+//! quiet workers. What does not apply is said by name.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "its helpers are tests, too")]
 
 use crate::common;

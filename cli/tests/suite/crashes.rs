@@ -1,4 +1,5 @@
-//! Processes killed, stopped and started again: nothing acknowledged is lost, and a late worker is told that it is late.
+//! Processes killed, stopped and started again: nothing acknowledged is lost, and a late worker is
+//! told that it is late.
 #![allow(clippy::unwrap_used, reason = "this is a test, its helpers too")]
 
 use crate::common;

@@ -22,7 +22,8 @@ fn ms_between(from: &Value, to: &Value) -> i64 {
     (ms(to) - ms(from)).rem_euclid(86_400_000)
 }
 
-/// Fails unless the second moment is that much after the first, give or take what a busy machine needs.
+/// Fails unless the second moment is that much after the first, give or take what a busy machine
+/// needs.
 #[track_caller]
 fn assert_after(from: &Value, to: &Value, ms: i64) {
     let between = ms_between(from, to);
@@ -137,7 +138,8 @@ fn an_interrupt_while_the_payload_is_awaited_ends_it_with_the_signals_code() {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        // Waiting would close it, and the payload would be empty before the signal ends the command.
+        // Waiting would close it, and the payload would be empty before the signal ends the
+        // command.
         let input = waiting.stdin.take();
         let status = format!("/proc/{}/status", waiting.id());
         let caught = || -> Option<u64> {

@@ -109,7 +109,8 @@ fn jobs(count: usize) -> Vec<NewJob> {
     (0..count).map(|_| new_job(Path::new(QUEUE).unwrap(), payload.clone())).collect()
 }
 
-/// Enqueues batches of so many until one is refused for want of room, then single jobs until one is; gives what was acknowledged.
+/// Enqueues batches of so many until one is refused for want of room, then single jobs until one
+/// is; gives what was acknowledged.
 async fn fill(producer: &Producer, mut at_a_time: usize) -> HashSet<JobId> {
     let mut acknowledged = HashSet::new();
     loop {
@@ -138,9 +139,10 @@ async fn a_full_disk_refuses_jobs_lets_workers_settle_and_takes_jobs_again_by_it
     system.ballast(BALLAST_MIB);
     let producer = Producer::connect(system.cluster(), ProducerOptions::default());
     let mut acknowledged = fill(&producer, BATCH_JOBS).await;
-    // 40 MiB less the ballast and four segments hold at least 7,000 jobs of 4 kB. That one was refused does not say that the next one
-    // is: while a cycle of the journal runs it needs room, and when it ends it has made some. A full disk says so: to who
-    // enqueues, to who checks, to who looks.
+    // 40 MiB less the ballast and four segments hold at least 7,000 jobs of 4 kB. That one was
+    // refused does not say that the next one is: while a cycle of the journal runs it needs room,
+    // and when it ends it has made some. A full disk says so: to who enqueues, to who checks, to
+    // who looks.
     let began = Instant::now();
     let tells_it = || {
         let check = system.run(&["check"]);

@@ -1,4 +1,5 @@
-//! A publisher whose disk hangs: a file system of its own, frozen while jobs are enqueued. A second one has a healthy disk.
+//! A publisher whose disk hangs: a file system of its own, frozen while jobs are enqueued. A second
+//! one has a healthy disk.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "its helpers are tests, too")]
 
 use crate::common;
@@ -39,8 +40,9 @@ const SLACK: Duration = Duration::from_secs(10);
 const ENQUEUEING: usize = 16;
 const DISK_BYTES: u64 = 256 * 1024 * 1024;
 
-/// A file system in a file, mounted where nothing else is. Whatever becomes of the test, it is thawed and unmounted, by a shell
-/// that waits for the test's end: who writes to a frozen disk cannot even be killed.
+/// A file system in a file, mounted where nothing else is. Whatever becomes of the test, it is
+/// thawed and unmounted, by a shell that waits for the test's end: who writes to a frozen disk
+/// cannot even be killed.
 struct Disk {
     mount: PathBuf,
     /// Ends when its standard input does.
@@ -63,7 +65,8 @@ impl Disk {
             );
             return None;
         }
-        // When the test was killed, its publisher may still be there: it ends once its disk is gone.
+        // When the test was killed, its publisher may still be there: it ends once its disk is
+        // gone.
         let script = "cat; fsfreeze -u \"$1\"; umount \"$1\" || umount -l \"$1\"";
         let mut command = shell(script, &[&mount]);
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -72,7 +75,8 @@ impl Disk {
 
     /// From now on whoever writes to it waits.
     fn freeze(&self) {
-        // Never anything but this disk: had it gone, the directory would be one of the machine's own disk.
+        // Never anything but this disk: had it gone, the directory would be one of the machine's
+        // own disk.
         let frozen = shell("mountpoint -q \"$1\" && fsfreeze -f \"$1\"", &[&self.mount]).status();
         assert!(frozen.unwrap().success());
     }
@@ -249,7 +253,8 @@ async fn a_publisher_whose_disk_hangs_withdraws_and_comes_back_with_all_that_it_
     let hanging = system.hanging_id();
     let acknowledged = || receipts.lock().unwrap().values().filter(|&&at| at == hanging).count();
     eventually("it acknowledges jobs", || async { acknowledged() >= 500 }).await;
-    // One who has no other publisher, and waits not much longer than it takes to see that the disk hangs.
+    // One who has no other publisher, and waits not much longer than it takes to see that the disk
+    // hangs.
     let impatient = ProducerOptions {
         answer_timeout: HANG_AFTER + Duration::from_secs(2),
         ..ProducerOptions::default()
@@ -312,7 +317,8 @@ async fn a_publisher_whose_disk_hangs_withdraws_and_comes_back_with_all_that_it_
         one.await.unwrap();
     }
 
-    // All that was acknowledged is there, and is done once. What nobody was told of is there once at most.
+    // All that was acknowledged is there, and is done once. What nobody was told of is there once
+    // at most.
     let all = std::mem::take(&mut *receipts.lock().unwrap());
     let at_hanging = all.values().filter(|&&at| at == hanging).count() as u64;
     let (here, there) = (inside(&system.hanging), inside(&system.healthy));

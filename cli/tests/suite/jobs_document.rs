@@ -1,4 +1,5 @@
-//! The sessions in `docs/JOBS.md`, run line by line against a real system: what the page shows is what the program prints.
+//! The sessions in `docs/JOBS.md`, run line by line against a real system: what the page shows is
+//! what the program prints.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "its helpers are tests, too")]
 
 use crate::common;
@@ -82,7 +83,8 @@ fn words(line: &str) -> String {
     line.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// True when the lines are as the page has them. A line `…` stands for any lines, `…` in a line for any text.
+/// True when the lines are as the page has them. A line `…` stands for any lines, `…` in a line for
+/// any text.
 fn fits(says: &[String], printed: &[String]) -> bool {
     match says.split_first() {
         None => printed.is_empty(),

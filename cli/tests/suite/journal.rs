@@ -1,4 +1,5 @@
-//! A publisher's data directory as operators look at it: stat, verify, dump, copy; and a publisher started on a copy.
+//! A publisher's data directory as operators look at it: stat, verify, dump, copy; and a publisher
+//! started on a copy.
 #![allow(clippy::unwrap_used, reason = "this is a test, its helpers too")]
 
 use crate::common;

@@ -1,4 +1,5 @@
-//! Publishers killed with SIGKILL, or stopped with SIGSTOP: nothing acknowledged is lost, nothing is there twice, and work goes on.
+//! Publishers killed with SIGKILL, or stopped with SIGSTOP: nothing acknowledged is lost, nothing
+//! is there twice, and work goes on.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "this is a test, its helpers too")]
 
 use crate::common;
@@ -25,7 +26,8 @@ use tokio::time::timeout;
 const QUEUE: &str = "/jobs/load";
 /// The smallest there are: snapshots are made and segments go while the publisher is killed.
 const SMALL_SEGMENTS: &str = "\n[publisher]\nsegment_bytes = 1048576\n";
-/// A job that is ready is with a worker again, and a batch answered, this soon after a killed publisher was started again.
+/// A job that is ready is with a worker again, and a batch answered, this soon after a killed
+/// publisher was started again.
 const RECOVERY: Duration = Duration::from_secs(5);
 /// What processes that share a busy machine may take beyond a promised time.
 const SLACK: Duration = Duration::from_secs(3);
@@ -40,7 +42,8 @@ fn number(payload: &[u8]) -> u64 {
     u64::from_be_bytes(payload.try_into().unwrap())
 }
 
-/// Reads receipts into `seen`, each of which has to be a job made by its first batch; false once all were read.
+/// Reads receipts into `seen`, each of which has to be a job made by its first batch; false once
+/// all were read.
 async fn read(receipts: &mut Receipts, seen: &mut HashSet<JobId>) -> bool {
     let Some(batch) = receipts.next().await else { return false };
     for receipt in batch.iter() {
@@ -69,7 +72,8 @@ async fn k0_every_receipt_outlives_a_publisher_killed_while_jobs_are_enqueued() 
         order.into_iter().map(|(_, n)| n).collect::<Vec<u64>>()
     });
 
-    // A third is acknowledged. From now on the publisher's answers are lost, while it goes on taking jobs; then it is killed.
+    // A third is acknowledged. From now on the publisher's answers are lost, while it goes on
+    // taking jobs; then it is killed.
     let mut seen = HashSet::new();
     while (seen.len() as u64) < jobs / 3 {
         assert!(read(&mut receipts, &mut seen).await);
@@ -151,7 +155,8 @@ async fn nothing_is_lost_or_done_twice_when_the_publisher_is_killed_again_and_ag
         let mut sent = 0;
         while !stop.load(Ordering::Relaxed) {
             let mut job = numbered(sent, 0);
-            // Kept jobs would make the state as large as the log: then there is nothing to gain by a snapshot.
+            // Kept jobs would make the state as large as the log: then there is nothing to gain by
+            // a snapshot.
             job.options.keep_ms = Some(0);
             pipeline.send(job).await.unwrap();
             sent += 1;
@@ -256,7 +261,8 @@ const COMMAND: &str = "read label; echo began $label >> notes; \
     case $label in late*|short*) while [ ! -e ${label%-*} ]; do sleep 0.05; done;; esac; \
     sleep 0.05; echo ended $label >> notes; printf %s $label";
 
-/// A job of the stopped one takes effect once, whether its command, its lease or nothing of it ended meanwhile.
+/// A job of the stopped one takes effect once, whether its command, its lease or nothing of it
+/// ended meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn to_a_worker_a_stopped_publisher_is_a_crashed_one_and_each_of_its_jobs_ends_once() {
     let site = Site::of(1, 2, None).await;
@@ -423,7 +429,8 @@ async fn up_to(value: &mut DurableValue, wanted: u64) -> Vec<u64> {
     seen
 }
 
-/// With `LONGSHORE_LONG=1` also the program's own subscriber is waited for, whose links hang after 100 s.
+/// With `LONGSHORE_LONG=1` also the program's own subscriber is waited for, whose links hang after
+/// 100 s.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_durable_value_goes_from_a_stopped_publisher_to_the_next_and_has_its_final_value() {
     let site = Site::of(1, 0, None).await;
@@ -477,7 +484,8 @@ async fn a_durable_value_goes_from_a_stopped_publisher_to_the_next_and_has_its_f
     first.send(Signal::CONT);
     second.set(102);
     assert_eq!(up_to(&mut value, 102).await, [102]);
-    // The one that stood still has gone on, with what it was told meanwhile; who holds on elsewhere hears nothing of it.
+    // The one that stood still has gone on, with what it was told meanwhile; who holds on elsewhere
+    // hears nothing of it.
     let went_on = || async { site.run(&["subscribe", VALUE, "--once"]).stdout == "/values/a 3\n" };
     eventually("the first goes on", went_on).await;
     second.set(103);

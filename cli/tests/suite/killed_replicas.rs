@@ -1,4 +1,5 @@
-//! All replicas of the resolver killed with SIGKILL: they are told everything again, and workers do not notice.
+//! All replicas of the resolver killed with SIGKILL: they are told everything again, and workers do
+//! not notice.
 #![allow(clippy::unwrap_used, reason = "this is a test, its helpers too")]
 
 use crate::common;
@@ -14,7 +15,8 @@ const QUEUE: &str = "/jobs/on";
 const OUTAGE: Duration = Duration::from_millis(2_500);
 /// How often it is looked whether jobs were done since the last look.
 const LOOK: Duration = Duration::from_millis(500);
-/// What a publisher may take, beyond its heartbeat, to connect and to be believed: processes share a busy machine.
+/// What a publisher may take, beyond its heartbeat, to connect and to be believed: processes share
+/// a busy machine.
 const SLACK: Duration = Duration::from_secs(1);
 /// Commands at a time, of each worker.
 const CONCURRENCY: &str = "2";

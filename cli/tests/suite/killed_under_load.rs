@@ -1,5 +1,6 @@
-//! Workers that are killed one after another while all of them are at work: every job ends once, and what a killed worker held is with
-//! another one as soon as its leases have outlived the link. 5 of them, or 100 with `LONGSHORE_LONG=1`.
+//! Workers that are killed one after another while all of them are at work: every job ends once,
+//! and what a killed worker held is with another one as soon as its leases have outlived the link.
+//! 5 of them, or 100 with `LONGSHORE_LONG=1`.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -31,7 +32,8 @@ const PREFETCH: usize = 4;
 const JOB_MS: u64 = 100;
 /// Jobs that a worker is to have begun before it is killed.
 const BEGUN: usize = 50;
-/// Jobs enqueued at first, and before each kill: twice what workers begin until the next one, so that they are never without.
+/// Jobs enqueued at first, and before each kill: twice what workers begin until the next one, so
+/// that they are never without.
 const JOBS_AT_FIRST: usize = 2 * WORKERS * BEGUN;
 const JOBS_A_KILL: usize = 2 * BEGUN;
 
@@ -163,7 +165,8 @@ async fn workers_killed_one_after_another_under_load_lose_nothing_and_end_nothin
                 waits.push(wait);
                 continue;
             }
-            // It was delivered in time, to a worker that was killed before it began it, and that again is in time.
+            // It was delivered in time, to a worker that was killed before it began it, and that
+            // again is in time.
             let found = site.job(&jobs_enqueued[label.parse::<usize>().unwrap()]).await;
             let unseen = found.deliveries as usize - seen.times_begun(label);
             assert!(

@@ -1,5 +1,5 @@
-//! What is left when a worker dies between any two steps of a job, or stops and wakes up too late. The numbers are those of
-//! the table of crashes.
+//! What is left when a worker dies between any two steps of a job, or stops and wakes up too late.
+//! The numbers are those of the table of crashes.
 #![allow(clippy::unwrap_used, reason = "this is a test, its helpers too")]
 
 use crate::common;
@@ -181,7 +181,8 @@ async fn k3_the_attempt_after_one_that_was_done_but_not_settled_reads_its_checkp
     assert_eq!((stat.completed, stat.counts.completed, stat.redelivered), (1, 1, 1));
 }
 
-/// A job is settled and that is durable, but the worker does not hear of it, and then loses its link by `fault`.
+/// A job is settled and that is durable, but the worker does not hear of it, and then loses its
+/// link by `fault`.
 async fn k4(fault: impl FnOnce(&mut Site)) {
     let mut site = Site::wired().await;
     let job = task(Task { ms: 500, ..labelled("a") }, options(3));
@@ -223,7 +224,8 @@ async fn k4_a_settle_whose_answer_was_lost_with_the_publisher_counts_once() {
     .await;
 }
 
-/// A worker stops in the middle of a job for so long that another one takes the job, and then goes on.
+/// A worker stops in the middle of a job for so long that another one takes the job, and then goes
+/// on.
 async fn k10(pause: Duration) {
     let site = Site::start().await;
     // It is still at work when it goes on, so that it can be told before it is done.

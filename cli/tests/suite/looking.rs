@@ -1,4 +1,5 @@
-//! What can be seen of jobs and queues: one job in all detail, lists, metrics, and what happens as it happens.
+//! What can be seen of jobs and queues: one job in all detail, lists, metrics, and what happens as
+//! it happens.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "its helpers are tests, too")]
 
 use crate::common;
@@ -11,7 +12,8 @@ use longshore::{Job, JobContext, JobFailure, Worker, WorkerOptions};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-/// A worker that leaves two checkpoints and fails, and at its second attempt says how far it is until it may complete.
+/// A worker that leaves two checkpoints and fails, and at its second attempt says how far it is
+/// until it may complete.
 async fn halfway(
     job: Job<String>,
     context: JobContext,
@@ -298,7 +300,8 @@ async fn a_tail_goes_on_without_a_gap_when_its_publisher_was_killed() {
     let work = ["work", "/jobs/a", "--until-empty", "--", "cat"];
     site.run(&work).code(0);
 
-    // What happens while it does not read, just before the publisher dies, it learns from the next run of the publisher.
+    // What happens while it does not read, just before the publisher dies, it learns from the next
+    // run of the publisher.
     tail.send(Signal::STOP);
     let second = enqueue(&site, "/jobs/a", "x", &[]);
     site.run(&work).code(0);

@@ -312,7 +312,8 @@ impl TopOnTerminal {
         let found = modes(&theirs);
         let end = || Stdio::from(theirs.try_clone().unwrap());
         let mut command = system.command(&["top"]);
-        // A group whose parent is in another one, as with a shell: stopped by Ctrl-Z, it has somebody who could have it go on.
+        // A group whose parent is in another one, as with a shell: stopped by Ctrl-Z, it has
+        // somebody who could have it go on.
         command.process_group(0);
         let process = command.stdin(end()).stdout(end()).stderr(end()).spawn().unwrap();
         let (ours, drawn) = (File::from(ours), Arc::new(Mutex::new(Vec::new())));

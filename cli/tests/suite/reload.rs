@@ -1,4 +1,5 @@
-//! SIGHUP: a service reads its configuration again, applies what is safe, and names what needs a restart.
+//! SIGHUP: a service reads its configuration again, applies what is safe, and names what needs a
+//! restart.
 #![allow(clippy::unwrap_used, reason = "this is a test, its helpers too")]
 
 use crate::common;

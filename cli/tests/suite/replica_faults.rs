@@ -1,4 +1,5 @@
-//! Replicas that hang, are replaced, or lose a publisher for a moment: what is published is found, everywhere, in time.
+//! Replicas that hang, are replaced, or lose a publisher for a moment: what is published is found,
+//! everywhere, in time.
 #![allow(clippy::unwrap_used, reason = "this is a test, its helpers too")]
 
 use crate::common;
@@ -15,12 +16,15 @@ use rustix::process::Signal;
 
 /// Answers are awaited for so long, at least, in this file: a hang is longer than every wait.
 const TIMING: &str = "reader_ttl = \"4s\"\nrequest_timeout_min = \"1s\"\nhello_timeout = \"1s\"\nconnect_timeout = \"500ms\"\n";
-/// What a publisher may take, beyond its heartbeat, to connect and to be believed: processes share a busy machine.
+/// What a publisher may take, beyond its heartbeat, to connect and to be believed: processes share
+/// a busy machine.
 const SLACK: Duration = Duration::from_secs(2);
-/// A reader's bound with one replica that hangs: to be silent for its hello and its answer, a wait, and the next replica's answer.
+/// A reader's bound with one replica that hangs: to be silent for its hello and its answer, a wait,
+/// and the next replica's answer.
 const READ_WITHIN: Duration = Duration::from_secs(8);
 
-/// More than the worker can do during the test: a command takes 10 ms and its start, and four run at a time.
+/// More than the worker can do during the test: a command takes 10 ms and its start, and four run
+/// at a time.
 const BACKLOG: usize = 10_000;
 
 fn short(cluster: Cluster) -> Cluster {
@@ -164,7 +168,8 @@ fn published(answer: &PathAnswer) -> bool {
     matches!(answer, PathAnswer::Publishers { by_default: false, .. })
 }
 
-/// What is published while one replica is down, and while all are, is at every one in half a `writer_ttl` after its return.
+/// What is published while one replica is down, and while all are, is at every one in half a
+/// `writer_ttl` after its return.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_published_while_replicas_are_down_is_there_when_they_are_back() {
     let mut site = Site::configured(2, 1, None, TIMING).await;

@@ -1,7 +1,9 @@
-//! Ten processes follow the values of one publisher, and one of them is stopped: the others do not notice, the publisher's memory stays
-//! within its bound, and a flush with a timeout parts with the stopped one in time.
+//! Ten processes follow the values of one publisher, and one of them is stopped: the others do not
+//! notice, the publisher's memory stays within its bound, and a flush with a timeout parts with the
+//! stopped one in time.
 //!
-//! `LONGSHORE_LONG=1` measures for longer, and holds the rate and the waits of the nine to exact bounds.
+//! `LONGSHORE_LONG=1` measures for longer, and holds the rate and the waits of the nine to exact
+//! bounds.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use crate::common;
@@ -176,7 +178,8 @@ fn one_of_ten_that_is_stopped_costs_the_others_nothing_and_a_flush_parts_with_it
     let flushed = publisher.ask(&format!("flush 1 {FLUSH_MS}"));
     parted(&flushed, &tenth[0]);
 
-    // Everybody else has all that was published, so the next one's second counts from the first byte that it refuses.
+    // Everybody else has all that was published, so the next one's second counts from the first
+    // byte that it refuses.
     let ninth = &nine[SUBSCRIBERS - 2];
     send(&ninth.process, Signal::STOP);
     let mut flushed = Value::Null;

@@ -21,7 +21,8 @@ pub struct DrainReport {
     pub failed: u64,
     /// Jobs that the worker put off.
     pub snoozed: u64,
-    /// Jobs that have gone to the dead letters meanwhile, each with why ([`JobInfo::death`]) and its last error, oldest first.
+    /// Jobs that have gone to the dead letters meanwhile, each with why ([`JobInfo::death`]) and
+    /// its last error, oldest first.
     pub dead: Vec<JobInfo>,
     /// All that the worker counted.
     pub worker: WorkerReport,
@@ -44,7 +45,8 @@ pub enum DrainError {
         /// Jobs held by workers.
         running: u64,
     },
-    /// Nothing has happened for longer than [`System::patience`]: a handler hangs, or waits for the clock to be moved.
+    /// Nothing has happened for longer than [`System::patience`]: a handler hangs, or waits for the
+    /// clock to be moved.
     #[error("nothing has happened for {waited:?}, with {ready} jobs ready and {running} running")]
     Stuck {
         /// How long, by the machine's clock.
@@ -73,9 +75,10 @@ struct Busy {
 }
 
 impl System {
-    /// Runs a worker until none of the jobs that it takes is ready, running, or due for another attempt at the time that the clock says;
-    /// then drains it. Jobs that its handlers enqueue are among them, if it takes those, and jobs of paused queues are not. What waits
-    /// for later is left: move the clock, and drain again with another worker.
+    /// Runs a worker until none of the jobs that it takes is ready, running, or due for another
+    /// attempt at the time that the clock says; then drains it. Jobs that its handlers enqueue are
+    /// among them, if it takes those, and jobs of paused queues are not. What waits for later is
+    /// left: move the clock, and drain again with another worker.
     ///
     /// `run` is [`Subscription::run`] with the handler, or [`Subscription::run_blocking`]:
     ///
@@ -149,7 +152,8 @@ impl System {
     ) -> Result<(), DrainError> {
         loop {
             let mut busy = self.busy(queues, patterns).await?;
-            // Between the turn and the look the last handler may have failed, and be due at once: looked at again once nobody can end.
+            // Between the turn and the look the last handler may have failed, and be due at once:
+            // looked at again once nobody can end.
             if busy == Busy::default() {
                 busy = self.busy(queues, patterns).await?;
             }

@@ -1,4 +1,5 @@
-//! A name that nobody could read is refused by whoever is given it: at once, with the limit, and before anything is sent.
+//! A name that nobody could read is refused by whoever is given it: at once, with the limit, and
+//! before anything is sent.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
@@ -17,11 +18,13 @@ use longshore::{
 };
 use tokio::time::timeout;
 
-/// Longer than anything takes that is refused; shorter than the wait for an answer from somebody who gives none.
+/// Longer than anything takes that is refused; shorter than the wait for an answer from somebody
+/// who gives none.
 const AT_ONCE: Duration = Duration::from_secs(5);
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// A replica and a publisher to those who dial it; it never says a word, and knows whether anybody came.
+/// A replica and a publisher to those who dial it; it never says a word, and knows whether anybody
+/// came.
 struct Silent(TcpListener);
 
 impl Silent {

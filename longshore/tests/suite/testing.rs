@@ -1,4 +1,5 @@
-//! The system for tests, as a user's test would use it: what would take hours takes no time, and in its order.
+//! The system for tests, as a user's test would use it: what would take hours takes no time, and in
+//! its order.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

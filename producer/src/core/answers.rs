@@ -58,7 +58,8 @@ impl<T: Default + Clone> Core<T> {
                 self.unknown(batch, publisher, BatchRefusal::UnknownProducer.to_string().into());
                 self.close(now, publisher, "the publisher no longer knows this producer");
             }
-            // Where the first batch of all is missing, the others are told that nobody knows their producer.
+            // Where the first batch of all is missing, the others are told that nobody knows their
+            // producer.
             Err(refusal @ (BatchRefusal::SequenceGap | BatchRefusal::UnknownProducer)) => {
                 // So is every batch behind it on this link: they go again in their order.
                 let behind = peer.take_behind(sequence);
@@ -79,7 +80,8 @@ impl<T: Default + Clone> Core<T> {
                 }
                 is_stopping = true;
                 if arrived {
-                    // The refusal is of this copy; an older one is there. It tells so once it is back.
+                    // The refusal is of this copy; an older one is there. It tells so once it is
+                    // back.
                     let at = peer.unanswered.partition_point(|f| f.sequence < sequence);
                     peer.unanswered_bytes += batch.bytes;
                     peer.unanswered.insert(at, InFlight { sequence, batch, arrived });

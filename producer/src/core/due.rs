@@ -147,7 +147,8 @@ impl<T: Default + Clone> Core<T> {
         format!("no publisher took it ({})", reasons.join("; ")).into()
     }
 
-    /// The slow chores: what is old is asked about again, what is idle is closed, what is unused is forgotten.
+    /// The slow chores: what is old is asked about again, what is idle is closed, what is unused is
+    /// forgotten.
     pub(super) fn sweep(&mut self, now: Time) {
         self.sweep_at = now + SWEEP_EVERY;
         let open: BTreeSet<RouteId> =
@@ -182,7 +183,8 @@ impl<T: Default + Clone> Core<T> {
         }
         let known: BTreeSet<PublisherId> =
             self.routing.routes.values().flat_map(|route| route.set.iter().copied()).collect();
-        // The numbers of a publisher are kept as long as it may be met again on some path; past that it tells them anew.
+        // The numbers of a publisher are kept as long as it may be met again on some path; past
+        // that it tells them anew.
         self.peers.retain(|id, peer| {
             known.contains(id) || !peer.unanswered.is_empty() || peer.link_number().is_some()
         });

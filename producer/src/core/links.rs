@@ -34,8 +34,9 @@ impl<T: Default + Clone> Core<T> {
         peer.said_stop_at = None;
         let next = attached.next_batch.max(1);
         if next <= peer.accepted {
-            // It knows less than it has acknowledged: this producer was forgotten after an hour without a link, or the
-            // publisher's durability is none. What it has not answered may have been there.
+            // It knows less than it has acknowledged: this producer was forgotten after an hour
+            // without a link, or the publisher's durability is none. What it has not answered may
+            // have been there.
             peer.accepted = next - 1;
             peer.next = next;
             let forgotten = std::mem::take(&mut peer.unanswered);
@@ -44,8 +45,9 @@ impl<T: Default + Clone> Core<T> {
                 self.unknown(lost.batch, publisher, "it no longer knows this producer".into());
             }
         } else {
-            // Batches below `next` have arrived: it recognises them, and gives their receipts again. The others have not,
-            // and the older links have ended: they are sent as if for the first time, without a gap.
+            // Batches below `next` have arrived: it recognises them, and gives their receipts
+            // again. The others have not, and the older links have ended: they are sent as if for
+            // the first time, without a gap.
             peer.next = next;
             for in_flight in &mut peer.unanswered {
                 in_flight.arrived = in_flight.sequence < next;
@@ -132,8 +134,8 @@ impl<T: Default + Clone> Core<T> {
             })
     }
 
-    /// Takes a publisher's unanswered batches to others that are up; their owner allows that. Once only: a job exists twice at
-    /// most, and its receipt names both places.
+    /// Takes a publisher's unanswered batches to others that are up; their owner allows that. Once
+    /// only: a job exists twice at most, and its receipt names both places.
     pub(super) fn fail_over(&mut self, publisher: PublisherId) {
         let Some(peer) = self.peers.get_mut(&publisher) else { return };
         let mut stay = VecDeque::new();
@@ -187,8 +189,9 @@ impl<T: Default + Clone> Core<T> {
         }
     }
 
-    /// Which publishers of the route links are kept to: those that failed within a minute last, the others in an order of
-    /// this producer's own. While all of the route's own publishers fail, links are made to those of the default above, too.
+    /// Which publishers of the route links are kept to: those that failed within a minute last, the
+    /// others in an order of this producer's own. While all of the route's own publishers fail,
+    /// links are made to those of the default above, too.
     pub(super) fn order_links(&mut self, now: Time, route_id: RouteId) {
         let Some(route) = self.routing.routes.get(&route_id) else { return };
         let first = |mut order: Vec<PublisherId>| {

@@ -1,8 +1,9 @@
-//! What a producer decides: which batch goes to which publisher, under which number, when it is sent again and where, when
-//! its time is up, when a link is tried, when a path is asked about.
+//! What a producer decides: which batch goes to which publisher, under which number, when it is
+//! sent again and where, when its time is up, when a link is tried, when a path is asked about.
 //!
-//! **The contract: after every call that takes `now`, drain [`Core::poll_action`]; call [`Core::turn`] at
-//! [`Core::next_deadline`].** `now` never falls. Nothing here reads a clock, opens a socket or waits.
+//! **The contract: after every call that takes `now`, drain [`Core::poll_action`]; call
+//! [`Core::turn`] at [`Core::next_deadline`].** `now` never falls. Nothing here reads a clock,
+//! opens a socket or waits.
 //!
 //! ```text
 //!  push ─▶ lane: open batch per route ──seal──▶ route: unsent ──send──▶ publisher: unanswered ──answer──▶ Finish
@@ -48,9 +49,11 @@ use routing::{Route, Routing};
 /// Time since the producer was made.
 pub(crate) type Time = Duration;
 
-/// Most batches that a publisher has not answered: it recognises the last 64 when they are sent again, and no more.
+/// Most batches that a publisher has not answered: it recognises the last 64 when they are sent
+/// again, and no more.
 pub(crate) const UNANSWERED_BATCHES_MAX: usize = 64;
-/// Bytes without an answer above which a publisher gets no further batch: well below a link's send queue.
+/// Bytes without an answer above which a publisher gets no further batch: well below a link's send
+/// queue.
 const UNANSWERED_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// Most publishers of one route that links are kept to.
 const LINKS_PER_ROUTE: usize = 8;
@@ -214,8 +217,8 @@ impl<T: Default + Clone> Core<T> {
         self.lanes.values().map(|lane| lane.jobs).sum()
     }
 
-    /// Adds a job to its route's open batch in the lane. The batch's tag is handed out if `want_tag`, and always with its
-    /// first job.
+    /// Adds a job to its route's open batch in the lane. The batch's tag is handed out if
+    /// `want_tag`, and always with its first job.
     pub(crate) fn push(
         &mut self,
         now: Time,
@@ -378,7 +381,8 @@ impl<T: Default + Clone> Core<T> {
         let (mut queues, values): (Vec<_>, Vec<_>) = set.iter().partition(is_queue);
         let refused = matches!(answer, PathAnswer::Refused(_));
         if (by_default || queues.is_empty()) && !complete && !refused {
-            // Replicas are warming: this "no" is worth nothing yet, and a default would make a second queue of the path.
+            // Replicas are warming: this "no" is worth nothing yet, and a default would make a
+            // second queue of the path.
             if let Some(entry) = self.routing.paths.get_mut(path) {
                 entry.asked = false;
             }
@@ -388,7 +392,8 @@ impl<T: Default + Clone> Core<T> {
         let mut value_of = None;
         if queues.is_empty() {
             match by_default {
-                // The nearest default is one for values; a publisher of it may have one for queues further up, and knows best.
+                // The nearest default is one for values; a publisher of it may have one for queues
+                // further up, and knows best.
                 true => queues = values,
                 false => {
                     value_of = values.first().map(|one| Arc::from(one.publisher.name.as_str()))
@@ -415,7 +420,8 @@ impl<T: Default + Clone> Core<T> {
             _ if route.is_none() => Some(value_of.map_or(NoRoute::Nobody, NoRoute::Value)),
             _ => None,
         };
-        // The directory opens links; it never closes them: a publisher that answers is good, whatever a replica forgot.
+        // The directory opens links; it never closes them: a publisher that answers is good,
+        // whatever a replica forgot.
         let old = entry.route.and_then(|old| self.routing.routes.get(&old));
         let still_up = old.is_some_and(|old| {
             old.set.iter().any(|id| self.peers.get(id).is_some_and(|peer| peer.is_up()))
@@ -466,16 +472,17 @@ impl<T: Default + Clone> Core<T> {
                 .any(|id| self.may_get(route, id, lane, lane_id, load))
     }
 
-    /// Those that a new batch of the route may go to: its own publishers, or, while all of these fail,
-    /// those of the default above as well.
+    /// Those that a new batch of the route may go to: its own publishers, or, while all of these
+    /// fail, those of the default above as well.
     fn candidates<'a>(&self, route: &'a Route<T>) -> &'a [PublisherId] {
         let fails = |id| self.peers.get(id).is_some_and(|peer| peer.fails());
         if route.own.iter().all(fails) { &route.set } else { &route.own }
     }
 
-    /// Whether a publisher may get a batch of the lane: it takes one, and holds no more of the lane's unanswered jobs and
-    /// bytes than its share, the same for each publisher of the route that has one. So publishers that do not answer
-    /// leave the others theirs. A publisher with none of the lane's batches gets one of any size.
+    /// Whether a publisher may get a batch of the lane: it takes one, and holds no more of the
+    /// lane's unanswered jobs and bytes than its share, the same for each publisher of the route
+    /// that has one. So publishers that do not answer leave the others theirs. A publisher with
+    /// none of the lane's batches gets one of any size.
     fn may_get(
         &self,
         route: &Route<T>,
@@ -500,8 +507,9 @@ impl<T: Default + Clone> Core<T> {
             || (held.jobs + load.jobs <= jobs / linked && held.bytes + load.bytes <= bytes / linked)
     }
 
-    /// The publisher that the route's next batch of the lane goes to: the same for a while, then one at random of those that
-    /// answer. One that is silent gets a batch only if no other may get it.
+    /// The publisher that the route's next batch of the lane goes to: the same for a while, then
+    /// one at random of those that answer. One that is silent gets a batch only if no other may get
+    /// it.
     fn choose(
         &mut self,
         now: Time,
@@ -611,7 +619,8 @@ impl<T: Default + Clone> Core<T> {
             .map(|(id, _)| *id)
             .collect();
         for route_id in waiting {
-            // Batches of a lane that has used up its shares wait; those of other lanes go past them.
+            // Batches of a lane that has used up its shares wait; those of other lanes go past
+            // them.
             let mut at = 0;
             while let Some(route) = self.routing.routes.get(&route_id)
                 && let Some(batch) = route.unsent.get(at)

@@ -1,4 +1,5 @@
-//! A publisher as a producer sees it: its link, its sequence numbers, and the batches that it has not answered.
+//! A publisher as a producer sees it: its link, its sequence numbers, and the batches that it has
+//! not answered.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -90,8 +91,8 @@ impl<T> Peer<T> {
             && (self.unanswered.is_empty() || self.unanswered_bytes < UNANSWERED_BYTES_MAX)
     }
 
-    /// Whether it answers nothing, as one whose disk or process hangs. Once its batches have timed out it gets one more, to
-    /// see whether it answers that.
+    /// Whether it answers nothing, as one whose disk or process hangs. Once its batches have timed
+    /// out it gets one more, to see whether it answers that.
     pub(super) fn is_silent(&self, now: Time) -> bool {
         !self.unanswered.is_empty()
             && self.unheard_since.is_some_and(|since| since + SILENT_AFTER <= now)
@@ -115,7 +116,8 @@ impl<T> Peer<T> {
         matches!(self.link, LinkState::Up { stopping: false, .. })
     }
 
-    /// Whether a part of what may be in flight is left to it: its link stands, or is dialled for the first time.
+    /// Whether a part of what may be in flight is left to it: its link stands, or is dialled for
+    /// the first time.
     pub(super) fn has_a_share(&self) -> bool {
         self.is_up() || (self.attempt == 0 && matches!(self.link, LinkState::Dialing { .. }))
     }

@@ -1,4 +1,5 @@
-//! Which publishers a path's jobs may go to. Paths with the same publishers share a route, and so their batches.
+//! Which publishers a path's jobs may go to. Paths with the same publishers share a route, and so
+//! their batches.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -37,9 +38,11 @@ pub(crate) enum NoRoute {
 pub(super) struct Route<T> {
     /// Those that publish its paths, or have the default that serves them; sorted.
     pub(super) own: Arc<[PublisherId]>,
-    /// The same, and those of the default above: candidates while none of `own` can be reached. Sorted.
+    /// The same, and those of the default above: candidates while none of `own` can be reached.
+    /// Sorted.
     pub(super) set: Arc<[PublisherId]>,
-    /// Those that links are kept to: at most [`LINKS_PER_ROUTE`], and as many again while all of `own` fail.
+    /// Those that links are kept to: at most [`LINKS_PER_ROUTE`], and as many again while all of
+    /// `own` fail.
     pub(super) linked: Vec<PublisherId>,
     /// Sealed, and at no publisher; by serial.
     pub(super) unsent: VecDeque<Batch<T>>,
@@ -155,7 +158,8 @@ impl<T> Routing<T> {
         self.generation += 1;
     }
 
-    /// The route of batches that have all of these paths: none when they have no publisher in common.
+    /// The route of batches that have all of these paths: none when they have no publisher in
+    /// common.
     pub(super) fn common_route(&mut self, now: Time, paths: &[Path]) -> Option<RouteId> {
         let mut routes = paths.iter().map(|path| self.paths.get(path).and_then(|e| e.route));
         let first = routes.next()??;

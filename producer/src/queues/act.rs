@@ -16,7 +16,8 @@ use super::{
 /// What became of jobs that were named ([`Queues::act_on`]).
 #[derive(Clone, PartialEq, Debug)]
 pub struct ActedOn {
-    /// False when the resolver's replicas have started only now: there may be publishers that were not asked.
+    /// False when the resolver's replicas have started only now: there may be publishers that were
+    /// not asked.
     pub complete: bool,
     /// What became of each, in the order in which they were named.
     pub jobs: Vec<NamedAct>,
@@ -61,8 +62,9 @@ pub enum ActEnd {
     },
     /// Every publisher that could have the job has answered; none has it.
     NotFound,
-    /// A publisher that could have it did not answer: see [`ActedOn::missing`]; if it has it, the action may have been done. Or, with
-    /// none missing, there may be publishers that the resolver does not know at the moment.
+    /// A publisher that could have it did not answer: see [`ActedOn::missing`]; if it has it, the
+    /// action may have been done. Or, with none missing, there may be publishers that the resolver
+    /// does not know at the moment.
     Unknown,
 }
 
@@ -83,12 +85,13 @@ impl ActEnd {
 type Told = (Vec<usize>, Result<Vec<ActOutcome>, String>);
 
 impl Queues {
-    /// Does something to jobs that are named, any number of them; with `dry_run` it only says what it would do. A name with a
-    /// publisher is asked of that one only, a bare id of every one.
+    /// Does something to jobs that are named, any number of them; with `dry_run` it only says what
+    /// it would do. A name with a publisher is asked of that one only, a bare id of every one.
     ///
-    /// An answer that was lost is asked for again, except of [`Action::Revive`] (the job could have died again meanwhile). Then a job
-    /// that was cancelled or confirmed before is [`ActEnd::Done`], and one that was dropped before is [`ActEnd::NotFound`]. Not cancel
-    /// safe: what was done stays done.
+    /// An answer that was lost is asked for again, except of [`Action::Revive`] (the job could have
+    /// died again meanwhile). Then a job that was cancelled or confirmed before is
+    /// [`ActEnd::Done`], and one that was dropped before is [`ActEnd::NotFound`]. Not cancel safe:
+    /// what was done stays done.
     pub async fn act_on(
         &self,
         action: Action,
@@ -149,12 +152,14 @@ impl Queues {
         })
     }
 
-    /// Does something to all jobs that the filter fits, at every publisher that could have them, 10,000 at a time and to the end; with
-    /// `dry_run` it counts the first 10,000 of each publisher and says whether there are more. Without a state in the filter, the action
-    /// is done in every state that it is for; [`Action::Drop`] drops dead letters only.
+    /// Does something to all jobs that the filter fits, at every publisher that could have them,
+    /// 10,000 at a time and to the end; with `dry_run` it counts the first 10,000 of each publisher
+    /// and says whether there are more. Without a state in the filter, the action is done in every
+    /// state that it is for; [`Action::Drop`] drops dead letters only.
     ///
-    /// An answer that was lost is asked for again (not with [`Action::Revive`]); what the lost one had counted is not counted then, so
-    /// metrics say *at least*. Not cancel safe: what was done stays done.
+    /// An answer that was lost is asked for again (not with [`Action::Revive`]); what the lost one
+    /// had counted is not counted then, so metrics say *at least*. Not cancel safe: what was done
+    /// stays done.
     pub async fn act(
         &self,
         action: Action,
@@ -178,12 +183,13 @@ impl Queues {
         Ok(gathered.sorted())
     }
 
-    /// Revives all dead jobs that the filter fits, so that `per_second` of them (at least 1) become ready each second over all publishers
-    /// together: the nth, from 0, is scheduled for `n / per_second` seconds from when it was revived. Publishers are asked one after the
-    /// other, each going on where the last one ended.
+    /// Revives all dead jobs that the filter fits, so that `per_second` of them (at least 1) become
+    /// ready each second over all publishers together: the nth, from 0, is scheduled for `n /
+    /// per_second` seconds from when it was revived. Publishers are asked one after the other, each
+    /// going on where the last one ended.
     ///
-    /// What a publisher did before it failed to answer is in its [`Missing::why`] and counts for the pace; what it did without an answer
-    /// does not. Not cancel safe: what was done stays done.
+    /// What a publisher did before it failed to answer is in its [`Missing::why`] and counts for
+    /// the pace; what it did without an answer does not. Not cancel safe: what was done stays done.
     pub async fn revive(
         &self,
         filter: Filter,
@@ -212,8 +218,8 @@ fn places_by_prefix(names: &[JobName]) -> HashMap<Option<String>, Vec<usize>> {
     places
 }
 
-/// What is known of a job in the end. The word of the publisher that a name begins with is enough; a bare id may be at one that
-/// the resolver has not told of.
+/// What is known of a job in the end. The word of the publisher that a name begins with is enough;
+/// a bare id may be at one that the resolver has not told of.
 fn whole_end(name: &JobName, end: Option<ActEnd>, complete: bool) -> ActEnd {
     match end {
         None if name.publisher.is_some() || !complete => ActEnd::Unknown,
@@ -294,8 +300,8 @@ impl Shared {
     }
 }
 
-/// What an outcome says when the same was asked before and the answer was lost: the state that the action leads to may be its
-/// own doing, and it is what was asked for.
+/// What an outcome says when the same was asked before and the answer was lost: the state that the
+/// action leads to may be its own doing, and it is what was asked for.
 fn after_loss(action: Action, outcome: ActOutcome) -> ActOutcome {
     match (action, outcome) {
         (Action::Cancel, ActOutcome::NotInState(JobState::Cancelled)) => ActOutcome::Done,

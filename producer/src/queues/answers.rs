@@ -7,11 +7,12 @@ use longshore_protocol::messages::work::{ActionReport, JobInfo, QueueStat};
 use longshore_protocol::{JobId, JobRef, NameError, Path, PublisherInfo, QueueSettings};
 use longshore_resolver::{Departure, KnownPublisher, ReplicaFailure};
 
-/// What publishers answered. Those that did not answer are in [`missing`](Gathered::missing): whoever wants the whole truth
-/// looks at that and at [`complete`](Gathered::complete), too.
+/// What publishers answered. Those that did not answer are in [`missing`](Gathered::missing):
+/// whoever wants the whole truth looks at that and at [`complete`](Gathered::complete), too.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Gathered<T> {
-    /// False when the resolver's replicas have started only now: there may be publishers that are not named here.
+    /// False when the resolver's replicas have started only now: there may be publishers that are
+    /// not named here.
     pub complete: bool,
     /// Those that answered, by name.
     pub answers: Vec<Answered<T>>,
@@ -80,8 +81,8 @@ pub enum QueuesError {
     /// No replica was named: the configuration is wrong.
     #[error("no resolver replica is configured; name at least one as host:port")]
     NoReplicas,
-    /// The name of who asks ([`QueuesOptions::name`](crate::QueuesOptions::name)) is empty, or has more than 128 bytes.
-    /// Nobody was asked.
+    /// The name of who asks ([`QueuesOptions::name`](crate::QueuesOptions::name)) is empty, or has
+    /// more than 128 bytes. Nobody was asked.
     #[error("who asks: {0}")]
     Name(#[from] NameError),
 }
@@ -167,9 +168,9 @@ impl<T> Gathered<T> {
 }
 
 impl Gathered<Vec<QueueStat>> {
-    /// One row per queue, over the publishers that answered, by path. Ages are the oldest; counts are sums; pauses are those of
-    /// any publisher. Settings are those of the first publisher by name: [`Gathered::differing_settings`] says where others have
-    /// others.
+    /// One row per queue, over the publishers that answered, by path. Ages are the oldest; counts
+    /// are sums; pauses are those of any publisher. Settings are those of the first publisher by
+    /// name: [`Gathered::differing_settings`] says where others have others.
     pub fn merged(&self) -> Vec<QueueStat> {
         let mut rows: BTreeMap<Path, QueueStat> = BTreeMap::new();
         for stat in self.answers.iter().flat_map(|answered| &answered.answer) {
@@ -220,8 +221,8 @@ fn add(row: &mut QueueStat, stat: &QueueStat) {
 }
 
 impl Gathered<ActionReport> {
-    /// Over the publishers that answered. `unknown` is a sum over publishers: a job that one of several has is unknown to the
-    /// others.
+    /// Over the publishers that answered. `unknown` is a sum over publishers: a job that one of
+    /// several has is unknown to the others.
     pub fn total(&self) -> ActionReport {
         let mut total = ActionReport::default();
         for Answered { answer, .. } in &self.answers {

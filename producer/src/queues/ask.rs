@@ -64,8 +64,8 @@ pub(crate) enum Unanswered {
     Name(NameError),
 }
 
-/// Waits between attempts: from 50 ms on twice as long each time, up to 2 s, of which a random half is left out, so that many
-/// who wait for one publisher do not come all at once.
+/// Waits between attempts: from 50 ms on twice as long each time, up to 2 s, of which a random half
+/// is left out, so that many who wait for one publisher do not come all at once.
 #[derive(Debug, Default)]
 pub(super) struct Again {
     attempts: u32,
@@ -78,8 +78,8 @@ impl Again {
         whole.mul_f64(rand::rng().random_range(0.5..=1.0))
     }
 
-    /// What was tried at `since` held until now. If that was for long enough, the next attempts are quick again; what ends as soon as
-    /// it has begun is no better than what does not begin.
+    /// What was tried at `since` held until now. If that was for long enough, the next attempts are
+    /// quick again; what ends as soon as it has begun is no better than what does not begin.
     pub(super) fn held(&mut self, since: Instant) {
         if since.elapsed() >= AGAIN_MAX {
             self.attempts = 0;
@@ -87,8 +87,9 @@ impl Again {
     }
 }
 
-/// Whether a question may be asked again when its answer was lost, without doing anything twice. Actions compare the state that
-/// they expect; but a job that was revived may have died again since.
+/// Whether a question may be asked again when its answer was lost, without doing anything twice.
+/// Actions compare the state that they expect; but a job that was revived may have died again
+/// since.
 fn repeatable(request: &Request) -> bool {
     !matches!(request, Request::Act { action: Action::Revive, dry_run: false, .. })
 }
@@ -112,8 +113,9 @@ pub(super) struct Roster {
 }
 
 impl Shared {
-    /// Asks one publisher. One that cannot be reached is given up at once; an answer that was lost with its link is asked for again
-    /// until the time for a request is over, if the request allows it. Cancel safe as far as the request is.
+    /// Asks one publisher. One that cannot be reached is given up at once; an answer that was lost
+    /// with its link is asked for again until the time for a request is over, if the request allows
+    /// it. Cancel safe as far as the request is.
     pub(super) async fn ask(
         &self,
         publisher: &PublisherInfo,
@@ -122,7 +124,8 @@ impl Shared {
         self.ask_again(publisher, request).await.map(|(answer, _)| answer)
     }
 
-    /// The same; and says whether an answer to it was lost before, so that it may have been done twice.
+    /// The same; and says whether an answer to it was lost before, so that it may have been done
+    /// twice.
     pub(super) async fn ask_again(
         &self,
         publisher: &PublisherInfo,
@@ -156,7 +159,8 @@ impl Shared {
         }
     }
 
-    /// Asks one publisher until it answers or `time_up` has come, wherever it is by then. Cancel safe as far as the question is.
+    /// Asks one publisher until it answers or `time_up` has come, wherever it is by then. Cancel
+    /// safe as far as the question is.
     pub(super) async fn ask_patiently(
         &self,
         who: &Who,
@@ -219,7 +223,8 @@ impl Shared {
         }
     }
 
-    /// The publisher of that name, as the directory tells; one that was told of after `told_since` is not asked for again.
+    /// The publisher of that name, as the directory tells; one that was told of after `told_since`
+    /// is not asked for again.
     async fn find(
         &self,
         who: &Who,
@@ -240,8 +245,9 @@ impl Shared {
         Ok(found)
     }
 
-    /// The publishers that could have queues which match, and true if these are sure to be all. Whatever is asked of more than one
-    /// begins here, so a name that nobody could read is refused here.
+    /// The publishers that could have queues which match, and true if these are sure to be all.
+    /// Whatever is asked of more than one begins here, so a name that nobody could read is refused
+    /// here.
     pub(super) async fn publishers(
         &self,
         pattern: &Glob,

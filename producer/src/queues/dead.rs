@@ -43,8 +43,8 @@ impl DeadGroupAt {
 }
 
 impl Queues {
-    /// Dead letters by what they died of, publisher by publisher; [`Gathered::merged`] adds them up. The filter's state is passed
-    /// over. Cancel safe.
+    /// Dead letters by what they died of, publisher by publisher; [`Gathered::merged`] adds them
+    /// up. The filter's state is passed over. Cancel safe.
     pub async fn dead_groups(&self, filter: Filter) -> Result<Gathered<DeadGroups>, QueuesError> {
         let pattern = filter.pattern.clone();
         self.ask_all(&pattern, Request::DeadGroups { filter }, |answer| match answer {
@@ -54,13 +54,14 @@ impl Queues {
         .await
     }
 
-    /// Puts a new job in the place of a dead one, in the same queue and in one step: the dead one goes if and only if the
-    /// new one is there. `job` needs an id of its own; its path is passed over. A bare id is looked for first, which `limit`
-    /// does not bound: that takes as long as [`Queues::job`].
+    /// Puts a new job in the place of a dead one, in the same queue and in one step: the dead one
+    /// goes if and only if the new one is there. `job` needs an id of its own; its path is passed
+    /// over. A bare id is looked for first, which `limit` does not bound: that takes as long as
+    /// [`Queues::job`].
     ///
-    /// A lost answer is asked for again until `limit` is over, over restarts of the publisher: said again with the same
-    /// `job`, it is the same replacement. So after [`ReplaceError::Away`] it is safe to try again. Not cancel safe: of a
-    /// call that was dropped, it may have been done.
+    /// A lost answer is asked for again until `limit` is over, over restarts of the publisher: said
+    /// again with the same `job`, it is the same replacement. So after [`ReplaceError::Away`] it is
+    /// safe to try again. Not cancel safe: of a call that was dropped, it may have been done.
     pub async fn replace(
         &self,
         dead: &JobName,
@@ -114,20 +115,23 @@ pub enum ReplaceError {
         /// Why; never [`ReplaceOutcome::Replaced`].
         outcome: ReplaceOutcome,
     },
-    /// The publisher did not answer in time. It may have been done; to say it again with the same new job is safe.
+    /// The publisher did not answer in time. It may have been done; to say it again with the same
+    /// new job is safe.
     #[error("Unknown: its publisher did not answer in time, and may have done it or not: {why}")]
     Away {
         /// What kept it from answering.
         why: String,
     },
-    /// The publisher cannot do it: it does not know the request, being of an older version, or cannot read its journal.
+    /// The publisher cannot do it: it does not know the request, being of an older version, or
+    /// cannot read its journal.
     #[error("{0}")]
     Request(RequestError),
 }
 
 impl Gathered<DeadGroups> {
-    /// One group per queue, reason and fingerprint, over the publishers that answered: at most 1,000, most jobs first, then by path, reason
-    /// and fingerprint. Jobs are sums, times the first and the last, the example is the one that died last.
+    /// One group per queue, reason and fingerprint, over the publishers that answered: at most
+    /// 1,000, most jobs first, then by path, reason and fingerprint. Jobs are sums, times the first
+    /// and the last, the example is the one that died last.
     pub fn merged(&self) -> DeadGroupsAt {
         let mut rows: BTreeMap<_, DeadGroupAt> = BTreeMap::new();
         let mut more = false;

@@ -32,7 +32,8 @@ pub(super) enum RequestFailure {
     Refused(RequestError),
 }
 
-/// The place of one publisher's link: whoever comes while it is being made waits for it, and shares what becomes of it.
+/// The place of one publisher's link: whoever comes while it is being made waits for it, and shares
+/// what becomes of it.
 #[derive(Default)]
 pub(super) struct LinkSlot(tokio::sync::Mutex<Place>);
 
@@ -55,7 +56,8 @@ impl LinkSlot {
         if let Some(link) = place.link.as_ref().filter(|link| link.is_alive()) {
             return Ok(link.clone());
         }
-        // Ten thousand that wait for one publisher make one attempt, not ten thousand after each other.
+        // Ten thousand that wait for one publisher make one attempt, not ten thousand after each
+        // other.
         if let Some((at, failure)) = &place.failed
             && *at >= came
         {
@@ -127,7 +129,8 @@ impl ToolLink {
         answer.unwrap_or(Err(RequestFailure::TimedOut(limit)))
     }
 
-    /// Waits for the end of a job for as long as the link lives; the publisher is told once nobody waits any more. Cancel safe.
+    /// Waits for the end of a job for as long as the link lives; the publisher is told once nobody
+    /// waits any more. Cancel safe.
     pub(super) async fn ask_end(&self, id: JobId) -> Result<Answer, RequestFailure> {
         self.ask_of(&self.ends, &Request::Await { id }, true).await
     }
@@ -178,7 +181,8 @@ impl Drop for TakeBack<'_> {
         if open && self.forgettable {
             let mut out = FrameWriter::new();
             ToPublisher::Forget(self.id).encode(&mut out);
-            // A link that takes no more is about to end, and everything that was asked on it with it.
+            // A link that takes no more is about to end, and everything that was asked on it with
+            // it.
             let _ = self.link.sender.send(out.finish());
         }
     }

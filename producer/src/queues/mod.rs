@@ -1,5 +1,5 @@
-//! Looks into queues and acts on them, at every publisher that could hold what is asked for. Every result names the
-//! publishers that answered, and those that did not and why.
+//! Looks into queues and acts on them, at every publisher that could hold what is asked for. Every
+//! result names the publishers that answered, and those that did not and why.
 
 mod act;
 mod answers;
@@ -48,9 +48,9 @@ const COMPLETE_WAIT: Duration = Duration::from_secs(1);
 /// How [`Queues`] works.
 #[derive(Clone, Debug)]
 pub struct QueuesOptions {
-    /// What operators see; 1 to 128 bytes. With another nothing is asked, and every call has [`QueuesError::Name`] for an
-    /// answer; a feed, which has no error, says it of each publisher that was named, and is told of no other. The default
-    /// is `tool-` and the process's id.
+    /// What operators see; 1 to 128 bytes. With another nothing is asked, and every call has
+    /// [`QueuesError::Name`] for an answer; a feed, which has no error, says it of each publisher
+    /// that was named, and is told of no other. The default is `tool-` and the process's id.
     pub name: String,
     /// How long a publisher may take for one answer, over reconnects. 15 s by default.
     pub request_timeout: Duration,
@@ -68,12 +68,13 @@ impl Default for QueuesOptions {
     }
 }
 
-/// Looks into queues and acts on them. Cheap to clone; all clones share links, which are opened when they are needed.
+/// Looks into queues and acts on them. Cheap to clone; all clones share links, which are opened
+/// when they are needed.
 ///
 /// A call takes up to 15 s to learn from the resolver which publishers there are, and then up to
-/// [`request_timeout`](QueuesOptions::request_timeout) for each publisher, all at the same time. A publisher that does not
-/// answer is no error: it is among the `missing` of what the call gives. What a call that only looks was told is true of
-/// durable state.
+/// [`request_timeout`](QueuesOptions::request_timeout) for each publisher, all at the same time. A
+/// publisher that does not answer is no error: it is among the `missing` of what the call gives.
+/// What a call that only looks was told is true of durable state.
 #[derive(Clone)]
 pub struct Queues {
     shared: Arc<Shared>,
@@ -87,8 +88,8 @@ struct Shared {
 }
 
 impl Queues {
-    /// Looks into the queues of the publishers that `cluster` knows: a [`Cluster`], or its replicas as `"HOST:PORT,…"`.
-    /// Waits for nothing. Needs a tokio runtime.
+    /// Looks into the queues of the publishers that `cluster` knows: a [`Cluster`], or its replicas
+    /// as `"HOST:PORT,…"`. Waits for nothing. Needs a tokio runtime.
     pub fn connect(cluster: impl Into<Cluster>, options: QueuesOptions) -> Queues {
         let client = ReadClient::new(cluster.into(), new_session(), options.name.clone());
         Queues::start(Directory::Resolver(client), options)
@@ -105,8 +106,8 @@ impl Queues {
         Queues { shared: Arc::new(Shared { directory, options, links, roster }) }
     }
 
-    /// The publishers that could have queues which match; and true if the directory was sure to know all of them, false
-    /// while its replicas have started only now. Cancel safe.
+    /// The publishers that could have queues which match; and true if the directory was sure to
+    /// know all of them, false while its replicas have started only now. Cancel safe.
     pub async fn publishers(
         &self,
         pattern: &Glob,
@@ -123,7 +124,8 @@ impl Queues {
         .await
     }
 
-    /// Metrics of the queues that match, publisher by publisher; [`Gathered::merged`] adds them up. Cancel safe.
+    /// Metrics of the queues that match, publisher by publisher; [`Gathered::merged`] adds them up.
+    /// Cancel safe.
     pub async fn stats(&self, pattern: Glob) -> Result<Gathered<Vec<QueueStat>>, QueuesError> {
         let request = Request::Queues { pattern: pattern.clone() };
         self.ask_all(&pattern, request, |answer| match answer {
@@ -133,16 +135,17 @@ impl Queues {
         .await
     }
 
-    /// The jobs that match, a page at a time, publisher after publisher. `query.limit` is the size of a page (what is under
-    /// 1 counts as 1, what is over 1,000 as 1,000); `query.cursor` is where each publisher begins, usually 0. Pages are
-    /// asked for as they are read. Cancel safe.
+    /// The jobs that match, a page at a time, publisher after publisher. `query.limit` is the size
+    /// of a page (what is under 1 counts as 1, what is over 1,000 as 1,000); `query.cursor` is
+    /// where each publisher begins, usually 0. Pages are asked for as they are read. Cancel safe.
     pub async fn jobs(&self, query: JobsQuery) -> Result<JobPages, QueuesError> {
         let publishers = self.shared.roster(&query.filter.pattern).await?;
         Ok(JobPages::new(self.clone(), query, publishers))
     }
 
-    /// One job with its payload and result. A bare id is asked of every publisher, and who has it is believed at once;
-    /// [`JobLookupError::NotFound`] is said only when all have answered. Cancel safe.
+    /// One job with its payload and result. A bare id is asked of every publisher, and who has it
+    /// is believed at once; [`JobLookupError::NotFound`] is said only when all have answered.
+    /// Cancel safe.
     pub async fn job(&self, name: &JobName) -> Result<JobAt, JobLookupError> {
         let roster = self.shared.roster(&everything()).await?;
         let PublishersFor { complete, mut publishers, mut missing, .. } = roster;
@@ -169,7 +172,8 @@ impl Queues {
                 }
             }
         }
-        // With the publisher named, its own word is enough; otherwise all have to have spoken, and all have to be known.
+        // With the publisher named, its own word is enough; otherwise all have to have spoken, and
+        // all have to be known.
         if missing.is_empty() && (complete || name.publisher.is_some()) {
             return Err(JobLookupError::NotFound { id: name.id, asked: answered });
         }

@@ -18,8 +18,8 @@ pub struct JobPage {
     pub jobs: Vec<JobInfo>,
 }
 
-/// All jobs that match, page by page, publisher after publisher. Not a snapshot: a job that changes between two pages may be
-/// missing, or come twice.
+/// All jobs that match, page by page, publisher after publisher. Not a snapshot: a job that changes
+/// between two pages may be missing, or come twice.
 #[derive(Debug)]
 pub struct JobPages {
     queues: Queues,
@@ -49,8 +49,8 @@ impl JobPages {
         }
     }
 
-    /// The next page; `None` after the last publisher's last. A publisher that does not answer is passed over: see
-    /// [`JobPages::missing`]. Cancel safe.
+    /// The next page; `None` after the last publisher's last. A publisher that does not answer is
+    /// passed over: see [`JobPages::missing`]. Cancel safe.
     pub async fn next(&mut self) -> Option<JobPage> {
         loop {
             let publisher = self.left.front()?.clone();
@@ -82,7 +82,8 @@ impl JobPages {
         self.query.cursor = self.start;
     }
 
-    /// False when the resolver's replicas have started only now: there may be publishers that were not asked.
+    /// False when the resolver's replicas have started only now: there may be publishers that were
+    /// not asked.
     pub fn is_complete(&self) -> bool {
         self.complete
     }

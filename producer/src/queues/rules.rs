@@ -1,5 +1,5 @@
-//! What holds for whole queues: pauses, settings, and the clock that they go by. Each of these may be said again: a lost answer is
-//! asked for again until the time for a request is over.
+//! What holds for whole queues: pauses, settings, and the clock that they go by. Each of these may
+//! be said again: a lost answer is asked for again until the time for a request is over.
 
 use longshore_protocol::messages::work::{Answer, PauseReport, Request};
 use longshore_protocol::{Gate, Glob, Path, QueueSettings, Refusal};
@@ -7,22 +7,24 @@ use longshore_protocol::{Gate, Glob, Path, QueueSettings, Refusal};
 use super::{Gathered, Queues, QueuesError, everything};
 
 impl Queues {
-    /// Stops deliveries of the queues that match, those that there are and those that there will be, at every publisher that
-    /// could have some. They go on accepting jobs. The answers name the publishers that confirmed; at one that is missing,
-    /// the queues may go on. Pausing what is paused changes nothing. Not cancel safe: of a call that was dropped, publishers
-    /// may have received the request.
+    /// Stops deliveries of the queues that match, those that there are and those that there will
+    /// be, at every publisher that could have some. They go on accepting jobs. The answers name the
+    /// publishers that confirmed; at one that is missing, the queues may go on. Pausing what is
+    /// paused changes nothing. Not cancel safe: of a call that was dropped, publishers may have
+    /// received the request.
     pub async fn pause(&self, pattern: Glob) -> Result<Gathered<PauseReport>, QueuesError> {
         self.stop(Gate::Delivery, pattern, true).await
     }
 
-    /// Ends the pause of just this pattern. A queue that others match stays paused: [`PauseReport::still_by`] names them.
-    /// Not cancel safe: of a call that was dropped, publishers may have received the request.
+    /// Ends the pause of just this pattern. A queue that others match stays paused:
+    /// [`PauseReport::still_by`] names them. Not cancel safe: of a call that was dropped,
+    /// publishers may have received the request.
     pub async fn resume(&self, pattern: Glob) -> Result<Gathered<PauseReport>, QueuesError> {
         self.stop(Gate::Delivery, pattern, false).await
     }
 
-    /// Closes the queues that match to new jobs: each is refused as [`Refusal::QueueClosed`]. They go on delivering what they
-    /// have. Otherwise as [`pause`](Queues::pause).
+    /// Closes the queues that match to new jobs: each is refused as [`Refusal::QueueClosed`]. They
+    /// go on delivering what they have. Otherwise as [`pause`](Queues::pause).
     pub async fn close(&self, pattern: Glob) -> Result<Gathered<PauseReport>, QueuesError> {
         self.stop(Gate::Enqueue, pattern, true).await
     }
@@ -58,10 +60,11 @@ impl Queues {
         .await
     }
 
-    /// Changes a queue's settings at every publisher that could have it; with `reset`, what is not among the changes goes
-    /// back to its default. Each answers with the settings that hold there now, or with why it does not take the queue.
-    /// Holds for jobs that are there already, too. Said again, it changes nothing. Not cancel safe: of a call that was
-    /// dropped, publishers may have been told.
+    /// Changes a queue's settings at every publisher that could have it; with `reset`, what is not
+    /// among the changes goes back to its default. Each answers with the settings that hold there
+    /// now, or with why it does not take the queue. Holds for jobs that are there already, too.
+    /// Said again, it changes nothing. Not cancel safe: of a call that was dropped, publishers may
+    /// have been told.
     pub async fn configure(
         &self,
         path: Path,
@@ -78,8 +81,9 @@ impl Queues {
         .await
     }
 
-    /// Tells every publisher that its wall clock is right though it jumped ([`PublisherStatus::clock_held`]): what waits for
-    /// a time of the wall clock goes on. Not cancel safe: of a call that was dropped, publishers may have been told.
+    /// Tells every publisher that its wall clock is right though it jumped
+    /// ([`PublisherStatus::clock_held`]): what waits for a time of the wall clock goes on. Not
+    /// cancel safe: of a call that was dropped, publishers may have been told.
     ///
     /// [`PublisherStatus::clock_held`]: longshore_protocol::messages::work::PublisherStatus::clock_held
     pub async fn confirm_clock(&self) -> Result<Gathered<()>, QueuesError> {

@@ -15,7 +15,8 @@ use super::{JobLookupError, JobName, Queues, QueuesError};
 pub enum JobEnd {
     /// It was done.
     Completed {
-        /// What its worker said at the end, if the job was to keep that ([`JobOptions::keep_result`]) and there was something.
+        /// What its worker said at the end, if the job was to keep that
+        /// ([`JobOptions::keep_result`]) and there was something.
         ///
         /// [`JobOptions::keep_result`]: longshore_protocol::JobOptions::keep_result
         result: Option<Bytes>,
@@ -31,22 +32,22 @@ pub enum JobEnd {
     Cancelled,
     /// No attempt had begun by the time it was to expire.
     Expired,
-    /// Its publisher does not have it, or no longer: it was dropped, or had ended and was kept for as long as it was to be.
-    /// How it ended is not known any more.
+    /// Its publisher does not have it, or no longer: it was dropped, or had ended and was kept for
+    /// as long as it was to be. How it ended is not known any more.
     Gone,
 }
 
 /// Why the end of a job is not known.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum WaitError {
-    /// It had not ended when the caller's time was over, as far as its publisher could be asked. Wait again, if it is still
-    /// wanted.
+    /// It had not ended when the caller's time was over, as far as its publisher could be asked.
+    /// Wait again, if it is still wanted.
     #[error("no end within {waited:?}{}", trouble(.away.as_deref()))]
     TimedOut {
         /// How long was waited.
         waited: Duration,
-        /// What kept the publisher from answering, if it was away at last or was not found. None: it was there, and the job had not
-        /// ended.
+        /// What kept the publisher from answering, if it was away at last or was not found. None:
+        /// it was there, and the job had not ended.
         away: Option<String>,
     },
     /// A bare id, which no publisher is known to have; or nobody could be asked.
@@ -62,12 +63,14 @@ fn trouble(away: Option<&str>) -> String {
 }
 
 impl Queues {
-    /// Waits until a job has ended, at most for `limit` (what is over 10 years counts as 10 years); over disconnects and
-    /// restarts of its publisher, which is asked again whenever it can be reached. A bare id is looked for first, at every
-    /// publisher: one that all of them answer they do not have is [`JobLookupError::NotFound`] at once.
+    /// Waits until a job has ended, at most for `limit` (what is over 10 years counts as 10 years);
+    /// over disconnects and restarts of its publisher, which is asked again whenever it can be
+    /// reached. A bare id is looked for first, at every publisher: one that all of them answer they
+    /// do not have is [`JobLookupError::NotFound`] at once.
     ///
-    /// Any number may wait at the same time; those at one publisher share a link. Past 10,000 of them, the next one is asked after one of
-    /// these is told. Cancel safe: dropping the future tells the publisher that nobody waits any more.
+    /// Any number may wait at the same time; those at one publisher share a link. Past 10,000 of
+    /// them, the next one is asked after one of these is told. Cancel safe: dropping the future
+    /// tells the publisher that nobody waits any more.
     pub async fn wait(&self, name: &JobName, limit: Duration) -> Result<JobEnd, WaitError> {
         let (began, time_up) = (Instant::now(), deadline(limit));
         let who = match &name.publisher {

@@ -5,13 +5,14 @@ use longshore_protocol::messages::work::{Answer, QuietedWorker, Request, WorkerP
 use super::{Gathered, Queues, QueuesError, everything};
 
 impl Queues {
-    /// Asks the workers that any of the patterns means (at most 64) to begin no job, or with `quiet` false to go on. A quiet worker gives
-    /// back what it has not begun, goes on with what it runs, and stays linked; it is quiet at every publisher until it is asked to go on
-    /// or its process ends. With `dry_run`, publishers only say which workers are meant.
+    /// Asks the workers that any of the patterns means (at most 64) to begin no job, or with
+    /// `quiet` false to go on. A quiet worker gives back what it has not begun, goes on with what
+    /// it runs, and stays linked; it is quiet at every publisher until it is asked to go on or its
+    /// process ends. With `dry_run`, publishers only say which workers are meant.
     ///
-    /// Each publisher answers for the workers that are linked to it, once they have said so themselves or 5 s are over: a
-    /// worker that confirmed begins nothing since. Said again, it changes nothing. Not cancel safe: of a call that was
-    /// dropped, workers may have been told.
+    /// Each publisher answers for the workers that are linked to it, once they have said so
+    /// themselves or 5 s are over: a worker that confirmed begins nothing since. Said again, it
+    /// changes nothing. Not cancel safe: of a call that was dropped, workers may have been told.
     pub async fn quiet_workers(
         &self,
         workers: Vec<WorkerPattern>,

@@ -174,7 +174,8 @@ async fn a_revival_whose_answer_was_lost_is_not_asked_for_again() {
     assert_eq!(jobs.lock()[&id(1)], JobState::Ready);
 }
 
-/// Has so many jobs, and acts on at most ten with one request. Keeps the paces that it was asked for.
+/// Has so many jobs, and acts on at most ten with one request. Keeps the paces that it was asked
+/// for.
 fn acts_on_ten(publisher: &FakePublisher, jobs: u64) -> Arc<Mutex<Vec<(u32, u64)>>> {
     let left = Mutex::new(jobs);
     let paces = Arc::new(Mutex::new(Vec::new()));

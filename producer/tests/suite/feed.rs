@@ -1,4 +1,5 @@
-//! The feed over real links: whatever happens on the way, what it tells adds up to the jobs as they are.
+//! The feed over real links: whatever happens on the way, what it tells adds up to the jobs as they
+//! are.
 
 use std::collections::HashMap;
 use std::time::Duration;

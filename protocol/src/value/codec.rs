@@ -1,4 +1,5 @@
-//! A value's bytes: a kind, then what the kind says. Reading counts depth and elements before it makes anything of them.
+//! A value's bytes: a kind, then what the kind says. Reading counts depth and elements before it
+//! makes anything of them.
 
 use bytes::Bytes;
 
@@ -35,7 +36,8 @@ pub(crate) fn put_number_and_value(number: u32, value: &Value, out: &mut FrameWr
             return value.encode(out);
         }
     };
-    // A copy of a fixed length is a few moves, one of these lengths a call: what is too much is taken back.
+    // A copy of a fixed length is a few moves, one of these lengths a call: what is too much is
+    // taken back.
     let mut buffer = [0u8; NUMBER_BYTES + PLAIN_BYTES];
     let (mut rest, mut at) = (number, 0);
     while rest >= 0x80 {
@@ -49,8 +51,8 @@ pub(crate) fn put_number_and_value(number: u32, value: &Value, out: &mut FrameWr
     out.put_first(&buffer, at + 10);
 }
 
-/// Reads an update of a number, if that is what comes next and its number is below 2²¹: nearly all of them. Anything else is left to
-/// those who tell what is wrong with it.
+/// Reads an update of a number, if that is what comes next and its number is below 2²¹: nearly all
+/// of them. Anything else is left to those who tell what is wrong with it.
 #[inline]
 pub(crate) fn take_number_and_plain(r: &mut Reader) -> Option<(u32, Value)> {
     let rest = r.body().get(r.offset()..)?;

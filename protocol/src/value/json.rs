@@ -1,4 +1,5 @@
-//! A value as people read it: JSON. What JSON lacks is put as near as it goes: bytes as base64 text, a number that is none as null.
+//! A value as people read it: JSON. What JSON lacks is put as near as it goes: bytes as base64
+//! text, a number that is none as null.
 
 use std::fmt::{Display, Formatter, Result, Write as _};
 

@@ -104,7 +104,8 @@ fn a_costly_glob_is_refused_or_matched_at_once() {
     assert!(!stars.matches(&Path::new(&format!("/{}", "a".repeat(255))).unwrap()));
     let deep = Glob::new(&format!("{}/z", "/**/a".repeat(15))).unwrap();
     assert!(!deep.matches(&Path::new(&"/a".repeat(32)).unwrap()));
-    // Backtracking would take longer than anybody waits; the work that is bounded takes less than a millisecond.
+    // Backtracking would take longer than anybody waits; the work that is bounded takes less than a
+    // millisecond.
     assert!(start.elapsed().as_secs() < 5);
 }
 
@@ -133,7 +134,8 @@ proptest! {
         if glob.matches(&path) {
             prop_assert!(glob.could_match_at_or_below(&base));
         }
-        // And the reverse: a base that could match has a match at most three segments further down than the glob is long.
+        // And the reverse: a base that could match has a match at most three segments further down
+        // than the glob is long.
         if glob.could_match_at_or_below(&base) {
             prop_assert!(some_path_below(&glob, base.as_str().trim_end_matches('/'), 8), "{} {}", glob, base);
         } else {

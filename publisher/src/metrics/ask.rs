@@ -7,7 +7,8 @@ use tokio::sync::oneshot;
 
 use super::Taken;
 
-/// The link that the owner knows metrics by. Real links have their epoch in their number, which is never 0.
+/// The link that the owner knows metrics by. Real links have their epoch in their number, which is
+/// never 0.
 pub(crate) const METRICS_LINK: LinkId = LinkId(0);
 
 /// What there is below `/sys/publishers/NAME`.
@@ -50,7 +51,8 @@ pub(crate) struct Ask {
     pub(crate) answer: oneshot::Sender<Vec<Taken>>,
 }
 
-/// Metrics that were taken, and wait until what they say is durable. There are few: whoever asks waits for the answer.
+/// Metrics that were taken, and wait until what they say is durable. There are few: whoever asks
+/// waits for the answer.
 #[derive(Default)]
 pub(crate) struct Waiting {
     first: u64,

@@ -1,4 +1,5 @@
-//! A default for metrics: what is published of it, how often it is taken anew, and when it is let go.
+//! A default for metrics: what is published of it, how often it is taken anew, and when it is let
+//! go.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -35,7 +36,8 @@ pub trait MetricSource: Send + 'static {
 struct Followed {
     published: Published,
     last: Value,
-    /// Nobody followed it when it was last looked at. A subscriber that has just asked may not stand yet.
+    /// Nobody followed it when it was last looked at. A subscriber that has just asked may not
+    /// stand yet.
     unfollowed: bool,
 }
 
@@ -102,7 +104,8 @@ async fn begin(
     true
 }
 
-/// Lets go of what nobody follows, and takes the others anew. False once there are no metrics any more.
+/// Lets go of what nobody follows, and takes the others anew. False once there are no metrics any
+/// more.
 async fn renew(
     followed: &mut BTreeMap<Path, Followed>,
     values: &Values,

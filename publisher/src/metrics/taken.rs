@@ -6,7 +6,8 @@ use longshore_queue::{LinkUse, Now, Store};
 
 use super::{Metric, Taken};
 
-/// Most queues over which a publisher's jobs are added up by state, twice a second: some 100,000 take a millisecond.
+/// Most queues over which a publisher's jobs are added up by state, twice a second: some 100,000
+/// take a millisecond.
 const SUMMED_QUEUES_MAX: usize = 100_000;
 /// Most queues that `queues` lists; each has a value of its own as well.
 const LISTED_QUEUES_MAX: usize = 1_000;

@@ -1,4 +1,5 @@
-//! Those who follow what happens: waits for jobs' ends, and feeds. While there is none, nothing here costs anything.
+//! Those who follow what happens: waits for jobs' ends, and feeds. While there is none, nothing
+//! here costs anything.
 
 use std::time::Instant;
 

@@ -1,4 +1,5 @@
-//! What is done while the disk hangs: nobody is served, so that clients go where they can be; and when it goes on.
+//! What is done while the disk hangs: nobody is served, so that clients go where they can be; and
+//! when it goes on.
 
 use std::time::{Duration, Instant};
 
@@ -93,7 +94,8 @@ impl Owner {
         (paths, defaults)
     }
 
-    /// A link that comes while the disk hangs would wait for its first answer as long as the others.
+    /// A link that comes while the disk hangs would wait for its first answer as long as the
+    /// others.
     pub(super) fn refuse_link(&mut self, now: Now, up: &Up) {
         let reason = Hang::reason(self.oldest(now));
         warn!(link = up.link.0, name = up.name, "link refused: {reason}");

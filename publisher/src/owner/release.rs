@@ -14,7 +14,8 @@ impl Owner {
     pub(super) fn route(&mut self, released: &mut Released) -> Result<(), Poisoned> {
         for path in released.queues_made.drain(..) {
             self.names.add_queue(&path);
-            // While the disk hangs, none is found that was made before: all are published once it goes on.
+            // While the disk hangs, none is found that was made before: all are published once it
+            // goes on.
             if let (Some(registry), false) = (&self.registry, self.disk.hang.is_on()) {
                 registry.publish(path);
             }
@@ -75,7 +76,8 @@ impl Owner {
         self.give_back()
     }
 
-    /// Gives links the credits again that were used up for jobs which were never sent: a worker counts what it receives.
+    /// Gives links the credits again that were used up for jobs which were never sent: a worker
+    /// counts what it receives.
     fn give_back(&mut self) -> Result<(), Poisoned> {
         if self.router.unsent.is_empty() {
             return Ok(());
@@ -95,7 +97,8 @@ impl Owner {
         Ok(())
     }
 
-    /// Entries have come back from the disk. A lease may have ended meanwhile; an entry may be damaged.
+    /// Entries have come back from the disk. A lease may have ended meanwhile; an entry may be
+    /// damaged.
     pub(super) fn loaded(
         &mut self,
         now: Now,
@@ -113,8 +116,8 @@ impl Owner {
             if !Source(&self.store).still_holds(handed) {
                 *entry = None;
             } else if entry.is_none() && self.router.has(handed.link) {
-                // Of a link that is gone the lease ends, and the job is read again: only what fails while somebody waits for
-                // it is damage.
+                // Of a link that is gone the lease ends, and the job is read again: only what fails
+                // while somebody waits for it is damage.
                 self.store.submit(now, Command::Damaged { token: handed.token })?;
             }
             if entry.is_none() {

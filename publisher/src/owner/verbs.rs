@@ -73,7 +73,8 @@ impl Owner {
 
     /// Takes a batch; jobs that go where a live value is are refused, the others are not.
     fn enqueue(&mut self, now: Now, link: LinkId, batch: EnqueueBatch) -> Result<(), Poisoned> {
-        // What is a queue holds no value, and stays a queue: most batches look no further, and make nobody wait.
+        // What is a queue holds no value, and stays a queue: most batches look no further, and make
+        // nobody wait.
         if batch.paths.iter().all(|path| self.store.state().has_queue(path)) {
             self.store.submit(now, Command::Enqueue { link, batch })?;
             return Ok(());
@@ -131,7 +132,8 @@ impl Owner {
         Ok(())
     }
 
-    /// What a worker says of a lease that it does not hold ends what it does for it: it learns so at once, not with its settle.
+    /// What a worker says of a lease that it does not hold ends what it does for it: it learns so
+    /// at once, not with its settle.
     fn say_stale(&mut self, link: LinkId, tokens: Tokens) {
         if !tokens.0.is_empty() {
             self.router.say(link, &FromPublisher::Revoked { reason: Revoked::LeaseLost, tokens });

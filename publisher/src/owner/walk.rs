@@ -7,8 +7,8 @@ use super::Owner;
 use crate::test_clock::Move;
 
 impl Owner {
-    /// Goes from one thing that is due to the next, up to the end of the move. No time passes while a command is on its way to the
-    /// disk: it would seem to hang.
+    /// Goes from one thing that is due to the next, up to the end of the move. No time passes while
+    /// a command is on its way to the disk: it would seem to hang.
     pub(super) async fn walk(
         &mut self,
         moved: Move,

@@ -7,9 +7,11 @@ use longshore_protocol::Value;
 use super::core::SlotKey;
 use super::{Published, Shared, UpdateError};
 
-/// Updates of one publisher's values. [`Batch::commit`] makes them, all at once and in their order; a batch that is dropped makes none.
+/// Updates of one publisher's values. [`Batch::commit`] makes them, all at once and in their order;
+/// a batch that is dropped makes none.
 ///
-/// The larger a batch the cheaper each update: a commit takes the lock, and writes to each subscriber, once.
+/// The larger a batch the cheaper each update: a commit takes the lock, and writes to each
+/// subscriber, once.
 #[must_use = "updates are made by `commit`"]
 pub struct Batch {
     shared: Arc<Shared>,
@@ -21,8 +23,8 @@ impl Batch {
         Batch { shared, updates: Vec::new() }
     }
 
-    /// Adds an update. One of a value that is dropped before the commit is passed over. After an error the batch is as it
-    /// was.
+    /// Adds an update. One of a value that is dropped before the commit is passed over. After an
+    /// error the batch is as it was.
     #[inline]
     pub fn update(
         &mut self,
@@ -48,8 +50,8 @@ impl Batch {
         self.updates.is_empty()
     }
 
-    /// Makes the updates, and leaves the batch empty, to be used again. Commits are made one after another, and every subscriber sees them
-    /// in that order. Never waits for a subscriber.
+    /// Makes the updates, and leaves the batch empty, to be used again. Commits are made one after
+    /// another, and every subscriber sees them in that order. Never waits for a subscriber.
     pub fn commit(&mut self) {
         self.shared.core.lock().commit(&self.updates);
         self.updates.clear();

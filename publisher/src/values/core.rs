@@ -6,9 +6,11 @@
 //!  room again ─▶ pump: what stands in the line, the newest value of each
 //! ```
 //!
-//! A link with nothing in its line gets frames that were written once for all links of a set. What has no room waits in the link's line as
-//! a mark for each subscription, and comes out in the line's order. All else that is said to a link (that a subscription stands, is refused
-//! or has ended, that a write was answered) goes through the line too: so what is said of one subscription is never out of order.
+//! A link with nothing in its line gets frames that were written once for all links of a set. What
+//! has no room waits in the link's line as a mark for each subscription, and comes out in the
+//! line's order. All else that is said to a link (that a subscription stands, is refused or has
+//! ended, that a write was answered) goes through the line too: so what is said of one subscription
+//! is never out of order.
 
 mod defaults;
 mod line;
@@ -35,7 +37,8 @@ use super::limits::{CHUNK_BYTES, VALUE_QUEUE_BYTES_MAX, VALUES_MAX};
 
 /// Where a link's frames go.
 pub(crate) trait Outlet {
-    /// Takes a frame, or says that there is no room for it within `limit` bytes. A link that has ended takes everything.
+    /// Takes a frame, or says that there is no room for it within `limit` bytes. A link that has
+    /// ended takes everything.
     fn offer(&mut self, frame: Frame, limit: usize) -> Offer;
     /// True while at least half of the queue is free: so much may be said at once.
     fn has_room(&self) -> bool;
@@ -218,7 +221,8 @@ impl<O: Outlet> Core<O> {
         self.by_path.len()
     }
 
-    /// Makes these the values, in order, and tells every link. Values that are gone are passed over.
+    /// Makes these the values, in order, and tells every link. Values that are gone are passed
+    /// over.
     pub(crate) fn commit(&mut self, updates: &[(SlotKey, Value)]) {
         let mut rest = updates;
         while !rest.is_empty() {
@@ -243,7 +247,8 @@ impl<O: Outlet> Core<O> {
         }
     }
 
-    /// Offers what the buffers hold to the links. Where there is no room for it, each update goes into the line.
+    /// Offers what the buffers hold to the links. Where there is no room for it, each update goes
+    /// into the line.
     fn send(&mut self, chunk: &[(SlotKey, Value)]) {
         let mut missed_any = false;
         for set in self.touched.drain(..) {
@@ -277,7 +282,8 @@ impl<O: Outlet> Core<O> {
         }
     }
 
-    /// Every link's way out, and how far its line has to go until all that stands in it now is said.
+    /// Every link's way out, and how far its line has to go until all that stands in it now is
+    /// said.
     pub(crate) fn lines(&mut self) -> Vec<(O, u64)>
     where
         O: Clone,

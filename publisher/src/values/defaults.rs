@@ -7,8 +7,9 @@ use longshore_protocol::{Path, Value};
 use super::core::{Bell, DefaultId, RequestId, Requests, SlotRefusal};
 use super::{PublishError, Published, Shared, Values};
 
-/// A path at and below which values are made when somebody asks for them ([`Values::publish_default`]). Dropped, it is taken
-/// back; values that it made stay as long as their [`Published`].
+/// A path at and below which values are made when somebody asks for them
+/// ([`Values::publish_default`]). Dropped, it is taken back; values that it made stay as long as
+/// their [`Published`].
 pub struct ValueDefault {
     shared: Arc<Shared>,
     path: Path,
@@ -40,7 +41,8 @@ impl ValueDefault {
         Ok(ValueDefault { shared, path, id, bell })
     }
 
-    /// The next path that somebody asks for; at most 4,096 wait. `None` once the default is no more. Cancel safe.
+    /// The next path that somebody asks for; at most 4,096 wait. `None` once the default is no
+    /// more. Cancel safe.
     pub async fn next(&mut self) -> Option<Requested> {
         loop {
             let next = self.shared.core.lock().next_request(&self.path, self.id);

@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 
 use super::ValueOptions;
 
-/// Which of a publisher's paths hold jobs, and which a live value. Looked at when one is made or let go, and by
-/// batches for paths that are no queue yet; never for a queue that is there.
+/// Which of a publisher's paths hold jobs, and which a live value. Looked at when one is made or
+/// let go, and by batches for paths that are no queue yet; never for a queue that is there.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     names: Mutex<Known>,
@@ -43,8 +43,8 @@ impl Names {
         self.names.lock().queues.contains(path)
     }
 
-    /// Lets `take` make queues: it is told which paths hold a value, and gives those that it made. No value is published meanwhile, so that no
-    /// path ever holds both.
+    /// Lets `take` make queues: it is told which paths hold a value, and gives those that it made.
+    /// No value is published meanwhile, so that no path ever holds both.
     pub(crate) fn make_queues<E>(
         &self,
         take: impl FnOnce(&dyn Fn(&Path) -> bool) -> Result<Vec<Path>, E>,

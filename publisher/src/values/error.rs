@@ -4,7 +4,8 @@ use longshore_protocol::{Path, ValueError};
 
 use super::limits::{VALUE_DEFAULTS_MAX, VALUES_MAX};
 
-/// Why a value, or a default, is not published. Nothing was changed, and until something else is, it would be refused again.
+/// Why a value, or a default, is not published. Nothing was changed, and until something else is,
+/// it would be refused again.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PublishError {
     /// This publisher has a value there, or a default for values.

@@ -15,21 +15,24 @@ use super::{Shared, now};
 pub struct FlushReport {
     /// Links whose kernel buffers hold all that was committed before.
     pub flushed: usize,
-    /// The names of the subscribers that were disconnected because they did not take it in time. A durable one comes back by
-    /// itself.
+    /// The names of the subscribers that were disconnected because they did not take it in time. A
+    /// durable one comes back by itself.
     pub disconnected: Vec<String>,
     /// Links that ended meanwhile for other reasons.
     pub ended: usize,
 }
 
-/// How much longer one link has to take its part: what was committed before the flush and is not in its kernel buffer. Pure: it is told the
-/// time.
+/// How much longer one link has to take its part: what was committed before the flush and is not in
+/// its kernel buffer. Pure: it is told the time.
 ///
-/// - The time runs from the first byte of the part that the kernel refuses. A byte that stands refused when the flush is asked for is one: then
-///   it runs from the call.
-/// - What was refused before the call, and taken since, is not held against it: neither the time until then, nor that it was.
-/// - It is for the whole part. Bytes that are taken meanwhile give no more of it: who takes, but not fast enough, is parted with as well.
-/// - What was queued on the link behind the part while it was taken, at most the link's queue, is waited for with it.
+/// - The time runs from the first byte of the part that the kernel refuses. A byte that stands
+///   refused when the flush is asked for is one: then it runs from the call.
+/// - What was refused before the call, and taken since, is not held against it: neither the time
+///   until then, nor that it was.
+/// - It is for the whole part. Bytes that are taken meanwhile give no more of it: who takes, but
+///   not fast enough, is parted with as well.
+/// - What was queued on the link behind the part while it was taken, at most the link's queue, is
+///   waited for with it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Patience {
     asked_at: Instant,
@@ -47,8 +50,8 @@ impl Patience {
         self.asked_at
     }
 
-    /// When it ends, for a link of which the kernel first refused a byte of the part at `refused_at`. While it refuses none there is no end:
-    /// then it is this process that is slow.
+    /// When it ends, for a link of which the kernel first refused a byte of the part at
+    /// `refused_at`. While it refuses none there is no end: then it is this process that is slow.
     pub(super) fn ends_at(&self, refused_at: Instant) -> Option<Instant> {
         refused_at.max(self.asked_at).checked_add(self.timeout?)
     }
@@ -113,7 +116,8 @@ async fn take_part(wire: Wire, end: u64, patience: Patience) -> Part {
         part = &mut taken => return part,
         () = late => {}
     }
-    // A process that was stopped and continued finds the deadline passed before its sockets were looked at: they have one more turn.
+    // A process that was stopped and continued finds the deadline passed before its sockets were
+    // looked at: they have one more turn.
     let two_turns = async {
         tokio::task::yield_now().await;
         tokio::task::yield_now().await;

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 /// Most values of one publisher.
 pub const VALUES_MAX: usize = 4 * 1024 * 1024;
-/// Most bytes that wait to be sent on one value link; then the policies of its subscriptions decide. The kernel's buffer comes on top.
+/// Most bytes that wait to be sent on one value link; then the policies of its subscriptions
+/// decide. The kernel's buffer comes on top.
 pub const VALUE_QUEUE_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Most bytes that the kernel is asked to hold for one value link.
 pub const VALUE_KERNEL_BYTES_MAX: usize = 1024 * 1024;
@@ -23,7 +24,8 @@ pub const VALUE_REQUESTS_MAX: usize = 4_096;
 /// How long a program may take to make or decline a value that its default is asked for.
 pub const VALUE_REQUEST_WAIT: Duration = Duration::from_secs(10);
 
-/// A frame is sent once it has about so many bytes: large enough for few system calls, small enough to stay in the cache.
+/// A frame is sent once it has about so many bytes: large enough for few system calls, small enough
+/// to stay in the cache.
 pub(crate) const CHUNK_BYTES: usize = 128 * 1024;
 /// Subscriptions taken in one go: others have their turn between two.
 pub(crate) const SUBSCRIBES_AT_A_TIME: usize = 1_024;

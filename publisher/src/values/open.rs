@@ -1,4 +1,5 @@
-//! A process that publishes values and holds no queues: no data directory, and a new id each time it starts.
+//! A process that publishes values and holds no queues: no data directory, and a new id each time
+//! it starts.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -24,25 +25,27 @@ const CLEAR_WAIT: Duration = Duration::from_secs(2);
 /// How long a stop waits for links to take their goodbye.
 const GOODBYE_WAIT: Duration = Duration::from_secs(2);
 
-/// What a publisher of values is told when it starts. The default is on a free port of the loopback address, and registers
-/// nowhere.
+/// What a publisher of values is told when it starts. The default is on a free port of the loopback
+/// address, and registers nowhere.
 #[derive(Clone, Debug)]
 pub struct ValuePublisherOptions {
     /// What operators call it; 1 to 128 bytes. `values` by default.
     pub name: String,
-    /// Where it listens; port 0 picks one. Port 0 of 127.0.0.1 by default. Other machines need TLS, or
-    /// [`insecure`](Self::insecure).
+    /// Where it listens; port 0 picks one. Port 0 of 127.0.0.1 by default. Other machines need TLS,
+    /// or [`insecure`](Self::insecure).
     pub listen: SocketAddr,
-    /// Where others dial it, IP addresses or host names; empty for where it listens. It has to be said where that is all addresses (`0.0.0.0`).
+    /// Where others dial it, IP addresses or host names; empty for where it listens. It has to be
+    /// said where that is all addresses (`0.0.0.0`).
     pub advertise: Vec<Address>,
     /// The priority and weight of its values, unless they have their own.
     pub usual: ValueOptions,
-    /// The resolver replicas. With none, the default, no subscriber finds it: they look for values at a resolver.
+    /// The resolver replicas. With none, the default, no subscriber finds it: they look for values
+    /// at a resolver.
     pub cluster: Option<Cluster>,
     /// TLS, for every link.
     pub tls: Option<TlsAcceptor>,
-    /// Allows a non-loopback address without TLS: anyone who reaches it could read values and write to them. False by
-    /// default.
+    /// Allows a non-loopback address without TLS: anyone who reaches it could read values and write
+    /// to them. False by default.
     pub insecure: bool,
     /// Most links at once; more are told `Busy`. 768 by default.
     pub connections_max: usize,
@@ -71,8 +74,8 @@ impl Default for ValuePublisherOptions {
     }
 }
 
-/// Why a publisher of values does not start. [`Bind`](ValuePublisherError::Bind) names what stands in the way; the others
-/// are wrong options.
+/// Why a publisher of values does not start. [`Bind`](ValuePublisherError::Bind) names what stands
+/// in the way; the others are wrong options.
 #[derive(Debug, thiserror::Error)]
 pub enum ValuePublisherError {
     /// The address cannot be listened on.
@@ -91,7 +94,8 @@ pub enum ValuePublisherError {
     BadInfo(#[from] PublisherInfoError),
 }
 
-/// A publisher of values alone. It serves from [`ValuePublisher::open`] on, and until [`ValuePublisher::stop`] or until it is dropped.
+/// A publisher of values alone. It serves from [`ValuePublisher::open`] on, and until
+/// [`ValuePublisher::stop`] or until it is dropped.
 pub struct ValuePublisher {
     values: Values,
     info: PublisherInfo,
@@ -102,8 +106,8 @@ pub struct ValuePublisher {
 }
 
 impl ValuePublisher {
-    /// Listens, and begins to register at the resolver; `write_client().flushed(1)` waits until a replica knows its values. Needs a tokio
-    /// runtime. Cancel safe: dropped, nothing is left.
+    /// Listens, and begins to register at the resolver; `write_client().flushed(1)` waits until a
+    /// replica knows its values. Needs a tokio runtime. Cancel safe: dropped, nothing is left.
     pub async fn open(
         options: ValuePublisherOptions,
     ) -> Result<ValuePublisher, ValuePublisherError> {
@@ -173,8 +177,9 @@ impl ValuePublisher {
         self.client.as_ref()
     }
 
-    /// Tells every link, and takes its paths back at every replica that can be reached. Not cancel safe: of a call that was
-    /// dropped, subscribers have heard or see their links end, and replicas notice by its silence.
+    /// Tells every link, and takes its paths back at every replica that can be reached. Not cancel
+    /// safe: of a call that was dropped, subscribers have heard or see their links end, and
+    /// replicas notice by its silence.
     pub async fn stop(mut self) {
         self.stop.cancel();
         if let Some(serving) = self.serving.take()

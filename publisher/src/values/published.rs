@@ -7,7 +7,8 @@ use longshore_protocol::Value;
 use super::core::SlotKey;
 use super::{Shared, UpdateError, Writes};
 
-/// A value that is published. Dropped, it is not any more: its subscribers get its last update, and then the news that it has ended.
+/// A value that is published. Dropped, it is not any more: its subscribers get its last update, and
+/// then the news that it has ended.
 pub struct Published {
     shared: Arc<Shared>,
     key: SlotKey,
@@ -68,8 +69,8 @@ impl Published {
         }
     }
 
-    /// What subscribers write to it, from now on; until then, and once this is dropped, their writes are refused. `None` while there is one
-    /// already: a write goes to one taker.
+    /// What subscribers write to it, from now on; until then, and once this is dropped, their
+    /// writes are refused. `None` while there is one already: a write goes to one taker.
     pub fn writes(&self) -> Option<Writes> {
         Writes::of(self.shared.clone(), self.key)
     }

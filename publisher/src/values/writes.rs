@@ -8,15 +8,16 @@ use longshore_protocol::messages::values::{WriteRefusal, WriteRefused};
 use super::core::{Bell, SlotKey, WriteId};
 use super::{Shared, now};
 
-/// What subscribers write to one value ([`Published::writes`](super::Published::writes)). At most 1,024 wait here, and 16
-/// MiB; more are refused.
+/// What subscribers write to one value ([`Published::writes`](super::Published::writes)). At most
+/// 1,024 wait here, and 16 MiB; more are refused.
 pub struct Writes {
     shared: Arc<Shared>,
     key: SlotKey,
     bell: Bell,
 }
 
-/// A write. Its subscriber hears the answer, if it asked for one and its deadline has not passed; dropped without one, it is refused.
+/// A write. Its subscriber hears the answer, if it asked for one and its deadline has not passed;
+/// dropped without one, it is refused.
 pub struct Write {
     shared: Arc<Shared>,
     id: Option<WriteId>,
@@ -74,8 +75,8 @@ impl Write {
         self.answer(Value::Null);
     }
 
-    /// Says that it was taken, and answers with a value. Never waits. One that is over a value's bounds is told as a
-    /// refusal.
+    /// Says that it was taken, and answers with a value. Never waits. One that is over a value's
+    /// bounds is told as a refusal.
     pub fn answer(mut self, value: impl Into<Value>) {
         let value = value.into();
         match value.encoded_len() {

@@ -1,4 +1,5 @@
-//! Those who wait for a job's end, and those who follow what happens, as clients with bare hands see it.
+//! Those who wait for a job's end, and those who follow what happens, as clients with bare hands
+//! see it.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -396,7 +397,8 @@ async fn a_snapshot_and_the_feed_after_it_are_the_truth_under_load() {
         task.abort();
         let _ended = task.await;
     }
-    // The workers' links end, and with them, after their grace, what they held: all of that is in the feed, too.
+    // The workers' links end, and with them, after their grace, what they held: all of that is in
+    // the feed, too.
     let truth = loop {
         let truth = snapshot(&mut lister).await;
         let index = truth.values().map(|seen| seen.index).max().unwrap();

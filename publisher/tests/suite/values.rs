@@ -178,8 +178,9 @@ async fn a_stopped_subscriber_is_cut_by_a_flush_at_its_deadline_and_no_other_is_
         }
         followers.push(follower);
     }
-    // This one reads nothing any more; it is sent more and more, until all buffers on the way are full: 4 MiB at a time, so that
-    // the other nine can read theirs within a second on a busy machine, too.
+    // This one reads nothing any more; it is sent more and more, until all buffers on the way are
+    // full: 4 MiB at a time, so that the other nine can read theirs within a second on a busy
+    // machine, too.
     let stopped = followers.remove(3);
     let reading: Vec<_> = followers
         .into_iter()

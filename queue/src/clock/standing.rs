@@ -1,11 +1,13 @@
-//! A clock that stands still until somebody moves it: what lets a test live through an hour's back-off at once.
+//! A clock that stands still until somebody moves it: what lets a test live through an hour's
+//! back-off at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{Reading, reading};
 
-/// Readings that change only when they are moved, both clocks by the same. Its clones are one clock.
+/// Readings that change only when they are moved, both clocks by the same. Its clones are one
+/// clock.
 #[derive(Clone, Debug)]
 pub struct StandingClock {
     start: Reading,
@@ -39,9 +41,9 @@ impl StandingClock {
     }
 }
 
-/// Where a walk goes next that lets time pass up to `to_ms` and leaves nothing out: to what is due next (`next_ms`), or to its end.
-/// None once it is over: it has arrived, and the turn there did nothing more. A turn that `acted` may have left more for the
-/// next one at the same time.
+/// Where a walk goes next that lets time pass up to `to_ms` and leaves nothing out: to what is due
+/// next (`next_ms`), or to its end. None once it is over: it has arrived, and the turn there did
+/// nothing more. A turn that `acted` may have left more for the next one at the same time.
 pub fn next_stop(now_ms: u64, to_ms: u64, next_ms: Option<u64>, acted: bool) -> Option<u64> {
     match next_ms {
         Some(next_ms) if next_ms <= now_ms && acted => Some(now_ms),

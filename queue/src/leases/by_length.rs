@@ -1,7 +1,8 @@
 //! Things that end a fixed while after they began: for each length a queue.
 //!
-//! Time never falls, so things of one length end in the order in which they began, and a new one goes to the end of its
-//! queue: nothing is sorted or scanned. A heap holds one entry for each length.
+//! Time never falls, so things of one length end in the order in which they began, and a new one
+//! goes to the end of its queue: nothing is sorted or scanned. A heap holds one entry for each
+//! length.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -21,7 +22,8 @@ pub(super) struct ByLength {
     free: Vec<u32>,
     /// Lengths without things are forgotten once there are so many.
     before_tidying: usize,
-    /// For each length that has things: not before when its first one ends. Entries may be too early, never too late.
+    /// For each length that has things: not before when its first one ends. Entries may be too
+    /// early, never too late.
     due: BinaryHeap<Reverse<(u64, u32)>>,
     /// What began before counts from here.
     floor_ms: u64,
@@ -64,7 +66,8 @@ impl ByLength {
         self.floor_ms = self.floor_ms.max(now_ms);
     }
 
-    /// Puts a thing that is in no queue into one: it ends `ms` after `since_ms`, which must not fall from call to call.
+    /// Puts a thing that is in no queue into one: it ends `ms` after `since_ms`, which must not
+    /// fall from call to call.
     pub(super) fn join(&mut self, slot: u32, since_ms: u64, ms: u64) {
         let length = match self.by_ms.get(&ms) {
             Some(&length) => length,
@@ -172,11 +175,13 @@ impl ByLength {
         place
     }
 
-    /// Forgets the lengths that nothing has. Costs as much as lengths were made since the last time.
+    /// Forgets the lengths that nothing has. Costs as much as lengths were made since the last
+    /// time.
     fn tidy(&mut self) {
         let ByLength { lengths, by_ms, free, due, .. } = self;
         due.retain(|&Reverse((_, length))| lengths[length as usize].head != NONE);
-        // In the order of their places, not of the table: which of two ends of one moment comes first must not hang on chance.
+        // In the order of their places, not of the table: which of two ends of one moment comes
+        // first must not hang on chance.
         for (place, length) in (0u32..).zip(lengths.iter()) {
             if length.head == NONE && by_ms.get(&length.ms) == Some(&place) {
                 by_ms.remove(&length.ms);

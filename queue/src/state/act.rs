@@ -1,5 +1,5 @@
-//! What tools do to jobs: confirm, cancel, revive, drop. Named jobs have an outcome each; what a filter takes is in
-//! [`matching`](super::matching).
+//! What tools do to jobs: confirm, cancel, revive, drop. Named jobs have an outcome each; what a
+//! filter takes is in [`matching`](super::matching).
 
 use std::collections::HashSet;
 
@@ -38,9 +38,10 @@ impl State {
         out.replies.push((link, Reply::Acted { request, report }));
     }
 
-    /// What an action would do, without doing it and without a pace: the only dry run. Of a filter: to how many jobs in all,
-    /// not only in one step; by age, at most 100,000 jobs are looked at, and beyond that there are more. Of names: what each
-    /// would come to after those before it; only that cancelled jobs push others out of what is kept is left aside.
+    /// What an action would do, without doing it and without a pace: the only dry run. Of a filter:
+    /// to how many jobs in all, not only in one step; by age, at most 100,000 jobs are looked at,
+    /// and beyond that there are more. Of names: what each would come to after those before it;
+    /// only that cancelled jobs push others out of what is kept is left aside.
     pub fn preview(&self, action: Action, selection: &Selection) -> ActionReport {
         let mut report = ActionReport::default();
         match selection {
@@ -95,7 +96,8 @@ impl State {
         row.place == Place::Prepared && expires_at.is_some_and(|at| at <= self.now.wall_ms)
     }
 
-    /// Does it to a job that it applies to, after it was done to `before` others of the same command.
+    /// Does it to a job that it applies to, after it was done to `before` others of the same
+    /// command.
     pub(super) fn act_on(&mut self, act: Act<'_>, slot: u32, before: u64, out: &mut Outcomes) {
         match act.action {
             Action::Confirm => self.confirm_job(slot, out),

@@ -1,5 +1,5 @@
-//! Where a filter's age begins in a list of ended jobs: an act by filter works in steps, and none of them walks through the
-//! jobs again that its first one has passed over.
+//! Where a filter's age begins in a list of ended jobs: an act by filter works in steps, and none
+//! of them walks through the jobs again that its first one has passed over.
 
 use super::row::NONE;
 use super::rows::Rows;
@@ -15,7 +15,8 @@ pub(super) struct Begin {
     ages: [Age; AGES],
 }
 
-/// Jobs of a list up to `passed` ended before `from`. New ones come behind them, and one that leaves takes none with it.
+/// Jobs of a list up to `passed` ended before `from`. New ones come behind them, and one that
+/// leaves takes none with it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Age {
     /// By the wall clock, in milliseconds.

@@ -1,7 +1,8 @@
 //! Checkpoints: what an attempt leaves for later ones, in the log and known here by where it lies.
 //!
-//! A delivery numbers its checkpoints 1, 2, 3 … Only the next number is taken, so what is kept is a whole history; when there
-//! are too many the oldest go, and what is kept is the end of one. A job without checkpoints pays nothing for them.
+//! A delivery numbers its checkpoints 1, 2, 3 … Only the next number is taken, so what is kept is a
+//! whole history; when there are too many the oldest go, and what is kept is the end of one. A job
+//! without checkpoints pays nothing for them.
 
 use std::collections::VecDeque;
 
@@ -80,7 +81,8 @@ impl Checkpoints {
 }
 
 impl State {
-    /// Keeps a checkpoint of a running job, if its lease is the link's session's and it is the next one.
+    /// Keeps a checkpoint of a running job, if its lease is the link's session's and it is the next
+    /// one.
     pub(super) fn checkpoint(&mut self, link: LinkId, checkpoint: &Checkpoint, out: &mut Outcomes) {
         let Some(session) = self.session_of(link) else { return };
         let (token, sequence) = (checkpoint.token, checkpoint.sequence);
@@ -115,7 +117,8 @@ impl State {
         checkpoints.map(Checkpoints::views).unwrap_or_default()
     }
 
-    /// A job with a side row is delivered: its checkpoints are numbered from 1 again. Gives how many there are.
+    /// A job with a side row is delivered: its checkpoints are numbered from 1 again. Gives how
+    /// many there are.
     pub(super) fn begin_checkpoints(&mut self, side: u32) -> u16 {
         match &mut self.sides[side].checkpoints {
             Some(checkpoints) => {

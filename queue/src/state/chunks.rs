@@ -1,14 +1,17 @@
-//! Things in chunks that a frozen copy shares with the living one: freezing copies nothing, and what changes afterwards is
-//! copied one chunk at a time, when it is first touched and only while the frozen copy still needs it.
+//! Things in chunks that a frozen copy shares with the living one: freezing copies nothing, and
+//! what changes afterwards is copied one chunk at a time, when it is first touched and only while
+//! the frozen copy still needs it.
 //!
-//! While nothing is frozen, nothing here is atomic, and nothing is looked at that a vector of vectors would not look at: a
-//! chunk that is shared has no things of its own, so what finds that out is the check of the place against their number.
+//! While nothing is frozen, nothing here is atomic, and nothing is looked at that a vector of
+//! vectors would not look at: a chunk that is shared has no things of its own, so what finds that
+//! out is the check of the place against their number.
 
 use std::collections::VecDeque;
 use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 
-/// Things by place, in chunks of `CHUNK`, a power of two. Growing never moves more than the first chunk.
+/// Things by place, in chunks of `CHUNK`, a power of two. Growing never moves more than the first
+/// chunk.
 #[derive(Clone, Debug)]
 pub(super) struct Chunks<T, const CHUNK: usize> {
     /// All but the last are full; those that are shared are empty.
@@ -43,7 +46,8 @@ impl<T, const CHUNK: usize> Chunks<T, CHUNK> {
         self.own.iter().zip(shared).flat_map(|(own, shared)| own.iter().chain(shared))
     }
 
-    /// All things as they are now, shared. Costs one small allocation for each chunk that was touched since the last time.
+    /// All things as they are now, shared. Costs one small allocation for each chunk that was
+    /// touched since the last time.
     pub(super) fn freeze(&mut self) -> Shared<T> {
         let share = |(own, shared): (&mut Vec<T>, &mut Option<Arc<Vec<T>>>)| {
             shared.get_or_insert_with(|| Arc::new(std::mem::take(own))).clone()
@@ -133,7 +137,8 @@ impl<T: Clone, const CHUNK: usize> Chunks<T, CHUNK> {
         &mut self.own[place / CHUNK][place % CHUNK]
     }
 
-    /// Moves a shared chunk's things out if nobody else holds them any more, and copies them otherwise.
+    /// Moves a shared chunk's things out if nobody else holds them any more, and copies them
+    /// otherwise.
     #[cold]
     #[inline(never)]
     fn take_back(&mut self, chunk: usize) {
@@ -189,8 +194,8 @@ impl<T> Shared<T> {
         self.chunks.is_empty()
     }
 
-    /// Hands out the next things in their order until `wants_more` says that it was the last. A chunk is let go of with its
-    /// last thing, so that its owner need not copy it any more.
+    /// Hands out the next things in their order until `wants_more` says that it was the last. A
+    /// chunk is let go of with its last thing, so that its owner need not copy it any more.
     pub(super) fn take_while(&mut self, mut wants_more: impl FnMut(&T) -> bool) {
         while let Some(chunk) = self.chunks.front() {
             for thing in chunk.iter().skip(self.at) {

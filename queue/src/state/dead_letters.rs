@@ -1,8 +1,9 @@
-//! Dead letters, by what they died of: a list in the order of death for each queue, reason and fingerprint. Counting them,
-//! listing kinds, and acting on one kind never looks at the others.
+//! Dead letters, by what they died of: a list in the order of death for each queue, reason and
+//! fingerprint. Counting them, listing kinds, and acting on one kind never looks at the others.
 //!
-//! Filters by age cut these lists: who died before a time is a run from the oldest on, who died later a run up to the
-//! newest. The wall clock may have fallen in between, so a run ends at the first that does not fit.
+//! Filters by age cut these lists: who died before a time is a run from the oldest on, who died
+//! later a run up to the newest. The wall clock may have fallen in between, so a run ends at the
+//! first that does not fit.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +35,8 @@ pub(super) struct Group {
     /// In the order of death.
     pub(super) list: List,
     pub(super) jobs: u64,
-    /// Found by an act by age, for its next step. Not in snapshots: it changes what is looked at, not what is found.
+    /// Found by an act by age, for its next step. Not in snapshots: it changes what is looked at,
+    /// not what is found.
     pub(super) begin: Begin,
 }
 
@@ -103,7 +105,8 @@ impl DeadLetters {
         &self.groups
     }
 
-    /// The groups of a snapshot; none if two are of one kind. Jobs are counted as they are restored.
+    /// The groups of a snapshot; none if two are of one kind. Jobs are counted as they are
+    /// restored.
     pub(super) fn from_table(groups: Slab<Group>) -> Option<DeadLetters> {
         let by_kind: BTreeMap<Kind, u32> =
             groups.iter().map(|(number, group)| (group.kind(), number)).collect();
@@ -125,8 +128,8 @@ struct Part {
 }
 
 impl State {
-    /// Kinds of dead letters, those with most jobs first, and whether there are more than 1,000. A filter by age has at most
-    /// 100,000 jobs looked at in all: beyond that there is more, too.
+    /// Kinds of dead letters, those with most jobs first, and whether there are more than 1,000. A
+    /// filter by age has at most 100,000 jobs looked at in all: beyond that there is more, too.
     pub fn dead_groups(&self, filter: &Filter) -> (Vec<DeadGroupView>, bool) {
         let (mut found, mut more) = (Vec::new(), false);
         let mut rows_left = PAGE_ROWS_MAX;
@@ -152,9 +155,9 @@ impl State {
         (found.into_iter().map(|(group, part)| self.dead_group_view(group, &part)).collect(), more)
     }
 
-    /// Dead jobs that the filter's queue, reason, fingerprint and age take, at most `most`; and whether there are more. What it
-    /// says of states is the caller's. Jobs older than the filter's age are passed over once: each kind keeps where the next
-    /// step begins.
+    /// Dead jobs that the filter's queue, reason, fingerprint and age take, at most `most`; and
+    /// whether there are more. What it says of states is the caller's. Jobs older than the filter's
+    /// age are passed over once: each kind keeps where the next step begins.
     pub(super) fn dead_matching(&self, filter: &Filter, most: usize) -> (Vec<u32>, bool) {
         let (mut found, newest_first) = (Vec::new(), is_newest_first(filter));
         for (_, group) in self.dead_kinds(filter) {
@@ -177,7 +180,8 @@ impl State {
         (found, false)
     }
 
-    /// How many `dead_matching` would give in all. By age, at most 100,000 jobs are looked at: beyond that there are more.
+    /// How many `dead_matching` would give in all. By age, at most 100,000 jobs are looked at:
+    /// beyond that there are more.
     pub(super) fn count_dead(&self, filter: &Filter) -> (u64, bool) {
         let (mut jobs, mut more, mut rows_left) = (0, false, PAGE_ROWS_MAX);
         for (_, group) in self.dead_kinds(filter) {
@@ -250,7 +254,8 @@ impl State {
         self.kind_of_death(row).map(|(reason, _)| reason)
     }
 
-    /// Deaths that a worker explained have its error's fingerprint, the others that of an empty error.
+    /// Deaths that a worker explained have its error's fingerprint, the others that of an empty
+    /// error.
     fn fingerprint_of_death(&self, slot: u32, reason: DeathReason) -> Fingerprint {
         let last = self.side(&self.rows[slot]).and_then(|side| side.attempts.last());
         let error = last.filter(|_| is_explained(reason)).and_then(|attempt| attempt.error);
@@ -266,7 +271,8 @@ impl State {
         })
     }
 
-    /// Finds where the filter's age begins in each kind, from where it began for an age that is no younger.
+    /// Finds where the filter's age begins in each kind, from where it began for an age that is no
+    /// younger.
     pub(super) fn find_dead_begins(&mut self, filter: &Filter) {
         let Some(from) = filter.ended_from.filter(|_| !is_newest_first(filter)) else { return };
         let kinds: Vec<u32> = self.dead_kinds(filter).map(|(number, _)| number).collect();

@@ -1,12 +1,15 @@
 //! Which job goes to which credit.
 //!
-//! Subscriptions with the same sources form a *group*. A group knows the heads of the queues that it matches, and its
-//! [lanes](super::lanes) say which is next. While it has jobs and credits, its subscriptions take turns; a turn is the
-//! subscription's even share of what is there, at most 64 jobs. Where groups overlap, they take turns command by command.
-//! To its groups a [paused](super::pause) queue has no jobs. A [budget](super::handouts) may bound how many jobs are handed out.
+//! Subscriptions with the same sources form a *group*. A group knows the heads of the queues that
+//! it matches, and its [lanes](super::lanes) say which is next. While it has jobs and credits, its
+//! subscriptions take turns; a turn is the subscription's even share of what is there, at most 64
+//! jobs. Where groups overlap, they take turns command by command. To its groups a
+//! [paused](super::pause) queue has no jobs. A [budget](super::handouts) may bound how many jobs
+//! are handed out.
 //!
-//! What is past its time when it would be handed out expires instead, in one bounded step for each command. A group that
-//! meets more of it is *stalled*: the next command goes on with it, and a `Tick` is due at once.
+//! What is past its time when it would be handed out expires instead, in one bounded step for each
+//! command. A group that meets more of it is *stalled*: the next command goes on with it, and a
+//! `Tick` is due at once.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -134,7 +137,8 @@ pub(super) struct Dispatch {
     touched: Vec<u32>,
     /// Groups to be served. Empty between commands.
     called: Vec<u32>,
-    /// Groups that have jobs and credits, and whose next job is past its time: to be served by the next command, too.
+    /// Groups that have jobs and credits, and whose next job is past its time: to be served by the
+    /// next command, too.
     pub(super) stalled: BTreeSet<u32>,
     /// Jobs that this command may still let expire instead of handing them out.
     may_expire: usize,
@@ -188,7 +192,8 @@ impl State {
         for &group in &called {
             self.serve(group, out);
         }
-        // What expired instead of being handed out has touched its queue, whose groups know that already.
+        // What expired instead of being handed out has touched its queue, whose groups know that
+        // already.
         for queue in self.dispatch.touched.drain(..) {
             self.queues[queue as usize].touched = false;
         }
@@ -304,8 +309,9 @@ impl State {
         true
     }
 
-    /// Hands out jobs of one queue while they come before every other queue's. What is past its time expires instead, until
-    /// the command has let enough of it expire: then the group is stalled.
+    /// Hands out jobs of one queue while they come before every other queue's. What is past its
+    /// time expires instead, until the command has let enough of it expire: then the group is
+    /// stalled.
     fn take_run(
         &mut self,
         queue: u32,

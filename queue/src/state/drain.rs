@@ -14,8 +14,8 @@ impl State {
         self.draining
     }
 
-    /// Whether a batch is to go elsewhere. It gets its answer here if it was taken before, or if all
-    /// of its jobs are there: elsewhere they would be run a second time.
+    /// Whether a batch is to go elsewhere. It gets its answer here if it was taken before, or if
+    /// all of its jobs are there: elsewhere they would be run a second time.
     pub(crate) fn is_for_another(&self, link: LinkId, batch: &EnqueueBatch) -> bool {
         if !self.draining {
             return false;

@@ -1,6 +1,7 @@
-//! What time does. Only `Tick` looks for what is due: every other command finds jobs where the last `Tick` left them, so that
-//! what it does hardly depends on how much was due. One exception: a job whose time has passed expires when it would be handed
-//! out, or comes in or back, whatever the command.
+//! What time does. Only `Tick` looks for what is due: every other command finds jobs where the last
+//! `Tick` left them, so that what it does hardly depends on how much was due. One exception: a job
+//! whose time has passed expires when it would be handed out, or comes in or back, whatever the
+//! command.
 
 use std::collections::BTreeSet;
 
@@ -33,8 +34,9 @@ impl DueJobs {
 }
 
 impl State {
-    /// When the next `Tick` has something to do, in monotonic milliseconds; at most `now.mono_ms` when it has already. A
-    /// time of the wall clock is reckoned from `now`: ask again after the wall clock has jumped.
+    /// When the next `Tick` has something to do, in monotonic milliseconds; at most `now.mono_ms`
+    /// when it has already. A time of the wall clock is reckoned from `now`: ask again after the
+    /// wall clock has jumped.
     pub fn next_due(&self, now: Now) -> Option<u64> {
         let wall = [&self.due.wall, &self.due.expiring].into_iter().filter_map(|set| set.first());
         let wall = wall.map(|&(at, _)| now.mono_ms.saturating_add(at.saturating_sub(now.wall_ms)));
@@ -43,8 +45,8 @@ impl State {
         wall.chain(mono).min()
     }
 
-    /// What is past its time expires, what is due becomes ready, what is too old is forgotten. At most 10,000 of each; the rest
-    /// with the next `Tick`.
+    /// What is past its time expires, what is due becomes ready, what is too old is forgotten. At
+    /// most 10,000 of each; the rest with the next `Tick`.
     pub(super) fn tick(&mut self, out: &mut Outcomes) {
         self.expire_overdue(out);
         self.make_due_ready(out);
@@ -83,7 +85,8 @@ impl State {
         }
     }
 
-    /// Leases end by time. One that has ended already is passed over: whatever ended it came first, and counts.
+    /// Leases end by time. One that has ended already is passed over: whatever ended it came first,
+    /// and counts.
     pub(super) fn expire(&mut self, leases: &[Expired], out: &mut Outcomes) {
         for lease in leases {
             let Some(slot) = self.rows.find_token(lease.token) else { continue };
@@ -105,8 +108,9 @@ impl State {
         }
     }
 
-    /// An attempt lost its worker, which died, hung or was cut off. The first loss is hardly the job's fault: it is ready at
-    /// once. With the second it may be killing its workers, and waits; with the third it is dead.
+    /// An attempt lost its worker, which died, hung or was cut off. The first loss is hardly the
+    /// job's fault: it is ready at once. With the second it may be killing its workers, and waits;
+    /// with the third it is dead.
     fn lose_attempt(&mut self, slot: u32, out: &mut Outcomes) {
         let attempts = self.consume_attempt(slot, AttemptOutcome::WorkerLost, None);
         let side = self.side_of(slot);
@@ -129,8 +133,8 @@ impl State {
         self.retry_or_bury(slot, DeathReason::TimedOut, JobChange::TimedOut, out);
     }
 
-    /// A running job's entry cannot be read back. The worker never got it; its subscription's credit is the caller's to
-    /// give back, with a `Credit`.
+    /// A running job's entry cannot be read back. The worker never got it; its subscription's
+    /// credit is the caller's to give back, with a `Credit`.
     pub(super) fn damaged(&mut self, token: Token, out: &mut Outcomes) {
         if let Some(slot) = self.rows.find_token(token) {
             self.take_lease(slot, out);

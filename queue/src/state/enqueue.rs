@@ -31,7 +31,8 @@ pub(super) enum Lane {
 }
 
 impl State {
-    /// Takes a batch of jobs. The answer is remembered under the batch's number; a batch refused as a whole uses up none.
+    /// Takes a batch of jobs. The answer is remembered under the batch's number; a batch refused as
+    /// a whole uses up none.
     pub(super) fn enqueue(&mut self, link: LinkId, batch: &EnqueueBatch, out: &mut Outcomes) {
         let most = self.rules.batch_payload_bytes;
         let is_too_large = || {
@@ -47,8 +48,8 @@ impl State {
         });
     }
 
-    /// Refuses each job of a batch that is not there. Answered and remembered as any other: one that was taken before, and is
-    /// sent again, gets the answer that it got.
+    /// Refuses each job of a batch that is not there. Answered and remembered as any other: one
+    /// that was taken before, and is sent again, gets the answer that it got.
     pub(super) fn refuse_batch(
         &mut self,
         link: LinkId,
@@ -205,8 +206,8 @@ impl State {
         Some(verdicts.into_iter().map(|v| if is_refused(&v) { v } else { others }).collect())
     }
 
-    /// Whether one more job fits, when so many of the batch are to come before it: to its queue, to all, and to how many
-    /// other new queues.
+    /// Whether one more job fits, when so many of the batch are to come before it: to its queue, to
+    /// all, and to how many other new queues.
     fn admit(
         &self,
         lane: Lane,
@@ -315,7 +316,8 @@ impl State {
     }
 }
 
-/// The same id again: the same job if the payload is the same, as far as its length and checksum tell.
+/// The same id again: the same job if the payload is the same, as far as its length and checksum
+/// tell.
 fn same_id(head: &EntryHead, known: (u32, u32)) -> EnqueueOutcome {
     if (head.crc, head.payload_len as u32) == known {
         EnqueueOutcome::Existing
@@ -326,7 +328,8 @@ fn same_id(head: &EntryHead, known: (u32, u32)) -> EnqueueOutcome {
 
 pub(super) fn refusal_of(error: &WireError) -> Refusal {
     match error {
-        // The one list among the options that may be over its limit; everything else that may be is payload or headers.
+        // The one list among the options that may be over its limit; everything else that may be is
+        // payload or headers.
         WireError::OverLimit { limit, what, .. }
             if *limit == Backoff::LIST_MAX as u64 && !what.starts_with("header") =>
         {

@@ -1,4 +1,5 @@
-//! What happened to jobs, as it is told to those who follow along. Every transition ends here, and nothing else does.
+//! What happened to jobs, as it is told to those who follow along. Every transition ends here, and
+//! nothing else does.
 
 use longshore_protocol::JobChange;
 

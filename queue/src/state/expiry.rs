@@ -1,6 +1,6 @@
-//! Jobs that are of no use after a time. Such a job expires while it waits, scheduled or ready, if no attempt was made by
-//! then; once one was made it runs to its end, however long that takes. The set of those that may expire is by time, and
-//! holds no other job: the rest pays nothing.
+//! Jobs that are of no use after a time. Such a job expires while it waits, scheduled or ready, if
+//! no attempt was made by then; once one was made it runs to its end, however long that takes. The
+//! set of those that may expire is by time, and holds no other job: the rest pays nothing.
 
 use longshore_protocol::JobChange;
 
@@ -9,8 +9,8 @@ use super::row::{NONE, Place};
 use crate::outcome::Outcomes;
 
 impl State {
-    /// When the job expires, if it stays where it is: none for one that does not wait, whose first attempt is behind it, or
-    /// that never expires.
+    /// When the job expires, if it stays where it is: none for one that does not wait, whose first
+    /// attempt is behind it, or that never expires.
     #[inline]
     pub(super) fn expires_at(&self, slot: u32) -> Option<u64> {
         // Most jobs have no side row: that is all that this costs them.

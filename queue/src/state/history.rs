@@ -1,7 +1,8 @@
 //! Attempts: what each consumed one was like, for as long as its job is kept.
 //!
-//! An attempt that ends well is the job's last: it is told from the row alone (who made it, and how long it ran), so a job
-//! that completes at once has no side row. All others stand in the job's side row, the newest 32.
+//! An attempt that ends well is the job's last: it is told from the row alone (who made it, and how
+//! long it ran), so a job that completes at once has no side row. All others stand in the job's
+//! side row, the newest 32.
 
 use bytes::Bytes;
 use longshore_protocol::limits::{ATTEMPTS_MAX, ERROR_BYTES_MAX, NAME_BYTES_MAX};
@@ -31,7 +32,8 @@ pub(super) struct Attempt {
 }
 
 impl State {
-    /// A running job's attempt counts, though it did not end well. Gives the number of attempts made.
+    /// A running job's attempt counts, though it did not end well. Gives the number of attempts
+    /// made.
     pub(super) fn consume_attempt(
         &mut self,
         slot: u32,

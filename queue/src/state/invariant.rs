@@ -1,4 +1,5 @@
-//! What must hold between commands, checked by walking everything: for tests, and for a scrub of a state in doubt.
+//! What must hold between commands, checked by walking everything: for tests, and for a scrub of a
+//! state in doubt.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +21,8 @@ macro_rules! holds {
 }
 
 impl State {
-    /// Walks all jobs, lists, sets and groups and compares them with the counters and with each other.
+    /// Walks all jobs, lists, sets and groups and compares them with the counters and with each
+    /// other.
     ///
     /// # Errors
     /// The first thing that does not fit, in words.
@@ -195,7 +197,8 @@ impl State {
         Ok(())
     }
 
-    /// A queue's ended jobs are in the order in which they ended, each where it belongs, and the next one is not overlooked.
+    /// A queue's ended jobs are in the order in which they ended, each where it belongs, and the
+    /// next one is not overlooked.
     fn kept_hold(&self, number: u32) -> Result<(), String> {
         let queue = &self.queues[number as usize];
         let (path, kept) = (&queue.path, &queue.kept);

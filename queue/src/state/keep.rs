@@ -1,9 +1,11 @@
-//! How long ended jobs stay readable: completed, cancelled and expired ones, and for longer the dead letters.
+//! How long ended jobs stay readable: completed, cancelled and expired ones, and for longer the
+//! dead letters.
 //!
-//! A queue keeps its ended jobs in the order in which they ended, for a time and up to a number: the oldest goes first. A job
-//! that says itself for how long is kept stands apart, by the time at which it goes, so that it holds up no other. When there
-//! are too many, the queue's list goes first. Dead letters stand in lists by kind, each in the order of death; the queue knows
-//! the oldest of each kind, so the next one to go is found without a walk.
+//! A queue keeps its ended jobs in the order in which they ended, for a time and up to a number:
+//! the oldest goes first. A job that says itself for how long is kept stands apart, by the time at
+//! which it goes, so that it holds up no other. When there are too many, the queue's list goes
+//! first. Dead letters stand in lists by kind, each in the order of death; the queue knows the
+//! oldest of each kind, so the next one to go is found without a walk.
 
 use std::collections::BTreeSet;
 
@@ -24,17 +26,19 @@ pub(super) struct Kept {
     pub(super) own: List,
     /// The same, by when they go (monotonic).
     pub(super) own_goes: BTreeSet<(u64, u32)>,
-    /// The oldest of each of its kinds of dead letters: when it died (monotonic), and the kind's number.
+    /// The oldest of each of its kinds of dead letters: when it died (monotonic), and the kind's
+    /// number.
     pub(super) oldest_dead: BTreeSet<(u64, u32)>,
-    /// Where an act by age has found it to begin in `list` and in `own`, for its next step. Not in snapshots.
+    /// Where an act by age has found it to begin in `list` and in `own`, for its next step. Not in
+    /// snapshots.
     pub(super) begins: [Begin; 2],
     /// When the queue is to be looked at (monotonic): at or before the time when its next job goes.
     pub(super) collect_at: Option<u64>,
 }
 
 impl State {
-    /// Keeps a job that has just ended, or forgets it at once if nothing is to be kept; one that is too many pushes out the
-    /// oldest.
+    /// Keeps a job that has just ended, or forgets it at once if nothing is to be kept; one that is
+    /// too many pushes out the oldest.
     pub(super) fn keep(&mut self, slot: u32, out: &mut Outcomes) {
         let row = &self.rows[slot];
         let (queue, own_ms) = (row.queue, self.own_keep_ms(row));
@@ -110,7 +114,8 @@ impl State {
         self.due.collect.insert((at, queue));
     }
 
-    /// Forgets what has been kept for long enough, in one bounded step; a queue without such a job counts as one.
+    /// Forgets what has been kept for long enough, in one bounded step; a queue without such a job
+    /// counts as one.
     pub(super) fn forget_ended(&mut self, out: &mut Outcomes) {
         let now = self.now.mono_ms;
         let mut left = self.rules.step_jobs as usize;

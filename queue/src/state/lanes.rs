@@ -1,11 +1,12 @@
 //! In which order a group takes from its sources.
 //!
-//! Each source is a *lane*: the heads of its queues, the most urgent first: priority, then age. A queue that several patterns
-//! match is in the lane of the first. By age all sources are one lane. By strict order the first lane that has a job is next.
-//! By weight the lanes that have jobs take turns, job by job, by smooth weighted round robin: each gains its weight, the one
-//! with the most is next and pays the weights of all. So out of `sum of weights` jobs each lane gives exactly its weight, spread
-//! evenly, for as long as all of them have jobs. A lane without jobs neither gains nor pays, and what all have adds up to 0:
-//! nobody saves up a claim by being empty.
+//! Each source is a *lane*: the heads of its queues, the most urgent first: priority, then age. A
+//! queue that several patterns match is in the lane of the first. By age all sources are one lane.
+//! By strict order the first lane that has a job is next. By weight the lanes that have jobs take
+//! turns, job by job, by smooth weighted round robin: each gains its weight, the one with the most
+//! is next and pays the weights of all. So out of `sum of weights` jobs each lane gives exactly its
+//! weight, spread evenly, for as long as all of them have jobs. A lane without jobs neither gains
+//! nor pays, and what all have adds up to 0: nobody saves up a claim by being empty.
 
 use std::collections::BTreeSet;
 
@@ -27,7 +28,8 @@ struct Lane {
     /// The heads of those that have ready jobs.
     heads: BTreeSet<(Head, u32)>,
     weight: i64,
-    /// What it has gained beyond what it paid. Stays within the sum of all weights times the number of lanes.
+    /// What it has gained beyond what it paid. Stays within the sum of all weights times the number
+    /// of lanes.
     balance: i64,
 }
 
@@ -99,7 +101,8 @@ impl Lanes {
         Some(Next { lane: lane as u32, queue, bound: heads.next(), most })
     }
 
-    /// Jobs of [`Lanes::next`] have been handed out, at most as many as it said; the heads are still those of before.
+    /// Jobs of [`Lanes::next`] have been handed out, at most as many as it said; the heads are
+    /// still those of before.
     pub(super) fn pay(&mut self, next: &Next) {
         if self.order != Order::Weighted || next.most > 1 {
             return;
@@ -117,7 +120,8 @@ impl Lanes {
         self.lanes.iter().map(|lane| lane.balance)
     }
 
-    /// Puts the balances back, as a snapshot has them. False if these lanes cannot have come to them.
+    /// Puts the balances back, as a snapshot has them. False if these lanes cannot have come to
+    /// them.
     pub(super) fn restore_balances(&mut self, balances: &[i64]) -> bool {
         for (lane, &balance) in self.lanes.iter_mut().zip(balances) {
             lane.balance = balance;

@@ -47,7 +47,8 @@ impl Served {
 }
 
 impl State {
-    /// Every link of the run before ends. Its leases stay with its sessions until they resume or expire.
+    /// Every link of the run before ends. Its leases stay with its sessions until they resume or
+    /// expire.
     pub(super) fn begin(&mut self, start: &Start) {
         self.take_rules(&start.rules);
         for link in self.links.keys().copied().collect::<Vec<_>>() {
@@ -83,7 +84,8 @@ impl State {
         }
     }
 
-    /// One command: the session's older link ends with its credits, the listed leases move, the others go back.
+    /// One command: the session's older link ends with its credits, the listed leases move, the
+    /// others go back.
     pub(super) fn link_up(
         &mut self,
         link: LinkId,
@@ -149,7 +151,8 @@ impl State {
         out.replies.push((link, Reply::Attached(attached)));
     }
 
-    /// Moves the listed leases of the session to the link and releases its others: their deliveries never arrived.
+    /// Moves the listed leases of the session to the link and releases its others: their deliveries
+    /// never arrived.
     fn resume(
         &mut self,
         session: u32,
@@ -177,7 +180,8 @@ impl State {
         Tokens(gone)
     }
 
-    /// True when one more session may be known, if need be by forgetting the one that has been without a link longest.
+    /// True when one more session may be known, if need be by forgetting the one that has been
+    /// without a link longest.
     fn make_room_for_a_session(&mut self) -> bool {
         if (self.sessions.table.len() as u64) < self.rules.sessions {
             return true;

@@ -1,8 +1,9 @@
 //! What a filter takes, of the jobs that an action applies to, in bounded steps.
 //!
-//! Jobs of a state stand in lists of their queue, so none of another queue is looked at. Ended jobs stand in the order in
-//! which they ended: a filter by age takes a run from the oldest on, or up to the newest. The wall clock may have fallen in
-//! between, so a run ends at the first job that does not fit.
+//! Jobs of a state stand in lists of their queue, so none of another queue is looked at. Ended jobs
+//! stand in the order in which they ended: a filter by age takes a run from the oldest on, or up to
+//! the newest. The wall clock may have fallen in between, so a run ends at the first job that does
+//! not fit.
 
 use longshore_protocol::JobState;
 use longshore_protocol::messages::work::{Action, ActionReport, Filter};
@@ -13,8 +14,8 @@ use super::row::{NONE, Row};
 use super::steps;
 use crate::outcome::Outcomes;
 
-/// States of jobs that a queue has in other places than its dead letters and its kept ones, in the order in which they are
-/// acted on.
+/// States of jobs that a queue has in other places than its dead letters and its kept ones, in the
+/// order in which they are acted on.
 const OPEN: [JobState; 4] =
     [JobState::Ready, JobState::Scheduled, JobState::Prepared, JobState::Running];
 /// States of jobs that a queue keeps for a time.
@@ -28,8 +29,9 @@ struct States {
 }
 
 impl States {
-    /// Those that the action applies to and that every part of the filter allows. If dead jobs are among them, the kept ones
-    /// stay: without a state only dead jobs are dropped, so that nobody throws away results by accident.
+    /// Those that the action applies to and that every part of the filter allows. If dead jobs are
+    /// among them, the kept ones stay: without a state only dead jobs are dropped, so that nobody
+    /// throws away results by accident.
     fn of(action: Action, filter: &Filter) -> States {
         let takes = |state: &JobState| {
             let is_dead = *state == JobState::Dead;
@@ -132,8 +134,9 @@ impl State {
         some(slot)
     }
 
-    /// Kept jobs in those states and of the filter's queues and age, at most `most`; and whether there are more. Once one is
-    /// found, 100,000 are looked at in all: beyond that there are more, too.
+    /// Kept jobs in those states and of the filter's queues and age, at most `most`; and whether
+    /// there are more. Once one is found, 100,000 are looked at in all: beyond that there are more,
+    /// too.
     fn kept_matching(&self, states: &[JobState], filter: &Filter, most: usize) -> (Vec<u32>, bool) {
         let mut found = Vec::new();
         let mut rows_left = self.rules.step_rows;
@@ -186,7 +189,8 @@ impl State {
         (found, false)
     }
 
-    /// Finds where the filter's age begins in each queue's lists, from where it began for an age that is no younger.
+    /// Finds where the filter's age begins in each queue's lists, from where it began for an age
+    /// that is no younger.
     fn find_kept_begins(&mut self, states: &[JobState], filter: &Filter) {
         let Some(from) = filter.ended_from.filter(|_| filter.ended_before.is_some()) else {
             return;

@@ -1,15 +1,18 @@
 //! The heart: every transition of every job, and which credit gets which job.
 //!
-//! [`State::apply`] is the only way in, and it is a function of its arguments: no clock, no socket, no disk, no random
-//! number of its own, and no iteration over a hash map. The same commands give the same [`State::snapshot_bytes`].
+//! [`State::apply`] is the only way in, and it is a function of its arguments: no clock, no socket,
+//! no disk, no random number of its own, and no iteration over a hash map. The same commands give
+//! the same [`State::snapshot_bytes`].
 //!
-//! - A job is a [row](row) of 96 bytes; what is cold stays in the log and is named by a `RecordRef`.
-//! - Every change of place goes through [`transition`]: there, and nowhere else, do counters change.
+//! - A job is a [row](row) of 96 bytes; what is cold stays in the log and is named by a
+//!   `RecordRef`.
+//! - Every change of place goes through [`transition`]: there, and nowhere else, do counters
+//!   change.
 //! - Every move also says what happened, to those who follow along: [`events`].
 //! - What a command makes ready is handed to waiting credits before `apply` returns: [`dispatch`].
 //! - [`handouts`]: while the disk is all but full, a budget bounds how many jobs are handed out.
-//! - Only `Tick` looks for what is due, in bounded steps; `State::next_due` says when it has something to do. But no job is
-//!   handed out, or enters ready, past its time: [`expiry`].
+//! - Only `Tick` looks for what is due, in bounded steps; `State::next_due` says when it has
+//!   something to do. But no job is handed out, or enters ready, past its time: [`expiry`].
 
 mod act;
 mod begin;
@@ -91,7 +94,8 @@ pub struct State {
     start: Option<Arc<Start>>,
     served: Served,
     next_token: u64,
-    /// Since this token was due, no lease has ended against its holder's will: those from it on are sure. Not in snapshots.
+    /// Since this token was due, no lease has ended against its holder's will: those from it on are
+    /// sure. Not in snapshots.
     sure_from: u64,
     next_link: u64,
     stale_refused: u64,
@@ -161,9 +165,10 @@ impl State {
         }
     }
 
-    /// Applies the command at `index` of the log, which was logged with the time `now`, and adds what it brought about to
-    /// `out`. Indices rise; `now.mono_ms` never falls (a lower one counts as the one before). A command that does not fit
-    /// (an unknown link, token or subscription) changes nothing but what its answer says.
+    /// Applies the command at `index` of the log, which was logged with the time `now`, and adds
+    /// what it brought about to `out`. Indices rise; `now.mono_ms` never falls (a lower one counts
+    /// as the one before). A command that does not fit (an unknown link, token or subscription)
+    /// changes nothing but what its answer says.
     pub fn apply(&mut self, index: u64, now: Now, command: &Command, out: &mut Outcomes) {
         debug_assert!(index > self.index, "indices rise");
         self.index = index;

@@ -1,7 +1,8 @@
 //! Paused queues hand out no jobs, closed ones accept none; everything else goes on.
 //!
-//! What is paused, and what is closed, is a set of patterns. A queue is paused while one of them matches it, whenever it was
-//! made; each queue counts how many do, so that nothing is matched when a job comes or goes. The same for closed ones.
+//! What is paused, and what is closed, is a set of patterns. A queue is paused while one of them
+//! matches it, whenever it was made; each queue counts how many do, so that nothing is matched when
+//! a job comes or goes. The same for closed ones.
 
 use std::collections::BTreeMap;
 
@@ -44,7 +45,8 @@ impl State {
         self.closings.all()
     }
 
-    /// Stops the gate of the queues that match, those that come later too; or opens it again for just this pattern.
+    /// Stops the gate of the queues that match, those that come later too; or opens it again for
+    /// just this pattern.
     pub(super) fn change_stops(
         &mut self,
         gate: Gate,
@@ -77,8 +79,8 @@ impl State {
         Ok(PauseReport { queues: queues.len() as u64, changed, still_by })
     }
 
-    /// Which other patterns stop some of the queues that match this one. Looks only at queues that another does stop, and
-    /// for more only at those that the ones found so far do not account for.
+    /// Which other patterns stop some of the queues that match this one. Looks only at queues that
+    /// another does stop, and for more only at those that the ones found so far do not account for.
     fn other_stops(&self, gate: Gate, pattern: &Glob, stopped: bool, queues: &[u32]) -> Vec<Glob> {
         let others = self.stops(gate).all().filter(|other| *other != pattern);
         let mut left: Vec<&Glob> = others.collect();

@@ -1,5 +1,6 @@
-//! Jobs that are written and not to be run until somebody confirms them: so that a producer's own commit and the job cannot
-//! part ways. One that nobody confirms within an hour goes to the dead letters, so that no job is lost without a trace.
+//! Jobs that are written and not to be run until somebody confirms them: so that a producer's own
+//! commit and the job cannot part ways. One that nobody confirms within an hour goes to the dead
+//! letters, so that no job is lost without a trace.
 
 use longshore_protocol::{DeathReason, Due, JobChange};
 
@@ -29,8 +30,8 @@ impl State {
         self.queues[queue as usize].prepared.push_back(&mut self.rows, Links::Main, slot);
     }
 
-    /// Lets a prepared job run. Its delay counts from now; a time of the wall clock that has passed is now. One that was
-    /// confirmed before stays as it is.
+    /// Lets a prepared job run. Its delay counts from now; a time of the wall clock that has passed
+    /// is now. One that was confirmed before stays as it is.
     pub(super) fn confirm_job(&mut self, slot: u32, out: &mut Outcomes) {
         let Some(Preparation::Open(due)) = self.preparation(slot) else { return };
         self.leave_place(slot);

@@ -13,7 +13,8 @@ pub(super) const DEFAULT: u32 = 0;
 /// How jobs are to be run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Profile {
-    /// All options but those that are each job's own: when it is due, whether it is prepared, when it expires.
+    /// All options but those that are each job's own: when it is due, whether it is prepared, when
+    /// it expires.
     pub(super) options: JobOptions,
     /// Jobs that have them. The default's are not counted.
     pub(super) jobs: u64,

@@ -43,8 +43,8 @@ pub(super) struct Queue {
     pub(super) groups: Vec<Member>,
     /// Which of them is served first next time.
     pub(super) turn: u32,
-    /// Its head as the groups have it, and how many ready jobs they have counted; brought up to date with each command.
-    /// None while it is paused.
+    /// Its head as the groups have it, and how many ready jobs they have counted; brought up to
+    /// date with each command. None while it is paused.
     pub(super) known_head: Option<Head>,
     pub(super) known_ready: u64,
     /// It is on the list of queues whose groups have to be brought up to date.

@@ -24,7 +24,8 @@ pub struct Totals {
     pub running: u64,
     /// Links that are up.
     pub links: u64,
-    /// Settles refused for a stale token, ever. A queue's own metric leaves out those whose queue is no longer known.
+    /// Settles refused for a stale token, ever. A queue's own metric leaves out those whose queue
+    /// is no longer known.
     pub stale_refused: u64,
 }
 
@@ -173,8 +174,9 @@ impl State {
         }
     }
 
-    /// A page of jobs in the order of their rows, and where the next one begins. A page ends at its limit (1,000 jobs at
-    /// most) or after 100,000 rows, so it may be short, or empty, and yet not the last.
+    /// A page of jobs in the order of their rows, and where the next one begins. A page ends at its
+    /// limit (1,000 jobs at most) or after 100,000 rows, so it may be short, or empty, and yet not
+    /// the last.
     pub fn jobs(&self, query: &JobsQuery, now: Now) -> (Vec<JobView>, Option<u64>) {
         let mut matching = vec![false; self.queues.len()];
         for queue in self.queues_matching(&query.filter.pattern) {
@@ -239,8 +241,9 @@ impl State {
         slot.is_some_and(|slot| self.session_of(link) == Some(self.rows[slot].session))
     }
 
-    /// The same, of a link that is up and a lease that it was handed and cannot have settled, because it has not been told of
-    /// it: while no lease is taken from anybody, that is known without a look at the job.
+    /// The same, of a link that is up and a lease that it was handed and cannot have settled,
+    /// because it has not been told of it: while no lease is taken from anybody, that is known
+    /// without a look at the job.
     pub fn still_holds(&self, token: Token, link: LinkId) -> bool {
         token.0 >= self.sure_from || self.holds(token, link)
     }

@@ -1,4 +1,5 @@
-//! The ready jobs of one queue: by priority, then in the order of enqueuing. Finding the next one looks at two heads.
+//! The ready jobs of one queue: by priority, then in the order of enqueuing. Finding the next one
+//! looks at two heads.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::row::{NONE, Order, Place};
 use super::rows::{Links, List, Rows};
 
-/// Empty levels that stay, so that a queue that runs dry and fills again allocates nothing; with more levels than this, an
-/// empty one goes at once.
+/// Empty levels that stay, so that a queue that runs dry and fills again allocates nothing; with
+/// more levels than this, an empty one goes at once.
 const LEVELS_KEPT: usize = 8;
 
 /// The ready jobs of a queue.
@@ -91,7 +92,8 @@ impl Ready {
         }
     }
 
-    /// Since when the longest-waiting of the priorities' next jobs has been ready, in monotonic milliseconds.
+    /// Since when the longest-waiting of the priorities' next jobs has been ready, in monotonic
+    /// milliseconds.
     pub(super) fn oldest_since_ms(&self, rows: &Rows) -> Option<u64> {
         let heads = self.levels.values().flat_map(|level| {
             let fresh = (!level.fresh.is_empty()).then_some(level.fresh.head);
@@ -106,7 +108,8 @@ impl Ready {
         lists.filter(|(_, list)| !list.is_empty())
     }
 
-    /// Puts a list of fresh jobs back, as a snapshot has it; `restored_fresh` is then called for each of them.
+    /// Puts a list of fresh jobs back, as a snapshot has it; `restored_fresh` is then called for
+    /// each of them.
     pub(super) fn restore_fresh(&mut self, priority: i32, list: List) {
         self.levels.entry(Reverse(priority)).or_default().fresh = list;
     }

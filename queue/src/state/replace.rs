@@ -23,8 +23,8 @@ impl State {
         out.replies.push((link, Reply::Replaced { request, outcome }));
     }
 
-    /// Replaces the dead job, or says why not; then nothing has changed. The queue may be closed to new jobs: this is
-    /// its operator's act.
+    /// Replaces the dead job, or says why not; then nothing has changed. The queue may be closed to
+    /// new jobs: this is its operator's act.
     fn replace_job(&mut self, id: &JobId, entry: &Bytes, out: &mut Outcomes) -> ReplaceOutcome {
         let head = match EntryHead::read(&mut Reader::new(entry.clone()), entry.len()) {
             Ok(head) => head,

@@ -11,20 +11,20 @@ pub(super) const NONE: u32 = u32::MAX;
 #[derive(Clone, Debug)]
 pub(super) struct Row {
     pub(super) id: JobId,
-    /// The entry in the log. Index and offset rise from job to job: they are the order of enqueuing, too.
+    /// The entry in the log. Index and offset rise from job to job: they are the order of
+    /// enqueuing, too.
     pub(super) entry: RecordRef,
     /// CRC32C of the payload: with its length, what tells `IdConflict` from `Existing`.
     pub(super) crc: u32,
-    /// Running: when it was delivered, in monotonic milliseconds, the low 32 bits. Later: how long that delivery ran. A run of
-    /// over 49 days is told as less.
+    /// Running: when it was delivered, in monotonic milliseconds, the low 32 bits. Later: how long
+    /// that delivery ran. A run of over 49 days is told as less.
     pub(super) delivered: u32,
     pub(super) enqueued_wall_ms: u64,
-    /// Ready: since when (monotonic). Scheduled: until when (monotonic, or wall for `Timed`). Running: the token.
-    /// Prepared: until when (monotonic). Ended: when (wall).
+    /// Ready: since when (monotonic). Scheduled: until when (monotonic, or wall for `Timed`).
+    /// Running: the token. Prepared: until when (monotonic). Ended: when (wall).
     pub(super) when: u64,
-    /// The list that the job is in: fresh jobs of a priority, a session's leases, its queue's scheduled or ended,
-    /// or its kind of dead letters.
-    /// Of a free row: the next free one.
+    /// The list that the job is in: fresh jobs of a priority, a session's leases, its queue's
+    /// scheduled or ended, or its kind of dead letters. Of a free row: the next free one.
     pub(super) prev: u32,
     pub(super) next: u32,
     /// Running: its place among its queue's running jobs. Ended: when, in monotonic time.
@@ -32,9 +32,11 @@ pub(super) struct Row {
     pub(super) queue_next: u32,
     pub(super) queue: u32,
     pub(super) profile: u32,
-    /// Running: who holds the lease. Completed: the name of the worker that ran it. Dead: its kind of dead letters.
+    /// Running: who holds the lease. Completed: the name of the worker that ran it. Dead: its kind
+    /// of dead letters.
     pub(super) session: u32,
-    /// What only some jobs have: attempts that did not end well, result, checkpoints, time of expiry.
+    /// What only some jobs have: attempts that did not end well, result, checkpoints, time of
+    /// expiry.
     pub(super) side: u32,
     /// Attempts made; of a running job, without the one that runs.
     pub(super) attempts: u16,
@@ -56,7 +58,8 @@ pub(super) enum Place {
     Fresh = 1,
     /// Ready, and was elsewhere before: in its priority's ordered set.
     Returned = 2,
-    /// Scheduled in monotonic time, by a producer's delay, a worker's snooze or the pace of a revival.
+    /// Scheduled in monotonic time, by a producer's delay, a worker's snooze or the pace of a
+    /// revival.
     Delayed = 3,
     /// Scheduled in wall time.
     Timed = 4,
@@ -134,9 +137,9 @@ impl Row {
         u64::from((mono_ms as u32).wrapping_sub(self.delivered))
     }
 
-    /// When an attempt was delivered that had run for `ran_ms` at `wall_ms`. The clocks' milliseconds do not begin at
-    /// the same moment, so the difference may be 1 ms early: never before the job was enqueued, unless the wall clock
-    /// was set back.
+    /// When an attempt was delivered that had run for `ran_ms` at `wall_ms`. The clocks'
+    /// milliseconds do not begin at the same moment, so the difference may be 1 ms early: never
+    /// before the job was enqueued, unless the wall clock was set back.
     pub(super) fn delivered_wall_ms(&self, wall_ms: u64, ran_ms: u64) -> u64 {
         let delivered = wall_ms.saturating_sub(ran_ms);
         if self.enqueued_wall_ms > wall_ms {

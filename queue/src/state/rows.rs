@@ -10,14 +10,14 @@ use super::row::{NONE, Place, Row};
 use super::slot_index::SlotIndex;
 use crate::outcome::RecordRef;
 
-/// Rows in one piece of memory: growing never copies a row, and a frozen piece, 24 KiB, is copied when it is touched. In tests
-/// a few jobs take several.
+/// Rows in one piece of memory: growing never copies a row, and a frozen piece, 24 KiB, is copied
+/// when it is touched. In tests a few jobs take several.
 const CHUNK_ROWS: usize = if cfg!(test) { 4 } else { 256 };
 /// Parts of the index of ids: each grows on its own, so no command waits for all of them.
 const INDEX_PARTS: usize = 256;
-/// Jobs of a command that are looked at before the first of them is done. With ten million jobs a look at the index is a
-/// miss of the processor's caches; looks that wait for nothing of each other miss together. What 32 take stays in the
-/// nearest cache until it is their turn.
+/// Jobs of a command that are looked at before the first of them is done. With ten million jobs a
+/// look at the index is a miss of the processor's caches; looks that wait for nothing of each other
+/// miss together. What 32 take stays in the nearest cache until it is their turn.
 pub(super) const AHEAD: usize = 32;
 
 type Table = Chunks<Row, CHUNK_ROWS>;
@@ -33,7 +33,8 @@ pub(super) struct Rows {
     pub(super) held: u32,
     by_id: Vec<SlotIndex>,
     by_token: SlotIndex,
-    /// Keys the hashes of ids, which producers choose. Tokens are the publisher's own: they need no key.
+    /// Keys the hashes of ids, which producers choose. Tokens are the publisher's own: they need no
+    /// key.
     key: IdKey,
 }
 
@@ -109,7 +110,8 @@ impl Rows {
         self.by_token.find(mix(token.0), |slot| self[slot].when == token.0)
     }
 
-    /// Has the processor fetch the places in the index of ids that are about to come in. Changes nothing.
+    /// Has the processor fetch the places in the index of ids that are about to come in. Changes
+    /// nothing.
     pub(super) fn fetch_ids<'a>(&self, ids: impl Iterator<Item = &'a JobId>) {
         for id in ids {
             let hash = self.key.hash(&id.0);
@@ -299,7 +301,8 @@ fn halves(id: &JobId) -> (u64, u64) {
     ((whole >> 64) as u64, whole as u64)
 }
 
-/// The finalizer of splitmix64 (Steele, Lea, Flood 2014): every bit of the input sways every bit of the output.
+/// The finalizer of splitmix64 (Steele, Lea, Flood 2014): every bit of the input sways every bit of
+/// the output.
 pub(super) fn mix(mut x: u64) -> u64 {
     x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -29,7 +29,8 @@ pub(super) struct Session {
     /// One more than the highest batch of settles that was answered.
     pub(super) next_settle: u64,
     pub(super) settles: Answers<SettleOutcome>,
-    /// Leases that were taken from it, by token, with their queue's number. The newest few thousand.
+    /// Leases that were taken from it, by token, with their queue's number. The newest few
+    /// thousand.
     pub(super) lost: BTreeMap<u64, u32>,
     /// When it is to be forgotten (monotonic), once its link is gone.
     pub(super) forget_at: Option<u64>,
@@ -165,9 +166,9 @@ impl<T: Outcome> Answers<T> {
         self.kept.iter().rev().find(|(s, _)| *s == sequence).map(|(_, answer)| answer.runs())
     }
 
-    /// Keeps an answer, in the order of sequence numbers, and lets go of the lowest when there are too many. So of the 64
-    /// highest numbers every one that was answered is here, whatever the order in which they came. Returns by how many bytes
-    /// they have grown.
+    /// Keeps an answer, in the order of sequence numbers, and lets go of the lowest when there are
+    /// too many. So of the 64 highest numbers every one that was answered is here, whatever the
+    /// order in which they came. Returns by how many bytes they have grown.
     pub(super) fn keep(&mut self, sequence: u64, answer: Runs<T>, most: usize) -> i64 {
         let answer = Answer::of(answer);
         let mut grown = answer.bytes() as i64;

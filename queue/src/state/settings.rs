@@ -15,8 +15,8 @@ pub(super) struct Change<'a> {
 }
 
 impl State {
-    /// Changes a queue's settings, of a new queue too, and answers with what is set now. What was taken before is looked at
-    /// with them from now on.
+    /// Changes a queue's settings, of a new queue too, and answers with what is set now. What was
+    /// taken before is looked at with them from now on.
     pub(super) fn configure(
         &mut self,
         link: LinkId,

@@ -1,7 +1,8 @@
 //! Workers end leases.
 //!
-//! Batches of settles are numbered, and a repeated one is given the answer it was given before. Unlike batches of jobs they
-//! may come with a gap, or out of order: every settle is fenced by its token, so none can count twice or too late.
+//! Batches of settles are numbered, and a repeated one is given the answer it was given before.
+//! Unlike batches of jobs they may come with a gap, or out of order: every settle is fenced by its
+//! token, so none can count twice or too late.
 
 use bytes::Bytes;
 use longshore_protocol::messages::work::{SettleBatch, SettleItem, Settled, Span, Verdict};
@@ -17,8 +18,8 @@ use crate::command::Command;
 use crate::outcome::{Outcomes, RecordRef, Reply};
 
 impl State {
-    /// Ends leases, each if its token is held by the link's session. A batch older than the last 64 gets an answer without
-    /// outcomes: what became of it is forgotten.
+    /// Ends leases, each if its token is held by the link's session. A batch older than the last 64
+    /// gets an answer without outcomes: what became of it is forgotten.
     pub(super) fn settle(&mut self, link: LinkId, batch: &SettleBatch, out: &mut Outcomes) {
         let Some(number) = self.session_of(link) else { return };
         let session = &self.sessions.table[number];
@@ -172,7 +173,8 @@ impl State {
         RecordRef { index: self.index, at: Command::BATCH_AT + span.at, length: span.length }
     }
 
-    /// Counts a refusal at the publisher, and at the queue if the session held that lease not long ago.
+    /// Counts a refusal at the publisher, and at the queue if the session held that lease not long
+    /// ago.
     pub(super) fn count_stale(&mut self, session: u32, token: Token) {
         self.stale_refused += 1;
         if let Some(&queue) = self.sessions.table[session].lost.get(&token.0) {

@@ -1,4 +1,5 @@
-//! Numbered places that are given back and used again, in an order that depends on the commands alone.
+//! Numbered places that are given back and used again, in an order that depends on the commands
+//! alone.
 
 use std::ops::{Index, IndexMut};
 
@@ -9,8 +10,8 @@ const CHUNK_THINGS: usize = if cfg!(test) { 4 } else { 256 };
 /// Free places in one chunk.
 const CHUNK_FREE: usize = if cfg!(test) { 4 } else { 1_024 };
 
-/// Things by number. The place given back last is the first to be used again. `CHUNK` of them are copied at once when one is
-/// changed while the slab is frozen: fewer where a thing may be large.
+/// Things by number. The place given back last is the first to be used again. `CHUNK` of them are
+/// copied at once when one is changed while the slab is frozen: fewer where a thing may be large.
 #[derive(Clone, Debug)]
 pub(super) struct Slab<T, const CHUNK: usize = CHUNK_THINGS> {
     places: Chunks<Option<T>, CHUNK>,
@@ -52,7 +53,8 @@ impl<T, const CHUNK: usize> Slab<T, CHUNK> {
         (self.places.freeze(), self.free.freeze())
     }
 
-    /// True when the free places are exactly the empty ones: of a slab that was put together from its parts.
+    /// True when the free places are exactly the empty ones: of a slab that was put together from
+    /// its parts.
     pub(super) fn is_whole(&self) -> bool {
         let empty = self.places.iter().filter(|thing| thing.is_none()).count();
         let mut seen = vec![false; self.places.len()];
@@ -65,7 +67,8 @@ impl<T, const CHUNK: usize> Slab<T, CHUNK> {
 }
 
 impl<T: Clone, const CHUNK: usize> Slab<T, CHUNK> {
-    /// Puts a thing into a free place. The owner of the slab bounds how many there are, far below 2³².
+    /// Puts a thing into a free place. The owner of the slab bounds how many there are, far below
+    /// 2³².
     pub(super) fn insert(&mut self, thing: T) -> u32 {
         match self.free.pop() {
             Some(number) => {

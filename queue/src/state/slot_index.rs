@@ -1,15 +1,17 @@
 //! Places by hash: one look is one line of the processor's cache.
 //!
-//! With ten million jobs, what a look costs is the lines that it misses. A table that keeps its marks and its places apart
-//! takes two for each look, and a third when it is told of a new place; here both lie in the same 64 bytes:
+//! With ten million jobs, what a look costs is the lines that it misses. A table that keeps its
+//! marks and its places apart takes two for each look, and a third when it is told of a new place;
+//! here both lie in the same 64 bytes:
 //!
 //! ```text
 //! line  │ 12 marks, 1 byte each │ passed │ 3 unused │ 12 places, 4 bytes each │
 //! ```
 //!
-//! A place lies in the line that its hash names, or in the first one behind it that had room; each line counts those that
-//! have passed it by, so a look ends at the first line that none has passed, and one that goes leaves nothing behind. (A line that has
-//! counted to 255 stays so: looks go on to the next one. With hashes that are spread none comes near it.)
+//! A place lies in the line that its hash names, or in the first one behind it that had room; each
+//! line counts those that have passed it by, so a look ends at the first line that none has passed,
+//! and one that goes leaves nothing behind. (A line that has counted to 255 stays so: looks go on
+//! to the next one. With hashes that are spread none comes near it.)
 
 use std::hint::black_box;
 
@@ -120,7 +122,8 @@ impl SlotIndex {
         }
     }
 
-    /// How many it takes until it grows: four fifths of what its lines have. One in twelve lies outside its own line then.
+    /// How many it takes until it grows: four fifths of what its lines have. One in twelve lies
+    /// outside its own line then.
     fn holds(&self) -> usize {
         self.lines.len() * LINE * 4 / 5
     }

@@ -1,4 +1,5 @@
-//! How many things a command looks at: tests bound it, so that nobody has to measure time. Elsewhere it costs nothing.
+//! How many things a command looks at: tests bound it, so that nobody has to measure time.
+//! Elsewhere it costs nothing.
 
 #[cfg(test)]
 use std::cell::Cell;

@@ -52,8 +52,8 @@ impl State {
         }
     }
 
-    /// Adds credit, up to the most that a subscription may have, and to the most leases that a session may hold: what is
-    /// over either of them is not counted.
+    /// Adds credit, up to the most that a subscription may have, and to the most leases that a
+    /// session may hold: what is over either of them is not counted.
     pub(super) fn credit(&mut self, link: LinkId, number: u32, count: u32) {
         let Some(place) = self.subscription_of(link, number) else { return };
         let subscription = &mut self.dispatch.subscriptions[place];

@@ -1,4 +1,5 @@
-//! How jobs move. Every move is: leave one place, enter another; the counters change with it, here and nowhere else.
+//! How jobs move. Every move is: leave one place, enter another; the counters change with it, here
+//! and nowhere else.
 
 use longshore_protocol::{DeathReason, Due, JobChange, JobId, Token};
 
@@ -103,7 +104,8 @@ impl State {
         self.rows.remove(slot);
     }
 
-    /// Into a worker's hands: the next ready job of its queue, against a credit of the subscription.
+    /// Into a worker's hands: the next ready job of its queue, against a credit of the
+    /// subscription.
     pub(super) fn start_job(&mut self, slot: u32, subscription: u32, out: &mut Outcomes) {
         let s = &self.dispatch.subscriptions[subscription];
         let (link, number, session) = (s.link, s.number, s.session);
@@ -152,7 +154,8 @@ impl State {
         self.emit(slot, JobChange::Delivered, out);
     }
 
-    /// The lease of a running job ends, against its holder's will: the holder may still try to settle it.
+    /// The lease of a running job ends, against its holder's will: the holder may still try to
+    /// settle it.
     pub(super) fn take_lease(&mut self, slot: u32, out: &mut Outcomes) {
         let row = &self.rows[slot];
         out.ended.push(Token(row.when));
@@ -164,7 +167,8 @@ impl State {
         );
     }
 
-    /// A delivery that no worker started goes back, its attempt given back; after too many of them the job is buried.
+    /// A delivery that no worker started goes back, its attempt given back; after too many of them
+    /// the job is buried.
     pub(super) fn return_unstarted(&mut self, slot: u32, out: &mut Outcomes) {
         let row = &mut self.rows[slot];
         row.lost = row.lost.saturating_add(1);

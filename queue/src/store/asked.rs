@@ -53,7 +53,8 @@ pub(super) fn answer(
             Err(refusal) => Asked::Refused(refusal),
         },
         Request::Feed { pattern, after } => Asked::Feed { pattern, after },
-        // Whoever asks adds what only it knows to the metrics; an action that is not only to be counted is a command.
+        // Whoever asks adds what only it knows to the metrics; an action that is not only to be
+        // counted is a command.
         _ => Asked::Refused(RequestError::Unknown),
     }
 }

@@ -75,8 +75,8 @@ impl Held {
         self.marks.get(first).map(|mark| mark.mono_ms)
     }
 
-    /// Gives out what belongs to commands up to `committed`: to `out`, and to `tail` what happened to jobs, and the tokens
-    /// that ended with them.
+    /// Gives out what belongs to commands up to `committed`: to `out`, and to `tail` what happened
+    /// to jobs, and the tokens that ended with them.
     pub(super) fn release(
         &mut self,
         committed: u64,

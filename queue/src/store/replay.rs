@@ -9,8 +9,8 @@ use crate::state::{Restoring, SnapshotError};
 use crate::tail::{TAIL_EVENTS_MAX, Tail};
 use crate::{Command, Outcomes, State};
 
-/// What a log's commands come to. Nothing that they brought about is told again; but a client that followed what happened to
-/// jobs goes on over a restart, so the last events are kept.
+/// What a log's commands come to. Nothing that they brought about is told again; but a client that
+/// followed what happened to jobs goes on over a restart, so the last events are kept.
 #[derive(Debug)]
 pub struct Replay {
     pub(super) state: State,

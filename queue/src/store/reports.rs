@@ -1,4 +1,5 @@
-//! How far running attempts are, as their workers last said. Soft: kept as long as the lease, told to whoever looks, not logged.
+//! How far running attempts are, as their workers last said. Soft: kept as long as the lease, told
+//! to whoever looks, not logged.
 
 use hashbrown::HashMap;
 use longshore_protocol::Token;

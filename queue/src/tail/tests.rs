@@ -222,7 +222,8 @@ enum Step {
     Open,
     OpenAt(u64),
     Read(usize, usize, u32),
-    /// So many commands are lost; the log is read from its beginning, or from a snapshot so many commands before its end.
+    /// So many commands are lost; the log is read from its beginning, or from a snapshot so many
+    /// commands before its end.
     Restart(u64, Option<u64>),
     Stop,
     Record,
@@ -251,7 +252,8 @@ struct Plain {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-    /// Whoever is not told `TooOld` reads the wanted part of a list that forgets nothing, event by event.
+    /// Whoever is not told `TooOld` reads the wanted part of a list that forgets nothing, event by
+    /// event.
     #[test]
     fn there_is_never_a_gap(steps in steps()) {
         const ROOM: usize = 16;
@@ -286,7 +288,8 @@ proptest! {
                         }
                         Err(why) => {
                             prop_assert_eq!(why, RequestError::TooOld);
-                            // Refused only when the ring could not hold it, or when nothing was recorded.
+                            // Refused only when the ring could not hold it, or when nothing was
+                            // recorded.
                             let since = list.iter().filter(|event| event.index > from).count();
                             prop_assert!(since > ROOM || tail.floor > from);
                         }
@@ -318,7 +321,8 @@ proptest! {
                     }
                 }
                 Step::Restart(lost, back) => {
-                    // A restart reads the log again, without its last commands, and records all that it reads.
+                    // A restart reads the log again, without its last commands, and records all
+                    // that it reads.
                     let kept = index.saturating_sub(lost).max(1);
                     list.retain(|event| event.index <= kept);
                     starts.retain(|&(at, _)| at <= kept);

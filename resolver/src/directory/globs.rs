@@ -1,8 +1,10 @@
-//! The paths that match globs, a slice at a time: a walk down the tree that goes only where something can match still.
+//! The paths that match globs, a slice at a time: a walk down the tree that goes only where
+//! something can match still.
 //!
-//! All alternatives of all globs lie one after the other in one list of pieces. What is alive at a path is a set of places in that
-//! list: those that the path's segments have led to. A child is gone into if its name leads on from one of them; where only names
-//! without wildcards lead on, those children are looked up, and the others not even looked at.
+//! All alternatives of all globs lie one after the other in one list of pieces. What is alive at a
+//! path is a set of places in that list: those that the path's segments have led to. A child is
+//! gone into if its name leads on from one of them; where only names without wildcards lead on,
+//! those children are looked up, and the others not even looked at.
 
 use std::cmp::Ordering;
 
@@ -14,7 +16,8 @@ use crate::directory::Directory;
 use crate::directory::tree::{NodeId, ROOT, Tree};
 use crate::directory::walks::{Step, Walk};
 
-/// Most pieces in the globs of one listing: what is alive at each depth takes 4 bytes for each, at most 8 MiB in all.
+/// Most pieces in the globs of one listing: what is alive at each depth takes 4 bytes for each, at
+/// most 8 MiB in all.
 const PIECES_MAX: usize = RESOLVER_GLOB_SEGMENTS_MAX;
 /// Characters compared that count as one step.
 const STEP_CHARACTERS: usize = 512;
@@ -61,7 +64,8 @@ struct Level {
 #[derive(Debug)]
 enum Row {
     All,
-    /// Those with the names of these pieces, which differ; `next` is the next one to look up, `at` the child found last.
+    /// Those with the names of these pieces, which differ; `next` is the next one to look up, `at`
+    /// the child found last.
     Named {
         names: Vec<u32>,
         next: usize,
@@ -99,7 +103,8 @@ impl Matching {
         Ok(Matching { pieces, walk: None, levels: vec![root], trying: None, over: false })
     }
 
-    /// Adds matching paths to `out`, in no more than about `budget` steps. True when there are no more.
+    /// Adds matching paths to `out`, in no more than about `budget` steps. True when there are no
+    /// more.
     pub(crate) fn take(
         &mut self,
         directory: &mut Directory,
@@ -208,12 +213,14 @@ impl Matching {
         let trying = self.trying.take();
         match step {
             Step::Enter(node) => {
-                // A node that the walk stood at may have gone: what is alive below it is of no use then.
+                // A node that the walk stood at may have gone: what is alive below it is of no use
+                // then.
                 self.levels.truncate(tree.depth(node));
                 let Row::Named { at, .. } = &self.levels.last()?.row else {
                     return self.enter(directory, node, trying, left, visit);
                 };
-                // One that was looked up and has gone: the walk was moved to its neighbour, whose name is another.
+                // One that was looked up and has gone: the walk was moved to its neighbour, whose
+                // name is another.
                 if *at != Some(node) {
                     return tree.above(node).map(Step::Leave);
                 }

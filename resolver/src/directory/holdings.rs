@@ -174,7 +174,8 @@ pub(super) struct Holdings {
     level: u32,
     /// 2^level. While they are being parted, those that have been are empty.
     buckets: Vec<Bucket>,
-    /// The first of the buckets that there are to be: as many as come of those that have been parted.
+    /// The first of the buckets that there are to be: as many as come of those that have been
+    /// parted.
     finer: Option<Vec<Bucket>>,
     keys_since_parting: u32,
     len: usize,
@@ -268,7 +269,8 @@ impl Holdings {
         }
     }
 
-    /// Whether the bucket of that key is being written again; its entries are then ready to be marked.
+    /// Whether the bucket of that key is being written again; its entries are then ready to be
+    /// marked.
     fn is_rewriting(&mut self, key: KeyHash) -> bool {
         let Some(rewriting) = &self.rewriting else { return false };
         if !rewriting.differs(top(key, rewriting.level)) {
@@ -283,8 +285,8 @@ impl Holdings {
         true
     }
 
-    /// What is `wanted`, by bucket, compared with what is held: the answer, by as many buckets or by fewer. From here on those that
-    /// differ are being written again, and no others.
+    /// What is `wanted`, by bucket, compared with what is held: the answer, by as many buckets or
+    /// by fewer. From here on those that differ are being written again, and no others.
     pub(super) fn compare(&mut self, wanted: &[Digest]) -> Vec<Digest> {
         self.rewritings += 1;
         if !wanted.len().is_power_of_two() || wanted.len() > 1 << LEVEL_MAX {
@@ -328,9 +330,9 @@ impl Holdings {
         finer.chain(rest.map(|(at, bucket)| (at, self.level, bucket)))
     }
 
-    /// What is held, was to be written again and was not: that of the next bucket of those that differ, from the place that `cursor`
-    /// says, which is moved. Answers with how many entries it has looked at. None when there are no more; nothing is being written again
-    /// from then on.
+    /// What is held, was to be written again and was not: that of the next bucket of those that
+    /// differ, from the place that `cursor` says, which is moved. Answers with how many entries it
+    /// has looked at. None when there are no more; nothing is being written again from then on.
     pub(super) fn stale(&mut self, cursor: &mut u32, out: &mut Vec<Held>) -> Option<usize> {
         let Some(rewriting) = &self.rewriting else { return None };
         while *cursor < 1 << LEVEL_MAX {

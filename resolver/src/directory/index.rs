@@ -1,11 +1,14 @@
-//! From a hash to numbers, in shards: one that grows moves some thousand entries, not all of them. And the hash of a path.
+//! From a hash to numbers, in shards: one that grows moves some thousand entries, not all of them.
+//! And the hash of a path.
 
 use hashbrown::HashTable;
 
-/// As many shards, as a power of two. With 16 million entries each holds 16,384, and growing it takes less than 1 ms.
+/// As many shards, as a power of two. With 16 million entries each holds 16,384, and growing it
+/// takes less than 1 ms.
 const SHARD_BITS: u32 = 10;
 
-/// Numbers by 32 bits of hash. What has a number keeps its hash: looking it up anew must cost no second look at what it was made of.
+/// Numbers by 32 bits of hash. What has a number keeps its hash: looking it up anew must cost no
+/// second look at what it was made of.
 #[derive(Debug)]
 pub(super) struct Index {
     shards: Vec<HashTable<u32>>,
@@ -42,7 +45,8 @@ impl Index {
     }
 }
 
-/// From the middle of the hash: a table takes the place in it from the low bits, and a tag from the top 7.
+/// From the middle of the hash: a table takes the place in it from the low bits, and a tag from the
+/// top 7.
 fn shard(hash: u32) -> usize {
     (hash >> (25 - SHARD_BITS)) as usize % (1 << SHARD_BITS)
 }
@@ -51,8 +55,9 @@ fn spread(hash: u32) -> u64 {
     u64::from(hash) << 32 | u64::from(hash)
 }
 
-/// How paths are hashed: segment by segment, so that the hashes of all paths above come on the way. Keyed with a
-/// secret that no client is told, so that nobody can prepare paths that all fall into one place.
+/// How paths are hashed: segment by segment, so that the hashes of all paths above come on the way.
+/// Keyed with a secret that no client is told, so that nobody can prepare paths that all fall into
+/// one place.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PathHasher {
     start: u64,

@@ -1,5 +1,5 @@
-//! What lies just below a path, a slice at a time. What comes or goes between two slices may be in the listing or not; what is there
-//! all the time is in it, once.
+//! What lies just below a path, a slice at a time. What comes or goes between two slices may be in
+//! the listing or not; what is there all the time is in it, once.
 
 use longshore_protocol::messages::resolver::PathListed;
 use longshore_protocol::{Path, PublicationKind};
@@ -11,8 +11,8 @@ use crate::directory::walks::{Step, Walk};
 
 /// Goes over what lies just below one path.
 ///
-/// A child that nobody holds is listed if anything below it can be seen. While hidden publishers are being swept that has to be
-/// looked for, and the looking may take several slices.
+/// A child that nobody holds is listed if anything below it can be seen. While hidden publishers
+/// are being swept that has to be looked for, and the looking may take several slices.
 #[derive(Debug)]
 pub(crate) struct Children {
     below: Path,
@@ -92,7 +92,8 @@ impl Row<'_> {
             *self.since = self.directory.revision;
         }
         if self.directory.shows(node) {
-            // Something that can be seen: so the child that it lies at or below is listed, and is done.
+            // Something that can be seen: so the child that it lies at or below is listed, and is
+            // done.
             let child = (1..below).fold(node, |at, _| tree.above(at).unwrap_or(at));
             self.list(tree, child);
             return Some(tree.after(child));
@@ -155,8 +156,9 @@ impl Directory {
         seen
     }
 
-    /// Whether a node, gone into at `since` and through without finding anything, has to be looked at again: what can be seen there
-    /// may have come behind the walk's back, while what could be seen before has gone.
+    /// Whether a node, gone into at `since` and through without finding anything, has to be looked
+    /// at again: what can be seen there may have come behind the walk's back, while what could be
+    /// seen before has gone.
     pub(super) fn is_to_be_seen(&self, node: NodeId, since: u64) -> bool {
         if self.paths.tree.is_inner(node) {
             self.trackers.moved_since(node, since)
@@ -165,8 +167,8 @@ impl Directory {
         }
     }
 
-    /// Whether it is plain at the node itself that there is something to be seen at or below it: where nothing is hidden, whatever has
-    /// something below it shows.
+    /// Whether it is plain at the node itself that there is something to be seen at or below it:
+    /// where nothing is hidden, whatever has something below it shows.
     pub(super) fn shows(&self, node: NodeId) -> bool {
         let nothing_hidden = self.living.grave().is_none();
         nothing_hidden && self.paths.tree.is_inner(node) || self.seen_at(node).any()

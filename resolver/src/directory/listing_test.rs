@@ -119,7 +119,8 @@ fn random_path(rng: &mut StdRng) -> String {
     (0..rng.random_range(1..4)).map(|_| format!("/{}", segment(rng))).collect()
 }
 
-/// Takes a listing to its end with changes between its slices: what is there all the time is listed, once, and nothing that never was.
+/// Takes a listing to its end with changes between its slices: what is there all the time is
+/// listed, once, and nothing that never was.
 fn check(
     scenario: &mut Scenario,
     rng: &mut StdRng,

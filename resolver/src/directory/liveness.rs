@@ -33,7 +33,8 @@ pub(super) struct Publisher {
     pub(super) jobs: u64,
     /// Where it holds queues, or makes them.
     pub(super) declares: Declares,
-    /// It has held something that is not below `/sys`: metrics come and go with their process, under a new id each time.
+    /// It has held something that is not below `/sys`: metrics come and go with their process,
+    /// under a new id each time.
     pub(super) is_awaited: bool,
 }
 
@@ -183,7 +184,8 @@ impl Liveness {
         self.deadlines.first().copied()
     }
 
-    /// Nobody could be heard for `gap`, until `now`. Who has been heard since has its time from then on, and not the gap as well.
+    /// Nobody could be heard for `gap`, until `now`. Who has been heard since has its time from
+    /// then on, and not the gap as well.
     pub(super) fn put_off(&mut self, gap: Duration, now: Instant) {
         let deadlines = std::mem::take(&mut self.deadlines);
         for (at, slot) in deadlines {

@@ -1,8 +1,9 @@
-//! What a replica knows: which publisher holds which path. Pure: it is told the time, and reads no clock.
+//! What a replica knows: which publisher holds which path. Pure: it is told the time, and reads no
+//! clock.
 //!
-//! **Every call that takes a `now` expects it never to fall, and [`Directory::tick`] to be called before anything is read at a
-//! later time.** Whatever may touch many paths takes a budget and goes on where it stopped, so that nobody waits for somebody
-//! else's million paths.
+//! **Every call that takes a `now` expects it never to fall, and [`Directory::tick`] to be called
+//! before anything is read at a later time.** Whatever may touch many paths takes a budget and goes
+//! on where it stopped, so that nobody waits for somebody else's million paths.
 //!
 //! ```text
 //! path ──▶ node ──▶ set of { publisher, terms } ──▶ publisher { info, deadline, holdings: buckets of nodes }
@@ -83,8 +84,8 @@ const WARMING_TTLS: u32 = 2;
 const NODES_PER_PATH_MAX: usize = 4;
 /// Nodes of the tree that there may be in any case.
 const NODES_MIN: usize = 1_024;
-/// Watched globs looked at in one go for publishers that are hidden, or those for one publisher if they are more: of the others watchers
-/// are told next.
+/// Watched globs looked at in one go for publishers that are hidden, or those for one publisher if
+/// they are more: of the others watchers are told next.
 const HIDE_STEPS: usize = 1_024;
 
 /// Entries of buckets that are moved, or looked at, in one step.
@@ -103,7 +104,8 @@ pub(crate) struct Confirming {
 pub(crate) struct Rules {
     /// A publisher that is silent this long is hidden.
     pub(crate) writer_ttl: Duration,
-    /// A replica that stood still for longer has missed what its writers gave up telling it, and warms again.
+    /// A replica that stood still for longer has missed what its writers gave up telling it, and
+    /// warms again.
     pub(crate) stand_still_max: Duration,
     /// Nothing can have been published before: nothing is missing at the start.
     pub(crate) fresh: bool,
@@ -157,9 +159,11 @@ pub(crate) struct Directory {
     remembered: Remembered,
     trackers: Trackers,
     watches: Watches<Snapshot>,
-    /// Hidden publishers whose watchers are still to be told, in their order. None of them is forgotten before.
+    /// Hidden publishers whose watchers are still to be told, in their order. None of them is
+    /// forgotten before.
     untold: VecDeque<(Slot, Departure)>,
-    /// What changes have cost beside themselves, in steps: globs compared, and every 16 entries of buckets looked at or moved.
+    /// What changes have cost beside themselves, in steps: globs compared, and every 16 entries of
+    /// buckets looked at or moved.
     spent: usize,
 }
 
@@ -170,7 +174,8 @@ impl Directory {
         Directory::keyed(now, incarnation, [7; 16], rules)
     }
 
-    /// An empty directory that starts at `now`. Clients are told its incarnation; nobody is told the `secret` that paths are hashed with.
+    /// An empty directory that starts at `now`. Clients are told its incarnation; nobody is told
+    /// the `secret` that paths are hashed with.
     pub(crate) fn keyed(
         now: Instant,
         incarnation: Incarnation,
@@ -201,8 +206,9 @@ impl Directory {
         }
     }
 
-    /// Does what is due at `now`: hides publishers that have been silent for too long, and ends the warming. However many are hidden at a
-    /// time, no answer names them from here on; their watchers are told of some now, and of the others when it is called again, or
+    /// Does what is due at `now`: hides publishers that have been silent for too long, and ends the
+    /// warming. However many are hidden at a time, no answer names them from here on; their
+    /// watchers are told of some now, and of the others when it is called again, or
     /// [`Directory::sweep`] is.
     pub(crate) fn tick(&mut self, now: Instant) {
         if self.completes_at().is_some_and(|at| at <= now) {
@@ -224,8 +230,9 @@ impl Directory {
         self.completes_at().into_iter().chain(self.living.next_deadline().map(|(at, _)| at)).min()
     }
 
-    /// The replica itself stood still for `gap`: nobody could be heard, so nobody was silent, unless it does so all the time. If that
-    /// was long, writers have given up meanwhile: it warms until they have all been back.
+    /// The replica itself stood still for `gap`: nobody could be heard, so nobody was silent,
+    /// unless it does so all the time. If that was long, writers have given up meanwhile: it warms
+    /// until they have all been back.
     pub(crate) fn stood_still(&mut self, now: Instant, gap: Duration) {
         if self.grace.covers(now, gap) {
             self.living.put_off(gap, now);
@@ -237,13 +244,14 @@ impl Directory {
         self.missed(now, gap);
     }
 
-    /// The machine slept for so long, and its clock stood still: nobody was silent by it, and no deadline came nearer, but writers have
-    /// gone on. True if the replica warms again.
+    /// The machine slept for so long, and its clock stood still: nobody was silent by it, and no
+    /// deadline came nearer, but writers have gone on. True if the replica warms again.
     pub(crate) fn slept(&mut self, now: Instant, slept: Duration) -> bool {
         self.missed(now, slept)
     }
 
-    /// For so long writers could not tell it anything. If they have given up meanwhile, it warms until they have all been back.
+    /// For so long writers could not tell it anything. If they have given up meanwhile, it warms
+    /// until they have all been back.
     fn missed(&mut self, now: Instant, gap: Duration) -> bool {
         let missed = gap > self.rules.stand_still_max;
         if missed {
@@ -319,9 +327,11 @@ impl Directory {
         self.paths.defaults_len()
     }
 
-    /// From now on `client` writes for this publisher, and who did before no longer does. What the publisher held stays. Answers with
-    /// the digests of what it holds, by as many buckets as are `wanted` or fewer, each a power of two. Those that differ are being
-    /// rewritten from here on, and no others: what is not written again in them before [`Directory::confirm`] is then removed.
+    /// From now on `client` writes for this publisher, and who did before no longer does. What the
+    /// publisher held stays. Answers with the digests of what it holds, by as many buckets as are
+    /// `wanted` or fewer, each a power of two. Those that differ are being rewritten from here on,
+    /// and no others: what is not written again in them before [`Directory::confirm`] is then
+    /// removed.
     pub(crate) fn announce(
         &mut self,
         now: Instant,
@@ -364,7 +374,8 @@ impl Directory {
         self.living.writer(client)
     }
 
-    /// Makes one change for a publisher. What is so already stays so. A refusal is for people, and concerns this path only.
+    /// Makes one change for a publisher. What is so already stays so. A refusal is for people, and
+    /// concerns this path only.
     pub(crate) fn write(
         &mut self,
         slot: Slot,
@@ -393,7 +404,8 @@ impl Directory {
         self.write(slot, change, &Terms::default(), PathText::from(path))
     }
 
-    /// Makes ready for the first [`WARM`] of these paths to be written or resolved: together they wait for memory as long as one.
+    /// Makes ready for the first [`WARM`] of these paths to be written or resolved: together they
+    /// wait for memory as long as one.
     pub(crate) fn warm<'a>(&self, paths: impl Iterator<Item = PathText<'a>>) {
         self.paths.tree.warm(paths.map(PathText::as_bytes));
     }
@@ -514,8 +526,9 @@ impl Directory {
         self.trackers.change(&self.paths.tree, held.node, self.revision);
     }
 
-    /// Removes what a publisher held before its last announce and has not written since, where that announce differed: bucket by
-    /// bucket, as far as `budget` steps go. True when all is done. All calls between two announces go on with the same `confirming`.
+    /// Removes what a publisher held before its last announce and has not written since, where that
+    /// announce differed: bucket by bucket, as far as `budget` steps go. True when all is done. All
+    /// calls between two announces go on with the same `confirming`.
     pub(crate) fn confirm(
         &mut self,
         slot: Slot,
@@ -551,7 +564,8 @@ impl Directory {
         Ok(())
     }
 
-    /// Tells watchers of publishers that were hidden, of the next one and of others until `budget` is spent. Says what that has cost.
+    /// Tells watchers of publishers that were hidden, of the next one and of others until `budget`
+    /// is spent. Says what that has cost.
     fn tell_hidden(&mut self, budget: usize) -> usize {
         let mut spent = 0;
         while spent < budget
@@ -600,7 +614,8 @@ impl Directory {
         self.living.grave().is_some()
     }
 
-    /// The client is gone. What its publisher holds stays until the publisher has been silent for too long.
+    /// The client is gone. What its publisher holds stays until the publisher has been silent for
+    /// too long.
     pub(crate) fn client_gone(&mut self, client: Client) {
         self.living.client_gone(client);
         self.watches.client_gone(client);

@@ -1,5 +1,5 @@
-//! The directory against a naive model, over random operations: after each of them its indexes agree with each other, and its
-//! answers with the model's.
+//! The directory against a naive model, over random operations: after each of them its indexes
+//! agree with each other, and its answers with the model's.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -530,7 +530,8 @@ impl Pair {
         }
     }
 
-    /// Level-triggered: whatever happened in between, what was told last is what is so, once nothing is left to tell.
+    /// Level-triggered: whatever happened in between, what was told last is what is so, once
+    /// nothing is left to tell.
     fn compare_watches(&mut self) {
         while self.directory.sweep(3) {
             self.directory.invariant();

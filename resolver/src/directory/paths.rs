@@ -1,4 +1,5 @@
-//! Who holds which path: the tree, the sets, and what each publisher holds, which always say the same.
+//! Who holds which path: the tree, the sets, and what each publisher holds, which always say the
+//! same.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +18,8 @@ use crate::directory::tree::{NodeId, Tree};
 pub(super) struct Paths {
     pub(super) tree: Tree,
     pub(super) sets: Sets,
-    /// Who has declared a default, by node: few. Sorted, because a hash table that grows would make everybody wait.
+    /// Who has declared a default, by node: few. Sorted, because a hash table that grows would make
+    /// everybody wait.
     defaults: BTreeMap<NodeId, SetId>,
     /// The nodes that have a publisher.
     published: usize,
@@ -36,7 +38,8 @@ impl Paths {
         }
     }
 
-    /// Paths that somebody publishes. One that only hidden publishers hold may count until the last but one of them is swept.
+    /// Paths that somebody publishes. One that only hidden publishers hold may count until the last
+    /// but one of them is swept.
     pub(super) fn published_len(&self) -> usize {
         self.published - self.unseen
     }
@@ -117,8 +120,9 @@ impl Paths {
         Path::new(&text).ok()
     }
 
-    /// The publisher holds this from now on, on these terms. `before` is on which it did until now, if it did. Answers with how many of
-    /// its other paths were moved for it, in the index of buckets.
+    /// The publisher holds this from now on, on these terms. `before` is on which it did until now,
+    /// if it did. Answers with how many of its other paths were moved for it, in the index of
+    /// buckets.
     pub(super) fn hold(
         &mut self,
         living: &mut Liveness,

@@ -1,4 +1,5 @@
-//! Patterns by the path that everything they match lies at or below: what changes at a path concerns only those found above it.
+//! Patterns by the path that everything they match lies at or below: what changes at a path
+//! concerns only those found above it.
 
 use hashbrown::HashMap;
 use longshore_protocol::Glob;

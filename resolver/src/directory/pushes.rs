@@ -104,7 +104,8 @@ impl Known {
 }
 
 impl Directory {
-    /// Watches the publishers that could serve what matches `glob`; the first push follows. A watch of the same number is replaced.
+    /// Watches the publishers that could serve what matches `glob`; the first push follows. A watch
+    /// of the same number is replaced.
     pub(crate) fn watch(
         &mut self,
         client: Client,
@@ -264,7 +265,8 @@ impl Directory {
         })
     }
 
-    /// What changes have cost since this was last asked, beside themselves: in globs compared with their paths.
+    /// What changes have cost since this was last asked, beside themselves: in globs compared with
+    /// their paths.
     pub(crate) fn spent(&mut self) -> usize {
         std::mem::take(&mut self.spent)
     }

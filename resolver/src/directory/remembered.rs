@@ -1,5 +1,6 @@
-//! The publishers that a replica knows and cannot see. A publisher that declared queues may hold acknowledged jobs: it is
-//! reported as missing until it returns or is forgotten, across restarts of the replica.
+//! The publishers that a replica knows and cannot see. A publisher that declared queues may hold
+//! acknowledged jobs: it is reported as missing until it returns or is forgotten, across restarts
+//! of the replica.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
@@ -13,7 +14,8 @@ use crate::directory::holdings::Held;
 use crate::directory::tree::NodeId;
 use crate::directory::{Directory, Slot};
 
-/// Most missing publishers that a replica remembers; of more, the one that was last seen longest ago is forgotten.
+/// Most missing publishers that a replica remembers; of more, the one that was last seen longest
+/// ago is forgotten.
 const MISSING_MAX: usize = RESOLVER_PUBLISHERS_MAX;
 /// Most declared paths, of all publishers, that the next run takes over; of the others it knows
 /// that there are some.
@@ -42,7 +44,8 @@ pub(super) struct Declares {
 }
 
 impl Declares {
-    /// Notes that the publisher holds a queue or a default there, or no longer does. True if that changed anything.
+    /// Notes that the publisher holds a queue or a default there, or no longer does. True if that
+    /// changed anything.
     pub(super) fn set(&mut self, node: NodeId, default: bool, holds: bool) -> bool {
         let nodes = if default { &mut self.defaults } else { &mut self.queues };
         if !holds {
@@ -103,7 +106,8 @@ impl Remembered {
         }
     }
 
-    /// A publisher can no longer be seen. One of live values alone holds nothing and is not remembered.
+    /// A publisher can no longer be seen. One of live values alone holds nothing and is not
+    /// remembered.
     pub(super) fn is_gone(
         &mut self,
         info: PublisherInfo,
@@ -153,7 +157,8 @@ impl Remembered {
         Some(missing)
     }
 
-    /// The replica holds what the publisher wants: all of it, or nothing though it may have declared something before.
+    /// The replica holds what the publisher wants: all of it, or nothing though it may have
+    /// declared something before.
     pub(super) fn confirmed(&mut self, publisher: PublisherId, holds_any: bool) {
         if self.awaited.get(&publisher).is_some_and(|declared| holds_any || !declared) {
             self.awaited.remove(&publisher);

@@ -31,7 +31,8 @@ pub(crate) struct Resolver {
 }
 
 impl Resolver {
-    /// Members of all sets so far: what the message's length depends on, beside the number of answers.
+    /// Members of all sets so far: what the message's length depends on, beside the number of
+    /// answers.
     pub(crate) fn members(&self) -> usize {
         self.members
     }

@@ -1,4 +1,5 @@
-//! Sets of publishers, each kept once: a million paths of the same publishers cost one set and a million numbers.
+//! Sets of publishers, each kept once: a million paths of the same publishers cost one set and a
+//! million numbers.
 
 use hashbrown::HashMap;
 
@@ -43,7 +44,8 @@ impl Entry for Set {
     }
 }
 
-/// From a set to the one with a member more, with other terms, or (with [`NONE`] for its terms) without it.
+/// From a set to the one with a member more, with other terms, or (with [`NONE`] for its terms)
+/// without it.
 type Step = (SetId, Member);
 
 /// All sets.

@@ -1,6 +1,8 @@
-//! Entries by number, in chunks: a number leads to its entry as long as the entry is there, and nothing ever moves.
+//! Entries by number, in chunks: a number leads to its entry as long as the entry is there, and
+//! nothing ever moves.
 //!
-//! One growing `Vec` would copy 32 MB at once on its way to a million nodes, and everybody would wait for it some 10 ms.
+//! One growing `Vec` would copy 32 MB at once on its way to a million nodes, and everybody would
+//! wait for it some 10 ms.
 
 use std::ops::{Index, IndexMut};
 

@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 /// Of the time that passes, one part in so many may be put off for ever.
 const REFILL_PART: i128 = 4;
 
-/// A replica that does not run for a while gives its publishers that time back: nobody could be heard. One that is slow all
-/// the time would do so for ever, and never find anybody silent. What is put off in all is therefore bounded: in any time `t`,
-/// `t / 4` and twice `most`, whatever happens.
+/// A replica that does not run for a while gives its publishers that time back: nobody could be
+/// heard. One that is slow all the time would do so for ever, and never find anybody silent. What
+/// is put off in all is therefore bounded: in any time `t`, `t / 4` and twice `most`, whatever
+/// happens.
 #[derive(Debug)]
 pub(super) struct Grace {
     /// Nanoseconds that may be put off. Below 0 after one stand-still that was longer: that one is

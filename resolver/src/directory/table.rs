@@ -1,5 +1,6 @@
-//! What lies two levels below a path, as a table, a slice at a time: what lies just below it are the rows, the names just below those
-//! the columns. As with listings, what is there all the time is told of, once.
+//! What lies two levels below a path, as a table, a slice at a time: what lies just below it are
+//! the rows, the names just below those the columns. As with listings, what is there all the time
+//! is told of, once.
 
 use std::collections::BTreeMap;
 

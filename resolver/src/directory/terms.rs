@@ -1,4 +1,5 @@
-//! The terms that paths are held on. A directory with a million paths has few different ones: each is kept once, and counted.
+//! The terms that paths are held on. A directory with a million paths has few different ones: each
+//! is kept once, and counted.
 
 use longshore_protocol::Terms;
 use longshore_protocol::limits::TERMS_MAX;
@@ -48,7 +49,8 @@ impl TermsKept {
         kept
     }
 
-    /// Their number, if they are kept or there is room to. It stays theirs until the next call, or as long as it is held.
+    /// Their number, if they are kept or there is room to. It stays theirs until the next call, or
+    /// as long as it is held.
     pub(super) fn number(&mut self, terms: &Terms) -> Option<TermsId> {
         if self.kept[self.last].terms == *terms {
             return Some(self.last);

@@ -1,5 +1,5 @@
-//! The last segments of paths: 1 to 255 bytes each, cut from chunks of 64 KiB. Nothing moves; what is given back serves texts of
-//! the same length, to within 4 bytes.
+//! The last segments of paths: 1 to 255 bytes each, cut from chunks of 64 KiB. Nothing moves; what
+//! is given back serves texts of the same length, to within 4 bytes.
 
 use longshore_protocol::limits::PATH_SEGMENT_BYTES_MAX;
 
@@ -10,8 +10,9 @@ const CHUNK: usize = 16 * 1024;
 /// One list of free places for each length in units.
 const CLASSES: usize = PATH_SEGMENT_BYTES_MAX.div_ceil(UNIT) + 1;
 const NONE: u32 = u32::MAX;
-/// Units from which on no new paths are taken: 4 MiB before places cannot be named any more. A path that is refused may have taken places
-/// before it is, and has given them back: of all lengths together such never take more than a fifteenth of that.
+/// Units from which on no new paths are taken: 4 MiB before places cannot be named any more. A path
+/// that is refused may have taken places before it is, and has given them back: of all lengths
+/// together such never take more than a fifteenth of that.
 const FULL: u32 = u32::MAX - (1 << 20);
 
 /// All texts.

@@ -5,7 +5,8 @@
 
 use crate::directory::tree::{NodeId, ROOT, Tree};
 
-/// Nodes that share a piece of memory, as a power of two; where none of them has others below it, there is none.
+/// Nodes that share a piece of memory, as a power of two; where none of them has others below it,
+/// there is none.
 const CHUNK_BITS: u32 = 6;
 const CHUNK: usize = 1 << CHUNK_BITS;
 
@@ -25,7 +26,8 @@ impl Trackers {
         }
     }
 
-    /// Whether something at or below a node that has others below it has come, or gone, after `revision`.
+    /// Whether something at or below a node that has others below it has come, or gone, after
+    /// `revision`.
     pub(super) fn moved_since(&self, node: NodeId, revision: u64) -> bool {
         self.get(node) > revision
     }

@@ -18,7 +18,8 @@ pub(super) type NodeId = u32;
 
 /// The root, which is always there.
 pub(super) const ROOT: NodeId = 0;
-/// Most nodes: holdings say in the two bits above them what is held, and whether it was written anew.
+/// Most nodes: holdings say in the two bits above them what is held, and whether it was written
+/// anew.
 pub(super) const NODES_MAX: usize = 1 << 30;
 
 /// Paths that are looked up together.
@@ -162,8 +163,9 @@ impl Tree {
         segments(path).fold(self.hasher.root(), below)
     }
 
-    /// Touches all that looking up these paths will touch. A look-up waits for memory four times, each time because of what it was told
-    /// the time before; those of different paths can wait together.
+    /// Touches all that looking up these paths will touch. A look-up waits for memory four times,
+    /// each time because of what it was told the time before; those of different paths can wait
+    /// together.
     pub(super) fn warm<'a>(&self, paths: impl Iterator<Item = &'a [u8]>) {
         let (mut hashes, mut nodes) = ([0; WARM], [NONE; WARM]);
         let mut count = 0;
@@ -229,8 +231,8 @@ impl Tree {
         }
     }
 
-    /// The node of a path; it is made, and those above it, where it is missing. Whoever asks puts something there, or calls
-    /// [`Tree::prune`].
+    /// The node of a path; it is made, and those above it, where it is missing. Whoever asks puts
+    /// something there, or calls [`Tree::prune`].
     pub(super) fn make(&mut self, path: &str) -> NodeId {
         let Some((above, name)) = path.rsplit_once('/').filter(|(_, name)| !name.is_empty()) else {
             return ROOT;
@@ -289,7 +291,8 @@ impl Tree {
         node
     }
 
-    /// Takes the node out if nobody holds anything at or below it, and then those above it, likewise.
+    /// Takes the node out if nobody holds anything at or below it, and then those above it,
+    /// likewise.
     pub(super) fn prune(&mut self, mut at: NodeId) {
         while at != ROOT {
             let node = self.nodes[at].clone();
@@ -319,7 +322,8 @@ impl Tree {
         }
     }
 
-    /// A walk through what lies below a path, and the path's depth. None where there is no such path.
+    /// A walk through what lies below a path, and the path's depth. None where there is no such
+    /// path.
     pub(super) fn begin_below(&mut self, path: &str) -> Option<(usize, Walk)> {
         let node = self.find(path)?;
         let (depth, first) = (self.depth(node), self.down(node));

@@ -1,8 +1,8 @@
 //! Walks through the tree that stop and go on later, while the tree changes.
 //!
-//! A walk that rests stands at a node. When that node is taken out, the walk is moved to where it would have gone next. Children go
-//! in at the front of their row and walks go towards its end: so a walk meets once whatever is there all the time, and never meets
-//! what came after it had passed.
+//! A walk that rests stands at a node. When that node is taken out, the walk is moved to where it
+//! would have gone next. Children go in at the front of their row and walks go towards its end: so
+//! a walk meets once whatever is there all the time, and never meets what came after it had passed.
 
 use std::sync::Arc;
 

@@ -12,7 +12,8 @@ use crate::cluster::ReplicaFailure;
 /// What became of a batch of paths.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Resolution {
-    /// False when every replica that answered is warming: a path that was not found may be published all the same.
+    /// False when every replica that answered is warming: a path that was not found may be
+    /// published all the same.
     pub complete: bool,
     /// One answer for each path, in order.
     pub answers: Vec<PathAnswer>,
@@ -27,8 +28,8 @@ pub enum PathAnswer {
         set: Arc<[Publication]>,
         /// Nobody publishes the path itself; these have declared the nearest default above it.
         by_default: bool,
-        /// Of a path that is published: the publishers of the nearest default at or above it, if there
-        /// is one. A producer tries them while none of `set` can be reached.
+        /// Of a path that is published: the publishers of the nearest default at or above it, if
+        /// there is one. A producer tries them while none of `set` can be reached.
         fallback: Option<Arc<[Publication]>>,
     },
     /// Nobody does.
@@ -62,15 +63,17 @@ pub struct PathTable {
     pub complete: bool,
     /// The names of the rows, sorted, none twice.
     pub rows: Vec<String>,
-    /// The columns, by name, each with how many rows have it; at least so many, if several replicas were asked.
+    /// The columns, by name, each with how many rows have it; at least so many, if several replicas
+    /// were asked.
     pub columns: Vec<Column>,
 }
 
-/// Why a batch has no answer. The client stays good: the next batch starts afresh. After [`NoAnswer`](ReadError::NoAnswer)
-/// try again; the others would be said again.
+/// Why a batch has no answer. The client stays good: the next batch starts afresh. After
+/// [`NoAnswer`](ReadError::NoAnswer) try again; the others would be said again.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ReadError {
-    /// Every replica failed it, in each of three rounds: what each said last. None are named if the runtime has ended.
+    /// Every replica failed it, in each of three rounds: what each said last. None are named if the
+    /// runtime has ended.
     #[error("no resolver replica answered: {}", list(.0))]
     NoAnswer(Vec<ReplicaFailure>),
     /// A replica refused the whole request; another of its version would too.
@@ -117,7 +120,8 @@ impl PathAnswer {
         matches!(self, PathAnswer::NotFound | PathAnswer::Publishers { by_default: true, .. })
     }
 
-    /// Which of two answers to believe: somebody that publishes the path before a default, that before nobody.
+    /// Which of two answers to believe: somebody that publishes the path before a default, that
+    /// before nobody.
     fn better(self, other: PathAnswer) -> PathAnswer {
         let worth = |answer: &PathAnswer| match answer {
             PathAnswer::Publishers { by_default: false, .. } => 3,

@@ -1,4 +1,5 @@
-//! The publishers that replicas know: of one, gathered from the parts of its answer; of all, as one roll.
+//! The publishers that replicas know: of one, gathered from the parts of its answer; of all, as one
+//! roll.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -12,8 +13,8 @@ use tokio::time::Instant;
 
 use crate::cluster::ReplicaFailure;
 
-/// Most publishers that a replica lists: as many as it lets be seen, as many that are hidden and not swept yet, and as many that
-/// are missing.
+/// Most publishers that a replica lists: as many as it lets be seen, as many that are hidden and
+/// not swept yet, and as many that are missing.
 const PUBLISHERS_TOLD_MAX: usize = 3 * RESOLVER_PUBLISHERS_MAX;
 
 /// How long what replicas answered serves later calls: a tool that asks once a job would dial every
@@ -66,7 +67,8 @@ pub(super) struct Known {
 }
 
 impl Known {
-    /// Takes in a part of the answer. All of them, by name, once it was the last; an error, for people, if there are more than there can be.
+    /// Takes in a part of the answer. All of them, by name, once it was the last; an error, for
+    /// people, if there are more than there can be.
     pub(super) fn take(
         &mut self,
         part: PublishersKnown,

@@ -18,7 +18,8 @@ struct Line {
 }
 
 impl Lines {
-    /// Begins to connect. The reason if there are as many links as may be; the core hangs up before it dials another.
+    /// Begins to connect. The reason if there are as many links as may be; the core hangs up before
+    /// it dials another.
     pub(super) fn dial(
         &mut self,
         number: u64,

@@ -39,13 +39,14 @@ use crate::read_client::known::{Answers, Known, RecentAnswers};
 use crate::read_client::task::Command;
 use crate::replica_link::{Caller, ask_one};
 
-/// Once a replica has answered, how long it is waited for the others to say which publishers they know.
+/// Once a replica has answered, how long it is waited for the others to say which publishers they
+/// know.
 const OTHERS_WAIT: Duration = Duration::from_millis(250);
 
-/// Asks a resolver: who publishes a path, what there is, what changes. Producers, workers and subscribers have one of their
-/// own; this one is for programs that look into the directory. Cheap to clone: all clones share one link, over which many
-/// batches are in flight; it is opened at the first batch or watch. The link and its task end with the last clone and the
-/// last watch.
+/// Asks a resolver: who publishes a path, what there is, what changes. Producers, workers and
+/// subscribers have one of their own; this one is for programs that look into the directory. Cheap
+/// to clone: all clones share one link, over which many batches are in flight; it is opened at the
+/// first batch or watch. The link and its task end with the last clone and the last watch.
 #[derive(Clone)]
 pub struct ReadClient {
     handle: Arc<Handle>,
@@ -68,10 +69,11 @@ impl Handle {
 }
 
 impl ReadClient {
-    /// A client of `cluster`. `session` is 16 random bytes that name this client (a `SessionId`, in `protocol`); `name` is
-    /// what operators see, 1 to 128 bytes. With another, whatever is asked has [`ReadError::Name`] for an answer, or its
-    /// text, and a watch over publishers, which has no error, is told nothing, as where the cluster names no replica; the
-    /// log says why. Waits for nothing. Needs a tokio runtime.
+    /// A client of `cluster`. `session` is 16 random bytes that name this client (a `SessionId`, in
+    /// `protocol`); `name` is what operators see, 1 to 128 bytes. With another, whatever is asked
+    /// has [`ReadError::Name`] for an answer, or its text, and a watch over publishers, which has
+    /// no error, is told nothing, as where the cluster names no replica; the log says why. Waits
+    /// for nothing. Needs a tokio runtime.
     pub fn new(cluster: Cluster, session: SessionId, name: impl Into<String>) -> ReadClient {
         let caller = Caller { cluster, role: Role::ResolverReader, session, name: name.into() };
         if let Err(error) = check_name(&caller.name) {
@@ -84,9 +86,10 @@ impl ReadClient {
         ReadClient { handle: Arc::new(Handle { caller, commands, next_batch, next_watch, recent }) }
     }
 
-    /// Who publishes each of `paths`? Any number; answers come in order. A "no" of a replica that is warming is asked of
-    /// another before it is believed. Takes until some replica answers or all have failed three times, which can be minutes
-    /// (each may take 15 s and more for an answer): put a deadline of your own around it. Cancel safe.
+    /// Who publishes each of `paths`? Any number; answers come in order. A "no" of a replica that
+    /// is warming is asked of another before it is believed. Takes until some replica answers or
+    /// all have failed three times, which can be minutes (each may take 15 s and more for an
+    /// answer): put a deadline of your own around it. Cancel safe.
     pub async fn resolve(&self, paths: Vec<Path>) -> Result<Resolution, ReadError> {
         match self.ask(Question::Resolve(paths.into())).await? {
             Answer::Resolved(resolution) => Ok(resolution),
@@ -99,8 +102,9 @@ impl ReadClient {
         self.listing(Question::List(path)).await
     }
 
-    /// Every path that matches at least one of `globs`: published, or with a default. At most 256 globs; with more nobody is
-    /// asked ([`ReadError::TooManyGlobs`]). Takes as long as [`ReadClient::resolve`]. Cancel safe.
+    /// Every path that matches at least one of `globs`: published, or with a default. At most 256
+    /// globs; with more nobody is asked ([`ReadError::TooManyGlobs`]). Takes as long as
+    /// [`ReadClient::resolve`]. Cancel safe.
     pub async fn list_matching(&self, globs: Vec<Glob>) -> Result<Listing, ReadError> {
         let limit = RESOLVER_GLOBS_MAX;
         if globs.len() > limit {
@@ -109,8 +113,8 @@ impl ReadClient {
         self.listing(Question::ListMatching(globs.into())).await
     }
 
-    /// What lies just below `path`, as rows, and below those, as columns. Takes as long as [`ReadClient::resolve`]. Cancel
-    /// safe.
+    /// What lies just below `path`, as rows, and below those, as columns. Takes as long as
+    /// [`ReadClient::resolve`]. Cancel safe.
     pub async fn table(&self, path: Path) -> Result<PathTable, ReadError> {
         match self.ask(Question::Table(path)).await? {
             Answer::Table(table) => Ok(table),
@@ -125,25 +129,28 @@ impl ReadClient {
         }
     }
 
-    /// Watches the publishers that have, or could make, queues that match `glob`: those of a path that matches, and those
-    /// with a default at or below which one could. Those of live values alone are not told. Goes from replica to replica by
-    /// itself, for ever, or until it is dropped.
+    /// Watches the publishers that have, or could make, queues that match `glob`: those of a path
+    /// that matches, and those with a default at or below which one could. Those of live values
+    /// alone are not told. Goes from replica to replica by itself, for ever, or until it is
+    /// dropped.
     pub fn watch_publishers(&self, glob: Glob) -> PublisherWatch {
         let number = self.handle.next_watch.fetch_add(1, Ordering::Relaxed);
         PublisherWatch::start(number, glob, self.handle.commands.clone())
     }
 
-    /// Watches the paths that match at least one of `globs`, at most 256: first those that there are, then what changes.
-    /// Goes from replica to replica by itself, for ever, and tells only what differs. Holds at most 1,000,000 paths
-    /// ([`WATCHED_PATHS_MAX`]); with more, or with more globs, [`PathWatch::next`] says that it has ended.
+    /// Watches the paths that match at least one of `globs`, at most 256: first those that there
+    /// are, then what changes. Goes from replica to replica by itself, for ever, and tells only
+    /// what differs. Holds at most 1,000,000 paths ([`WATCHED_PATHS_MAX`]); with more, or with more
+    /// globs, [`PathWatch::next`] says that it has ended.
     pub fn watch_paths(&self, globs: Vec<Glob>) -> PathWatch {
         let number = self.handle.next_watch.fetch_add(1, Ordering::Relaxed);
         let caller = &self.handle.caller.name;
         PathWatch::start(number, caller, globs, self.handle.commands.clone())
     }
 
-    /// Asks one replica, named as `host:port`, over a link of its own, which publishers it knows; they come by name, hidden
-    /// ones too. Takes as long as [`ReadClient::replica_status`]; the error is for people. Cancel safe.
+    /// Asks one replica, named as `host:port`, over a link of its own, which publishers it knows;
+    /// they come by name, hidden ones too. Takes as long as [`ReadClient::replica_status`]; the
+    /// error is for people. Cancel safe.
     pub async fn publishers_known(&self, replica: &str) -> Result<Vec<KnownPublisher>, String> {
         let mut known = Known::default();
         let question = ToReplica::ListPublishers { id: 1 };
@@ -188,8 +195,9 @@ impl ReadClient {
         answers
     }
 
-    /// Has one replica forget a publisher that is missing: it is reported no longer. False if the replica does not know it. Takes
-    /// as long as [`ReadClient::replica_status`]; the error is for people. Not cancel safe: dropped, it may have been done.
+    /// Has one replica forget a publisher that is missing: it is reported no longer. False if the
+    /// replica does not know it. Takes as long as [`ReadClient::replica_status`]; the error is for
+    /// people. Not cancel safe: dropped, it may have been done.
     pub async fn forget_publisher(
         &self,
         replica: &str,
@@ -203,9 +211,9 @@ impl ReadClient {
         .await
     }
 
-    /// Asks every replica, each on a link of its own, how it is; in the order of the cluster, each with its answer or, for
-    /// people, why there is none. Each address of a replica has until connect and hello timeout are over, and the answer 15
-    /// s. Cancel safe.
+    /// Asks every replica, each on a link of its own, how it is; in the order of the cluster, each
+    /// with its answer or, for people, why there is none. Each address of a replica has until
+    /// connect and hello timeout are over, and the answer 15 s. Cancel safe.
     pub async fn replica_status(&self) -> Vec<(String, Result<ReplicaStatus, String>)> {
         let mut asking = JoinSet::new();
         for (place, replica) in self.handle.caller.cluster.replicas.iter().cloned().enumerate() {

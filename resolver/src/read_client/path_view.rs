@@ -1,8 +1,9 @@
 //! What a watch over paths has told its user, and what there is to be told. Pure.
 //!
-//! A client moves from replica to replica, and a replica starts over where its watcher is slow: each time it is told everything
-//! again. The view compares that with what the user knows, so that the user is told true differences only. What changes while
-//! nobody reads is merged per path: the view holds a path once, however often it changes.
+//! A client moves from replica to replica, and a replica starts over where its watcher is slow:
+//! each time it is told everything again. The view compares that with what the user knows, so that
+//! the user is told true differences only. What changes while nobody reads is merged per path: the
+//! view holds a path once, however often it changes.
 
 use std::collections::BTreeSet;
 
@@ -11,14 +12,15 @@ use hashbrown::hash_map::{Entry as Place, OccupiedEntry};
 use longshore_protocol::messages::resolver::{PathChanges, PathListed, PathSnapshot};
 use longshore_protocol::{NameError, Path};
 
-/// Most paths that one watch holds, those that are gone and not yet read among them. A watch of more ends.
+/// Most paths that one watch holds, those that are gone and not yet read among them. A watch of
+/// more ends.
 pub const WATCHED_PATHS_MAX: usize = 1_000_000;
 
 /// What happens to the paths of a watch.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PathEvent {
-    /// A replica begins to tell what there is: at first, and whenever the client has moved to it. Only what is new to the reader
-    /// follows.
+    /// A replica begins to tell what there is: at first, and whenever the client has moved to it.
+    /// Only what is new to the reader follows.
     SnapshotBegins {
         /// Which, as `host:port`.
         replica: String,
@@ -74,18 +76,22 @@ const DEFAULT: Flags = 8;
 #[derive(Debug)]
 pub(super) struct PathView {
     limit: usize,
-    /// In no order: to be found with one look, since strings in a tree are compared at every step, each where it lies.
+    /// In no order: to be found with one look, since strings in a tree are compared at every step,
+    /// each where it lies.
     paths: HashMap<Path, Entry>,
     /// Paths of which the reader does not know what they are now.
     unread: BTreeSet<Path>,
-    /// The link that tells. None: it has not begun a snapshot yet, and what it says is about something else.
+    /// The link that tells. None: it has not begun a snapshot yet, and what it says is about
+    /// something else.
     link: Option<u64>,
-    /// Counts snapshots: what an entry's replica has said counts if it was said since the newest began.
+    /// Counts snapshots: what an entry's replica has said counts if it was said since the newest
+    /// began.
     snapshot: u64,
     phase: Phase,
     begins: Option<String>,
     refused: Option<(String, String)>,
-    /// Everything has been told, and whether that is complete: to be read once nothing else is unread.
+    /// Everything has been told, and whether that is complete: to be read once nothing else is
+    /// unread.
     whole: Option<bool>,
     /// As it was read last.
     whole_read: Option<bool>,
@@ -194,7 +200,8 @@ impl PathView {
         true
     }
 
-    /// What the replica says of a path. One that is warming adds, and takes nothing away: it may not have been told yet.
+    /// What the replica says of a path. One that is warming adds, and takes nothing away: it may
+    /// not have been told yet.
     fn say(&mut self, listed: PathListed, complete: bool) -> bool {
         let said = flags(&listed);
         let mut place = match self.paths.entry(listed.path) {
@@ -274,8 +281,8 @@ impl PathView {
     }
 }
 
-/// Notes what a path is now. A watch of many paths that change often does little else, so it is looked for once: `unread` has
-/// it exactly if what was read is not what is so.
+/// Notes what a path is now. A watch of many paths that change often does little else, so it is
+/// looked for once: `unread` has it exactly if what was read is not what is so.
 fn becomes(mut place: OccupiedEntry<'_, Path, Entry>, unread: &mut BTreeSet<Path>, now: Flags) {
     let entry = place.get_mut();
     let (was_unread, is_unread) = (entry.read != entry.now, entry.read != now);

@@ -37,7 +37,8 @@ impl PublisherSet {
         }
     }
 
-    /// Takes out one that is gone. False if that is nothing new, or said by another replica than the set was.
+    /// Takes out one that is gone. False if that is nothing new, or said by another replica than
+    /// the set was.
     pub(super) fn remove(&mut self, gone: &PublisherGone) -> bool {
         if gone.tracker.incarnation != self.incarnation {
             return false;
@@ -69,8 +70,9 @@ impl PublisherWatch {
         PublisherWatch { number, newest, commands }
     }
 
-    /// The publishers once they have changed, or were told of by another replica; at first, as soon as any replica tells.
-    /// What changed while nobody waited is told once, as it is now. Cancel safe.
+    /// The publishers once they have changed, or were told of by another replica; at first, as soon
+    /// as any replica tells. What changed while nobody waited is told once, as it is now. Cancel
+    /// safe.
     pub async fn changed(&mut self) -> PublisherSet {
         loop {
             if self.newest.changed().await.is_err() {
@@ -137,8 +139,9 @@ impl PathWatch {
         PathWatch { number, shared, commands }
     }
 
-    /// What happens next. Only what is new to the reader is told, whichever replica it comes from; what changed while nobody
-    /// waited is told once for each path, as it is now. An error is the end of the watch. Cancel safe.
+    /// What happens next. Only what is new to the reader is told, whichever replica it comes from;
+    /// what changed while nobody waited is told once for each path, as it is now. An error is the
+    /// end of the watch. Cancel safe.
     pub async fn next(&mut self) -> Result<PathEvent, WatchEnded> {
         loop {
             let news = self.shared.news.notified();

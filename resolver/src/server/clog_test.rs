@@ -1,4 +1,5 @@
-//! Clients that do not read their answers, over real sockets: what they hold up, and what is left of them.
+//! Clients that do not read their answers, over real sockets: what they hold up, and what is left
+//! of them.
 
 use std::time::Duration;
 

@@ -1,5 +1,6 @@
-//! The one task that owns the directory. It serves its clients in turn, each for a slice of time, so that one huge request holds up
-//! nobody else's; a client that does not read its answers gets no turn until it does.
+//! The one task that owns the directory. It serves its clients in turn, each for a slice of time,
+//! so that one huge request holds up nobody else's; a client that does not read its answers gets no
+//! turn until it does.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -29,10 +30,11 @@ pub(super) const ANSWER_BYTES_QUEUED_MAX: usize = 1024 * 1024;
 pub(super) const FRAME_BYTES_GOAL: usize = 256 * 1024;
 /// Most things heard between two turns.
 const HEARD_MAX: usize = 256;
-/// While the replica warms, turns of writers before one of somebody else: however many ask, what publishers have to tell is written in
-/// time, and who asks is answered meanwhile.
+/// While the replica warms, turns of writers before one of somebody else: however many ask, what
+/// publishers have to tell is written in time, and who asks is answered meanwhile.
 const WRITERS_TURNS: usize = 3;
-/// How long hearing may take between two turns: a client that leaves may leave thousands of watches.
+/// How long hearing may take between two turns: a client that leaves may leave thousands of
+/// watches.
 const HEAR_SLICE: Duration = Duration::from_millis(1);
 /// Paths taken out between two looks at the clock.
 const SWEEP_PATHS: usize = 256;
@@ -48,7 +50,8 @@ const FIRST_PUSH: Duration = Duration::from_millis(2);
 /// And each that it needs after that. There is one between two turns: with 64 clients that walk
 /// through all paths each has one in 32 ms.
 const NEXT_PUSH: Duration = Duration::from_micros(500);
-/// A desk with nothing to do looks at the clock this often: from one look to the next it can tell whether it stood still.
+/// A desk with nothing to do looks at the clock this often: from one look to the next it can tell
+/// whether it stood still.
 const PULSE: Duration = Duration::from_millis(250);
 /// A desk that comes to its next pass this late did not run: it was stopped, or its machine was.
 const LATENESS_MAX: Duration = Duration::from_millis(100);
@@ -151,7 +154,8 @@ pub(super) struct Desk {
     clients: HashMap<Client, At>,
     /// Clients with a turn to come, each once.
     turns: VecDeque<Client>,
-    /// Writers with a turn to come that had something to be done while the replica warmed, each once and none in `turns`.
+    /// Writers with a turn to come that had something to be done while the replica warmed, each
+    /// once and none in `turns`.
     writers_turns: VecDeque<Client>,
     /// Turns of those since one of `turns`.
     writers_served: usize,
@@ -216,7 +220,8 @@ impl At {
     }
 }
 
-/// A task that waits for a client to read. Dropped, it does not wait any more: there is one for each client that is clogged, at most.
+/// A task that waits for a client to read. Dropped, it does not wait any more: there is one for
+/// each client that is clogged, at most.
 #[derive(Debug)]
 struct Waiter(AbortHandle);
 
@@ -267,7 +272,8 @@ impl Desk {
         self.write_known();
     }
 
-    /// Waits until there is something to do, and does some of it. False when nobody can say anything any more.
+    /// Waits until there is something to do, and does some of it. False when nobody can say
+    /// anything any more.
     pub(super) async fn pass(&mut self) -> bool {
         let mut next_look = self.looked_at;
         let no_turns = self.turns.is_empty() && self.writers_turns.is_empty();
@@ -404,8 +410,8 @@ impl Desk {
         }
     }
 
-    /// Looks at the clock, `by` that time unless the desk stood still, whatever it was doing. While it did nobody could be heard:
-    /// nobody was silent.
+    /// Looks at the clock, `by` that time unless the desk stood still, whatever it was doing. While
+    /// it did nobody could be heard: nobody was silent.
     fn look(&mut self, by: Instant) {
         self.looked_at = now();
         let late = self.looked_at.saturating_duration_since(by);
@@ -478,7 +484,8 @@ impl Desk {
         self.turn(client);
     }
 
-    /// Tells watchers what has changed, in turns. Who does not read is told later, once, what is so then.
+    /// Tells watchers what has changed, in turns. Who does not read is told later, once, what is so
+    /// then.
     pub(super) fn push_watches(&mut self) {
         let newly_due: Vec<Client> = self.directory.newly_due().collect();
         for client in newly_due {

@@ -35,7 +35,8 @@ fn info(number: u8) -> PublisherInfo {
     )
 }
 
-/// A desk that is complete, and one publisher, heard of just now. Nobody but the test moves the clock on.
+/// A desk that is complete, and one publisher, heard of just now. Nobody but the test moves the
+/// clock on.
 struct Scenario {
     desk: Desk,
     said: mpsc::Sender<Said>,
@@ -128,7 +129,8 @@ impl Scenario {
             let passed = pass.await;
             self.desk.invariant();
             if passed.is_err() {
-                // It waits for longer. Once more with the clock at the end, as a shell would that is asked at that moment.
+                // It waits for longer. Once more with the clock at the end, as a shell would that
+                // is asked at that moment.
                 self.said.send(Said::Ready { client: Client(9) }).await.unwrap();
                 self.pass().await;
             }
@@ -219,7 +221,8 @@ async fn a_stand_still_while_warming_is_made_up_for() {
     assert!(scenario.is_complete());
 }
 
-/// The clock by which the desk does everything stands still while its machine sleeps: it has to ask the other one.
+/// The clock by which the desk does everything stands still while its machine sleeps: it has to ask
+/// the other one.
 #[tokio::test(start_paused = true)]
 async fn after_the_machine_slept_for_long_the_replica_warms_for_half_a_writer_ttl() {
     let mut scenario = Scenario::new().await;
@@ -276,7 +279,8 @@ async fn answers(receiver: &mut LinkReceiver) -> Vec<FromReplica> {
     messages.filter_map(|message| decode(message.unwrap())).collect()
 }
 
-/// A desk with a client that watches all publishers, over a real link that is full: it does not read.
+/// A desk with a client that watches all publishers, over a real link that is full: it does not
+/// read.
 struct Clogged {
     scenario: Scenario,
     receiver: LinkReceiver,

@@ -21,8 +21,9 @@ use crate::directory::{
 };
 use crate::replica_link::now;
 
-/// How long a slice may take. What it is in the middle of is finished: some microseconds more, and up to some milliseconds where one change
-/// is compared with thousands of watched globs, or the globs of a listing stand for tens of thousands of segments.
+/// How long a slice may take. What it is in the middle of is finished: some microseconds more, and
+/// up to some milliseconds where one change is compared with thousands of watched globs, or the
+/// globs of a listing stand for tens of thousands of segments.
 pub(super) const SLICE: Duration = Duration::from_millis(2);
 /// Paths between two looks at the clock.
 const STRIDE: usize = 64;

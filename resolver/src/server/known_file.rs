@@ -1,7 +1,9 @@
-//! The one file of a replica: the publishers that it knows. Read at the start, written off the replica's own loop.
+//! The one file of a replica: the publishers that it knows. Read at the start, written off the
+//! replica's own loop.
 //!
-//! It is written whole, beside the old one, and moved over it, so that a crash leaves one or the other. Its modification time is
-//! set each second: by that the next run knows how long the replica was away, without a write for each heartbeat.
+//! It is written whole, beside the old one, and moved over it, so that a crash leaves one or the
+//! other. Its modification time is set each second: by that the next run knows how long the replica
+//! was away, without a write for each heartbeat.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Write};
@@ -31,8 +33,9 @@ const BYTES_MAX: u64 = 192 * 1024 * 1024;
 const TOUCH_EVERY: Duration = Duration::from_secs(1);
 /// One line of the log about failures to write it in this time, at most.
 const FAILURES_LOGGED: Duration = Duration::from_secs(10);
-/// A replica that was away for no more than so many of the shortest waits between tries was away for a short time: of the
-/// publishers, one in 27 has failed three times by then and tries again only half a `writer_ttl` later.
+/// A replica that was away for no more than so many of the shortest waits between tries was away
+/// for a short time: of the publishers, one in 27 has failed three times by then and tries again
+/// only half a `writer_ttl` later.
 const SHORT_OUTAGE_WAITS: u32 = 5;
 
 /// What is written down.
@@ -71,8 +74,9 @@ pub(super) fn wait(timing: &ResolverTiming, away: Duration) -> Wait {
 }
 
 impl KnownFile {
-    /// Takes the directory, made if need be, for this replica alone; and what the file in it says, if there is one. One that is
-    /// damaged is set aside, and so is that of another cluster, if this one is `fresh`.
+    /// Takes the directory, made if need be, for this replica alone; and what the file in it says,
+    /// if there is one. One that is damaged is set aside, and so is that of another cluster, if
+    /// this one is `fresh`.
     pub(super) fn open(folder: &Path, fresh: bool) -> io::Result<(KnownFile, Option<Recalled>)> {
         fs::create_dir_all(folder)?;
         let lock = File::create(folder.join("lock"))?;

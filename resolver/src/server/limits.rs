@@ -1,4 +1,5 @@
-//! Limits that may change while a replica serves. A lower one refuses what is new; it throws nobody out.
+//! Limits that may change while a replica serves. A lower one refuses what is new; it throws nobody
+//! out.
 
 use longshore_protocol::Role;
 use longshore_protocol::limits::RESOLVER_WATCHES_MAX;
@@ -23,7 +24,8 @@ pub struct Limits {
     pub paths_max: usize,
 }
 
-/// Of all connections one in so many is kept for writers: publishers that cannot connect are hidden after a `writer_ttl`.
+/// Of all connections one in so many is kept for writers: publishers that cannot connect are hidden
+/// after a `writer_ttl`.
 const WRITERS_KEPT_PART: usize = 8;
 /// Connections that are kept for tools, such as `longshore resolver status`; at most one in eight.
 const TOOLS_KEPT: usize = 8;
@@ -34,7 +36,8 @@ impl Limits {
         connections_max / WRITERS_KEPT_PART
     }
 
-    /// How many of so many connections are kept for tools, unless told otherwise: 8, or an eighth if that is less.
+    /// How many of so many connections are kept for tools, unless told otherwise: 8, or an eighth
+    /// if that is less.
     pub fn usual_tools_kept(connections_max: usize) -> usize {
         TOOLS_KEPT.min(connections_max / WRITERS_KEPT_PART)
     }
@@ -75,8 +78,9 @@ pub struct LimitsHandle {
 }
 
 impl LimitsHandle {
-    /// Sets them all. What the replica holds beyond a lower one stays until it goes by itself. False if it serves no more.
-    /// Not cancel safe: of a call that was dropped, some of them may hold.
+    /// Sets them all. What the replica holds beyond a lower one stays until it goes by itself.
+    /// False if it serves no more. Not cancel safe: of a call that was dropped, some of them may
+    /// hold.
     pub async fn set(&self, limits: Limits) -> bool {
         let Some(desk) = self.desk.upgrade() else { return false };
         self.places.set(limits.connections_max, &limits.kept());

@@ -2,7 +2,8 @@
 
 use std::fs;
 
-/// Bytes of a page of memory on every machine that Linux runs on with 4 KiB pages; others are told too little by their factor.
+/// Bytes of a page of memory on every machine that Linux runs on with 4 KiB pages; others are told
+/// too little by their factor.
 const PAGE_BYTES: u64 = 4096;
 
 /// Resident memory of this process, in bytes; 0 where it cannot be told.

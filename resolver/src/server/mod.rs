@@ -49,28 +49,31 @@ const PATHS_MAX: usize = 16_000_000;
 /// How long the directory, and the writing of what it knows, may take to end.
 const ENDS_WITHIN: std::time::Duration = std::time::Duration::from_secs(5);
 
-/// How to serve a replica. Limits are refusals, each with its reason: what is over one is told so, and nothing that stands
-/// is thrown out.
+/// How to serve a replica. Limits are refusals, each with its reason: what is over one is told so,
+/// and nothing that stands is thrown out.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
     /// What operators see; at most 128 bytes, what is over is cut. `resolver` by default.
     pub name: String,
     /// Of these `reader_ttl`, `writer_ttl` and `hello_timeout` count here.
     pub timing: ResolverTiming,
-    /// This is a new cluster: nobody can have published before, so nothing is missing at the start. False by default: then
-    /// the replica warms, and says so with every answer: until those that it knows from `data` have confirmed, or for a
-    /// `writer_ttl` (120 s).
+    /// This is a new cluster: nobody can have published before, so nothing is missing at the start.
+    /// False by default: then the replica warms, and says so with every answer: until those that it
+    /// knows from `data` have confirmed, or for a `writer_ttl` (120 s).
     pub fresh: bool,
-    /// A directory of this replica alone, made if need be: there it writes down which publishers it knows. Started again it
-    /// warms until those that were there have confirmed what they publish, 15 s after a short absence and half a `writer_ttl`
-    /// (60 s) after a longer one at most, and goes on to report those that are missing. None by default: it remembers nothing.
+    /// A directory of this replica alone, made if need be: there it writes down which publishers it
+    /// knows. Started again it warms until those that were there have confirmed what they publish,
+    /// 15 s after a short absence and half a `writer_ttl` (60 s) after a longer one at most, and
+    /// goes on to report those that are missing. None by default: it remembers nothing.
     pub data: Option<PathBuf>,
-    /// Most connections; an excess one is told `Busy`. Default 768. Fewer if the process may not open that many files.
+    /// Most connections; an excess one is told `Busy`. Default 768. Fewer if the process may not
+    /// open that many files.
     pub connections_max: usize,
-    /// Connections that only writers may have; they may have others too. Default an eighth. Together with those for tools at
-    /// most half.
+    /// Connections that only writers may have; they may have others too. Default an eighth.
+    /// Together with those for tools at most half.
     pub writers_kept: Option<usize>,
-    /// Connections that only tools may have, such as `longshore resolver status`. Default 8, or an eighth if that is less.
+    /// Connections that only tools may have, such as `longshore resolver status`. Default 8, or an
+    /// eighth if that is less.
     pub tools_kept: Option<usize>,
     /// Most watches, over all connections. Default 16,384.
     pub watches_max: usize,
@@ -105,8 +108,8 @@ impl Default for ServerOptions {
     }
 }
 
-/// The replica's directory has stopped though nobody asked it to: the process should end, and be started again. Publishers tell it
-/// everything anew.
+/// The replica's directory has stopped though nobody asked it to: the process should end, and be
+/// started again. Publishers tell it everything anew.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the replica's directory has stopped: {why}")]
 pub struct DirectoryStopped {
@@ -141,8 +144,8 @@ pub enum ReplicaStartError {
 }
 
 impl ResolverServer {
-    /// Listens at `address`; port 0 takes any free one. The replica warms from now on, unless it is `fresh`.
-    /// Needs a tokio runtime. Cancel safe: dropped, it listens no more.
+    /// Listens at `address`; port 0 takes any free one. The replica warms from now on, unless it is
+    /// `fresh`. Needs a tokio runtime. Cancel safe: dropped, it listens no more.
     pub async fn bind(
         address: SocketAddr,
         options: ServerOptions,
@@ -235,8 +238,8 @@ impl ResolverServer {
         StandingHandle { desk: self.said.downgrade() }
     }
 
-    /// Serves until `shutdown` is ready, or its directory has stopped; then closes every link. The port is free when it returns.
-    /// Dropping the future ends all of it at once.
+    /// Serves until `shutdown` is ready, or its directory has stopped; then closes every link. The
+    /// port is free when it returns. Dropping the future ends all of it at once.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), DirectoryStopped> {
         let ResolverServer { mut listener, desk, said, known, .. } = self;
         // Dropped at the end, they stop.
@@ -299,7 +302,8 @@ pub struct StandingHandle {
 }
 
 impl StandingHandle {
-    /// How it is; none once it serves no more. Waits until [`ResolverServer::run`] serves. Cancel safe.
+    /// How it is; none once it serves no more. Waits until [`ResolverServer::run`] serves. Cancel
+    /// safe.
     pub async fn status(&self) -> Option<ReplicaStatus> {
         let (answer, answered) = oneshot::channel();
         let desk = self.desk.upgrade()?;

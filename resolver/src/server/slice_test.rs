@@ -53,7 +53,8 @@ fn job(request: &ToReplica) -> Job {
     Job::next(message, &Cell::default()).unwrap()
 }
 
-/// The answers to a request whose every slice is over before it begins: only what is done between two looks at the clock.
+/// The answers to a request whose every slice is over before it begins: only what is done between
+/// two looks at the clock.
 fn answers(directory: &mut Directory, client: Client, request: ToReplica) -> Vec<FromReplica> {
     answers_of(directory, client, job(&request))
 }

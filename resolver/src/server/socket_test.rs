@@ -294,7 +294,8 @@ async fn a_replica_whose_directory_dies_ends_with_the_reason() {
     let options = ServerOptions { timing: quick(), fresh: true, ..ServerOptions::default() };
     let address = "127.0.0.1:0".parse().unwrap();
     let mut server = ResolverServer::bind(address, options).await.unwrap();
-    // Its first publisher would be silent for too long at a time that cannot be told: as good a defect as any.
+    // Its first publisher would be silent for too long at a time that cannot be told: as good a
+    // defect as any.
     let rules = Rules::small(Duration::MAX);
     let directory = Directory::new(now(), Incarnation([1; 16]), rules);
     let (said, received) = mpsc::channel(SAID_MAX);

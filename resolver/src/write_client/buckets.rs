@@ -1,8 +1,9 @@
-//! Paths and defaults by the topmost bits of their hashes, with a digest for each bucket: what two sides compare, and what is written
-//! again where they differ.
+//! Paths and defaults by the topmost bits of their hashes, with a digest for each bucket: what two
+//! sides compare, and what is written again where they differ.
 //!
-//! There are 2ᵏ buckets of about [`BUCKET_KEYS`]. As they fill up, each is parted in two, one with every [`KEYS_PER_PARTING`] keys that
-//! come: whoever records some hundreds of keys under one lock pays for a few. Within a bucket the order means nothing.
+//! There are 2ᵏ buckets of about [`BUCKET_KEYS`]. As they fill up, each is parted in two, one with
+//! every [`KEYS_PER_PARTING`] keys that come: whoever records some hundreds of keys under one lock
+//! pays for a few. Within a bucket the order means nothing.
 
 use longshore_protocol::Path;
 use longshore_protocol::limits::RESOLVER_BUCKETS_MAX;
@@ -12,8 +13,8 @@ use crate::write_client::terms::PublicationTerms;
 
 /// Keys of a bucket, about: it is parted when the average is half as much again.
 const BUCKET_KEYS: usize = 256;
-/// Keys that come between two partings. One moves a bucket's keys, some 10 µs; with this many all are parted long before the next
-/// doubling, when the average has grown by as many.
+/// Keys that come between two partings. One moves a bucket's keys, some 10 µs; with this many all
+/// are parted long before the next doubling, when the average has grown by as many.
 const KEYS_PER_PARTING: usize = 64;
 /// Most bits of a hash that tell buckets apart: enough for 268 million keys.
 const LEVEL_MAX: u32 = 20;
@@ -43,7 +44,8 @@ pub(super) fn place(hash: KeyHash) -> u64 {
 /// A path, or a default, and its terms. Which of the two it is, its tag says.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
-    /// Kept, 16 bytes: taken again, it would bring the path's text into the cache whenever a key is looked up or its bucket is parted.
+    /// Kept, 16 bytes: taken again, it would bring the path's text into the cache whenever a key is
+    /// looked up or its bucket is parted.
     pub(super) hash: KeyHash,
     pub(super) path: Path,
     pub(super) terms: PublicationTerms,
@@ -59,7 +61,8 @@ impl Entry {
 #[derive(Default, Debug)]
 struct Bucket {
     digest: Digest,
-    /// Fifteen bits of each hash, and whether it is a default's: in a row of their own, so that one key of 256 is found in nine cache lines.
+    /// Fifteen bits of each hash, and whether it is a default's: in a row of their own, so that one
+    /// key of 256 is found in nine cache lines.
     tags: Vec<u16>,
     entries: Vec<Entry>,
 }
@@ -154,7 +157,8 @@ impl Buckets {
         Some((bucket.tags[at] & 1 == 1, &bucket.entries[at]))
     }
 
-    /// The keys of the bucket at `place`, true for defaults, and the place at which the next one begins.
+    /// The keys of the bucket at `place`, true for defaults, and the place at which the next one
+    /// begins.
     pub(super) fn keys_at(
         &self,
         place: u64,
@@ -184,13 +188,15 @@ impl Buckets {
         }
     }
 
-    /// By how many bits of the hash digests are best compared: one for about [`BUCKET_KEYS`] keys, as far as the buckets are parted.
+    /// By how many bits of the hash digests are best compared: one for about [`BUCKET_KEYS`] keys,
+    /// as far as the buckets are parted.
     pub(super) fn level(&self) -> u32 {
         let enough = (0..).find(|&level| self.len >> level <= BUCKET_KEYS * 3 / 2);
         enough.unwrap_or(LEVEL_MAX).min(self.level).min(RESOLVER_BUCKETS_MAX.ilog2())
     }
 
-    /// The digests by the topmost `level` bits of the hash. Costs a look at every bucket, and at every key of those that are larger.
+    /// The digests by the topmost `level` bits of the hash. Costs a look at every bucket, and at
+    /// every key of those that are larger.
     pub(super) fn digests(&self, level: u32) -> Vec<Digest> {
         let mut digests = vec![Digest::default(); 1 << level];
         let mut at = 0;

@@ -13,7 +13,8 @@ pub(super) struct Changed {
     pub(super) terms: Option<PublicationTerms>,
 }
 
-/// Most changes that are kept, of 32 bytes each. A replica that is further behind is compared with, bucket by bucket.
+/// Most changes that are kept, of 32 bytes each. A replica that is further behind is compared with,
+/// bucket by bucket.
 pub(super) const CHANGES_MAX: u64 = 1 << 20;
 /// Changes in one piece of memory: none that grows is ever copied.
 const CHUNK: usize = 1_024;
@@ -28,7 +29,8 @@ pub(super) struct Changes {
     /// The number of the first change in them.
     start: u64,
     end: u64,
-    /// From this number on every change was a key that was not wanted before. Nothing has changed of any of these since.
+    /// From this number on every change was a key that was not wanted before. Nothing has changed
+    /// of any of these since.
     new_from: u64,
 }
 
@@ -43,8 +45,8 @@ impl Changes {
         self.start
     }
 
-    /// Whether the change of that number, if there is one, is known to be the last of its key: what it says is what is wanted now. Looking it
-    /// up instead costs a miss of the cache or two.
+    /// Whether the change of that number, if there is one, is known to be the last of its key: what
+    /// it says is what is wanted now. Looking it up instead costs a miss of the cache or two.
     pub(super) fn is_last(&self, number: u64) -> bool {
         number >= self.new_from
     }

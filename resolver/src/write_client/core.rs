@@ -1,9 +1,11 @@
-//! How one replica is driven towards what is wanted, and when it is tried again. Pure: it reads no clock, draws from a seeded source, opens
-//! nothing.
+//! How one replica is driven towards what is wanted, and when it is tried again. Pure: it reads no
+//! clock, draws from a seeded source, opens nothing.
 //!
-//! **After every [`WriteCore::step`] its actions are carried out in their order; it is stepped with [`Input::Tick`] again at once while
-//! [`WriteCore::has_more`], and at [`WriteCore::next_deadline`].** A step puts one request together at most: none takes longer than a
-//! millisecond, however much there is to say. Nothing that happens makes it give up, or forget what the replica lacks.
+//! **After every [`WriteCore::step`] its actions are carried out in their order; it is stepped with
+//! [`Input::Tick`] again at once while [`WriteCore::has_more`], and at
+//! [`WriteCore::next_deadline`].** A step puts one request together at most: none takes longer than
+//! a millisecond, however much there is to say. Nothing that happens makes it give up, or forget
+//! what the replica lacks.
 //!
 //! ```text
 //!   Waiting ──▶ Dialling ──▶ Linked: compare, write, and compare again every half writer_ttl
@@ -20,14 +22,18 @@
 //!      └── half writer_ttl, or changes were missed ◀── confirm ◀── write those buckets again, and what changes meanwhile
 //! ```
 //!
-//! - What changes while a replica keeps up is written key by key, from [`Wanted::changes`]. What it was not told of, because it was away
-//!   or far behind, the next comparison finds: no copy is kept for it.
-//! - The replica may tell apart fewer buckets than this side, down to one; then those are compared, and written again.
-//! - No write is sent between an announce and its answer: both digests are of the same moment, but for refusals under way, which are
-//!   counted out.
-//! - What it refuses is left out of the digests, and tried again after each comparison that was equal.
-//! - *Confirm* removes what an earlier start held. It follows once all buckets that differ are written again, every change is told, and the
-//!   wanted set is still: see [`CONFIRM_QUIET`]. It is for the last announce alone.
+//! - What changes while a replica keeps up is written key by key, from [`Wanted::changes`]. What it
+//!   was not told of, because it was away or far behind, the next comparison finds: no copy is kept
+//!   for it.
+//! - The replica may tell apart fewer buckets than this side, down to one; then those are compared,
+//!   and written again.
+//! - No write is sent between an announce and its answer: both digests are of the same moment, but
+//!   for refusals under way, which are counted out.
+//! - What it refuses is left out of the digests, and tried again after each comparison that was
+//!   equal.
+//! - *Confirm* removes what an earlier start held. It follows once all buckets that differ are
+//!   written again, every change is told, and the wanted set is still: see [`CONFIRM_QUIET`]. It is
+//!   for the last announce alone.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -45,8 +51,9 @@ use crate::write_client::wanted::{Extent, Wanted};
 
 /// Most requests that wait for an answer.
 pub(super) const REQUESTS_IN_FLIGHT_MAX: usize = 8;
-/// How long the wanted set has to be still before what is not in it is removed: a publisher that starts again publishes its paths one by one.
-/// One that is never still has it removed with the next heartbeat.
+/// How long the wanted set has to be still before what is not in it is removed: a publisher that
+/// starts again publishes its paths one by one. One that is never still has it removed with the
+/// next heartbeat.
 pub(super) const CONFIRM_QUIET: Duration = Duration::from_secs(1);
 
 /// What happened.
@@ -105,7 +112,8 @@ pub(super) struct WriteCore {
     extent: Extent,
     /// When the wanted set last changed.
     changed_at: Instant,
-    /// The replica did not hold what it should when last asked: what differs is written again, and then to be confirmed.
+    /// The replica did not hold what it should when last asked: what differs is written again, and
+    /// then to be confirmed.
     unconfirmed: bool,
     closing: bool,
     actions: Vec<Action>,
@@ -206,8 +214,9 @@ impl WriteCore {
         }
     }
 
-    /// When the digests are to be compared, or a rewriting confirmed. None while that has to wait for something to happen: for all
-    /// that is lacking to be sent, or for the answer to the last time.
+    /// When the digests are to be compared, or a rewriting confirmed. None while that has to wait
+    /// for something to happen: for all that is lacking to be sent, or for the answer to the last
+    /// time.
     fn compare_at(&self) -> Option<Instant> {
         let State::Linked(linked) = &self.state else { return None };
         let under_way = linked.in_flight.values().any(|r| !matches!(r, Request::Write { .. }));
@@ -240,7 +249,8 @@ impl WriteCore {
         self.extent.changes
     }
 
-    /// From which number on it needs changes; none while there is no link, because the next one begins with a comparison.
+    /// From which number on it needs changes; none while there is no link, because the next one
+    /// begins with a comparison.
     pub(super) fn needs_changes(&self) -> Option<u64> {
         let State::Linked(linked) = &self.state else { return None };
         let covered = linked.in_flight.values().filter_map(|request| match request {
@@ -269,8 +279,8 @@ impl WriteCore {
         self.lacking.refused()
     }
 
-    /// The replica has answered, and holds everything that is wanted but for what it refuses. Not while digests are compared: what comes of
-    /// that is known in a moment.
+    /// The replica has answered, and holds everything that is wanted but for what it refuses. Not
+    /// while digests are compared: what comes of that is known in a moment.
     pub(super) fn is_whole(&self) -> bool {
         let State::Linked(linked) = &self.state else { return false };
         let told = linked.unanswered() == 0 && !self.lacking.may_lack(self.extent);
@@ -378,7 +388,8 @@ impl WriteCore {
         self.lacking.unknown = 0;
         self.unconfirmed = self.lacking.rewrite(wanted, &digests, &answer.held);
         if !self.unconfirmed {
-            // Whatever a link was lost in the middle of: nothing has to be written again, so nothing is stale.
+            // Whatever a link was lost in the middle of: nothing has to be written again, so
+            // nothing is stale.
             self.went_well(now);
             self.lacking.retry();
         }
@@ -421,8 +432,8 @@ impl WriteCore {
         self.progress(now);
     }
 
-    /// The replica refuses a key of a request. What is no longer wanted is not missed; what is wanted on other terms by now is
-    /// written again.
+    /// The replica refuses a key of a request. What is no longer wanted is not missed; what is
+    /// wanted on other terms by now is written again.
     fn refuse(&mut self, wanted: &Wanted, request: u64, hash: KeyHash, reason: String) {
         let Some((default, entry)) = wanted.keys().by_hash(hash) else { return };
         let (path, terms) = (entry.path.clone(), entry.terms.clone());
@@ -469,8 +480,8 @@ impl WriteCore {
         self.failures += 1;
         let degraded = self.failures >= self.timing.tries;
         let half = self.timing.heartbeat();
-        // Counted from the start of the try, so that a replica that returns is tried within half a writer_ttl, however long a try takes
-        // to fail.
+        // Counted from the start of the try, so that a replica that returns is tried within half a
+        // writer_ttl, however long a try takes to fail.
         let again = if degraded {
             (self.tried_at + half).max(now)
         } else {
@@ -575,8 +586,9 @@ impl WriteCore {
             && !linked.compares()
     }
 
-    /// Compares digests, or confirms a rewriting, once it is time. Behind whatever is under way: a replica does things in their
-    /// order, and a publisher that writes all the time leaves no moment without a request.
+    /// Compares digests, or confirms a rewriting, once it is time. Behind whatever is under way: a
+    /// replica does things in their order, and a publisher that writes all the time leaves no
+    /// moment without a request.
     fn compare(&mut self, now: Instant, wanted: &Wanted) {
         if self.compare_at().is_none_or(|at| at > now) {
             return;
@@ -602,9 +614,10 @@ impl Linked {
         self.in_flight.values().map(Request::len).sum()
     }
 
-    /// From `now` on the replica owes an answer, if there is any request: the whole of what is on its way, and of what is `lacking`
-    /// still, is the batch that decides how long that may take. With an announce on its way, what is lacking is not asked of it yet: digests
-    /// are compared no slower if much has changed while it was away.
+    /// From `now` on the replica owes an answer, if there is any request: the whole of what is on
+    /// its way, and of what is `lacking` still, is the batch that decides how long that may take.
+    /// With an announce on its way, what is lacking is not asked of it yet: digests are compared no
+    /// slower if much has changed while it was away.
     fn owe(&mut self, now: Instant, timing: &ResolverTiming, lacking: usize) {
         let lacking = if self.compares() { 0 } else { lacking };
         let allowed = timing.write_timeout((self.unanswered() + lacking) as u64);

@@ -11,9 +11,11 @@ use crate::write_client::changes::Changed;
 use crate::write_client::terms::PublicationTerms;
 use crate::write_client::wanted::{Extent, Wanted};
 
-/// Most paths in one request, which one step puts together: half a millisecond where none of them is in the cache.
+/// Most paths in one request, which one step puts together: half a millisecond where none of them
+/// is in the cache.
 pub(super) const WRITE_PATHS_MAX: usize = 1_024;
-/// Refused keys beyond which they are compared by no more buckets than they fill themselves: hashing them again is a step's work.
+/// Refused keys beyond which they are compared by no more buckets than they fill themselves:
+/// hashing them again is a step's work.
 const REFUSED_FEW: usize = 4_096;
 
 /// What a replica lacks.
@@ -23,13 +25,15 @@ pub(super) struct Lacking {
     told: u64,
     /// The buckets that are being written again.
     rewriting: Option<Rewriting>,
-    /// What it has refused, on those terms: left out of the digests, so that one such path does not make its bucket be written over and over.
+    /// What it has refused, on those terms: left out of the digests, so that one such path does not
+    /// make its bucket be written over and over.
     refused: Buckets,
     /// What is refused is tried again: from this place on.
     retrying: Option<u64>,
     /// Changes were forgotten before it was told of them: only a comparison shows which.
     pub(super) missed: bool,
-    /// How many keys it may not have been told of beside those, because a link was lost, or digests differ.
+    /// How many keys it may not have been told of beside those, because a link was lost, or digests
+    /// differ.
     pub(super) unknown: usize,
 }
 
@@ -90,8 +94,8 @@ impl Lacking {
         self.told
     }
 
-    /// The buckets that differ are to be written again; false when none does. Both sides' digests are of as many buckets as the side
-    /// that has fewer can tell.
+    /// The buckets that differ are to be written again; false when none does. Both sides' digests
+    /// are of as many buckets as the side that has fewer can tell.
     pub(super) fn rewrite(&mut self, wanted: &Wanted, own: &[Digest], held: &[Digest]) -> bool {
         let buckets = if held.len().is_power_of_two() { held.len().min(own.len()) } else { 1 };
         let (own, held) = (Digest::fold(own, buckets), Digest::fold(held, buckets));
@@ -101,7 +105,8 @@ impl Lacking {
             if held.get(bucket) != Some(digest) {
                 differ[bucket / 64] |= 1 << (bucket % 64);
                 any = true;
-                // What is refused may be counted out of what is no longer wanted: then it is no number of keys.
+                // What is refused may be counted out of what is no longer wanted: then it is no
+                // number of keys.
                 left += usize::try_from(digest.count).unwrap_or(0).min(wanted.keys().len());
             }
         }
@@ -138,19 +143,21 @@ impl Lacking {
         self.refused.by_hash(hash).is_some()
     }
 
-    /// About how many keys it has not been told of; at least 1 while it may lack any. `by_change`: it is told of changes, one by one, and
-    /// not compared with first.
+    /// About how many keys it has not been told of; at least 1 while it may lack any. `by_change`:
+    /// it is told of changes, one by one, and not compared with first.
     pub(super) fn len(&self, extent: Extent, by_change: bool) -> usize {
         let untold = usize::try_from(extent.changes.saturating_sub(self.told));
         let left = self.rewriting.as_ref().map_or(0, |rewriting| rewriting.left);
         let lacking = untold.unwrap_or(usize::MAX).saturating_add(left + self.unknown);
-        // However often they have changed, there are no more keys than are wanted, or stand in a change that it will be told of.
+        // However often they have changed, there are no more keys than are wanted, or stand in a
+        // change that it will be told of.
         let kept = extent.changes.saturating_sub(extent.kept_from.max(self.told));
         let kept = if by_change { usize::try_from(kept).unwrap_or(usize::MAX) } else { 0 };
         lacking.min(extent.keys.saturating_add(kept)).max(usize::from(self.may_lack(extent)))
     }
 
-    /// Whether there is anything that it may not have been told of, or not in vain. What of that is on its way does not count.
+    /// Whether there is anything that it may not have been told of, or not in vain. What of that is
+    /// on its way does not count.
     pub(super) fn may_lack(&self, extent: Extent) -> bool {
         self.any(extent) || self.missed || self.unknown > 0
     }
@@ -160,15 +167,16 @@ impl Lacking {
         self.told < extent.changes || self.rewriting.is_some() || self.retrying.is_some()
     }
 
-    /// Digests of all that is wanted are sent: the answer shows what was missed, and until then it is unknown.
+    /// Digests of all that is wanted are sent: the answer shows what was missed, and until then it
+    /// is unknown.
     pub(super) fn is_compared(&mut self) {
         if std::mem::take(&mut self.missed) {
             self.unknown = self.unknown.max(1);
         }
     }
 
-    /// Puts the next request together: what changed comes first. None when there is nothing to say for now; there may be some more
-    /// to look at, as [`Lacking::any`] tells.
+    /// Puts the next request together: what changed comes first. None when there is nothing to say
+    /// for now; there may be some more to look at, as [`Lacking::any`] tells.
     pub(super) fn next(&mut self, wanted: &Wanted) -> Option<Batch> {
         let mut filling = Filling::default();
         self.changed(wanted, &mut filling);
@@ -193,7 +201,8 @@ impl Lacking {
                 true => terms.as_ref(),
                 false => wanted.keys().get(hash, key),
             };
-            // One that is wanted no longer, or again, is told of with the later change; what is to come with its bucket is not said twice.
+            // One that is wanted no longer, or again, is told of with the later change; what is to
+            // come with its bucket is not said twice.
             let later = by_now.is_some() != terms.is_some();
             let reaches = |all: &Rewriting| all.reaches(hash);
             let comes = by_now.is_some() && self.rewriting.as_ref().is_some_and(reaches);
@@ -337,8 +346,9 @@ impl Filling {
         count <= WRITE_PATHS_MAX && bytes <= RESOLVER_BATCH_BYTES_MAX
     }
 
-    /// Up to which place those fit in that stand from `at` up to `end`, all in one bucket. None if they have to wait for the next request:
-    /// of that they come first, and then as many as it holds.
+    /// Up to which place those fit in that stand from `at` up to `end`, all in one bucket. None if
+    /// they have to wait for the next request: of that they come first, and then as many as it
+    /// holds.
     fn reach(
         &self,
         keys: &Buckets,

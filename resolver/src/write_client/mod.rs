@@ -34,8 +34,8 @@ pub struct ReplicaState {
     pub replica: String,
     /// Whether it is reached.
     pub standing: ReplicaStanding,
-    /// Changes of paths and defaults that it may still have to be told of. 0 once it is known to hold everything; while it is away, or
-    /// being compared with, an estimate.
+    /// Changes of paths and defaults that it may still have to be told of. 0 once it is known to
+    /// hold everything; while it is away, or being compared with, an estimate.
     pub lacking: usize,
     /// Paths and defaults that it has refused; they are tried again every half `writer_ttl`.
     pub refused: usize,
@@ -63,9 +63,10 @@ pub enum ReplicaStanding {
     },
 }
 
-/// Publishes at every replica. Nothing here blocks or fails: what is wanted is recorded, and each replica is driven towards
-/// it by a task of its own, for as long as the client lives. Cheap to clone; all clones are one publisher. When the last
-/// one is dropped without [`WriteClient::close`], replicas see the publisher as silent, as after a crash.
+/// Publishes at every replica. Nothing here blocks or fails: what is wanted is recorded, and each
+/// replica is driven towards it by a task of its own, for as long as the client lives. Cheap to
+/// clone; all clones are one publisher. When the last one is dropped without
+/// [`WriteClient::close`], replicas see the publisher as silent, as after a crash.
 #[derive(Clone)]
 pub struct WriteClient {
     handle: Arc<Handle>,
@@ -83,14 +84,15 @@ impl Drop for Handle {
 }
 
 impl WriteClient {
-    /// A client for one publisher; its tasks start at once. `session` is 16 random bytes that name this run of it. Needs a
-    /// tokio runtime.
+    /// A client for one publisher; its tasks start at once. `session` is 16 random bytes that name
+    /// this run of it. Needs a tokio runtime.
     ///
-    /// With a publisher's name that is empty or over 128 bytes nothing is sent, and nothing is ever flushed:
-    /// [`ReplicaState::last_error`] says why, at every replica.
+    /// With a publisher's name that is empty or over 128 bytes nothing is sent, and nothing is ever
+    /// flushed: [`ReplicaState::last_error`] says why, at every replica.
     ///
-    /// Paths of an earlier start that are not wanted again are removed once the wanted set has been still for a second, so
-    /// that a restart can publish its paths one by one without one of them being gone for a moment.
+    /// Paths of an earlier start that are not wanted again are removed once the wanted set has been
+    /// still for a second, so that a restart can publish its paths one by one without one of them
+    /// being gone for a moment.
     pub fn new(cluster: Cluster, publisher: PublisherInfo, session: SessionId) -> WriteClient {
         let shared = Arc::new(Shared::new(&cluster.replicas));
         let name = publisher.name.clone();
@@ -104,8 +106,8 @@ impl WriteClient {
         WriteClient { handle: Arc::new(Handle { shared, tasks }) }
     }
 
-    /// The publisher holds `path`, on these terms: those before them no longer hold. Like all that is recorded here, it is ignored after
-    /// [`WriteClient::close`].
+    /// The publisher holds `path`, on these terms: those before them no longer hold. Like all that
+    /// is recorded here, it is ignored after [`WriteClient::close`].
     pub fn publish(&self, path: Path, terms: &PublicationTerms) {
         self.want(path, false, Some(terms));
     }
@@ -125,8 +127,8 @@ impl WriteClient {
         self.want(path, true, None);
     }
 
-    /// The publisher holds all of these paths: as [`WriteClient::publish`] for each, but for many at a time, while other callers wait
-    /// for no more than some hundreds of them.
+    /// The publisher holds all of these paths: as [`WriteClient::publish`] for each, but for many
+    /// at a time, while other callers wait for no more than some hundreds of them.
     pub fn publish_all(&self, paths: impl IntoIterator<Item = (Path, PublicationTerms)>) {
         let key = |(path, terms)| (Key { path, default: false }, Some(terms));
         self.handle.shared.want(paths.into_iter().map(key));
@@ -147,17 +149,20 @@ impl WriteClient {
         self.handle.shared.states()
     }
 
-    /// Waits until `n` replicas (at most all there are) hold everything that is wanted, but for what they refuse. With `n` = 0, and for
-    /// a cluster without replicas, there is nobody to wait for: it returns at once, whatever is wanted. It returns too once any clone
-    /// has been closed: from then on the replicas are to hold nothing, and what they held before is not known any more. Cancel safe.
+    /// Waits until `n` replicas (at most all there are) hold everything that is wanted, but for
+    /// what they refuse. With `n` = 0, and for a cluster without replicas, there is nobody to wait
+    /// for: it returns at once, whatever is wanted. It returns too once any clone has been closed:
+    /// from then on the replicas are to hold nothing, and what they held before is not known any
+    /// more. Cancel safe.
     pub async fn flushed(&self, n: usize) {
         self.handle.shared.flushed(n).await;
     }
 
-    /// The graceful stop: removes the publisher at every replica that is reached within `timeout_after`, then ends the
-    /// tasks. The others notice by its silence. Other clones publish nothing any more, and wait for nothing in
-    /// [`WriteClient::flushed`]. Not cancel safe: of a call that was dropped, the publisher may stand at some replicas until
-    /// its silence is noticed.
+    /// The graceful stop: removes the publisher at every replica that is reached within
+    /// `timeout_after`, then ends the tasks. The others notice by its silence. Other clones publish
+    /// nothing any more, and wait for nothing in [`WriteClient::flushed`]. Not cancel safe: of a
+    /// call that was dropped, the publisher may stand at some replicas until its silence is
+    /// noticed.
     pub async fn close(self, timeout_after: Duration) {
         self.handle.shared.close();
         let _ = timeout(timeout_after, self.handle.shared.closed()).await;

@@ -23,13 +23,15 @@ const REFUSALS_LOGGED: Duration = Duration::from_secs(1);
 /// The wanted set, and how far each replica is with it.
 #[derive(Debug)]
 pub(super) struct Shared {
-    /// Held for about a millisecond at most, however many paths there are; no lock is taken, nothing is awaited under it.
+    /// Held for about a millisecond at most, however many paths there are; no lock is taken,
+    /// nothing is awaited under it.
     all: Mutex<All>,
     /// One for each replica's task.
     wakes: Vec<Notify>,
     /// A replica's state has changed.
     changed: Notify,
-    /// Of lines about refused paths: a replica that refuses all of them refuses a million, again each time it is told of them.
+    /// Of lines about refused paths: a replica that refuses all of them refuses a million, again
+    /// each time it is told of them.
     refusals_logged: Mutex<LogLimit>,
 }
 
@@ -79,7 +81,8 @@ impl Shared {
         }
     }
 
-    /// Whether a refused path may be logged at `now`, whichever replica refuses it; if so, how many were left out since the last one.
+    /// Whether a refused path may be logged at `now`, whichever replica refuses it; if so, how many
+    /// were left out since the last one.
     pub(super) fn admit_refusal_line(&self, now: Instant) -> Option<u64> {
         self.refusals_logged.lock().admit(now)
     }
@@ -123,8 +126,8 @@ impl Shared {
         self.wakes[replica].notified().await;
     }
 
-    /// Steps a replica's core, and notes how far it is. One lock over all of it: whoever looks sees a change either as one that the core
-    /// has not taken in, or in its state.
+    /// Steps a replica's core, and notes how far it is. One lock over all of it: whoever looks sees
+    /// a change either as one that the core has not taken in, or in its state.
     pub(super) fn step(&self, replica: usize, core: &mut WriteCore, input: Input) -> Vec<Action> {
         let now = now();
         let mut all = self.all.lock();

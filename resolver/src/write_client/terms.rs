@@ -24,7 +24,8 @@ pub enum TermsError {
     TooLong(usize),
 }
 
-/// The terms on which paths are published: checked, and with their digest. Cheap to clone, and best made once for many paths.
+/// The terms on which paths are published: checked, and with their digest. Cheap to clone, and best
+/// made once for many paths.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PublicationTerms(Arc<Checked>);
 

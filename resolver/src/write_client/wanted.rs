@@ -28,14 +28,15 @@ pub(super) struct Extent {
 }
 
 impl Wanted {
-    /// Wants all these keys on their terms, or no longer; how many were not so already. It takes them out of both lists.
+    /// Wants all these keys on their terms, or no longer; how many were not so already. It takes
+    /// them out of both lists.
     pub(super) fn set_all(
         &mut self,
         keys: &mut Vec<(KeyHash, Key)>,
         terms: &mut Vec<Option<PublicationTerms>>,
     ) -> usize {
-        // References are counted before anything else is touched: counting one waits until all that was written before it has found
-        // its place, and a key's bucket is mostly in no cache.
+        // References are counted before anything else is touched: counting one waits until all that
+        // was written before it has found its place, and a key's bucket is mostly in no cache.
         for ((_, key), terms) in keys.iter().zip(terms.iter_mut()) {
             if let Some(terms) = terms {
                 *terms = self.terms.kept(terms);

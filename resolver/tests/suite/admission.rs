@@ -1,4 +1,5 @@
-//! Far more connections than a replica takes: those it serves are served, the others are told so at once.
+//! Far more connections than a replica takes: those it serves are served, the others are told so at
+//! once.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,8 +18,8 @@ use tokio::time::interval;
 /// What a replica takes, and what it keeps for others than readers.
 const CONNECTIONS: usize = 768;
 const READERS: usize = CONNECTIONS - CONNECTIONS / 8 - 8;
-/// Until each of so many diallers is told that it is one too many. They and the replica share this machine, which has about 0.15 ms
-/// of work with each: more of them are given more time.
+/// Until each of so many diallers is told that it is one too many. They and the replica share this
+/// machine, which has about 0.15 ms of work with each: more of them are given more time.
 const AT_ONCE: (Duration, usize) = (Duration::from_secs(1), 2_000);
 
 /// How often each served reader asks.
@@ -44,7 +45,8 @@ async fn resolved(link: &mut Served) {
     assert_eq!(resolved.publishers.len(), 1, "{resolved:?}");
 }
 
-/// So many connect at once, on a thread of their own, and each is told `Busy`; how long that took at most.
+/// So many connect at once, on a thread of their own, and each is told `Busy`; how long that took
+/// at most.
 fn flood(address: SocketAddr, excess: usize) -> Duration {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {

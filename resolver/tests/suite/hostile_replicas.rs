@@ -58,8 +58,8 @@ async fn resolve(reader: &ReadClient) -> Result<(bool, Vec<String>), ReadError> 
     Ok((resolution.complete, who))
 }
 
-/// Every new reader gets the right answer in time, until one has tried the hostile replica first; of which none can be told to, so
-/// a few do where tries are not counted.
+/// Every new reader gets the right answer in time, until one has tried the hostile replica first;
+/// of which none can be told to, so a few do where tries are not counted.
 async fn readers_are_answered(cluster: Cluster, hostile: &Hostile) {
     for readers in 1.. {
         let since = Instant::now();

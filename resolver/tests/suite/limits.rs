@@ -1,4 +1,5 @@
-//! Limits that change while a replica serves: a lower one refuses what is new and throws nobody out, a higher one lets more in.
+//! Limits that change while a replica serves: a lower one refuses what is new and throws nobody
+//! out, a higher one lets more in.
 
 use std::time::{Duration, Instant};
 

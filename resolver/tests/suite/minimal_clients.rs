@@ -1,4 +1,5 @@
-//! Clients of a replica that are written from `docs/PROTOCOL.md` alone: they put bytes together by hand, and compute no digests.
+//! Clients of a replica that are written from `docs/PROTOCOL.md` alone: they put bytes together by
+//! hand, and compute no digests.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -34,7 +35,8 @@ impl Link {
         let mut hello = vec![1, 1, role];
         hello.extend([0x11; 16]);
         hello.extend(b"\x01m");
-        // Heartbeats each 1,000 ms, hung after 30,000 ms, frames of 20 MiB, no features, no credential.
+        // Heartbeats each 1,000 ms, hung after 30,000 ms, frames of 20 MiB, no features, no
+        // credential.
         hello.extend([0xe8, 0x07, 0xb0, 0xea, 0x01, 0x80, 0x80, 0x80, 0x0a, 0, 0]);
         link.0.write_all(b"LSH1").await.unwrap();
         link.frame(&hello).await;

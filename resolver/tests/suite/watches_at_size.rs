@@ -1,6 +1,7 @@
-//! Replicas at size. Many watches of one subtree while it changes a thousand times a second: whatever becomes of the replica that tells
-//! them, each ends with what is true, and no replica needs more memory for it than its limits say. A huge publish: what its paths take
-//! of memory, and that other publishers need not wait for it. Replicas are processes of their own.
+//! Replicas at size. Many watches of one subtree while it changes a thousand times a second:
+//! whatever becomes of the replica that tells them, each ends with what is true, and no replica
+//! needs more memory for it than its limits say. A huge publish: what its paths take of memory, and
+//! that other publishers need not wait for it. Replicas are processes of their own.
 //!
 //! `LONGSHORE_LONG=1` has 10,000 watches and 10 s of changes, and a million paths.
 
@@ -36,7 +37,8 @@ const SETTLED: Duration = Duration::from_secs(180);
 const WRITER_TTL: Duration = Duration::from_secs(3);
 
 const MIB: u64 = 1024 * 1024;
-/// What waits for one connection, at most: 1 MiB, a frame of 256 KiB and one message more, and what their buffers have in reserve.
+/// What waits for one connection, at most: 1 MiB, a frame of 256 KiB and one message more, and what
+/// their buffers have in reserve.
 const OF_A_LINK: u64 = 2 * MIB;
 /// Of a watch: its key, its stage and where it rests.
 const OF_A_WATCH: u64 = 1024;
@@ -173,7 +175,8 @@ impl Watched {
     async fn ends(&mut self, replicas: usize) {
         in_time(self.writer.flushed(replicas)).await;
         settled(&self.crowd, &self.writer, || self.weight.look(&self.replicas[1])).await;
-        // Watches are told no priorities, but they count as true only if the replica has those, too.
+        // Watches are told no priorities, but they count as true only if the replica has those,
+        // too.
         let wrong = in_time(self.writer.resolved_wrong(&self.cluster)).await;
         assert!(wrong.is_empty(), "paths {wrong:?} are resolved otherwise than published");
     }
@@ -262,7 +265,8 @@ impl Slow {
     }
 }
 
-/// Lets one connection through to the server, and after the hello nothing back from it any more; it closes neither side.
+/// Lets one connection through to the server, and after the hello nothing back from it any more; it
+/// closes neither side.
 async fn one_way(server: SocketAddr) -> (SocketAddr, AbortHandle) {
     let listener = TcpListener::bind(LOOPBACK).await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -290,8 +294,8 @@ async fn connections(cluster: &Cluster) -> usize {
     reader(cluster).replica_status().await.remove(0).1.unwrap().connections as usize
 }
 
-/// Watches that each link asks for that is not read: their snapshots alone are more than a link and its sockets hold, and some of
-/// the watches are not even made until it is read.
+/// Watches that each link asks for that is not read: their snapshots alone are more than a link and
+/// its sockets hold, and some of the watches are not even made until it is read.
 const UNREAD: usize = 2_000;
 /// Paths of 200 bytes that come and go at once, and how often: far more than a log keeps.
 const WAVE: usize = 2_500;
@@ -315,7 +319,8 @@ async fn a_watcher_that_does_not_read_costs_a_bounded_part_of_the_memory_and_nob
     let crowd = Crowd::start(&cluster, watches, links, PATHS, 1);
     settled(&crowd, &writer, || weight.look(&replica)).await;
 
-    // The others are told of everything while the slow ones have read nothing. What changes first is forgotten again by the end.
+    // The others are told of everything while the slow ones have read nothing. What changes first
+    // is forgotten again by the end.
     writer.run(RATE, Duration::from_millis(500)).await;
     for _ in 0..WAVES {
         in_time(writer.come_and_go(WAVE)).await;
@@ -326,7 +331,8 @@ async fn a_watcher_that_does_not_read_costs_a_bounded_part_of_the_memory_and_nob
     settled(&crowd, &writer, || weight.look(&replica)).await;
     weight.is_within(bound(links + 2, 2 * UNREAD + watches));
 
-    // Who takes nothing for as long as its link may be silent is disconnected, by the replica: nobody closes that link.
+    // Who takes nothing for as long as its link may be silent is disconnected, by the replica:
+    // nobody closes that link.
     let since = Instant::now();
     let others = ["slow", "the writer", "who asks"].len() + links;
     while connections(&cluster).await != others {
@@ -352,10 +358,12 @@ const OF_A_PATH: u64 = 150;
 /// Paths of 30 bytes that one publisher has.
 const HUGE: usize = 250_000;
 const HUGE_LONG: usize = 1_000_000;
-/// In 99 of 100 cases a path of another publisher is registered as soon as this, where nobody else uses the machine.
+/// In 99 of 100 cases a path of another publisher is registered as soon as this, where nobody else
+/// uses the machine.
 const ANOTHERS: Duration = Duration::from_millis(50);
-/// How often it registers one; each waits for a slice of the other one's, of 2 ms, and a turn of its own. It is counted from when it was
-/// due: who waits for one does not leave out those after it.
+/// How often it registers one; each waits for a slice of the other one's, of 2 ms, and a turn of
+/// its own. It is counted from when it was due: who waits for one does not leave out those after
+/// it.
 const ANOTHER_EVERY: Duration = Duration::from_millis(10);
 /// Paths of one request, which may have a mebibyte.
 const A_REQUEST: usize = 25_000;

@@ -364,8 +364,9 @@ fn a_grant_that_was_not_said_is_there_to_be_granted_again() {
     assert_eq!(moves, [Move::Grant(A, 4)]);
 }
 
-/// So many publishers, the first of which had a burst of jobs; they have run, and it is stopped. How long the first job of the last then
-/// waits for a credit: a recall is not answered, and the link to the first is dead after the hang timeout.
+/// So many publishers, the first of which had a burst of jobs; they have run, and it is stopped.
+/// How long the first job of the last then waits for a credit: a recall is not answered, and the
+/// link to the first is dead after the hang timeout.
 fn wait_beside_one_that_is_stopped(bound: u32, publishers: u8) -> Duration {
     let (mut credits, mut moves) = credits(bound);
     let mut all = vec![Truthful { untold: true, ..Truthful::default() }; usize::from(publishers)];
@@ -493,8 +494,8 @@ proptest! {
         prop_assert!(left.iter().all(|jobs| *jobs == 0), "{left:?} of {jobs:?} are left");
     }
 
-    /// A worker that is quiet now and then, whatever is on its way: once it has its answers, no publisher has a credit, and after
-    /// the last time every publisher is rid of its jobs.
+    /// A worker that is quiet now and then, whatever is on its way: once it has its answers, no
+    /// publisher has a credit, and after the last time every publisher is rid of its jobs.
     #[test]
     fn a_quiet_worker_has_all_credits_back_and_goes_on_when_it_is_resumed(
         bound in 1u32..120,
@@ -561,8 +562,9 @@ proptest! {
         prop_assert!(all.iter().all(|one| one.jobs == 0), "jobs are left");
     }
 
-    /// However publishers come, go, push, wait and give back: what they were granted and have not used or returned,
-    /// and what is held of them, never exceeds the bound; and no credit is lost for good.
+    /// However publishers come, go, push, wait and give back: what they were granted and have not
+    /// used or returned, and what is held of them, never exceeds the bound; and no credit is lost
+    /// for good.
     #[test]
     fn credits_and_jobs_never_exceed_the_bound(
         bound in 1u32..40,

@@ -1,4 +1,5 @@
-//! The desk's side that faces handlers which leave checkpoints or read them, and the answers to both.
+//! The desk's side that faces handlers which leave checkpoints or read them, and the answers to
+//! both.
 
 use longshore_protocol::limits::CHECKPOINT_BYTES_MAX;
 use longshore_protocol::messages::work::{Answer, CheckpointInfo, Checkpointed, RequestError};
@@ -74,7 +75,8 @@ impl Desk {
                 at.wake.notify_one();
                 Ok(())
             }
-            // Over, so another worker's by now, whether or not its link has seen that already: a handler may be first.
+            // Over, so another worker's by now, whether or not its link has seen that already: a
+            // handler may be first.
             Some(_) => Err(Gone::Lost(CancelReason::LeaseLost)),
             None => Err(context.cancel_reason().map_or(Gone::Ended, Gone::Lost)),
         }
@@ -162,7 +164,8 @@ fn end(waiters: Waiters<oneshot::Sender<Stored>, Reader>, gone: Gone) {
     }
 }
 
-/// Those of earlier deliveries. The last ones are this delivery's `own`, down to its first or to the oldest that is kept.
+/// Those of earlier deliveries. The last ones are this delivery's `own`, down to its first or to
+/// the oldest that is kept.
 fn earlier(mut kept: Vec<CheckpointInfo>, attempt: u16, own: u64) -> Read {
     let is =
         |last: &mut CheckpointInfo, sequence| last.attempt == attempt && last.sequence == sequence;

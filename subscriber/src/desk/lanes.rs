@@ -103,7 +103,8 @@ impl Desk {
         place.running -= 1;
         let holds = place.leases.remove(ended.token).is_some();
         end_job(&mut place.checkpoints, ended.token, Gone::Ended);
-        // A result whose lease was lost still goes out: it is refused, and counted here and there. A failure would be noise.
+        // A result whose lease was lost still goes out: it is refused, and counted here and there.
+        // A failure would be noise.
         let wanted = holds || matches!(ended.settle, NewSettle::Complete { .. });
         let linked = place.sender.is_some();
         if stage < Stage::GivenBack && wanted {

@@ -16,12 +16,13 @@ use crate::durable::Input;
 use crate::settles::End;
 use crate::signal::LeaseSignal;
 
-/// Bytes of settles and checkpoints that a link is given at a time; the rest follows when they are in its send queue.
+/// Bytes of settles and checkpoints that a link is given at a time; the rest follows when they are
+/// in its send queue.
 const BYTES_TOGETHER: usize = BATCH_BYTES_MAX;
 /// How soon to look whether a byte came while jobs are put aside: heartbeats wake nobody.
 const ASIDE_CHECK: Duration = Duration::from_millis(250);
-/// How long a lease is taken to be whose settle waits for room at its publisher: as it is unless a job says otherwise. It is renewed
-/// three times as often.
+/// How long a lease is taken to be whose settle waits for room at its publisher: as it is unless a
+/// job says otherwise. It is renewed three times as often.
 const NO_SPACE_LEASE: Duration = Duration::from_secs(30);
 
 impl Desk {
@@ -29,8 +30,8 @@ impl Desk {
     pub(crate) fn resume(&self, place: PlaceId) -> Tokens {
         let mut state = self.state.lock();
         let place = state.place(place);
-        // Bounds elsewhere keep both together below what one link resumes. What is left out all the same is released and runs again:
-        // better one that has ended than one that still runs here.
+        // Bounds elsewhere keep both together below what one link resumes. What is left out all the
+        // same is released and runs again: better one that has ended than one that still runs here.
         let held = place.leases.iter().map(|(token, _)| token);
         let tokens = held.chain(place.settles.tokens()).take(TOKENS_MAX);
         let mut tokens: Vec<Token> = tokens.collect();
@@ -39,8 +40,8 @@ impl Desk {
         Tokens(tokens)
     }
 
-    /// The link is attached. Gives the attempts that are under way, and for how long, for the publisher to know again: one that
-    /// has started since knows neither.
+    /// The link is attached. Gives the attempts that are under way, and for how long, for the
+    /// publisher to know again: one that has started since knows neither.
     pub(crate) fn attached(&self, place: PlaceId, sender: LinkSender, answer: Attached) -> Started {
         let now = self.now();
         let mut state = self.state.lock();
@@ -88,7 +89,8 @@ impl Desk {
             Input::TryFailed { publisher, reason, busy }
         };
         self.step(&mut state, input);
-        // Last: what was freed just now may have been granted to it once more, and that ended with its link.
+        // Last: what was freed just now may have been granted to it once more, and that ended with
+        // its link.
         let at = state.place(place);
         (at.grant, at.recall, at.unsubscribe, at.quiet_to_say) = (0, 0, false, None);
         self.director.notify_one();
@@ -158,13 +160,15 @@ impl Desk {
                     End::Buried => stats.buried += 1,
                 },
                 Some(SettleOutcome::StaleToken) => stale += 1,
-                // Checked before it was sent, so publisher and worker disagree about the limit. The lease still runs.
+                // Checked before it was sent, so publisher and worker disagree about the limit. The
+                // lease still runs.
                 Some(SettleOutcome::ResultTooLarge) => {
                     let error =
                         crate::failure::job_error("ResultTooLarge", SettleOutcome::ResultTooLarge);
                     state.place(place).settles.push(token, &NewSettle::Bury(error), false);
                 }
-                // It is sent again later. Its lease is renewed until then; it is nobody's but this settle's.
+                // It is sent again later. Its lease is renewed until then; it is nobody's but this
+                // settle's.
                 Some(SettleOutcome::NoSpace) => {
                     let at = state.place(place);
                     at.leases.insert(now, token, NO_SPACE_LEASE, Some(Arc::default()));
@@ -204,8 +208,8 @@ impl Desk {
         self.lose(&mut state, place, lost, reason);
     }
 
-    /// What the link is to send now. Without `room`, because its send queue is long, ends of jobs wait, and with them credits; so
-    /// do checkpoints and progress.
+    /// What the link is to send now. Without `room`, because its send queue is long, ends of jobs
+    /// wait, and with them credits; so do checkpoints and progress.
     pub(crate) fn outgoing(&self, place: PlaceId, room: bool) -> Outgoing {
         let now = self.now();
         let mut state = self.state.lock();
@@ -266,8 +270,8 @@ impl Desk {
         self.state.lock().place(place).wake.clone()
     }
 
-    /// These are lost: handlers that run them are told, those that wait are dropped, and the jobs are held no more once
-    /// nothing runs for them.
+    /// These are lost: handlers that run them are told, those that wait are dropped, and the jobs
+    /// are held no more once nothing runs for them.
     pub(super) fn lose(
         &self,
         state: &mut State,

@@ -1,5 +1,6 @@
-//! The desk between links and lanes: jobs come in by the batch, lanes take them one by one, ends go out by the batch. It joins
-//! the cores under one lock, which nobody holds across an await; a lane takes it once per job, a link once per frame.
+//! The desk between links and lanes: jobs come in by the batch, lanes take them one by one, ends go
+//! out by the batch. It joins the cores under one lock, which nobody holds across an await; a lane
+//! takes it once per job, a link once per frame.
 
 mod checkpoints;
 mod lanes;
@@ -148,7 +149,8 @@ pub(crate) struct Ended {
 pub(crate) enum Next {
     /// Run this.
     Job(Waiting),
-    /// Tell these publishers that these attempts begin, then call [`Desk::announced`], whatever becomes of the telling.
+    /// Tell these publishers that these attempts begin, then call [`Desk::announced`], whatever
+    /// becomes of the telling.
     Announce(Vec<(LinkSender, Tokens)>, Vec<Waiting>),
     /// Wait for [`Desk::wait`], then ask again.
     Nothing,
@@ -164,7 +166,8 @@ pub(crate) struct Outgoing {
     pub(crate) unsubscribe: bool,
     pub(crate) grant: u32,
     pub(crate) recall: u32,
-    /// Credits are asked back before anything is settled: what is given back would come again by them.
+    /// Credits are asked back before anything is settled: what is given back would come again by
+    /// them.
     pub(crate) recall_first: bool,
     pub(crate) renew: Vec<Token>,
     pub(crate) quiet: Option<Quiet>,
@@ -243,7 +246,8 @@ impl State {
         self.place(place)
     }
 
-    /// The publisher's place; a new one takes that of a publisher that was given up, if there is one that nothing refers to.
+    /// The publisher's place; a new one takes that of a publisher that was given up, if there is
+    /// one that nothing refers to.
     fn place_of(&mut self, publisher: PublisherId) -> PlaceId {
         if let Some(id) = self.place_ids.get(&publisher) {
             return *id;
@@ -265,9 +269,10 @@ impl State {
         id
     }
 
-    /// Takes as many jobs as there are lanes without one, and whom to tell of them. One whose lease is over is another worker's
-    /// by now, whether or not its link has seen that already: after a pause of the process, lanes may be first. One whose
-    /// publisher has been silent for its grace may be another's, and is put aside.
+    /// Takes as many jobs as there are lanes without one, and whom to tell of them. One whose lease
+    /// is over is another worker's by now, whether or not its link has seen that already: after a
+    /// pause of the process, lanes may be first. One whose publisher has been silent for its grace
+    /// may be another's, and is put aside.
     fn announce(&mut self, ran: Ran, now: Duration) -> Next {
         let free = self.concurrency.saturating_sub(self.running + self.announced.len());
         let mut jobs = Vec::with_capacity(free.min(self.ready.len()));
@@ -304,7 +309,8 @@ impl State {
         Next::Announce(told, jobs)
     }
 
-    /// Jobs whose leases have gone leave the queues, so that these are never longer than what is held.
+    /// Jobs whose leases have gone leave the queues, so that these are never longer than what is
+    /// held.
     fn drop_the_lost(&mut self) {
         for Place { aside, leases, .. } in &mut self.places {
             aside.retain(|job| leases.get_mut(job.token).is_some());
@@ -316,7 +322,8 @@ impl State {
         self.announced.retain(&mut held);
     }
 
-    /// What was put aside may be begun again, if a byte of its publisher came. True if there is some.
+    /// What was put aside may be begun again, if a byte of its publisher came. True if there is
+    /// some.
     fn take_from_aside(&mut self, place: PlaceId, ran: Ran, now: Duration) -> bool {
         let at = &mut self.places[place as usize];
         if at.aside.is_empty() || !at.owns(ran, now) {
@@ -393,7 +400,8 @@ impl Place {
     }
 }
 
-/// Shows a worker's counts and publishers while it runs. Cheap to clone. Before the run everything is 0.
+/// Shows a worker's counts and publishers while it runs. Cheap to clone. Before the run everything
+/// is 0.
 #[derive(Clone, Debug, Default)]
 pub struct StatsWatch {
     desk: Arc<OnceLock<Arc<Desk>>>,
@@ -410,7 +418,8 @@ impl StatsWatch {
         self.desk.get().map(|desk| desk.stats()).unwrap_or_default()
     }
 
-    /// True while an operator has asked that no job begins (`longshore workers quiet`): those that run go on.
+    /// True while an operator has asked that no job begins (`longshore workers quiet`): those that
+    /// run go on.
     pub fn is_quiet(&self) -> bool {
         self.desk.get().is_some_and(|desk| desk.is_quiet())
     }
@@ -420,7 +429,8 @@ impl StatsWatch {
         self.desk.get().map(|desk| desk.publishers().borrow().clone()).unwrap_or_default()
     }
 
-    /// The same as a watchable value, changed with each publisher's standing. `None` before the run.
+    /// The same as a watchable value, changed with each publisher's standing. `None` before the
+    /// run.
     pub fn watch_publishers(&self) -> Option<watch::Receiver<Vec<PublisherState>>> {
         self.desk.get().map(|desk| desk.publishers())
     }

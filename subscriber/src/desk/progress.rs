@@ -1,5 +1,5 @@
-//! The desk's side that faces handlers which say how far they are. It is told without the lock of lanes, but for the first word
-//! since the last message.
+//! The desk's side that faces handlers which say how far they are. It is told without the lock of
+//! lanes, but for the first word since the last message.
 
 use std::time::Duration;
 
@@ -9,7 +9,8 @@ use longshore_protocol::messages::work::Progress;
 use super::{Desk, Place, PlaceId};
 
 impl Desk {
-    /// A job has said how far it is; what, its signal knows. Whether it still runs here shows when it is told.
+    /// A job has said how far it is; what, its signal knows. Whether it still runs here shows when
+    /// it is told.
     pub(crate) fn progress(&self, place: PlaceId, token: Token) {
         let mut state = self.state.lock();
         let at = state.place(place);

@@ -1,4 +1,5 @@
-//! The desk's side that faces operators: no new jobs for a while, at all publishers. What runs goes on, and links stay.
+//! The desk's side that faces operators: no new jobs for a while, at all publishers. What runs goes
+//! on, and links stay.
 
 use longshore_protocol::messages::work::{NewSettle, Quiet};
 use longshore_protocol::{PublisherId, Token};
@@ -7,8 +8,8 @@ use super::{Desk, PlaceId, Stage, State};
 use crate::durable::Input;
 
 impl Desk {
-    /// A publisher passes on what an operator asks of the worker. It holds at every publisher, and until the opposite is asked or
-    /// the process ends.
+    /// A publisher passes on what an operator asks of the worker. It holds at every publisher, and
+    /// until the opposite is asked or the process ends.
     pub(crate) fn be_quiet(&self, place: PlaceId, asked: Quiet) {
         let mut state = self.state.lock();
         if state.quiet != asked.quiet {
@@ -54,8 +55,8 @@ impl Desk {
 }
 
 impl State {
-    /// Gives back all jobs that have not begun. Of those whose publishers are not linked, it says how many: they are held no more at
-    /// once, the others when it was sent that they go back.
+    /// Gives back all jobs that have not begun. Of those whose publishers are not linked, it says
+    /// how many: they are held no more at once, the others when it was sent that they go back.
     pub(super) fn give_back_unbegun(&mut self) -> Vec<(PublisherId, u32)> {
         self.ready.clear();
         self.announced.clear();
@@ -77,8 +78,9 @@ impl State {
         freed
     }
 
-    /// What the link is to say of it now. That the worker is quiet, only once all that goes back was sent, also what was put by while there
-    /// was no link, and the publisher has none of its credits: what that one counts as held does not rise any more.
+    /// What the link is to say of it now. That the worker is quiet, only once all that goes back
+    /// was sent, also what was put by while there was no link, and the publisher has none of its
+    /// credits: what that one counts as held does not rise any more.
     pub(super) fn quiet_to_say(&mut self, place: PlaceId) -> Option<Quiet> {
         let (quiet, draining) = (self.quiet, self.stage > Stage::Open);
         let at = &mut self.places[place as usize];

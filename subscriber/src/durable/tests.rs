@@ -1,5 +1,5 @@
-//! The fault-tolerance chapter's paragraph on the crash of a publisher, sentence by sentence, and the rules of `durable`, all in
-//! virtual time.
+//! The fault-tolerance chapter's paragraph on the crash of a publisher, sentence by sentence, and
+//! the rules of `durable`, all in virtual time.
 
 use longshore_protocol::Epoch;
 use proptest::prelude::*;
@@ -92,7 +92,8 @@ fn it_picks_up_a_new_publisher_at_once() {
 
 #[test]
 fn it_keeps_trying_with_linear_backoff_until_it_succeeds() {
-    // Over many runs, the longest wait after attempt n comes close to n × 100 ms and is never over it, nor over 12 s.
+    // Over many runs, the longest wait after attempt n comes close to n × 100 ms and is never over
+    // it, nor over 12 s.
     for attempt in [1u32, 2, 3, 10, 119, 120, 121, 200] {
         let limit = (RETRY_STEP * attempt).min(RETRY_WAIT_MAX);
         let mut longest = Duration::ZERO;
@@ -264,7 +265,8 @@ fn a_drain_ends_subscriptions_and_goes_on_only_where_ends_of_jobs_are_owed() {
 }
 
 proptest! {
-    /// The same seed and the same scenario give the same actions: nothing here reads a clock or draws elsewhere.
+    /// The same seed and the same scenario give the same actions: nothing here reads a clock or
+    /// draws elsewhere.
     #[test]
     fn the_same_scenario_has_the_same_end(seed: u64, losses in proptest::collection::vec(any::<bool>(), 1..40)) {
         let run = || {

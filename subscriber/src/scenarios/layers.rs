@@ -1,4 +1,5 @@
-//! Layers around handlers: what they see, what their errors and panics do, and that a worker goes on after them.
+//! Layers around handlers: what they see, what their errors and panics do, and that a worker goes
+//! on after them.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -114,7 +115,8 @@ async fn a_result_that_a_layer_makes_too_large_buries_the_job() {
     assert!(matches!(said[0].0, Verdict::Bury(_)) && said[0].1.contains("ResultTooLarge"));
 }
 
-/// Panics or fails at a place of the test's choice when it is made or used for the first time, and is no use after that.
+/// Panics or fails at a place of the test's choice when it is made or used for the first time, and
+/// is no use after that.
 struct Breaks {
     place: &'static str,
     clones: Arc<AtomicUsize>,
@@ -172,7 +174,8 @@ async fn a_layer_that_panics_or_breaks_fails_its_attempt_and_the_next_finds_a_fr
         let report = worker.report().await;
         let panics = u64::from(place.ends_with("panics"));
         assert_eq!((report.completed, report.failed, report.panicked), (2, 1, panics), "{place}");
-        // One for the lane, one for its first job, a fresh one after the break, and none for each job.
+        // One for the lane, one for its first job, a fresh one after the break, and none for each
+        // job.
         assert_eq!(clones.load(Ordering::Relaxed), 3, "{place}");
     }
 }

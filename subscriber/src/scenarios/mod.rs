@@ -1,5 +1,5 @@
-//! Workers against publishers of the test's making, over real links: what a worker says and does at each turn. Nothing sleeps:
-//! every scenario waits for what has to come.
+//! Workers against publishers of the test's making, over real links: what a worker says and does at
+//! each turn. Nothing sleeps: every scenario waits for what has to come.
 
 mod checkpoints;
 mod fake_publisher;

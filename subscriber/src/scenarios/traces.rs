@@ -13,9 +13,10 @@ use super::*;
 
 const GIVEN: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
-/// A test listens on its own thread. As long as there is one listener in the process, `tracing` asks nobody but the thread that
-/// reaches a span first whether anyone wants it, and keeps the answer: a test beside it, which does not listen, would have it
-/// switched off for all. With two that stay, every listener is asked.
+/// A test listens on its own thread. As long as there is one listener in the process, `tracing`
+/// asks nobody but the thread that reaches a span first whether anyone wants it, and keeps the
+/// answer: a test beside it, which does not listen, would have it switched off for all. With two
+/// that stay, every listener is asked.
 pub(super) fn every_test_can_listen() {
     static DEAF: LazyLock<[Dispatch; 2]> =
         LazyLock::new(|| [(); 2].map(|()| Dispatch::new(NoSubscriber::default())));

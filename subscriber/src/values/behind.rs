@@ -1,4 +1,5 @@
-//! Updates of a subscription under `DropOldest` that its reader has no room for: the newest, in order.
+//! Updates of a subscription under `DropOldest` that its reader has no room for: the newest, in
+//! order.
 
 use std::collections::VecDeque;
 
@@ -16,7 +17,8 @@ pub(crate) const BEHIND_BYTES_MAX: usize = 64 * 1024 * 1024;
 pub(crate) struct Behind(VecDeque<(Kept, usize)>);
 
 impl Behind {
-    /// Adds an update, which came in a frame of `frame_bytes`, and drops the oldest for which there is no room.
+    /// Adds an update, which came in a frame of `frame_bytes`, and drops the oldest for which there
+    /// is no room.
     pub(crate) fn push(&mut self, value: &Value, frame_bytes: usize, total: &mut usize) {
         let mut kept = Kept::default();
         kept.keep(value, frame_bytes);

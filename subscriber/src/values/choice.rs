@@ -1,5 +1,5 @@
-//! Which publisher of a value is tried first, and which next. Pure: the time, the publishers and what is local are
-//! arguments, the randomness has a seed.
+//! Which publisher of a value is tried first, and which next. Pure: the time, the publishers and
+//! what is local are arguments, the randomness has a seed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,8 @@ use super::sub::Sub;
 
 /// How long a publisher that failed is tried after those that did not.
 pub(crate) const FAILURE_REMEMBERED: Duration = Duration::from_secs(60);
-/// Most publishers whose failures are remembered; with more, the one that failed first is forgotten.
+/// Most publishers whose failures are remembered; with more, the one that failed first is
+/// forgotten.
 pub(crate) const FAILURES_MAX: usize = 16_384;
 
 /// What decides which publisher is chosen: who it is, its priority and its weight.
@@ -110,9 +111,10 @@ impl Choice {
         *failures = Failures { count: failures.count.saturating_add(1), last: now };
     }
 
-    /// Those of `set` that publish a value, in the order in which they are to be tried: those that did not fail within
-    /// the last minute before those that did; then local ones, if asked for; then the lowest priority number; then at
-    /// random by weight, those of weight 0 after all others of their priority.
+    /// Those of `set` that publish a value, in the order in which they are to be tried: those that
+    /// did not fail within the last minute before those that did; then local ones, if asked for;
+    /// then the lowest priority number; then at random by weight, those of weight 0 after all
+    /// others of their priority.
     pub(crate) fn order<'a>(
         &mut self,
         now: Duration,
@@ -145,8 +147,9 @@ impl Failures {
     }
 }
 
-/// The moment at which something rings for the first time that rings at random, `weight` times per unit of time: which of
-/// several rings first is in proportion to their weights, and so is which of the others comes next.
+/// The moment at which something rings for the first time that rings at random, `weight` times per
+/// unit of time: which of several rings first is in proportion to their weights, and so is which of
+/// the others comes next.
 fn lot(weight: u16, random: &mut StdRng) -> f64 {
     let uniform = 1.0 - random.random::<f64>();
     -uniform.ln() / f64::from(weight.max(1))

@@ -22,8 +22,8 @@ use super::retries::Retries;
 use super::sub::{Lost, Sub};
 use super::subscriber::SubscribeError;
 
-/// The longest that one try may take, whatever the number of publishers; then the next begins with a fresh answer of the
-/// resolver.
+/// The longest that one try may take, whatever the number of publishers; then the next begins with
+/// a fresh answer of the resolver.
 pub(crate) const TRY_WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// Everything that subscriptions of one subscriber have in common.

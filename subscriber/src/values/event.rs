@@ -13,8 +13,8 @@ pub struct SubscriptionKey(pub(crate) u64);
 pub enum Event {
     /// The value: first as it was when the subscription was made, then each new one.
     Update(Value),
-    /// The subscription is not held any more, and why. The end of one that is not durable; a durable one is tried again,
-    /// and its next update says that it is held.
+    /// The subscription is not held any more, and why. The end of one that is not durable; a
+    /// durable one is tried again, and its next update says that it is held.
     Dead(Arc<str>),
 }
 

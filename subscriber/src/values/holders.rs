@@ -1,5 +1,5 @@
-//! The subscriptions of this process that share one subscription on the wire. Mostly there is one, so it stands in the table
-//! itself: an update finds it without following a pointer.
+//! The subscriptions of this process that share one subscription on the wire. Mostly there is one,
+//! so it stands in the table itself: an update finds it without following a pointer.
 
 use std::sync::Arc;
 

@@ -3,14 +3,16 @@
 use bytes::Bytes;
 use longshore_protocol::{Text, Value};
 
-/// A slice is kept as it is if it has at least this part of the memory that it is a slice of; shorter ones are copied.
+/// A slice is kept as it is if it has at least this part of the memory that it is a slice of;
+/// shorter ones are copied.
 const KEPT_PART: usize = 4;
 /// What a frame counts as at least, in bytes: short values are copied into memory that the next one
 /// uses again.
 const SHARED_BYTES: usize = 128 * 1024;
 
-/// A value that may be kept for long. Numbers are kept as they came; short texts and bytes are copied into memory that the
-/// next one uses again, so that an update costs a copy and no allocation.
+/// A value that may be kept for long. Numbers are kept as they came; short texts and bytes are
+/// copied into memory that the next one uses again, so that an update costs a copy and no
+/// allocation.
 #[derive(Debug, Default)]
 pub(crate) enum Kept {
     #[default]

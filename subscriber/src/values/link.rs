@@ -1,4 +1,5 @@
-//! One link to one publisher of values, from its welcome to its end. It moves bytes and time between the wire and the table.
+//! One link to one publisher of values, from its welcome to its end. It moves bytes and time
+//! between the wire and the table.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -104,8 +105,8 @@ impl ValueLink {
     }
 }
 
-/// Serves the link until it ends. `lost` is told of durable subscriptions whose value is no longer published there. The
-/// table is the caller's to end.
+/// Serves the link until it ends. `lost` is told of durable subscriptions whose value is no longer
+/// published there. The table is the caller's to end.
 pub(crate) async fn serve(
     link: &Arc<ValueLink>,
     wire: impl Sending,

@@ -1,4 +1,5 @@
-//! What values need of the world: answers of the resolver, and links. Behind traits, so that scenarios play in virtual time.
+//! What values need of the world: answers of the resolver, and links. Behind traits, so that
+//! scenarios play in virtual time.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -26,7 +27,8 @@ pub(crate) trait Net: Send + Sync + 'static {
         publisher: &PublisherInfo,
     ) -> impl Future<Output = Result<(Self::Sending, Self::Receiving), Arc<str>>> + Send;
 
-    /// True of a publisher that advertises an IP address of this machine. A host name is not resolved for this: it counts as far.
+    /// True of a publisher that advertises an IP address of this machine. A host name is not
+    /// resolved for this: it counts as far.
     fn is_local(&self, publisher: &PublisherInfo) -> bool;
 }
 

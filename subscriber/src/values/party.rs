@@ -31,8 +31,9 @@ pub(crate) struct Party {
     pub(crate) subs: Vec<(Arc<Sub>, Option<Arc<str>>)>,
     /// Publishers to try, in order.
     pub(crate) candidates: VecDeque<PublisherInfo>,
-    /// Publishers of this group that were slower than another, or failed: they are tried last. Shared
-    /// by all parties that come of the group, so that what one has learned costs the next nothing.
+    /// Publishers of this group that were slower than another, or failed: they are tried last.
+    /// Shared by all parties that come of the group, so that what one has learned costs the next
+    /// nothing.
     pub(crate) behind: Arc<Mutex<HashSet<PublisherId>>>,
     /// From then on no publisher is tried any more.
     pub(crate) until: Instant,

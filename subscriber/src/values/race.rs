@@ -8,13 +8,14 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::time::{Instant, sleep_until};
 
-/// How long a publisher has to answer before the next is tried beside it. Ten times a slow round trip within a continent.
+/// How long a publisher has to answer before the next is tried beside it. Ten times a slow round
+/// trip within a continent.
 pub(crate) const NEXT_AFTER: Duration = Duration::from_millis(250);
 
-/// Starts the first of `candidates`, the next once it has not answered for [`NEXT_AFTER`] or at once if it fails, and so
-/// on. The first that succeeds wins; what the others were doing is dropped. Those that were under way, and were neither
-/// refused nor first, go back to the end of `candidates`. Fails when all have, with every reason, in the order in which
-/// they came.
+/// Starts the first of `candidates`, the next once it has not answered for [`NEXT_AFTER`] or at
+/// once if it fails, and so on. The first that succeeds wins; what the others were doing is
+/// dropped. Those that were under way, and were neither refused nor first, go back to the end of
+/// `candidates`. Fails when all have, with every reason, in the order in which they came.
 pub(crate) async fn race<C: Clone, T, E, F>(
     candidates: &mut VecDeque<C>,
     mut start: impl FnMut(C) -> F,

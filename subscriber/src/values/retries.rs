@@ -1,8 +1,9 @@
-//! When durable subscriptions of values are tried again. Pure: time is an argument, the randomness has a seed.
+//! When durable subscriptions of values are tried again. Pure: time is an argument, the randomness
+//! has a seed.
 //!
-//! Those that fail together wait together: a link that held a thousand subscriptions is followed by one wait, one
-//! question to the resolver and one message, not by a thousand. The wait is drawn for each such group and process, so
-//! that nobody comes back in step with others.
+//! Those that fail together wait together: a link that held a thousand subscriptions is followed by
+//! one wait, one question to the resolver and one message, not by a thousand. The wait is drawn for
+//! each such group and process, so that nobody comes back in step with others.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -51,7 +52,8 @@ impl<K> Retries<K> {
         Retries { random: StdRng::seed_from_u64(seed), due: BTreeMap::new() }
     }
 
-    /// These failed together, each with its number of failed tries: those with as many wait together.
+    /// These failed together, each with its number of failed tries: those with as many wait
+    /// together.
     pub(crate) fn rest(&mut self, now: Duration, failed: impl IntoIterator<Item = (u32, K)>) {
         let mut groups: BTreeMap<u32, Vec<K>> = BTreeMap::new();
         for (attempt, key) in failed {

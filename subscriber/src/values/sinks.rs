@@ -1,4 +1,5 @@
-//! Where a link's updates go: one stage for each channel, filled while a frame is read, handed over once at its end.
+//! Where a link's updates go: one stage for each channel, filled while a frame is read, handed over
+//! once at its end.
 
 use std::sync::Arc;
 
@@ -68,8 +69,8 @@ impl Sinks {
         }
     }
 
-    /// Adds one update. Numbers are written where they stay: moved as a whole value, what was only just written in parts, an
-    /// update costs half as much again.
+    /// Adds one update. Numbers are written where they stay: moved as a whole value, what was only
+    /// just written in parts, an update costs half as much again.
     #[inline]
     pub(crate) fn stage(&mut self, number: u32, slot: u32, key: SubscriptionKey, value: &Value) {
         let sink = &mut self.sinks[number as usize];

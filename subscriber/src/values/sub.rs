@@ -60,8 +60,8 @@ pub(crate) struct Sub {
     dropped: AtomicBool,
 }
 
-/// What its reader is to be told once it reads: the newest only, so that a subscription which is lost and made again
-/// while nobody reads takes no more room each time.
+/// What its reader is to be told once it reads: the newest only, so that a subscription which is
+/// lost and made again while nobody reads takes no more room each time.
 #[derive(Debug, Default)]
 struct Missed {
     /// The channel has its mark.
@@ -137,7 +137,8 @@ impl Sub {
         *at = At::Off(last.or(before));
     }
 
-    /// A try came to nothing. Gives the number of tries that failed in a row if it is to be tried again.
+    /// A try came to nothing. Gives the number of tries that failed in a row if it is to be tried
+    /// again.
     pub(crate) fn failed(&self, now: Duration, why: &SubscribeError) -> Option<u32> {
         match &self.kind {
             Kind::Once(answer) => {

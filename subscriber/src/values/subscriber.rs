@@ -22,12 +22,12 @@ use super::updates::{UPDATES_OF_ONE_MAX, Updates, UpdatesSink};
 use super::writes::WriteError;
 use crate::ConnectError;
 
-/// How long a subscription may take to be made, unless told otherwise: the resolver, the connect and the publisher's
-/// answer together.
+/// How long a subscription may take to be made, unless told otherwise: the resolver, the connect
+/// and the publisher's answer together.
 pub const SUBSCRIBE_WAIT: Duration = Duration::from_secs(30);
 
-/// Follows live values, and writes to them. Cheap to clone; all clones share one link to each publisher. Subscriptions
-/// outlive it.
+/// Follows live values, and writes to them. Cheap to clone; all clones share one link to each
+/// publisher. Subscriptions outlive it.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -80,11 +80,11 @@ impl Default for SubscriberOptions {
 /// How to subscribe.
 #[derive(Clone, Debug)]
 pub struct SubscribeOptions {
-    /// What becomes of updates that this process is too slow for; [`Policy::Conflate`] by default. Of several subscriptions
-    /// of one process to one path, the first says what the publisher does.
+    /// What becomes of updates that this process is too slow for; [`Policy::Conflate`] by default.
+    /// Of several subscriptions of one process to one path, the first says what the publisher does.
     pub policy: Policy,
-    /// How long the subscription may take to be made: the resolver, the connect and the publisher's answer together. 30 s by
-    /// default; without meaning for durable ones.
+    /// How long the subscription may take to be made: the resolver, the connect and the publisher's
+    /// answer together. 30 s by default; without meaning for durable ones.
     pub within: Duration,
     /// Where updates go; none for a queue of its own, of 1,024 updates, that `next` reads.
     pub into: Option<UpdatesSink>,
@@ -97,8 +97,8 @@ impl Default for SubscribeOptions {
     }
 }
 
-/// Why there is no subscription. All but [`Stopped`](SubscribeError::Stopped) may pass: subscribe again later, or with
-/// [`Subscriber::durable_subscribe`], which does that by itself.
+/// Why there is no subscription. All but [`Stopped`](SubscribeError::Stopped) may pass: subscribe
+/// again later, or with [`Subscriber::durable_subscribe`], which does that by itself.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SubscribeError {
     /// No replica of the resolver answered.
@@ -113,11 +113,12 @@ pub enum SubscribeError {
     /// No publisher could be linked to; what went wrong at each.
     #[error("no link to any publisher: {0}")]
     NoLink(Arc<str>),
-    /// It was refused; by whom, and why, for people: the value is gone again, is a queue, or the program that makes it did
-    /// not want to.
+    /// It was refused; by whom, and why, for people: the value is gone again, is a queue, or the
+    /// program that makes it did not want to.
     #[error("refused by {0}")]
     Refused(Arc<str>),
-    /// Its updates may not be left out ([`Policy::Disconnect`]), and as many wait to be read as may.
+    /// Its updates may not be left out ([`Policy::Disconnect`]), and as many wait to be read as
+    /// may.
     #[error("as many updates wait to be read as may, and the policy leaves out none")]
     Unread,
     /// It took longer than [`SubscribeOptions::within`].
@@ -143,9 +144,9 @@ pub enum CallError {
 }
 
 impl Subscriber {
-    /// A subscriber with default options that finds publishers through `cluster`: a [`Cluster`], or its replicas as
-    /// `"HOST:PORT,…"`. It needs no replica to be up, waits for nothing, and opens links only
-    /// for subscriptions. Needs a tokio runtime.
+    /// A subscriber with default options that finds publishers through `cluster`: a [`Cluster`], or
+    /// its replicas as `"HOST:PORT,…"`. It needs no replica to be up, waits for nothing, and opens
+    /// links only for subscriptions. Needs a tokio runtime.
     pub async fn connect(cluster: impl Into<Cluster>) -> Result<Subscriber, ConnectError> {
         Subscriber::connect_with(cluster, SubscriberOptions::default()).await
     }
@@ -168,8 +169,8 @@ impl Subscriber {
         Ok(Subscriber { inner: Subscribing::new(net, local_first, rand::random()) })
     }
 
-    /// Follows the value at `path` until it is lost: then the subscription tells [`crate::Event::Dead`] and ends. Fails
-    /// if no publisher holds it within 30 s. Cancel safe.
+    /// Follows the value at `path` until it is lost: then the subscription tells
+    /// [`crate::Event::Dead`] and ends. Fails if no publisher holds it within 30 s. Cancel safe.
     pub async fn subscribe(&self, path: Path) -> Result<ValueSubscription, SubscribeError> {
         self.subscribe_with(path, &SubscribeOptions::default()).await
     }
@@ -183,9 +184,10 @@ impl Subscriber {
         self.inner.subscribe(path, options).await
     }
 
-    /// Follows the value at `path` until the subscription is dropped. While it is not held it is tried again, each time the
-    /// whole way: resolve, choose, connect. So it reaches every publisher of the path in turn, and new ones. Returns at
-    /// once, whether or not anybody publishes it: [`DurableValue::alive`] waits. Needs a tokio runtime.
+    /// Follows the value at `path` until the subscription is dropped. While it is not held it is
+    /// tried again, each time the whole way: resolve, choose, connect. So it reaches every
+    /// publisher of the path in turn, and new ones. Returns at once, whether or not anybody
+    /// publishes it: [`DurableValue::alive`] waits. Needs a tokio runtime.
     pub fn durable_subscribe(&self, path: Path) -> DurableValue {
         self.durable_subscribe_with(path, &SubscribeOptions::default())
     }
@@ -195,7 +197,8 @@ impl Subscriber {
         self.inner.durable_subscribe(path, options)
     }
 
-    /// The same for many: they are resolved and subscribed in few messages. In the order of `paths`.
+    /// The same for many: they are resolved and subscribed in few messages. In the order of
+    /// `paths`.
     pub fn durable_subscribe_all(
         &self,
         paths: Vec<Path>,
@@ -204,9 +207,10 @@ impl Subscriber {
         self.inner.durable_subscribe_all(paths, options)
     }
 
-    /// Asks the program that publishes `path`: writes `value` to it, and gives what it answers. All within `within`. For
-    /// many calls of one path, subscribe once and [`ValueSubscription::write_with_receipt`]. Not cancel safe: of a call that
-    /// was dropped, or that ended with [`WriteError::Unknown`], the program may have been asked or not.
+    /// Asks the program that publishes `path`: writes `value` to it, and gives what it answers. All
+    /// within `within`. For many calls of one path, subscribe once and
+    /// [`ValueSubscription::write_with_receipt`]. Not cancel safe: of a call that was dropped, or
+    /// that ended with [`WriteError::Unknown`], the program may have been asked or not.
     pub async fn call(
         &self,
         path: Path,

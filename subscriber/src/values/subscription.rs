@@ -60,8 +60,9 @@ impl ValueSubscription {
         self.handle.sub.is_alive()
     }
 
-    /// Waits for what happens next: first the value as it was found, then updates in order, then the end. `None` after
-    /// the end, and if updates go elsewhere ([`SubscribeOptions::into`](crate::SubscribeOptions::into)). Cancel safe.
+    /// Waits for what happens next: first the value as it was found, then updates in order, then
+    /// the end. `None` after the end, and if updates go elsewhere
+    /// ([`SubscribeOptions::into`](crate::SubscribeOptions::into)). Cancel safe.
     pub async fn next(&mut self) -> Option<Event> {
         if self.over {
             return None;
@@ -71,15 +72,15 @@ impl ValueSubscription {
         event
     }
 
-    /// Hands a value to the program that publishes this one, without an answer. Never waits. `Ok` says that it will be sent
-    /// while the link holds, not that it was taken.
+    /// Hands a value to the program that publishes this one, without an answer. Never waits. `Ok`
+    /// says that it will be sent while the link holds, not that it was taken.
     pub fn write(&self, value: impl Into<Value>) -> Result<(), WriteError> {
         self.handle.sub.write(value.into(), None)
     }
 
-    /// Hands a value to the program that publishes this one, and waits for its answer, at most `within`. Writes go side by
-    /// side: none waits for the answer to another. Not cancel safe: of a call that was dropped, the write may have been made
-    /// or not.
+    /// Hands a value to the program that publishes this one, and waits for its answer, at most
+    /// `within`. Writes go side by side: none waits for the answer to another. Not cancel safe: of
+    /// a call that was dropped, the write may have been made or not.
     pub async fn write_with_receipt(
         &self,
         value: impl Into<Value>,
@@ -108,8 +109,8 @@ impl DurableValue {
         self.handle.sub.key
     }
 
-    /// The last value that is known; while the subscription is dead, that from before. `None` before it was held for the
-    /// first time.
+    /// The last value that is known; while the subscription is dead, that from before. `None`
+    /// before it was held for the first time.
     pub fn last(&self) -> Option<Value> {
         self.handle.sub.last()
     }
@@ -133,21 +134,23 @@ impl DurableValue {
         let _ = state.wait_for(|state| matches!(state, ValueState::Alive { .. })).await;
     }
 
-    /// Waits for what happens next: each time that it is held the value as it was found, then updates in order;
-    /// [`Event::Dead`] when it is lost, and then it is tried again. `None` only if updates go elsewhere. Cancel safe.
+    /// Waits for what happens next: each time that it is held the value as it was found, then
+    /// updates in order; [`Event::Dead`] when it is lost, and then it is tried again. `None` only
+    /// if updates go elsewhere. Cancel safe.
     pub async fn next(&mut self) -> Option<Event> {
         self.handle.next().await
     }
 
-    /// Hands a value to the program that publishes this one, without an answer. Never waits; refused with
-    /// [`WriteError::Dead`] while the subscription is dead. `Ok` says that it will be sent while the link holds, not that it
-    /// was taken.
+    /// Hands a value to the program that publishes this one, without an answer. Never waits;
+    /// refused with [`WriteError::Dead`] while the subscription is dead. `Ok` says that it will be
+    /// sent while the link holds, not that it was taken.
     pub fn write(&self, value: impl Into<Value>) -> Result<(), WriteError> {
         self.handle.sub.write(value.into(), None)
     }
 
-    /// The same, but while the subscription is dead this waits for it to be held again, at most `within`; then it is
-    /// [`WriteError::Dead`]. Cancel safe: nothing is kept, and a call that was dropped writes nothing.
+    /// The same, but while the subscription is dead this waits for it to be held again, at most
+    /// `within`; then it is [`WriteError::Dead`]. Cancel safe: nothing is kept, and a call that was
+    /// dropped writes nothing.
     pub async fn write_within(
         &self,
         value: impl Into<Value>,
@@ -168,9 +171,10 @@ impl DurableValue {
         }
     }
 
-    /// Hands a value to the program that publishes this one, and waits for its answer, at most `within`. Refused at once
-    /// while the subscription is dead. Writes go side by side: none waits for the answer to another. Not cancel safe: of a
-    /// call that was dropped, the write may have been made or not.
+    /// Hands a value to the program that publishes this one, and waits for its answer, at most
+    /// `within`. Refused at once while the subscription is dead. Writes go side by side: none waits
+    /// for the answer to another. Not cancel safe: of a call that was dropped, the write may have
+    /// been made or not.
     pub async fn write_with_receipt(
         &self,
         value: impl Into<Value>,

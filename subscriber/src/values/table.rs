@@ -1,7 +1,8 @@
-//! What one link holds: subscriptions by their numbers, the last value of each, and what is to be sent. Pure, but for the
-//! channels that it hands updates to: time is an argument.
+//! What one link holds: subscriptions by their numbers, the last value of each, and what is to be
+//! sent. Pure, but for the channels that it hands updates to: time is an argument.
 //!
-//! Subscriptions of this process to the same path share one on the wire, and the policy of the first is the wire's.
+//! Subscriptions of this process to the same path share one on the wire, and the policy of the
+//! first is the wire's.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -24,11 +25,13 @@ use super::sinks::Sinks;
 use super::sub::{Lost, Refusals, Sub};
 use super::writes::Writes;
 
-/// Numbers of values at one publisher are below this: the table has four bytes for each up to the highest.
+/// Numbers of values at one publisher are below this: the table has four bytes for each up to the
+/// highest.
 pub(crate) const NUMBERS_MAX: u32 = 16 * 1024 * 1024;
 /// A message of subscriptions is closed once its paths have this many bytes.
 const ASK_BYTES: usize = 1024 * 1024;
-/// Updates of a frame that are staged before they are handed over: a frame of 20 MiB may have ten million.
+/// Updates of a frame that are staged before they are handed over: a frame of 20 MiB may have ten
+/// million.
 const STAGED_MAX: usize = 65_536;
 /// No subscription.
 const NONE: u32 = u32::MAX;
@@ -62,8 +65,8 @@ pub(crate) struct Table {
     numbers: Vec<u32>,
     sinks: Sinks,
     holders: usize,
-    /// Slots to be subscribed, the lowest first while the table fills up: publishers take no number far beyond those that they know. Some may
-    /// not be wanted any more.
+    /// Slots to be subscribed, the lowest first while the table fills up: publishers take no number
+    /// far beyond those that they know. Some may not be wanted any more.
     asks: VecDeque<u32>,
     leaves: Vec<u32>,
     pub(crate) writes: Writes,
@@ -365,8 +368,8 @@ impl Table {
         Ok(())
     }
 
-    /// Hands what is staged to its channels. A channel without room delays nobody: subscriptions that may leave something
-    /// out leave a mark there, and the others end.
+    /// Hands what is staged to its channels. A channel without room delays nobody: subscriptions
+    /// that may leave something out leave a mark there, and the others end.
     pub(crate) fn hand_over(&mut self, frame_bytes: usize) {
         let mut overflowed = Vec::new();
         while let Some(sink) = self.sinks.next_touched() {
@@ -463,7 +466,8 @@ impl Table {
         own.is_some_and(|own| own.same_channel(refusals))
     }
 
-    /// What a reader that had no room is to be told: the newest value, or the updates that wait. From now on it has room.
+    /// What a reader that had no room is to be told: the newest value, or the updates that wait.
+    /// From now on it has room.
     pub(crate) fn take_marked(&mut self, at: u32, key: SubscriptionKey, each: impl FnMut(Value)) {
         let Some(slot) = self.slots.get_mut(at as usize) else { return };
         let Some(holder) = slot.holders.get_mut(key).filter(|holder| holder.marked) else { return };
@@ -518,7 +522,8 @@ impl Holder {
         self.sub.stands(now, publisher)
     }
 
-    /// It may come back and be lost again before anybody reads of it. One that leaves out nothing does not come back before.
+    /// It may come back and be lost again before anybody reads of it. One that leaves out nothing
+    /// does not come back before.
     fn may_miss(&self) -> bool {
         self.policy != Policy::Disconnect && self.sub.is_durable()
     }
@@ -533,8 +538,8 @@ impl Holder {
         behind.map(|mut behind| behind.take(total)).into_iter().flatten()
     }
 
-    /// It is held no more. One that stood tells what its reader has not had, at least its last value, and its end; one that
-    /// did not is given back to whoever tries.
+    /// It is held no more. One that stood tells what its reader has not had, at least its last
+    /// value, and its end; one that did not is given back to whoever tries.
     fn end(
         mut self,
         last: Option<Value>,

@@ -1,9 +1,11 @@
-//! The bounded way from links to whoever reads updates: many subscriptions into one, read in batches.
+//! The bounded way from links to whoever reads updates: many subscriptions into one, read in
+//! batches.
 //!
-//! A link hands over what a frame held under one lock, and the reader takes everything there is under one lock: per
-//! update there is neither an allocation nor a wake. A slow reader delays no link: a subscription that conflates leaves a
-//! mark and keeps its newest value where it is, one that drops the oldest leaves a mark and keeps the newest 1,024
-//! updates, and one that leaves out nothing ends.
+//! A link hands over what a frame held under one lock, and the reader takes everything there is
+//! under one lock: per update there is neither an allocation nor a wake. A slow reader delays no
+//! link: a subscription that conflates leaves a mark and keeps its newest value where it is, one
+//! that drops the oldest leaves a mark and keeps the newest 1,024 updates, and one that leaves out
+//! nothing ends.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,8 +20,8 @@ use super::sub::Sub;
 pub(crate) const UPDATES_OF_ONE_MAX: usize = 1_024;
 /// Most updates that may wait for one reader, whatever is asked for.
 pub const UPDATES_MAX: usize = 16 * 1024 * 1024;
-/// Most bytes of frames that updates which wait for one reader may hold on to. A frame more may come, and each
-/// subscription may add its last value and its end.
+/// Most bytes of frames that updates which wait for one reader may hold on to. A frame more may
+/// come, and each subscription may add its last value and its end.
 pub const UPDATES_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// Reads the updates of one or of many subscriptions, in batches.
@@ -59,8 +61,8 @@ pub struct Updates {
 pub struct UpdatesSink(pub(crate) Arc<Channel>);
 
 impl Updates {
-    /// A reader for whom `capacity` updates may wait (what is under 1 counts as 1, what is over 16,777,216 as that), in
-    /// frames of at most 64 MiB in all. Memory is taken as it is needed.
+    /// A reader for whom `capacity` updates may wait (what is under 1 counts as 1, what is over
+    /// 16,777,216 as that), in frames of at most 64 MiB in all. Memory is taken as it is needed.
     pub fn new(capacity: usize) -> Updates {
         let channel = Arc::new(Channel::new(capacity.clamp(1, UPDATES_MAX)));
         Updates { channel, batch: Vec::new(), marks: Vec::new() }
@@ -71,8 +73,8 @@ impl Updates {
         UpdatesSink(self.channel.clone())
     }
 
-    /// Waits until there is something, and gives all of it, in order; for ever if no subscription puts anything here.
-    /// What was not looked at is gone with the next call. Cancel safe.
+    /// Waits until there is something, and gives all of it, in order; for ever if no subscription
+    /// puts anything here. What was not looked at is gone with the next call. Cancel safe.
     pub async fn next(&mut self) -> &[KeyedEvent] {
         self.fill().await;
         &self.batch

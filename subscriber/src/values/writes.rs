@@ -1,4 +1,5 @@
-//! Writes of one link: what waits to be sent, and what waits for its answer. Each goes its own way; none waits for another.
+//! Writes of one link: what waits to be sent, and what waits for its answer. Each goes its own way;
+//! none waits for another.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -20,11 +21,12 @@ pub(crate) type Answer = oneshot::Sender<Result<Value, WriteError>>;
 /// Why a write was not made, or is not known to have been.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum WriteError {
-    /// The subscription is not held: nothing was sent. A durable one may be held again: try again, or `write_within`.
+    /// The subscription is not held: nothing was sent. A durable one may be held again: try again,
+    /// or `write_within`.
     #[error("the subscription is dead: nothing was written")]
     Dead,
-    /// As much waits as may on that link, 4 MiB to be sent or 1,024 writes to be answered: nothing was sent. Try again
-    /// later.
+    /// As much waits as may on that link, 4 MiB to be sent or 1,024 writes to be answered: nothing
+    /// was sent. Try again later.
     #[error(
         "as many writes wait as may, {WRITE_QUEUE_BYTES_MAX} bytes to be sent or {VALUE_WRITES_OPEN_MAX} for their \
          answers: nothing was written"
@@ -33,12 +35,12 @@ pub enum WriteError {
     /// No frame may hold the value: nothing was sent. It would be refused again.
     #[error("{0}")]
     Value(#[from] ValueError),
-    /// The publisher did not take it; its `code` (`protocol::messages::values::WriteRefusal`) says why, and whether it can
-    /// have been taken all the same.
+    /// The publisher did not take it; its `code` (`protocol::messages::values::WriteRefusal`) says
+    /// why, and whether it can have been taken all the same.
     #[error("{0}")]
     Refused(WriteRefused),
-    /// It was sent, or may have been, and no answer came in time: the publisher's program may have taken it or not. Write
-    /// again only what may be taken twice.
+    /// It was sent, or may have been, and no answer came in time: the publisher's program may have
+    /// taken it or not. Write again only what may be taken twice.
     #[error("whether it was written is unknown: {0}")]
     Unknown(String),
 }

@@ -1,5 +1,5 @@
-//! What becomes of jobs, as programs see it that wait for them, follow them, cancel and pause them, and mend what has died: in
-//! one process with real sockets and files.
+//! What becomes of jobs, as programs see it that wait for them, follow them, cancel and pause them,
+//! and mend what has died: in one process with real sockets and files.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -31,8 +31,8 @@ fn job(queue: &str, payload: &'static str, options: JobOptions) -> NewJob {
     NewJob { options, ..new_job(path(queue), payload.as_bytes().to_vec()) }
 }
 
-/// A worker that echoes payloads in capitals; "bad" ones are buried, and "slow" ones run until somebody stops them, and say
-/// so. Each run is told with its attempt.
+/// A worker that echoes payloads in capitals; "bad" ones are buried, and "slow" ones run until
+/// somebody stops them, and say so. Each run is told with its attempt.
 async fn worker(
     resolver: &Resolver,
     stopped: mpsc::UnboundedSender<(CancelReason, Instant)>,

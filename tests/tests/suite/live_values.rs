@@ -1,4 +1,5 @@
-//! Live values the whole way: a resolver, publishers of values and subscribers, with real sockets, in one process.
+//! Live values the whole way: a resolver, publishers of values and subscribers, with real sockets,
+//! in one process.
 
 #![allow(clippy::unwrap_used)]
 
@@ -257,8 +258,8 @@ impl Cuts {
     }
 }
 
-/// Connections are cut at random moments, so in the middle of frames; each subscriber sees its values rise, and in the
-/// end the last ones. 10,000 disconnects with `LONGSHORE_LONG=1`.
+/// Connections are cut at random moments, so in the middle of frames; each subscriber sees its
+/// values rise, and in the end the last ones. 10,000 disconnects with `LONGSHORE_LONG=1`.
 #[tokio::test(flavor = "multi_thread")]
 async fn over_many_disconnects_values_come_in_order_and_the_last_arrives() {
     let wanted = if long() { 10_000 } else { 200 };

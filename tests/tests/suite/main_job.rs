@@ -1,4 +1,5 @@
-//! Jobs go in, workers get them pushed, results come back: the whole way, in one process with real sockets and files.
+//! Jobs go in, workers get them pushed, results come back: the whole way, in one process with real
+//! sockets and files.
 
 #![allow(clippy::unwrap_used)]
 

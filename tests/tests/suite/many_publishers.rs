@@ -1,8 +1,9 @@
-//! One worker and several publishers, of which one has all the work: the worker's handlers go where jobs are, it never holds more than it
-//! said, and a publisher that is new has its turn. In one process with real sockets and files.
+//! One worker and several publishers, of which one has all the work: the worker's handlers go where
+//! jobs are, it never holds more than it said, and a publisher that is new has its turn. In one
+//! process with real sockets and files.
 //!
-//! What is promised in milliseconds is printed by every run, and asserted with `LONGSHORE_LONG=1`, on a machine that does nothing else;
-//! without it a loaded machine may take 10 s.
+//! What is promised in milliseconds is printed by every run, and asserted with `LONGSHORE_LONG=1`,
+//! on a machine that does nothing else; without it a loaded machine may take 10 s.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
@@ -123,8 +124,9 @@ async fn until(what: &str, reached: impl Fn() -> bool) -> Duration {
     began.elapsed()
 }
 
-/// Jobs that workers hold, over all publishers. While no handler ends this only grows, so that it is no more than what was held at the end
-/// of the look, although publishers answer one after the other.
+/// Jobs that workers hold, over all publishers. While no handler ends this only grows, so that it
+/// is no more than what was held at the end of the look, although publishers answer one after the
+/// other.
 async fn held(resolver: &Resolver) -> u64 {
     let stats = resolver.queues().stats(Glob::new("/jobs/**").unwrap()).await.unwrap();
     stats.merged().iter().map(|stat| stat.counts.running).sum()

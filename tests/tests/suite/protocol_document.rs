@@ -1,4 +1,5 @@
-//! The sessions in `docs/PROTOCOL.md`, played byte for byte against a real replica and a real publisher.
+//! The sessions in `docs/PROTOCOL.md`, played byte for byte against a real replica and a real
+//! publisher.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "its helpers are tests, too")]
 
 use std::fmt::Write as _;
@@ -24,7 +25,8 @@ struct Step {
     bytes: Vec<Option<u8>>,
 }
 
-/// The session of that name: lines `C` or `S`, bytes in hex, and after `#` what they are. An indented line goes on with the one before.
+/// The session of that name: lines `C` or `S`, bytes in hex, and after `#` what they are. An
+/// indented line goes on with the one before.
 fn session(name: &str) -> Vec<Step> {
     let (_, rest) = PAGE.split_once(&format!("```session {name}\n")).expect("the session");
     let (text, _) = rest.split_once("```").expect("its end");

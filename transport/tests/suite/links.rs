@@ -61,7 +61,8 @@ async fn a_stream_in_single_bytes_reads_the_same() {
                 stream.write_all(&[byte]).await.unwrap();
             }
         }
-        // Not dropped: on a slow machine there are heartbeats in it that were not read, and the kernel would reset the link.
+        // Not dropped: on a slow machine there are heartbeats in it that were not read, and the
+        // kernel would reset the link.
         stream.shutdown().await.unwrap();
         stream
     });

@@ -1,4 +1,5 @@
-//! `cargo xtask mutants`: plants faults, one after another, and demands that the suite fails on each.
+//! `cargo xtask mutants`: plants faults, one after another, and demands that the suite fails on
+//! each.
 //!
 //! A fault is a file in `xtask/mutants/`. It is planted in a copy of the tree that has a build
 //! folder of its own, both kept between runs. So are the verdicts: a run that was interrupted

@@ -66,7 +66,8 @@ impl Mutant {
         Ok(mutants)
     }
 
-    /// The text with the fault in it. An error if the code has moved on and the place is no longer there, or no longer one.
+    /// The text with the fault in it. An error if the code has moved on and the place is no longer
+    /// there, or no longer one.
     pub(crate) fn apply(&self, text: &str) -> anyhow::Result<String> {
         match text.matches(&self.find).count() {
             1 => Ok(text.replacen(&self.find, &self.replace, 1)),
@@ -102,7 +103,8 @@ impl Mutant {
     }
 }
 
-/// The command that only builds what `test` runs: a fault that does not compile is no fault that was noticed.
+/// The command that only builds what `test` runs: a fault that does not compile is no fault that
+/// was noticed.
 pub(crate) fn build_only<'a>(test: &[&'a str]) -> Vec<&'a str> {
     let own = test.iter().position(|word| *word == "--").unwrap_or(test.len());
     let mut words = test[..own].to_vec();

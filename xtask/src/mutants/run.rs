@@ -73,8 +73,9 @@ fn failed_tests(printed: &str) -> Vec<String> {
     printed.lines().filter_map(name).collect()
 }
 
-/// Runs a command in `folder`; everything that it prints goes to `log`. With a time `within` which it is to end, it is ended at
-/// the first test that fails, too: one is enough, and the others may hang.
+/// Runs a command in `folder`; everything that it prints goes to `log`. With a time `within` which
+/// it is to end, it is ended at the first test that fails, too: one is enough, and the others may
+/// hang.
 pub(crate) fn run(
     words: &[&str],
     folder: &Path,

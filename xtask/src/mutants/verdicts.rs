@@ -1,5 +1,5 @@
-//! Which faults were caught in which state of the crates that their test builds: kept in a file, one
-//! line for each, so that an interrupted run goes on where it stopped.
+//! Which faults were caught in which state of the crates that their test builds: kept in a file,
+//! one line for each, so that an interrupted run goes on where it stopped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};

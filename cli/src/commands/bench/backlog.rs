@@ -1,13 +1,15 @@
-//! What a long queue costs. Two throwaway publishers: one keeps few jobs waiting, the other many, and what can be compared is
-//! measured at both in turns, so that a machine that is slow for a while is slow for both.
+//! What a long queue costs. Two throwaway publishers: one keeps few jobs waiting, the other many,
+//! and what can be compared is measured at both in turns, so that a machine that is slow for a
+//! while is slow for both.
 //!
 //! 1. commits of single jobs at a steady rate, few jobs waiting, nothing else going on;
 //! 2. the long queue is filled: what its publisher's memory grows by;
-//! 3. processor time of the publisher for each job that is enqueued, and for each that is taken and completed, at both, while
-//!    no cycle of cleaning and snapshots runs;
-//! 4. churn through the long queue: what its disk holds over what lives, at the worst; what is written; what cycles take of the
-//!    processor for each job that passes;
-//! 5. commits again, beside a paced load: while a cycle of cleaning and snapshots runs, and while none does;
+//! 3. processor time of the publisher for each job that is enqueued, and for each that is taken and
+//!    completed, at both, while no cycle of cleaning and snapshots runs;
+//! 4. churn through the long queue: what its disk holds over what lives, at the worst; what is
+//!    written; what cycles take of the processor for each job that passes;
+//! 5. commits again, beside a paced load: while a cycle of cleaning and snapshots runs, and while
+//!    none does;
 //! 6. the publisher is killed and started again.
 
 use std::path::PathBuf;
@@ -32,7 +34,8 @@ use crate::output::grouped;
 /// What a long queue is compared with.
 const FEW: u64 = 10_000;
 const CONCURRENCY: u64 = 8;
-/// As in `bench e2e`: what a round trip and an fdatasync take is bridged by the jobs that are held already.
+/// As in `bench e2e`: what a round trip and an fdatasync take is bridged by the jobs that are held
+/// already.
 const PREFETCH: u64 = 16 * 1024;
 const HELD: u64 = CONCURRENCY + PREFETCH;
 
@@ -44,7 +47,8 @@ const ROUNDS: usize = 5;
 const PROBE_RATE: u64 = 500;
 /// Jobs a second that pass through beside them.
 const SIDE_RATE: u64 = 20_000;
-/// Commits to be timed while a cycle runs and while none does, if there are that many; or half of those of one probing.
+/// Commits to be timed while a cycle runs and while none does, if there are that many; or half of
+/// those of one probing.
 const PROBES_ENOUGH: usize = 2_000;
 /// Times that commits are measured at most, to have enough of both.
 const PROBINGS_MAX: usize = 8;
@@ -222,7 +226,8 @@ impl Side {
                 tokio::select! {
                     report = &mut passing => break report?,
                     _ = ticks.tick() => {
-                        // Under load a question may go unanswered for longer than it is worth; the next one is soon.
+                        // Under load a question may go unanswered for longer than it is worth; the
+                        // next one is soon.
                         if let Ok(figures) = system.figures().await {
                             disk.sample(taken_bytes(journal)?, figures.jobs, asked);
                         }

@@ -1,4 +1,5 @@
-//! A journal's directory, seen from outside: what it takes, and when its publisher cleans or writes a snapshot.
+//! A journal's directory, seen from outside: what it takes, and when its publisher cleans or writes
+//! a snapshot.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -98,8 +99,8 @@ impl Cycles {
         self.snapshots.values().sum()
     }
 
-    /// True at a moment at which one ran, or will in `before` ns, or has within `after` ns: freezing the state comes before the
-    /// first file, deleting segments after the last.
+    /// True at a moment at which one ran, or will in `before` ns, or has within `after` ns:
+    /// freezing the state comes before the first file, deleting segments after the last.
     pub(crate) fn touch(&self, at: u64, before: u64, after: u64) -> bool {
         let touches = |&(from, to): &(u64, u64)| at + before >= from && at <= to + after;
         self.ended.iter().any(touches) || self.runs_since.is_some_and(|from| at + before >= from)

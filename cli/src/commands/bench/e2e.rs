@@ -1,4 +1,5 @@
-//! Jobs per second, end to end: enqueued, made durable, delivered, run, settled, and the settles answered.
+//! Jobs per second, end to end: enqueued, made durable, delivered, run, settled, and the settles
+//! answered.
 
 use anyhow::Context as _;
 use serde_json::{Value, json};
@@ -11,7 +12,8 @@ use crate::output::grouped;
 
 /// Handlers at a time: they do nothing, so a few are enough to keep the link busy.
 const CONCURRENCY: usize = 8;
-/// Jobs held beside them: what a round trip and an fdatasync take is bridged by what is here already.
+/// Jobs held beside them: what a round trip and an fdatasync take is bridged by what is here
+/// already.
 const PREFETCH: usize = 16 * 1024;
 
 pub(crate) async fn measure(

@@ -1,5 +1,5 @@
-//! From the moment a job should be enqueued to the start of its handler. The rate waits for nothing: a job that goes out late
-//! is counted from when it should have gone out.
+//! From the moment a job should be enqueued to the start of its handler. The rate waits for
+//! nothing: a job that goes out late is counted from when it should have gone out.
 
 use serde_json::{Value, json};
 

@@ -1,5 +1,5 @@
-//! A producer and a worker of one queue, in a process of their own, driven by words on standard input. Each word is answered with
-//! one line when it is done:
+//! A producer and a worker of one queue, in a process of their own, driven by words on standard
+//! input. Each word is answered with one line when it is done:
 //!
 //! | Word | What is done |
 //! |---|---|

@@ -1,5 +1,5 @@
-//! `longshore bench`: measures a throwaway system or, with `--resolver`, a running one. The publisher, the producer and the
-//! worker are processes of their own.
+//! `longshore bench`: measures a throwaway system or, with `--resolver`, a running one. The
+//! publisher, the producer and the worker are processes of their own.
 
 mod backlog;
 mod disk;

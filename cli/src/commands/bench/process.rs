@@ -13,8 +13,8 @@ fn folder(process: u32) -> PathBuf {
 
 /// The processor time of a process, in nanoseconds.
 ///
-/// The sum of its threads' `schedstat`: `stat` counts in ticks of 10 ms, as long as a whole burst of jobs. A thread that has ended
-/// keeps what it was last seen with.
+/// The sum of its threads' `schedstat`: `stat` counts in ticks of 10 ms, as long as a whole burst
+/// of jobs. A thread that has ended keeps what it was last seen with.
 #[derive(Debug)]
 pub(crate) struct CpuClock {
     process: u32,
@@ -80,7 +80,8 @@ impl Threads {
     }
 }
 
-/// Bytes of memory that it holds: `Rss` of `smaps_rollup`, which counts every page, unlike `status`.
+/// Bytes of memory that it holds: `Rss` of `smaps_rollup`, which counts every page, unlike
+/// `status`.
 pub(crate) fn resident_bytes(process: u32) -> anyhow::Result<u64> {
     let file = folder(process).join("smaps_rollup");
     let text = fs::read_to_string(&file).with_context(|| format!("{}", file.display()))?;
@@ -124,7 +125,8 @@ mod tests {
         disk_write_bytes(std::process::id()).unwrap();
         assert_eq!(thread_cpu_ns(std::process::id(), "no such thread").unwrap(), 0);
         let name = fs::read_to_string("/proc/thread-self/comm").unwrap();
-        // A thread's time is entered at a tick of the clock, or when it waits: a young one may have none yet.
+        // A thread's time is entered at a tick of the clock, or when it waits: a young one may have
+        // none yet.
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
         while thread_cpu_ns(std::process::id(), name.trim_end()).unwrap() == 0 {
             assert!(std::time::Instant::now() < deadline, "this thread has worked for long");

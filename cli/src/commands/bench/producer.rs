@@ -17,7 +17,8 @@ use super::monotonic_ns;
 use crate::arguments::BenchProducer;
 use crate::commands::Context;
 
-/// How long before its time a job's thread stops sleeping and watches the clock: sleeps end late, by about this much.
+/// How long before its time a job's thread stops sleeping and watches the clock: sleeps end late,
+/// by about this much.
 const WATCH_CLOCK_NS: u64 = 100_000;
 
 /// Jobs whose time has come and that wait for the runtime.
@@ -40,7 +41,8 @@ pub(crate) async fn run(arguments: BenchProducer, mut context: Context) -> anyho
     context
         .output
         .json(&json!({ "jobs": arguments.jobs, "began_ns": began, "ended_ns": ended }))?;
-    // The end of the measurement ends this process: its links are not torn down while others are still measured.
+    // The end of the measurement ends this process: its links are not torn down while others are
+    // still measured.
     let _ = next_word(&mut input).await;
     Ok(())
 }
@@ -102,8 +104,8 @@ async fn steady(producer: &Producer, arguments: &BenchProducer, rate: u64) -> an
     Ok(())
 }
 
-/// The moments of so many jobs at a steady rate, each told when it has come. One that is told late is meant for its own moment
-/// nonetheless.
+/// The moments of so many jobs at a steady rate, each told when it has come. One that is told late
+/// is meant for its own moment nonetheless.
 pub(super) fn due_times(jobs: u64, rate: u64) -> mpsc::Receiver<u64> {
     let (due, dues) = mpsc::channel(DUE_MAX);
     let start = monotonic_ns() + 100_000_000;

@@ -1,5 +1,5 @@
-//! A publisher of many paths and no jobs, in a process of its own. At the word `register` it registers them all, and says how long
-//! that took once the replica has them.
+//! A publisher of many paths and no jobs, in a process of its own. At the word `register` it
+//! registers them all, and says how long that took once the replica has them.
 
 use std::time::Instant;
 

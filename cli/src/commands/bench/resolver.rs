@@ -1,5 +1,6 @@
-//! What a replica does: paths registered and resolved a second, listed, what a path costs in memory, and how long somebody else's
-//! question takes beside all that. The replica and the publisher are processes of their own; the reader is this one.
+//! What a replica does: paths registered and resolved a second, listed, what a path costs in
+//! memory, and how long somebody else's question takes beside all that. The replica and the
+//! publisher are processes of their own; the reader is this one.
 //!
 //! 1. one question at a time, nothing else going on;
 //! 2. the publisher registers all paths, beside the same questions;

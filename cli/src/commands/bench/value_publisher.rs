@@ -1,5 +1,5 @@
-//! A publisher of live values, in a process of its own, driven by words on standard input. Each word is answered with one line when it
-//! is done:
+//! A publisher of live values, in a process of its own, driven by words on standard input. Each
+//! word is answered with one line when it is done:
 //!
 //! | Word | What is done |
 //! |---|---|
@@ -22,8 +22,8 @@ use super::producer::{due_times, next_word};
 use crate::arguments::BenchValuesPart;
 use crate::commands::Context;
 
-/// Bytes of updates that are committed between two flushes. Two such parts are under way, and a link's queue holds 4 MiB: so none of them
-/// is ever without room.
+/// Bytes of updates that are committed between two flushes. Two such parts are under way, and a
+/// link's queue holds 4 MiB: so none of them is ever without room.
 const FLUSH_BYTES: usize = 1024 * 1024;
 /// What an update is counted for beside its value.
 const UPDATE_BYTES: usize = 8;
@@ -155,7 +155,8 @@ impl Load {
         Ok(json!({ "updates": updates, "began_ns": began_ns, "ended_ns": monotonic_ns() }))
     }
 
-    /// How long a flush took at most, from before its commit: so from before its first refused byte, if the one before left none waiting.
+    /// How long a flush took at most, from before its commit: so from before its first refused
+    /// byte, if the one before left none waiting.
     async fn flush(
         &mut self,
         commits: u64,

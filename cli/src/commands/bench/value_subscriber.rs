@@ -1,4 +1,5 @@
-//! A subscriber of live values, in a process of its own, driven by words on standard input. Each is answered with one line:
+//! A subscriber of live values, in a process of its own, driven by words on standard input. Each is
+//! answered with one line:
 //!
 //! | Word | What is done |
 //! |---|---|
@@ -25,7 +26,8 @@ use super::value_publisher::{number_of, value_path};
 use crate::arguments::BenchValuesPart;
 use crate::commands::Context;
 
-/// Updates that may wait for the one who counts them: enough that none is left out while that one waits for a processor.
+/// Updates that may wait for the one who counts them: enough that none is left out while that one
+/// waits for a processor.
 const WAITING_MAX: usize = 1_048_576;
 /// How long its subscriptions may take to be made.
 const ALIVE_WITHIN: Duration = Duration::from_secs(20);

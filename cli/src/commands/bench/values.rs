@@ -1,8 +1,11 @@
-//! Updates of live values a second, from a publisher to a subscriber, each a process of its own, and how long a single update takes.
+//! Updates of live values a second, from a publisher to a subscriber, each a process of its own,
+//! and how long a single update takes.
 //!
-//! 1. The publisher commits an update of every value at a time, as fast as they are taken. It flushes so often that nothing is conflated:
-//!    what the subscriber did not get all the same is told as `lost`.
-//! 2. It makes single updates at a steady rate that waits for nothing; each is counted from when it should have gone out.
+//! 1. The publisher commits an update of every value at a time, as fast as they are taken. It
+//!    flushes so often that nothing is conflated: what the subscriber did not get all the same is
+//!    told as `lost`.
+//! 2. It makes single updates at a steady rate that waits for nothing; each is counted from when it
+//!    should have gone out.
 
 use std::net::SocketAddr;
 

@@ -26,8 +26,8 @@ pub(crate) fn sha256_of(file: &Path) -> io::Result<String> {
     }
 }
 
-/// One line as `sha256sum` writes it. A name with a backslash, a newline or a carriage return is written with escapes, and
-/// a backslash before the digest says so.
+/// One line as `sha256sum` writes it. A name with a backslash, a newline or a carriage return is
+/// written with escapes, and a backslash before the digest says so.
 pub(crate) fn line(digest: &str, name: &[u8]) -> Vec<u8> {
     let mut line = Vec::with_capacity(digest.len() + name.len() + 4);
     if name.iter().any(|byte| b"\\\n\r".contains(byte)) {

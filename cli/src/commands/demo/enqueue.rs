@@ -51,7 +51,8 @@ pub(crate) async fn all(
     Ok(())
 }
 
-/// Enqueues jobs until each was taken, or may have been. One that is certainly nowhere is enqueued again.
+/// Enqueues jobs until each was taken, or may have been. One that is certainly nowhere is enqueued
+/// again.
 async fn enqueue(
     producer: &Producer,
     mut jobs: Vec<NewJob>,

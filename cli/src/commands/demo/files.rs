@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
-/// Every regular file below `folder`, in the order of its names. Symbolic links are not followed. What cannot be looked
-/// into is told to `skipped`.
+/// Every regular file below `folder`, in the order of its names. Symbolic links are not followed.
+/// What cannot be looked into is told to `skipped`.
 pub(crate) fn regular_files(
     folder: &Path,
     skipped: &mut dyn FnMut(&Path, &io::Error),
@@ -50,8 +50,8 @@ pub(crate) struct Dependencies {
     pub(crate) folders: Vec<PathBuf>,
 }
 
-/// The dependencies that the nearest `Cargo.lock` at or above `start` names, below `cargo`, cargo's own folder. Nothing else
-/// of what cargo has unpacked for other projects.
+/// The dependencies that the nearest `Cargo.lock` at or above `start` names, below `cargo`, cargo's
+/// own folder. Nothing else of what cargo has unpacked for other projects.
 pub(crate) fn dependencies(start: &Path, cargo: Option<&Path>) -> anyhow::Result<Dependencies> {
     let no_folder = "name the folder whose files are to be hashed: longshore demo DIR";
     let lock =

@@ -1,4 +1,5 @@
-//! What was enqueued, what came of it, and the judgement: nothing lost, nothing doubled, nothing unknown. Pure.
+//! What was enqueued, what came of it, and the judgement: nothing lost, nothing doubled, nothing
+//! unknown. Pure.
 
 use std::collections::HashMap;
 

@@ -1,5 +1,5 @@
-//! `longshore demo`: the main job, watched. Real files go in as jobs, workers in other processes get them pushed, every result
-//! comes back, and processes are killed meanwhile.
+//! `longshore demo`: the main job, watched. Real files go in as jobs, workers in other processes
+//! get them pushed, every result comes back, and processes are killed meanwhile.
 
 mod digests;
 mod enqueue;
@@ -36,7 +36,8 @@ use system::System;
 
 /// The paths of the demo's queues lie below this one.
 const BELOW: &str = "/demo";
-/// Files of one queue: publishers keep the newest 100,000 ended jobs of each, and all are wanted in the end.
+/// Files of one queue: publishers keep the newest 100,000 ended jobs of each, and all are wanted in
+/// the end.
 const FILES_PER_QUEUE: usize = 50_000;
 /// Files of each kind that are named one by one when something has happened to them.
 const NAMED_MAX: usize = 10;

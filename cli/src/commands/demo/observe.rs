@@ -1,4 +1,5 @@
-//! Watches the results come in, from the publishers' durable counters; kills when it is time, and sets the pace.
+//! Watches the results come in, from the publishers' durable counters; kills when it is time, and
+//! sets the pace.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -15,7 +16,8 @@ use crate::output::Progress;
 
 /// How often the publishers are asked.
 const ASK_EVERY: Duration = Duration::from_millis(20);
-/// How long nothing may happen before the run is given up. Longer than leases, back-offs and timeouts together.
+/// How long nothing may happen before the run is given up. Longer than leases, back-offs and
+/// timeouts together.
 const STALLED_AFTER: Duration = Duration::from_secs(120);
 
 /// Sums over all publishers.
@@ -89,7 +91,8 @@ pub(crate) async fn until_ended(
     }
 }
 
-/// What the publishers count themselves: queues leave out late results whose queue is no longer known.
+/// What the publishers count themselves: queues leave out late results whose queue is no longer
+/// known.
 async fn stale_refused(queues: &Queues, seen: &Seen) -> u64 {
     let Ok(statuses) = queues.status().await else { return seen.stale_refused };
     let counted =

@@ -1,4 +1,5 @@
-//! When the demo's processes are killed, and how far its enqueueing may be ahead of the results. Pure.
+//! When the demo's processes are killed, and how far its enqueueing may be ahead of the results.
+//! Pure.
 
 /// What is killed, in this order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -13,9 +14,10 @@ impl Victim {
     pub(crate) const ALL: [Victim; 3] = [Victim::Worker, Victim::Publisher, Victim::Replica];
 }
 
-/// Keeps enqueueing close to the results, so that each kill happens while jobs are still being enqueued: at a quarter, a
-/// half and three quarters of the results. The last jobs are held back until every kill has happened, so that none can be
-/// missed, however few files there are and however fast the workers.
+/// Keeps enqueueing close to the results, so that each kill happens while jobs are still being
+/// enqueued: at a quarter, a half and three quarters of the results. The last jobs are held back
+/// until every kill has happened, so that none can be missed, however few files there are and
+/// however fast the workers.
 #[derive(Debug)]
 pub(crate) struct Pace {
     total: u64,

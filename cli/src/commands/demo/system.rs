@@ -1,5 +1,5 @@
-//! The demo's processes: three replicas, two publishers, four workers, each this same binary. Any of them can be killed and
-//! started again at its old place.
+//! The demo's processes: three replicas, two publishers, four workers, each this same binary. Any
+//! of them can be killed and started again at its old place.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,8 @@ const CONCURRENCY: usize = 4;
 /// How long a killed process stays away.
 const AWAY: Duration = Duration::from_millis(500);
 
-/// The resolver's timing in the demo: a run of seconds should see a replica come back and be told everything again.
+/// The resolver's timing in the demo: a run of seconds should see a replica come back and be told
+/// everything again.
 const CONFIGURATION: &str = "\
 [timing]
 reader_ttl = \"10s\"

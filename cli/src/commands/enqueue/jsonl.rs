@@ -30,8 +30,8 @@ struct Line {
     headers: BTreeMap<String, String>,
 }
 
-/// Reads `line` into `job`, which holds what the command line says. A payload that is a string is its text; any other is
-/// kept as JSON.
+/// Reads `line` into `job`, which holds what the command line says. A payload that is a string is
+/// its text; any other is kept as JSON.
 pub(crate) fn read(line: &[u8], mut job: NewJob) -> Result<NewJob, String> {
     if line.trim_ascii().is_empty() {
         return Err("an empty line is no job".to_owned());

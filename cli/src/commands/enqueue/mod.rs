@@ -30,10 +30,12 @@ use crate::time::{show_moment, wall_ms};
 use source::{Item, Source};
 use tally::{Reason, Tally, is_about_one_job};
 
-/// How long the resolver may take to tell whether the queue is new; after it nothing is said of that.
+/// How long the resolver may take to tell whether the queue is new; after it nothing is said of
+/// that.
 const IS_NEW_WITHIN: Duration = Duration::from_millis(1_500);
 
-/// Most jobs that `--wait` waits for: as many ended ones as a queue keeps, and what bounds the receipts held meanwhile.
+/// Most jobs that `--wait` waits for: as many ended ones as a queue keeps, and what bounds the
+/// receipts held meanwhile.
 const WAIT_JOBS_MAX: usize = 100_000;
 
 pub(crate) async fn run(arguments: Enqueue, mut context: Context) -> anyhow::Result<()> {

@@ -1,5 +1,6 @@
-//! Where payloads come from: an argument, files, the lines of standard input. Read on a thread of its own, handed over in
-//! batches: whatever is there at the moment, so that a slow writer's lines go out as they come.
+//! Where payloads come from: an argument, files, the lines of standard input. Read on a thread of
+//! its own, handed over in batches: whatever is there at the moment, so that a slow writer's lines
+//! go out as they come.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -103,8 +104,8 @@ fn too_large(limit: usize) -> String {
     format!("TooLarge: a payload over the limit of {limit} bytes; enqueue a reference instead")
 }
 
-/// Cuts a stream into lines, without their newlines. The last one needs none. Never holds more than a line's limit and a
-/// chunk.
+/// Cuts a stream into lines, without their newlines. The last one needs none. Never holds more than
+/// a line's limit and a chunk.
 struct Lines<R> {
     input: R,
     limit: usize,

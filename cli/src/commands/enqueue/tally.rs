@@ -31,8 +31,8 @@ pub(crate) struct Tally {
     reasons: Vec<Reason>,
     /// The first receipt.
     pub(crate) first: Option<Receipt>,
-    /// Every job that a publisher holds, by its line, if they are to be waited for. Receipts come in the order in which
-    /// publishers answer.
+    /// Every job that a publisher holds, by its line, if they are to be waited for. Receipts come
+    /// in the order in which publishers answer.
     pub(crate) jobs: Option<BTreeMap<u64, JobRef>>,
     lines: LineNumbers,
 }
@@ -152,7 +152,8 @@ pub(crate) fn is_about_one_job(error: &EnqueueError) -> bool {
     )
 }
 
-/// Which line a ticket stands for. Both rise, mostly side by side: only where they part is anything kept.
+/// Which line a ticket stands for. Both rise, mostly side by side: only where they part is anything
+/// kept.
 #[derive(Default)]
 struct LineNumbers(Vec<(u64, u64)>);
 

@@ -98,7 +98,8 @@ impl Board {
         }
     }
 
-    /// Jobs a second that a queue took, completed and failed; none before there are two samples of it.
+    /// Jobs a second that a queue took, completed and failed; none before there are two samples of
+    /// it.
     fn rates(&self, queue: &str) -> Option<[f64; 3]> {
         let mut seen = self.samples.iter().filter_map(|(at, flows)| Some((*at, flows.get(queue)?)));
         let (from, first) = seen.next()?;
@@ -199,7 +200,8 @@ impl Board {
         })
     }
 
-    /// All of it, for people; on a terminal, as much of the queues and workers as there is room for.
+    /// All of it, for people; on a terminal, as much of the queues and workers as there is room
+    /// for.
     pub(super) fn lines(&self, rows: Option<usize>) -> Vec<String> {
         let publishers = self.publisher_table().lines();
         let replicas = self.replica_table().lines();
@@ -387,7 +389,8 @@ fn add(sum: &mut Json, more: &Json) {
     }
 }
 
-/// How many of `room` lines two parts get that want so many: each a half, and what the other leaves.
+/// How many of `room` lines two parts get that want so many: each a half, and what the other
+/// leaves.
 fn shares(room: usize, first: usize, second: usize) -> (usize, usize) {
     let half = room / 2;
     let of_first = first.min(half.max(room.saturating_sub(second))).max(PART_LEAST.min(first));

@@ -1,4 +1,5 @@
-//! `longshore top`: publishers, queues, workers and replicas as they are, from the metrics below `/sys`.
+//! `longshore top`: publishers, queues, workers and replicas as they are, from the metrics below
+//! `/sys`.
 
 mod board;
 mod screen;
@@ -40,7 +41,8 @@ pub(crate) async fn run(arguments: Top, mut context: Context) -> anyhow::Result<
         _ => None,
     };
     if let Some(found) = screen.as_ref().map(Screen::found) {
-        // While the terminal takes no output the first time comes to nothing, and after the second nothing is dropped.
+        // While the terminal takes no output the first time comes to nothing, and after the second
+        // nothing is dropped.
         let at_once = stop.asked_twice();
         tokio::spawn(async move {
             at_once.await;

@@ -19,8 +19,9 @@ const LEAVE: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";
 const ROWS_USUAL: usize = 24;
 /// The key that ends it, as Ctrl-C does.
 const QUIT: u8 = b'q';
-/// Nothing is drawn for so long after a stop was asked for: a process ends its last steps beside the signal that stops it. One that still
-/// goes on then was not stopped, as nobody could have it go on again.
+/// Nothing is drawn for so long after a stop was asked for: a process ends its last steps beside
+/// the signal that stops it. One that still goes on then was not stopped, as nobody could have it
+/// go on again.
 const STOPS_WITHIN: Duration = Duration::from_millis(500);
 
 /// Dropped, the terminal is as it was; so it is while the process is stopped by Ctrl-Z.
@@ -56,8 +57,8 @@ impl Screen {
         self.found.clone()
     }
 
-    /// Waits until somebody wants no more of it; for ever where nobody types. Meanwhile it leaves the terminal and comes back to it as SIGTSTP
-    /// and SIGCONT have it. Cancel safe.
+    /// Waits until somebody wants no more of it; for ever where nobody types. Meanwhile it leaves
+    /// the terminal and comes back to it as SIGTSTP and SIGCONT have it. Cancel safe.
     pub(super) async fn quit(&mut self) {
         loop {
             tokio::select! {
@@ -100,11 +101,13 @@ impl Screen {
             let _ = write(LEAVE);
         }
         self.away = Some(Instant::now());
-        // It stops as SIGTSTP would, were that not listened for: not where no shell is left that could have it go on.
+        // It stops as SIGTSTP would, were that not listened for: not where no shell is left that
+        // could have it go on.
         let _ = kill_process(getpid(), Signal::TTOU);
     }
 
-    /// It goes on. Somebody else may have the terminal for as long as this is in the background, and may have set its modes.
+    /// It goes on. Somebody else may have the terminal for as long as this is in the background,
+    /// and may have set its modes.
     fn come_back(&mut self) {
         if !in_foreground() {
             return;
@@ -129,7 +132,8 @@ impl Drop for Screen {
     }
 }
 
-/// The modes of the terminal that keys come from, as they were found; none where they do not come from one.
+/// The modes of the terminal that keys come from, as they were found; none where they do not come
+/// from one.
 #[derive(Clone)]
 pub(super) struct Found(Option<Termios>);
 
@@ -144,14 +148,16 @@ impl Found {
     }
 }
 
-/// Whether the terminal is this process's to change. Otherwise (`top &`, `timeout 10 longshore top`, or after Ctrl-Z) whoever tries is
-/// stopped by SIGTTOU. A terminal that controls nobody here stops nobody.
+/// Whether the terminal is this process's to change. Otherwise (`top &`, `timeout 10 longshore
+/// top`, or after Ctrl-Z) whoever tries is stopped by SIGTTOU. A terminal that controls nobody here
+/// stops nobody.
 fn in_foreground() -> bool {
     let group = tcgetpgrp(stdin()).or_else(|_| tcgetpgrp(stdout()));
     group.map_or(true, |group| group == getpgrp())
 }
 
-/// Has keys come one by one and not be drawn into the picture; Ctrl-C stays a signal. The modes as they were, if it could.
+/// Has keys come one by one and not be drawn into the picture; Ctrl-C stays a signal. The modes as
+/// they were, if it could.
 fn keys_at_once() -> Option<Termios> {
     if !in_foreground() {
         return None;
@@ -179,7 +185,8 @@ fn write(text: &str) -> io::Result<()> {
     out.flush()
 }
 
-/// From the upper left: each line up to its end, then nothing below. No line break after the last: it would move them all up.
+/// From the upper left: each line up to its end, then nothing below. No line break after the last:
+/// it would move them all up.
 fn drawn(lines: &[String], rows: usize) -> String {
     let mut text = String::from("\x1b[H");
     for (place, line) in lines.iter().take(rows).enumerate() {

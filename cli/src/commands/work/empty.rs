@@ -1,4 +1,5 @@
-//! When there is nothing left to do: nothing that matches is ready, running or awaiting a retry, at any publisher.
+//! When there is nothing left to do: nothing that matches is ready, running or awaiting a retry, at
+//! any publisher.
 
 use std::time::{Duration, Instant};
 
@@ -27,14 +28,15 @@ pub(crate) struct Left {
     pub(crate) died: u64,
 }
 
-/// The stats before anything is done, if all publishers tell them soon: work does not wait for those that are away.
+/// The stats before anything is done, if all publishers tell them soon: work does not wait for
+/// those that are away.
 pub(crate) async fn first_look(queues: &Queues, patterns: &[Glob]) -> Option<Stats> {
     let looked = tokio::time::timeout(FIRST_LOOK_MAX, stats(queues, patterns)).await.ok()?.ok()?;
     looked.is_whole().then(|| Stats::of(&looked.merged()))
 }
 
-/// Waits until the queues that match are empty; tells how many jobs have been completed meanwhile. A publisher that does
-/// not answer may hold jobs: it is waited for.
+/// Waits until the queues that match are empty; tells how many jobs have been completed meanwhile.
+/// A publisher that does not answer may hold jobs: it is waited for.
 pub(crate) async fn until(
     queues: &Queues,
     patterns: &[Glob],

@@ -22,7 +22,8 @@ use process::Ended;
 
 /// How often the progress is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// How long commands have to end once they were told to: SIGTERM, 10 s, SIGKILL, and a second to be reaped.
+/// How long commands have to end once they were told to: SIGTERM, 10 s, SIGKILL, and a second to be
+/// reaped.
 const COMMAND_GRACE: Duration = Duration::from_secs(11);
 
 pub(crate) async fn run(arguments: Work, mut context: Context) -> anyhow::Result<()> {
@@ -36,7 +37,8 @@ pub(crate) async fn run(arguments: Work, mut context: Context) -> anyhow::Result
         .await?
         .durable_subscribe(take)
         .concurrency(concurrency)
-        // A waiting job is better off at whoever is free first: commands take long compared with a hand-over.
+        // A waiting job is better off at whoever is free first: commands take long compared with a
+        // hand-over.
         .prefetch(0)
         .grace(arguments.grace)
         .cancel_grace(COMMAND_GRACE)

@@ -1,5 +1,6 @@
-//! One command for one job: payload on its standard input, result from its standard output, the error from the end of its
-//! standard error. It runs in a process group of its own, so that what it starts ends with it.
+//! One command for one job: payload on its standard input, result from its standard output, the
+//! error from the end of its standard error. It runs in a process group of its own, so that what it
+//! starts ends with it.
 
 use std::ffi::OsString;
 use std::future::Future;
@@ -21,7 +22,8 @@ pub(crate) const RESULT_BYTES_MAX: usize = longshore::protocol::limits::RESULT_B
 pub(crate) const ERROR_BYTES_MAX: usize = 8 * 1024;
 /// How long a command may take to end after SIGTERM, before SIGKILL.
 const TERM_GRACE: Duration = Duration::from_secs(10);
-/// How long output may go on after the command itself has ended: what it left running holds the pipe.
+/// How long output may go on after the command itself has ended: what it left running holds the
+/// pipe.
 const OUTPUT_GRACE: Duration = Duration::from_secs(1);
 
 /// Exit code that buries the job: the input is bad (EX_DATAERR).
@@ -44,7 +46,8 @@ pub(crate) enum Ended {
     Stopped,
 }
 
-/// Runs `command` once. What it prints is its result, or is discarded if the job `keeps` none. When `cancelled` resolves first, its process group gets SIGTERM, and 10 s later SIGKILL.
+/// Runs `command` once. What it prints is its result, or is discarded if the job `keeps` none. When
+/// `cancelled` resolves first, its process group gets SIGTERM, and 10 s later SIGKILL.
 pub(crate) async fn run(
     command: &[OsString],
     environment: &[(&'static str, String)],
@@ -124,7 +127,8 @@ async fn wait(
     Ok((status?, true))
 }
 
-/// The process group of a command. Dropped before the command has ended, it is killed: nobody waits for it any more.
+/// The process group of a command. Dropped before the command has ended, it is killed: nobody waits
+/// for it any more.
 struct Group {
     leader: Option<Pid>,
     ended: AtomicBool,
@@ -152,8 +156,8 @@ impl Drop for Group {
     }
 }
 
-/// Everything that is printed, or none when that is more than a result may have; read to the end all the same. Nothing
-/// of a result that is not kept.
+/// Everything that is printed, or none when that is more than a result may have; read to the end
+/// all the same. Nothing of a result that is not kept.
 async fn head(mut output: impl AsyncRead + Unpin, keeps: bool) -> io::Result<Option<Bytes>> {
     let mut kept = Vec::new();
     if !keeps {
@@ -201,7 +205,8 @@ fn judge(status: ExitStatus, result: Option<Bytes>, error: &[u8]) -> Ended {
     }
 }
 
-/// The end of standard error as text within the limit: what stands for a broken byte may be longer than the byte.
+/// The end of standard error as text within the limit: what stands for a broken byte may be longer
+/// than the byte.
 fn message(error: &[u8]) -> String {
     let text = String::from_utf8_lossy(error);
     let text = text.trim_end();

@@ -160,7 +160,8 @@ pub(crate) fn send(process: &Child, signal: Signal) {
     kill_process(id, signal).unwrap();
 }
 
-/// Asks until the answer is yes, and says how long that took; fails after 30 s, which no test should come near.
+/// Asks until the answer is yes, and says how long that took; fails after 30 s, which no test
+/// should come near.
 pub(crate) async fn eventually<F: Future<Output = bool>>(
     what: &str,
     mut ask: impl FnMut() -> F,
@@ -191,8 +192,8 @@ impl Drop for Service {
     }
 }
 
-/// A command that runs beside the test. Killed when dropped, or when it has run for longer than any test should take: then who
-/// reads from it goes on.
+/// A command that runs beside the test. Killed when dropped, or when it has run for longer than any
+/// test should take: then who reads from it goes on.
 pub(crate) struct Beside {
     process: Arc<Mutex<Child>>,
     /// Closed, it ends the watch.

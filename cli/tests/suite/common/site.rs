@@ -152,8 +152,9 @@ impl Site {
         site
     }
 
-    /// Waits until every replica leads to every publisher, and says how long that took. That a replica counts them is not
-    /// enough: a publisher has said hello before it has said what it publishes.
+    /// Waits until every replica leads to every publisher, and says how long that took. That a
+    /// replica counts them is not enough: a publisher has said hello before it has said what it
+    /// publishes.
     pub(crate) async fn registered(&self) -> Duration {
         let alone = |replica| reader(Cluster { replicas: vec![replica], ..self.cluster() });
         let each: Vec<_> = self.cluster().replicas.into_iter().map(alone).collect();
@@ -220,8 +221,8 @@ impl Site {
         self.publishers[0].start_again();
     }
 
-    /// Starts the first publisher elsewhere, while the wire leads to where it was: what its disk holds before any client can
-    /// say more. To be killed before it is started at its place.
+    /// Starts the first publisher elsewhere, while the wire leads to where it was: what its disk
+    /// holds before any client can say more. To be killed before it is started at its place.
     pub(crate) fn start_publisher_hidden(&self) -> Service {
         assert!(self.wire.is_some(), "without a wire it would be found");
         let mut command = configured(&self.publishers[0].configuration, &[]);

@@ -1,5 +1,5 @@
-//! The wire between clients and a publisher, where answers can be lost: what a crash at the worst moment looks like, at a
-//! moment of the test's choice.
+//! The wire between clients and a publisher, where answers can be lost: what a crash at the worst
+//! moment looks like, at a moment of the test's choice.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -47,7 +47,8 @@ impl Wire {
         *self.ends.publisher.lock().unwrap() = Some(publisher);
     }
 
-    /// Loses what the publisher says, until told otherwise. Links that have lost something never speak again.
+    /// Loses what the publisher says, until told otherwise. Links that have lost something never
+    /// speak again.
     pub(crate) fn lose_answers(&self, lose: bool) {
         self.ends.mute.store(lose, Ordering::SeqCst);
     }

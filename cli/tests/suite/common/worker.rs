@@ -1,5 +1,5 @@
-//! A worker in a process of its own, to be stopped, killed or ended: this test's binary, started once more with a task of its
-//! own. What it does it notes in a file, so that the notes outlive it.
+//! A worker in a process of its own, to be stopped, killed or ended: this test's binary, started
+//! once more with a task of its own. What it does it notes in a file, so that the notes outlive it.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -50,9 +50,11 @@ pub(crate) struct Task {
     pub(crate) kills: bool,
     /// Its first attempt takes its worker with it, too, but only once its handler has returned.
     pub(crate) kills_done: bool,
-    /// It notes the checkpoints that are there, and leaves so many of its own, before it takes its time.
+    /// It notes the checkpoints that are there, and leaves so many of its own, before it takes its
+    /// time.
     pub(crate) checkpoints: u64,
-    /// Its first delivery goes on talking at its end: it says how far it is, leaves a checkpoint, and notes what it is answered.
+    /// Its first delivery goes on talking at its end: it says how far it is, leaves a checkpoint,
+    /// and notes what it is answered.
     pub(crate) talks_late: bool,
     /// Later deliveries wait until the test lets them go on.
     pub(crate) waits: bool,
@@ -166,7 +168,8 @@ impl Drop for WorkerProcess {
     }
 }
 
-/// What all workers of a site have noted, in order: `worker began label attempt`, `worker ended label attempt`.
+/// What all workers of a site have noted, in order: `worker began label attempt`, `worker ended
+/// label attempt`.
 pub(crate) fn notes(site: &Site) -> Vec<String> {
     let notes = std::fs::read_to_string(notes_in(site.folder.path())).unwrap_or_default();
     notes.lines().map(str::to_owned).collect()

@@ -1,4 +1,5 @@
-//! Scenarios about the core in virtual time: the test is the network, the resolver and the publishers.
+//! Scenarios about the core in virtual time: the test is the network, the resolver and the
+//! publishers.
 
 mod deadlines;
 mod failover;

@@ -1,5 +1,6 @@
-//! Many producers' lives at random: publishers that are killed, stopped, moved, forgetful; a network that delays and loses. The
-//! word that each job's producer gets is compared with what is on the publishers' disks.
+//! Many producers' lives at random: publishers that are killed, stopped, moved, forgetful; a
+//! network that delays and loses. The word that each job's producer gets is compared with what is
+//! on the publishers' disks.
 
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
@@ -87,7 +88,8 @@ impl World {
             let (at, link) = (World::index(dialled.publisher), dialled.link.0);
             self.later(50, Event::DialEnds { at, link });
         }
-        // Within one link nothing overtakes: all of one turn's batches arrive at the same time, in order.
+        // Within one link nothing overtakes: all of one turn's batches arrive at the same time, in
+        // order.
         let wait = self.rng.random_range(0..3_000);
         while let Some(sent) = self.scenario.sent.pop_front() {
             let (at, link) = (World::index(sent.publisher), sent.link.0);

@@ -40,7 +40,8 @@ fn a_default_is_not_used_before_a_complete_answer() {
     };
     let mut scenario = Scenario::new(single());
     scenario.ask();
-    // All replicas are warming: who publishes the path may not have told them yet, and a default would make a second queue of it.
+    // All replicas are warming: who publishes the path may not have told them yet, and a default
+    // would make a second queue of it.
     for _ in 0..3 {
         scenario.resolve_with(by_default.clone(), false);
         assert_eq!(scenario.ask(), Routed::Asked);
@@ -89,7 +90,8 @@ fn a_path_that_holds_a_value_is_no_queue_and_one_that_holds_both_is() {
     assert_eq!(scenario.ask(), Routed::No(NoRoute::Value("p2".into())));
     assert!(scenario.dialled.is_empty(), "nobody is dialled for it");
 
-    // A default for values above it makes no value of it: its publisher may have one for queues further up.
+    // A default for values above it makes no value of it: its publisher may have one for queues
+    // further up.
     let mut scenario = Scenario::new(single());
     scenario.ask();
     let by_default =

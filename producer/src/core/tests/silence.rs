@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// Two publishers, the first of which answers nothing. Pushes a job each millisecond for `time`, each answered at once by the
-/// others; gives how many were, and how many the silent one was sent.
+/// Two publishers, the first of which answers nothing. Pushes a job each millisecond for `time`,
+/// each answered at once by the others; gives how many were, and how many the silent one was sent.
 fn flood(scenario: &mut Scenario, silent: PublisherId, time: Duration) -> (usize, usize) {
     let (mut answered, mut stuck) = (0, 0);
     let until = scenario.now + time;

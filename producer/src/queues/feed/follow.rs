@@ -1,9 +1,11 @@
 //! What following one publisher decides. Pure: no socket, no clock.
 //!
-//! Events and pages come over two links, so a page may be ahead of the events. The rule that makes one whole of them: **a page
-//! is asked for only while no events are read**, so nothing that was shown before is newer than it; and of the events that come after
-//! it, those up to its index are left out for the jobs that it showed, because they are in it already. Events of jobs that no page
-//! showed count from the feed's beginning on: such a job came after the listing had passed its place, or has gone.
+//! Events and pages come over two links, so a page may be ahead of the events. The rule that makes
+//! one whole of them: **a page is asked for only while no events are read**, so nothing that was
+//! shown before is newer than it; and of the events that come after it, those up to its index are
+//! left out for the jobs that it showed, because they are in it already. Events of jobs that no
+//! page showed count from the feed's beginning on: such a job came after the listing had passed its
+//! place, or has gone.
 
 use hashbrown::HashMap;
 use longshore_protocol::JobId;
@@ -41,7 +43,8 @@ pub(super) struct Follow {
     cursor: Option<u64>,
     /// All events up to here were shown.
     upto: Option<FeedPosition>,
-    /// Jobs of pages that are ahead of the events, with the index of the page that showed each last.
+    /// Jobs of pages that are ahead of the events, with the index of the page that showed each
+    /// last.
     ahead: HashMap<JobId, u64>,
     /// The largest of these indexes.
     ahead_upto: u64,
@@ -119,7 +122,8 @@ impl Follow {
         self.ahead.get(&event.job).is_some_and(|&index| event.index <= index)
     }
 
-    /// What happened since is not to be had: the feed begins anew, with a snapshot if it began with one.
+    /// What happened since is not to be had: the feed begins anew, with a snapshot if it began with
+    /// one.
     pub(super) fn lost(&mut self, why: FeedLoss) {
         tracing::debug!(%why, "a feed begins anew");
         *self = Follow { snapshots: self.snapshots, ..Follow::new(Start::Now) };

@@ -66,8 +66,8 @@ impl Keeper {
         }
     }
 
-    /// One link, from its beginning to its end. It is the feed's own: who reads slowly holds up nobody else, and the publisher
-    /// learns of it by the socket.
+    /// One link, from its beginning to its end. It is the feed's own: who reads slowly holds up
+    /// nobody else, and the publisher learns of it by the socket.
     async fn follow(&mut self, publisher: &PublisherInfo, worked: &mut bool) -> End {
         let options = &self.shared.options;
         let (id, addresses) = (publisher.id, &publisher.addresses);
@@ -143,7 +143,8 @@ impl Keeper {
         }
     }
 
-    /// Pages as long as there are some, and events for ever. Ends well when the feed is to be opened again on the same link.
+    /// Pages as long as there are some, and events for ever. Ends well when the feed is to be
+    /// opened again on the same link.
     async fn read(
         &mut self,
         publisher: &PublisherInfo,

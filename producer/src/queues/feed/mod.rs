@@ -1,4 +1,5 @@
-//! The feed: everything that happens to jobs, at every publisher, with or without the jobs that there are already.
+//! The feed: everything that happens to jobs, at every publisher, with or without the jobs that
+//! there are already.
 
 mod follow;
 mod keep;
@@ -18,8 +19,8 @@ use self::keep::Keeper;
 use super::Queues;
 use crate::directory::Directory;
 
-/// Items that wait to be read; with more, publishers wait too, and one that waits for too long drops the feed's tail
-/// ([`FeedLoss::TooOld`]). An item holds at most 1,000 jobs or 10,000 events.
+/// Items that wait to be read; with more, publishers wait too, and one that waits for too long
+/// drops the feed's tail ([`FeedLoss::TooOld`]). An item holds at most 1,000 jobs or 10,000 events.
 const ITEMS_MAX: usize = 16;
 
 /// Where a feed begins.
@@ -29,17 +30,18 @@ pub enum FeedFrom {
     Now,
     /// With all jobs that there are, and then with what happens.
     Snapshot,
-    /// After what was seen before ([`Feed::positions`]); with all jobs of publishers that are not among them.
+    /// After what was seen before ([`Feed::positions`]); with all jobs of publishers that are not
+    /// among them.
     After(FeedPositions),
 }
 
-/// What was seen of each publisher. Kept together with what was made of it, another feed goes on from there
-/// ([`FeedFrom::After`]) without a gap.
+/// What was seen of each publisher. Kept together with what was made of it, another feed goes on
+/// from there ([`FeedFrom::After`]) without a gap.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct FeedPositions(pub BTreeMap<PublisherId, FeedPosition>);
 
-/// What a feed tells, of one publisher. What it tells of one publisher is in order; publishers are not ordered among each
-/// other.
+/// What a feed tells, of one publisher. What it tells of one publisher is in order; publishers are
+/// not ordered among each other.
 #[derive(Clone, PartialEq, Debug)]
 pub struct FeedItem {
     /// Whose.
@@ -48,8 +50,9 @@ pub struct FeedItem {
     pub news: FeedNews,
 }
 
-/// What a feed tells. Applied as it comes, it gives the publisher's jobs as they are: [`FeedNews::Jobs`] and the events of
-/// [`FeedNews::Changes`] each say how a job stands from then on (an event without a state: it is gone).
+/// What a feed tells. Applied as it comes, it gives the publisher's jobs as they are:
+/// [`FeedNews::Jobs`] and the events of [`FeedNews::Changes`] each say how a job stands from then
+/// on (an event without a state: it is gone).
 #[derive(Clone, PartialEq, Debug)]
 pub enum FeedNews {
     /// The publisher is followed, from there or again.
@@ -59,7 +62,8 @@ pub enum FeedNews {
     },
     /// All of its jobs follow: what was known of them before is to be forgotten.
     SnapshotBegins,
-    /// Jobs of a snapshot as they stand, without payloads, headers and results; never none. Changes may come in between.
+    /// Jobs of a snapshot as they stand, without payloads, headers and results; never none. Changes
+    /// may come in between.
     Jobs(Vec<JobInfo>),
     /// Every job was shown; only changes follow.
     SnapshotEnds {
@@ -68,11 +72,11 @@ pub enum FeedNews {
     },
     /// What happened, in order; sometimes nothing, just to say how far the publisher is.
     Changes(FeedEvents),
-    /// What happened since is not to be had. The next is [`FeedNews::SnapshotBegins`], or for a feed from now on [`FeedNews::Follows`]
-    /// with a gap before it.
+    /// What happened since is not to be had. The next is [`FeedNews::SnapshotBegins`], or for a
+    /// feed from now on [`FeedNews::Follows`] with a gap before it.
     Lost(FeedLoss),
-    /// The publisher cannot be reached: said once, however often it is tried. It is tried again for as long as the feed is
-    /// read, and goes on where it was, which [`FeedNews::Follows`] tells.
+    /// The publisher cannot be reached: said once, however often it is tried. It is tried again for
+    /// as long as the feed is read, and goes on where it was, which [`FeedNews::Follows`] tells.
     Away {
         /// Why, for people.
         why: String,
@@ -90,7 +94,8 @@ pub enum FeedLoss {
     Rewound,
 }
 
-/// A feed of all publishers that could have queues which match ([`Queues::feed`]). Ends when it is dropped.
+/// A feed of all publishers that could have queues which match ([`Queues::feed`]). Ends when it is
+/// dropped.
 #[derive(Debug)]
 pub struct Feed {
     items: mpsc::Receiver<FeedItem>,
@@ -103,11 +108,13 @@ pub struct Feed {
 }
 
 impl Queues {
-    /// Follows what happens to the jobs of all queues that match, at every publisher that could have some, those included that join
-    /// later. Reconnects and resumes by itself. Needs a tokio runtime.
+    /// Follows what happens to the jobs of all queues that match, at every publisher that could
+    /// have some, those included that join later. Reconnects and resumes by itself. Needs a tokio
+    /// runtime.
     ///
-    /// At most 16 items wait to be read; then publishers wait, too. Who reads so slowly that a publisher has to let go is
-    /// told [`FeedLoss::TooOld`], and never left with a gap that nobody mentions.
+    /// At most 16 items wait to be read; then publishers wait, too. Who reads so slowly that a
+    /// publisher has to let go is told [`FeedLoss::TooOld`], and never left with a gap that nobody
+    /// mentions.
     ///
     /// ```no_run
     /// # mod longshore { pub use {longshore_producer::*, longshore_protocol::*}; }
@@ -170,8 +177,8 @@ impl Feed {
         Some(item)
     }
 
-    /// What was seen with the items that [`Feed::next`] has given out: another feed may go on from there with [`FeedFrom::After`].
-    /// Publishers whose snapshot is not whole are not among them.
+    /// What was seen with the items that [`Feed::next`] has given out: another feed may go on from
+    /// there with [`FeedFrom::After`]. Publishers whose snapshot is not whole are not among them.
     pub fn positions(&self) -> FeedPositions {
         self.seen.clone()
     }
@@ -194,7 +201,8 @@ async fn follow_all(queues: Queues, pattern: Glob, from: FeedFrom, items: mpsc::
         Directory::Resolver(client) => {
             let mut watch = client.watch_publishers(pattern);
             loop {
-                // One that is not named any more is still tried: publishers are away while they start again.
+                // One that is not named any more is still tried: publishers are away while they
+                // start again.
                 watch.changed().await.publishers.into_iter().for_each(|p| following.add(p));
             }
         }

@@ -1,5 +1,6 @@
-//! Following a publisher that lives in a model: its log of events, its jobs in slots, pages and events at random moments, links
-//! that break, tails that are too short. What is shown never goes back, and adds up to the jobs as they are.
+//! Following a publisher that lives in a model: its log of events, its jobs in slots, pages and
+//! events at random moments, links that break, tails that are too short. What is shown never goes
+//! back, and adds up to the jobs as they are.
 
 use hashbrown::HashMap;
 use longshore_protocol::messages::work::{FeedEvent, FeedEvents, FeedPosition, JobInfo, JobsPage};

@@ -1,4 +1,5 @@
-//! Jobs that change at random, as a publisher lists them and tells of them: a model of what a feed shows.
+//! Jobs that change at random, as a publisher lists them and tells of them: a model of what a feed
+//! shows.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;

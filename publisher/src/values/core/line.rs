@@ -30,7 +30,8 @@ impl Line {
         self.entries.is_empty()
     }
 
-    /// Entries that are no subscriptions: of these a subscriber that does not read could ask for ever more.
+    /// Entries that are no subscriptions: of these a subscriber that does not read could ask for
+    /// ever more.
     pub(super) fn answers(&self) -> usize {
         self.answers
     }

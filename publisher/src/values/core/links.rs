@@ -18,7 +18,8 @@ use crate::values::limits::{VALUE_BACKLOG_BYTES_MAX, VALUE_BACKLOG_UPDATES_MAX};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct LinkNumber(pub(crate) u32);
 
-/// Numbers beyond those that were used which a subscriber may take: they are to be dense, but not in any order.
+/// Numbers beyond those that were used which a subscriber may take: they are to be dense, but not
+/// in any order.
 const NUMBERS_AHEAD_MAX: usize = 65_536;
 
 /// What no subscriber may do: its link is closed.
@@ -38,9 +39,11 @@ pub(super) struct Subscription {
     pub(super) stage: Stage,
     /// It stands in the link's line.
     pub(super) in_line: bool,
-    /// Updates that wait under `DropOldest`, or the last ones of a value that is gone; oldest first.
+    /// Updates that wait under `DropOldest`, or the last ones of a value that is gone; oldest
+    /// first.
     pub(super) waiting: VecDeque<Value>,
-    /// How many of those are still to be said in the turn that it has, under `DropOldest`; 0 between turns.
+    /// How many of those are still to be said in the turn that it has, under `DropOldest`; 0
+    /// between turns.
     pub(super) turn: usize,
 }
 
@@ -120,7 +123,8 @@ impl<O: Outlet> Links<O> {
         self.links.iter_mut().map(|(number, link)| (*number, link))
     }
 
-    /// Offers a frame that was written for many. False if the link has no room, or something before it.
+    /// Offers a frame that was written for many. False if the link has no room, or something before
+    /// it.
     pub(super) fn offer(&mut self, number: LinkNumber, frame: &Frame, limit: usize) -> bool {
         let Some(link) = self.links.get_mut(&number).filter(|link| !link.ends) else { return true };
         link.line.is_empty() && link.outlet.offer(frame.clone(), limit) == Offer::Taken

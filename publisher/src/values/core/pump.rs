@@ -14,7 +14,8 @@ use crate::values::limits::{CHUNK_BYTES, VALUE_QUEUE_BYTES_MAX};
 
 /// Frames that one call writes at most; others have their turn then.
 const FRAMES_AT_A_TIME: usize = 4;
-/// What a subscription's news is counted for while its message is not written yet, beside its value.
+/// What a subscription's news is counted for while its message is not written yet, beside its
+/// value.
 const ENTRY_BYTES: usize = 8;
 
 /// Messages of a frame. Neighbours of one kind share a message.
@@ -180,8 +181,8 @@ impl<O: Outlet> Core<O> {
                 if told.turn > 0 {
                     link.line.put_back(subscription);
                 } else if told.in_line {
-                    // What has come since its turn began waits for the next: one value that changes all the time must not keep the
-                    // others from being said.
+                    // What has come since its turn began waits for the next: one value that changes
+                    // all the time must not keep the others from being said.
                     link.line.push(Entry::Subscription(subscription));
                 }
             }

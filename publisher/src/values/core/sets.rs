@@ -1,4 +1,5 @@
-//! Sets of links. Values with just the same subscribers share one, and in it one buffer: an update is written once, whoever gets it.
+//! Sets of links. Values with just the same subscribers share one, and in it one buffer: an update
+//! is written once, whoever gets it.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! The core against subscribers that read as they like, without sockets and in a time of the test's own.
+//! The core against subscribers that read as they like, without sockets and in a time of the test's
+//! own.
 
 mod model;
 mod subscriber;

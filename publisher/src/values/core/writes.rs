@@ -53,7 +53,8 @@ pub(super) struct Open {
 }
 
 impl<O: Outlet> Core<O> {
-    /// From now on the value takes writes; `None` if it does already, or is gone. The bell rings when there may be one.
+    /// From now on the value takes writes; `None` if it does already, or is gone. The bell rings
+    /// when there may be one.
     pub(crate) fn take_writes(&mut self, key: SlotKey) -> Option<Bell> {
         let extra = self.slot_mut(key)?.extra.get_or_insert_default();
         if extra.writes.is_some() {

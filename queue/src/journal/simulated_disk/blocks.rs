@@ -1,4 +1,5 @@
-//! A file's bytes in blocks that copies share: a disk is copied at every power cut, and most of it stays the same.
+//! A file's bytes in blocks that copies share: a disk is copied at every power cut, and most of it
+//! stays the same.
 
 use std::sync::Arc;
 

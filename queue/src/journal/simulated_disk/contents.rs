@@ -22,7 +22,8 @@ pub(super) struct Contents {
     lasting_names: BTreeMap<PathBuf, usize>,
     /// What was done to names since, in order: a name leads to a file, or to nothing.
     unsynced_names: Vec<(PathBuf, Option<usize>)>,
-    /// What was on its way to the disk when the power went: it may be there after that, and nobody has seen it.
+    /// What was on its way to the disk when the power went: it may be there after that, and nobody
+    /// has seen it.
     on_the_way: Vec<OnTheWay>,
 }
 
@@ -79,7 +80,8 @@ impl Contents {
         Contents { files, names, lasting_names, ..Contents::default() }
     }
 
-    /// As a process finds it that starts after this one was killed: nothing is lost, and nothing lasts that did not before.
+    /// As a process finds it that starts after this one was killed: nothing is lost, and nothing
+    /// lasts that did not before.
     pub(super) fn after_kill(&self) -> Contents {
         let mut left = self.clone();
         left.files.iter_mut().for_each(|file| file.open = 0);
@@ -161,7 +163,8 @@ impl Contents {
         }
     }
 
-    /// A sync has failed: what reached the disk has, and what has not the system takes for written, and never writes again.
+    /// A sync has failed: what reached the disk has, and what has not the system takes for written,
+    /// and never writes again.
     pub(super) fn sync_failed(&mut self, number: usize, random: &mut StdRng) {
         let file = &mut self.files[number];
         file.lasting = file.after_power_cut(random);

@@ -64,7 +64,8 @@ pub(crate) struct Fault {
     pub(crate) of: Arc<Choice>,
     /// Which of them fails, counted from now: 1 is the next one.
     pub(crate) nth: u64,
-    /// Every call of any kind after that one fails, too: the power has gone. Otherwise that one alone fails.
+    /// Every call of any kind after that one fails, too: the power has gone. Otherwise that one
+    /// alone fails.
     pub(crate) lasts: bool,
     pub(crate) failure: Failure,
 }

@@ -21,8 +21,8 @@ use crate::command::Start;
 use crate::log::Snapshot;
 use crate::outcome::RecordRef;
 
-/// What a state was when it was [frozen](State::freeze). The state shares its tables with this until they are written: what it
-/// changes meanwhile it copies first, a piece of a table at a time.
+/// What a state was when it was [frozen](State::freeze). The state shares its tables with this
+/// until they are written: what it changes meanwhile it copies first, a piece of a table at a time.
 #[derive(Debug)]
 pub struct Frozen {
     index: u64,
@@ -61,11 +61,13 @@ impl State {
             + self.sessions.table.len() as u64 * SESSION_BYTES
     }
 
-    /// The state as it is now, to be written at leisure. Costs an allocation for each piece of a table that was changed since
-    /// the last time, and the bytes of what is not in pieces: the head, at most 2,048 patterns of paused and closed queues, at most 100,000 queues (what a
-    /// queue's jobs are is in their rows: about 60 bytes and its path each), the groups of subscriptions with who waits in
-    /// them, and the links that are up. A group is written at once, because it knows the heads of all its queues: copying
-    /// it when it is touched would take longer than writing it does.
+    /// The state as it is now, to be written at leisure. Costs an allocation for each piece of a
+    /// table that was changed since the last time, and the bytes of what is not in pieces: the
+    /// head, at most 2,048 patterns of paused and closed queues, at most 100,000 queues (what a
+    /// queue's jobs are is in their rows: about 60 bytes and its path each), the groups of
+    /// subscriptions with who waits in them, and the links that are up. A group is written at once,
+    /// because it knows the heads of all its queues: copying it when it is touched would take
+    /// longer than writing it does.
     pub fn freeze(&mut self) -> Frozen {
         Frozen {
             index: self.index,

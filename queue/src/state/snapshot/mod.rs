@@ -1,9 +1,11 @@
-//! The whole state as bytes, and back. What can be worked out from the rest is not written: sets by time, ids, tokens,
-//! counters of states, heads. Lists are written as their links, so that the restored state goes on exactly as this one.
+//! The whole state as bytes, and back. What can be worked out from the rest is not written: sets by
+//! time, ids, tokens, counters of states, heads. Lists are written as their links, so that the
+//! restored state goes on exactly as this one.
 //!
-//! The bytes come in *blocks* of about 256 KiB: whoever writes them and whoever reads them never has all of them at once. The
-//! first block begins with the format's version and says how much of each [`Table`] follows; every other one begins with its
-//! table's tag and holds whole things of that table, in their order.
+//! The bytes come in *blocks* of about 256 KiB: whoever writes them and whoever reads them never
+//! has all of them at once. The first block begins with the format's version and says how much of
+//! each [`Table`] follows; every other one begins with its table's tag and holds whole things of
+//! that table, in their order.
 
 mod check;
 mod dispatch;
@@ -26,8 +28,8 @@ use crate::outcome::RecordRef;
 
 /// The format of the bytes.
 const VERSION: u8 = 5;
-/// A block ends with the thing that reaches this length. The longest thing, a session with many split answers, has a few MB.
-/// In tests a few jobs make several blocks.
+/// A block ends with the thing that reaches this length. The longest thing, a session with many
+/// split answers, has a few MB. In tests a few jobs make several blocks.
 pub(super) const BLOCK_BYTES: usize = if cfg!(test) { 64 } else { 256 * 1024 };
 
 /// What is written, in this order. A tag with [`FREE`] is that of the free places of a table.
@@ -87,8 +89,9 @@ pub enum SnapshotError {
 }
 
 impl State {
-    /// The state as bytes: the same commands give the same bytes. All blocks, each after its length, a fixed `u32`. Copies the
-    /// whole state: for comparing states, not for writing large ones.
+    /// The state as bytes: the same commands give the same bytes. All blocks, each after its
+    /// length, a fixed `u32`. Copies the whole state: for comparing states, not for writing large
+    /// ones.
     pub fn snapshot_bytes(&self) -> Vec<u8> {
         let (mut frozen, mut out, mut block) = (self.clone().freeze(), Vec::new(), Vec::new());
         while frozen.next_block(&mut block) {
@@ -101,8 +104,8 @@ impl State {
     /// The state of those bytes. It goes on exactly as the one that wrote it.
     ///
     /// # Errors
-    /// When the bytes are not a snapshot that this version can read. They are trusted to be what was written: a checksum
-    /// is the caller's.
+    /// When the bytes are not a snapshot that this version can read. They are trusted to be what
+    /// was written: a checksum is the caller's.
     pub fn restore(bytes: &[u8]) -> Result<State, SnapshotError> {
         let mut reader = Reader::new(Bytes::copy_from_slice(bytes));
         let mut restoring = Restoring::new();

@@ -15,8 +15,8 @@ use super::super::row::Row;
 use super::super::slab::Slab;
 use super::{Counts, FREE, SnapshotError, Table, head};
 
-/// A state on its way back from the blocks of its snapshot. Nothing is allocated because a block says that much will come: all
-/// that is taken is what came.
+/// A state on its way back from the blocks of its snapshot. Nothing is allocated because a block
+/// says that much will come: all that is taken is what came.
 #[derive(Debug)]
 pub struct Restoring {
     state: State,

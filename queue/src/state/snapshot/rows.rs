@@ -16,7 +16,8 @@ impl State {
         let is_held = |slot: &u32| self.rows[*slot].place != Place::Free;
         let held = (0..self.rows.made()).filter(is_held).count();
         self.rows.reserve_ids(held);
-        // Sets are made of sorted lists: putting millions in one by one takes several times as long.
+        // Sets are made of sorted lists: putting millions in one by one takes several times as
+        // long.
         let (mut mono, mut wall, mut expiring) = (Vec::new(), Vec::new(), Vec::new());
         for slot in 0..self.rows.made() {
             let row = &self.rows[slot];

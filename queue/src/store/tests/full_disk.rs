@@ -81,7 +81,8 @@ async fn enqueues_are_refused_workers_settle_and_all_resumes_by_itself() {
             ref other => panic!("{other:?}"),
         }
     }
-    // 16 MiB less 2 for the ballast, 2 for small commands, two segments, and the rests of segments in which no job fits.
+    // 16 MiB less 2 for the ballast, 2 for small commands, two segments, and the rests of segments
+    // in which no job fits.
     assert!((36..=55).contains(&taken), "{taken} jobs of 200 kB");
     until(&mut store, now, |store| store.space().level.is_short()).await;
     let metrics = store.metrics(now);

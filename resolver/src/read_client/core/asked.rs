@@ -1,13 +1,14 @@
-//! A request that waits for its answers. A replica that gives other answers than it was asked for, or more, or none for ever, is left:
-//! nobody's memory and nobody's time are without end.
+//! A request that waits for its answers. A replica that gives other answers than it was asked for,
+//! or more, or none for ever, is left: nobody's memory and nobody's time are without end.
 
 use crate::read_client::answer::Answer;
 
-/// Most that the answer to one request may take, in bytes: paths or publishers with what each takes beside its text. A directory's
-/// default limit of 16 million paths, listed at 60 bytes each, fits in.
+/// Most that the answer to one request may take, in bytes: paths or publishers with what each takes
+/// beside its text. A directory's default limit of 16 million paths, listed at 60 bytes each, fits
+/// in.
 pub(super) const ANSWER_BYTES_MAX: usize = 2 * 1024 * 1024 * 1024;
-/// Most slices in a row that bring nothing. A replica that searches sends one for every few milliseconds of its work: for 256 million
-/// nodes, on a slow machine, some 30,000.
+/// Most slices in a row that bring nothing. A replica that searches sends one for every few
+/// milliseconds of its work: for 256 million nodes, on a slow machine, some 30,000.
 const EMPTY_SLICES_MAX: u32 = 65_536;
 
 /// What is still to come for a request.
@@ -49,8 +50,8 @@ impl Asked {
         Asked { batch, answers_left: answers, bytes_left: bytes_max, empty_slices: 0 }
     }
 
-    /// Notes a slice of the answer. True if it shows that the replica is at work: one of a listing does, whatever it has found; of answers
-    /// one by one, only one that has some.
+    /// Notes a slice of the answer. True if it shows that the replica is at work: one of a listing
+    /// does, whatever it has found; of answers one by one, only one that has some.
     pub(super) fn take(&mut self, slice: &Answer, last: bool) -> Result<bool, Wrong> {
         let count = slice.len();
         if let Some(left) = &mut self.answers_left {

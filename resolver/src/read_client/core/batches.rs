@@ -16,7 +16,8 @@ pub(super) struct Batch {
     timeout: Duration,
     /// Rounds that are over.
     pub(super) rounds: u32,
-    /// It has been there since the round began that is under way: one that joins in the middle is not charged with it.
+    /// It has been there since the round began that is under way: one that joins in the middle is
+    /// not charged with it.
     pub(super) whole_round: bool,
     /// By replica.
     pub(super) trials: Vec<Trial>,
@@ -78,7 +79,8 @@ impl ReadCore {
         }
     }
 
-    /// Every batch has one round less. Those that have none left fail, once every replica has had its chance.
+    /// Every batch has one round less. Those that have none left fail, once every replica has had
+    /// its chance.
     pub(super) fn count_round(&mut self) {
         let numbers: Vec<u64> = self.batches.keys().copied().collect();
         for number in numbers {
@@ -129,12 +131,14 @@ impl ReadCore {
         up.to_send.extend(parts.into_iter().map(|part| (number, part)));
     }
 
-    /// Whether a batch waits for another replica than this: its link is left as soon as it owes nothing.
+    /// Whether a batch waits for another replica than this: its link is left as soon as it owes
+    /// nothing.
     fn is_passed(&self, replica: Replica) -> bool {
         self.batches.values().any(|batch| batch.trials[replica].is_passed())
     }
 
-    /// Those that were to go to the next replica have to do with this one after all, unless there is still one that cannot.
+    /// Those that were to go to the next replica have to do with this one after all, unless there
+    /// is still one that cannot.
     pub(super) fn queue_those_asked_meanwhile(&mut self, now: Instant) {
         let waits = |(number, batch): (&u64, &Batch)| (batch.parts_left == 0).then_some(*number);
         let State::Up(up) = &self.state else { return };
@@ -146,7 +150,8 @@ impl ReadCore {
         numbers.into_iter().for_each(|number| self.queue(now, number));
     }
 
-    /// Sends what there is room for, over the next replica's link once this one owes nothing and that has answered.
+    /// Sends what there is room for, over the next replica's link once this one owes nothing and
+    /// that has answered.
     pub(super) fn send(&mut self, now: Instant) {
         self.send_over_link(now);
         if self.take_over(now) {
@@ -170,7 +175,8 @@ impl ReadCore {
             let (link, question) = (up.link, batch.question.clone());
             self.actions.push(Action::Ask { link, request, question, range });
         }
-        // What was asked of this replica before it answers first: it may be the only one that can be reached.
+        // What was asked of this replica before it answers first: it may be the only one that can
+        // be reached.
         if let State::Up(up) = &self.state
             && up.owes_nothing()
             && self.is_passed(up.replica)
@@ -179,8 +185,8 @@ impl ReadCore {
         }
     }
 
-    /// Some of an answer has come. If there is anything in it, it shows that the replica is at work, for every request: it answers them in
-    /// their order.
+    /// Some of an answer has come. If there is anything in it, it shows that the replica is at
+    /// work, for every request: it answers them in their order.
     pub(super) fn answered(&mut self, now: Instant, request: u64, last: bool, slice: Answer) {
         let State::Up(up) = &mut self.state else { return };
         let replica = up.replica;
@@ -231,8 +237,8 @@ impl ReadCore {
         }
     }
 
-    /// The replica does not answer what it was asked, or without end: it is left. Another is asked; but not for what is too long to be
-    /// taken in, because from there it would be as long.
+    /// The replica does not answer what it was asked, or without end: it is left. Another is asked;
+    /// but not for what is too long to be taken in, because from there it would be as long.
     fn answers_wrong(&mut self, now: Instant, number: u64, wrong: Wrong) {
         let State::Up(up) = &self.state else { return };
         let (link, replica) = (up.link, up.replica);
@@ -245,7 +251,8 @@ impl ReadCore {
         self.abandon(now, wrong.why());
     }
 
-    /// The replica refused a whole request. What another may take, another is asked, once; what none would, fails at once.
+    /// The replica refused a whole request. What another may take, another is asked, once; what
+    /// none would, fails at once.
     pub(super) fn request_refused(
         &mut self,
         now: Instant,
@@ -277,8 +284,8 @@ impl ReadCore {
         }
     }
 
-    /// Until when the replica may be silent, counted from its last answer: it answers requests in their order, so the batch of the
-    /// oldest says how long that may take.
+    /// Until when the replica may be silent, counted from its last answer: it answers requests in
+    /// their order, so the batch of the oldest says how long that may take.
     pub(super) fn answer_deadline(&self, up: &Up) -> Instant {
         let oldest = up.in_flight.values().find_map(|asked| self.batches.get(&asked.batch));
         let allowed = oldest.map_or(self.timing.request_timeout_min, |batch| batch.timeout);

@@ -1,11 +1,12 @@
-//! Which replicas have failed of late. A batch counts for itself who has failed it; watches have nothing that ends, and would go
-//! back to a bad replica at every turn.
+//! Which replicas have failed of late. A batch counts for itself who has failed it; watches have
+//! nothing that ends, and would go back to a bad replica at every turn.
 
 use std::time::{Duration, Instant};
 
 use super::Replica;
 
-/// The longest that a replica is passed over, in turns: one that comes back is of use again within that many `reader_ttl`s.
+/// The longest that a replica is passed over, in turns: one that comes back is of use again within
+/// that many `reader_ttl`s.
 const TURNS_MAX: u32 = 8;
 
 /// What is remembered of every replica.

@@ -1,8 +1,10 @@
-//! Which replica next, how long to wait, when to give up. Pure: it reads no clock, draws from a seeded source, opens nothing.
+//! Which replica next, how long to wait, when to give up. Pure: it reads no clock, draws from a
+//! seeded source, opens nothing.
 //!
-//! **After every [`ReadCore::step`] its actions are carried out in their order, and at [`ReadCore::next_deadline`] it is stepped with
-//! [`Input::Tick`].** There is one link at a time, which every batch and every watch uses; and while only watches use it, each
-//! `reader_ttl`, a second one to the next replica beside it, which takes its place once it has answered.
+//! **After every [`ReadCore::step`] its actions are carried out in their order, and at
+//! [`ReadCore::next_deadline`] it is stepped with [`Input::Tick`].** There is one link at a time,
+//! which every batch and every watch uses; and while only watches use it, each `reader_ttl`, a
+//! second one to the next replica beside it, which takes its place once it has answered.
 //!
 //! ```text
 //!            batch, watch               all replicas refused: a round is over
@@ -119,8 +121,8 @@ enum State {
     Dialling { link: u64, replica: Replica, rest: Vec<Replica> },
     /// Linked.
     Up(Up),
-    /// Between two rounds. It is the client that waits before it connects again: a batch that comes meanwhile waits with it, and has all its
-    /// rounds after that.
+    /// Between two rounds. It is the client that waits before it connects again: a batch that comes
+    /// meanwhile waits with it, and has all its rounds after that.
     Waiting { until: Instant },
 }
 
@@ -211,7 +213,8 @@ impl ReadCore {
         }
     }
 
-    /// Tries every replica once, in a random order; those that have failed or are warming come last.
+    /// Tries every replica once, in a random order; those that have failed or are warming come
+    /// last.
     fn start_round(&mut self, now: Instant) {
         let mut order: Vec<Replica> = (0..self.replicas.len()).collect();
         order.shuffle(&mut self.random);
@@ -286,7 +289,8 @@ impl ReadCore {
             if !trials[replica].warming {
                 self.queue(now, number);
             } else if trials.iter().all(Trial::is_over) {
-                // Nobody knows better than what has been said already. Otherwise somebody may, and the link is left again.
+                // Nobody knows better than what has been said already. Otherwise somebody may, and
+                // the link is left again.
                 self.finish_doubtful(number);
             }
         }
@@ -338,7 +342,8 @@ impl ReadCore {
         }
     }
 
-    /// Every batch has one round less. Those that have none left fail, once every replica has had its chance.
+    /// Every batch has one round less. Those that have none left fail, once every replica has had
+    /// its chance.
     fn round_over(&mut self, now: Instant) {
         self.count_round();
         self.state = if self.batches.is_empty() && self.watches.is_empty() {

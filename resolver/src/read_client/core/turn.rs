@@ -1,8 +1,10 @@
-//! The next replica in turn. One that a publisher cannot reach does not know of it, so one watch asks all of them, one after the
-//! other; and a watch that a replica has no room for is tried at the next.
+//! The next replica in turn. One that a publisher cannot reach does not know of it, so one watch
+//! asks all of them, one after the other; and a watch that a replica has no room for is tried at
+//! the next.
 //!
-//! A replica that answers is not left for one that may not: the next is dialled beside it, is sent the watches, and takes its
-//! place with its first word about one of them, as soon as the one before owes nothing.
+//! A replica that answers is not left for one that may not: the next is dialled beside it, is sent
+//! the watches, and takes its place with its first word about one of them, as soon as the one
+//! before owes nothing.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -18,8 +20,8 @@ pub(super) struct Candidate {
     /// Those to be tried if it fails, from the end.
     rest: Vec<Replica>,
     stage: Stage,
-    /// Watches of whose paths it has told while the link was still in use. Two replicas cannot tell of the paths of one watch: it is
-    /// asked again.
+    /// Watches of whose paths it has told while the link was still in use. Two replicas cannot tell
+    /// of the paths of one watch: it is asked again.
     unheard: BTreeSet<u32>,
 }
 
@@ -175,7 +177,8 @@ impl ReadCore {
         }
     }
 
-    /// The replica that has answered takes the place of the one before, if that owes nothing. True if it does.
+    /// The replica that has answered takes the place of the one before, if that owes nothing. True
+    /// if it does.
     pub(super) fn take_over(&mut self, now: Instant) -> bool {
         let State::Up(up) = &self.state else { return false };
         if !up.owes_nothing() || !self.is_leaving() {

@@ -122,8 +122,9 @@ impl ReadCore {
         }
     }
 
-    /// A full table of watches is no reason to leave a replica that answers: only the watch goes without it, until the others are
-    /// tried, one after the other. If none of them has room, they are tried at the pace of any watch.
+    /// A full table of watches is no reason to leave a replica that answers: only the watch goes
+    /// without it, until the others are tried, one after the other. If none of them has room, they
+    /// are tried at the pace of any watch.
     pub(super) fn watch_refused(&mut self, now: Instant, watch: u32, reason: String) {
         let State::Up(up) = &self.state else { return };
         let (link, replica) = (up.link, up.replica);

@@ -1,4 +1,5 @@
-//! The sentences of the fault-tolerance chapter about read connections, each as a test in virtual time.
+//! The sentences of the fault-tolerance chapter about read connections, each as a test in virtual
+//! time.
 
 mod batches;
 mod hostile;

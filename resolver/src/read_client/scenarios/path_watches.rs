@@ -1,5 +1,5 @@
-//! Watches over paths: whatever replicas do, and however the client moves between them, the reader ends with what the last of
-//! them knows.
+//! Watches over paths: whatever replicas do, and however the client moves between them, the reader
+//! ends with what the last of them knows.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -147,7 +147,8 @@ impl Model {
         }
     }
 
-    /// A replica is complete from now on, or warms again; then it starts over, or says so with its next word.
+    /// A replica is complete from now on, or warms again; then it starts over, or says so with its
+    /// next word.
     fn warm(&mut self) {
         let at = self.random.random_range(0..self.replicas.len());
         self.replicas[at].complete = !self.replicas[at].complete;
@@ -166,7 +167,8 @@ impl Model {
         let complete = replica.complete;
         let message = if serving.whole {
             let count = self.random.random_range(0..=serving.changed.len());
-            // What a replica has said until it is complete is whole once all changes have been told.
+            // What a replica has said until it is complete is whole once all changes have been
+            // told.
             let changed: Vec<usize> = match complete && !serving.complete {
                 true => serving.changed.drain(..).collect(),
                 false => serving.changed.drain(..count).collect(),

@@ -180,7 +180,8 @@ fn a_batch_that_joins_in_the_middle_of_a_round_has_three_whole_ones_of_its_own()
     }
 }
 
-/// The wait is the client's, before it connects again: who asks meanwhile shares it, and has all three rounds after it.
+/// The wait is the client's, before it connects again: who asks meanwhile shares it, and has all
+/// three rounds after it.
 #[test]
 fn a_batch_that_comes_while_the_client_waits_has_three_rounds_after_that() {
     let mut scenario = Scenario::new(1, 7);

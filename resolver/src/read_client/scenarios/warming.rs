@@ -19,7 +19,8 @@ fn a_no_of_a_warming_replica_is_asked_of_another_before_it_is_believed() {
         scenario.answer(true, NOT_FOUND);
         let (complete, answers) = scenario.complete();
         assert!(complete);
-        // Somebody's default, told by whoever knows it, is believed once a complete replica has been asked.
+        // Somebody's default, told by whoever knows it, is believed once a complete replica has
+        // been asked.
         assert_eq!(answers.len(), 1);
         assert_eq!(scenario.now, begun, "nobody has failed; nobody waits");
     }
@@ -52,7 +53,8 @@ fn when_all_are_warming_or_down_the_answer_says_that_it_is_incomplete() {
     }
 }
 
-/// A link is left because one batch waits for another replica; what it was to be asked for others, it is asked first.
+/// A link is left because one batch waits for another replica; what it was to be asked for others,
+/// it is asked first.
 #[test]
 fn a_batch_that_waits_for_another_replica_does_not_keep_others_from_this_one() {
     let mut scenario = Scenario::new(2, 7);
@@ -74,7 +76,8 @@ fn a_batch_that_waits_for_another_replica_does_not_keep_others_from_this_one() {
     assert_eq!(scenario.requests.len(), 2, "what came later is asked there too");
 }
 
-/// What is asked while a link is to be left goes over it all the same, if whom it is left for no longer waits.
+/// What is asked while a link is to be left goes over it all the same, if whom it is left for no
+/// longer waits.
 #[test]
 fn a_link_that_is_not_left_after_all_takes_what_was_asked_meanwhile() {
     let mut scenario = Scenario::new(2, 7);
@@ -89,8 +92,8 @@ fn a_link_that_is_not_left_after_all_takes_what_was_asked_meanwhile() {
     assert_eq!((lengths, scenario.dialled.len()), (vec![2, 3], 1));
 }
 
-/// Batches that come at any time, replicas that warm, refuse links or crash: before a batch is told "perhaps", each replica has had its
-/// chance to know better; and each batch ends.
+/// Batches that come at any time, replicas that warm, refuse links or crash: before a batch is told
+/// "perhaps", each replica has had its chance to know better; and each batch ends.
 #[test]
 fn no_batch_ends_in_doubt_before_every_replica_has_had_its_chance() {
     (0..2_000).for_each(doubts_end);
@@ -100,7 +103,8 @@ fn doubts_end(seed: u64) {
     let mut random = StdRng::seed_from_u64(seed);
     let replicas = random.random_range(2..5);
     let mut scenario = Scenario::new(replicas, seed);
-    // By batch, which has as many paths as its number says: the replicas that have answered, or failed since it was asked.
+    // By batch, which has as many paths as its number says: the replicas that have answered, or
+    // failed since it was asked.
     let mut chances: BTreeMap<u64, BTreeSet<usize>> = BTreeMap::new();
     let batches = random.random_range(1..25);
     for event in 0.. {

@@ -92,7 +92,8 @@ fn a_watch_asks_every_replica_in_turn_as_one_may_know_of_a_publisher_that_anothe
 
 #[test]
 fn a_watch_hears_one_replica_until_the_next_has_answered() {
-    // Nobody listens; a hello that never comes; a link that breaks; a replica that accepts the watch and says nothing.
+    // Nobody listens; a hello that never comes; a link that breaks; a replica that accepts the
+    // watch and says nothing.
     type Fault = fn(&mut Scenario);
     let faults: [Fault; 4] = [
         |scenario| scenario.unlinked("refused"),
@@ -238,7 +239,8 @@ fn a_watch_that_a_replica_has_no_room_for_is_tried_at_another_1_to_12_s_later() 
 
 #[test]
 fn a_full_watch_table_does_not_fail_the_reads_of_the_same_link() {
-    // With one replica there is no other; with three, nothing is lost of what this one was asked before.
+    // With one replica there is no other; with three, nothing is lost of what this one was asked
+    // before.
     for replicas in [1, 3] {
         let mut scenario = Scenario::watching(replicas, 7);
         scenario.ask(1, 1);
@@ -248,7 +250,8 @@ fn a_full_watch_table_does_not_fail_the_reads_of_the_same_link() {
             scenario.watch_refused(oldest);
             assert!(!scenario.hung_up, "the link is of use for reads");
             scenario.ask(batch, 1);
-            // The older one is answered late: it is waited for, however often the watch is to be tried elsewhere.
+            // The older one is answered late: it is waited for, however often the watch is to be
+            // tried elsewhere.
             scenario.now += Duration::from_secs(13);
             scenario.step(Input::Tick);
             assert!(!scenario.hung_up);

@@ -39,7 +39,8 @@ fn a_link_lost_before_its_confirm_removes_nothing() {
 fn a_restart_with_the_same_paths_removes_none_of_them_for_a_moment() {
     let mut before = Scenario::published(50);
     before.pass(Duration::from_secs(5));
-    // The same data directory, a higher epoch; the paths come one by one, with some time between them.
+    // The same data directory, a higher epoch; the paths come one by one, with some time between
+    // them.
     let mut after = Scenario::restarted(&mut before);
     after.settle();
     for key in keys(50) {
@@ -65,7 +66,8 @@ fn a_restart_without_a_path_has_it_removed_once_the_wanted_set_is_still() {
     assert!(after.holds_all());
 }
 
-/// A path of the earlier start for each of the later one: as many in every bucket, where they fall so.
+/// A path of the earlier start for each of the later one: as many in every bucket, where they fall
+/// so.
 #[test]
 fn what_an_earlier_start_held_goes_from_buckets_that_hold_as_many_as_they_should() {
     with_each(|| {
@@ -102,7 +104,8 @@ fn a_restart_in_the_middle_of_a_rewriting_removes_none_that_is_wanted() {
     with_each(|| {
         let mut before = Scenario::published(2_000);
         let mut after = Scenario::restarted(&mut before);
-        // The first half is there before the link, the others come while it is compared and written.
+        // The first half is there before the link, the others come while it is compared and
+        // written.
         after.want(keys(1_000), true);
         let mut rest = keys(2_000).into_iter().skip(1);
         loop {

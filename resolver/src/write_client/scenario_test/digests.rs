@@ -188,7 +188,8 @@ fn while_one_digest_differs_and_no_bucket_is_known_yet_the_replica_is_not_whole(
     });
 }
 
-/// Half of the buckets are written again, and meanwhile something changes before, behind and beside where that has come to.
+/// Half of the buckets are written again, and meanwhile something changes before, behind and beside
+/// where that has come to.
 #[test]
 fn what_changes_while_buckets_are_written_again_is_written_too() {
     with_each(|| {
@@ -216,7 +217,8 @@ fn what_changes_while_buckets_are_written_again_is_written_too() {
     });
 }
 
-/// More changes than are kept, in the middle of a rewriting: what they were is found out at once, and no confirm comes before it.
+/// More changes than are kept, in the middle of a rewriting: what they were is found out at once,
+/// and no confirm comes before it.
 #[test]
 fn changes_that_were_forgotten_are_found_by_comparing() {
     with_each(|| {

@@ -7,7 +7,8 @@ use longshore_protocol::messages::resolver::Digest;
 use super::*;
 use crate::write_client::shared::Shared;
 
-/// A client of one replica that answers at once, with a million paths, and how long each kind of step has taken.
+/// A client of one replica that answers at once, with a million paths, and how long each kind of
+/// step has taken.
 struct Measured {
     shared: Shared,
     core: WriteCore,

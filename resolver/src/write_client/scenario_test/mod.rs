@@ -1,4 +1,5 @@
-//! The sentences of the fault-tolerance chapter about write connections, each as a test in virtual time.
+//! The sentences of the fault-tolerance chapter about write connections, each as a test in virtual
+//! time.
 
 mod confirms;
 mod digests;

@@ -1,4 +1,5 @@
-//! The replica of a scenario: a real directory without a socket, or a small model that follows the protocol with buckets of any number.
+//! The replica of a scenario: a real directory without a socket, or a small model that follows the
+//! protocol with buckets of any number.
 
 use std::cell::Cell;
 use std::cmp::Ordering;
@@ -173,8 +174,8 @@ impl Replica {
         }
     }
 
-    /// Something wanted that it does not hold as it is wanted, but for what it has refused. Of a directory only digests are looked at: while
-    /// it holds something else as well, how much.
+    /// Something wanted that it does not hold as it is wanted, but for what it has refused. Of a
+    /// directory only digests are looked at: while it holds something else as well, how much.
     pub(super) fn first_lacking(
         &self,
         wanted: &Wanted,

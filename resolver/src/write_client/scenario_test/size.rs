@@ -1,4 +1,5 @@
-//! Whatever is wanted, a replica takes the requests that say so: paths with terms of their own make them long.
+//! Whatever is wanted, a replica takes the requests that say so: paths with terms of their own make
+//! them long.
 
 use std::net::SocketAddr;
 
@@ -25,7 +26,8 @@ fn long_path(n: usize) -> Path {
     Path::new(&format!("/{n:056}/{segment}/{segment}/{segment}/{segment}")).unwrap()
 }
 
-/// Puts together all requests that there are to make: how long each is, and how many paths they have.
+/// Puts together all requests that there are to make: how long each is, and how many paths they
+/// have.
 fn requests(wanted: &Wanted, lacking: &mut Lacking) -> (Vec<usize>, usize) {
     let (mut lengths, mut paths) = (Vec::new(), 0);
     while lacking.any(wanted.extent()) {
@@ -72,7 +74,8 @@ fn no_request_is_longer_than_its_limit_on_terms_of_its_paths_own() {
             assert_eq!(paths, keys, "{how}: each once");
             let longest = lengths.iter().max().unwrap();
             assert!(*longest <= RESOLVER_BATCH_BYTES_MAX + HEAD_BYTES, "{how}: {longest} bytes");
-            // Nor are there many more than that takes: a bucket that is parted leaves room in what its halves are in.
+            // Nor are there many more than that takes: a bucket that is parted leaves room in what
+            // its halves are in.
             let all: usize = lengths.iter().sum();
             let most = 4 * all.div_ceil(RESOLVER_BATCH_BYTES_MAX) + 2 * count / WRITE_PATHS_MAX;
             assert!(lengths.len() <= most, "{how}: {} requests for {all} bytes", lengths.len());

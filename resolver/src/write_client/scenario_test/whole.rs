@@ -1,5 +1,5 @@
-//! A replica that may lack something is never said to hold everything. Every scenario looks, after every step; these are those in which
-//! nothing but the answer to a comparison tells.
+//! A replica that may lack something is never said to hold everything. Every scenario looks, after
+//! every step; these are those in which nothing but the answer to a comparison tells.
 
 use super::replica::with_each;
 use super::*;

@@ -54,7 +54,8 @@ fn a_publisher_that_was_forgotten_announces_itself_again_at_once() {
     assert_eq!(scenario.tries.len(), 1);
 }
 
-/// The replica stays, links come and go in the middle of anything, the wanted set only grows: so does what is held.
+/// The replica stays, links come and go in the middle of anything, the wanted set only grows: so
+/// does what is held.
 #[test]
 fn links_that_drop_at_any_moment_remove_nothing() {
     with_each(|| (0..60).for_each(only_grows));

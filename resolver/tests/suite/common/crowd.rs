@@ -1,4 +1,5 @@
-//! Many watches of one subtree over some links, each with what it believes; and the writer whose changes they are told of.
+//! Many watches of one subtree over some links, each with what it believes; and the writer whose
+//! changes they are told of.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -135,7 +136,8 @@ pub struct Crowd {
 }
 
 impl Crowd {
-    /// So many watches of everything below `/load`, over so many links; `paths` there may be, and marks.
+    /// So many watches of everything below `/load`, over so many links; `paths` there may be, and
+    /// marks.
     pub fn start(
         cluster: &Cluster,
         watches: usize,
@@ -166,7 +168,8 @@ impl Crowd {
         Crowd { beliefs, events, marks, _readers: readers }
     }
 
-    /// How many of the watches believe something else than this, or have not been told that it is all.
+    /// How many of the watches believe something else than this, or have not been told that it is
+    /// all.
     pub fn astray(&self, truth: &[Is]) -> usize {
         let astray = |belief: &&Arc<Mutex<Belief>>| !belief.lock().is_true(truth);
         self.beliefs.iter().filter(astray).count()

@@ -20,7 +20,8 @@ use tokio::time::{interval, timeout};
 use super::relay::Relay;
 use super::{LOOPBACK, Replica, publisher};
 
-/// How long each byte of a slow answer takes: one of the shortest timeouts sees many of them, and a hello takes two.
+/// How long each byte of a slow answer takes: one of the shortest timeouts sees many of them, and a
+/// hello takes two.
 const A_BYTE: Duration = Duration::from_millis(50);
 
 /// How it fails them.
@@ -50,7 +51,8 @@ pub enum Kind {
     Trickles,
     /// Its certificate is of an authority that nobody here knows.
     Stranger,
-    /// It wants a certificate of its clients, and theirs is none of those that it knows; or they have none.
+    /// It wants a certificate of its clients, and theirs is none of those that it knows; or they
+    /// have none.
     Demanding,
 }
 
@@ -230,7 +232,8 @@ async fn trickle(mut stream: TcpStream, at_once: Vec<u8>, slowly: Vec<u8>) {
     }
 }
 
-/// A right answer to request 1: so many publishers that it takes far longer than any test to say it a byte at a time.
+/// A right answer to request 1: so many publishers that it takes far longer than any test to say it
+/// a byte at a time.
 fn long_answer() -> Vec<u8> {
     let publishers: Vec<_> = (0..=255).map(publisher).collect();
     let set = (0..256).map(|publisher| SetMember { publisher, terms: 0 }).collect();
@@ -282,7 +285,8 @@ async fn answer(link: Link, damaged: bool) {
     }
 }
 
-/// Nobody accepts, and the queue of those who wait for it is full: so is a process that was stopped.
+/// Nobody accepts, and the queue of those who wait for it is full: so is a process that was
+/// stopped.
 async fn stopped() -> (SocketAddr, JoinHandle<()>) {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind(LOOPBACK).unwrap();

@@ -1,4 +1,5 @@
-//! A replica in a process of its own: it can be killed, started again where it was, and its memory and processor time are its alone.
+//! A replica in a process of its own: it can be killed, started again where it was, and its memory
+//! and processor time are its alone.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -16,7 +17,8 @@ const ADDRESS: &str = "LONGSHORE_REPLICA_ADDRESS";
 const FRESH: &str = "LONGSHORE_REPLICA_FRESH";
 /// Its `writer_ttl`, in milliseconds.
 const WRITER_TTL: &str = "LONGSHORE_REPLICA_WRITER_TTL_MS";
-/// Ticks of the clock in which Linux tells processor time, a second: 100 on every machine that it runs on.
+/// Ticks of the clock in which Linux tells processor time, a second: 100 on every machine that it
+/// runs on.
 const TICKS: u64 = 100;
 /// Pages of memory on machines that have them of 4 KiB; others are told too little by their factor.
 const PAGE_BYTES: u64 = 4_096;
@@ -80,7 +82,8 @@ impl ReplicaProcess {
 /// Processor time that a process has used, by its number or as `self`.
 pub fn used_by(process: &str) -> Duration {
     let stat = proc(process, "stat");
-    // The name may hold anything; what follows its bracket does not. User's and kernel's time are the 12th and 13th there.
+    // The name may hold anything; what follows its bracket does not. User's and kernel's time are
+    // the 12th and 13th there.
     let after = stat.rsplit_once(')').map_or("", |(_, after)| after);
     let numbers = after.split_ascii_whitespace().skip(11).take(2);
     let ticks: u64 = numbers.filter_map(|text| text.parse::<u64>().ok()).sum();

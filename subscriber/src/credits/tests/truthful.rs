@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use super::super::*;
 
-/// A publisher that does as the state does: it hands out while it has jobs and credit, and says once that it waits. What it
-/// says and what it delivers travel apart.
+/// A publisher that does as the state does: it hands out while it has jobs and credit, and says
+/// once that it waits. What it says and what it delivers travel apart.
 #[derive(Clone, Default)]
 pub(super) struct Truthful {
     pub(super) jobs: u32,

@@ -1,4 +1,5 @@
-//! The fault-tolerance chapter's section "Subscriber & Publisher", sentence by sentence, as a subscriber of values sees it.
+//! The fault-tolerance chapter's section "Subscriber & Publisher", sentence by sentence, as a
+//! subscriber of values sees it.
 //!
 //! | Sentence | Test |
 //! |---|---|
@@ -48,7 +49,8 @@ async fn silence_of_a_hundred_seconds_ends_a_link_to_the_nanosecond() {
     world.update(1, &[("/a", 8)]);
     let last = Instant::now();
     let dead = death(&mut held).await;
-    // Tokio's clock counts in milliseconds: it wakes at the deadline or up to one later, and never before.
+    // Tokio's clock counts in milliseconds: it wakes at the deadline or up to one later, and never
+    // before.
     let silent = last.elapsed();
     assert!(
         silent >= seconds(100) && silent < seconds(100) + Duration::from_millis(2),
@@ -167,7 +169,8 @@ async fn a_durable_subscription_is_tried_with_linear_backoff_until_it_is_held() 
             other => panic!("{other:?}"),
         }
     }
-    // The waits' mean grows by 50 ms with each try, up to 6 s: 357 s for the first 120, 480 s for 80 more.
+    // The waits' mean grows by 50 ms with each try, up to 6 s: 357 s for the first 120, 480 s for
+    // 80 more.
     assert!(sum > seconds(650) && sum < seconds(1_020), "{sum:?}");
     assert_eq!(durable.last(), Some(Value::U64(1)), "the last known value");
     world.with(1, |publisher| publisher.dialling = Dialling::Answers(Duration::ZERO));

@@ -1,5 +1,6 @@
-//! Random disconnects: every durable subscription sees what was published in order, nothing that was not, and the last
-//! value in the end. The short version runs always, that with 10,000 disconnects with `LONGSHORE_LONG=1`.
+//! Random disconnects: every durable subscription sees what was published in order, nothing that
+//! was not, and the last value in the end. The short version runs always, that with 10,000
+//! disconnects with `LONGSHORE_LONG=1`.
 
 #[path = "../../../../tests/long.rs"]
 mod long;

@@ -130,9 +130,10 @@ async fn later_refusals_of_a_group_do_not_wait_for_a_publisher_that_hung() {
     assert_eq!(dials, [1, 2, 3]);
 }
 
-/// So many publishers, in this order, of `/a` and `/b`. The first refuses `/a` and says nothing of `/b` for [`ANSWER_WAIT_MAX`]. The second
-/// has a link for `/a` until it refuses that too, or nobody wants it any more; then it takes none for a long time. Gives the
-/// subscriptions, and when they were made.
+/// So many publishers, in this order, of `/a` and `/b`. The first refuses `/a` and says nothing of
+/// `/b` for [`ANSWER_WAIT_MAX`]. The second has a link for `/a` until it refuses that too, or
+/// nobody wants it any more; then it takes none for a long time. Gives the subscriptions, and when
+/// they were made.
 async fn the_second_hangs_once_it_has_lost_its_link(
     world: &World,
     publishers: u8,
@@ -257,7 +258,8 @@ async fn a_path_that_is_wanted_again_before_its_end_was_told_is_asked_for_after_
         let mut held = subscriber.subscribe(path("/a"), &plain()).await.unwrap();
         update(&mut held, 1 + n).await;
         world.update(1, &[("/a", 2 + n)]);
-        // Dropped with updates on their way, and wanted again before anybody else comes to its turn.
+        // Dropped with updates on their way, and wanted again before anybody else comes to its
+        // turn.
         drop(held);
     }
     assert_eq!(world.dials().len(), 1);

@@ -1,4 +1,5 @@
-//! Slow readers: what waits for them is bounded, what may be left out is, and the last value always arrives.
+//! Slow readers: what waits for them is bounded, what may be left out is, and the last value always
+//! arrives.
 
 use longshore_protocol::Value;
 use longshore_protocol::messages::values::Policy;

@@ -1,6 +1,6 @@
-//! A world of a test's making, in virtual time: publishers that hold values, links between them and a subscriber, a
-//! resolver that says what it is told to say. Nothing here opens a socket, so nothing happens but what the scenario lets
-//! happen, and time passes only when everybody waits.
+//! A world of a test's making, in virtual time: publishers that hold values, links between them and
+//! a subscriber, a resolver that says what it is told to say. Nothing here opens a socket, so
+//! nothing happens but what the scenario lets happen, and time passes only when everybody waits.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

@@ -320,7 +320,8 @@ fn what_waits_behind_a_mark_is_read_before_the_end() {
     assert_eq!(link.with(|table| table.behind_bytes), 0);
 }
 
-/// A measure, not a test: `cargo test -p longshore-subscriber --lib updates_a_second -- --ignored --nocapture`.
+/// A measure, not a test: `cargo test -p longshore-subscriber --lib updates_a_second -- --ignored
+/// --nocapture`.
 #[test]
 #[ignore = "a measure"]
 fn updates_a_second_from_frame_to_reader() {

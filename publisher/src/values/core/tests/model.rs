@@ -1,5 +1,6 @@
-//! Anything in any order: values that come, change and go, links that come, read as they like, and go. Whatever happens, each
-//! link sees of each value an ordered part of what was published, which ends in the last; and all of it, if it was never without room.
+//! Anything in any order: values that come, change and go, links that come, read as they like, and
+//! go. Whatever happens, each link sees of each value an ordered part of what was published, which
+//! ends in the last; and all of it, if it was never without room.
 
 use std::collections::BTreeMap;
 
