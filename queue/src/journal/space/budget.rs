@@ -2,8 +2,8 @@
 //! Pure: numbers in, decisions out.
 //!
 //! ```text
-//! available:  0 ── compaction ── + small commands ── + two segments ──────────▶   (all of it above
-//! the ends of running leases)
+//! available:  0 ── compaction ── + small commands ── + two segments ──────────▶
+//!             (all of it above the ends of running leases)
 //!                  (the ballast)  low watermark       high watermark
 //!               settles            acts, pauses …      hand-outs            enqueues, checkpoints, large results
 //! ```

@@ -1,8 +1,8 @@
 //! How far commits have come, in a file of its own: what tells a torn tail from damage.
 //!
 //! ```text
-//! mark:  slot │ slot │ slot, each a block of 4096: magic 8 │ journal 16 │ index 8 │ count 8 │ CRC
-//! 4 │ 0 …
+//! mark:  slot │ slot │ slot
+//! slot:  a block of 4096: magic 8 │ journal 16 │ index 8 │ count 8 │ CRC 4 │ 0 …
 //! ```
 //! The first slot is written after each commit and not synced: it outlives the process. The others
 //! are written in turn and synced within a second: one of them always outlives the power.

@@ -1,8 +1,9 @@
 //! The bytes of a segment. `docs/JOURNAL.md` describes them for other programs.
 //!
 //! ```text
-//! segment:  header (4096) │ record │ record │ … │ zeros header:   magic 8 │ version 2 │ 0 (6) │
-//! journal 16 │ sequence 8 │ first index 8 │ kind 1 │ 0 (11) │ CRC 4 │ 0 …
+//! segment:  header (4096) │ record │ record │ … │ zeros
+//! header:   magic 8 │ version 2 │ 0 (6) │ journal 16 │ sequence 8 │ first index 8 │ kind 1 │
+//!           0 (11) │ CRC 4 │ 0 …
 //! ```
 //! All numbers are little-endian.
 

@@ -1,8 +1,9 @@
 //! The bytes of a record. `docs/JOURNAL.md` describes them for other programs.
 //!
 //! ```text
-//! record:           length 4 │ CRC 4 │ term 6 │ flags 1 │ kind 1 │ index 8 │ mono_ms 8 │ wall_ms 8
-//! │ body with a long body: … │ wall_ms 8 │ CRC 4 of each block of 4096 │ body
+//! record:           length 4 │ CRC 4 │ term 6 │ flags 1 │ kind 1 │ index 8 │ mono_ms 8 │
+//!                   wall_ms 8 │ body
+//! with a long body: … │ wall_ms 8 │ CRC 4 of each block of 4096 │ body
 //! ```
 //! All numbers are little-endian. `length` counts what follows the first CRC. That one covers
 //! header and body, or header and blocks' checksums: a part of a long body is checked without the
