@@ -54,7 +54,7 @@ pub enum EnqueueError {
     #[error("the producer: {0}")]
     Name(#[from] NameError),
     /// The payload is over 16 MiB or the headers are over 8 KiB; it was not sent. Keep the large
-    /// thing elsewhere, and hand in where it is.
+    /// thing elsewhere, and pass where it is.
     #[error("TooLarge: {what} of {bytes} bytes is over the limit of {limit}")]
     TooLarge {
         /// What of it: `payload` or `headers`.

@@ -1,5 +1,5 @@
 //! What becomes of jobs, as programs see it that wait for them, follow them, cancel and pause them,
-//! and mend what has died: in one process with real sockets and files.
+//! and repair what has died: in one process with real sockets and files.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
