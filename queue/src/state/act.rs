@@ -1,8 +1,6 @@
 //! What tools do to jobs: confirm, cancel, revive, drop. Named jobs have an outcome each; what a
 //! filter takes is in [`matching`](super::matching).
 
-use std::collections::HashSet;
-
 use longshore_protocol::messages::work::{ActOutcome, Action, ActionReport, Pace, Selection};
 use longshore_protocol::{AttemptOutcome, JobChange, JobId, JobState, LinkId, Revoked, Token};
 
@@ -40,21 +38,14 @@ impl State {
 
     /// What an action would do, without doing it and without a pace: the only dry run. Of a filter:
     /// to how many jobs in all, not only in one step; by age, at most 100,000 jobs are looked at,
-    /// and beyond that there are more. Of names: what each would come to after those before it;
-    /// only that cancelled jobs push others out of what is kept is left aside.
+    /// and beyond that there are more. Of names: what it would come to for each by itself, so a
+    /// name given twice counts twice, and what the jobs before it push out of what is kept is left
+    /// aside.
     pub fn preview(&self, action: Action, selection: &Selection) -> ActionReport {
         let mut report = ActionReport::default();
         match selection {
             Selection::Ids(ids) => {
-                // Only looked up, never walked.
-                let mut done = HashSet::new();
-                for id in ids {
-                    let (mut outcome, slot) = self.outcome_of(action, id);
-                    if outcome == ActOutcome::Done && !done.insert(id) {
-                        outcome = self.outcome_once_done(action, slot);
-                    }
-                    tally(&mut report, outcome);
-                }
+                ids.iter().for_each(|id| tally(&mut report, self.outcome_of(action, id).0));
             }
             Selection::Matching(filter) => {
                 (report.done, report.more) = self.count_matching(action, filter);
@@ -74,26 +65,6 @@ impl State {
             Some(state) => ActOutcome::NotInState(state),
         };
         (outcome, slot)
-    }
-
-    /// What it comes to for a job that it was done to a moment ago.
-    fn outcome_once_done(&self, action: Action, slot: u32) -> ActOutcome {
-        let row = &self.rows[slot];
-        let is_kept = self.keep_ms(row) > 0 && self.keep_jobs(row.queue) > 0;
-        match action {
-            Action::Confirm if !is_kept && self.would_expire_at_once(slot) => ActOutcome::Unknown,
-            Action::Confirm => ActOutcome::Done,
-            Action::Cancel if is_kept => ActOutcome::NotInState(JobState::Cancelled),
-            Action::Revive => ActOutcome::NotInState(JobState::Ready),
-            Action::Cancel | Action::Drop => ActOutcome::Unknown,
-        }
-    }
-
-    /// True of a prepared job whose time has passed.
-    fn would_expire_at_once(&self, slot: u32) -> bool {
-        let row = &self.rows[slot];
-        let expires_at = self.side(row).and_then(|side| side.expires_at);
-        row.place == Place::Prepared && expires_at.is_some_and(|at| at <= self.now.wall_ms)
     }
 
     /// Does it to a job that it applies to, after it was done to `before` others of the same
