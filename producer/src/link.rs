@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use longshore_protocol::messages::work::{Attach, Attached, FromPublisher, ToPublisher};
-use longshore_protocol::{Address, FrameWriter, Hello, Messages, PublisherId, Role, SessionId};
+use longshore_protocol::{Address, FrameWriter, Handshake, Messages, PublisherId, Role, SessionId};
 use longshore_transport::{
     LastAddress, LinkOptions, LinkReceiver, LinkSender, SlowDisk, dial_publisher,
 };
@@ -57,11 +57,11 @@ pub(crate) async fn open(
     name: &str,
     options: &LinkOptions,
 ) -> Result<(LinkSender, LinkReceiver, Attached), String> {
-    let hello = Hello::new(role, session, name, options.timing);
+    let handshake = Handshake::new(role, session, name, options.timing);
     let dialled =
-        dial_publisher(publisher, addresses, &LastAddress::default(), &hello, options).await;
+        dial_publisher(publisher, addresses, &LastAddress::default(), &handshake, options).await;
     let (sender, mut receiver) = dialled.map_err(|error| error.to_string())?.split();
-    let limit = options.hello_timeout;
+    let limit = options.handshake_timeout;
     match timeout(limit, attach(&sender, &mut receiver)).await {
         Ok(attached) => Ok((sender, receiver, attached?)),
         Err(_) => Err(format!("the publisher did not answer the attach within {limit:?}")),

@@ -1,9 +1,9 @@
 //! Every limit of the protocol: a name, a unit, a value. Each is checked before anything is
 //! allocated for it.
 
-/// Longest frame body before the hello has ended, in bytes.
-pub const HELLO_FRAME_BYTES_MAX: usize = 4 * 1024;
-/// Longest frame body afterwards, in bytes, unless a hello negotiates less.
+/// Longest frame body before the handshake has ended, in bytes.
+pub const HANDSHAKE_FRAME_BYTES_MAX: usize = 4 * 1024;
+/// Longest frame body afterwards, in bytes, unless a handshake negotiates less.
 pub const FRAME_BYTES_MAX: usize = 20 * 1024 * 1024;
 /// Most messages in one frame.
 pub const FRAME_MESSAGES_MAX: usize = 65_536;
@@ -87,7 +87,7 @@ pub const HOST_BYTES_MAX: usize = 253;
 /// Most bytes of unknown fields at the end of terms or of a publisher, which are kept and relayed
 /// as they came.
 pub const LATER_BYTES_MAX: usize = 1_024;
-/// Longest credential of a hello, in bytes.
+/// Longest credential of a handshake, in bytes.
 pub const CREDENTIAL_BYTES_MAX: usize = 2_048;
 /// Most addresses of one publisher.
 pub const ADDRESSES_MAX: usize = 16;
@@ -140,8 +140,8 @@ pub const PAUSES_MAX: usize = 1_024;
 pub const WORKER_PATTERNS_MAX: usize = 64;
 /// Most workers that one request may ask to be quiet or to go on.
 pub const QUIETED_WORKERS_MAX: usize = 10_000;
-/// Shortest heartbeat interval that a hello may ask for, in milliseconds: every one costs a system
-/// call on both sides.
+/// Shortest heartbeat interval that a handshake may ask for, in milliseconds: every one costs a
+/// system call on both sides.
 pub const HEARTBEAT_MS_MIN: u32 = 10;
 /// Largest encoded value, in bytes.
 pub const VALUE_BYTES_MAX: usize = 1024 * 1024;
@@ -155,7 +155,7 @@ pub const VALUE_SUBSCRIPTIONS_MAX: usize = 1_048_576;
 pub const VALUE_BATCH_MAX: usize = 65_536;
 /// Most writes of one value link that wait for their answers.
 pub const VALUE_WRITES_OPEN_MAX: usize = 1_024;
-/// Shortest frame limit that a subscriber of values may say in its hello, in bytes: a frame of
+/// Shortest frame limit that a subscriber of values may say in its handshake, in bytes: a frame of
 /// updates is written once for all links.
 pub const VALUE_FRAME_BYTES_MIN: usize = 2 * 1024 * 1024;
 

@@ -12,8 +12,8 @@ pub struct ResolverTiming {
     /// A publisher that is silent this long is hidden; half of it is the heartbeat. 120 s by
     /// default.
     pub writer_ttl: Duration,
-    /// The longest a hello may take. 10 s by default.
-    pub hello_timeout: Duration,
+    /// The longest a handshake may take. 10 s by default.
+    pub handshake_timeout: Duration,
     /// The longest a connect may take, at each address. 3 s by default.
     pub connect_timeout: Duration,
     /// The shortest wait between tries. 1 s by default.
@@ -36,7 +36,7 @@ impl Default for ResolverTiming {
         ResolverTiming {
             reader_ttl: Duration::from_secs(60),
             writer_ttl: Duration::from_secs(120),
-            hello_timeout: Duration::from_secs(10),
+            handshake_timeout: Duration::from_secs(10),
             connect_timeout: Duration::from_secs(3),
             retry_wait_min: Duration::from_secs(1),
             retry_wait_max: Duration::from_secs(12),

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use longshore_protocol::messages::work::{
     Attach, Credit, FromPublisher, Sources, Subscribe, ToPublisher,
 };
-use longshore_protocol::{FrameWriter, Glob, Hello, LinkTiming, Messages, Role, SessionId};
+use longshore_protocol::{FrameWriter, Glob, Handshake, LinkTiming, Messages, Role, SessionId};
 use longshore_publisher::{Publisher, PublisherOptions};
 use longshore_transport::{LinkOptions, LinkReceiver, LinkSender, dial};
 use tokio::task::JoinSet;
@@ -115,11 +115,14 @@ async fn subscribed(
     let mut session = [0; 16];
     session[..8].copy_from_slice(&number.to_be_bytes());
     let name = format!("worker-{number}");
-    let hello = Hello::new(Role::Worker, SessionId(session), name, LinkTiming::WORK);
+    let handshake = Handshake::new(Role::Worker, SessionId(session), name, LinkTiming::WORK);
     let patient = Duration::from_secs(60);
-    let options =
-        LinkOptions { connect_timeout: patient, hello_timeout: patient, ..LinkOptions::default() };
-    let (sender, mut receiver) = dial(address, &hello, &options).await?.split();
+    let options = LinkOptions {
+        connect_timeout: patient,
+        handshake_timeout: patient,
+        ..LinkOptions::default()
+    };
+    let (sender, mut receiver) = dial(address, &handshake, &options).await?.split();
     let sources = Sources::one(Glob::new("/jobs/**")?);
     let mut out = FrameWriter::new();
     ToPublisher::Attach(Attach::default()).encode(&mut out);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longshore_protocol::Hello;
+use longshore_protocol::Handshake;
 use longshore_transport::{LinkReceiver, LinkSender, Listener, Peer};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -17,7 +17,7 @@ pub(crate) async fn accept<F: Future<Output = ()> + Send + 'static>(
     values: Values,
     closing: CancellationToken,
     goodbye: Duration,
-    mut serve: impl FnMut(Hello, LinkSender, LinkReceiver) -> F,
+    mut serve: impl FnMut(Handshake, LinkSender, LinkReceiver) -> F,
 ) {
     let mut links = JoinSet::new();
     loop {
@@ -25,12 +25,12 @@ pub(crate) async fn accept<F: Future<Output = ()> + Send + 'static>(
             biased;
             () = closing.cancelled() => break,
             link = listener.accept() => {
-                let Peer::Client(hello) = link.peer().clone() else {
-                    warn!("a link was accepted without a hello");
+                let Peer::Client(handshake) = link.peer().clone() else {
+                    warn!("a link was accepted without a handshake");
                     continue;
                 };
                 let (sender, receiver) = link.split();
-                links.spawn(serve(hello, sender, receiver));
+                links.spawn(serve(handshake, sender, receiver));
             }
             Some(ended) = links.join_next() => {
                 if let Err(why) = ended && why.is_panic() {

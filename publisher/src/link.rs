@@ -8,7 +8,7 @@ use longshore_protocol::messages::work::{
     Attach, Checkpointed, Enqueued, FromPublisher, RequestError, Settled, ToPublisher, Tokens, tag,
 };
 use longshore_protocol::{
-    BatchRefusal, CheckpointOutcome, FrameWriter, Hello, LinkId, Messages, Reader, Runs, Token,
+    BatchRefusal, CheckpointOutcome, FrameWriter, Handshake, LinkId, Messages, Reader, Runs, Token,
     WireError,
 };
 use longshore_queue::CACHE_COPY_BYTES_MAX;
@@ -17,7 +17,7 @@ use tracing::{debug, info};
 
 use crate::input::{Input, Inputs, Up};
 
-/// The longest that a link may take to say `Attach`, as long as a hello: until then it holds a
+/// The longest that a link may take to say `Attach`, as long as a handshake: until then it holds a
 /// place and does nothing.
 const ATTACH_WAIT: Duration = Duration::from_secs(10);
 
@@ -29,7 +29,7 @@ const PART_MESSAGES_MAX: usize = 256;
 /// Serves a link until it ends.
 pub(crate) async fn serve(
     link: LinkId,
-    hello: Hello,
+    handshake: Handshake,
     sender: LinkSender,
     mut receiver: LinkReceiver,
     inputs: Inputs,
@@ -39,7 +39,7 @@ pub(crate) async fn serve(
     let attached = match attached {
         Ok(attached) => attached,
         Err(why) => {
-            info!(link = link.0, worker = hello.name, %why, "link refused");
+            info!(link = link.0, worker = handshake.name, %why, "link refused");
             return say_goodbye(&sender, why);
         }
     };
@@ -47,9 +47,9 @@ pub(crate) async fn serve(
     let up = Up {
         link,
         sender: sender.clone(),
-        role: hello.role,
-        session: hello.session,
-        name: hello.name,
+        role: handshake.role,
+        session: handshake.session,
+        name: handshake.name,
         resume,
     };
     if inputs.put(Input::Up(up)).await.is_err() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use longshore_protocol::{
-    Epoch, Hello, LinkId, Path, PublisherId, PublisherInfo, ResolverTiming, Role, SessionId,
+    Epoch, Handshake, LinkId, Path, PublisherId, PublisherInfo, ResolverTiming, Role, SessionId,
     check_name,
 };
 use longshore_queue::{
@@ -14,7 +14,7 @@ use longshore_queue::{
 };
 use longshore_resolver::WriteClient;
 use longshore_transport::{
-    FrameBudget, HELLOS_MAX, Identity, LINK_BYTES, Listener, ListenerOptions, MemoryBounds,
+    FrameBudget, HANDSHAKES_MAX, Identity, LINK_BYTES, Listener, ListenerOptions, MemoryBounds,
     OldestCommand, SEND_QUEUE_BYTES_MAX,
 };
 use tokio::task::JoinSet;
@@ -230,17 +230,19 @@ impl Publisher {
             telling.spawn(serve_metrics(default, values.clone(), source));
         }
         let (of_values, mut number) = (values.clone(), 0);
-        let serve = move |hello: Hello, sender, receiver| {
+        let serve = move |handshake: Handshake, sender, receiver| {
             number += 1;
             // Never reused within a data directory: the epoch rises with each start.
             let id = LinkId(info.epoch.0 << 32 | number);
             let (values, inputs) = (of_values.clone(), inputs.clone());
             async move {
-                match hello.role {
+                match handshake.role {
                     // On the heap: workers' links, of which there are thousands, have no room for
                     // it.
-                    Role::Values => Box::pin(values::serve(values, hello, sender, receiver)).await,
-                    _ => link::serve(id, hello, sender, receiver, inputs).await,
+                    Role::Values => {
+                        Box::pin(values::serve(values, handshake, sender, receiver)).await
+                    }
+                    _ => link::serve(id, handshake, sender, receiver, inputs).await,
                 }
             }
         };
@@ -264,7 +266,7 @@ fn memory_bounds(budget: &FrameBudget, cache_bytes: usize, links: usize) -> Memo
     MemoryBounds {
         frames: budget.bytes(),
         parts: vec![
-            ("links", (links + HELLOS_MAX) * LINK_BYTES),
+            ("links", (links + HANDSHAKES_MAX) * LINK_BYTES),
             ("payload cache", cache_bytes),
             ("decoded messages", INPUT_BYTES_MAX),
             // As it was submitted, and as it is written.

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use longshore_protocol::frame::{Frame, FrameWriter, Messages};
 use longshore_protocol::messages::resolver::{FromReplica, ToReplica};
-use longshore_protocol::{Hello, Role, SessionId, check_name};
+use longshore_protocol::{Handshake, Role, SessionId, check_name};
 use longshore_transport::{Link, LinkOptions, LinkReceiver, LinkSender, dial, lookup};
 use tokio::time::{sleep_until, timeout};
 
@@ -112,7 +112,7 @@ fn read(frame: Messages) -> LinkEvent {
     LinkEvent::Told { messages, damaged: None }
 }
 
-/// Tries every address of the replica. Each has until connect and hello timeout are over.
+/// Tries every address of the replica. Each has until connect and handshake timeout are over.
 pub(crate) async fn connect(caller: &Caller, replica: &str) -> Result<Link, String> {
     connect_any(caller, addresses(caller, replica).await?).await
 }
@@ -130,14 +130,14 @@ async fn connect_any(caller: &Caller, addresses: Vec<SocketAddr>) -> Result<Link
     let options = LinkOptions {
         timing: link_timing,
         connect_timeout: timing.connect_timeout,
-        hello_timeout: timing.hello_timeout,
+        handshake_timeout: timing.handshake_timeout,
         tls: caller.cluster.tls.clone(),
         ..LinkOptions::default()
     };
-    let hello = Hello::new(caller.role, caller.session, caller.name.clone(), link_timing);
+    let handshake = Handshake::new(caller.role, caller.session, caller.name.clone(), link_timing);
     let mut failures = Vec::new();
     for address in addresses {
-        match dial(address, &hello, &options).await {
+        match dial(address, &handshake, &options).await {
             Ok(link) => match link.welcome().filter(|welcome| welcome.epoch != 0) {
                 // It serves tools, too, and would only close the link at the first question.
                 Some(publisher) => failures.push(format!(
@@ -166,8 +166,8 @@ pub(crate) async fn until(deadline: Option<Instant>) {
 }
 
 /// Asks one replica one question over a link of its own. Each address of its name has until connect
-/// and hello timeout are over, and each part of the answer until `request_timeout_min` is. `take`
-/// says when the answer is whole.
+/// and handshake timeout are over, and each part of the answer until `request_timeout_min` is.
+/// `take` says when the answer is whole.
 pub(crate) async fn ask_one<T>(
     caller: &Caller,
     replica: &str,
@@ -231,12 +231,12 @@ mod tests {
         let mut cluster = Cluster::new(["a name with five addresses:1"]);
         cluster.timing = ResolverTiming {
             connect_timeout: short,
-            hello_timeout: 2 * short,
+            handshake_timeout: 2 * short,
             request_timeout_min: 2 * short,
             ..ResolverTiming::default()
         };
         let mut addresses = Vec::new();
-        // They accept, and never say a hello: 1.6 s in all.
+        // They accept, and never say a handshake: 1.6 s in all.
         let mut silent = Vec::new();
         for _ in 0..4 {
             let listener = TcpListener::bind(local()).await.unwrap();

@@ -11,7 +11,7 @@ use longshore_protocol::messages::work::{
     Subscribe, ToPublisher, Tokens,
 };
 use longshore_protocol::{
-    FrameWriter, Hello, Messages, PublisherId, PublisherInfo, Role, SessionId, WireError,
+    FrameWriter, Handshake, Messages, PublisherId, PublisherInfo, Role, SessionId, WireError,
 };
 use longshore_transport::{
     DialError, LastAddress, LinkEnd, LinkOptions, LinkReceiver, LinkSender, SendError, SlowDisk,
@@ -83,8 +83,9 @@ async fn dial(
     info: &PublisherInfo,
     last: &LastAddress,
 ) -> Result<(LinkSender, LinkReceiver), Lost> {
-    let hello = Hello::new(Role::Worker, plan.session, plan.name.clone(), plan.options.timing);
-    let dialled = dial_publisher(info.id, &info.addresses, last, &hello, &plan.options);
+    let handshake =
+        Handshake::new(Role::Worker, plan.session, plan.name.clone(), plan.options.timing);
+    let dialled = dial_publisher(info.id, &info.addresses, last, &handshake, &plan.options);
     Ok(dialled.await.map_err(Lost::Dial)?.split())
 }
 

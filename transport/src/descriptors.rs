@@ -14,15 +14,15 @@ const RAISED_MAX: u64 = 1_048_576;
 pub(crate) struct Budget {
     /// Links.
     pub(crate) links: usize,
-    /// Hellos under way.
-    pub(crate) hellos: usize,
+    /// Handshakes under way.
+    pub(crate) handshakes: usize,
     /// Refused diallers that are waited for.
     pub(crate) refusals: usize,
 }
 
 impl Budget {
     fn sum(self) -> usize {
-        self.links.saturating_add(self.hellos).saturating_add(self.refusals)
+        self.links.saturating_add(self.handshakes).saturating_add(self.refusals)
     }
 }
 
@@ -34,15 +34,15 @@ pub(crate) fn within_limit(wanted: Budget, kept: usize) -> (Budget, Option<u64>)
     (within(wanted, kept, limit), limit)
 }
 
-/// A tight limit is shared: half of it at most is kept, an eighth of the rest is for hellos, as
+/// A tight limit is shared: half of it at most is kept, an eighth of the rest is for handshakes, as
 /// much for refusals.
 fn within(wanted: Budget, kept: usize, limit: Option<u64>) -> Budget {
     let Some(limit) = limit.and_then(|most| usize::try_from(most).ok()) else { return wanted };
     let room = limit.saturating_sub(kept).max(limit / 2);
     let part = |wanted: usize| wanted.min((room / 8).max(1));
-    let (hellos, refusals) = (part(wanted.hellos), part(wanted.refusals));
-    let links = wanted.links.min(room.saturating_sub(hellos + refusals).max(1));
-    Budget { links, hellos, refusals }
+    let (handshakes, refusals) = (part(wanted.handshakes), part(wanted.refusals));
+    let links = wanted.links.min(room.saturating_sub(handshakes + refusals).max(1));
+    Budget { links, handshakes, refusals }
 }
 
 /// The soft limit once it is at least `needed`, or as high as it may be; none if there is no limit.
@@ -118,8 +118,8 @@ mod tests {
 
     #[test]
     fn links_leave_the_rest_of_the_process_its_files() {
-        let wanted = |links| Budget { links, hellos: 256, refusals: 256 };
-        let reduced = |links, hellos| Budget { links, hellos, refusals: hellos };
+        let wanted = |links| Budget { links, handshakes: 256, refusals: 256 };
+        let reduced = |links, handshakes| Budget { links, handshakes, refusals: handshakes };
         for (links, limit, within_it) in [
             (16_384, None, wanted(16_384)),
             (16_384, Some(1_000_000), wanted(16_384)),
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_at_most_half_of_a_limit_and_never_taken() {
-        let wanted = Budget { links: usize::MAX, hellos: usize::MAX, refusals: usize::MAX };
+        let wanted = Budget { links: usize::MAX, handshakes: usize::MAX, refusals: usize::MAX };
         for limit in 16..5_000 {
             let taken = within(wanted, 256, Some(limit as u64)).sum();
             assert_eq!(taken + 256.min(limit - limit / 2), limit);

@@ -4,15 +4,15 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use longshore_protocol::hello::{VERSION_MAX, VERSION_MIN};
+use longshore_protocol::handshake::{VERSION_MAX, VERSION_MIN};
 use longshore_protocol::{
-    Address, Hello, HelloAnswer, HelloRefusal, HostAddress, NameError, PublisherId, Welcome,
-    check_name,
+    Address, Handshake, HandshakeAnswer, HandshakeRefusal, HostAddress, NameError, PublisherId,
+    Welcome, check_name,
 };
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::greeting::{self, GreetingError};
+use crate::handshake::{self, HandshakeError};
 use crate::link::{Link, Peer, Terms};
 use crate::lookup::LookupError;
 use crate::negotiation::workable;
@@ -25,7 +25,7 @@ use crate::socket::{Connection, open_options};
 /// themselves: try again, or try another server.
 #[derive(Debug, thiserror::Error)]
 pub enum DialError {
-    /// The hello's name is empty, or has more than 128 bytes. Nobody was dialled.
+    /// The handshake's name is empty, or has more than 128 bytes. Nobody was dialled.
     #[error(transparent)]
     Name(#[from] NameError),
     /// The host name leads to no IP address. Nobody was dialled.
@@ -60,13 +60,13 @@ pub enum DialError {
         /// The connect timeout.
         after: Duration,
     },
-    /// Connected, but the hello, TLS included, took too long: the process there hangs, or it is
+    /// Connected, but the handshake, TLS included, took too long: the process there hangs, or it is
     /// something else.
-    #[error("{address} accepted the connection but did not finish the hello within {after:?}")]
-    HelloTimeout {
+    #[error("{address} accepted the connection but did not finish the handshake within {after:?}")]
+    HandshakeTimeout {
         /// Where to.
         address: SocketAddr,
-        /// The hello timeout.
+        /// The handshake timeout.
         after: Duration,
     },
     /// What listens there does not speak Longshore's protocol.
@@ -83,7 +83,7 @@ pub enum DialError {
         /// Where to.
         address: SocketAddr,
         /// For programs; never `Version`.
-        code: HelloRefusal,
+        code: HandshakeRefusal,
         /// For people.
         reason: String,
     },
@@ -103,8 +103,8 @@ pub enum DialError {
         /// What rustls says.
         source: io::Error,
     },
-    /// The connection broke during the hello.
-    #[error("the connection to {address} broke during the hello: {source}")]
+    /// The connection broke during the handshake.
+    #[error("the connection to {address} broke during the handshake: {source}")]
     Io {
         /// Where to.
         address: SocketAddr,
@@ -122,29 +122,31 @@ fn each(failures: &[(Address, DialError)]) -> String {
     failures.iter().map(line).collect::<Vec<_>>().join("; ")
 }
 
-/// Connects to `address` and greets. The timing sent is the shorter of the hello's and the
-/// options'.
+/// Connects to `address` and makes the handshake. The timing sent is the shorter of the handshake's
+/// and the options'.
 ///
-/// Takes at most `connect_timeout` and then `hello_timeout`. Dropped, it leaves nothing behind.
+/// Takes at most `connect_timeout` and then `handshake_timeout`. Dropped, it leaves nothing behind.
 pub async fn dial(
     address: SocketAddr,
-    hello: &Hello,
+    handshake: &Handshake,
     options: &LinkOptions,
 ) -> Result<Link, DialError> {
-    check_name(&hello.name)?;
-    dial_ip(address, None, hello, options).await
+    check_name(&handshake.name)?;
+    dial_ip(address, None, handshake, options).await
 }
 
 pub(crate) async fn dial_ip(
     address: SocketAddr,
     host: Option<&HostAddress>,
-    hello: &Hello,
+    handshake: &Handshake,
     options: &LinkOptions,
 ) -> Result<Link, DialError> {
     let stream = connect(address, options.connect_timeout).await?;
-    match timeout(options.hello_timeout, greet(stream, address, host, hello, options)).await {
+    match timeout(options.handshake_timeout, shake_hands(stream, address, host, handshake, options))
+        .await
+    {
         Ok(link) => link,
-        Err(_) => Err(DialError::HelloTimeout { address, after: options.hello_timeout }),
+        Err(_) => Err(DialError::HandshakeTimeout { address, after: options.handshake_timeout }),
     }
 }
 
@@ -163,11 +165,11 @@ async fn connect(address: SocketAddr, limit: Duration) -> Result<TcpStream, Dial
     Ok(stream)
 }
 
-async fn greet(
+async fn shake_hands(
     stream: TcpStream,
     address: SocketAddr,
     host: Option<&HostAddress>,
-    hello: &Hello,
+    handshake: &Handshake,
     options: &LinkOptions,
 ) -> Result<Link, DialError> {
     let mut connection = Connection::plain(stream);
@@ -175,16 +177,17 @@ async fn greet(
         let secured = connection.tls(|stream| tls.connect(address, host, stream)).await;
         connection = secured.map_err(|source| DialError::Tls { address, source })?;
     }
-    let hello = Hello { timing: hello.timing.agreed(options.timing), ..hello.clone() };
+    let handshake =
+        Handshake { timing: handshake.timing.agreed(options.timing), ..handshake.clone() };
     // A server that is busy may have answered and closed before it read this: its answer says more
     // than the failure.
-    let said = greeting::write_hello(&mut connection, &hello).await;
-    let welcome = match greeting::read_answer(&mut connection).await {
-        Ok(HelloAnswer::Welcome(welcome)) => check(welcome, &hello, address)?,
-        Ok(HelloAnswer::Refused { code: HelloRefusal::Version, reason }) => {
+    let said = handshake::write_handshake(&mut connection, &handshake).await;
+    let welcome = match handshake::read_answer(&mut connection).await {
+        Ok(HandshakeAnswer::Welcome(welcome)) => check(welcome, &handshake, address)?,
+        Ok(HandshakeAnswer::Refused { code: HandshakeRefusal::Version, reason }) => {
             return Err(DialError::Version { address, reason });
         }
-        Ok(HelloAnswer::Refused { code, reason }) => {
+        Ok(HandshakeAnswer::Refused { code, reason }) => {
             return Err(DialError::Refused { address, code, reason });
         }
         Err(error) => return Err(unanswered(address, said.err(), error, options.tls.is_some())),
@@ -194,7 +197,7 @@ async fn greet(
         version: welcome.version,
         timing: welcome.timing,
         beat: None,
-        own_frame_bytes_max: hello.frame_bytes_max as usize,
+        own_frame_bytes_max: handshake.frame_bytes_max as usize,
         peer_frame_bytes_max: welcome.frame_bytes_max as usize,
         send_queue_bytes_max: options.send_queue_bytes_max,
         features: welcome.features,
@@ -206,36 +209,41 @@ async fn greet(
     Ok(Link::start(connection, terms, None))
 }
 
-fn check(mut welcome: Welcome, hello: &Hello, address: SocketAddr) -> Result<Welcome, DialError> {
-    let (min, max) = (hello.version_min.max(VERSION_MIN), hello.version_max.min(VERSION_MAX));
+fn check(
+    mut welcome: Welcome,
+    handshake: &Handshake,
+    address: SocketAddr,
+) -> Result<Welcome, DialError> {
+    let (min, max) =
+        (handshake.version_min.max(VERSION_MIN), handshake.version_max.min(VERSION_MAX));
     if !(min..=max).contains(&welcome.version) {
         let reason = format!("it chose {}; {min} to {max} were offered", welcome.version);
         return Err(DialError::Version { address, reason });
     }
     // What was asked for is an upper bound, whatever the answer says.
-    welcome.timing = workable(welcome.timing.agreed(hello.timing));
-    welcome.features &= hello.features;
+    welcome.timing = workable(welcome.timing.agreed(handshake.timing));
+    welcome.features &= handshake.features;
     Ok(welcome)
 }
 
 fn unanswered(
     address: SocketAddr,
     said: Option<io::Error>,
-    error: GreetingError,
+    error: HandshakeError,
     tls: bool,
 ) -> DialError {
     match (error, said) {
-        (GreetingError::Io(source), _) if tls && source.get_ref().is_some() => {
+        (HandshakeError::Io(source), _) if tls && source.get_ref().is_some() => {
             DialError::Tls { address, source }
         }
-        (GreetingError::Closed, Some(source)) | (GreetingError::Io(source), _) => {
+        (HandshakeError::Closed, Some(source)) | (HandshakeError::Io(source), _) => {
             DialError::Io { address, source }
         }
-        (GreetingError::Closed, None) => {
+        (HandshakeError::Closed, None) => {
             DialError::Io { address, source: io::ErrorKind::UnexpectedEof.into() }
         }
         // A TLS record: alert (0x15) or handshake (0x16), version 3.x.
-        (GreetingError::Magic([0x15 | 0x16, 3, ..]), _) => DialError::NotLongshore {
+        (HandshakeError::Magic([0x15 | 0x16, 3, ..]), _) => DialError::NotLongshore {
             address,
             detail: "it speaks TLS; dial it with a certificate authority".into(),
         },

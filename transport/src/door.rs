@@ -1,8 +1,8 @@
 //! Who is let in, and how the others are told that they are not.
 //!
 //! A refusal costs time too, since the dialler has to hear it; it has a bound of its own, so that
-//! it takes no turn of a hello. Beyond that bound it is said all the same, but nobody waits until
-//! it is heard.
+//! it takes no turn of a handshake. Beyond that bound it is said all the same, but nobody waits
+//! until it is heard.
 
 use std::future::poll_fn;
 use std::io;
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::{AbortHandle, Abortable, Either};
-use longshore_protocol::{Hello, HelloAnswer, HelloRefusal, Role, Welcome};
+use longshore_protocol::{Handshake, HandshakeAnswer, HandshakeRefusal, Role, Welcome};
 use parking_lot::Mutex;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc::error::TrySendError;
@@ -25,8 +25,8 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::budget::LinkBudget;
 use crate::descriptors::Budget;
-use crate::greeting::{self, GreetingError};
-use crate::hellos::{Hellos, Line, Turn};
+use crate::handshake::{self, HandshakeError};
+use crate::handshakes::{Handshakes, Line, Turn};
 use crate::link::{Link, Peer, Terms};
 use crate::liveness::Beat;
 use crate::log_limit::LogLimit;
@@ -42,13 +42,13 @@ const REFUSAL_WAIT: Duration = Duration::from_secs(1);
 const LOG_LINES_MAX: u32 = 10;
 const LOG_PERIOD: Duration = Duration::from_secs(10);
 
-/// What every hello needs.
+/// What every handshake needs.
 #[derive(Debug)]
 pub(crate) struct Door {
     identity: Identity,
     options: ListenerOptions,
     places: Arc<Mutex<Places>>,
-    hellos: Arc<Hellos>,
+    handshakes: Arc<Handshakes>,
     refusals: Arc<Semaphore>,
     stopping: AtomicBool,
     /// Diallers for whom there was no place, no turn or no descriptor.
@@ -71,7 +71,7 @@ impl Door {
         let places = places.with_values_at_most(values_most(&options, budget.links));
         Door {
             places: Arc::new(Mutex::new(places)),
-            hellos: Arc::new(Hellos::new(budget.hellos)),
+            handshakes: Arc::new(Handshakes::new(budget.handshakes)),
             refusals: Arc::new(Semaphore::new(budget.refusals)),
             stopping: AtomicBool::new(false),
             busy: AtomicU64::new(0),
@@ -92,7 +92,7 @@ impl Door {
         self.places.lock().resize(links, kept);
     }
 
-    /// From now on every hello is refused.
+    /// From now on every handshake is refused.
     pub(crate) fn refuse_new(&self) {
         self.stopping.store(true, Ordering::Release);
     }
@@ -123,10 +123,10 @@ impl Door {
             return None;
         }
         let connection = Connection::plain(stream);
-        if self.hellos.make_room(|line| self.displaced(&line)) {
+        if self.handshakes.make_room(|line| self.displaced(&line)) {
             let line = Line { raw: connection.raw.clone(), pulse: connection.pulse.clone() };
             let (hearing, ends) = AbortHandle::new_pair();
-            let turn = self.hellos.begin(line, hearing);
+            let turn = self.handshakes.begin(line, hearing);
             let (door, came_at) = (self.clone(), Instant::now());
             let receiving = async move { door.receive(connection, peer, turn, came_at).await };
             return Some(Either::Left(Abortable::new(receiving, ends).map(drop)));
@@ -154,7 +154,7 @@ impl Door {
         self.not_accepted(peer, &reason);
     }
 
-    /// Greets one dialler, within the hello timeout from `came_at` on, whatever trickles in.
+    /// Greets one dialler, within the handshake timeout from `came_at` on, whatever trickles in.
     async fn receive(
         &self,
         connection: Connection,
@@ -162,20 +162,22 @@ impl Door {
         turn: Turn,
         came_at: Instant,
     ) {
-        let limit = self.options.hello_timeout;
-        let greeting = async {
+        let limit = self.options.handshake_timeout;
+        let handshake = async {
             match self.hear(connection, turn).await? {
-                Some((connection, hello)) => self.welcome(connection, hello, peer).await.map(Some),
+                Some((connection, handshake)) => {
+                    self.welcome(connection, handshake, peer).await.map(Some)
+                }
                 None => Ok(None),
             }
         };
-        let greeted = match timeout_at(came_at + limit, greeting).await {
+        let shaken = match timeout_at(came_at + limit, handshake).await {
             Ok(Ok(Some(link))) => Ok(link),
             Ok(Ok(None)) => return,
             Ok(Err(error)) => Err(error),
             Err(_) => Err(Unwelcome::TooSlow(limit)),
         };
-        let reason = match greeted {
+        let reason = match shaken {
             Ok(link) => match self.ready.try_send(link) {
                 Ok(()) | Err(TrySendError::Closed(_)) => return,
                 Err(TrySendError::Full(_)) => "nobody takes links from the listener".to_owned(),
@@ -190,34 +192,34 @@ impl Door {
         &self,
         connection: Connection,
         turn: Turn,
-    ) -> Result<Option<(Connection, Hello)>, Unwelcome> {
+    ) -> Result<Option<(Connection, Handshake)>, Unwelcome> {
         let mut connection = self.secure(connection).await.map_err(Unwelcome::Tls)?;
-        let hello = greeting::read_hello(&mut connection).await;
+        let handshake = handshake::read_handshake(&mut connection).await;
         if !turn.end() {
             return Ok(None);
         }
-        match hello {
-            Ok(hello) => Ok(Some((connection, hello))),
-            Err(error @ (GreetingError::Closed | GreetingError::Io(_))) => Err(error.into()),
+        match handshake {
+            Ok(handshake) => Ok(Some((connection, handshake))),
+            Err(error @ (HandshakeError::Closed | HandshakeError::Io(_))) => Err(error.into()),
             Err(error) => {
-                self.refuse(connection, HelloRefusal::Malformed, &error.to_string()).await;
+                self.refuse(connection, HandshakeRefusal::Malformed, &error.to_string()).await;
                 Err(error.into())
             }
         }
     }
 
-    /// Answers a hello, and makes the link if it may be.
+    /// Answers a handshake, and makes the link if it may be.
     async fn welcome(
         &self,
         mut connection: Connection,
-        hello: Hello,
+        handshake: Handshake,
         peer_address: SocketAddr,
     ) -> Result<Link, Unwelcome> {
-        let (welcome, place) = match self.admit(&hello) {
+        let (welcome, place) = match self.admit(&handshake) {
             Ok(admitted) => admitted,
             Err((code, reason)) => {
                 self.refuse(connection, code, &reason).await;
-                return Err(Unwelcome::Refused { role: hello.role.to_string(), reason });
+                return Err(Unwelcome::Refused { role: handshake.role.to_string(), reason });
             }
         };
         let terms = Terms {
@@ -227,33 +229,34 @@ impl Door {
             timing: welcome.timing,
             beat: Some(self.beat),
             own_frame_bytes_max: welcome.frame_bytes_max as usize,
-            peer_frame_bytes_max: hello.frame_bytes_max as usize,
+            peer_frame_bytes_max: handshake.frame_bytes_max as usize,
             send_queue_bytes_max: self.options.send_queue_bytes_max,
             oldest: self.options.oldest.clone(),
-            budget: Some(LinkBudget::new(self.options.budget.clone(), hello.role)),
-            peer: Peer::Client(hello),
+            budget: Some(LinkBudget::new(self.options.budget.clone(), handshake.role)),
+            peer: Peer::Client(handshake),
         };
-        let answer = HelloAnswer::Welcome(welcome);
-        greeting::write_answer(&mut connection, &answer).await.map_err(GreetingError::Io)?;
+        let answer = HandshakeAnswer::Welcome(welcome);
+        handshake::write_answer(&mut connection, &answer).await.map_err(HandshakeError::Io)?;
         Ok(Link::start(connection, terms, Some(place)))
     }
 
-    fn admit(&self, hello: &Hello) -> Result<(Welcome, Place), Refused> {
+    fn admit(&self, handshake: &Handshake) -> Result<(Welcome, Place), Refused> {
         let name = &self.identity.name;
         if self.stopping.load(Ordering::Acquire) {
-            return Err((HelloRefusal::Stopping, format!("`{name}` is stopping")));
+            return Err((HandshakeRefusal::Stopping, format!("`{name}` is stopping")));
         }
-        let timing = match hello.role {
+        let timing = match handshake.role {
             Role::Values => self.options.value_timing,
             _ => self.options.timing,
         };
         let (frame_limit, features) = (self.options.frame_bytes_max, self.options.features);
-        let welcome = negotiation::answer(hello, &self.identity, timing, frame_limit, features)?;
-        let place = Place::take(&self.places, hello.role).map_err(|full| {
+        let welcome =
+            negotiation::answer(handshake, &self.identity, timing, frame_limit, features)?;
+        let place = Place::take(&self.places, handshake.role).map_err(|full| {
             self.busy.fetch_add(1, Ordering::Relaxed);
-            let role = hello.role;
+            let role = handshake.role;
             let reason = format!("`{name}` has no place for a {role}: {full}; try another server");
-            (HelloRefusal::Busy, reason)
+            (HandshakeRefusal::Busy, reason)
         })?;
         Ok((welcome, place))
     }
@@ -266,13 +269,13 @@ impl Door {
     }
 
     /// Says no to whom has said what it came for.
-    async fn refuse(&self, mut connection: Connection, code: HelloRefusal, reason: &str) {
+    async fn refuse(&self, mut connection: Connection, code: HandshakeRefusal, reason: &str) {
         let permit = self.refusals.try_acquire().ok();
         wait_if(permit.is_some(), say_no(&mut connection, code, reason)).await;
     }
 
     /// Says no before a word was heard. With TLS that takes a handshake.
-    async fn refuse_unheard(&self, connection: Connection, code: HelloRefusal, reason: &str) {
+    async fn refuse_unheard(&self, connection: Connection, code: HandshakeRefusal, reason: &str) {
         let saying = async {
             if let Ok(mut connection) = self.secure(connection).await {
                 say_no(&mut connection, code, reason).await;
@@ -285,8 +288,8 @@ impl Door {
     /// there is no room for one.
     fn turn_away(&self, stream: &TcpStream, reason: &str) {
         if self.options.tls.is_none() {
-            let answer = greeting::refusal(HelloRefusal::Busy, reason);
-            socket::last_word(stream, &greeting::encoded(&answer));
+            let answer = handshake::refusal(HandshakeRefusal::Busy, reason);
+            socket::last_word(stream, &handshake::encoded(&answer));
         }
     }
 
@@ -302,11 +305,11 @@ impl Door {
     fn no_turn(&self) -> Refused {
         self.busy.fetch_add(1, Ordering::Relaxed);
         let reason = format!(
-            "`{}` has as many hellos under way as it may ({}); try another server",
+            "`{}` has as many handshakes under way as it may ({}); try another server",
             self.identity.name,
-            self.hellos.most()
+            self.handshakes.most()
         );
-        (HelloRefusal::Busy, reason)
+        (HandshakeRefusal::Busy, reason)
     }
 
     fn not_accepted(&self, peer: SocketAddr, reason: &str) {
@@ -325,9 +328,9 @@ impl Door {
 }
 
 /// Says no, and waits until the other side has closed.
-async fn say_no(connection: &mut Connection, code: HelloRefusal, reason: &str) {
-    let answer = greeting::refusal(code, reason);
-    if greeting::write_answer(connection, &answer).await.is_ok()
+async fn say_no(connection: &mut Connection, code: HandshakeRefusal, reason: &str) {
+    let answer = handshake::refusal(code, reason);
+    if handshake::write_answer(connection, &answer).await.is_ok()
         && poll_fn(|cx| connection.writes.poll_finish(cx)).await.is_ok()
     {
         socket::drain(&connection.raw).await;
@@ -352,10 +355,10 @@ async fn wait_if(wait: bool, what: impl Future<Output = ()>) {
 #[derive(Debug, thiserror::Error)]
 enum Unwelcome {
     #[error(transparent)]
-    Greeting(#[from] GreetingError),
+    Greeting(#[from] HandshakeError),
     #[error("TLS: {0}")]
     Tls(io::Error),
-    #[error("no hello within {0:?}")]
+    #[error("no handshake within {0:?}")]
     TooSlow(Duration),
     #[error("refused as {role}: {reason}")]
     Refused { role: String, reason: String },

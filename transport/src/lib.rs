@@ -1,5 +1,5 @@
 //! Longshore's sockets, and the only place that opens one: [`dial`] and [`Listener`] make a
-//! [`Link`], which splits into a [`LinkSender`] and a [`LinkReceiver`] of whole frames. A hello
+//! [`Link`], which splits into a [`LinkSender`] and a [`LinkReceiver`] of whole frames. A handshake
 //! settles version, role, timing and limits once per link; heartbeats both ways turn a hang into an
 //! end.
 //!
@@ -7,7 +7,7 @@
 //! moves bytes.
 //!
 //! ```
-//! use longshore_protocol::{FrameWriter, Hello, LinkTiming, Messages, Role, SessionId};
+//! use longshore_protocol::{FrameWriter, Handshake, LinkTiming, Messages, Role, SessionId};
 //! use longshore_transport::{Identity, LinkOptions, Listener, ListenerOptions, dial};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
@@ -16,8 +16,8 @@
 //! let mut listener =
 //!     Listener::bind("127.0.0.1:0".parse()?, identity, ListenerOptions::default()).await?;
 //!
-//! let hello = Hello::new(Role::Worker, SessionId([2; 16]), "worker-1", LinkTiming::WORK);
-//! let dialled = dial(listener.local_address(), &hello, &LinkOptions::default()).await?;
+//! let handshake = Handshake::new(Role::Worker, SessionId([2; 16]), "worker-1", LinkTiming::WORK);
+//! let dialled = dial(listener.local_address(), &handshake, &LinkOptions::default()).await?;
 //! let (sender, _replies) = dialled.split();
 //! let (_sender, mut receiver) = listener.accept().await.split();
 //!
@@ -32,11 +32,11 @@
 //! # }
 //! ```
 //!
-//! Where to look: `frames` cuts the stream into frames, `negotiation` answers a hello, `places`
+//! Where to look: `frames` cuts the stream into frames, `negotiation` answers a handshake, `places`
 //! counts links, `liveness` knows what is due, `refusals` since when the kernel takes nothing,
 //! `pace` how slowly a frame may come (all six are pure); `budget` charges received frames; `queue`
 //! is what the halves of a link share, `keeper` the task that writes and ends it; `listener`
-//! accepts, `door` lets in or refuses, `hellos` bounds who is between; `socket` is the TCP
+//! accepts, `door` lets in or refuses, `handshakes` bounds who is between; `socket` is the TCP
 //! connection below, with or without TLS.
 
 mod backoff;
@@ -46,8 +46,8 @@ mod dial;
 mod door;
 mod end;
 mod frames;
-mod greeting;
-mod hellos;
+mod handshake;
+mod handshakes;
 mod keeper;
 mod link;
 mod listener;
@@ -82,7 +82,7 @@ pub use memory::MemoryBounds;
 pub use negotiation::Identity;
 pub use oldest::{OldestCommand, SlowDisk};
 pub use options::{
-    CONNECTIONS_MAX, DESCRIPTORS_KEPT, HELLOS_MAX, LINK_BYTES, LinkOptions, ListenerOptions,
+    CONNECTIONS_MAX, DESCRIPTORS_KEPT, HANDSHAKES_MAX, LINK_BYTES, LinkOptions, ListenerOptions,
     REFUSALS_MAX, SEND_QUEUE_BYTES_MAX,
 };
 pub use own_address::is_own_address;

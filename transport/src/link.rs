@@ -1,9 +1,9 @@
-//! One connection whose hello has ended.
+//! One connection whose handshake has ended.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use longshore_protocol::{Hello, LinkTiming, Welcome};
+use longshore_protocol::{Handshake, LinkTiming, Welcome};
 
 use crate::budget::LinkBudget;
 use crate::frames::{DIALLED_READ_BYTES, FrameReader, READ_BYTES};
@@ -21,12 +21,12 @@ use crate::socket::{Connection, ReadSide, WriteSide, second_net};
 #[derive(Clone, PartialEq, Debug)]
 pub enum Peer {
     /// A dialler, and what it has come for: on the accepting side.
-    Client(Hello),
+    Client(Handshake),
     /// Who answered: on the dialling side.
     Server(Welcome),
 }
 
-/// A connection whose hello has ended. Heartbeats run from the start; frames flow once it is
+/// A connection whose handshake has ended. Heartbeats run from the start; frames flow once it is
 /// [`split`](Link::split). Dropped, it closes.
 pub struct Link {
     peer: Peer,
@@ -49,7 +49,7 @@ impl Drop for Hold {
     }
 }
 
-/// What the hello has settled.
+/// What the handshake has settled.
 pub(crate) struct Terms {
     pub(crate) peer: Peer,
     pub(crate) peer_address: SocketAddr,
@@ -98,10 +98,10 @@ impl Link {
         &self.peer
     }
 
-    /// The dialler's hello, on the accepting side.
-    pub fn hello(&self) -> Option<&Hello> {
+    /// The dialler's handshake, on the accepting side.
+    pub fn handshake(&self) -> Option<&Handshake> {
         match &self.peer {
-            Peer::Client(hello) => Some(hello),
+            Peer::Client(handshake) => Some(handshake),
             Peer::Server(_) => None,
         }
     }

@@ -1,6 +1,7 @@
-//! Accepting links. One task accepts and hears all hellos, each as it comes, so that a slow or
-//! hostile one holds up nobody. And only one, in slices: were each hello a task of its own, then of
-//! thousands that come at once hundreds would be ready before every message of a link that stands.
+//! Accepting links. One task accepts and hears all handshakes, each as it comes, so that a slow or
+//! hostile one holds up nobody. And only one, in slices: were each handshake a task of its own,
+//! then of thousands that come at once hundreds would be ready before every message of a link that
+//! stands.
 
 use std::future::poll_fn;
 use std::io;
@@ -81,8 +82,8 @@ pub enum BindError {
     },
 }
 
-/// Listens, greets, and hands out links. Dropped, it stops listening; links that it has handed out
-/// go on.
+/// Listens, makes handshakes, and returns links. Dropped, it stops listening; links that it has
+/// handed out go on.
 #[derive(Debug)]
 pub struct Listener {
     local_address: SocketAddr,
@@ -116,7 +117,7 @@ impl Listener {
         self.local_address
     }
 
-    /// The next link whose hello has ended. Cancel safe.
+    /// The next link whose handshake has ended. Cancel safe.
     pub async fn accept(&mut self) -> Link {
         match self.links.recv().await {
             Some(link) => link,
@@ -130,7 +131,8 @@ impl Listener {
         PlacesHandle { door: self.door.clone(), address: self.local_address }
     }
 
-    /// From now on every hello is refused with `Stopping`, so that diallers go elsewhere at once.
+    /// From now on every handshake is refused with `Stopping`, so that diallers go elsewhere at
+    /// once.
     pub fn refuse_new(&self) {
         self.door.refuse_new();
     }
@@ -207,7 +209,8 @@ fn bind_error(address: SocketAddr, source: io::Error) -> BindError {
 
 /// What the process can open of what the options allow.
 fn affordable(options: &ListenerOptions, links: usize, address: SocketAddr) -> Budget {
-    let wanted = Budget { links, hellos: options.hellos_max, refusals: options.refusals_max };
+    let wanted =
+        Budget { links, handshakes: options.handshakes_max, refusals: options.refusals_max };
     let (budget, limit) = descriptors::within_limit(wanted, options.descriptors_kept);
     if let (true, Some(limit)) = (budget.links < wanted.links, limit) {
         tracing::warn!(
@@ -239,7 +242,7 @@ async fn accept_all(listener: TcpListener, door: Arc<Door>, reserve: Reserve) {
 /// What befalls one dialler befalls no other.
 async fn unless_it_panics(what: impl Future<Output = ()>) {
     if AssertUnwindSafe(what).catch_unwind().await.is_err() {
-        tracing::error!("a hello has panicked; its connection is closed");
+        tracing::error!("a handshake has panicked; its connection is closed");
     }
 }
 

@@ -1,10 +1,10 @@
-//! What an accepting side answers to a hello. Pure.
+//! What an accepting side answers to a handshake. Pure.
 
 use std::time::Duration;
 
-use longshore_protocol::hello::{VERSION_MAX, VERSION_MIN};
-use longshore_protocol::limits::{FRAME_BYTES_MAX, HELLO_FRAME_BYTES_MAX};
-use longshore_protocol::{Hello, HelloRefusal, LinkTiming, Role, Welcome};
+use longshore_protocol::handshake::{VERSION_MAX, VERSION_MIN};
+use longshore_protocol::limits::{FRAME_BYTES_MAX, HANDSHAKE_FRAME_BYTES_MAX};
+use longshore_protocol::{Handshake, HandshakeRefusal, LinkTiming, Role, Welcome};
 
 /// The shortest heartbeat interval that is agreed to: nobody is made to send more often.
 pub(crate) const HEARTBEAT_MIN: Duration = Duration::from_millis(10);
@@ -25,51 +25,51 @@ pub struct Identity {
 }
 
 /// A refusal: for programs, and for people.
-pub(crate) type Refused = (HelloRefusal, String);
+pub(crate) type Refused = (HandshakeRefusal, String);
 
-/// The welcome for `hello`, or why there is none.
+/// The welcome for `handshake`, or why there is none.
 pub(crate) fn answer(
-    hello: &Hello,
+    handshake: &Handshake,
     identity: &Identity,
     timing: LinkTiming,
     frame_bytes_max: usize,
     features: u64,
 ) -> Result<Welcome, Refused> {
-    let version = common_version(hello, VERSION_MIN, VERSION_MAX)?;
-    if !(identity.serves)(hello.role) {
-        let kind = if hello.role.is_for_resolver() { "a resolver" } else { "a publisher" };
+    let version = common_version(handshake, VERSION_MIN, VERSION_MAX)?;
+    if !(identity.serves)(handshake.role) {
+        let kind = if handshake.role.is_for_resolver() { "a resolver" } else { "a publisher" };
         let reason = format!(
             "`{}` does not serve the role `{}`; is this really the address of {kind}?",
-            identity.name, hello.role,
+            identity.name, handshake.role,
         );
-        return Err((HelloRefusal::WrongRole, reason));
+        return Err((HandshakeRefusal::WrongRole, reason));
     }
-    if (hello.frame_bytes_max as usize) < HELLO_FRAME_BYTES_MAX {
+    if (handshake.frame_bytes_max as usize) < HANDSHAKE_FRAME_BYTES_MAX {
         let reason = format!(
-            "frame_bytes_max is {}; the least is {HELLO_FRAME_BYTES_MAX}",
-            hello.frame_bytes_max
+            "frame_bytes_max is {}; the least is {HANDSHAKE_FRAME_BYTES_MAX}",
+            handshake.frame_bytes_max
         );
-        return Err((HelloRefusal::Malformed, reason));
+        return Err((HandshakeRefusal::Malformed, reason));
     }
     Ok(Welcome {
         version,
-        timing: workable(timing.agreed(hello.timing)),
+        timing: workable(timing.agreed(handshake.timing)),
         frame_bytes_max: u32::try_from(frame_bytes_max.min(FRAME_BYTES_MAX)).unwrap_or(u32::MAX),
         instance: identity.instance,
         epoch: identity.epoch,
         name: identity.name.clone(),
-        features: hello.features & features,
+        features: handshake.features & features,
     })
 }
 
-fn common_version(hello: &Hello, min: u16, max: u16) -> Result<u16, Refused> {
-    let highest = hello.version_max.min(max);
-    if hello.version_min > hello.version_max || highest < hello.version_min.max(min) {
+fn common_version(handshake: &Handshake, min: u16, max: u16) -> Result<u16, Refused> {
+    let highest = handshake.version_max.min(max);
+    if handshake.version_min > handshake.version_max || highest < handshake.version_min.max(min) {
         let reason = format!(
             "protocol versions {} to {} were offered, {min} to {max} are spoken here",
-            hello.version_min, hello.version_max
+            handshake.version_min, handshake.version_max
         );
-        return Err((HelloRefusal::Version, reason));
+        return Err((HandshakeRefusal::Version, reason));
     }
     Ok(highest)
 }
@@ -95,17 +95,17 @@ mod tests {
         }
     }
 
-    fn hello() -> Hello {
-        Hello::new(Role::Worker, SessionId([1; 16]), "w", LinkTiming::WORK)
+    fn handshake() -> Handshake {
+        Handshake::new(Role::Worker, SessionId([1; 16]), "w", LinkTiming::WORK)
     }
 
-    fn refusal_of(hello: &Hello) -> HelloRefusal {
-        answer(hello, &publisher(), LinkTiming::WORK, FRAME_BYTES_MAX, 0).unwrap_err().0
+    fn refusal_of(handshake: &Handshake) -> HandshakeRefusal {
+        answer(handshake, &publisher(), LinkTiming::WORK, FRAME_BYTES_MAX, 0).unwrap_err().0
     }
 
     #[test]
     fn the_highest_common_version_is_spoken() {
-        let offer = |min, max| Hello { version_min: min, version_max: max, ..hello() };
+        let offer = |min, max| Handshake { version_min: min, version_max: max, ..handshake() };
         assert_eq!(common_version(&offer(2, 9), 1, 5).unwrap(), 5);
         assert_eq!(common_version(&offer(2, 4), 1, 5).unwrap(), 4);
         assert_eq!(common_version(&offer(5, 9), 1, 5).unwrap(), 5);
@@ -113,9 +113,9 @@ mod tests {
 
     #[test]
     fn no_common_version_is_refused_and_names_both_ranges() {
-        let offer = |min, max| Hello { version_min: min, version_max: max, ..hello() };
+        let offer = |min, max| Handshake { version_min: min, version_max: max, ..handshake() };
         let (code, reason) = common_version(&offer(6, 9), 2, 5).unwrap_err();
-        assert_eq!(code, HelloRefusal::Version);
+        assert_eq!(code, HandshakeRefusal::Version);
         assert!(reason.contains("6 to 9") && reason.contains("2 to 5"), "{reason}");
         assert!(common_version(&offer(1, 1), 2, 5).is_err());
         assert!(common_version(&offer(4, 3), 2, 5).is_err(), "an upside-down range is none");
@@ -123,20 +123,22 @@ mod tests {
 
     #[test]
     fn a_role_that_is_not_served_is_refused() {
-        let lost = Hello { role: Role::ResolverReader, ..hello() };
-        assert_eq!(refusal_of(&lost), HelloRefusal::WrongRole);
+        let lost = Handshake { role: Role::ResolverReader, ..handshake() };
+        assert_eq!(refusal_of(&lost), HandshakeRefusal::WrongRole);
     }
 
     #[test]
-    fn a_frame_limit_below_that_of_the_hello_is_refused() {
-        let tiny = Hello { frame_bytes_max: HELLO_FRAME_BYTES_MAX as u32 - 1, ..hello() };
-        assert_eq!(refusal_of(&tiny), HelloRefusal::Malformed);
+    fn a_frame_limit_below_that_of_the_handshake_is_refused() {
+        let tiny =
+            Handshake { frame_bytes_max: HANDSHAKE_FRAME_BYTES_MAX as u32 - 1, ..handshake() };
+        assert_eq!(refusal_of(&tiny), HandshakeRefusal::Malformed);
     }
 
     #[test]
     fn the_welcome_says_who_answers_and_the_shorter_timing() {
         let (short, long) = (Duration::from_millis(400), Duration::from_millis(900));
-        let asked = Hello { timing: LinkTiming { heartbeat: short, hang: long }, ..hello() };
+        let asked =
+            Handshake { timing: LinkTiming { heartbeat: short, hang: long }, ..handshake() };
         let welcome = answer(&asked, &publisher(), LinkTiming::WORK, 5_000, 0b011).unwrap();
         assert_eq!((welcome.instance, welcome.epoch, welcome.name.as_str()), ([7; 16], 3, "left"));
         assert_eq!(welcome.timing, LinkTiming { heartbeat: short, hang: long });
@@ -145,14 +147,14 @@ mod tests {
 
     #[test]
     fn the_welcome_names_the_features_of_both_and_passes_over_those_it_does_not_know() {
-        let asked = Hello { features: 1 << 63 | 0b110, ..hello() };
+        let asked = Handshake { features: 1 << 63 | 0b110, ..handshake() };
         let welcome = answer(&asked, &publisher(), LinkTiming::WORK, 5_000, 0b011).unwrap();
         assert_eq!(welcome.features, 0b010);
     }
 
     #[test]
     fn a_credential_is_ignored() {
-        let asked = Hello { credential: Credential(b"token".as_slice().into()), ..hello() };
+        let asked = Handshake { credential: Credential(b"token".as_slice().into()), ..handshake() };
         assert!(answer(&asked, &publisher(), LinkTiming::WORK, 5_000, 0b011).is_ok());
         assert!(!format!("{asked:?}").contains("token"), "and no log shows it");
     }

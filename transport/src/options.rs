@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use longshore_protocol::LinkTiming;
-use longshore_protocol::hello::FEATURES;
+use longshore_protocol::handshake::FEATURES;
 use longshore_protocol::limits::FRAME_BYTES_MAX;
 
 use crate::budget::FrameBudget;
@@ -15,9 +15,9 @@ use crate::tls::{TlsAcceptor, TlsDialer};
 pub const SEND_QUEUE_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Most links of one listener.
 pub const CONNECTIONS_MAX: usize = 768;
-/// Most hellos that are under way at one listener; they do not count as connections yet. So many
-/// may come at once, all honest: the workers of a publisher that has crashed and is back.
-pub const HELLOS_MAX: usize = 1_024;
+/// Most handshakes that are under way at one listener; they do not count as connections yet. So
+/// many may come at once, all honest: the workers of a publisher that has crashed and is back.
+pub const HANDSHAKES_MAX: usize = 1_024;
 /// Most diallers of one listener that are waited for at a time so that they hear why they are
 /// refused.
 pub const REFUSALS_MAX: usize = 256;
@@ -34,15 +34,15 @@ pub const LINK_BYTES: usize = 64 * 1024;
 /// for work links.
 #[derive(Clone, Debug)]
 pub struct LinkOptions {
-    /// The longest timing that this side agrees to; the shorter of this, the hello's and the other
-    /// side's holds. By default a heartbeat after 2 s without another message, and 10 s of silence
-    /// until the link counts as hung.
+    /// The longest timing that this side agrees to; the shorter of this, the handshake's and the
+    /// other side's holds. By default a heartbeat after 2 s without another message, and 10 s of
+    /// silence until the link counts as hung.
     pub timing: LinkTiming,
     /// The longest that connecting may take, at each address. 3 s by default.
     pub connect_timeout: Duration,
-    /// The longest that the hello may take once connected, the TLS handshake included. 10 s by
+    /// The longest that the handshake may take once connected, the TLS handshake included. 10 s by
     /// default.
-    pub hello_timeout: Duration,
+    pub handshake_timeout: Duration,
     /// Most bytes in the send queue. A single frame is taken by an empty queue whatever its length.
     /// 64 MiB by default.
     pub send_queue_bytes_max: usize,
@@ -51,12 +51,12 @@ pub struct LinkOptions {
 }
 
 impl Default for LinkOptions {
-    /// A work link: 2 s and 10 s, 3 s to connect, 10 s for the hello, 64 MiB of queue, no TLS.
+    /// A work link: 2 s and 10 s, 3 s to connect, 10 s for the handshake, 64 MiB of queue, no TLS.
     fn default() -> LinkOptions {
         LinkOptions {
             timing: LinkTiming::WORK,
             connect_timeout: Duration::from_secs(3),
-            hello_timeout: Duration::from_secs(10),
+            handshake_timeout: Duration::from_secs(10),
             send_queue_bytes_max: SEND_QUEUE_BYTES_MAX,
             tls: None,
         }
@@ -71,8 +71,8 @@ pub struct ListenerOptions {
     /// The same for links of the role `Values`: they are idle for longer, and nobody's lease hangs
     /// on them.
     pub value_timing: LinkTiming,
-    /// The longest that a hello may take, the TLS handshake included.
-    pub hello_timeout: Duration,
+    /// The longest that a handshake may take, the TLS handshake included.
+    pub handshake_timeout: Duration,
     /// Most links at a time; one more is told `Busy`. Fewer if the process may not open that many
     /// files.
     pub connections_max: usize,
@@ -82,13 +82,13 @@ pub struct ListenerOptions {
     /// Most of them that links of the role `Values` take; none for as many as there are. Where
     /// there are fewer places than wanted these are fewer in proportion.
     pub value_connections_max: Option<usize>,
-    /// Most hellos under way at a time. One more takes the turn of the oldest that has said nothing
-    /// or has taken over a second; that one is told `Busy`, as is the one more if there is none.
-    /// With TLS the silent one is closed without a word: there was no handshake.
-    pub hellos_max: usize,
+    /// Most handshakes under way at a time. One more takes the turn of the oldest that has said
+    /// nothing or has taken over a second; that one is told `Busy`, as is the one more if there is
+    /// none. With TLS the silent one is closed without a word: there was no handshake.
+    pub handshakes_max: usize,
     /// Most refused diallers that are waited for at a time, so that they hear why. One more is told
-    /// without waiting; with TLS, if there was no room for its hello either, it is closed without a
-    /// word: one more handshake cannot be afforded.
+    /// without waiting; with TLS, if there was no room for its handshake either, it is closed
+    /// without a word: one more handshake cannot be afforded.
     pub refusals_max: usize,
     /// Descriptors that are left to everything else in the process. The limit of open files is
     /// raised as far as the process may, if it is too low for all of these; if that does not do,
@@ -114,18 +114,18 @@ pub struct ListenerOptions {
 }
 
 impl Default for ListenerOptions {
-    /// Work links, 10 s for the hello, 768 connections of whatever role, none kept, 1,024 hellos,
-    /// 256 refusals, 256 descriptors for the rest, 20 MiB frames, a budget of 256 MiB for them of
-    /// its own, 64 MiB of queue each, no TLS, loopback only.
+    /// Work links, 10 s for the handshake, 768 connections of whatever role, none kept, 1,024
+    /// handshakes, 256 refusals, 256 descriptors for the rest, 20 MiB frames, a budget of 256 MiB
+    /// for them of its own, 64 MiB of queue each, no TLS, loopback only.
     fn default() -> ListenerOptions {
         ListenerOptions {
             timing: LinkTiming::WORK,
             value_timing: LinkTiming::VALUES,
-            hello_timeout: Duration::from_secs(10),
+            handshake_timeout: Duration::from_secs(10),
             connections_max: CONNECTIONS_MAX,
             kept: Vec::new(),
             value_connections_max: None,
-            hellos_max: HELLOS_MAX,
+            handshakes_max: HANDSHAKES_MAX,
             refusals_max: REFUSALS_MAX,
             descriptors_kept: DESCRIPTORS_KEPT,
             frame_bytes_max: FRAME_BYTES_MAX,

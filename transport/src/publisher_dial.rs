@@ -4,7 +4,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use longshore_protocol::{Address, Hello, PublisherId, check_name};
+use longshore_protocol::{Address, Handshake, PublisherId, check_name};
 use parking_lot::Mutex;
 
 use crate::dial::{DialError, dial_ip};
@@ -27,31 +27,31 @@ pub async fn dial_publisher(
     publisher: PublisherId,
     addresses: &[Address],
     last: &LastAddress,
-    hello: &Hello,
+    handshake: &Handshake,
     options: &LinkOptions,
 ) -> Result<Link, DialError> {
     let limit = options.connect_timeout;
     let resolve = |host: String| async move { lookup(&host, limit).await };
-    dial_resolved(publisher, addresses, last, hello, options, resolve).await
+    dial_resolved(publisher, addresses, last, handshake, options, resolve).await
 }
 
 async fn dial_resolved<F>(
     publisher: PublisherId,
     addresses: &[Address],
     last: &LastAddress,
-    hello: &Hello,
+    handshake: &Handshake,
     options: &LinkOptions,
     resolve: impl Fn(String) -> F,
 ) -> Result<Link, DialError>
 where
     F: Future<Output = Result<Vec<SocketAddr>, LookupError>>,
 {
-    check_name(&hello.name)?;
+    check_name(&handshake.name)?;
     let mut failures = Vec::new();
     // An address that is advertised no longer may be another publisher's by now.
     let known = last.0.lock().clone().filter(|(address, _)| addresses.contains(address));
     if let Some((address, ip)) = &known {
-        match dial_one(publisher, address, *ip, hello, options).await {
+        match dial_one(publisher, address, *ip, handshake, options).await {
             Ok(link) => return Ok(link),
             Err(error) => failures.push((address.clone(), error)),
         }
@@ -72,7 +72,7 @@ where
             if known.as_ref() == Some(&place) {
                 continue;
             }
-            match dial_one(publisher, address, ip, hello, options).await {
+            match dial_one(publisher, address, ip, handshake, options).await {
                 Ok(link) => {
                     *last.0.lock() = Some(place);
                     return Ok(link);
@@ -88,14 +88,14 @@ async fn dial_one(
     publisher: PublisherId,
     address: &Address,
     ip: SocketAddr,
-    hello: &Hello,
+    handshake: &Handshake,
     options: &LinkOptions,
 ) -> Result<Link, DialError> {
     let host = match address {
         Address::Ip(_) => None,
         Address::Host(host) => Some(host),
     };
-    let link = dial_ip(ip, host, hello, options).await?;
+    let link = dial_ip(ip, host, handshake, options).await?;
     let found = link.welcome().map(|welcome| PublisherId(welcome.instance));
     match found.filter(|found| *found != publisher) {
         Some(found) => Err(DialError::OtherPublisher { address: ip, found, wanted: publisher }),
@@ -135,9 +135,10 @@ mod tests {
         F: Future<Output = Result<Vec<SocketAddr>, LookupError>>,
     {
         let addresses: Vec<Address> = addresses.iter().map(|text| text.parse().unwrap()).collect();
-        let hello = Hello::new(Role::Worker, SessionId([1; 16]), "worker", LinkTiming::WORK);
+        let handshake =
+            Handshake::new(Role::Worker, SessionId([1; 16]), "worker", LinkTiming::WORK);
         let options = LinkOptions::default();
-        let dialled = dial_resolved(WANTED, &addresses, last, &hello, &options, resolve);
+        let dialled = dial_resolved(WANTED, &addresses, last, &handshake, &options, resolve);
         tokio::time::timeout(Duration::from_secs(4), dialled).await.expect("the dial hangs")
     }
 

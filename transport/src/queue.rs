@@ -117,7 +117,7 @@ impl Shared {
         terms: &Terms,
     ) -> Shared {
         let now = Instant::now();
-        // The hello's bytes are this link's first signs of life.
+        // The handshake's bytes are this link's first signs of life.
         pulse.received();
         Shared {
             raw,
@@ -420,7 +420,7 @@ mod tests {
     use std::net::TcpListener;
 
     use futures_util::FutureExt as _;
-    use longshore_protocol::{Hello, Role, SessionId};
+    use longshore_protocol::{Handshake, Role, SessionId};
     use proptest::prelude::*;
     use tokio::net::TcpStream;
 
@@ -437,7 +437,7 @@ mod tests {
         let peer_address = stream.peer_addr().unwrap();
         let Connection { raw, pulse, .. } = Connection::plain(TcpStream::from_std(stream).unwrap());
         let terms = Terms {
-            peer: Peer::Client(Hello::new(
+            peer: Peer::Client(Handshake::new(
                 Role::Values,
                 SessionId([1; 16]),
                 "s",

@@ -87,7 +87,7 @@ impl Pulse {
     }
 }
 
-/// A connection, before and during the hello.
+/// A connection, before and during the handshake.
 pub(crate) struct Connection {
     pub(crate) reads: ReadSide,
     pub(crate) writes: WriteSide,

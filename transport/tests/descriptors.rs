@@ -9,7 +9,7 @@ mod common;
 use std::fs::File;
 
 use common::*;
-use longshore_protocol::{HelloAnswer, HelloRefusal};
+use longshore_protocol::{HandshakeAnswer, HandshakeRefusal};
 use longshore_transport::{ListenerOptions, dial};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::io::AsyncWriteExt;
@@ -38,9 +38,9 @@ async fn the_limit_is_raised_and_where_it_is_reached_diallers_are_told_busy_and_
     let mut refused = Vec::new();
     for socket in sockets {
         let mut stream = soon(socket.connect(listener.local_address())).await.unwrap();
-        stream.write_all(&greeting(&hello())).await.unwrap();
+        stream.write_all(&handshake_bytes(&handshake())).await.unwrap();
         let answer = soon(raw_answer(&mut stream)).await;
-        let HelloAnswer::Refused { code: HelloRefusal::Busy, reason } = answer else {
+        let HandshakeAnswer::Refused { code: HandshakeRefusal::Busy, reason } = answer else {
             panic!("{answer:?}")
         };
         assert!(reason.contains("open no more files"), "{reason}");
@@ -48,6 +48,6 @@ async fn the_limit_is_raised_and_where_it_is_reached_diallers_are_told_busy_and_
         refused.push(stream);
     }
     drop(files);
-    let link = soon(dial(listener.local_address(), &hello(), &dialling())).await.unwrap();
+    let link = soon(dial(listener.local_address(), &handshake(), &dialling())).await.unwrap();
     drop((link, soon(listener.accept()).await));
 }

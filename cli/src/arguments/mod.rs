@@ -227,7 +227,7 @@ mod tests {
             "longshore demo",
             "longshore --json up --replicas 1",
             "longshore enqueue /jobs/sha --lines",
-            "longshore enqueue /jobs/sha hello --priority -3 --delay 5m",
+            "longshore enqueue /jobs/sha handshake --priority -3 --delay 5m",
             "longshore enqueue /jobs/sha --lines --only 120-180,400-",
             "longshore work /jobs/sha --until-empty --concurrency 8 -- xargs -d \\n sha256sum --",
             "longshore jobs /jobs/sha --state completed --json",

@@ -19,8 +19,8 @@ use crate::output::{counted, jobs, printable};
 /// A command that has waited this long to become durable points at a disk in trouble, in
 /// milliseconds.
 const COMMIT_SLOW_MS: u64 = 5_000;
-/// The longest that a hello may take, and an answer.
-const HELLO_MAX: Duration = Duration::from_secs(3);
+/// The longest that a handshake may take, and an answer.
+const HANDSHAKE_MAX: Duration = Duration::from_secs(3);
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
 /// How bad it is, the worst last.
@@ -104,12 +104,12 @@ pub(crate) async fn run(arguments: Check, mut context: Context) -> anyhow::Resul
 
 async fn look(context: &Context) -> Vec<Finding> {
     let mut findings = Vec::new();
-    // What is stopped takes connections and says no hello: it is to be named within 10 s, one
+    // What is stopped takes connections and says no handshake: it is to be named within 10 s, one
     // beside the other.
     let mut cluster = context.cluster();
-    cluster.timing.hello_timeout = cluster.timing.hello_timeout.min(HELLO_MAX);
+    cluster.timing.handshake_timeout = cluster.timing.handshake_timeout.min(HANDSHAKE_MAX);
     let client = ReadClient::new(cluster.clone(), SessionId(rand::random()), "longshore");
-    let link = LinkOptions { hello_timeout: HELLO_MAX, ..LinkOptions::default() };
+    let link = LinkOptions { handshake_timeout: HANDSHAKE_MAX, ..LinkOptions::default() };
     let options = QueuesOptions { request_timeout: ANSWER_MAX, link, ..QueuesOptions::default() };
     let queues = Queues::connect(cluster, options);
     let mut asking = pin!(async {

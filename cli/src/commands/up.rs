@@ -142,7 +142,7 @@ fn print_ready(
     context.output.line(format!(
         "ready\n  resolver   {resolvers}\n  publisher  {address}\n  data       {data}\n  \
          memory     {} MiB at most beside jobs, paths and what links do not read\n{}\n\
-         longshore enqueue{at} /jobs/hello 'a payload'\nlongshore work{at} /jobs/hello -- cat",
+         longshore enqueue{at} /jobs/handshake 'a payload'\nlongshore work{at} /jobs/handshake -- cat",
         memory.div_ceil(1 << 20),
         publisher::recovered_lines(publisher.opened()),
     ))?;

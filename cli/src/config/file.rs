@@ -79,7 +79,7 @@ pub(crate) enum MetricsWritten {
 pub(crate) struct TimingSection {
     pub(crate) reader_ttl: Key<Length>,
     pub(crate) writer_ttl: Key<Length>,
-    pub(crate) hello_timeout: Key<Length>,
+    pub(crate) handshake_timeout: Key<Length>,
     pub(crate) connect_timeout: Key<Length>,
     pub(crate) retry_wait_min: Key<Length>,
     pub(crate) retry_wait_max: Key<Length>,

@@ -115,7 +115,7 @@ pub(crate) struct ResolverConfig {
 pub(crate) struct TimingConfig {
     pub(crate) reader_ttl: Setting<Duration>,
     pub(crate) writer_ttl: Setting<Duration>,
-    pub(crate) hello_timeout: Setting<Duration>,
+    pub(crate) handshake_timeout: Setting<Duration>,
     pub(crate) connect_timeout: Setting<Duration>,
     pub(crate) retry_wait_min: Setting<Duration>,
     pub(crate) retry_wait_max: Setting<Duration>,
@@ -211,7 +211,7 @@ impl Config {
         ResolverTiming {
             reader_ttl: timing.reader_ttl.value,
             writer_ttl: timing.writer_ttl.value,
-            hello_timeout: timing.hello_timeout.value,
+            handshake_timeout: timing.handshake_timeout.value,
             connect_timeout: timing.connect_timeout.value,
             retry_wait_min: timing.retry_wait_min.value,
             retry_wait_max: timing.retry_wait_max.value,
@@ -428,10 +428,10 @@ impl TimingConfig {
         Ok(TimingConfig {
             reader_ttl: ttl("timing.reader_ttl", written.reader_ttl, default.reader_ttl)?,
             writer_ttl: ttl("timing.writer_ttl", written.writer_ttl, default.writer_ttl)?,
-            hello_timeout: length(
-                "timing.hello_timeout",
-                written.hello_timeout,
-                default.hello_timeout,
+            handshake_timeout: length(
+                "timing.handshake_timeout",
+                written.handshake_timeout,
+                default.handshake_timeout,
             )?,
             connect_timeout: length(
                 "timing.connect_timeout",

@@ -53,7 +53,7 @@ fn concerns(service: Service, key: &str) -> bool {
                 "log",
                 "timing.reader_ttl",
                 "timing.writer_ttl",
-                "timing.hello_timeout",
+                "timing.handshake_timeout",
                 "timing.request_timeout_min",
             ];
             key.starts_with("resolver.") || of_server.contains(&key)

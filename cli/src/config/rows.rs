@@ -97,7 +97,7 @@ fn of_timing(timing: &TimingConfig) -> [Row; 10] {
     [
         length("timing.reader_ttl", &timing.reader_ttl),
         length("timing.writer_ttl", &timing.writer_ttl),
-        length("timing.hello_timeout", &timing.hello_timeout),
+        length("timing.handshake_timeout", &timing.handshake_timeout),
         length("timing.connect_timeout", &timing.connect_timeout),
         length("timing.retry_wait_min", &timing.retry_wait_min),
         length("timing.retry_wait_max", &timing.retry_wait_max),

@@ -111,7 +111,7 @@ fn a_value_that_does_not_parse_names_file_line_and_what_was_expected() {
         ("[resolver]\nreceived_bytes_max = 33554431\n", 2, "at least 33554432"),
         ("[timing]\nwriter_ttl = '199ms'\n", 2, "four heartbeats"),
         ("[timing]\nreader_ttl = '199ms'\n", 2, "at least 200ms"),
-        ("[timing]\nhello_timeout = '25h'\n", 2, "at most 1d"),
+        ("[timing]\nhandshake_timeout = '25h'\n", 2, "at most 1d"),
         ("[timing]\nread_op_timeout = '0us'\n", 2, "above 0"),
         ("[timing]\ntries = 0\n", 2, "expected 1 to 100"),
         ("[timing]\ntries = 101\n", 2, "expected 1 to 100"),
@@ -192,7 +192,7 @@ fn the_configuration_in_the_documentation_is_understood_and_complete() {
 #[test]
 fn every_number_of_the_defaults_table_can_be_set() {
     let case = with_file(
-        "[timing]\nreader_ttl = '1s'\nwriter_ttl = '2s'\nhello_timeout = '3s'\nretry_wait_min = '4s'\nretry_wait_max = '5s'\n\
+        "[timing]\nreader_ttl = '1s'\nwriter_ttl = '2s'\nhandshake_timeout = '3s'\nretry_wait_min = '4s'\nretry_wait_max = '5s'\n\
          read_op_timeout = '6us'\nwrite_op_timeout = '7us'\nrequest_timeout_min = '8s'\ntries = 9\nconnect_timeout = '10s'\n\
          [resolver]\nconnections_max = 11\nwriters_kept = 4\ntools_kept = 0\nwatches_max = 12\npaths_max = 13\nreceived_bytes_max = 33554433\n\
          [publisher]\nclock_skew_max = '14s'\nhang_after = '15s'\nsegment_bytes = 1048577\ncache_bytes = 16\nmemory_max = 16777217\nconnections_max = 17\n\
@@ -203,7 +203,7 @@ fn every_number_of_the_defaults_table_can_be_set() {
     let timing = ResolverTiming {
         reader_ttl: secs(1),
         writer_ttl: secs(2),
-        hello_timeout: secs(3),
+        handshake_timeout: secs(3),
         retry_wait_min: secs(4),
         retry_wait_max: secs(5),
         read_op_timeout: Duration::from_micros(6),

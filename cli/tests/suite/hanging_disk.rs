@@ -16,10 +16,10 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use common::site::{CONFIGURATION, info_of, inside, stat_of, timing};
 use common::{Ended, Service, eventually, longshore, run};
-use longshore::protocol::hello::MAGIC;
+use longshore::protocol::handshake::MAGIC;
 use longshore::protocol::messages::HEARTBEAT;
 use longshore::protocol::{
-    Encode, FrameWriter, Hello, LinkTiming, Messages, Reader, Role, SessionId,
+    Encode, FrameWriter, Handshake, LinkTiming, Messages, Reader, Role, SessionId,
 };
 use longshore::{
     Cluster, EnqueueError, Glob, Job, JobContext, JobId, NewJob, Path, Producer, ProducerOptions,
@@ -171,10 +171,10 @@ type Ages = Arc<Mutex<Vec<u64>>>;
 /// A link that says nothing and asks for heartbeats; read until it ends.
 fn listen_to_heartbeats(publisher: &Service) -> Ages {
     let often = LinkTiming { heartbeat: Duration::from_millis(100), hang: Duration::from_secs(10) };
-    let mut hello = FrameWriter::new();
-    Hello::new(Role::Tool, SessionId([7; 16]), "listener", often).encode(&mut hello);
+    let mut handshake = FrameWriter::new();
+    Handshake::new(Role::Tool, SessionId([7; 16]), "listener", often).encode(&mut handshake);
     let mut stream = TcpStream::connect(publisher.text("address")).unwrap();
-    stream.write_all(&[&MAGIC[..], &hello.finish().parts().concat()].concat()).unwrap();
+    stream.write_all(&[&MAGIC[..], &handshake.finish().parts().concat()].concat()).unwrap();
     stream.read_exact(&mut [0; MAGIC.len()]).unwrap();
     let mut frame = move || -> Option<Bytes> {
         let mut length = [0; 4];

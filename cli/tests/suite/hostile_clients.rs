@@ -12,10 +12,10 @@ use std::path::Path as FilePath;
 use std::time::{Duration, Instant};
 
 use common::{Ended, Service, longshore, run, until};
-use longshore::protocol::hello::MAGIC;
+use longshore::protocol::handshake::MAGIC;
 use longshore::protocol::messages::resolver::{ListMatching, PathText, Resolve, ToReplica};
 use longshore::protocol::messages::work::{Attach, Request, ToPublisher, Tokens};
-use longshore::protocol::{Encode, FrameWriter, Hello, Role, SessionId};
+use longshore::protocol::{Encode, FrameWriter, Handshake, Role, SessionId};
 use longshore::{Glob, LinkTiming};
 
 const MIB: usize = 1024 * 1024;
@@ -80,9 +80,10 @@ impl Hostile {
         let mut stream = TcpStream::connect_timeout(&at, WRITING_MAX).unwrap();
         stream.set_read_timeout(Some(WRITING_MAX)).unwrap();
         stream.set_write_timeout(Some(WRITING_MAX)).unwrap();
-        let hello = Hello::new(role, SessionId(rand::random()), "hostile", LinkTiming::VALUES);
+        let handshake =
+            Handshake::new(role, SessionId(rand::random()), "hostile", LinkTiming::VALUES);
         stream.write_all(&MAGIC).unwrap();
-        stream.write_all(&framed(|out| hello.encode(out))).unwrap();
+        stream.write_all(&framed(|out| handshake.encode(out))).unwrap();
         let mut head = [0; 8];
         stream.read_exact(&mut head).unwrap();
         let mut answer = vec![0; u32::from_le_bytes([head[4], head[5], head[6], head[7]]) as usize];

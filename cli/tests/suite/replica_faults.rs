@@ -15,12 +15,12 @@ use longshore::{
 use rustix::process::Signal;
 
 /// Answers are awaited for so long, at least, in this file: a hang is longer than every wait.
-const TIMING: &str = "reader_ttl = \"4s\"\nrequest_timeout_min = \"1s\"\nhello_timeout = \"1s\"\nconnect_timeout = \"500ms\"\n";
+const TIMING: &str = "reader_ttl = \"4s\"\nrequest_timeout_min = \"1s\"\nhandshake_timeout = \"1s\"\nconnect_timeout = \"500ms\"\n";
 /// What a publisher may take, beyond its heartbeat, to connect and to be believed: processes share
 /// a busy machine.
 const SLACK: Duration = Duration::from_secs(2);
-/// A reader's bound with one replica that hangs: to be silent for its hello and its answer, a wait,
-/// and the next replica's answer.
+/// A reader's bound with one replica that hangs: to be silent for its handshake and its answer, a
+/// wait, and the next replica's answer.
 const READ_WITHIN: Duration = Duration::from_secs(8);
 
 /// More than the worker can do during the test: a command takes 10 ms and its start, and four run
@@ -31,7 +31,7 @@ fn short(cluster: Cluster) -> Cluster {
     let mut cluster = cluster;
     cluster.timing.reader_ttl = Duration::from_secs(4);
     cluster.timing.request_timeout_min = Duration::from_secs(1);
-    cluster.timing.hello_timeout = Duration::from_secs(1);
+    cluster.timing.handshake_timeout = Duration::from_secs(1);
     cluster.timing.connect_timeout = Duration::from_millis(500);
     cluster
 }

@@ -5,7 +5,7 @@ use longshore::{PublisherOptions, ServerOptions};
 
 const RESOLVER: &str = include_str!("../../../packaging/systemd/longshore-resolver.service");
 const PUBLISHER: &str = include_str!("../../../packaging/systemd/longshore-publisher.service");
-/// Hellos under way, refused diallers, and what a listener leaves to the rest of its process.
+/// Handshakes under way, refused diallers, and what a listener leaves to the rest of its process.
 const BESIDE_CONNECTIONS: usize = 1_024 + 256 + 256;
 /// What a publisher's stop may take: its last commit, goodbyes, the replicas.
 const DRAIN_SECONDS: usize = 10 + 1 + 2;

@@ -45,9 +45,9 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
     #[test]
-    fn hellos_come_back(seed: u64) {
-        comes_back::<Hello>(seed);
-        comes_back::<HelloAnswer>(seed);
+    fn handshakes_come_back(seed: u64) {
+        comes_back::<Handshake>(seed);
+        comes_back::<HandshakeAnswer>(seed);
     }
 
     #[test]

@@ -16,8 +16,8 @@ pub type Body = (&'static str, fn(&[u8]));
 /// All of them.
 pub const ALL: [Body; 13] = [
     ("frame", fuzz_frame),
-    ("hello", fuzz_hello),
-    ("hello_answer", fuzz_hello_answer),
+    ("handshake", fuzz_handshake),
+    ("handshake_answer", fuzz_handshake_answer),
     ("to_publisher", fuzz_to_publisher),
     ("from_publisher", fuzz_from_publisher),
     ("to_replica", fuzz_to_replica),
@@ -55,19 +55,19 @@ pub fn fuzz_frame(data: &[u8]) {
     assert!(bytes <= data.len() && (errors == 1 || bytes == data.len()));
 }
 
-/// A hello.
-pub fn fuzz_hello(data: &[u8]) {
-    let hello = round_trip::<Hello>(data);
-    if let Some(hello) = hello {
-        assert!(hello.version_min <= hello.version_max);
-        assert!(hello.timing.hang > hello.timing.heartbeat);
-        let _ = hello.common_version();
+/// A handshake.
+pub fn fuzz_handshake(data: &[u8]) {
+    let handshake = round_trip::<Handshake>(data);
+    if let Some(handshake) = handshake {
+        assert!(handshake.version_min <= handshake.version_max);
+        assert!(handshake.timing.hang > handshake.timing.heartbeat);
+        let _ = handshake.common_version();
     }
 }
 
-/// The answer to a hello.
-pub fn fuzz_hello_answer(data: &[u8]) {
-    round_trip::<HelloAnswer>(data);
+/// The answer to a handshake.
+pub fn fuzz_handshake_answer(data: &[u8]) {
+    round_trip::<HandshakeAnswer>(data);
 }
 
 /// A tag, then the body of a message to a publisher.

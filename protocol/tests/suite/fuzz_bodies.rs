@@ -147,14 +147,14 @@ fn seeds_of(body: &str) -> Vec<(String, Vec<u8>)> {
         "glob" => return texts(&["/jobs/**\n/jobs/a/b", "/{a,b}/*\n/a/x", "/[a-c]?\n/bx"]),
         "value" => "from-values-updates",
         "frame" => "",
-        "hello_answer" => "hello-",
+        "handshake_answer" => "handshake-",
         other => other,
     };
     let prefix = prefix.replace('_', "-");
     let vectors = vectors().into_iter().filter(|(name, _)| name.starts_with(&prefix));
     // Bodies take messages without their length; one frame has them all.
     let message = |bytes: Vec<u8>| [&bytes[..1], &bytes[5..]].concat();
-    let with_length = matches!(body, "entry" | "hello" | "hello_answer");
+    let with_length = matches!(body, "entry" | "handshake" | "handshake_answer");
     match body {
         "frame" => {
             let whole =

@@ -317,23 +317,23 @@ fn words_for_people_are_cut_at_a_character_and_never_make_a_message_unreadable()
 }
 
 #[test]
-fn a_hello_asks_for_what_a_link_can_keep() {
-    let Sample::Hello(good) = sample("hello") else { panic!("a hello") };
+fn a_handshake_asks_for_what_a_link_can_keep() {
+    let Sample::Handshake(good) = sample("handshake") else { panic!("a handshake") };
     let ms = std::time::Duration::from_millis;
     let timing = |heartbeat, hang| LinkTiming { heartbeat: ms(heartbeat), hang: ms(hang) };
     for (bad, what) in [
-        (Hello { version_min: 2, version_max: 1, ..good.clone() }, "invalid version range"),
+        (Handshake { version_min: 2, version_max: 1, ..good.clone() }, "invalid version range"),
         (
-            Hello { timing: timing(9, 100), ..good.clone() },
+            Handshake { timing: timing(9, 100), ..good.clone() },
             "invalid heartbeat interval under 10 ms",
         ),
         (
-            Hello { timing: timing(100, 100), ..good.clone() },
+            Handshake { timing: timing(100, 100), ..good.clone() },
             "invalid hang timeout that is not longer than the heartbeat interval",
         ),
-        (Hello { frame_bytes_max: 4_095, ..good.clone() }, "invalid frame limit under 4 KiB"),
+        (Handshake { frame_bytes_max: 4_095, ..good.clone() }, "invalid frame limit under 4 KiB"),
         (
-            Hello { name: "x".repeat(129), ..good.clone() },
+            Handshake { name: "x".repeat(129), ..good.clone() },
             "name at byte 19 is 129; the limit is 128",
         ),
     ] {
@@ -341,8 +341,8 @@ fn a_hello_asks_for_what_a_link_can_keep() {
         assert!(error.to_string().starts_with(what), "{error}");
     }
     for (min, max, common) in [(1, 1, Some(1)), (1, 9, Some(1)), (2, 9, None), (0, 0, None)] {
-        let hello = Hello { version_min: min, version_max: max, ..good.clone() };
-        assert_eq!(hello.common_version(), common, "{min} to {max}");
+        let handshake = Handshake { version_min: min, version_max: max, ..good.clone() };
+        assert_eq!(handshake.common_version(), common, "{min} to {max}");
     }
 }
 
@@ -572,9 +572,10 @@ fn again<T: Encode + Decode>(thing: &T) -> Result<T, WireError> {
     T::decode(&mut Reader::new(out.into_body()))
 }
 
-/// How many bytes stand before the body: hellos and entries are not in a message.
+/// How many bytes stand before the body: handshakes and entries are not in a message.
 fn header(sample: &Sample) -> usize {
-    let bare = matches!(sample, Sample::Hello(_) | Sample::HelloAnswer(_) | Sample::Entry(_));
+    let bare =
+        matches!(sample, Sample::Handshake(_) | Sample::HandshakeAnswer(_) | Sample::Entry(_));
     if bare { 0 } else { 5 }
 }
 

@@ -93,8 +93,8 @@ fn job_of(path: Path, entry: Entry) -> NewJob {
 /// A thing with bytes of its own on the wire or on disk.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Sample {
-    Hello(Hello),
-    HelloAnswer(HelloAnswer),
+    Handshake(Handshake),
+    HandshakeAnswer(HandshakeAnswer),
     Heartbeat {
         age_ms: Option<u64>,
     },
@@ -114,8 +114,8 @@ impl Sample {
     pub fn encode(&self) -> Bytes {
         let mut out = FrameWriter::new();
         match self {
-            Sample::Hello(hello) => hello.encode(&mut out),
-            Sample::HelloAnswer(answer) => answer.encode(&mut out),
+            Sample::Handshake(handshake) => handshake.encode(&mut out),
+            Sample::HandshakeAnswer(answer) => answer.encode(&mut out),
             Sample::Heartbeat { age_ms } => {
                 out.message(HEARTBEAT, |out| age_ms.iter().for_each(|ms| out.u64(*ms)));
             }
@@ -166,8 +166,8 @@ impl Sample {
         let mut r = Reader::new(bytes.clone());
         let kind = |prefix| name.starts_with(prefix);
         Ok(match name {
-            "hello" | "hello-credential" => Sample::Hello(Hello::decode(&mut r)?),
-            _ if kind("hello-") => Sample::HelloAnswer(HelloAnswer::decode(&mut r)?),
+            "handshake" | "handshake-credential" => Sample::Handshake(Handshake::decode(&mut r)?),
+            _ if kind("handshake-") => Sample::HandshakeAnswer(HandshakeAnswer::decode(&mut r)?),
             _ if kind("heartbeat") => {
                 let mut r =
                     Reader::new(message(

@@ -144,8 +144,9 @@ impl ValuePublisher {
         let values = Values::new(Directory::new(client.clone(), names, None, options.usual));
         let stop = CancellationToken::new();
         let of_values = values.clone();
-        let served =
-            move |hello, sender, receiver| serve(of_values.clone(), hello, sender, receiver);
+        let served = move |handshake, sender, receiver| {
+            serve(of_values.clone(), handshake, sender, receiver)
+        };
         let serving = accept(listener, values.clone(), stop.clone(), GOODBYE_WAIT, served);
         let serving = Some(tokio::spawn(serving));
         info!(publisher = %info.id, %address, "publisher of values open");

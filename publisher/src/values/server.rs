@@ -1,8 +1,8 @@
-//! A value link from its hello to its end.
+//! A value link from its handshake to its end.
 
 use longshore_protocol::limits::VALUE_FRAME_BYTES_MIN;
 use longshore_protocol::messages::values::FromValuePublisher;
-use longshore_protocol::{FrameWriter, Hello};
+use longshore_protocol::{FrameWriter, Handshake};
 use longshore_transport::{LinkReceiver, LinkSender};
 use tracing::debug;
 
@@ -16,14 +16,14 @@ const LEAVES_AT_A_TIME: usize = 1_024;
 /// Serves a value link until it ends.
 pub(crate) async fn serve(
     values: Values,
-    hello: Hello,
+    handshake: Handshake,
     sender: LinkSender,
     mut receiver: LinkReceiver,
 ) {
-    let frame_bytes_max = hello.frame_bytes_max as usize;
+    let frame_bytes_max = handshake.frame_bytes_max as usize;
     if frame_bytes_max < VALUE_FRAME_BYTES_MIN {
         let reason = format!(
-            "a subscriber of values has to take frames of {VALUE_FRAME_BYTES_MIN} bytes; its hello says {frame_bytes_max}"
+            "a subscriber of values has to take frames of {VALUE_FRAME_BYTES_MIN} bytes; its handshake says {frame_bytes_max}"
         );
         return say_goodbye(&sender, reason);
     }
@@ -31,7 +31,7 @@ pub(crate) async fn serve(
         debug!(%error, "the kernel's buffer of a value link keeps its own bound");
     }
     let shared = values.shared;
-    let wire = Wire::new(sender.clone(), hello.name.into());
+    let wire = Wire::new(sender.clone(), handshake.name.into());
     let number = shared.core.lock().link_up(wire.0.name.clone(), wire.clone());
     let pumping = tokio::spawn(link::pump(shared.clone(), number, wire.clone()));
     match link::read(&shared, number, &mut receiver).await {

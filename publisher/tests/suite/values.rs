@@ -8,8 +8,8 @@ use crate::client::{A_WHILE, Client, LONG};
 use longshore_protocol::messages::values::*;
 use longshore_protocol::messages::work::{Answer, Request};
 use longshore_protocol::{
-    EnqueueOutcome, FrameWriter, Hello, JobId, LinkTiming, Messages, NewJob, Path, QueueSettings,
-    Refusal, Role, SessionId, Value,
+    EnqueueOutcome, FrameWriter, Handshake, JobId, LinkTiming, Messages, NewJob, Path,
+    QueueSettings, Refusal, Role, SessionId, Value,
 };
 use longshore_publisher::{
     PublishError, Published, Publisher, PublisherOptions, UpdateError, ValuePublisher,
@@ -37,13 +37,13 @@ struct Follower {
 
 impl Follower {
     async fn dial(to: SocketAddr) -> Follower {
-        let hello = Hello::new(Role::Values, SessionId([7; 16]), "f1", LinkTiming::VALUES);
-        Follower::dial_as(to, hello).await
+        let handshake = Handshake::new(Role::Values, SessionId([7; 16]), "f1", LinkTiming::VALUES);
+        Follower::dial_as(to, handshake).await
     }
 
-    async fn dial_as(to: SocketAddr, hello: Hello) -> Follower {
+    async fn dial_as(to: SocketAddr, handshake: Handshake) -> Follower {
         let options = LinkOptions { timing: LinkTiming::VALUES, ..LinkOptions::default() };
-        let link = dial(to, &hello, &options).await.unwrap();
+        let link = dial(to, &handshake, &options).await.unwrap();
         assert_eq!(link.timing(), LinkTiming::VALUES);
         let (sender, receiver) = link.split();
         let (paths, last) = <_>::default();
@@ -444,7 +444,7 @@ async fn a_link_that_breaks_the_rules_is_told_so_and_closed() {
     let publisher = publisher().await;
     let _a = publisher.values().publish(path("/a"), 1u64).unwrap();
     let address = publisher.local_address();
-    let mut small = Hello::new(Role::Values, SessionId([7; 16]), "small", LinkTiming::VALUES);
+    let mut small = Handshake::new(Role::Values, SessionId([7; 16]), "small", LinkTiming::VALUES);
     small.frame_bytes_max = 64 * 1024;
     let mut follower = Follower::dial_as(address, small).await;
     let FromValuePublisher::Goodbye { reason } = follower.next().await else { panic!("a goodbye") };
@@ -464,8 +464,8 @@ async fn a_link_that_breaks_the_rules_is_told_so_and_closed() {
     let FromValuePublisher::Goodbye { reason } = follower.next().await else { panic!("a goodbye") };
     assert!(reason.contains("malformed"), "{reason}");
 
-    let hello = Hello::new(Role::Worker, SessionId([7; 16]), "w", LinkTiming::WORK);
-    let refused = dial(address, &hello, &LinkOptions::default()).await.unwrap_err();
+    let handshake = Handshake::new(Role::Worker, SessionId([7; 16]), "w", LinkTiming::WORK);
+    let refused = dial(address, &handshake, &LinkOptions::default()).await.unwrap_err();
     assert!(refused.to_string().contains("does not serve"), "{refused}");
 }
 

@@ -213,7 +213,7 @@ impl ReadClient {
 
     /// Asks every replica, each on a link of its own, how it is; in the order of the cluster, each
     /// with its answer or, for people, why there is none. Each address of a replica has until
-    /// connect and hello timeout are over, and the answer 15 s. Cancel safe.
+    /// connect and handshake timeout are over, and the answer 15 s. Cancel safe.
     pub async fn replica_status(&self) -> Vec<(String, Result<ReplicaStatus, String>)> {
         let mut asking = JoinSet::new();
         for (place, replica) in self.handle.caller.cluster.replicas.iter().cloned().enumerate() {

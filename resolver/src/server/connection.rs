@@ -21,8 +21,8 @@ const FRAME_BYTES_COUNTED_MIN: usize = 1024;
 /// Serves a link until it ends.
 pub(super) async fn serve(client: Client, link: Link, said: mpsc::Sender<Said>) {
     let peer = link.peer_address();
-    let (writes, name) = match link.hello() {
-        Some(hello) => (hello.role == Role::ResolverWriter, hello.name.clone()),
+    let (writes, name) = match link.handshake() {
+        Some(handshake) => (handshake.role == Role::ResolverWriter, handshake.name.clone()),
         None => (false, String::new()),
     };
     let (sender, receiver) = link.split();

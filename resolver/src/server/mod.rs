@@ -26,7 +26,7 @@ use longshore_protocol::limits::{NAME_BYTES_MAX, RESOLVER_PUBLISHERS_MAX};
 use longshore_protocol::messages::resolver::ReplicaStatus;
 use longshore_protocol::{Incarnation, LinkTiming, ResolverTiming, Role};
 use longshore_transport::{
-    BindError, CONNECTIONS_MAX, FrameBudget, HELLOS_MAX, Identity, LINK_BYTES, Listener,
+    BindError, CONNECTIONS_MAX, FrameBudget, HANDSHAKES_MAX, Identity, LINK_BYTES, Listener,
     ListenerOptions, MemoryBounds, TlsAcceptor,
 };
 use tokio::sync::{mpsc, oneshot, watch};
@@ -55,7 +55,7 @@ const ENDS_WITHIN: std::time::Duration = std::time::Duration::from_secs(5);
 pub struct ServerOptions {
     /// What operators see; at most 128 bytes, what is over is cut. `resolver` by default.
     pub name: String,
-    /// Of these `reader_ttl`, `writer_ttl` and `hello_timeout` count here.
+    /// Of these `reader_ttl`, `writer_ttl` and `handshake_timeout` count here.
     pub timing: ResolverTiming,
     /// This is a new cluster: nobody can have published before, so nothing is missing at the start.
     /// False by default: then the replica warms, and says so with every answer: until those that it
@@ -166,12 +166,12 @@ impl ResolverServer {
         let of = |role| link_timing(&timing, role);
         let (reader, writer) = (of(Role::ResolverReader), of(Role::ResolverWriter));
         let listener_options = ListenerOptions {
-            // The client's hello says what its role wants; this is the longest of any role.
+            // The client's handshake says what its role wants; this is the longest of any role.
             timing: LinkTiming {
                 heartbeat: reader.heartbeat.max(writer.heartbeat),
                 hang: reader.hang.max(writer.hang),
             },
-            hello_timeout: timing.hello_timeout,
+            handshake_timeout: timing.handshake_timeout,
             connections_max: options.connections_max,
             kept: kept.to_vec(),
             tls: options.tls,
@@ -286,7 +286,7 @@ fn memory_bounds(budget: &FrameBudget, links: usize) -> MemoryBounds {
     MemoryBounds {
         frames: budget.bytes(),
         parts: vec![
-            ("links", (links + HELLOS_MAX) * LINK_BYTES),
+            ("links", (links + HANDSHAKES_MAX) * LINK_BYTES),
             ("globs of listings", GLOB_PIECES_MAX * GLOB_PIECE_BYTES),
             ("decoding", DECODED_BYTES_MAX),
         ],

@@ -28,7 +28,7 @@ fn quick() -> ResolverTiming {
     ResolverTiming {
         reader_ttl: Duration::from_secs(4),
         writer_ttl: Duration::from_secs(4),
-        hello_timeout: Duration::from_secs(2),
+        handshake_timeout: Duration::from_secs(2),
         connect_timeout: Duration::from_secs(1),
         retry_wait_min: Duration::from_millis(20),
         retry_wait_max: Duration::from_millis(60),

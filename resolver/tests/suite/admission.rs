@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::common::*;
 use crate::long::long;
 use longshore_protocol::messages::resolver::{FromReplica, Resolve, ToReplica};
-use longshore_protocol::{HelloRefusal, ResolverTiming, Role};
+use longshore_protocol::{HandshakeRefusal, ResolverTiming, Role};
 use longshore_resolver::{PathAnswer, PublicationTerms, ServerOptions};
 use longshore_transport::{DialError, LinkOptions, LinkReceiver, LinkSender, dial};
 use tokio::task::JoinSet;
@@ -27,13 +27,13 @@ const PACE: Duration = Duration::from_millis(2);
 
 fn patient() -> LinkOptions {
     let minute = Duration::from_secs(60);
-    LinkOptions { connect_timeout: minute, hello_timeout: minute, ..LinkOptions::default() }
+    LinkOptions { connect_timeout: minute, handshake_timeout: minute, ..LinkOptions::default() }
 }
 
 type Served = (LinkSender, LinkReceiver);
 
 async fn served(replica: &Replica, role: Role) -> Served {
-    dial(replica.address, &hello(role), &patient()).await.unwrap().split()
+    dial(replica.address, &handshake(role), &patient()).await.unwrap().split()
 }
 
 async fn resolved(link: &mut Served) {
@@ -54,7 +54,7 @@ fn flood(address: SocketAddr, excess: usize) -> Duration {
         for _ in 0..excess {
             dialling.spawn(async move {
                 let since = Instant::now();
-                let link = dial(address, &hello(Role::ResolverReader), &patient()).await;
+                let link = dial(address, &handshake(Role::ResolverReader), &patient()).await;
                 (link.map(drop), since.elapsed())
             });
         }
@@ -63,7 +63,7 @@ fn flood(address: SocketAddr, excess: usize) -> Duration {
             let (link, took) = told.unwrap();
             longest = longest.max(took);
             match link.unwrap_err() {
-                DialError::Refused { code: HelloRefusal::Busy, .. } => {}
+                DialError::Refused { code: HandshakeRefusal::Busy, .. } => {}
                 error => panic!("not told: {error}"),
             }
         }
@@ -152,7 +152,8 @@ async fn what_is_kept_can_be_set() {
         links.push(in_time(served(&replica, Role::ResolverReader)).await);
     }
     for role in [Role::ResolverReader, Role::Tool] {
-        let refused = in_time(dial(replica.address, &hello(role), &patient())).await.unwrap_err();
+        let refused =
+            in_time(dial(replica.address, &handshake(role), &patient())).await.unwrap_err();
         let text = refused.to_string();
         assert!(text.contains("3 of 4") && text.contains("`resolver writer`"), "{text}");
     }

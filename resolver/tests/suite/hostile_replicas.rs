@@ -22,7 +22,7 @@ fn quick() -> ResolverTiming {
     ResolverTiming {
         reader_ttl: 10 * second,
         writer_ttl: 4 * second,
-        hello_timeout: second * 3 / 2,
+        handshake_timeout: second * 3 / 2,
         connect_timeout: second * 3 / 2,
         retry_wait_min: second / 50,
         retry_wait_max: second / 10,
@@ -35,7 +35,7 @@ fn quick() -> ResolverTiming {
 fn round() -> Duration {
     let timing = quick();
     timing.connect_timeout
-        + timing.hello_timeout
+        + timing.handshake_timeout
         + timing.request_timeout_min
         + timing.retry_wait_max
 }

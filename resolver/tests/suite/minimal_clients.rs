@@ -32,14 +32,14 @@ impl Link {
     /// Roles: 1 reads, 2 writes.
     async fn open(replica: SocketAddr, role: u8) -> Link {
         let mut link = Link(TcpStream::connect(replica).await.unwrap());
-        let mut hello = vec![1, 1, role];
-        hello.extend([0x11; 16]);
-        hello.extend(b"\x01m");
+        let mut handshake = vec![1, 1, role];
+        handshake.extend([0x11; 16]);
+        handshake.extend(b"\x01m");
         // Heartbeats each 1,000 ms, hung after 30,000 ms, frames of 20 MiB, no features, no
         // credential.
-        hello.extend([0xe8, 0x07, 0xb0, 0xea, 0x01, 0x80, 0x80, 0x80, 0x0a, 0, 0]);
+        handshake.extend([0xe8, 0x07, 0xb0, 0xea, 0x01, 0x80, 0x80, 0x80, 0x0a, 0, 0]);
         link.0.write_all(b"LSH1").await.unwrap();
-        link.frame(&hello).await;
+        link.frame(&handshake).await;
         let mut magic = [0; 4];
         link.0.read_exact(&mut magic).await.unwrap();
         assert_eq!(&magic, b"LSH1");

@@ -17,7 +17,9 @@ use longshore_protocol::frame::{Frame, FrameWriter, Messages};
 use longshore_protocol::messages::resolver::{
     Announce, Change, Digest, FromReplica, Group, ToReplica, WatchPaths, Write,
 };
-use longshore_protocol::{Glob, Hello, LinkTiming, Path, ResolverTiming, Role, SessionId, Terms};
+use longshore_protocol::{
+    Glob, Handshake, LinkTiming, Path, ResolverTiming, Role, SessionId, Terms,
+};
 use longshore_resolver::{Cluster, PublicationTerms};
 use longshore_transport::{LinkOptions, LinkReceiver, LinkSender, dial};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -222,9 +224,10 @@ struct Slow {
 impl Slow {
     async fn start(address: SocketAddr, watches: usize, hang: Duration) -> Slow {
         let timing = LinkTiming { heartbeat: hang / 4, hang };
-        let hello = Hello::new(Role::ResolverReader, SessionId([7; 16]), "slow", timing);
+        let handshake = Handshake::new(Role::ResolverReader, SessionId([7; 16]), "slow", timing);
         let options = LinkOptions { timing, ..LinkOptions::default() };
-        let (sender, receiver) = in_time(dial(address, &hello, &options)).await.unwrap().split();
+        let (sender, receiver) =
+            in_time(dial(address, &handshake, &options)).await.unwrap().split();
         for watch in 0..watches as u32 {
             let globs = vec![Glob::new("/load/**").unwrap()];
             let mut out = FrameWriter::new();
@@ -265,8 +268,8 @@ impl Slow {
     }
 }
 
-/// Lets one connection through to the server, and after the hello nothing back from it any more; it
-/// closes neither side.
+/// Lets one connection through to the server, and after the handshake nothing back from it any
+/// more; it closes neither side.
 async fn one_way(server: SocketAddr) -> (SocketAddr, AbortHandle) {
     let listener = TcpListener::bind(LOOPBACK).await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -387,7 +390,7 @@ fn requests(count: usize) -> Vec<Frame> {
 
 /// Makes them as fast as a replica takes them. The link on which it did.
 async fn publish_huge(replica: SocketAddr, requests: Vec<Frame>) -> (LinkSender, LinkReceiver) {
-    let link = dial(replica, &hello(Role::ResolverWriter), &LinkOptions::default()).await;
+    let link = dial(replica, &handshake(Role::ResolverWriter), &LinkOptions::default()).await;
     let mut link = link.unwrap().split();
     let wanted = vec![Digest::default()];
     let announce = Announce { id: 1, publisher: publisher(1), wanted };

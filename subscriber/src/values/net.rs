@@ -5,7 +5,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use longshore_protocol::{Address, Frame, Hello, Path, PublisherInfo};
+use longshore_protocol::{Address, Frame, Handshake, Path, PublisherInfo};
 use longshore_resolver::{ReadClient, Resolution};
 use longshore_transport::{
     LastAddress, LinkOptions, LinkReceiver, LinkSender, SendError, dial_publisher, is_own_address,
@@ -58,7 +58,7 @@ const SEND_QUEUE_BYTES: usize = 4 * 1024 * 1024;
 #[derive(Debug)]
 pub(crate) struct Sockets {
     pub(crate) resolver: ReadClient,
-    pub(crate) hello: Hello,
+    pub(crate) handshake: Handshake,
     pub(crate) options: LinkOptions,
 }
 
@@ -75,7 +75,8 @@ impl Net for Sockets {
         publisher: &PublisherInfo,
     ) -> Result<(LinkSender, LinkReceiver), Arc<str>> {
         let (addresses, last) = (&publisher.addresses, LastAddress::default());
-        let dialled = dial_publisher(publisher.id, addresses, &last, &self.hello, &self.options);
+        let dialled =
+            dial_publisher(publisher.id, addresses, &last, &self.handshake, &self.options);
         Ok(dialled.await.map_err(|error| error.to_string())?.split())
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use longshore_protocol::messages::values::Policy;
-use longshore_protocol::{Hello, LinkTiming, Path, Role, SessionId, Value, check_name};
+use longshore_protocol::{Handshake, LinkTiming, Path, Role, SessionId, Value, check_name};
 use longshore_resolver::{Cluster, ReadClient};
 use longshore_transport::LinkOptions;
 use parking_lot::Mutex;
@@ -164,8 +164,8 @@ impl Subscriber {
         check_name(&name)?;
         let session = SessionId(rand::random());
         let resolver = ReadClient::new(cluster, session, name.clone());
-        let hello = Hello::new(Role::Values, session, name, link.timing);
-        let net = Sockets { resolver, hello, options: link };
+        let handshake = Handshake::new(Role::Values, session, name, link.timing);
+        let net = Sockets { resolver, handshake, options: link };
         Ok(Subscriber { inner: Subscribing::new(net, local_first, rand::random()) })
     }
 

@@ -4,32 +4,32 @@ use std::time::{Duration, Instant};
 
 use crate::common::pem::Pem;
 use crate::common::*;
-use longshore_protocol::hello::MAGIC;
-use longshore_protocol::{Hello, HelloAnswer, HelloRefusal, Role};
+use longshore_protocol::handshake::MAGIC;
+use longshore_protocol::{Handshake, HandshakeAnswer, HandshakeRefusal, Role};
 use longshore_transport::{DialError, Kept, Link, LinkOptions, Listener, ListenerOptions, dial};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 /// So long that nothing here ends by it.
 fn patient() -> ListenerOptions {
-    ListenerOptions { hello_timeout: 10 * SOON, ..listening() }
+    ListenerOptions { handshake_timeout: 10 * SOON, ..listening() }
 }
 
 fn patient_dialler() -> LinkOptions {
-    LinkOptions { hello_timeout: SOON, ..dialling() }
+    LinkOptions { handshake_timeout: SOON, ..dialling() }
 }
 
-fn hello_as(role: Role) -> Hello {
-    Hello { role, ..hello() }
+fn handshake_as(role: Role) -> Handshake {
+    Handshake { role, ..handshake() }
 }
 
 async fn dial_as(listener: &Listener, role: Role) -> Result<Link, DialError> {
-    soon(dial(listener.local_address(), &hello_as(role), &patient_dialler())).await
+    soon(dial(listener.local_address(), &handshake_as(role), &patient_dialler())).await
 }
 
 fn busy(error: DialError) -> String {
     match error {
-        DialError::Refused { code: HelloRefusal::Busy, reason, .. } => reason,
+        DialError::Refused { code: HandshakeRefusal::Busy, reason, .. } => reason,
         error => panic!("{error}"),
     }
 }
@@ -88,7 +88,7 @@ async fn places_are_kept_for_roles_and_the_others_hear_for_whom() {
 
 #[tokio::test]
 async fn who_says_nothing_makes_room_for_who_speaks() {
-    let mut listener = listener(ListenerOptions { hellos_max: 4, ..patient() }).await;
+    let mut listener = listener(ListenerOptions { handshakes_max: 4, ..patient() }).await;
     let mut silent = waiting(&listener, 4, b"").await;
     // Each takes its turn from the one that has been silent the longest.
     for _ in 0..3 {
@@ -98,17 +98,17 @@ async fn who_says_nothing_makes_room_for_who_speaks() {
     }
     for stream in &mut silent[..3] {
         let answer = soon(raw_answer(stream)).await;
-        let HelloAnswer::Refused { code: HelloRefusal::Busy, reason } = answer else {
+        let HandshakeAnswer::Refused { code: HandshakeRefusal::Busy, reason } = answer else {
             panic!("{answer:?}")
         };
-        assert!(reason.contains("hellos under way as it may (4)"), "{reason}");
+        assert!(reason.contains("handshakes under way as it may (4)"), "{reason}");
         assert_eq!(soon(stream.read(&mut [0; 8])).await.unwrap(), 0, "closed");
     }
 }
 
 #[tokio::test]
 async fn who_has_begun_to_speak_is_not_displaced_before_a_second_is_over() {
-    let listener = listener(ListenerOptions { hellos_max: 2, ..patient() }).await;
+    let listener = listener(ListenerOptions { handshakes_max: 2, ..patient() }).await;
     let begun = Instant::now();
     let speaking = waiting(&listener, 2, &MAGIC).await;
     let mut refused = 0;
@@ -117,7 +117,7 @@ async fn who_has_begun_to_speak_is_not_displaced_before_a_second_is_over() {
             Ok(_) => break begun.elapsed(),
             Err(error) => {
                 let reason = busy(error);
-                assert!(reason.contains("hellos under way as it may (2)"), "{reason}");
+                assert!(reason.contains("handshakes under way as it may (2)"), "{reason}");
                 refused += 1;
             }
         }
@@ -134,7 +134,7 @@ async fn an_honest_dialler_gets_in_beside_1024_that_trickle_a_byte_each_900_ms()
     let begun = Instant::now();
     let mut slow = waiting(&listener, 1_024, &MAGIC[..1]).await;
     let trickling = tokio::spawn(async move {
-        // Never a whole hello: its length comes last.
+        // Never a whole handshake: its length comes last.
         for byte in [&MAGIC[1..], &[200, 0, 0, 0], &[0; 100]].concat() {
             tokio::time::sleep(Duration::from_millis(900)).await;
             for stream in &mut slow {
@@ -154,9 +154,9 @@ async fn an_honest_dialler_gets_in_beside_1024_that_trickle_a_byte_each_900_ms()
 }
 
 #[tokio::test]
-async fn a_hello_that_trickles_ends_at_its_deadline_counted_from_the_connection() {
+async fn a_handshake_that_trickles_ends_at_its_deadline_counted_from_the_connection() {
     let limit = Duration::from_millis(500);
-    let listener = listener(ListenerOptions { hello_timeout: limit, ..listening() }).await;
+    let listener = listener(ListenerOptions { handshake_timeout: limit, ..listening() }).await;
     let begun = Instant::now();
     let mut stream = waiting(&listener, 1, &MAGIC).await.remove(0);
     for byte in [200, 0, 0, 0].into_iter().chain([0; 100]) {
@@ -170,17 +170,16 @@ async fn a_hello_that_trickles_ends_at_its_deadline_counted_from_the_connection(
 }
 
 #[tokio::test]
-async fn who_was_refused_and_does_not_go_takes_no_turn_of_a_hello() {
-    let options = ListenerOptions { hellos_max: 1, refusals_max: 2, ..patient() };
+async fn who_was_refused_and_does_not_go_takes_no_turn_of_a_handshake() {
+    let options = ListenerOptions { handshakes_max: 1, refusals_max: 2, ..patient() };
     let listener = listener(options).await;
     let mut refused = Vec::new();
     // More than are waited for: each is told all the same.
     for _ in 0..6 {
-        let lost = greeting(&hello_as(Role::ResolverReader));
+        let lost = handshake_bytes(&handshake_as(Role::ResolverReader));
         let mut stream = waiting(&listener, 1, &lost).await.remove(0);
         let answer = soon(raw_answer(&mut stream)).await;
-        let wrong_role =
-            matches!(answer, HelloAnswer::Refused { code, .. } if code == HelloRefusal::WrongRole);
+        let wrong_role = matches!(answer, HandshakeAnswer::Refused { code, .. } if code == HandshakeRefusal::WrongRole);
         assert!(wrong_role, "{answer:?}");
         refused.push(stream);
         dial_as(&listener, Role::Worker).await.unwrap();
@@ -189,12 +188,12 @@ async fn who_was_refused_and_does_not_go_takes_no_turn_of_a_hello() {
 
 #[tokio::test]
 async fn without_room_for_one_more_refusal_busy_is_said_all_the_same() {
-    let options = ListenerOptions { hellos_max: 1, refusals_max: 0, ..patient() };
+    let options = ListenerOptions { handshakes_max: 1, refusals_max: 0, ..patient() };
     let listener = listener(options).await;
     let _speaking = waiting(&listener, 1, &MAGIC).await;
     for _ in 0..10 {
         let reason = busy(dial_as(&listener, Role::Worker).await.unwrap_err());
-        assert!(reason.contains("hellos"), "{reason}");
+        assert!(reason.contains("handshakes"), "{reason}");
     }
 }
 
@@ -205,9 +204,9 @@ async fn under_tls_an_excess_connection_is_told_busy_too() {
     let mut listener = listener(options).await;
     let address = listener.local_address();
     let dialling = pem.dialling(None, None);
-    let _link = soon(dial(address, &hello(), &dialling)).await.unwrap();
+    let _link = soon(dial(address, &handshake(), &dialling)).await.unwrap();
     let _accepted = soon(listener.accept()).await;
-    let reason = busy(soon(dial(address, &hello(), &dialling)).await.unwrap_err());
+    let reason = busy(soon(dial(address, &handshake(), &dialling)).await.unwrap_err());
     assert!(reason.contains("1 of 1 connections"), "{reason}");
 }
 
@@ -215,18 +214,19 @@ async fn under_tls_an_excess_connection_is_told_busy_too() {
 const TLS_BEGUN: &[u8] = &[0x16];
 
 #[tokio::test]
-async fn under_tls_a_hello_beyond_the_limit_is_told_busy_and_a_silent_one_makes_room() {
+async fn under_tls_a_handshake_beyond_the_limit_is_told_busy_and_a_silent_one_makes_room() {
     let pem = Pem::new();
     let tls = pem.listening(None);
-    let options = ListenerOptions { hellos_max: 1, hello_timeout: 10 * SOON, ..tls };
+    let options = ListenerOptions { handshakes_max: 1, handshake_timeout: 10 * SOON, ..tls };
     let listener = listener(options).await;
-    let dialling = LinkOptions { hello_timeout: SOON, ..pem.dialling(None, None) };
+    let dialling = LinkOptions { handshake_timeout: SOON, ..pem.dialling(None, None) };
     let silent = waiting(&listener, 1, b"").await;
-    soon(dial(listener.local_address(), &hello(), &dialling)).await.unwrap();
+    soon(dial(listener.local_address(), &handshake(), &dialling)).await.unwrap();
 
     let begun = waiting(&listener, 1, TLS_BEGUN).await;
-    let reason = busy(soon(dial(listener.local_address(), &hello(), &dialling)).await.unwrap_err());
-    assert!(reason.contains("hellos"), "{reason}");
+    let reason =
+        busy(soon(dial(listener.local_address(), &handshake(), &dialling)).await.unwrap_err());
+    assert!(reason.contains("handshakes"), "{reason}");
     drop((silent, begun));
 }
 
@@ -235,10 +235,10 @@ async fn under_tls_without_room_for_a_handshake_it_is_closed_at_once() {
     let pem = Pem::new();
     let tls = pem.listening(None);
     let options =
-        ListenerOptions { hellos_max: 1, refusals_max: 0, hello_timeout: 10 * SOON, ..tls };
+        ListenerOptions { handshakes_max: 1, refusals_max: 0, handshake_timeout: 10 * SOON, ..tls };
     let listener = listener(options).await;
-    let dialling = LinkOptions { hello_timeout: 10 * SOON, ..pem.dialling(None, None) };
+    let dialling = LinkOptions { handshake_timeout: 10 * SOON, ..pem.dialling(None, None) };
     let _begun = waiting(&listener, 1, TLS_BEGUN).await;
-    let error = soon(dial(listener.local_address(), &hello(), &dialling)).await.unwrap_err();
+    let error = soon(dial(listener.local_address(), &handshake(), &dialling)).await.unwrap_err();
     assert!(matches!(error, DialError::Tls { .. } | DialError::Io { .. }), "{error}");
 }

@@ -3,7 +3,7 @@
 
 mod admission;
 mod common;
-mod hello;
+mod handshake;
 mod links;
 mod memory;
 mod tls;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::common::*;
 use bytes::Bytes;
-use longshore_protocol::{Frame, Hello, LinkTiming, Role};
+use longshore_protocol::{Frame, Handshake, LinkTiming, Role};
 use longshore_transport::{
     FrameBudget, LinkEnd, LinkReceiver, LinkSender, Listener, ListenerOptions,
 };
@@ -29,8 +29,8 @@ async fn charging() -> (Listener, FrameBudget) {
 async fn dialled(listener: &mut Listener, role: Role) -> (TcpStream, LinkSender, LinkReceiver) {
     let mut stream = TcpStream::connect(listener.local_address()).await.unwrap();
     stream.set_nodelay(true).unwrap();
-    let hello = Hello { timing: PATIENT, role, ..hello() };
-    stream.write_all(&greeting(&hello)).await.unwrap();
+    let handshake = Handshake { timing: PATIENT, role, ..handshake() };
+    stream.write_all(&handshake_bytes(&handshake)).await.unwrap();
     raw_answer(&mut stream).await;
     let (sender, receiver) = soon(listener.accept()).await.split();
     (stream, sender, receiver)

@@ -55,7 +55,7 @@ async fn a_server_of_another_authority_is_not_trusted() {
     let (ours, theirs) = (Pem::new(), Pem::new());
     let listener = listener(theirs.listening(None)).await;
     let options = ours.dialling(None, None);
-    let error = soon(dial(listener.local_address(), &hello(), &options)).await.unwrap_err();
+    let error = soon(dial(listener.local_address(), &handshake(), &options)).await.unwrap_err();
     assert!(matches!(error, DialError::Tls { .. }), "{error}");
 }
 
@@ -64,9 +64,9 @@ async fn the_name_in_the_certificate_counts() {
     let pem = Pem::new();
     let listener = listener(pem.listening(None)).await;
     let named = pem.dialling(Some("longshore.test"), None);
-    soon(dial(listener.local_address(), &hello(), &named)).await.unwrap();
+    soon(dial(listener.local_address(), &handshake(), &named)).await.unwrap();
     let other = pem.dialling(Some("elsewhere.test"), None);
-    let error = soon(dial(listener.local_address(), &hello(), &other)).await.unwrap_err();
+    let error = soon(dial(listener.local_address(), &handshake(), &other)).await.unwrap_err();
     assert!(matches!(error, DialError::Tls { .. }), "{error}");
 }
 
@@ -75,9 +75,9 @@ async fn a_listener_with_an_authority_lets_in_only_whom_it_has_signed() {
     let (pem, stranger) = (Pem::new(), Pem::new());
     let listener = listener(pem.listening(Some(&pem))).await;
     let address = listener.local_address();
-    soon(dial(address, &hello(), &pem.dialling(None, Some(&pem)))).await.unwrap();
+    soon(dial(address, &handshake(), &pem.dialling(None, Some(&pem)))).await.unwrap();
     for options in [pem.dialling(None, None), pem.dialling(None, Some(&stranger))] {
-        let error = soon(dial(address, &hello(), &options)).await.unwrap_err();
+        let error = soon(dial(address, &handshake(), &options)).await.unwrap_err();
         assert!(matches!(error, DialError::Tls { .. }), "{error}");
     }
 }
@@ -86,13 +86,13 @@ async fn a_listener_with_an_authority_lets_in_only_whom_it_has_signed() {
 async fn one_side_with_tls_and_one_without_is_told_apart() {
     let pem = Pem::new();
     let with = listener(pem.listening(None)).await;
-    let error = soon(dial(with.local_address(), &hello(), &dialling())).await.unwrap_err();
+    let error = soon(dial(with.local_address(), &handshake(), &dialling())).await.unwrap_err();
     let DialError::NotLongshore { detail, .. } = error else { panic!("{error}") };
     assert!(detail.contains("TLS"), "{detail}");
 
     let without = listener(listening()).await;
     let options = pem.dialling(None, None);
-    let error = soon(dial(without.local_address(), &hello(), &options)).await.unwrap_err();
+    let error = soon(dial(without.local_address(), &handshake(), &options)).await.unwrap_err();
     assert!(matches!(error, DialError::Tls { .. }), "{error}");
 }
 

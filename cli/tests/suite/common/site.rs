@@ -153,7 +153,7 @@ impl Site {
     }
 
     /// Waits until every replica leads to every publisher, and says how long that took. That a
-    /// replica counts them is not enough: a publisher has said hello before it has said what it
+    /// replica counts them is not enough: a publisher has said handshake before it has said what it
     /// publishes.
     pub(crate) async fn registered(&self) -> Duration {
         let alone = |replica| reader(Cluster { replicas: vec![replica], ..self.cluster() });

@@ -202,7 +202,7 @@ impl Drop for FakePublisher {
 }
 
 async fn serve(link: Link, disk: Arc<Mutex<Disk>>) {
-    let session = link.hello().expect("a client").session;
+    let session = link.handshake().expect("a client").session;
     let (sender, mut receiver) = link.split();
     let _ = talk(session, &sender, &mut receiver, &disk).await;
 }

@@ -11,8 +11,8 @@ use longshore_protocol::messages::work::{
     Sources, Subscribe, ToPublisher, Tokens,
 };
 use longshore_protocol::{
-    FrameWriter, Glob, Hello, JobError, JobId, LinkTiming, Messages, NewJob, Path, Revoked, Role,
-    SessionId, SettleOutcome, Token,
+    FrameWriter, Glob, Handshake, JobError, JobId, LinkTiming, Messages, NewJob, Path, Revoked,
+    Role, SessionId, SettleOutcome, Token,
 };
 use longshore_publisher::{Publisher, PublisherOptions};
 use longshore_transport::{LinkOptions, LinkReceiver, LinkSender, dial};
@@ -98,8 +98,8 @@ impl Client {
         session: u8,
         options: LinkOptions,
     ) -> Client {
-        let hello = Hello::new(role, SessionId([session; 16]), "test", LinkTiming::WORK);
-        let link = dial(to, &hello, &options).await.unwrap();
+        let handshake = Handshake::new(role, SessionId([session; 16]), "test", LinkTiming::WORK);
+        let link = dial(to, &handshake, &options).await.unwrap();
         let (sender, receiver) = link.split();
         let mut client =
             Client { sender, receiver, messages: None, requests: 0, batches: 0, settles: 0 };

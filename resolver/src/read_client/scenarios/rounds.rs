@@ -17,7 +17,7 @@ fn the_list_of_all_servers_is_permuted() {
 }
 
 #[test]
-fn a_server_that_does_not_say_a_proper_hello_is_passed_over_at_once() {
+fn a_server_that_does_not_say_a_proper_handshake_is_passed_over_at_once() {
     let mut scenario = Scenario::new(3, 7);
     let begun = scenario.now;
     scenario.ask(1, 1);

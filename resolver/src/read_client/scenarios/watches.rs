@@ -92,12 +92,12 @@ fn a_watch_asks_every_replica_in_turn_as_one_may_know_of_a_publisher_that_anothe
 
 #[test]
 fn a_watch_hears_one_replica_until_the_next_has_answered() {
-    // Nobody listens; a hello that never comes; a link that breaks; a replica that accepts the
+    // Nobody listens; a handshake that never comes; a link that breaks; a replica that accepts the
     // watch and says nothing.
     type Fault = fn(&mut Scenario);
     let faults: [Fault; 4] = [
         |scenario| scenario.unlinked("refused"),
-        |scenario| scenario.unlinked("no hello within 10 s"),
+        |scenario| scenario.unlinked("no handshake within 10 s"),
         |scenario| {
             scenario.linked();
             scenario.unlinked("it crashed");

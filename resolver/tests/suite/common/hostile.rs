@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use longshore_protocol::frame::FrameWriter;
-use longshore_protocol::hello::MAGIC;
+use longshore_protocol::handshake::MAGIC;
 use longshore_protocol::messages::resolver::{
     FromReplica, PathAnswer, Resolved, SetMember, Tracker, tag,
 };
-use longshore_protocol::{Encode, HelloAnswer, Incarnation, LinkTiming, Role, Terms, Welcome};
+use longshore_protocol::{Encode, HandshakeAnswer, Incarnation, LinkTiming, Role, Terms, Welcome};
 use longshore_resolver::ServerOptions;
 use longshore_transport::{Identity, Link, Listener, ListenerOptions, TlsAcceptor};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -21,7 +21,7 @@ use super::relay::Relay;
 use super::{LOOPBACK, Replica, publisher};
 
 /// How long each byte of a slow answer takes: one of the shortest timeouts sees many of them, and a
-/// hello takes two.
+/// handshake takes two.
 const A_BYTE: Duration = Duration::from_millis(50);
 
 /// How it fails them.
@@ -29,13 +29,13 @@ const A_BYTE: Duration = Duration::from_millis(50);
 pub enum Kind {
     /// It accepts, and says nothing.
     Silent,
-    /// It answers the hello, sends its heartbeats, and answers nothing else.
+    /// It answers the handshake, sends its heartbeats, and answers nothing else.
     Mute,
     /// What listens there is something else.
     Garbage,
-    /// After a good hello its answers do not decode.
+    /// After a good handshake its answers do not decode.
     Damaged,
-    /// After a good hello it announces a frame of 4 GiB.
+    /// After a good handshake it announces a frame of 4 GiB.
     Endless,
     /// It speaks another version of the protocol.
     OtherVersion,
@@ -45,9 +45,9 @@ pub enum Kind {
     Busy,
     /// It is stopped: the kernel takes no connection for it any more.
     Stopped,
-    /// It answers the hello as slowly as a byte at a time takes.
-    TricklesHello,
-    /// After a good hello it answers so: a good answer, of which the end never comes.
+    /// It answers the handshake as slowly as a byte at a time takes.
+    TricklesHandshake,
+    /// After a good handshake it answers so: a good answer, of which the end never comes.
     Trickles,
     /// Its certificate is of an authority that nobody here knows.
     Stranger,
@@ -68,14 +68,14 @@ impl Kind {
         Kind::WrongRole,
         Kind::Busy,
         Kind::Stopped,
-        Kind::TricklesHello,
+        Kind::TricklesHandshake,
         Kind::Trickles,
     ];
 
     /// What clients should say of it.
     pub fn why(self) -> &'static str {
         match self {
-            Kind::Silent | Kind::TricklesHello => "did not finish the hello within",
+            Kind::Silent | Kind::TricklesHandshake => "did not finish the handshake within",
             Kind::Mute | Kind::Trickles => "no answer for",
             Kind::Garbage => "does not speak Longshore's protocol",
             Kind::Damaged => "does not decode",
@@ -122,8 +122,12 @@ impl Hostile {
             Kind::WrongRole => {
                 listening(|role| !role.is_for_resolver(), ListenerOptions::default(), false).await
             }
-            Kind::TricklesHello => by_hand(|stream| trickle(stream, Vec::new(), greeting(1))).await,
-            Kind::Trickles => by_hand(|stream| trickle(stream, greeting(1), long_answer())).await,
+            Kind::TricklesHandshake => {
+                by_hand(|stream| trickle(stream, Vec::new(), handshake_bytes(1))).await
+            }
+            Kind::Trickles => {
+                by_hand(|stream| trickle(stream, handshake_bytes(1), long_answer())).await
+            }
             Kind::Stranger | Kind::Demanding => {
                 let options = ListenerOptions { tls, ..ListenerOptions::default() };
                 listening(|_| true, options, false).await
@@ -184,21 +188,21 @@ async fn garbage(mut stream: TcpStream) {
 }
 
 async fn endless(mut stream: TcpStream) {
-    let mut bytes = greeting(1);
+    let mut bytes = handshake_bytes(1);
     bytes.extend([255; 4]);
     let _ = stream.write_all(&bytes).await;
     forever(stream).await;
 }
 
 async fn other_version(mut stream: TcpStream) {
-    let _ = stream.write_all(&greeting(9)).await;
+    let _ = stream.write_all(&handshake_bytes(9)).await;
     forever(stream).await;
 }
 
-/// The answer to a hello, of that version.
-fn greeting(version: u16) -> Vec<u8> {
+/// The answer to a handshake, of that version.
+fn handshake_bytes(version: u16) -> Vec<u8> {
     let hang = Duration::from_secs(60);
-    let welcome = HelloAnswer::Welcome(Welcome {
+    let welcome = HandshakeAnswer::Welcome(Welcome {
         version,
         timing: LinkTiming { heartbeat: hang / 4, hang },
         frame_bytes_max: 1 << 20,
@@ -252,7 +256,7 @@ fn long_answer() -> Vec<u8> {
     out.finish().parts().concat()
 }
 
-/// Answers hellos of the roles that it serves; then nothing, or what does not decode.
+/// Answers handshakes of the roles that it serves; then nothing, or what does not decode.
 async fn listening(
     serves: fn(Role) -> bool,
     options: ListenerOptions,

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use longshore_protocol::frame::{FrameWriter, Messages};
 use longshore_protocol::messages::resolver::{FromReplica, ToReplica};
 use longshore_protocol::{
-    Epoch, Hello, LinkTiming, Path, PublisherId, PublisherInfo, ResolverTiming, Role, SessionId,
+    Epoch, Handshake, LinkTiming, Path, PublisherId, PublisherInfo, ResolverTiming, Role, SessionId,
 };
 use longshore_resolver::{
     Cluster, DirectoryStopped, PathAnswer, ReadClient, ResolverServer, ServerOptions, WriteClient,
@@ -86,9 +86,9 @@ pub fn who(answer: &PathAnswer) -> Vec<&str> {
     }
 }
 
-pub fn hello(role: Role) -> Hello {
+pub fn handshake(role: Role) -> Handshake {
     let hang = ResolverTiming::default().reader_ttl;
-    Hello::new(role, SessionId([7; 16]), "by hand", LinkTiming { heartbeat: hang / 4, hang })
+    Handshake::new(role, SessionId([7; 16]), "by hand", LinkTiming { heartbeat: hang / 4, hang })
 }
 
 /// One request on a link, and what is answered.

@@ -8,9 +8,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use longshore_protocol::hello::MAGIC;
+use longshore_protocol::handshake::MAGIC;
 use longshore_protocol::{
-    Encode, Frame, FrameWriter, Hello, HelloAnswer, LinkTiming, Role, SessionId,
+    Encode, Frame, FrameWriter, Handshake, HandshakeAnswer, LinkTiming, Role, SessionId,
 };
 use longshore_transport::{Identity, Link, LinkOptions, Listener, ListenerOptions, dial};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -30,20 +30,20 @@ pub fn identity() -> Identity {
     Identity { instance: [9; 16], epoch: 4, name: "here".into(), serves: |r| !r.is_for_resolver() }
 }
 
-pub fn hello() -> Hello {
-    Hello::new(Role::Worker, SessionId([1; 16]), "worker-1", LinkTiming::WORK)
+pub fn handshake() -> Handshake {
+    Handshake::new(Role::Worker, SessionId([1; 16]), "worker-1", LinkTiming::WORK)
 }
 
 pub fn listening() -> ListenerOptions {
     ListenerOptions {
         timing: TIMING,
-        hello_timeout: Duration::from_millis(500),
+        handshake_timeout: Duration::from_millis(500),
         ..ListenerOptions::default()
     }
 }
 
 pub fn dialling() -> LinkOptions {
-    LinkOptions { hello_timeout: Duration::from_secs(2), ..LinkOptions::default() }
+    LinkOptions { handshake_timeout: Duration::from_secs(2), ..LinkOptions::default() }
 }
 
 pub async fn listener(options: ListenerOptions) -> Listener {
@@ -60,7 +60,7 @@ pub async fn link_with(
     dialling: LinkOptions,
 ) -> (Link, Link, Listener) {
     let mut listener = listener(listening).await;
-    let dialled = dial(listener.local_address(), &hello(), &dialling).await.unwrap();
+    let dialled = dial(listener.local_address(), &handshake(), &dialling).await.unwrap();
     let accepted = listener.accept().await;
     (dialled, accepted, listener)
 }
@@ -82,18 +82,18 @@ pub fn number(body: &Bytes) -> u64 {
     number
 }
 
-/// Someone who dials by hand, with a proper hello.
+/// Someone who dials by hand, with a proper handshake.
 pub async fn raw_dialler(address: SocketAddr, timing: LinkTiming) -> TcpStream {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.set_nodelay(true).unwrap();
-    stream.write_all(&greeting(&Hello { timing, ..hello() })).await.unwrap();
+    stream.write_all(&handshake_bytes(&Handshake { timing, ..handshake() })).await.unwrap();
     let answer = raw_answer(&mut stream).await;
-    assert!(matches!(answer, HelloAnswer::Welcome(_)), "{answer:?}");
+    assert!(matches!(answer, HandshakeAnswer::Welcome(_)), "{answer:?}");
     stream
 }
 
 /// Magic and a frame.
-pub fn greeting(message: &impl Encode) -> Vec<u8> {
+pub fn handshake_bytes(message: &impl Encode) -> Vec<u8> {
     let mut out = FrameWriter::new();
     message.encode(&mut out);
     let mut bytes = MAGIC.to_vec();
@@ -105,14 +105,14 @@ pub fn bytes_of(frame: &Frame) -> Vec<u8> {
     frame.parts().concat()
 }
 
-pub async fn raw_answer(stream: &mut TcpStream) -> HelloAnswer {
+pub async fn raw_answer(stream: &mut TcpStream) -> HandshakeAnswer {
     use longshore_protocol::{Decode, Reader};
     let mut head = [0; 8];
     stream.read_exact(&mut head).await.unwrap();
     assert_eq!(head[..4], MAGIC);
     let mut body = vec![0; u32::from_le_bytes(head[4..].try_into().unwrap()) as usize];
     stream.read_exact(&mut body).await.unwrap();
-    HelloAnswer::decode(&mut Reader::new(body.into())).unwrap()
+    HandshakeAnswer::decode(&mut Reader::new(body.into())).unwrap()
 }
 
 /// Waits for it, and fails instead of hanging.

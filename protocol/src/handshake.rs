@@ -1,7 +1,7 @@
 //! How a link begins. First bytes each way: the magic `LSH1`. Then one frame each way, of at most 4
-//! KiB, whose body is a [`Hello`] from the side that dialled, and a [`HelloAnswer`] (no tag, no
-//! message around them: nothing else can come here). The highest version that both speak is spoken
-//! from then on. These two are the same in every version, but for fields at their ends.
+//! KiB, whose body is a [`Handshake`] from the side that dialled, and a [`HandshakeAnswer`] (no
+//! tag, no message around them: nothing else can come here). The highest version that both speak is
+//! spoken from then on. These two are the same in every version, but for fields at their ends.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,8 +13,8 @@ use crate::fields::{codes, fields};
 use crate::frame::FrameWriter;
 use crate::id::SessionId;
 use crate::limits::{
-    CREDENTIAL_BYTES_MAX, FRAME_BYTES_MAX, HEARTBEAT_MS_MIN, HELLO_FRAME_BYTES_MAX, NAME_BYTES_MAX,
-    REASON_BYTES_MAX,
+    CREDENTIAL_BYTES_MAX, FRAME_BYTES_MAX, HANDSHAKE_FRAME_BYTES_MAX, HEARTBEAT_MS_MIN,
+    NAME_BYTES_MAX, REASON_BYTES_MAX,
 };
 use crate::timing::LinkTiming;
 
@@ -54,7 +54,7 @@ impl Role {
 
 fields! {
     /// What the dialling side says first.
-    pub struct Hello {
+    pub struct Handshake {
         /// The oldest version it speaks.
         pub version_min: u16,
         /// The newest.
@@ -91,15 +91,15 @@ impl fmt::Debug for Credential {
     }
 }
 
-impl Hello {
-    /// A hello that speaks every version of this code.
+impl Handshake {
+    /// A handshake that speaks every version of this code.
     pub fn new(
         role: Role,
         session: SessionId,
         name: impl Into<String>,
         timing: LinkTiming,
-    ) -> Hello {
-        Hello {
+    ) -> Handshake {
+        Handshake {
             version_min: VERSION_MIN,
             version_max: VERSION_MAX,
             role,
@@ -121,13 +121,13 @@ impl Hello {
 
 fields! {
     /// What the accepting side answers.
-    pub enum HelloAnswer, "hello answer" {
+    pub enum HandshakeAnswer, "handshake answer" {
         /// The link stands.
         0 = Welcome(welcome: Welcome),
         /// It does not; the accepting side closes it.
         1 = Refused {
             /// For programs.
-            code: HelloRefusal,
+            code: HandshakeRefusal,
             /// For people.
             reason: String = cut("reason", REASON_BYTES_MAX),
         },
@@ -153,8 +153,8 @@ fields! {
 }
 
 codes! {
-    /// Why a hello was refused.
-    HelloRefusal, "hello refusal" {
+    /// Why a handshake was refused.
+    HandshakeRefusal, "handshake refusal" {
         /// No common version.
         Version = 1, "no common protocol version";
         /// As many connections as there may be: try another server.
@@ -162,8 +162,8 @@ codes! {
         /// This kind of server does not serve that role: a publisher's address was taken for a
         /// resolver's, or the reverse.
         WrongRole = 3, "this server does not serve that role";
-        /// The hello did not decode.
-        Malformed = 4, "malformed hello";
+        /// The handshake did not decode.
+        Malformed = 4, "malformed handshake";
         /// The server is stopping.
         Stopping = 5, "the server is stopping";
     }
@@ -194,7 +194,7 @@ impl Decode for LinkTiming {
     }
 }
 
-/// The newest version of a range that begins with `version_min`, the first field of a hello.
+/// The newest version of a range that begins with `version_min`, the first field of a handshake.
 fn version_max(r: &mut Reader, version_min: u16) -> Result<u16, WireError> {
     let reversed = WireError::Invalid { offset: 0, what: "version range" };
     r.u16().and_then(|max| if max < version_min { Err(reversed) } else { Ok(max) })
@@ -213,5 +213,5 @@ impl Bounded for Credential {
 }
 
 fn frame_bytes_max(r: &mut Reader) -> Result<u32, WireError> {
-    r.valid("frame limit under 4 KiB", |bytes: &u32| *bytes as usize >= HELLO_FRAME_BYTES_MAX)
+    r.valid("frame limit under 4 KiB", |bytes: &u32| *bytes as usize >= HANDSHAKE_FRAME_BYTES_MAX)
 }

@@ -1,13 +1,13 @@
-//! Hellos under way: diallers from whom the rest of a hello is still to come. Each costs a
+//! Handshakes under way: diallers from whom the rest of a handshake is still to come. Each costs a
 //! descriptor and some memory, so there may be only so many; and whoever connects and says little
 //! or nothing must not occupy them.
 //!
-//! **When all turns are taken, the oldest hello that may be displaced ends**: one that has said
+//! **When all turns are taken, the oldest handshake that may be displaced ends**: one that has said
 //! nothing may be at once, one that has begun once [`GRACE`] is over, however it trickles in. Not a
 //! share for each address: behind one address there may be a whole site, or a proxy, or on one
 //! machine everybody. To keep an honest dialler out, a flood has to bring
-//! [`HELLOS_MAX`](crate::HELLOS_MAX) new connections within the time that its hello takes, or
-//! within `GRACE` if that is shorter, over and over.
+//! [`HANDSHAKES_MAX`](crate::HANDSHAKES_MAX) new connections within the time that its handshake
+//! takes, or within `GRACE` if that is shorter, over and over.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,17 +20,17 @@ use tokio::time::Instant;
 
 use crate::socket::{Pulse, has_unread};
 
-/// How long a hello that has begun keeps its turn whoever else comes: a TLS handshake goes back and
-/// forth.
+/// How long a handshake that has begun keeps its turn whoever else comes: a TLS handshake goes back
+/// and forth.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// Most turns that only seem silent and are looked at for one dialler: with a thousand of them at
 /// once the listener would stand still.
 const LOOKS_MAX: usize = 4;
 
-/// Those whose hello is under way, of whom there may be so many.
+/// Those whose handshake is under way, of whom there may be so many.
 #[derive(Debug)]
-pub(crate) struct Hellos {
+pub(crate) struct Handshakes {
     most: usize,
     table: Mutex<Table>,
 }
@@ -42,7 +42,7 @@ struct Table {
     next: u64,
 }
 
-/// A hello under way.
+/// A handshake under way.
 #[derive(Debug)]
 struct UnderWay {
     line: Line,
@@ -79,10 +79,10 @@ pub(crate) struct Line {
     pub(crate) pulse: Arc<Pulse>,
 }
 
-impl Hellos {
-    pub(crate) fn new(most: usize) -> Hellos {
+impl Handshakes {
+    pub(crate) fn new(most: usize) -> Handshakes {
         let table = Table { turns: BTreeMap::new(), next: 0 };
-        Hellos { most: most.max(1), table: Mutex::new(table) }
+        Handshakes { most: most.max(1), table: Mutex::new(table) }
     }
 
     /// Most at a time.
@@ -103,7 +103,7 @@ impl Hellos {
         true
     }
 
-    /// Begins a hello. `hearing` ends it if it is displaced.
+    /// Begins a handshake. `hearing` ends it if it is displaced.
     pub(crate) fn begin(self: &Arc<Self>, line: Line, hearing: AbortHandle) -> Turn {
         let mut table = self.table.lock();
         let number = table.next;
@@ -111,7 +111,7 @@ impl Hellos {
         let came_at = Instant::now();
         let age = Age { came_at, unread_at: None };
         table.turns.insert(number, UnderWay { line, age, hearing });
-        Turn { hellos: self.clone(), number }
+        Turn { handshakes: self.clone(), number }
     }
 
     /// False if it was displaced before.
@@ -121,7 +121,7 @@ impl Hellos {
 }
 
 impl Table {
-    /// Ends the oldest hello that may be displaced, if there is one.
+    /// Ends the oldest handshake that may be displaced, if there is one.
     fn displace(&mut self, now: Instant) -> Option<Line> {
         // One whose bytes nobody has read yet is excused, once; the next dialler finds others.
         for _ in 0..LOOKS_MAX {
@@ -148,24 +148,24 @@ impl Table {
     }
 }
 
-/// One hello's turn. It ends when the dialler has said all that it had to, or is given up.
+/// One handshake's turn. It ends when the dialler has said all that it had to, or is given up.
 #[derive(Debug)]
 pub(crate) struct Turn {
-    hellos: Arc<Hellos>,
+    handshakes: Arc<Handshakes>,
     number: u64,
 }
 
 impl Turn {
-    /// The hello is heard; what follows takes no time of others. False if it was displaced
+    /// The handshake is heard; what follows takes no time of others. False if it was displaced
     /// meanwhile, and told so.
     pub(crate) fn end(self) -> bool {
-        self.hellos.end(self.number)
+        self.handshakes.end(self.number)
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        self.hellos.end(self.number);
+        self.handshakes.end(self.number);
     }
 }
 
@@ -177,7 +177,7 @@ mod tests {
     const TICK: Duration = Duration::from_nanos(1);
 
     #[tokio::test(start_paused = true)]
-    async fn a_hello_that_has_begun_keeps_its_turn_for_a_second_whatever_trickles_in() {
+    async fn a_handshake_that_has_begun_keeps_its_turn_for_a_second_whatever_trickles_in() {
         let came_at = Instant::now();
         let age = Age { came_at, unread_at: None };
         assert_eq!(age.displaceable(false, came_at), Some(came_at));
@@ -191,7 +191,7 @@ mod tests {
 
     /// 1,024 turns are taken by diallers that trickle; they dial again as soon as they are
     /// displaced, 100 times a second in all. An honest one comes every 100 ms and needs 60 ms for
-    /// its hello.
+    /// its handshake.
     #[test]
     fn honest_diallers_get_in_beside_1024_that_trickle() {
         let start = Instant::now();

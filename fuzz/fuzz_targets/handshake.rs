@@ -4,4 +4,4 @@
 #[allow(dead_code)]
 mod bodies;
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| bodies::fuzz_hello(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| bodies::fuzz_handshake(data));

@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use crate::common::*;
-use longshore_protocol::hello::MAGIC;
+use longshore_protocol::handshake::MAGIC;
 use longshore_protocol::{
-    Address, Credential, Hello, HelloAnswer, HelloRefusal, HostAddress, LinkTiming, NameError,
-    PublisherId, Role, Welcome,
+    Address, Credential, Handshake, HandshakeAnswer, HandshakeRefusal, HostAddress, LinkTiming,
+    NameError, PublisherId, Role, Welcome,
 };
 use longshore_transport::{
     BindError, DialError, LastAddress, LinkOptions, Listener, ListenerOptions, Peer, dial,
@@ -20,8 +20,8 @@ async fn both_sides_know_each_other_and_hold_to_the_shorter_timing() {
     let (dialled, accepted, _listener) = link().await;
     let Peer::Server(welcome) = dialled.peer() else { panic!("the dialler sees a server") };
     assert_eq!((welcome.instance, welcome.epoch, welcome.name.as_str()), ([9; 16], 4, "here"));
-    let Peer::Client(hello) = accepted.peer() else { panic!("the listener sees a client") };
-    assert_eq!((hello.role, hello.name.as_str()), (Role::Worker, "worker-1"));
+    let Peer::Client(handshake) = accepted.peer() else { panic!("the listener sees a client") };
+    assert_eq!((handshake.role, handshake.name.as_str()), (Role::Worker, "worker-1"));
     assert_eq!((dialled.timing(), accepted.timing()), (TIMING, TIMING));
     assert_eq!((dialled.version(), accepted.version()), (1, 1));
 }
@@ -30,8 +30,8 @@ async fn both_sides_know_each_other_and_hold_to_the_shorter_timing() {
 async fn both_sides_report_the_features_that_both_have() {
     let mut listener = listener(ListenerOptions { features: 0b011, ..listening() }).await;
     let credential = Credential(b"nobody checks it yet".as_slice().into());
-    let hello = Hello { features: 1 << 63 | 0b110, credential, ..hello() };
-    let dialled = soon(dial(listener.local_address(), &hello, &dialling())).await.unwrap();
+    let handshake = Handshake { features: 1 << 63 | 0b110, credential, ..handshake() };
+    let dialled = soon(dial(listener.local_address(), &handshake, &dialling())).await.unwrap();
     let accepted = soon(listener.accept()).await;
     assert_eq!((dialled.features(), accepted.features()), (0b010, 0b010));
 }
@@ -44,7 +44,7 @@ async fn a_host_name_is_resolved_when_it_is_dialled_and_its_addresses_are_tried_
     // On most machines `::1`, where nobody listens, comes first.
     let reach = async |name: &str| {
         let (publisher, last) = (PublisherId(identity().instance), LastAddress::default());
-        soon(dial_publisher(publisher, &[host(name)], &last, &hello(), &dialling())).await
+        soon(dial_publisher(publisher, &[host(name)], &last, &handshake(), &dialling())).await
     };
     let link = reach("localhost").await.unwrap();
     assert_eq!(link.peer_address(), listener.local_address());
@@ -58,17 +58,17 @@ async fn a_host_name_is_resolved_when_it_is_dialled_and_its_addresses_are_tried_
 async fn value_links_have_a_timing_of_their_own() {
     let options = ListenerOptions { value_timing: LinkTiming::VALUES, ..listening() };
     let listener = listener(options).await;
-    let hello = Hello { role: Role::Values, timing: LinkTiming::VALUES, ..hello() };
+    let handshake = Handshake { role: Role::Values, timing: LinkTiming::VALUES, ..handshake() };
     let link = LinkOptions { timing: LinkTiming::VALUES, ..dialling() };
-    let link = dial(listener.local_address(), &hello, &link).await.unwrap();
+    let link = dial(listener.local_address(), &handshake, &link).await.unwrap();
     assert_eq!(link.timing(), LinkTiming::VALUES);
 }
 
 #[tokio::test]
-async fn frames_sent_right_behind_the_hello_are_not_lost() {
+async fn frames_sent_right_behind_the_handshake_are_not_lost() {
     let mut listener = listener(listening()).await;
     let mut stream = TcpStream::connect(listener.local_address()).await.unwrap();
-    let mut bytes = greeting(&hello());
+    let mut bytes = handshake_bytes(&handshake());
     bytes.extend(bytes_of(&frame(7, 100)));
     stream.write_all(&bytes).await.unwrap();
     let (_sender, mut receiver) = soon(listener.accept()).await.split();
@@ -78,7 +78,7 @@ async fn frames_sent_right_behind_the_hello_are_not_lost() {
 #[tokio::test]
 async fn a_dialler_of_another_version_is_told_both_ranges() {
     let listener = listener(listening()).await;
-    let later = Hello { version_min: 2, version_max: 5, ..hello() };
+    let later = Handshake { version_min: 2, version_max: 5, ..handshake() };
     let error = soon(dial(listener.local_address(), &later, &dialling())).await.unwrap_err();
     let DialError::Version { reason, .. } = error else { panic!("{error}") };
     assert!(reason.contains("2 to 5") && reason.contains("1 to 1"), "{reason}");
@@ -89,12 +89,12 @@ async fn a_name_that_nobody_could_read_is_not_dialled_with() {
     let server = TcpListener::bind(LOOPBACK).await.unwrap();
     let address = server.local_addr().unwrap();
     for bytes in [0, 129] {
-        let hello = Hello { name: "n".repeat(bytes), ..hello() };
-        let error = soon(dial(address, &hello, &dialling())).await.unwrap_err();
+        let handshake = Handshake { name: "n".repeat(bytes), ..handshake() };
+        let error = soon(dial(address, &handshake, &dialling())).await.unwrap_err();
         assert!(matches!(error, DialError::Name(NameError(told)) if told == bytes), "{error}");
     }
-    let hello = Hello { name: "n".repeat(128), ..hello() };
-    let dialled = tokio::spawn(async move { dial(address, &hello, &dialling()).await });
+    let handshake = Handshake { name: "n".repeat(128), ..handshake() };
+    let dialled = tokio::spawn(async move { dial(address, &handshake, &dialling()).await });
     // The only one that came.
     let (mut stream, _) = soon(server.accept()).await.unwrap();
     let mut magic = [0; MAGIC.len()];
@@ -107,7 +107,7 @@ async fn a_name_that_nobody_could_read_is_not_dialled_with() {
 async fn a_version_that_was_not_offered_is_not_spoken() {
     let server = TcpListener::bind(LOOPBACK).await.unwrap();
     let address = server.local_addr().unwrap();
-    let answer = HelloAnswer::Welcome(Welcome {
+    let answer = HandshakeAnswer::Welcome(Welcome {
         version: 2,
         timing: LinkTiming::WORK,
         frame_bytes_max: 1 << 20,
@@ -118,10 +118,10 @@ async fn a_version_that_was_not_offered_is_not_spoken() {
     });
     let server = tokio::spawn(async move {
         let (mut stream, _) = server.accept().await.unwrap();
-        stream.write_all(&greeting(&answer)).await.unwrap();
+        stream.write_all(&handshake_bytes(&answer)).await.unwrap();
         stream
     });
-    let error = soon(dial(address, &hello(), &dialling())).await.unwrap_err();
+    let error = soon(dial(address, &handshake(), &dialling())).await.unwrap_err();
     assert!(matches!(error, DialError::Version { .. }), "{error}");
     drop(server.await.unwrap());
 }
@@ -129,10 +129,10 @@ async fn a_version_that_was_not_offered_is_not_spoken() {
 #[tokio::test]
 async fn a_resolver_reader_at_a_publisher_is_told_so() {
     let listener = listener(listening()).await;
-    let lost = Hello { role: Role::ResolverReader, ..hello() };
+    let lost = Handshake { role: Role::ResolverReader, ..handshake() };
     let error = soon(dial(listener.local_address(), &lost, &dialling())).await.unwrap_err();
     let DialError::Refused { code, reason, .. } = error else { panic!("{error}") };
-    assert_eq!(code, HelloRefusal::WrongRole);
+    assert_eq!(code, HandshakeRefusal::WrongRole);
     assert!(reason.contains("`here`") && reason.contains("resolver reader"), "{reason}");
 }
 
@@ -140,18 +140,18 @@ async fn a_resolver_reader_at_a_publisher_is_told_so() {
 async fn one_connection_too_many_is_told_busy_and_takes_the_place_of_one_that_ends() {
     let mut listener = listener(ListenerOptions { connections_max: 1, ..listening() }).await;
     let address = listener.local_address();
-    let first = dial(address, &hello(), &dialling()).await.unwrap();
+    let first = dial(address, &handshake(), &dialling()).await.unwrap();
     let accepted = soon(listener.accept()).await;
 
     let started = Instant::now();
-    let error = soon(dial(address, &hello(), &dialling())).await.unwrap_err();
-    let busy = matches!(error, DialError::Refused { code: HelloRefusal::Busy, .. });
+    let error = soon(dial(address, &handshake(), &dialling())).await.unwrap_err();
+    let busy = matches!(error, DialError::Refused { code: HandshakeRefusal::Busy, .. });
     assert!(busy, "{error}");
     assert!(started.elapsed() < Duration::from_millis(400), "told at once, not at a timeout");
 
     drop((first, accepted));
     let again = async {
-        while dial(address, &hello(), &dialling()).await.is_err() {
+        while dial(address, &handshake(), &dialling()).await.is_err() {
             tokio::task::yield_now().await;
         }
     };
@@ -159,15 +159,15 @@ async fn one_connection_too_many_is_told_busy_and_takes_the_place_of_one_that_en
 }
 
 #[tokio::test]
-async fn hellos_that_never_come_neither_hold_places_nor_stop_others() {
-    let options = ListenerOptions { connections_max: 1, hellos_max: 4, ..listening() };
+async fn handshakes_that_never_come_neither_hold_places_nor_stop_others() {
+    let options = ListenerOptions { connections_max: 1, handshakes_max: 4, ..listening() };
     let mut listener = listener(options).await;
     let address = listener.local_address();
     let mut silent = Vec::new();
     for _ in 0..3 {
         silent.push(TcpStream::connect(address).await.unwrap());
     }
-    let _link = soon(dial(address, &hello(), &dialling())).await.unwrap();
+    let _link = soon(dial(address, &handshake(), &dialling())).await.unwrap();
     soon(listener.accept()).await;
     for stream in &mut silent {
         assert_eq!(soon(stream.read(&mut [0; 64])).await.unwrap_or(0), 0, "closed at the timeout");
@@ -178,8 +178,11 @@ async fn hellos_that_never_come_neither_hold_places_nor_stop_others() {
 async fn a_listener_that_stops_says_so() {
     let listener = listener(listening()).await;
     listener.refuse_new();
-    let error = soon(dial(listener.local_address(), &hello(), &dialling())).await.unwrap_err();
-    assert!(matches!(error, DialError::Refused { code: HelloRefusal::Stopping, .. }), "{error}");
+    let error = soon(dial(listener.local_address(), &handshake(), &dialling())).await.unwrap_err();
+    assert!(
+        matches!(error, DialError::Refused { code: HandshakeRefusal::Stopping, .. }),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -187,17 +190,17 @@ async fn garbage_is_answered_and_closed_and_disturbs_nobody() {
     let mut listener = listener(listening()).await;
     let address = listener.local_address();
     let (good, mut received) = {
-        let dialled = dial(address, &hello(), &dialling()).await.unwrap();
+        let dialled = dial(address, &handshake(), &dialling()).await.unwrap();
         (dialled.split(), soon(listener.accept()).await.split())
     };
     let too_long = [&MAGIC[..], &5_000u32.to_le_bytes()].concat();
-    let not_a_hello = [&MAGIC[..], &3u32.to_le_bytes(), &[255; 3]].concat();
-    for garbage in [b"GET / HTTP/1.1\r\n\r\n".to_vec(), too_long, not_a_hello] {
+    let not_a_handshake = [&MAGIC[..], &3u32.to_le_bytes(), &[255; 3]].concat();
+    for garbage in [b"GET / HTTP/1.1\r\n\r\n".to_vec(), too_long, not_a_handshake] {
         let mut stream = TcpStream::connect(address).await.unwrap();
         stream.write_all(&garbage).await.unwrap();
         let answer = soon(raw_answer(&mut stream)).await;
-        let HelloAnswer::Refused { code, reason } = answer else { panic!("{answer:?}") };
-        assert_eq!(code, HelloRefusal::Malformed);
+        let HandshakeAnswer::Refused { code, reason } = answer else { panic!("{answer:?}") };
+        assert_eq!(code, HandshakeRefusal::Malformed);
         assert!(!reason.is_empty());
         let answered_at = Instant::now();
         assert_eq!(soon(stream.read(&mut [0; 64])).await.unwrap(), 0, "closed");
@@ -220,7 +223,7 @@ async fn a_server_of_another_kind_is_told_from_ours() {
             stream.write_all(banner).await.unwrap();
             stream
         });
-        let error = soon(dial(address, &hello(), &dialling())).await.unwrap_err();
+        let error = soon(dial(address, &handshake(), &dialling())).await.unwrap_err();
         let DialError::NotLongshore { detail, .. } = error else { panic!("{error}") };
         assert!(detail.contains(hint), "{detail}");
         drop(server.await.unwrap());
@@ -228,20 +231,20 @@ async fn a_server_of_another_kind_is_told_from_ours() {
 }
 
 #[tokio::test]
-async fn a_server_that_hangs_within_the_hello_is_given_up_at_the_timeout() {
+async fn a_server_that_hangs_within_the_handshake_is_given_up_at_the_timeout() {
     let server = TcpListener::bind(LOOPBACK).await.unwrap();
     let mut options = dialling();
-    options.hello_timeout = Duration::from_millis(50);
-    let error = soon(dial(server.local_addr().unwrap(), &hello(), &options)).await.unwrap_err();
-    assert!(matches!(error, DialError::HelloTimeout { .. }), "{error}");
+    options.handshake_timeout = Duration::from_millis(50);
+    let error = soon(dial(server.local_addr().unwrap(), &handshake(), &options)).await.unwrap_err();
+    assert!(matches!(error, DialError::HandshakeTimeout { .. }), "{error}");
 }
 
 #[tokio::test]
-async fn a_server_that_closes_within_the_hello_is_an_error_of_its_own() {
+async fn a_server_that_closes_within_the_handshake_is_an_error_of_its_own() {
     let server = TcpListener::bind(LOOPBACK).await.unwrap();
     let address = server.local_addr().unwrap();
     let closing = tokio::spawn(async move { drop(server.accept().await.unwrap()) });
-    let error = soon(dial(address, &hello(), &dialling())).await.unwrap_err();
+    let error = soon(dial(address, &handshake(), &dialling())).await.unwrap_err();
     assert!(matches!(error, DialError::Io { .. }), "{error}");
     closing.await.unwrap();
 }
@@ -252,7 +255,7 @@ async fn nobody_there_is_a_connect_error_that_names_the_address() {
         let gone = TcpListener::bind(LOOPBACK).await.unwrap();
         gone.local_addr().unwrap()
     };
-    let error = soon(dial(address, &hello(), &dialling())).await.unwrap_err();
+    let error = soon(dial(address, &handshake(), &dialling())).await.unwrap_err();
     assert!(matches!(error, DialError::Connect { .. }), "{error}");
     assert!(error.to_string().contains(&address.to_string()), "{error}");
 }

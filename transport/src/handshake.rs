@@ -1,64 +1,71 @@
-//! The hello's bytes: magic and one frame each way, read to the byte, so that what follows belongs
-//! to the link.
+//! The handshake's bytes: magic and one frame each way, read to the byte, so that what follows
+//! belongs to the link.
 
 use std::future::poll_fn;
 use std::io;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use longshore_protocol::frame::FRAME_HEADER_BYTES;
-use longshore_protocol::hello::MAGIC;
-use longshore_protocol::limits::{HELLO_FRAME_BYTES_MAX, REASON_BYTES_MAX};
+use longshore_protocol::handshake::MAGIC;
+use longshore_protocol::limits::{HANDSHAKE_FRAME_BYTES_MAX, REASON_BYTES_MAX};
 use longshore_protocol::{
-    Decode, Encode, FrameWriter, Hello, HelloAnswer, HelloRefusal, Reader, WireError,
+    Decode, Encode, FrameWriter, Handshake, HandshakeAnswer, HandshakeRefusal, Reader, WireError,
 };
 
 use crate::socket::Connection;
 
-/// Why there was no hello to be read.
+/// Why there was no handshake to be read.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum GreetingError {
+pub(crate) enum HandshakeError {
     #[error("not Longshore's protocol: it begins with {0:02x?}")]
     Magic([u8; 4]),
-    #[error("a hello of {0} bytes; the limit is {HELLO_FRAME_BYTES_MAX}")]
+    #[error("a handshake of {0} bytes; the limit is {HANDSHAKE_FRAME_BYTES_MAX}")]
     TooLong(usize),
-    #[error("malformed hello: {0}")]
+    #[error("malformed handshake: {0}")]
     Malformed(#[from] WireError),
-    #[error("closed before the hello had ended")]
+    #[error("closed before the handshake had ended")]
     Closed,
     #[error(transparent)]
     Io(#[from] io::Error),
 }
 
 /// Says what this side has come for.
-pub(crate) async fn write_hello(connection: &mut Connection, hello: &Hello) -> io::Result<()> {
-    write(connection, &encoded(hello)).await
+pub(crate) async fn write_handshake(
+    connection: &mut Connection,
+    handshake: &Handshake,
+) -> io::Result<()> {
+    write(connection, &encoded(handshake)).await
 }
 
 /// Reads what the other side has come for.
-pub(crate) async fn read_hello(connection: &mut Connection) -> Result<Hello, GreetingError> {
-    Ok(Hello::decode(&mut Reader::new(read(connection).await?))?)
+pub(crate) async fn read_handshake(
+    connection: &mut Connection,
+) -> Result<Handshake, HandshakeError> {
+    Ok(Handshake::decode(&mut Reader::new(read(connection).await?))?)
 }
 
-/// Answers a hello.
+/// Answers a handshake.
 pub(crate) async fn write_answer(
     connection: &mut Connection,
-    answer: &HelloAnswer,
+    answer: &HandshakeAnswer,
 ) -> io::Result<()> {
     write(connection, &encoded(answer)).await
 }
 
-/// Reads the answer to a hello.
-pub(crate) async fn read_answer(connection: &mut Connection) -> Result<HelloAnswer, GreetingError> {
-    Ok(HelloAnswer::decode(&mut Reader::new(read(connection).await?))?)
+/// Reads the answer to a handshake.
+pub(crate) async fn read_answer(
+    connection: &mut Connection,
+) -> Result<HandshakeAnswer, HandshakeError> {
+    Ok(HandshakeAnswer::decode(&mut Reader::new(read(connection).await?))?)
 }
 
 /// A refusal whose reason is cut to what the wire takes.
-pub(crate) fn refusal(code: HelloRefusal, reason: impl Into<String>) -> HelloAnswer {
+pub(crate) fn refusal(code: HandshakeRefusal, reason: impl Into<String>) -> HandshakeAnswer {
     let mut reason = reason.into();
     while reason.len() > REASON_BYTES_MAX {
         reason.pop();
     }
-    HelloAnswer::Refused { code, reason }
+    HandshakeAnswer::Refused { code, reason }
 }
 
 /// The magic and one frame.
@@ -81,26 +88,26 @@ async fn write(connection: &mut Connection, mut rest: &[u8]) -> io::Result<()> {
     poll_fn(|cx| connection.writes.poll_flush(cx)).await
 }
 
-async fn read(connection: &mut Connection) -> Result<Bytes, GreetingError> {
+async fn read(connection: &mut Connection) -> Result<Bytes, HandshakeError> {
     let magic = read_exact(connection, MAGIC.len()).await?;
     if magic[..] != MAGIC {
-        return Err(GreetingError::Magic([magic[0], magic[1], magic[2], magic[3]]));
+        return Err(HandshakeError::Magic([magic[0], magic[1], magic[2], magic[3]]));
     }
     let mut field = Reader::new(read_exact(connection, FRAME_HEADER_BYTES).await?);
     let length = field.u32_fixed()? as usize;
-    if length > HELLO_FRAME_BYTES_MAX {
-        return Err(GreetingError::TooLong(length));
+    if length > HANDSHAKE_FRAME_BYTES_MAX {
+        return Err(HandshakeError::TooLong(length));
     }
     read_exact(connection, length).await
 }
 
-async fn read_exact(connection: &mut Connection, length: usize) -> Result<Bytes, GreetingError> {
+async fn read_exact(connection: &mut Connection, length: usize) -> Result<Bytes, HandshakeError> {
     let mut bytes = BytesMut::with_capacity(length);
     while bytes.len() < length {
         let left = length - bytes.len();
         let mut room = (&mut bytes).limit(left);
         if connection.reads.read(&mut room, &connection.pulse).await? == 0 {
-            return Err(GreetingError::Closed);
+            return Err(HandshakeError::Closed);
         }
     }
     Ok(bytes.freeze())
