@@ -5,7 +5,7 @@
 //! so that nothing that waits for the wall clock comes due, until the jump goes away or someone
 //! confirms it.
 
-mod standing;
+mod manual;
 
 use std::io;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::Now;
 
-pub use standing::{StandingClock, next_stop};
+pub use manual::{StandingClock, next_stop};
 
 /// Unless it is told otherwise: a larger jump between the wall clock and the monotonic one within a
 /// run is not believed, in milliseconds. Also how far behind the last logged time the wall clock
@@ -99,11 +99,11 @@ pub struct ClockCore {
 impl ClockCore {
     /// The clock of a run that begins now, after `before`, if there was a run before.
     pub fn start(boot: [u8; 8], reading: Reading, before: Option<LastRun>) -> ClockCore {
-        ClockCore::start_believing(JUMP_MS_MAX, boot, reading, before)
+        ClockCore::start_with_tolerance(JUMP_MS_MAX, boot, reading, before)
     }
 
     /// The same, which believes jumps up to `jump_ms_max`.
-    pub fn start_believing(
+    pub fn start_with_tolerance(
         jump_ms_max: u64,
         boot: [u8; 8],
         reading: Reading,
@@ -116,18 +116,18 @@ impl ClockCore {
         };
         let behind = last.wall_ms.saturating_sub(reading.wall_ms) > jump_ms_max;
         let ahead = reading.wall_ms.saturating_sub(last.wall_ms) > AHEAD_MS_MAX;
-        let believed = !behind && !ahead;
+        let accepted = !behind && !ahead;
         let mono_ms = if stamp.boot == boot {
             on_boot(stamp, reading).max(last.mono_ms)
         } else {
-            let passed = if believed { reading.wall_ms.saturating_sub(last.wall_ms) } else { 0 };
+            let passed = if accepted { reading.wall_ms.saturating_sub(last.wall_ms) } else { 0 };
             last.mono_ms.saturating_add(passed)
         };
         let origin_ms = signed(mono_ms) - signed(reading.boot_ms);
         let stamp = BootStamp { boot, origin_ms };
-        let wall_ms = if believed { reading.wall_ms } else { last.wall_ms };
+        let wall_ms = if accepted { reading.wall_ms } else { last.wall_ms };
         let now = Now { mono_ms, wall_ms };
-        let alarm = (!believed)
+        let alarm = (!accepted)
             .then_some(ClockAlarm { wall_ms: reading.wall_ms, expected_ms: last.wall_ms });
         ClockCore { stamp, jump_ms_max, last: now, anchor: now, alarm }
     }
@@ -142,8 +142,8 @@ impl ClockCore {
         let mono_ms = on_boot(self.stamp, reading).max(self.last.mono_ms);
         let expected_ms =
             self.anchor.wall_ms.saturating_add(mono_ms.saturating_sub(self.anchor.mono_ms));
-        let believed = reading.wall_ms.abs_diff(expected_ms) <= self.jump_ms_max;
-        let wall_ms = if believed {
+        let accepted = reading.wall_ms.abs_diff(expected_ms) <= self.jump_ms_max;
+        let wall_ms = if accepted {
             // Small corrections add up to a new truth: each is compared with the last.
             self.anchor = Now { mono_ms, wall_ms: reading.wall_ms };
             self.alarm = None;
@@ -212,7 +212,7 @@ impl Clock {
         before: Option<LastRun>,
     ) -> io::Result<Clock> {
         let jump_ms_max = u64::try_from(jump_max.as_millis()).unwrap_or(u64::MAX);
-        let core = ClockCore::start_believing(jump_ms_max, boot()?, source.reading(), before);
+        let core = ClockCore::start_with_tolerance(jump_ms_max, boot()?, source.reading(), before);
         Ok(Clock { core, source })
     }
 
@@ -250,8 +250,8 @@ fn boot() -> io::Result<[u8; 8]> {
     let mut boot = [0; 8];
     let digits = text.bytes().filter(u8::is_ascii_hexdigit);
     let nibbles = digits.filter_map(|digit| char::from(digit).to_digit(16));
-    for (place, nibble) in nibbles.take(16).enumerate() {
-        boot[place / 2] = boot[place / 2] << 4 | nibble as u8;
+    for (position, nibble) in nibbles.take(16).enumerate() {
+        boot[position / 2] = boot[position / 2] << 4 | nibble as u8;
     }
     Ok(boot)
 }
@@ -339,8 +339,8 @@ mod tests {
             let mut clock = ClockCore::start(BOOT, at(0, WALL_MS), None);
             let before = clock.now(at(1_000, WALL_MS + 1_000));
             let jumped = (WALL_MS + 2_000).saturating_add_signed(jump);
-            let held = clock.now(at(2_000, jumped));
-            assert_eq!(held, Now { mono_ms: 2_000, wall_ms: before.wall_ms }, "{jump}");
+            let frozen = clock.now(at(2_000, jumped));
+            assert_eq!(frozen, Now { mono_ms: 2_000, wall_ms: before.wall_ms }, "{jump}");
             assert!(clock.alarm().is_some());
             assert_eq!(clock.now(at(3_000, WALL_MS + 3_000)).wall_ms, WALL_MS + 3_000);
             assert_eq!(clock.alarm(), None);
@@ -359,17 +359,17 @@ mod tests {
 
     #[test]
     fn the_largest_jump_that_is_believed_is_the_one_that_was_asked_for() {
-        for (most, jump, believed) in
+        for (most, jump, accepted) in
             [(2_000, 2_000, true), (2_000, 2_001, false), (60_000, 60_000, true)]
         {
-            let mut clock = ClockCore::start_believing(most, BOOT, at(0, WALL_MS), None);
+            let mut clock = ClockCore::start_with_tolerance(most, BOOT, at(0, WALL_MS), None);
             let last = clock.now(at(1_000, WALL_MS + 1_000));
             clock.now(at(2_000, WALL_MS + 2_000 + jump));
-            assert_eq!(clock.alarm().is_none(), believed, "{jump} within a run");
+            assert_eq!(clock.alarm().is_none(), accepted, "{jump} within a run");
 
             let behind = at(2_000, last.wall_ms - jump);
-            let again = ClockCore::start_believing(most, BOOT, behind, ran(&clock, last));
-            assert_eq!(again.alarm().is_none(), believed, "{jump} behind at a start");
+            let again = ClockCore::start_with_tolerance(most, BOOT, behind, ran(&clock, last));
+            assert_eq!(again.alarm().is_none(), accepted, "{jump} behind at a start");
         }
     }
 
@@ -383,13 +383,13 @@ mod tests {
 
     #[test]
     fn one_that_stands_is_believed_however_far_it_is_moved() {
-        let standing = StandingClock::at(at(5_000, WALL_MS));
-        let source = ClockSource::Standing(standing.clone());
+        let manual = StandingClock::at(at(5_000, WALL_MS));
+        let source = ClockSource::Standing(manual.clone());
         let mut clock = Clock::start(source, Duration::from_secs(1), None).unwrap();
         assert_eq!(clock.now(), Now { mono_ms: 5_000, wall_ms: WALL_MS });
         assert_eq!(clock.now(), Now { mono_ms: 5_000, wall_ms: WALL_MS });
         clock.move_by(400 * DAY_MS);
-        standing.move_by(1);
+        manual.move_by(1);
         let later = 400 * DAY_MS + 1;
         assert_eq!(clock.now(), Now { mono_ms: 5_000 + later, wall_ms: WALL_MS + later });
         assert_eq!(clock.alarm(), None);

@@ -186,7 +186,7 @@ impl Leases {
         // What is left counts as a length of its own, from now: most attempts begin now, and all of
         // those share one.
         let left_ms = row.run_timeout_ms.saturating_sub(running_ms);
-        let now_ms = self.not_before_the_last(now_ms);
+        let now_ms = self.monotonic(now_ms);
         if self.runs.end_of(slot).is_none_or(|end| now_ms.saturating_add(left_ms) < end) {
             self.runs.leave(slot);
             self.runs.join(slot, now_ms, left_ms);
@@ -223,7 +223,7 @@ impl Leases {
     /// lost link its grace. Attempts ran on meanwhile.
     pub fn paused(&mut self, now_ms: u64) {
         self.floor_ms = self.floor_ms.max(now_ms);
-        self.lengths.begin_anew(now_ms);
+        self.lengths.restart_all(now_ms);
     }
 
     /// Not after when the next lease ends; it may be earlier. None when there are no leases that
@@ -280,7 +280,7 @@ impl Leases {
     }
 
     /// Lists are in the order of time: a clock that falls back is passed over.
-    fn not_before_the_last(&mut self, now_ms: u64) -> u64 {
+    fn monotonic(&mut self, now_ms: u64) -> u64 {
         self.latest_ms = self.latest_ms.max(now_ms);
         self.latest_ms
     }
@@ -294,7 +294,7 @@ impl Leases {
         run_timeout_ms: u64,
         restart: bool,
     ) {
-        let now_ms = self.not_before_the_last(now_ms);
+        let now_ms = self.monotonic(now_ms);
         let row = Row {
             token: token.0,
             link: link.0,
@@ -331,7 +331,7 @@ impl Leases {
         if row.expired {
             return;
         }
-        let now_ms = self.not_before_the_last(now_ms);
+        let now_ms = self.monotonic(now_ms);
         self.lengths.leave(slot);
         self.lengths.join(slot, now_ms, self.length_ms(&row));
     }

@@ -65,7 +65,7 @@ pub trait Log: Send + 'static {
     /// What may be appended while so many leases run. A log takes what it is given; a caller that
     /// stays within the budget never fills the disk. Cheap: asked for every command.
     fn budget(&self, _leases: u64) -> Budget {
-        Budget::ENDLESS
+        Budget::UNLIMITED
     }
 
     /// A snapshot of what all its commands come to, which would take about so many bytes, is
@@ -156,7 +156,7 @@ pub struct LogMetrics {
     /// Of these, bytes of snapshots.
     pub snapshot_bytes: u64,
     /// Of these, bytes carried out of segments that were mostly dead.
-    pub carried_bytes: u64,
+    pub compacted_bytes: u64,
     /// Snapshots made.
     pub snapshots: u64,
     /// Syncs of commits.

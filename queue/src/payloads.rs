@@ -65,8 +65,8 @@ impl PayloadCache {
     /// A part of a command's body, if it is kept.
     pub fn get(&self, part: RecordRef) -> Option<Bytes> {
         // Most are asked for in the order in which they came; those of one batch lie together.
-        let place = self.batches.binary_search_by_key(&part.index, |batch| batch.index).ok()?;
-        let batch = &self.batches[place];
+        let position = self.batches.binary_search_by_key(&part.index, |batch| batch.index).ok()?;
+        let batch = &self.batches[position];
         let from = part.at.checked_sub(batch.at)? as usize;
         let to = from + part.length as usize;
         (to <= batch.body.len()).then(|| batch.body.slice(from..to))

@@ -164,8 +164,8 @@ impl Tail {
         if epoch < self.floor_epoch {
             return Err(RequestError::Rewound);
         }
-        let place = self.events.partition_point(|event| event.index <= index);
-        Ok(Cursor { index, next: self.first + place as u64 })
+        let position = self.events.partition_point(|event| event.index <= index);
+        Ok(Cursor { index, next: self.first + position as u64 })
     }
 
     /// Where a reader stands.
@@ -185,17 +185,17 @@ impl Tail {
         &self,
         cursor: &mut Cursor,
         most: usize,
-        mut wanted: impl FnMut(QueueId) -> bool,
+        mut selects: impl FnMut(QueueId) -> bool,
         out: &mut Vec<Event>,
     ) -> Result<Read, RequestError> {
         if cursor.index < self.floor {
             return Err(RequestError::TooOld);
         }
         // Events after a command beyond the floor are all here.
-        let place = cursor.next.saturating_sub(self.first) as usize;
+        let position = cursor.next.saturating_sub(self.first) as usize;
         let mut left = most;
-        for event in self.events.iter().skip(place) {
-            if wanted(event.queue) {
+        for event in self.events.iter().skip(position) {
+            if selects(event.queue) {
                 if left == 0 {
                     cursor.index = cursor.index.max(event.index - 1);
                     return Ok(Read { upto: self.position_of(cursor), more: true });

@@ -14,44 +14,44 @@ use crate::journal::space::ballast::is_full;
 use crate::journal::wal::commit_watermark::CommitWatermark;
 use crate::journal::wal::pending_sync::PendingSync;
 use crate::journal::wal::progress::Progress;
-use crate::journal::wal::writer::Chores;
+use crate::journal::wal::writer::BackgroundWork;
 
 /// How long after a commit its mark is made firm.
-const MARK_AFTER: Duration = Duration::from_millis(750);
+const WATERMARK_DELAY: Duration = Duration::from_millis(750);
 /// How often the disk is measured: so long after there is room again, jobs are taken again.
 const MEASURE_EVERY: Duration = Duration::from_secs(1);
-/// How often [`Housekeeper::settle`] looks: a snapshot has time, and commits should not have to
+/// How often [`Housekeeper::sync_up_to`] looks: a snapshot has time, and commits should not have to
 /// wake it.
-const SETTLE_LOOK: Duration = Duration::from_millis(2);
+const SYNC_POLL: Duration = Duration::from_millis(2);
 
 /// Shared by the writer, the housekeeper's thread and the cleaner's.
 pub(crate) struct Housekeeper {
     directory: Arc<Directory>,
     progress: Arc<Progress>,
-    mark: Arc<CommitWatermark>,
-    duties: Mutex<Duties>,
+    watermark: Arc<CommitWatermark>,
+    tasks: Mutex<Tasks>,
     /// The housekeeper has something to do.
     wake: Condvar,
     /// The next segment is there, or will never be.
     ready: Condvar,
     /// Held while what is owed is made firm: nobody takes it for done before it is.
-    firming: Mutex<()>,
+    syncing: Mutex<()>,
 }
 
-struct Duties {
+struct Tasks {
     next: Option<Segment>,
     /// Since when the firm mark is behind.
-    behind: Option<Instant>,
+    watermark_behind: Option<Instant>,
     /// Not even the ballast had room for the next segment: when it is tried again. Until then there
     /// is the rest of this one.
     full_until: Option<Instant>,
     measure_at: Instant,
-    owed: PendingSync,
+    pending: PendingSync,
     closing: bool,
     failed: bool,
 }
 
-enum Duty {
+enum Task {
     Segment,
     CommitWatermark,
     Measure,
@@ -62,25 +62,25 @@ impl Housekeeper {
     pub(crate) fn new(
         directory: Arc<Directory>,
         progress: Arc<Progress>,
-        mark: Arc<CommitWatermark>,
+        watermark: Arc<CommitWatermark>,
     ) -> Housekeeper {
-        let owed = PendingSync::new(progress.committed());
+        let pending = PendingSync::new(progress.committed());
         Housekeeper {
             directory,
             progress,
-            mark,
-            duties: Mutex::new(Duties {
+            watermark,
+            tasks: Mutex::new(Tasks {
                 next: None,
-                behind: None,
+                watermark_behind: None,
                 full_until: None,
                 measure_at: Instant::now() + MEASURE_EVERY,
-                owed,
+                pending,
                 closing: false,
                 failed: false,
             }),
             wake: Condvar::new(),
             ready: Condvar::new(),
-            firming: Mutex::new(()),
+            syncing: Mutex::new(()),
         }
     }
 
@@ -88,14 +88,14 @@ impl Housekeeper {
     pub(crate) fn run(&self) {
         loop {
             let done = match self.wait() {
-                Duty::Segment => self.make_segment(),
-                Duty::CommitWatermark => self.firm_owed(),
-                Duty::Measure => {
+                Task::Segment => self.make_segment(),
+                Task::CommitWatermark => self.sync_pending(),
+                Task::Measure => {
                     self.directory.ballast.measure();
                     self.progress.check()
                 }
-                Duty::Close => {
-                    if let Err(why) = self.firm_owed() {
+                Task::Close => {
+                    if let Err(why) = self.sync_pending() {
                         self.progress.poison(why);
                     }
                     return;
@@ -103,7 +103,7 @@ impl Housekeeper {
             };
             if let Err(why) = done {
                 self.progress.poison(why);
-                self.duties.lock().failed = true;
+                self.tasks.lock().failed = true;
                 self.ready.notify_all();
                 return;
             }
@@ -112,46 +112,46 @@ impl Housekeeper {
 
     /// Ends [`Housekeeper::run`], once the mark is firm.
     pub(crate) fn close(&self) {
-        self.duties.lock().closing = true;
+        self.tasks.lock().closing = true;
         self.wake.notify_all();
     }
 
-    fn wait(&self) -> Duty {
-        let mut duties = self.duties.lock();
+    fn wait(&self) -> Task {
+        let mut tasks = self.tasks.lock();
         loop {
-            if duties.closing {
-                return Duty::Close;
+            if tasks.closing {
+                return Task::Close;
             }
             let now = Instant::now();
-            let wants_next = duties.next.is_none();
-            if wants_next && duties.full_until.is_none_or(|until| until <= now) {
-                return Duty::Segment;
+            let needs_next = tasks.next.is_none();
+            if needs_next && tasks.full_until.is_none_or(|until| until <= now) {
+                return Task::Segment;
             }
-            let mark_at = duties.behind.map(|since| since + MARK_AFTER);
-            if mark_at.is_some_and(|at| at <= now) {
-                duties.behind = None;
-                return Duty::CommitWatermark;
+            let watermark_at = tasks.watermark_behind.map(|since| since + WATERMARK_DELAY);
+            if watermark_at.is_some_and(|at| at <= now) {
+                tasks.watermark_behind = None;
+                return Task::CommitWatermark;
             }
-            if duties.measure_at <= now {
-                duties.measure_at = now + MEASURE_EVERY;
-                return Duty::Measure;
+            if tasks.measure_at <= now {
+                tasks.measure_at = now + MEASURE_EVERY;
+                return Task::Measure;
             }
-            let next_segment_at = duties.full_until.filter(|_| wants_next);
-            let others = mark_at.into_iter().chain(next_segment_at);
-            let next = others.fold(duties.measure_at, Instant::min);
-            self.wake.wait_until(&mut duties, next);
+            let next_segment_at = tasks.full_until.filter(|_| needs_next);
+            let others = watermark_at.into_iter().chain(next_segment_at);
+            let next = others.fold(tasks.measure_at, Instant::min);
+            self.wake.wait_until(&mut tasks, next);
         }
     }
 
     fn make_segment(&self) -> Result<(), Poisoned> {
         let made = self.directory.create_segment(0);
-        let mut duties = self.duties.lock();
+        let mut tasks = self.tasks.lock();
         match made {
-            Ok(segment) => (duties.next, duties.full_until) = (Some(segment), None),
+            Ok(segment) => (tasks.next, tasks.full_until) = (Some(segment), None),
             // There is still the rest of the present segment, and there may be room before it is
             // used up.
             Err(why) if is_full(&why.error) => {
-                duties.full_until = Some(Instant::now() + MEASURE_EVERY);
+                tasks.full_until = Some(Instant::now() + MEASURE_EVERY);
             }
             Err(why) => return Err(why),
         }
@@ -161,51 +161,51 @@ impl Housekeeper {
 
     /// Waits until everything up to `index` is on the disk and the firm mark says so, at every
     /// level of durability.
-    pub(crate) fn settle(&self, index: u64) -> Result<(), Poisoned> {
-        while self.duties.lock().owed.index() < index {
+    pub(crate) fn sync_up_to(&self, index: u64) -> Result<(), Poisoned> {
+        while self.tasks.lock().pending.index() < index {
             self.progress.check()?;
-            thread::sleep(SETTLE_LOOK);
+            thread::sleep(SYNC_POLL);
         }
-        self.firm_owed()
+        self.sync_pending()
     }
 
-    fn firm_owed(&self) -> Result<(), Poisoned> {
-        let _firming = self.firming.lock();
-        let owed = self.duties.lock().owed.take();
+    fn sync_pending(&self) -> Result<(), Poisoned> {
+        let _syncing = self.syncing.lock();
+        let pending = self.tasks.lock().pending.take();
         self.progress.check()?;
-        owed.make_firm(&self.directory, &self.mark)
+        pending.sync(&self.directory, &self.watermark)
     }
 }
 
-impl Chores for Arc<Housekeeper> {
+impl BackgroundWork for Arc<Housekeeper> {
     fn segment(&mut self, least: u64) -> Result<Segment, Poisoned> {
-        let mut duties = self.duties.lock();
+        let mut tasks = self.tasks.lock();
         loop {
-            if duties.next.as_ref().is_some_and(|next| next.capacity < least) {
+            if tasks.next.as_ref().is_some_and(|next| next.capacity < least) {
                 // A short one, made on a full disk, and a long record: the short one is for later.
-                drop(duties);
+                drop(tasks);
                 return self.directory.create_segment(least);
             }
-            if let Some(segment) = duties.next.take() {
+            if let Some(segment) = tasks.next.take() {
                 self.wake.notify_all();
                 return Ok(segment);
             }
-            if duties.failed || duties.full_until.is_some() {
-                drop(duties);
+            if tasks.failed || tasks.full_until.is_some() {
+                drop(tasks);
                 return match self.progress.check() {
                     Err(why) => Err(why),
                     Ok(()) => self.directory.create_segment(least),
                 };
             }
-            self.ready.wait(&mut duties);
+            self.ready.wait(&mut tasks);
         }
     }
 
     fn committed(&mut self, index: u64, file: &Arc<dyn JournalFile>, synced: bool) {
-        let mut duties = self.duties.lock();
-        duties.owed.note(index, file, synced);
-        if duties.behind.is_none() {
-            duties.behind = Some(Instant::now());
+        let mut tasks = self.tasks.lock();
+        tasks.pending.note(index, file, synced);
+        if tasks.watermark_behind.is_none() {
+            tasks.watermark_behind = Some(Instant::now());
             self.wake.notify_all();
         }
     }
@@ -230,21 +230,25 @@ mod tests {
         let dir = Path::new("/data");
         files.create_dir(&dir.join(SEGMENTS_DIR)).unwrap();
         let make = |name| files.create(&dir.join(name)).unwrap();
-        let (marks, first) = (make("mark"), make("segments/first"));
-        let nothing = CommitWatermark::read(&*marks, publisher).unwrap();
-        let mark = CommitWatermark::new(Arc::clone(&marks), dir.join("mark"), publisher, nothing);
+        let (slots, first) = (make("mark"), make("segments/first"));
+        let nothing = CommitWatermark::read(&*slots, publisher).unwrap();
+        let watermark =
+            CommitWatermark::new(Arc::clone(&slots), dir.join("mark"), publisher, nothing);
         let (files, dir) = (Arc::clone(&files), dir.to_owned());
         let directory = Directory::new(files, dir, publisher, SEGMENT_BYTES_MIN);
         let progress = Arc::new(Progress::new(0));
-        let mut keeper =
-            Arc::new(Housekeeper::new(Arc::new(directory), Arc::clone(&progress), Arc::new(mark)));
-        progress.reach(1);
-        keeper.committed(1, &first, false);
+        let mut housekeeper = Arc::new(Housekeeper::new(
+            Arc::new(directory),
+            Arc::clone(&progress),
+            Arc::new(watermark),
+        ));
+        progress.advance(1);
+        housekeeper.committed(1, &first, false);
         // Written to the next segment; those who wait know of it, the housekeeper not yet.
-        progress.reach(2);
-        keeper.close();
-        assert!(matches!(keeper.wait(), Duty::Close), "it was told to close");
-        keeper.firm_owed().unwrap();
-        assert_eq!(CommitWatermark::read(&*marks, publisher).unwrap().index, Some(1));
+        progress.advance(2);
+        housekeeper.close();
+        assert!(matches!(housekeeper.wait(), Task::Close), "it was told to close");
+        housekeeper.sync_pending().unwrap();
+        assert_eq!(CommitWatermark::read(&*slots, publisher).unwrap().index, Some(1));
     }
 }

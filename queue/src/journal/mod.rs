@@ -45,7 +45,7 @@ use parking_lot::{Condvar, Mutex};
 use tokio::sync::watch;
 
 use self::compaction::compactor::CycleMetrics;
-use self::compaction::compactor_thread::{self, CompactorThread, Due};
+use self::compaction::compactor_thread::{self, CompactorHandle, SnapshotTrigger};
 use self::files::directory::{Directory, poisoned};
 use self::files::{Disk, Files};
 use self::housekeeper::Housekeeper;
@@ -53,10 +53,10 @@ pub use self::open_error::OpenError;
 use self::opening::Parts;
 pub use self::recovery::{CutTail, Dropped, LostPayloads, RecoveredSnapshot};
 pub use self::space::budget::{Budget, Space, SpaceLevel};
-use self::wal::progress::{Progress, Reached};
+use self::wal::progress::{CommitStatus, Progress};
 use self::wal::record::BODY_BYTES_MAX;
 use self::wal::records::JournalRecords;
-use self::wal::writer::{Pending, Writer};
+use self::wal::writer::{PendingCommand, Writer};
 use crate::Now;
 use crate::log::{Log, LogMetrics, Poisoned, Reader, Rebuild, Snapshot};
 
@@ -124,14 +124,14 @@ pub struct Journal {
     records: Arc<JournalRecords>,
     queue: Arc<WriterQueue>,
     housekeeper: Arc<Housekeeper>,
-    desk: Arc<CompactorThread>,
+    compactor: Arc<CompactorHandle>,
     cycles: Arc<CycleMetrics>,
     /// Bytes of log that were written when the newest snapshot was taken; below 0 for what is from
     /// before the start.
     written_at_snapshot: i64,
-    reached: watch::Receiver<Reached>,
+    status: watch::Receiver<CommitStatus>,
     /// Appended and not yet flushed.
-    batch: Vec<Pending>,
+    batch: Vec<PendingCommand>,
     appended: u64,
     threads: Option<Threads>,
     _lock: Box<dyn Send + Sync>,
@@ -139,20 +139,20 @@ pub struct Journal {
 
 struct Threads {
     writer: JoinHandle<()>,
-    keeper: JoinHandle<()>,
-    cleaner: JoinHandle<()>,
+    housekeeping: JoinHandle<()>,
+    compaction: JoinHandle<()>,
 }
 
 /// What the writer's thread takes from: everything at once.
 #[derive(Default)]
 struct WriterQueue {
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<WriterQueueState>,
     wake: Condvar,
 }
 
 #[derive(Default)]
-struct Waiting {
-    batch: Vec<Pending>,
+struct WriterQueueState {
+    batch: Vec<PendingCommand>,
     closing: bool,
 }
 
@@ -180,51 +180,52 @@ impl Journal {
         let durability = options.durability;
         let mut parts = Parts::open(files, dir, options, rebuild)?;
         let (compactor, cycles) = parts.compactor()?;
-        let Parts { directory, records, progress, mark, segment, recovered, lock, .. } = parts;
+        let Parts { directory, records, progress, watermark, segment, recovered, lock, .. } = parts;
         let housekeeper = Arc::new(Housekeeper::new(
             Arc::clone(&directory),
             Arc::clone(&progress),
-            Arc::clone(&mark),
+            Arc::clone(&watermark),
         ));
         let queue = Arc::new(WriterQueue::default());
         let writer = Writer::new(
             Arc::clone(&directory),
             Arc::clone(&records),
             Arc::clone(&progress),
-            mark,
+            watermark,
             Arc::clone(&housekeeper),
             durability,
             segment,
         );
-        let desk = Arc::new(CompactorThread::default());
+        let handle = Arc::new(CompactorHandle::default());
         let threads = {
             let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
                 let io = |error| OpenError::io("starting the threads of", dir, error);
                 thread::Builder::new().name(name.to_owned()).spawn(run).map_err(io)
             };
-            let keeper = {
+            let housekeeping = {
                 let housekeeper = Arc::clone(&housekeeper);
-                spawn("journal-keeper", Box::new(move || housekeeper.run()))?
+                spawn("journal-housekeeper", Box::new(move || housekeeper.run()))?
             };
-            let cleaner = {
-                let (desk, housekeeper) = (Arc::clone(&desk), Arc::clone(&housekeeper));
+            let compaction = {
+                let (handle, housekeeper) = (Arc::clone(&handle), Arc::clone(&housekeeper));
                 let progress = Arc::clone(&progress);
-                let run = move || compactor_thread::run(&desk, compactor, &housekeeper, &progress);
-                spawn("journal-cleaner", Box::new(run))?
+                let run =
+                    move || compactor_thread::run(&handle, compactor, &housekeeper, &progress);
+                spawn("journal-compactor", Box::new(run))?
             };
             let (queue, progress) = (Arc::clone(&queue), Arc::clone(&progress));
             let writer =
                 spawn("journal-writer", Box::new(move || write(writer, &queue, &progress)))?;
-            Threads { writer, keeper, cleaner }
+            Threads { writer, housekeeping, compaction }
         };
         let journal = Journal {
             directory,
-            reached: progress.subscribe(),
+            status: progress.subscribe(),
             progress,
             records,
             queue,
             housekeeper,
-            desk,
+            compactor: handle,
             cycles,
             // A segment holds less than 1 GiB, and a journal fewer bytes than 2^63.
             written_at_snapshot: -(recovered.bytes as i64),
@@ -268,7 +269,7 @@ impl Log for Journal {
             return Err(poisoned("appending to", &self.directory.dir, why));
         }
         self.appended += 1;
-        let command = Pending { index: self.appended, now, kind, head, body, synced: false };
+        let command = PendingCommand { index: self.appended, now, kind, head, body, synced: false };
         self.progress.uncommitted_bytes.fetch_add(command.record_len(), Ordering::Relaxed);
         self.batch.push(command);
         Ok(self.appended)
@@ -303,10 +304,11 @@ impl Log for Journal {
     }
 
     async fn committed_beyond(&mut self, index: u64) -> Result<u64, Poisoned> {
-        let wanted = |reached: &Reached| reached.committed > index || reached.poisoned.is_some();
-        match self.reached.wait_for(wanted).await.map(|reached| reached.clone()) {
-            Ok(Reached { committed, .. }) if committed > index => Ok(committed),
-            Ok(Reached { poisoned: Some(why), .. }) => Err(why),
+        let is_reached =
+            |status: &CommitStatus| status.committed > index || status.poisoned.is_some();
+        match self.status.wait_for(is_reached).await.map(|status| status.clone()) {
+            Ok(CommitStatus { committed, .. }) if committed > index => Ok(committed),
+            Ok(CommitStatus { poisoned: Some(why), .. }) => Err(why),
             // Never so: one of the two was wanted, and the sender lives in `progress`, which `self`
             // holds.
             Ok(_) | Err(_) => std::future::pending().await,
@@ -324,12 +326,12 @@ impl Log for Journal {
     fn metrics(&self) -> LogMetrics {
         let log_bytes = self.progress.log_bytes();
         let snapshot_bytes = self.cycles.snapshot_bytes.load(Ordering::Relaxed);
-        let carried_bytes = self.cycles.carried_bytes.load(Ordering::Relaxed);
+        let compacted_bytes = self.cycles.compacted_bytes.load(Ordering::Relaxed);
         LogMetrics {
             bytes: self.directory.bytes.load(Ordering::Relaxed),
-            written_bytes: log_bytes + snapshot_bytes + carried_bytes,
+            written_bytes: log_bytes + snapshot_bytes + compacted_bytes,
             snapshot_bytes,
-            carried_bytes,
+            compacted_bytes,
             snapshots: self.cycles.snapshots.load(Ordering::Relaxed),
             syncs: self.progress.syncs.load(Ordering::Relaxed),
             commits: self.progress.commits.load(Ordering::Relaxed),
@@ -347,21 +349,21 @@ impl Log for Journal {
         let expected_bytes = self.cycles.expected_bytes(about_bytes);
         self.directory.ballast.note_snapshots(newest_bytes, expected_bytes);
         let written = self.progress.log_bytes() as i64;
-        let due = Due {
+        let trigger = SnapshotTrigger {
             log_bytes: (written - self.written_at_snapshot).max(0) as u64,
             expected_bytes,
             segment_bytes: self.directory.segment_bytes,
             short: self.directory.ballast.is_short(),
-            again: self.desk.was_given_up(),
-            rested: self.desk.is_rested(),
+            retry: self.compactor.was_abandoned(),
+            rested: self.compactor.is_rested(),
         };
-        due.is_due() && !self.desk.is_busy()
+        trigger.is_due() && !self.compactor.is_busy()
     }
 
     fn snapshot(&mut self, snapshot: Box<dyn Snapshot>) {
         debug_assert_eq!(snapshot.index(), self.appended, "it reflects all that was appended");
         self.written_at_snapshot = self.progress.log_bytes() as i64;
-        self.desk.put(snapshot);
+        self.compactor.submit(snapshot);
     }
 }
 
@@ -372,13 +374,13 @@ impl Drop for Journal {
         self.flush();
         self.queue.waiting.lock().closing = true;
         self.queue.wake.notify_all();
-        self.desk.close();
-        if let Some(Threads { writer, keeper, cleaner }) = self.threads.take() {
+        self.compactor.close();
+        if let Some(Threads { writer, housekeeping, compaction }) = self.threads.take() {
             // A panic of theirs was reported by the thread itself.
             let _ = writer.join();
-            let _ = cleaner.join();
+            let _ = compaction.join();
             self.housekeeper.close();
-            let _ = keeper.join();
+            let _ = housekeeping.join();
         }
     }
 }

@@ -10,13 +10,13 @@ use longshore_protocol::PublisherId;
 
 use super::files::{self, Files, LockError};
 use super::{JournalOptions, OpenError, Recovered, recovery};
-use crate::journal::compaction::compactor::{Compactor, CycleMetrics, Fallback, GivenUp};
+use crate::journal::compaction::compactor::{Compactor, CycleMetrics, Fallback, ObsoleteFile};
 use crate::journal::files::directory::{Directory, LOST_DIR, SEGMENTS_DIR, SNAPSHOTS_DIR, Segment};
 use crate::journal::files::identity::{self, Identity, IdentityError};
 use crate::journal::files::pin::PIN_FILE;
 use crate::journal::space::ballast::BALLAST_FILE;
 use crate::journal::space::budget::Budget;
-use crate::journal::wal::commit_watermark::{CommitWatermark, MARK_FILE};
+use crate::journal::wal::commit_watermark::{CommitWatermark, WATERMARK_FILE};
 use crate::journal::wal::progress::Progress;
 use crate::journal::wal::records::JournalRecords;
 use crate::log::Rebuild;
@@ -26,11 +26,11 @@ pub(super) struct Parts {
     pub(super) directory: Arc<Directory>,
     pub(super) records: Arc<JournalRecords>,
     pub(super) progress: Arc<Progress>,
-    pub(super) mark: Arc<CommitWatermark>,
+    pub(super) watermark: Arc<CommitWatermark>,
     pub(super) segment: Option<Segment>,
     pub(super) fallback: Option<Fallback>,
     /// Files that the start would have removed if nobody were copying the directory.
-    pub(super) needless: Vec<GivenUp>,
+    pub(super) obsolete: Vec<ObsoleteFile>,
     pub(super) recovered: Recovered,
     pub(super) lock: Box<dyn Send + Sync>,
 }
@@ -45,7 +45,7 @@ impl Parts {
         files.create_dir(dir).map_err(|error| OpenError::io("making", dir, error))?;
         check_new(&*files, dir, options.segment_bytes)?;
         let lock = files.lock(dir).map_err(|error| match error {
-            LockError::Held(holder) => OpenError::InUse { dir: dir.to_owned(), holder },
+            LockError::InUse(holder) => OpenError::InUse { dir: dir.to_owned(), holder },
             LockError::Io(error) => OpenError::io("locking", &dir.join(files::LOCK_FILE), error),
         })?;
         let segments_dir = dir.join(SEGMENTS_DIR);
@@ -59,14 +59,14 @@ impl Parts {
             identity.journal,
             options.segment_bytes,
         ));
-        let (mark, committed) = open_mark(&directory, options.accept_loss)?;
+        let (watermark, committed) = open_watermark(&directory, options.accept_loss)?;
         let found = recovery::recover(&directory, committed, options.accept_loss, rebuild)?;
-        let io = |error| OpenError::io("syncing", &mark.path, error);
+        let io = |error| OpenError::io("syncing", &watermark.path, error);
         if found.dropped.is_some() {
             // Last of all: until then, the mark says that something is missing.
-            mark.reset(found.last_index).map_err(io)?;
+            watermark.reset(found.last_index).map_err(io)?;
         } else if found.last_index > committed {
-            mark.firm(found.last_index).map_err(io)?;
+            watermark.write_durable(found.last_index).map_err(io)?;
         }
         let recovered = Recovered {
             publisher: identity.publisher,
@@ -81,16 +81,16 @@ impl Parts {
         };
         let records = Arc::new(JournalRecords::new(Arc::clone(&directory), found.locations));
         let progress = Arc::new(Progress::new(found.last_index));
-        let (segment, fallback, needless) = (found.segment, found.fallback, found.needless);
-        let mark = Arc::new(mark);
+        let (segment, fallback, obsolete) = (found.segment, found.fallback, found.obsolete);
+        let watermark = Arc::new(watermark);
         Ok(Parts {
             directory,
             records,
             progress,
-            mark,
+            watermark,
             segment,
             fallback,
-            needless,
+            obsolete,
             recovered,
             lock,
         })
@@ -109,9 +109,9 @@ impl Parts {
         let cycles = Arc::new(CycleMetrics::default());
         cycles.newest_bytes.store(newest_bytes, Ordering::Relaxed);
         let (directory, records) = (Arc::clone(directory), Arc::clone(&self.records));
-        let (fallback, needless) = (self.fallback.take(), std::mem::take(&mut self.needless));
+        let (fallback, obsolete) = (self.fallback.take(), std::mem::take(&mut self.obsolete));
         let metrics = Arc::clone(&cycles);
-        let compactor = Compactor::new(directory, records, metrics, newest, fallback, needless);
+        let compactor = Compactor::new(directory, records, metrics, newest, fallback, obsolete);
         Ok((compactor, cycles))
     }
 }
@@ -129,7 +129,7 @@ fn unidentified(error: IdentityError) -> OpenError {
 /// with.
 const NAMES: [&str; 9] = [
     files::LOCK_FILE,
-    MARK_FILE,
+    WATERMARK_FILE,
     identity::TEMPORARY,
     BALLAST_FILE,
     PIN_FILE,
@@ -159,7 +159,7 @@ fn check_new(files: &dyn Files, dir: &Path, segment_bytes: u64) -> Result<(), Op
         foreign.truncate(NAMES_SHOWN_MAX);
         return Err(OpenError::NotEmpty { dir: dir.to_owned(), names: foreign, more });
     }
-    let needed = Budget::least_free_bytes(segment_bytes);
+    let needed = Budget::min_free_bytes(segment_bytes);
     match files.free_bytes(dir) {
         Ok(free) if free < needed => {
             Err(OpenError::DiskTooSmall { dir: dir.to_owned(), free, needed, segment_bytes })
@@ -189,7 +189,7 @@ fn identify(
     }
     let list = |dir: &Path| files.list(dir).map_err(|error| OpenError::io("listing", dir, error));
     let is_segment = |name: &String| {
-        Directory::sequence_of(name).or_else(|| Directory::carried_sequence_of(name)).is_some()
+        Directory::sequence_of(name).or_else(|| Directory::compacted_sequence_of(name)).is_some()
     };
     let is_snapshot = |name: &String| Directory::snapshot_index_of(name).is_some();
     // Any of them is a journal's: a new id would make all of them foreign.
@@ -200,7 +200,7 @@ fn identify(
     }
     // The mark first: a directory with an id has one, so a missing mark is never taken for a new
     // journal.
-    let path = dir.join(MARK_FILE);
+    let path = dir.join(WATERMARK_FILE);
     let io = |error| OpenError::io("making", &path, error);
     let file = files.create(&path).map_err(io)?;
     let nothing = CommitWatermark::read(&*file, new).map_err(io)?;
@@ -223,11 +223,11 @@ pub(super) fn count_loss(directory: &Directory) -> Result<(), OpenError> {
     }
 }
 
-fn open_mark(
+fn open_watermark(
     directory: &Directory,
     accept_loss: bool,
 ) -> Result<(CommitWatermark, u64), OpenError> {
-    let path = directory.dir.join(MARK_FILE);
+    let path = directory.dir.join(WATERMARK_FILE);
     let io = |error| OpenError::io("reading", &path, error);
     let lost = || OpenError::Damaged {
         file: path.clone(),
@@ -247,11 +247,11 @@ fn open_mark(
     if read.index.is_none() && !accept_loss {
         return Err(lost());
     }
-    let mark = CommitWatermark::new(file, path.clone(), directory.journal, read);
+    let watermark = CommitWatermark::new(file, path.clone(), directory.journal, read);
     if read.index.is_none() {
         // Nobody can tell how much of the end is missing.
         count_loss(directory)?;
-        mark.reset(0).map_err(io)?;
+        watermark.reset(0).map_err(io)?;
     }
-    Ok((mark, read.index.unwrap_or(0)))
+    Ok((watermark, read.index.unwrap_or(0)))
 }

@@ -10,7 +10,7 @@ use std::collections::BinaryHeap;
 use hashbrown::HashMap;
 
 /// Lengths that are kept though nothing has them: a publisher's jobs have few.
-pub(super) const LENGTHS_KEPT: usize = 1_024;
+pub(super) const IDLE_LENGTHS_MAX: usize = 1_024;
 pub(super) const NONE: u32 = u32::MAX;
 
 /// Things by slot, each in the queue of its length or in none.
@@ -21,10 +21,10 @@ pub(super) struct ByLength {
     by_ms: HashMap<u64, u32>,
     free: Vec<u32>,
     /// Lengths without things are forgotten once there are so many.
-    before_tidying: usize,
+    tidy_at: usize,
     /// For each length that has things: not before when its first one ends. Entries may be too
     /// early, never too late.
-    due: BinaryHeap<Reverse<(u64, u32)>>,
+    deadlines: BinaryHeap<Reverse<(u64, u32)>>,
     /// What began before counts from here.
     floor_ms: u64,
 }
@@ -44,7 +44,7 @@ struct Length {
     ms: u64,
     head: u32,
     tail: u32,
-    /// Whether `due` has an entry for it.
+    /// Whether `deadlines` has an entry for it.
     queued: bool,
 }
 
@@ -55,14 +55,14 @@ impl ByLength {
             lengths: Vec::new(),
             by_ms: HashMap::new(),
             free: Vec::new(),
-            before_tidying: LENGTHS_KEPT,
-            due: BinaryHeap::new(),
+            tidy_at: IDLE_LENGTHS_MAX,
+            deadlines: BinaryHeap::new(),
             floor_ms: 0,
         }
     }
 
     /// Everything that is in a queue begins anew.
-    pub(super) fn begin_anew(&mut self, now_ms: u64) {
+    pub(super) fn restart_all(&mut self, now_ms: u64) {
         self.floor_ms = self.floor_ms.max(now_ms);
     }
 
@@ -80,15 +80,15 @@ impl ByLength {
             tail => self.nodes[tail as usize].next = slot,
         }
         let node = Node { since_ms, length, prev: tail, next: NONE };
-        let place = slot as usize;
-        if place >= self.nodes.len() {
+        let position = slot as usize;
+        if position >= self.nodes.len() {
             let nowhere = Node { since_ms: 0, length: NONE, prev: NONE, next: NONE };
-            self.nodes.resize(place + 1, nowhere);
+            self.nodes.resize(position + 1, nowhere);
         }
-        debug_assert_eq!(self.nodes[place].length, NONE, "it is in no queue");
-        self.nodes[place] = node;
+        debug_assert_eq!(self.nodes[position].length, NONE, "it is in no queue");
+        self.nodes[position] = node;
         if !std::mem::replace(&mut self.lengths[length as usize].queued, true) {
-            self.due.push(Reverse((self.end(node), length)));
+            self.deadlines.push(Reverse((self.end(node), length)));
         }
     }
 
@@ -119,18 +119,18 @@ impl ByLength {
 
     /// Not after when the next thing ends.
     pub(super) fn next_end(&self) -> Option<u64> {
-        self.due.peek().map(|&Reverse((at, _))| at)
+        self.deadlines.peek().map(|&Reverse((at, _))| at)
     }
 
     /// The first thing that has ended by now, and when it did. It stays in its queue.
     pub(super) fn first_ended(&mut self, now_ms: u64) -> Option<(u32, u64)> {
-        while let Some(&Reverse((at, length))) = self.due.peek() {
+        while let Some(&Reverse((at, length))) = self.deadlines.peek() {
             if at > now_ms {
                 break;
             }
             let head = self.lengths[length as usize].head;
             if head == NONE {
-                self.due.pop();
+                self.deadlines.pop();
                 self.lengths[length as usize].queued = false;
                 continue;
             }
@@ -139,16 +139,16 @@ impl ByLength {
                 return Some((head, end));
             }
             // Its first thing left since: the entry was too early.
-            self.due.pop();
-            self.due.push(Reverse((end, length)));
+            self.deadlines.pop();
+            self.deadlines.push(Reverse((end, length)));
         }
         None
     }
 
     /// Lengths, and entries in the heap, that memory is taken for.
     #[cfg(test)]
-    pub(super) fn kept(&self) -> usize {
-        self.lengths.len().max(self.due.len())
+    pub(super) fn allocated(&self) -> usize {
+        self.lengths.len().max(self.deadlines.len())
     }
 
     fn end(&self, node: Node) -> u64 {
@@ -157,37 +157,37 @@ impl ByLength {
     }
 
     fn new_length(&mut self, ms: u64) -> u32 {
-        if self.by_ms.len() >= self.before_tidying {
+        if self.by_ms.len() >= self.tidy_at {
             self.tidy();
         }
         let length = Length { ms, head: NONE, tail: NONE, queued: false };
-        let place = match self.free.pop() {
-            Some(place) => {
-                self.lengths[place as usize] = length;
-                place
+        let position = match self.free.pop() {
+            Some(position) => {
+                self.lengths[position as usize] = length;
+                position
             }
             None => {
                 self.lengths.push(length);
                 (self.lengths.len() - 1) as u32
             }
         };
-        self.by_ms.insert(ms, place);
-        place
+        self.by_ms.insert(ms, position);
+        position
     }
 
     /// Forgets the lengths that nothing has. Costs as much as lengths were made since the last
     /// time.
     fn tidy(&mut self) {
-        let ByLength { lengths, by_ms, free, due, .. } = self;
-        due.retain(|&Reverse((_, length))| lengths[length as usize].head != NONE);
+        let ByLength { lengths, by_ms, free, deadlines, .. } = self;
+        deadlines.retain(|&Reverse((_, length))| lengths[length as usize].head != NONE);
         // In the order of their places, not of the table: which of two ends of one moment comes
         // first must not hang on chance.
-        for (place, length) in (0u32..).zip(lengths.iter()) {
-            if length.head == NONE && by_ms.get(&length.ms) == Some(&place) {
+        for (position, length) in (0u32..).zip(lengths.iter()) {
+            if length.head == NONE && by_ms.get(&length.ms) == Some(&position) {
                 by_ms.remove(&length.ms);
-                free.push(place);
+                free.push(position);
             }
         }
-        self.before_tidying = 2 * self.by_ms.len() + LENGTHS_KEPT;
+        self.tidy_at = 2 * self.by_ms.len() + IDLE_LENGTHS_MAX;
     }
 }

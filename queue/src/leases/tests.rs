@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 
-use super::by_length::LENGTHS_KEPT;
+use super::by_length::IDLE_LENGTHS_MAX;
 use super::*;
 
 const TIMING: LeaseTiming = LeaseTiming { reconnect_grace_ms: 5_000, restart_window_ms: 30_000 };
@@ -75,13 +75,13 @@ fn lengths_that_no_lease_has_any_more_take_no_memory() {
         leases.granted(0, Token(token), A, 1_000 + token as u32, 0);
         leases.ended(Token(token));
     }
-    assert!(leases.lengths.kept() <= 2 * LENGTHS_KEPT);
+    assert!(leases.lengths.allocated() <= 2 * IDLE_LENGTHS_MAX);
     assert_eq!(leases.rows.len(), 1);
 }
 
 /// A lease as the rules say it, with nothing clever.
 #[derive(Clone, Debug)]
-struct Plain {
+struct ModelLease {
     token: u64,
     link: u64,
     length_ms: u64,
@@ -132,28 +132,28 @@ proptest! {
     #[test]
     fn leases_end_exactly_when_a_model_that_scans_says_so(steps in steps()) {
         let mut leases = Leases::new(TIMING);
-        let mut model: Vec<Plain> = Vec::new();
+        let mut model: Vec<ModelLease> = Vec::new();
         // Links as they were made; when they were lost.
         let mut links: Vec<Option<u64>> = Vec::new();
         let (mut now, mut floor, mut next_token) = (0, 0, 1);
         let grace_end = |lost: Option<u64>, floor: u64| lost.map(|at| at.max(floor) + 5_000);
         for (passed, step) in steps {
             now += passed;
-            let pick = |model: &[Plain], n: usize| (!model.is_empty()).then(|| n % model.len().max(1));
+            let pick = |model: &[ModelLease], n: usize| (!model.is_empty()).then(|| n % model.len().max(1));
             match step {
                 Step::Grant(link, length, run) if (link as usize) < links.len() && links[link as usize].is_none() => {
                     let lease_ms = 1_000 * (1 + length);
                     let run_timeout_ms = 1_500 * run;
                     leases.granted(now, Token(next_token), LinkId(link), lease_ms, run_timeout_ms);
                     let lease_ms = u64::from(lease_ms);
-                    model.push(Plain { token: next_token, link, length_ms: lease_ms, lease_ms, renewed_ms: now, restart: false, run_timeout_ms, run_end: None, started: false });
+                    model.push(ModelLease { token: next_token, link, length_ms: lease_ms, lease_ms, renewed_ms: now, restart: false, run_timeout_ms, run_end: None, started: false });
                     next_token += 1;
                 }
                 Step::Restart(length, run) => {
                     let lease_ms = 1_000 * (1 + length);
                     let run_timeout_ms = 1_500 * run;
                     leases.restarted(now, Token(next_token), LinkId(1_000), lease_ms, run_timeout_ms);
-                    model.push(Plain { token: next_token, link: 1_000, length_ms: 30_000, lease_ms: u64::from(lease_ms), renewed_ms: now, restart: true, run_timeout_ms, run_end: None, started: false });
+                    model.push(ModelLease { token: next_token, link: 1_000, length_ms: 30_000, lease_ms: u64::from(lease_ms), renewed_ms: now, restart: true, run_timeout_ms, run_end: None, started: false });
                     next_token += 1;
                 }
                 Step::Renew(n) => if let Some(n) = pick(&model, n) {
@@ -196,16 +196,16 @@ proptest! {
                     floor = now;
                 }
                 Step::Expire => {
-                    let end = |lease: &Plain| {
+                    let end = |lease: &ModelLease| {
                         let own = lease.renewed_ms.max(floor) + lease.length_ms;
                         let lost = links.get(lease.link as usize).copied().flatten();
                         grace_end(lost, floor).map_or(own, |grace| own.min(grace))
                     };
-                    let first = |lease: &Plain| lease.run_end.map_or(end(lease), |run| run.min(end(lease)));
+                    let first = |lease: &ModelLease| lease.run_end.map_or(end(lease), |run| run.min(end(lease)));
                     if let Some(first) = model.iter().map(first).min() {
                         prop_assert!(leases.next_deadline().is_some_and(|at| at <= first));
                     }
-                    let mut wanted: Vec<Expired> = model
+                    let mut expected: Vec<Expired> = model
                         .iter()
                         .filter(|lease| first(lease) <= now)
                         .map(|lease| Expired {
@@ -218,9 +218,9 @@ proptest! {
                     let mut given = Vec::new();
                     leases.expired(now, &mut given);
                     given.sort_unstable_by_key(|expired| expired.token);
-                    wanted.sort_unstable_by_key(|expired| expired.token);
-                    prop_assert_eq!(&given, &wanted);
-                    model.retain(|lease| wanted.iter().all(|expired| expired.token.0 != lease.token));
+                    expected.sort_unstable_by_key(|expired| expired.token);
+                    prop_assert_eq!(&given, &expected);
+                    model.retain(|lease| expected.iter().all(|expired| expired.token.0 != lease.token));
                     given.into_iter().for_each(|expired| leases.ended(expired.token));
                 }
                 _ => {}

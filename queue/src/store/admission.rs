@@ -15,7 +15,7 @@ use crate::{Budget, Command, Reply, State};
 
 /// What becomes of a command.
 #[derive(PartialEq, Debug)]
-pub(super) enum Fit {
+pub(super) enum Admission {
     /// It is logged.
     Log,
     /// This is logged in its place.
@@ -26,35 +26,37 @@ pub(super) enum Fit {
 
 /// Decides about a command of so many bytes. What cannot be refused is small, or was debited when
 /// its leases began.
-pub(super) fn fit(
+pub(super) fn admit(
     command: &Command,
     bytes: u64,
     state: &State,
     budget: &Budget,
     memory_max: u64,
-) -> Fit {
+) -> Admission {
     if let Command::Enqueue { link, batch } = command {
         let (link, sequence, jobs) = (*link, batch.sequence, batch.len() as u32);
         if state.is_for_another(link, batch) {
             let outcome = Err(BatchRefusal::Draining);
-            return Fit::Answer(link, Reply::Enqueued(Enqueued { sequence, outcome }));
+            return Admission::Answer(link, Reply::Enqueued(Enqueued { sequence, outcome }));
         }
         return match refusal(bytes, state, budget, memory_max) {
-            Some(refusal) => Fit::LogInstead(Command::Refuse { link, sequence, jobs, refusal }),
-            None => Fit::Log,
+            Some(refusal) => {
+                Admission::LogInstead(Command::Refuse { link, sequence, jobs, refusal })
+            }
+            None => Admission::Log,
         };
     }
     if bytes <= budget.headroom() {
-        return Fit::Log;
+        return Admission::Log;
     }
     let (link, reply) = match *command {
         Command::Settle { link, ref batch } => {
             let outcomes = if let Some(outcomes) = state.settle_without_effect(link, batch) {
                 outcomes
             } else if let Some(batch) = without_stale_payloads(state, link, batch) {
-                return Fit::LogInstead(Command::Settle { link, batch });
+                return Admission::LogInstead(Command::Settle { link, batch });
             } else if !has_large(batch) && budget.fits_settle(bytes) {
-                return Fit::Log;
+                return Admission::Log;
             } else {
                 Runs::all(SettleOutcome::NoSpace, batch.items().count())
             };
@@ -68,7 +70,7 @@ pub(super) fn fit(
         Command::Replace { link, request, .. } => {
             (link, Reply::Replaced { request, outcome: ReplaceOutcome::NoSpace })
         }
-        _ if budget.fits_small(bytes) => return Fit::Log,
+        _ if budget.fits_small(bytes) => return Admission::Log,
         Command::Act { link, request, selection: Selection::Ids(_), .. } => {
             (link, Reply::Unacted { request, error: RequestError::NoSpace })
         }
@@ -85,9 +87,9 @@ pub(super) fn fit(
             let reason = "NoSpace: the publisher's disk is full; try again later".to_owned();
             (link, Reply::SubscribeRefused { subscription, reason })
         }
-        _ => return Fit::Log,
+        _ => return Admission::Log,
     };
-    Fit::Answer(link, reply)
+    Admission::Answer(link, reply)
 }
 
 /// Why new jobs of so many bytes are refused. Memory is counted before the batch: it takes about 1
@@ -162,13 +164,13 @@ mod tests {
     fn budget(headroom: i64) -> Budget {
         let high = 6 * MIB as i64;
         let available = (high + headroom) as u64;
-        Budget { available, segment_bytes: MIB, short: headroom <= 0, ..Budget::ENDLESS }
+        Budget { available, segment_bytes: MIB, short: headroom <= 0, ..Budget::UNLIMITED }
     }
 
-    fn fit_in(headroom: i64, command: &Command) -> Fit {
+    fn admit_with(headroom: i64, command: &Command) -> Admission {
         let (head, raw) = command.encode();
         let bytes = logged_bytes(head.len() + raw.len());
-        fit(command, bytes, &State::new(), &budget(headroom), u64::MAX)
+        admit(command, bytes, &State::new(), &budget(headroom), u64::MAX)
     }
 
     fn batch(jobs: u8) -> EnqueueBatch {
@@ -234,10 +236,10 @@ mod tests {
     fn batch_that_does_not_fit_becomes_a_refusal_without_its_jobs() {
         let needs = bytes_of(&batch(3)) as i64 + 16;
         let enqueue = Command::Enqueue { link: LINK, batch: batch(3) };
-        assert_eq!(fit_in(needs, &enqueue), Fit::Log);
+        assert_eq!(admit_with(needs, &enqueue), Admission::Log);
         let (sequence, jobs, refusal) = (5, 3, Refusal::NoSpace);
         let refused = Command::Refuse { link: LINK, sequence, jobs, refusal };
-        assert_eq!(fit_in(needs - 200, &enqueue), Fit::LogInstead(refused));
+        assert_eq!(admit_with(needs - 200, &enqueue), Admission::LogInstead(refused));
     }
 
     #[test]
@@ -246,12 +248,12 @@ mod tests {
         let used = state.memory_bytes();
         assert!(used > 3 * 96, "three jobs and a worker");
         let enqueue = Command::Enqueue { link: LINK, batch: batch(3) };
-        let fit = |command: &Command, most| fit(command, 4_000, &state, &budget(1 << 20), most);
-        assert_eq!(fit(&enqueue, used + 1), Fit::Log);
+        let admit = |command: &Command, most| admit(command, 4_000, &state, &budget(1 << 20), most);
+        assert_eq!(admit(&enqueue, used + 1), Admission::Log);
         let (sequence, jobs, refusal) = (5, 3, Refusal::MemoryFull);
         let refused = Command::Refuse { link: LINK, sequence, jobs, refusal };
-        assert_eq!(fit(&enqueue, used), Fit::LogInstead(refused));
-        assert_eq!(fit(&settle(first, &[complete(9)]), 0), Fit::Log);
+        assert_eq!(admit(&enqueue, used), Admission::LogInstead(refused));
+        assert_eq!(admit(&settle(first, &[complete(9)]), 0), Admission::Log);
     }
 
     #[test]
@@ -259,8 +261,8 @@ mod tests {
         let (state, first) = working();
         assert_eq!(state.leases(), 3);
         let error = |bytes: usize| JobError { kind: "e".into(), message: "m".repeat(bytes) };
-        let fit_low = |available, command: &Command| {
-            fit(command, 9_000, &state, &Budget { available, ..budget(0) }, u64::MAX)
+        let admit_low = |available, command: &Command| {
+            admit(command, 9_000, &state, &Budget { available, ..budget(0) }, u64::MAX)
         };
         for small in [
             settle(
@@ -269,8 +271,11 @@ mod tests {
             ),
             settle(first, &[NewSettle::Fail(error(4_000))]),
         ] {
-            assert_eq!(fit_low(MIB + 9_000, &small), Fit::Log);
-            assert!(matches!(fit_low(MIB + 8_999, &small), Fit::Answer(..)), "the snapshot's");
+            assert_eq!(admit_low(MIB + 9_000, &small), Admission::Log);
+            assert!(
+                matches!(admit_low(MIB + 8_999, &small), Admission::Answer(..)),
+                "the snapshot's"
+            );
         }
         for large in [
             settle(first, &[complete(1), complete(SMALL_BYTES_MAX + 1)]),
@@ -278,7 +283,7 @@ mod tests {
         ] {
             let outcomes = Runs::all(SettleOutcome::NoSpace, 2);
             let refused = Reply::Settled(Settled { sequence: 3, outcomes });
-            assert_eq!(fit_low(5 * MIB, &large), Fit::Answer(LINK, refused));
+            assert_eq!(admit_low(5 * MIB, &large), Admission::Answer(LINK, refused));
         }
     }
 
@@ -288,9 +293,9 @@ mod tests {
         let stale = settle(first + 99, &[complete(SMALL_BYTES_MAX)]);
         let outcomes = Runs::all(SettleOutcome::StaleToken, 1);
         let answer = Reply::Settled(Settled { sequence: 3, outcomes });
-        let fit_in = |headroom| fit(&stale, 4_200, &state, &budget(headroom), u64::MAX);
-        assert_eq!(fit_in(0), Fit::Answer(LINK, answer));
-        assert_eq!(fit_in(4_200), Fit::Log);
+        let admit_with = |headroom| admit(&stale, 4_200, &state, &budget(headroom), u64::MAX);
+        assert_eq!(admit_with(0), Admission::Answer(LINK, answer));
+        assert_eq!(admit_with(4_200), Admission::Log);
     }
 
     #[test]
@@ -315,10 +320,10 @@ mod tests {
         let trimmed =
             command(&[small, released(first + 90), released(first + 91), released(first)]);
         let budget = Budget { available: MIB + 2_000, ..budget(0) };
-        let fit = |command: &Command, bytes| fit(command, bytes, &state, &budget, u64::MAX);
-        let Fit::LogInstead(logged) = fit(&mixed, 6_500) else { panic!("it is trimmed") };
+        let admit = |command: &Command, bytes| admit(command, bytes, &state, &budget, u64::MAX);
+        let Admission::LogInstead(logged) = admit(&mixed, 6_500) else { panic!("it is trimmed") };
         assert_eq!(logged, trimmed);
-        assert_eq!(fit(&logged, 800), Fit::Log);
+        assert_eq!(admit(&logged, 800), Admission::Log);
         // The same outcomes, in the same order.
         let apply = |command: &Command| {
             let (mut state, mut out) = (working().0, Outcomes::default());
@@ -336,8 +341,8 @@ mod tests {
         let (id, entry) = (JobId([1; 16]), vec![0; 10].into());
         let replace = Command::Replace { link: LINK, request: 4, id, entry };
         for command in [checkpoint, replace] {
-            assert_eq!(fit_in(1_000, &command), Fit::Log);
-            assert!(matches!(fit_in(0, &command), Fit::Answer(..)));
+            assert_eq!(admit_with(1_000, &command), Admission::Log);
+            assert!(matches!(admit_with(0, &command), Admission::Answer(..)));
         }
     }
 
@@ -351,11 +356,11 @@ mod tests {
         let refused = Reply::Unacted { request: 4, error: RequestError::NoSpace };
         // 4 MiB below the high watermark the share of small commands is used up.
         let floor = -4 * MIB as i64;
-        assert_eq!(fit_in(floor + 200_000, &ids(10_000)), Fit::Log);
-        assert_eq!(fit_in(floor + 100_000, &ids(10_000)), Fit::Answer(LINK, refused));
-        assert_eq!(fit_in(floor + 100_000, &ids(10)), Fit::Log);
+        assert_eq!(admit_with(floor + 200_000, &ids(10_000)), Admission::Log);
+        assert_eq!(admit_with(floor + 100_000, &ids(10_000)), Admission::Answer(LINK, refused));
+        assert_eq!(admit_with(floor + 100_000, &ids(10)), Admission::Log);
         for command in [Command::Tick, Command::LinkLost { link: LINK }] {
-            assert_eq!(fit_in(-6 * MIB as i64, &command), Fit::Log);
+            assert_eq!(admit_with(-6 * MIB as i64, &command), Admission::Log);
         }
     }
 }

@@ -1,10 +1,10 @@
 //! The state machine over a log: commands in, durable outcomes out.
 
 mod admission;
-mod asked;
-mod held;
 mod opening;
 mod options;
+mod pending_outcomes;
+mod queries;
 mod released;
 mod replay;
 mod reports;
@@ -24,14 +24,14 @@ use longshore_protocol::messages::work::{
 };
 use longshore_protocol::{Durability, Epoch, JobId, LinkId, PublisherId, Refusal, Token};
 
-use self::admission::Fit;
-use self::held::Held;
+use self::admission::Admission;
 #[cfg(test)]
 pub(crate) use self::opening::epoch_floor;
 pub use self::options::{Opened, StoreOptions};
+use self::pending_outcomes::PendingOutcomes;
 pub use self::released::{Asked, Released, StoreMetrics};
 pub use self::replay::Replay;
-use self::reports::Reports;
+use self::reports::ProgressReports;
 use crate::clock::BootStamp;
 use crate::journal::{Budget, Journal, Space, SpaceLevel};
 use crate::leases::{EXPIRED_MAX, LeaseTiming, Leases};
@@ -64,9 +64,9 @@ pub struct Store<L: Log = Journal> {
     publisher: PublisherId,
     epoch: Epoch,
     durability: Durability,
-    held: Held,
+    pending: PendingOutcomes,
     leases: Leases,
-    reports: Reports,
+    reports: ProgressReports,
     tail: Tail,
     cache: PayloadCache,
     memory_max: u64,
@@ -78,7 +78,7 @@ pub struct Store<L: Log = Journal> {
     /// Soft verbs refused for a stale token since the start.
     soft_stale: u64,
     /// The last time that was told, in milliseconds of the publisher's own life.
-    seen_ms: u64,
+    latest_ms: u64,
     expired: Vec<Expired>,
     ended: Vec<Token>,
 }
@@ -117,9 +117,9 @@ impl<L: Log> Store<L> {
             publisher,
             epoch,
             durability: options.durability,
-            held: Held::default(),
+            pending: PendingOutcomes::default(),
             leases: Leases::new(options.leases),
-            reports: Reports::default(),
+            reports: ProgressReports::default(),
             tail,
             cache: PayloadCache::new(options.cache_bytes),
             memory_max: options.memory_max,
@@ -127,7 +127,7 @@ impl<L: Log> Store<L> {
             ungranted: Vec::new(),
             moved_early: HashMap::new(),
             soft_stale: 0,
-            seen_ms: now.mono_ms.max(state.last_now().mono_ms),
+            latest_ms: now.mono_ms.max(state.last_now().mono_ms),
             expired: Vec::new(),
             ended: Vec::new(),
             state,
@@ -144,7 +144,7 @@ impl<L: Log> Store<L> {
         };
         // The start ends every link. A lease whose link was lost before has a worker that is gone,
         // not one that will be back once the publisher is: it gets the grace, not the window.
-        store.held.outcomes.wants_events = store.tail.is_recording();
+        store.pending.outcomes.wants_events = store.tail.is_recording();
         let has_link = |lease: &RunningLease| store.state.is_up(lease.link);
         let (mut linked, mut lost): (Vec<_>, Vec<_>) = store.state.running().partition(has_link);
         let index = store.submit(now, Command::Start(start))?;
@@ -170,7 +170,7 @@ impl<L: Log> Store<L> {
         // Nobody is there yet to be told anything.
         let mut nobody = Released::default();
         store.release(store.log.committed(), &mut nobody);
-        let now_ms = store.seen_ms;
+        let now_ms = store.latest_ms;
         for RunningLease { token, link, lease_ms, run_timeout_ms } in linked {
             store.leases.restarted(now_ms, token, link, lease_ms, run_timeout_ms);
         }
@@ -196,21 +196,21 @@ impl<L: Log> Store<L> {
     /// [`SMALL_BYTES_MAX`](longshore_protocol::limits::SMALL_BYTES_MAX), the whole command, for
     /// now.
     pub fn submit(&mut self, now: Now, command: Command) -> Result<u64, Poisoned> {
-        let now = self.see(now);
+        let now = self.observe_time(now);
         let (head, raw) = command.encode();
         let budget = self.budget();
         let bytes = admission::logged_bytes(head.len() + raw.len());
-        match admission::fit(&command, bytes, &self.state, &budget, self.memory_max) {
-            Fit::Log => {}
-            Fit::LogInstead(other) => return self.submit(now, other),
-            Fit::Answer(link, reply) => {
+        match admission::admit(&command, bytes, &self.state, &budget, self.memory_max) {
+            Admission::Log => {}
+            Admission::LogInstead(other) => return self.submit(now, other),
+            Admission::Answer(link, reply) => {
                 // Nothing has changed, so nothing is logged. The answer waits its turn.
-                self.held.outcomes.replies.push((link, reply));
-                self.held.mark(self.log.appended(), now.mono_ms, self.state.totals());
+                self.pending.outcomes.replies.push((link, reply));
+                self.pending.mark_boundary(self.log.appended(), now.mono_ms, self.state.totals());
                 return Ok(self.log.appended());
             }
         }
-        self.lower_handouts(now, &command, budget.less(bytes))?;
+        self.lower_handouts(now, &command, budget.after_append(bytes))?;
         self.append(now, command, head, raw)
     }
 
@@ -283,20 +283,20 @@ impl<L: Log> Store<L> {
             }
             _ => {}
         }
-        self.state.apply(index, now, &command, &mut self.held.outcomes);
-        for (token, link) in self.held.outcomes.moved.drain(..) {
+        self.state.apply(index, now, &command, &mut self.pending.outcomes);
+        for (token, link) in self.pending.outcomes.moved.drain(..) {
             if !self.leases.moved(now.mono_ms, token, link) {
                 self.moved_early.insert(token, link);
             }
         }
-        self.held.mark(index, now.mono_ms, self.state.totals());
+        self.pending.mark_boundary(index, now.mono_ms, self.state.totals());
         Ok(index)
     }
 
     /// Forgets a link that ended without a `LinkLost`: a newer one of its session has taken its
     /// leases, or it was refused.
     pub fn link_replaced(&mut self, now: Now, link: LinkId) {
-        let now = self.see(now);
+        let now = self.observe_time(now);
         self.leases.link_lost(now.mono_ms, link);
     }
 
@@ -308,26 +308,26 @@ impl<L: Log> Store<L> {
     /// Asks for something; the answer reflects all that was submitted before, and is released once
     /// that is durable.
     pub fn ask(&mut self, now: Now, link: LinkId, id: u64, request: Request) {
-        let now = self.see(now);
+        let now = self.observe_time(now);
         if matches!(request, Request::Feed { .. }) {
             self.record_events(true);
         }
-        let answer = asked::answer(&self.state, &self.reports, now, link, request);
-        self.held.answered.push((link, id, answer));
-        self.held.mark(self.log.appended(), now.mono_ms, self.state.totals());
+        let answer = queries::answer(&self.state, &self.reports, now, link, request);
+        self.pending.answered.push((link, id, answer));
+        self.pending.mark_boundary(self.log.appended(), now.mono_ms, self.state.totals());
     }
 
     /// Says [`Answer::Done`] to that link and number once everything submitted is durable: then
     /// what was read of it may be told.
     pub fn say_when_durable(&mut self, now: Now, link: LinkId, id: u64) {
-        let now = self.see(now);
-        self.held.answered.push((link, id, Asked::Ready(Answer::Done)));
-        self.held.mark(self.log.appended(), now.mono_ms, self.state.totals());
+        let now = self.observe_time(now);
+        self.pending.answered.push((link, id, Asked::Ready(Answer::Done)));
+        self.pending.mark_boundary(self.log.appended(), now.mono_ms, self.state.totals());
     }
 
     /// Lets leases of that link run on, and gives the tokens that hold none there.
     pub fn renew(&mut self, now: Now, link: LinkId, tokens: &Tokens) -> Tokens {
-        let now = self.see(now);
+        let now = self.observe_time(now);
         let leases = &mut self.leases;
         let stale = tokens.0.iter().filter(|&&token| !leases.renewed(now.mono_ms, token, link));
         let stale = stale.copied().collect();
@@ -338,7 +338,7 @@ impl<L: Log> Store<L> {
     /// an attempt from now on, and the time of their run timeout has begun. Gives the tokens that
     /// hold no lease of that link.
     pub fn started(&mut self, now: Now, link: LinkId, started: &Started) -> Tokens {
-        let now = self.see(now);
+        let now = self.observe_time(now);
         let leases = &mut self.leases;
         let mut is_stale =
             |token, running_ms| !leases.started(now.mono_ms, token, link, running_ms);
@@ -350,11 +350,11 @@ impl<L: Log> Store<L> {
     /// Notes how far attempts are: whoever asks for the job is told. Gives the tokens that hold no
     /// lease of that link.
     pub fn progress(&mut self, now: Now, link: LinkId, progress: Vec<Progress>) -> Tokens {
-        let now = self.see(now);
+        let now = self.observe_time(now);
         let mut stale = Vec::new();
         for progress in progress {
             match self.leases.holds(progress.token, link) {
-                true => self.reports.take(progress, now.wall_ms),
+                true => self.reports.record(progress, now.wall_ms),
                 false => stale.push(progress.token),
             }
         }
@@ -364,7 +364,7 @@ impl<L: Log> Store<L> {
     /// Ends leases and makes due jobs ready; gives when to come again, in milliseconds of the
     /// publisher's own life, if nothing else happens before.
     pub fn turn(&mut self, now: Now) -> Result<Option<u64>, Poisoned> {
-        let now = self.see(now);
+        let now = self.observe_time(now);
         self.leases.expired(now.mono_ms, &mut self.expired);
         if !self.expired.is_empty() {
             let leases = std::mem::take(&mut self.expired);
@@ -392,7 +392,7 @@ impl<L: Log> Store<L> {
     /// Gives every lease its full length anew from now on, and every lost link its grace: as after
     /// a pause.
     pub fn leases_anew(&mut self, now: Now) {
-        let now = self.see(now);
+        let now = self.observe_time(now);
         self.leases.paused(now.mono_ms);
     }
 
@@ -402,7 +402,7 @@ impl<L: Log> Store<L> {
     pub async fn released(&mut self, out: &mut Released) -> Result<(), Poisoned> {
         self.log.flush();
         let mut committed = self.log.committed();
-        if self.held.oldest().is_none_or(|oldest| oldest > committed) {
+        if self.pending.oldest().is_none_or(|oldest| oldest > committed) {
             committed = self.log.committed_beyond(committed).await?;
         }
         self.release(committed, out);
@@ -412,9 +412,9 @@ impl<L: Log> Store<L> {
     /// Keeps what happens to jobs in [`Store::tail`] from the next command on, or no longer. On
     /// when a store is opened, so that clients can go on over a restart; asking for a feed turns it
     /// on.
-    pub fn record_events(&mut self, wanted: bool) {
-        self.held.outcomes.wants_events = wanted;
-        match wanted {
+    pub fn record_events(&mut self, enabled: bool) {
+        self.pending.outcomes.wants_events = enabled;
+        match enabled {
             true => self.tail.record_beyond(self.log.appended()),
             false => self.tail.stop(),
         }
@@ -467,7 +467,7 @@ impl<L: Log> Store<L> {
 
     /// True when nothing is held back: all that was submitted is durable, and was released.
     pub fn is_released(&self) -> bool {
-        self.held.oldest().is_none()
+        self.pending.oldest().is_none()
     }
 
     /// Bytes submitted and not yet durable: over
@@ -479,7 +479,7 @@ impl<L: Log> Store<L> {
     /// When the oldest command came that is not yet durable, by the monotonic clock in
     /// milliseconds.
     pub fn oldest_uncommitted(&self) -> Option<u64> {
-        self.held.oldest_beyond(self.log.committed())
+        self.pending.oldest_beyond(self.log.committed())
     }
 
     /// Age of the oldest command that is not yet durable, in milliseconds; 0 for none.
@@ -490,7 +490,7 @@ impl<L: Log> Store<L> {
     /// A job with everything submitted applied, durable or not: what is told of it must be durable.
     pub fn job(&self, now: Now, id: &JobId) -> Option<JobView> {
         let mut view = self.state.job(id, now)?;
-        self.reports.tell(&mut view);
+        self.reports.add_to(&mut view);
         Some(view)
     }
 
@@ -499,15 +499,15 @@ impl<L: Log> Store<L> {
         let log = self.log.metrics();
         StoreMetrics {
             durability: self.durability,
-            jobs: self.held.totals.jobs,
-            queues: self.held.totals.queues,
+            jobs: self.pending.totals.jobs,
+            queues: self.pending.totals.queues,
             committed_index: self.log.committed(),
             oldest_uncommitted_ms: self.oldest_uncommitted_ms(now),
             journal_bytes: log.bytes,
             written_bytes: log.written_bytes,
             payload_bytes: self.payload_bytes,
             syncs: log.syncs,
-            stale_refused: self.held.totals.stale_refused + self.soft_stale,
+            stale_refused: self.pending.totals.stale_refused + self.soft_stale,
             level: self.space().level,
             ballast_bytes: log.ballast_bytes,
             memory_bytes: self.state.memory_bytes(),
@@ -517,24 +517,24 @@ impl<L: Log> Store<L> {
 
     /// Takes note of the time: leases released before it begin, and a pause gives every lease its
     /// full length anew.
-    fn see(&mut self, now: Now) -> Now {
-        let mono_ms = now.mono_ms.max(self.seen_ms);
-        if mono_ms - self.seen_ms > PAUSE_MS && !self.leases.is_empty() {
+    fn observe_time(&mut self, now: Now) -> Now {
+        let mono_ms = now.mono_ms.max(self.latest_ms);
+        if mono_ms - self.latest_ms > PAUSE_MS && !self.leases.is_empty() {
             self.leases.paused(mono_ms);
         }
-        self.seen_ms = mono_ms;
-        self.grant();
+        self.latest_ms = mono_ms;
+        self.begin_leases();
         Now { mono_ms, wall_ms: now.wall_ms }
     }
 
-    fn grant(&mut self) {
+    fn begin_leases(&mut self) {
         for handed in self.ungranted.drain(..) {
             let link = match self.moved_early.is_empty() {
                 true => handed.link,
                 false => self.moved_early.remove(&handed.token).unwrap_or(handed.link),
             };
             let Handed { token, lease_ms, run_timeout_ms, .. } = handed;
-            self.leases.granted(self.seen_ms, token, link, lease_ms, run_timeout_ms);
+            self.leases.granted(self.latest_ms, token, link, lease_ms, run_timeout_ms);
         }
         // After the leases of the same release have begun: some of them may have ended with it.
         for token in self.ended.drain(..) {
@@ -545,7 +545,7 @@ impl<L: Log> Store<L> {
 
     fn release(&mut self, committed: u64, out: &mut Released) {
         let before = out.handed.len();
-        self.held.release(committed, out, &mut self.tail, &mut self.ended);
+        self.pending.release(committed, out, &mut self.tail, &mut self.ended);
         self.ungranted.extend(&out.handed[before..]);
     }
 

@@ -9,13 +9,13 @@ use crate::JobView;
 
 /// The last report of each attempt: at most one for each lease.
 #[derive(Debug, Default)]
-pub(super) struct Reports {
+pub(super) struct ProgressReports {
     by_token: HashMap<Token, ProgressInfo>,
 }
 
-impl Reports {
+impl ProgressReports {
     /// Takes a report of a lease that is held, at that time of the wall clock.
-    pub(super) fn take(&mut self, progress: Progress, wall_ms: u64) {
+    pub(super) fn record(&mut self, progress: Progress, wall_ms: u64) {
         let Progress { token, percent, message } = progress;
         self.by_token.insert(token, ProgressInfo { percent, message, at: wall_ms });
     }
@@ -28,7 +28,7 @@ impl Reports {
     }
 
     /// Adds what is known of a running job.
-    pub(super) fn tell(&self, view: &mut JobView) {
+    pub(super) fn add_to(&self, view: &mut JobView) {
         view.info.progress = view.info.token.and_then(|token| self.by_token.get(&token)).cloned();
     }
 

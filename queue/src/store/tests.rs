@@ -103,7 +103,7 @@ async fn nothing_is_released_before_its_sync() {
     link(&mut store, at(1_000), PRODUCER, 1, Role::Producer);
     worker(&mut store, at(1_000), WORKER, 2, 10);
     all(&mut store).await;
-    disk.hold_syncs(true);
+    disk.block_syncs(true);
     enqueue(&mut store, at(1_001), 1, 3);
     store.ask(at(1_001), PRODUCER, 7, Request::Queues { pattern: "/**".parse().unwrap() });
     let mut released = Released::default();
@@ -115,7 +115,7 @@ async fn nothing_is_released_before_its_sync() {
     }
     assert_eq!(store.metrics(at(1_101)).jobs, 0, "metrics are of what is durable");
     assert_eq!(store.oldest_uncommitted_ms(at(1_101)), 100);
-    disk.hold_syncs(false);
+    disk.block_syncs(false);
     let released = all(&mut store).await;
     assert_eq!((released.handed.len(), released.answered.len()), (3, 1));
     assert!(matches!(released.replies[..], [(PRODUCER, Reply::Enqueued(_))]));
@@ -132,12 +132,12 @@ async fn nothing_is_released_before_its_sync() {
 async fn an_answer_about_what_is_durable_already_needs_no_commit() {
     let disk = SimulatedDisk::default();
     let mut store = open(&disk, 1_000);
-    disk.hold_syncs(true);
+    disk.block_syncs(true);
     store.ask(at(1_001), PRODUCER, 7, Request::Queues { pattern: "/**".parse().unwrap() });
     let mut released = Released::default();
     store.released(&mut released).await.unwrap();
     assert_eq!(released.answered.len(), 1);
-    disk.hold_syncs(false);
+    disk.block_syncs(false);
 }
 
 #[tokio::test]
@@ -240,7 +240,7 @@ async fn a_lease_whose_link_was_lost_before_a_restart_gets_the_grace_and_not_the
     enqueue(&mut store, at(1_000), 1, 2);
     let before = all(&mut store).await.handed;
     let of_link = |link| before.iter().find(|handed| handed.link == link).unwrap().token;
-    let (gone, kept) = (of_link(WORKER), of_link(LinkId(3)));
+    let (gone, linked) = (of_link(WORKER), of_link(LinkId(3)));
     store.submit(at(1_500), Command::LinkLost { link: WORKER }).unwrap();
     all(&mut store).await;
     drop(store);
@@ -252,10 +252,10 @@ async fn a_lease_whose_link_was_lost_before_a_restart_gets_the_grace_and_not_the
     while now < 6_800 {
         now += 200;
         store.turn(at(now)).unwrap();
-        assert_eq!(running(&store), [gone, kept], "{now}");
+        assert_eq!(running(&store), [gone, linked], "{now}");
     }
     store.turn(at(7_000)).unwrap();
-    assert_eq!(running(&store), [kept], "5 s after the start");
+    assert_eq!(running(&store), [linked], "5 s after the start");
 }
 
 #[tokio::test]
@@ -342,15 +342,15 @@ async fn each_commit_releases_its_own_commands_and_no_later_one() {
         store.ask(at(request), PRODUCER, request, everything());
     }
     // The start is command 1 and the link 2; the request with number n waits for command n + 2.
-    let mut told = 0;
+    let mut reported = 0;
     for durable in [3, 4, 7, 8] {
         committed.store(durable, std::sync::atomic::Ordering::Relaxed);
         let mut released = Released::default();
         store.released(&mut released).await.unwrap();
         let numbers: Vec<u64> = released.answered.iter().map(|&(_, number, _)| number).collect();
-        assert_eq!(numbers, Vec::from_iter(told + 1..=durable - 2));
+        assert_eq!(numbers, Vec::from_iter(reported + 1..=durable - 2));
         assert_eq!(store.tail().len() as u64, 2 * (durable - 2), "events, too");
-        told = durable - 2;
+        reported = durable - 2;
     }
 }
 
@@ -361,17 +361,17 @@ async fn a_session_that_changes_its_link_leaves_nothing_behind() {
     link(&mut store, at(1_000), PRODUCER, 1, Role::Producer);
     worker(&mut store, at(1_000), LinkId(10), 2, 1);
     enqueue(&mut store, at(1_000), 1, 1);
-    let mut held = all(&mut store).await.handed[0];
+    let mut lease = all(&mut store).await.handed[0];
     for number in 11..100 {
         let (session, name, now) = (SessionId([2; 16]), "test".to_owned(), at(1_000 + number));
-        let (link, role, resume) = (LinkId(number), Role::Worker, Tokens(vec![held.token]));
+        let (link, role, resume) = (LinkId(number), Role::Worker, Tokens(vec![lease.token]));
         store.submit(now, Command::LinkUp { link, role, session, name, resume }).unwrap();
         // The transport tells of the older link's end afterwards.
-        store.link_replaced(now, held.link);
-        held.link = link;
+        store.link_replaced(now, lease.link);
+        lease.link = link;
         all(&mut store).await;
-        assert!(store.state().holds(held.token, link));
-        assert_eq!(store.renew(now, link, &Tokens(vec![held.token])), Tokens::default());
+        assert!(store.state().holds(lease.token, link));
+        assert_eq!(store.renew(now, link, &Tokens(vec![lease.token])), Tokens::default());
         assert_eq!(store.leases.links(), 2, "the producer's and the worker's");
     }
 }
@@ -410,11 +410,11 @@ async fn accepted_loss_gives_no_token_link_or_epoch_again() {
     for session in 1..=3 {
         let (mut store, mut clock, opened) = opened(false).unwrap();
         let now = clock.now();
-        let (producer, taker) =
+        let (producer, worker_link) =
             (LinkId(opened.epoch.0 << 32 | 1), LinkId(opened.epoch.0 << 32 | 2));
         link(&mut store, now, producer, 100 + session, Role::Producer);
         store.submit(now, Command::Enqueue { link: producer, batch: one_job(session) }).unwrap();
-        worker(&mut store, now, taker, session, 10);
+        worker(&mut store, now, worker_link, session, 10);
         let released = all(&mut store).await;
         given.push((opened.epoch, released.handed.iter().map(|handed| handed.token).max()));
     }
@@ -486,7 +486,7 @@ async fn what_happens_is_told_only_once_it_is_durable() {
     all(&mut store).await;
     let before = store.tail().position();
     assert_eq!(before, FeedPosition { epoch: Epoch(1), index: store.committed() });
-    disk.hold_syncs(true);
+    disk.block_syncs(true);
     enqueue(&mut store, at(1_001), 1, 3);
     store.flush();
     let everything = "/**".parse().unwrap();
@@ -496,7 +496,7 @@ async fn what_happens_is_told_only_once_it_is_durable() {
     assert!(waited.await.is_err());
     assert_eq!((store.tail().position(), store.tail().len()), (before, 0));
     assert_eq!(released.answered, [], "nor is the feed opened");
-    disk.hold_syncs(false);
+    disk.block_syncs(false);
     let released = all(&mut store).await;
     assert!(matches!(released.answered[..], [(PRODUCER, 7, Asked::Feed { .. })]));
     assert_eq!(indexes(&store, Some(before)), Ok(vec![store.committed(); 3]));
@@ -511,12 +511,12 @@ async fn a_feed_goes_on_over_a_power_cut_and_is_told_of_what_was_lost() {
     let start = store.tail().position();
     enqueue(&mut store, at(1_001), 1, 2);
     all(&mut store).await;
-    let (seen, told) = (store.tail().position(), indexes(&store, Some(start)).unwrap());
+    let (seen, reported) = (store.tail().position(), indexes(&store, Some(start)).unwrap());
     drop(store);
     let disk = disk.after_power_cut(5);
     drop(open(&disk, 2_000));
     let store = open(&disk, 3_000);
-    assert_eq!(indexes(&store, Some(start)), Ok(told), "the same events again");
+    assert_eq!(indexes(&store, Some(start)), Ok(reported), "the same events again");
     assert_eq!(indexes(&store, Some(seen)), Ok(vec![]));
     // As if more had been told and lost: the second start lies in its place.
     let lost = FeedPosition { index: seen.index + 1, ..seen };
@@ -533,7 +533,7 @@ async fn soft_verbs_for_leases_of_others_are_refused_counted_and_change_nothing(
     let token = all(&mut store).await.handed[0].token;
     let progress = |token| vec![Progress { token, percent: 5, message: "reading".to_owned() }];
     let started = |token| Started { tokens: Tokens(vec![token]), running_ms: vec![] };
-    let (held, other) = (Tokens(vec![token]), Tokens(vec![Token(7)]));
+    let (lease, other) = (Tokens(vec![token]), Tokens(vec![Token(7)]));
     // The link that holds it, and a token that nobody has.
     assert_eq!(store.started(at(1_001), WORKER, &started(token)), Tokens::default());
     assert_eq!(store.progress(at(1_001), WORKER, progress(token)), Tokens::default());
@@ -541,9 +541,9 @@ async fn soft_verbs_for_leases_of_others_are_refused_counted_and_change_nothing(
     assert_eq!(store.progress(at(1_001), WORKER, progress(Token(7))), other);
     assert_eq!(store.renew(at(1_001), WORKER, &other), other);
     // Another link.
-    assert_eq!(store.started(at(1_002), PRODUCER, &started(token)), held);
-    assert_eq!(store.progress(at(1_002), PRODUCER, progress(token)), held);
-    assert_eq!(store.renew(at(1_002), PRODUCER, &held), held);
+    assert_eq!(store.started(at(1_002), PRODUCER, &started(token)), lease);
+    assert_eq!(store.progress(at(1_002), PRODUCER, progress(token)), lease);
+    assert_eq!(store.renew(at(1_002), PRODUCER, &lease), lease);
     assert_eq!(store.metrics(at(1_002)).stale_refused, 6);
     // What was reported goes with the lease.
     assert_eq!(store.reports.len(), 1);
@@ -552,6 +552,6 @@ async fn soft_verbs_for_leases_of_others_are_refused_counted_and_change_nothing(
     let batch = SettleBatch::decode(batch.seal(1)).unwrap();
     store.submit(at(1_003), Command::Settle { link: WORKER, batch }).unwrap();
     all(&mut store).await;
-    assert_eq!(store.renew(at(1_004), WORKER, &held), held);
+    assert_eq!(store.renew(at(1_004), WORKER, &lease), lease);
     assert_eq!(store.reports.len(), 0);
 }

@@ -18,7 +18,7 @@ fn event(index: u64, n: u64) -> Event {
     }
 }
 
-fn tell(tail: &mut Tail, index: u64, events: u64) {
+fn extend_with(tail: &mut Tail, index: u64, events: u64) {
     tail.extend((0..events).map(|n| event(index, n)), index);
 }
 
@@ -27,9 +27,9 @@ fn at(epoch: u64, index: u64) -> Option<FeedPosition> {
 }
 
 /// The indexes of everything after a place.
-fn after(tail: &Tail, place: Option<FeedPosition>) -> Result<Vec<u64>, RequestError> {
+fn after(tail: &Tail, position: Option<FeedPosition>) -> Result<Vec<u64>, RequestError> {
     let mut out = Vec::new();
-    let mut cursor = tail.cursor(place)?;
+    let mut cursor = tail.cursor(position)?;
     let read = tail.read(&mut cursor, usize::MAX, |_| true, &mut out)?;
     assert_eq!(read, Read { upto: tail.position(), more: false });
     Ok(out.iter().map(|event| event.index).collect())
@@ -39,15 +39,15 @@ fn after(tail: &Tail, place: Option<FeedPosition>) -> Result<Vec<u64>, RequestEr
 fn a_reader_gets_what_follows_its_place_and_a_new_one_only_what_is_to_come() {
     let mut tail = Tail::new(10);
     tail.begin(1, Epoch(1));
-    tell(&mut tail, 1, 0);
+    extend_with(&mut tail, 1, 0);
     for index in 2..=4 {
-        tell(&mut tail, index, 2);
+        extend_with(&mut tail, index, 2);
     }
     assert_eq!(after(&tail, at(1, 2)), Ok(vec![3, 3, 4, 4]));
     assert_eq!(after(&tail, at(1, 4)), Ok(vec![]));
     let mut cursor = tail.cursor(None).unwrap();
     assert!(!tail.is_beyond(&cursor));
-    tell(&mut tail, 5, 1);
+    extend_with(&mut tail, 5, 1);
     assert!(tail.is_beyond(&cursor));
     let mut out = Vec::new();
     tail.read(&mut cursor, 10, |_| true, &mut out).unwrap();
@@ -58,8 +58,8 @@ fn a_reader_gets_what_follows_its_place_and_a_new_one_only_what_is_to_come() {
 fn only_the_wanted_queues_are_read_and_the_place_passes_over_the_others() {
     let mut tail = Tail::new(10);
     tail.begin(1, Epoch(1));
-    tell(&mut tail, 1, 3);
-    tell(&mut tail, 2, 2);
+    extend_with(&mut tail, 1, 3);
+    extend_with(&mut tail, 2, 2);
     let (mut out, mut cursor) = (Vec::new(), tail.cursor(at(1, 0)).unwrap());
     let read = tail.read(&mut cursor, 10, |queue| queue.0 == 2, &mut out).unwrap();
     assert_eq!(out, [event(1, 2)]);
@@ -70,8 +70,8 @@ fn only_the_wanted_queues_are_read_and_the_place_passes_over_the_others() {
 fn a_place_within_a_large_command_resumes_from_before_it() {
     let mut tail = Tail::new(10);
     tail.begin(1, Epoch(1));
-    tell(&mut tail, 1, 2);
-    tell(&mut tail, 2, 4);
+    extend_with(&mut tail, 1, 2);
+    extend_with(&mut tail, 2, 4);
     let (mut out, mut cursor) = (Vec::new(), tail.cursor(at(1, 0)).unwrap());
     let read = tail.read(&mut cursor, 4, |_| true, &mut out).unwrap();
     assert_eq!((out.len(), read.upto.index, read.more), (4, 1, true), "two of the second are left");
@@ -83,13 +83,13 @@ fn a_place_within_a_large_command_resumes_from_before_it() {
 fn a_reader_that_falls_off_the_ring_is_told() {
     let mut tail = Tail::new(4);
     tail.begin(1, Epoch(1));
-    tell(&mut tail, 1, 0);
+    extend_with(&mut tail, 1, 0);
     let mut cursor = tail.cursor(None).unwrap();
-    tell(&mut tail, 2, 2);
-    tell(&mut tail, 3, 2);
+    extend_with(&mut tail, 2, 2);
+    extend_with(&mut tail, 3, 2);
     let mut in_time = cursor;
     assert!(tail.read(&mut in_time, 10, |_| true, &mut Vec::new()).is_ok());
-    tell(&mut tail, 4, 1);
+    extend_with(&mut tail, 4, 1);
     let mut out = Vec::new();
     let late = tail.read(&mut cursor, 10, |_| false, &mut out);
     assert_eq!(late, Err(RequestError::TooOld), "also one that wants other queues");
@@ -103,12 +103,12 @@ fn a_reader_that_falls_off_the_ring_is_told() {
 fn of_a_command_with_more_events_than_the_ring_has_room_for_none_is_told() {
     let mut tail = Tail::new(4);
     tail.begin(1, Epoch(1));
-    tell(&mut tail, 1, 2);
-    tell(&mut tail, 2, 9);
+    extend_with(&mut tail, 1, 2);
+    extend_with(&mut tail, 2, 9);
     assert!(tail.is_empty());
     assert_eq!(after(&tail, at(1, 1)), Err(RequestError::TooOld));
     assert_eq!(after(&tail, at(1, 2)), Ok(vec![]));
-    tell(&mut tail, 3, 4);
+    extend_with(&mut tail, 3, 4);
     assert_eq!(after(&tail, at(1, 2)), Ok(vec![3; 4]));
 }
 
@@ -117,13 +117,13 @@ fn what_a_start_has_lost_is_rewound_and_what_it_has_not_goes_on() {
     let mut tail = Tail::new(100);
     tail.begin(1, Epoch(1));
     for index in 1..=5 {
-        tell(&mut tail, index, 1);
+        extend_with(&mut tail, index, 1);
     }
     // Commands 6 to 8 of the first start are lost: the second one begins in their place.
     tail.begin(6, Epoch(2));
-    tell(&mut tail, 6, 0);
+    extend_with(&mut tail, 6, 0);
     for index in 7..=9 {
-        tell(&mut tail, index, 1);
+        extend_with(&mut tail, index, 1);
     }
     assert_eq!(after(&tail, at(1, 5)), Ok(vec![7, 8, 9]));
     assert_eq!(after(&tail, at(1, 6)), Err(RequestError::Rewound));
@@ -133,7 +133,7 @@ fn what_a_start_has_lost_is_rewound_and_what_it_has_not_goes_on() {
     assert_eq!(after(&tail, at(3, 2)), Err(RequestError::Rewound), "from a start that is not");
     // An epoch that was passed over is like any other.
     tail.begin(10, Epoch(50));
-    tell(&mut tail, 10, 0);
+    extend_with(&mut tail, 10, 0);
     assert_eq!(after(&tail, at(2, 9)), Ok(vec![]));
     assert_eq!(after(&tail, at(2, 10)), Err(RequestError::Rewound));
 }
@@ -142,10 +142,10 @@ fn what_a_start_has_lost_is_rewound_and_what_it_has_not_goes_on() {
 fn a_place_before_a_lost_one_is_known_to_be_lost_though_its_start_has_left_the_ring() {
     let mut tail = Tail::new(2);
     tail.begin(1, Epoch(1));
-    tell(&mut tail, 1, 0);
+    extend_with(&mut tail, 1, 0);
     tail.begin(2, Epoch(2));
     for index in 2..=9 {
-        tell(&mut tail, index, 1);
+        extend_with(&mut tail, index, 1);
     }
     assert_eq!(after(&tail, at(1, 8)), Err(RequestError::Rewound));
     assert_eq!(after(&tail, at(2, 8)), Ok(vec![9]));
@@ -162,9 +162,9 @@ fn after_a_snapshot_only_what_came_before_it_is_too_old() {
     assert_eq!(after(&tail, at(2, 7)), Err(RequestError::Rewound), "its command 7 was another");
     assert_eq!(after(&tail, at(3, 8)), Err(RequestError::Rewound), "it is not there yet");
     assert_eq!(after(&tail, at(4, 5)), Err(RequestError::Rewound));
-    tell(&mut tail, 8, 2);
+    extend_with(&mut tail, 8, 2);
     tail.begin(9, Epoch(4));
-    tell(&mut tail, 9, 1);
+    extend_with(&mut tail, 9, 1);
     assert_eq!(after(&tail, at(3, 7)), Ok(vec![8, 8, 9]));
     assert_eq!(after(&tail, at(3, 8)), Ok(vec![9]));
     assert_eq!(after(&tail, at(3, 9)), Err(RequestError::Rewound));
@@ -175,17 +175,17 @@ fn after_a_snapshot_only_what_came_before_it_is_too_old() {
 fn while_nothing_is_recorded_no_place_but_the_present_can_be_followed() {
     let mut tail = Tail::new(10);
     tail.begin(1, Epoch(1));
-    tell(&mut tail, 1, 3);
+    extend_with(&mut tail, 1, 3);
     let mut old = tail.cursor(None).unwrap();
     tail.stop();
-    tell(&mut tail, 2, 0);
-    tell(&mut tail, 3, 0);
+    extend_with(&mut tail, 2, 0);
+    extend_with(&mut tail, 3, 0);
     assert!(tail.is_empty());
     // Commands 4 and 5 were applied and are not told yet when somebody asks.
     tail.record_beyond(5);
-    tell(&mut tail, 5, 0);
+    extend_with(&mut tail, 5, 0);
     let mut fresh = tail.cursor(None).unwrap();
-    tell(&mut tail, 6, 2);
+    extend_with(&mut tail, 6, 2);
     let mut out = Vec::new();
     assert_eq!(tail.read(&mut old, 10, |_| true, &mut out), Err(RequestError::TooOld));
     assert_eq!(tail.read(&mut fresh, 10, |_| true, &mut out).unwrap().upto.index, 6);
@@ -198,7 +198,7 @@ fn starts_without_events_take_no_more_memory_than_a_bound() {
     let mut tail = Tail::new(10);
     for start in 1..=10_000 {
         tail.begin(start, Epoch(start));
-        tell(&mut tail, start, 0);
+        extend_with(&mut tail, start, 0);
     }
     assert!(tail.starts.len() <= STARTS_MAX);
     assert_eq!(after(&tail, at(9_999, 9_999)), Ok(vec![]));
@@ -218,7 +218,7 @@ fn a_set_of_queues_matches_each_by_its_path() {
 #[derive(Clone, Debug)]
 enum Step {
     /// So many commands, each with so many events.
-    Tell(u64, u64),
+    Extend(u64, u64),
     Open,
     OpenAt(u64),
     Read(usize, usize, u32),
@@ -231,7 +231,7 @@ enum Step {
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
-        8 => (1..4u64, 0..6u64).prop_map(|(commands, events)| Step::Tell(commands, events)),
+        8 => (1..4u64, 0..6u64).prop_map(|(commands, events)| Step::Extend(commands, events)),
         2 => Just(Step::Open),
         2 => (0..30u64).prop_map(Step::OpenAt),
         8 => (0..5usize, 0..8usize, 0..8u32).prop_map(|(n, most, queues)| Step::Read(n, most, queues)),
@@ -243,7 +243,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 /// A reader as the list knows it.
-struct Plain {
+struct ModelReader {
     cursor: Cursor,
     /// Places in the list that it has passed.
     passed: usize,
@@ -259,32 +259,32 @@ proptest! {
         const ROOM: usize = 16;
         let mut tail = Tail::new(ROOM);
         tail.begin(1, Epoch(1));
-        tell(&mut tail, 1, 0);
+        extend_with(&mut tail, 1, 0);
         // All that ever happened, told or not; and what the log still holds of it.
         let mut list: Vec<Event> = Vec::new();
         let (mut index, mut epoch) = (1, 1);
         let mut starts = vec![(1, 1)];
-        let mut readers: Vec<Plain> = Vec::new();
+        let mut readers: Vec<ModelReader> = Vec::new();
         for step in steps {
             match step {
-                Step::Tell(commands, events) => for _ in 0..commands {
+                Step::Extend(commands, events) => for _ in 0..commands {
                     index += 1;
                     let new: Vec<Event> = (0..events).map(|n| event(index, n)).collect();
                     list.extend(&new);
                     // The state makes events only while they are wanted.
-                    let told = if tail.is_recording() { new } else { Vec::new() };
-                    tail.extend(told.into_iter(), index);
+                    let reported = if tail.is_recording() { new } else { Vec::new() };
+                    tail.extend(reported.into_iter(), index);
                 },
                 Step::Open => {
                     let cursor = tail.cursor(None).unwrap();
-                    readers.push(Plain { cursor, passed: list.len() });
+                    readers.push(ModelReader { cursor, passed: list.len() });
                 }
                 Step::OpenAt(back) => {
                     let from = index.saturating_sub(back);
                     match tail.cursor(at(epoch, from)) {
                         Ok(cursor) => {
                             let passed = list.partition_point(|event| event.index <= from);
-                            readers.push(Plain { cursor, passed });
+                            readers.push(ModelReader { cursor, passed });
                         }
                         Err(why) => {
                             prop_assert_eq!(why, RequestError::TooOld);
@@ -296,20 +296,20 @@ proptest! {
                     }
                 }
                 Step::Read(n, most, queues) if n < readers.len() => {
-                    let wanted = |queue: QueueId| queues & (1 << queue.0) != 0;
-                    let Plain { cursor, passed } = &mut readers[n];
+                    let selects = |queue: QueueId| queues & (1 << queue.0) != 0;
+                    let ModelReader { cursor, passed } = &mut readers[n];
                     let (mut out, before) = (Vec::new(), *cursor);
-                    match tail.read(cursor, most, wanted, &mut out) {
+                    match tail.read(cursor, most, selects, &mut out) {
                         Ok(Read { upto, more }) => {
-                            let rest = list[*passed..].iter().filter(|event| wanted(event.queue));
+                            let rest = list[*passed..].iter().filter(|event| selects(event.queue));
                             let plain: Vec<Event> = rest.clone().take(most).copied().collect();
                             prop_assert_eq!(&out, &plain);
                             prop_assert_eq!(more, rest.count() > most);
                             // All of the wanted up to there was read.
-                            let unread = list[*passed..].iter().filter(|event| wanted(event.queue)).skip(most);
+                            let unread = list[*passed..].iter().filter(|event| selects(event.queue)).skip(most);
                             prop_assert!(unread.clone().all(|event| event.index > upto.index));
-                            *passed = match list[*passed..].iter().enumerate().filter(|(_, e)| wanted(e.queue)).nth(most) {
-                                Some((place, _)) => *passed + place,
+                            *passed = match list[*passed..].iter().enumerate().filter(|(_, e)| selects(e.queue)).nth(most) {
+                                Some((position, _)) => *passed + position,
                                 None => list.len(),
                             };
                         }
@@ -323,27 +323,27 @@ proptest! {
                 Step::Restart(lost, back) => {
                     // A restart reads the log again, without its last commands, and records all
                     // that it reads.
-                    let kept = index.saturating_sub(lost).max(1);
-                    list.retain(|event| event.index <= kept);
-                    starts.retain(|&(at, _)| at <= kept);
-                    starts.push((kept + 1, epoch + 1));
+                    let last = index.saturating_sub(lost).max(1);
+                    list.retain(|event| event.index <= last);
+                    starts.retain(|&(at, _)| at <= last);
+                    starts.push((last + 1, epoch + 1));
                     tail = Tail::new(ROOM);
-                    let snapshot = back.map_or(0, |back| kept.saturating_sub(back));
+                    let snapshot = back.map_or(0, |back| last.saturating_sub(back));
                     if let Some(&(_, start)) = starts.iter().rfind(|start| start.0 <= snapshot) {
                         tail.resume(snapshot, Epoch(start));
                         prop_assert_eq!(tail.position(), FeedPosition { epoch: Epoch(start), index: snapshot });
                     }
-                    for command in snapshot + 1..=kept + 1 {
+                    for command in snapshot + 1..=last + 1 {
                         for &(at, start) in starts.iter().filter(|start| start.0 == command) {
                             tail.begin(at, Epoch(start));
                         }
                         let events = list.iter().filter(|event| event.index == command);
                         tail.extend(events.copied(), command);
                     }
-                    for seen in kept + 1..=index {
+                    for seen in last + 1..=index {
                         prop_assert_eq!(tail.cursor(at(epoch, seen)), Err(RequestError::Rewound));
                     }
-                    (epoch, index) = (epoch + 1, kept + 1);
+                    (epoch, index) = (epoch + 1, last + 1);
                     readers.clear();
                 }
                 Step::Stop => tail.stop(),

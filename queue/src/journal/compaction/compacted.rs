@@ -12,13 +12,13 @@ use crate::RecordRef;
 use crate::journal::wal::format::u32_at;
 
 /// Parts in a record.
-pub(crate) const CARRIED_PARTS_MAX: usize = 64;
+pub(crate) const COMPACTED_PARTS_MAX: usize = 64;
 /// Bytes of parts in a record, unless one part alone is longer: what is read to read one of them.
-pub(crate) const CARRIED_BYTES_MAX: usize = 64 * 1024;
+pub(crate) const COMPACTED_BYTES_MAX: usize = 64 * 1024;
 
 const COUNT_BYTES: usize = 2;
 const PART_BYTES: usize = 8;
-const ROTTEN: u32 = 1 << 31;
+const CORRUPT: u32 = 1 << 31;
 
 /// A part of a command that is carried.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -33,12 +33,12 @@ pub struct CarriedPart {
 
 /// What a carried record has of a part.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum CarriedRead {
+pub(crate) enum PartRead {
     Bytes(Bytes),
     /// It had rotted before it was carried.
-    Rotten,
+    Corrupt,
     /// It was not carried: nobody wanted it.
-    NotHere,
+    Missing,
 }
 
 /// Bytes of the body that holds these parts.
@@ -55,9 +55,9 @@ pub(crate) fn body_len_of(lengths: impl Iterator<Item = usize>) -> usize {
 pub(crate) fn encode(parts: &[CarriedPart], out: &mut Vec<u8>) {
     out.extend_from_slice(&(parts.len() as u16).to_le_bytes());
     for part in parts {
-        let rotten = if part.bytes.is_none() { ROTTEN } else { 0 };
+        let corrupt = if part.bytes.is_none() { CORRUPT } else { 0 };
         out.extend_from_slice(&part.at.to_le_bytes());
-        out.extend_from_slice(&(part.length | rotten).to_le_bytes());
+        out.extend_from_slice(&(part.length | corrupt).to_le_bytes());
     }
     for bytes in parts.iter().filter_map(|part| part.bytes.as_ref()) {
         out.extend_from_slice(bytes);
@@ -73,8 +73,8 @@ pub(crate) fn decode(body: &Bytes) -> Option<Vec<CarriedPart>> {
     let mut parts = Vec::with_capacity(count);
     for part in table.chunks_exact(PART_BYTES) {
         let (at, length) = (u32_at(part, 0), u32_at(part, 4));
-        let mut part = CarriedPart { at, length: length & !ROTTEN, bytes: None };
-        if length & ROTTEN == 0 {
+        let mut part = CarriedPart { at, length: length & !CORRUPT, bytes: None };
+        if length & CORRUPT == 0 {
             let to = from.checked_add(length as usize).filter(|&to| to <= body.len())?;
             part.bytes = Some(body.slice(from..to));
             from = to;
@@ -85,27 +85,27 @@ pub(crate) fn decode(body: &Bytes) -> Option<Vec<CarriedPart>> {
 }
 
 /// Reads a part: one that was carried, or some of one. Its record was checked.
-pub(crate) fn part_of(body: &Bytes, wanted: RecordRef) -> CarriedRead {
-    let Some(count) = body.get(..COUNT_BYTES) else { return CarriedRead::NotHere };
+pub(crate) fn part_of(body: &Bytes, part: RecordRef) -> PartRead {
+    let Some(count) = body.get(..COUNT_BYTES) else { return PartRead::Missing };
     let count = usize::from(u16::from_le_bytes([count[0], count[1]]));
     let mut from = COUNT_BYTES + count * PART_BYTES;
-    let Some(table) = body.get(COUNT_BYTES..from) else { return CarriedRead::NotHere };
-    let ends = u64::from(wanted.at) + u64::from(wanted.length);
-    for part in table.chunks_exact(PART_BYTES) {
-        let (at, length) = (u32_at(part, 0), u32_at(part, 4));
-        let (rotten, length) = (length & ROTTEN != 0, length & !ROTTEN);
-        if at <= wanted.at && ends <= u64::from(at) + u64::from(length) {
-            if rotten {
-                return CarriedRead::Rotten;
+    let Some(table) = body.get(COUNT_BYTES..from) else { return PartRead::Missing };
+    let ends = u64::from(part.at) + u64::from(part.length);
+    for entry in table.chunks_exact(PART_BYTES) {
+        let (at, length) = (u32_at(entry, 0), u32_at(entry, 4));
+        let (corrupt, length) = (length & CORRUPT != 0, length & !CORRUPT);
+        if at <= part.at && ends <= u64::from(at) + u64::from(length) {
+            if corrupt {
+                return PartRead::Corrupt;
             }
-            let begins = from + (wanted.at - at) as usize;
-            let bytes = begins..begins + wanted.length as usize;
+            let begins = from + (part.at - at) as usize;
+            let bytes = begins..begins + part.length as usize;
             let here = bytes.end <= body.len();
-            return if here { CarriedRead::Bytes(body.slice(bytes)) } else { CarriedRead::NotHere };
+            return if here { PartRead::Bytes(body.slice(bytes)) } else { PartRead::Missing };
         }
-        from += if rotten { 0 } else { length as usize };
+        from += if corrupt { 0 } else { length as usize };
     }
-    CarriedRead::NotHere
+    PartRead::Missing
 }
 
 #[cfg(test)]
@@ -118,8 +118,8 @@ mod tests {
             length: bytes.len() as u32,
             bytes: Some(Bytes::from_static(bytes)),
         };
-        let rotten = CarriedPart { at: 20, length: 5, bytes: None };
-        vec![part(3, b"abc"), part(10, b""), rotten, part(25, b"defgh")]
+        let corrupt = CarriedPart { at: 20, length: 5, bytes: None };
+        vec![part(3, b"abc"), part(10, b""), corrupt, part(25, b"defgh")]
     }
 
     fn body() -> Bytes {
@@ -144,14 +144,14 @@ mod tests {
     #[test]
     fn every_part_and_every_part_of_one_is_read_back() {
         let read = |at, length| part_of(&body(), RecordRef { index: 1, at, length });
-        let bytes = |bytes: &'static [u8]| CarriedRead::Bytes(Bytes::from_static(bytes));
+        let bytes = |bytes: &'static [u8]| PartRead::Bytes(Bytes::from_static(bytes));
         assert_eq!(read(3, 3), bytes(b"abc"));
         assert_eq!(read(4, 1), bytes(b"b"));
         assert_eq!(read(10, 0), bytes(b""));
-        assert_eq!((read(20, 5), read(21, 2)), (CarriedRead::Rotten, CarriedRead::Rotten));
+        assert_eq!((read(20, 5), read(21, 2)), (PartRead::Corrupt, PartRead::Corrupt));
         assert_eq!((read(25, 5), read(28, 2)), (bytes(b"defgh"), bytes(b"gh")));
         for (at, length) in [(2, 3), (3, 4), (6, 1), (10, 1), (19, 3), (24, 2), (28, 3), (31, 0)] {
-            assert_eq!(read(at, length), CarriedRead::NotHere, "{at} {length}");
+            assert_eq!(read(at, length), PartRead::Missing, "{at} {length}");
         }
     }
 
@@ -168,7 +168,7 @@ mod tests {
         let many = Bytes::from_static(&[255; 40]);
         assert_eq!(
             part_of(&many, RecordRef { index: 1, at: u32::MAX, length: u32::MAX }),
-            CarriedRead::NotHere
+            PartRead::Missing
         );
     }
 }

@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
-use crate::journal::compaction::plan::{DiskBudget, Live, Plan};
-use crate::journal::compaction::rewrite::{self, CarryError};
+use crate::journal::compaction::plan::{CompactionPlan, DiskBudget, LiveUsage};
+use crate::journal::compaction::rewrite::{self, RewriteError};
 use crate::journal::files::directory::{Directory, poisoned};
 use crate::journal::files::pin::{PIN_FILE, Pin};
 use crate::journal::snapshots::{self, Resume, SnapshotFileError, WriteError};
@@ -59,9 +59,9 @@ pub(crate) enum CycleError {
 }
 
 /// What a cycle asks of those around it: time, commits, and how the disk is.
-pub(crate) trait Around {
+pub(crate) trait CycleContext {
     /// Waits until everything up to `index` is on the disk, at every level of durability.
-    fn settle(&mut self, index: u64) -> Result<(), Poisoned>;
+    fn sync_up_to(&mut self, index: u64) -> Result<(), Poisoned>;
 
     /// A piece was written, or read back. Says how many bytes the next one may have; an error of
     /// kind `Interrupted` gives the cycle up.
@@ -69,7 +69,7 @@ pub(crate) trait Around {
 
     /// A step that wrote nothing and keeps the file system busy is done. An error of kind
     /// `Interrupted` gives the cycle up.
-    fn give_way(&mut self) -> io::Result<()>;
+    fn rest_after_step(&mut self) -> io::Result<()>;
 
     /// Bytes of log written since the start.
     fn log_bytes(&self) -> u64;
@@ -91,19 +91,19 @@ pub(crate) struct Compactor {
     /// What a start falls back to if that one is bad.
     fallback: Option<Fallback>,
     /// Files that no location leads to any more: the next snapshot does not name them.
-    given_up: Vec<GivenUp>,
+    unreferenced: Vec<ObsoleteFile>,
     /// Files that neither the snapshot that counts needs, nor the fallback.
-    needless: Vec<GivenUp>,
+    obsolete: Vec<ObsoleteFile>,
     /// Files that have lost the names by which they counted, and are still to be removed.
-    retired: Vec<GivenUp>,
+    retired: Vec<ObsoleteFile>,
     /// Bytes by which the log grew during the last cycle.
     grown: u64,
     /// Since when a copy keeps files on a short disk.
-    waits_since: Option<Instant>,
+    copy_blocking_since: Option<Instant>,
 }
 
 /// A file that is to go.
-pub(crate) struct GivenUp {
+pub(crate) struct ObsoleteFile {
     pub(crate) path: PathBuf,
     pub(crate) bytes: u64,
 }
@@ -113,7 +113,7 @@ pub(crate) struct GivenUp {
 pub(crate) struct Fallback {
     /// Its index; 0 for none, where the log is there from its first command on.
     pub(crate) snapshot: u64,
-    pub(crate) files: Vec<GivenUp>,
+    pub(crate) files: Vec<ObsoleteFile>,
 }
 
 /// What cycles have come to since the start.
@@ -126,7 +126,7 @@ pub(crate) struct CycleMetrics {
     pub(crate) newest_bytes: AtomicU64,
     /// How many its state had said that it would take, about; 0 if it is from before the start.
     pub(crate) newest_about: AtomicU64,
-    pub(crate) carried_bytes: AtomicU64,
+    pub(crate) compacted_bytes: AtomicU64,
 }
 
 impl CycleMetrics {
@@ -153,21 +153,21 @@ impl Compactor {
         metrics: Arc<CycleMetrics>,
         newest: Option<u64>,
         fallback: Option<Fallback>,
-        needless: Vec<GivenUp>,
+        obsolete: Vec<ObsoleteFile>,
     ) -> Compactor {
-        let (given_up, retired) = (Vec::new(), Vec::new());
-        let (grown, waits_since) = (0, None);
+        let (unreferenced, retired) = (Vec::new(), Vec::new());
+        let (grown, copy_blocking_since) = (0, None);
         Compactor {
             directory,
             records,
             metrics,
             newest,
             fallback,
-            given_up,
-            needless,
+            unreferenced,
+            obsolete,
             retired,
             grown,
-            waits_since,
+            copy_blocking_since,
         }
     }
 
@@ -180,31 +180,31 @@ impl Compactor {
     pub(crate) fn cycle(
         &mut self,
         snapshot: Box<dyn Snapshot>,
-        around: &mut dyn Around,
+        context: &mut dyn CycleContext,
     ) -> Result<(), CycleError> {
-        let before = around.log_bytes();
-        let done = self.take_and_clean(snapshot, around);
-        self.grown = around.log_bytes() - before;
+        let before = context.log_bytes();
+        let done = self.run_cycle(snapshot, context);
+        self.grown = context.log_bytes() - before;
         // The ballast comes back at once, as far as there is room; a failed cycle has its own
         // reason.
         let resized = self.directory.resize_ballast();
         done.and(resized.map_err(CycleError::Failed))
     }
 
-    fn take_and_clean(
+    fn run_cycle(
         &mut self,
         mut snapshot: Box<dyn Snapshot>,
-        around: &mut dyn Around,
+        context: &mut dyn CycleContext,
     ) -> Result<(), CycleError> {
         let index = snapshot.index();
         // What is not committed has no place yet, and a snapshot is never ahead of the log.
-        around.settle(index)?;
+        context.sync_up_to(index)?;
         // What is needless goes first: its room may be all that there is for the snapshot.
-        self.remove_or_wait(around)?;
-        self.clean(&*snapshot, around)?;
+        self.remove_or_wait(context)?;
+        self.compact(&*snapshot, context)?;
         let locations = self.records.locations_up_to(index);
         let resume = resume_after(index, &locations);
-        let mut pace = |bytes| around.pace(bytes);
+        let mut pace = |bytes| context.pace(bytes);
         let written =
             snapshots::write(&self.directory, &mut *snapshot, &locations, resume, &mut pace)?;
         self.metrics.snapshots.fetch_add(1, Ordering::Relaxed);
@@ -214,42 +214,42 @@ impl Compactor {
         // What was frozen is given free before all that is slow.
         drop(snapshot);
         self.supersede(index);
-        self.remove_or_wait(around)
+        self.remove_or_wait(context)
     }
 
     /// The snapshot of `index` counts from now on, and the one before it is the fallback.
     fn supersede(&mut self, index: u64) {
-        let files = std::mem::take(&mut self.given_up);
+        let files = std::mem::take(&mut self.unreferenced);
         let before = self.newest.replace(index).unwrap_or(0);
         let older = match &mut self.fallback {
             // It has taken the place of one of the same command.
             fallback if before == index => {
-                let kept = fallback.as_mut().map_or(&mut self.needless, |it| &mut it.files);
+                let kept = fallback.as_mut().map_or(&mut self.obsolete, |it| &mut it.files);
                 kept.extend(files);
                 return;
             }
             fallback => fallback.replace(Fallback { snapshot: before, files }),
         };
-        self.needless.extend(older.into_iter().flat_map(|older| older.files));
+        self.obsolete.extend(older.into_iter().flat_map(|older| older.files));
     }
 
     /// Carries what is wanted out of segments that are mostly dead, and lets no location lead to
     /// what is given up.
-    fn clean(
+    fn compact(
         &mut self,
         snapshot: &dyn Snapshot,
-        around: &mut dyn Around,
+        context: &mut dyn CycleContext,
     ) -> Result<(), CycleError> {
         let covered = snapshot.index();
         let all = self.records.bounds();
-        let files = self.lengths(&all)?;
+        let files = self.file_lengths(&all)?;
         let length = |sequence| files.get(&sequence).map_or(0, |file| file.bytes);
-        let mut live = Live::of(&all, length);
+        let mut live = LiveUsage::of(&all, length);
         snapshot.parts(&mut |part| live.count(part));
-        if live.astray() > 0 {
+        if live.unlocated() > 0 {
             // Never so; if it were, something that the state names might be about to go.
             tracing::error!(
-                parts = live.astray(),
+                parts = live.unlocated(),
                 "the state names what no segment holds; nothing is cleaned"
             );
             return Ok(());
@@ -258,23 +258,23 @@ impl Compactor {
         let writing = all.last().map_or(0, |run| run.sequence);
         let segment_bytes = self.directory.segment_bytes;
         let snapshot_bytes = self.metrics.expected_bytes(snapshot.about_bytes());
-        let plan = Plan::of(
+        let plan = CompactionPlan::of(
             &live,
             DiskBudget {
                 covered,
                 writing,
                 snapshot_bytes,
                 growth_bytes: log_between(snapshot_bytes, segment_bytes) + self.grown,
-                short: around.is_short(),
+                short: context.is_short(),
                 segment_bytes,
-                carry_bytes: self.carry_bytes(around.is_short()),
+                copy_bytes: self.copy_bytes(context.is_short()),
             },
         );
         let mut parts = plan.collect(&live, snapshot);
         for (group, parts) in plan.groups.iter().zip(&mut parts) {
             parts.sort_unstable();
-            let group = group.iter().map(|&place| live.segments()[place].sequence);
-            match self.carry(group, parts, &files, around) {
+            let group = group.iter().map(|&position| live.segments()[position].sequence);
+            match self.rewrite_segments(group, parts, &files, context) {
                 // The disk has become full meanwhile. The snapshot has room of its own, and pays
                 // for what was carried.
                 Err(error @ CycleError::NotNow { .. }) => {
@@ -284,71 +284,75 @@ impl Compactor {
                 done => done?,
             }
         }
-        self.give_up(plan.dead.into_iter(), &files);
+        self.drop_references(plan.dead.into_iter(), &files);
         Ok(())
     }
 
     /// Most bytes that a cycle may copy: none while what an earlier one has copied is still there
     /// twice.
-    fn carry_bytes(&self, short: bool) -> u64 {
+    fn copy_bytes(&self, short: bool) -> u64 {
         let is_paid =
-            [&self.given_up, &self.needless, &self.retired].map(Vec::is_empty) == [true; 3];
+            [&self.unreferenced, &self.obsolete, &self.retired].map(Vec::is_empty) == [true; 3];
         if is_paid { self.directory.ballast.compactable(short) } else { 0 }
     }
 
     /// Carries the wanted parts of these segments into one file, and gives the segments up.
-    fn carry(
+    fn rewrite_segments(
         &mut self,
         segments: impl Iterator<Item = u64>,
         parts: &[RecordRef],
-        files: &BTreeMap<u64, GivenUp>,
-        around: &mut dyn Around,
+        files: &BTreeMap<u64, ObsoleteFile>,
+        context: &mut dyn CycleContext,
     ) -> Result<(), CycleError> {
-        let mut pace = |bytes| around.pace(bytes);
+        let mut pace = |bytes| context.pace(bytes);
         match rewrite::write(&self.directory, &self.records, parts, &mut pace) {
-            Ok(carried) => {
-                self.metrics.carried_bytes.fetch_add(carried.bytes, Ordering::Relaxed);
-                self.records.replace(carried.runs);
-                self.give_up(segments, files);
+            Ok(compacted) => {
+                self.metrics.compacted_bytes.fetch_add(compacted.bytes, Ordering::Relaxed);
+                self.records.replace(compacted.runs);
+                self.drop_references(segments, files);
                 Ok(())
             }
             // They stay as they are; another cycle tries again.
-            Err(CarryError::Read(why)) => {
+            Err(RewriteError::Read(why)) => {
                 tracing::warn!(%why, "segments that cannot be read are not cleaned");
                 Ok(())
             }
-            Err(CarryError::Io { what, file, error }) => Err(CycleError::of(what, file, error)),
+            Err(RewriteError::Io { what, file, error }) => Err(CycleError::of(what, file, error)),
         }
     }
 
     /// The files of these runs, by sequence.
-    fn lengths(&self, runs: &[Bounds]) -> Result<BTreeMap<u64, GivenUp>, CycleError> {
+    fn file_lengths(&self, runs: &[Bounds]) -> Result<BTreeMap<u64, ObsoleteFile>, CycleError> {
         let mut files = BTreeMap::new();
         for run in runs {
             if files.contains_key(&run.sequence) {
                 continue;
             }
-            let path = self.directory.path_of(run.sequence, run.carried);
+            let path = self.directory.path_of(run.sequence, run.compacted);
             let length = self.directory.files.open(&path).and_then(|file| file.len());
             let bytes = length.map_err(|error| CycleError::of("opening", path.clone(), error))?;
-            files.insert(run.sequence, GivenUp { path, bytes });
+            files.insert(run.sequence, ObsoleteFile { path, bytes });
         }
         Ok(files)
     }
 
-    fn give_up(&mut self, sequences: impl Iterator<Item = u64>, files: &BTreeMap<u64, GivenUp>) {
+    fn drop_references(
+        &mut self,
+        sequences: impl Iterator<Item = u64>,
+        files: &BTreeMap<u64, ObsoleteFile>,
+    ) {
         for sequence in sequences {
             self.records.forget(sequence);
-            if let Some(GivenUp { path, bytes }) = files.get(&sequence) {
-                self.given_up.push(GivenUp { path: path.clone(), bytes: *bytes });
+            if let Some(ObsoleteFile { path, bytes }) = files.get(&sequence) {
+                self.unreferenced.push(ObsoleteFile { path: path.clone(), bytes: *bytes });
             }
         }
     }
 
     /// What nothing needs any more goes. On a short disk a copy that keeps it there is waited for:
     /// the cycle is given up, so that another one is tried soon.
-    fn remove_or_wait(&mut self, around: &mut dyn Around) -> Result<(), CycleError> {
-        if self.remove(around)? || !around.is_short() {
+    fn remove_or_wait(&mut self, context: &mut dyn CycleContext) -> Result<(), CycleError> {
+        if self.remove(context)? || !context.is_short() {
             return Ok(());
         }
         let (file, error) = (self.directory.dir.join(PIN_FILE), io::ErrorKind::WouldBlock);
@@ -357,18 +361,18 @@ impl Compactor {
 
     /// What nothing needs any more goes. On a disk without room to spare that is the fallback, too.
     /// False while a copy is being made.
-    fn remove(&mut self, around: &mut dyn Around) -> Result<bool, CycleError> {
-        if around.is_short() || self.directory.ballast.is_tight() {
-            self.needless.extend(self.fallback.take().into_iter().flat_map(|it| it.files));
+    fn remove(&mut self, context: &mut dyn CycleContext) -> Result<bool, CycleError> {
+        if context.is_short() || self.directory.ballast.is_tight() {
+            self.obsolete.extend(self.fallback.take().into_iter().flat_map(|it| it.files));
         }
-        if !self.retire(around)? {
+        if !self.retire(context)? {
             return Ok(false);
         }
         if !self.retired.is_empty() {
-            self.records.readers_have_ended();
+            self.records.wait_for_readers();
         }
-        while let Some(GivenUp { path, bytes }) = self.retired.last() {
-            removal::remove(&*self.directory.files, path, &mut || around.give_way())
+        while let Some(ObsoleteFile { path, bytes }) = self.retired.last() {
+            removal::remove(&*self.directory.files, path, &mut || context.rest_after_step())
                 .map_err(|error| CycleError::of("removing", path.clone(), error))?;
             self.directory.bytes.fetch_sub(*bytes, Ordering::Relaxed);
             self.retired.pop();
@@ -378,26 +382,26 @@ impl Compactor {
 
     /// Whether a copy has kept files on a short disk for long enough. One that can look fails by
     /// itself below the low watermark; one that hangs cannot.
-    fn has_waited_for_a_copy(&mut self, around: &dyn Around) -> bool {
+    fn must_end_copy(&mut self, context: &dyn CycleContext) -> bool {
         let Directory { files, dir, .. } = &*self.directory;
         let is_full = files.free_bytes(dir).is_ok_and(|free| free < SMALL_BYTES);
-        if !around.is_short() {
-            self.waits_since = None;
+        if !context.is_short() {
+            self.copy_blocking_since = None;
             return is_full;
         }
-        let now = around.now();
-        let since = *self.waits_since.get_or_insert(now);
+        let now = context.now();
+        let since = *self.copy_blocking_since.get_or_insert(now);
         is_full || now.duration_since(since) >= COPY_WAIT_MAX
     }
 
     /// Older snapshots and what only they need count no more, for good. False, and nothing has
     /// changed, while a copy is being made.
-    fn retire(&mut self, around: &dyn Around) -> Result<bool, CycleError> {
+    fn retire(&mut self, context: &dyn CycleContext) -> Result<bool, CycleError> {
         let Some(newest) = self.newest else { return Ok(true) };
         let directory = Arc::clone(&self.directory);
         let (files, dir) = (&*directory.files, &directory.dir);
         let mut pin = Pin::to_delete(files, dir);
-        if matches!(pin, Ok(None)) && self.has_waited_for_a_copy(around) {
+        if matches!(pin, Ok(None)) && self.must_end_copy(context) {
             tracing::warn!("the disk is short of room: a copy that keeps files on it is ended");
             pin = Pin::to_delete_from_readers(files, dir);
         }
@@ -406,21 +410,21 @@ impl Compactor {
             tracing::info!("a copy is being made; what is no longer needed goes after it");
             return Ok(false);
         };
-        self.waits_since = None;
+        self.copy_blocking_since = None;
         let dir = self.directory.snapshots_dir();
         let kept = [newest, self.fallback.as_ref().map_or(newest, |it| it.snapshot)];
         let snapshots = snapshots::retire_others(&self.directory, &kept)
             .map_err(|error| poisoned("renaming older snapshots in", &dir, error))?;
         // They are not among the bytes of the segments.
-        self.retired.extend(snapshots.into_iter().map(|path| GivenUp { path, bytes: 0 }));
+        self.retired.extend(snapshots.into_iter().map(|path| ObsoleteFile { path, bytes: 0 }));
         let dir = self.directory.segments_dir();
-        let needless = std::mem::take(&mut self.needless);
-        let paths = needless.iter().map(|needless| needless.path.clone());
+        let obsolete = std::mem::take(&mut self.obsolete);
+        let paths = obsolete.iter().map(|obsolete| obsolete.path.clone());
         let segments = removal::retire(&*self.directory.files, &dir, paths)
             .map_err(|error| poisoned("renaming segments in", &dir, error))?;
-        for (path, GivenUp { bytes, .. }) in segments.into_iter().zip(needless) {
+        for (path, ObsoleteFile { bytes, .. }) in segments.into_iter().zip(obsolete) {
             match path {
-                Some(path) => self.retired.push(GivenUp { path, bytes }),
+                Some(path) => self.retired.push(ObsoleteFile { path, bytes }),
                 None => _ = self.directory.bytes.fetch_sub(bytes, Ordering::Relaxed),
             }
         }

@@ -8,8 +8,8 @@ use parking_lot::{Condvar, Mutex};
 use rustix::process::setpriority_process;
 
 use crate::Poisoned;
-use crate::journal::compaction::compactor::{Around, Compactor, CycleError, log_between};
-use crate::journal::compaction::pace::{GIVE_WAY, Pace};
+use crate::journal::compaction::compactor::{Compactor, CycleContext, CycleError, log_between};
+use crate::journal::compaction::pace::{Pace, STEP_REST};
 use crate::journal::files::directory::Directory;
 use crate::journal::housekeeper::Housekeeper;
 use crate::journal::wal::progress::Progress;
@@ -22,7 +22,7 @@ const CYCLES_APART: u32 = 4;
 const CYCLES_APART_MIN: Duration = Duration::from_secs(1);
 /// When a snapshot is due. Pure.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Due {
+pub(crate) struct SnapshotTrigger {
     /// Bytes of log written since the last one.
     pub(crate) log_bytes: u64,
     /// Bytes that the next one will take.
@@ -31,16 +31,16 @@ pub(crate) struct Due {
     /// The disk is short: room matters more than what is written.
     pub(crate) short: bool,
     /// The last cycle was given up.
-    pub(crate) again: bool,
-    /// The last cycle is over for long enough: see [`CompactorThread::is_rested`].
+    pub(crate) retry: bool,
+    /// The last cycle is over for long enough: see [`CompactorHandle::is_rested`].
     pub(crate) rested: bool,
 }
 
-impl Due {
+impl SnapshotTrigger {
     pub(crate) fn is_due(self) -> bool {
-        if self.again || self.short {
+        if self.retry || self.short {
             // On a short disk a few settles may be all that kept whole segments from going.
-            return self.rested && (self.again || self.log_bytes > 0);
+            return self.rested && (self.retry || self.log_bytes > 0);
         }
         self.log_bytes >= log_between(self.expected_bytes, self.segment_bytes)
     }
@@ -48,31 +48,31 @@ impl Due {
 
 /// What the journal's handle and its compactor share.
 #[derive(Default)]
-pub(crate) struct CompactorThread {
-    waiting: Mutex<Waiting>,
+pub(crate) struct CompactorHandle {
+    waiting: Mutex<CompactorState>,
     wake: Condvar,
 }
 
 #[derive(Default)]
-struct Waiting {
+struct CompactorState {
     /// When the last cycle ended, and how long it took.
     last: Option<(Instant, Duration)>,
     snapshot: Option<Box<dyn Snapshot>>,
     /// A cycle is under way, or one is about to be.
     busy: bool,
     /// The last cycle came to nothing.
-    given_up: bool,
+    abandoned: bool,
     closing: bool,
 }
 
-impl CompactorThread {
+impl CompactorHandle {
     pub(crate) fn is_busy(&self) -> bool {
         self.waiting.lock().busy
     }
 
     /// The next cycle's snapshot. One that comes while another is under way is dropped: a later one
     /// will cover it.
-    pub(crate) fn put(&self, snapshot: Box<dyn Snapshot>) {
+    pub(crate) fn submit(&self, snapshot: Box<dyn Snapshot>) {
         let mut waiting = self.waiting.lock();
         if !waiting.busy && !waiting.closing {
             waiting.busy = true;
@@ -109,14 +109,14 @@ impl CompactorThread {
     }
 
     /// The last cycle came to nothing: what it was for is still to be done.
-    pub(crate) fn was_given_up(&self) -> bool {
-        self.waiting.lock().given_up
+    pub(crate) fn was_abandoned(&self) -> bool {
+        self.waiting.lock().abandoned
     }
 
-    fn done(&self, took: Duration, given_up: bool) {
+    fn done(&self, took: Duration, abandoned: bool) {
         let mut waiting = self.waiting.lock();
         waiting.busy = false;
-        waiting.given_up = given_up;
+        waiting.abandoned = abandoned;
         waiting.last = Some((Instant::now(), took));
     }
 
@@ -136,26 +136,26 @@ const NICENESS: i32 = 5;
 
 /// Runs cycles until the journal is closed or has failed.
 pub(crate) fn run(
-    desk: &CompactorThread,
-    mut cleaner: Compactor,
+    handle: &CompactorHandle,
+    mut compactor: Compactor,
     housekeeper: &Housekeeper,
     progress: &Progress,
 ) {
     // Of this thread alone. Where the system refuses, a cycle is as quick as everything else.
     let _refused = setpriority_process(None, NICENESS);
-    while let Some(snapshot) = desk.next() {
+    while let Some(snapshot) = handle.next() {
         let index = snapshot.index();
         let began = Instant::now();
-        let directory = Arc::clone(cleaner.directory());
-        let mut around = Surroundings::new(desk, housekeeper, progress, &directory);
-        let done = cleaner.cycle(snapshot, &mut around);
-        let mut given_up = false;
+        let directory = Arc::clone(compactor.directory());
+        let mut context = ThreadContext::new(handle, housekeeper, progress, &directory);
+        let done = compactor.cycle(snapshot, &mut context);
+        let mut abandoned = false;
         match done {
             Ok(()) => tracing::debug!(index, took = ?began.elapsed(), "snapshot"),
             Err(CycleError::Closing) => {}
             Err(error @ CycleError::NotNow { .. }) => {
                 tracing::warn!(%error, "a cycle was given up; trying again");
-                given_up = true;
+                abandoned = true;
             }
             Err(CycleError::Failed(why)) => {
                 tracing::error!(%why, "the journal has failed; nothing is acknowledged any more");
@@ -163,13 +163,13 @@ pub(crate) fn run(
                 return;
             }
         }
-        desk.done(began.elapsed(), given_up);
+        handle.done(began.elapsed(), abandoned);
     }
 }
 
 /// The cycle's surroundings in a running journal.
-struct Surroundings<'a> {
-    desk: &'a CompactorThread,
+struct ThreadContext<'a> {
+    handle: &'a CompactorHandle,
     housekeeper: &'a Housekeeper,
     progress: &'a Progress,
     directory: &'a Directory,
@@ -178,15 +178,15 @@ struct Surroundings<'a> {
     began: (Instant, u64),
 }
 
-impl<'a> Surroundings<'a> {
+impl<'a> ThreadContext<'a> {
     fn new(
-        desk: &'a CompactorThread,
+        handle: &'a CompactorHandle,
         housekeeper: &'a Housekeeper,
         progress: &'a Progress,
         directory: &'a Directory,
-    ) -> Surroundings<'a> {
+    ) -> ThreadContext<'a> {
         let began = (Instant::now(), progress.log_bytes());
-        Surroundings { desk, housekeeper, progress, directory, pace: Pace::new(), began }
+        ThreadContext { handle, housekeeper, progress, directory, pace: Pace::new(), began }
     }
 
     fn rest_after(&mut self, bytes: usize) -> Duration {
@@ -198,16 +198,16 @@ impl<'a> Surroundings<'a> {
     }
 
     fn rest(&self, time: Duration) -> io::Result<()> {
-        match self.desk.rest(time) {
+        match self.handle.rest(time) {
             true => Ok(()),
             false => Err(io::Error::new(io::ErrorKind::Interrupted, "the journal is closing")),
         }
     }
 }
 
-impl Around for Surroundings<'_> {
-    fn settle(&mut self, index: u64) -> Result<(), Poisoned> {
-        self.housekeeper.settle(index)?;
+impl CycleContext for ThreadContext<'_> {
+    fn sync_up_to(&mut self, index: u64) -> Result<(), Poisoned> {
+        self.housekeeper.sync_up_to(index)?;
         self.began = (Instant::now(), self.log_bytes());
         Ok(())
     }
@@ -215,11 +215,11 @@ impl Around for Surroundings<'_> {
     fn pace(&mut self, bytes: usize) -> io::Result<usize> {
         let rest = self.rest_after(bytes);
         self.rest(rest)?;
-        Ok(self.pace.piece_bytes())
+        Ok(self.pace.chunk_bytes())
     }
 
-    fn give_way(&mut self) -> io::Result<()> {
-        let rest = if self.is_short() { Duration::ZERO } else { GIVE_WAY };
+    fn rest_after_step(&mut self) -> io::Result<()> {
+        let rest = if self.is_short() { Duration::ZERO } else { STEP_REST };
         self.rest(rest)
     }
 
@@ -244,29 +244,33 @@ mod tests {
     use longshore_protocol::PublisherId;
 
     use super::*;
-    use crate::journal::compaction::pace::{PIECE_BYTES, REST_MIN};
+    use crate::journal::compaction::pace::{CHUNK_BYTES, REST_MIN};
     use crate::journal::files::Files;
     use crate::journal::simulated_disk::SimulatedDisk;
     use crate::journal::wal::commit_watermark::CommitWatermark;
 
     const MIB: u64 = 1024 * 1024;
 
-    fn due(log_bytes: u64, expected_bytes: u64) -> Due {
-        let (short, again, rested) = (false, false, true);
-        Due { log_bytes, expected_bytes, segment_bytes: MIB, short, again, rested }
+    fn trigger(log_bytes: u64, expected_bytes: u64) -> SnapshotTrigger {
+        let (short, retry, rested) = (false, false, true);
+        SnapshotTrigger { log_bytes, expected_bytes, segment_bytes: MIB, short, retry, rested }
     }
 
     #[test]
     fn a_snapshot_is_at_most_a_quarter_of_what_is_written() {
-        assert!(!due(MIB - 1, 0).is_due(), "a small state waits for a segment");
-        assert!(due(MIB, 0).is_due());
-        assert!(!due(13 * 10 * MIB - 1, 40 * MIB).is_due());
-        assert!(due(13 * 10 * MIB, 40 * MIB).is_due());
+        assert!(!trigger(MIB - 1, 0).is_due(), "a small state waits for a segment");
+        assert!(trigger(MIB, 0).is_due());
+        assert!(!trigger(13 * 10 * MIB - 1, 40 * MIB).is_due());
+        assert!(trigger(13 * 10 * MIB, 40 * MIB).is_due());
     }
 
     #[test]
     fn on_a_short_disk_anything_is_enough_but_not_all_the_time() {
-        let short = |log_bytes, rested| Due { short: true, rested, ..due(log_bytes, 10 * MIB) };
+        let short = |log_bytes, rested| SnapshotTrigger {
+            short: true,
+            rested,
+            ..trigger(log_bytes, 10 * MIB)
+        };
         assert!(short(1, true).is_due());
         assert!(!short(1, false).is_due());
         assert!(!short(0, true).is_due(), "nothing has changed");
@@ -274,13 +278,13 @@ mod tests {
 
     #[test]
     fn a_cycle_that_was_given_up_is_tried_again_though_nothing_was_written() {
-        let again = |rested| Due { again: true, rested, ..due(0, 10 * MIB) };
-        assert!(again(true).is_due() && !again(false).is_due());
-        let desk = CompactorThread::default();
-        desk.done(Duration::ZERO, true);
-        assert!(desk.was_given_up());
-        desk.done(Duration::ZERO, false);
-        assert!(!desk.was_given_up());
+        let retry = |rested| SnapshotTrigger { retry: true, rested, ..trigger(0, 10 * MIB) };
+        assert!(retry(true).is_due() && !retry(false).is_due());
+        let handle = CompactorHandle::default();
+        handle.done(Duration::ZERO, true);
+        assert!(handle.was_abandoned());
+        handle.done(Duration::ZERO, false);
+        assert!(!handle.was_abandoned());
     }
 
     #[test]
@@ -289,33 +293,34 @@ mod tests {
         let disk = SimulatedDisk::default();
         let dir = Path::new("/data");
         disk.create_dir(dir).unwrap();
-        let marks = disk.create(&dir.join("mark")).unwrap();
-        let nothing = CommitWatermark::read(&*marks, publisher).unwrap();
-        let mark = CommitWatermark::new(marks, dir.join("mark"), publisher, nothing);
+        let slots = disk.create(&dir.join("mark")).unwrap();
+        let nothing = CommitWatermark::read(&*slots, publisher).unwrap();
+        let watermark = CommitWatermark::new(slots, dir.join("mark"), publisher, nothing);
         let directory = Directory::new(Arc::new(disk.clone()), dir.to_owned(), publisher, MIB);
         let (directory, progress) = (Arc::new(directory), Arc::new(Progress::new(0)));
         directory.open_ballast().unwrap();
-        let (mark, desk) = (Arc::new(mark), CompactorThread::default());
-        let keeper = Housekeeper::new(Arc::clone(&directory), Arc::clone(&progress), mark);
+        let (watermark, handle) = (Arc::new(watermark), CompactorHandle::default());
+        let housekeeper =
+            Housekeeper::new(Arc::clone(&directory), Arc::clone(&progress), watermark);
         let grows = |bytes: u64| progress.log_bytes.fetch_add(bytes, Ordering::Relaxed);
         grows(100 * MIB);
-        let mut around = Surroundings::new(&desk, &keeper, &progress, &directory);
+        let mut context = ThreadContext::new(&handle, &housekeeper, &progress, &directory);
         // So much was written before it, and so much while it waited for its commits.
         grows(100 * MIB);
-        around.settle(0).unwrap();
-        let longest = around.rest_after(PIECE_BYTES);
+        context.sync_up_to(0).unwrap();
+        let longest = context.rest_after(CHUNK_BYTES);
         assert!(longest > Duration::ZERO, "the log has not grown: there is time");
-        assert_eq!(around.pace(0).unwrap(), PIECE_BYTES);
+        assert_eq!(context.pace(0).unwrap(), CHUNK_BYTES);
         grows(4 * MIB);
-        assert_eq!(around.rest_after(PIECE_BYTES), REST_MIN, "it is behind");
-        assert_eq!(around.pace(PIECE_BYTES).unwrap(), 4 * PIECE_BYTES, "longer pieces catch up");
-        let mut around = Surroundings::new(&desk, &keeper, &progress, &directory);
-        assert_eq!(around.rest_after(PIECE_BYTES), longest);
+        assert_eq!(context.rest_after(CHUNK_BYTES), REST_MIN, "it is behind");
+        assert_eq!(context.pace(CHUNK_BYTES).unwrap(), 4 * CHUNK_BYTES, "longer pieces catch up");
+        let mut context = ThreadContext::new(&handle, &housekeeper, &progress, &directory);
+        assert_eq!(context.rest_after(CHUNK_BYTES), longest);
         // Room matters more than how long a commit takes.
         disk.leave_free(0);
         directory.ballast.measure();
         assert!(directory.ballast.budget(0).short);
-        assert_eq!(around.rest_after(PIECE_BYTES), Duration::ZERO);
+        assert_eq!(context.rest_after(CHUNK_BYTES), Duration::ZERO);
     }
 
     #[test]
@@ -336,18 +341,18 @@ mod tests {
                 false
             }
         }
-        let desk = CompactorThread::default();
-        assert!(desk.is_rested() && !desk.is_busy());
-        desk.put(Box::new(Nothing));
-        assert!(desk.is_busy());
-        desk.put(Box::new(Nothing));
-        assert!(desk.next().is_some());
-        desk.done(Duration::ZERO, false);
-        assert!(!desk.is_busy() && !desk.is_rested(), "it has only just ended");
-        assert!(desk.rest(Duration::ZERO));
-        desk.close();
-        assert!(!desk.rest(Duration::ZERO) && desk.next().is_none());
-        desk.put(Box::new(Nothing));
-        assert!(!desk.is_busy());
+        let handle = CompactorHandle::default();
+        assert!(handle.is_rested() && !handle.is_busy());
+        handle.submit(Box::new(Nothing));
+        assert!(handle.is_busy());
+        handle.submit(Box::new(Nothing));
+        assert!(handle.next().is_some());
+        handle.done(Duration::ZERO, false);
+        assert!(!handle.is_busy() && !handle.is_rested(), "it has only just ended");
+        assert!(handle.rest(Duration::ZERO));
+        handle.close();
+        assert!(!handle.rest(Duration::ZERO) && handle.next().is_none());
+        handle.submit(Box::new(Nothing));
+        assert!(!handle.is_busy());
     }
 }

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 /// Bytes of a piece where the log grows slowly: a commit waits for no more than these to reach the
 /// disk (0.6 ms at 400 MB/s).
-pub(crate) const PIECE_BYTES: usize = 256 * 1024;
+pub(crate) const CHUNK_BYTES: usize = 256 * 1024;
 /// Where the log outruns the cycle, pieces become longer: each costs a sync, whatever its length.
-pub(crate) const PIECE_BYTES_MAX: usize = 4 * 1024 * 1024;
+pub(crate) const CHUNK_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// The shortest rest after a piece, however far the log is ahead: a commit that waits for the disk
 /// comes in between.
 pub(crate) const REST_MIN: Duration = Duration::from_micros(500);
@@ -19,24 +19,24 @@ const REST_MAX: Duration = Duration::from_millis(20);
 
 /// The rest after a step that gives room back, however slow the cycle is: so long a file system
 /// takes to have its own log in order.
-pub(crate) const GIVE_WAY: Duration = Duration::from_millis(2);
+pub(crate) const STEP_REST: Duration = Duration::from_millis(2);
 
 /// The pace of one cycle.
 #[derive(Debug)]
 pub(crate) struct Pace {
-    piece_bytes: usize,
+    chunk_bytes: usize,
     /// Bytes that the cycle has written.
     done: u64,
 }
 
 impl Pace {
     pub(crate) fn new() -> Pace {
-        Pace { piece_bytes: PIECE_BYTES, done: 0 }
+        Pace { chunk_bytes: CHUNK_BYTES, done: 0 }
     }
 
     /// Bytes of the next piece, at most.
-    pub(crate) fn piece_bytes(&self) -> usize {
-        self.piece_bytes
+    pub(crate) fn chunk_bytes(&self) -> usize {
+        self.chunk_bytes
     }
 
     /// A piece of `bytes` bytes is done, so long after the cycle began; the log has grown by
@@ -45,12 +45,12 @@ impl Pace {
     pub(crate) fn rest_after(&mut self, bytes: usize, elapsed: Duration, grown: u64) -> Duration {
         self.done += bytes as u64;
         let Some(ahead) = self.done.checked_sub(grown) else {
-            if grown - self.done >= self.piece_bytes as u64 {
-                self.piece_bytes = (2 * self.piece_bytes).min(PIECE_BYTES_MAX);
+            if grown - self.done >= self.chunk_bytes as u64 {
+                self.chunk_bytes = (2 * self.chunk_bytes).min(CHUNK_BYTES_MAX);
             }
             return REST_MIN;
         };
-        self.piece_bytes = (self.piece_bytes / 2).max(PIECE_BYTES);
+        self.chunk_bytes = (self.chunk_bytes / 2).max(CHUNK_BYTES);
         // At its present rate the log grows by as much in so long.
         let catches_up = elapsed.as_secs_f64() * ahead as f64 / grown as f64;
         Duration::try_from_secs_f64(catches_up)
@@ -63,17 +63,17 @@ mod tests {
     use super::*;
 
     const MS: Duration = Duration::from_millis(1);
-    const PIECE: u64 = PIECE_BYTES as u64;
+    const CHUNK: u64 = CHUNK_BYTES as u64;
 
     #[test]
     fn it_keeps_step_with_the_log() {
         let mut pace = Pace::new();
         // A quarter of it in 4 ms: the rest comes in 12 ms.
-        assert_eq!(pace.rest_after(PIECE_BYTES, 4 * MS, PIECE / 4), 12 * MS);
-        assert_eq!(pace.rest_after(PIECE_BYTES, 8 * MS, 2 * PIECE), REST_MIN);
-        assert_eq!(pace.rest_after(PIECE_BYTES, 12 * MS, 2 * PIECE), 6 * MS, "3 of 2 are done");
-        for grown in [0, 1, PIECE / 100] {
-            let rest = Pace::new().rest_after(PIECE_BYTES, 4 * MS, grown);
+        assert_eq!(pace.rest_after(CHUNK_BYTES, 4 * MS, CHUNK / 4), 12 * MS);
+        assert_eq!(pace.rest_after(CHUNK_BYTES, 8 * MS, 2 * CHUNK), REST_MIN);
+        assert_eq!(pace.rest_after(CHUNK_BYTES, 12 * MS, 2 * CHUNK), 6 * MS, "3 of 2 are done");
+        for grown in [0, 1, CHUNK / 100] {
+            let rest = Pace::new().rest_after(CHUNK_BYTES, 4 * MS, grown);
             assert_eq!(rest, REST_MAX, "not for ever");
         }
         assert_eq!(Pace::new().rest_after(0, Duration::ZERO, 0), REST_MAX);
@@ -87,7 +87,7 @@ mod tests {
         for _ in 0..10_000 {
             at += MS;
             let grown = 2 * 1024 * 1024 * (at.as_millis() as u64 / 40);
-            at += pace.rest_after(pace.piece_bytes(), at, grown);
+            at += pace.rest_after(pace.chunk_bytes(), at, grown);
         }
         let rate = pace.done as f64 / at.as_secs_f64();
         let log = 2.0 * 1024.0 * 1024.0 / 0.04;
@@ -99,16 +99,16 @@ mod tests {
         let mut pace = Pace::new();
         let mut grown = 0;
         for _ in 0..10 {
-            grown += 3 * pace.piece_bytes() as u64;
-            assert_eq!(pace.rest_after(pace.piece_bytes(), MS, grown), REST_MIN);
+            grown += 3 * pace.chunk_bytes() as u64;
+            assert_eq!(pace.rest_after(pace.chunk_bytes(), MS, grown), REST_MIN);
         }
-        assert_eq!(pace.piece_bytes(), PIECE_BYTES_MAX);
-        pace.rest_after(PIECE_BYTES_MAX, MS, pace.done + 2 * PIECE_BYTES_MAX as u64 - 1);
-        assert_eq!(pace.piece_bytes(), PIECE_BYTES_MAX, "less than a piece behind");
+        assert_eq!(pace.chunk_bytes(), CHUNK_BYTES_MAX);
+        pace.rest_after(CHUNK_BYTES_MAX, MS, pace.done + 2 * CHUNK_BYTES_MAX as u64 - 1);
+        assert_eq!(pace.chunk_bytes(), CHUNK_BYTES_MAX, "less than a piece behind");
         for _ in 0..10 {
             let grown = pace.done;
-            pace.rest_after(pace.piece_bytes(), MS, grown);
+            pace.rest_after(pace.chunk_bytes(), MS, grown);
         }
-        assert_eq!(pace.piece_bytes(), PIECE_BYTES);
+        assert_eq!(pace.chunk_bytes(), CHUNK_BYTES);
     }
 }

@@ -4,7 +4,7 @@
 use std::io;
 use std::sync::Arc;
 
-use crate::journal::compaction::pace::PIECE_BYTES;
+use crate::journal::compaction::pace::CHUNK_BYTES;
 use crate::journal::files::JournalFile;
 use crate::journal::space::ballast::Ballast;
 
@@ -19,7 +19,7 @@ pub(crate) struct PacedFile<'a> {
     ballast: Option<&'a Ballast>,
     pace: Paced<'a>,
     /// Bytes of the next piece.
-    piece_bytes: usize,
+    chunk_bytes: usize,
     /// What is still to be written.
     pub(crate) buffer: Vec<u8>,
     /// How far it is written.
@@ -33,8 +33,8 @@ impl<'a> PacedFile<'a> {
         ballast: Option<&'a Ballast>,
         pace: Paced<'a>,
     ) -> PacedFile<'a> {
-        let buffer = Vec::with_capacity(2 * PIECE_BYTES);
-        PacedFile { file, ballast, pace, piece_bytes: PIECE_BYTES, buffer, at: 0 }
+        let buffer = Vec::with_capacity(2 * CHUNK_BYTES);
+        PacedFile { file, ballast, pace, chunk_bytes: CHUNK_BYTES, buffer, at: 0 }
     }
 
     /// Where what comes next will stand.
@@ -43,8 +43,8 @@ impl<'a> PacedFile<'a> {
     }
 
     /// Writes whole pieces; what is left waits for more.
-    pub(crate) fn write_pieces(&mut self) -> io::Result<()> {
-        self.drain(self.piece_bytes)
+    pub(crate) fn write_chunks(&mut self) -> io::Result<()> {
+        self.drain(self.chunk_bytes)
     }
 
     /// Writes the rest: all of it lasts once this returns.
@@ -56,19 +56,19 @@ impl<'a> PacedFile<'a> {
     fn drain(&mut self, least: usize) -> io::Result<()> {
         let mut written = 0;
         while self.buffer.len() - written >= least {
-            let piece = &self.buffer[written..];
-            let piece = &piece[..piece.len().min(self.piece_bytes)];
-            let (file, at, length) = (&self.file, self.at, piece.len() as u64);
+            let chunk = &self.buffer[written..];
+            let chunk = &chunk[..chunk.len().min(self.chunk_bytes)];
+            let (file, at, length) = (&self.file, self.at, chunk.len() as u64);
             match self.ballast {
                 Some(ballast) => {
-                    ballast.make_for_snapshot(length, || file.write_at(piece, at))?;
+                    ballast.make_for_snapshot(length, || file.write_at(chunk, at))?;
                 }
-                None => file.write_at(piece, at)?,
+                None => file.write_at(chunk, at)?,
             }
             self.at += length;
-            written += piece.len();
+            written += chunk.len();
             self.file.sync_data()?;
-            self.piece_bytes = (self.pace)(piece.len())?;
+            self.chunk_bytes = (self.pace)(chunk.len())?;
         }
         self.buffer.drain(..written);
         Ok(())
@@ -89,18 +89,18 @@ mod tests {
         disk.create_dir(Path::new("/data")).unwrap();
         let file = disk.create(path).unwrap();
         disk.sync_dir(Path::new("/data")).unwrap();
-        let (mut pieces, mut done) = (Vec::new(), 0);
+        let (mut chunks, mut done) = (Vec::new(), 0);
         let mut pace = |bytes| {
-            pieces.push(bytes);
+            chunks.push(bytes);
             done += bytes;
             assert_eq!(disk.after_power_cut(1).bytes(path).len(), done);
-            Ok(3 * PIECE_BYTES)
+            Ok(3 * CHUNK_BYTES)
         };
         let mut output = PacedFile::new(file, None, &mut pace);
-        output.buffer.resize(7 * PIECE_BYTES + 5, 7);
-        output.write_pieces().unwrap();
-        assert_eq!((output.buffer.len(), output.end()), (5, 7 * PIECE_BYTES as u64 + 5));
+        output.buffer.resize(7 * CHUNK_BYTES + 5, 7);
+        output.write_chunks().unwrap();
+        assert_eq!((output.buffer.len(), output.end()), (5, 7 * CHUNK_BYTES as u64 + 5));
         output.finish().unwrap();
-        assert_eq!(pieces, [PIECE_BYTES, 3 * PIECE_BYTES, 3 * PIECE_BYTES, 5]);
+        assert_eq!(chunks, [CHUNK_BYTES, 3 * CHUNK_BYTES, 3 * CHUNK_BYTES, 5]);
     }
 }

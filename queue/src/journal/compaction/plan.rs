@@ -22,7 +22,7 @@ const ROW_BYTES: u64 = 96;
 /// Segments that the disk may hold beyond twice what is wanted.
 const SEGMENTS_OVER: u64 = 2;
 /// What carrying a part takes beside its bytes, at most: a record of its own, and where it was.
-const CARRIED_PART_BYTES: u64 = 50;
+const COMPACTED_PART_BYTES: u64 = 50;
 /// Parts collected for one cycle at the least: 16 bytes of memory each.
 const PARTS_MIN: u64 = 1 << 20;
 /// Of all wanted parts, so many may be collected in one cycle: at most 4 bytes of memory for each
@@ -31,7 +31,7 @@ const PARTS_SHARE: u64 = 4;
 
 /// What one segment holds, and what is wanted of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Usage {
+pub(crate) struct SegmentUsage {
     pub(crate) sequence: u64,
     /// Bytes of its file.
     pub(crate) bytes: u64,
@@ -43,61 +43,67 @@ pub(crate) struct Usage {
 
 /// What is wanted, by run and by segment.
 #[derive(Debug)]
-pub(crate) struct Live {
+pub(crate) struct LiveUsage {
     /// First and last index of each run, and the place of its segment in `segments`: sorted by
     /// index.
     runs: Vec<(u64, u64, usize)>,
-    segments: Vec<Usage>,
-    astray: u64,
+    segments: Vec<SegmentUsage>,
+    unlocated: u64,
 }
 
-impl Live {
+impl LiveUsage {
     /// Nothing counted yet. `bytes` gives the length of a segment's file.
-    pub(crate) fn of(all: &[Bounds], bytes: impl Fn(u64) -> u64) -> Live {
-        let mut segments: Vec<Usage> = Vec::new();
+    pub(crate) fn of(all: &[Bounds], bytes: impl Fn(u64) -> u64) -> LiveUsage {
+        let mut segments: Vec<SegmentUsage> = Vec::new();
         let mut runs = Vec::with_capacity(all.len());
-        let mut places = HashMap::new();
+        let mut positions = HashMap::new();
         for run in all {
             let sequence = run.sequence;
-            let place = *places.entry(sequence).or_insert_with(|| {
+            let position = *positions.entry(sequence).or_insert_with(|| {
                 let bytes = bytes(sequence);
-                segments.push(Usage { sequence, bytes, last: 0, live_bytes: 0, live_parts: 0 });
+                segments.push(SegmentUsage {
+                    sequence,
+                    bytes,
+                    last: 0,
+                    live_bytes: 0,
+                    live_parts: 0,
+                });
                 segments.len() - 1
             });
-            let segment = &mut segments[place];
+            let segment = &mut segments[position];
             segment.last = segment.last.max(run.last);
-            runs.push((run.first, run.last, place));
+            runs.push((run.first, run.last, position));
         }
-        Live { runs, segments, astray: 0 }
+        LiveUsage { runs, segments, unlocated: 0 }
     }
 
     /// Counts a part that is wanted.
     pub(crate) fn count(&mut self, part: RecordRef) {
         match self.segment_of(part.index) {
-            Some(place) => {
-                let segment = &mut self.segments[place];
+            Some(position) => {
+                let segment = &mut self.segments[position];
                 segment.live_bytes += u64::from(part.length);
                 segment.live_parts += 1;
             }
-            None => self.astray += 1,
+            None => self.unlocated += 1,
         }
     }
 
-    /// The place in [`Live::segments`] of the segment that holds a command.
+    /// The place in [`LiveUsage::segments`] of the segment that holds a command.
     pub(crate) fn segment_of(&self, index: u64) -> Option<usize> {
         let after = self.runs.partition_point(|&(first, ..)| first <= index);
-        let &(_, last, place) = self.runs.get(after.checked_sub(1)?)?;
-        (index <= last).then_some(place)
+        let &(_, last, position) = self.runs.get(after.checked_sub(1)?)?;
+        (index <= last).then_some(position)
     }
 
-    pub(crate) fn segments(&self) -> &[Usage] {
+    pub(crate) fn segments(&self) -> &[SegmentUsage] {
         &self.segments
     }
 
     /// Parts of commands that no run speaks for. There should be none: with one, nothing may be
     /// deleted.
-    pub(crate) fn astray(&self) -> u64 {
-        self.astray
+    pub(crate) fn unlocated(&self) -> u64 {
+        self.unlocated
     }
 }
 
@@ -117,75 +123,76 @@ pub(crate) struct DiskBudget {
     /// Bytes that go into one carried file.
     pub(crate) segment_bytes: u64,
     /// Most bytes that are carried: until the cycle's end they are there twice.
-    pub(crate) carry_bytes: u64,
+    pub(crate) copy_bytes: u64,
 }
 
 /// What to do.
 #[derive(PartialEq, Eq, Debug, Default)]
-pub(crate) struct Plan {
+pub(crate) struct CompactionPlan {
     /// Segments of which nothing is wanted.
     pub(crate) dead: Vec<u64>,
-    /// Places in [`Live::segments`] of those to be carried, by the carried file that takes them.
+    /// Places in [`LiveUsage::segments`] of those to be carried, by the carried file that takes them.
     pub(crate) groups: Vec<Vec<usize>>,
 }
 
-impl Plan {
-    pub(crate) fn of(live: &Live, budget: DiskBudget) -> Plan {
-        let may_go = |segment: &&(usize, &Usage)| {
+impl CompactionPlan {
+    pub(crate) fn of(live: &LiveUsage, budget: DiskBudget) -> CompactionPlan {
+        let may_go = |segment: &&(usize, &SegmentUsage)| {
             segment.1.last <= budget.covered && segment.1.sequence != budget.writing
         };
-        let all: Vec<(usize, &Usage)> = live.segments.iter().enumerate().collect();
-        let is_dead = |segment: &&(usize, &Usage)| segment.1.live_parts == 0 && may_go(segment);
+        let all: Vec<(usize, &SegmentUsage)> = live.segments.iter().enumerate().collect();
+        let is_dead =
+            |segment: &&(usize, &SegmentUsage)| segment.1.live_parts == 0 && may_go(segment);
         let dead = all.iter().filter(is_dead).map(|(_, segment)| segment.sequence).collect();
 
-        let kept = all.iter().filter(|segment| !is_dead(segment));
-        let (mut bytes, mut wanted, mut parts) = (0, 0, 0);
-        for (_, segment) in kept.clone() {
+        let remaining = all.iter().filter(|segment| !is_dead(segment));
+        let (mut bytes, mut live_bytes, mut parts) = (0, 0, 0);
+        for (_, segment) in remaining.clone() {
             bytes += segment.bytes;
-            wanted += segment.live_bytes;
+            live_bytes += segment.live_bytes;
             parts += segment.live_parts;
         }
-        let most = Plan::most_bytes(wanted, parts, budget);
+        let most = CompactionPlan::most_bytes(live_bytes, parts, budget);
         let mut parts_left = PARTS_MIN.max(parts / PARTS_SHARE);
-        let mut victims: Vec<&(usize, &Usage)> =
-            kept.filter(may_go).filter(|(_, segment)| segment.share() <= SHARE_MAX).collect();
+        let mut victims: Vec<&(usize, &SegmentUsage)> =
+            remaining.filter(may_go).filter(|(_, segment)| segment.share() <= SHARE_MAX).collect();
         victims.sort_by(|a, b| a.1.share().total_cmp(&b.1.share()));
         let mut groups: Vec<Vec<usize>> = Vec::new();
-        let (mut room, mut carry_left) = (0, budget.carry_bytes);
-        for &&(place, segment) in &victims {
-            let carried = segment.carried_bytes();
-            if bytes <= most || segment.live_parts > parts_left || carried > carry_left {
+        let (mut room, mut copy_left) = (0, budget.copy_bytes);
+        for &&(position, segment) in &victims {
+            let compacted = segment.compacted_bytes();
+            if bytes <= most || segment.live_parts > parts_left || compacted > copy_left {
                 break;
             }
-            carry_left -= carried;
+            copy_left -= compacted;
             parts_left -= segment.live_parts;
-            bytes -= segment.bytes - carried;
+            bytes -= segment.bytes - compacted;
             match groups.last_mut() {
-                Some(group) if carried <= room => group.push(place),
+                Some(group) if compacted <= room => group.push(position),
                 _ => {
-                    groups.push(vec![place]);
+                    groups.push(vec![position]);
                     room = budget.segment_bytes;
                 }
             }
-            room = room.saturating_sub(carried);
+            room = room.saturating_sub(compacted);
         }
-        Plan { dead, groups }
+        CompactionPlan { dead, groups }
     }
 
     /// The wanted parts of what is carried, by the carried file that takes them.
-    pub(crate) fn collect(&self, live: &Live, snapshot: &dyn Snapshot) -> Vec<Vec<RecordRef>> {
+    pub(crate) fn collect(&self, live: &LiveUsage, snapshot: &dyn Snapshot) -> Vec<Vec<RecordRef>> {
         let mut group_of = vec![None; live.segments.len()];
         let mut collected = Vec::with_capacity(self.groups.len());
         for (number, group) in self.groups.iter().enumerate() {
-            group.iter().for_each(|&place| group_of[place] = Some(number));
-            let parts = group.iter().map(|&place| live.segments[place].live_parts as usize);
+            group.iter().for_each(|&position| group_of[position] = Some(number));
+            let parts = group.iter().map(|&position| live.segments[position].live_parts as usize);
             collected.push(Vec::with_capacity(parts.sum()));
         }
         if self.groups.is_empty() {
             return collected;
         }
         snapshot.parts(&mut |part| {
-            let group = live.segment_of(part.index).and_then(|place| group_of[place]);
+            let group = live.segment_of(part.index).and_then(|position| group_of[position]);
             if let Some(group) = group {
                 collected[group].push(part);
             }
@@ -196,12 +203,12 @@ impl Plan {
     /// Bytes that segments and carried files may have at the end of this cycle. The disk holds at
     /// most twice what is wanted, the rows of the jobs among it, and two segments, also at its
     /// fullest: just before the next cycle ends.
-    fn most_bytes(wanted: u64, parts: u64, budget: DiskBudget) -> u64 {
-        let least = (wanted as f64 * SLACK_MIN) as u64;
+    fn most_bytes(live_bytes: u64, parts: u64, budget: DiskBudget) -> u64 {
+        let least = (live_bytes as f64 * SLACK_MIN) as u64;
         if budget.short {
             return least;
         }
-        let most = 2 * (wanted + parts * ROW_BYTES) + SEGMENTS_OVER * budget.segment_bytes;
+        let most = 2 * (live_bytes + parts * ROW_BYTES) + SEGMENTS_OVER * budget.segment_bytes;
         // By then there are this snapshot, the next one, and a segment that is made ahead of its
         // use. The reserve is not counted: a queue may be so short that the reserve is most of what
         // it takes, and no cleaning would help.
@@ -210,15 +217,15 @@ impl Plan {
     }
 }
 
-impl Usage {
+impl SegmentUsage {
     /// Bytes that its wanted parts take once they are carried, at most.
-    fn carried_bytes(&self) -> u64 {
-        self.live_bytes + self.live_parts * CARRIED_PART_BYTES
+    fn compacted_bytes(&self) -> u64 {
+        self.live_bytes + self.live_parts * COMPACTED_PART_BYTES
     }
 
     /// What would be written again, for all that it takes now.
     fn share(&self) -> f64 {
-        self.carried_bytes() as f64 / self.bytes.max(1) as f64
+        self.compacted_bytes() as f64 / self.bytes.max(1) as f64
     }
 }
 
@@ -229,18 +236,18 @@ mod tests {
     const MIB: u64 = 1024 * 1024;
 
     /// Segments of 1 MiB with 100 commands each, of which so many parts of 1 KiB are wanted.
-    fn live(wanted: &[u64]) -> Live {
-        let run = |place: usize| Bounds {
-            first: place as u64 * 100 + 1,
-            last: place as u64 * 100 + 100,
-            sequence: place as u64 + 10,
-            carried: false,
+    fn live(live_bytes: &[u64]) -> LiveUsage {
+        let run = |position: usize| Bounds {
+            first: position as u64 * 100 + 1,
+            last: position as u64 * 100 + 100,
+            sequence: position as u64 + 10,
+            compacted: false,
         };
-        let runs: Vec<Bounds> = (0..wanted.len()).map(run).collect();
-        let mut live = Live::of(&runs, |_| MIB);
-        for (place, &parts) in wanted.iter().enumerate() {
+        let runs: Vec<Bounds> = (0..live_bytes.len()).map(run).collect();
+        let mut live = LiveUsage::of(&runs, |_| MIB);
+        for (position, &parts) in live_bytes.iter().enumerate() {
             for part in 0..parts {
-                let index = place as u64 * 100 + 1 + part % 100;
+                let index = position as u64 * 100 + 1 + part % 100;
                 live.count(RecordRef { index, at: part as u32 / 100 * 1024, length: 1024 });
             }
         }
@@ -256,30 +263,34 @@ mod tests {
             growth_bytes: MIB,
             short: false,
             segment_bytes: MIB,
-            carry_bytes: u64::MAX,
+            copy_bytes: u64::MAX,
         }
     }
 
     #[test]
     fn what_nobody_wants_goes_once_it_is_covered_and_never_what_is_written() {
         let live = live(&[0, 1_000, 0, 0]);
-        assert_eq!(Plan::of(&live, budget(400, 13)).dead, [10, 12]);
-        assert_eq!(Plan::of(&live, budget(299, 13)).dead, [10], "one command of 12 is not covered");
-        assert_eq!(Plan::of(&live, budget(99, 13)).dead, [0; 0]);
-        assert_eq!(live.astray(), 0);
+        assert_eq!(CompactionPlan::of(&live, budget(400, 13)).dead, [10, 12]);
+        assert_eq!(
+            CompactionPlan::of(&live, budget(299, 13)).dead,
+            [10],
+            "one command of 12 is not covered"
+        );
+        assert_eq!(CompactionPlan::of(&live, budget(99, 13)).dead, [0; 0]);
+        assert_eq!(live.unlocated(), 0);
     }
 
     #[test]
     fn the_emptiest_are_carried_until_the_rest_is_within_twice_what_is_wanted() {
         // 5 MiB of segments, 1.8 MiB wanted: without two of them it is 3.3 MiB.
         let live = live(&[950, 100, 600, 200, 0]);
-        let plan = Plan::of(&live, budget(500, 14));
+        let plan = CompactionPlan::of(&live, budget(500, 14));
         // The last one is being written: it counts, and stays.
-        assert_eq!(plan, Plan { dead: vec![], groups: vec![vec![1, 3]] });
-        assert_eq!(Plan::of(&live, budget(150, 14)).groups, [[0; 0]; 0], "not covered");
+        assert_eq!(plan, CompactionPlan { dead: vec![], groups: vec![vec![1, 3]] });
+        assert_eq!(CompactionPlan::of(&live, budget(150, 14)).groups, [[0; 0]; 0], "not covered");
         let short = DiskBudget { short: true, ..budget(500, 14) };
         assert_eq!(
-            Plan::of(&live, short).groups,
+            CompactionPlan::of(&live, short).groups,
             [vec![1, 3, 2]],
             "the first is too full to be worth it"
         );
@@ -288,14 +299,14 @@ mod tests {
     #[test]
     fn a_large_state_leaves_less_room_for_segments() {
         let live = live(&[500, 600, 700, 800]);
-        assert!(Plan::of(&live, budget(400, 99)).groups.is_empty(), "4 MiB for 2.5 MiB");
+        assert!(CompactionPlan::of(&live, budget(400, 99)).groups.is_empty(), "4 MiB for 2.5 MiB");
         let large = DiskBudget { snapshot_bytes: 6 * MIB / 5, ..budget(400, 99) };
-        assert_eq!(Plan::of(&live, large).groups, [vec![0], vec![1]]);
+        assert_eq!(CompactionPlan::of(&live, large).groups, [vec![0], vec![1]]);
     }
 
     #[test]
     fn what_segments_may_take_leaves_room_for_all_that_comes_before_the_next_cycle_has_ended() {
-        let (wanted, parts) = (1_000 * MIB, 1_000_000);
+        let (live_bytes, parts) = (1_000 * MIB, 1_000_000);
         let full = DiskBudget {
             snapshot_bytes: 70 * MIB,
             growth_bytes: 300 * MIB,
@@ -305,20 +316,23 @@ mod tests {
         // Twice the payloads and the rows, and two segments; two snapshots, the log, and the
         // segment that is made ahead of it.
         let (rows, others) = (96_000_000, 2 * 70 * MIB + 300 * MIB + 64 * MIB);
-        let most = 2 * (wanted + rows) + 2 * 64 * MIB - others;
-        assert_eq!(Plan::most_bytes(wanted, parts, full), most);
+        let most = 2 * (live_bytes + rows) + 2 * 64 * MIB - others;
+        assert_eq!(CompactionPlan::most_bytes(live_bytes, parts, full), most);
         // Below what is wanted, and a little, nothing would be won by copying all the time.
         let least = 1_150 * MIB;
         let large = DiskBudget { growth_bytes: 4_000 * MIB, ..full };
-        assert_eq!(Plan::most_bytes(wanted, parts, large), least);
-        assert_eq!(Plan::most_bytes(wanted, parts, DiskBudget { short: true, ..full }), least);
+        assert_eq!(CompactionPlan::most_bytes(live_bytes, parts, large), least);
+        assert_eq!(
+            CompactionPlan::most_bytes(live_bytes, parts, DiskBudget { short: true, ..full }),
+            least
+        );
     }
 
     #[test]
     fn a_carried_file_takes_no_more_than_a_segment_unless_one_victim_alone_is_longer() {
         let live = live(&[500, 500, 500, 500, 500, 0]);
         let short = DiskBudget { short: true, ..budget(600, 15) };
-        let plan = Plan::of(&live, short);
+        let plan = CompactionPlan::of(&live, short);
         assert!(plan.groups.iter().all(|group| group.len() <= 2), "{plan:?}");
         assert!(!plan.groups.is_empty());
     }
@@ -327,42 +341,46 @@ mod tests {
     fn what_small_parts_take_beside_their_bytes_is_not_won_by_carrying_them() {
         // A carried file of 9,000 parts of 60 bytes, all of them wanted: the next one would be as
         // long.
-        let run = Bounds { first: 1, last: 9_000, sequence: 10, carried: true };
-        let mut live = Live::of(&[run], |_| 9_000 * 110);
+        let run = Bounds { first: 1, last: 9_000, sequence: 10, compacted: true };
+        let mut live = LiveUsage::of(&[run], |_| 9_000 * 110);
         for index in 1..=9_000 {
             live.count(RecordRef { index, at: 0, length: 60 });
         }
         let short = DiskBudget { short: true, ..budget(9_000, 99) };
-        assert_eq!(Plan::of(&live, short), Plan::default());
+        assert_eq!(CompactionPlan::of(&live, short), CompactionPlan::default());
         // With three of four gone, a quarter is left; with all of them in its place, two do not fit
         // into one file.
-        let mut live =
-            Live::of(&[run, Bounds { first: 9_001, last: 18_000, sequence: 11, ..run }], |_| {
-                9_000 * 110
-            });
+        let mut live = LiveUsage::of(
+            &[run, Bounds { first: 9_001, last: 18_000, sequence: 11, ..run }],
+            |_| 9_000 * 110,
+        );
         for index in (1..=18_000).step_by(4) {
             live.count(RecordRef { index, at: 0, length: 60 });
         }
         let short = DiskBudget { short: true, segment_bytes: 400_000, ..budget(18_000, 99) };
-        assert_eq!(Plan::of(&live, short).groups, [vec![0], vec![1]], "2 × 247,500 bytes");
+        assert_eq!(
+            CompactionPlan::of(&live, short).groups,
+            [vec![0], vec![1]],
+            "2 × 247,500 bytes"
+        );
         // The first wins 742,500 bytes of 1,980,000, which is not quite enough where 1,180,000 may
         // stay.
         let tight = DiskBudget { short: false, growth_bytes: 624_000, ..short };
-        assert_eq!(Plan::of(&live, tight).groups, [vec![0], vec![1]]);
+        assert_eq!(CompactionPlan::of(&live, tight).groups, [vec![0], vec![1]]);
     }
 
     #[test]
     fn no_more_is_carried_than_there_is_room_for() {
         let live = live(&[450, 450, 450, 450, 450, 0]);
-        let short = DiskBudget { short: true, carry_bytes: 11 * MIB / 10, ..budget(600, 15) };
-        assert_eq!(Plan::of(&live, short).groups, [vec![0, 1]]);
-        assert!(Plan::of(&live, DiskBudget { carry_bytes: 0, ..short }).groups.is_empty());
+        let short = DiskBudget { short: true, copy_bytes: 11 * MIB / 10, ..budget(600, 15) };
+        assert_eq!(CompactionPlan::of(&live, short).groups, [vec![0, 1]]);
+        assert!(CompactionPlan::of(&live, DiskBudget { copy_bytes: 0, ..short }).groups.is_empty());
     }
 
     #[test]
     fn a_part_that_no_run_speaks_for_is_astray() {
         let mut live = live(&[1]);
         live.count(RecordRef { index: 101, at: 0, length: 1 });
-        assert_eq!(live.astray(), 1);
+        assert_eq!(live.unlocated(), 1);
     }
 }

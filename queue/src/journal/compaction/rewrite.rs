@@ -17,22 +17,22 @@ use bytes::Bytes;
 
 use crate::RecordRef;
 use crate::journal::compaction::compacted::{
-    self, CARRIED_BYTES_MAX, CARRIED_PARTS_MAX, CarriedPart,
+    self, COMPACTED_BYTES_MAX, COMPACTED_PARTS_MAX, CarriedPart,
 };
 use crate::journal::compaction::paced_file::{Paced, PacedFile};
 use crate::journal::files::directory::Directory;
 use crate::journal::wal::format::{SEGMENT_HEADER_BYTES, SegmentHeader, crc_seed};
-use crate::journal::wal::locations::{Bounds, CarriedAt, Run, RunRecords};
-use crate::journal::wal::record::{FLAG_CARRIED, RECORD_HEADER_BYTES, RecordHeader};
-use crate::journal::wal::records::{JournalRecords, Sideline};
+use crate::journal::wal::locations::{Bounds, CompactedAt, Run, RunRecords};
+use crate::journal::wal::record::{FLAG_COMPACTED, RECORD_HEADER_BYTES, RecordHeader};
+use crate::journal::wal::records::{JournalRecords, PrivateCache};
 use crate::log::ReadError;
 
 /// The kind of a carried record: none of a command's.
-const KIND_CARRIED: u8 = 0;
+const KIND_COMPACTED: u8 = 0;
 
 /// A file of carried parts that is on the disk for good.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Carried {
+pub(crate) struct CompactedFile {
     pub(crate) sequence: u64,
     /// What takes the places of the runs that the parts were in: one for each, with its bounds. A
     /// run without any part has none.
@@ -43,7 +43,7 @@ pub(crate) struct Carried {
 
 /// Why nothing was carried. All is as it was.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum CarryError {
+pub(crate) enum RewriteError {
     #[error("{what} {file:?} failed: {error}")]
     Io { what: &'static str, file: PathBuf, error: io::Error },
     /// A part is not there, or its file cannot be read: it may well be whole, so what holds it has
@@ -60,15 +60,16 @@ pub(crate) fn write(
     records: &JournalRecords,
     parts: &[RecordRef],
     pace: Paced<'_>,
-) -> Result<Carried, CarryError> {
+) -> Result<CompactedFile, RewriteError> {
     debug_assert!(parts.is_sorted(), "parts are sorted");
-    let planned = SEGMENT_HEADER_BYTES as u64 + Records::of(parts).map(|it| it.len()).sum::<u64>();
+    let planned =
+        SEGMENT_HEADER_BYTES as u64 + PlannedRecords::of(parts).map(|it| it.len()).sum::<u64>();
     let sequence = directory.next_sequence();
     let (path, unfinished) =
-        (directory.carried_path(sequence), directory.new_carried_path(sequence));
+        (directory.compacted_path(sequence), directory.new_compacted_path(sequence));
     let sealed = write_unfinished(directory, records, parts, sequence, planned, &unfinished, pace)
         .and_then(|written| {
-            let io = |error| CarryError::Io { what: "renaming", file: unfinished.clone(), error };
+            let io = |error| RewriteError::Io { what: "renaming", file: unfinished.clone(), error };
             directory.files.rename(&unfinished, &path).map_err(io)?;
             Ok(written)
         });
@@ -77,10 +78,10 @@ pub(crate) fn write(
         let _ = directory.files.remove(&unfinished);
     })?;
     let dir = directory.segments_dir();
-    let io = |error| CarryError::Io { what: "syncing", file: dir.clone(), error };
+    let io = |error| RewriteError::Io { what: "syncing", file: dir.clone(), error };
     directory.files.sync_dir(&dir).map_err(io)?;
     directory.bytes.fetch_add(bytes, Ordering::Relaxed);
-    Ok(Carried { sequence, runs, bytes })
+    Ok(CompactedFile { sequence, runs, bytes })
 }
 
 fn write_unfinished(
@@ -91,8 +92,8 @@ fn write_unfinished(
     planned: u64,
     path: &Path,
     pace: Paced<'_>,
-) -> Result<(Vec<Run>, u64), CarryError> {
-    let failed = |what| move |error| CarryError::Io { what, file: path.to_owned(), error };
+) -> Result<(Vec<Run>, u64), RewriteError> {
+    let failed = |what| move |error| RewriteError::Io { what, file: path.to_owned(), error };
     if u32::try_from(planned).is_err() {
         // Places in it are 32 bits. Nobody carries more than a segment at once, or one part that is
         // longer.
@@ -106,29 +107,32 @@ fn write_unfinished(
     let made = directory.ballast.make_for_compaction(planned, create);
     let file = made.map_err(failed("making"))?;
     let mut output = PacedFile::new(Arc::clone(&file), None, pace);
-    output.buffer.extend_from_slice(&SegmentHeader::carried(directory.journal, sequence).encode());
+    output
+        .buffer
+        .extend_from_slice(&SegmentHeader::compacted(directory.journal, sequence).encode());
     let seed = crc_seed(directory.journal, sequence);
-    let (mut runs, mut sideline) = (Runs { sequence, runs: Vec::new() }, Sideline::default());
-    for record in Records::of(parts) {
+    let (mut runs, mut cache) =
+        (RunsBuilder { sequence, runs: Vec::new() }, PrivateCache::default());
+    for record in PlannedRecords::of(parts) {
         let index = record.index;
-        let missing = CarryError::Read(ReadError::NotThere { index });
+        let missing = RewriteError::Read(ReadError::NotThere { index });
         let bounds = records.bounds_of(index).ok_or(missing)?;
         let at = record.parts[0].0;
-        let mut carried = Vec::with_capacity(record.parts.len());
+        let mut compacted = Vec::with_capacity(record.parts.len());
         for &(at, length) in &record.parts {
             let part = RecordRef { index, at, length };
-            let bytes = read(records, &mut sideline, part).map_err(CarryError::Read)?;
-            carried.push(CarriedPart { at, length, bytes });
+            let bytes = read(records, &mut cache, part).map_err(RewriteError::Read)?;
+            compacted.push(CarriedPart { at, length, bytes });
         }
-        let now = records.now_of(index, at).map_err(CarryError::Read)?;
-        runs.add(bounds, CarriedAt { index, at, offset: output.end() as u32 });
-        let body_len = compacted::body_len(&carried);
-        let (flags, kind) = (FLAG_CARRIED, KIND_CARRIED);
+        let now = records.now_of(index, at).map_err(RewriteError::Read)?;
+        runs.add(bounds, CompactedAt { index, at, offset: output.end() as u32 });
+        let body_len = compacted::body_len(&compacted);
+        let (flags, kind) = (FLAG_COMPACTED, KIND_COMPACTED);
         let header = RecordHeader { term: 0, flags, kind, index, now, body_len };
         let mut body = Vec::with_capacity(body_len);
-        compacted::encode(&carried, &mut body);
+        compacted::encode(&compacted, &mut body);
         header.encode(seed, &body, &[], &mut output.buffer);
-        output.write_pieces().map_err(failed("writing"))?;
+        output.write_chunks().map_err(failed("writing"))?;
     }
     output.finish().map_err(failed("writing"))?;
     let bytes = output.end();
@@ -143,10 +147,10 @@ fn write_unfinished(
 /// The bytes of a part; none when they are not what was written.
 fn read(
     records: &JournalRecords,
-    sideline: &mut Sideline,
+    cache: &mut PrivateCache,
     part: RecordRef,
 ) -> Result<Option<Bytes>, ReadError> {
-    match records.part_aside(part, sideline) {
+    match records.part_with_cache(part, cache) {
         Ok(bytes) => Ok(Some(bytes)),
         Err(ReadError::Damaged { file, offset }) => {
             let RecordRef { index, at, length } = part;
@@ -165,12 +169,12 @@ fn read(
 }
 
 /// A record that is to be: parts of one command, as (at, length).
-struct Planned {
+struct PlannedRecord {
     index: u64,
     parts: Vec<(u32, u32)>,
 }
 
-impl Planned {
+impl PlannedRecord {
     fn len(&self) -> u64 {
         let lengths = self.parts.iter().map(|&(_, length)| length as usize);
         (RECORD_HEADER_BYTES + compacted::body_len_of(lengths)) as u64
@@ -178,13 +182,13 @@ impl Planned {
 }
 
 /// The records that sorted parts make. Those that overlap are one.
-struct Records<'a> {
+struct PlannedRecords<'a> {
     parts: std::iter::Peekable<std::slice::Iter<'a, RecordRef>>,
 }
 
-impl<'a> Records<'a> {
-    fn of(parts: &'a [RecordRef]) -> Records<'a> {
-        Records { parts: parts.iter().peekable() }
+impl<'a> PlannedRecords<'a> {
+    fn of(parts: &'a [RecordRef]) -> PlannedRecords<'a> {
+        PlannedRecords { parts: parts.iter().peekable() }
     }
 
     /// The next part of that command, with all that overlap it, if it begins a record or fits into
@@ -199,7 +203,7 @@ impl<'a> Records<'a> {
             end = end.max(next.at.saturating_add(next.length));
         }
         let length = end - first.at;
-        if bytes > 0 && bytes + length as usize > CARRIED_BYTES_MAX {
+        if bytes > 0 && bytes + length as usize > COMPACTED_BYTES_MAX {
             return None;
         }
         self.parts = ahead;
@@ -207,38 +211,39 @@ impl<'a> Records<'a> {
     }
 }
 
-impl Iterator for Records<'_> {
-    type Item = Planned;
+impl Iterator for PlannedRecords<'_> {
+    type Item = PlannedRecord;
 
-    fn next(&mut self) -> Option<Planned> {
+    fn next(&mut self) -> Option<PlannedRecord> {
         let index = self.parts.peek()?.index;
         let (mut parts, mut bytes) = (Vec::new(), 0);
-        while parts.len() < CARRIED_PARTS_MAX
+        while parts.len() < COMPACTED_PARTS_MAX
             && let Some((at, length)) = self.part(index, bytes)
         {
             bytes += length as usize;
             parts.push((at, length));
         }
-        Some(Planned { index, parts })
+        Some(PlannedRecord { index, parts })
     }
 }
 
 /// The runs of a carried file so far.
-struct Runs {
+struct RunsBuilder {
     sequence: u64,
     runs: Vec<Run>,
 }
 
-impl Runs {
-    fn add(&mut self, bounds: Bounds, record: CarriedAt) {
-        if let Some(Run { first, records: RunRecords::Carried(records), .. }) = self.runs.last_mut()
+impl RunsBuilder {
+    fn add(&mut self, bounds: Bounds, record: CompactedAt) {
+        if let Some(Run { first, records: RunRecords::Compacted(records), .. }) =
+            self.runs.last_mut()
             && *first == bounds.first
         {
             records.push(record);
             return;
         }
         let (Bounds { first, last, .. }, sequence) = (bounds, self.sequence);
-        let records = RunRecords::Carried(vec![record]);
+        let records = RunRecords::Compacted(vec![record]);
         self.runs.push(Run { first, last, sequence, records });
     }
 }
@@ -251,7 +256,7 @@ mod tests {
         let mut parts: Vec<RecordRef> =
             parts.iter().map(|&(index, at, length)| RecordRef { index, at, length }).collect();
         parts.sort_unstable();
-        Records::of(&parts).map(|record| (record.index, record.parts)).collect()
+        PlannedRecords::of(&parts).map(|record| (record.index, record.parts)).collect()
     }
 
     #[test]
@@ -269,13 +274,13 @@ mod tests {
             (1, 90_000, 70_000),
             (1, 200_000, 1),
         ];
-        let wanted = [
+        let expected = [
             (1, vec![(0, 40_000), (50_000, 25_536)]),
             (1, vec![(80_000, 1)]),
             (1, vec![(90_000, 70_000)]),
             (1, vec![(200_000, 1)]),
         ];
-        assert_eq!(planned(&long), wanted);
+        assert_eq!(planned(&long), expected);
     }
 
     #[test]

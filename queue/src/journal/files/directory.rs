@@ -20,7 +20,7 @@ pub(crate) const SNAPSHOTS_DIR: &str = "snapshots";
 /// The folder of what `accept_loss` dropped.
 pub(crate) const LOST_DIR: &str = "lost";
 const EXTENSION: &str = "seg";
-const CARRIED_EXTENSION: &str = "carried";
+const COMPACTED_EXTENSION: &str = "carried";
 const SNAPSHOT_EXTENSION: &str = "snap";
 /// Added to the name of a file that is not finished: the next start removes it.
 pub(crate) const UNFINISHED: &str = ".new";
@@ -77,18 +77,18 @@ impl Directory {
     }
 
     /// A file of carried records.
-    pub(crate) fn carried_path(&self, sequence: u64) -> PathBuf {
-        self.segments_dir().join(format!("{sequence:010}.{CARRIED_EXTENSION}"))
+    pub(crate) fn compacted_path(&self, sequence: u64) -> PathBuf {
+        self.segments_dir().join(format!("{sequence:010}.{COMPACTED_EXTENSION}"))
     }
 
     /// The same while it is written.
-    pub(crate) fn new_carried_path(&self, sequence: u64) -> PathBuf {
-        self.segments_dir().join(format!("{sequence:010}.{CARRIED_EXTENSION}{UNFINISHED}"))
+    pub(crate) fn new_compacted_path(&self, sequence: u64) -> PathBuf {
+        self.segments_dir().join(format!("{sequence:010}.{COMPACTED_EXTENSION}{UNFINISHED}"))
     }
 
     /// The file of that sequence.
-    pub(crate) fn path_of(&self, sequence: u64, carried: bool) -> PathBuf {
-        if carried { self.carried_path(sequence) } else { self.segment_path(sequence) }
+    pub(crate) fn path_of(&self, sequence: u64, compacted: bool) -> PathBuf {
+        if compacted { self.compacted_path(sequence) } else { self.segment_path(sequence) }
     }
 
     /// The number in a segment's name; none for other files.
@@ -97,8 +97,8 @@ impl Directory {
     }
 
     /// The same of a file of carried records.
-    pub(crate) fn carried_sequence_of(name: &str) -> Option<u64> {
-        name.strip_suffix(CARRIED_EXTENSION)?.strip_suffix('.')?.parse().ok()
+    pub(crate) fn compacted_sequence_of(name: &str) -> Option<u64> {
+        name.strip_suffix(COMPACTED_EXTENSION)?.strip_suffix('.')?.parse().ok()
     }
 
     pub(crate) fn snapshots_dir(&self) -> PathBuf {
@@ -121,7 +121,7 @@ impl Directory {
     }
 
     /// Numbers up to that one are taken.
-    pub(crate) fn taken(&self, sequence: u64) {
+    pub(crate) fn reserve_sequence(&self, sequence: u64) {
         self.next_sequence.fetch_max(sequence + 1, Ordering::Relaxed);
     }
 

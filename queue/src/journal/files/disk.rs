@@ -57,7 +57,7 @@ pub(crate) trait PinGuard: Send + Sync {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PinLock {
     Shared,
-    Alone,
+    IdleContext,
 }
 
 /// An open file. All calls may be made from several threads.
@@ -86,7 +86,7 @@ pub(crate) trait JournalFile: Send + Sync {
 #[derive(Debug)]
 pub(crate) enum LockError {
     /// Another process has it, and says who it is.
-    Held(String),
+    InUse(String),
     /// The lock file cannot be used.
     Io(io::Error),
 }
@@ -197,7 +197,7 @@ impl Files for Disk {
         };
         match locked {
             Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(LockError::Held(said_in(&path))),
+            Err(TryLockError::WouldBlock) => return Err(LockError::InUse(holder_in(&path))),
             Err(TryLockError::Error(error)) => return Err(LockError::Io(error)),
         }
         let program = std::env::current_exe().ok().as_deref().map(program_name).unwrap_or_default();
@@ -219,7 +219,7 @@ impl Files for Disk {
         };
         match file.try_lock_shared() {
             Ok(()) => Ok(None),
-            Err(TryLockError::WouldBlock) => Ok(Some(said_in(&path))),
+            Err(TryLockError::WouldBlock) => Ok(Some(holder_in(&path))),
             Err(TryLockError::Error(error)) => Err(error),
         }
     }
@@ -233,7 +233,7 @@ impl Files for Disk {
         };
         match how {
             PinLock::Shared => file.lock_shared()?,
-            PinLock::Alone => match file.try_lock() {
+            PinLock::IdleContext => match file.try_lock() {
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) => return Ok(None),
                 Err(TryLockError::Error(error)) => return Err(error),
@@ -244,11 +244,11 @@ impl Files for Disk {
 }
 
 /// What a lock's file says of who has it.
-fn said_in(path: &Path) -> String {
+fn holder_in(path: &Path) -> String {
     let holder = fs::read_to_string(path).unwrap_or_default();
     let holder = holder.lines().next().unwrap_or_default().trim();
-    let said = if holder.is_empty() { "a process that has not said which" } else { holder };
-    said.to_owned()
+    let text = if holder.is_empty() { "a process that has not said which" } else { holder };
+    text.to_owned()
 }
 
 fn program_name(program: &Path) -> String {

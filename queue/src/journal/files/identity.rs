@@ -66,8 +66,8 @@ pub(crate) fn read(files: &dyn Files, dir: &Path) -> Result<Option<Identity>, Id
         Err(error) => return Err(IdentityError::Io(path, error)),
     };
     match std::str::from_utf8(&bytes[..length]).ok().and_then(parse) {
-        Some(Said::Identity(identity)) => Ok(Some(identity)),
-        Some(Said::OtherFormat(version)) => Err(IdentityError::OtherFormat(path, version)),
+        Some(Parsed::Identity(identity)) => Ok(Some(identity)),
+        Some(Parsed::OtherFormat(version)) => Err(IdentityError::OtherFormat(path, version)),
         None => Err(IdentityError::Damaged(path)),
     }
 }
@@ -99,32 +99,32 @@ fn text(identity: Identity) -> String {
     ))
 }
 
-fn with_crc(says: String) -> String {
-    let crc = crc32c::crc32c(says.as_bytes());
-    format!("{says}crc32c {crc:08x}\n")
+fn with_crc(body: String) -> String {
+    let crc = crc32c::crc32c(body.as_bytes());
+    format!("{body}crc32c {crc:08x}\n")
 }
 
 #[derive(PartialEq, Eq, Debug)]
-enum Said {
+enum Parsed {
     Identity(Identity),
     OtherFormat(u16),
 }
 
-fn parse(said: &str) -> Option<Said> {
-    let last = said.trim_end_matches('\n').rfind('\n')? + 1;
-    if said != with_crc(said[..last].to_owned()) {
+fn parse(content: &str) -> Option<Parsed> {
+    let last = content.trim_end_matches('\n').rfind('\n')? + 1;
+    if content != with_crc(content[..last].to_owned()) {
         return None;
     }
-    let mut lines = said.lines();
+    let mut lines = content.lines();
     let version = lines.next()?.strip_prefix("longshore journal ")?.parse().ok()?;
     let mut id = |name| lines.next()?.strip_prefix(name)?.parse::<PublisherId>().ok();
     if version != FORMAT_VERSION {
-        return Some(Said::OtherFormat(version));
+        return Some(Parsed::OtherFormat(version));
     }
     let (journal, publisher) = (id("journal ")?, id("publisher ")?);
     let losses = lines.next()?.strip_prefix("losses ").map_or(Some(0), |n| n.parse().ok())?;
     let identity = Identity { journal, publisher, losses };
-    (losses <= LOSSES_MAX && said == text(identity)).then_some(Said::Identity(identity))
+    (losses <= LOSSES_MAX && content == text(identity)).then_some(Parsed::Identity(identity))
 }
 
 #[cfg(test)]
@@ -137,7 +137,7 @@ mod tests {
         for losses in [0, 1, LOSSES_MAX] {
             let identity = Identity { journal, publisher, losses };
             let good = text(identity);
-            assert_eq!(parse(&good), Some(Said::Identity(identity)));
+            assert_eq!(parse(&good), Some(Parsed::Identity(identity)));
             for at in 0..good.len() {
                 for bit in 0..8 {
                     let mut bad = good.clone().into_bytes();
@@ -162,20 +162,20 @@ mod tests {
 
     #[test]
     fn the_text_has_exactly_these_lines() {
-        let says = "longshore journal 4\njournal abababab-abab-abab-abab-abababababab\n\
+        let body = "longshore journal 4\njournal abababab-abab-abab-abab-abababababab\n\
             publisher cdcdcdcd-cdcd-cdcd-cdcd-cdcdcdcdcdcd\n";
         let (journal, publisher) = (PublisherId([0xab; 16]), PublisherId([0xcd; 16]));
         let identity = Identity { journal, publisher, losses: 0 };
-        assert_eq!(text(identity), with_crc(says.to_owned()));
+        assert_eq!(text(identity), with_crc(body.to_owned()));
         let after = Identity { losses: 2, ..identity };
-        assert_eq!(text(after), with_crc(says.to_owned() + "losses 2\n"));
+        assert_eq!(text(after), with_crc(body.to_owned() + "losses 2\n"));
     }
 
     #[test]
     fn another_format_is_told_whatever_its_other_lines_say() {
         for version in [1, 3, 77] {
             let text = with_crc(format!("longshore journal {version}\nwhatever\nlater\n"));
-            assert_eq!(parse(&text), Some(Said::OtherFormat(version)));
+            assert_eq!(parse(&text), Some(Parsed::OtherFormat(version)));
         }
     }
 }

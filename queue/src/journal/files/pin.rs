@@ -28,7 +28,7 @@ impl Pin {
 
     /// Files may be deleted from now on; none while somebody reads.
     pub(crate) fn to_delete(files: &dyn Files, dir: &Path) -> io::Result<Option<Pin>> {
-        let lock = files.pin(&dir.join(PIN_FILE), PinLock::Alone)?;
+        let lock = files.pin(&dir.join(PIN_FILE), PinLock::IdleContext)?;
         Ok(lock.map(|lock| Pin { lock }))
     }
 

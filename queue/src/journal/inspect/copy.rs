@@ -20,11 +20,11 @@ use super::super::snapshots::{self, Checked, SnapshotFileError};
 use super::findings::{Effect, Findings};
 use super::segments::{self, SegmentFile};
 use super::source::Source;
-use super::{Finding, InspectError, PIECE_BYTES, Progress, disk};
+use super::{CHUNK_BYTES, Finding, InspectError, Progress, disk};
 use crate::journal::files::directory::{Directory, SEGMENTS_DIR};
 use crate::journal::files::identity::{self, IDENTITY_FILE, Identity};
 use crate::journal::files::pin::Pin;
-use crate::journal::wal::commit_watermark::{CommitWatermark, MARK_FILE};
+use crate::journal::wal::commit_watermark::{CommitWatermark, WATERMARK_FILE};
 use crate::journal::wal::format::SEGMENT_HEADER_BYTES;
 use crate::journal::wal::locations::{Run, RunRecords};
 use crate::journal::wal::record::NoRecord;
@@ -82,7 +82,7 @@ pub(crate) fn copy_on(
     let identity = Identity { publisher, ..source.identity }
         .after_a_loss()
         .ok_or_else(|| InspectError::TooManyLosses { file: dir.join(IDENTITY_FILE) })?;
-    let target = Target::make(files, dest, source.journal())?;
+    let target = CopyTarget::make(files, dest, source.journal())?;
     let pin = pin(&**files, dir)?;
     let copied = copy_pinned(&source, &target, publisher, progress);
     // Without it, files may have gone: whatever the copy has met, that is why.
@@ -100,20 +100,20 @@ pub(crate) fn copy_on(
 /// Copies everything but the mark and the identity.
 fn copy_pinned(
     source: &Source,
-    target: &Target,
+    target: &CopyTarget,
     publisher: PublisherId,
     progress: &mut Progress<'_>,
 ) -> Result<Copied, InspectError> {
     let mut tries = 0;
     let plan = loop {
         tries += 1;
-        match Plan::of(source) {
+        match CopyPlan::of(source) {
             // A start removes what nothing needs, whoever looks at it.
             Err(error) if error.is_not_found() && tries < TRIES_MAX => {}
             planned => break planned?,
         }
     };
-    let mut copying = Copying {
+    let mut copier = Copier {
         source,
         target,
         findings: Findings::default(),
@@ -122,8 +122,8 @@ fn copy_pinned(
         total: plan.bytes(),
         progress,
     };
-    let last_index = copying.all(&plan)?;
-    let Copying { findings, files, bytes, .. } = copying;
+    let last_index = copier.all(&plan)?;
+    let Copier { findings, files, bytes, .. } = copier;
     Ok(Copied {
         journal: source.journal(),
         publisher,
@@ -131,7 +131,7 @@ fn copy_pinned(
         snapshot: plan.base.map(|base| base.header.index),
         files,
         bytes,
-        findings: findings.kept,
+        findings: findings.listed,
     })
 }
 
@@ -146,29 +146,29 @@ fn pin(files: &dyn Files, dir: &Path) -> Result<Option<Pin>, InspectError> {
 }
 
 /// What is to be copied.
-struct Plan {
+struct CopyPlan {
     /// The last command known to be committed.
-    mark: u64,
+    watermark: u64,
     base: Option<Checked>,
     /// Files of which the snapshot names something, and their runs; then those with commands after
     /// it.
-    pieces: Vec<Wanted>,
+    segments: Vec<PlannedSegment>,
 }
 
-struct Wanted {
-    piece: SegmentFile,
+struct PlannedSegment {
+    segment: SegmentFile,
     /// What the snapshot names in it: in a carried file, one for each segment that it was made of.
     runs: Vec<Run>,
     /// Where the commands after the snapshot begin in it.
     log_from: Option<u64>,
 }
 
-impl Plan {
-    fn of(source: &Source) -> Result<Plan, InspectError> {
+impl CopyPlan {
+    fn of(source: &Source) -> Result<CopyPlan, InspectError> {
         let directory = &source.directory;
         // First of all: what is found afterwards reaches at least as far.
-        let mark = source.mark()?.ok_or_else(|| InspectError::Damaged {
-            file: directory.dir.join(MARK_FILE),
+        let watermark = source.watermark()?.ok_or_else(|| InspectError::Damaged {
+            file: directory.dir.join(WATERMARK_FILE),
             offset: 0,
             index: 0,
             why: "without a mark nobody can tell how far commits had come",
@@ -185,45 +185,47 @@ impl Plan {
                 Err(error) => bad = Some(refused(error, index)?),
             }
         }
-        let begins = listed.iter().any(|piece| piece.first_index() == Some(1));
+        let begins = listed.iter().any(|segment| segment.first_index() == Some(1));
         if let (None, Some(bad), false) = (&base, bad, begins) {
             return Err(bad);
         }
         let index = base.as_ref().map_or(0, |base| base.header.index);
         let mut named: Vec<Run> = base.as_ref().map(runs).unwrap_or_default();
-        let mut wanted = Vec::new();
-        for piece in listed {
-            let is_of =
-                |run: &Run| run.sequence == piece.sequence && run.is_carried() == piece.is_carried;
+        let mut planned = Vec::new();
+        for segment in listed {
+            let is_of = |run: &Run| {
+                run.sequence == segment.sequence && run.is_compacted() == segment.is_compacted
+            };
             for run in named.iter().filter(|run| is_of(run)) {
-                piece.prove_by(run, directory)?;
+                segment.prove_by(run, directory)?;
             }
             let resume = base.as_ref().map(|base| base.resume);
-            let resumed = resume.filter(|at| at.sequence == piece.sequence && !piece.is_carried);
+            let resumed =
+                resume.filter(|at| at.sequence == segment.sequence && !segment.is_compacted);
             let log_from = match resumed {
-                Some(resume) => piece.known_header().map(|_| resume.offset),
-                None => piece
+                Some(resume) => segment.known_header().map(|_| resume.offset),
+                None => segment
                     .first_index()
                     .filter(|&first| first > index)
                     .map(|_| SEGMENT_HEADER_BYTES as u64),
             };
-            let is_known = piece.known_header().is_some();
+            let is_known = segment.known_header().is_some();
             let runs: Vec<Run> = named.extract_if(.., |run| is_known && is_of(run)).collect();
             if !runs.is_empty() || log_from.is_some() {
-                wanted.push(Wanted { piece, runs, log_from });
+                planned.push(PlannedSegment { segment, runs, log_from });
             }
         }
         // What nothing has to be copied of comes first; the log is in order.
-        wanted.sort_by_key(|wanted| wanted.log_from.is_some());
+        planned.sort_by_key(|planned| planned.log_from.is_some());
         if let Some(run) = named.first() {
             return Err(InspectError::Damaged {
-                file: directory.path_of(run.sequence, run.is_carried()),
+                file: directory.path_of(run.sequence, run.is_compacted()),
                 offset: 0,
                 index: run.first,
                 why: "a snapshot needs the file",
             });
         }
-        Ok(Plan { mark, base, pieces: wanted })
+        Ok(CopyPlan { watermark, base, segments: planned })
     }
 
     fn base_index(&self) -> u64 {
@@ -232,8 +234,8 @@ impl Plan {
 
     /// About how many bytes there are to read.
     fn bytes(&self) -> u64 {
-        let pieces: u64 = self.pieces.iter().map(|wanted| wanted.piece.bytes).sum();
-        pieces + self.base.as_ref().map_or(0, |base| base.bytes)
+        let segments: u64 = self.segments.iter().map(|planned| planned.segment.bytes).sum();
+        segments + self.base.as_ref().map_or(0, |base| base.bytes)
     }
 }
 
@@ -242,9 +244,9 @@ fn runs(base: &Checked) -> Vec<Run> {
 }
 
 /// Copies what was planned.
-struct Copying<'a, 'p> {
+struct Copier<'a, 'p> {
     source: &'a Source,
-    target: &'a Target,
+    target: &'a CopyTarget,
     findings: Findings,
     files: u64,
     bytes: u64,
@@ -252,15 +254,15 @@ struct Copying<'a, 'p> {
     progress: &'a mut Progress<'p>,
 }
 
-impl Copying<'_, '_> {
+impl Copier<'_, '_> {
     /// Gives the last command that was copied.
-    fn all(&mut self, plan: &Plan) -> Result<u64, InspectError> {
+    fn all(&mut self, plan: &CopyPlan) -> Result<u64, InspectError> {
         let mut last = plan.base_index();
-        let mut log = plan.pieces.iter().filter(|wanted| wanted.log_from.is_some()).count();
-        for wanted in &plan.pieces {
-            log -= usize::from(wanted.log_from.is_some());
+        let mut log = plan.segments.iter().filter(|planned| planned.log_from.is_some()).count();
+        for planned in &plan.segments {
+            log -= usize::from(planned.log_from.is_some());
             self.source.check_room()?;
-            self.piece(wanted, &mut last, log == 0, plan.mark)?;
+            self.copy_segment(planned, &mut last, log == 0, plan.watermark)?;
         }
         // Segments without the file that says whose they are cannot be taken for a new directory; a
         // snapshot alone could.
@@ -281,16 +283,16 @@ impl Copying<'_, '_> {
     fn whole(&mut self, from: &Path, to: &Path, bytes: u64) -> Result<(), InspectError> {
         let files = &self.source.directory.files;
         let file = files.open(from).map_err(InspectError::io("opening", from))?;
-        let mut output = Output::make(self.target, to.to_owned())?;
-        let mut piece = vec![0; PIECE_BYTES];
+        let mut output = CopiedFile::make(self.target, to.to_owned())?;
+        let mut chunk = vec![0; CHUNK_BYTES];
         let mut at = 0;
         while at < bytes {
-            let n = piece.len().min((bytes - at) as usize);
-            let n = file.read_at(&mut piece[..n], at).map_err(InspectError::io("reading", from))?;
+            let n = chunk.len().min((bytes - at) as usize);
+            let n = file.read_at(&mut chunk[..n], at).map_err(InspectError::io("reading", from))?;
             if n == 0 {
                 break;
             }
-            output.write(at, &piece[..n])?;
+            output.write(at, &chunk[..n])?;
             at += n as u64;
             self.copied(n)?;
         }
@@ -299,46 +301,46 @@ impl Copying<'_, '_> {
     }
 
     /// One file with records. `is_last` is the one that the log goes on in.
-    fn piece(
+    fn copy_segment(
         &mut self,
-        wanted: &Wanted,
+        planned: &PlannedSegment,
         last: &mut u64,
         is_last: bool,
-        mark: u64,
+        watermark: u64,
     ) -> Result<(), InspectError> {
-        let Wanted { piece, runs, log_from } = wanted;
-        let is_later = piece.first_index().is_some_and(|first| first > *last + 1);
+        let PlannedSegment { segment, runs, log_from } = planned;
+        let is_later = segment.first_index().is_some_and(|first| first > *last + 1);
         if log_from.is_some() && is_later {
             let why = "commands before this segment are missing";
-            let file = piece.path.clone();
+            let file = segment.path.clone();
             return Err(InspectError::Damaged { file, offset: 0, index: *last + 1, why });
         }
-        let io = || InspectError::io("reading", &piece.path);
-        let file = piece.open(&*self.source.directory.files)?;
-        let mut walk = Walk::once(file, piece.seed(self.source.journal())).map_err(io())?;
+        let io = || InspectError::io("reading", &segment.path);
+        let file = segment.open(&*self.source.directory.files)?;
+        let mut walk = Walk::once(file, segment.seed(self.source.journal())).map_err(io())?;
         let target = &self.target.directory;
-        let to = target.path_of(piece.sequence, piece.is_carried);
-        let mut output = Output::make(self.target, to)?;
-        if let Some(header) = piece.known_header() {
+        let to = target.path_of(segment.sequence, segment.is_compacted);
+        let mut output = CopiedFile::make(self.target, to)?;
+        if let Some(header) = segment.known_header() {
             output.write(0, &header.encode())?;
         }
         for run in runs {
-            self.run(piece, run, &mut walk, &mut output)?;
+            self.run(segment, run, &mut walk, &mut output)?;
         }
-        if piece.is_carried {
+        if segment.is_compacted {
             // It was sealed: no byte of it changes any more.
-            self.span(piece, &mut walk, SEGMENT_HEADER_BYTES as u64, piece.bytes, &mut output)?;
+            self.span(segment, &mut walk, SEGMENT_HEADER_BYTES as u64, segment.bytes, &mut output)?;
         }
         if let Some(from) = *log_from {
-            self.log(piece, from, &mut walk, &mut output, last)?;
+            self.log(segment, from, &mut walk, &mut output, last)?;
             if is_last {
-                if mark > *last {
+                if watermark > *last {
                     let why = "the mark shows that more commands were committed";
-                    let (file, offset) = (piece.path.clone(), output.end.max(from));
+                    let (file, offset) = (segment.path.clone(), output.end.max(from));
                     return Err(InspectError::Damaged { file, offset, index: *last + 1, why });
                 }
                 // The log goes on in it: its room is there.
-                output.allocate(piece.bytes)?;
+                output.allocate(segment.bytes)?;
             }
         }
         walk.forget().map_err(io())?;
@@ -349,34 +351,34 @@ impl Copying<'_, '_> {
     /// as it does here.
     fn run(
         &mut self,
-        piece: &SegmentFile,
+        segment: &SegmentFile,
         run: &Run,
         walk: &mut Walk,
-        output: &mut Output,
+        output: &mut CopiedFile,
     ) -> Result<(), InspectError> {
-        let io = || InspectError::io("reading", &piece.path);
+        let io = || InspectError::io("reading", &segment.path);
         match &run.records {
             RunRecords::Log { offsets, end } => {
-                for (place, &offset) in offsets.iter().enumerate() {
-                    let index = run.first + place as u64;
+                for (position, &offset) in offsets.iter().enumerate() {
+                    let index = run.first + position as u64;
                     let from = u64::from(offset);
-                    let to = u64::from(*offsets.get(place + 1).unwrap_or(end));
+                    let to = u64::from(*offsets.get(position + 1).unwrap_or(end));
                     let good = walk.record(from).map_err(io())?;
                     if !good.is_ok_and(|record| record.header.index == index) {
                         let what = "a record is not what was written";
-                        self.findings.add(Effect::Buries, &piece.path, from, Some(index), what);
+                        self.findings.add(Effect::Buries, &segment.path, from, Some(index), what);
                     }
-                    self.span(piece, walk, from, to, output)?;
+                    self.span(segment, walk, from, to, output)?;
                 }
             }
-            RunRecords::Carried(records) => {
+            RunRecords::Compacted(records) => {
                 for known in records {
                     let from = u64::from(known.offset);
                     let good = walk.record(from).map_err(io())?;
                     if !good.is_ok_and(|record| record.header.index == known.index) {
                         let what = "a carried record is not what was written";
                         let index = Some(known.index);
-                        self.findings.add(Effect::Buries, &piece.path, from, index, what);
+                        self.findings.add(Effect::Buries, &segment.path, from, index, what);
                     }
                 }
             }
@@ -388,15 +390,15 @@ impl Copying<'_, '_> {
     /// acknowledged by nobody when the copy began, unless the mark or a later segment says so.
     fn log(
         &mut self,
-        piece: &SegmentFile,
+        segment: &SegmentFile,
         from: u64,
         walk: &mut Walk,
-        output: &mut Output,
+        output: &mut CopiedFile,
         last: &mut u64,
     ) -> Result<(), InspectError> {
         let mut at = from;
         loop {
-            match walk.record(at).map_err(InspectError::io("reading", &piece.path))? {
+            match walk.record(at).map_err(InspectError::io("reading", &segment.path))? {
                 Ok(record) if record.header.index == *last + 1 => {
                     output.write(at, &record.bytes)?;
                     at = record.end();
@@ -410,16 +412,16 @@ impl Copying<'_, '_> {
 
     fn span(
         &mut self,
-        piece: &SegmentFile,
+        segment: &SegmentFile,
         walk: &mut Walk,
         from: u64,
         to: u64,
-        output: &mut Output,
+        output: &mut CopiedFile,
     ) -> Result<(), InspectError> {
         let mut at = from;
         while at < to {
-            let n = PIECE_BYTES.min((to - at) as usize);
-            let bytes = walk.span(at, n).map_err(InspectError::io("reading", &piece.path))?;
+            let n = CHUNK_BYTES.min((to - at) as usize);
+            let bytes = walk.span(at, n).map_err(InspectError::io("reading", &segment.path))?;
             if bytes.is_empty() {
                 break;
             }
@@ -442,14 +444,14 @@ impl Copying<'_, '_> {
         }
     }
 
-    fn finished(&mut self, output: Output) -> Result<(), InspectError> {
+    fn finished(&mut self, output: CopiedFile) -> Result<(), InspectError> {
         self.files += 1;
         output.finish()
     }
 }
 
 /// A file of the copy.
-struct Output {
+struct CopiedFile {
     path: PathBuf,
     file: Arc<dyn JournalFile>,
     /// Where the last byte ends.
@@ -457,11 +459,11 @@ struct Output {
     unsynced: u64,
 }
 
-impl Output {
-    fn make(target: &Target, path: PathBuf) -> Result<Output, InspectError> {
+impl CopiedFile {
+    fn make(target: &CopyTarget, path: PathBuf) -> Result<CopiedFile, InspectError> {
         let made = target.directory.files.create(&path);
         let file = made.map_err(InspectError::io("making", &path))?;
-        Ok(Output { path, file, end: 0, unsynced: 0 })
+        Ok(CopiedFile { path, file, end: 0, unsynced: 0 })
     }
 
     fn write(&mut self, at: u64, bytes: &[u8]) -> Result<(), InspectError> {
@@ -489,17 +491,17 @@ impl Output {
 
 /// Where the copy goes. Nobody can start there while it is made, nor on what is left of one that
 /// was not finished.
-struct Target {
+struct CopyTarget {
     directory: Directory,
     _lock: Box<dyn Send + Sync>,
 }
 
-impl Target {
+impl CopyTarget {
     fn make(
         files: &Arc<dyn Files>,
         dest: &Path,
         journal: PublisherId,
-    ) -> Result<Target, InspectError> {
+    ) -> Result<CopyTarget, InspectError> {
         let list = || match files.list(dest) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
             listed => listed.map_err(InspectError::io("listing", dest)),
@@ -510,7 +512,7 @@ impl Target {
         }
         files.create_dir(dest).map_err(InspectError::io("making", dest))?;
         let lock = files.lock(dest).map_err(|error| match error {
-            LockError::Held(holder) => InspectError::InUse { dir: dest.to_owned(), holder },
+            LockError::InUse(holder) => InspectError::InUse { dir: dest.to_owned(), holder },
             LockError::Io(error) => InspectError::io("locking", dest)(error),
         })?;
         // Somebody else may have been quicker.
@@ -521,7 +523,7 @@ impl Target {
         for dir in [dest.join(SEGMENTS_DIR), directory.snapshots_dir()] {
             files.create_dir(&dir).map_err(InspectError::io("making", &dir))?;
         }
-        Ok(Target { directory, _lock: lock })
+        Ok(CopyTarget { directory, _lock: lock })
     }
 
     /// All names last, then the mark, and last of all the file that makes it a journal.
@@ -529,12 +531,12 @@ impl Target {
         let Directory { files, dir, journal, .. } = &self.directory;
         let snapshots = self.directory.snapshots_dir();
         files.sync_dir(&snapshots).map_err(InspectError::io("syncing", &snapshots))?;
-        let path = dir.join(MARK_FILE);
+        let path = dir.join(WATERMARK_FILE);
         let io = || InspectError::io("making", &path);
         let file = files.create(&path).map_err(io())?;
         let nothing = CommitWatermark::read(&*file, *journal).map_err(io())?;
-        let mark = CommitWatermark::new(file, path.clone(), *journal, nothing);
-        mark.reset(last_index).map_err(io())?;
+        let watermark = CommitWatermark::new(file, path.clone(), *journal, nothing);
+        watermark.reset(last_index).map_err(io())?;
         files.sync_dir(dir).map_err(InspectError::io("syncing", dir))?;
         identity::write(&**files, dir, identity).map_err(|error| match error {
             identity::IdentityError::Io(file, error) => {

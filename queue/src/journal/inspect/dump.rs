@@ -16,7 +16,7 @@ use crate::Now;
 use crate::command::Command;
 use crate::journal::compaction::compacted::{self, CarriedPart};
 use crate::journal::wal::format::SEGMENT_HEADER_BYTES;
-use crate::journal::wal::record::{FLAG_CARRIED, FLAG_FIRST};
+use crate::journal::wal::record::{FLAG_COMPACTED, FLAG_FIRST};
 use crate::journal::wal::walk::{Record, Walk};
 
 /// Which records are wanted.
@@ -102,12 +102,12 @@ pub struct Dump {
     journal: PublisherId,
     options: DumpOptions,
     snapshots: VecDeque<Dumped>,
-    pieces: VecDeque<Part>,
-    reading: Option<Reading>,
+    pending: VecDeque<DumpFile>,
+    cursor: Option<FileCursor>,
 }
 
 /// A file that is still to be read.
-struct Part {
+struct DumpFile {
     path: PathBuf,
     /// Where its records' checksums begin.
     seed: u32,
@@ -119,7 +119,7 @@ struct Part {
     header: Option<&'static str>,
 }
 
-struct Reading {
+struct FileCursor {
     path: PathBuf,
     walk: Walk,
     at: u64,
@@ -152,24 +152,24 @@ impl Dump {
         }
         let journal = source.journal();
         let listed = segments::list(directory)?;
-        let mut wanted = VecDeque::new();
-        for (place, piece) in listed.iter().enumerate() {
-            let next = listed.get(place + 1).and_then(SegmentFile::first_index);
-            let is_before = next.is_some_and(|next| next <= options.from) && !piece.is_carried;
-            let is_after = piece.first_index().is_some_and(|first| first > options.to);
+        let mut selected = VecDeque::new();
+        for (position, segment) in listed.iter().enumerate() {
+            let next = listed.get(position + 1).and_then(SegmentFile::first_index);
+            let is_before = next.is_some_and(|next| next <= options.from) && !segment.is_compacted;
+            let is_after = segment.first_index().is_some_and(|first| first > options.to);
             if !is_before && !is_after {
-                wanted.push_back(Part::of(piece, journal));
+                selected.push_back(DumpFile::of(segment, journal));
             }
         }
         let files = Arc::clone(files);
-        Ok(Dump { files, journal, options, snapshots, pieces: wanted, reading: None })
+        Ok(Dump { files, journal, options, snapshots, pending: selected, cursor: None })
     }
 
     /// A segment, a carried file, or the end of a segment that was set aside: its name says which.
     fn of_file(
         files: &Arc<dyn Files>,
         path: &Path,
-        (sequence, is_carried, is_part): (u64, bool, bool),
+        (sequence, is_compacted, is_part): (u64, bool, bool),
         options: DumpOptions,
     ) -> Result<Dump, InspectError> {
         // Beside the directory of the file is the file that says whose records these are.
@@ -177,18 +177,18 @@ impl Dump {
         let dir = if dir.as_os_str().is_empty() { Path::new("..") } else { dir };
         let known = identity_of(&**files, dir);
         let expected = known.as_ref().ok().and_then(|known| known.map(|known| known.journal));
-        let mut piece = SegmentFile::read(
+        let mut segment = SegmentFile::read(
             &**files,
             path.to_owned(),
             sequence,
-            is_carried,
+            is_compacted,
             expected.unwrap_or_default(),
         )?;
-        let journal = match (expected, piece.header) {
+        let journal = match (expected, segment.header) {
             // A file that was taken out of its directory says itself whose it is.
             (_, Err(BadHeader::Foreign(journal))) if !is_part => {
-                piece =
-                    SegmentFile::read(&**files, path.to_owned(), sequence, is_carried, journal)?;
+                segment =
+                    SegmentFile::read(&**files, path.to_owned(), sequence, is_compacted, journal)?;
                 journal
             }
             (Some(journal), _) => journal,
@@ -197,13 +197,13 @@ impl Dump {
                 return Err(known.unwrap_or_else(|error| error));
             }
         };
-        let mut part = Part::of(&piece, journal);
+        let mut part = DumpFile::of(&segment, journal);
         if is_part {
             (part.from, part.header, part.is_end) = (0, None, true);
         }
-        let pieces = VecDeque::from([part]);
+        let pending = VecDeque::from([part]);
         let files = Arc::clone(files);
-        Ok(Dump { files, journal, options, snapshots: VecDeque::new(), pieces, reading: None })
+        Ok(Dump { files, journal, options, snapshots: VecDeque::new(), pending, cursor: None })
     }
 
     /// Whose records these are.
@@ -218,25 +218,25 @@ impl Dump {
             return Ok(Some(snapshot));
         }
         loop {
-            let Some(reading) = &mut self.reading else {
-                let Some(part) = self.pieces.pop_front() else { return Ok(None) };
+            let Some(cursor) = &mut self.cursor else {
+                let Some(part) = self.pending.pop_front() else { return Ok(None) };
                 let file = self.files.open_to_read(&part.path);
                 let walk = file.and_then(|file| match part.is_end {
                     true => Walk::of_part(file, part.seed),
                     false => Walk::once(file, part.seed),
                 });
                 let walk = walk.map_err(InspectError::io("reading", &part.path))?;
-                let Part { path, from: at, header, .. } = part;
-                self.reading = Some(Reading { path: path.clone(), walk, at, last: 0 });
+                let DumpFile { path, from: at, header, .. } = part;
+                self.cursor = Some(FileCursor { path: path.clone(), walk, at, last: 0 });
                 if let Some(why) = header {
                     return Ok(Some(Dumped::Damage { file: path, offset: 0, bytes: at, why }));
                 }
                 continue;
             };
-            match reading.step(self.options)? {
-                Some(Step::Give(dumped)) => return Ok(Some(dumped)),
-                Some(Step::PassOver) => {}
-                None => self.reading = None,
+            match cursor.step(self.options)? {
+                Some(DumpStep::Emit(dumped)) => return Ok(Some(dumped)),
+                Some(DumpStep::Skip) => {}
+                None => self.cursor = None,
             }
         }
     }
@@ -248,13 +248,13 @@ impl std::fmt::Debug for Dump {
     }
 }
 
-enum Step {
-    Give(Dumped),
-    PassOver,
+enum DumpStep {
+    Emit(Dumped),
+    Skip,
 }
 
-impl Reading {
-    fn step(&mut self, options: DumpOptions) -> Result<Option<Step>, InspectError> {
+impl FileCursor {
+    fn step(&mut self, options: DumpOptions) -> Result<Option<DumpStep>, InspectError> {
         let io = || InspectError::io("reading", &self.path);
         let (record, skipped) = match self.walk.record(self.at).map_err(io())? {
             Ok(record) => (Some(record), 0),
@@ -278,7 +278,7 @@ impl Reading {
                 Some(_) => "no record; the next whole one follows",
                 None => "no record, and none after it: a torn tail, or damage",
             };
-            return Ok(Some(Step::Give(Dumped::Damage { file, offset, bytes: skipped, why })));
+            return Ok(Some(DumpStep::Emit(Dumped::Damage { file, offset, bytes: skipped, why })));
         }
         let Some(record) = record else {
             self.walk.forget().map_err(io())?;
@@ -287,8 +287,8 @@ impl Reading {
         self.at = record.end();
         self.last = record.header.index;
         Ok(Some(match (options.from..=options.to).contains(&self.last) {
-            true => Step::Give(self.dumped(record)),
-            false => Step::PassOver,
+            true => DumpStep::Emit(self.dumped(record)),
+            false => DumpStep::Skip,
         }))
     }
 
@@ -296,7 +296,7 @@ impl Reading {
         let (file, offset, bytes) = (self.path.clone(), record.offset, record.bytes.len() as u64);
         let header = record.header;
         let (index, now, kind) = (header.index, header.now, header.kind);
-        if header.flags & FLAG_CARRIED != 0 {
+        if header.flags & FLAG_COMPACTED != 0 {
             let parts = compacted::decode(&record.body());
             return Dumped::Carried { file, offset, bytes, index, now, parts };
         }
@@ -306,16 +306,16 @@ impl Reading {
     }
 }
 
-impl Part {
-    fn of(piece: &SegmentFile, journal: PublisherId) -> Part {
-        let header = match piece.header {
+impl DumpFile {
+    fn of(segment: &SegmentFile, journal: PublisherId) -> DumpFile {
+        let header = match segment.header {
             Ok(_) | Err(BadHeader::Blank) => None,
             Err(BadHeader::NotAsWritten) => Some("the header is not what was written"),
             Err(BadHeader::OtherFormat(_)) => Some("a program of another format wrote it"),
             Err(BadHeader::Foreign(_)) => Some("it belongs to another journal"),
         };
-        let (path, seed) = (piece.path.clone(), piece.seed(journal));
-        Part { path, seed, from: SEGMENT_HEADER_BYTES as u64, is_end: false, header }
+        let (path, seed) = (segment.path.clone(), segment.seed(journal));
+        DumpFile { path, seed, from: SEGMENT_HEADER_BYTES as u64, is_end: false, header }
     }
 }
 
@@ -328,8 +328,8 @@ fn file_name(name: &str) -> Option<(u64, bool, bool)> {
         _ => name,
     };
     let whole = name.split_once('-').map_or(name, |(_, whole)| whole);
-    if let Some((sequence, is_carried)) = segments::numbered(whole) {
-        return Some((sequence, is_carried, false));
+    if let Some((sequence, is_compacted)) = segments::numbered(whole) {
+        return Some((sequence, is_compacted, false));
     }
     let (sequence, from) = whole.strip_suffix(".part")?.split_once("-from-")?;
     from.parse::<u64>().ok()?;

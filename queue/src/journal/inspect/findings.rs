@@ -39,7 +39,7 @@ pub enum Effect {
 /// What was found so far.
 #[derive(Default, Debug)]
 pub(super) struct Findings {
-    pub(super) kept: Vec<Finding>,
+    pub(super) listed: Vec<Finding>,
     /// How many more there were.
     pub(super) more: u64,
     pub(super) refused: bool,
@@ -55,8 +55,8 @@ impl Findings {
         what: &'static str,
     ) {
         self.refused |= effect == Effect::Refuses;
-        if self.kept.len() < FINDINGS_MAX {
-            self.kept.push(Finding { effect, file: file.into(), offset, index, what });
+        if self.listed.len() < FINDINGS_MAX {
+            self.listed.push(Finding { effect, file: file.into(), offset, index, what });
         } else {
             self.more += 1;
         }

@@ -36,7 +36,7 @@ use super::files::{Disk, Files};
 pub use crate::journal::compaction::compacted::CarriedPart;
 
 /// Bytes read at a time: a disk that a publisher commits to serves it in between.
-const PIECE_BYTES: usize = 1024 * 1024;
+const CHUNK_BYTES: usize = 1024 * 1024;
 
 /// Told now and then how far something is: bytes done, and about how many there are in all. Called
 /// on the thread that reads.

@@ -31,7 +31,7 @@ pub(super) struct SegmentFile {
     pub(super) path: PathBuf,
     pub(super) bytes: u64,
     /// What its name says.
-    pub(super) is_carried: bool,
+    pub(super) is_compacted: bool,
     pub(super) header: Result<SegmentHeader, BadHeader>,
     /// What a bad header was, where a record shows it.
     proven: Cell<Option<SegmentHeader>>,
@@ -53,7 +53,7 @@ impl SegmentFile {
         files: &dyn Files,
         path: PathBuf,
         sequence: u64,
-        is_carried: bool,
+        is_compacted: bool,
         journal: PublisherId,
     ) -> Result<SegmentFile, InspectError> {
         let file = files.open_to_read(&path).map_err(InspectError::io("opening", &path))?;
@@ -65,7 +65,7 @@ impl SegmentFile {
         let header = match SegmentHeader::decode(&block) {
             _ if !is_read => Err(BadHeader::NotAsWritten),
             Ok(known) if known.journal != journal => Err(BadHeader::Foreign(known.journal)),
-            Ok(known) if known.sequence == sequence && known.is_carried() == is_carried => {
+            Ok(known) if known.sequence == sequence && known.is_compacted() == is_compacted => {
                 Ok(known)
             }
             Err(HeaderError::OtherFormat(version)) => Err(BadHeader::OtherFormat(version)),
@@ -74,17 +74,17 @@ impl SegmentFile {
         };
         let proven = match header {
             Err(BadHeader::Blank | BadHeader::NotAsWritten) => {
-                let first = header_proof::by_first_record(&*file, journal, sequence, is_carried);
+                let first = header_proof::by_first_record(&*file, journal, sequence, is_compacted);
                 unless_unreadable(first).map_err(InspectError::io("reading", &path))?.flatten()
             }
             _ => None,
         };
         let proven = Cell::new(proven);
-        Ok(SegmentFile { sequence, path, bytes, is_carried, header, proven })
+        Ok(SegmentFile { sequence, path, bytes, is_compacted, header, proven })
     }
 
     pub(super) fn kind(&self) -> SegmentKind {
-        match (self.is_carried, self.first_index()) {
+        match (self.is_compacted, self.first_index()) {
             (true, _) => SegmentKind::Carried,
             (false, Some(_)) => SegmentKind::Log,
             (false, None) => SegmentKind::Unused,
@@ -114,7 +114,7 @@ impl SegmentFile {
     /// The index of the first record of a segment of the log that has one.
     pub(super) fn first_index(&self) -> Option<u64> {
         let header = self.known_header()?;
-        Some(header.first_index).filter(|&first| first != 0 && !self.is_carried)
+        Some(header.first_index).filter(|&first| first != 0 && !self.is_compacted)
     }
 
     pub(super) fn open(&self, files: &dyn Files) -> Result<Arc<dyn JournalFile>, InspectError> {
@@ -132,32 +132,32 @@ impl SegmentFile {
 pub(super) fn list(directory: &Directory) -> Result<Vec<SegmentFile>, InspectError> {
     let dir = directory.segments_dir();
     let names = directory.files.list(&dir).map_err(InspectError::io("listing", &dir))?;
-    let mut pieces = Vec::new();
+    let mut files = Vec::new();
     for name in names {
-        let (sequence, is_carried) = match numbered(&name) {
+        let (sequence, is_compacted) = match numbered(&name) {
             Some(numbered) => numbered,
             None => continue,
         };
         let path = dir.join(&name);
-        pieces.push(SegmentFile::read(
+        files.push(SegmentFile::read(
             &*directory.files,
             path,
             sequence,
-            is_carried,
+            is_compacted,
             directory.journal,
         )?);
     }
-    pieces.sort_by_key(|piece| {
-        (piece.first_index().unwrap_or(u64::MAX), piece.is_carried, piece.sequence)
+    files.sort_by_key(|file| {
+        (file.first_index().unwrap_or(u64::MAX), file.is_compacted, file.sequence)
     });
-    Ok(pieces)
+    Ok(files)
 }
 
 /// The sequence in a file's name, and whether it is one of a carried file; none for other files.
 pub(super) fn numbered(name: &str) -> Option<(u64, bool)> {
     Directory::sequence_of(name)
         .map(|sequence| (sequence, false))
-        .or_else(|| Directory::carried_sequence_of(name).map(|sequence| (sequence, true)))
+        .or_else(|| Directory::compacted_sequence_of(name).map(|sequence| (sequence, true)))
 }
 
 /// Bytes of a file; none when it is not there.

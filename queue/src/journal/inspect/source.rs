@@ -13,7 +13,7 @@ use super::read_only::ReadOnly;
 use crate::journal::files::directory::Directory;
 use crate::journal::files::identity::{self, Identity, IdentityError};
 use crate::journal::space::budget::SMALL_BYTES;
-use crate::journal::wal::commit_watermark::{CommitWatermark, MARK_FILE};
+use crate::journal::wal::commit_watermark::{CommitWatermark, WATERMARK_FILE};
 
 /// A journal that is looked at.
 pub(super) struct Source {
@@ -61,8 +61,8 @@ impl Source {
     }
 
     /// How far commits have come, as far as the mark says; none without a good one.
-    pub(super) fn mark(&self) -> Result<Option<u64>, InspectError> {
-        let path = self.directory.dir.join(MARK_FILE);
+    pub(super) fn watermark(&self) -> Result<Option<u64>, InspectError> {
+        let path = self.directory.dir.join(WATERMARK_FILE);
         let file = match self.directory.files.open(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

@@ -88,7 +88,7 @@ pub(in crate::journal) fn stat_on(
 ) -> Result<JournalStat, InspectError> {
     let source = Source::open(files, dir)?;
     let directory = &source.directory;
-    let mark = source.mark()?;
+    let mark = source.watermark()?;
     let (mut snapshots, mut covered) = (Vec::new(), None);
     for index in source.snapshots()? {
         let path = directory.snapshot_path(index);
@@ -132,18 +132,18 @@ fn segments(
     covered: u64,
     named: &BTreeMap<u64, (u64, u64)>,
 ) -> Result<Vec<SegmentStat>, InspectError> {
-    let pieces = match segments::list(&source.directory) {
+    let files = match segments::list(&source.directory) {
         // A segment went between the listing and the look: the second look finds fewer of them.
         Err(error) if error.is_not_found() => segments::list(&source.directory)?,
         listed => listed?,
     };
-    let mut segments = Vec::with_capacity(pieces.len());
-    for (place, piece) in pieces.iter().enumerate() {
-        let known = named.get(&piece.sequence);
-        let (first_index, last_index) = match piece.kind() {
+    let mut segments = Vec::with_capacity(files.len());
+    for (position, file) in files.iter().enumerate() {
+        let known = named.get(&file.sequence);
+        let (first_index, last_index) = match file.kind() {
             SegmentKind::Log => {
-                let next = pieces.get(place + 1).and_then(segments::SegmentFile::first_index);
-                let first = piece.first_index();
+                let next = files.get(position + 1).and_then(segments::SegmentFile::first_index);
+                let first = file.first_index();
                 // A segment that is gone may have stood between the two: then the snapshot knows
                 // the last one, unless it was taken halfway through this segment.
                 let known = known.map(|known| known.1).filter(|&last| last < covered);
@@ -153,10 +153,10 @@ fn segments(
             SegmentKind::Unused => (None, None),
         };
         segments.push(SegmentStat {
-            sequence: piece.sequence,
-            kind: piece.kind(),
-            bytes: piece.bytes,
-            is_good: piece.header.is_ok(),
+            sequence: file.sequence,
+            kind: file.kind(),
+            bytes: file.bytes,
+            is_good: file.header.is_ok(),
             first_index,
             last_index,
         });

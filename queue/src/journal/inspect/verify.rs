@@ -15,7 +15,7 @@ use super::{Finding, InspectError, Progress, disk, segments};
 use crate::command::Command;
 use crate::journal::compaction::compacted;
 use crate::journal::files::directory::Directory;
-use crate::journal::wal::commit_watermark::MARK_FILE;
+use crate::journal::wal::commit_watermark::WATERMARK_FILE;
 use crate::journal::wal::format::SEGMENT_HEADER_BYTES;
 use crate::journal::wal::locations::{Locations, Run, RunRecords};
 use crate::journal::wal::record::NoRecord;
@@ -68,17 +68,17 @@ pub(in crate::journal) fn verify_on(
     if let Some(holder) = source.holder {
         return Err(InspectError::InUse { dir: dir.to_owned(), holder });
     }
-    let mark = source.mark()?;
-    let pieces = segments::list(&source.directory)?;
+    let mark = source.watermark()?;
+    let segments = segments::list(&source.directory)?;
     let snapshots = source.snapshots()?;
-    let mut total: u64 = pieces.iter().map(|piece| piece.bytes).sum();
+    let mut total: u64 = segments.iter().map(|file| file.bytes).sum();
     for &index in &snapshots {
         let path = source.directory.snapshot_path(index);
         total += segments::bytes_of(&*source.directory.files, &path)?.unwrap_or(0);
     }
-    let mut check = Check {
+    let mut verifier = Verifier {
         directory: &source.directory,
-        pieces: &pieces,
+        segments: &segments,
         decodes,
         findings: Findings::default(),
         records: 0,
@@ -88,19 +88,19 @@ pub(in crate::journal) fn verify_on(
     };
     if mark.is_none() {
         let what = "without a mark nobody can tell how far commits had come";
-        check.findings.add(Effect::Refuses, dir.join(MARK_FILE), 0, None, what);
+        verifier.findings.add(Effect::Refuses, dir.join(WATERMARK_FILE), 0, None, what);
     }
-    let base = check.base(&snapshots)?;
-    check.headers();
+    let base = verifier.base(&snapshots)?;
+    verifier.headers();
     for run in base.locations.runs() {
-        check.run(run)?;
+        verifier.run(run)?;
     }
     let known = mark.unwrap_or(0).max(snapshots.first().copied().unwrap_or(0));
-    let last_index = check.log(&base, known)?;
-    let Check { findings, records, bytes, .. } = check;
+    let last_index = verifier.log(&base, known)?;
+    let Verifier { findings, records, bytes, .. } = verifier;
 
     let holder = source.directory.files.holder(dir).map_err(InspectError::io("looking at", dir))?;
-    if holder.is_some() || source.mark()? != mark {
+    if holder.is_some() || source.watermark()? != mark {
         let what = match holder {
             Some(holder) => format!("{holder} has opened it"),
             None => "somebody has written to it".to_owned(),
@@ -114,36 +114,36 @@ pub(in crate::journal) fn verify_on(
         records,
         bytes,
         is_refused: findings.refused,
-        findings: findings.kept,
+        findings: findings.listed,
         more_findings: findings.more,
     })
 }
 
 /// What a start begins with: a snapshot, or nothing.
 #[derive(Default)]
-struct Base {
+struct ReplayBase {
     index: u64,
     resume: Option<snapshots::Resume>,
     locations: Locations,
 }
 
 /// How far the log was read.
-struct Heights {
+struct LogReach {
     /// The last command.
     last: u64,
     /// The last one before the first damage: a start would go on from there.
-    sound: Option<u64>,
+    undamaged: Option<u64>,
 }
 
-impl Heights {
+impl LogReach {
     fn damaged(&mut self) {
-        self.sound.get_or_insert(self.last);
+        self.undamaged.get_or_insert(self.last);
     }
 }
 
-struct Check<'a, 'p> {
+struct Verifier<'a, 'p> {
     directory: &'a Directory,
-    pieces: &'a [SegmentFile],
+    segments: &'a [SegmentFile],
     /// Whether a command of that kind can be read.
     decodes: &'a dyn Fn(u8, Bytes) -> bool,
     findings: Findings,
@@ -153,7 +153,7 @@ struct Check<'a, 'p> {
     progress: &'a mut Progress<'p>,
 }
 
-impl Check<'_, '_> {
+impl Verifier<'_, '_> {
     fn read(&mut self, bytes: u64) {
         self.bytes += bytes;
         (self.progress)(self.bytes, self.total);
@@ -161,7 +161,7 @@ impl Check<'_, '_> {
 
     /// Reads every snapshot, and gives the newest of which all is there. Without one a start begins
     /// with the log, if that is whole.
-    fn base(&mut self, snapshots: &[u64]) -> Result<Base, InspectError> {
+    fn base(&mut self, snapshots: &[u64]) -> Result<ReplayBase, InspectError> {
         let mut base = None;
         let mut bad: Vec<(PathBuf, u64, u64, &'static str)> = Vec::new();
         // What is gone of the log itself is in no older snapshot's files either.
@@ -182,17 +182,17 @@ impl Check<'_, '_> {
             self.read(bytes);
             let missing = self.missing(&locations)?;
             if let Some((run, file, why)) = missing {
-                is_lost |= base.is_none() && !run.is_carried();
+                is_lost |= base.is_none() && !run.is_compacted();
                 // What came after the snapshot is lost with the file in which replay goes on.
-                let goes_on_in = self.piece(resume.sequence, false);
-                let is_cut = locations.names(resume.sequence)
-                    && goes_on_in.is_none_or(|piece| piece.known_header().is_none());
+                let goes_on_in = self.file(resume.sequence, false);
+                let is_cut = locations.references(resume.sequence)
+                    && goes_on_in.is_none_or(|file| file.known_header().is_none());
                 bad.push((file, 0, index + u64::from(is_cut), why));
             } else if base.is_none() {
-                base = Some(Base { index, resume: Some(resume), locations });
+                base = Some(ReplayBase { index, resume: Some(resume), locations });
             }
         }
-        let begins = self.pieces.iter().any(|piece| piece.first_index() == Some(1));
+        let begins = self.segments.iter().any(|file| file.first_index() == Some(1));
         let effect = match !is_lost && (base.is_some() || begins) {
             true => Effect::DoesWithout,
             false => Effect::Refuses,
@@ -211,24 +211,24 @@ impl Check<'_, '_> {
     ) -> Result<Option<(&'l Run, PathBuf, &'static str)>, InspectError> {
         // First of all: any run of a file may prove its header.
         for run in locations.runs() {
-            if let Some(piece) = self.piece(run.sequence, run.is_carried()) {
-                piece.prove_by(run, self.directory)?;
+            if let Some(file) = self.file(run.sequence, run.is_compacted()) {
+                file.prove_by(run, self.directory)?;
             }
         }
         let mut missing = None;
         for run in locations.runs() {
-            let found = match self.piece(run.sequence, run.is_carried()) {
-                Some(piece) if piece.known_header().is_some() => continue,
-                Some(piece) => {
+            let found = match self.file(run.sequence, run.is_compacted()) {
+                Some(file) if file.known_header().is_some() => continue,
+                Some(file) => {
                     let why = "its header is not what was written, and a snapshot needs the file";
-                    (run, piece.path.clone(), why)
+                    (run, file.path.clone(), why)
                 }
                 None => {
-                    let file = self.directory.path_of(run.sequence, run.is_carried());
+                    let file = self.directory.path_of(run.sequence, run.is_compacted());
                     (run, file, "the file is missing, and a snapshot needs it")
                 }
             };
-            if !run.is_carried() {
+            if !run.is_compacted() {
                 return Ok(Some(found));
             }
             missing.get_or_insert(found);
@@ -236,14 +236,16 @@ impl Check<'_, '_> {
         Ok(missing)
     }
 
-    fn piece(&self, sequence: u64, carried: bool) -> Option<&SegmentFile> {
-        self.pieces.iter().find(|piece| piece.sequence == sequence && piece.is_carried == carried)
+    fn file(&self, sequence: u64, compacted: bool) -> Option<&SegmentFile> {
+        self.segments
+            .iter()
+            .find(|file| file.sequence == sequence && file.is_compacted == compacted)
     }
 
     /// Headers that no start gets past, and those that it writes again.
     fn headers(&mut self) {
-        for piece in self.pieces {
-            let (effect, what) = match piece.header {
+        for file in self.segments {
+            let (effect, what) = match file.header {
                 Err(BadHeader::OtherFormat(_)) => {
                     (Effect::Refuses, "a program of another format wrote it")
                 }
@@ -251,33 +253,33 @@ impl Check<'_, '_> {
                     (Effect::Refuses, "it belongs to another journal: files of two were mixed")
                 }
                 Err(BadHeader::Blank | BadHeader::NotAsWritten)
-                    if piece.known_header().is_some() =>
+                    if file.known_header().is_some() =>
                 {
                     (Effect::Repairs, "its header is not what was written; its records are there")
                 }
                 _ => continue,
             };
-            self.findings.add(effect, &piece.path, 0, None, what);
+            self.findings.add(effect, &file.path, 0, None, what);
         }
     }
 
     /// Reads what a snapshot says is in a file.
     fn run(&mut self, run: &Run) -> Result<(), InspectError> {
-        let carried = matches!(run.records, RunRecords::Carried(_));
-        let Some(piece) = self.pieces.iter().find(|piece| {
-            piece.sequence == run.sequence
-                && piece.is_carried == carried
-                && piece.known_header().is_some()
+        let compacted = matches!(run.records, RunRecords::Compacted(_));
+        let Some(file) = self.segments.iter().find(|file| {
+            file.sequence == run.sequence
+                && file.is_compacted == compacted
+                && file.known_header().is_some()
         }) else {
             return Ok(());
         };
-        let mut walk = self.walk(piece)?;
-        let io = || InspectError::io("reading", &piece.path);
+        let mut walk = self.walk(file)?;
+        let io = || InspectError::io("reading", &file.path);
         match &run.records {
             RunRecords::Log { offsets, end } => {
-                for (place, &offset) in offsets.iter().enumerate() {
-                    let index = run.first + place as u64;
-                    let next = offsets.get(place + 1).unwrap_or(end);
+                for (position, &offset) in offsets.iter().enumerate() {
+                    let index = run.first + position as u64;
+                    let next = offsets.get(position + 1).unwrap_or(end);
                     match walk.record(u64::from(offset)).map_err(io())? {
                         Ok(record) if record.header.index == index => self.records += 1,
                         _ => {
@@ -285,7 +287,7 @@ impl Check<'_, '_> {
                             let offset = u64::from(offset);
                             self.findings.add(
                                 Effect::Buries,
-                                &piece.path,
+                                &file.path,
                                 offset,
                                 Some(index),
                                 what,
@@ -295,19 +297,19 @@ impl Check<'_, '_> {
                     self.read(u64::from(next.saturating_sub(offset)));
                 }
             }
-            RunRecords::Carried(records) => {
+            RunRecords::Compacted(records) => {
                 for known in records {
                     let offset = u64::from(known.offset);
                     match walk.record(offset).map_err(io())? {
                         Ok(record) if record.header.index == known.index => {
                             self.records += 1;
                             self.read(record.bytes.len() as u64);
-                            self.carried_parts(piece, &record);
+                            self.compacted_parts(file, &record);
                         }
                         _ => {
                             let what = "a carried record is not what was written";
                             let index = Some(known.index);
-                            self.findings.add(Effect::Buries, &piece.path, offset, index, what);
+                            self.findings.add(Effect::Buries, &file.path, offset, index, what);
                         }
                     }
                 }
@@ -317,112 +319,111 @@ impl Check<'_, '_> {
     }
 
     /// Parts that had rotted when they were to be carried.
-    fn carried_parts(&mut self, piece: &SegmentFile, record: &Record) {
+    fn compacted_parts(&mut self, file: &SegmentFile, record: &Record) {
         let index = Some(record.header.index);
         match compacted::decode(&record.body()) {
             Some(parts) => {
                 for _ in parts.iter().filter(|part| part.bytes.is_none()) {
                     let what = "what is carried here had rotted before";
-                    self.findings.add(Effect::Buries, &piece.path, record.offset, index, what);
+                    self.findings.add(Effect::Buries, &file.path, record.offset, index, what);
                 }
             }
             None => {
                 let what = "a carried record whose parts do not fit together";
-                self.findings.add(Effect::Buries, &piece.path, record.offset, index, what);
+                self.findings.add(Effect::Buries, &file.path, record.offset, index, what);
             }
         }
     }
 
-    fn walk(&self, piece: &SegmentFile) -> Result<Walk, InspectError> {
-        let file = piece.open(&*self.directory.files)?;
-        Walk::once(file, piece.seed(self.directory.journal))
-            .map_err(InspectError::io("reading", &piece.path))
+    fn walk(&self, file: &SegmentFile) -> Result<Walk, InspectError> {
+        let opened = file.open(&*self.directory.files)?;
+        Walk::once(opened, file.seed(self.directory.journal))
+            .map_err(InspectError::io("reading", &file.path))
     }
 
     /// Reads the log from where replay begins to its end; gives the last command before the first
     /// damage. `known` is the last one known to be committed.
-    fn log(&mut self, base: &Base, known: u64) -> Result<u64, InspectError> {
-        let resumed = |piece: &SegmentFile| {
-            base.resume.filter(|resume| resume.sequence == piece.sequence && !piece.is_carried)
+    fn log(&mut self, base: &ReplayBase, known: u64) -> Result<u64, InspectError> {
+        let resumed = |file: &SegmentFile| {
+            base.resume.filter(|resume| resume.sequence == file.sequence && !file.is_compacted)
         };
         let log: Vec<&SegmentFile> = self
-            .pieces
+            .segments
             .iter()
-            .filter(|piece| {
-                piece
-                    .first_index()
-                    .is_some_and(|first| first > base.index || resumed(piece).is_some())
+            .filter(|file| {
+                file.first_index()
+                    .is_some_and(|first| first > base.index || resumed(file).is_some())
             })
             .collect();
         let unused: Vec<&SegmentFile> = self
-            .pieces
+            .segments
             .iter()
-            .filter(|piece| !piece.is_carried && piece.first_index().is_none())
+            .filter(|file| !file.is_compacted && file.first_index().is_none())
             .collect();
-        let mut heights = Heights { last: base.index, sound: None };
+        let mut reach = LogReach { last: base.index, undamaged: None };
         // Where the next record should be.
         let mut end = (self.directory.segments_dir(), 0);
-        for (place, piece) in log.iter().enumerate() {
-            let first = piece.first_index().unwrap_or(0);
-            if resumed(piece).is_none() && first != heights.last + 1 {
+        for (position, file) in log.iter().enumerate() {
+            let first = file.first_index().unwrap_or(0);
+            if resumed(file).is_none() && first != reach.last + 1 {
                 let what = "commands before this segment are missing";
-                let index = Some(heights.last + 1);
-                heights.damaged();
-                self.findings.add(Effect::Refuses, &piece.path, 0, index, what);
-                heights.last = first.saturating_sub(1);
+                let index = Some(reach.last + 1);
+                reach.damaged();
+                self.findings.add(Effect::Refuses, &file.path, 0, index, what);
+                reach.last = first.saturating_sub(1);
             }
-            let from = resumed(piece).map_or(SEGMENT_HEADER_BYTES as u64, |resume| resume.offset);
-            let next = log.get(place + 1).and_then(|next| next.first_index());
-            end = (piece.path.clone(), self.segment(piece, from, next, known, &mut heights)?);
+            let from = resumed(file).map_or(SEGMENT_HEADER_BYTES as u64, |resume| resume.offset);
+            let next = log.get(position + 1).and_then(|next| next.first_index());
+            end = (file.path.clone(), self.segment(file, from, next, known, &mut reach)?);
         }
         let named: BTreeSet<u64> = base.locations.runs().iter().map(|run| run.sequence).collect();
         // A commit in a segment whose header does not say that it was begun.
-        for piece in unused {
-            let mut walk = self.walk(piece)?;
+        for file in unused {
+            let mut walk = self.walk(file)?;
             let found = walk
-                .has_later_commit(SEGMENT_HEADER_BYTES as u64, heights.last)
-                .map_err(InspectError::io("reading", &piece.path))?;
-            self.read(piece.bytes);
+                .has_later_commit(SEGMENT_HEADER_BYTES as u64, reach.last)
+                .map_err(InspectError::io("reading", &file.path))?;
+            self.read(file.bytes);
             if found {
-                heights.damaged();
+                reach.damaged();
                 let what = "its header is not what was written, and a later commit stands in it";
-                let index = Some(heights.last + 1);
-                self.findings.add(Effect::Refuses, &piece.path, 0, index, what);
-            } else if matches!(piece.header, Err(BadHeader::NotAsWritten))
-                && !named.contains(&piece.sequence)
+                let index = Some(reach.last + 1);
+                self.findings.add(Effect::Refuses, &file.path, 0, index, what);
+            } else if matches!(file.header, Err(BadHeader::NotAsWritten))
+                && !named.contains(&file.sequence)
             {
                 let what = "its header is not what was written: it was begun, and torn";
-                self.findings.add(Effect::CutsOff, &piece.path, 0, None, what);
+                self.findings.add(Effect::CutsOff, &file.path, 0, None, what);
             }
         }
-        if known > heights.last && heights.sound.is_none() {
-            heights.damaged();
+        if known > reach.last && reach.undamaged.is_none() {
+            reach.damaged();
             let what = "the mark or a snapshot shows that more commands were committed";
-            self.findings.add(Effect::Refuses, end.0, end.1, Some(heights.last + 1), what);
+            self.findings.add(Effect::Refuses, end.0, end.1, Some(reach.last + 1), what);
         }
-        Ok(heights.sound.unwrap_or(heights.last))
+        Ok(reach.undamaged.unwrap_or(reach.last))
     }
 
     /// Reads one segment of the log from `from` on. `next` is the first command of the one after
     /// it. Gives where its whole records end.
     fn segment(
         &mut self,
-        piece: &SegmentFile,
+        file: &SegmentFile,
         from: u64,
         next: Option<u64>,
         known: u64,
-        heights: &mut Heights,
+        reach: &mut LogReach,
     ) -> Result<u64, InspectError> {
-        let io = || InspectError::io("reading", &piece.path);
-        let mut walk = self.walk(piece)?;
+        let io = || InspectError::io("reading", &file.path);
+        let mut walk = self.walk(file)?;
         let mut at = from;
         let end = loop {
-            let last = heights.last;
+            let last = reach.last;
             let bad = match walk.record(at).map_err(io())? {
                 Ok(record) if record.header.index == last + 1 => {
                     at = record.end();
-                    heights.last += 1;
-                    self.command(piece, &record);
+                    reach.last += 1;
+                    self.command(file, &record);
                     self.read(record.bytes.len() as u64);
                     continue;
                 }
@@ -438,20 +439,20 @@ impl Check<'_, '_> {
                 let data_end = walk.end_of_data(at).map_err(io())?;
                 if data_end > at {
                     let what = "a torn tail: the end of a commit that nobody was told of";
-                    self.findings.add(Effect::CutsOff, &piece.path, at, Some(last + 1), what);
+                    self.findings.add(Effect::CutsOff, &file.path, at, Some(last + 1), what);
                 }
                 break at;
             }
-            heights.damaged();
-            self.findings.add(Effect::Refuses, &piece.path, at, Some(last + 1), bad);
+            reach.damaged();
+            self.findings.add(Effect::Refuses, &file.path, at, Some(last + 1), bad);
             // Past it, to what can still be read.
             match walk.next_good(at, last).map_err(io())? {
                 Some(found) => {
                     self.read(found.offset - at);
-                    (at, heights.last) = (found.offset, found.header.index - 1);
+                    (at, reach.last) = (found.offset, found.header.index - 1);
                 }
                 None => {
-                    heights.last = next.map_or(last, |next| next - 1);
+                    reach.last = next.map_or(last, |next| next - 1);
                     break at;
                 }
             }
@@ -461,13 +462,13 @@ impl Check<'_, '_> {
         Ok(end)
     }
 
-    fn command(&mut self, piece: &SegmentFile, record: &Record) {
+    fn command(&mut self, file: &SegmentFile, record: &Record) {
         self.records += 1;
         let header = record.header;
         if !(self.decodes)(header.kind, record.body()) {
             let what = "a whole record that this program does not know: a newer one wrote it";
             let (offset, index) = (record.offset, Some(header.index));
-            self.findings.add(Effect::Refuses, &piece.path, offset, index, what);
+            self.findings.add(Effect::Refuses, &file.path, offset, index, what);
         }
     }
 }

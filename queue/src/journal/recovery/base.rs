@@ -12,7 +12,7 @@ use crate::log::Rebuild;
 
 /// What replay begins with; without a good snapshot, nothing.
 #[derive(Default)]
-pub(super) struct Base {
+pub(super) struct RecoveryBase {
     /// The last command that it reflects; 0 for none.
     pub(super) index: u64,
     /// Where the next one is, or would be; none without a snapshot.
@@ -36,9 +36,9 @@ pub(super) fn choose(
     directory: &Directory,
     found: &mut FoundFiles,
     accept_loss: bool,
-) -> Result<(Base, Vec<Damage>), OpenError> {
+) -> Result<(RecoveryBase, Vec<Damage>), OpenError> {
     let (mut damaged, mut unreadable, mut incomplete) = (Vec::new(), None, None);
-    let mut ends_here = false;
+    let mut log_is_lost = false;
     for index in found.snapshots.clone() {
         let checked = match snapshots::check(directory, index) {
             Ok(checked) => checked,
@@ -50,23 +50,29 @@ pub(super) fn choose(
                 continue;
             }
             Err(error) => {
-                damaged.push(refuse_or_damage(directory, error)?);
+                damaged.push(damage_or_refusal(directory, error)?);
                 continue;
             }
         };
         let snapshots::Checked { resume, locations, bytes, .. } = checked;
         let missing: Vec<Run> =
             found.missing(directory, &locations)?.into_iter().cloned().collect();
-        let base = Base { index, resume: Some(resume), locations, bytes, ..Base::default() };
+        let base = RecoveryBase {
+            index,
+            resume: Some(resume),
+            locations,
+            bytes,
+            ..RecoveryBase::default()
+        };
         let Some(first) = missing.first() else { return Ok((base, damaged)) };
         let damage = found.why_missing(directory, first);
         // What is gone of the log itself is in no older snapshot's files either. What had been
         // carried may be.
-        ends_here = !missing.iter().all(Run::is_carried);
+        log_is_lost = !missing.iter().all(Run::is_compacted);
         if incomplete.is_none() {
             incomplete = Some((base, missing, damage.clone()));
         }
-        if ends_here {
+        if log_is_lost {
             break;
         }
         damaged.push(damage);
@@ -76,10 +82,10 @@ pub(super) fn choose(
     }
     match incomplete {
         Some((mut base, missing, damage))
-            if ends_here || !found.is_whole_up_to(directory, base.index) =>
+            if log_is_lost || !found.is_whole_up_to(directory, base.index) =>
         {
-            let goes_on_in = base.resume.map(|resume| resume.sequence);
-            let resumed = missing.iter().find(|run| Some(run.sequence) == goes_on_in);
+            let resume_sequence = base.resume.map(|resume| resume.sequence);
+            let resumed = missing.iter().find(|run| Some(run.sequence) == resume_sequence);
             base.lost_log = resumed.map(|run| found.why_missing(directory, run));
             if !accept_loss {
                 return Err(match base.lost_log {
@@ -92,11 +98,11 @@ pub(super) fn choose(
                 Some(LostPayloads { file: damage.file, files: missing.len() as u64 });
             Ok((base, damaged))
         }
-        _ => Ok((Base::default(), damaged)),
+        _ => Ok((RecoveryBase::default(), damaged)),
     }
 }
 
-impl Base {
+impl RecoveryBase {
     /// Gives the snapshot's blocks to what is rebuilt.
     pub(super) fn restore(
         &self,
@@ -107,7 +113,7 @@ impl Base {
             return Ok(());
         }
         let path = directory.snapshot_path(self.index);
-        let refused = |error| match refuse_or_damage(directory, error) {
+        let refused = |error| match damage_or_refusal(directory, error) {
             // It was good a moment ago. What was rebuilt so far is of no use: the next start looks
             // anew.
             Ok(Damage { file, offset, why }) => OpenError::Damaged { file, offset, index: 1, why },
@@ -127,7 +133,7 @@ impl Base {
 }
 
 /// What is wrong with a snapshot file, if an older one may take its place.
-fn refuse_or_damage(directory: &Directory, error: SnapshotFileError) -> Result<Damage, OpenError> {
+fn damage_or_refusal(directory: &Directory, error: SnapshotFileError) -> Result<Damage, OpenError> {
     match error {
         SnapshotFileError::Damaged { file, offset, why } => Ok(Damage { file, offset, why }),
         SnapshotFileError::Io { what, file, error } => Err(OpenError::io(what, &file, error)),

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::super::OpenError;
 use super::super::files::JournalFile;
-use super::found::{Found, Unused};
-use super::replay::Span;
+use super::found::{FoundSegment, UnusedSegment};
+use super::replay::ReplayedSegment;
 use super::{CHUNK_BYTES, CutTail, Damage};
 use crate::journal::files::directory::{Directory, Segment};
 use crate::journal::wal::format::{SEGMENT_HEADER_BYTES, crc_seed};
@@ -15,10 +15,10 @@ use crate::journal::wal::walk::Walk;
 
 /// Looks for a sign that more was committed than was replayed: `known` is the last index that is
 /// known to have been.
-pub(super) fn proof_of_more(
+pub(super) fn find_missing_commits(
     directory: &Directory,
-    segments: &[Found],
-    unused: &[Unused],
+    segments: &[FoundSegment],
+    unused: &[UnusedSegment],
     end: u64,
     known: u64,
     last_index: u64,
@@ -65,7 +65,7 @@ pub(super) fn end_of_data(file: &Arc<dyn JournalFile>, from: u64) -> io::Result<
 /// Writes zeros over a torn tail: what is left of it must never follow a later record.
 pub(super) fn cut_tail(
     directory: &Directory,
-    last: &Found,
+    last: &FoundSegment,
     end: u64,
 ) -> Result<Option<CutTail>, OpenError> {
     let io = |error| OpenError::io("cutting the torn tail of", &last.path, error);
@@ -92,15 +92,15 @@ pub(super) fn erase(file: &dyn JournalFile, from: u64, to: u64) -> io::Result<()
 /// Writes again, and syncs, what is not known to be on the disk, which is all beyond `known`: what
 /// was read may be in the page cache alone, and after a failed sync the system would not write it a
 /// second time by itself.
-pub(super) fn write_again(
+pub(super) fn rewrite_unsynced(
     directory: &Directory,
-    segments: &[Found],
-    spans: &[Span],
+    segments: &[FoundSegment],
+    spans: &[ReplayedSegment],
     locations: &Locations,
     end: u64,
     known: u64,
 ) -> Result<(), OpenError> {
-    for (place, (segment, span)) in segments.iter().zip(spans).enumerate() {
+    for (position, (segment, span)) in segments.iter().zip(spans).enumerate() {
         let first = span.first.max(known + 1);
         if first >= span.first + span.records {
             continue;
@@ -108,7 +108,7 @@ pub(super) fn write_again(
         let Some(from) = locations.locate(first, 0) else { continue };
         let io = |error| OpenError::io("writing the end again of", &segment.path, error);
         let file = segment.open(directory)?;
-        let to = if place + 1 == spans.len() { end } else { segment.length };
+        let to = if position + 1 == spans.len() { end } else { segment.length };
         // The header may be as young as the first record.
         let mut at = if segment.header.first_index == first { 0 } else { from.offset };
         let mut chunk = vec![0; CHUNK_BYTES];
@@ -127,9 +127,13 @@ pub(super) fn write_again(
 }
 
 /// The last segment, ready for more.
-pub(super) fn go_on(directory: &Directory, last: Found, end: u64) -> Result<Segment, OpenError> {
+pub(super) fn reopen_last(
+    directory: &Directory,
+    last: FoundSegment,
+    end: u64,
+) -> Result<Segment, OpenError> {
     let file = last.open(directory)?;
-    let Found { header, path, length, .. } = last;
+    let FoundSegment { header, path, length, .. } = last;
     let (sequence, seed) = (header.sequence, crc_seed(directory.journal, header.sequence));
     // A file that was cut short is as long as it is: the next segment is as good as the bytes that
     // it lacks.

@@ -18,7 +18,7 @@ use crate::journal::wal::walk::Walk;
 /// A file whose header is known. It is opened when it is needed: there may be more of them than a
 /// process may have open.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct FoundSegment {
     pub(super) header: SegmentHeader,
     /// Its records show what the header was: it is damaged, and has to be written again.
     pub(super) has_damaged_header: bool,
@@ -28,7 +28,7 @@ pub(super) struct Found {
 
 /// A segment without a record that counts: made ahead, or begun and torn.
 #[derive(Debug)]
-pub(super) struct Unused {
+pub(super) struct UnusedSegment {
     pub(super) sequence: u64,
     pub(super) path: PathBuf,
     pub(super) length: u64,
@@ -40,20 +40,20 @@ pub(super) struct Unused {
 #[derive(Debug)]
 pub(super) struct FoundFiles {
     /// Segments of the log, by their first index.
-    pub(super) segments: Vec<Found>,
+    pub(super) segments: Vec<FoundSegment>,
     /// By sequence.
-    pub(super) unused: Vec<Unused>,
+    pub(super) unused: Vec<UnusedSegment>,
     /// By sequence.
-    pub(super) carried: Vec<Found>,
+    pub(super) compacted: Vec<FoundSegment>,
     /// Carried files whose header is not known.
-    pub(super) bad_carried: Vec<Unused>,
+    pub(super) damaged_compacted: Vec<UnusedSegment>,
     /// The indexes of the snapshots, the newest first.
     pub(super) snapshots: Vec<u64>,
     /// What was being written when the run before ended.
     pub(super) unfinished: Vec<PathBuf>,
 }
 
-impl Found {
+impl FoundSegment {
     pub(super) fn open(&self, directory: &Directory) -> Result<Arc<dyn JournalFile>, OpenError> {
         open(directory, &self.path)
     }
@@ -72,7 +72,7 @@ impl Found {
     }
 }
 
-impl Unused {
+impl UnusedSegment {
     pub(super) fn open(&self, directory: &Directory) -> Result<Arc<dyn JournalFile>, OpenError> {
         open(directory, &self.path)
     }
@@ -91,8 +91,8 @@ pub(super) fn find(directory: &Directory) -> Result<FoundFiles, OpenError> {
     let mut found = FoundFiles {
         segments: Vec::new(),
         unused: Vec::new(),
-        carried: Vec::new(),
-        bad_carried: Vec::new(),
+        compacted: Vec::new(),
+        damaged_compacted: Vec::new(),
         snapshots: snapshots::list(directory)
             .map_err(|error| OpenError::io("listing", &snapshots_dir, error))?,
         unfinished: Vec::new(),
@@ -107,17 +107,17 @@ pub(super) fn find(directory: &Directory) -> Result<FoundFiles, OpenError> {
             let path = segments_dir.join(name);
             match read_file(directory, &path, sequence, false)? {
                 Ok(file) if file.header.first_index != 0 => found.segments.push(file),
-                Ok(Found { path, length, .. }) => {
+                Ok(FoundSegment { path, length, .. }) => {
                     let is_unreadable = false;
-                    found.unused.push(Unused { sequence, path, length, is_unreadable });
+                    found.unused.push(UnusedSegment { sequence, path, length, is_unreadable });
                 }
                 Err(unused) => found.unused.push(unused),
             }
-        } else if let Some(sequence) = Directory::carried_sequence_of(&name) {
+        } else if let Some(sequence) = Directory::compacted_sequence_of(&name) {
             let path = segments_dir.join(name);
             match read_file(directory, &path, sequence, true)? {
-                Ok(file) => found.carried.push(file),
-                Err(bad) => found.bad_carried.push(bad),
+                Ok(file) => found.compacted.push(file),
+                Err(bad) => found.damaged_compacted.push(bad),
             }
         }
     }
@@ -130,9 +130,9 @@ fn read_file(
     directory: &Directory,
     path: &Path,
     sequence: u64,
-    is_carried: bool,
-) -> Result<Result<Found, Unused>, OpenError> {
-    directory.taken(sequence);
+    is_compacted: bool,
+) -> Result<Result<FoundSegment, UnusedSegment>, OpenError> {
+    directory.reserve_sequence(sequence);
     let io = |error| OpenError::io("reading", path, error);
     let file = directory.files.open(path).map_err(io)?;
     let length = file.len().map_err(io)?;
@@ -150,18 +150,18 @@ fn read_file(
             return Err(OpenError::OtherFormat { file: path.to_owned(), version });
         }
         Ok(header) => Some(header)
-            .filter(|header| header.sequence == sequence && header.is_carried() == is_carried),
+            .filter(|header| header.sequence == sequence && header.is_compacted() == is_compacted),
         Err(HeaderError::Bad) => None,
     };
-    let first = || header_proof::by_first_record(&*file, directory.journal, sequence, is_carried);
+    let first = || header_proof::by_first_record(&*file, directory.journal, sequence, is_compacted);
     let known = match good {
         Some(header) => Some(Some(header)),
         None => unless_unreadable(first()).map_err(io)?,
     };
     let (path, has_damaged_header) = (path.to_owned(), good.is_none());
     Ok(match known {
-        Some(Some(header)) => Ok(Found { header, has_damaged_header, path, length }),
-        none => Err(Unused { sequence, path, length, is_unreadable: none.is_none() }),
+        Some(Some(header)) => Ok(FoundSegment { header, has_damaged_header, path, length }),
+        none => Err(UnusedSegment { sequence, path, length, is_unreadable: none.is_none() }),
     })
 }
 
@@ -169,7 +169,7 @@ impl FoundFiles {
     fn sort(&mut self) {
         self.segments.sort_unstable_by_key(|segment| segment.header.first_index);
         self.unused.sort_unstable_by_key(|segment| segment.sequence);
-        self.carried.sort_unstable_by_key(|file| file.header.sequence);
+        self.compacted.sort_unstable_by_key(|file| file.header.sequence);
     }
 
     /// Whether the log is there from its first command to `index`: every record is read, up to the
@@ -202,20 +202,20 @@ impl FoundFiles {
         locations: &'a Locations,
     ) -> Result<Vec<&'a Run>, OpenError> {
         let mut good: BTreeSet<u64> =
-            self.segments.iter().chain(&self.carried).map(|file| file.header.sequence).collect();
+            self.segments.iter().chain(&self.compacted).map(|file| file.header.sequence).collect();
         let mut missing = BTreeMap::new();
         for run in locations.runs() {
             if good.contains(&run.sequence) {
                 continue;
             }
-            let proof = match self.bad_of(run) {
+            let proof = match self.damaged_file(run) {
                 None => None,
                 Some(bad) => header_proof::by_run(&*bad.open(directory)?, directory.journal, run)
                     .map_err(|error| OpenError::io("reading", &bad.path, error))?,
             };
             match proof {
                 Some(header) => {
-                    self.know(run, header, directory);
+                    self.set_header(run, header, directory);
                     good.insert(run.sequence);
                     missing.remove(&run.sequence);
                 }
@@ -228,11 +228,11 @@ impl FoundFiles {
 
     /// What is wrong with the file of a run that is missing.
     pub(super) fn why_missing(&self, directory: &Directory, run: &Run) -> Damage {
-        let why = match self.bad_of(run) {
+        let why = match self.damaged_file(run) {
             Some(_) => "its header is not what was written, and a snapshot needs the file",
             None => "the file is missing, and a snapshot needs it",
         };
-        Damage { file: directory.path_of(run.sequence, run.is_carried()), offset: 0, why }
+        Damage { file: directory.path_of(run.sequence, run.is_compacted()), offset: 0, why }
     }
 
     /// Takes the files of these runs for what the snapshot says that they are, whatever is in them:
@@ -242,7 +242,7 @@ impl FoundFiles {
     pub(super) fn accept(&mut self, directory: &Directory, runs: &[Run]) -> Result<(), OpenError> {
         for run in runs {
             // An older snapshot may have proven it since.
-            let mut known = self.segments.iter().chain(&self.carried);
+            let mut known = self.segments.iter().chain(&self.compacted);
             if known.any(|file| file.header.sequence == run.sequence) {
                 continue;
             }
@@ -257,30 +257,30 @@ impl FoundFiles {
                 opened => opened.map(drop),
             }
             .map_err(|error| OpenError::io("making", &path, error))?;
-            self.know(run, header_proof::of_run(directory.journal, run), directory);
+            self.set_header(run, header_proof::of_run(directory.journal, run), directory);
         }
         self.sort();
         Ok(())
     }
 
     /// The file of that run, if its header is not known.
-    fn bad_of(&self, run: &Run) -> Option<&Unused> {
-        let bad = if run.is_carried() { &self.bad_carried } else { &self.unused };
+    fn damaged_file(&self, run: &Run) -> Option<&UnusedSegment> {
+        let bad = if run.is_compacted() { &self.damaged_compacted } else { &self.unused };
         bad.iter().find(|file| file.sequence == run.sequence)
     }
 
     /// The header of a run's file, which is damaged, is known from now on.
-    fn know(&mut self, run: &Run, header: SegmentHeader, directory: &Directory) {
-        let (known, bad) = match run.is_carried() {
-            true => (&mut self.carried, &mut self.bad_carried),
+    fn set_header(&mut self, run: &Run, header: SegmentHeader, directory: &Directory) {
+        let (known, bad) = match run.is_compacted() {
+            true => (&mut self.compacted, &mut self.damaged_compacted),
             false => (&mut self.segments, &mut self.unused),
         };
-        let place = bad.iter().position(|file| file.sequence == run.sequence);
-        let length = match place.map(|place| bad.remove(place)) {
+        let position = bad.iter().position(|file| file.sequence == run.sequence);
+        let length = match position.map(|position| bad.remove(position)) {
             Some(file) => file.length.max(SEGMENT_HEADER_BYTES as u64),
             None => SEGMENT_HEADER_BYTES as u64,
         };
-        let path = directory.path_of(run.sequence, run.is_carried());
-        known.push(Found { header, has_damaged_header: true, path, length });
+        let path = directory.path_of(run.sequence, run.is_compacted());
+        known.push(FoundSegment { header, has_damaged_header: true, path, length });
     }
 }

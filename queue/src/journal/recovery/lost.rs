@@ -12,7 +12,7 @@ use super::super::OpenError;
 use super::super::files::JournalFile;
 use super::super::opening::count_loss;
 use super::end::{end_of_data, erase};
-use super::found::Found;
+use super::found::FoundSegment;
 use super::{CHUNK_BYTES, Damage, Dropped};
 use crate::journal::files::directory::{Directory, LOST_DIR};
 
@@ -22,38 +22,38 @@ pub(super) fn set_aside<'a>(
     directory: &Directory,
     damage: Damage,
     index: u64,
-    tail: Option<(&Found, u64)>,
+    tail: Option<(&FoundSegment, u64)>,
     segments: impl Iterator<Item = &'a PathBuf>,
     snapshots: &[PathBuf],
 ) -> Result<Dropped, OpenError> {
-    let mut aside = Aside::new(directory, index)?;
+    let mut folder = LostFolder::new(directory, index)?;
     let tail = tail
         .map(|(segment, from)| segment.open(directory).map(|file| (segment, file, from)))
         .transpose()?;
     if let Some((segment, file, from)) = &tail {
-        aside.copy_end(segment, file, *from)?;
+        folder.copy_end(segment, file, *from)?;
     }
     // After what may fail each time, so that a start that is tried again and again counts once.
     count_loss(directory)?;
     for path in segments {
-        aside.take(path)?;
+        folder.take(path)?;
     }
-    aside.make_last()?;
+    folder.make_last()?;
     // The snapshots last: as long as one of them is there, a start that is cut short here finds the
     // same damage again.
-    snapshots.iter().try_for_each(|path| aside.take(path))?;
-    aside.make_last()?;
+    snapshots.iter().try_for_each(|path| folder.take(path))?;
+    folder.make_last()?;
     if let Some((segment, file, from)) = &tail {
         // Only now: until the copy lasts, this is the only one.
         let io = |error| OpenError::io("cutting the end of", &segment.path, error);
         let to = end_of_data(file, *from).map_err(io)?;
         erase(&**file, *from, to).map_err(io)?;
     }
-    Ok(aside.dropped(damage))
+    Ok(folder.dropped(damage))
 }
 
 /// The folder of what was dropped, while it is filled.
-struct Aside<'a> {
+struct LostFolder<'a> {
     directory: &'a Directory,
     index: u64,
     kept_in: PathBuf,
@@ -61,13 +61,13 @@ struct Aside<'a> {
     bytes: u64,
 }
 
-impl<'a> Aside<'a> {
-    fn new(directory: &'a Directory, index: u64) -> Result<Aside<'a>, OpenError> {
+impl<'a> LostFolder<'a> {
+    fn new(directory: &'a Directory, index: u64) -> Result<LostFolder<'a>, OpenError> {
         let kept_in = directory.dir.join(LOST_DIR);
         let making = |error| OpenError::io("making", &kept_in, error);
         directory.files.create_dir(&kept_in).map_err(making)?;
         let taken = directory.files.list(&kept_in).map_err(making)?;
-        Ok(Aside { directory, index, kept_in, taken, bytes: 0 })
+        Ok(LostFolder { directory, index, kept_in, taken, bytes: 0 })
     }
 
     /// A path for what had that name; nothing that was dropped before is written over.
@@ -94,7 +94,7 @@ impl<'a> Aside<'a> {
 
     fn copy_end(
         &mut self,
-        segment: &Found,
+        segment: &FoundSegment,
         file: &Arc<dyn JournalFile>,
         from: u64,
     ) -> Result<(), OpenError> {

@@ -22,11 +22,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
-use self::base::Base;
-use self::found::{Found, FoundFiles};
-use self::replay::Played;
+use self::base::RecoveryBase;
+use self::found::{FoundFiles, FoundSegment};
+use self::replay::ReplayResult;
 use super::OpenError;
-use crate::journal::compaction::compactor::{Fallback, GivenUp};
+use crate::journal::compaction::compactor::{Fallback, ObsoleteFile};
 use crate::journal::files::directory::{Directory, Segment};
 use crate::journal::files::pin::Pin;
 use crate::journal::wal::locations::Locations;
@@ -55,7 +55,7 @@ pub(crate) struct Recovery {
     /// What the next start falls back to if the snapshot is bad by then.
     pub(crate) fallback: Option<Fallback>,
     /// What nothing needs, and stays while somebody copies the directory.
-    pub(crate) needless: Vec<GivenUp>,
+    pub(crate) obsolete: Vec<ObsoleteFile>,
 }
 
 /// The snapshot that a journal was read back from.
@@ -113,31 +113,31 @@ struct Damage {
     why: &'static str,
 }
 
-/// Reads the whole journal. `mark` is the last index known to be committed, if any is.
+/// Reads the whole journal. `watermark` is the last index known to be committed, if any is.
 pub(crate) fn recover(
     directory: &Directory,
-    mark: u64,
+    watermark: u64,
     accept_loss: bool,
     rebuild: &mut dyn Rebuild,
 ) -> Result<Recovery, OpenError> {
     let mut found = found::find(directory)?;
-    let (base, passed_over) = base::choose(directory, &mut found, accept_loss)?;
-    for Damage { file, offset, why } in &passed_over {
+    let (base, skipped) = base::choose(directory, &mut found, accept_loss)?;
+    for Damage { file, offset, why } in &skipped {
         tracing::warn!(?file, offset, why, "a snapshot is passed over for what is older");
     }
     base.restore(directory, rebuild)?;
     // A snapshot is made of what is committed.
-    let known = found.snapshots.first().copied().unwrap_or(0).max(mark);
-    let cause = passed_over.into_iter().next();
-    play(directory, found, base, cause, known, accept_loss, rebuild)
+    let known = found.snapshots.first().copied().unwrap_or(0).max(watermark);
+    let cause = skipped.into_iter().next();
+    replay_and_repair(directory, found, base, cause, known, accept_loss, rebuild)
 }
 
 /// Replays what comes after the base, sees to the end, and removes what nothing needs. `cause` is
 /// what is wrong with the newest snapshot.
-fn play(
+fn replay_and_repair(
     directory: &Directory,
     found: FoundFiles,
-    base: Base,
+    base: RecoveryBase,
     cause: Option<Damage>,
     known: u64,
     accept_loss: bool,
@@ -145,24 +145,24 @@ fn play(
 ) -> Result<Recovery, OpenError> {
     let needed: BTreeSet<u64> = base.locations.runs().iter().map(|run| run.sequence).collect();
     // Also those of files that are gone: no number is given twice.
-    needed.iter().for_each(|&sequence| directory.taken(sequence));
+    needed.iter().for_each(|&sequence| directory.reserve_sequence(sequence));
     if let Some(resume) = base.resume {
-        directory.taken(resume.sequence);
+        directory.reserve_sequence(resume.sequence);
     }
-    let resumed = |segment: &Found| {
+    let resumed = |segment: &FoundSegment| {
         base.resume.is_some_and(|resume| resume.sequence == segment.header.sequence)
     };
     let older = found.snapshots.iter().copied().find(|&index| index < base.index);
-    let mut files = found.segments.iter().chain(&found.carried);
+    let mut files = found.segments.iter().chain(&found.compacted);
     let has_dead = base.index > 0
         && files.any(|file| {
             file.header.first_index <= base.index && !needed.contains(&file.header.sequence)
         });
-    let falls_back_to = older.or_else(|| {
+    let fallback_index = older.or_else(|| {
         let is_whole = has_dead && found.is_whole_up_to(directory, base.index);
         is_whole.then_some(0)
     });
-    let (mut segments, before): (Vec<Found>, Vec<Found>) = found
+    let (mut segments, before): (Vec<FoundSegment>, Vec<FoundSegment>) = found
         .segments
         .into_iter()
         .partition(|segment| segment.header.first_index > base.index || resumed(segment));
@@ -174,21 +174,22 @@ fn play(
         lost_payloads: base.lost_payloads,
         ..Recovery::default()
     };
-    let Played { mut spans, end, mut damage } =
+    let ReplayResult { mut spans, end, mut damage } =
         replay::replay(directory, base.resume, &segments, &mut recovery, rebuild)?;
     let last_index = recovery.last_index;
     if damage.is_none() {
-        damage = end::proof_of_more(directory, &segments, &found.unused, end, known, last_index)?;
+        damage =
+            end::find_missing_commits(directory, &segments, &found.unused, end, known, last_index)?;
     }
     // Without a good snapshot, the newest is what has to be repaired.
     let cause = cause.filter(|_| base.resume.is_none());
     let damage = damage.map(|damage| cause.unwrap_or(damage));
     // Nobody can tell whether more had been committed than what was replayed.
     let damage = damage.or(base.lost_log);
-    let is_needed = |file: &Found| needed.contains(&file.header.sequence);
-    let (carried, garbage): (Vec<Found>, Vec<Found>) =
-        found.carried.into_iter().partition(is_needed);
-    let mut has_taken_garbage = false;
+    let is_needed = |file: &FoundSegment| needed.contains(&file.header.sequence);
+    let (compacted, garbage): (Vec<FoundSegment>, Vec<FoundSegment>) =
+        found.compacted.into_iter().partition(is_needed);
+    let mut garbage_is_aside = false;
     match damage {
         Some(damage) if !accept_loss => return Err(damage.refused(last_index + 1)),
         Some(damage) => {
@@ -198,12 +199,12 @@ fn play(
             let tail = segments.last().map(|last| (last, end));
             let newer = found.snapshots.iter().filter(|&&index| index > base.index);
             let newer: Vec<PathBuf> = newer.map(|&index| directory.snapshot_path(index)).collect();
-            let unused = found.unused.iter().chain(&found.bad_carried).map(|file| &file.path);
+            let unused = found.unused.iter().chain(&found.damaged_compacted).map(|file| &file.path);
             // What newer snapshots alone named goes with them. Otherwise it may be what the
             // fallback needs.
-            let theirs = if newer.is_empty() { &[][..] } else { &garbage };
-            has_taken_garbage = !newer.is_empty();
-            let lost = later.iter().chain(theirs).map(|file| &file.path).chain(unused);
+            let of_newer = if newer.is_empty() { &[][..] } else { &garbage };
+            garbage_is_aside = !newer.is_empty();
+            let lost = later.iter().chain(of_newer).map(|file| &file.path).chain(unused);
             let index = last_index + 1;
             let dropped = lost::set_aside(directory, damage, index, tail, lost, &newer)?;
             recovery.dropped = Some(dropped);
@@ -215,8 +216,9 @@ fn play(
         }
     }
 
-    let (kept, mut dead): (Vec<Found>, Vec<Found>) = before.into_iter().partition(is_needed);
-    dead.extend(garbage.into_iter().filter(|_| !has_taken_garbage));
+    let (kept, mut dead): (Vec<FoundSegment>, Vec<FoundSegment>) =
+        before.into_iter().partition(is_needed);
+    dead.extend(garbage.into_iter().filter(|_| !garbage_is_aside));
     // The segment that was resumed goes like the others before it if it gave nothing.
     if segments.first().is_some_and(|first| resumed(first) && !is_needed(first))
         && spans.first().is_some_and(|span| span.records == 0)
@@ -224,51 +226,51 @@ fn play(
         dead.push(segments.remove(0));
         spans.remove(0);
     }
-    let unused = found.unused.into_iter().chain(found.bad_carried).map(|file| file.path);
-    let is_other = |&index: &u64| index != base.index && Some(index) != falls_back_to;
+    let unused = found.unused.into_iter().chain(found.damaged_compacted).map(|file| file.path);
+    let is_other = |&index: &u64| index != base.index && Some(index) != fallback_index;
     let others = found.snapshots.into_iter().filter(is_other);
-    let given_up = |file: Found| GivenUp { path: file.path, bytes: file.length };
-    let mut dead: Vec<GivenUp> = dead.into_iter().map(given_up).collect();
+    let obsolete_file = |file: FoundSegment| ObsoleteFile { path: file.path, bytes: file.length };
+    let mut dead: Vec<ObsoleteFile> = dead.into_iter().map(obsolete_file).collect();
     recovery.fallback =
-        falls_back_to.map(|snapshot| Fallback { snapshot, files: std::mem::take(&mut dead) });
-    let unneeded = Unneeded {
+        fallback_index.map(|snapshot| Fallback { snapshot, files: std::mem::take(&mut dead) });
+    let removals = Removals {
         never_counted: unused.chain(found.unfinished).collect(),
         snapshots: others.map(|index| directory.snapshot_path(index)).collect(),
         dead,
     };
-    recovery.needless = unneeded.remove(directory)?;
+    recovery.obsolete = removals.remove(directory)?;
     let fallback = recovery.fallback.iter().flat_map(|fallback| &fallback.files);
-    let left = fallback.chain(&recovery.needless).map(|file| file.bytes).sum();
+    let left = fallback.chain(&recovery.obsolete).map(|file| file.bytes).sum();
     directory.bytes.fetch_add(left, Ordering::Relaxed);
 
-    for file in kept.iter().chain(&carried).chain(&segments) {
+    for file in kept.iter().chain(&compacted).chain(&segments) {
         file.repair_header(directory)?;
     }
     let known = known.max(base.index);
-    end::write_again(directory, &segments, &spans, &recovery.locations, end, known)?;
-    for file in kept.iter().chain(&carried).chain(&segments) {
+    end::rewrite_unsynced(directory, &segments, &spans, &recovery.locations, end, known)?;
+    for file in kept.iter().chain(&compacted).chain(&segments) {
         directory.bytes.fetch_add(file.length, Ordering::Relaxed);
     }
     if let Some(last) = segments.pop() {
-        recovery.segment = Some(end::go_on(directory, last, end)?);
+        recovery.segment = Some(end::reopen_last(directory, last, end)?);
     }
     Ok(recovery)
 }
 
 /// What nothing needs any more.
-struct Unneeded {
+struct Removals {
     /// Files that were never finished, or never had anything that counts.
     never_counted: Vec<PathBuf>,
     /// All but the one that counts and the one to fall back to.
     snapshots: Vec<PathBuf>,
     /// Segments and carried files that neither of them needs.
-    dead: Vec<GivenUp>,
+    dead: Vec<ObsoleteFile>,
 }
 
-impl Unneeded {
+impl Removals {
     /// Removes it, so that it stays removed. Gives what somebody may be copying: that stays until a
     /// cycle removes it, as it does with older snapshots.
-    fn remove(self, directory: &Directory) -> Result<Vec<GivenUp>, OpenError> {
+    fn remove(self, directory: &Directory) -> Result<Vec<ObsoleteFile>, OpenError> {
         let (segments_dir, snapshots_dir) = (directory.segments_dir(), directory.snapshots_dir());
         remove(directory, &self.never_counted)?;
         // The name of the snapshot that counts may not last yet.

@@ -2,7 +2,7 @@
 
 use super::super::snapshots::Resume;
 use super::super::{OpenError, Replayed};
-use super::found::Found;
+use super::found::FoundSegment;
 use super::{Damage, Recovery};
 use crate::journal::files::directory::Directory;
 use crate::journal::wal::format::{SEGMENT_HEADER_BYTES, crc_seed};
@@ -10,7 +10,7 @@ use crate::journal::wal::walk::Walk;
 use crate::log::Rebuild;
 
 /// A segment that was replayed.
-pub(super) struct Span {
+pub(super) struct ReplayedSegment {
     /// The first index that it was expected to give.
     pub(super) first: u64,
     /// How many it gave.
@@ -18,9 +18,9 @@ pub(super) struct Span {
 }
 
 /// How far replay came.
-pub(super) struct Played {
+pub(super) struct ReplayResult {
     /// Of the segments, in order, those that were read.
-    pub(super) spans: Vec<Span>,
+    pub(super) spans: Vec<ReplayedSegment>,
     /// Where the records of the last one that was read end.
     pub(super) end: u64,
     /// What shows that more was committed than could be read, among the segments themselves.
@@ -31,37 +31,38 @@ pub(super) struct Played {
 pub(super) fn replay(
     directory: &Directory,
     resume: Option<Resume>,
-    segments: &[Found],
+    segments: &[FoundSegment],
     recovery: &mut Recovery,
     rebuild: &mut dyn Rebuild,
-) -> Result<Played, OpenError> {
-    let mut played = Played { spans: Vec::new(), end: SEGMENT_HEADER_BYTES as u64, damage: None };
-    for (place, segment) in segments.iter().enumerate() {
+) -> Result<ReplayResult, OpenError> {
+    let mut result =
+        ReplayResult { spans: Vec::new(), end: SEGMENT_HEADER_BYTES as u64, damage: None };
+    for (position, segment) in segments.iter().enumerate() {
         let resumed = resume.filter(|resume| resume.sequence == segment.header.sequence);
         if resumed.is_none() && segment.header.first_index != recovery.last_index + 1 {
             let why = "commands before this segment are missing";
-            played.damage = Some(Damage { file: segment.path.clone(), offset: 0, why });
+            result.damage = Some(Damage { file: segment.path.clone(), offset: 0, why });
             break;
         }
         let from = resumed.map_or(SEGMENT_HEADER_BYTES as u64, |resume| resume.offset);
         let first = recovery.last_index + 1;
-        played.end = replay_segment(directory, segment, from, recovery, rebuild)?;
-        played.spans.push(Span { first, records: recovery.last_index + 1 - first });
-        let next_begins = segments.get(place + 1).map(|next| next.header.first_index);
+        result.end = replay_segment(directory, segment, from, recovery, rebuild)?;
+        result.spans.push(ReplayedSegment { first, records: recovery.last_index + 1 - first });
+        let next_begins = segments.get(position + 1).map(|next| next.header.first_index);
         if next_begins.is_some_and(|first| first != recovery.last_index + 1) {
             let why = "a later segment shows that more commands were committed";
-            let (file, offset) = (segment.path.clone(), played.end);
-            played.damage = Some(Damage { file, offset, why });
+            let (file, offset) = (segment.path.clone(), result.end);
+            result.damage = Some(Damage { file, offset, why });
             break;
         }
     }
-    Ok(played)
+    Ok(result)
 }
 
 /// Replays what is whole; gives where that ends.
 fn replay_segment(
     directory: &Directory,
-    segment: &Found,
+    segment: &FoundSegment,
     from: u64,
     recovery: &mut Recovery,
     rebuild: &mut dyn Rebuild,

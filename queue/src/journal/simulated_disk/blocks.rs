@@ -32,18 +32,18 @@ impl Blocks {
     /// Reads at `offset`; fewer bytes at the end. Gives how many.
     pub(super) fn read(&self, offset: u64, bytes: &mut [u8]) -> usize {
         let from = (offset as usize).min(self.length);
-        let wanted = bytes.len().min(self.length - from);
+        let readable = bytes.len().min(self.length - from);
         let mut done = 0;
-        while done < wanted {
+        while done < readable {
             let (block, at) = ((from + done) / BLOCK_BYTES, (from + done) % BLOCK_BYTES);
-            let n = (BLOCK_BYTES - at).min(wanted - done);
+            let n = (BLOCK_BYTES - at).min(readable - done);
             match &self.blocks[block] {
                 Some(block) => bytes[done..done + n].copy_from_slice(&block[at..at + n]),
                 None => bytes[done..done + n].fill(0),
             }
             done += n;
         }
-        wanted
+        readable
     }
 
     /// Writes at `offset`, beyond the end, too.

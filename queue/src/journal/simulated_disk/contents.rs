@@ -24,11 +24,11 @@ pub(super) struct Contents {
     unsynced_names: Vec<(PathBuf, Option<usize>)>,
     /// What was on its way to the disk when the power went: it may be there after that, and nobody
     /// has seen it.
-    on_the_way: Vec<OnTheWay>,
+    in_flight: Vec<InFlight>,
 }
 
 #[derive(Clone)]
-enum OnTheWay {
+enum InFlight {
     Name(PathBuf, Option<usize>),
     Change(usize, Change),
 }
@@ -52,10 +52,10 @@ impl Contents {
     /// As a power cut leaves it: of what was not synced, each change is there, or not, or in part.
     pub(super) fn after_power_cut(&self, random: &mut StdRng) -> Contents {
         let mut arrived = self.clone();
-        for on_the_way in std::mem::take(&mut arrived.on_the_way) {
-            match on_the_way {
-                OnTheWay::Name(path, file) => arrived.unsynced_names.push((path, file)),
-                OnTheWay::Change(file, change) => arrived.files[file].unsynced.push(change),
+        for in_flight in std::mem::take(&mut arrived.in_flight) {
+            match in_flight {
+                InFlight::Name(path, file) => arrived.unsynced_names.push((path, file)),
+                InFlight::Change(file, change) => arrived.files[file].unsynced.push(change),
             }
         }
         arrived.with_some_of_it(random)
@@ -66,8 +66,8 @@ impl Contents {
         // Either one after the other up to some point, or each for itself: file systems differ.
         let in_order = random.random_bool(0.5);
         let until = random.random_range(0..=self.unsynced_names.len());
-        for (place, (path, file)) in self.unsynced_names.iter().enumerate() {
-            if if in_order { place < until } else { random.random_bool(0.5) } {
+        for (position, (path, file)) in self.unsynced_names.iter().enumerate() {
+            if if in_order { position < until } else { random.random_bool(0.5) } {
                 set(&mut names, path, *file);
             }
         }
@@ -85,7 +85,7 @@ impl Contents {
     pub(super) fn after_kill(&self) -> Contents {
         let mut left = self.clone();
         left.files.iter_mut().for_each(|file| file.open = 0);
-        left.on_the_way.clear();
+        left.in_flight.clear();
         left
     }
 
@@ -109,9 +109,9 @@ impl Contents {
     }
 
     /// A new file may have that name after a power cut; nobody has seen it.
-    pub(super) fn create_perhaps(&mut self, path: &Path) {
+    pub(super) fn create_in_flight(&mut self, path: &Path) {
         self.files.push(File::default());
-        self.name_perhaps(path, Some(self.files.len() - 1));
+        self.name_in_flight(path, Some(self.files.len() - 1));
     }
 
     pub(super) fn close(&mut self, number: usize) {
@@ -125,8 +125,8 @@ impl Contents {
     }
 
     /// The change of a name may be there after a power cut; nobody has seen it.
-    pub(super) fn name_perhaps(&mut self, path: &Path, file: Option<usize>) {
-        self.on_the_way.push(OnTheWay::Name(path.to_owned(), file));
+    pub(super) fn name_in_flight(&mut self, path: &Path, file: Option<usize>) {
+        self.in_flight.push(InFlight::Name(path.to_owned(), file));
     }
 
     pub(super) fn named(&self, path: &Path) -> Option<usize> {
@@ -152,8 +152,8 @@ impl Contents {
     }
 
     /// The change may be there after a power cut; nobody has seen it.
-    pub(super) fn change_perhaps(&mut self, number: usize, change: Change) {
-        self.on_the_way.push(OnTheWay::Change(number, change));
+    pub(super) fn change_in_flight(&mut self, number: usize, change: Change) {
+        self.in_flight.push(InFlight::Change(number, change));
     }
 
     pub(super) fn sync(&mut self, number: usize) {
@@ -177,7 +177,7 @@ impl Contents {
     }
 
     /// Bytes taken: by files with a name, and by those that somebody has open.
-    pub(super) fn taken(&self) -> u64 {
+    pub(super) fn used_bytes(&self) -> u64 {
         let mut counts: Vec<bool> = self.files.iter().map(|file| file.open > 0).collect();
         self.names.values().for_each(|&number| counts[number] = true);
         let taken = self.files.iter().zip(counts).filter(|(_, counts)| *counts);

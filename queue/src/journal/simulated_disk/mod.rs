@@ -44,7 +44,7 @@ struct Disk {
     trace: u32,
     capacity: Option<u64>,
     short_reads: bool,
-    held: Held,
+    blocked: BlockedSyncs,
     /// Syncs that wait.
     waiting: usize,
     /// The directories that are taken.
@@ -58,7 +58,7 @@ struct Disk {
 
 /// Whose syncs wait.
 #[derive(Default)]
-enum Held {
+enum BlockedSyncs {
     #[default]
     None,
     All,
@@ -81,7 +81,7 @@ impl SimulatedDisk {
             trace: 0,
             capacity: None,
             short_reads: false,
-            held: Held::None,
+            blocked: BlockedSyncs::None,
             waiting: 0,
             locked: BTreeSet::new(),
             pins: BTreeMap::new(),
@@ -127,7 +127,7 @@ impl SimulatedDisk {
     /// It has room for so many bytes more: others have taken the rest, or have given it back.
     pub(crate) fn leave_free(&self, bytes: u64) {
         let mut disk = self.lock();
-        disk.capacity = Some(disk.contents.taken().saturating_add(bytes));
+        disk.capacity = Some(disk.contents.used_bytes().saturating_add(bytes));
     }
 
     /// Bytes that it still has room for.
@@ -141,20 +141,20 @@ impl SimulatedDisk {
     }
 
     /// Syncs of files wait, or go on.
-    pub(crate) fn hold_syncs(&self, held: bool) {
-        self.lock().held = if held { Held::All } else { Held::None };
+    pub(crate) fn block_syncs(&self, blocked: bool) {
+        self.lock().blocked = if blocked { BlockedSyncs::All } else { BlockedSyncs::None };
         self.shared.gate.notify_all();
     }
 
     /// Syncs of these files wait, those of others go on. They are the files that were opened by
     /// these names.
-    pub(crate) fn hold_syncs_of(&self, paths: impl IntoIterator<Item = PathBuf>) {
-        self.lock().held = Held::Of(paths.into_iter().collect());
+    pub(crate) fn block_syncs_of(&self, paths: impl IntoIterator<Item = PathBuf>) {
+        self.lock().blocked = BlockedSyncs::Of(paths.into_iter().collect());
         self.shared.gate.notify_all();
     }
 
     /// Syncs that wait.
-    pub(crate) fn held_syncs(&self) -> usize {
+    pub(crate) fn blocked_syncs(&self) -> usize {
         self.lock().waiting
     }
 
@@ -175,7 +175,7 @@ impl SimulatedDisk {
     pub(crate) fn after_power_cut(&self, seed: u64) -> SimulatedDisk {
         let mut random = StdRng::seed_from_u64(seed);
         let contents = self.lock().contents.after_power_cut(&mut random);
-        self.going_on(contents, random)
+        self.successor(contents, random)
     }
 
     /// The disk as a process finds it that starts after this one was killed.
@@ -184,7 +184,7 @@ impl SimulatedDisk {
             let mut disk = self.lock();
             (disk.contents.after_kill(), StdRng::seed_from_u64(disk.random.random()))
         };
-        self.going_on(contents, random)
+        self.successor(contents, random)
     }
 
     /// The same disk, on which no sync writes what was not synced before: as after a failed sync.
@@ -194,7 +194,7 @@ impl SimulatedDisk {
     }
 
     /// With other contents; a run's trace goes over all its disks.
-    fn going_on(&self, contents: Contents, random: StdRng) -> SimulatedDisk {
+    fn successor(&self, contents: Contents, random: StdRng) -> SimulatedDisk {
         let after = SimulatedDisk::with(contents, random);
         let (before, mut disk) = (self.lock(), after.lock());
         (disk.capacity, disk.short_reads) = (before.capacity, before.short_reads);
@@ -233,11 +233,11 @@ impl SimulatedDisk {
 
 impl Disk {
     /// Counts a call. How it fails, if it does; true when everything after it fails, too.
-    fn meet(&mut self, call: Call, path: &Path, says: &[u8]) -> Option<(io::Error, bool)> {
+    fn meet(&mut self, call: Call, path: &Path, data: &[u8]) -> Option<(io::Error, bool)> {
         if call.is_change() {
             self.changes += 1;
             let name = path.as_os_str().as_encoded_bytes();
-            for part in [&[call as u8][..], name, says] {
+            for part in [&[call as u8][..], name, data] {
                 self.trace = crc32c::crc32c_append(self.trace, part);
             }
         }
@@ -252,7 +252,7 @@ impl Disk {
 
     fn free(&self) -> u64 {
         self.capacity
-            .map_or(u64::MAX / 2, |capacity| capacity.saturating_sub(self.contents.taken()))
+            .map_or(u64::MAX / 2, |capacity| capacity.saturating_sub(self.contents.used_bytes()))
     }
 }
 
@@ -292,7 +292,7 @@ impl Files for SimulatedDisk {
         let mut disk = self.lock();
         if let Some((error, lasts)) = disk.meet(Call::Create, path, &[]) {
             if lasts {
-                disk.contents.create_perhaps(path);
+                disk.contents.create_in_flight(path);
             }
             return Err(error);
         }
@@ -312,8 +312,8 @@ impl Files for SimulatedDisk {
             }
             Some((error, lasts)) => {
                 if lasts {
-                    disk.contents.name_perhaps(to, Some(number));
-                    disk.contents.name_perhaps(from, None);
+                    disk.contents.name_in_flight(to, Some(number));
+                    disk.contents.name_in_flight(from, None);
                 }
                 Err(error)
             }
@@ -340,7 +340,7 @@ impl Files for SimulatedDisk {
             }
             Some((error, lasts)) => {
                 if lasts {
-                    disk.contents.name_perhaps(path, None);
+                    disk.contents.name_in_flight(path, None);
                 }
                 Err(error)
             }
@@ -368,9 +368,9 @@ impl Files for SimulatedDisk {
         let mut disk = SimulatedDisk::lock(self);
         disk.call(Call::Lock, dir).map_err(LockError::Io)?;
         if !disk.locked.insert(dir.to_owned()) {
-            return Err(LockError::Held(HOLDER.to_owned()));
+            return Err(LockError::InUse(HOLDER.to_owned()));
         }
-        Ok(Box::new(Unlock(self.clone(), dir.to_owned())))
+        Ok(Box::new(LockGuard(self.clone(), dir.to_owned())))
     }
 
     fn open_to_read(&self, path: &Path) -> io::Result<Arc<dyn JournalFile>> {
@@ -387,37 +387,37 @@ impl Files for SimulatedDisk {
         let (number, holders) = match (how, disk.pins.get(path)) {
             (PinLock::Shared, None) => (next, Some(1)),
             (PinLock::Shared, Some(&(number, Some(others)))) => (number, Some(others + 1)),
-            (PinLock::Alone, None) => (next, None),
+            (PinLock::IdleContext, None) => (next, None),
             // Nothing here waits: a test that has it alone is to let go first.
             (PinLock::Shared, Some((_, None))) => return Err(io::ErrorKind::WouldBlock.into()),
-            (PinLock::Alone, Some(_)) => return Ok(None),
+            (PinLock::IdleContext, Some(_)) => return Ok(None),
         };
         disk.last_pin = disk.last_pin.max(number);
         disk.pins.insert(path.to_owned(), (number, holders));
-        Ok(Some(Box::new(Unpin(self.clone(), path.to_owned(), number))))
+        Ok(Some(Box::new(SimulatedPin(self.clone(), path.to_owned(), number))))
     }
 }
 
 /// Who has a directory that is taken.
 const HOLDER: &str = "process 0 (simulated)";
 
-struct Unlock(SimulatedDisk, PathBuf);
+struct LockGuard(SimulatedDisk, PathBuf);
 
-impl Drop for Unlock {
+impl Drop for LockGuard {
     fn drop(&mut self) {
         self.0.lock().locked.remove(&self.1);
     }
 }
 
-struct Unpin(SimulatedDisk, PathBuf, u64);
+struct SimulatedPin(SimulatedDisk, PathBuf, u64);
 
-impl PinGuard for Unpin {
+impl PinGuard for SimulatedPin {
     fn is_valid(&self) -> io::Result<bool> {
         Ok(self.0.lock().pins.get(&self.1).is_some_and(|&(number, _)| number == self.2))
     }
 }
 
-impl Drop for Unpin {
+impl Drop for SimulatedPin {
     fn drop(&mut self) {
         let mut disk = self.0.lock();
         match disk.pins.get_mut(&self.1).filter(|(number, _)| *number == self.2) {
@@ -473,7 +473,7 @@ impl JournalFile for SimulatedFile {
             }
             Some((error, true)) => {
                 let bytes = Bytes::copy_from_slice(bytes);
-                disk.contents.change_perhaps(self.number, Change::Write(offset, bytes));
+                disk.contents.change_in_flight(self.number, Change::Write(offset, bytes));
                 Err(error)
             }
             failed => {
@@ -490,10 +490,10 @@ impl JournalFile for SimulatedFile {
         let mut disk = self.disk.lock();
         disk.waiting += 1;
         loop {
-            let waits = match &disk.held {
-                Held::None => false,
-                Held::All => true,
-                Held::Of(paths) => paths.contains(&self.path),
+            let waits = match &disk.blocked {
+                BlockedSyncs::None => false,
+                BlockedSyncs::All => true,
+                BlockedSyncs::Of(paths) => paths.contains(&self.path),
             };
             if !waits {
                 break;
@@ -522,7 +522,7 @@ impl JournalFile for SimulatedFile {
         let present = disk.contents.now(self.number).len() as u64;
         if let Some((error, lasts)) = failed {
             if lasts && present < length {
-                disk.contents.change_perhaps(self.number, Change::Length(length));
+                disk.contents.change_in_flight(self.number, Change::Length(length));
             }
             return Err(error);
         }
@@ -551,7 +551,7 @@ impl JournalFile for SimulatedFile {
             None => Ok(()),
             Some((error, lasts)) => {
                 if lasts && length < present {
-                    disk.contents.change_perhaps(self.number, Change::Length(length));
+                    disk.contents.change_in_flight(self.number, Change::Length(length));
                 }
                 Err(error)
             }

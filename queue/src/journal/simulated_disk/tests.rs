@@ -201,15 +201,15 @@ fn short_reads_of_the_system_are_whole_ones_of_a_file() {
 fn syncs_of_some_files_wait_while_those_of_others_go_on() {
     let disk = SimulatedDisk::default();
     let (slow, quick) = (lasting(&disk, "slow", b"1"), lasting(&disk, "quick", b"1"));
-    disk.hold_syncs_of([path("slow")]);
+    disk.block_syncs_of([path("slow")]);
     slow.write_at(b"2", 0).unwrap();
     let waits = std::thread::spawn(move || slow.sync_data());
-    while disk.held_syncs() == 0 {
+    while disk.blocked_syncs() == 0 {
         std::thread::yield_now();
     }
     quick.sync_data().unwrap();
     assert!(seen(&disk, |disk| contents(disk, "slow")).len() > 1, "it does not last yet");
-    disk.hold_syncs(false);
+    disk.block_syncs(false);
     waits.join().unwrap().unwrap();
     assert_eq!(seen(&disk, |disk| contents(disk, "slow")).len(), 1);
 }

@@ -1,38 +1,38 @@
 //! A whole store on a faulty disk: its clients are told things, the disk does its worst, and what
 //! the publisher finds at its next start is held against what was told.
 //!
-//! - [`world`] is the publisher, its clients and its disk in virtual time, of one seed; [`session`]
+//! - [`harness`] is the publisher, its clients and its disk in virtual time, of one seed; [`session`]
 //!   is a client, [`workload`] is what producers and workers do, [`tools`] what tools do,
-//!   [`hearing`] what all of them receive. [`watcher`] follows the feed.
-//! - [`told`] keeps what was promised; [`reference`] keeps what every command comes to. Both are
+//!   [`responses`] what all of them receive. [`feed_reader`] follows the feed.
+//! - [`client_model`] keeps what was promised; [`reference`] keeps what every command comes to. Both are
 //!   asked at each start.
 //! - [`log`] is the journal without its threads. [`phase`] says what the publisher was doing when
-//!   the disk failed, and [`executed`] which commands came to something: a simulation in which a
+//!   the disk failed, and [`command_coverage`] which commands came to something: a simulation in which a
 //!   phase never met its fault, or in which a kind of command was never executed, has failed.
 //!
 //! `LONGSHORE_POWER_CUTS`, `LONGSHORE_BIT_FLIPS`, `LONGSHORE_SHORTAGES`, `LONGSHORE_WORKED_OFF`,
 //! `LONGSHORE_UNSYNCED_CUTS` and `LONGSHORE_LOSSES` ask for more than a run of the tests has; all
 //! are numbers.
 
-mod asks;
-mod calls;
+mod accepted_loss;
+mod client_model;
+mod command_coverage;
 mod damage;
-mod executed;
-mod hearing;
+mod failing_calls;
+mod feed_reader;
+mod full_disk;
+mod harness;
 mod log;
-mod loss;
 mod phase;
 mod power;
 mod reference;
+mod responses;
 mod session;
 mod shortage;
-mod told;
+mod tool_requests;
 mod tools;
 mod unsynced;
-mod watcher;
-mod worked_off;
 mod workload;
-mod world;
 
 use longshore_protocol::{Durability, PublisherId};
 
@@ -59,6 +59,6 @@ fn options_of(seed: u64) -> JournalOptions {
 }
 
 /// A number of the environment, or that many.
-fn asked(name: &str, otherwise: u64) -> u64 {
+fn env_or(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).ok().and_then(|number| number.parse().ok()).unwrap_or(otherwise)
 }

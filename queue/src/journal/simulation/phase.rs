@@ -17,7 +17,7 @@ pub(super) enum Phase {
     SnapshotWrite,
     /// The rename of a snapshot, and the sync of its directory.
     SnapshotSwitch,
-    Carrying,
+    Compaction,
     /// A segment, a carried file or an older snapshot is removed.
     Deletion,
     Other,
@@ -30,7 +30,7 @@ impl Phase {
         let ends = |end: &str| name.ends_with(end);
         match call {
             Call::Remove => Phase::Deletion,
-            _ if ends(".carried.new") || ends(".carried") => Phase::Carrying,
+            _ if ends(".carried.new") || ends(".carried") => Phase::Compaction,
             Call::Rename if ends(".snap.new") => Phase::SnapshotSwitch,
             Call::SyncDir if ends("snapshots") => Phase::SnapshotSwitch,
             _ if ends(".snap.new") => Phase::SnapshotWrite,
@@ -45,9 +45,9 @@ impl Phase {
 
 /// How often each phase met its fault.
 #[derive(Default)]
-pub(super) struct Coverage(BTreeMap<Phase, u64>);
+pub(super) struct PhaseCoverage(BTreeMap<Phase, u64>);
 
-impl Coverage {
+impl PhaseCoverage {
     /// Notes the fault of a disk, if one was met.
     pub(super) fn note(&mut self, disk: &SimulatedDisk, starting: bool) {
         if let Some((call, path)) = disk.hit() {

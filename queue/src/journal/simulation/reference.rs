@@ -9,7 +9,7 @@ use longshore_protocol::Glob;
 use longshore_protocol::messages::work::{Filter, JobsQuery, QueueStat};
 use parking_lot::Mutex;
 
-use super::executed::Executed;
+use super::command_coverage::CommandCoverage;
 use super::log::{AllSubmitted, Submitted};
 use crate::{Command, Event, JobView, Now, Outcomes, RecordRef, RunningLease, State, Totals};
 
@@ -23,7 +23,7 @@ pub(super) struct Reference {
     there: BTreeMap<u64, Submitted>,
     /// What they brought about, as far as nobody has asked for it.
     events: Vec<Event>,
-    pub(super) executed: Executed,
+    pub(super) command_coverage: CommandCoverage,
 }
 
 impl Reference {
@@ -35,7 +35,7 @@ impl Reference {
             submitted: Arc::new(Mutex::new(self.submitted.lock().clone())),
             there: self.there.clone(),
             events: self.events.clone(),
-            executed: Executed::default(),
+            command_coverage: CommandCoverage::default(),
         }
     }
 
@@ -61,7 +61,7 @@ impl Reference {
         for command in submitted.into_iter().take_while(|command| command.index <= last) {
             self.outcomes.wants_events = true;
             let done = self.apply(&command);
-            self.executed.note(&done, &self.outcomes);
+            self.command_coverage.note(&done, &self.outcomes);
             self.events.append(&mut self.outcomes.events);
             self.outcomes.clear();
             self.there.insert(command.index, command);

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use longshore_protocol::messages::work::SealedBatch;
 use longshore_protocol::{JobId, JobState, LinkId, Role, SessionId, Token};
 
-use super::asks::Ask;
+use super::tool_requests::ToolRequest;
 
 /// A client's process, over all its links.
 #[derive(Clone)]
@@ -22,9 +22,9 @@ pub(super) struct Session {
     /// Settles up to this number were sent over an older link, too.
     pub(super) resent: u64,
     /// Leases, with how many checkpoints were left of each.
-    pub(super) held: BTreeMap<Token, (JobId, u64)>,
+    pub(super) leases: BTreeMap<Token, (JobId, u64)>,
     /// Of a tool: what it has asked for, by its numbers.
-    pub(super) asked: BTreeMap<u64, Ask>,
+    pub(super) requests: BTreeMap<u64, ToolRequest>,
     /// Credits that it has given over its present link, and that were neither used nor returned, by
     /// subscription.
     pub(super) credits: BTreeMap<u32, u64>,
@@ -60,8 +60,8 @@ impl Session {
             next_settle: 1,
             settles: BTreeMap::new(),
             resent: 0,
-            held: BTreeMap::new(),
-            asked: BTreeMap::new(),
+            leases: BTreeMap::new(),
+            requests: BTreeMap::new(),
             credits: BTreeMap::new(),
             settled: 1,
             attached: None,

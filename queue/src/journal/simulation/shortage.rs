@@ -10,10 +10,10 @@ use rand::RngExt;
 
 use super::super::files::Files;
 use super::super::{JournalOptions, OpenError, SEGMENT_BYTES_MIN};
-use super::executed::{Executed, SHORT};
-use super::power::{Seed, arm};
-use super::world::{Run, World};
-use super::{DIR, asked, options};
+use super::command_coverage::{CommandCoverage, FULL_DISK_COMMANDS};
+use super::harness::{Harness, Run};
+use super::power::{SeedReport, schedule_power_cut};
+use super::{DIR, env_or, options};
 use crate::journal::space::ballast::BALLAST_FILE;
 use crate::{Command, SpaceLevel};
 
@@ -22,7 +22,7 @@ const QUEUE: &str = "/always";
 
 /// What the lives of one seed came to.
 #[derive(Default, Debug, PartialEq)]
-struct Lived {
+struct RunTotals {
     cuts: u64,
     /// Cuts while the disk was short of room.
     short_cuts: u64,
@@ -33,133 +33,133 @@ struct Lived {
     trace: u32,
 }
 
-fn lives(seed: u64, executed: &mut Executed) -> Lived {
+fn run_seed(seed: u64, command_coverage: &mut CommandCoverage) -> RunTotals {
     let options = JournalOptions { segment_bytes: SEGMENT_BYTES_MIN, ..options() };
-    let mut world = World::new(seed, options);
-    world.shares_disk = true;
-    let mut lived = Lived::default();
-    for _ in 0..world.random.random_range(2..6) {
-        let cuts_power = world.random.random_bool(0.8);
+    let mut harness = Harness::new(seed, options);
+    harness.shares_disk = true;
+    let mut totals = RunTotals::default();
+    for _ in 0..harness.random.random_range(2..6) {
+        let cuts_power = harness.random.random_bool(0.8);
         // The first start makes the ballast.
-        if cuts_power && lived.cuts > 0 {
-            arm(&mut world);
+        if cuts_power && totals.cuts > 0 {
+            schedule_power_cut(&mut harness);
         }
         // Now and then somebody has deleted the ballast, and taken its room.
-        let is_thin = lived.cuts > 0 && world.once_in(3);
-        if is_thin {
-            thin_out(&mut world);
+        let ballast_lost = totals.cuts > 0 && harness.once_in(3);
+        if ballast_lost {
+            delete_ballast(&mut harness);
         }
-        let level = live(&mut world, seed, is_thin);
-        if world.disk.hit().is_none() {
-            world.disk.heal();
-            heal(&mut world, seed);
+        let level = run_until_fault(&mut harness, seed, ballast_lost);
+        if harness.disk.hit().is_none() {
+            harness.disk.heal();
+            restore_room(&mut harness, seed);
         }
-        let next = world.random.random();
-        world.disk = match cuts_power {
-            true => world.disk.after_power_cut(next),
-            false => world.disk.after_kill(),
+        let next = harness.random.random();
+        harness.disk = match cuts_power {
+            true => harness.disk.after_power_cut(next),
+            false => harness.disk.after_kill(),
         };
-        if world.disk.free() == 0 {
+        if harness.disk.free() == 0 {
             // What came back to life has the room that it had: a disk never holds more than it has
             // blocks.
-            world.disk.leave_free(0);
+            harness.disk.leave_free(0);
         }
-        lived.cuts += u64::from(cuts_power);
-        lived.short_cuts += u64::from(cuts_power && level.is_some_and(SpaceLevel::is_short));
-        lived.short_starts += u64::from(world.disk.free() == 0);
+        totals.cuts += u64::from(cuts_power);
+        totals.short_cuts += u64::from(cuts_power && level.is_some_and(SpaceLevel::is_short));
+        totals.short_starts += u64::from(harness.disk.free() == 0);
     }
-    heal(&mut world, seed);
-    lived.settled_short = world.settled_short;
-    lived.trace = world.disk.trace();
-    executed.add(&world.executed());
-    lived
+    restore_room(&mut harness, seed);
+    totals.settled_short = harness.settled_short;
+    totals.trace = harness.disk.trace();
+    command_coverage.add(&harness.command_coverage());
+    totals
 }
 
 /// The publisher starts and runs until the power goes, or for a while. What its journal takes in
 /// the end; none when it did not come up.
-fn live(world: &mut World, seed: u64, is_thin: bool) -> Option<SpaceLevel> {
-    let mut run = match world.open() {
+fn run_until_fault(harness: &mut Harness, seed: u64, ballast_lost: bool) -> Option<SpaceLevel> {
+    let mut run = match harness.open() {
         Ok(run) => run,
-        Err(OpenError::Io { .. }) if world.disk.hit().is_some() => return None,
+        Err(OpenError::Io { .. }) if harness.disk.hit().is_some() => return None,
         Err(why) => panic!("seed {seed}: {why}"),
     };
     // A reserve of a MiB is not for long.
-    world.shares_disk = !is_thin;
-    let steps = world.random.random_range(20..if is_thin { 40 } else { 120 });
-    let lived = world.live(&mut run, steps);
-    world.shares_disk = true;
-    assert!(lived.is_ok() || world.disk.hit().is_some(), "seed {seed}: {lived:?}");
+    harness.shares_disk = !ballast_lost;
+    let steps = harness.random.random_range(20..if ballast_lost { 40 } else { 120 });
+    let outcome = harness.run_clients(&mut run, steps);
+    harness.shares_disk = true;
+    assert!(outcome.is_ok() || harness.disk.hit().is_some(), "seed {seed}: {outcome:?}");
     Some(run.store.space().level)
 }
 
 /// There is no ballast, and hardly room for one.
-fn thin_out(world: &mut World) {
+fn delete_ballast(harness: &mut Harness) {
     let path = Path::new(DIR).join(BALLAST_FILE);
-    if world.disk.paths().contains(&path) {
-        let without = world.disk.after_kill();
+    if harness.disk.paths().contains(&path) {
+        let without = harness.disk.after_kill();
         without.remove(&path).expect("it is there");
-        world.disk = without;
-        world.disk.leave_free(3 << 19);
+        harness.disk = without;
+        harness.disk.leave_free(3 << 19);
     }
 }
 
 /// The publisher starts, others give the disk back, a second passes: jobs are taken again, and
 /// handed out.
-fn heal(world: &mut World, seed: u64) {
-    world.shares_disk = false;
-    let mut run = world.open().unwrap_or_else(|why| panic!("seed {seed}: {why}"));
-    let lived = world.live(&mut run, 5);
-    assert!(lived.is_ok(), "seed {seed}: {lived:?}");
-    world.disk.set_capacity(None);
-    world.pass_ms(1_000);
-    let taken = take_one(world, &mut run);
+fn restore_room(harness: &mut Harness, seed: u64) {
+    harness.shares_disk = false;
+    let mut run = harness.open().unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+    let outcome = harness.run_clients(&mut run, 5);
+    assert!(outcome.is_ok(), "seed {seed}: {outcome:?}");
+    harness.disk.set_capacity(None);
+    harness.pass_ms(1_000);
+    let taken = enqueue_one(harness, &mut run);
     assert!(taken.is_ok_and(|taken| taken), "seed {seed}: there is room, and a job is refused");
     assert!(
         run.store.state().handouts() > 0,
         "seed {seed}: there is room, and no job is handed out"
     );
-    world.shares_disk = true;
+    harness.shares_disk = true;
 }
 
 /// Whether a job is taken.
-fn take_one(world: &mut World, run: &mut Run) -> Result<bool, crate::Poisoned> {
-    world.keep_house(run);
-    run.store.turn(world.now)?;
-    let place = world.sessions.iter().position(|session| session.role == Role::Producer);
-    let place = place.expect("there are producers");
-    world.attach(run, place)?;
-    let job = world.job(QUEUE.parse().expect("a path"), 100);
+fn enqueue_one(harness: &mut Harness, run: &mut Run) -> Result<bool, crate::Poisoned> {
+    harness.measure_disk(run);
+    run.store.turn(harness.now)?;
+    let position = harness.sessions.iter().position(|session| session.role == Role::Producer);
+    let position = position.expect("there are producers");
+    harness.attach(run, position)?;
+    let job = harness.job(QUEUE.parse().expect("a path"), 100);
     let mut batch = BatchBuilder::new();
     batch.push(&job);
-    world.told.submit(&job);
-    let session = &mut world.sessions[place];
+    harness.model.submit(&job);
+    let session = &mut harness.sessions[position];
     let (sequence, sealed) = (session.next_batch, batch.seal(false));
     session.next_batch += 1;
     let batch = sealed.to_batch(sequence).expect("within the limits");
     session.batches.insert(sequence, (sealed, vec![job.id]));
     let link = session.link.expect("it was attached");
-    run.store.submit(world.now, Command::Enqueue { link, batch })?;
-    world.release(run)?;
-    Ok(world.told.is_there(job.id))
+    run.store.submit(harness.now, Command::Enqueue { link, batch })?;
+    harness.release(run)?;
+    Ok(harness.model.is_there(job.id))
 }
 
 #[test]
 fn a_disk_without_room_costs_new_jobs_alone_and_takes_them_again_by_itself() {
-    let mut executed = Executed::default();
-    let (wanted, mut all, mut seed) = (asked("LONGSHORE_SHORTAGES", 300), Lived::default(), 0);
-    while all.cuts < wanted {
-        let told = Seed(seed);
-        let lived = lives(seed, &mut executed);
-        drop(told);
-        all.cuts += lived.cuts;
-        all.short_cuts += lived.short_cuts;
-        all.settled_short += lived.settled_short;
-        all.short_starts += lived.short_starts;
+    let mut command_coverage = CommandCoverage::default();
+    let (target, mut all, mut seed) = (env_or("LONGSHORE_SHORTAGES", 300), RunTotals::default(), 0);
+    while all.cuts < target {
+        let report = SeedReport(seed);
+        let totals = run_seed(seed, &mut command_coverage);
+        drop(report);
+        all.cuts += totals.cuts;
+        all.short_cuts += totals.short_cuts;
+        all.settled_short += totals.settled_short;
+        all.short_starts += totals.short_starts;
         seed += 1;
     }
-    executed.assert_commands(&SHORT, wanted / 100);
+    command_coverage.assert_commands(&FULL_DISK_COMMANDS, target / 100);
     // Starts on a disk without a free byte are the rarest: about one for twenty cuts.
-    let least = wanted / 50;
+    let least = target / 50;
     let shorts = [all.short_cuts, all.settled_short, all.short_starts];
     assert!(shorts.iter().all(|&times| times >= least), "{all:?}");
 }
@@ -167,7 +167,11 @@ fn a_disk_without_room_costs_new_jobs_alone_and_takes_them_again_by_itself() {
 #[test]
 fn the_same_seed_fills_and_empties_the_same_disk() {
     for seed in 0..5 {
-        let executed = &mut Executed::default();
-        assert_eq!(lives(seed, executed), lives(seed, executed), "seed {seed}");
+        let command_coverage = &mut CommandCoverage::default();
+        assert_eq!(
+            run_seed(seed, command_coverage),
+            run_seed(seed, command_coverage),
+            "seed {seed}"
+        );
     }
 }

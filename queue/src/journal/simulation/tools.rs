@@ -6,19 +6,19 @@ use longshore_protocol::{
 };
 use rand::RngExt;
 
-use super::asks::Ask;
+use super::harness::{Harness, Run};
+use super::tool_requests::ToolRequest;
 use super::workload::QUEUES;
-use super::world::{Run, World};
 use crate::{Command, Poisoned};
 
 /// Patterns that are paused and resumed; they overlap.
 const PAUSED: [&str; 3] = ["/c", "/a/**", "/a/b"];
 /// The queue whose operator changes how much it keeps. The others keep for as long as told.
-const FORGETFUL: &str = "/a/b";
+const SHORT_RETENTION: &str = "/a/b";
 
-impl World {
+impl Harness {
     pub(super) fn act(&mut self, run: &mut Run) -> Result<(), Poisoned> {
-        let Some((place, link)) = self.link_of(Role::Tool) else { return Ok(()) };
+        let Some((position, link)) = self.link_of(Role::Tool) else { return Ok(()) };
         let action = self.one_of(&[
             Action::Confirm,
             Action::Confirm,
@@ -30,16 +30,16 @@ impl World {
         ]);
         let pace = (action == Action::Revive && self.once_in(3))
             .then(|| Pace { per_second: self.random.random_range(1..5), before: 0 });
-        if self.once_in(if self.drains { 3 } else { 8 }) {
+        if self.once_in(if self.workers_keep_up { 3 } else { 8 }) {
             let path: Path = self.one_of(&QUEUES).parse().expect("a path");
-            self.told.try_action_in(&path, action);
+            self.model.request_action_in(&path, action);
             let selection = Selection::Matching(self.filter(&path, action));
             let command = Command::Act { link, request: 0, action, selection, pace };
             return run.store.submit(self.now, command).map(drop);
         }
         // Mostly such as it may be done to.
-        let fitting = self.told.jobs_for(action);
-        let all = self.told.jobs();
+        let fitting = self.model.jobs_for(action);
+        let all = self.model.jobs();
         if all.is_empty() {
             return Ok(());
         }
@@ -49,11 +49,11 @@ impl World {
             let id = self.one_of(if any { &all } else { &fitting });
             if !ids.contains(&id) {
                 ids.push(id);
-                self.told.try_action(id, action);
+                self.model.request_action(id, action);
             }
         }
         let selection = Selection::Ids(ids.clone());
-        let request = self.ask(place, Ask::Act(action, ids));
+        let request = self.add_request(position, ToolRequest::Act(action, ids));
         let command = Command::Act { link, request, action, selection, pace };
         run.store.submit(self.now, command).map(drop)
     }
@@ -71,26 +71,26 @@ impl World {
     }
 
     pub(super) fn replace(&mut self, run: &mut Run) -> Result<(), Poisoned> {
-        let Some((place, link)) = self.link_of(Role::Tool) else { return Ok(()) };
-        let (dead, all) = (self.told.jobs_for(Action::Revive), self.told.jobs());
+        let Some((position, link)) = self.link_of(Role::Tool) else { return Ok(()) };
+        let (dead, all) = (self.model.jobs_for(Action::Revive), self.model.jobs());
         if all.is_empty() {
             return Ok(());
         }
         let any = dead.is_empty() || self.once_in(5);
         let id = self.one_of(if any { &all } else { &dead });
-        let path = self.told.path(id).expect("it was enqueued").clone();
+        let path = self.model.path(id).expect("it was enqueued").clone();
         let job = self.job(path, 6_000);
         let mut out = FrameWriter::with_capacity(64);
         job.encode_entry_head(&mut out);
         out.put_shared(job.payload.clone());
         let entry = out.into_body();
-        self.told.try_replace(id, &job);
-        let request = self.ask(place, Ask::Replace(id, job.id));
+        self.model.request_replace(id, &job);
+        let request = self.add_request(position, ToolRequest::Replace(id, job.id));
         run.store.submit(self.now, Command::Replace { link, request, id, entry }).map(drop)
     }
 
     pub(super) fn configure(&mut self, run: &mut Run) -> Result<(), Poisoned> {
-        let Some((place, link)) = self.link_of(Role::Tool) else { return Ok(()) };
+        let Some((position, link)) = self.link_of(Role::Tool) else { return Ok(()) };
         let path: Path = self.one_of(&QUEUES).parse().expect("a path");
         let mut changes = QueueSettings {
             max_attempts: self.once_in(2).then(|| self.random.random_range(1..5)),
@@ -99,23 +99,23 @@ impl World {
             backoff: self.once_in(2).then_some(Backoff::Linear { step_ms: 50, max_ms: 120 }),
             ..QueueSettings::default()
         };
-        if path.as_str() == FORGETFUL {
+        if path.as_str() == SHORT_RETENTION {
             changes.keep_ms = self.once_in(2).then(|| self.one_of(&[0, 1_000]));
             changes.keep_jobs = self.once_in(2).then(|| self.one_of(&[0, 1, 5]));
         }
         let reset = self.once_in(2);
-        self.told.try_configure(&path, &changes);
-        let request = self.ask(place, Ask::Configure(path.clone()));
+        self.model.request_configure(&path, &changes);
+        let request = self.add_request(position, ToolRequest::Configure(path.clone()));
         let command = Command::Configure { link, request, path, changes, reset };
         run.store.submit(self.now, command).map(drop)
     }
 
     pub(super) fn pause(&mut self, run: &mut Run) -> Result<(), Poisoned> {
-        let Some((place, link)) = self.link_of(Role::Tool) else { return Ok(()) };
+        let Some((position, link)) = self.link_of(Role::Tool) else { return Ok(()) };
         let paused = self.random.random_bool(0.4);
         let pattern: Glob = self.one_of(&PAUSED).parse().expect("a pattern");
-        self.told.try_pause(&pattern);
-        let request = self.ask(place, Ask::Pause(pattern.clone(), paused));
+        self.model.request_pause(&pattern);
+        let request = self.add_request(position, ToolRequest::Pause(pattern.clone(), paused));
         run.store
             .submit(
                 self.now,
@@ -126,18 +126,18 @@ impl World {
 
     /// A job is looked at: what is shown is as good as told.
     pub(super) fn show(&mut self, run: &mut Run) {
-        let Some((place, link)) = self.link_of(Role::Tool) else { return };
-        let jobs = self.told.jobs();
+        let Some((position, link)) = self.link_of(Role::Tool) else { return };
+        let jobs = self.model.jobs();
         if !jobs.is_empty() {
             let id = self.one_of(&jobs);
-            let request = self.ask(place, Ask::Show(id));
+            let request = self.add_request(position, ToolRequest::Show(id));
             run.store.ask(self.now, link, request, Request::Job { id });
         }
     }
 
-    fn ask(&mut self, place: usize, ask: Ask) -> u64 {
+    fn add_request(&mut self, position: usize, add_request: ToolRequest) -> u64 {
         self.next_request += 1;
-        self.sessions[place].asked.insert(self.next_request, ask);
+        self.sessions[position].requests.insert(self.next_request, add_request);
         self.next_request
     }
 }

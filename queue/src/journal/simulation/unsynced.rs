@@ -6,13 +6,13 @@ use longshore_protocol::Durability;
 use rand::RngExt;
 
 use super::super::JournalOptions;
-use super::power::{Seed, arm, live};
-use super::world::World;
-use super::{asked, options_of};
+use super::harness::Harness;
+use super::power::{SeedReport, run_until_fault, schedule_power_cut};
+use super::{env_or, options_of};
 
 /// What the lives of one seed came to.
 #[derive(Clone, Copy, Default, Debug, PartialEq)]
-struct Lived {
+struct RunTotals {
     cuts: u64,
     kills: u64,
     /// Cuts that cost something that was told.
@@ -20,56 +20,57 @@ struct Lived {
     trace: u32,
 }
 
-fn lives(seed: u64) -> Lived {
+fn run_seed(seed: u64) -> RunTotals {
     let options = JournalOptions { durability: Durability::None, ..options_of(seed) };
-    let mut world = World::new(seed, options);
-    let mut lived = Lived::default();
-    for _ in 0..world.random.random_range(2..7) {
-        if world.random.random_bool(0.7) {
-            arm(&mut world);
+    let mut harness = Harness::new(seed, options);
+    let mut totals = RunTotals::default();
+    for _ in 0..harness.random.random_range(2..7) {
+        if harness.random.random_bool(0.7) {
+            schedule_power_cut(&mut harness);
         }
-        live(&mut world, seed);
-        let before = world.lost;
-        let power_goes = world.random.random_bool(0.7);
-        let next = world.random.random();
-        world.disk = match power_goes {
-            true => world.disk.after_power_cut(next),
-            false => world.disk.after_kill(),
+        run_until_fault(&mut harness, seed);
+        let before = harness.lost;
+        let power_goes = harness.random.random_bool(0.7);
+        let next = harness.random.random();
+        harness.disk = match power_goes {
+            true => harness.disk.after_power_cut(next),
+            false => harness.disk.after_kill(),
         };
-        world.may_lose_end |= power_goes;
-        lived.cuts += u64::from(power_goes);
-        lived.kills += u64::from(!power_goes);
+        harness.may_lose_unsynced |= power_goes;
+        totals.cuts += u64::from(power_goes);
+        totals.kills += u64::from(!power_goes);
         // A start without a fault says what was lost; a second power cut may come before anything
         // new is told.
-        if world.random.random_bool(0.5) {
-            assert!(!live(&mut world, seed), "seed {seed}: a start without a fault");
+        if harness.random.random_bool(0.5) {
+            assert!(!run_until_fault(&mut harness, seed), "seed {seed}: a start without a fault");
         }
-        lived.losses += u64::from(world.lost > before);
+        totals.losses += u64::from(harness.lost > before);
     }
-    assert!(!live(&mut world, seed), "seed {seed}: a start without a fault");
-    lived.trace = world.disk.trace();
-    lived
+    assert!(!run_until_fault(&mut harness, seed), "seed {seed}: a start without a fault");
+    totals.trace = harness.disk.trace();
+    totals
 }
 
 #[test]
 fn without_syncs_a_kill_costs_nothing_and_a_power_cut_the_end_alone() {
-    let (wanted, mut all, mut seed) = (asked("LONGSHORE_UNSYNCED_CUTS", 500), Lived::default(), 0);
-    while all.cuts < wanted {
-        let told = Seed(seed);
-        let lived = lives(seed);
-        drop(told);
-        all.cuts += lived.cuts;
-        all.kills += lived.kills;
-        all.losses += lived.losses;
+    let (target, mut all, mut seed) =
+        (env_or("LONGSHORE_UNSYNCED_CUTS", 500), RunTotals::default(), 0);
+    while all.cuts < target {
+        let report = SeedReport(seed);
+        let totals = run_seed(seed);
+        drop(report);
+        all.cuts += totals.cuts;
+        all.kills += totals.kills;
+        all.losses += totals.losses;
         seed += 1;
     }
-    let least = wanted / 10;
+    let least = target / 10;
     assert!(all.kills >= least && all.losses >= least, "{all:?}");
 }
 
 #[test]
 fn the_same_seed_loses_the_same() {
     for seed in 0..5 {
-        assert_eq!(lives(seed), lives(seed), "seed {seed}");
+        assert_eq!(run_seed(seed), run_seed(seed), "seed {seed}");
     }
 }

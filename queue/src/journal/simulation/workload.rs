@@ -10,9 +10,9 @@ use longshore_protocol::{
 };
 use rand::RngExt;
 
+use super::client_model::RequestKind;
+use super::harness::{Harness, Run};
 use super::session::Settle;
-use super::told::Try;
-use super::world::{Run, World};
 use crate::{Command, Poisoned};
 
 /// The queues.
@@ -20,34 +20,34 @@ pub(super) const QUEUES: [&str; 3] = ["/a", "/a/b", "/c"];
 /// A session's subscriptions: the first is there whenever its link is, the second comes and goes.
 const SUBSCRIPTIONS: [u32; 2] = [1, 2];
 
-impl World {
+impl Harness {
     /// A new link; what the last one left unanswered is sent again.
-    pub(super) fn attach(&mut self, run: &mut Run, place: usize) -> Result<(), Poisoned> {
+    pub(super) fn attach(&mut self, run: &mut Run, position: usize) -> Result<(), Poisoned> {
         let link = LinkId(self.next_link);
         self.next_link += 1;
-        let session = &mut self.sessions[place];
+        let session = &mut self.sessions[position];
         session.link = Some(link);
         session.resent = session.next_settle - 1;
         session.credits.clear();
         // Nobody asks a tool's question again.
-        session.asked.clear();
+        session.requests.clear();
         let unanswered = session.settles.values().flat_map(|(_, settles)| settles);
         let mut tokens: Vec<Token> = unanswered.map(|settle| settle.token).collect();
-        tokens.extend(session.held.keys());
+        tokens.extend(session.leases.keys());
         tokens.sort_unstable();
         tokens.dedup();
-        let (id, role, name) = (session.id, session.role, format!("client {place}"));
+        let (id, role, name) = (session.id, session.role, format!("client {position}"));
         let command = Command::LinkUp { link, role, session: id, name, resume: Tokens(tokens) };
         run.store.submit(self.now, command)?;
         self.release(run)?;
-        let session = &mut self.sessions[place];
+        let session = &mut self.sessions[position];
         session.check_attached();
         for (&sequence, (batch, _)) in &session.batches {
             let batch = batch.to_batch(sequence).expect("it was read before");
             run.store.submit(self.now, Command::Enqueue { link, batch })?;
         }
         for (body, settles) in session.settles.values() {
-            settles.iter().for_each(|settle| self.told.try_(settle.job, Try::End));
+            settles.iter().for_each(|settle| self.model.request(settle.job, RequestKind::End));
             let batch = SettleBatch::decode(body.clone()).expect("it was read before");
             run.store.submit(self.now, Command::Settle { link, batch })?;
         }
@@ -61,8 +61,8 @@ impl World {
 
     /// A link is lost, or another takes its place, at once or later.
     pub(super) fn relink(&mut self, run: &mut Run) -> Result<(), Poisoned> {
-        let place = self.random.random_range(0..self.sessions.len());
-        let lost = self.sessions[place].link.take();
+        let position = self.random.random_range(0..self.sessions.len());
+        let lost = self.sessions[position].link.take();
         // Sometimes the publisher hears of the new one first.
         if let Some(link) = lost
             && self.random.random_bool(0.7)
@@ -72,13 +72,13 @@ impl World {
                 return Ok(());
             }
         }
-        self.attach(run, place)
+        self.attach(run, position)
     }
 
     // Producers.
 
     pub(super) fn enqueue(&mut self, run: &mut Run) -> Result<(), Poisoned> {
-        let Some((place, link)) = self.link_of(Role::Producer) else { return Ok(()) };
+        let Some((position, link)) = self.link_of(Role::Producer) else { return Ok(()) };
         let count = if self.random.random_bool(0.1) { 60 } else { self.random.random_range(1..6) };
         // A batch is about as long as its longest payload, not as many of those.
         let most = self.payload_max * 3 / (count + 2);
@@ -87,11 +87,11 @@ impl World {
             let path = self.one_of(&QUEUES).parse().expect("a path");
             let job = self.job(path, most);
             ids.push(job.id);
-            self.told.submit(&job);
+            self.model.submit(&job);
             batch.push(&job);
         }
         let sealed = batch.seal(self.random.random_bool(0.2));
-        let session = &mut self.sessions[place];
+        let session = &mut self.sessions[position];
         let sequence = session.next_batch;
         session.next_batch += 1;
         let batch = sealed.to_batch(sequence).expect("within the limits");
@@ -120,7 +120,7 @@ impl World {
             lease_ms: self.once_in(3).then(|| self.one_of(&[1_000, 60_000, 12 * 3_600_000])),
             run_timeout_ms: self.once_in(4).then(|| self.one_of(&[0, 400, 2_000])),
             backoff: self.once_in(4).then(|| self.one_of(&backoffs)),
-            keep_ms: (self.once_in(3) || self.drains && !self.once_in(12)).then_some(0),
+            keep_ms: (self.once_in(3) || self.workers_keep_up && !self.once_in(12)).then_some(0),
             keep_result: self.once_in(2),
         };
         NewJob { options, ..NewJob::new(path, id, self.bytes(most)) }
@@ -129,11 +129,11 @@ impl World {
     // Workers.
 
     pub(super) fn credit(&mut self, run: &mut Run) -> Result<(), Poisoned> {
-        let Some((place, link)) = self.link_of(Role::Worker) else { return Ok(()) };
-        let most = if self.drains { 60 } else { 10 };
+        let Some((position, link)) = self.link_of(Role::Worker) else { return Ok(()) };
+        let most = if self.workers_keep_up { 60 } else { 10 };
         let (subscription, count) =
             (self.one_of(&SUBSCRIPTIONS), self.random.random_range(1..most));
-        *self.sessions[place].credits.entry(subscription).or_default() += u64::from(count);
+        *self.sessions[position].credits.entry(subscription).or_default() += u64::from(count);
         run.store.submit(self.now, Command::Credit { link, subscription, count }).map(drop)
     }
 
@@ -162,15 +162,15 @@ impl World {
     }
 
     pub(super) fn settle(&mut self, run: &mut Run) -> Result<(), Poisoned> {
-        let Some((place, link)) = self.link_of(Role::Worker) else { return Ok(()) };
+        let Some((position, link)) = self.link_of(Role::Worker) else { return Ok(()) };
         let mut batch = SettleBatchBuilder::new();
         let mut settles = Vec::new();
-        let most = if self.drains { 40 } else { 6 };
+        let most = if self.workers_keep_up { 40 } else { 6 };
         for _ in 0..self.random.random_range(1..most) {
-            let held = self.sessions[place].held.pop_first();
-            let Some((token, (job, checkpoints))) = held else { break };
+            let lease = self.sessions[position].leases.pop_first();
+            let Some((token, (job, checkpoints))) = lease else { break };
             let error = JobError { kind: "Bad".to_owned(), message: "x".repeat(200) };
-            let others = if self.drains { 30 } else { 10 };
+            let others = if self.workers_keep_up { 30 } else { 10 };
             let (settle, end) = match self.random.random_range(0..others) {
                 0..5 | 10.. => {
                     let result = self.random.random_bool(0.5).then(|| self.bytes(5_000));
@@ -182,14 +182,14 @@ impl World {
                 _ => (NewSettle::Bury(error), Some(JobState::Dead)),
             };
             batch.push(token, &settle);
-            self.told.try_(job, Try::End);
+            self.model.request(job, RequestKind::End);
             let is_large = matches!(&settle, NewSettle::Complete { result: Some(result) } if result.len() > SMALL_BYTES_MAX);
             settles.push(Settle { token, job, end, checkpoints, is_large });
         }
         if settles.is_empty() {
             return Ok(());
         }
-        let session = &mut self.sessions[place];
+        let session = &mut self.sessions[position];
         let body = batch.seal(session.next_settle);
         session.settles.insert(session.next_settle, (body.clone(), settles));
         session.next_settle += 1;
@@ -198,20 +198,20 @@ impl World {
     }
 
     pub(super) fn checkpoint(&mut self, run: &mut Run) -> Result<(), Poisoned> {
-        let Some((place, link)) = self.link_of(Role::Worker) else { return Ok(()) };
+        let Some((position, link)) = self.link_of(Role::Worker) else { return Ok(()) };
         let bytes = self.bytes(6_000);
-        let Some(mut held) = self.sessions[place].held.first_entry() else { return Ok(()) };
-        let token = *held.key();
-        held.get_mut().1 += 1;
-        let body = Checkpoint::body_of(token, held.get().1, &bytes);
+        let Some(mut lease) = self.sessions[position].leases.first_entry() else { return Ok(()) };
+        let token = *lease.key();
+        lease.get_mut().1 += 1;
+        let body = Checkpoint::body_of(token, lease.get().1, &bytes);
         let checkpoint = Checkpoint::decode(body).expect("within the limits");
         run.store.submit(self.now, Command::Checkpoint { link, checkpoint }).map(drop)
     }
 
     /// What is not logged: renewals, beginnings, progress.
     pub(super) fn report(&mut self, run: &mut Run) {
-        let Some((place, link)) = self.link_of(Role::Worker) else { return };
-        let tokens: Vec<Token> = self.sessions[place].held.keys().copied().collect();
+        let Some((position, link)) = self.link_of(Role::Worker) else { return };
+        let tokens: Vec<Token> = self.sessions[position].leases.keys().copied().collect();
         let progress = |&token| Progress { token, percent: 50, message: String::new() };
         let progress = tokens.iter().take(3).map(progress).collect();
         run.store.renew(self.now, link, &Tokens(tokens.clone()));

@@ -2,7 +2,7 @@
 
 use super::format::{KIND_LOCATIONS, KIND_STATE};
 use super::read::{SnapshotFileError, SnapshotReader};
-use super::runs::Together;
+use super::runs::LocationsDecoder;
 use crate::journal::files::directory::Directory;
 use crate::journal::wal::locations::Locations;
 
@@ -16,15 +16,15 @@ pub(crate) struct Head {
 pub(crate) fn head(directory: &Directory, index: u64) -> Result<Head, SnapshotFileError> {
     let mut reader = SnapshotReader::open(directory, directory.snapshot_path(index), index)?;
     let epoch = reader.header().epoch;
-    let mut together = Together::up_to(index);
+    let mut decoder = LocationsDecoder::up_to(index);
     while let Some(block) = reader.next()? {
         match block.kind {
-            KIND_LOCATIONS if together.add(&block.body).is_none() => {
+            KIND_LOCATIONS if decoder.add(&block.body).is_none() => {
                 return Err(reader.damaged(block.offset, "a block whose parts do not fit together"));
             }
             KIND_STATE => break,
             _ => {}
         }
     }
-    Ok(Head { epoch, locations: together.locations() })
+    Ok(Head { epoch, locations: decoder.locations() })
 }

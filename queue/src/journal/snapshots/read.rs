@@ -12,7 +12,7 @@ use super::format::{
     BLOCK_HEADER_BYTES, End, HEADER_BYTES, KIND_END, KIND_LOCATIONS, KIND_RESUME, KIND_STATE,
     Resume, SnapshotHeader, body_len, is_block,
 };
-use super::runs::Together;
+use super::runs::LocationsDecoder;
 use crate::journal::files::directory::Directory;
 use crate::journal::wal::format::HeaderError;
 use crate::journal::wal::locations::Locations;
@@ -35,7 +35,7 @@ pub(crate) enum SnapshotFileError {
 const READ_BYTES: usize = 256 * 1024;
 
 /// A block and where it begins.
-pub(crate) struct Block {
+pub(crate) struct SnapshotBlock {
     pub(crate) offset: u64,
     pub(crate) kind: u8,
     pub(crate) body: Bytes,
@@ -53,8 +53,8 @@ pub(crate) struct SnapshotReader {
     ended: bool,
     /// What was read last, and where it begins: its memory is used again unless someone still holds
     /// a part of it.
-    ahead: Bytes,
-    ahead_at: u64,
+    buffer: Bytes,
+    buffer_at: u64,
 }
 
 /// A snapshot file of which every block is good.
@@ -68,7 +68,7 @@ pub(crate) struct Checked {
 /// Reads the whole file, and checks every block.
 pub(crate) fn check(directory: &Directory, index: u64) -> Result<Checked, SnapshotFileError> {
     let mut reader = SnapshotReader::open(directory, directory.snapshot_path(index), index)?;
-    let mut together = Together::up_to(index);
+    let mut decoder = LocationsDecoder::up_to(index);
     let mut resume = None;
     while let Some(block) = reader.next()? {
         let fits = match block.kind {
@@ -76,7 +76,7 @@ pub(crate) fn check(directory: &Directory, index: u64) -> Result<Checked, Snapsh
                 resume = Resume::decode(&block.body);
                 resume.is_some()
             }
-            KIND_LOCATIONS => together.add(&block.body).is_some(),
+            KIND_LOCATIONS => decoder.add(&block.body).is_some(),
             _ => true,
         };
         if !fits {
@@ -87,7 +87,7 @@ pub(crate) fn check(directory: &Directory, index: u64) -> Result<Checked, Snapsh
         return Err(reader.damaged(HEADER_BYTES as u64, "it does not say where the log goes on"));
     };
     let (header, bytes) = (reader.header, reader.length);
-    Ok(Checked { header, resume, locations: together.locations(), bytes })
+    Ok(Checked { header, resume, locations: decoder.locations(), bytes })
 }
 
 impl SnapshotReader {
@@ -115,7 +115,7 @@ impl SnapshotReader {
             }
         };
         let at = HEADER_BYTES as u64;
-        let (ahead, ahead_at) = (Bytes::new(), at);
+        let (buffer, buffer_at) = (Bytes::new(), at);
         Ok(SnapshotReader {
             path,
             file,
@@ -124,8 +124,8 @@ impl SnapshotReader {
             at,
             blocks: 0,
             ended: false,
-            ahead,
-            ahead_at,
+            buffer,
+            buffer_at,
         })
     }
 
@@ -145,7 +145,7 @@ impl SnapshotReader {
 
     /// The next block; none when the file has been read to its end, and that is where its end block
     /// says.
-    pub(crate) fn next(&mut self) -> Result<Option<Block>, SnapshotFileError> {
+    pub(crate) fn next(&mut self) -> Result<Option<SnapshotBlock>, SnapshotFileError> {
         if self.ended {
             return Ok(None);
         }
@@ -178,25 +178,25 @@ impl SnapshotReader {
             self.ended = true;
             return Ok(None);
         }
-        Ok(Some(Block { offset, kind, body }))
+        Ok(Some(SnapshotBlock { offset, kind, body }))
     }
 
     /// So many bytes of the file; fewer only at its end.
     fn bytes(&mut self, at: u64, length: usize) -> Result<Bytes, SnapshotFileError> {
-        let from = at.checked_sub(self.ahead_at).map(|from| from as usize);
+        let from = at.checked_sub(self.buffer_at).map(|from| from as usize);
         if let Some(from) = from
-            && from + length <= self.ahead.len()
+            && from + length <= self.buffer.len()
         {
-            return Ok(self.ahead.slice(from..from + length));
+            return Ok(self.buffer.slice(from..from + length));
         }
         let io = |error| SnapshotFileError::Io { what: "reading", file: self.path.clone(), error };
         let left = usize::try_from(self.length.saturating_sub(at)).unwrap_or(usize::MAX);
-        let mut ahead = std::mem::take(&mut self.ahead).try_into_mut().unwrap_or_default();
-        ahead.resize(length.max(READ_BYTES).min(left), 0);
-        let read = self.file.read_at(&mut ahead, at).map_err(io)?;
-        ahead.truncate(read);
-        (self.ahead, self.ahead_at) = (ahead.freeze(), at);
-        Ok(self.ahead.slice(..length.min(self.ahead.len())))
+        let mut buffer = std::mem::take(&mut self.buffer).try_into_mut().unwrap_or_default();
+        buffer.resize(length.max(READ_BYTES).min(left), 0);
+        let read = self.file.read_at(&mut buffer, at).map_err(io)?;
+        buffer.truncate(read);
+        (self.buffer, self.buffer_at) = (buffer.freeze(), at);
+        Ok(self.buffer.slice(..length.min(self.buffer.len())))
     }
 
     fn is_the_end(&self, body: &Bytes) -> bool {

@@ -11,43 +11,43 @@
 //! indexes that follow, a carried one under the same first and last.
 
 use crate::journal::wal::format::{SEGMENT_HEADER_BYTES, u32_at, u64_at};
-use crate::journal::wal::locations::{CarriedAt, Locations, Run, RunRecords};
+use crate::journal::wal::locations::{CompactedAt, Locations, Run, RunRecords};
 
 /// About how long a block of locations becomes, in bytes.
 const BLOCK_BYTES: usize = 64 * 1024;
-const PIECE_HEADER_BYTES: usize = 29;
+const RUN_HEADER_BYTES: usize = 29;
 const KIND_LOG: u8 = 0;
-const KIND_CARRIED: u8 = 1;
+const KIND_COMPACTED: u8 = 1;
 const LOG_END_BYTES: usize = 4;
 const LOG_ENTRY_BYTES: usize = 4;
-const CARRIED_ENTRY_BYTES: usize = 16;
+const COMPACTED_ENTRY_BYTES: usize = 16;
 
 /// Gives locations block by block.
-pub(super) struct BlockCache<'a> {
+pub(super) struct LocationBlocks<'a> {
     runs: &'a [Run],
     /// Entries of the first run that were given.
-    given: usize,
+    encoded: usize,
 }
 
-impl<'a> BlockCache<'a> {
-    pub(super) fn of(locations: &'a Locations) -> BlockCache<'a> {
-        BlockCache { runs: locations.runs(), given: 0 }
+impl<'a> LocationBlocks<'a> {
+    pub(super) fn of(locations: &'a Locations) -> LocationBlocks<'a> {
+        LocationBlocks { runs: locations.runs(), encoded: 0 }
     }
 
     /// Appends the next block's body; false when there is none left.
     pub(super) fn next_block(&mut self, out: &mut Vec<u8>) -> bool {
         let start = out.len();
         while let Some(run) = self.runs.first()
-            && out.len() - start + PIECE_HEADER_BYTES + LOG_END_BYTES + CARRIED_ENTRY_BYTES
+            && out.len() - start + RUN_HEADER_BYTES + LOG_END_BYTES + COMPACTED_ENTRY_BYTES
                 <= BLOCK_BYTES
         {
-            let room = BLOCK_BYTES - (out.len() - start) - PIECE_HEADER_BYTES - LOG_END_BYTES;
+            let room = BLOCK_BYTES - (out.len() - start) - RUN_HEADER_BYTES - LOG_END_BYTES;
             let of = run.entries();
-            let last = of.min(self.given + room / run.records.entry_bytes());
-            run.encode(self.given, last, out);
-            self.given = last;
-            if self.given == of {
-                (self.runs, self.given) = (&self.runs[1..], 0);
+            let last = of.min(self.encoded + room / run.records.entry_bytes());
+            run.encode(self.encoded, last, out);
+            self.encoded = last;
+            if self.encoded == of {
+                (self.runs, self.encoded) = (&self.runs[1..], 0);
             }
         }
         out.len() > start
@@ -58,7 +58,7 @@ impl Run {
     fn entries(&self) -> usize {
         match &self.records {
             RunRecords::Log { offsets, .. } => offsets.len(),
-            RunRecords::Carried(records) => records.len(),
+            RunRecords::Compacted(records) => records.len(),
         }
     }
 
@@ -67,7 +67,7 @@ impl Run {
             RunRecords::Log { .. } => {
                 (KIND_LOG, self.first + from as u64, self.first + to as u64 - 1)
             }
-            RunRecords::Carried(_) => (KIND_CARRIED, self.first, self.last),
+            RunRecords::Compacted(_) => (KIND_COMPACTED, self.first, self.last),
         };
         out.push(kind);
         for number in [self.sequence, first, last] {
@@ -82,8 +82,8 @@ impl Run {
                     out.extend_from_slice(&offset.to_le_bytes());
                 }
             }
-            RunRecords::Carried(records) => {
-                for CarriedAt { index, at, offset } in &records[from..to] {
+            RunRecords::Compacted(records) => {
+                for CompactedAt { index, at, offset } in &records[from..to] {
                     out.extend_from_slice(&index.to_le_bytes());
                     out.extend_from_slice(&at.to_le_bytes());
                     out.extend_from_slice(&offset.to_le_bytes());
@@ -97,28 +97,28 @@ impl RunRecords {
     fn entry_bytes(&self) -> usize {
         match self {
             RunRecords::Log { .. } => LOG_ENTRY_BYTES,
-            RunRecords::Carried(_) => CARRIED_ENTRY_BYTES,
+            RunRecords::Compacted(_) => COMPACTED_ENTRY_BYTES,
         }
     }
 }
 
 /// Puts locations together again.
-pub(super) struct Together {
+pub(super) struct LocationsDecoder {
     /// The last command that they may speak of.
     index: u64,
     runs: Vec<Run>,
 }
 
-impl Together {
-    pub(super) fn up_to(index: u64) -> Together {
-        Together { index, runs: Vec::new() }
+impl LocationsDecoder {
+    pub(super) fn up_to(index: u64) -> LocationsDecoder {
+        LocationsDecoder { index, runs: Vec::new() }
     }
 
-    /// Adds a block's body; none when it is not what [`BlockCache`] gives: sorted, disjoint,
+    /// Adds a block's body; none when it is not what [`LocationBlocks`] gives: sorted, disjoint,
     /// complete.
     pub(super) fn add(&mut self, mut body: &[u8]) -> Option<()> {
         while !body.is_empty() {
-            let (head, rest) = body.split_at_checked(PIECE_HEADER_BYTES)?;
+            let (head, rest) = body.split_at_checked(RUN_HEADER_BYTES)?;
             let (sequence, first, last) = (u64_at(head, 1), u64_at(head, 9), u64_at(head, 17));
             let count = u32_at(head, 25) as usize;
             if first == 0 || last < first || last > self.index {
@@ -126,7 +126,7 @@ impl Together {
             }
             body = match head[0] {
                 KIND_LOG => self.add_log(sequence, first, last, count, rest)?,
-                KIND_CARRIED => self.add_carried(sequence, first, last, count, rest)?,
+                KIND_COMPACTED => self.add_compacted(sequence, first, last, count, rest)?,
                 _ => return None,
             };
         }
@@ -179,7 +179,7 @@ impl Together {
         Some(rest)
     }
 
-    fn add_carried<'a>(
+    fn add_compacted<'a>(
         &mut self,
         sequence: u64,
         first: u64,
@@ -187,24 +187,24 @@ impl Together {
         count: usize,
         rest: &'a [u8],
     ) -> Option<&'a [u8]> {
-        let (entries, rest) = rest.split_at_checked(count.checked_mul(CARRIED_ENTRY_BYTES)?)?;
-        let more = entries.chunks_exact(CARRIED_ENTRY_BYTES).map(|entry| CarriedAt {
+        let (entries, rest) = rest.split_at_checked(count.checked_mul(COMPACTED_ENTRY_BYTES)?)?;
+        let more = entries.chunks_exact(COMPACTED_ENTRY_BYTES).map(|entry| CompactedAt {
             index: u64_at(entry, 0),
             at: u32_at(entry, 8),
             offset: u32_at(entry, 12),
         });
         let goes_on = self.runs.last().is_some_and(|before| {
             (before.first, before.last, before.sequence) == (first, last, sequence)
-                && matches!(before.records, RunRecords::Carried(_))
+                && matches!(before.records, RunRecords::Compacted(_))
         });
         if !goes_on {
             if self.runs.last().is_some_and(|before| first <= before.last) {
                 return None;
             }
-            let records = RunRecords::Carried(Vec::with_capacity(count));
+            let records = RunRecords::Compacted(Vec::with_capacity(count));
             self.runs.push(Run { first, last, sequence, records });
         }
-        let Some(Run { records: RunRecords::Carried(records), .. }) = self.runs.last_mut() else {
+        let Some(Run { records: RunRecords::Compacted(records), .. }) = self.runs.last_mut() else {
             return None;
         };
         for record in more {
@@ -228,24 +228,32 @@ mod tests {
     use super::*;
 
     fn log(first: u64, count: u64, sequence: u64) -> Run {
-        let offsets: Vec<u32> = (0..count as u32).map(|place| 4096 + 50 * place).collect();
+        let offsets: Vec<u32> = (0..count as u32).map(|position| 4096 + 50 * position).collect();
         let end = 4096 + 50 * count as u32;
         Run { first, last: first + count - 1, sequence, records: RunRecords::Log { offsets, end } }
     }
 
-    fn carried(first: u64, last: u64, sequence: u64, of: impl Iterator<Item = (u64, u32)>) -> Run {
-        let place =
-            |(place, (index, at))| CarriedAt { index, at, offset: 4096 + 60 * place as u32 };
-        let records = of.enumerate().map(place).collect();
-        Run { first, last, sequence, records: RunRecords::Carried(records) }
+    fn compacted(
+        first: u64,
+        last: u64,
+        sequence: u64,
+        of: impl Iterator<Item = (u64, u32)>,
+    ) -> Run {
+        let position = |(position, (index, at))| CompactedAt {
+            index,
+            at,
+            offset: 4096 + 60 * position as u32,
+        };
+        let records = of.enumerate().map(position).collect();
+        Run { first, last, sequence, records: RunRecords::Compacted(records) }
     }
 
     fn blocks(locations: &Locations) -> Vec<Vec<u8>> {
-        let mut pieces = BlockCache::of(locations);
+        let mut encoder = LocationBlocks::of(locations);
         let mut blocks = Vec::new();
         loop {
             let mut body = Vec::new();
-            if !pieces.next_block(&mut body) {
+            if !encoder.next_block(&mut body) {
                 assert!(body.is_empty());
                 return blocks;
             }
@@ -253,21 +261,21 @@ mod tests {
         }
     }
 
-    fn together(index: u64, blocks: &[Vec<u8>]) -> Option<Locations> {
-        let mut together = Together::up_to(index);
-        blocks.iter().try_for_each(|block| together.add(block))?;
-        Some(together.locations())
+    fn decoder(index: u64, blocks: &[Vec<u8>]) -> Option<Locations> {
+        let mut decoder = LocationsDecoder::up_to(index);
+        blocks.iter().try_for_each(|block| decoder.add(block))?;
+        Some(decoder.locations())
     }
 
     #[test]
     fn locations_come_back_as_they_were_however_many_blocks_they_took() {
-        let many = carried(50_001, 60_000, 9, (50_001..60_000).flat_map(|i| [(i, 0), (i, 70)]));
+        let many = compacted(50_001, 60_000, 9, (50_001..60_000).flat_map(|i| [(i, 0), (i, 70)]));
         let all = [
             vec![],
             vec![log(1, 1, 1)],
             vec![
-                carried(1, 40, 7, [(3, 0), (3, 90), (40, 8)].into_iter()),
-                carried(41, 50, 7, [].into_iter()),
+                compacted(1, 40, 7, [(3, 0), (3, 90), (40, 8)].into_iter()),
+                compacted(41, 50, 7, [].into_iter()),
                 log(60, 49_941, 2),
                 many,
                 log(60_001, 16_384, 3),
@@ -278,7 +286,7 @@ mod tests {
             let locations = Locations::of(runs);
             let blocks = blocks(&locations);
             assert!(blocks.iter().all(|block| block.len() <= BLOCK_BYTES));
-            assert_eq!(together(100_000, &blocks), Some(locations));
+            assert_eq!(decoder(100_000, &blocks), Some(locations));
         }
     }
 
@@ -290,25 +298,25 @@ mod tests {
             vec![body]
         };
         let (one, other) = (log(1, 10, 1), log(11, 10, 2));
-        assert!(together(20, &bodies(&[one.clone(), other.clone()])).is_some());
-        assert!(together(19, &bodies(&[one.clone(), other.clone()])).is_none(), "past its end");
-        assert!(together(20, &bodies(&[other, one.clone()])).is_none());
-        assert!(together(20, &bodies(&[one.clone(), log(10, 1, 2)])).is_none());
-        assert!(together(20, &bodies(&[log(0, 2, 1)])).is_none());
-        let outside = carried(11, 12, 3, [(13, 0)].into_iter());
-        assert!(together(20, &bodies(&[one.clone(), outside])).is_none());
-        let falls = carried(11, 12, 3, [(12, 0), (11, 0)].into_iter());
-        assert!(together(20, &bodies(&[one, falls])).is_none());
+        assert!(decoder(20, &bodies(&[one.clone(), other.clone()])).is_some());
+        assert!(decoder(19, &bodies(&[one.clone(), other.clone()])).is_none(), "past its end");
+        assert!(decoder(20, &bodies(&[other, one.clone()])).is_none());
+        assert!(decoder(20, &bodies(&[one.clone(), log(10, 1, 2)])).is_none());
+        assert!(decoder(20, &bodies(&[log(0, 2, 1)])).is_none());
+        let outside = compacted(11, 12, 3, [(13, 0)].into_iter());
+        assert!(decoder(20, &bodies(&[one.clone(), outside])).is_none());
+        let falls = compacted(11, 12, 3, [(12, 0), (11, 0)].into_iter());
+        assert!(decoder(20, &bodies(&[one, falls])).is_none());
     }
 
     #[test]
     fn a_block_cut_off_anywhere_is_refused() {
-        let runs = vec![log(1, 3, 1), carried(4, 9, 2, [(5, 0), (5, 9)].into_iter())];
+        let runs = vec![log(1, 3, 1), compacted(4, 9, 2, [(5, 0), (5, 9)].into_iter())];
         let block = blocks(&Locations::of(runs)).remove(0);
         for length in 1..block.len() {
-            let whole_piece = length == PIECE_HEADER_BYTES + LOG_END_BYTES + 3 * LOG_ENTRY_BYTES;
-            let read = together(20, &[block[..length].to_vec()]);
-            assert_eq!(read.is_some(), whole_piece, "{length}");
+            let whole_run = length == RUN_HEADER_BYTES + LOG_END_BYTES + 3 * LOG_ENTRY_BYTES;
+            let read = decoder(20, &[block[..length].to_vec()]);
+            assert_eq!(read.is_some(), whole_run, "{length}");
         }
     }
 }

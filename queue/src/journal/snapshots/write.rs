@@ -10,8 +10,8 @@ use super::format::{
     Resume, SnapshotHeader, seal_block,
 };
 use super::read::{SnapshotFileError, SnapshotReader};
-use super::runs::BlockCache;
-use crate::journal::compaction::pace::PIECE_BYTES;
+use super::runs::LocationBlocks;
+use crate::journal::compaction::pace::CHUNK_BYTES;
 use crate::journal::compaction::paced_file::{Paced, PacedFile};
 use crate::journal::files::directory::Directory;
 use crate::journal::wal::locations::Locations;
@@ -85,7 +85,7 @@ fn write_unfinished(
     let failed = |what| move |error| WriteError::Io { what, file: path.to_owned(), error };
     let file = directory.files.create(path).map_err(failed("making"))?;
     let paced = PacedFile::new(Arc::clone(&file), Some(&directory.ballast), pace);
-    let mut output = Output { file: paced, header, number: 0 };
+    let mut output = SnapshotOutput { file: paced, header, number: 0 };
     output.file.buffer.extend_from_slice(&header.encode());
     output.all_blocks(snapshot, locations, resume).map_err(failed("writing"))?;
     let (bytes, blocks) = (output.file.end(), output.number);
@@ -99,7 +99,7 @@ fn write_unfinished(
         let read = (reader.at() - paced) as usize;
         // Always short pieces: none costs a sync. They count as much as what is written: a disk
         // reads before it writes, and four times as fast every second sync beside it took 10 ms.
-        if read >= PIECE_BYTES {
+        if read >= CHUNK_BYTES {
             pace(read).map_err(failed("reading back"))?;
             paced = reader.at();
         }
@@ -114,14 +114,14 @@ fn write_unfinished(
 }
 
 /// A snapshot file on its way.
-struct Output<'a> {
+struct SnapshotOutput<'a> {
     file: PacedFile<'a>,
     header: SnapshotHeader,
     /// The next block's number.
     number: u64,
 }
 
-impl Output<'_> {
+impl SnapshotOutput<'_> {
     fn all_blocks(
         &mut self,
         snapshot: &mut dyn Snapshot,
@@ -132,8 +132,8 @@ impl Output<'_> {
             resume.encode(out);
             true
         })?;
-        let mut pieces = BlockCache::of(locations);
-        while self.block(KIND_LOCATIONS, |out| pieces.next_block(out))? {}
+        let mut blocks = LocationBlocks::of(locations);
+        while self.block(KIND_LOCATIONS, |out| blocks.next_block(out))? {}
         while self.block(KIND_STATE, |out| snapshot.next_block(out))? {}
         let SnapshotHeader { index, epoch, .. } = self.header;
         let end = End { blocks: self.number, index, epoch };
@@ -159,7 +159,7 @@ impl Output<'_> {
         }
         seal_block(self.header.seed(), self.number, kind, start, buffer);
         self.number += 1;
-        self.file.write_pieces()?;
+        self.file.write_chunks()?;
         Ok(true)
     }
 }

@@ -88,16 +88,16 @@ impl Ballast {
         self.in_snapshot.store(0, Ordering::Relaxed);
         let file = self.file.lock();
         let Some(file) = &*file else { return Ok(()) };
-        let wanted = self.budget(0).ballast();
+        let target = self.budget(0).ballast();
         let mut at = self.bytes.load(Ordering::Relaxed);
-        if wanted < at {
-            file.truncate(wanted)?;
-            at = wanted;
+        if target < at {
+            file.truncate(target)?;
+            at = target;
         }
         // All of it at once, or step by step what there is of it.
-        let mut step = wanted - at;
-        while at < wanted {
-            let next = (at + step).min(wanted);
+        let mut step = target - at;
+        while at < target {
+            let next = (at + step).min(target);
             match file.allocate(next) {
                 Ok(()) => at = next,
                 // It may have got a part of it.
@@ -136,11 +136,11 @@ impl Ballast {
         if made.as_ref().is_err_and(is_full) && least < usual {
             made = make(least);
         }
-        let mut wanted = least;
-        while made.as_ref().is_err_and(is_full) && self.shorten(wanted) {
+        let mut target = least;
+        while made.as_ref().is_err_and(is_full) && self.shorten(target) {
             made = make(least);
             // Others may have been quicker, or the file system needs some for itself.
-            wanted = SEGMENT_BYTES_MIN;
+            target = SEGMENT_BYTES_MIN;
         }
         self.measure();
         made
@@ -158,8 +158,8 @@ impl Ballast {
         make: impl FnMut() -> io::Result<T>,
     ) -> io::Result<T> {
         self.measure();
-        let kept = self.budget(0).snapshot_share().saturating_add(SEGMENT_BYTES_MIN);
-        if self.takeable() < bytes.saturating_add(kept) {
+        let reserved = self.budget(0).snapshot_share().saturating_add(SEGMENT_BYTES_MIN);
+        if self.takeable() < bytes.saturating_add(reserved) {
             return Err(io::ErrorKind::StorageFull.into());
         }
         self.make_for_cycle(bytes, &self.compacted, make)
@@ -198,8 +198,8 @@ impl Ballast {
     pub(crate) fn compactable(&self, short: bool) -> u64 {
         let free = self.free.load(Ordering::Relaxed);
         let most = if short { COMPACTION_SEGMENTS * self.segment_bytes } else { free / 2 };
-        let kept = self.budget(0).snapshot_share() + SEGMENT_BYTES_MIN;
-        most.min(self.takeable().saturating_sub(kept))
+        let reserved = self.budget(0).snapshot_share() + SEGMENT_BYTES_MIN;
+        most.min(self.takeable().saturating_sub(reserved))
     }
 
     /// Bytes that are not in segments.

@@ -73,7 +73,7 @@ pub struct Budget {
 
 impl Budget {
     /// Of a log without an end.
-    pub const ENDLESS: Budget = Budget {
+    pub const UNLIMITED: Budget = Budget {
         available: u64::MAX,
         segment_bytes: 0,
         snapshot_bytes: 0,
@@ -95,8 +95,8 @@ impl Budget {
 
     /// Bytes that the disk of a new journal has free at least. With fewer it would refuse every
     /// job.
-    pub(crate) fn least_free_bytes(segment_bytes: u64) -> u64 {
-        let new = Budget { segment_bytes, ..Budget::ENDLESS };
+    pub(crate) fn min_free_bytes(segment_bytes: u64) -> u64 {
+        let new = Budget { segment_bytes, ..Budget::UNLIMITED };
         // Two more: one that is written, and one whose room takes new jobs again after some were
         // refused. And a step for the small files of a directory.
         let segments = WORK_SEGMENTS + 2;
@@ -141,7 +141,7 @@ impl Budget {
     }
 
     /// After an append of so many bytes.
-    pub(crate) fn less(self, bytes: u64) -> Budget {
+    pub(crate) fn after_append(self, bytes: u64) -> Budget {
         Budget { available: self.available.saturating_sub(bytes), ..self }
     }
 
@@ -181,7 +181,7 @@ mod tests {
         );
         // What was debited for them is theirs, and what is compaction's but for the snapshot, too.
         assert!(at(11 * MIB + 9).fits_settle(9) && !at(11 * MIB + 8).fits_settle(9));
-        assert_eq!(at(16 * MIB + leases + 9).less(5).headroom(), 4);
+        assert_eq!(at(16 * MIB + leases + 9).after_append(5).headroom(), 4);
         let grown = Budget { growth_bytes: 7, ..at(16 * MIB + leases + 9) };
         assert_eq!(grown.headroom(), 2);
     }
@@ -197,6 +197,6 @@ mod tests {
         ] {
             assert_eq!(budget(high + above, 0).is_short_after(before), short, "{before} {above}");
         }
-        assert!(!Budget::ENDLESS.is_short_after(false));
+        assert!(!Budget::UNLIMITED.is_short_after(false));
     }
 }

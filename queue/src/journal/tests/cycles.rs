@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use super::snapshots::{Commands, path, segment, snapshots_of};
 use super::*;
 use crate::RecordRef;
-use crate::journal::compaction::compactor::{Around, Compactor, CycleError, CycleMetrics};
-use crate::journal::compaction::pace::PIECE_BYTES;
+use crate::journal::compaction::compactor::{Compactor, CycleContext, CycleError, CycleMetrics};
+use crate::journal::compaction::pace::CHUNK_BYTES;
 use crate::journal::files::pin::Pin;
 use crate::journal::simulated_disk::{Call, Failure, Fault};
 use crate::log::Records;
@@ -21,7 +21,7 @@ const BALLAST: u64 = 2 * MIB;
 
 /// Nobody else does anything; the log has grown by so much whenever it is asked for.
 #[derive(Default)]
-pub(super) struct Alone {
+pub(super) struct IdleContext {
     short: bool,
     /// How long after the first cycle it is.
     after: Duration,
@@ -30,17 +30,17 @@ pub(super) struct Alone {
     log_bytes: u64,
 }
 
-impl Around for Alone {
-    fn settle(&mut self, _: u64) -> Result<(), Poisoned> {
+impl CycleContext for IdleContext {
+    fn sync_up_to(&mut self, _: u64) -> Result<(), Poisoned> {
         Ok(())
     }
 
     fn pace(&mut self, _: usize) -> io::Result<usize> {
         self.log_bytes += self.grows;
-        Ok(PIECE_BYTES)
+        Ok(CHUNK_BYTES)
     }
 
-    fn give_way(&mut self) -> io::Result<()> {
+    fn rest_after_step(&mut self) -> io::Result<()> {
         Ok(())
     }
 
@@ -58,28 +58,28 @@ impl Around for Alone {
     }
 }
 
-fn short() -> Alone {
-    Alone { short: true, ..Alone::default() }
+fn short() -> IdleContext {
+    IdleContext { short: true, ..IdleContext::default() }
 }
 
-fn cleaner(journal: &Stepped) -> (Compactor, Arc<CycleMetrics>) {
+fn compactor(journal: &SteppedJournal) -> (Compactor, Arc<CycleMetrics>) {
     let metrics = Arc::new(CycleMetrics::default());
     let (directory, records) = (Arc::clone(&journal.directory), Arc::clone(&journal.records));
     (Compactor::new(directory, records, Arc::clone(&metrics), None, None, Vec::new()), metrics)
 }
 
 /// A state of no bytes after all commands, which names so much of each of some.
-fn state(journal: &Stepped, wanted: impl Iterator<Item = (u64, u32)>) -> Commands {
+fn state(journal: &SteppedJournal, live: impl Iterator<Item = (u64, u32)>) -> Commands {
     let part = |(index, length)| RecordRef { index, at: 0, length };
-    let parts = wanted.map(part).collect();
+    let parts = live.map(part).collect();
     Commands { index: journal.committed(), blocks: [].into(), parts }
 }
 
 /// A disk with so many MiB free beside the ballast. Of a long command, in the second segment, half
 /// is wanted: 1.5 MB.
-fn full(free_mib: u64) -> (SimulatedDisk, Stepped) {
+fn full(free_mib: u64) -> (SimulatedDisk, SteppedJournal) {
     let disk = SimulatedDisk::default();
-    let (mut journal, _, _) = Stepped::open(&disk).unwrap();
+    let (mut journal, _, _) = SteppedJournal::open(&disk).unwrap();
     for length in [100, 3_000_000, 100] {
         journal.write(1, length).unwrap();
     }
@@ -90,33 +90,33 @@ fn full(free_mib: u64) -> (SimulatedDisk, Stepped) {
     (disk, journal)
 }
 
-fn half(journal: &Stepped) -> Commands {
+fn half(journal: &SteppedJournal) -> Commands {
     state(journal, [(2, 1_500_000)].into_iter())
 }
 
-fn is_there(journal: &Stepped) -> bool {
+fn is_there(journal: &SteppedJournal) -> bool {
     let part = RecordRef { index: 2, at: 0, length: 1_500_000 };
     let whole = [b"headhead", &body(2, 3_000_000)[..]].concat();
     journal.records.part(part).unwrap() == whole[..1_500_000]
 }
 
-fn carried_files(disk: &SimulatedDisk) -> usize {
+fn compacted_files(disk: &SimulatedDisk) -> usize {
     disk.paths().iter().filter(|path| path.to_string_lossy().contains(".carried")).count()
 }
 
 #[test]
 fn a_cycle_without_room_to_carry_still_writes_its_snapshot() {
     let (disk, journal) = full(0);
-    let (mut cleaner, metrics) = cleaner(&journal);
-    cleaner.cycle(Box::new(half(&journal)), &mut short()).unwrap();
+    let (mut compactor, metrics) = compactor(&journal);
+    compactor.cycle(Box::new(half(&journal)), &mut short()).unwrap();
     assert_eq!(snapshots_of(&disk), [path("snapshots/00000000000000000003.snap")]);
     // Nothing of what was to be carried is left over, and where it was it still is.
-    assert_eq!((carried_files(&disk), metrics.carried_bytes.load(Ordering::Relaxed)), (0, 0));
+    assert_eq!((compacted_files(&disk), metrics.compacted_bytes.load(Ordering::Relaxed)), (0, 0));
     assert!(disk.paths().contains(&segment(2)) && is_there(&journal));
     disk.set_capacity(None);
     journal.directory.ballast.measure();
-    cleaner.cycle(Box::new(half(&journal)), &mut short()).unwrap();
-    assert!(carried_files(&disk) == 1 && !disk.paths().contains(&segment(2)));
+    compactor.cycle(Box::new(half(&journal)), &mut short()).unwrap();
+    assert!(compacted_files(&disk) == 1 && !disk.paths().contains(&segment(2)));
     assert!(is_there(&journal));
     assert_eq!(journal.directory.ballast.bytes(), BALLAST);
 }
@@ -124,24 +124,24 @@ fn a_cycle_without_room_to_carry_still_writes_its_snapshot() {
 #[test]
 fn a_ballast_has_the_room_to_carry_and_is_made_good_from_what_goes() {
     let (disk, journal) = full(1);
-    let (mut cleaner, _) = cleaner(&journal);
-    cleaner.cycle(Box::new(half(&journal)), &mut short()).unwrap();
-    assert!(carried_files(&disk) == 1 && is_there(&journal));
+    let (mut compactor, _) = compactor(&journal);
+    compactor.cycle(Box::new(half(&journal)), &mut short()).unwrap();
+    assert!(compacted_files(&disk) == 1 && is_there(&journal));
     assert_eq!(journal.directory.ballast.bytes(), BALLAST, "3 MB went for 1.5");
 }
 
 #[test]
 fn a_copy_is_waited_for_until_the_disk_is_full_and_ended_then() {
     let (disk, journal) = full(8);
-    let (mut cleaner, _) = cleaner(&journal);
+    let (mut compactor, _) = compactor(&journal);
     let copy = Pin::to_read(&disk, Path::new(DIR)).unwrap();
-    let waits = cleaner.cycle(Box::new(half(&journal)), &mut short());
+    let waits = compactor.cycle(Box::new(half(&journal)), &mut short());
     assert!(matches!(waits, Err(CycleError::NotNow { .. })), "another one is tried: {waits:?}");
     assert!(disk.paths().contains(&segment(2)), "what is needless stays while a copy is made");
     for (free, ends) in [(2 * MIB, false), (2 * MIB - 1, true)] {
         disk.leave_free(free);
         journal.directory.ballast.measure();
-        let cycle = cleaner.cycle(Box::new(half(&journal)), &mut short());
+        let cycle = compactor.cycle(Box::new(half(&journal)), &mut short());
         assert_eq!(copy.is_valid().unwrap(), !ends, "{free} bytes are free");
         match ends {
             true => cycle.unwrap(),
@@ -154,12 +154,12 @@ fn a_copy_is_waited_for_until_the_disk_is_full_and_ended_then() {
 #[test]
 fn a_copy_is_ended_once_the_disk_has_been_short_for_a_minute() {
     let (disk, journal) = full(8);
-    let (mut cleaner, _) = cleaner(&journal);
+    let (mut compactor, _) = compactor(&journal);
     let copy = Pin::to_read(&disk, Path::new(DIR)).unwrap();
     let second = Duration::from_secs(1);
     let mut cycle = |short, seconds| {
-        let mut around = Alone { short, after: seconds * second, ..Alone::default() };
-        cleaner.cycle(Box::new(half(&journal)), &mut around)
+        let mut context = IdleContext { short, after: seconds * second, ..IdleContext::default() };
+        compactor.cycle(Box::new(half(&journal)), &mut context)
     };
     cycle(true, 0).unwrap_err();
     cycle(false, 30).unwrap();
@@ -173,42 +173,42 @@ fn a_copy_is_ended_once_the_disk_has_been_short_for_a_minute() {
 #[test]
 fn a_copy_that_cannot_be_ended_for_want_of_room_fails_no_journal() {
     let (disk, journal) = full(8);
-    let (mut cleaner, _) = cleaner(&journal);
+    let (mut compactor, _) = compactor(&journal);
     let _copy = Pin::to_read(&disk, Path::new(DIR)).unwrap();
-    cleaner.cycle(Box::new(half(&journal)), &mut short()).unwrap_err();
+    compactor.cycle(Box::new(half(&journal)), &mut short()).unwrap_err();
     disk.leave_free(MIB);
     journal.directory.ballast.measure();
     let of_pin = |call, path: &Path| call == Call::Remove && path.ends_with("PIN");
     disk.fail(Fault::nth_where(1, of_pin).with(Failure::Full));
-    let cycle = cleaner.cycle(Box::new(half(&journal)), &mut short());
+    let cycle = compactor.cycle(Box::new(half(&journal)), &mut short());
     assert!(matches!(cycle, Err(CycleError::NotNow { what: "pinning", .. })), "{cycle:?}");
-    cleaner.cycle(Box::new(half(&journal)), &mut short()).unwrap();
+    compactor.cycle(Box::new(half(&journal)), &mut short()).unwrap();
     assert!(!disk.paths().contains(&segment(2)) && is_there(&journal));
 }
 
 #[test]
 fn a_cycle_without_room_for_its_snapshot_gives_all_back_at_once() {
     let (disk, journal) = full(0);
-    let (mut cleaner, _) = cleaner(&journal);
+    let (mut compactor, _) = compactor(&journal);
     // A snapshot of 3 MB, of which nobody knew, and 2 MiB for it.
     let large = Commands { index: 3, ..Commands::up_to(1, 3_000_000) };
-    let done = cleaner.cycle(Box::new(large), &mut short());
+    let done = compactor.cycle(Box::new(large), &mut short());
     assert!(matches!(done, Err(CycleError::NotNow { .. })), "{done:?}");
     assert!(snapshots_of(&disk).is_empty() && disk.paths().contains(&segment(2)));
     assert_eq!(journal.directory.ballast.bytes(), BALLAST);
 }
 
 /// Two commands to a segment; of each that is wanted, half.
-fn journal_of_pairs(commands: u64) -> (SimulatedDisk, Stepped) {
+fn journal_of_pairs(commands: u64) -> (SimulatedDisk, SteppedJournal) {
     let disk = SimulatedDisk::default();
-    let (mut journal, _, _) = Stepped::open(&disk).unwrap();
+    let (mut journal, _, _) = SteppedJournal::open(&disk).unwrap();
     (0..commands).for_each(|_| journal.write(1, 400_000).unwrap());
     journal.directory.open_ballast().unwrap();
     (disk, journal)
 }
 
 /// All commands so far, of which only the last is still wanted: the segments before it are dead.
-fn last_of(journal: &Stepped) -> Commands {
+fn last_of(journal: &SteppedJournal) -> Commands {
     let last = journal.committed();
     let parts = vec![RecordRef { index: last, at: 0, length: 100 }];
     Commands { parts, ..Commands::up_to(last, 400_000) }
@@ -217,22 +217,22 @@ fn last_of(journal: &Stepped) -> Commands {
 #[test]
 fn the_snapshot_before_the_newest_stays_with_what_it_needs_and_a_start_falls_back_to_it() {
     let (disk, mut journal) = journal_of_pairs(6);
-    let (mut cleaner, _) = cleaner(&journal);
+    let (mut compactor, _) = compactor(&journal);
     let newest = |disk: &SimulatedDisk| snapshots_of(disk).pop().unwrap();
     for round in 0..4 {
         let before = disk.paths();
-        cleaner.cycle(Box::new(last_of(&journal)), &mut Alone::default()).unwrap();
+        compactor.cycle(Box::new(last_of(&journal)), &mut IdleContext::default()).unwrap();
         assert_eq!(snapshots_of(&disk).len(), if round == 0 { 1 } else { 2 });
         let gone = before.iter().filter(|path| !disk.paths().contains(path)).count();
         assert_eq!(gone > 0, round >= 2 || round == 1, "round {round}: {gone} files");
-        journal.firm_mark().unwrap();
+        journal.sync_watermark().unwrap();
         for falls_back in [false, true] {
             let disk = disk.after_kill();
             let snapshot = newest(&disk);
             if falls_back {
                 disk.tamper(&snapshot, |bytes| bytes[5_000] ^= 1);
             }
-            let (_, read, recovered) = Stepped::open(&disk).unwrap();
+            let (_, read, recovered) = SteppedJournal::open(&disk).unwrap();
             assert_eq!(assert_is_a_prefix(&read, |_| 400_000), journal.committed());
             let found = recovered
                 .snapshot
@@ -247,22 +247,25 @@ fn the_snapshot_before_the_newest_stays_with_what_it_needs_and_a_start_falls_bac
     for snapshot in snapshots_of(&disk) {
         disk.tamper(&snapshot, |bytes| bytes[5_000] ^= 1);
     }
-    assert!(matches!(Stepped::open(&disk).map(drop), Err(OpenError::Damaged { index: 1, .. })));
+    assert!(matches!(
+        SteppedJournal::open(&disk).map(drop),
+        Err(OpenError::Damaged { index: 1, .. })
+    ));
 }
 
 #[test]
 fn a_start_keeps_what_it_could_fall_back_to_for_the_next_one() {
     let (disk, mut journal) = journal_of_pairs(6);
-    let (mut first, _) = cleaner(&journal);
-    first.cycle(Box::new(last_of(&journal)), &mut Alone::default()).unwrap();
+    let (mut first, _) = compactor(&journal);
+    first.cycle(Box::new(last_of(&journal)), &mut IdleContext::default()).unwrap();
     (0..6).for_each(|_| journal.write(1, 400_000).unwrap());
-    first.cycle(Box::new(last_of(&journal)), &mut Alone::default()).unwrap();
-    journal.firm_mark().unwrap();
+    first.cycle(Box::new(last_of(&journal)), &mut IdleContext::default()).unwrap();
+    journal.sync_watermark().unwrap();
     let disk = disk.after_kill();
-    drop(Stepped::open(&disk).unwrap());
+    drop(SteppedJournal::open(&disk).unwrap());
     let again = disk.after_kill();
     again.tamper(&snapshots_of(&again)[1], |bytes| bytes[5_000] ^= 1);
-    let (_, read, recovered) = Stepped::open(&again).unwrap();
+    let (_, read, recovered) = SteppedJournal::open(&again).unwrap();
     assert_eq!(assert_is_a_prefix(&read, |_| 400_000), 12);
     assert_eq!(recovered.snapshot.unwrap().index, 6);
     // The next cycle lets the older one go, and what only that one needed.
@@ -270,8 +273,8 @@ fn a_start_keeps_what_it_could_fall_back_to_for_the_next_one() {
     let index = parts.recovered.snapshot.map(|snapshot| snapshot.index);
     let metrics = Arc::new(CycleMetrics::default());
     let before = disk.paths();
-    let Parts { directory, records, fallback, needless, .. } = parts;
-    let mut next = Compactor::new(directory, records, metrics, index, fallback, needless);
+    let Parts { directory, records, fallback, obsolete, .. } = parts;
+    let mut next = Compactor::new(directory, records, metrics, index, fallback, obsolete);
     let state = Commands { index: 12, parts: Vec::new(), ..Commands::up_to(12, 400_000) };
     next.cycle(Box::new(state), &mut short()).unwrap();
     assert_eq!(snapshots_of(&disk), [path("snapshots/00000000000000000012.snap")]);
@@ -281,15 +284,15 @@ fn a_start_keeps_what_it_could_fall_back_to_for_the_next_one() {
 #[test]
 fn a_disk_without_room_to_spare_keeps_one_snapshot_alone() {
     let (disk, mut journal) = journal_of_pairs(6);
-    let (mut cleaner, _) = cleaner(&journal);
-    cleaner.cycle(Box::new(last_of(&journal)), &mut Alone::default()).unwrap();
+    let (mut compactor, _) = compactor(&journal);
+    compactor.cycle(Box::new(last_of(&journal)), &mut IdleContext::default()).unwrap();
     assert!(disk.paths().contains(&segment(1)), "the first has the log to fall back to");
     (0..6).for_each(|_| journal.write(1, 400_000).unwrap());
     // Above the high watermark there is less than the next cycle may take.
     disk.leave_free(6 * MIB);
     journal.directory.ballast.measure();
     assert!(!journal.directory.ballast.budget(0).short && journal.directory.ballast.is_tight());
-    cleaner.cycle(Box::new(last_of(&journal)), &mut Alone::default()).unwrap();
+    compactor.cycle(Box::new(last_of(&journal)), &mut IdleContext::default()).unwrap();
     assert_eq!(snapshots_of(&disk).len(), 1);
     assert!((1..=5).all(|number| !disk.paths().contains(&segment(number))));
 }
@@ -297,15 +300,15 @@ fn a_disk_without_room_to_spare_keeps_one_snapshot_alone() {
 #[test]
 fn until_a_snapshot_has_paid_for_what_was_carried_no_more_is() {
     let disk = SimulatedDisk::default();
-    let (mut journal, _, _) = Stepped::open(&disk).unwrap();
+    let (mut journal, _, _) = SteppedJournal::open(&disk).unwrap();
     // Two to a segment. A cycle carries two MiB of them at most: five segments of eleven.
     for _ in 0..24 {
         journal.write(1, 400_000).unwrap();
     }
     journal.directory.open_ballast().unwrap();
-    let (mut cleaner, metrics) = cleaner(&journal);
-    let halves = |journal: &Stepped| state(journal, (1..=22).map(|index| (index, 200_000)));
-    let carried = || metrics.carried_bytes.load(Ordering::Relaxed);
+    let (mut compactor, metrics) = compactor(&journal);
+    let halves = |journal: &SteppedJournal| state(journal, (1..=22).map(|index| (index, 200_000)));
+    let compacted = || metrics.compacted_bytes.load(Ordering::Relaxed);
     let no_room = |call: Call, path: &Path| {
         call == Call::Create && path.to_string_lossy().ends_with(".snap.new")
     };
@@ -313,39 +316,40 @@ fn until_a_snapshot_has_paid_for_what_was_carried_no_more_is() {
     disk.fail(Fault::nth_where(2, no_room).with(Failure::Full));
     let mut once = 0;
     for _ in 0..2 {
-        let done = cleaner.cycle(Box::new(halves(&journal)), &mut short());
+        let done = compactor.cycle(Box::new(halves(&journal)), &mut short());
         assert!(matches!(done, Err(CycleError::NotNow { .. })), "{done:?}");
-        assert!(once == 0 || carried() == once, "it is there twice, and may not be thrice");
-        once = carried();
+        assert!(once == 0 || compacted() == once, "it is there twice, and may not be thrice");
+        once = compacted();
         assert!(once > 0 && disk.paths().contains(&segment(1)));
     }
-    cleaner.cycle(Box::new(halves(&journal)), &mut short()).unwrap();
-    assert!(carried() == once && !disk.paths().contains(&segment(1)), "now it goes");
+    compactor.cycle(Box::new(halves(&journal)), &mut short()).unwrap();
+    assert!(compacted() == once && !disk.paths().contains(&segment(1)), "now it goes");
     let part = RecordRef { index: 1, at: 0, length: 200_000 };
     assert_eq!(journal.records.part(part).unwrap()[8..], body(1, 400_000)[..200_000 - 8]);
-    cleaner.cycle(Box::new(halves(&journal)), &mut short()).unwrap();
-    assert!(carried() > once, "and the next are carried");
+    compactor.cycle(Box::new(halves(&journal)), &mut short()).unwrap();
+    assert!(compacted() > once, "and the next are carried");
 }
 
 #[test]
 fn what_the_log_grew_by_in_the_last_cycle_is_made_room_for_in_the_next() {
-    for (grows, carries) in [(0, false), (MIB, true)] {
+    for (grows, compacts) in [(0, false), (MIB, true)] {
         let disk = SimulatedDisk::default();
-        let (mut journal, _, _) = Stepped::open(&disk).unwrap();
+        let (mut journal, _, _) = SteppedJournal::open(&disk).unwrap();
         for _ in 0..8 {
             journal.write(2, 200_000).unwrap();
         }
-        let (mut cleaner, metrics) = cleaner(&journal);
+        let (mut compactor, metrics) = compactor(&journal);
         // 4 MiB for 2.2: within twice that, with a segment and a snapshot's worth of log to come,
         // and not with MiBs more.
-        let wanted = |journal: &Stepped| state(journal, (1..=16).map(|index| (index, 144_000)));
-        let mut around = Alone { grows, ..Alone::default() };
-        cleaner.cycle(Box::new(wanted(&journal)), &mut around).unwrap();
-        let carried = || metrics.carried_bytes.load(Ordering::Relaxed);
-        assert_eq!(carried(), 0, "nobody knows yet how fast it grows");
-        assert_eq!(around.log_bytes > 0, grows > 0);
-        cleaner.cycle(Box::new(wanted(&journal)), &mut around).unwrap();
-        assert_eq!(carried() > 0, carries, "with {grows} bytes a piece");
+        let live =
+            |journal: &SteppedJournal| state(journal, (1..=16).map(|index| (index, 144_000)));
+        let mut context = IdleContext { grows, ..IdleContext::default() };
+        compactor.cycle(Box::new(live(&journal)), &mut context).unwrap();
+        let compacted = || metrics.compacted_bytes.load(Ordering::Relaxed);
+        assert_eq!(compacted(), 0, "nobody knows yet how fast it grows");
+        assert_eq!(context.log_bytes > 0, grows > 0);
+        compactor.cycle(Box::new(live(&journal)), &mut context).unwrap();
+        assert_eq!(compacted() > 0, compacts, "with {grows} bytes a piece");
     }
 }
 
@@ -360,11 +364,11 @@ fn no_file_becomes_shorter_before_those_who_read_have_ended() {
         seen.fetch_or(retired && matches!(call, Call::Truncate | Call::Remove), Ordering::SeqCst);
         false
     }));
-    let (mut cleaner, _) = cleaner(&journal);
-    let reading = journal.records.read_on();
+    let (mut compactor, _) = compactor(&journal);
+    let reading = journal.records.start_reading();
     std::thread::scope(|scope| {
         let snapshot = Box::new(half(&journal));
-        let cycle = scope.spawn(move || cleaner.cycle(snapshot, &mut short()).unwrap());
+        let cycle = scope.spawn(move || compactor.cycle(snapshot, &mut short()).unwrap());
         while disk.paths().contains(&segment(2)) {
             assert!(!cycle.is_finished());
             std::thread::yield_now();
@@ -381,19 +385,19 @@ fn no_file_becomes_shorter_before_those_who_read_have_ended() {
 #[test]
 fn whoever_reads_a_file_keeps_it_as_it_is() {
     let (disk, journal) = full(1);
-    let (mut cleaner, _) = cleaner(&journal);
+    let (mut compactor, _) = compactor(&journal);
     let (records, reads) = (Arc::clone(&journal.records), Arc::new(AtomicU64::new(0)));
     let counted = Arc::clone(&reads);
     disk.fail(Fault::nth_where(1, move |call, _| {
         if call == Call::Read && counted.fetch_add(1, Ordering::SeqCst) == 0 {
-            assert!(records.is_read(), "what is read could be cut");
+            assert!(records.has_readers(), "what is read could be cut");
         }
         false
     }));
     let first = |length| journal.records.part(RecordRef { index: 2, at: 0, length }).unwrap();
     assert_eq!(first(100)[..8], b"headhead"[..]);
     assert!(reads.swap(0, Ordering::SeqCst) > 0, "of the log");
-    cleaner.cycle(Box::new(half(&journal)), &mut short()).unwrap();
+    compactor.cycle(Box::new(half(&journal)), &mut short()).unwrap();
     reads.store(0, Ordering::SeqCst);
     first(1_500_000);
     assert!(reads.swap(0, Ordering::SeqCst) > 0, "of a carried file");

@@ -11,14 +11,14 @@ fn segment(number: u64) -> PathBuf {
     Path::new(DIR).join(format!("segments/{number:010}.seg"))
 }
 
-/// Commits of one, two, three … commands, a firm mark after the first `firm` of them.
-fn journal_of(commits: u64, firm: u64, length: usize) -> (SimulatedDisk, u64) {
+/// Commits of one, two, three … commands, the watermark is synced after the first `synced_commits` of them.
+fn journal_of(commits: u64, synced_commits: u64, length: usize) -> (SimulatedDisk, u64) {
     let disk = SimulatedDisk::default();
-    let (mut journal, _, _) = Stepped::open(&disk).unwrap();
+    let (mut journal, _, _) = SteppedJournal::open(&disk).unwrap();
     for commit in 1..=commits {
         journal.write(commit, length).unwrap();
-        if commit == firm {
-            journal.firm_mark().unwrap();
+        if commit == synced_commits {
+            journal.sync_watermark().unwrap();
         }
     }
     let committed = journal.committed();
@@ -32,7 +32,8 @@ fn a_later_commit_proves_damage_when_the_mark_is_behind() {
     // A bit of command 2, of the second of four commits.
     let record = 40 + 8 + body(1, 30).len();
     disk.tamper(&segment(1), |bytes| bytes[4096 + record + 45] ^= 1);
-    let Err(OpenError::Damaged { file, offset, index, why }) = Stepped::open(&disk).map(|_| ())
+    let Err(OpenError::Damaged { file, offset, index, why }) =
+        SteppedJournal::open(&disk).map(|_| ())
     else {
         panic!("it is damage");
     };
@@ -47,7 +48,7 @@ fn a_missing_segment_is_damage() {
     for number in 1..=3 {
         let bad = disk.after_kill();
         bad.remove(&segment(number)).unwrap();
-        let opened = Stepped::open(&bad).map(|_| ());
+        let opened = SteppedJournal::open(&bad).map(|_| ());
         assert!(matches!(opened, Err(OpenError::Damaged { .. })), "{number}: {opened:?}");
     }
 }
@@ -56,9 +57,9 @@ fn a_missing_segment_is_damage() {
 fn accepted_damage_is_set_aside_and_the_journal_goes_on_before_it() {
     let (disk, committed) = journal_of(6, 6, 200_000);
     disk.tamper(&segment(2), |bytes| bytes[300_000] ^= 1);
-    assert!(matches!(Stepped::open(&disk).map(|_| ()), Err(OpenError::Damaged { .. })));
+    assert!(matches!(SteppedJournal::open(&disk).map(|_| ()), Err(OpenError::Damaged { .. })));
     let accepting = JournalOptions { accept_loss: true, ..options() };
-    let (mut journal, read, recovered) = Stepped::open_with(&disk, accepting).unwrap();
+    let (mut journal, read, recovered) = SteppedJournal::open_with(&disk, accepting).unwrap();
     let there = assert_is_a_prefix(&read, |_| 200_000);
     let dropped = recovered.dropped.unwrap();
     assert!(there < committed && dropped.index == there + 1 && dropped.file == segment(2));
@@ -68,7 +69,7 @@ fn accepted_damage_is_set_aside_and_the_journal_goes_on_before_it() {
     assert!(lost.count() >= 2, "the rest of the segment, and the ones after it");
     // From here on it is a journal like any other.
     journal.write(2, 200_000).unwrap();
-    let (_, read, recovered) = Stepped::open(&disk.after_power_cut(1)).unwrap();
+    let (_, read, recovered) = SteppedJournal::open(&disk.after_power_cut(1)).unwrap();
     assert_eq!(assert_is_a_prefix(&read, |_| 200_000), there + 2);
     assert_eq!(recovered.dropped, None);
 }
@@ -82,13 +83,14 @@ fn every_accepted_loss_is_counted_and_stays_counted() {
         let paths = disk.paths().into_iter();
         let last = paths.filter(|path| path.extension().is_some_and(|it| it == "seg")).max();
         disk.tamper(&last.unwrap(), |bytes| bytes.truncate(4096));
-        let (mut journal, read, recovered) = Stepped::open_with(&disk, accepting.clone()).unwrap();
+        let (mut journal, read, recovered) =
+            SteppedJournal::open_with(&disk, accepting.clone()).unwrap();
         assert!(read.is_empty() && recovered.dropped.is_some());
         assert_eq!(recovered.losses, losses);
         journal.write(3, 30).unwrap();
-        journal.firm_mark().unwrap();
+        journal.sync_watermark().unwrap();
         drop(journal);
-        let (_, _, recovered) = Stepped::open(&disk.after_power_cut(losses)).unwrap();
+        let (_, _, recovered) = SteppedJournal::open(&disk.after_power_cut(losses)).unwrap();
         assert_eq!((recovered.losses, recovered.dropped), (losses, None));
     }
     // A start that fails again and again before it has set anything aside has lost nothing.
@@ -100,13 +102,13 @@ fn every_accepted_loss_is_counted_and_stays_counted() {
         failing.fail(Fault::nth_where(1, |call, path| {
             call == Call::Create && path.starts_with(Path::new(DIR).join("lost"))
         }));
-        assert!(Stepped::open_with(&failing, accepting.clone()).is_err());
+        assert!(SteppedJournal::open_with(&failing, accepting.clone()).is_err());
     }
-    let (_, _, recovered) = Stepped::open_with(&failing, accepting.clone()).unwrap();
+    let (_, _, recovered) = SteppedJournal::open_with(&failing, accepting.clone()).unwrap();
     assert_eq!(recovered.losses, 4);
     // Without a mark nobody knows how much of the end is missing.
     disk.remove(&Path::new(DIR).join("mark")).unwrap();
-    let (_, _, recovered) = Stepped::open_with(&disk, accepting).unwrap();
+    let (_, _, recovered) = SteppedJournal::open_with(&disk, accepting).unwrap();
     assert_eq!(recovered.losses, 4);
 }
 
@@ -115,17 +117,17 @@ fn a_loss_for_which_no_epochs_are_left_is_refused() {
     let (disk, _) = journal_of(4, 4, 30);
     let last = Identity { journal: PUBLISHER, publisher: PUBLISHER, losses: LOSSES_MAX };
     identity::write(&disk, Path::new(DIR), last).unwrap();
-    assert_eq!(Stepped::open(&disk).unwrap().2.losses, LOSSES_MAX);
+    assert_eq!(SteppedJournal::open(&disk).unwrap().2.losses, LOSSES_MAX);
     let copied = super::inspect::copy(&disk);
     assert!(matches!(copied, Err(InspectError::TooManyLosses { .. })), "{copied:?}");
     disk.tamper(&segment(1), |bytes| bytes.truncate(4096));
     let accepting = JournalOptions { accept_loss: true, ..options() };
     for _ in 0..2 {
-        let refused = Stepped::open_with(&disk, accepting.clone()).map(drop).unwrap_err();
+        let refused = SteppedJournal::open_with(&disk, accepting.clone()).map(drop).unwrap_err();
         assert!(matches!(refused, OpenError::TooManyLosses { .. }), "{refused}");
     }
     disk.remove(&Path::new(DIR).join("mark")).unwrap();
-    let refused = Stepped::open_with(&disk, accepting).map(drop).unwrap_err();
+    let refused = SteppedJournal::open_with(&disk, accepting).map(drop).unwrap_err();
     assert!(matches!(refused, OpenError::TooManyLosses { .. }), "{refused}");
 }
 
@@ -147,7 +149,7 @@ fn a_directory_without_its_id_or_mark_is_refused() {
     for name in ["publisher", "mark"] {
         let (disk, _) = journal_of(2, 2, 30);
         disk.remove(&Path::new(DIR).join(name)).unwrap();
-        assert!(Stepped::open(&disk).is_err(), "{name}");
+        assert!(SteppedJournal::open(&disk).is_err(), "{name}");
     }
 }
 
@@ -156,8 +158,8 @@ fn a_file_of_another_publishers_journal_is_refused() {
     let (disk, _) = journal_of(2, 2, 30);
     let other = SimulatedDisk::default();
     let theirs = JournalOptions { new_publisher: PublisherId([8; 16]), ..options() };
-    Stepped::open_with(&other, theirs).unwrap().0.write(1, 30).unwrap();
+    SteppedJournal::open_with(&other, theirs).unwrap().0.write(1, 30).unwrap();
     let segment_of_theirs = other.tamper(&segment(1), |bytes| bytes.clone());
     disk.tamper(&segment(1), |bytes| *bytes = segment_of_theirs);
-    assert!(matches!(Stepped::open(&disk).map(|_| ()), Err(OpenError::Foreign { .. })));
+    assert!(matches!(SteppedJournal::open(&disk).map(|_| ()), Err(OpenError::Foreign { .. })));
 }

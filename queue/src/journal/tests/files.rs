@@ -13,8 +13,8 @@ use crate::journal::files::directory::SEGMENTS_DIR;
 use crate::journal::space::budget::Budget;
 use crate::log::Log;
 
-fn open(dir: &Path, options: JournalOptions) -> Result<(Journal, Read), OpenError> {
-    let mut read = Read::new();
+fn open(dir: &Path, options: JournalOptions) -> Result<(Journal, ReadBack), OpenError> {
+    let mut read = ReadBack::new();
     let (journal, _) = Journal::open(dir, options, &mut |replayed: Replayed| {
         read.push((replayed.index, replayed.now, replayed.kind, replayed.body));
         Ok(())
@@ -23,11 +23,11 @@ fn open(dir: &Path, options: JournalOptions) -> Result<(Journal, Read), OpenErro
 }
 
 fn append(journal: &mut Journal, index: u64, length: usize) {
-    let Pending { now, kind, head, body, .. } = command(index, length);
+    let PendingCommand { now, kind, head, body, .. } = command(index, length);
     assert_eq!(journal.append(now, kind, head, body).unwrap(), index);
 }
 
-async fn reach(journal: &mut Journal, index: u64) {
+async fn wait_for_commit(journal: &mut Journal, index: u64) {
     while journal.committed() < index {
         journal.committed_beyond(journal.committed()).await.unwrap();
     }
@@ -53,7 +53,7 @@ async fn records_longer_than_a_segment_get_one_of_their_own_and_all_are_read_bac
         append(&mut journal, index, lengths(index));
         journal.flush();
     }
-    reach(&mut journal, 12).await;
+    wait_for_commit(&mut journal, 12).await;
     let reader = journal.reader();
     for index in (1..=12).rev() {
         let length = body(index, lengths(index)).len() as u32;
@@ -71,18 +71,19 @@ async fn records_longer_than_a_segment_get_one_of_their_own_and_all_are_read_bac
 fn the_second_process_is_told_who_has_the_directory() {
     let dir = tempdir().unwrap();
     let (journal, _) = open(dir.path(), options()).unwrap();
-    let told = open(dir.path(), options()).unwrap_err();
-    assert!(matches!(told, OpenError::InUse { .. }));
-    let (pid, says) = (std::process::id().to_string(), told.to_string());
-    assert!(says.contains(&pid) && says.contains("in use"), "{says}");
+    let refused = open(dir.path(), options()).unwrap_err();
+    assert!(matches!(refused, OpenError::InUse { .. }));
+    let (pid, message) = (std::process::id().to_string(), refused.to_string());
+    assert!(message.contains(&pid) && message.contains("in use"), "{message}");
     drop(journal);
     assert!(open(dir.path(), options()).is_ok(), "free again once it is closed");
 }
 
 /// What a directory says of itself, in another format.
 fn identity_of_format(version: u16) -> String {
-    let says = format!("longshore journal {version}\njournal {PUBLISHER}\npublisher {PUBLISHER}\n");
-    format!("{says}crc32c {:08x}\n", crc32c::crc32c(says.as_bytes()))
+    let message =
+        format!("longshore journal {version}\njournal {PUBLISHER}\npublisher {PUBLISHER}\n");
+    format!("{message}crc32c {:08x}\n", crc32c::crc32c(message.as_bytes()))
 }
 
 #[tokio::test]
@@ -91,7 +92,7 @@ async fn a_directory_of_another_format_is_refused_with_both_versions_and_what_to
     let (mut journal, _) = open(dir.path(), options()).unwrap();
     append(&mut journal, 1, 10);
     journal.flush();
-    reach(&mut journal, 1).await;
+    wait_for_commit(&mut journal, 1).await;
     drop(journal);
     let identity = dir.path().join("publisher");
     assert_eq!(std::fs::read_to_string(&identity).unwrap(), identity_of_format(4));
@@ -104,9 +105,9 @@ async fn a_directory_of_another_format_is_refused_with_both_versions_and_what_to
         std::fs::write(&identity, identity_of_format(3)).unwrap();
         let refused = open(dir.path(), JournalOptions { accept_loss, ..options() }).unwrap_err();
         assert!(matches!(refused, OpenError::OtherFormat { version: 3, .. }), "{refused:?}");
-        let says = refused.to_string();
+        let message = refused.to_string();
         let named = [dir.path().to_str().unwrap(), "format 3", "format 4", "a new directory"];
-        assert!(named.iter().all(|part| says.contains(part)), "{says}");
+        assert!(named.iter().all(|part| message.contains(part)), "{message}");
     }
     assert!(files() == before, "and nothing is changed");
     std::fs::write(&identity, identity_of_format(4)).unwrap();
@@ -119,7 +120,7 @@ async fn a_segment_of_another_format_is_refused_and_not_taken_for_damage() {
     let (mut journal, _) = open(dir.path(), options()).unwrap();
     append(&mut journal, 1, 10);
     journal.flush();
-    reach(&mut journal, 1).await;
+    wait_for_commit(&mut journal, 1).await;
     drop(journal);
     let segments = dir.path().join("segments").read_dir().unwrap();
     let first = segments.map(|entry| entry.unwrap().path()).min().unwrap();
@@ -157,10 +158,10 @@ fn a_new_journal_needs_a_directory_that_holds_nothing_else() {
 
 #[test]
 fn a_new_journal_needs_a_disk_that_takes_a_job() {
-    let needed = Budget::least_free_bytes(SEGMENT_BYTES_MIN);
+    let needed = Budget::min_free_bytes(SEGMENT_BYTES_MIN);
     let disk = SimulatedDisk::default();
     disk.leave_free(needed - 1);
-    let refused = Stepped::open(&disk).map(|_| ()).unwrap_err();
+    let refused = SteppedJournal::open(&disk).map(|_| ()).unwrap_err();
     assert!(
         matches!(refused, OpenError::DiskTooSmall { free, needed: n, .. } if free == needed - 1 && n == needed),
         "{refused:?}"
@@ -178,7 +179,7 @@ fn a_new_journal_needs_a_disk_that_takes_a_job() {
     drop(journal);
     // A journal that is there is opened however full its disk is: it holds jobs.
     disk.leave_free(0);
-    assert!(Stepped::open(&disk).is_ok());
+    assert!(SteppedJournal::open(&disk).is_ok());
 }
 
 #[test]
@@ -199,7 +200,7 @@ async fn one_sync_serves_all_that_came_while_the_last_one_ran() {
     append(&mut journal, 1, 10);
     journal.flush();
     journal.committed_beyond(0).await.unwrap();
-    disk.hold_syncs(true);
+    disk.block_syncs(true);
     for index in 2..=500 {
         append(&mut journal, index, 10);
         journal.flush();
@@ -208,8 +209,8 @@ async fn one_sync_serves_all_that_came_while_the_last_one_ran() {
     let waited = tokio::time::timeout(Duration::from_millis(50), journal.committed_beyond(1));
     assert!(waited.await.is_err());
     assert_eq!(journal.committed(), 1);
-    disk.hold_syncs(false);
-    reach(&mut journal, 500).await;
+    disk.block_syncs(false);
+    wait_for_commit(&mut journal, 500).await;
     assert!(journal.metrics().syncs <= 4, "{:?}", journal.metrics());
     assert_eq!(journal.uncommitted_bytes(), 0);
 }
@@ -248,6 +249,6 @@ async fn without_durability_commits_are_not_synced_but_a_start_is() {
     journal.flush();
     journal.committed_beyond(1).await.unwrap();
     assert_eq!(journal.metrics().syncs, 1);
-    let (_, read, _) = Stepped::open(&disk.after_power_cut(3)).unwrap();
+    let (_, read, _) = SteppedJournal::open(&disk.after_power_cut(3)).unwrap();
     assert!(assert_is_a_prefix(&read, |_| 10) >= 1);
 }

@@ -7,7 +7,7 @@ use super::snapshots::path;
 use super::*;
 use crate::RecordRef;
 use crate::journal::LostPayloads;
-use crate::journal::compaction::pace::PIECE_BYTES;
+use crate::journal::compaction::pace::CHUNK_BYTES;
 use crate::journal::compaction::rewrite;
 use crate::journal::inspect::Effect;
 use crate::journal::simulated_disk::{Call, Fault};
@@ -20,13 +20,13 @@ const ALL: u64 = 16;
 /// A journal of four segments with two snapshots, the first of which is named in both.
 fn journal() -> SimulatedDisk {
     let disk = SimulatedDisk::default();
-    let (mut journal, _, _) = Stepped::open(&disk).unwrap();
+    let (mut journal, _, _) = SteppedJournal::open(&disk).unwrap();
     for _ in 0..8 {
         journal.write(2, LENGTH).unwrap();
     }
     journal.snapshot(5, LENGTH, |_| true).unwrap();
     journal.snapshot(12, LENGTH, |_| true).unwrap();
-    journal.firm_mark().unwrap();
+    journal.sync_watermark().unwrap();
     assert!(disk.paths().contains(&segment(4)) && journal.committed() == ALL);
     drop(journal);
     disk.after_kill()
@@ -71,7 +71,7 @@ fn a_damaged_header_is_written_again_and_nothing_is_lost() {
                     verified.is_damaged() && !verified.is_refused && verified.last_index == ALL
                 );
 
-                let (journal, read, recovered) = Stepped::open(&disk).unwrap();
+                let (journal, read, recovered) = SteppedJournal::open(&disk).unwrap();
                 assert_eq!(assert_is_a_prefix(&read, |_| LENGTH), ALL, "{number}, case {case}");
                 let taken = recovered.snapshot.map(|snapshot| snapshot.index);
                 assert_eq!(taken, has_snapshots.then_some(12));
@@ -79,7 +79,7 @@ fn a_damaged_header_is_written_again_and_nothing_is_lost() {
                 drop(journal);
                 let disk = disk.after_power_cut(case as u64);
                 assert_eq!(header(&disk, &segment(number)), good, "it is good again, and lasts");
-                let (mut journal, _, _) = Stepped::open(&disk).unwrap();
+                let (mut journal, _, _) = SteppedJournal::open(&disk).unwrap();
                 journal.write(1, LENGTH).unwrap();
             }
         }
@@ -93,67 +93,67 @@ fn a_snapshot_proves_a_header_whose_first_record_is_damaged_too() {
     let verified = verify(&disk, DIR).unwrap();
     let effects: Vec<Effect> = verified.findings.iter().map(|finding| finding.effect).collect();
     assert_eq!(effects, [Effect::Repairs, Effect::Buries], "{verified:?}");
-    let (journal, read, recovered) = Stepped::open(&disk).unwrap();
+    let (journal, read, recovered) = SteppedJournal::open(&disk).unwrap();
     assert_eq!(assert_is_a_prefix(&read, |_| LENGTH), ALL);
     assert_eq!((recovered.snapshot.unwrap().index, recovered.dropped), (12, None));
     let part = |index| RecordRef { index, at: 8, length: 100 };
     assert!(matches!(journal.records.part(part(1)), Err(ReadError::Damaged { .. })));
     assert_eq!(journal.records.part(part(2)).unwrap(), body(2, LENGTH)[..100]);
     drop(journal);
-    Stepped::open(&disk.after_power_cut(1)).unwrap();
+    SteppedJournal::open(&disk.after_power_cut(1)).unwrap();
 }
 
 /// A journal with one carried file for two segments that are gone, the file, and the offsets of its
 /// records: of commands 1 and 3 in one run, 8 and 10 in the other.
 fn compacted() -> (SimulatedDisk, PathBuf, [usize; 4]) {
     let disk = SimulatedDisk::default();
-    let (mut journal, _, _) = Stepped::open(&disk).unwrap();
+    let (mut journal, _, _) = SteppedJournal::open(&disk).unwrap();
     journal.write(12, LENGTH).unwrap();
-    journal.firm_mark().unwrap();
-    let wanted = CARRIED.map(part);
-    let carried =
-        rewrite::write(&journal.directory, &journal.records, &wanted, &mut |_| Ok(PIECE_BYTES))
+    journal.sync_watermark().unwrap();
+    let live = COMPACTED.map(part);
+    let rewritten =
+        rewrite::write(&journal.directory, &journal.records, &live, &mut |_| Ok(CHUNK_BYTES))
             .unwrap();
     let offsets = |run: &Run| match &run.records {
-        RunRecords::Carried(records) => [records[0].offset as usize, records[1].offset as usize],
+        RunRecords::Compacted(records) => [records[0].offset as usize, records[1].offset as usize],
         RunRecords::Log { .. } => panic!("it was carried"),
     };
-    let [one, other] = &carried.runs[..] else { panic!("{:?}", carried.runs) };
-    let places = [offsets(one), offsets(other)].concat().try_into().unwrap();
-    let file = journal.directory.carried_path(carried.sequence);
-    journal.records.replace(carried.runs);
+    let [one, other] = &rewritten.runs[..] else { panic!("{:?}", rewritten.runs) };
+    let positions = [offsets(one), offsets(other)].concat().try_into().unwrap();
+    let file = journal.directory.compacted_path(rewritten.sequence);
+    journal.records.replace(rewritten.runs);
     journal.snapshot(12, LENGTH, |_| true).unwrap();
     disk.remove(&segment(1)).unwrap();
     disk.remove(&segment(2)).unwrap();
     drop(journal);
-    (disk.after_kill(), file, places)
+    (disk.after_kill(), file, positions)
 }
 
-const CARRIED: [u64; 4] = [1, 3, 8, 10];
+const COMPACTED: [u64; 4] = [1, 3, 8, 10];
 
 fn part(index: u64) -> RecordRef {
     RecordRef { index, at: 8, length: 5_000 }
 }
 
 /// Which of the carried commands can be read; the others are damaged.
-fn readable(journal: &Stepped) -> Vec<u64> {
+fn readable(journal: &SteppedJournal) -> Vec<u64> {
     let is_there = |index: &u64| match journal.records.part(part(*index)) {
         Ok(bytes) => bytes == body(*index, LENGTH)[..5_000],
         Err(ReadError::Damaged { .. }) => false,
         Err(why) => panic!("{why}"),
     };
-    CARRIED.into_iter().filter(is_there).collect()
+    COMPACTED.into_iter().filter(is_there).collect()
 }
 
 #[test]
 fn a_carried_file_with_a_damaged_header_is_read_if_any_run_proves_it() {
-    let (whole, file, places) = compacted();
+    let (whole, file, positions) = compacted();
     // Its header alone, its first record too, and all records of one run or of the other.
     let cases = [
         (0..4096, 0..0, &[1, 3, 8, 10][..]),
         (0..4200, 0..0, &[3, 8, 10]),
-        (0..places[2], 0..0, &[8, 10]),
-        (0..4200, places[2]..places[3] + 100, &[3]),
+        (0..positions[2], 0..0, &[8, 10]),
+        (0..4200, positions[2]..positions[3] + 100, &[3]),
     ];
     for (first, second, left) in cases {
         for accept_loss in [false, true] {
@@ -164,7 +164,7 @@ fn a_carried_file_with_a_damaged_header_is_read_if_any_run_proves_it() {
             });
             assert!(!verify(&disk, DIR).unwrap().is_refused, "{first:?}");
             let options = JournalOptions { accept_loss, ..options() };
-            let (journal, read, _) = Stepped::open_with(&disk, options).unwrap();
+            let (journal, read, _) = SteppedJournal::open_with(&disk, options).unwrap();
             assert_eq!(assert_is_a_prefix(&read, |_| LENGTH), 12);
             assert_eq!(readable(&journal), left);
             drop(journal);
@@ -176,8 +176,8 @@ fn a_carried_file_with_a_damaged_header_is_read_if_any_run_proves_it() {
 
 #[test]
 fn a_carried_file_of_several_runs_is_copied_whole() {
-    let (whole, file, places) = compacted();
-    for (to, left) in [(0, &[1, 3, 8, 10][..]), (4200, &[3, 8, 10]), (places[2], &[8, 10])] {
+    let (whole, file, positions) = compacted();
+    for (to, left) in [(0, &[1, 3, 8, 10][..]), (4200, &[3, 8, 10]), (positions[2], &[8, 10])] {
         let disk = whole.after_kill();
         disk.tamper(&file, |bytes| bytes[..to].fill(0));
         let copied = copy(&disk).unwrap();
@@ -190,8 +190,8 @@ fn a_carried_file_of_several_runs_is_copied_whole() {
             restored.create(&to).unwrap().write_at(&disk.bytes(&path), 0).unwrap();
             restored
         });
-        assert_eq!(disk.bytes(&file)[..places[0]], whole.bytes(&file)[..places[0]]);
-        let (journal, read, _) = Stepped::open(&disk).unwrap();
+        assert_eq!(disk.bytes(&file)[..positions[0]], whole.bytes(&file)[..positions[0]]);
+        let (journal, read, _) = SteppedJournal::open(&disk).unwrap();
         assert_eq!(assert_is_a_prefix(&read, |_| LENGTH), 12);
         assert_eq!(readable(&journal), left);
     }
@@ -200,8 +200,8 @@ fn a_carried_file_of_several_runs_is_copied_whole() {
 #[test]
 fn a_header_that_the_disk_cannot_read_is_written_again() {
     let journal = journal();
-    let (compacted, carried, _) = compacted();
-    for (whole, file, last) in [(journal, segment(1), ALL), (compacted, carried, 12)] {
+    let (compacted, rewritten, _) = compacted();
+    for (whole, file, last) in [(journal, segment(1), ALL), (compacted, rewritten, 12)] {
         // The header, then the first record as well: only the snapshot knows the others.
         for reads in 1..=2 {
             let disk = whole.after_kill();
@@ -210,7 +210,7 @@ fn a_header_that_the_disk_cannot_read_is_written_again() {
                 let fault = move |call, path: &Path| call == Call::Read && *path == *of;
                 disk.fail(Fault::nth_where(nth, fault));
             }
-            let (_, read, recovered) = Stepped::open(&disk).unwrap();
+            let (_, read, recovered) = SteppedJournal::open(&disk).unwrap();
             assert_eq!(assert_is_a_prefix(&read, |_| LENGTH), last, "{file:?}, {reads}");
             assert_eq!(recovered.dropped, None);
             assert!(disk.hit().is_some());
@@ -221,12 +221,12 @@ fn a_header_that_the_disk_cannot_read_is_written_again() {
 #[test]
 fn a_segment_made_ahead_with_a_damaged_header_is_removed() {
     let disk = journal();
-    let (journal, _, _) = Stepped::open(&disk).unwrap();
+    let (journal, _, _) = SteppedJournal::open(&disk).unwrap();
     let ahead = journal.directory.create_segment(SEGMENT_BYTES_MIN).unwrap().path;
     drop(journal);
     let disk = disk.after_kill();
     disk.tamper(&ahead, |bytes| bytes[41] ^= 1);
-    let (_, read, recovered) = Stepped::open(&disk).unwrap();
+    let (_, read, recovered) = SteppedJournal::open(&disk).unwrap();
     assert_eq!(assert_is_a_prefix(&read, |_| LENGTH), ALL);
     assert_eq!(recovered.dropped, None);
     assert!(!disk.paths().contains(&ahead));
@@ -241,9 +241,9 @@ fn a_header_can_be_written_again_after_a_cut_at_any_call() {
             let disk = whole.after_kill();
             disk.tamper(&segment(number), |bytes| bytes[..4096].fill(3));
             disk.fail_at(call);
-            let done = Stepped::open(&disk).is_ok();
+            let done = SteppedJournal::open(&disk).is_ok();
             let disk = disk.after_power_cut(call);
-            let (_, read, recovered) = Stepped::open(&disk).unwrap();
+            let (_, read, recovered) = SteppedJournal::open(&disk).unwrap();
             assert_eq!(assert_is_a_prefix(&read, |_| LENGTH), ALL, "segment {number}, call {call}");
             assert_eq!(recovered.dropped, None);
             if done {
@@ -265,12 +265,12 @@ fn accepted_loss_of_a_file_that_a_snapshot_needs_costs_what_lies_in_it_alone() {
     let short = whole.after_kill();
     short.tamper(&segment(2), |bytes| bytes.truncate(30));
     for disk in [missing, empty, short] {
-        let refused = Stepped::open(&disk).map(drop).unwrap_err();
+        let refused = SteppedJournal::open(&disk).map(drop).unwrap_err();
         assert!(
             matches!(&refused, OpenError::PayloadsLost { file, .. } if *file == segment(2)),
             "{refused}"
         );
-        let (mut journal, read, recovered) = Stepped::open_with(&disk, accepting()).unwrap();
+        let (mut journal, read, recovered) = SteppedJournal::open_with(&disk, accepting()).unwrap();
         assert_eq!(assert_is_a_prefix(&read, |_| LENGTH), ALL);
         assert_eq!((recovered.snapshot.unwrap().index, recovered.dropped), (12, None));
         assert_eq!(recovered.lost_payloads, Some(LostPayloads { file: segment(2), files: 1 }));
@@ -290,7 +290,7 @@ fn accepted_loss_of_a_file_that_a_snapshot_needs_costs_what_lies_in_it_alone() {
         drop(journal);
         let disk = disk.after_power_cut(1);
         assert!(!disk.paths().iter().any(|it| it.starts_with(path("lost"))));
-        let (_, read, recovered) = Stepped::open(&disk).unwrap();
+        let (_, read, recovered) = SteppedJournal::open(&disk).unwrap();
         assert_eq!(assert_is_a_prefix(&read, |_| LENGTH), ALL + 1, "it is accepted once");
         assert_eq!(recovered.lost_payloads, None);
     }
@@ -300,10 +300,10 @@ fn accepted_loss_of_a_file_that_a_snapshot_needs_costs_what_lies_in_it_alone() {
 /// mark is behind: it does not show how many there were.
 fn cut_after_its_snapshot() -> SimulatedDisk {
     let disk = SimulatedDisk::default();
-    let (mut journal, _, _) = Stepped::open(&disk).unwrap();
+    let (mut journal, _, _) = SteppedJournal::open(&disk).unwrap();
     journal.write(3, 100).unwrap();
     journal.snapshot(3, 100, |_| true).unwrap();
-    journal.firm_mark().unwrap();
+    journal.sync_watermark().unwrap();
     journal.write(1, 100).unwrap();
     drop(journal);
     let disk = disk.after_kill();
@@ -315,20 +315,20 @@ fn cut_after_its_snapshot() -> SimulatedDisk {
 #[test]
 fn a_lost_file_in_which_replay_goes_on_is_a_loss_of_commands() {
     let disk = cut_after_its_snapshot();
-    let refused = Stepped::open(&disk).map(drop).unwrap_err();
+    let refused = SteppedJournal::open(&disk).map(drop).unwrap_err();
     assert!(
         matches!(&refused, OpenError::Damaged { file, index: 4, .. } if *file == segment(1)),
         "{refused}"
     );
-    let (mut journal, read, recovered) = Stepped::open_with(&disk, accepting()).unwrap();
+    let (mut journal, read, recovered) = SteppedJournal::open_with(&disk, accepting()).unwrap();
     assert_eq!(assert_is_a_prefix(&read, |_| 100), 3);
     assert_eq!(recovered.dropped.map(|dropped| dropped.index), Some(4));
     assert_eq!(recovered.lost_payloads, Some(LostPayloads { file: segment(1), files: 1 }));
     assert_eq!(recovered.losses, 1, "it may have held a start");
     journal.write(1, 100).unwrap();
-    journal.firm_mark().unwrap();
+    journal.sync_watermark().unwrap();
     drop(journal);
-    let (_, read, recovered) = Stepped::open(&disk.after_power_cut(1)).unwrap();
+    let (_, read, recovered) = SteppedJournal::open(&disk.after_power_cut(1)).unwrap();
     assert_eq!(assert_is_a_prefix(&read, |_| 100), 4);
     assert_eq!((recovered.dropped, recovered.losses), (None, 1));
 }
@@ -338,9 +338,9 @@ fn a_lost_file_in_which_replay_goes_on_is_counted_wherever_its_start_is_cut_shor
     for call in 1.. {
         let disk = cut_after_its_snapshot();
         disk.fail_at(call);
-        let done = Stepped::open_with(&disk, accepting()).is_ok();
+        let done = SteppedJournal::open_with(&disk, accepting()).is_ok();
         let disk = disk.after_power_cut(call);
-        let (_, read, recovered) = Stepped::open_with(&disk, accepting()).unwrap();
+        let (_, read, recovered) = SteppedJournal::open_with(&disk, accepting()).unwrap();
         assert_eq!(assert_is_a_prefix(&read, |_| 100), 3);
         assert!((1..=2).contains(&recovered.losses), "call {call}");
         if done {

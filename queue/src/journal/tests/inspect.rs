@@ -8,7 +8,7 @@ use rand::{RngExt, SeedableRng};
 
 use super::*;
 use crate::RecordRef;
-use crate::journal::compaction::pace::PIECE_BYTES;
+use crate::journal::compaction::pace::CHUNK_BYTES;
 use crate::journal::compaction::rewrite;
 use crate::journal::files::pin::Pin;
 use crate::journal::inspect::{
@@ -34,19 +34,19 @@ pub(super) fn copy(disk: &SimulatedDisk) -> Result<Copied, InspectError> {
 /// A journal of a few segments; with a snapshot of the first commands, or without.
 fn journal(commits: u64, length: usize, snapshot: Option<u64>) -> (SimulatedDisk, u64) {
     let disk = SimulatedDisk::default();
-    let (mut journal, _, _) = Stepped::open(&disk).unwrap();
+    let (mut journal, _, _) = SteppedJournal::open(&disk).unwrap();
     for commit in 0..commits {
         journal.write(1 + commit % 3, length).unwrap();
     }
     if let Some(index) = snapshot {
         journal.snapshot(index, length, |_| true).unwrap();
     }
-    journal.firm_mark().unwrap();
+    journal.sync_watermark().unwrap();
     let committed = journal.committed();
     (disk, committed)
 }
 
-fn open_at(disk: &SimulatedDisk, dir: &str) -> Result<(Recovered, Read), OpenError> {
+fn open_at(disk: &SimulatedDisk, dir: &str) -> Result<(Recovered, ReadBack), OpenError> {
     let mut rebuilt = Rebuilt::default();
     let parts = Parts::open(disk.files(), Path::new(dir), options(), &mut rebuilt)?;
     Ok((parts.recovered, rebuilt.read))
@@ -94,8 +94,9 @@ fn what_is_told_of_a_bad_disk_is_what_a_start_makes_of_it() {
         if random.random_bool(0.7) {
             let file = disk.open(&Path::new(DIR).join("mark")).unwrap();
             let nothing = CommitWatermark::read(&*file, PUBLISHER).unwrap();
-            let mark = CommitWatermark::new(file, Path::new(DIR).join("mark"), PUBLISHER, nothing);
-            mark.reset(random.random_range(0..8)).unwrap();
+            let watermark =
+                CommitWatermark::new(file, Path::new(DIR).join("mark"), PUBLISHER, nothing);
+            watermark.reset(random.random_range(0..8)).unwrap();
         }
         let paths: Vec<PathBuf> =
             disk.paths().into_iter().filter(|path| path.parent() == segment(1).parent()).collect();
@@ -112,34 +113,36 @@ fn what_is_told_of_a_bad_disk_is_what_a_start_makes_of_it() {
                 }
             });
         }
-        let told = verify(&disk, DIR).unwrap();
-        let effects: Vec<Effect> = told.findings.iter().map(|finding| finding.effect).collect();
+        let verified = verify(&disk, DIR).unwrap();
+        let effects: Vec<Effect> = verified.findings.iter().map(|finding| finding.effect).collect();
         match open_at(&disk.after_kill(), DIR) {
             Ok((recovered, _)) => {
-                assert!(!told.is_refused, "{seed}: {told:?}");
-                assert_eq!(told.last_index, recovered.last_index, "{seed}: {told:?}");
+                assert!(!verified.is_refused, "{seed}: {verified:?}");
+                assert_eq!(verified.last_index, recovered.last_index, "{seed}: {verified:?}");
                 if let Some(cut) = recovered.cut {
                     seen[0] += 1;
-                    let found = told.findings.iter().any(|finding| {
+                    let found = verified.findings.iter().any(|finding| {
                         finding.effect == Effect::CutsOff
                             && (&finding.file, finding.offset) == (&cut.file, cut.offset)
                     });
-                    assert!(found, "{seed}: {cut:?}, {told:?}");
+                    assert!(found, "{seed}: {cut:?}, {verified:?}");
                 }
                 seen[1] += usize::from(effects.contains(&Effect::Buries));
-                seen[2] += usize::from(told.findings.is_empty());
+                seen[2] += usize::from(verified.findings.is_empty());
             }
             Err(OpenError::Damaged { file, offset, index, .. }) => {
                 seen[3] += 1;
-                assert!(told.is_refused, "{seed}: {file:?} {offset}, {told:?}");
+                assert!(verified.is_refused, "{seed}: {file:?} {offset}, {verified:?}");
                 assert!(
-                    told.findings.iter().any(|finding| {
+                    verified.findings.iter().any(|finding| {
                         finding.effect == Effect::Refuses && finding.index == Some(index)
                     }) || index <= 1,
-                    "{seed}: {index} in {file:?} at {offset}, {told:?}"
+                    "{seed}: {index} in {file:?} at {offset}, {verified:?}"
                 );
             }
-            Err(OpenError::PayloadsLost { .. }) => assert!(told.is_refused, "{seed}: {told:?}"),
+            Err(OpenError::PayloadsLost { .. }) => {
+                assert!(verified.is_refused, "{seed}: {verified:?}")
+            }
             Err(error) => panic!("{seed}: {error}"),
         }
     }
@@ -199,9 +202,9 @@ fn a_header_that_is_damaged_is_not_called_torn_too() {
     let (disk, _) = journal(3, 30, None);
     let disk = disk.after_kill();
     disk.tamper(&segment(1), |bytes| bytes[300] ^= 1);
-    let told = verify(&disk, DIR).unwrap();
-    let effects: Vec<Effect> = told.findings.iter().map(|finding| finding.effect).collect();
-    assert_eq!(effects, [Effect::Repairs], "{told:?}");
+    let verified = verify(&disk, DIR).unwrap();
+    let effects: Vec<Effect> = verified.findings.iter().map(|finding| finding.effect).collect();
+    assert_eq!(effects, [Effect::Repairs], "{verified:?}");
     // Of a segment with no commit behind its header nobody was told anything.
     let (disk, committed) = journal(3, 30, None);
     let empty = segment(2);
@@ -210,9 +213,9 @@ fn a_header_that_is_damaged_is_not_called_torn_too() {
     header.read_at(&mut bytes, 0).unwrap();
     bytes[300] ^= 1;
     disk.create(&empty).unwrap().write_at(&bytes, 0).unwrap();
-    let told = verify(&disk.after_kill(), DIR).unwrap();
-    let effects: Vec<Effect> = told.findings.iter().map(|finding| finding.effect).collect();
-    assert_eq!((effects, told.last_index), (vec![Effect::CutsOff], committed));
+    let verified = verify(&disk.after_kill(), DIR).unwrap();
+    let effects: Vec<Effect> = verified.findings.iter().map(|finding| finding.effect).collect();
+    assert_eq!((effects, verified.last_index), (vec![Effect::CutsOff], committed));
 }
 
 #[test]
@@ -305,7 +308,7 @@ fn what_was_set_aside_can_be_dumped() {
     let (disk, committed) = journal(8, 30, None);
     disk.tamper(&segment(1), |bytes| bytes[4096 + 200] ^= 1);
     let accepting = JournalOptions { accept_loss: true, ..options() };
-    let (_, read, recovered) = Stepped::open_with(&disk, accepting).unwrap();
+    let (_, read, recovered) = SteppedJournal::open_with(&disk, accepting).unwrap();
     let dropped = recovered.dropped.unwrap();
     let lost: Vec<PathBuf> =
         disk.paths().into_iter().filter(|path| path.starts_with(&dropped.kept_in)).collect();
@@ -319,19 +322,19 @@ fn what_was_set_aside_can_be_dumped() {
 #[test]
 fn what_was_carried_is_read_copied_and_dumped() {
     let disk = SimulatedDisk::default();
-    let (mut journal, _, _) = Stepped::open(&disk).unwrap();
+    let (mut journal, _, _) = SteppedJournal::open(&disk).unwrap();
     for _ in 0..12 {
         journal.write(1, 200_000).unwrap();
     }
-    journal.firm_mark().unwrap();
+    journal.sync_watermark().unwrap();
     // Of the first segment one part of each of two commands is wanted.
     let part = |index| RecordRef { index, at: 8, length: 5_000 };
     let wanted = [part(1), part(3)];
-    let carried =
-        rewrite::write(&journal.directory, &journal.records, &wanted, &mut |_| Ok(PIECE_BYTES))
+    let compacted =
+        rewrite::write(&journal.directory, &journal.records, &wanted, &mut |_| Ok(CHUNK_BYTES))
             .unwrap();
-    let file = journal.directory.carried_path(carried.sequence);
-    journal.records.replace(carried.runs);
+    let file = journal.directory.compacted_path(compacted.sequence);
+    journal.records.replace(compacted.runs);
     journal.snapshot(7, 200_000, |_| true).unwrap();
     disk.remove(&segment(1)).unwrap();
     assert_eq!(verify(&disk, DIR).unwrap().findings, []);
@@ -339,7 +342,7 @@ fn what_was_carried_is_read_copied_and_dumped() {
     let kinds = stat.segments.iter().filter(|segment| segment.kind == SegmentKind::Carried);
     assert_eq!(kinds.map(|segment| segment.first_index).collect::<Vec<_>>(), [Some(1)]);
     let all = dump(&disk, Path::new(DIR), DumpOptions::default());
-    let carried: Vec<(u64, u32)> = all
+    let compacted: Vec<(u64, u32)> = all
         .iter()
         .filter_map(|dumped| match dumped {
             Dumped::Carried { index, parts, .. } => {
@@ -348,7 +351,7 @@ fn what_was_carried_is_read_copied_and_dumped() {
             _ => None,
         })
         .collect();
-    assert_eq!(carried, [(1, 5_000), (3, 5_000)]);
+    assert_eq!(compacted, [(1, 5_000), (3, 5_000)]);
 
     disk.tamper(&file, |bytes| bytes[4096 + 100] ^= 1);
     for dir in [DIR, COPY] {
@@ -377,11 +380,11 @@ fn what_was_carried_is_read_copied_and_dumped() {
 #[test]
 fn a_snapshot_that_no_start_needs_is_read_all_the_same() {
     let disk = SimulatedDisk::default();
-    let (mut journal, _, _) = Stepped::open(&disk).unwrap();
+    let (mut journal, _, _) = SteppedJournal::open(&disk).unwrap();
     for _ in 0..12 {
         journal.write(1, 100).unwrap();
     }
-    journal.firm_mark().unwrap();
+    journal.sync_watermark().unwrap();
     for index in [4, 9] {
         journal.snapshot(index, 100, |_| true).unwrap();
     }

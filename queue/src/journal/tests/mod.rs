@@ -1,12 +1,12 @@
 //! The journal against power cuts, kills, bad disks and bad calls.
 
-mod carrying;
 mod cycles;
 mod damage;
 mod files;
 mod headers;
 mod inspect;
 mod power;
+mod rewriting;
 mod snapshots;
 
 use std::path::Path;
@@ -22,7 +22,7 @@ use crate::journal::files::directory::{Directory, Segment};
 use crate::journal::wal::commit_watermark::CommitWatermark;
 use crate::journal::wal::progress::Progress;
 use crate::journal::wal::records::JournalRecords;
-use crate::journal::wal::writer::{Chores, Pending, Writer};
+use crate::journal::wal::writer::{BackgroundWork, PendingCommand, Writer};
 use crate::log::Rebuild;
 use crate::state::SnapshotError;
 use crate::{Now, Poisoned};
@@ -46,29 +46,29 @@ fn body(index: u64, length: usize) -> Bytes {
     bytes.into()
 }
 
-fn command(index: u64, length: usize) -> Pending {
+fn command(index: u64, length: usize) -> PendingCommand {
     let now = Now { mono_ms: index, wall_ms: 1_000 + index };
     let head = Bytes::copy_from_slice(b"headhead");
-    Pending { index, now, kind: 8, head, body: body(index, length), synced: false }
+    PendingCommand { index, now, kind: 8, head, body: body(index, length), synced: false }
 }
 
 /// A journal without threads: what it does, and in which order, is up to the test alone.
-struct Stepped {
+struct SteppedJournal {
     directory: Arc<Directory>,
     records: Arc<JournalRecords>,
-    writer: Writer<Inline>,
+    writer: Writer<InlineBackground>,
     progress: Arc<Progress>,
-    mark: Arc<CommitWatermark>,
+    watermark: Arc<CommitWatermark>,
     next: u64,
 }
 
 /// Chores done on the spot.
-struct Inline {
+struct InlineBackground {
     directory: Arc<Directory>,
     next: Option<Segment>,
 }
 
-impl Chores for Inline {
+impl BackgroundWork for InlineBackground {
     fn segment(&mut self, least: u64) -> Result<Segment, Poisoned> {
         match self.next.take() {
             Some(segment) => Ok(segment),
@@ -80,9 +80,12 @@ impl Chores for Inline {
 }
 
 /// What was read back: index, time, kind, body.
-type Read = Vec<(u64, Now, u8, Bytes)>;
+type ReadBack = Vec<(u64, Now, u8, Bytes)>;
 
-fn open_parts(disk: &SimulatedDisk, options: JournalOptions) -> Result<(Parts, Read), OpenError> {
+fn open_parts(
+    disk: &SimulatedDisk,
+    options: JournalOptions,
+) -> Result<(Parts, ReadBack), OpenError> {
     let mut rebuilt = Rebuilt::default();
     let files: Arc<dyn Files> = Arc::new(disk.clone());
     let parts = Parts::open(files, Path::new(DIR), options, &mut rebuilt)?;
@@ -94,7 +97,7 @@ fn open_parts(disk: &SimulatedDisk, options: JournalOptions) -> Result<(Parts, R
 /// them.
 #[derive(Default)]
 struct Rebuilt {
-    read: Read,
+    read: ReadBack,
     blocks: u64,
     restored: bool,
 }
@@ -122,44 +125,48 @@ impl Rebuild for Rebuilt {
     }
 }
 
-impl Stepped {
-    fn open(disk: &SimulatedDisk) -> Result<(Stepped, Read, Recovered), OpenError> {
-        Stepped::open_with(disk, options())
+impl SteppedJournal {
+    fn open(disk: &SimulatedDisk) -> Result<(SteppedJournal, ReadBack, Recovered), OpenError> {
+        SteppedJournal::open_with(disk, options())
     }
 
     fn open_with(
         disk: &SimulatedDisk,
         options: JournalOptions,
-    ) -> Result<(Stepped, Read, Recovered), OpenError> {
+    ) -> Result<(SteppedJournal, ReadBack, Recovered), OpenError> {
         let durability = options.durability;
         let (parts, read) = open_parts(disk, options)?;
-        let Parts { directory, records, progress, mark, segment, recovered, .. } = parts;
-        let chores = Inline { directory: Arc::clone(&directory), next: None };
+        let Parts { directory, records, progress, watermark, segment, recovered, .. } = parts;
+        let background = InlineBackground { directory: Arc::clone(&directory), next: None };
         let writer = Writer::new(
             Arc::clone(&directory),
             Arc::clone(&records),
             Arc::clone(&progress),
-            Arc::clone(&mark),
-            chores,
+            Arc::clone(&watermark),
+            background,
             durability,
             segment,
         );
         let next = recovered.last_index + 1;
-        Ok((Stepped { directory, records, writer, progress, mark, next }, read, recovered))
+        Ok((
+            SteppedJournal { directory, records, writer, progress, watermark, next },
+            read,
+            recovered,
+        ))
     }
 
     /// Writes a batch of so many commands, as one call.
     fn write(&mut self, count: u64, length: usize) -> Result<(), Poisoned> {
-        let batch: Vec<Pending> =
+        let batch: Vec<PendingCommand> =
             (self.next..self.next + count).map(|index| command(index, length)).collect();
-        let bytes = batch.iter().map(Pending::record_len).sum();
+        let bytes = batch.iter().map(PendingCommand::record_len).sum();
         self.progress.uncommitted_bytes.fetch_add(bytes, std::sync::atomic::Ordering::Relaxed);
         self.next += count;
         self.writer.write(&batch).inspect_err(|why| self.progress.poison(why.clone()))
     }
 
-    fn firm_mark(&self) -> std::io::Result<()> {
-        self.mark.firm(self.progress.committed())
+    fn sync_watermark(&self) -> std::io::Result<()> {
+        self.watermark.write_durable(self.progress.committed())
     }
 
     fn committed(&self) -> u64 {
@@ -168,9 +175,9 @@ impl Stepped {
 }
 
 /// Checks that exactly the first commands were read back as they were written; gives how many.
-fn assert_is_a_prefix(read: &Read, length: impl Fn(u64) -> usize) -> u64 {
-    for (place, (index, now, kind, body_read)) in read.iter().enumerate() {
-        let wanted = place as u64 + 1;
+fn assert_is_a_prefix(read: &ReadBack, length: impl Fn(u64) -> usize) -> u64 {
+    for (position, (index, now, kind, body_read)) in read.iter().enumerate() {
+        let wanted = position as u64 + 1;
         assert_eq!((*index, *now), (wanted, command(wanted, 0).now));
         assert_eq!(*kind, 8);
         assert_eq!(&body_read[..8], b"headhead");

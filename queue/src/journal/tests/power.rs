@@ -6,17 +6,17 @@ use super::*;
 #[test]
 fn what_a_failed_sync_left_in_the_page_cache_is_written_again_before_it_counts() {
     let disk = SimulatedDisk::default();
-    let (mut journal, _, _) = Stepped::open(&disk).unwrap();
+    let (mut journal, _, _) = SteppedJournal::open(&disk).unwrap();
     journal.write(2, 20).unwrap();
     disk.fail_at(disk.calls() + 2);
     assert!(journal.write(1, 20).is_err(), "its sync failed");
     drop(journal);
     // Linux counts the pages as clean now: they are read back, and no sync writes them again.
     let disk = disk.after_kill().with_clean_pages();
-    let (journal, read, _) = Stepped::open(&disk).unwrap();
+    let (journal, read, _) = SteppedJournal::open(&disk).unwrap();
     let there = assert_is_a_prefix(&read, |_| 20);
     assert_eq!(journal.committed(), there);
-    let (_, read, _) = Stepped::open(&disk.after_power_cut(1)).unwrap();
+    let (_, read, _) = SteppedJournal::open(&disk.after_power_cut(1)).unwrap();
     assert_eq!(assert_is_a_prefix(&read, |_| 20), there, "what counted after the restart lasts");
 }
 
@@ -24,12 +24,12 @@ fn what_a_failed_sync_left_in_the_page_cache_is_written_again_before_it_counts()
 fn a_torn_tail_is_cut_off_and_said_and_never_comes_back() {
     for seed in 0..200 {
         let disk = SimulatedDisk::default();
-        let (mut journal, _, _) = Stepped::open(&disk).unwrap();
+        let (mut journal, _, _) = SteppedJournal::open(&disk).unwrap();
         journal.write(3, 50).unwrap();
         disk.fail_at(disk.calls() + 2);
         assert!(journal.write(5, 50).is_err());
         let disk = disk.after_power_cut(seed);
-        let (mut journal, read, recovered) = Stepped::open(&disk).unwrap();
+        let (mut journal, read, recovered) = SteppedJournal::open(&disk).unwrap();
         let there = assert_is_a_prefix(&read, |_| 50);
         assert!((3..=8).contains(&there));
         if let Some(cut) = recovered.cut {
@@ -37,7 +37,7 @@ fn a_torn_tail_is_cut_off_and_said_and_never_comes_back() {
         }
         // Shorter records now stand where the torn ones stood.
         journal.write(1, 1).unwrap();
-        let (_, read, recovered) = Stepped::open(&disk.after_kill()).unwrap();
+        let (_, read, recovered) = SteppedJournal::open(&disk.after_kill()).unwrap();
         let length = |index| if index <= there { 50 } else { 1 };
         assert_eq!(assert_is_a_prefix(&read, length), there + 1);
         assert_eq!(recovered.cut, None);
@@ -51,16 +51,16 @@ fn whole_records_behind_a_torn_one_never_follow_the_one_that_takes_its_place() {
     let mut behind = 0;
     for seed in 0..100 {
         let disk = SimulatedDisk::default();
-        let (mut journal, _, _) = Stepped::open(&disk).unwrap();
+        let (mut journal, _, _) = SteppedJournal::open(&disk).unwrap();
         journal.write(2, length).unwrap();
         disk.fail_at(disk.calls() + 2);
         assert!(journal.write(3, length).is_err());
         let disk = disk.after_power_cut(seed);
-        let (mut journal, read, recovered) = Stepped::open(&disk).unwrap();
+        let (mut journal, read, recovered) = SteppedJournal::open(&disk).unwrap();
         let there = assert_is_a_prefix(&read, |_| length);
         behind += u32::from(recovered.cut.is_some_and(|cut| cut.bytes > length as u64));
         journal.write(1, length).unwrap();
-        let (_, read, _) = Stepped::open(&disk.after_kill()).unwrap();
+        let (_, read, _) = SteppedJournal::open(&disk.after_kill()).unwrap();
         assert_eq!(assert_is_a_prefix(&read, |_| length), there + 1, "seed {seed}");
     }
     assert!(behind > 10, "there were whole records behind torn ones: {behind}");

@@ -18,7 +18,7 @@ use crate::journal::files::JournalFile;
 use crate::journal::wal::format::u64_at;
 
 /// The name of the file.
-pub(crate) const MARK_FILE: &str = "mark";
+pub(crate) const WATERMARK_FILE: &str = "mark";
 const SLOT_BYTES: usize = 4096;
 const SLOTS: usize = 3;
 const MAGIC: &[u8; 8] = b"LONGMRK\n";
@@ -36,7 +36,7 @@ pub(crate) struct CommitWatermark {
 
 /// What the slots of a mark file say.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Read {
+pub(crate) struct StoredWatermark {
     /// The highest index of a good slot; none when there is no good slot.
     pub(crate) index: Option<u64>,
     count: u64,
@@ -47,16 +47,19 @@ impl CommitWatermark {
         file: Arc<dyn JournalFile>,
         path: PathBuf,
         journal: PublisherId,
-        read: Read,
+        read: StoredWatermark,
     ) -> CommitWatermark {
         CommitWatermark { file, path, journal, count: AtomicU64::new(read.count) }
     }
 
     /// Reads every slot.
-    pub(crate) fn read(file: &dyn JournalFile, journal: PublisherId) -> io::Result<Read> {
+    pub(crate) fn read(
+        file: &dyn JournalFile,
+        journal: PublisherId,
+    ) -> io::Result<StoredWatermark> {
         let mut bytes = vec![0; SLOTS * SLOT_BYTES];
         file.read_at(&mut bytes, 0)?;
-        let mut read = Read { index: None, count: 0 };
+        let mut read = StoredWatermark { index: None, count: 0 };
         for slot in bytes.chunks_exact(SLOT_BYTES) {
             let crc = u32::from_le_bytes([slot[40], slot[41], slot[42], slot[43]]);
             let good = &slot[..8] == MAGIC
@@ -77,18 +80,18 @@ impl CommitWatermark {
     }
 
     /// Notes a commit for good.
-    pub(crate) fn firm(&self, index: u64) -> io::Result<()> {
+    pub(crate) fn write_durable(&self, index: u64) -> io::Result<()> {
         let count = self.count.fetch_add(1, Ordering::Relaxed) + 1;
-        let place = 1 + count % (SLOTS as u64 - 1);
-        self.file.write_at(&self.slot(index, count), place * SLOT_BYTES as u64)?;
+        let position = 1 + count % (SLOTS as u64 - 1);
+        self.file.write_at(&self.slot(index, count), position * SLOT_BYTES as u64)?;
         self.file.sync_data()
     }
 
     /// Says that index in every slot, for good: also when it is lower than before.
     pub(crate) fn reset(&self, index: u64) -> io::Result<()> {
         self.file.write_at(&self.slot(index, self.count.load(Ordering::Relaxed)), 0)?;
-        self.firm(index)?;
-        self.firm(index)
+        self.write_durable(index)?;
+        self.write_durable(index)
     }
 
     fn slot(&self, index: u64, count: u64) -> [u8; SLOT_BYTES] {

@@ -20,17 +20,17 @@ pub(crate) const HEADER_CRC_AT: usize = 60;
 
 /// What a segment holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum SegmentKind {
+pub(crate) enum SegmentContent {
     /// Commands in their order.
     Log,
     /// What was left of the commands of segments that were given up.
-    Carried,
+    Compacted,
 }
 
 /// What a segment says of itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct SegmentHeader {
-    pub(crate) kind: SegmentKind,
+    pub(crate) kind: SegmentContent,
     pub(crate) journal: PublisherId,
     /// Its number, as in its name; never given twice.
     pub(crate) sequence: u64,
@@ -50,16 +50,19 @@ pub(crate) enum HeaderError {
 impl SegmentHeader {
     /// Of a segment of the log that this program writes.
     pub(crate) fn log(journal: PublisherId, sequence: u64, first_index: u64) -> SegmentHeader {
-        SegmentHeader { kind: SegmentKind::Log, journal, sequence, first_index }
+        SegmentHeader { kind: SegmentContent::Log, journal, sequence, first_index }
     }
 
     /// Of a carried file.
-    pub(crate) fn carried(journal: PublisherId, sequence: u64) -> SegmentHeader {
-        SegmentHeader { kind: SegmentKind::Carried, ..SegmentHeader::log(journal, sequence, 0) }
+    pub(crate) fn compacted(journal: PublisherId, sequence: u64) -> SegmentHeader {
+        SegmentHeader {
+            kind: SegmentContent::Compacted,
+            ..SegmentHeader::log(journal, sequence, 0)
+        }
     }
 
-    pub(crate) fn is_carried(&self) -> bool {
-        self.kind == SegmentKind::Carried
+    pub(crate) fn is_compacted(&self) -> bool {
+        self.kind == SegmentContent::Compacted
     }
 
     pub(crate) fn encode(&self) -> [u8; SEGMENT_HEADER_BYTES] {
@@ -69,7 +72,7 @@ impl SegmentHeader {
         bytes[16..32].copy_from_slice(&self.journal.0);
         bytes[32..40].copy_from_slice(&self.sequence.to_le_bytes());
         bytes[40..48].copy_from_slice(&self.first_index.to_le_bytes());
-        bytes[KIND_AT] = u8::from(self.is_carried());
+        bytes[KIND_AT] = u8::from(self.is_compacted());
         let crc = header_crc(&bytes);
         bytes[HEADER_CRC_AT..HEADER_CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
         bytes
@@ -87,8 +90,8 @@ impl SegmentHeader {
             return Err(HeaderError::OtherFormat(version));
         }
         let kind = match bytes[KIND_AT] {
-            0 => SegmentKind::Log,
-            1 => SegmentKind::Carried,
+            0 => SegmentContent::Log,
+            1 => SegmentContent::Compacted,
             _ => return Err(HeaderError::Bad),
         };
         let mut journal = PublisherId::default();
@@ -129,7 +132,7 @@ mod tests {
     const JOURNAL: PublisherId = PublisherId([7; 16]);
 
     fn headers() -> [SegmentHeader; 2] {
-        [SegmentHeader::log(JOURNAL, 3, 9), SegmentHeader::carried(JOURNAL, 4)]
+        [SegmentHeader::log(JOURNAL, 3, 9), SegmentHeader::compacted(JOURNAL, 4)]
     }
 
     #[test]
@@ -142,7 +145,7 @@ mod tests {
         golden[48] = 1;
         let crc = header_crc(&golden);
         golden[60..64].copy_from_slice(&crc.to_le_bytes());
-        assert_eq!(SegmentHeader::carried(JOURNAL, 4).encode(), golden);
+        assert_eq!(SegmentHeader::compacted(JOURNAL, 4).encode(), golden);
     }
 
     #[test]

@@ -11,21 +11,21 @@ use longshore_protocol::PublisherId;
 use crate::journal::files::{JournalFile, unless_unreadable};
 use crate::journal::wal::format::{SEGMENT_HEADER_BYTES, SegmentHeader, crc_seed};
 use crate::journal::wal::locations::{Run, RunRecords};
-use crate::journal::wal::record::{FLAG_CARRIED, RECORD_HEADER_BYTES, RecordHeader};
+use crate::journal::wal::record::{FLAG_COMPACTED, RECORD_HEADER_BYTES, RecordHeader};
 
-/// The header of a file whose first record is whole; `sequence` and `is_carried` are those of its
+/// The header of a file whose first record is whole; `sequence` and `is_compacted` are those of its
 /// name. None where nothing was written, or not that.
 pub(crate) fn by_first_record(
     file: &dyn JournalFile,
     journal: PublisherId,
     sequence: u64,
-    is_carried: bool,
+    is_compacted: bool,
 ) -> io::Result<Option<SegmentHeader>> {
     let seed = crc_seed(journal, sequence);
     let record = record_at(file, seed, SEGMENT_HEADER_BYTES as u64)?;
-    let record = record.filter(|record| (record.flags & FLAG_CARRIED != 0) == is_carried);
-    Ok(record.map(|record| match is_carried {
-        true => SegmentHeader::carried(journal, sequence),
+    let record = record.filter(|record| (record.flags & FLAG_COMPACTED != 0) == is_compacted);
+    Ok(record.map(|record| match is_compacted {
+        true => SegmentHeader::compacted(journal, sequence),
         false => SegmentHeader::log(journal, sequence, record.index),
     }))
 }
@@ -55,7 +55,7 @@ pub(crate) fn by_run(
                 }
             }
         }
-        RunRecords::Carried(records) => {
+        RunRecords::Compacted(records) => {
             for record in records {
                 if is_whole(record.offset, record.index)? {
                     return Ok(Some(header));
@@ -70,7 +70,7 @@ pub(crate) fn by_run(
 pub(crate) fn of_run(journal: PublisherId, run: &Run) -> SegmentHeader {
     match run.records {
         RunRecords::Log { .. } => SegmentHeader::log(journal, run.sequence, run.first),
-        RunRecords::Carried(_) => SegmentHeader::carried(journal, run.sequence),
+        RunRecords::Compacted(_) => SegmentHeader::compacted(journal, run.sequence),
     }
 }
 

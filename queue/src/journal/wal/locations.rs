@@ -26,12 +26,12 @@ pub(crate) enum RunRecords {
         end: u32,
     },
     /// What was left of them, sorted by index, then by `at`.
-    Carried(Vec<CarriedAt>),
+    Compacted(Vec<CompactedAt>),
 }
 
 /// A carried record: parts of command `index`, the first of which begins at `at` in its body.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct CarriedAt {
+pub(crate) struct CompactedAt {
     pub(crate) index: u64,
     pub(crate) at: u32,
     pub(crate) offset: u32,
@@ -43,28 +43,28 @@ pub(crate) struct Bounds {
     pub(crate) first: u64,
     pub(crate) last: u64,
     pub(crate) sequence: u64,
-    pub(crate) carried: bool,
+    pub(crate) compacted: bool,
 }
 
 impl Run {
-    pub(crate) fn is_carried(&self) -> bool {
-        matches!(self.records, RunRecords::Carried(_))
+    pub(crate) fn is_compacted(&self) -> bool {
+        matches!(self.records, RunRecords::Compacted(_))
     }
 
     pub(crate) fn bounds(&self) -> Bounds {
-        let carried = self.is_carried();
-        Bounds { first: self.first, last: self.last, sequence: self.sequence, carried }
+        let compacted = self.is_compacted();
+        Bounds { first: self.first, last: self.last, sequence: self.sequence, compacted }
     }
 }
 
 /// Where a record stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Place {
+pub(crate) struct RecordLocation {
     pub(crate) sequence: u64,
     pub(crate) offset: u64,
     /// Where it ends, which is known of a record in a log segment.
     pub(crate) end: Option<u64>,
-    pub(crate) carried: bool,
+    pub(crate) compacted: bool,
 }
 
 /// Where every record of a journal lies that is still there.
@@ -109,7 +109,7 @@ impl Locations {
     }
 
     /// Whether anything lies in that file.
-    pub(crate) fn names(&self, sequence: u64) -> bool {
+    pub(crate) fn references(&self, sequence: u64) -> bool {
         self.runs.iter().any(|run| run.sequence == sequence)
     }
 
@@ -120,33 +120,38 @@ impl Locations {
     }
 
     /// Where the record stands that holds the part of command `index` which begins at `at`.
-    pub(crate) fn locate(&self, index: u64, at: u32) -> Option<Place> {
+    pub(crate) fn locate(&self, index: u64, at: u32) -> Option<RecordLocation> {
         let run = self.run_of(index)?;
         let sequence = run.sequence;
         match &run.records {
             RunRecords::Log { offsets, end } => {
-                let place = usize::try_from(index - run.first).ok()?;
-                let offset = u64::from(*offsets.get(place)?);
-                let end = offsets.get(place + 1).unwrap_or(end);
-                Some(Place { sequence, offset, end: Some(u64::from(*end)), carried: false })
+                let position = usize::try_from(index - run.first).ok()?;
+                let offset = u64::from(*offsets.get(position)?);
+                let end = offsets.get(position + 1).unwrap_or(end);
+                Some(RecordLocation {
+                    sequence,
+                    offset,
+                    end: Some(u64::from(*end)),
+                    compacted: false,
+                })
             }
-            RunRecords::Carried(records) => {
+            RunRecords::Compacted(records) => {
                 let after =
                     records.partition_point(|record| (record.index, record.at) <= (index, at));
                 let record =
                     records.get(after.checked_sub(1)?).filter(|record| record.index == index)?;
                 let offset = u64::from(record.offset);
-                Some(Place { sequence, offset, end: None, carried: true })
+                Some(RecordLocation { sequence, offset, end: None, compacted: true })
             }
         }
     }
 
     /// Puts carried runs in the places of those that they speak for: each has the bounds of one run
     /// before it.
-    pub(crate) fn replace(&mut self, carried: Vec<Run>) {
-        for run in carried {
+    pub(crate) fn replace(&mut self, compacted: Vec<Run>) {
+        for run in compacted {
             match self.runs.binary_search_by_key(&run.first, |known| known.first) {
-                Ok(place) if self.runs[place].last == run.last => self.runs[place] = run,
+                Ok(position) if self.runs[position].last == run.last => self.runs[position] = run,
                 _ => debug_assert!(false, "a carried run speaks for exactly one run before it"),
             }
         }
@@ -189,18 +194,18 @@ mod tests {
     /// What is wanted: every part's place, and each command's file.
     #[derive(Default)]
     struct Model {
-        parts: BTreeMap<(u64, u32), Place>,
+        parts: BTreeMap<(u64, u32), RecordLocation>,
         /// The length of every command's body, in parts: parts begin at 0, 10, 20 …
         parts_of: BTreeMap<u64, u32>,
     }
 
     impl Model {
         fn check(&self, locations: &Locations) {
-            for (&(index, at), &place) in &self.parts {
-                assert_eq!(locations.locate(index, at), Some(place), "{index} {at}");
+            for (&(index, at), &position) in &self.parts {
+                assert_eq!(locations.locate(index, at), Some(position), "{index} {at}");
                 let bounds = locations.run_of(index).unwrap().bounds();
                 assert!(bounds.first <= index && index <= bounds.last);
-                assert!(locations.names(place.sequence));
+                assert!(locations.references(position.sequence));
             }
             for &index in self.parts_of.keys() {
                 let any = self.parts.range((index, 0)..=(index, u32::MAX)).next();
@@ -235,9 +240,14 @@ mod tests {
                             let offset = u64::from(end);
                             end += random.random_range(40..100);
                             let ends = Some(u64::from(end));
-                            let place = Place { sequence: log, offset, end: ends, carried: false };
+                            let position = RecordLocation {
+                                sequence: log,
+                                offset,
+                                end: ends,
+                                compacted: false,
+                            };
                             for part in 0..parts {
-                                model.parts.insert((index, part * 10), place);
+                                model.parts.insert((index, part * 10), position);
                             }
                             index += 1;
                         }
@@ -246,7 +256,7 @@ mod tests {
                     5..8 => {
                         // Some runs, not the one that is written, are carried into one file.
                         sequence += 1;
-                        let mut carried = Vec::new();
+                        let mut compacted = Vec::new();
                         let mut offset = 4096;
                         for run in locations.runs().iter().filter(|run| run.sequence != log) {
                             if random.random_bool(0.5) {
@@ -255,43 +265,48 @@ mod tests {
                             let mut records = Vec::new();
                             for index in run.first..=run.last {
                                 let live = random.random_bool(0.5);
-                                let mut place = None;
+                                let mut position = None;
                                 let parts = model.parts.range_mut((index, 0)..=(index, u32::MAX));
                                 for (&(_, at), part) in parts {
                                     // Several parts share a record, or not.
-                                    if place.is_none() || random.random_bool(0.5) {
+                                    if position.is_none() || random.random_bool(0.5) {
                                         offset += 50;
-                                        place = Some(offset);
-                                        records.push(CarriedAt { index, at, offset });
+                                        position = Some(offset);
+                                        records.push(CompactedAt { index, at, offset });
                                     }
                                     let offset = u64::from(offset);
-                                    *part = Place { sequence, offset, end: None, carried: true };
+                                    *part = RecordLocation {
+                                        sequence,
+                                        offset,
+                                        end: None,
+                                        compacted: true,
+                                    };
                                 }
                                 if !live {
                                     records.retain(|record| record.index != index);
                                     model.parts.retain(|&(of, _), _| of != index);
                                 }
                             }
-                            let records = RunRecords::Carried(records);
-                            carried.push(Run { sequence, records, ..run.clone() });
+                            let records = RunRecords::Compacted(records);
+                            compacted.push(Run { sequence, records, ..run.clone() });
                         }
-                        locations.replace(carried);
+                        locations.replace(compacted);
                     }
                     8 => {
                         let gone = random.random_range(0..=sequence);
                         if gone != log {
                             locations.forget(gone);
-                            model.parts.retain(|_, place| place.sequence != gone);
-                            assert!(!locations.names(gone));
+                            model.parts.retain(|_, position| position.sequence != gone);
+                            assert!(!locations.references(gone));
                         }
                     }
                     _ => {
                         let upto = random.random_range(0..=index);
                         let kept = locations.up_to(upto);
-                        for (&(index, at), &place) in &model.parts {
+                        for (&(index, at), &position) in &model.parts {
                             if index <= upto {
-                                assert_eq!(kept.locate(index, at), Some(place));
-                            } else if !place.carried {
+                                assert_eq!(kept.locate(index, at), Some(position));
+                            } else if !position.compacted {
                                 assert_eq!(kept.locate(index, at), None);
                             }
                         }

@@ -14,10 +14,10 @@ pub(crate) mod locations;
 pub(crate) mod pending_sync;
 /// How far a journal has come, for everyone beside its writer.
 pub(crate) mod progress;
-/// Reading one record.
-pub(crate) mod reading;
 /// The bytes of a record.
 pub(crate) mod record;
+/// Reading one record.
+pub(crate) mod record_reader;
 /// The records of an open journal, from any thread.
 pub(crate) mod records;
 /// Reading the records of one file, in order and past what is not whole.

@@ -41,15 +41,17 @@ impl PendingSync {
     }
 
     /// Syncs what has to be, then says so.
-    pub(crate) fn make_firm(
+    pub(crate) fn sync(
         &self,
         directory: &Directory,
-        mark: &CommitWatermark,
+        watermark: &CommitWatermark,
     ) -> Result<(), Poisoned> {
         for file in &self.unsynced {
             let dir = directory.segments_dir();
             file.sync_data().map_err(|error| poisoned("syncing a segment in", &dir, error))?;
         }
-        mark.firm(self.index).map_err(|error| poisoned("syncing", &mark.path, error))
+        watermark
+            .write_durable(self.index)
+            .map_err(|error| poisoned("syncing", &watermark.path, error))
     }
 }

@@ -8,14 +8,14 @@ use crate::Poisoned;
 
 /// What those who wait for commits see.
 #[derive(Clone, Debug)]
-pub(crate) struct Reached {
+pub(crate) struct CommitStatus {
     pub(crate) committed: u64,
     pub(crate) poisoned: Option<Poisoned>,
 }
 
 /// Shared by the journal's handle, its writer and its housekeeper.
 pub(crate) struct Progress {
-    reached: watch::Sender<Reached>,
+    status: watch::Sender<CommitStatus>,
     committed: AtomicU64,
     failed: AtomicBool,
     pub(crate) uncommitted_bytes: AtomicUsize,
@@ -28,7 +28,7 @@ pub(crate) struct Progress {
 impl Progress {
     pub(crate) fn new(committed: u64) -> Progress {
         Progress {
-            reached: watch::Sender::new(Reached { committed, poisoned: None }),
+            status: watch::Sender::new(CommitStatus { committed, poisoned: None }),
             committed: AtomicU64::new(committed),
             failed: AtomicBool::new(false),
             uncommitted_bytes: AtomicUsize::new(0),
@@ -38,8 +38,8 @@ impl Progress {
         }
     }
 
-    pub(crate) fn subscribe(&self) -> watch::Receiver<Reached> {
-        self.reached.subscribe()
+    pub(crate) fn subscribe(&self) -> watch::Receiver<CommitStatus> {
+        self.status.subscribe()
     }
 
     pub(crate) fn log_bytes(&self) -> u64 {
@@ -51,12 +51,12 @@ impl Progress {
     }
 
     /// All up to `index` is durable. Says nothing once something has failed, whoever it was.
-    pub(crate) fn reach(&self, index: u64) {
-        self.reached.send_if_modified(|reached| {
-            if reached.poisoned.is_some() {
+    pub(crate) fn advance(&self, index: u64) {
+        self.status.send_if_modified(|status| {
+            if status.poisoned.is_some() {
                 return false;
             }
-            reached.committed = index;
+            status.committed = index;
             self.committed.store(index, Ordering::Release);
             true
         });
@@ -64,8 +64,8 @@ impl Progress {
 
     /// The first failure is the one that everyone is told.
     pub(crate) fn poison(&self, why: Poisoned) {
-        self.reached.send_modify(|reached| {
-            reached.poisoned.get_or_insert(why);
+        self.status.send_modify(|status| {
+            status.poisoned.get_or_insert(why);
             self.failed.store(true, Ordering::Release);
         });
     }
@@ -74,7 +74,7 @@ impl Progress {
         if !self.failed.load(Ordering::Acquire) {
             return Ok(());
         }
-        self.reached.borrow().poisoned.clone().map_or(Ok(()), Err)
+        self.status.borrow().poisoned.clone().map_or(Ok(()), Err)
     }
 }
 
@@ -94,10 +94,10 @@ mod tests {
             error: Arc::new(io::Error::other("broken")),
         };
         let progress = Progress::new(3);
-        progress.reach(4);
+        progress.advance(4);
         progress.poison(failure("syncing"));
         // A commit that was under way when another thread's sync failed.
-        progress.reach(5);
+        progress.advance(5);
         progress.poison(failure("writing"));
         assert_eq!((progress.committed(), progress.subscribe().borrow().committed), (4, 4));
         assert_eq!(progress.check().unwrap_err().what, "syncing");

@@ -24,10 +24,10 @@ pub(crate) const BODY_BYTES_MAX: usize = 1024 * 1024 * 1024;
 /// it is a torn tail.
 pub(crate) const FLAG_FIRST: u8 = 1;
 /// Carried forward from a segment that was given up: its index is older than its neighbours'.
-pub(crate) const FLAG_CARRIED: u8 = 2;
+pub(crate) const FLAG_COMPACTED: u8 = 2;
 /// Its body is checked in blocks.
 pub(crate) const FLAG_BLOCKS: u8 = 4;
-const FLAGS_KNOWN: u8 = FLAG_FIRST | FLAG_CARRIED | FLAG_BLOCKS;
+const FLAGS_KNOWN: u8 = FLAG_FIRST | FLAG_COMPACTED | FLAG_BLOCKS;
 
 /// Bytes of a record that `length` does not count: itself and the checksum.
 const UNCOUNTED: usize = 8;
@@ -75,7 +75,7 @@ impl RecordHeader {
     pub(crate) fn encode(&self, seed: u32, head: &[u8], body: &[u8], out: &mut Vec<u8>) {
         debug_assert_eq!(self.body_len, head.len() + body.len());
         let start = out.len();
-        let blocks = self.flags & FLAG_CARRIED == 0 && self.body_len > BLOCK_BYTES;
+        let blocks = self.flags & FLAG_COMPACTED == 0 && self.body_len > BLOCK_BYTES;
         let flags = self.flags | if blocks { FLAG_BLOCKS } else { 0 };
         let body_at = RECORD_HEADER_BYTES + if blocks { table_len(self.body_len) } else { 0 };
         let length = (body_at + self.body_len - UNCOUNTED) as u32;
@@ -259,12 +259,12 @@ mod tests {
             assert_eq!((read.body_len, read.has_blocks()), (length, length > BLOCK_BYTES));
             assert_eq!(&out[read.body_at()..], body);
             // One in a carried file is read whole.
-            let carried = RecordHeader { flags: FLAG_CARRIED, ..header(5, length) };
-            let out = encoded(carried, &body);
-            assert_eq!(RecordHeader::decode(&out, seed), Ok(carried));
+            let compacted = RecordHeader { flags: FLAG_COMPACTED, ..header(5, length) };
+            let out = encoded(compacted, &body);
+            assert_eq!(RecordHeader::decode(&out, seed), Ok(compacted));
             assert_eq!(out.len(), RECORD_HEADER_BYTES + length);
             // As records of any length were before there were blocks.
-            let whole = RecordHeader { flags: FLAG_FIRST, ..carried };
+            let whole = RecordHeader { flags: FLAG_FIRST, ..compacted };
             let mut out = out;
             out[14] = FLAG_FIRST;
             let crc = record_crc(seed, &out);

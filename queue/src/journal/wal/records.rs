@@ -8,13 +8,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 
-use crate::journal::compaction::compacted::{self, CarriedRead};
+use crate::journal::compaction::compacted::{self, PartRead};
 use crate::journal::files::JournalFile;
 use crate::journal::files::directory::Directory;
 use crate::journal::wal::block_cache::BlockCache;
 use crate::journal::wal::format::crc_seed;
-use crate::journal::wal::locations::{Bounds, Locations, Place, Run};
-use crate::journal::wal::reading::{AHEAD_BYTES, Read, Reading, damaged, failed};
+use crate::journal::wal::locations::{Bounds, Locations, RecordLocation, Run};
+use crate::journal::wal::record_reader::{AHEAD_BYTES, BodyRead, RecordReader, damaged, failed};
 use crate::log::{Piece, ReadError, Records};
 use crate::{Now, RecordRef};
 
@@ -25,7 +25,7 @@ pub(crate) struct JournalRecords {
     directory: Arc<Directory>,
     locations: RwLock<Locations>,
     open: Mutex<VecDeque<(u64, Arc<dyn JournalFile>)>>,
-    pieces: Mutex<BlockCache>,
+    cache: Mutex<BlockCache>,
     /// Shared by those who read a file, from its name to its bytes.
     reading: RwLock<()>,
 }
@@ -36,7 +36,7 @@ impl JournalRecords {
             directory,
             locations: RwLock::new(locations),
             open: Mutex::default(),
-            pieces: Mutex::default(),
+            cache: Mutex::default(),
             reading: RwLock::default(),
         }
     }
@@ -57,40 +57,40 @@ impl JournalRecords {
     }
 
     /// Reads these runs from their carried files from now on.
-    pub(crate) fn replace(&self, carried: Vec<Run>) {
-        self.locations.write().replace(carried);
-        self.close_unnamed();
+    pub(crate) fn replace(&self, compacted: Vec<Run>) {
+        self.locations.write().replace(compacted);
+        self.close_unreferenced();
     }
 
     /// Forgets all that lies in that file, which is about to be removed.
     pub(crate) fn forget(&self, sequence: u64) {
         self.locations.write().forget(sequence);
-        self.close_unnamed();
+        self.close_unreferenced();
     }
 
     /// Waits until nobody reads what was forgotten before this call and has no name any more: a
     /// file that a reader has open must not become shorter.
-    pub(crate) fn readers_have_ended(&self) {
+    pub(crate) fn wait_for_readers(&self) {
         drop(self.reading.write());
     }
 
     /// Gives up the files that no run names any more: while they are open, removing them frees
     /// nothing.
-    fn close_unnamed(&self) {
+    fn close_unreferenced(&self) {
         let mut open = self.open.lock();
         let locations = self.locations.read();
-        open.retain(|(sequence, _)| locations.names(*sequence));
+        open.retain(|(sequence, _)| locations.references(*sequence));
     }
 
     /// Keeps files as they are, as a reader does.
     #[cfg(test)]
-    pub(crate) fn read_on(&self) -> parking_lot::RwLockReadGuard<'_, ()> {
+    pub(crate) fn start_reading(&self) -> parking_lot::RwLockReadGuard<'_, ()> {
         self.reading.read()
     }
 
     /// Whether anybody reads a file.
     #[cfg(test)]
-    pub(crate) fn is_read(&self) -> bool {
+    pub(crate) fn has_readers(&self) -> bool {
         self.reading.try_write().is_none()
     }
 
@@ -107,7 +107,7 @@ impl JournalRecords {
         }
         let file = self.directory.files.open(path)?;
         // One that is given up meanwhile is not kept: it would never be closed.
-        if !self.locations.read().names(sequence) {
+        if !self.locations.read().references(sequence) {
             return Ok(file);
         }
         if open.len() == OPEN_FILES_MAX {
@@ -120,35 +120,35 @@ impl JournalRecords {
 
 impl Records for JournalRecords {
     fn piece(&self, at: RecordRef) -> Result<Piece, ReadError> {
-        self.piece_with(at, &self.pieces)
+        self.block_with_cache(at, &self.cache)
     }
 }
 
 /// For one who reads much once: what is kept for all others stays as it is.
 #[derive(Default)]
-pub(crate) struct Sideline {
-    pieces: Mutex<BlockCache>,
+pub(crate) struct PrivateCache {
+    cache: Mutex<BlockCache>,
 }
 
 impl JournalRecords {
     /// The same as [`Records::part`].
-    pub(crate) fn part_aside(
+    pub(crate) fn part_with_cache(
         &self,
         at: RecordRef,
-        sideline: &mut Sideline,
+        cache: &mut PrivateCache,
     ) -> Result<Bytes, ReadError> {
-        self.piece_with(at, &sideline.pieces)?.part_or_error(at)
+        self.block_with_cache(at, &cache.cache)?.part_or_error(at)
     }
 
     /// When a command was logged, as its record or the carried record of that part says; nothing
     /// checks it.
     pub(crate) fn now_of(&self, index: u64, at: u32) -> Result<Now, ReadError> {
         let located = self.locations.read().locate(index, at);
-        let place = located.ok_or(ReadError::NotThere { index })?;
-        let path = self.directory.path_of(place.sequence, place.carried);
+        let location = located.ok_or(ReadError::NotThere { index })?;
+        let path = self.directory.path_of(location.sequence, location.compacted);
         let _reading = self.reading.read();
-        let file = self.file(place.sequence, &path).map_err(|error| failed(&path, error))?;
-        self.reading(&*file, place, &path).now()
+        let file = self.file(location.sequence, &path).map_err(|error| failed(&path, error))?;
+        self.record_reader(&*file, location, &path).now()
     }
 
     /// What the run that speaks for a command speaks for.
@@ -156,17 +156,21 @@ impl JournalRecords {
         self.locations.read().run_of(index).map(Run::bounds)
     }
 
-    fn piece_with(&self, at: RecordRef, pieces: &Mutex<BlockCache>) -> Result<Piece, ReadError> {
+    fn block_with_cache(
+        &self,
+        at: RecordRef,
+        cache: &Mutex<BlockCache>,
+    ) -> Result<Piece, ReadError> {
         let mut missing = None;
         loop {
             let located = self.locations.read().locate(at.index, at.at);
-            let place = located.ok_or(ReadError::NotThere { index: at.index })?;
-            match self.read(place, at, pieces) {
+            let location = located.ok_or(ReadError::NotThere { index: at.index })?;
+            match self.read(location, at, cache) {
                 // Carried elsewhere, and its file removed, since it was looked up.
                 Err(ReadError::Io { error, .. })
-                    if error.kind() == io::ErrorKind::NotFound && missing != Some(place) =>
+                    if error.kind() == io::ErrorKind::NotFound && missing != Some(location) =>
                 {
-                    missing = Some(place);
+                    missing = Some(location);
                 }
                 read => return read,
             }
@@ -175,68 +179,80 @@ impl JournalRecords {
 
     fn read(
         &self,
-        place: Place,
+        location: RecordLocation,
         at: RecordRef,
-        pieces: &Mutex<BlockCache>,
+        cache: &Mutex<BlockCache>,
     ) -> Result<Piece, ReadError> {
-        if place.carried {
-            self.carried_piece(place, at, pieces)
+        if location.compacted {
+            self.compacted_block(location, at, cache)
         } else {
-            self.log_piece(place, at, pieces)
+            self.log_block(location, at, cache)
         }
     }
 
-    fn log_piece(
+    fn log_block(
         &self,
-        place: Place,
+        location: RecordLocation,
         at: RecordRef,
-        pieces: &Mutex<BlockCache>,
+        cache: &Mutex<BlockCache>,
     ) -> Result<Piece, ReadError> {
-        let record = (place.sequence, place.offset);
+        let record = (location.sequence, location.offset);
         // Most parts are found here: nothing is allocated for them, not even a name.
-        if let Some(piece) = pieces.lock().get(record, at) {
+        if let Some(piece) = cache.lock().get(record, at) {
             return Ok(piece);
         }
-        let path = &self.directory.path_of(place.sequence, false);
+        let path = &self.directory.path_of(location.sequence, false);
         let _reading = self.reading.read();
-        let file = self.file(place.sequence, path).map_err(|error| failed(path, error))?;
-        let Read { piece, is_whole } = self.reading(&*file, place, path).log_piece(at)?;
+        let file = self.file(location.sequence, path).map_err(|error| failed(path, error))?;
+        let BodyRead { piece, is_whole } =
+            self.record_reader(&*file, location, path).log_block(at)?;
         // Nobody asks again for a piece that holds this part alone.
         if is_whole || piece.bytes.len() <= AHEAD_BYTES {
-            pieces.lock().keep(record, piece.clone());
+            cache.lock().insert(record, piece.clone());
         }
         Ok(piece)
     }
 
-    fn carried_piece(
+    fn compacted_block(
         &self,
-        place: Place,
+        location: RecordLocation,
         at: RecordRef,
-        pieces: &Mutex<BlockCache>,
+        cache: &Mutex<BlockCache>,
     ) -> Result<Piece, ReadError> {
-        let record = (place.sequence, place.offset);
-        let path = || self.directory.path_of(place.sequence, true);
-        let kept = pieces.lock().whole(record);
+        let record = (location.sequence, location.offset);
+        let path = || self.directory.path_of(location.sequence, true);
+        let kept = cache.lock().whole_body(record);
         let body = match kept {
             Some(body) => body,
             None => {
                 let path = &path();
                 let _reading = self.reading.read();
-                let file = self.file(place.sequence, path).map_err(|error| failed(path, error))?;
-                let body = self.reading(&*file, place, path).carried_body(at.index)?;
-                pieces.lock().keep(record, Piece { from: 0, bytes: body.clone() });
+                let file =
+                    self.file(location.sequence, path).map_err(|error| failed(path, error))?;
+                let body = self.record_reader(&*file, location, path).compacted_body(at.index)?;
+                cache.lock().insert(record, Piece { from: 0, bytes: body.clone() });
                 body
             }
         };
         match compacted::part_of(&body, at) {
             // What lies beside it in a carried record is not what lay beside it in the command.
-            CarriedRead::Bytes(bytes) => Ok(Piece { from: at.at as usize, bytes }),
-            CarriedRead::Rotten => Err(damaged(&path(), place.offset)),
-            CarriedRead::NotHere => Err(ReadError::NotThere { index: at.index }),
+            PartRead::Bytes(bytes) => Ok(Piece { from: at.at as usize, bytes }),
+            PartRead::Corrupt => Err(damaged(&path(), location.offset)),
+            PartRead::Missing => Err(ReadError::NotThere { index: at.index }),
         }
     }
 
-    fn reading<'a>(&self, file: &'a dyn JournalFile, place: Place, path: &'a Path) -> Reading<'a> {
-        Reading { file, path, seed: crc_seed(self.directory.journal, place.sequence), place }
+    fn record_reader<'a>(
+        &self,
+        file: &'a dyn JournalFile,
+        location: RecordLocation,
+        path: &'a Path,
+    ) -> RecordReader<'a> {
+        RecordReader {
+            file,
+            path,
+            seed: crc_seed(self.directory.journal, location.sequence),
+            location,
+        }
     }
 }

@@ -30,7 +30,7 @@ pub(crate) struct Walk {
     /// Where the file itself ends; zeros follow.
     file_end: u64,
     seed: u32,
-    piece: Bytes,
+    chunk: Bytes,
     piece_at: u64,
     /// Bytes read since memory last let go of the file; none if memory should retain it.
     unforgotten: Option<u64>,
@@ -58,8 +58,8 @@ impl Record {
 impl Walk {
     pub(crate) fn new(file: Arc<dyn JournalFile>, seed: u32) -> io::Result<Walk> {
         let length = file.len()?;
-        let (file_end, piece) = (length, Bytes::new());
-        Ok(Walk { file, length, file_end, seed, piece, piece_at: 0, unforgotten: None })
+        let (file_end, chunk) = (length, Bytes::new());
+        Ok(Walk { file, length, file_end, seed, chunk, piece_at: 0, unforgotten: None })
     }
 
     /// The same of a file that is read once: memory lets go of it.
@@ -103,15 +103,15 @@ impl Walk {
     pub(crate) fn next_good(&mut self, from: u64, last: u64) -> io::Result<Option<Record>> {
         let mut at = from;
         while at + RECORD_HEADER_BYTES as u64 <= self.length {
-            let piece = self.bytes(at, CHUNK_BYTES)?;
-            if piece.len() < RECORD_HEADER_BYTES {
+            let chunk = self.bytes(at, CHUNK_BYTES)?;
+            if chunk.len() < RECORD_HEADER_BYTES {
                 break;
             }
-            let places = piece.len() - (RECORD_HEADER_BYTES - 1);
-            if piece.iter().any(|&byte| byte != 0) {
-                for place in 0..places {
-                    let bytes = &piece[place..];
-                    let offset = at + place as u64;
+            let positions = chunk.len() - (RECORD_HEADER_BYTES - 1);
+            if chunk.iter().any(|&byte| byte != 0) {
+                for position in 0..positions {
+                    let bytes = &chunk[position..];
+                    let offset = at + position as u64;
                     if !looks_like_a_record(bytes, self.length - offset, last) {
                         continue;
                     }
@@ -120,7 +120,7 @@ impl Walk {
                     }
                 }
             }
-            at += places as u64;
+            at += positions as u64;
         }
         Ok(None)
     }
@@ -142,14 +142,14 @@ impl Walk {
     pub(crate) fn end_of_data(&mut self, from: u64) -> io::Result<u64> {
         let (mut at, mut end) = (from, from);
         while at < self.length {
-            let piece = self.bytes(at, CHUNK_BYTES)?;
-            if piece.is_empty() {
+            let chunk = self.bytes(at, CHUNK_BYTES)?;
+            if chunk.is_empty() {
                 break;
             }
-            if let Some(last) = piece.iter().rposition(|&byte| byte != 0) {
+            if let Some(last) = chunk.iter().rposition(|&byte| byte != 0) {
                 end = at + last as u64 + 1;
             }
-            at += piece.len() as u64;
+            at += chunk.len() as u64;
         }
         Ok(end)
     }
@@ -169,21 +169,21 @@ impl Walk {
     fn bytes(&mut self, at: u64, n: usize) -> io::Result<Bytes> {
         let n = n.min(usize::try_from(self.length.saturating_sub(at)).unwrap_or(usize::MAX));
         let is_within =
-            at >= self.piece_at && at + n as u64 <= self.piece_at + self.piece.len() as u64;
+            at >= self.piece_at && at + n as u64 <= self.piece_at + self.chunk.len() as u64;
         if !is_within {
             let left = usize::try_from(self.length.saturating_sub(at)).unwrap_or(usize::MAX);
             let size = n.max(CHUNK_BYTES).min(left);
             // The buffer is used again unless someone still holds a part of it.
-            let mut piece = std::mem::take(&mut self.piece)
+            let mut chunk = std::mem::take(&mut self.chunk)
                 .try_into_mut()
                 .unwrap_or_else(|_| BytesMut::with_capacity(size));
-            piece.clear();
-            piece.resize(size, 0);
-            let read = self.file.read_at(&mut piece, at)?;
+            chunk.clear();
+            chunk.resize(size, 0);
+            let read = self.file.read_at(&mut chunk, at)?;
             if at + (read as u64) < self.file_end || self.length == self.file_end {
-                piece.truncate(read);
+                chunk.truncate(read);
             }
-            (self.piece, self.piece_at) = (piece.freeze(), at);
+            (self.chunk, self.piece_at) = (chunk.freeze(), at);
             if let Some(bytes) = &mut self.unforgotten {
                 *bytes += read as u64;
                 if *bytes >= FORGET_BYTES {
@@ -192,7 +192,7 @@ impl Walk {
             }
         }
         let from = (at - self.piece_at) as usize;
-        Ok(self.piece.slice(from..(from + n).min(self.piece.len())))
+        Ok(self.chunk.slice(from..(from + n).min(self.chunk.len())))
     }
 }
 

@@ -24,7 +24,7 @@ pub(crate) const COMMIT_BYTES_MAX: usize = 4 * 1024 * 1024;
 const ZEROS_AHEAD_BYTES: u64 = 256 * 1024;
 
 /// A command on its way to the disk.
-pub(crate) struct Pending {
+pub(crate) struct PendingCommand {
     pub(crate) index: u64,
     pub(crate) now: Now,
     pub(crate) kind: u8,
@@ -34,14 +34,14 @@ pub(crate) struct Pending {
     pub(crate) synced: bool,
 }
 
-impl Pending {
+impl PendingCommand {
     pub(crate) fn record_len(&self) -> usize {
         record_len(self.head.len() + self.body.len())
     }
 }
 
 /// Who makes segments ahead, and is told of commits.
-pub(crate) trait Chores: Send {
+pub(crate) trait BackgroundWork: Send {
     /// A segment made before it is needed, of at least so many bytes: of the usual size, unless the
     /// disk is full.
     fn segment(&mut self, least: u64) -> Result<Segment, Poisoned>;
@@ -56,8 +56,8 @@ pub(crate) struct Writer<C> {
     directory: Arc<Directory>,
     records: Arc<JournalRecords>,
     progress: Arc<Progress>,
-    mark: Arc<CommitWatermark>,
-    chores: C,
+    watermark: Arc<CommitWatermark>,
+    background: C,
     durability: Durability,
     segment: Option<Segment>,
     /// The commit at hand: what is written at the segment's `at`.
@@ -71,14 +71,14 @@ pub(crate) struct Writer<C> {
     synced: bool,
 }
 
-impl<C: Chores> Writer<C> {
+impl<C: BackgroundWork> Writer<C> {
     #[allow(clippy::too_many_arguments, reason = "called once, when a journal is put together")]
     pub(crate) fn new(
         directory: Arc<Directory>,
         records: Arc<JournalRecords>,
         progress: Arc<Progress>,
-        mark: Arc<CommitWatermark>,
-        chores: C,
+        watermark: Arc<CommitWatermark>,
+        background: C,
         durability: Durability,
         segment: Option<Segment>,
     ) -> Writer<C> {
@@ -86,8 +86,8 @@ impl<C: Chores> Writer<C> {
             directory,
             records,
             progress,
-            mark,
-            chores,
+            watermark,
+            background,
             durability,
             segment,
             buffer: Vec::new(),
@@ -101,7 +101,7 @@ impl<C: Chores> Writer<C> {
 
     /// Commits the batch, in one write and one sync unless it is large or a segment is full. After
     /// an error there is nothing more to be done with this writer.
-    pub(crate) fn write(&mut self, batch: &[Pending]) -> Result<(), Poisoned> {
+    pub(crate) fn write(&mut self, batch: &[PendingCommand]) -> Result<(), Poisoned> {
         for command in batch {
             let length = command.record_len();
             if !self.buffer.is_empty() && self.record_bytes + length > COMMIT_BYTES_MAX {
@@ -119,7 +119,7 @@ impl<C: Chores> Writer<C> {
         self.commit()
     }
 
-    fn add(&mut self, command: &Pending) {
+    fn add(&mut self, command: &PendingCommand) {
         let Some(segment) = &self.segment else { return };
         let first = self.offsets.is_empty();
         if first {
@@ -171,16 +171,16 @@ impl<C: Chores> Writer<C> {
         self.progress.log_bytes.fetch_add(self.buffer.len() as u64, Ordering::Relaxed);
         self.records.extend(segment.sequence, self.first_index, &self.offsets, end as u32);
         self.progress.uncommitted_bytes.fetch_sub(self.record_bytes, Ordering::Relaxed);
-        self.progress.reach(self.last_index);
+        self.progress.advance(self.last_index);
         segment.at = end;
 
         // Those who wait have been told; the mark follows.
         if synced {
-            self.mark
+            self.watermark
                 .note(self.last_index)
-                .map_err(|error| poisoned("writing", &self.mark.path, error))?;
+                .map_err(|error| poisoned("writing", &self.watermark.path, error))?;
         }
-        self.chores.committed(self.last_index, &segment.file, synced);
+        self.background.committed(self.last_index, &segment.file, synced);
         self.buffer.clear();
         self.offsets.clear();
         self.record_bytes = 0;
@@ -193,7 +193,7 @@ impl<C: Chores> Writer<C> {
         let segment = if needed > self.directory.segment_bytes {
             self.directory.create_segment(needed)?
         } else {
-            self.chores.segment(needed)?
+            self.background.segment(needed)?
         };
         if let Some(old) = &self.segment {
             if self.durability == Durability::None {

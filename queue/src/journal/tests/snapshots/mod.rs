@@ -1,7 +1,7 @@
 //! A journal read back from a snapshot is the journal that it was, whatever happened while the
 //! snapshot was written.
 
-mod choosing;
+mod recovery;
 mod writing;
 
 use std::collections::VecDeque;
@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use super::*;
 use crate::RecordRef;
-use crate::journal::compaction::pace::PIECE_BYTES;
+use crate::journal::compaction::pace::CHUNK_BYTES;
 use crate::journal::snapshots::{self, Resume, WriteError, Written};
 use crate::journal::wal::locations::{Locations, Run, RunRecords};
 use crate::log::Snapshot;
@@ -44,7 +44,7 @@ pub(super) struct Commands {
 impl Commands {
     pub(super) fn up_to(index: u64, length: usize) -> Commands {
         let block = |index: u64| {
-            let Pending { now, kind, head, body, .. } = command(index, length);
+            let PendingCommand { now, kind, head, body, .. } = command(index, length);
             let mut block = Vec::new();
             for number in [index, now.mono_ms, now.wall_ms] {
                 block.extend_from_slice(&number.to_le_bytes());
@@ -81,7 +81,7 @@ impl Snapshot for Commands {
     }
 }
 
-impl Stepped {
+impl SteppedJournal {
     /// Writes a snapshot of the first `index` commands, which needs the runs that `needs` says.
     pub(super) fn snapshot(
         &self,
@@ -94,7 +94,7 @@ impl Stepped {
         let runs = located.runs().iter().filter(|run| needs(run)).cloned().collect();
         let mut state = Commands::up_to(index, length);
         let locations = Locations::of(runs);
-        snapshots::write(&self.directory, &mut state, &locations, resume, &mut |_| Ok(PIECE_BYTES))
+        snapshots::write(&self.directory, &mut state, &locations, resume, &mut |_| Ok(CHUNK_BYTES))
     }
 }
 
@@ -105,9 +105,9 @@ fn resume_after(located: &Locations) -> Resume {
 }
 
 /// A journal of three segments and a bit, and its last index.
-fn journal_of_segments() -> (SimulatedDisk, Stepped, u64) {
+fn journal_of_segments() -> (SimulatedDisk, SteppedJournal, u64) {
     let disk = SimulatedDisk::default();
-    let (mut journal, _, _) = Stepped::open(&disk).unwrap();
+    let (mut journal, _, _) = SteppedJournal::open(&disk).unwrap();
     for _ in 0..8 {
         journal.write(2, 200_000).unwrap();
     }
@@ -123,9 +123,9 @@ fn accepting() -> JournalOptions {
 /// A small journal with a snapshot of which every byte can be tried.
 fn small() -> SimulatedDisk {
     let disk = SimulatedDisk::default();
-    let (mut journal, _, _) = Stepped::open(&disk).unwrap();
+    let (mut journal, _, _) = SteppedJournal::open(&disk).unwrap();
     journal.write(4, 10).unwrap();
     journal.snapshot(3, 10, |_| true).unwrap();
-    journal.firm_mark().unwrap();
+    journal.sync_watermark().unwrap();
     disk.after_kill()
 }

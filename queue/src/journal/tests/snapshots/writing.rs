@@ -12,18 +12,18 @@ const GOLDEN_CRC: u32 = 0x5659_21c7;
 fn wherever_a_snapshot_ends_the_commands_after_it_follow_and_writing_goes_on() {
     let (disk, _, last) = journal_of_segments();
     for index in 1..=last {
-        for firm in [true, false] {
+        for syncs_watermark in [true, false] {
             let disk = disk.after_kill();
-            let (journal, _, _) = Stepped::open(&disk).unwrap();
+            let (journal, _, _) = SteppedJournal::open(&disk).unwrap();
             let written = journal.snapshot(index, 200_000, |_| true).unwrap();
             assert_eq!((written.index, &written.path), (index, &snapshot_path(index)));
             assert_eq!(written.bytes, disk.tamper(&written.path, |bytes| bytes.len()) as u64);
-            if firm {
-                journal.firm_mark().unwrap();
+            if syncs_watermark {
+                journal.sync_watermark().unwrap();
             }
             drop(journal);
             let disk = disk.after_kill();
-            let (mut journal, read, recovered) = Stepped::open(&disk).unwrap();
+            let (mut journal, read, recovered) = SteppedJournal::open(&disk).unwrap();
             assert_eq!(assert_is_a_prefix(&read, |_| 200_000), last);
             let found = recovered.snapshot.unwrap();
             assert_eq!((found.index, found.bytes), (index, written.bytes));
@@ -39,7 +39,7 @@ fn wherever_a_snapshot_ends_the_commands_after_it_follow_and_writing_goes_on() {
             }
             journal.write(1, 200_000).unwrap();
             journal.write(2, 200_000).unwrap();
-            let (_, read, recovered) = Stepped::open(&disk.after_power_cut(index)).unwrap();
+            let (_, read, recovered) = SteppedJournal::open(&disk.after_power_cut(index)).unwrap();
             assert_eq!(assert_is_a_prefix(&read, |_| 200_000), last + 3);
             assert_eq!(recovered.snapshot.map(|found| found.index), Some(index));
         }
@@ -51,7 +51,7 @@ fn what_a_snapshot_does_not_need_is_removed_at_start_and_not_missed() {
     let (disk, _, last) = journal_of_segments();
     for index in [6, 10, last] {
         let disk = disk.after_kill();
-        let (journal, _, _) = Stepped::open(&disk).unwrap();
+        let (journal, _, _) = SteppedJournal::open(&disk).unwrap();
         // All segments whose commands are all in the snapshot, but for the second.
         let resume = resume_after(&journal.records.locations_up_to(index));
         let is_needed = |run: &Run| run.sequence == 2 || run.sequence == resume.sequence;
@@ -63,7 +63,7 @@ fn what_a_snapshot_does_not_need_is_removed_at_start_and_not_missed() {
         disk.create(&path("snapshots/00000000000000000900.snap.new")).unwrap();
         drop(journal);
         let disk = disk.after_kill();
-        let (mut journal, read, recovered) = Stepped::open(&disk).unwrap();
+        let (mut journal, read, recovered) = SteppedJournal::open(&disk).unwrap();
         assert_eq!(assert_is_a_prefix(&read, |_| 200_000), last);
         assert_eq!(recovered.snapshot.unwrap().index, index);
         assert_eq!(snapshots_of(&disk), [snapshot_path(index)]);
@@ -79,7 +79,7 @@ fn what_a_snapshot_does_not_need_is_removed_at_start_and_not_missed() {
         // New numbers are above all that was ever there.
         assert!(journal.directory.create_segment(1 << 20).unwrap().sequence > 10);
         journal.write(3, 200_000).unwrap();
-        let (_, read, _) = Stepped::open(&disk.after_power_cut(index)).unwrap();
+        let (_, read, _) = SteppedJournal::open(&disk.after_power_cut(index)).unwrap();
         assert_eq!(assert_is_a_prefix(&read, |_| 200_000), last + 3);
     }
 }
@@ -87,7 +87,7 @@ fn what_a_snapshot_does_not_need_is_removed_at_start_and_not_missed() {
 #[test]
 fn without_the_segment_that_it_ended_in_a_snapshot_is_gone_on_from_in_a_new_one() {
     let disk = SimulatedDisk::default();
-    let (mut journal, _, _) = Stepped::open(&disk).unwrap();
+    let (mut journal, _, _) = SteppedJournal::open(&disk).unwrap();
     journal.write(3, 50).unwrap();
     journal.snapshot(3, 50, |_| false).unwrap();
     // The segment was full, and the one after it never got its first commit: so this one was let
@@ -96,7 +96,7 @@ fn without_the_segment_that_it_ended_in_a_snapshot_is_gone_on_from_in_a_new_one(
     drop(journal);
     let mut disk = disk.after_kill();
     for round in 0..3 {
-        let (mut journal, read, recovered) = Stepped::open(&disk).unwrap();
+        let (mut journal, read, recovered) = SteppedJournal::open(&disk).unwrap();
         assert_eq!(assert_is_a_prefix(&read, |_| 50), 3 + round);
         assert_eq!((recovered.records, recovered.cut), (round, None));
         assert!(journal.directory.create_segment(1 << 20).unwrap().sequence > 1);
@@ -111,13 +111,13 @@ fn a_snapshot_that_ended_with_a_segment_that_is_gone_is_followed_by_the_next_one
     let index = journal.records.locations_up_to(last).runs()[1].last;
     let nowhere = Resume { sequence: 0, offset: 4096 };
     let (needed, mut state) = (Locations::default(), Commands::up_to(index, 200_000));
-    snapshots::write(&journal.directory, &mut state, &needed, nowhere, &mut |_| Ok(PIECE_BYTES))
+    snapshots::write(&journal.directory, &mut state, &needed, nowhere, &mut |_| Ok(CHUNK_BYTES))
         .unwrap();
     drop(journal);
     for removed in 0..=2 {
         let disk = disk.after_kill();
         (1..=removed).for_each(|number| disk.remove(&segment(number)).unwrap());
-        let (_, read, recovered) = Stepped::open(&disk).unwrap();
+        let (_, read, recovered) = SteppedJournal::open(&disk).unwrap();
         assert_eq!(assert_is_a_prefix(&read, |_| 200_000), last);
         assert_eq!(recovered.records, last - index);
         let are_gone = (1..=2).all(|number| !disk.paths().contains(&segment(number)));
@@ -135,12 +135,12 @@ fn while_somebody_copies_a_start_removes_nothing_that_may_be_copied() {
     drop(journal);
     let disk = disk.after_kill();
     let pinned = Pin::to_read(&disk, Path::new(DIR)).unwrap();
-    let (journal, read, _) = Stepped::open(&disk).unwrap();
+    let (journal, read, _) = SteppedJournal::open(&disk).unwrap();
     assert_eq!(assert_is_a_prefix(&read, |_| 200_000), last);
     assert!(disk.paths().contains(&segment(1)) && disk.paths().contains(&snapshot_path(3)));
     drop((journal, pinned));
     let disk = disk.after_kill();
-    let (_, read, recovered) = Stepped::open(&disk).unwrap();
+    let (_, read, recovered) = SteppedJournal::open(&disk).unwrap();
     assert_eq!(assert_is_a_prefix(&read, |_| 200_000), last);
     assert_eq!(recovered.snapshot.unwrap().index, 12);
     // What the older of the last two needs is there, too.
@@ -152,13 +152,13 @@ fn while_somebody_copies_a_start_removes_nothing_that_may_be_copied() {
 fn a_power_cut_at_any_call_leaves_the_old_snapshot_or_the_new_one_and_all_commands() {
     let (disk, journal, last) = journal_of_segments();
     journal.snapshot(5, 200_000, |_| true).unwrap();
-    journal.firm_mark().unwrap();
+    journal.sync_watermark().unwrap();
     drop(journal);
     let base = disk.after_kill();
     let (mut call, mut seen) = (1, [0, 0]);
     loop {
         let disk = base.after_kill();
-        let (journal, _, _) = Stepped::open(&disk).unwrap();
+        let (journal, _, _) = SteppedJournal::open(&disk).unwrap();
         disk.fail_at(disk.calls() + call);
         // One cycle: the new one is written, the old one goes, and what neither of them needs.
         let cycle = || {
@@ -186,7 +186,7 @@ fn a_power_cut_at_any_call_leaves_the_old_snapshot_or_the_new_one_and_all_comman
         drop(journal);
         for seed in 0..6 {
             let disk = disk.after_power_cut(call * 100 + seed);
-            let (mut journal, read, recovered) = Stepped::open(&disk)
+            let (mut journal, read, recovered) = SteppedJournal::open(&disk)
                 .unwrap_or_else(|why| panic!("call {call}, seed {seed}: {why}"));
             assert_eq!(assert_is_a_prefix(&read, |_| 200_000), last, "call {call}");
             let found = recovered.snapshot.unwrap().index;
@@ -195,7 +195,7 @@ fn a_power_cut_at_any_call_leaves_the_old_snapshot_or_the_new_one_and_all_comman
             seen[usize::from(found == 12)] += 1;
             assert_eq!(snapshots_of(&disk).last(), Some(&snapshot_path(found)));
             journal.write(2, 200_000).unwrap();
-            let (_, read, _) = Stepped::open(&disk.after_power_cut(seed)).unwrap();
+            let (_, read, _) = SteppedJournal::open(&disk.after_power_cut(seed)).unwrap();
             assert_eq!(assert_is_a_prefix(&read, |_| 200_000), last + 2);
         }
         if cycled.is_ok() {
@@ -213,7 +213,7 @@ fn a_call_that_fails_leaves_no_snapshot_that_is_not_whole() {
     let mut call = 1;
     loop {
         let disk = disk.after_kill();
-        let (journal, _, _) = Stepped::open(&disk).unwrap();
+        let (journal, _, _) = SteppedJournal::open(&disk).unwrap();
         disk.fail_at(disk.calls() + call);
         let wrote = journal.snapshot(4, 200_000, |_| true);
         let there = disk.paths().contains(&snapshot_path(4));
@@ -242,7 +242,7 @@ fn a_snapshot_that_reads_back_otherwise_than_it_was_written_never_counts() {
         if spoil == 0 {
             disk.tamper(&unfinished, |bytes| bytes[100_000] ^= 4);
         }
-        Ok(PIECE_BYTES)
+        Ok(CHUNK_BYTES)
     });
     let Err(WriteError::NotAsWritten { why, .. }) = wrote else { panic!("{wrote:?}") };
     assert!(why.to_string().contains("snap.new") && why.to_string().contains("byte"), "{why}");
@@ -254,18 +254,18 @@ fn a_snapshot_is_written_in_small_pieces() {
     let (_disk, journal, last) = journal_of_segments();
     let located = journal.records.locations_up_to(last);
     let (resume, mut state) = (resume_after(&located), Commands::up_to(last, 200_000));
-    let mut pieces = Vec::new();
+    let mut chunks = Vec::new();
     let mut pace = |bytes| {
-        pieces.push(bytes);
-        Ok(PIECE_BYTES)
+        chunks.push(bytes);
+        Ok(CHUNK_BYTES)
     };
     let written =
         snapshots::write(&journal.directory, &mut state, &located, resume, &mut pace).unwrap();
-    let wrote = (0..).find(|&n| pieces[..n].iter().sum::<usize>() == written.bytes as usize);
-    let wrote = &pieces[..wrote.unwrap()];
-    assert!(wrote.iter().all(|&bytes| bytes <= PIECE_BYTES), "{wrote:?}");
-    assert!(wrote.len() as u64 <= written.bytes / PIECE_BYTES as u64 + 1);
-    assert!(pieces.len() > wrote.len(), "reading back is paced, too");
+    let wrote = (0..).find(|&n| chunks[..n].iter().sum::<usize>() == written.bytes as usize);
+    let wrote = &chunks[..wrote.unwrap()];
+    assert!(wrote.iter().all(|&bytes| bytes <= CHUNK_BYTES), "{wrote:?}");
+    assert!(wrote.len() as u64 <= written.bytes / CHUNK_BYTES as u64 + 1);
+    assert!(chunks.len() > wrote.len(), "reading back is paced, too");
 }
 
 #[test]

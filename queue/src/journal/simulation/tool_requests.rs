@@ -5,7 +5,7 @@ use longshore_protocol::{Glob, JobId, Path};
 
 /// One request.
 #[derive(Clone)]
-pub(super) enum Ask {
+pub(super) enum ToolRequest {
     Act(Action, Vec<JobId>),
     /// A dead job, and what takes its place.
     Replace(JobId, JobId),

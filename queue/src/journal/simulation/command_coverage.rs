@@ -10,13 +10,13 @@ use crate::{Command, Outcomes, Reply};
 
 /// How often each kind of command was executed, and how often each thing happened to a job.
 #[derive(Clone, Default)]
-pub(super) struct Executed {
+pub(super) struct CommandCoverage {
     commands: BTreeMap<&'static str, u64>,
     changes: BTreeMap<JobChange, u64>,
 }
 
 /// Every kind of command that a client or time can cause while there is room, by what it did.
-pub(super) const ROOMY: [&str; 31] = [
+pub(super) const COMMANDS: [&str; 31] = [
     "start",
     "link up",
     "link up with leases",
@@ -51,9 +51,9 @@ pub(super) const ROOMY: [&str; 31] = [
 ];
 
 /// What there is besides on a disk that is short of room.
-pub(super) const SHORT: [&str; 3] = ["refuse", "limited", "unlimited"];
+pub(super) const FULL_DISK_COMMANDS: [&str; 3] = ["refuse", "limited", "unlimited"];
 
-impl Executed {
+impl CommandCoverage {
     /// A command was applied, and brought that about. An action that was done to no job does not
     /// count.
     pub(super) fn note(&mut self, command: &Command, outcomes: &Outcomes) {
@@ -122,7 +122,7 @@ impl Executed {
     }
 
     /// Those of another run, too.
-    pub(super) fn add(&mut self, other: &Executed) {
+    pub(super) fn add(&mut self, other: &CommandCoverage) {
         for (name, times) in &other.commands {
             *self.commands.entry(name).or_default() += times;
         }

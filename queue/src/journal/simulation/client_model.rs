@@ -16,7 +16,7 @@ use crate::{Handed, JobView, Now, RecordRef, State};
 
 /// What was told.
 #[derive(Clone, Default)]
-pub(super) struct Told {
+pub(super) struct ClientModel {
     /// All that was told is of commands up to this one.
     pub(super) index: u64,
     /// The highest token that was handed out.
@@ -25,19 +25,19 @@ pub(super) struct Told {
     /// Dead jobs, and what took their places.
     replaced: Vec<(JobId, JobId)>,
     /// Queues that were asked to keep less than they do by themselves.
-    forgetful: BTreeSet<Path>,
+    short_retention: BTreeSet<Path>,
     /// By the pattern's text.
-    pauses: BTreeMap<String, Answered<bool>>,
-    settings: BTreeMap<Path, Answered<QueueSettings>>,
+    pauses: BTreeMap<String, Setting<bool>>,
+    settings: BTreeMap<Path, Setting<QueueSettings>>,
     /// What a power cut cannot make untrue, where it may cost the end: what was told when the log
     /// was last synced, with all that was asked for since.
-    synced: Option<Box<Told>>,
+    synced: Option<Box<ClientModel>>,
 }
 
 /// Something that is set, not added to: what was answered last, and what was asked for and not yet
 /// answered.
 #[derive(Clone, Default)]
-struct Answered<T> {
+struct Setting<T> {
     is: T,
     open: u32,
 }
@@ -47,22 +47,22 @@ struct Job {
     path: Path,
     payload: Bytes,
     /// It stays readable once it has ended.
-    is_kept: bool,
+    is_retained: bool,
     /// It may end without anybody's doing.
     may_expire: bool,
     /// It was enqueued prepared, and nobody has asked for it to be run.
-    is_unasked: bool,
+    is_unconfirmed: bool,
     /// It was told to be confirmed.
     is_confirmed: bool,
     /// It may have come and gone before anybody was told that it had come.
-    may_have_gone: bool,
-    firm: Firm,
+    may_have_been_deleted: bool,
+    write_durable: KnownState,
     /// The lease that was told to have ended it. None may be the second, unless somebody has wanted
     /// the job revived.
     ended_by: Option<Token>,
     may_be_revived: bool,
     /// What was asked for and not yet answered, and how often.
-    tried: BTreeMap<Try, u32>,
+    unanswered: BTreeMap<RequestKind, u32>,
 }
 
 /// Where a prepared job may be without anybody having asked for it to be run.
@@ -70,7 +70,7 @@ const WITHOUT_A_RUN: [JobState; 3] = [JobState::Prepared, JobState::Dead, JobSta
 
 /// The last thing that is certain of a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Firm {
+enum KnownState {
     /// Nothing: it was enqueued, and no answer came.
     Unknown,
     /// It is there.
@@ -83,25 +83,25 @@ enum Firm {
 
 /// What may change a job without anybody having been told.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Try {
+pub(super) enum RequestKind {
     End,
     Drop,
     Revive,
     Confirm,
 }
 
-impl Try {
-    fn of(action: Action) -> Try {
+impl RequestKind {
+    fn of(action: Action) -> RequestKind {
         match action {
-            Action::Drop => Try::Drop,
-            Action::Revive => Try::Revive,
-            Action::Confirm => Try::Confirm,
-            Action::Cancel => Try::End,
+            Action::Drop => RequestKind::Drop,
+            Action::Revive => RequestKind::Revive,
+            Action::Confirm => RequestKind::Confirm,
+            Action::Cancel => RequestKind::End,
         }
     }
 }
 
-impl Told {
+impl ClientModel {
     /// Everything that was told so far is on the disk.
     pub(super) fn note_synced(&mut self) {
         self.synced = None;
@@ -110,9 +110,9 @@ impl Told {
 
     /// A power cut has cost the end: what is certain is what was told before the last sync. No
     /// token comes again all the same.
-    pub(super) fn lose_end(&mut self) {
+    pub(super) fn roll_back_to_sync(&mut self) {
         if let Some(synced) = self.synced.take() {
-            *self = Told { token: self.token, ..*synced };
+            *self = ClientModel { token: self.token, ..*synced };
         }
     }
 
@@ -121,11 +121,12 @@ impl Told {
         self.index = 0;
         self.synced = None;
         for job in self.jobs.values_mut() {
-            (job.firm, job.ended_by, job.is_confirmed) = (Firm::Unknown, None, false);
-            job.tried.clear();
+            (job.write_durable, job.ended_by, job.is_confirmed) =
+                (KnownState::Unknown, None, false);
+            job.unanswered.clear();
         }
-        self.pauses.values_mut().for_each(|told| told.open = 1);
-        self.settings.values_mut().for_each(|told| told.open = 1);
+        self.pauses.values_mut().for_each(|setting| setting.open = 1);
+        self.settings.values_mut().for_each(|setting| setting.open = 1);
     }
 
     /// A job is enqueued.
@@ -133,28 +134,28 @@ impl Told {
         if let Some(synced) = &mut self.synced {
             synced.submit(job);
         }
-        let told = Job {
+        let setting = Job {
             path: job.path.clone(),
             payload: job.payload.clone(),
-            is_kept: job.options.keep_ms != Some(0),
+            is_retained: job.options.keep_ms != Some(0),
             may_expire: job.options.expires_at.is_some(),
-            is_unasked: job.options.prepared,
+            is_unconfirmed: job.options.prepared,
             is_confirmed: false,
-            may_have_gone: false,
-            firm: Firm::Unknown,
+            may_have_been_deleted: false,
+            write_durable: KnownState::Unknown,
             ended_by: None,
             may_be_revived: false,
-            tried: BTreeMap::new(),
+            unanswered: BTreeMap::new(),
         };
-        self.jobs.insert(job.id, told);
+        self.jobs.insert(job.id, setting);
     }
 
     pub(super) fn enqueued(&mut self, id: JobId, outcome: EnqueueOutcome) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         let taken = matches!(outcome, EnqueueOutcome::Created | EnqueueOutcome::Existing);
         // An answer that comes again says nothing of what became of the job since.
-        if job.firm == Firm::Unknown && !(taken && job.may_have_gone) {
-            job.firm = if taken { Firm::There } else { Firm::Gone };
+        if job.write_durable == KnownState::Unknown && !(taken && job.may_have_been_deleted) {
+            job.write_durable = if taken { KnownState::There } else { KnownState::Gone };
         }
     }
 
@@ -170,39 +171,39 @@ impl Told {
         let entry = Entry::read(entry).expect("what was enqueued");
         let job = self.jobs.get(&entry.id).expect("a job that somebody has enqueued");
         assert!(entry.is_intact() && entry.payload == job.payload, "another payload");
-        assert!(!job.is_unasked, "{:?} was prepared, and nobody has asked for it", entry.id);
-        let has_ended = matches!(job.firm, Firm::Ended(_) | Firm::Gone);
-        let may_be_back = job.has_tried(Try::Revive);
-        assert!(!has_ended || may_be_back, "{:?} was delivered: {:?}", entry.id, job.firm);
+        assert!(!job.is_unconfirmed, "{:?} was prepared, and nobody has asked for it", entry.id);
+        let has_ended = matches!(job.write_durable, KnownState::Ended(_) | KnownState::Gone);
+        let may_be_back = job.has_unanswered(RequestKind::Revive);
+        assert!(!has_ended || may_be_back, "{:?} was delivered: {:?}", entry.id, job.write_durable);
         entry.id
     }
 
-    pub(super) fn try_(&mut self, id: JobId, what: Try) {
+    pub(super) fn request(&mut self, id: JobId, what: RequestKind) {
         if let Some(synced) = &mut self.synced {
-            synced.try_(id, what);
+            synced.request(id, what);
         }
         if let Some(job) = self.jobs.get_mut(&id) {
-            *job.tried.entry(what).or_default() += 1;
-            job.may_be_revived |= what == Try::Revive;
-            job.is_unasked &= !matches!(what, Try::Confirm | Try::Revive);
+            *job.unanswered.entry(what).or_default() += 1;
+            job.may_be_revived |= what == RequestKind::Revive;
+            job.is_unconfirmed &= !matches!(what, RequestKind::Confirm | RequestKind::Revive);
         }
     }
 
-    pub(super) fn try_action(&mut self, id: JobId, action: Action) {
-        self.try_(id, Try::of(action));
+    pub(super) fn request_action(&mut self, id: JobId, action: Action) {
+        self.request(id, RequestKind::of(action));
     }
 
     /// An action is asked for whatever is in that queue.
-    pub(super) fn try_action_in(&mut self, path: &Path, action: Action) {
+    pub(super) fn request_action_in(&mut self, path: &Path, action: Action) {
         let within = self.jobs.iter().filter(|(_, job)| job.path == *path);
         let within: Vec<JobId> = within.map(|(&id, _)| id).collect();
-        within.into_iter().for_each(|id| self.try_action(id, action));
+        within.into_iter().for_each(|id| self.request_action(id, action));
     }
 
     /// A job is asked to take the place of a dead one.
-    pub(super) fn try_replace(&mut self, dead: JobId, job: &NewJob) {
+    pub(super) fn request_replace(&mut self, dead: JobId, job: &NewJob) {
         self.submit(job);
-        self.try_(dead, Try::Drop);
+        self.request(dead, RequestKind::Drop);
         self.replaced.push((dead, job.id));
         if let Some(synced) = &mut self.synced {
             synced.replaced.push((dead, job.id));
@@ -211,20 +212,20 @@ impl Told {
 
     pub(super) fn replaced(&mut self, dead: JobId, new: JobId, done: bool) {
         if let Some(job) = self.jobs.get_mut(&dead) {
-            job.answered(Try::Drop);
-            job.firm = if done { Firm::Gone } else { job.firm };
+            job.answered(RequestKind::Drop);
+            job.write_durable = if done { KnownState::Gone } else { job.write_durable };
         }
         if let Some(job) = self.jobs.get_mut(&new)
             && done
-            && job.firm == Firm::Unknown
+            && job.write_durable == KnownState::Unknown
         {
-            job.firm = Firm::There;
+            job.write_durable = KnownState::There;
         }
     }
 
-    pub(super) fn try_pause(&mut self, pattern: &Glob) {
+    pub(super) fn request_pause(&mut self, pattern: &Glob) {
         if let Some(synced) = &mut self.synced {
-            synced.try_pause(pattern);
+            synced.request_pause(pattern);
         }
         self.pauses.entry(pattern.as_str().to_owned()).or_default().open += 1;
     }
@@ -233,13 +234,13 @@ impl Told {
         self.pauses.entry(pattern.as_str().to_owned()).or_default().answered(paused);
     }
 
-    pub(super) fn try_configure(&mut self, path: &Path, changes: &QueueSettings) {
+    pub(super) fn request_configure(&mut self, path: &Path, changes: &QueueSettings) {
         if let Some(synced) = &mut self.synced {
-            synced.try_configure(path, changes);
+            synced.request_configure(path, changes);
         }
         self.settings.entry(path.clone()).or_default().open += 1;
         if changes.keep_ms.is_some() || changes.keep_jobs.is_some() {
-            self.forgetful.insert(path.clone());
+            self.short_retention.insert(path.clone());
         }
     }
 
@@ -250,11 +251,11 @@ impl Told {
     /// A job was shown in that state.
     pub(super) fn shown(&mut self, id: JobId, state: Option<JobState>) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
-        job.firm = match (state, job.firm) {
-            (None, Firm::Unknown) => Firm::Unknown,
-            (None, _) => Firm::Gone,
-            (Some(end), _) if end.is_end() => Firm::Ended(end),
-            (Some(_), _) => Firm::There,
+        job.write_durable = match (state, job.write_durable) {
+            (None, KnownState::Unknown) => KnownState::Unknown,
+            (None, _) => KnownState::Gone,
+            (Some(end), _) if end.is_end() => KnownState::Ended(end),
+            (Some(_), _) => KnownState::There,
         };
     }
 
@@ -269,19 +270,19 @@ impl Told {
             job.ended_by = Some(settle.token);
         }
         if !resent {
-            job.answered(Try::End);
-            job.firm = end.map_or(job.firm, Firm::Ended);
+            job.answered(RequestKind::End);
+            job.write_durable = end.map_or(job.write_durable, KnownState::Ended);
         }
     }
 
     pub(super) fn acted(&mut self, id: JobId, action: Action, outcome: ActOutcome) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
-        job.answered(Try::of(action));
+        job.answered(RequestKind::of(action));
         if outcome == ActOutcome::Done {
-            job.firm = match (action, job.firm) {
-                (Action::Drop, _) => Firm::Gone,
-                (Action::Cancel, _) => Firm::Ended(JobState::Cancelled),
-                (Action::Revive, _) | (Action::Confirm, Firm::Unknown) => Firm::There,
+            job.write_durable = match (action, job.write_durable) {
+                (Action::Drop, _) => KnownState::Gone,
+                (Action::Cancel, _) => KnownState::Ended(JobState::Cancelled),
+                (Action::Revive, _) | (Action::Confirm, KnownState::Unknown) => KnownState::There,
                 // It may have been confirmed long before.
                 (Action::Confirm, known) => known,
             };
@@ -297,17 +298,17 @@ impl Told {
     /// Those for which the action may come to something, as far as is known.
     pub(super) fn jobs_for(&self, action: Action) -> Vec<JobId> {
         let fits = |job: &Job| match action {
-            Action::Confirm => job.is_unasked,
-            Action::Cancel => matches!(job.firm, Firm::There),
-            Action::Revive => matches!(job.firm, Firm::Ended(JobState::Dead)),
-            Action::Drop => matches!(job.firm, Firm::Ended(_)),
+            Action::Confirm => job.is_unconfirmed,
+            Action::Cancel => matches!(job.write_durable, KnownState::There),
+            Action::Revive => matches!(job.write_durable, KnownState::Ended(JobState::Dead)),
+            Action::Drop => matches!(job.write_durable, KnownState::Ended(_)),
         };
         self.jobs.iter().filter(|(_, job)| fits(job)).map(|(&id, _)| id).collect()
     }
 
     /// Whether the job was told to have been taken, and nothing else since.
     pub(super) fn is_there(&self, id: JobId) -> bool {
-        self.jobs.get(&id).is_some_and(|job| job.firm == Firm::There)
+        self.jobs.get(&id).is_some_and(|job| job.write_durable == KnownState::There)
     }
 
     /// The queue of a job.
@@ -327,39 +328,41 @@ impl Told {
         state.invariant().expect("the state holds together");
         for (id, job) in &mut self.jobs {
             let there = state.job_state(id);
-            let is_as_told = match job.firm {
-                Firm::Unknown => true,
-                Firm::There => there.is_some() || job.may_be_gone(&self.forgetful),
-                Firm::Gone => there.is_none(),
-                Firm::Ended(end) if there == Some(end) => true,
-                Firm::Ended(JobState::Dead) if there.is_none() => {
-                    let may_have_ended = job.has_tried(Try::Revive) && job.has_tried(Try::End);
-                    let is_kept = job.is_kept(&self.forgetful);
-                    job.has_tried(Try::Drop) || may_have_ended && !is_kept
+            let is_as_told = match job.write_durable {
+                KnownState::Unknown => true,
+                KnownState::There => there.is_some() || job.may_be_deleted(&self.short_retention),
+                KnownState::Gone => there.is_none(),
+                KnownState::Ended(end) if there == Some(end) => true,
+                KnownState::Ended(JobState::Dead) if there.is_none() => {
+                    let may_have_ended = job.has_unanswered(RequestKind::Revive)
+                        && job.has_unanswered(RequestKind::End);
+                    let is_retained = job.is_retained(&self.short_retention);
+                    job.has_unanswered(RequestKind::Drop) || may_have_ended && !is_retained
                 }
-                Firm::Ended(_) if there.is_none() => {
-                    !job.is_kept(&self.forgetful) || job.may_be_gone(&self.forgetful)
+                KnownState::Ended(_) if there.is_none() => {
+                    !job.is_retained(&self.short_retention)
+                        || job.may_be_deleted(&self.short_retention)
                 }
-                Firm::Ended(_) => job.has_tried(Try::Revive),
+                KnownState::Ended(_) => job.has_unanswered(RequestKind::Revive),
             };
             assert!(
                 is_as_told,
                 "{id:?} is {there:?}, and was told: {:?} {:?}",
-                job.firm, job.tried
+                job.write_durable, job.unanswered
             );
-            let is_unknown = there.is_none() && job.firm == Firm::Unknown;
-            job.may_have_gone |= is_unknown && job.may_be_gone(&self.forgetful);
-            job.firm = match (there, job.firm) {
-                (None, Firm::Unknown) => Firm::Unknown,
-                (None, _) => Firm::Gone,
-                (Some(end), _) if end.is_end() => Firm::Ended(end),
-                (Some(_), _) => Firm::There,
+            let is_unknown = there.is_none() && job.write_durable == KnownState::Unknown;
+            job.may_have_been_deleted |= is_unknown && job.may_be_deleted(&self.short_retention);
+            job.write_durable = match (there, job.write_durable) {
+                (None, KnownState::Unknown) => KnownState::Unknown,
+                (None, _) => KnownState::Gone,
+                (Some(end), _) if end.is_end() => KnownState::Ended(end),
+                (Some(_), _) => KnownState::There,
             };
             let has_run = there.is_some_and(|state| !WITHOUT_A_RUN.contains(&state));
-            assert!(!job.is_unasked || !has_run, "{id:?} was prepared, and is {there:?}");
+            assert!(!job.is_unconfirmed || !has_run, "{id:?} was prepared, and is {there:?}");
             let is_prepared = there == Some(JobState::Prepared);
             assert!(!job.is_confirmed || !is_prepared, "{id:?} was confirmed");
-            job.tried.clear();
+            job.unanswered.clear();
         }
         for (dead, new) in &self.replaced {
             let both = state.job_state(dead).is_some() && state.job_state(new).is_some();
@@ -371,18 +374,22 @@ impl Told {
 
     /// What was set is set.
     fn check_set(&mut self, state: &State, now: Now) {
-        for (pattern, told) in &mut self.pauses {
+        for (pattern, setting) in &mut self.pauses {
             let is = state.pauses().any(|paused| paused.as_str() == pattern);
-            assert!(told.open > 0 || told.is == is, "{pattern:?}: paused {is}, {} told", told.is);
-            *told = Answered { is, open: 0 };
+            assert!(
+                setting.open > 0 || setting.is == is,
+                "{pattern:?}: paused {is}, {} told",
+                setting.is
+            );
+            *setting = Setting { is, open: 0 };
         }
         let stats = state.queue_stats(&Glob::everything(), now);
-        for (path, told) in &mut self.settings {
+        for (path, setting) in &mut self.settings {
             let stat = stats.iter().find(|stat| stat.path == *path);
             let is = stat.map(|stat| stat.settings.clone()).unwrap_or_default();
-            let (is_as_told, was) = (told.is == is, &told.is);
-            assert!(told.open > 0 || is_as_told, "{path:?}: {is:?}, and {was:?} was told");
-            *told = Answered { is, open: 0 };
+            let (is_as_told, was) = (setting.is == is, &setting.is);
+            assert!(setting.open > 0 || is_as_told, "{path:?}: {is:?}, and {was:?} was told");
+            *setting = Setting { is, open: 0 };
         }
     }
 
@@ -430,7 +437,7 @@ impl Told {
     }
 }
 
-impl<T> Answered<T> {
+impl<T> Setting<T> {
     fn answered(&mut self, is: T) {
         self.is = is;
         self.open = self.open.saturating_sub(1);
@@ -438,21 +445,22 @@ impl<T> Answered<T> {
 }
 
 impl Job {
-    fn is_kept(&self, forgetful: &BTreeSet<Path>) -> bool {
-        self.is_kept && !forgetful.contains(&self.path)
+    fn is_retained(&self, short_retention: &BTreeSet<Path>) -> bool {
+        self.is_retained && !short_retention.contains(&self.path)
     }
 
-    fn may_be_gone(&self, forgetful: &BTreeSet<Path>) -> bool {
-        let may_have_ended = self.may_expire || self.has_tried(Try::End);
-        self.has_tried(Try::Drop) || !self.is_kept(forgetful) && may_have_ended
+    fn may_be_deleted(&self, short_retention: &BTreeSet<Path>) -> bool {
+        let may_have_ended = self.may_expire || self.has_unanswered(RequestKind::End);
+        self.has_unanswered(RequestKind::Drop)
+            || !self.is_retained(short_retention) && may_have_ended
     }
 
-    fn has_tried(&self, what: Try) -> bool {
-        self.tried.get(&what).is_some_and(|&times| times > 0)
+    fn has_unanswered(&self, what: RequestKind) -> bool {
+        self.unanswered.get(&what).is_some_and(|&times| times > 0)
     }
 
-    fn answered(&mut self, what: Try) {
-        self.tried.entry(what).and_modify(|times| *times = times.saturating_sub(1));
+    fn answered(&mut self, what: RequestKind) {
+        self.unanswered.entry(what).and_modify(|times| *times = times.saturating_sub(1));
     }
 }
 

@@ -10,9 +10,9 @@ use rand::RngExt;
 use super::super::simulated_disk::{Fault, SimulatedDisk};
 use super::super::{LostPayloads, OpenError};
 use super::damage::{end_of_data, is_segment, run_and_close};
-use super::power::Seed;
-use super::world::World;
-use super::{DIR, asked, options};
+use super::harness::Harness;
+use super::power::SeedReport;
+use super::{DIR, env_or, options};
 use crate::journal::files::directory::{Directory, LOST_DIR};
 use crate::journal::wal::format::SEGMENT_HEADER_BYTES;
 
@@ -21,7 +21,7 @@ const TIMES: u64 = 20;
 
 /// What became of the damages.
 #[derive(Default, Debug)]
-struct Met {
+struct DamageCounts {
     /// Not refused: nothing that counts was hit.
     harmless: u64,
     accepted: u64,
@@ -41,17 +41,17 @@ fn contents(disk: &SimulatedDisk) -> BTreeMap<PathBuf, Vec<u8>> {
 
 /// Damages a disk somewhere; gives the file, and the byte from which on it is not as it was
 /// written.
-fn damage(world: &mut World, disk: &SimulatedDisk) -> (PathBuf, u64) {
+fn damage(harness: &mut Harness, disk: &SimulatedDisk) -> (PathBuf, u64) {
     let counts = |path: &PathBuf| !path.ends_with("publisher") && !path.ends_with("ballast");
     let mut files: Vec<PathBuf> = disk.paths().into_iter().filter(counts).collect();
     let segments: Vec<PathBuf> = files.iter().filter(|path| is_segment(path)).cloned().collect();
     // Half of it in segments: there are not many of them.
-    files = if world.random.random_bool(0.5) { segments } else { files };
-    let path = files[world.random.random_range(0..files.len())].clone();
+    files = if harness.random.random_bool(0.5) { segments } else { files };
+    let path = files[harness.random.random_range(0..files.len())].clone();
     let end = end_of_data(disk, &path).max(1);
-    let at = world.random.random_range(0..end);
-    match world.random.random_range(0..3) {
-        0 => disk.flip(&path, at * 8 + world.random.random_range(0..8)),
+    let at = harness.random.random_range(0..end);
+    match harness.random.random_range(0..3) {
+        0 => disk.flip(&path, at * 8 + harness.random.random_range(0..8)),
         1 => disk.tamper(&path, |bytes| bytes.truncate(at as usize)),
         _ => disk.tamper(&path, |bytes| {
             let to = bytes.len().min(at as usize + 3_000);
@@ -62,13 +62,13 @@ fn damage(world: &mut World, disk: &SimulatedDisk) -> (PathBuf, u64) {
 }
 
 /// The first command that a damage in a segment can cost, if it is one of those that were replayed.
-fn first_hit(places: &[(u64, u64, u64)], path: &Path, at: u64) -> Option<u64> {
+fn first_hit(positions: &[(u64, u64, u64)], path: &Path, at: u64) -> Option<u64> {
     let name = path.file_name()?.to_string_lossy();
     let sequence = Directory::sequence_of(&name)?;
     if at < SEGMENT_HEADER_BYTES as u64 {
         return None;
     }
-    let within = places.iter().filter(|&&(_, file, offset)| file == sequence && offset <= at);
+    let within = positions.iter().filter(|&&(_, file, offset)| file == sequence && offset <= at);
     within.map(|&(index, _, _)| index).max()
 }
 
@@ -103,12 +103,12 @@ fn check_set_aside(before: &BTreeMap<PathBuf, Vec<u8>>, after: &SimulatedDisk, w
     }
 }
 
-fn accept(world: &mut World, seed: u64, met: &mut Met, places: &[(u64, u64, u64)]) {
-    let disk = world.disk.after_kill();
-    let (path, at) = damage(world, &disk);
+fn accept(harness: &mut Harness, seed: u64, met: &mut DamageCounts, positions: &[(u64, u64, u64)]) {
+    let disk = harness.disk.after_kill();
+    let (path, at) = damage(harness, &disk);
     let what = format!("seed {seed}: {path:?} from {at} on");
     let before = contents(&disk);
-    let mut after = world.fork(disk);
+    let mut after = harness.fork(disk);
     let mut lost_payloads = None;
     let index = match after.open().map(|_| ()) {
         Ok(()) => {
@@ -126,13 +126,13 @@ fn accept(world: &mut World, seed: u64, met: &mut Met, places: &[(u64, u64, u64)
     };
     assert!(contents(&after.disk) == before, "{what}: it is refused, and changed");
     after.options.accept_loss = true;
-    let (mut found, is_whole) = (None, world.random.random_bool(0.6));
+    let (mut found, is_whole) = (None, harness.random.random_bool(0.6));
     if !is_whole {
-        let nth = world.random.random_range(1..20);
+        let nth = harness.random.random_range(1..20);
         after.disk.fail(Fault::nth_where(nth, |call, _| call.is_change()).for_good());
         found = after.open().ok().map(|run| run.recovered.last_index);
         after.disk.heal();
-        after.disk = after.disk.after_power_cut(world.random.random());
+        after.disk = after.disk.after_power_cut(harness.random.random());
         met.cut_short += 1;
     }
     let mut run = after.open().unwrap_or_else(|why| panic!("{what}: {why}"));
@@ -142,14 +142,14 @@ fn accept(world: &mut World, seed: u64, met: &mut Met, places: &[(u64, u64, u64)
         let is_right = last + 1 == index || !is_whole && last == index;
         assert!(is_right, "{what}: {index} is lost, and {last} is the last");
     }
-    if let Some(hit) = first_hit(places, &path, at)
+    if let Some(hit) = first_hit(positions, &path, at)
         && index.is_some_and(|index| index > 1)
     {
         assert!(last + 1 >= hit, "{what}: command {hit} is hit, and {last} is the last");
         met.exact += 1;
     }
     if lost_payloads.is_some() {
-        let there = places.iter().map(|&(index, ..)| index).max().unwrap_or(0);
+        let there = positions.iter().map(|&(index, ..)| index).max().unwrap_or(0);
         assert!(last >= there, "{what}: {there} was there, and {last} is the last");
         assert_eq!(run.recovered.dropped, None, "{what}");
         assert!(!is_whole || run.recovered.lost_payloads == lost_payloads, "{what}");
@@ -162,39 +162,39 @@ fn accept(world: &mut World, seed: u64, met: &mut Met, places: &[(u64, u64, u64)
     met.all_lost += u64::from(last == 0);
     // From here on it is a publisher like any other.
     after.options.accept_loss = false;
-    after.live(&mut run, 15).unwrap_or_else(|why| panic!("{what}: {why}"));
+    after.run_clients(&mut run, 15).unwrap_or_else(|why| panic!("{what}: {why}"));
     drop(run);
     for _ in 0..2 {
-        after.disk = after.disk.after_power_cut(world.random.random());
+        after.disk = after.disk.after_power_cut(harness.random.random());
         let mut run = after.open().unwrap_or_else(|why| panic!("{what}, after a cut: {why}"));
         assert_eq!(run.recovered.dropped, None, "{what}");
-        after.live(&mut run, 5).unwrap_or_else(|why| panic!("{what}, after a cut: {why}"));
+        after.run_clients(&mut run, 5).unwrap_or_else(|why| panic!("{what}, after a cut: {why}"));
     }
 }
 
 #[test]
 fn accepted_damage_is_set_aside_whole_and_all_before_it_is_there() {
-    let (wanted, mut met) = (asked("LONGSHORE_LOSSES", 200), Met::default());
+    let (target, mut met) = (env_or("LONGSHORE_LOSSES", 200), DamageCounts::default());
     for seed in 0.. {
-        let told = Seed(seed);
-        let mut world = World::new(seed, options());
-        let steps = world.random.random_range(10..50);
-        run_and_close(&mut world, steps, (seed % 3 == 0).then_some(10));
+        let report = SeedReport(seed);
+        let mut harness = Harness::new(seed, options());
+        let steps = harness.random.random_range(10..50);
+        run_and_close(&mut harness, steps, (seed % 3 == 0).then_some(10));
         // Another start: what is damaged may be before it, or after it.
-        let mut run = world.open().expect("a good disk");
-        world.live(&mut run, 10).expect("a good disk");
-        run.hand.firm_mark().expect("a good disk");
-        let places = run.hand.places();
+        let mut run = harness.open().expect("a good disk");
+        harness.run_clients(&mut run, 10).expect("a good disk");
+        run.background.sync_watermark().expect("a good disk");
+        let positions = run.background.positions();
         drop(run);
         for _ in 0..TIMES {
-            accept(&mut world, seed, &mut met, &places);
+            accept(&mut harness, seed, &mut met, &positions);
         }
-        drop(told);
-        if met.accepted >= wanted {
+        drop(report);
+        if met.accepted >= target {
             break;
         }
     }
-    let least = wanted / 20;
+    let least = target / 20;
     let each = [met.harmless, met.cut_short, met.exact];
     assert!(each.iter().all(|&times| times >= least), "{met:?}");
     assert!(met.all_lost < least, "one damage seldom costs everything: {met:?}");

@@ -19,10 +19,10 @@ use rand::{RngExt, SeedableRng};
 
 use super::super::simulated_disk::SimulatedDisk;
 use super::super::{JournalOptions, SEGMENT_BYTES_MIN};
-use super::hearing::poll_once;
-use super::log::{Hand, SteppedLog};
-use super::power::Seed;
-use super::{DIR, asked, options};
+use super::log::{ManualBackground, SteppedLog};
+use super::power::SeedReport;
+use super::responses::poll_once;
+use super::{DIR, env_or, options};
 use crate::clock::{ClockCore, Reading};
 use crate::journal::files::pin::Pin;
 use crate::store::StoreOptions;
@@ -42,7 +42,7 @@ const PRODUCER: LinkId = LinkId(2);
 
 /// How everybody behaves, drawn from the seed.
 #[derive(Debug)]
-struct Habits {
+struct ScenarioConfig {
     disk_bytes: u64,
     payload_bytes: usize,
     /// Jobs of a batch while there is room.
@@ -52,17 +52,17 @@ struct Habits {
     /// Jobs that the worker ends in one step.
     ended_at_a_time: usize,
     /// Settles that share a batch.
-    settled_together: usize,
+    settle_batch: usize,
     /// Others come, are refused a job, and go: so many each second.
     visitors: u64,
     /// Steps from one cycle to the next.
     cycle_steps: u64,
     /// So much happens after each piece that a cycle writes.
-    between_pieces: u64,
+    steps_per_chunk: u64,
     /// Steps of filling after the first refusal.
-    hammered_steps: u64,
+    steps_after_refusal: u64,
     /// Ended jobs are kept.
-    keeps: bool,
+    retains_jobs: bool,
     /// Most bytes of a result, or of an error.
     result_bytes: usize,
     /// Of ten settles so many are failures, and the job is run again.
@@ -70,50 +70,50 @@ struct Habits {
     /// Checkpoints in each step.
     checkpoints: u64,
     /// Jobs that a tool names each second; none of them is there.
-    named: usize,
+    named_jobs: usize,
     /// Settles without a lease in each step, with results as long as may be.
     stale: u64,
     /// Seconds that somebody copies the journal, out of four.
     copies: u64,
 }
 
-impl Habits {
-    fn of(random: &mut StdRng) -> Habits {
+impl ScenarioConfig {
+    fn of(random: &mut StdRng) -> ScenarioConfig {
         let mut one_of = |these: &[u64]| these[random.random_range(0..these.len())];
         let payload_bytes = one_of(&[10, 300, 1_500, 4_000]);
-        let mut habits = Habits {
+        let mut config = ScenarioConfig {
             disk_bytes: one_of(&[12, 16, 24]) * MIB,
             payload_bytes: payload_bytes as usize,
             batch_jobs: one_of(&[10, 100]) as usize,
             credits: one_of(&[1, 16, 516, 2_000]) as u32,
             ended_at_a_time: one_of(&[16, 100]) as usize,
-            settled_together: one_of(&[1, 10, 100]) as usize,
+            settle_batch: one_of(&[1, 10, 100]) as usize,
             visitors: one_of(&[0, 1, 20, 60]),
             cycle_steps: one_of(&[3, 20, 100]),
-            between_pieces: one_of(&[0, 1, 4, 16]),
-            hammered_steps: one_of(&[0, 100, 1_000]),
+            steps_per_chunk: one_of(&[0, 1, 4, 16]),
+            steps_after_refusal: one_of(&[0, 100, 1_000]),
             // What is kept takes room: of very small jobs an end takes more than it gives free.
-            keeps: payload_bytes > 10 && one_of(&[0, 1]) == 1,
+            retains_jobs: payload_bytes > 10 && one_of(&[0, 1]) == 1,
             result_bytes: one_of(&[0, 100, SMALL_BYTES_MAX as u64, 2 * SMALL_BYTES_MAX as u64])
                 as usize,
             failures: one_of(&[0, 1, 5]) as u32,
             checkpoints: one_of(&[0, 0, 1, 10]),
-            named: one_of(&[0, 100, 10_000]) as usize,
+            named_jobs: one_of(&[0, 100, 10_000]) as usize,
             stale: one_of(&[0, 0, 1, 20]),
             copies: one_of(&[0, 0, 1, 3]),
         };
         // Results that are kept fill the disk, with nothing to be made free: no promise is made
         // there.
-        if habits.keeps {
-            habits.result_bytes = 0;
+        if config.retains_jobs {
+            config.result_bytes = 0;
         }
-        habits
+        config
     }
 }
 
 /// A settle on its way.
 #[derive(Clone, Copy, Debug)]
-struct Sent {
+struct SentSettle {
     token: Token,
     ends: bool,
     is_small: bool,
@@ -122,19 +122,19 @@ struct Sent {
 }
 
 /// A publisher on its disk, a producer, a worker, and visitors.
-struct Site {
+struct FullDiskScenario {
     random: StdRng,
     store: Store<SteppedLog>,
-    hand: Hand,
-    habits: Habits,
+    background: ManualBackground,
+    config: ScenarioConfig,
     now: Now,
     next_job: u64,
     next_link: u64,
     next_batch: u64,
     next_settle: u64,
-    held: Vec<Token>,
+    leases: Vec<Token>,
     /// Settles that were not answered yet, by their batch.
-    sent: BTreeMap<u64, Vec<Sent>>,
+    sent: BTreeMap<u64, Vec<SentSettle>>,
     /// While somebody copies the journal.
     copy: Option<Pin>,
     disk: SimulatedDisk,
@@ -143,21 +143,21 @@ struct Site {
     refused: u64,
     ended: u64,
     /// Turns after which the budget of hand-outs was used up.
-    holds: u64,
+    handouts_exhausted: u64,
     /// When the disk is measured.
-    house_at: u64,
+    measure_at: u64,
     /// When a cycle begins.
     cycle_at: u64,
 }
 
-impl Site {
-    fn start(mut random: StdRng) -> Site {
-        let habits = Habits::of(&mut random);
+impl FullDiskScenario {
+    fn start(mut random: StdRng) -> FullDiskScenario {
+        let config = ScenarioConfig::of(&mut random);
         let disk = SimulatedDisk::default();
-        disk.set_capacity(Some(habits.disk_bytes));
+        disk.set_capacity(Some(config.disk_bytes));
         let options = JournalOptions { segment_bytes: SEGMENT_BYTES_MIN, ..options() };
         let mut replay = Replay::new();
-        let (log, hand, recovered) =
+        let (log, background, recovered) =
             SteppedLog::open(&disk, options, &mut replay, Default::default()).expect("room");
         let now = Now { mono_ms: 1_000, wall_ms: 1_700_000_000_000 };
         let reading = Reading { boot_ms: now.mono_ms, wall_ms: now.wall_ms };
@@ -165,29 +165,29 @@ impl Site {
         let secret = crate::Secret([0x5e; 16]);
         let options = StoreOptions { secret, cache_bytes: 1 << 20, ..StoreOptions::default() };
         let store = Store::start(log, replay, recovered.publisher, now, stamp, options);
-        let mut site = Site {
+        let mut scenario = FullDiskScenario {
             random,
             store: store.expect("room"),
-            hand,
-            habits,
+            background,
+            config,
             now,
             next_job: 0,
             next_link: PRODUCER.0 + 1,
             next_batch: 1,
             next_settle: 1,
-            held: Vec::new(),
+            leases: Vec::new(),
             sent: BTreeMap::new(),
             copy: None,
             disk,
             taken: 0,
             refused: 0,
             ended: 0,
-            holds: 0,
-            house_at: 0,
+            handouts_exhausted: 0,
+            measure_at: 0,
             cycle_at: 0,
         };
-        site.link_up(PRODUCER, Role::Producer);
-        site
+        scenario.link_up(PRODUCER, Role::Producer);
+        scenario
     }
 
     fn submit(&mut self, command: Command) {
@@ -208,10 +208,10 @@ impl Site {
             let mut random = [0; 10];
             random[2..].copy_from_slice(&self.next_job.to_be_bytes());
             let id = JobId::new_v7(self.now.wall_ms, random);
-            let payload = vec![7; self.habits.payload_bytes];
+            let payload = vec![7; self.config.payload_bytes];
             let job = NewJob::new(QUEUE.parse().expect("a path"), id, payload);
             let options = JobOptions {
-                keep_ms: (!self.habits.keeps).then_some(0),
+                keep_ms: (!self.config.retains_jobs).then_some(0),
                 max_attempts: Some(1_000),
                 backoff: Some(Backoff::Fixed(0)),
                 ..job.options
@@ -228,8 +228,8 @@ impl Site {
             let mut released = Released::default();
             let outcome = poll_once(self.store.released(&mut released));
             let Released { handed, replies, revoked, .. } = released;
-            self.held.extend(handed.iter().map(|handed| handed.token));
-            self.held.retain(|token| !revoked.iter().any(|(.., revoked)| revoked == token));
+            self.leases.extend(handed.iter().map(|handed| handed.token));
+            self.leases.retain(|token| !revoked.iter().any(|(.., revoked)| revoked == token));
             for (_, reply) in replies {
                 match reply {
                     Reply::Enqueued(answer) => {
@@ -244,7 +244,7 @@ impl Site {
                         let sent = self.sent.remove(&answer.sequence).expect("it was sent");
                         assert_eq!(sent.len(), answer.outcomes.len());
                         for (settle, outcome) in sent.into_iter().zip(answer.outcomes.iter()) {
-                            self.hear_settled(settle, outcome);
+                            self.receive_settled(settle, outcome);
                         }
                     }
                     _ => {}
@@ -258,41 +258,41 @@ impl Site {
         }
     }
 
-    fn hear_settled(&mut self, settle: Sent, outcome: SettleOutcome) {
-        let Sent { token, ends, is_small, is_stale } = settle;
+    fn receive_settled(&mut self, settle: SentSettle, outcome: SettleOutcome) {
+        let SentSettle { token, ends, is_small, is_stale } = settle;
         match outcome {
             SettleOutcome::Accepted => self.ended += u64::from(ends),
             // For now: it is said in fewer bytes.
             SettleOutcome::NoSpace if !is_small || is_stale => {
-                self.habits.result_bytes = self.habits.result_bytes.min(SMALL_BYTES_MAX);
+                self.config.result_bytes = self.config.result_bytes.min(SMALL_BYTES_MAX);
                 if !is_stale {
-                    self.held.push(token);
+                    self.leases.push(token);
                 }
             }
             SettleOutcome::StaleToken if is_stale => {}
-            other => panic!("{settle:?}: {other:?}, {}", self.standing()),
+            other => panic!("{settle:?}: {other:?}, {}", self.status()),
         }
     }
 
     /// Something is done; time passes; the journal does what it does beside; more is done between
     /// the pieces of a cycle.
-    fn step(&mut self, mut something: impl FnMut(&mut Site)) {
+    fn step(&mut self, mut something: impl FnMut(&mut FullDiskScenario)) {
         something(self);
         self.now.mono_ms += STEP_MS;
         self.now.wall_ms += STEP_MS;
-        if self.now.mono_ms >= self.house_at {
-            self.house_at = self.now.mono_ms + 1_000;
-            self.hand.ballast().measure();
+        if self.now.mono_ms >= self.measure_at {
+            self.measure_at = self.now.mono_ms + 1_000;
+            self.background.ballast().measure();
         }
         if self.now.mono_ms >= self.cycle_at {
-            self.cycle_at = self.now.mono_ms + self.habits.cycle_steps * STEP_MS;
-            self.hand.want_snapshot();
+            self.cycle_at = self.now.mono_ms + self.config.cycle_steps * STEP_MS;
+            self.background.request_snapshot();
         }
         self.turn();
-        if self.hand.is_cycle_due() {
-            let hand = self.hand.clone();
-            let cycled = hand.cycle(&mut || {
-                let most = self.habits.between_pieces;
+        if self.background.is_cycle_ready() {
+            let background = self.background.clone();
+            let cycled = background.cycle(&mut || {
+                let most = self.config.steps_per_chunk;
                 for _ in 0..self.random.random_range(0..=most) {
                     something(self);
                     self.turn();
@@ -303,9 +303,9 @@ impl Site {
     }
 
     fn turn(&mut self) {
-        self.hand.make_segment().expect("a full disk is no failure");
+        self.background.make_segment().expect("a full disk is no failure");
         self.store.turn(self.now).expect("a full disk is no failure");
-        self.holds += u64::from(self.store.state().handouts() == 0);
+        self.handouts_exhausted += u64::from(self.store.state().handouts() == 0);
         self.commit();
     }
 
@@ -322,7 +322,7 @@ impl Site {
     fn visits(&mut self) {
         let steps = 1_000 / STEP_MS;
         let step = self.now.mono_ms / STEP_MS % steps;
-        let visits = |step: u64| step * self.habits.visitors / steps;
+        let visits = |step: u64| step * self.config.visitors / steps;
         for _ in visits(step)..visits(step + 1) {
             self.visit();
         }
@@ -330,15 +330,15 @@ impl Site {
 
     fn fill(&mut self) {
         let mut refused_steps = 0;
-        while refused_steps <= self.habits.hammered_steps {
+        while refused_steps <= self.config.steps_after_refusal {
             // A producer that was refused waits longer and longer, up to a second.
             let waits = refused_steps > 0 && !self.now.mono_ms.is_multiple_of(1_000);
-            self.step(|site| {
+            self.step(|scenario| {
                 if !waits {
-                    let sequence = site.next_batch;
-                    site.next_batch += 1;
-                    site.enqueue(PRODUCER, sequence, site.habits.batch_jobs);
-                    site.commit();
+                    let sequence = scenario.next_batch;
+                    scenario.next_batch += 1;
+                    scenario.enqueue(PRODUCER, sequence, scenario.config.batch_jobs);
+                    scenario.commit();
                 }
             });
             if self.refused > 0 {
@@ -352,35 +352,35 @@ impl Site {
         self.link_up(WORKER, Role::Worker);
         let sources = Sources::one(QUEUE.parse().expect("a pattern"));
         self.submit(Command::Subscribe { link: WORKER, subscription: SUBSCRIPTION, sources });
-        let count = self.habits.credits;
+        let count = self.config.credits;
         self.submit(Command::Credit { link: WORKER, subscription: SUBSCRIPTION, count });
         let (mut ended, mut since) = (0, self.now.mono_ms);
         while self.ended < self.taken {
             if self.ended > ended {
                 (ended, since) = (self.ended, self.now.mono_ms);
             }
-            assert!(self.now.mono_ms <= since + NEXT_WITHIN_MS, "stuck: {}", self.standing());
-            self.step(|site| {
-                site.burden();
-                site.settle();
+            assert!(self.now.mono_ms <= since + NEXT_WITHIN_MS, "stuck: {}", self.status());
+            self.step(|scenario| {
+                scenario.send_refusable();
+                scenario.settle();
             });
-            self.store.renew(self.now, WORKER, &Tokens(self.held.clone()));
+            self.store.renew(self.now, WORKER, &Tokens(self.leases.clone()));
             self.visits();
         }
     }
 
     fn settle(&mut self) {
-        let mut left = self.habits.ended_at_a_time;
-        while left > 0 && !self.held.is_empty() {
-            let together = self.habits.settled_together.min(left).min(self.held.len());
+        let mut left = self.config.ended_at_a_time;
+        while left > 0 && !self.leases.is_empty() {
+            let together = self.config.settle_batch.min(left).min(self.leases.len());
             left -= together;
             let mut batch = SettleBatchBuilder::new();
             let mut sent = Vec::new();
-            for token in self.held.drain(..together) {
-                let most = self.habits.result_bytes;
+            for token in self.leases.drain(..together) {
+                let most = self.config.result_bytes;
                 // The errors of a job are kept with it.
-                let fails =
-                    !self.habits.keeps && self.random.random_range(0..10) < self.habits.failures;
+                let fails = !self.config.retains_jobs
+                    && self.random.random_range(0..10) < self.config.failures;
                 // A kind and a length beside it.
                 let bytes = self.random.random_range(0..=most);
                 let settle = match fails {
@@ -394,7 +394,7 @@ impl Site {
                 };
                 batch.push(token, &settle);
                 let (ends, is_small) = (!fails, most <= SMALL_BYTES_MAX);
-                sent.push(Sent { token, ends, is_small, is_stale: false });
+                sent.push(SentSettle { token, ends, is_small, is_stale: false });
             }
             self.send(batch, sent);
             let (subscription, count) = (SUBSCRIPTION, together as u32);
@@ -403,7 +403,7 @@ impl Site {
         }
     }
 
-    fn send(&mut self, batch: SettleBatchBuilder, sent: Vec<Sent>) {
+    fn send(&mut self, batch: SettleBatchBuilder, sent: Vec<SentSettle>) {
         let batch = SettleBatch::decode(batch.seal(self.next_settle)).expect("it fits");
         self.sent.insert(self.next_settle, sent);
         self.next_settle += 1;
@@ -411,16 +411,19 @@ impl Site {
     }
 
     /// What a worker and a tool send beside: it may all be refused.
-    fn burden(&mut self) {
-        for _ in 0..self.habits.stale {
+    fn send_refusable(&mut self) {
+        for _ in 0..self.config.stale {
             let mut batch = SettleBatchBuilder::new();
             let token = Token(u64::MAX);
             let result = Some(vec![1; SMALL_BYTES_MAX].into());
             batch.push(token, &NewSettle::Complete { result });
-            self.send(batch, vec![Sent { token, ends: false, is_small: true, is_stale: true }]);
+            self.send(
+                batch,
+                vec![SentSettle { token, ends: false, is_small: true, is_stale: true }],
+            );
         }
-        for n in 0..self.habits.checkpoints {
-            let Some(&token) = self.held.first() else { break };
+        for n in 0..self.config.checkpoints {
+            let Some(&token) = self.leases.first() else { break };
             let sequence = self.now.mono_ms * 100 + n;
             let body = Checkpoint::body_of(token, sequence, &vec![0; SMALL_BYTES_MAX].into());
             let checkpoint = Checkpoint::decode(body).expect("within the limits");
@@ -430,44 +433,48 @@ impl Site {
         if !self.now.mono_ms.is_multiple_of(1_000) {
             return;
         }
-        if self.habits.named > 0 {
-            let ids = (0..self.habits.named).map(|_| JobId(self.random.random())).collect();
+        if self.config.named_jobs > 0 {
+            let ids = (0..self.config.named_jobs).map(|_| JobId(self.random.random())).collect();
             let (link, selection) = (PRODUCER, Selection::Ids(ids));
             let (action, pace) = (Action::Cancel, None);
             self.submit(Command::Act { link, request: second, action, selection, pace });
         }
-        let copies = second % 4 < self.habits.copies;
+        let copies = second % 4 < self.config.copies;
         self.copy = self.copy.take().filter(|_| copies).or_else(|| {
             copies.then(|| Pin::to_read(&self.disk, Path::new(DIR)).expect("nobody deletes now"))
         });
     }
 
-    fn standing(&self) -> String {
+    fn status(&self) -> String {
         format!(
             "{} of {} jobs ended, {} run; {:?}, {:?}; {:?}",
             self.ended,
             self.taken,
-            self.held.len(),
+            self.leases.len(),
             self.store.space(),
-            self.hand.ballast().budget(0),
-            self.habits,
+            self.background.ballast().budget(0),
+            self.config,
         )
     }
 }
 
 #[test]
 fn what_waits_is_worked_off_on_a_disk_that_stays_full() {
-    let (mut short, mut held) = (0, 0);
-    for seed in 0..asked("LONGSHORE_WORKED_OFF", 15) {
-        let told = Seed(seed);
-        let mut site = Site::start(StdRng::seed_from_u64(seed));
-        site.fill();
-        assert!(site.taken > 100 && site.refused > 0, "nothing was filled: {}", site.standing());
-        short += u64::from(site.store.space().level.is_short());
-        site.work_off();
-        held += u64::from(site.holds > 0);
-        drop(told);
+    let (mut short, mut limited) = (0, 0);
+    for seed in 0..env_or("LONGSHORE_WORKED_OFF", 15) {
+        let report = SeedReport(seed);
+        let mut scenario = FullDiskScenario::start(StdRng::seed_from_u64(seed));
+        scenario.fill();
+        assert!(
+            scenario.taken > 100 && scenario.refused > 0,
+            "nothing was filled: {}",
+            scenario.status()
+        );
+        short += u64::from(scenario.store.space().level.is_short());
+        scenario.work_off();
+        limited += u64::from(scenario.handouts_exhausted > 0);
+        drop(report);
     }
     assert!(short > 0, "no disk was full when the worker came");
-    assert!(held > 0, "nothing was ever held");
+    assert!(limited > 0, "nothing was ever held");
 }

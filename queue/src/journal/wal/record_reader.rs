@@ -7,9 +7,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::journal::files::JournalFile;
-use crate::journal::wal::locations::Place;
+use crate::journal::wal::locations::RecordLocation;
 use crate::journal::wal::record::{
-    BLOCK_BYTES, BLOCK_CRC_BYTES, FLAG_CARRIED, RECORD_HEADER_BYTES, RecordHeader, is_good_block,
+    BLOCK_BYTES, BLOCK_CRC_BYTES, FLAG_COMPACTED, RECORD_HEADER_BYTES, RecordHeader, is_good_block,
 };
 use crate::log::{Piece, ReadError};
 use crate::{Now, RecordRef};
@@ -21,30 +21,30 @@ const START_BYTES: usize = 4096;
 pub(crate) const AHEAD_BYTES: usize = 64 * 1024;
 
 /// A record about to be read. Every read says where: several threads share a file.
-pub(crate) struct Reading<'a> {
+pub(crate) struct RecordReader<'a> {
     pub(crate) file: &'a dyn JournalFile,
     pub(crate) path: &'a Path,
     pub(crate) seed: u32,
-    pub(crate) place: Place,
+    pub(crate) location: RecordLocation,
 }
 
 /// What was read for a part.
-pub(crate) struct Read {
+pub(crate) struct BodyRead {
     pub(crate) piece: Piece,
     /// It is the whole body.
     pub(crate) is_whole: bool,
 }
 
-impl Reading<'_> {
+impl RecordReader<'_> {
     /// A piece of a command's body that holds that part.
-    pub(crate) fn log_piece(&self, part: RecordRef) -> Result<Read, ReadError> {
-        let offset = self.place.offset;
+    pub(crate) fn log_block(&self, part: RecordRef) -> Result<BodyRead, ReadError> {
+        let offset = self.location.offset;
         // Where it ends was learned from a commit or from a snapshot: its header alone is not
         // trusted.
-        let whole = self.place.end.unwrap_or(offset).saturating_sub(offset) as usize;
+        let whole = self.location.end.unwrap_or(offset).saturating_sub(offset) as usize;
         let start = self.bytes(offset, whole.min(START_BYTES))?;
         let header = RecordHeader::peek(&start).map_err(|_| self.damaged(offset))?;
-        let is_it = header.index == part.index && header.flags & FLAG_CARRIED == 0;
+        let is_it = header.index == part.index && header.flags & FLAG_COMPACTED == 0;
         if !is_it || header.body_at() + header.body_len != whole {
             return Err(self.damaged(offset));
         }
@@ -56,18 +56,18 @@ impl Reading<'_> {
         if to > bytes.len() {
             return Err(ReadError::OutOfRange { at: part, body_bytes: bytes.len() });
         }
-        Ok(Read { piece: Piece { from: 0, bytes }, is_whole: true })
+        Ok(BodyRead { piece: Piece { from: 0, bytes }, is_whole: true })
     }
 
     /// The whole body of a carried record.
-    pub(crate) fn carried_body(&self, index: u64) -> Result<Bytes, ReadError> {
-        let offset = self.place.offset;
+    pub(crate) fn compacted_body(&self, index: u64) -> Result<Bytes, ReadError> {
+        let offset = self.location.offset;
         let length = self.file.len().map_err(|error| failed(self.path, error))?;
         let left = length.saturating_sub(offset);
         let start = self.bytes(offset, left.min(START_BYTES as u64) as usize)?;
         let whole = RecordHeader::claimed_len(&start, left).map_err(|_| self.damaged(offset))?;
         let header = RecordHeader::peek(&start).map_err(|_| self.damaged(offset))?;
-        if header.index != index || header.flags & FLAG_CARRIED == 0 {
+        if header.index != index || header.flags & FLAG_COMPACTED == 0 {
             return Err(self.damaged(offset));
         }
         self.whole(start, whole)
@@ -76,7 +76,7 @@ impl Reading<'_> {
     /// When the record says that it was logged.
     pub(crate) fn now(&self) -> Result<Now, ReadError> {
         let mut start = [0; RECORD_HEADER_BYTES];
-        let read = self.file.read_at(&mut start, self.place.offset);
+        let read = self.file.read_at(&mut start, self.location.offset);
         read.map_err(|error| failed(self.path, error))?;
         // What has rotted says nothing.
         Ok(RecordHeader::peek(&start).map_or(Now::default(), |header| header.now))
@@ -84,7 +84,7 @@ impl Reading<'_> {
 
     /// The body of a record of `whole` bytes that begins with `start`, or is within it.
     fn whole(&self, mut start: Vec<u8>, whole: usize) -> Result<Bytes, ReadError> {
-        let offset = self.place.offset;
+        let offset = self.location.offset;
         if whole > start.len() {
             let rest = self.bytes(offset + start.len() as u64, whole - start.len())?;
             start.extend_from_slice(&rest);
@@ -100,41 +100,41 @@ impl Reading<'_> {
         start: &[u8],
         from: usize,
         to: usize,
-    ) -> Result<Read, ReadError> {
+    ) -> Result<BodyRead, ReadError> {
         let first = from / BLOCK_BYTES;
         // A part without bytes has none, maybe behind the last one.
-        let wanted = to.div_ceil(BLOCK_BYTES).saturating_sub(first);
+        let needed = to.div_ceil(BLOCK_BYTES).saturating_sub(first);
         let there = header.body_len.div_ceil(BLOCK_BYTES).saturating_sub(first);
-        let count = wanted.max(AHEAD_BYTES / BLOCK_BYTES).min(there);
+        let count = needed.max(AHEAD_BYTES / BLOCK_BYTES).min(there);
         let table_at = RECORD_HEADER_BYTES + first * BLOCK_CRC_BYTES;
         let table_to = table_at + count * BLOCK_CRC_BYTES;
         let beyond;
         let table = match start.get(table_at..table_to) {
             Some(table) => table,
             None => {
-                let at = self.place.offset + table_at as u64;
+                let at = self.location.offset + table_at as u64;
                 beyond = self.bytes(at, table_to - table_at)?;
                 &beyond
             }
         };
         let begins = first * BLOCK_BYTES;
         let ends = (begins + count * BLOCK_BYTES).min(header.body_len);
-        let blocks_at = self.place.offset + (header.body_at() + begins) as u64;
+        let blocks_at = self.location.offset + (header.body_at() + begins) as u64;
         let mut bytes = self.bytes(blocks_at, ends.saturating_sub(begins))?;
         let pairs = table.chunks_exact(BLOCK_CRC_BYTES).zip(bytes.chunks(BLOCK_BYTES));
         let good = pairs.take_while(|(crc, block)| is_good_block(self.seed, block, crc)).count();
-        if good < wanted {
+        if good < needed {
             return Err(self.damaged(blocks_at + (good * BLOCK_BYTES) as u64));
         }
         bytes.truncate(good * BLOCK_BYTES);
-        Ok(Read { piece: Piece { from: begins, bytes: bytes.into() }, is_whole: false })
+        Ok(BodyRead { piece: Piece { from: begins, bytes: bytes.into() }, is_whole: false })
     }
 
     /// Exactly these bytes of the file.
     fn bytes(&self, at: u64, length: usize) -> Result<Vec<u8>, ReadError> {
         let mut bytes = vec![0; length];
         let read = self.file.read_at(&mut bytes, at).map_err(|error| failed(self.path, error))?;
-        if read < length { Err(self.damaged(self.place.offset)) } else { Ok(bytes) }
+        if read < length { Err(self.damaged(self.location.offset)) } else { Ok(bytes) }
     }
 
     fn damaged(&self, offset: u64) -> ReadError {
@@ -162,9 +162,9 @@ mod tests {
     const OFFSET: u64 = SEGMENT_HEADER_BYTES as u64 + 123;
 
     /// Bytes, and which of them were read.
-    struct Watched(Mutex<Vec<u8>>, Mutex<Vec<(u64, usize)>>);
+    struct RecordingFile(Mutex<Vec<u8>>, Mutex<Vec<(u64, usize)>>);
 
-    impl JournalFile for Watched {
+    impl JournalFile for RecordingFile {
         fn len(&self) -> io::Result<u64> {
             Ok(self.0.lock().len() as u64)
         }
@@ -207,7 +207,7 @@ mod tests {
         (0..length).map(|n| (n / 7 + n) as u8).collect()
     }
 
-    fn file(length: usize) -> (Watched, Place) {
+    fn file(length: usize) -> (RecordingFile, RecordLocation) {
         let header = RecordHeader {
             term: 0,
             flags: 0,
@@ -220,14 +220,19 @@ mod tests {
         header.encode(SEED, b"", &body(length), &mut bytes);
         let end = Some(bytes.len() as u64);
         bytes.resize(bytes.len() + 300, 1);
-        let place = Place { sequence: 1, offset: OFFSET, end, carried: false };
-        (Watched(Mutex::new(bytes), Mutex::default()), place)
+        let location = RecordLocation { sequence: 1, offset: OFFSET, end, compacted: false };
+        (RecordingFile(Mutex::new(bytes), Mutex::default()), location)
     }
 
-    fn read(file: &Watched, place: Place, at: usize, length: usize) -> Result<Bytes, ReadError> {
-        let reading = Reading { file, path: Path::new("segment"), seed: SEED, place };
+    fn read(
+        file: &RecordingFile,
+        location: RecordLocation,
+        at: usize,
+        length: usize,
+    ) -> Result<Bytes, ReadError> {
+        let reading = RecordReader { file, path: Path::new("segment"), seed: SEED, location };
         let part = RecordRef { index: 9, at: at as u32, length: length as u32 };
-        let read = reading.log_piece(part)?.piece;
+        let read = reading.log_block(part)?.piece;
         assert!(read.from <= at, "the piece holds the part");
         let ends = read.from + read.bytes.len();
         assert_eq!(read.bytes, body(ends)[read.from..], "all of it is what was written");
@@ -237,14 +242,14 @@ mod tests {
     #[test]
     fn any_part_of_bodies_of_any_length_is_read() {
         for length in [0, 1, 4_095, 4_096, 4_097, 8_192, 8_193, 70_000, 140_000] {
-            let (file, place) = file(length);
+            let (file, location) = file(length);
             let at = [0, 1, 4_000, 4_095, 4_096, 4_097, 65_000, 69_999, length];
             for at in at.into_iter().filter(|&at| at <= length) {
                 for part in [0, 1, 100, 4_096, 5_000, 70_000, length - at] {
-                    let read = read(&file, place, at, part.min(length - at)).unwrap();
+                    let read = read(&file, location, at, part.min(length - at)).unwrap();
                     assert_eq!(read, body(length)[at..at + part.min(length - at)]);
                 }
-                let beyond = read(&file, place, at, length - at + 1);
+                let beyond = read(&file, location, at, length - at + 1);
                 assert!(matches!(beyond, Err(ReadError::OutOfRange { .. })), "{beyond:?}");
             }
         }
@@ -253,32 +258,32 @@ mod tests {
     #[test]
     fn one_part_of_a_long_body_takes_its_blocks_their_checksums_and_64_kib_at_most() {
         let length = 20 * 1024 * 1024;
-        let (file, place) = file(length);
-        read(&file, place, length - 30_000, 300).unwrap();
+        let (file, location) = file(length);
+        read(&file, location, length - 30_000, 300).unwrap();
         let reads = std::mem::take(&mut *file.1.lock());
         let table = 4 * length.div_ceil(BLOCK_BYTES);
         assert!(table > START_BYTES);
         let first = (length - 30_000) / BLOCK_BYTES;
         let blocks = length / BLOCK_BYTES - first;
-        let wanted = [
+        let needed = [
             (OFFSET, START_BYTES),
             (OFFSET + 40 + 4 * first as u64, 4 * blocks),
             (OFFSET + 40 + (table + first * BLOCK_BYTES) as u64, length - first * BLOCK_BYTES),
         ];
-        assert_eq!(reads, wanted);
-        read(&file, place, 10, 300).unwrap();
+        assert_eq!(reads, needed);
+        read(&file, location, 10, 300).unwrap();
         let reads: usize = file.1.lock().iter().map(|&(_, length)| length).sum();
         assert_eq!(reads, START_BYTES + AHEAD_BYTES);
         // A short one takes one read.
-        let (file, place) = self::file(300);
-        read(&file, place, 10, 20).unwrap();
+        let (file, location) = self::file(300);
+        read(&file, location, 10, 20).unwrap();
         assert_eq!(*file.1.lock(), [(OFFSET, record_len(300))]);
     }
 
     #[test]
     fn a_flipped_bit_in_a_block_makes_the_parts_in_that_block_damaged_and_no_others() {
         let length = 50_000;
-        let (file, place) = file(length);
+        let (file, location) = file(length);
         let body_at = OFFSET as usize + record_len(length) - length;
         for bad in [0, 3, 12] {
             let flipped = body_at + bad * BLOCK_BYTES + 77;
@@ -287,7 +292,7 @@ mod tests {
                 file.0.lock()[flipped] ^= 4;
                 for at in (0..length - 500).step_by(500) {
                     let blocks = at / BLOCK_BYTES..=(at + 499) / BLOCK_BYTES;
-                    match read(&file, place, at, 500) {
+                    match read(&file, location, at, 500) {
                         Ok(_) => assert!(!blocks.contains(&bad), "{at}"),
                         Err(ReadError::Damaged { offset, .. }) => {
                             assert!(blocks.contains(&bad), "{at}");
@@ -304,11 +309,11 @@ mod tests {
     #[test]
     fn a_flipped_bit_of_a_header_gives_no_wrong_bytes() {
         for length in [300, 50_000] {
-            let (file, place) = file(length);
+            let (file, location) = file(length);
             for bit in 0..RECORD_HEADER_BYTES * 8 {
                 file.0.lock()[OFFSET as usize + bit / 8] ^= 1 << (bit % 8);
                 for at in [0, 100, length - 200] {
-                    match read(&file, place, at, 200) {
+                    match read(&file, location, at, 200) {
                         Ok(read) => assert_eq!(read, body(length)[at..at + 200]),
                         Err(ReadError::Damaged { .. }) => {}
                         Err(why) => panic!("{why}"),
@@ -322,21 +327,22 @@ mod tests {
     #[test]
     fn a_record_of_another_command_is_damage() {
         for length in [300, 50_000] {
-            let (file, place) = file(length);
-            let reading = Reading { file: &file, path: Path::new("segment"), seed: SEED, place };
+            let (file, location) = file(length);
+            let reading =
+                RecordReader { file: &file, path: Path::new("segment"), seed: SEED, location };
             let part = RecordRef { index: 8, at: 0, length: 10 };
-            assert!(matches!(reading.log_piece(part), Err(ReadError::Damaged { .. })));
+            assert!(matches!(reading.log_block(part), Err(ReadError::Damaged { .. })));
         }
     }
 
     #[test]
     fn a_file_cut_short_is_damage_and_never_a_panic() {
         for length in [300, 50_000] {
-            let (file, place) = file(length);
+            let (file, location) = file(length);
             let whole = file.0.lock().clone();
             for cut in (0..whole.len() - 300).step_by(97) {
                 *file.0.lock() = whole[..cut].to_vec();
-                let read = read(&file, place, length - 1, 1);
+                let read = read(&file, location, length - 1, 1);
                 assert!(matches!(read, Err(ReadError::Damaged { .. })), "{cut}");
             }
         }

@@ -3,8 +3,8 @@
 
 use super::super::simulated_disk::{Call, Failure, Fault};
 use super::super::{JournalOptions, OpenError, SEGMENT_BYTES_MIN};
-use super::phase::{Coverage, Phase};
-use super::world::World;
+use super::harness::Harness;
+use super::phase::{Phase, PhaseCoverage};
 use super::{SEGMENT_BYTES, options};
 
 /// Whose workers keep up, so that segments die, and what is left in them is carried.
@@ -19,54 +19,56 @@ const RUNS: u32 = 2;
 
 /// Runs in which that fault may be met; then a power cut or a kill, and a start in which all has to
 /// be there. False when the fault was not met.
-fn live_with(
+fn run_with_fault(
     (segment_bytes, payload_max): (u64, usize),
     fault: Fault,
     power_goes: bool,
     what: &str,
-    coverage: &mut Coverage,
+    coverage: &mut PhaseCoverage,
 ) -> bool {
     let options = JournalOptions { segment_bytes, ..options() };
-    let mut world = World::with_payloads(SEED, options, payload_max);
+    let mut harness = Harness::with_payloads(SEED, options, payload_max);
     // A full disk is no failure while there is a reserve.
     let may_go_on = fault.failure == Failure::Full;
-    world.disk.fail(fault);
+    harness.disk.fail(fault);
     let mut starting = false;
     for _ in 0..RUNS {
-        let opened = world.open();
-        starting = world.disk.hit().is_some();
+        let opened = harness.open();
+        starting = harness.disk.hit().is_some();
         let mut run = match opened {
             Ok(run) => run,
             Err(OpenError::Io { .. }) if starting => break,
             Err(why) => panic!("{what}: {why}"),
         };
-        let lived = world.live(&mut run, STEPS);
-        let hit = world.disk.hit();
-        assert!(lived.is_ok() || hit.is_some(), "{what}: {lived:?}");
+        let outcome = harness.run_clients(&mut run, STEPS);
+        let hit = harness.disk.hit();
+        assert!(outcome.is_ok() || hit.is_some(), "{what}: {outcome:?}");
         let is_fatal = hit.as_ref().is_some_and(|(call, path)| {
             let phase = Phase::of(*call, path);
             call.is_change()
                 && matches!(phase, Phase::Commit | Phase::CommitWatermark | Phase::Rotation)
         });
-        let has_failed = lived.is_err() || is_fatal && !starting && !may_go_on;
+        let has_failed = outcome.is_err() || is_fatal && !starting && !may_go_on;
         if has_failed {
-            let told = world.told.index;
-            assert!(world.release(&mut run).is_err(), "{what}: it goes on after {hit:?}");
-            assert_eq!(world.told.index, told, "{what}: it tells more after {hit:?}");
+            let reported = harness.model.index;
+            assert!(harness.release(&mut run).is_err(), "{what}: it goes on after {hit:?}");
+            assert_eq!(harness.model.index, reported, "{what}: it tells more after {hit:?}");
         }
         if hit.is_some() {
             break;
         }
     }
-    let met = world.disk.hit().is_some();
-    coverage.note(&world.disk, starting);
-    world.disk.heal();
-    world.disk = match power_goes {
-        true => world.disk.after_power_cut(1),
-        false => world.disk.after_kill(),
+    let met = harness.disk.hit().is_some();
+    coverage.note(&harness.disk, starting);
+    harness.disk.heal();
+    harness.disk = match power_goes {
+        true => harness.disk.after_power_cut(1),
+        false => harness.disk.after_kill(),
     };
-    let mut run = world.open().unwrap_or_else(|why| panic!("{what}, at the next start: {why}"));
-    world.live(&mut run, 5).unwrap_or_else(|why| panic!("{what}, after the next start: {why}"));
+    let mut run = harness.open().unwrap_or_else(|why| panic!("{what}, at the next start: {why}"));
+    harness
+        .run_clients(&mut run, 5)
+        .unwrap_or_else(|why| panic!("{what}, after the next start: {why}"));
     met
 }
 
@@ -75,12 +77,12 @@ fn live_with(
 fn each(
     what: &str,
     sizes: (u64, usize),
-    coverage: &mut Coverage,
+    coverage: &mut PhaseCoverage,
     fault: impl Fn(u64) -> Fault,
 ) -> u64 {
     for nth in 1.. {
         let power_goes = nth % 2 == 0;
-        if !live_with(sizes, fault(nth), power_goes, &format!("{what} {nth}"), coverage) {
+        if !run_with_fault(sizes, fault(nth), power_goes, &format!("{what} {nth}"), coverage) {
             return nth - 1;
         }
     }
@@ -89,20 +91,21 @@ fn each(
 
 #[test]
 fn whichever_call_fails_nothing_is_told_that_is_not_true() {
-    let mut coverage = Coverage::default();
-    let calls = each("call", SIZES[0], &mut coverage, Fault::nth);
-    assert!(calls > 150, "{calls} calls");
-    let calls = each("call of long commits", SIZES[1], &mut coverage, Fault::nth);
-    assert!(calls > 150, "{calls} calls");
+    let mut coverage = PhaseCoverage::default();
+    let failing_calls = each("call", SIZES[0], &mut coverage, Fault::nth);
+    assert!(failing_calls > 150, "{failing_calls} calls");
+    let failing_calls = each("call of long commits", SIZES[1], &mut coverage, Fault::nth);
+    assert!(failing_calls > 150, "{failing_calls} calls");
     let phases = [Phase::Recovery, Phase::Commit, Phase::CommitWatermark, Phase::Rotation];
-    let of_cycles = [Phase::SnapshotWrite, Phase::SnapshotSwitch, Phase::Carrying, Phase::Deletion];
+    let of_cycles =
+        [Phase::SnapshotWrite, Phase::SnapshotSwitch, Phase::Compaction, Phase::Deletion];
     coverage.assert(&phases, 2);
     coverage.assert(&of_cycles, 2);
 }
 
 #[test]
 fn whichever_allocation_finds_the_disk_full_nothing_is_told_that_is_not_true() {
-    let coverage = &mut Coverage::default();
+    let coverage = &mut PhaseCoverage::default();
     let full = |nth| Fault::nth_of(Call::Allocate, nth).with(Failure::Full);
     let met = each("allocation", SIZES[0], coverage, full);
     assert!(met > 3, "{met} allocations");
@@ -113,7 +116,7 @@ fn whichever_allocation_finds_the_disk_full_nothing_is_told_that_is_not_true() {
 
 #[test]
 fn whichever_file_cannot_be_opened_nothing_is_lost() {
-    let coverage = &mut Coverage::default();
+    let coverage = &mut PhaseCoverage::default();
     for call in [Call::Open, Call::Create] {
         let few = |nth| Fault::nth_of(call, nth).with(Failure::TooManyFiles);
         let met = each("opening", SIZES[0], coverage, few);

@@ -8,21 +8,21 @@ use longshore_protocol::messages::work::{ReplaceOutcome, RequestError, Settled};
 use longshore_protocol::{CheckpointOutcome, LinkId, Refusal, SettleOutcome};
 use rand::RngExt;
 
-use super::asks::Ask;
+use super::harness::{Harness, Run};
 use super::session::Session;
-use super::world::{Run, World};
+use super::tool_requests::ToolRequest;
 use crate::log::ReadError;
 use crate::store::Asked;
 use crate::{Handed, Poisoned, Released, Reply};
 
-impl World {
+impl Harness {
     /// What was submitted becomes durable, and clients are told.
     pub(super) fn release(&mut self, run: &mut Run) -> Result<(), Poisoned> {
         loop {
             let mut released = Released::default();
             let outcome = poll_once(run.store.released(&mut released));
-            self.told.index = self.told.index.max(run.store.committed());
-            self.hear(run, released);
+            self.model.index = self.model.index.max(run.store.committed());
+            self.receive(run, released);
             match outcome {
                 Some(Ok(())) if !run.store.is_released() => {}
                 Some(outcome) => return outcome,
@@ -32,31 +32,32 @@ impl World {
         }
     }
 
-    fn hear(&mut self, run: &Run, released: Released) {
+    fn receive(&mut self, run: &Run, released: Released) {
         let Released { handed, replies, revoked, answered, .. } = released;
         for handed in handed {
-            self.hear_handed(run, handed);
+            self.receive_delivery(run, handed);
         }
         for (link, _, token) in revoked {
             if let Some(session) = self.session_of(link) {
-                session.held.remove(&token);
+                session.leases.remove(&token);
             }
         }
         // What was shown may be older than what the replies of the same commit say, and never newer
         // than the next ones.
         for (link, request, answer) in answered {
-            let ask = self.session_of(link).and_then(|session| session.asked.remove(&request));
-            if let (Some(Ask::Show(id)), Asked::Job(view)) = (ask, answer) {
-                self.told.shown(id, view.map(|view| view.info.state));
+            let add_request =
+                self.session_of(link).and_then(|session| session.requests.remove(&request));
+            if let (Some(ToolRequest::Show(id)), Asked::Job(view)) = (add_request, answer) {
+                self.model.shown(id, view.map(|view| view.info.state));
             }
         }
         for (link, reply) in replies {
-            self.hear_reply(run, link, reply);
+            self.receive_reply(run, link, reply);
         }
-        self.watcher.read(run.store.tail(), run.store.committed());
+        self.feed_reader.read(run.store.tail(), run.store.committed());
     }
 
-    fn hear_handed(&mut self, run: &Run, handed: Handed) {
+    fn receive_delivery(&mut self, run: &Run, handed: Handed) {
         let Handed { link, subscription, token, .. } = handed;
         if let Some(session) = self.session_of(link) {
             let credits = session.credits.get_mut(&subscription).filter(|credits| **credits > 0);
@@ -77,9 +78,9 @@ impl World {
             self.unreadable.push((link, subscription, token));
             return;
         };
-        let job = self.told.handed(&handed, entry);
+        let job = self.model.handed(&handed, entry);
         if let Some(session) = self.session_of(link) {
-            session.held.insert(token, (job, 0));
+            session.leases.insert(token, (job, 0));
         }
     }
 
@@ -87,7 +88,7 @@ impl World {
         self.sessions.iter_mut().find(|session| session.link == Some(link))
     }
 
-    fn hear_reply(&mut self, run: &Run, link: LinkId, reply: Reply) {
+    fn receive_reply(&mut self, run: &Run, link: LinkId, reply: Reply) {
         let found = self.sessions.iter_mut().find(|session| session.link == Some(link));
         // An answer to a link that is gone: nobody hears it.
         let Some(session) = found else { return };
@@ -95,59 +96,60 @@ impl World {
             Reply::Attached(attached) => {
                 assert_eq!(attached.durability, self.options.durability, "it says what it does");
                 session.attached = Some((attached.next_batch, attached.next_settle));
-                session.held.retain(|token, _| !attached.gone.0.contains(token));
+                session.leases.retain(|token, _| !attached.gone.0.contains(token));
             }
             Reply::Enqueued(answer) => {
                 let outcome = answer.outcome.expect("batches follow each other without a gap");
                 if let Some((_, ids)) = session.batches.remove(&answer.sequence) {
                     assert_eq!(outcome.len(), ids.len());
                     ids.into_iter().zip(outcome.iter()).for_each(|(id, outcome)| {
-                        self.told.enqueued(id, outcome);
+                        self.model.enqueued(id, outcome);
                     });
                 }
             }
-            Reply::Settled(answer) => self.hear_settled(run, link, &answer),
+            Reply::Settled(answer) => self.receive_settled(run, link, &answer),
             Reply::Returned(credit) => {
                 let credits = session.credits.entry(credit.subscription).or_default();
                 let left = credits.checked_sub(u64::from(credit.count));
                 *credits = left.expect("no more comes back than was given");
             }
             Reply::Checkpointed(answer) => match answer.outcome {
-                CheckpointOutcome::StaleToken => drop(session.held.remove(&answer.token)),
+                CheckpointOutcome::StaleToken => drop(session.leases.remove(&answer.token)),
                 // The same number may be sent again.
                 CheckpointOutcome::NoSpace => {
-                    if let Some((_, last)) = session.held.get_mut(&answer.token) {
+                    if let Some((_, last)) = session.leases.get_mut(&answer.token) {
                         *last = (*last).min(answer.sequence - 1);
                     }
                 }
                 _ => {}
             },
-            Reply::Unacted { request, .. } => drop(session.asked.remove(&request)),
+            Reply::Unacted { request, .. } => drop(session.requests.remove(&request)),
             Reply::Acted { request, report } => {
-                if let Some(Ask::Act(action, ids)) = session.asked.remove(&request) {
+                if let Some(ToolRequest::Act(action, ids)) = session.requests.remove(&request) {
                     for (&id, outcome) in ids.iter().zip(report.outcomes.iter()) {
-                        self.told.acted(id, action, outcome);
+                        self.model.acted(id, action, outcome);
                     }
                 }
             }
             Reply::Replaced { request, outcome } => {
-                if let Some(Ask::Replace(dead, new)) = session.asked.remove(&request) {
-                    self.told.replaced(dead, new, outcome == ReplaceOutcome::Replaced);
+                if let Some(ToolRequest::Replace(dead, new)) = session.requests.remove(&request) {
+                    self.model.replaced(dead, new, outcome == ReplaceOutcome::Replaced);
                 }
             }
             Reply::Drained { .. } => {}
             Reply::Paused { request, report } => {
-                if let Some(Ask::Pause(pattern, paused)) = session.asked.remove(&request) {
+                if let Some(ToolRequest::Pause(pattern, paused)) = session.requests.remove(&request)
+                {
                     match report {
-                        Ok(_) => self.told.paused(&pattern, paused),
+                        Ok(_) => self.model.paused(&pattern, paused),
                         Err(why) => assert_eq!(why, RequestError::NoSpace),
                     }
                 }
             }
             Reply::Configured { request, result } => {
-                if let Some(Ask::Configure(path)) = session.asked.remove(&request) {
+                if let Some(ToolRequest::Configure(path)) = session.requests.remove(&request) {
                     match result {
-                        Ok(settings) => self.told.configured(path, settings),
+                        Ok(settings) => self.model.configured(path, settings),
                         Err(why) => assert_eq!(why, Refusal::NoSpace),
                     }
                 }
@@ -159,7 +161,7 @@ impl World {
         }
     }
 
-    fn hear_settled(&mut self, run: &Run, link: LinkId, answer: &Settled) {
+    fn receive_settled(&mut self, run: &Run, link: LinkId, answer: &Settled) {
         let found = self.sessions.iter_mut().find(|session| session.link == Some(link));
         let Some(session) = found else { return };
         let Some((_, settles)) = session.settles.remove(&answer.sequence) else { return };
@@ -167,7 +169,7 @@ impl World {
         let resent = answer.sequence <= session.resent;
         for (settle, outcome) in settles.iter().zip(answer.outcomes.iter()) {
             let counts = outcome == SettleOutcome::Accepted;
-            self.told.settled(settle, counts, resent);
+            self.model.settled(settle, counts, resent);
             self.settled_short += u64::from(counts && run.store.space().level.is_short());
             match outcome {
                 // The lease runs on: it is settled again.
@@ -176,7 +178,7 @@ impl World {
                     // Others fill the disk, too: more than the ends of leases were to have.
                     let is_short = run.store.space().level.is_short();
                     assert!(large || is_short, "{:?} has room", settle.token);
-                    session.held.insert(settle.token, (settle.job, settle.checkpoints));
+                    session.leases.insert(settle.token, (settle.job, settle.checkpoints));
                 }
                 SettleOutcome::Accepted => {
                     session.settled = session.settled.max(answer.sequence + 1);

@@ -8,8 +8,8 @@ use rand::{RngExt, SeedableRng};
 
 use super::*;
 use crate::RecordRef;
-use crate::journal::compaction::pace::PIECE_BYTES;
-use crate::journal::compaction::rewrite::{self, Carried, CarryError};
+use crate::journal::compaction::pace::CHUNK_BYTES;
+use crate::journal::compaction::rewrite::{self, CompactedFile, RewriteError};
 use crate::journal::simulated_disk::{Call, Fault};
 use crate::journal::wal::locations::{Bounds, Locations, Run, RunRecords};
 use crate::journal::wal::record::RECORD_HEADER_BYTES;
@@ -24,11 +24,11 @@ const PART: u32 = 5_000;
 /// A journal of so many commands.
 fn journal_of(commands: u64, length: usize) -> SimulatedDisk {
     let disk = SimulatedDisk::default();
-    let (mut journal, _, _) = Stepped::open(&disk).unwrap();
+    let (mut journal, _, _) = SteppedJournal::open(&disk).unwrap();
     for _ in 0..commands {
         journal.write(1, length).unwrap();
     }
-    journal.firm_mark().unwrap();
+    journal.sync_watermark().unwrap();
     disk.after_kill()
 }
 
@@ -49,17 +49,17 @@ fn parts_of(commands: impl Iterator<Item = u64>) -> BTreeSet<RecordRef> {
     commands.flat_map(parts).collect()
 }
 
-fn carry(parts: &Parts, wanted: &[RecordRef]) -> Result<Carried, CarryError> {
-    rewrite::write(&parts.directory, &parts.records, wanted, &mut |_| Ok(PIECE_BYTES))
+fn rewrite_parts(parts: &Parts, live: &[RecordRef]) -> Result<CompactedFile, RewriteError> {
+    rewrite::write(&parts.directory, &parts.records, live, &mut |_| Ok(CHUNK_BYTES))
 }
 
 /// Exchanges the files of these runs, and removes them.
-fn exchange(parts: &Parts, victims: &BTreeSet<u64>, carried: Carried) {
+fn exchange(parts: &Parts, victims: &BTreeSet<u64>, compacted: CompactedFile) {
     let bounds: Vec<Bounds> = parts.records.bounds();
-    parts.records.replace(carried.runs);
+    parts.records.replace(compacted.runs);
     for run in bounds.iter().filter(|run| victims.contains(&run.sequence)) {
         parts.records.forget(run.sequence);
-        let path = parts.directory.path_of(run.sequence, run.carried);
+        let path = parts.directory.path_of(run.sequence, run.compacted);
         if let Err(error) = parts.directory.files.remove(&path) {
             // Another run of the same file came before it.
             assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
@@ -80,8 +80,8 @@ fn choose(
         let run = bounds.iter().find(|run| (run.first..=run.last).contains(&part.index));
         victims.contains(&run.unwrap().sequence)
     };
-    let wanted = live.iter().filter(is_in).copied().collect();
-    (victims, wanted)
+    let live = live.iter().filter(is_in).copied().collect();
+    (victims, live)
 }
 
 #[test]
@@ -95,14 +95,14 @@ fn what_is_wanted_reads_as_before_however_often_it_was_carried() {
         for _ in 0..6 {
             let keep = random.random_range(0.3..1.0);
             live.retain(|_| random.random_bool(keep));
-            let (victims, wanted) = choose(&parts, &live, &mut random);
-            let carried = carry(&parts, &wanted).unwrap();
-            let path = parts.directory.carried_path(carried.sequence);
+            let (victims, live) = choose(&parts, &live, &mut random);
+            let compacted = rewrite_parts(&parts, &live).unwrap();
+            let path = parts.directory.compacted_path(compacted.sequence);
             let length = disk.tamper(&path, |bytes| bytes.len()) as u64;
-            assert_eq!(length, carried.bytes);
-            let payload = wanted.len() as u64 * u64::from(PART);
-            assert!(length - 4096 - payload <= 58 * wanted.len() as u64, "and not much more");
-            exchange(&parts, &victims, carried);
+            assert_eq!(length, compacted.bytes);
+            let payload = live.len() as u64 * u64::from(PART);
+            assert!(length - 4096 - payload <= 58 * live.len() as u64, "and not much more");
+            exchange(&parts, &victims, compacted);
             for part in &all {
                 match parts.records.part(*part) {
                     Ok(bytes) => assert_eq!(bytes, slice(*part, LENGTH)),
@@ -129,13 +129,13 @@ fn a_run_keeps_its_bounds_and_one_without_a_wanted_part_gets_none() {
     assert!(before.len() >= 4, "{before:?}");
     // Of the first and the third, one part each.
     let part = |run: &Bounds| RecordRef { index: run.last, at: PART, length: PART };
-    let wanted = [part(&before[0]), part(&before[2])];
-    let carried = carry(&parts, &wanted).unwrap();
+    let live = [part(&before[0]), part(&before[2])];
+    let compacted = rewrite_parts(&parts, &live).unwrap();
     let bounds = |run: &Run| (run.first, run.last, run.sequence);
-    let runs: Vec<_> = carried.runs.iter().map(bounds).collect();
-    let sequence = carried.sequence;
-    let wanted_runs = [&before[0], &before[2]].map(|run| (run.first, run.last, sequence));
-    assert_eq!(runs, wanted_runs);
+    let runs: Vec<_> = compacted.runs.iter().map(bounds).collect();
+    let sequence = compacted.sequence;
+    let expected_runs = [&before[0], &before[2]].map(|run| (run.first, run.last, sequence));
+    assert_eq!(runs, expected_runs);
     assert_eq!(parts.records.bounds(), before, "nothing has changed yet");
 }
 
@@ -146,24 +146,24 @@ fn small_parts_share_records_of_64_and_one_part_may_be_of_20_mib() {
     let (parts, _) = open_parts(&disk, options()).unwrap();
     let small = (0..200).map(|n| RecordRef { index: 1, at: n * 100, length: 7 });
     let large = RecordRef { index: 2, at: 3, length: long as u32 };
-    let wanted: Vec<RecordRef> = small.chain([large]).collect();
-    let mut pieces = Vec::new();
-    let carried = rewrite::write(&parts.directory, &parts.records, &wanted, &mut |bytes| {
-        pieces.push(bytes);
-        Ok(PIECE_BYTES)
+    let live: Vec<RecordRef> = small.chain([large]).collect();
+    let mut chunks = Vec::new();
+    let compacted = rewrite::write(&parts.directory, &parts.records, &live, &mut |bytes| {
+        chunks.push(bytes);
+        Ok(CHUNK_BYTES)
     });
-    let carried = carried.unwrap();
-    let records = |run: usize| match &carried.runs[run].records {
-        RunRecords::Carried(records) => records.len(),
+    let compacted = compacted.unwrap();
+    let records = |run: usize| match &compacted.runs[run].records {
+        RunRecords::Compacted(records) => records.len(),
         RunRecords::Log { .. } => panic!("it was carried"),
     };
     assert_eq!((records(0), records(1)), (4, 1));
     let heads = 5 * (RECORD_HEADER_BYTES + 2) + 201 * 8;
-    assert_eq!(carried.bytes, (4096 + heads + 200 * 7 + long) as u64);
-    assert!(pieces.iter().all(|&bytes| bytes <= 256 * 1024), "in small pieces");
-    assert_eq!(pieces.iter().sum::<usize>() as u64, carried.bytes);
-    exchange(&parts, &BTreeSet::from([1, 2, 3]), carried);
-    for part in wanted {
+    assert_eq!(compacted.bytes, (4096 + heads + 200 * 7 + long) as u64);
+    assert!(chunks.iter().all(|&bytes| bytes <= 256 * 1024), "in small pieces");
+    assert_eq!(chunks.iter().sum::<usize>() as u64, compacted.bytes);
+    exchange(&parts, &BTreeSet::from([1, 2, 3]), compacted);
+    for part in live {
         assert_eq!(parts.records.part(part).unwrap(), slice(part, long), "{}", part.index);
     }
 }
@@ -172,14 +172,14 @@ fn small_parts_share_records_of_64_and_one_part_may_be_of_20_mib() {
 fn a_rotten_part_is_carried_as_rotten_and_its_neighbours_live_on() {
     let disk = journal_of(8, LENGTH);
     let (parts, _) = open_parts(&disk, options()).unwrap();
-    let wanted: Vec<RecordRef> = parts_of(1..=3).into_iter().collect();
-    let rotten = RecordRef { index: 2, at: 9 * PART, length: PART };
+    let live: Vec<RecordRef> = parts_of(1..=3).into_iter().collect();
+    let corrupt = RecordRef { index: 2, at: 9 * PART, length: PART };
     // In a block that holds nothing of a neighbour.
-    let bytes = slice(rotten, LENGTH)[2_000..2_100].to_vec();
+    let bytes = slice(corrupt, LENGTH)[2_000..2_100].to_vec();
     let segment = parts.directory.segment_path(parts.records.bounds()[0].sequence);
     disk.tamper(&segment, |file| {
         let record = file.windows(8).position(|bytes| bytes == 2_u64.to_le_bytes()).unwrap();
-        let at = record + 24 + 4 * 37 + (rotten.at + 2_000) as usize;
+        let at = record + 24 + 4 * 37 + (corrupt.at + 2_000) as usize;
         assert_eq!(&file[at..at + 100], &bytes);
         file[at + 50] ^= 16;
     });
@@ -188,13 +188,13 @@ fn a_rotten_part_is_carried_as_rotten_and_its_neighbours_live_on() {
     };
     // Carried, and carried again.
     for _ in 0..2 {
-        let carried = carry(&parts, &wanted).unwrap();
-        let file = parts.directory.carried_path(carried.sequence);
-        assert_eq!(disk.tamper(&file, |bytes| bytes.len()) as u64, carried.bytes);
-        exchange(&parts, &victims(&parts), carried);
-        for part in &wanted {
+        let compacted = rewrite_parts(&parts, &live).unwrap();
+        let file = parts.directory.compacted_path(compacted.sequence);
+        assert_eq!(disk.tamper(&file, |bytes| bytes.len()) as u64, compacted.bytes);
+        exchange(&parts, &victims(&parts), compacted);
+        for part in &live {
             let read = parts.records.part(*part);
-            if *part == rotten {
+            if *part == corrupt {
                 assert!(matches!(read, Err(ReadError::Damaged { .. })), "{read:?}");
             } else {
                 assert_eq!(read.unwrap(), slice(*part, LENGTH), "{part:?}");
@@ -207,49 +207,49 @@ fn a_rotten_part_is_carried_as_rotten_and_its_neighbours_live_on() {
 fn what_is_not_there_or_cannot_be_read_is_no_rot_and_carries_nothing() {
     let disk = journal_of(12, LENGTH);
     let (parts, _) = open_parts(&disk, options()).unwrap();
-    let wanted: Vec<RecordRef> = parts_of(1..=2).into_iter().collect();
+    let live: Vec<RecordRef> = parts_of(1..=2).into_iter().collect();
     let unknown = RecordRef { index: 99, at: 0, length: 1 };
-    let both = [&wanted[..], &[unknown]].concat();
-    let refused = carry(&parts, &both);
-    assert!(matches!(refused, Err(CarryError::Read(ReadError::NotThere { .. }))), "{refused:?}");
+    let both = [&live[..], &[unknown]].concat();
+    let refused = rewrite_parts(&parts, &both);
+    assert!(matches!(refused, Err(RewriteError::Read(ReadError::NotThere { .. }))), "{refused:?}");
     for nth in 1..8 {
         disk.heal();
         disk.fail(Fault::nth_of(Call::Read, nth));
-        let refused = carry(&parts, &wanted);
-        assert!(matches!(refused, Err(CarryError::Read(ReadError::Io { .. }))), "{refused:?}");
+        let refused = rewrite_parts(&parts, &live);
+        assert!(matches!(refused, Err(RewriteError::Read(ReadError::Io { .. }))), "{refused:?}");
     }
     disk.heal();
     assert!(!disk.paths().iter().any(|path| path.to_string_lossy().contains("carried")));
-    assert!(carry(&parts, &wanted).is_ok(), "once it can be read again");
+    assert!(rewrite_parts(&parts, &live).is_ok(), "once it can be read again");
 }
 
 #[test]
 fn giving_up_in_between_leaves_nothing() {
     let disk = journal_of(12, LENGTH);
     let (parts, _) = open_parts(&disk, options()).unwrap();
-    let wanted: Vec<RecordRef> = parts_of(1..=6).into_iter().collect();
+    let live: Vec<RecordRef> = parts_of(1..=6).into_iter().collect();
     let before = disk.paths();
     let mut left = 2;
-    let given_up = rewrite::write(&parts.directory, &parts.records, &wanted, &mut |_| {
+    let abandoned = rewrite::write(&parts.directory, &parts.records, &live, &mut |_| {
         left -= 1;
-        if left == 0 { Err(std::io::ErrorKind::Interrupted.into()) } else { Ok(PIECE_BYTES) }
+        if left == 0 { Err(std::io::ErrorKind::Interrupted.into()) } else { Ok(CHUNK_BYTES) }
     });
-    assert!(matches!(given_up, Err(CarryError::Io { .. })), "{given_up:?}");
+    assert!(matches!(abandoned, Err(RewriteError::Io { .. })), "{abandoned:?}");
     assert_eq!(disk.paths(), before);
 }
 
 #[test]
 fn a_carried_file_is_there_whole_or_not_at_all_whatever_call_fails() {
-    let wanted: Vec<RecordRef> = parts_of(1..=20).into_iter().step_by(3).collect();
+    let live: Vec<RecordRef> = parts_of(1..=20).into_iter().step_by(3).collect();
     let pristine = journal_of(20, LENGTH);
     let (parts, _) = open_parts(&pristine.after_kill(), options()).unwrap();
-    let runs = carry(&parts, &wanted).unwrap().runs;
+    let runs = rewrite_parts(&parts, &live).unwrap().runs;
     let mut call = 1;
     loop {
         let disk = pristine.after_kill();
         let (parts, _) = open_parts(&disk, options()).unwrap();
         disk.fail_at(disk.calls() + call);
-        let carried = carry(&parts, &wanted);
+        let compacted = rewrite_parts(&parts, &live);
         for seed in 0..10 {
             let cut = disk.after_power_cut(seed);
             let files: Arc<dyn Files> = Arc::new(cut.clone());
@@ -258,22 +258,22 @@ fn a_carried_file_is_there_whole_or_not_at_all_whatever_call_fails() {
             let names = directory.files.list(&directory.segments_dir()).unwrap();
             let name = names.iter().find(|name| name.ends_with(".carried"));
             let Some(name) = name else {
-                assert!(carried.is_err(), "call {call}: what is sealed lasts");
+                assert!(compacted.is_err(), "call {call}: what is sealed lasts");
                 continue;
             };
             // Its name is there: so is all that it holds.
-            let sequence = Directory::carried_sequence_of(name).unwrap();
+            let sequence = Directory::compacted_sequence_of(name).unwrap();
             let runs = runs.iter().map(|run| Run { sequence, ..run.clone() });
             let locations = Locations::of(runs.collect());
             let records = JournalRecords::new(Arc::new(directory), locations);
-            for part in &wanted {
+            for part in &live {
                 assert_eq!(records.part(*part).unwrap(), slice(*part, LENGTH));
             }
         }
         // Until it is sealed, what was there before is as it was.
-        if carried.is_err() {
+        if compacted.is_err() {
             disk.heal();
-            for part in &wanted {
+            for part in &live {
                 assert_eq!(parts.records.part(*part).unwrap(), slice(*part, LENGTH));
             }
         } else {
@@ -309,12 +309,12 @@ fn readers_never_miss_a_part_while_its_file_is_exchanged() {
         let all: BTreeSet<RecordRef> = live.iter().copied().collect();
         let mut random = StdRng::seed_from_u64(9);
         for _ in 0..150 {
-            let (victims, wanted) = choose(&parts, &all, &mut random);
+            let (victims, live) = choose(&parts, &all, &mut random);
             if done.load(Ordering::Relaxed) {
                 break;
             }
-            let carried = carry(&parts, &wanted).unwrap();
-            exchange(&parts, &victims, carried);
+            let compacted = rewrite_parts(&parts, &live).unwrap();
+            exchange(&parts, &victims, compacted);
         }
         done.store(true, Ordering::Relaxed);
     });

@@ -8,41 +8,41 @@ use rand::{RngExt, SeedableRng};
 
 use super::super::simulated_disk::SimulatedDisk;
 use super::super::{JournalOptions, OpenError, Recovered};
-use super::executed::Executed;
-use super::log::{Hand, SteppedLog};
+use super::client_model::ClientModel;
+use super::command_coverage::CommandCoverage;
+use super::feed_reader::FeedReader;
+use super::log::{ManualBackground, SteppedLog};
 use super::reference::Reference;
 use super::session::Session;
-use super::told::Told;
-use super::watcher::Watcher;
 use crate::clock::{ClockCore, Reading};
 use crate::log::ReadError;
 use crate::store::{StoreOptions, epoch_floor};
 use crate::{Now, Poisoned, Replay, Store};
 
 /// Everything that outlives a run of the publisher.
-pub(super) struct World {
+pub(super) struct Harness {
     pub(super) disk: SimulatedDisk,
     pub(super) random: StdRng,
-    pub(super) told: Told,
+    pub(super) model: ClientModel,
     pub(super) options: JournalOptions,
     pub(super) now: Now,
     pub(super) reference: Reference,
     pub(super) sessions: Vec<Session>,
     next_session: u64,
     /// Follows the feed.
-    pub(super) watcher: Watcher,
+    pub(super) feed_reader: FeedReader,
     /// Deliveries whose entry could not be read, with their links and subscriptions.
     pub(super) unreadable: Vec<(LinkId, u32, Token)>,
     /// Most bytes of a payload.
     pub(super) payload_max: usize,
     /// Workers keep up, and most jobs are forgotten at once: segments die, but for the little that
     /// is kept.
-    pub(super) drains: bool,
+    pub(super) workers_keep_up: bool,
     /// Snapshots are taken now and then.
     pub(super) takes_snapshots: bool,
     /// The power has gone, and may have taken the end of what was told with it: acknowledgements
     /// were not synced.
-    pub(super) may_lose_end: bool,
+    pub(super) may_lose_unsynced: bool,
     /// Commands that were told and lost.
     pub(super) lost: u64,
     /// The highest that a start has had.
@@ -61,41 +61,41 @@ pub(super) struct World {
 /// One run of the publisher.
 pub(super) struct Run {
     pub(super) store: Store<SteppedLog>,
-    pub(super) hand: Hand,
+    pub(super) background: ManualBackground,
     pub(super) recovered: Recovered,
     /// Parts that were told to be damaged when all was read.
     pub(super) damaged: u64,
 }
 
-impl World {
+impl Harness {
     /// Before the publisher's first start; with payloads up to some length.
-    pub(super) fn new(seed: u64, options: JournalOptions) -> World {
+    pub(super) fn new(seed: u64, options: JournalOptions) -> Harness {
         let mut random = StdRng::seed_from_u64(seed);
         let payload_max = [100, 2_000, 20_000, 100_000][random.random_range(0..4)];
-        World { random, ..World::with_payloads(seed, options, payload_max) }
+        Harness { random, ..Harness::with_payloads(seed, options, payload_max) }
     }
 
     /// The same with payloads up to that length.
-    pub(super) fn with_payloads(seed: u64, options: JournalOptions, payload_max: usize) -> World {
+    pub(super) fn with_payloads(seed: u64, options: JournalOptions, payload_max: usize) -> Harness {
         let random = StdRng::seed_from_u64(seed);
         let roles = [Role::Producer, Role::Producer, Role::Worker, Role::Worker, Role::Tool];
         let sessions: Vec<Session> =
             (1..).zip(roles).map(|(number, role)| Session::new(number, role)).collect();
-        World {
+        Harness {
             disk: SimulatedDisk::default(),
             random,
-            told: Told::default(),
+            model: ClientModel::default(),
             options,
             now: Now { mono_ms: 1_000, wall_ms: 1_700_000_000_000 },
             reference: Reference::default(),
             next_session: sessions.len() as u64,
             sessions,
-            watcher: Watcher::default(),
+            feed_reader: FeedReader::default(),
             unreadable: Vec::new(),
             payload_max,
-            drains: seed.is_multiple_of(2),
+            workers_keep_up: seed.is_multiple_of(2),
             takes_snapshots: true,
-            may_lose_end: false,
+            may_lose_unsynced: false,
             lost: 0,
             epoch: Epoch(0),
             shares_disk: false,
@@ -108,22 +108,22 @@ impl World {
     }
 
     /// The same clients, told the same, with another disk.
-    pub(super) fn fork(&self, disk: SimulatedDisk) -> World {
-        World {
+    pub(super) fn fork(&self, disk: SimulatedDisk) -> Harness {
+        Harness {
             disk,
             random: StdRng::seed_from_u64(0),
-            told: self.told.clone(),
+            model: self.model.clone(),
             options: self.options.clone(),
             now: self.now,
             reference: self.reference.fork(),
             next_session: self.next_session,
             sessions: self.sessions.clone(),
-            watcher: self.watcher.clone(),
+            feed_reader: self.feed_reader.clone(),
             unreadable: Vec::new(),
             payload_max: self.payload_max,
-            drains: self.drains,
+            workers_keep_up: self.workers_keep_up,
             takes_snapshots: self.takes_snapshots,
-            may_lose_end: self.may_lose_end,
+            may_lose_unsynced: self.may_lose_unsynced,
             lost: 0,
             epoch: self.epoch,
             shares_disk: self.shares_disk,
@@ -139,27 +139,28 @@ impl World {
     pub(super) fn open(&mut self) -> Result<Run, OpenError> {
         let mut replay = Replay::new();
         let submitted = self.reference.submitted();
-        let (log, hand, recovered) =
+        let (log, background, recovered) =
             SteppedLog::open(&self.disk, self.options.clone(), &mut replay, submitted)?;
-        let (told, last) = (self.told.index, recovered.last_index);
+        let (reported, last) = (self.model.index, recovered.last_index);
         if self.options.accept_loss {
-            self.told.accept_loss();
+            self.model.accept_loss();
             self.renew_clients();
-        } else if last < told && self.may_lose_end {
-            self.told.lose_end();
+        } else if last < reported && self.may_lose_unsynced {
+            self.model.roll_back_to_sync();
             self.renew_clients();
         }
-        self.lost += told.saturating_sub(last);
-        let told = self.told.index;
-        assert!(last >= told, "{told} was told, and the journal ends with {last}");
+        self.lost += reported.saturating_sub(last);
+        let reported = self.model.index;
+        assert!(last >= reported, "{reported} was told, and the journal ends with {last}");
         self.reference.recovered(last);
         self.reference.compare(replay.state(), self.now);
-        let (since, upto, seen) = self.watcher.take(last);
+        let (since, upto, seen) = self.feed_reader.take(last);
         let happened = self.reference.take_events(since, upto);
         assert!(seen == happened, "after {since} up to {upto}: {seen:?}\n{happened:?}");
         // What a start has found is certain, told or not.
-        self.told.index = last;
-        let checked = self.told.check(replay.state(), self.now, &hand.reader(), &self.reference);
+        self.model.index = last;
+        let checked =
+            self.model.check(replay.state(), self.now, &background.reader(), &self.reference);
         let damaged = checked.map_err(|why| match why {
             ReadError::Io { file, error } => {
                 let error = std::io::Error::new(error.kind(), error);
@@ -179,25 +180,25 @@ impl World {
         let epoch = store.identity().1;
         assert!(epoch > self.epoch, "{epoch:?} after {:?}", self.epoch);
         self.epoch = epoch;
-        self.told.index = store.committed();
+        self.model.index = store.committed();
         if self.options.durability == Durability::None {
-            self.told.note_synced();
-            self.may_lose_end = false;
+            self.model.note_synced();
+            self.may_lose_unsynced = false;
         }
-        self.watcher.resume(store.tail(), recovered.snapshot.map(|snapshot| snapshot.index));
+        self.feed_reader.resume(store.tail(), recovered.snapshot.map(|snapshot| snapshot.index));
         self.unreadable.clear();
         self.next_link = store.state().next_link().0;
-        Ok(Run { store, hand, recovered, damaged })
+        Ok(Run { store, background, recovered, damaged })
     }
 
     /// The publisher runs for so many steps, or until it fails.
-    pub(super) fn live(&mut self, run: &mut Run, steps: u32) -> Result<(), Poisoned> {
-        for place in 0..self.sessions.len() {
+    pub(super) fn run_clients(&mut self, run: &mut Run, steps: u32) -> Result<(), Poisoned> {
+        for position in 0..self.sessions.len() {
             // Some workers are away when their publisher starts.
-            let is_away = self.sessions[place].role == Role::Worker && self.once_in(6);
+            let is_away = self.sessions[position].role == Role::Worker && self.once_in(6);
             match is_away {
-                true => self.sessions[place].link = None,
-                false => self.attach(run, place)?,
+                true => self.sessions[position].link = None,
+                false => self.attach(run, position)?,
             }
         }
         self.steps(run, steps)
@@ -213,27 +214,27 @@ impl World {
 
     /// A snapshot of all that there is, with nothing meanwhile.
     pub(super) fn snapshot(&mut self, run: &mut Run) -> Result<(), Poisoned> {
-        run.hand.want_snapshot();
+        run.background.request_snapshot();
         run.store.turn(self.now)?;
         self.release(run)?;
-        run.hand.cycle(&mut || {})
+        run.background.cycle(&mut || {})
     }
 
     fn step(&mut self, run: &mut Run) -> Result<(), Poisoned> {
-        if run.hand.is_cycle_due() && self.random.random_bool(0.5) {
+        if run.background.is_cycle_ready() && self.random.random_bool(0.5) {
             self.cycle(run)?;
         }
         if self.takes_snapshots && self.random.random_bool(0.05) {
-            run.hand.want_snapshot();
+            run.background.request_snapshot();
         }
         self.small_step(run)
     }
 
     /// A snapshot is written, while everything else goes on.
     pub(super) fn cycle(&mut self, run: &mut Run) -> Result<(), Poisoned> {
-        let hand = run.hand.clone();
+        let background = run.background.clone();
         let mut met = Ok(());
-        let cycled = hand.cycle(&mut || {
+        let cycled = background.cycle(&mut || {
             for _ in 0..self.random.random_range(0..3) {
                 if met.is_ok() {
                     met = self.small_step(run);
@@ -250,7 +251,7 @@ impl World {
             let free = self.one_of(&[0, 0, 0, 100_000, 3 << 20, 8 << 20, 64 << 20]);
             self.disk.leave_free(free);
         }
-        self.keep_house(run);
+        self.measure_disk(run);
         match self.random.random_range(0..112) {
             0..28 => self.enqueue(run)?,
             28..38 => self.credit(run)?,
@@ -266,9 +267,9 @@ impl World {
             98..102 => self.relink(run)?,
             102..104 => self.change_sources(run)?,
             104 | 105 => self.recall(run)?,
-            106..109 => self.firm_mark(run)?,
-            109 => run.hand.make_segment()?,
-            _ => run.hand.ballast().measure(),
+            106..109 => self.sync_watermark(run)?,
+            109 => run.background.make_segment()?,
+            _ => run.background.ballast().measure(),
         }
         run.store.turn(self.now)?;
         // Otherwise the next step goes into the same commit.
@@ -278,10 +279,10 @@ impl World {
         }
     }
 
-    fn firm_mark(&mut self, run: &mut Run) -> Result<(), Poisoned> {
-        run.hand.firm_mark()?;
+    fn sync_watermark(&mut self, run: &mut Run) -> Result<(), Poisoned> {
+        run.background.sync_watermark()?;
         if self.options.durability == Durability::None {
-            self.told.note_synced();
+            self.model.note_synced();
         }
         Ok(())
     }
@@ -297,14 +298,14 @@ impl World {
     }
 
     /// What is done once a second.
-    pub(super) fn keep_house(&mut self, run: &mut Run) {
+    pub(super) fn measure_disk(&mut self, run: &mut Run) {
         if self.now.mono_ms < self.measure_at {
             return;
         }
         self.measure_at = self.now.mono_ms + 1_000;
-        run.hand.ballast().measure();
+        run.background.ballast().measure();
         if run.store.space().level.is_short() {
-            run.hand.want_snapshot();
+            run.background.request_snapshot();
         }
     }
 
@@ -336,7 +337,7 @@ impl World {
     /// A link with that role.
     pub(super) fn link_of(&mut self, role: Role) -> Option<(usize, LinkId)> {
         let with_role = self.sessions.iter().enumerate().filter(|(_, found)| found.role == role);
-        let linked = with_role.filter_map(|(place, found)| Some((place, found.link?)));
+        let linked = with_role.filter_map(|(position, found)| Some((position, found.link?)));
         let linked: Vec<_> = linked.collect();
         (!linked.is_empty()).then(|| linked[self.random.random_range(0..linked.len())])
     }
@@ -362,7 +363,7 @@ impl World {
     }
 
     /// What it has executed and kept, since it was last asked.
-    pub(super) fn executed(&mut self) -> Executed {
-        std::mem::take(&mut self.reference.executed)
+    pub(super) fn command_coverage(&mut self) -> CommandCoverage {
+        std::mem::take(&mut self.reference.command_coverage)
     }
 }

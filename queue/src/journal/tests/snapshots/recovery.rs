@@ -2,13 +2,13 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::super::cycles::Alone;
+use super::super::cycles::IdleContext;
 use super::*;
 use crate::journal::compaction::compactor::Compactor;
 use crate::journal::files::pin::Pin;
 use crate::journal::simulated_disk::{Call, Fault};
 use crate::journal::wal::format::SegmentHeader;
-use crate::journal::wal::locations::CarriedAt;
+use crate::journal::wal::locations::CompactedAt;
 
 #[test]
 fn every_flipped_bit_and_every_truncation_of_a_snapshot_is_damage_told_with_its_place() {
@@ -20,7 +20,7 @@ fn every_flipped_bit_and_every_truncation_of_a_snapshot_is_damage_told_with_its_
     let refused = |change: &mut dyn FnMut(&mut Vec<u8>), what: String| {
         let bad = disk.after_kill();
         bad.tamper(&snapshot_path(3), change);
-        match Stepped::open(&bad).map(|_| ()) {
+        match SteppedJournal::open(&bad).map(|_| ()) {
             Err(OpenError::Damaged { file, offset, index, .. }) => {
                 assert_eq!((file, index), (snapshot_path(3), 1), "{what}");
                 offset as usize
@@ -64,7 +64,7 @@ fn blocks_in_another_order_are_damage() {
             bytes.truncate(4096);
             bytes.extend(swapped.concat());
         });
-        let opened = Stepped::open(&bad).map(|_| ());
+        let opened = SteppedJournal::open(&bad).map(|_| ());
         assert!(matches!(opened, Err(OpenError::Damaged { .. })), "{one} and {other}");
     }
 }
@@ -74,25 +74,25 @@ fn without_a_good_snapshot_a_log_that_is_whole_from_its_first_command_is_enough(
     let (disk, journal, last) = journal_of_segments();
     journal.snapshot(5, 200_000, |_| true).unwrap();
     journal.snapshot(12, 200_000, |_| true).unwrap();
-    journal.firm_mark().unwrap();
+    journal.sync_watermark().unwrap();
     drop(journal);
     let disk = disk.after_kill();
     for snapshot in snapshots_of(&disk) {
         disk.tamper(&snapshot, |bytes| bytes[5_000] ^= 1);
     }
     let gap = disk.after_kill();
-    let (_, read, recovered) = Stepped::open(&disk).unwrap();
+    let (_, read, recovered) = SteppedJournal::open(&disk).unwrap();
     assert_eq!(assert_is_a_prefix(&read, |_| 200_000), last);
     assert_eq!((recovered.snapshot, recovered.dropped), (None, None));
     assert!(snapshots_of(&disk).is_empty(), "the bad ones are gone");
     // Where it is not whole, only what comes after the gap is lost.
     gap.remove(&segment(3)).unwrap();
-    let refused = Stepped::open(&gap).map(drop).unwrap_err();
+    let refused = SteppedJournal::open(&gap).map(drop).unwrap_err();
     assert!(
         matches!(&refused, OpenError::Damaged { file, .. } if *file == snapshot_path(12)),
         "{refused:?}"
     );
-    let (_, read, recovered) = Stepped::open_with(&gap, accepting()).unwrap();
+    let (_, read, recovered) = SteppedJournal::open_with(&gap, accepting()).unwrap();
     let there = assert_is_a_prefix(&read, |_| 200_000);
     assert!(there > 4 && recovered.dropped.unwrap().index == there + 1);
     assert!(gap.paths().contains(&segment(1)));
@@ -104,14 +104,14 @@ fn a_log_with_a_gap_is_nothing_to_fall_back_to() {
     let (disk, journal, last) = journal_of_segments();
     // A job of the first segment is still wanted; what the next two held is gone with its jobs.
     journal.snapshot(12, 200_000, |run| run.sequence == 1 || run.last >= 12).unwrap();
-    journal.firm_mark().unwrap();
+    journal.sync_watermark().unwrap();
     drop(journal);
     let whole = disk.after_kill();
     let missing = disk.after_kill();
     missing.remove(&segment(2)).unwrap();
-    let rotten = disk.after_kill();
-    rotten.tamper(&segment(2), |bytes| bytes[300_000] ^= 1);
-    for (disk, falls_back) in [(whole, true), (missing, false), (rotten, false)] {
+    let corrupt = disk.after_kill();
+    corrupt.tamper(&segment(2), |bytes| bytes[300_000] ^= 1);
+    for (disk, falls_back) in [(whole, true), (missing, false), (corrupt, false)] {
         let (parts, read) = open_parts(&disk, options()).unwrap();
         assert_eq!(assert_is_a_prefix(&read, |_| 200_000), last);
         let fallback = parts.fallback.map(|fallback| fallback.snapshot);
@@ -125,7 +125,7 @@ fn a_start_reads_the_log_before_its_snapshot_only_if_files_depend_on_it() {
     for (needs_all, reads_more) in [(true, false), (false, true)] {
         let (disk, journal, last) = journal_of_segments();
         journal.snapshot(12, 200_000, |run| needs_all || run.last >= 12).unwrap();
-        journal.firm_mark().unwrap();
+        journal.sync_watermark().unwrap();
         drop(journal);
         let disk = disk.after_kill();
         let reads = Arc::new(AtomicU64::new(0));
@@ -136,7 +136,7 @@ fn a_start_reads_the_log_before_its_snapshot_only_if_files_depend_on_it() {
             counted.fetch_add(is_it.into(), Ordering::Relaxed);
             false
         }));
-        let (_, read, _) = Stepped::open(&disk).unwrap();
+        let (_, read, _) = SteppedJournal::open(&disk).unwrap();
         assert_eq!(assert_is_a_prefix(&read, |_| 200_000), last);
         let reads = reads.load(Ordering::Relaxed);
         assert!(reads >= 1 && (reads > 1) == reads_more, "its header, and more: {reads}");
@@ -147,7 +147,7 @@ fn a_start_reads_the_log_before_its_snapshot_only_if_files_depend_on_it() {
 fn what_a_copy_keeps_over_a_start_goes_with_the_first_cycle() {
     let (disk, journal, _) = journal_of_segments();
     journal.snapshot(12, 200_000, |run| run.last >= 12).unwrap();
-    journal.firm_mark().unwrap();
+    journal.sync_watermark().unwrap();
     drop(journal);
     let disk = disk.after_kill();
     // There is nothing to fall back to that would need the first segment.
@@ -155,16 +155,16 @@ fn what_a_copy_keeps_over_a_start_goes_with_the_first_cycle() {
     let copy = Pin::to_read(&disk, Path::new(DIR)).unwrap();
     let (parts, _) = open_parts(&disk, options()).unwrap();
     assert!(disk.paths().contains(&segment(1)) && parts.fallback.is_none());
-    assert_eq!(parts.needless.len(), 1);
+    assert_eq!(parts.obsolete.len(), 1);
     drop(copy);
     let bytes = parts.directory.bytes.load(Ordering::Relaxed);
-    let length = parts.needless[0].bytes;
+    let length = parts.obsolete[0].bytes;
     let directory = Arc::clone(&parts.directory);
     let metrics = Arc::default();
-    let mut cleaner =
-        Compactor::new(parts.directory, parts.records, metrics, Some(12), None, parts.needless);
+    let mut compactor =
+        Compactor::new(parts.directory, parts.records, metrics, Some(12), None, parts.obsolete);
     let state = Commands { index: 16, blocks: VecDeque::new(), parts: Vec::new() };
-    cleaner.cycle(Box::new(state), &mut Alone::default()).unwrap();
+    compactor.cycle(Box::new(state), &mut IdleContext::default()).unwrap();
     assert!(!disk.paths().contains(&segment(1)));
     assert_eq!(directory.bytes.load(Ordering::Relaxed), bytes - length);
 }
@@ -174,13 +174,13 @@ fn a_bad_snapshot_gives_way_to_an_older_one_and_nothing_is_missing() {
     let (disk, journal, last) = journal_of_segments();
     journal.snapshot(5, 200_000, |_| true).unwrap();
     let newer = journal.snapshot(11, 200_000, |_| true).unwrap();
-    journal.firm_mark().unwrap();
+    journal.sync_watermark().unwrap();
     drop(journal);
     let length = newer.bytes as usize;
     for at in [0, 20, 4096, 4105, length / 2, length - 40, length - 1] {
         let disk = disk.after_kill();
         disk.tamper(&newer.path, |bytes| bytes[at] ^= 1);
-        let (mut journal, read, recovered) = Stepped::open(&disk).unwrap();
+        let (mut journal, read, recovered) = SteppedJournal::open(&disk).unwrap();
         assert_eq!(assert_is_a_prefix(&read, |_| 200_000), last);
         assert_eq!(recovered.snapshot.unwrap().index, 5, "byte {at}");
         assert_eq!((recovered.dropped, recovered.losses), (None, 0));
@@ -189,11 +189,11 @@ fn a_bad_snapshot_gives_way_to_an_older_one_and_nothing_is_missing() {
     }
     // Also when what had been carried for the newer one is not there.
     let missing = disk.after_kill();
-    let (journal, _, _) = Stepped::open(&missing).unwrap();
+    let (journal, _, _) = SteppedJournal::open(&missing).unwrap();
     journal.snapshot(5, 200_000, |_| true).unwrap();
-    snapshot_with_carried(&journal, 11);
+    snapshot_with_compacted(&journal, 11);
     drop(journal);
-    let (_, read, recovered) = Stepped::open(&missing).unwrap();
+    let (_, read, recovered) = SteppedJournal::open(&missing).unwrap();
     assert_eq!(assert_is_a_prefix(&read, |_| 200_000), last);
     assert_eq!(recovered.snapshot.unwrap().index, 5);
 }
@@ -201,9 +201,9 @@ fn a_bad_snapshot_gives_way_to_an_older_one_and_nothing_is_missing() {
 #[test]
 fn a_bad_snapshot_still_shows_how_far_commits_had_come() {
     let disk = SimulatedDisk::default();
-    let (mut journal, _, _) = Stepped::open(&disk).unwrap();
+    let (mut journal, _, _) = SteppedJournal::open(&disk).unwrap();
     journal.write(2, 50).unwrap();
-    journal.firm_mark().unwrap();
+    journal.sync_watermark().unwrap();
     journal.snapshot(1, 50, |_| true).unwrap();
     journal.write(1, 50).unwrap();
     journal.write(1, 50).unwrap();
@@ -214,14 +214,14 @@ fn a_bad_snapshot_still_shows_how_far_commits_had_come() {
     disk.tamper(&newer.path, |bytes| bytes[4097] ^= 1);
     disk.tamper(&segment(1), |bytes| bytes[end..].fill(0));
     disk.tamper(&path("mark"), |bytes| bytes[..4096].fill(0));
-    let opened = Stepped::open(&disk).map(|_| ());
+    let opened = SteppedJournal::open(&disk).map(|_| ());
     let Err(OpenError::Damaged { offset, index, why, .. }) = opened else { panic!("{opened:?}") };
     assert_eq!((offset, index), (end as u64, 4));
     assert!(why.contains("snapshot"), "{why}");
-    let (_, read, recovered) = Stepped::open_with(&disk, accepting()).unwrap();
+    let (_, read, recovered) = SteppedJournal::open_with(&disk, accepting()).unwrap();
     assert_eq!(assert_is_a_prefix(&read, |_| 50), 3);
     assert_eq!(recovered.dropped.unwrap().index, 4);
-    let (_, read, _) = Stepped::open(&disk.after_kill()).unwrap();
+    let (_, read, _) = SteppedJournal::open(&disk.after_kill()).unwrap();
     assert_eq!(assert_is_a_prefix(&read, |_| 50), 3, "the bad snapshot says nothing any more");
 }
 
@@ -229,7 +229,7 @@ fn a_bad_snapshot_still_shows_how_far_commits_had_come() {
 fn a_file_that_a_snapshot_needs_and_that_is_not_there_as_it_was_is_damage() {
     let (disk, journal, _) = journal_of_segments();
     journal.snapshot(12, 200_000, |_| true).unwrap();
-    journal.firm_mark().unwrap();
+    journal.sync_watermark().unwrap();
     drop(journal);
     for number in 1..=2 {
         let missing = disk.after_kill();
@@ -237,7 +237,7 @@ fn a_file_that_a_snapshot_needs_and_that_is_not_there_as_it_was_is_damage() {
         let empty = disk.after_kill();
         empty.tamper(&segment(number), |bytes| bytes.fill(0));
         for disk in [missing, empty] {
-            match Stepped::open(&disk).map(|_| ()) {
+            match SteppedJournal::open(&disk).map(|_| ()) {
                 Err(OpenError::PayloadsLost { file, why }) => {
                     assert_eq!(file, segment(number));
                     assert!(why.contains("a snapshot needs"), "{why}");
@@ -249,23 +249,23 @@ fn a_file_that_a_snapshot_needs_and_that_is_not_there_as_it_was_is_damage() {
 }
 
 /// A snapshot that names carried file 20 in the place of the first segment.
-fn snapshot_with_carried(journal: &Stepped, index: u64) -> Locations {
+fn snapshot_with_compacted(journal: &SteppedJournal, index: u64) -> Locations {
     let located = journal.records.locations_up_to(index);
     let mut runs = located.runs().to_vec();
-    let records = vec![CarriedAt { index: 2, at: 0, offset: 4096 }];
+    let records = vec![CompactedAt { index: 2, at: 0, offset: 4096 }];
     let (first, sequence) = (runs.remove(0), 20);
-    runs.insert(0, Run { sequence, records: RunRecords::Carried(records), ..first });
+    runs.insert(0, Run { sequence, records: RunRecords::Compacted(records), ..first });
     let (resume, mut state) = (resume_after(&located), Commands::up_to(index, 200_000));
     let locations = Locations::of(runs);
-    snapshots::write(&journal.directory, &mut state, &locations, resume, &mut |_| Ok(PIECE_BYTES))
+    snapshots::write(&journal.directory, &mut state, &locations, resume, &mut |_| Ok(CHUNK_BYTES))
         .unwrap();
     locations
 }
 
 /// A carried file without records, which is enough for its header to be looked at.
-fn carried(disk: &SimulatedDisk, sequence: u64) -> PathBuf {
+fn compacted(disk: &SimulatedDisk, sequence: u64) -> PathBuf {
     let path = path(&format!("segments/{sequence:010}.carried"));
-    let header = SegmentHeader::carried(PUBLISHER, sequence).encode();
+    let header = SegmentHeader::compacted(PUBLISHER, sequence).encode();
     let file = disk.create(&path).unwrap();
     file.write_at(&header, 0).unwrap();
     file.sync_data().unwrap();
@@ -276,12 +276,12 @@ fn carried(disk: &SimulatedDisk, sequence: u64) -> PathBuf {
 #[test]
 fn carried_files_stay_while_the_snapshot_needs_them_and_are_missed_when_they_are_not_there() {
     let (disk, journal, last) = journal_of_segments();
-    let (needed, garbage) = (carried(&disk, 20), carried(&disk, 21));
+    let (needed, garbage) = (compacted(&disk, 20), compacted(&disk, 21));
     disk.remove(&segment(1)).unwrap();
-    let locations = snapshot_with_carried(&journal, 12);
+    let locations = snapshot_with_compacted(&journal, 12);
     drop(journal);
     let disk = disk.after_kill();
-    let (journal, read, _) = Stepped::open(&disk).unwrap();
+    let (journal, read, _) = SteppedJournal::open(&disk).unwrap();
     assert_eq!(assert_is_a_prefix(&read, |_| 200_000), last);
     let there = disk.paths();
     assert!(there.contains(&needed) && !there.contains(&garbage) && !there.contains(&segment(1)));
@@ -294,13 +294,13 @@ fn carried_files_stay_while_the_snapshot_needs_them_and_are_missed_when_they_are
     let bad = disk.after_kill();
     bad.tamper(&needed, |bytes| bytes[48] ^= 1);
     for disk in [missing, bad] {
-        let opened = Stepped::open(&disk).map(|_| ());
+        let opened = SteppedJournal::open(&disk).map(|_| ());
         let Err(OpenError::PayloadsLost { file, .. }) = opened else { panic!("{opened:?}") };
         assert_eq!(file, needed);
-        let (_, read, recovered) = Stepped::open_with(&disk, accepting()).unwrap();
+        let (_, read, recovered) = SteppedJournal::open_with(&disk, accepting()).unwrap();
         assert_eq!((assert_is_a_prefix(&read, |_| 200_000), recovered.dropped), (last, None));
         assert!(disk.paths().contains(&needed));
-        Stepped::open(&disk.after_power_cut(1)).unwrap();
+        SteppedJournal::open(&disk.after_power_cut(1)).unwrap();
     }
 }
 
@@ -315,7 +315,7 @@ fn a_directory_with_a_snapshot_alone_gets_no_new_id() {
         }
     }
     for options in [options(), accepting()] {
-        let refused = Stepped::open_with(&disk, options).map(drop).unwrap_err();
+        let refused = SteppedJournal::open_with(&disk, options).map(drop).unwrap_err();
         assert!(matches!(refused, OpenError::NoIdentity { .. }), "{refused:?}");
         assert_eq!(disk.paths(), [snapshot_path(last)], "nothing was made");
     }
@@ -325,21 +325,21 @@ fn a_directory_with_a_snapshot_alone_gets_no_new_id() {
 fn accepted_damage_after_a_snapshot_keeps_what_is_before_it() {
     let (disk, journal, last) = journal_of_segments();
     journal.snapshot(3, 200_000, |_| true).unwrap();
-    journal.firm_mark().unwrap();
+    journal.sync_watermark().unwrap();
     drop(journal);
     let disk = disk.after_kill();
     disk.tamper(&segment(2), |bytes| bytes[300_000] ^= 1);
-    assert!(matches!(Stepped::open(&disk).map(|_| ()), Err(OpenError::Damaged { .. })));
-    let (journal, read, recovered) = Stepped::open_with(&disk, accepting()).unwrap();
+    assert!(matches!(SteppedJournal::open(&disk).map(|_| ()), Err(OpenError::Damaged { .. })));
+    let (journal, read, recovered) = SteppedJournal::open_with(&disk, accepting()).unwrap();
     let there = assert_is_a_prefix(&read, |_| 200_000);
     assert!((3..last).contains(&there));
     let dropped = recovered.dropped.unwrap();
     assert_eq!((dropped.index, dropped.file), (there + 1, segment(2)));
     assert_eq!(recovered.losses, 1);
     drop(journal);
-    let (mut journal, _, _) = Stepped::open(&disk.after_kill()).unwrap();
+    let (mut journal, _, _) = SteppedJournal::open(&disk.after_kill()).unwrap();
     journal.write(1, 200_000).unwrap();
-    let (_, read, recovered) = Stepped::open(&disk.after_power_cut(1)).unwrap();
+    let (_, read, recovered) = SteppedJournal::open(&disk.after_power_cut(1)).unwrap();
     assert_eq!(assert_is_a_prefix(&read, |_| 200_000), there);
     assert_eq!((recovered.losses, recovered.dropped), (1, None));
 }
@@ -348,7 +348,7 @@ fn accepted_damage_after_a_snapshot_keeps_what_is_before_it() {
 fn accepted_damage_of_the_only_snapshot_sets_all_aside_and_begins_anew() {
     let (whole, journal, _) = journal_of_segments();
     let written = journal.snapshot(12, 200_000, |run| run.sequence > 1).unwrap();
-    journal.firm_mark().unwrap();
+    journal.sync_watermark().unwrap();
     drop(journal);
     whole.remove(&segment(1)).unwrap();
 
@@ -360,9 +360,9 @@ fn accepted_damage_of_the_only_snapshot_sets_all_aside_and_begins_anew() {
     let nothing = whole.after_kill();
     nothing.tamper(&written.path, |bytes| bytes.truncate(100));
     for disk in [flip(5_000), flip(17), nothing] {
-        let refused = Stepped::open(&disk).map(|_| ());
+        let refused = SteppedJournal::open(&disk).map(|_| ());
         assert!(matches!(refused, Err(OpenError::Damaged { index: 1, .. })), "{refused:?}");
-        let (journal, read, recovered) = Stepped::open_with(&disk, accepting()).unwrap();
+        let (journal, read, recovered) = SteppedJournal::open_with(&disk, accepting()).unwrap();
         assert!(read.is_empty() && recovered.last_index == 0 && recovered.snapshot.is_none());
         assert_eq!(recovered.losses, 1);
         let dropped = recovered.dropped.unwrap();
@@ -376,11 +376,11 @@ fn accepted_damage_of_the_only_snapshot_sets_all_aside_and_begins_anew() {
         drop(journal);
         // The run ended before its start was logged.
         let disk = disk.after_power_cut(1);
-        let (mut journal, _, recovered) = Stepped::open(&disk).unwrap();
+        let (mut journal, _, recovered) = SteppedJournal::open(&disk).unwrap();
         assert_eq!(recovered.losses, 1);
         journal.write(2, 50).unwrap();
         drop(journal);
-        let (_, read, recovered) = Stepped::open(&disk.after_power_cut(2)).unwrap();
+        let (_, read, recovered) = SteppedJournal::open(&disk.after_power_cut(2)).unwrap();
         assert_eq!(assert_is_a_prefix(&read, |_| 50), 2);
         assert_eq!((recovered.dropped, recovered.losses), (None, 1));
     }
@@ -390,7 +390,7 @@ fn accepted_damage_of_the_only_snapshot_sets_all_aside_and_begins_anew() {
 fn setting_all_aside_can_be_cut_short_at_any_call_and_begun_again() {
     let (disk, journal, last) = journal_of_segments();
     let written = journal.snapshot(12, 200_000, |_| true).unwrap();
-    journal.firm_mark().unwrap();
+    journal.sync_watermark().unwrap();
     drop(journal);
     disk.tamper(&written.path, |bytes| bytes[5_000] ^= 1);
     disk.remove(&segment(1)).unwrap();
@@ -399,13 +399,13 @@ fn setting_all_aside_can_be_cut_short_at_any_call_and_begun_again() {
     loop {
         let disk = disk.after_kill();
         disk.fail_at(call);
-        let done = Stepped::open_with(&disk, accepting()).is_ok();
+        let done = SteppedJournal::open_with(&disk, accepting()).is_ok();
         let disk = disk.after_power_cut(call);
-        if !done && let Ok((_, read, recovered)) = Stepped::open(&disk) {
+        if !done && let Ok((_, read, recovered)) = SteppedJournal::open(&disk) {
             // All was aside, and the mark said so.
             assert!(read.is_empty() && recovered.losses > 0, "call {call}");
         }
-        let (_, read, recovered) = Stepped::open_with(&disk, accepting()).unwrap();
+        let (_, read, recovered) = SteppedJournal::open_with(&disk, accepting()).unwrap();
         assert!(read.is_empty(), "call {call}: {} of {last}", read.len());
         assert!(recovered.losses > 0, "call {call}");
         if done {

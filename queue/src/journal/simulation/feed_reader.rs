@@ -10,7 +10,7 @@ const READ_MAX: usize = 7;
 
 /// What one client has seen of the feed.
 #[derive(Clone, Default)]
-pub(super) struct Watcher {
+pub(super) struct FeedReader {
     /// Up to where all was seen, over all runs; none before the first.
     seen: Option<FeedPosition>,
     /// Its place in the present run's tail.
@@ -23,7 +23,7 @@ pub(super) struct Watcher {
     is_cut: bool,
 }
 
-impl Watcher {
+impl FeedReader {
     /// Comes back to a publisher that has just started: with a snapshot of the state up to that
     /// command, if it read one.
     pub(super) fn resume(&mut self, tail: &Tail, snapshot: Option<u64>) {

@@ -5,7 +5,7 @@ use longshore_protocol::limits::{BATCH_JOBS_MAX, PAGE_BYTES_MAX, PAGE_JOBS_MAX};
 use longshore_protocol::messages::work::{Answer, JobsQuery, Request, RequestError, Selection};
 
 use super::Asked;
-use super::reports::Reports;
+use super::reports::ProgressReports;
 use crate::{JobView, Now, State};
 
 /// What a job takes on a page beside its cold parts, in bytes.
@@ -18,7 +18,7 @@ const CHECKPOINT_BYTES: usize = 40;
 /// Answers from memory.
 pub(super) fn answer(
     state: &State,
-    reports: &Reports,
+    reports: &ProgressReports,
     now: Now,
     link: LinkId,
     request: Request,
@@ -33,7 +33,7 @@ pub(super) fn answer(
         Request::Jobs(query) => jobs(state, reports, now, &query),
         Request::Job { id } | Request::Await { id } => {
             let mut view = state.job(&id, now).map(Box::new);
-            view.iter_mut().for_each(|view| reports.tell(view));
+            view.iter_mut().for_each(|view| reports.add_to(view));
             Asked::Job(view)
         }
         Request::Act { selection: Selection::Ids(ids), dry_run: true, .. }
@@ -59,7 +59,7 @@ pub(super) fn answer(
     }
 }
 
-fn jobs(state: &State, reports: &Reports, now: Now, query: &JobsQuery) -> Asked {
+fn jobs(state: &State, reports: &ProgressReports, now: Now, query: &JobsQuery) -> Asked {
     let (mut views, mut next) = state.jobs(query, now);
     let fit = fitting(&views, query.full);
     if fit < views.len() {
@@ -67,16 +67,16 @@ fn jobs(state: &State, reports: &Reports, now: Now, query: &JobsQuery) -> Asked 
         (views, next) = state.jobs(&shorter, now);
     }
     for view in &mut views {
-        reports.tell(view);
+        reports.add_to(view);
         if !query.full {
-            keep_the_last_attempt(view);
+            retain_last_attempt(view);
         }
     }
     Asked::Jobs { views, next, full: query.full, index: state.applied() }
 }
 
 /// A page of states has each job's last attempt, and its error once, as the job's.
-fn keep_the_last_attempt(view: &mut JobView) {
+fn retain_last_attempt(view: &mut JobView) {
     let before = view.info.attempts.len().saturating_sub(1);
     view.info.attempts.drain(..before);
     view.attempt_errors.clear();
