@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn within_a_boot_time_goes_on_by_the_clock_whatever_the_wall_did_meanwhile() {
+    fn monotonic_time_follows_boot_clock_within_one_boot() {
         let mut clock = ClockCore::start(BOOT, at(5_000, WALL_MS), None);
         let last = clock.now(at(6_000, WALL_MS + 1_000));
         assert_eq!(last, Now { mono_ms: 6_000, wall_ms: WALL_MS + 1_000 });
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn over_a_reboot_time_goes_on_by_the_wall_and_by_the_clock_from_then_on() {
+    fn reboot_advances_monotonic_time_by_the_elapsed_wall_time() {
         let mut clock = ClockCore::start(BOOT, at(5_000, WALL_MS), None);
         let last = clock.now(at(6_000, WALL_MS + 1_000));
         let mut second = ClockCore::start(OTHER_BOOT, at(100, WALL_MS + 61_000), ran(&clock, last));
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn time_never_falls_over_a_reboot_with_a_wall_clock_that_is_behind() {
+    fn monotonic_time_never_falls_when_wall_clock_is_behind_after_reboot() {
         let mut clock = ClockCore::start(BOOT, at(5_000, WALL_MS), None);
         let last = clock.now(at(6_000, WALL_MS + 1_000));
         for behind in [1, JUMP_MS_MAX, JUMP_MS_MAX + 1, DAY_MS] {
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_over_thirty_days_ahead_holds_the_wall_until_it_is_confirmed() {
+    fn start_over_30_days_ahead_freezes_wall_time_until_confirmed() {
         let mut clock = ClockCore::start(BOOT, at(5_000, WALL_MS), None);
         let last = clock.now(at(6_000, WALL_MS + 1_000));
         let wall_ms = last.wall_ms + AHEAD_MS_MAX + 1;
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_jump_within_a_run_holds_the_wall_and_passes_when_it_goes_away() {
+    fn jump_within_a_run_freezes_wall_time_until_it_reverts() {
         for jump in [-(DAY_MS as i64), -30_001, 30_001, DAY_MS as i64] {
             let mut clock = ClockCore::start(BOOT, at(0, WALL_MS), None);
             let before = clock.now(at(1_000, WALL_MS + 1_000));
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_correction_is_taken_as_it_comes() {
+    fn small_wall_clock_correction_is_accepted() {
         for jump in [-30_000, -1, 1, 30_000] {
             let mut clock = ClockCore::start(BOOT, at(0, WALL_MS), None);
             let wall_ms = (WALL_MS + 1_000).saturating_add_signed(jump);
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_jump_that_is_believed_is_the_one_that_was_asked_for() {
+    fn configured_maximum_jump_is_the_acceptance_limit() {
         for (most, jump, accepted) in
             [(2_000, 2_000, true), (2_000, 2_001, false), (60_000, 60_000, true)]
         {
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn the_machines_clocks_can_be_read() {
+    fn system_clocks_are_readable() {
         let jump_max = Duration::from_secs(30);
         let mut clock = Clock::start(ClockSource::Machine, jump_max, None).unwrap();
         let (a, b) = (clock.now(), clock.now());
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_stands_is_believed_however_far_it_is_moved() {
+    fn manual_clock_is_accepted_however_far_it_moves() {
         let manual = StandingClock::at(at(5_000, WALL_MS));
         let source = ClockSource::Standing(manual.clone());
         let mut clock = Clock::start(source, Duration::from_secs(1), None).unwrap();

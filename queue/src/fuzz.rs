@@ -149,7 +149,7 @@ mod tests {
 
     /// `LONGSHORE_BLESS=1` writes them.
     #[test]
-    fn the_corpus_is_there_and_passes() {
+    fn fuzz_corpus_exists_and_passes() {
         for (name, body) in ALL {
             let dir = corpus(name);
             if std::env::var_os("LONGSHORE_BLESS").is_some() {
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn the_seeds_are_what_they_should_be() {
+    fn fuzz_seed_log_replays_every_command() {
         let disk = fuzzed::disk();
         let mut log = Vec::new();
         for (index, (command, ..)) in (1..).zip(one_of_each()) {
@@ -190,7 +190,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(400))]
 
         #[test]
-        fn bent_seeds_give_typed_errors_or_states_that_hold(
+        fn mutated_seeds_give_typed_errors_or_consistent_states(
             body in 0..ALL.len(),
             seed in any::<prop::sample::Index>(),
             bends in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0..3u8), 1..6),

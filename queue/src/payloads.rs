@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kept_part_is_given_and_nothing_else() {
+    fn cached_part_is_returned_and_nothing_else() {
         let mut cache = PayloadCache::new(1024);
         cache.keep(5, 8, &Bytes::from_static(b"abcdef"));
         assert_eq!(cache.get(part(5, 9, 3)), Some(Bytes::from_static(b"bcd")));
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_make_room_and_the_bound_holds() {
+    fn oldest_payloads_are_evicted_within_the_limit() {
         let room = 10 * (100 + ENTRY_BYTES);
         let mut cache = PayloadCache::new(room);
         for index in 1..=25 {

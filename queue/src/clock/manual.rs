@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_says_the_same_until_it_is_moved_and_both_clocks_move_alike() {
+    fn manual_clock_moves_both_readings_by_the_same_amount() {
         let clock = StandingClock::at(Reading { boot_ms: 7, wall_ms: 1_000 });
         let same = clock.clone();
         assert_eq!(clock.reading(), Reading { boot_ms: 7, wall_ms: 1_000 });
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_walk_stops_wherever_something_is_due_and_at_its_end() {
+    fn next_stop_is_the_next_deadline_or_the_end() {
         assert_eq!(next_stop(10, 100, Some(40), false), Some(40));
         assert_eq!(next_stop(10, 100, Some(400), false), Some(100));
         assert_eq!(next_stop(10, 100, None, true), Some(100));
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_still_due_gets_another_turn_and_one_that_does_nothing_is_passed() {
+    fn overdue_deadline_repeats_the_stop_only_after_progress() {
         assert_eq!(next_stop(10, 100, Some(10), true), Some(10));
         assert_eq!(next_stop(100, 100, Some(90), true), Some(100));
         assert_eq!(next_stop(10, 100, Some(10), false), Some(11));

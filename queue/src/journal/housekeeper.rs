@@ -224,7 +224,7 @@ mod tests {
     use crate::journal::simulated_disk::SimulatedDisk;
 
     #[test]
-    fn the_firm_mark_never_passes_a_file_that_it_did_not_sync() {
+    fn synced_watermark_never_passes_an_unsynced_file() {
         let publisher = PublisherId([9; 16]);
         let files: Arc<dyn Files> = Arc::new(SimulatedDisk::default());
         let dir = Path::new("/data");

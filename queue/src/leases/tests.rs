@@ -24,7 +24,7 @@ fn expired(leases: &mut Leases, now_ms: u64) -> Vec<u64> {
 }
 
 #[test]
-fn a_renewal_on_another_link_is_stale() {
+fn renewal_on_another_link_is_stale() {
     let mut leases = leases();
     leases.granted(0, Token(1), A, 1_000, 0);
     assert!(!leases.renewed(500, Token(1), B) && !leases.started(500, Token(1), B, 0));
@@ -33,7 +33,7 @@ fn a_renewal_on_another_link_is_stale() {
 }
 
 #[test]
-fn a_delivery_released_to_a_link_that_is_gone_has_the_grace() {
+fn delivery_to_a_lost_link_gets_the_reconnect_grace() {
     let mut leases = leases();
     leases.link_lost(0, A);
     leases.granted(1_000, Token(1), A, 60_000, 0);
@@ -42,7 +42,7 @@ fn a_delivery_released_to_a_link_that_is_gone_has_the_grace() {
 }
 
 #[test]
-fn what_expired_cannot_be_renewed_and_is_said_once() {
+fn expired_lease_is_reported_once_and_not_renewable() {
     let mut leases = leases();
     leases.granted(0, Token(1), A, 1_000, 0);
     assert!(leases.started(500, Token(1), A, 0));
@@ -57,7 +57,7 @@ fn what_expired_cannot_be_renewed_and_is_said_once() {
 }
 
 #[test]
-fn one_call_gives_a_bounded_number_and_the_next_one_goes_on() {
+fn one_call_returns_a_bounded_number_of_expired_leases() {
     let mut leases = leases();
     let all = EXPIRED_MAX as u64 + 10;
     for token in 0..all {
@@ -69,7 +69,7 @@ fn one_call_gives_a_bounded_number_and_the_next_one_goes_on() {
 }
 
 #[test]
-fn lengths_that_no_lease_has_any_more_take_no_memory() {
+fn unused_lease_lengths_are_forgotten() {
     let mut leases = leases();
     for token in 0..100_000 {
         leases.granted(0, Token(token), A, 1_000 + token as u32, 0);
@@ -130,7 +130,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
     #[test]
-    fn leases_end_exactly_when_a_model_that_scans_says_so(steps in steps()) {
+    fn leases_end_exactly_when_the_scanning_model_says(steps in steps()) {
         let mut leases = Leases::new(TIMING);
         let mut model: Vec<ModelLease> = Vec::new();
         // Links as they were made; when they were lost.

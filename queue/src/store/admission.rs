@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_that_take_all_the_memory_keep_new_ones_out_and_nothing_else() {
+    fn full_memory_refuses_only_new_jobs() {
         let (state, first) = working();
         let used = state.memory_bytes();
         assert!(used > 3 * 96, "three jobs and a worker");
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_of_leases_fit_below_the_watermarks_and_large_results_do_not() {
+    fn small_settles_fit_below_the_watermarks_and_large_do_not() {
         let (state, first) = working();
         assert_eq!(state.leases(), 3);
         let error = |bytes: usize| JobError { kind: "e".into(), message: "m".repeat(bytes) };
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn settle_without_a_lease_beside_others_is_logged_without_its_result() {
+    fn stale_settle_in_a_batch_is_logged_without_its_result() {
         let (state, first) = working();
         let command = |settles: &[(u64, NewSettle)]| {
             let mut builder = SettleBatchBuilder::new();
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn an_act_fits_or_is_refused_and_what_cannot_be_refused_passes() {
+    fn action_fits_or_is_refused_and_unrefusable_commands_pass() {
         let ids = |count| {
             let selection = Selection::Ids(vec![JobId([1; 16]); count]);
             let (action, pace) = (Action::Drop, None);

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_and_what_came_after_it_is_as_good_as_the_whole_log() {
+    fn snapshot_plus_later_commands_equals_the_whole_log() {
         let all = commands();
         for cut in 0..=all.len() {
             let (mut before, mut whole, mut read) = (Replay::new(), Replay::new(), Replay::new());
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_that_is_not_all_there_is_no_state() {
+    fn incomplete_snapshot_restores_no_state() {
         let mut replay = Replay::new();
         assert!(replay.restored().is_err(), "not one block");
         for replayed in commands() {

@@ -48,7 +48,7 @@ fn open_in(disk: &SimulatedDisk, dir: &str, now_ms: u64) -> Store<Journal> {
 }
 
 #[test]
-fn a_data_directory_draws_its_secret_once_and_keeps_it_over_restarts() {
+fn secret_is_drawn_once_and_survives_restarts() {
     let (disk, other) = (SimulatedDisk::default(), SimulatedDisk::default());
     let secret = open(&disk, 1_000).state().secret();
     assert!(secret.is_some());
@@ -129,7 +129,7 @@ async fn nothing_is_released_before_its_sync() {
 }
 
 #[tokio::test]
-async fn an_answer_about_what_is_durable_already_needs_no_commit() {
+async fn query_of_durable_state_needs_no_commit() {
     let disk = SimulatedDisk::default();
     let mut store = open(&disk, 1_000);
     disk.block_syncs(true);
@@ -141,7 +141,7 @@ async fn an_answer_about_what_is_durable_already_needs_no_commit() {
 }
 
 #[tokio::test]
-async fn a_failed_sync_releases_nothing_and_refuses_everything_after() {
+async fn failed_sync_releases_nothing_and_refuses_later_commands() {
     let disk = SimulatedDisk::default();
     let mut store = open(&disk, 1_000);
     link(&mut store, at(1_000), PRODUCER, 1, Role::Producer);
@@ -155,7 +155,7 @@ async fn a_failed_sync_releases_nothing_and_refuses_everything_after() {
 }
 
 #[tokio::test]
-async fn a_lease_begins_with_its_release_and_ends_by_time() {
+async fn lease_begins_at_release_and_expires_by_time() {
     let disk = SimulatedDisk::default();
     let mut store = open(&disk, 1_000);
     link(&mut store, at(1_000), PRODUCER, 1, Role::Producer);
@@ -176,7 +176,7 @@ async fn a_lease_begins_with_its_release_and_ends_by_time() {
 }
 
 #[tokio::test]
-async fn a_publisher_that_stood_still_gives_every_lease_its_full_length_anew() {
+async fn leases_restart_in_full_after_the_publisher_paused() {
     let disk = SimulatedDisk::default();
     let mut store = open(&disk, 1_000);
     link(&mut store, at(1_000), PRODUCER, 1, Role::Producer);
@@ -196,7 +196,7 @@ async fn a_publisher_that_stood_still_gives_every_lease_its_full_length_anew() {
 }
 
 #[tokio::test]
-async fn a_store_on_a_copy_shares_no_lease_and_no_token_with_the_one_that_it_was_made_of() {
+async fn store_on_a_copy_shares_no_lease_or_token() {
     let disk = SimulatedDisk::default();
     let mut store = open(&disk, 1_000);
     link(&mut store, at(1_000), PRODUCER, 1, Role::Producer);
@@ -231,7 +231,7 @@ async fn a_store_on_a_copy_shares_no_lease_and_no_token_with_the_one_that_it_was
 }
 
 #[tokio::test]
-async fn a_lease_whose_link_was_lost_before_a_restart_gets_the_grace_and_not_the_window() {
+async fn lease_of_a_link_lost_before_restart_gets_only_the_grace() {
     let disk = SimulatedDisk::default();
     let mut store = open(&disk, 1_000);
     link(&mut store, at(1_000), PRODUCER, 1, Role::Producer);
@@ -259,7 +259,7 @@ async fn a_lease_whose_link_was_lost_before_a_restart_gets_the_grace_and_not_the
 }
 
 #[tokio::test]
-async fn refused_settles_are_counted_once_they_are_durable() {
+async fn refused_settles_are_counted_once_durable() {
     let disk = SimulatedDisk::default();
     let mut store = open(&disk, 1_000);
     worker(&mut store, at(1_000), WORKER, 2, 1);
@@ -327,7 +327,7 @@ impl crate::Log for ManualLog {
 }
 
 #[tokio::test]
-async fn each_commit_releases_its_own_commands_and_no_later_one() {
+async fn each_commit_releases_only_its_own_commands() {
     let log = ManualLog::default();
     let committed = Arc::clone(&log.committed);
     let reading = Reading { boot_ms: 0, wall_ms: at(0).wall_ms };
@@ -355,7 +355,7 @@ async fn each_commit_releases_its_own_commands_and_no_later_one() {
 }
 
 #[tokio::test]
-async fn a_session_that_changes_its_link_leaves_nothing_behind() {
+async fn session_that_changes_links_leaks_no_link_rows() {
     let disk = SimulatedDisk::default();
     let mut store = open(&disk, 1_000);
     link(&mut store, at(1_000), PRODUCER, 1, Role::Producer);
@@ -377,7 +377,7 @@ async fn a_session_that_changes_its_link_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn what_is_durable_is_held_until_it_is_released() {
+async fn durable_outcomes_wait_until_they_are_released() {
     let disk = SimulatedDisk::default();
     let mut store = open(&disk, 1_000);
     assert!(store.is_released());
@@ -399,7 +399,7 @@ fn one_job(n: u8) -> longshore_protocol::messages::work::EnqueueBatch {
 }
 
 #[tokio::test]
-async fn accepted_loss_gives_no_token_link_or_epoch_again() {
+async fn accepted_loss_never_reuses_tokens_links_or_epochs() {
     let dir = tempfile::tempdir().unwrap();
     let opened = |accept_loss| {
         let options =
@@ -449,7 +449,7 @@ async fn accepted_loss_gives_no_token_link_or_epoch_again() {
 }
 
 #[test]
-fn epochs_rise_over_losses_that_begin_in_the_same_place() {
+fn epochs_rise_over_losses_at_the_same_offset() {
     let dir = tempfile::tempdir().unwrap();
     let opened = |accept_loss| {
         let options =
@@ -479,7 +479,7 @@ fn indexes(store: &Store, after: Option<FeedPosition>) -> Result<Vec<u64>, Reque
 }
 
 #[tokio::test]
-async fn what_happens_is_told_only_once_it_is_durable() {
+async fn events_are_published_only_once_durable() {
     let disk = SimulatedDisk::default();
     let mut store = open(&disk, 1_000);
     link(&mut store, at(1_000), PRODUCER, 1, Role::Producer);
@@ -503,7 +503,7 @@ async fn what_happens_is_told_only_once_it_is_durable() {
 }
 
 #[tokio::test]
-async fn a_feed_goes_on_over_a_power_cut_and_is_told_of_what_was_lost() {
+async fn feed_resumes_after_a_power_cut_and_reports_rewinds() {
     let disk = SimulatedDisk::default();
     let mut store = open(&disk, 1_000);
     link(&mut store, at(1_000), PRODUCER, 1, Role::Producer);
@@ -524,7 +524,7 @@ async fn a_feed_goes_on_over_a_power_cut_and_is_told_of_what_was_lost() {
 }
 
 #[tokio::test]
-async fn soft_verbs_for_leases_of_others_are_refused_counted_and_change_nothing() {
+async fn soft_verbs_for_foreign_leases_are_refused_and_counted() {
     let disk = SimulatedDisk::default();
     let mut store = open(&disk, 1_000);
     link(&mut store, at(1_000), PRODUCER, 1, Role::Producer);

@@ -36,7 +36,7 @@ fn after(tail: &Tail, position: Option<FeedPosition>) -> Result<Vec<u64>, Reques
 }
 
 #[test]
-fn a_reader_gets_what_follows_its_place_and_a_new_one_only_what_is_to_come() {
+fn reader_gets_events_after_its_position_and_new_ones_only_later() {
     let mut tail = Tail::new(10);
     tail.begin(1, Epoch(1));
     extend_with(&mut tail, 1, 0);
@@ -55,7 +55,7 @@ fn a_reader_gets_what_follows_its_place_and_a_new_one_only_what_is_to_come() {
 }
 
 #[test]
-fn only_the_wanted_queues_are_read_and_the_place_passes_over_the_others() {
+fn reading_selected_queues_advances_past_the_others() {
     let mut tail = Tail::new(10);
     tail.begin(1, Epoch(1));
     extend_with(&mut tail, 1, 3);
@@ -67,7 +67,7 @@ fn only_the_wanted_queues_are_read_and_the_place_passes_over_the_others() {
 }
 
 #[test]
-fn a_place_within_a_large_command_resumes_from_before_it() {
+fn position_within_a_large_command_resumes_before_it() {
     let mut tail = Tail::new(10);
     tail.begin(1, Epoch(1));
     extend_with(&mut tail, 1, 2);
@@ -80,7 +80,7 @@ fn a_place_within_a_large_command_resumes_from_before_it() {
 }
 
 #[test]
-fn a_reader_that_falls_off_the_ring_is_told() {
+fn reader_behind_the_ring_gets_too_old() {
     let mut tail = Tail::new(4);
     tail.begin(1, Epoch(1));
     extend_with(&mut tail, 1, 0);
@@ -100,7 +100,7 @@ fn a_reader_that_falls_off_the_ring_is_told() {
 }
 
 #[test]
-fn of_a_command_with_more_events_than_the_ring_has_room_for_none_is_told() {
+fn command_larger_than_the_ring_retains_no_events() {
     let mut tail = Tail::new(4);
     tail.begin(1, Epoch(1));
     extend_with(&mut tail, 1, 2);
@@ -113,7 +113,7 @@ fn of_a_command_with_more_events_than_the_ring_has_room_for_none_is_told() {
 }
 
 #[test]
-fn what_a_start_has_lost_is_rewound_and_what_it_has_not_goes_on() {
+fn positions_lost_by_a_start_are_rewound() {
     let mut tail = Tail::new(100);
     tail.begin(1, Epoch(1));
     for index in 1..=5 {
@@ -139,7 +139,7 @@ fn what_a_start_has_lost_is_rewound_and_what_it_has_not_goes_on() {
 }
 
 #[test]
-fn a_place_before_a_lost_one_is_known_to_be_lost_though_its_start_has_left_the_ring() {
+fn rewind_is_detected_after_its_start_left_the_ring() {
     let mut tail = Tail::new(2);
     tail.begin(1, Epoch(1));
     extend_with(&mut tail, 1, 0);
@@ -152,7 +152,7 @@ fn a_place_before_a_lost_one_is_known_to_be_lost_though_its_start_has_left_the_r
 }
 
 #[test]
-fn after_a_snapshot_only_what_came_before_it_is_too_old() {
+fn only_positions_before_a_snapshot_are_too_old() {
     let mut tail = Tail::new(10);
     tail.resume(7, Epoch(3));
     assert_eq!(tail.position(), FeedPosition { epoch: Epoch(3), index: 7 });
@@ -172,7 +172,7 @@ fn after_a_snapshot_only_what_came_before_it_is_too_old() {
 }
 
 #[test]
-fn while_nothing_is_recorded_no_place_but_the_present_can_be_followed() {
+fn without_recording_only_the_present_can_be_followed() {
     let mut tail = Tail::new(10);
     tail.begin(1, Epoch(1));
     extend_with(&mut tail, 1, 3);
@@ -194,7 +194,7 @@ fn while_nothing_is_recorded_no_place_but_the_present_can_be_followed() {
 }
 
 #[test]
-fn starts_without_events_take_no_more_memory_than_a_bound() {
+fn starts_without_events_take_bounded_memory() {
     let mut tail = Tail::new(10);
     for start in 1..=10_000 {
         tail.begin(start, Epoch(start));
@@ -207,7 +207,7 @@ fn starts_without_events_take_no_more_memory_than_a_bound() {
 }
 
 #[test]
-fn a_set_of_queues_matches_each_by_its_path() {
+fn queue_set_matches_queues_by_path() {
     let paths: Vec<Path> =
         ["/a/x", "/b/x", "/a/y"].iter().map(|path| path.parse().unwrap()).collect();
     let mut set = QueueSet::new("/a/*".parse().unwrap());
@@ -255,7 +255,7 @@ proptest! {
     /// Whoever is not told `TooOld` reads the wanted part of a list that forgets nothing, event by
     /// event.
     #[test]
-    fn there_is_never_a_gap(steps in steps()) {
+    fn readers_never_see_a_gap(steps in steps()) {
         const ROOM: usize = 16;
         let mut tail = Tail::new(ROOM);
         tail.begin(1, Epoch(1));

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_has_exactly_these_bytes() {
+    fn compacted_body_matches_golden_bytes() {
         let mut golden = vec![4, 0];
         golden.extend_from_slice(&[3, 0, 0, 0, 3, 0, 0, 0]);
         golden.extend_from_slice(&[10, 0, 0, 0, 0, 0, 0, 0]);
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn every_part_and_every_part_of_one_is_read_back() {
+    fn whole_parts_and_subranges_of_parts_are_read_back() {
         let read = |at, length| part_of(&body(), RecordRef { index: 1, at, length });
         let bytes = |bytes: &'static [u8]| PartRead::Bytes(Bytes::from_static(bytes));
         assert_eq!(read(3, 3), bytes(b"abc"));
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn no_bytes_make_a_read_panic() {
+    fn arbitrary_bytes_never_panic_the_decoder() {
         let whole = body();
         for length in 0..whole.len() {
             let cut = whole.slice(..length);

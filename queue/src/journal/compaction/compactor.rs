@@ -498,7 +498,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_next_snapshot_is_reckoned_from_the_last_and_never_far_above_both() {
+    fn expected_snapshot_size_scales_from_the_last_and_is_bounded() {
         const MIB: u64 = 1024 * 1024;
         let metrics = CycleMetrics::default();
         assert_eq!(metrics.expected_bytes(68 * MIB), 68 * MIB, "nothing else is known");

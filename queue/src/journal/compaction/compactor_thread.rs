@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_is_at_most_a_quarter_of_what_is_written() {
+    fn snapshots_are_at_most_a_quarter_of_written_bytes() {
         assert!(!trigger(MIB - 1, 0).is_due(), "a small state waits for a segment");
         assert!(trigger(MIB, 0).is_due());
         assert!(!trigger(13 * 10 * MIB - 1, 40 * MIB).is_due());
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn on_a_short_disk_anything_is_enough_but_not_all_the_time() {
+    fn short_disk_triggers_a_cycle_on_any_growth_after_a_rest() {
         let short = |log_bytes, rested| SnapshotTrigger {
             short: true,
             rested,
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cycle_that_was_given_up_is_tried_again_though_nothing_was_written() {
+    fn abandoned_cycle_is_retried_without_log_growth() {
         let retry = |rested| SnapshotTrigger { retry: true, rested, ..trigger(0, 10 * MIB) };
         assert!(retry(true).is_due() && !retry(false).is_due());
         let handle = CompactorHandle::default();
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cycle_keeps_step_with_what_the_log_grows_by_since_it_began() {
+    fn cycle_pace_follows_log_growth_since_it_began() {
         let publisher = PublisherId([9; 16]);
         let disk = SimulatedDisk::default();
         let dir = Path::new("/data");
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn one_cycle_at_a_time_and_none_once_it_closes() {
+    fn one_cycle_runs_at_a_time_and_none_after_close() {
         struct Nothing;
         impl Snapshot for Nothing {
             fn index(&self) -> u64 {

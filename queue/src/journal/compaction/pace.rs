@@ -66,7 +66,7 @@ mod tests {
     const CHUNK: u64 = CHUNK_BYTES as u64;
 
     #[test]
-    fn it_keeps_step_with_the_log() {
+    fn cycle_pace_follows_log_growth() {
         let mut pace = Pace::new();
         // A quarter of it in 4 ms: the rest comes in 12 ms.
         assert_eq!(pace.rest_after(CHUNK_BYTES, 4 * MS, CHUNK / 4), 12 * MS);
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_commit_adds_at_once_counts_for_all_pieces_between_two_commits() {
+    fn batched_commits_do_not_disturb_the_average_pace() {
         let mut pace = Pace::new();
         let mut at = Duration::ZERO;
         // A commit of 2 MiB every 40 ms; a piece takes a millisecond.
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_grow_while_the_log_outruns_them_and_shrink_once_there_is_time() {
+    fn chunks_grow_while_behind_the_log_and_shrink_when_ahead() {
         let mut pace = Pace::new();
         let mut grown = 0;
         for _ in 0..10 {

@@ -84,7 +84,7 @@ mod tests {
     use crate::journal::simulated_disk::SimulatedDisk;
 
     #[test]
-    fn a_piece_is_as_long_as_the_pace_allows_and_lasts_before_the_next_is_written() {
+    fn each_chunk_is_paced_and_synced_before_the_next() {
         let (disk, path) = (SimulatedDisk::default(), Path::new("/data/file"));
         disk.create_dir(Path::new("/data")).unwrap();
         let file = disk.create(path).unwrap();

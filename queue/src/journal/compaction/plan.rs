@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_wants_goes_once_it_is_covered_and_never_what_is_written() {
+    fn dead_segments_go_once_covered_and_never_the_active_one() {
         let live = live(&[0, 1_000, 0, 0]);
         assert_eq!(CompactionPlan::of(&live, budget(400, 13)).dead, [10, 12]);
         assert_eq!(
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn the_emptiest_are_carried_until_the_rest_is_within_twice_what_is_wanted() {
+    fn emptiest_segments_are_compacted_until_the_disk_budget_holds() {
         // 5 MiB of segments, 1.8 MiB wanted: without two of them it is 3.3 MiB.
         let live = live(&[950, 100, 600, 200, 0]);
         let plan = CompactionPlan::of(&live, budget(500, 14));
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_state_leaves_less_room_for_segments() {
+    fn large_state_leaves_less_room_for_segments() {
         let live = live(&[500, 600, 700, 800]);
         assert!(CompactionPlan::of(&live, budget(400, 99)).groups.is_empty(), "4 MiB for 2.5 MiB");
         let large = DiskBudget { snapshot_bytes: 6 * MIB / 5, ..budget(400, 99) };
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_segments_may_take_leaves_room_for_all_that_comes_before_the_next_cycle_has_ended() {
+    fn segment_budget_reserves_room_until_the_next_cycle_ends() {
         let (live_bytes, parts) = (1_000 * MIB, 1_000_000);
         let full = DiskBudget {
             snapshot_bytes: 70 * MIB,
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_carried_file_takes_no_more_than_a_segment_unless_one_victim_alone_is_longer() {
+    fn compacted_file_stays_within_a_segment_unless_one_victim_is_longer() {
         let live = live(&[500, 500, 500, 500, 500, 0]);
         let short = DiskBudget { short: true, ..budget(600, 15) };
         let plan = CompactionPlan::of(&live, short);
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn what_small_parts_take_beside_their_bytes_is_not_won_by_carrying_them() {
+    fn overhead_of_small_parts_counts_against_compacting_them() {
         // A carried file of 9,000 parts of 60 bytes, all of them wanted: the next one would be as
         // long.
         let run = Bounds { first: 1, last: 9_000, sequence: 10, compacted: true };
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_carried_than_there_is_room_for() {
+    fn compaction_copies_no_more_than_the_copy_budget() {
         let live = live(&[450, 450, 450, 450, 450, 0]);
         let short = DiskBudget { short: true, copy_bytes: 11 * MIB / 10, ..budget(600, 15) };
         assert_eq!(CompactionPlan::of(&live, short).groups, [vec![0, 1]]);
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_that_no_run_speaks_for_is_astray() {
+    fn part_outside_every_run_is_unlocated() {
         let mut live = live(&[1]);
         live.count(RecordRef { index: 101, at: 0, length: 1 });
         assert_eq!(live.unlocated(), 1);

@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_holds_parts_of_one_command_64_and_64_kib_at_most() {
+    fn compacted_record_is_limited_to_64_parts_and_64_kib() {
         assert_eq!(planned(&[]), []);
         let some = [(1, 0, 10), (1, 10, 5), (2, 3, 4)];
         assert_eq!(planned(&some), [(1, vec![(0, 10), (10, 5)]), (2, vec![(3, 4)])]);
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_that_several_jobs_name_and_parts_of_others_are_carried_once() {
+    fn overlapping_parts_are_compacted_once() {
         let parts =
             [(1, 5, 10), (1, 5, 10), (1, 5, 3), (1, 12, 8), (1, 20, 1), (1, 30, 0), (1, 30, 0)];
         assert_eq!(planned(&parts), [(1, vec![(5, 15), (20, 1), (30, 0)])]);

@@ -337,14 +337,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_relative_directory_is_made_below_the_working_directory() {
+    fn relative_directory_is_created_below_the_working_directory() {
         let dir = std::path::PathBuf::from(format!("relative-{}", std::process::id()));
         Disk.create_dir(&dir).unwrap();
         assert!(dir.is_dir());
         fs::remove_dir(&dir).unwrap();
     }
     #[test]
-    fn a_disk_tells_its_free_bytes_and_a_file_gives_its_room_back() {
+    fn free_bytes_are_reported_and_truncate_only_shortens() {
         let dir = std::env::temp_dir().join(format!("longshore-free-{}", std::process::id()));
         Disk.create_dir(&dir).unwrap();
         assert!(Disk.free_bytes(&dir).unwrap() > 0);

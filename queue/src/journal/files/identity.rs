@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_are_read_as_they_were_written_and_never_with_a_wrong_byte() {
+    fn identity_round_trips_and_rejects_every_flipped_bit() {
         let (journal, publisher) = (PublisherId([0xab; 16]), PublisherId([0xcd; 16]));
         for losses in [0, 1, LOSSES_MAX] {
             let identity = Identity { journal, publisher, losses };
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_losses_are_counted_than_have_epochs() {
+    fn loss_count_is_limited_by_available_epochs() {
         let (journal, publisher) = (PublisherId([1; 16]), PublisherId([2; 16]));
         let last = Identity { journal, publisher, losses: LOSSES_MAX };
         let before = Identity { losses: LOSSES_MAX - 1, ..last };
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_has_exactly_these_lines() {
+    fn identity_file_matches_golden_text() {
         let body = "longshore journal 4\njournal abababab-abab-abab-abab-abababababab\n\
             publisher cdcdcdcd-cdcd-cdcd-cdcd-cdcdcdcdcdcd\n";
         let (journal, publisher) = (PublisherId([0xab; 16]), PublisherId([0xcd; 16]));
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn another_format_is_told_whatever_its_other_lines_say() {
+    fn other_format_is_reported_whatever_the_other_lines() {
         for version in [1, 3, 77] {
             let text = with_crc(format!("longshore journal {version}\nwhatever\nlater\n"));
             assert_eq!(parse(&text), Some(Parsed::OtherFormat(version)));

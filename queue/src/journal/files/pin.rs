@@ -55,7 +55,7 @@ mod tests {
     use crate::journal::files::Disk;
     use crate::journal::simulated_disk::SimulatedDisk;
 
-    fn readers_and_the_cleaner_keep_each_other_out(files: &dyn Files, dir: &Path) {
+    fn assert_readers_and_deleter_exclude_each_other(files: &dyn Files, dir: &Path) {
         let deleting = Pin::to_delete(files, dir).unwrap().unwrap();
         assert!(Pin::to_delete(files, dir).unwrap().is_none());
         drop(deleting);
@@ -77,9 +77,12 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_deleted_while_anybody_reads() {
+    fn shared_pins_exclude_deletion() {
         let dir = tempdir().unwrap();
-        readers_and_the_cleaner_keep_each_other_out(&Disk, dir.path());
-        readers_and_the_cleaner_keep_each_other_out(&SimulatedDisk::default(), Path::new("/data"));
+        assert_readers_and_deleter_exclude_each_other(&Disk, dir.path());
+        assert_readers_and_deleter_exclude_each_other(
+            &SimulatedDisk::default(),
+            Path::new("/data"),
+        );
     }
 }

@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_are_as_good_as_one_piece() {
+    fn blocks_behave_like_one_contiguous_buffer() {
         let mut random = StdRng::seed_from_u64(1);
         let (mut blocks, mut plain, mut kept) = (Blocks::default(), Vec::new(), Vec::new());
         for round in 0..500 {

@@ -32,7 +32,7 @@ fn seen<T: Ord>(disk: &SimulatedDisk, look: impl Fn(&SimulatedDisk) -> T) -> BTr
 }
 
 #[test]
-fn what_was_synced_lasts_and_what_was_not_is_there_whole_in_part_or_not() {
+fn unsynced_writes_survive_whole_partly_or_not_at_all() {
     let disk = SimulatedDisk::default();
     let file = lasting(&disk, "a", &[1; 2_000]);
     file.write_at(&[2; 2_000], 1_000).unwrap();
@@ -51,7 +51,7 @@ fn what_was_synced_lasts_and_what_was_not_is_there_whole_in_part_or_not() {
 }
 
 #[test]
-fn names_that_were_not_synced_may_be_there_or_not_each_for_itself() {
+fn unsynced_names_survive_independently() {
     let disk = SimulatedDisk::default();
     lasting(&disk, "old", b"1");
     lasting(&disk, "gone", b"2");
@@ -71,7 +71,7 @@ fn names_that_were_not_synced_may_be_there_or_not_each_for_itself() {
 }
 
 #[test]
-fn a_new_files_name_and_its_data_last_each_for_itself() {
+fn name_and_data_of_a_new_file_survive_independently() {
     let disk = SimulatedDisk::default();
     let file = disk.create(&path("a")).unwrap();
     file.write_at(b"data", 0).unwrap();
@@ -86,7 +86,7 @@ fn a_new_files_name_and_its_data_last_each_for_itself() {
 }
 
 #[test]
-fn a_kill_loses_nothing_and_makes_nothing_last() {
+fn process_kill_loses_nothing_and_syncs_nothing() {
     let disk = SimulatedDisk::default();
     let file = disk.create(&path("a")).unwrap();
     file.write_at(b"data", 0).unwrap();
@@ -97,7 +97,7 @@ fn a_kill_loses_nothing_and_makes_nothing_last() {
 }
 
 #[test]
-fn the_nth_call_of_a_kind_fails_once_or_from_then_on() {
+fn nth_call_of_a_kind_fails_once_or_permanently() {
     let fill = |disk: &SimulatedDisk| {
         let file = disk.create(&path("a"))?;
         file.allocate(100)?;
@@ -142,7 +142,7 @@ fn the_nth_call_of_a_kind_fails_once_or_from_then_on() {
 }
 
 #[test]
-fn what_a_failed_sync_has_not_written_no_later_one_writes() {
+fn data_dropped_by_a_failed_sync_is_never_written_later() {
     let disk = SimulatedDisk::default();
     let mut lost = 0;
     for name in (0..50).map(|n| n.to_string()) {
@@ -161,7 +161,7 @@ fn what_a_failed_sync_has_not_written_no_later_one_writes() {
 }
 
 #[test]
-fn a_full_disk_takes_what_has_room_already_and_nothing_else() {
+fn full_disk_accepts_only_writes_into_allocated_room() {
     let disk = SimulatedDisk::default();
     disk.set_capacity(Some(1_000));
     let file = disk.create(&path("a")).unwrap();
@@ -185,7 +185,7 @@ fn a_full_disk_takes_what_has_room_already_and_nothing_else() {
 }
 
 #[test]
-fn short_reads_of_the_system_are_whole_ones_of_a_file() {
+fn short_system_reads_are_completed() {
     let disk = SimulatedDisk::default();
     let bytes: Vec<u8> = (0..10_000u32).map(|n| n as u8).collect();
     lasting(&disk, "a", &bytes);
@@ -198,7 +198,7 @@ fn short_reads_of_the_system_are_whole_ones_of_a_file() {
 }
 
 #[test]
-fn syncs_of_some_files_wait_while_those_of_others_go_on() {
+fn blocked_syncs_do_not_delay_other_files() {
     let disk = SimulatedDisk::default();
     let (slow, quick) = (lasting(&disk, "slow", b"1"), lasting(&disk, "quick", b"1"));
     disk.block_syncs_of([path("slow")]);
@@ -215,7 +215,7 @@ fn syncs_of_some_files_wait_while_those_of_others_go_on() {
 }
 
 #[test]
-fn a_flipped_bit_stays_flipped() {
+fn flipped_bit_stays_flipped() {
     let disk = SimulatedDisk::default();
     lasting(&disk, "a", &[0; 100]);
     disk.flip(&path("a"), 8 * 50 + 3);
@@ -227,7 +227,7 @@ fn a_flipped_bit_stays_flipped() {
 }
 
 #[test]
-fn the_same_calls_and_seeds_make_the_same_disk() {
+fn same_calls_and_seed_give_the_same_disk() {
     let run = |seed| {
         let disk = SimulatedDisk::default();
         disk.read_short(true);

@@ -173,7 +173,7 @@ fn accept(harness: &mut Harness, seed: u64, met: &mut DamageCounts, positions: &
 }
 
 #[test]
-fn accepted_damage_is_set_aside_whole_and_all_before_it_is_there() {
+fn accepted_damage_is_set_aside_and_earlier_commands_survive() {
     let (target, mut met) = (env_or("LONGSHORE_LOSSES", 200), DamageCounts::default());
     for seed in 0.. {
         let report = SeedReport(seed);

@@ -100,7 +100,7 @@ fn cut_at_every_byte(harness: &Harness) -> ([u64; 3], u64) {
 }
 
 #[test]
-fn the_last_segment_cut_short_at_any_byte_is_refused_or_whole() {
+fn last_segment_truncated_anywhere_is_refused_or_complete() {
     for after_snapshot in [None, Some(8)] {
         let mut harness = Harness::with_payloads(1, options(), 100);
         harness.takes_snapshots = false;
@@ -111,7 +111,7 @@ fn the_last_segment_cut_short_at_any_byte_is_refused_or_whole() {
 }
 
 #[test]
-fn the_last_segment_cut_short_below_a_snapshot_is_told_when_it_is_read() {
+fn truncation_below_a_snapshot_is_reported_on_read() {
     // A few KiB behind the header: there are as many starts as bytes.
     let closed = |seed| {
         let mut harness = Harness::with_payloads(seed, options(), 100);
@@ -129,7 +129,7 @@ fn the_last_segment_cut_short_below_a_snapshot_is_told_when_it_is_read() {
 }
 
 #[test]
-fn a_tail_that_nobody_was_told_of_is_cut_off_at_any_byte_and_said() {
+fn unacknowledged_tail_is_truncated_and_reported() {
     for seed in [1, 3] {
         let mut harness = Harness::with_payloads(seed, options(), 300);
         let mut run = harness.open().expect("a good disk");
@@ -165,7 +165,7 @@ fn a_tail_that_nobody_was_told_of_is_cut_off_at_any_byte_and_said() {
 }
 
 #[test]
-fn a_rotten_newest_snapshot_loses_nothing() {
+fn corrupt_newest_snapshot_loses_nothing() {
     let (mut older, mut without) = (0, 0);
     for seed in 0..env_or("LONGSHORE_ROTTEN_SNAPSHOTS", 60) {
         let mut harness = Harness::new(seed, options());
@@ -191,7 +191,7 @@ fn a_rotten_newest_snapshot_loses_nothing() {
 }
 
 #[test]
-fn one_flipped_bit_anywhere_is_never_silent() {
+fn single_bit_flip_anywhere_is_never_silent() {
     let target = env_or("LONGSHORE_BIT_FLIPS", 700);
     let (mut refused, mut whole, mut corrupt) = (0, 0, 0);
     let mut random = StdRng::seed_from_u64(5);

@@ -90,7 +90,7 @@ fn each(
 }
 
 #[test]
-fn whichever_call_fails_nothing_is_told_that_is_not_true() {
+fn any_failing_call_leaves_responses_truthful() {
     let mut coverage = PhaseCoverage::default();
     let failing_calls = each("call", SIZES[0], &mut coverage, Fault::nth);
     assert!(failing_calls > 150, "{failing_calls} calls");
@@ -104,7 +104,7 @@ fn whichever_call_fails_nothing_is_told_that_is_not_true() {
 }
 
 #[test]
-fn whichever_allocation_finds_the_disk_full_nothing_is_told_that_is_not_true() {
+fn any_full_disk_error_leaves_responses_truthful() {
     let coverage = &mut PhaseCoverage::default();
     let full = |nth| Fault::nth_of(Call::Allocate, nth).with(Failure::Full);
     let met = each("allocation", SIZES[0], coverage, full);
@@ -115,7 +115,7 @@ fn whichever_allocation_finds_the_disk_full_nothing_is_told_that_is_not_true() {
 }
 
 #[test]
-fn whichever_file_cannot_be_opened_nothing_is_lost() {
+fn any_unopenable_file_loses_nothing() {
     let coverage = &mut PhaseCoverage::default();
     for call in [Call::Open, Call::Create] {
         let few = |nth| Fault::nth_of(call, nth).with(Failure::TooManyFiles);

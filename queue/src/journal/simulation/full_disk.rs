@@ -459,7 +459,7 @@ impl FullDiskScenario {
 }
 
 #[test]
-fn what_waits_is_worked_off_on_a_disk_that_stays_full() {
+fn waiting_jobs_complete_on_a_disk_that_stays_full() {
     let (mut short, mut limited) = (0, 0);
     for seed in 0..env_or("LONGSHORE_WORKED_OFF", 15) {
         let report = SeedReport(seed);

@@ -108,7 +108,7 @@ impl Drop for SeedReport {
 }
 
 #[test]
-fn whatever_the_power_cut_what_was_told_is_true_and_nothing_else_is_there() {
+fn any_power_cut_preserves_responses_and_invents_nothing() {
     let (mut coverage, mut command_coverage) =
         (PhaseCoverage::default(), CommandCoverage::default());
     let (target, mut cuts, mut seed) = (env_or("LONGSHORE_POWER_CUTS", 3_000), 0, 0);
@@ -125,7 +125,7 @@ fn whatever_the_power_cut_what_was_told_is_true_and_nothing_else_is_there() {
 }
 
 #[test]
-fn the_same_seed_is_the_same_run() {
+fn same_seed_gives_the_same_power_cut_run() {
     let mut traces = Vec::new();
     for seed in 0..10 {
         let (coverage, command_coverage) =

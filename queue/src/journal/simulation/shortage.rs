@@ -144,7 +144,7 @@ fn enqueue_one(harness: &mut Harness, run: &mut Run) -> Result<bool, crate::Pois
 }
 
 #[test]
-fn a_disk_without_room_costs_new_jobs_alone_and_takes_them_again_by_itself() {
+fn full_disk_refuses_only_new_jobs_and_recovers_unaided() {
     let mut command_coverage = CommandCoverage::default();
     let (target, mut all, mut seed) = (env_or("LONGSHORE_SHORTAGES", 300), RunTotals::default(), 0);
     while all.cuts < target {
@@ -165,7 +165,7 @@ fn a_disk_without_room_costs_new_jobs_alone_and_takes_them_again_by_itself() {
 }
 
 #[test]
-fn the_same_seed_fills_and_empties_the_same_disk() {
+fn same_seed_gives_the_same_shortage_run() {
     for seed in 0..5 {
         let command_coverage = &mut CommandCoverage::default();
         assert_eq!(

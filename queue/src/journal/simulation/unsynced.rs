@@ -52,7 +52,7 @@ fn run_seed(seed: u64) -> RunTotals {
 }
 
 #[test]
-fn without_syncs_a_kill_costs_nothing_and_a_power_cut_the_end_alone() {
+fn without_syncs_only_a_power_cut_loses_the_end() {
     let (target, mut all, mut seed) =
         (env_or("LONGSHORE_UNSYNCED_CUTS", 500), RunTotals::default(), 0);
     while all.cuts < target {
@@ -69,7 +69,7 @@ fn without_syncs_a_kill_costs_nothing_and_a_power_cut_the_end_alone() {
 }
 
 #[test]
-fn the_same_seed_loses_the_same() {
+fn same_seed_gives_the_same_unsynced_run() {
     for seed in 0..5 {
         assert_eq!(run_seed(seed), run_seed(seed), "seed {seed}");
     }

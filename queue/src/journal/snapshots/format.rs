@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_belongs_to_its_snapshot_and_its_place() {
+    fn block_checksum_binds_snapshot_and_block_number() {
         let block = sealed(2, KIND_STATE, b"state");
         assert!(passes(HEADER.seed(), 2, &block));
         for number in [0, 1, 3, 2 << 32] {
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flipped_bit_of_a_header_is_seen() {
+    fn every_flipped_bit_of_a_snapshot_header_is_detected() {
         let bytes = HEADER.encode();
         assert_eq!(SnapshotHeader::decode(&bytes), Ok(HEADER));
         for bit in 0..bytes.len() * 8 {
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_has_these_bytes() {
+    fn snapshot_block_matches_golden_bytes() {
         let mut golden = vec![6, 0, 0, 0];
         let counted = b"\x03state";
         let mut seed = crc32c::crc32c(&[7; 16]);

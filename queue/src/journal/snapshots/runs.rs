@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn locations_come_back_as_they_were_however_many_blocks_they_took() {
+    fn locations_round_trip_over_any_number_of_blocks() {
         let many = compacted(50_001, 60_000, 9, (50_001..60_000).flat_map(|i| [(i, 0), (i, 70)]));
         let all = [
             vec![],
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_that_are_not_sorted_and_disjoint_are_refused() {
+    fn unsorted_or_overlapping_runs_are_refused() {
         let bodies = |runs: &[Run]| {
             let mut body = Vec::new();
             runs.iter().for_each(|run| run.encode(0, run.entries(), &mut body));
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_cut_off_anywhere_is_refused() {
+    fn truncated_location_block_is_refused() {
         let runs = vec![log(1, 3, 1), compacted(4, 9, 2, [(5, 0), (5, 9)].into_iter())];
         let block = blocks(&Locations::of(runs)).remove(0);
         for length in 1..block.len() {

@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn it_takes_its_length_as_far_as_there_is_room_and_follows_snapshots() {
+    fn ballast_grows_as_room_allows_and_follows_snapshot_size() {
         let disk = SimulatedDisk::default();
         disk.set_capacity(Some(7 * MIB + 5));
         let ballast = ballast(&disk);
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn on_a_full_disk_files_are_short_and_take_its_place() {
+    fn full_disk_gives_short_files_from_the_ballast() {
         let disk = SimulatedDisk::default();
         disk.set_capacity(Some(13 * MIB + 100));
         let ballast = ballast(&disk);
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_cycle_writes_counts_until_it_ends() {
+    fn bytes_written_by_a_cycle_count_as_available_until_it_ends() {
         let disk = SimulatedDisk::default();
         disk.set_capacity(Some(20 * MIB));
         let ballast = ballast(&disk);
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_leave_the_snapshot_its_room_on_a_disk_that_others_fill() {
+    fn compaction_copies_leave_room_for_the_snapshot() {
         let disk = SimulatedDisk::default();
         disk.set_capacity(Some(40 * MIB));
         let ballast = ballast(&disk);

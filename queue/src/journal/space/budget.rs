@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn new_work_ends_first_then_handouts_then_small_commands_then_settles() {
+    fn budget_cuts_new_work_then_handouts_then_small_commands_then_settles() {
         let leases = 1_000 * LEASE_BYTES;
         let at = |available| budget(available, 1_000);
         assert_eq!(at(16 * MIB + leases + 5).headroom(), 5);
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn new_work_is_refused_until_a_whole_segment_fits() {
+    fn new_work_stays_refused_until_a_segment_fits() {
         let high = 16 * MIB;
         for (before, above, short) in [
             (false, HEADROOM_MIN, false),

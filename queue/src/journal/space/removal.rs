@@ -92,7 +92,7 @@ mod tests {
     const MIB: u64 = 1024 * 1024;
 
     #[test]
-    fn a_file_goes_in_steps_with_a_rest_after_each() {
+    fn file_is_truncated_in_steps_with_a_rest_after_each() {
         let dir = tempdir().unwrap();
         let path = dir.path().join("0000000001.seg");
         Disk.create(&path).unwrap().allocate(9 * MIB).unwrap();
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_with_a_second_name_stays_whole_under_it() {
+    fn hard_linked_file_is_never_truncated() {
         let dir = tempdir().unwrap();
         let (path, backup) = (dir.path().join("a.seg"), dir.path().join("backup"));
         Disk.create(&path).unwrap().allocate(9 * MIB).unwrap();
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_cannot_shorten_a_file_still_removes_it() {
+    fn file_that_cannot_be_truncated_is_still_removed() {
         let (disk, path) = (SimulatedDisk::default(), Path::new("/data/a.seg"));
         disk.create(path).unwrap().allocate(9 * MIB).unwrap();
         let retired = retire(&disk, Path::new("/data"), [path.to_owned()]).unwrap();
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_without_room_for_another_name_loses_the_file_at_once() {
+    fn full_disk_removes_a_file_it_cannot_rename() {
         let disk = SimulatedDisk::default();
         let paths = ["/data/a.seg", "/data/b.seg"].map(PathBuf::from);
         paths.iter().for_each(|path| disk.create(path).unwrap().allocate(MIB).unwrap());
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_given_up_on_the_way_is_left_to_the_next_start() {
+    fn interrupted_removal_is_left_to_the_next_start() {
         let (disk, path) = (SimulatedDisk::default(), Path::new("/data/a.seg"));
         disk.create(path).unwrap().allocate(9 * MIB).unwrap();
         let retired = retire(&disk, Path::new("/data"), [path.to_owned()]).unwrap();

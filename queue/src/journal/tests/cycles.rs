@@ -105,7 +105,7 @@ fn compacted_files(disk: &SimulatedDisk) -> usize {
 }
 
 #[test]
-fn a_cycle_without_room_to_carry_still_writes_its_snapshot() {
+fn cycle_without_room_to_compact_still_writes_its_snapshot() {
     let (disk, journal) = full(0);
     let (mut compactor, metrics) = compactor(&journal);
     compactor.cycle(Box::new(half(&journal)), &mut short()).unwrap();
@@ -122,7 +122,7 @@ fn a_cycle_without_room_to_carry_still_writes_its_snapshot() {
 }
 
 #[test]
-fn a_ballast_has_the_room_to_carry_and_is_made_good_from_what_goes() {
+fn ballast_funds_compaction_and_is_refilled_afterwards() {
     let (disk, journal) = full(1);
     let (mut compactor, _) = compactor(&journal);
     compactor.cycle(Box::new(half(&journal)), &mut short()).unwrap();
@@ -131,7 +131,7 @@ fn a_ballast_has_the_room_to_carry_and_is_made_good_from_what_goes() {
 }
 
 #[test]
-fn a_copy_is_waited_for_until_the_disk_is_full_and_ended_then() {
+fn compactor_waits_for_a_copy_until_the_disk_is_full() {
     let (disk, journal) = full(8);
     let (mut compactor, _) = compactor(&journal);
     let copy = Pin::to_read(&disk, Path::new(DIR)).unwrap();
@@ -152,7 +152,7 @@ fn a_copy_is_waited_for_until_the_disk_is_full_and_ended_then() {
 }
 
 #[test]
-fn a_copy_is_ended_once_the_disk_has_been_short_for_a_minute() {
+fn compactor_ends_a_copy_after_a_minute_of_shortage() {
     let (disk, journal) = full(8);
     let (mut compactor, _) = compactor(&journal);
     let copy = Pin::to_read(&disk, Path::new(DIR)).unwrap();
@@ -171,7 +171,7 @@ fn a_copy_is_ended_once_the_disk_has_been_short_for_a_minute() {
 }
 
 #[test]
-fn a_copy_that_cannot_be_ended_for_want_of_room_fails_no_journal() {
+fn failing_to_end_a_copy_does_not_fail_the_journal() {
     let (disk, journal) = full(8);
     let (mut compactor, _) = compactor(&journal);
     let _copy = Pin::to_read(&disk, Path::new(DIR)).unwrap();
@@ -187,7 +187,7 @@ fn a_copy_that_cannot_be_ended_for_want_of_room_fails_no_journal() {
 }
 
 #[test]
-fn a_cycle_without_room_for_its_snapshot_gives_all_back_at_once() {
+fn cycle_without_room_for_its_snapshot_refills_the_ballast() {
     let (disk, journal) = full(0);
     let (mut compactor, _) = compactor(&journal);
     // A snapshot of 3 MB, of which nobody knew, and 2 MiB for it.
@@ -215,7 +215,7 @@ fn last_of(journal: &SteppedJournal) -> Commands {
 }
 
 #[test]
-fn the_snapshot_before_the_newest_stays_with_what_it_needs_and_a_start_falls_back_to_it() {
+fn previous_snapshot_and_its_files_stay_for_fallback() {
     let (disk, mut journal) = journal_of_pairs(6);
     let (mut compactor, _) = compactor(&journal);
     let newest = |disk: &SimulatedDisk| snapshots_of(disk).pop().unwrap();
@@ -254,7 +254,7 @@ fn the_snapshot_before_the_newest_stays_with_what_it_needs_and_a_start_falls_bac
 }
 
 #[test]
-fn a_start_keeps_what_it_could_fall_back_to_for_the_next_one() {
+fn start_retains_the_fallback_for_the_next_start() {
     let (disk, mut journal) = journal_of_pairs(6);
     let (mut first, _) = compactor(&journal);
     first.cycle(Box::new(last_of(&journal)), &mut IdleContext::default()).unwrap();
@@ -282,7 +282,7 @@ fn a_start_keeps_what_it_could_fall_back_to_for_the_next_one() {
 }
 
 #[test]
-fn a_disk_without_room_to_spare_keeps_one_snapshot_alone() {
+fn tight_disk_retains_only_one_snapshot() {
     let (disk, mut journal) = journal_of_pairs(6);
     let (mut compactor, _) = compactor(&journal);
     compactor.cycle(Box::new(last_of(&journal)), &mut IdleContext::default()).unwrap();
@@ -298,7 +298,7 @@ fn a_disk_without_room_to_spare_keeps_one_snapshot_alone() {
 }
 
 #[test]
-fn until_a_snapshot_has_paid_for_what_was_carried_no_more_is() {
+fn no_second_compaction_before_a_snapshot_frees_the_first() {
     let disk = SimulatedDisk::default();
     let (mut journal, _, _) = SteppedJournal::open(&disk).unwrap();
     // Two to a segment. A cycle carries two MiB of them at most: five segments of eleven.
@@ -331,7 +331,7 @@ fn until_a_snapshot_has_paid_for_what_was_carried_no_more_is() {
 }
 
 #[test]
-fn what_the_log_grew_by_in_the_last_cycle_is_made_room_for_in_the_next() {
+fn next_cycle_plans_for_log_growth_of_the_last() {
     for (grows, compacts) in [(0, false), (MIB, true)] {
         let disk = SimulatedDisk::default();
         let (mut journal, _, _) = SteppedJournal::open(&disk).unwrap();
@@ -354,7 +354,7 @@ fn what_the_log_grew_by_in_the_last_cycle_is_made_room_for_in_the_next() {
 }
 
 #[test]
-fn no_file_becomes_shorter_before_those_who_read_have_ended() {
+fn no_file_is_truncated_before_its_readers_finish() {
     let (disk, journal) = full(1);
     let cut = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&cut);
@@ -383,7 +383,7 @@ fn no_file_becomes_shorter_before_those_who_read_have_ended() {
 }
 
 #[test]
-fn whoever_reads_a_file_keeps_it_as_it_is() {
+fn reading_a_file_blocks_its_truncation() {
     let (disk, journal) = full(1);
     let (mut compactor, _) = compactor(&journal);
     let (records, reads) = (Arc::clone(&journal.records), Arc::new(AtomicU64::new(0)));

@@ -26,7 +26,7 @@ fn journal_of(commits: u64, synced_commits: u64, length: usize) -> (SimulatedDis
 }
 
 #[test]
-fn a_later_commit_proves_damage_when_the_mark_is_behind() {
+fn later_commit_proves_damage_when_the_watermark_lags() {
     let (disk, _) = journal_of(4, 1, 30);
     disk.tamper(&Path::new(DIR).join("mark"), |bytes| bytes[..4096].fill(0));
     // A bit of command 2, of the second of four commits.
@@ -42,7 +42,7 @@ fn a_later_commit_proves_damage_when_the_mark_is_behind() {
 }
 
 #[test]
-fn a_missing_segment_is_damage() {
+fn missing_segment_is_reported_as_damage() {
     let (disk, _) = journal_of(6, 6, 200_000);
     assert!(disk.paths().contains(&segment(3)), "the journal has segments");
     for number in 1..=3 {
@@ -54,7 +54,7 @@ fn a_missing_segment_is_damage() {
 }
 
 #[test]
-fn accepted_damage_is_set_aside_and_the_journal_goes_on_before_it() {
+fn accepted_damage_is_set_aside_and_the_journal_continues() {
     let (disk, committed) = journal_of(6, 6, 200_000);
     disk.tamper(&segment(2), |bytes| bytes[300_000] ^= 1);
     assert!(matches!(SteppedJournal::open(&disk).map(|_| ()), Err(OpenError::Damaged { .. })));
@@ -75,7 +75,7 @@ fn accepted_damage_is_set_aside_and_the_journal_goes_on_before_it() {
 }
 
 #[test]
-fn every_accepted_loss_is_counted_and_stays_counted() {
+fn accepted_losses_are_counted_durably() {
     let (disk, _) = journal_of(4, 4, 30);
     let accepting = JournalOptions { accept_loss: true, ..options() };
     for losses in 1..=3 {
@@ -113,7 +113,7 @@ fn every_accepted_loss_is_counted_and_stays_counted() {
 }
 
 #[test]
-fn a_loss_for_which_no_epochs_are_left_is_refused() {
+fn loss_without_remaining_epochs_is_refused() {
     let (disk, _) = journal_of(4, 4, 30);
     let last = Identity { journal: PUBLISHER, publisher: PUBLISHER, losses: LOSSES_MAX };
     identity::write(&disk, Path::new(DIR), last).unwrap();
@@ -132,7 +132,7 @@ fn a_loss_for_which_no_epochs_are_left_is_refused() {
 }
 
 #[test]
-fn a_rotten_record_is_seen_when_it_is_read() {
+fn corrupt_record_is_reported_on_read() {
     let (disk, _) = journal_of(3, 3, 30);
     let (parts, _) = open_parts(&disk, options()).unwrap();
     use crate::RecordRef;
@@ -145,7 +145,7 @@ fn a_rotten_record_is_seen_when_it_is_read() {
 }
 
 #[test]
-fn a_directory_without_its_id_or_mark_is_refused() {
+fn directory_without_identity_or_watermark_is_refused() {
     for name in ["publisher", "mark"] {
         let (disk, _) = journal_of(2, 2, 30);
         disk.remove(&Path::new(DIR).join(name)).unwrap();
@@ -154,7 +154,7 @@ fn a_directory_without_its_id_or_mark_is_refused() {
 }
 
 #[test]
-fn a_file_of_another_publishers_journal_is_refused() {
+fn file_of_another_journal_is_refused() {
     let (disk, _) = journal_of(2, 2, 30);
     let other = SimulatedDisk::default();
     let theirs = JournalOptions { new_publisher: PublisherId([8; 16]), ..options() };

@@ -34,7 +34,7 @@ async fn wait_for_commit(journal: &mut Journal, index: u64) {
 }
 
 #[tokio::test]
-async fn the_journal_is_a_log() {
+async fn journal_passes_log_conformance() {
     let dir = tempdir().unwrap();
     let mut run = 0;
     log_conformance(|fresh| {
@@ -45,7 +45,7 @@ async fn the_journal_is_a_log() {
 }
 
 #[tokio::test]
-async fn records_longer_than_a_segment_get_one_of_their_own_and_all_are_read_back() {
+async fn oversized_records_get_their_own_segment_and_read_back() {
     let dir = tempdir().unwrap();
     let lengths = |index: u64| if index.is_multiple_of(3) { 1_500_000 } else { 400_000 };
     let (mut journal, _) = open(dir.path(), options()).unwrap();
@@ -68,7 +68,7 @@ async fn records_longer_than_a_segment_get_one_of_their_own_and_all_are_read_bac
 }
 
 #[test]
-fn the_second_process_is_told_who_has_the_directory() {
+fn second_process_learns_the_lock_holder() {
     let dir = tempdir().unwrap();
     let (journal, _) = open(dir.path(), options()).unwrap();
     let refused = open(dir.path(), options()).unwrap_err();
@@ -87,7 +87,7 @@ fn identity_of_format(version: u16) -> String {
 }
 
 #[tokio::test]
-async fn a_directory_of_another_format_is_refused_with_both_versions_and_what_to_do() {
+async fn directory_of_another_format_is_refused_with_both_versions() {
     let dir = tempdir().unwrap();
     let (mut journal, _) = open(dir.path(), options()).unwrap();
     append(&mut journal, 1, 10);
@@ -115,7 +115,7 @@ async fn a_directory_of_another_format_is_refused_with_both_versions_and_what_to
 }
 
 #[tokio::test]
-async fn a_segment_of_another_format_is_refused_and_not_taken_for_damage() {
+async fn segment_of_another_format_is_refused_not_damaged() {
     let dir = tempdir().unwrap();
     let (mut journal, _) = open(dir.path(), options()).unwrap();
     append(&mut journal, 1, 10);
@@ -136,7 +136,7 @@ async fn a_segment_of_another_format_is_refused_and_not_taken_for_damage() {
 }
 
 #[test]
-fn a_new_journal_needs_a_directory_that_holds_nothing_else() {
+fn new_journal_requires_an_empty_directory() {
     let dir = tempdir().unwrap();
     for name in ["b letter", "a", "c", "d", "e", "f", "g"] {
         std::fs::write(dir.path().join(name), "").unwrap();
@@ -157,7 +157,7 @@ fn a_new_journal_needs_a_directory_that_holds_nothing_else() {
 }
 
 #[test]
-fn a_new_journal_needs_a_disk_that_takes_a_job() {
+fn new_journal_requires_room_for_a_job() {
     let needed = Budget::min_free_bytes(SEGMENT_BYTES_MIN);
     let disk = SimulatedDisk::default();
     disk.leave_free(needed - 1);
@@ -192,7 +192,7 @@ fn a_segment_size_out_of_range_is_refused() {
 }
 
 #[tokio::test]
-async fn one_sync_serves_all_that_came_while_the_last_one_ran() {
+async fn one_sync_commits_everything_appended_during_the_previous_sync() {
     let disk = SimulatedDisk::default();
     let (mut journal, _) =
         Journal::open_on(Arc::new(disk.clone()), Path::new(DIR), options(), &mut |_| Ok(()))
@@ -216,7 +216,7 @@ async fn one_sync_serves_all_that_came_while_the_last_one_ran() {
 }
 
 #[tokio::test]
-async fn a_failure_reaches_everyone_who_waits_and_everything_after() {
+async fn failure_reaches_every_waiter_and_later_append() {
     let disk = SimulatedDisk::default();
     let (mut journal, _) =
         Journal::open_on(Arc::new(disk.clone()), Path::new(DIR), options(), &mut |_| Ok(()))
@@ -235,7 +235,7 @@ async fn a_failure_reaches_everyone_who_waits_and_everything_after() {
 }
 
 #[tokio::test]
-async fn without_durability_commits_are_not_synced_but_a_start_is() {
+async fn without_durability_only_a_start_is_synced() {
     let disk = SimulatedDisk::default();
     let none = JournalOptions { durability: Durability::None, ..options() };
     let (mut journal, _) =

@@ -51,7 +51,7 @@ fn damages(disk: &SimulatedDisk, number: u64) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn a_damaged_header_is_written_again_and_nothing_is_lost() {
+fn damaged_header_is_rewritten_without_loss() {
     let whole = journal();
     for number in 1..=4 {
         let good = header(&whole, &segment(number));
@@ -87,7 +87,7 @@ fn a_damaged_header_is_written_again_and_nothing_is_lost() {
 }
 
 #[test]
-fn a_snapshot_proves_a_header_whose_first_record_is_damaged_too() {
+fn snapshot_proves_a_header_with_a_damaged_first_record() {
     let disk = journal();
     disk.tamper(&segment(1), |bytes| bytes[..4200].fill(0));
     let verified = verify(&disk, DIR).unwrap();
@@ -146,7 +146,7 @@ fn readable(journal: &SteppedJournal) -> Vec<u64> {
 }
 
 #[test]
-fn a_carried_file_with_a_damaged_header_is_read_if_any_run_proves_it() {
+fn compacted_file_header_is_proven_by_any_run() {
     let (whole, file, positions) = compacted();
     // Its header alone, its first record too, and all records of one run or of the other.
     let cases = [
@@ -175,7 +175,7 @@ fn a_carried_file_with_a_damaged_header_is_read_if_any_run_proves_it() {
 }
 
 #[test]
-fn a_carried_file_of_several_runs_is_copied_whole() {
+fn compacted_file_of_several_runs_is_copied_whole() {
     let (whole, file, positions) = compacted();
     for (to, left) in [(0, &[1, 3, 8, 10][..]), (4200, &[3, 8, 10]), (positions[2], &[8, 10])] {
         let disk = whole.after_kill();
@@ -198,7 +198,7 @@ fn a_carried_file_of_several_runs_is_copied_whole() {
 }
 
 #[test]
-fn a_header_that_the_disk_cannot_read_is_written_again() {
+fn unreadable_header_is_rewritten() {
     let journal = journal();
     let (compacted, rewritten, _) = compacted();
     for (whole, file, last) in [(journal, segment(1), ALL), (compacted, rewritten, 12)] {
@@ -219,7 +219,7 @@ fn a_header_that_the_disk_cannot_read_is_written_again() {
 }
 
 #[test]
-fn a_segment_made_ahead_with_a_damaged_header_is_removed() {
+fn preallocated_segment_with_damaged_header_is_removed() {
     let disk = journal();
     let (journal, _, _) = SteppedJournal::open(&disk).unwrap();
     let ahead = journal.directory.create_segment(SEGMENT_BYTES_MIN).unwrap().path;
@@ -233,7 +233,7 @@ fn a_segment_made_ahead_with_a_damaged_header_is_removed() {
 }
 
 #[test]
-fn a_header_can_be_written_again_after_a_cut_at_any_call() {
+fn header_rewrite_survives_a_power_cut_at_any_call() {
     let whole = journal();
     for number in [1, 4] {
         let mut call = 1;
@@ -256,7 +256,7 @@ fn a_header_can_be_written_again_after_a_cut_at_any_call() {
 }
 
 #[test]
-fn accepted_loss_of_a_file_that_a_snapshot_needs_costs_what_lies_in_it_alone() {
+fn accepted_loss_of_one_file_costs_only_its_payloads() {
     let whole = journal();
     let missing = whole.after_kill();
     missing.remove(&segment(2)).unwrap();
@@ -313,7 +313,7 @@ fn cut_after_its_snapshot() -> SimulatedDisk {
 }
 
 #[test]
-fn a_lost_file_in_which_replay_goes_on_is_a_loss_of_commands() {
+fn losing_the_replay_segment_is_a_loss_of_commands() {
     let disk = cut_after_its_snapshot();
     let refused = SteppedJournal::open(&disk).map(drop).unwrap_err();
     assert!(
@@ -334,7 +334,7 @@ fn a_lost_file_in_which_replay_goes_on_is_a_loss_of_commands() {
 }
 
 #[test]
-fn a_lost_file_in_which_replay_goes_on_is_counted_wherever_its_start_is_cut_short() {
+fn losing_the_replay_segment_is_counted_across_interrupted_starts() {
     for call in 1.. {
         let disk = cut_after_its_snapshot();
         disk.fail_at(call);

@@ -53,7 +53,7 @@ fn open_at(disk: &SimulatedDisk, dir: &str) -> Result<(Recovered, ReadBack), Ope
 }
 
 #[test]
-fn a_good_journal_has_no_findings_and_nothing_in_it_is_changed() {
+fn verifying_an_intact_journal_finds_and_changes_nothing() {
     for snapshot in [None, Some(1), Some(9), Some(19)] {
         let (disk, committed) = journal(10, 150_000, snapshot);
         let calls = disk.calls();
@@ -81,7 +81,7 @@ fn a_good_journal_has_no_findings_and_nothing_in_it_is_changed() {
 }
 
 #[test]
-fn what_is_told_of_a_bad_disk_is_what_a_start_makes_of_it() {
+fn verify_predicts_what_a_start_does_with_damage() {
     let mut seen = [0; 4];
     for seed in 0..400 {
         let mut random = StdRng::seed_from_u64(seed);
@@ -150,7 +150,7 @@ fn what_is_told_of_a_bad_disk_is_what_a_start_makes_of_it() {
 }
 
 #[test]
-fn a_directory_that_is_in_use_is_not_verified_and_the_answer_says_who_has_it() {
+fn verify_refuses_a_directory_in_use_and_names_the_holder() {
     let (disk, _) = journal(3, 30, None);
     let (parts, _) = open_parts(&disk, options()).unwrap();
     let error = verify(&disk, DIR).unwrap_err().to_string();
@@ -164,7 +164,7 @@ fn a_directory_that_is_in_use_is_not_verified_and_the_answer_says_who_has_it() {
 }
 
 #[test]
-fn a_copy_has_all_commands_and_an_id_of_its_own() {
+fn copy_has_all_commands_and_its_own_id() {
     for (length, snapshot) in [(30, None), (200_000, None), (200_000, Some(4)), (200_000, Some(12))]
     {
         let (disk, committed) = journal(8, length, snapshot);
@@ -185,7 +185,7 @@ fn a_copy_has_all_commands_and_an_id_of_its_own() {
 }
 
 #[test]
-fn a_copy_fails_on_a_full_disk_that_a_publisher_uses() {
+fn copy_is_refused_on_a_full_disk_in_use() {
     let (disk, _) = journal(8, 30, None);
     let (parts, _) = open_parts(&disk, options()).unwrap();
     disk.leave_free(2 * 1024 * 1024 - 1);
@@ -198,7 +198,7 @@ fn a_copy_fails_on_a_full_disk_that_a_publisher_uses() {
 }
 
 #[test]
-fn a_header_that_is_damaged_is_not_called_torn_too() {
+fn damaged_header_is_not_also_reported_torn() {
     let (disk, _) = journal(3, 30, None);
     let disk = disk.after_kill();
     disk.tamper(&segment(1), |bytes| bytes[300] ^= 1);
@@ -219,7 +219,7 @@ fn a_header_that_is_damaged_is_not_called_torn_too() {
 }
 
 #[test]
-fn a_copy_ends_before_a_torn_tail_and_is_not_made_of_a_damaged_journal() {
+fn copy_stops_at_a_torn_tail_and_refuses_damage() {
     let (disk, committed) = journal(6, 30, None);
     let end =
         disk.tamper(&segment(1), |bytes| bytes.iter().rposition(|&byte| byte != 0).unwrap() + 1);
@@ -237,7 +237,7 @@ fn a_copy_ends_before_a_torn_tail_and_is_not_made_of_a_damaged_journal() {
 }
 
 #[test]
-fn what_is_there_of_a_copy_that_was_cut_short_is_never_started_on() {
+fn interrupted_copy_is_never_opened() {
     let (disk, committed) = journal(4, 300_000, Some(4));
     let (before, whole) = (disk.calls(), disk.after_kill());
     copy(&disk).unwrap();
@@ -282,7 +282,7 @@ fn indexes(dumped: &[Dumped]) -> Vec<u64> {
 }
 
 #[test]
-fn every_record_is_dumped_and_those_behind_damage_too() {
+fn dump_shows_every_record_also_after_damage() {
     let (disk, committed) = journal(8, 200_000, Some(4));
     let all = dump(&disk, Path::new(DIR), DumpOptions::default());
     assert!(matches!(all[0], Dumped::Snapshot { index: 4, epoch: Ok(_), .. }));
@@ -304,7 +304,7 @@ fn every_record_is_dumped_and_those_behind_damage_too() {
 }
 
 #[test]
-fn what_was_set_aside_can_be_dumped() {
+fn files_set_aside_can_be_dumped() {
     let (disk, committed) = journal(8, 30, None);
     disk.tamper(&segment(1), |bytes| bytes[4096 + 200] ^= 1);
     let accepting = JournalOptions { accept_loss: true, ..options() };
@@ -320,7 +320,7 @@ fn what_was_set_aside_can_be_dumped() {
 }
 
 #[test]
-fn what_was_carried_is_read_copied_and_dumped() {
+fn compacted_parts_are_verified_copied_and_dumped() {
     let disk = SimulatedDisk::default();
     let (mut journal, _, _) = SteppedJournal::open(&disk).unwrap();
     for _ in 0..12 {
@@ -378,7 +378,7 @@ fn what_was_carried_is_read_copied_and_dumped() {
 }
 
 #[test]
-fn a_snapshot_that_no_start_needs_is_read_all_the_same() {
+fn verify_also_reads_snapshots_no_start_needs() {
     let disk = SimulatedDisk::default();
     let (mut journal, _, _) = SteppedJournal::open(&disk).unwrap();
     for _ in 0..12 {
@@ -398,7 +398,7 @@ fn a_snapshot_that_no_start_needs_is_read_all_the_same() {
 }
 
 #[test]
-fn nothing_is_removed_from_a_directory_while_it_is_copied() {
+fn copying_prevents_file_removal() {
     let (disk, _) = journal(8, 200_000, Some(4));
     let may_delete = || Pin::to_delete(&disk, Path::new(DIR)).unwrap().is_some();
     let mut pieces = 0;
@@ -412,7 +412,7 @@ fn nothing_is_removed_from_a_directory_while_it_is_copied() {
 }
 
 #[test]
-fn a_copy_whose_files_were_removed_by_a_full_publisher_fails_and_is_never_started_on() {
+fn copy_fails_when_a_full_publisher_removes_its_files() {
     let (disk, _) = journal(8, 200_000, Some(4));
     let mut pieces = 0;
     // It hangs halfway; meanwhile the publisher needs the room and gets it.
@@ -433,7 +433,7 @@ fn a_copy_whose_files_were_removed_by_a_full_publisher_fails_and_is_never_starte
 }
 
 #[test]
-fn a_file_that_is_shortened_while_it_is_dumped_is_not_taken_for_its_end() {
+fn dump_reports_a_file_truncated_while_read() {
     let (disk, _) = journal(8, 200_000, None);
     let options = DumpOptions { from: 0, to: u64::MAX };
     let mut dump = Dump::open_on(&disk.files(), Path::new(DIR), options).unwrap();

@@ -4,7 +4,7 @@
 use super::*;
 
 #[test]
-fn what_a_failed_sync_left_in_the_page_cache_is_written_again_before_it_counts() {
+fn data_of_a_failed_sync_is_rewritten_at_the_next_start() {
     let disk = SimulatedDisk::default();
     let (mut journal, _, _) = SteppedJournal::open(&disk).unwrap();
     journal.write(2, 20).unwrap();
@@ -21,7 +21,7 @@ fn what_a_failed_sync_left_in_the_page_cache_is_written_again_before_it_counts()
 }
 
 #[test]
-fn a_torn_tail_is_cut_off_and_said_and_never_comes_back() {
+fn torn_tail_is_truncated_reported_and_never_returns() {
     for seed in 0..200 {
         let disk = SimulatedDisk::default();
         let (mut journal, _, _) = SteppedJournal::open(&disk).unwrap();
@@ -45,7 +45,7 @@ fn a_torn_tail_is_cut_off_and_said_and_never_comes_back() {
 }
 
 #[test]
-fn whole_records_behind_a_torn_one_never_follow_the_one_that_takes_its_place() {
+fn records_after_a_torn_one_never_follow_its_replacement() {
     // So long that the record in its place brings no zeros of its own with it.
     let length = 150_000;
     let mut behind = 0;

@@ -85,7 +85,7 @@ fn choose(
 }
 
 #[test]
-fn what_is_wanted_reads_as_before_however_often_it_was_carried() {
+fn live_parts_read_unchanged_after_repeated_compaction() {
     for seed in 0..15 {
         let mut random = StdRng::seed_from_u64(seed);
         let disk = journal_of(30, LENGTH);
@@ -122,7 +122,7 @@ fn what_is_wanted_reads_as_before_however_often_it_was_carried() {
 }
 
 #[test]
-fn a_run_keeps_its_bounds_and_one_without_a_wanted_part_gets_none() {
+fn compacted_runs_retain_bounds_and_empty_runs_vanish() {
     let disk = journal_of(30, LENGTH);
     let (parts, _) = open_parts(&disk, options()).unwrap();
     let before = parts.records.bounds();
@@ -140,7 +140,7 @@ fn a_run_keeps_its_bounds_and_one_without_a_wanted_part_gets_none() {
 }
 
 #[test]
-fn small_parts_share_records_of_64_and_one_part_may_be_of_20_mib() {
+fn small_parts_share_records_and_one_part_may_be_20_mib() {
     let long = 20 * 1024 * 1024;
     let disk = journal_of(2, long);
     let (parts, _) = open_parts(&disk, options()).unwrap();
@@ -169,7 +169,7 @@ fn small_parts_share_records_of_64_and_one_part_may_be_of_20_mib() {
 }
 
 #[test]
-fn a_rotten_part_is_carried_as_rotten_and_its_neighbours_live_on() {
+fn corrupt_part_stays_corrupt_and_its_neighbours_survive() {
     let disk = journal_of(8, LENGTH);
     let (parts, _) = open_parts(&disk, options()).unwrap();
     let live: Vec<RecordRef> = parts_of(1..=3).into_iter().collect();
@@ -204,7 +204,7 @@ fn a_rotten_part_is_carried_as_rotten_and_its_neighbours_live_on() {
 }
 
 #[test]
-fn what_is_not_there_or_cannot_be_read_is_no_rot_and_carries_nothing() {
+fn missing_or_unreadable_part_aborts_the_rewrite() {
     let disk = journal_of(12, LENGTH);
     let (parts, _) = open_parts(&disk, options()).unwrap();
     let live: Vec<RecordRef> = parts_of(1..=2).into_iter().collect();
@@ -224,7 +224,7 @@ fn what_is_not_there_or_cannot_be_read_is_no_rot_and_carries_nothing() {
 }
 
 #[test]
-fn giving_up_in_between_leaves_nothing() {
+fn interrupted_rewrite_leaves_no_file() {
     let disk = journal_of(12, LENGTH);
     let (parts, _) = open_parts(&disk, options()).unwrap();
     let live: Vec<RecordRef> = parts_of(1..=6).into_iter().collect();
@@ -239,7 +239,7 @@ fn giving_up_in_between_leaves_nothing() {
 }
 
 #[test]
-fn a_carried_file_is_there_whole_or_not_at_all_whatever_call_fails() {
+fn compacted_file_is_complete_or_absent_after_any_failing_call() {
     let live: Vec<RecordRef> = parts_of(1..=20).into_iter().step_by(3).collect();
     let pristine = journal_of(20, LENGTH);
     let (parts, _) = open_parts(&pristine.after_kill(), options()).unwrap();
@@ -285,7 +285,7 @@ fn a_carried_file_is_there_whole_or_not_at_all_whatever_call_fails() {
 }
 
 #[test]
-fn readers_never_miss_a_part_while_its_file_is_exchanged() {
+fn readers_never_miss_a_part_while_its_file_is_replaced() {
     let disk = journal_of(30, LENGTH);
     let (parts, _) = open_parts(&disk, options()).unwrap();
     let live: Vec<RecordRef> = parts_of(1..=30).into_iter().step_by(7).collect();

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn few_pieces_are_kept_however_small_they_are_and_the_latest_read_among_them() {
+    fn cache_limits_block_count_and_retains_the_latest_read() {
         let mut cache = BlockCache::default();
         for offset in 0..10 * BLOCK_CACHE_ENTRIES_MAX as u64 {
             cache.insert((1, offset), Piece { from: 0, bytes: Bytes::from_static(b"small") });
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn one_over_the_whole_room_is_kept_alone() {
+    fn block_over_the_cache_limit_is_cached_alone() {
         let mut cache = BlockCache::default();
         cache.insert((1, 1), Piece { from: 0, bytes: Bytes::from_static(b"small") });
         cache.insert((1, 2), Piece { from: 0, bytes: vec![0; BLOCK_CACHE_BYTES_MAX + 1].into() });
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_gives_the_parts_that_lie_in_it_and_no_others() {
+    fn cached_block_serves_only_parts_within_it() {
         let mut cache = BlockCache::default();
         cache.insert((1, 1), Piece { from: 10, bytes: Bytes::from_static(b"0123456789") });
         assert_eq!(get(&mut cache, 1, 12, 3).as_deref(), Some(&b"234"[..]));

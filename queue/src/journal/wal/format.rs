@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_has_exactly_these_bytes() {
+    fn segment_header_matches_golden_bytes() {
         let mut golden = [0; SEGMENT_HEADER_BYTES];
         golden[..8].copy_from_slice(b"LONGSEG\n");
         golden[8] = 4;
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flipped_bit_of_a_segment_header_is_seen() {
+    fn every_flipped_bit_of_a_segment_header_is_detected() {
         for header in headers() {
             let bytes = header.encode();
             assert_eq!(SegmentHeader::decode(&bytes), Ok(header));
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn another_version_is_told_from_damage() {
+    fn other_format_version_is_distinguished_from_damage() {
         for version in [FORMAT_VERSION - 1, FORMAT_VERSION + 1] {
             let mut bytes = headers()[0].encode();
             bytes[8..10].copy_from_slice(&version.to_le_bytes());
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn another_kind_of_segment_is_damage() {
+    fn unknown_segment_kind_is_damage() {
         let mut bytes = headers()[1].encode();
         bytes[KIND_AT] = 2;
         let crc = header_crc(&bytes);

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn every_part_is_found_where_it_lies_after_any_changes() {
+    fn every_part_is_located_after_any_changes() {
         for seed in 0..300 {
             let mut random = StdRng::seed_from_u64(seed);
             let (mut locations, mut model) = (Locations::default(), Model::default());
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_snapshot_keeps_goes_on_where_it_was_cut() {
+    fn locations_of_a_snapshot_extend_to_the_full_locations() {
         let mut locations = Locations::default();
         locations.extend(1, 1, &[4096, 4200, 4300], 4400);
         locations.extend(1, 4, &[4400], 4500);

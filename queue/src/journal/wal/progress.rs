@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_reached_once_something_has_failed_and_the_first_failure_stays() {
+    fn no_commit_is_reported_after_the_first_failure() {
         let failure = |what| Poisoned {
             what,
             file: PathBuf::from("mark"),

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_record_has_exactly_these_bytes() {
+    fn short_record_matches_golden_bytes() {
         let now = Now { mono_ms: 6, wall_ms: 7 };
         let header =
             RecordHeader { term: 0x0102, flags: FLAG_FIRST, kind: 8, index: 5, now, body_len: 3 };
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_record_has_exactly_these_bytes() {
+    fn long_record_matches_golden_bytes() {
         let now = Now { mono_ms: 6, wall_ms: 7 };
         let header = RecordHeader { term: 0, flags: 0, kind: 8, index: 5, now, body_len: 4_097 };
         let body: Vec<u8> = (0..4_097).map(|n| (n % 251) as u8).collect();
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_of_every_length_about_a_block_are_read_as_they_were_written() {
+    fn bodies_around_the_block_size_round_trip() {
         let seed = crc_seed(PUBLISHER, 1);
         let about = |n: usize| n - 9..=n + 9;
         let lengths = (0..20).chain([1, 2, 3, 5].into_iter().flat_map(|n| about(n * BLOCK_BYTES)));
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flipped_bit_of_a_record_is_seen() {
+    fn every_flipped_bit_of_a_record_is_detected() {
         let seed = crc_seed(PUBLISHER, 1);
         for length in [4, 2 * BLOCK_BYTES + 3] {
             let mut out = encoded(header(5, length), &vec![b'b'; length]);
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_of_another_segment_or_publisher_is_not_one_of_this_one() {
+    fn record_of_another_segment_or_journal_is_rejected() {
         for length in [0, BLOCK_BYTES + 1] {
             let out = encoded(header(5, length), &vec![1; length]);
             for seed in [crc_seed(PUBLISHER, 2), crc_seed(PublisherId([8; 16]), 1)] {
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_of_a_length_that_no_body_has_is_bad() {
+    fn impossible_checksum_table_length_is_rejected() {
         let mut out = encoded(header(5, 5_000), &[0; 5_000]);
         // One block, or a second one without a byte of its own: bodies that have no table, or a
         // shorter one.

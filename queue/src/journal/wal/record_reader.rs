@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn any_part_of_bodies_of_any_length_is_read() {
+    fn any_part_of_any_body_length_is_read() {
         for length in [0, 1, 4_095, 4_096, 4_097, 8_192, 8_193, 70_000, 140_000] {
             let (file, location) = file(length);
             let at = [0, 1, 4_000, 4_095, 4_096, 4_097, 65_000, 69_999, length];
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn one_part_of_a_long_body_takes_its_blocks_their_checksums_and_64_kib_at_most() {
+    fn reading_one_part_reads_its_blocks_and_at_most_64_kib() {
         let length = 20 * 1024 * 1024;
         let (file, location) = file(length);
         read(&file, location, length - 30_000, 300).unwrap();
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flipped_bit_in_a_block_makes_the_parts_in_that_block_damaged_and_no_others() {
+    fn flipped_bit_damages_only_parts_in_its_block() {
         let length = 50_000;
         let (file, location) = file(length);
         let body_at = OFFSET as usize + record_len(length) - length;
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flipped_bit_of_a_header_gives_no_wrong_bytes() {
+    fn flipped_bit_in_a_record_header_gives_no_wrong_bytes() {
         for length in [300, 50_000] {
             let (file, location) = file(length);
             for bit in 0..RECORD_HEADER_BYTES * 8 {
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_of_another_command_is_damage() {
+    fn record_of_another_command_is_damage() {
         for length in [300, 50_000] {
             let (file, location) = file(length);
             let reading =
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_cut_short_is_damage_and_never_a_panic() {
+    fn truncated_file_is_damage_and_never_a_panic() {
         for length in [300, 50_000] {
             let (file, location) = file(length);
             let whole = file.0.lock().clone();

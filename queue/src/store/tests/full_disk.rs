@@ -60,7 +60,7 @@ async fn until(store: &mut Store, now: Now, is_there: impl Fn(&Store) -> bool) -
 }
 
 #[tokio::test]
-async fn enqueues_are_refused_workers_settle_and_all_resumes_by_itself() {
+async fn full_disk_refuses_enqueues_and_recovers_unaided() {
     let disk = SimulatedDisk::default();
     disk.set_capacity(Some(16 * MIB));
     let mut store = open(&disk, 1_000);

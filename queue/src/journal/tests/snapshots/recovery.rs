@@ -11,7 +11,7 @@ use crate::journal::wal::format::SegmentHeader;
 use crate::journal::wal::locations::CompactedAt;
 
 #[test]
-fn every_flipped_bit_and_every_truncation_of_a_snapshot_is_damage_told_with_its_place() {
+fn every_bit_flip_and_truncation_of_a_snapshot_is_located() {
     let disk = small();
     let length = disk.tamper(&snapshot_path(3), |bytes| bytes.len());
     assert!(length < 5_000);
@@ -42,7 +42,7 @@ fn every_flipped_bit_and_every_truncation_of_a_snapshot_is_damage_told_with_its_
 }
 
 #[test]
-fn blocks_in_another_order_are_damage() {
+fn reordered_snapshot_blocks_are_damage() {
     let disk = small();
     disk.remove(&segment(1)).unwrap();
     // Two blocks of the same length: the state after commands that differ by their index alone.
@@ -70,7 +70,7 @@ fn blocks_in_another_order_are_damage() {
 }
 
 #[test]
-fn without_a_good_snapshot_a_log_that_is_whole_from_its_first_command_is_enough() {
+fn complete_log_replaces_missing_snapshots() {
     let (disk, journal, last) = journal_of_segments();
     journal.snapshot(5, 200_000, |_| true).unwrap();
     journal.snapshot(12, 200_000, |_| true).unwrap();
@@ -100,7 +100,7 @@ fn without_a_good_snapshot_a_log_that_is_whole_from_its_first_command_is_enough(
 }
 
 #[test]
-fn a_log_with_a_gap_is_nothing_to_fall_back_to() {
+fn log_with_a_gap_is_no_fallback() {
     let (disk, journal, last) = journal_of_segments();
     // A job of the first segment is still wanted; what the next two held is gone with its jobs.
     journal.snapshot(12, 200_000, |run| run.sequence == 1 || run.last >= 12).unwrap();
@@ -121,7 +121,7 @@ fn a_log_with_a_gap_is_nothing_to_fall_back_to() {
 }
 
 #[test]
-fn a_start_reads_the_log_before_its_snapshot_only_if_files_depend_on_it() {
+fn start_reads_old_log_only_if_files_depend_on_it() {
     for (needs_all, reads_more) in [(true, false), (false, true)] {
         let (disk, journal, last) = journal_of_segments();
         journal.snapshot(12, 200_000, |run| needs_all || run.last >= 12).unwrap();
@@ -144,7 +144,7 @@ fn a_start_reads_the_log_before_its_snapshot_only_if_files_depend_on_it() {
 }
 
 #[test]
-fn what_a_copy_keeps_over_a_start_goes_with_the_first_cycle() {
+fn files_pinned_during_a_start_go_with_the_first_cycle() {
     let (disk, journal, _) = journal_of_segments();
     journal.snapshot(12, 200_000, |run| run.last >= 12).unwrap();
     journal.sync_watermark().unwrap();
@@ -170,7 +170,7 @@ fn what_a_copy_keeps_over_a_start_goes_with_the_first_cycle() {
 }
 
 #[test]
-fn a_bad_snapshot_gives_way_to_an_older_one_and_nothing_is_missing() {
+fn damaged_snapshot_falls_back_to_an_older_one_without_loss() {
     let (disk, journal, last) = journal_of_segments();
     journal.snapshot(5, 200_000, |_| true).unwrap();
     let newer = journal.snapshot(11, 200_000, |_| true).unwrap();
@@ -199,7 +199,7 @@ fn a_bad_snapshot_gives_way_to_an_older_one_and_nothing_is_missing() {
 }
 
 #[test]
-fn a_bad_snapshot_still_shows_how_far_commits_had_come() {
+fn damaged_snapshot_still_proves_committed_commands() {
     let disk = SimulatedDisk::default();
     let (mut journal, _, _) = SteppedJournal::open(&disk).unwrap();
     journal.write(2, 50).unwrap();
@@ -226,7 +226,7 @@ fn a_bad_snapshot_still_shows_how_far_commits_had_come() {
 }
 
 #[test]
-fn a_file_that_a_snapshot_needs_and_that_is_not_there_as_it_was_is_damage() {
+fn missing_or_empty_file_a_snapshot_needs_is_damage() {
     let (disk, journal, _) = journal_of_segments();
     journal.snapshot(12, 200_000, |_| true).unwrap();
     journal.sync_watermark().unwrap();
@@ -274,7 +274,7 @@ fn compacted(disk: &SimulatedDisk, sequence: u64) -> PathBuf {
 }
 
 #[test]
-fn carried_files_stay_while_the_snapshot_needs_them_and_are_missed_when_they_are_not_there() {
+fn compacted_files_stay_while_needed_and_are_missed_otherwise() {
     let (disk, journal, last) = journal_of_segments();
     let (needed, garbage) = (compacted(&disk, 20), compacted(&disk, 21));
     disk.remove(&segment(1)).unwrap();
@@ -305,7 +305,7 @@ fn carried_files_stay_while_the_snapshot_needs_them_and_are_missed_when_they_are
 }
 
 #[test]
-fn a_directory_with_a_snapshot_alone_gets_no_new_id() {
+fn directory_with_only_a_snapshot_gets_no_new_id() {
     let (disk, journal, last) = journal_of_segments();
     journal.snapshot(last, 200_000, |_| false).unwrap();
     drop(journal);
@@ -322,7 +322,7 @@ fn a_directory_with_a_snapshot_alone_gets_no_new_id() {
 }
 
 #[test]
-fn accepted_damage_after_a_snapshot_keeps_what_is_before_it() {
+fn accepted_damage_after_a_snapshot_retains_earlier_commands() {
     let (disk, journal, last) = journal_of_segments();
     journal.snapshot(3, 200_000, |_| true).unwrap();
     journal.sync_watermark().unwrap();
@@ -345,7 +345,7 @@ fn accepted_damage_after_a_snapshot_keeps_what_is_before_it() {
 }
 
 #[test]
-fn accepted_damage_of_the_only_snapshot_sets_all_aside_and_begins_anew() {
+fn accepted_damage_of_the_only_snapshot_starts_an_empty_journal() {
     let (whole, journal, _) = journal_of_segments();
     let written = journal.snapshot(12, 200_000, |run| run.sequence > 1).unwrap();
     journal.sync_watermark().unwrap();
@@ -387,7 +387,7 @@ fn accepted_damage_of_the_only_snapshot_sets_all_aside_and_begins_anew() {
 }
 
 #[test]
-fn setting_all_aside_can_be_cut_short_at_any_call_and_begun_again() {
+fn setting_files_aside_survives_a_power_cut_at_any_call() {
     let (disk, journal, last) = journal_of_segments();
     let written = journal.snapshot(12, 200_000, |_| true).unwrap();
     journal.sync_watermark().unwrap();

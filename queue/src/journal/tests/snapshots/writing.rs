@@ -9,7 +9,7 @@ use crate::journal::wal::record::record_len;
 const GOLDEN_CRC: u32 = 0x5659_21c7;
 
 #[test]
-fn wherever_a_snapshot_ends_the_commands_after_it_follow_and_writing_goes_on() {
+fn replay_and_writing_continue_after_a_snapshot_at_any_index() {
     let (disk, _, last) = journal_of_segments();
     for index in 1..=last {
         for syncs_watermark in [true, false] {
@@ -47,7 +47,7 @@ fn wherever_a_snapshot_ends_the_commands_after_it_follow_and_writing_goes_on() {
 }
 
 #[test]
-fn what_a_snapshot_does_not_need_is_removed_at_start_and_not_missed() {
+fn start_removes_files_the_snapshot_does_not_need() {
     let (disk, _, last) = journal_of_segments();
     for index in [6, 10, last] {
         let disk = disk.after_kill();
@@ -85,7 +85,7 @@ fn what_a_snapshot_does_not_need_is_removed_at_start_and_not_missed() {
 }
 
 #[test]
-fn without_the_segment_that_it_ended_in_a_snapshot_is_gone_on_from_in_a_new_one() {
+fn log_continues_in_a_new_segment_when_the_resume_segment_is_gone() {
     let disk = SimulatedDisk::default();
     let (mut journal, _, _) = SteppedJournal::open(&disk).unwrap();
     journal.write(3, 50).unwrap();
@@ -106,7 +106,7 @@ fn without_the_segment_that_it_ended_in_a_snapshot_is_gone_on_from_in_a_new_one(
 }
 
 #[test]
-fn a_snapshot_that_ended_with_a_segment_that_is_gone_is_followed_by_the_next_one() {
+fn replay_continues_in_the_segment_after_a_removed_one() {
     let (disk, journal, last) = journal_of_segments();
     let index = journal.records.locations_up_to(last).runs()[1].last;
     let nowhere = Resume { sequence: 0, offset: 4096 };
@@ -127,7 +127,7 @@ fn a_snapshot_that_ended_with_a_segment_that_is_gone_is_followed_by_the_next_one
 }
 
 #[test]
-fn while_somebody_copies_a_start_removes_nothing_that_may_be_copied() {
+fn start_removes_no_pinned_files() {
     let (disk, journal, last) = journal_of_segments();
     journal.snapshot(3, 200_000, |_| true).unwrap();
     journal.snapshot(7, 200_000, |run| run.sequence > 1).unwrap();
@@ -149,7 +149,7 @@ fn while_somebody_copies_a_start_removes_nothing_that_may_be_copied() {
 }
 
 #[test]
-fn a_power_cut_at_any_call_leaves_the_old_snapshot_or_the_new_one_and_all_commands() {
+fn power_cut_during_a_cycle_leaves_old_or_new_snapshot() {
     let (disk, journal, last) = journal_of_segments();
     journal.snapshot(5, 200_000, |_| true).unwrap();
     journal.sync_watermark().unwrap();
@@ -207,7 +207,7 @@ fn a_power_cut_at_any_call_leaves_the_old_snapshot_or_the_new_one_and_all_comman
 }
 
 #[test]
-fn a_call_that_fails_leaves_no_snapshot_that_is_not_whole() {
+fn failing_call_leaves_no_partial_snapshot() {
     let (disk, journal, _) = journal_of_segments();
     drop(journal);
     let mut call = 1;
@@ -231,7 +231,7 @@ fn a_call_that_fails_leaves_no_snapshot_that_is_not_whole() {
 }
 
 #[test]
-fn a_snapshot_that_reads_back_otherwise_than_it_was_written_never_counts() {
+fn snapshot_that_fails_readback_never_counts() {
     let (disk, journal, _) = journal_of_segments();
     let located = journal.records.locations_up_to(4);
     let (resume, mut state) = (resume_after(&located), Commands::up_to(4, 200_000));
@@ -250,7 +250,7 @@ fn a_snapshot_that_reads_back_otherwise_than_it_was_written_never_counts() {
 }
 
 #[test]
-fn a_snapshot_is_written_in_small_pieces() {
+fn snapshot_is_written_in_small_chunks() {
     let (_disk, journal, last) = journal_of_segments();
     let located = journal.records.locations_up_to(last);
     let (resume, mut state) = (resume_after(&located), Commands::up_to(last, 200_000));
@@ -269,7 +269,7 @@ fn a_snapshot_is_written_in_small_pieces() {
 }
 
 #[test]
-fn a_snapshot_file_has_exactly_these_bytes() {
+fn snapshot_file_matches_golden_bytes() {
     let disk = small();
     let read = disk.tamper(&snapshot_path(3), |bytes| bytes.clone());
     assert_eq!((read.len(), crc32c::crc32c(&read)), (4394, GOLDEN_CRC));
