@@ -1,8 +1,8 @@
-//! How fast the state machine is by itself: jobs through enqueue, delivery and settle in one
-//! thread, in batches of 500; then bytes of memory per waiting job, whether a long queue slows
-//! anything down, and what a snapshot of it takes.
+//! Measures the state machine alone: jobs through enqueue, delivery and settle in one thread, in
+//! batches of 500; then bytes of memory per waiting job, speed beside a long queue, and the cost of
+//! a snapshot.
 //!
-//! `longshore bench e2e` measures the same with a journal, and `longshore bench backlog` cold
+//! `longshore bench e2e` measures the same with a journal; `longshore bench backlog` measures cold
 //! payloads, cycles and recovery.
 //!
 //! ```text
@@ -62,7 +62,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// What this thread has taken of the processor so far: what else the machine does is not counted.
+/// The processor time of this thread, which excludes other load on the machine.
 fn processor_time() -> Duration {
     let spent = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(spent.tv_sec as u64, spent.tv_nsec as u32)
@@ -77,7 +77,7 @@ struct Run {
     made: u64,
     batches: u64,
     settles: u64,
-    /// Building batches is the clients' work: it is not counted.
+    /// Excludes the clients' work of building batches.
     spent: Duration,
 }
 
@@ -169,7 +169,7 @@ impl Run {
         for _ in 0..BATCH {
             self.made += 1;
             let mut random = [0; 10];
-            // Spread like random bits, and the same in every run.
+            // Distributed like random bits, and the same in every run.
             let bits = self.made.wrapping_mul(0x9e37_79b9_7f4a_7c15);
             random[2..].copy_from_slice(&bits.to_be_bytes());
             let id = JobId::new_v7(self.now.wall_ms, random);

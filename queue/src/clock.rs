@@ -1,9 +1,9 @@
-//! Where the two times of a command come from.
+//! The clocks behind the two times of a command.
 //!
-//! `mono_ms` follows CLOCK_BOOTTIME within one boot of the machine; over a reboot it goes on by the
-//! wall time that passed. `wall_ms` is what the clock says, unless it jumped: then it stands still,
-//! so that nothing that waits for the wall clock comes due, until the jump goes away or someone
-//! confirms it.
+//! `mono_ms` follows CLOCK_BOOTTIME within one boot of the machine; over a reboot it advances by
+//! the elapsed wall time. `wall_ms` is the wall clock's time, unless that jumped: then `wall_ms` is
+//! frozen, so that nothing that waits for the wall clock comes due, until the jump reverts or an
+//! operator confirms it.
 
 mod manual;
 
@@ -16,15 +16,14 @@ use crate::Now;
 
 pub use manual::{StandingClock, next_stop};
 
-/// Unless it is told otherwise: a larger jump between the wall clock and the monotonic one within a
-/// run is not believed, in milliseconds. Also how far behind the last logged time the wall clock
-/// may be at a start.
+/// Default limit of accepted jumps between the wall clock and the monotonic clock within a run, in
+/// milliseconds. Also how far behind the last logged time the wall clock may be at a start.
 pub const JUMP_MS_MAX: u64 = 30_000;
 /// How far ahead of the last logged time the wall clock may be at a start, in milliseconds: 30
 /// days.
 pub const AHEAD_MS_MAX: u64 = 30 * 24 * 60 * 60 * 1_000;
 
-/// What the machine's clocks say.
+/// A reading of the system's clocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Reading {
     /// Milliseconds since the machine booted, its sleep included.
@@ -33,26 +32,26 @@ pub struct Reading {
     pub wall_ms: u64,
 }
 
-/// A wall clock that is not believed.
+/// A jump of the wall clock that is not accepted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "the wall clock says {wall_ms} ms since 1970 where {expected_ms} was expected: what waits for the wall clock is held back"
+    "the wall clock is at {wall_ms} ms since 1970 where {expected_ms} was expected: jobs that wait for the wall clock are held back"
 )]
 pub struct ClockAlarm {
-    /// What it says, in milliseconds since 1970.
+    /// Its time, in milliseconds since 1970.
     pub wall_ms: u64,
-    /// What was expected, in milliseconds since 1970.
+    /// The expected time, in milliseconds since 1970.
     pub expected_ms: u64,
 }
 
-/// Names a boot, and how a publisher's own time relates to it: what `Start` carries, so that a
-/// restart within the boot goes on by the clock.
+/// Identifies a boot, and relates the publisher's monotonic time to it. `Start` records it, so that
+/// a restart within the boot continues by the clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BootStamp {
     /// The beginning of the boot's id.
     boot: [u8; 8],
-    /// The publisher's own time at the boot, in milliseconds; below 0 when the machine was up
-    /// first.
+    /// The publisher's monotonic time at the boot, in milliseconds; negative if the machine booted
+    /// before the publisher's time began.
     origin_ms: i64,
 }
 
@@ -65,7 +64,7 @@ impl BootStamp {
         bytes
     }
 
-    /// Reads them.
+    /// Reads those bytes.
     pub fn from_bytes(bytes: [u8; 16]) -> BootStamp {
         let [b0, b1, b2, b3, b4, b5, b6, b7, o0, o1, o2, o3, o4, o5, o6, o7] = bytes;
         let origin_ms = i64::from_le_bytes([o0, o1, o2, o3, o4, o5, o6, o7]);
@@ -73,36 +72,35 @@ impl BootStamp {
     }
 }
 
-/// The last start of a log, as its clock needs it.
+/// The last start of a log, to continue its clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LastRun {
-    /// What its `Start` carried.
+    /// The stamp in its `Start`.
     pub stamp: BootStamp,
     /// The time of the last command.
     pub last: Now,
 }
 
-/// Makes commands' times out of readings. Pure.
+/// Converts readings into the times of commands. Pure.
 #[derive(Clone, Debug)]
 pub struct ClockCore {
     stamp: BootStamp,
-    /// The largest jump that is believed.
+    /// The largest accepted jump.
     jump_ms_max: u64,
-    /// The latest time given.
+    /// The latest returned time.
     last: Now,
-    /// Wall time at which monotonic time was `anchor_mono_ms`: what later wall times are compared
-    /// with.
+    /// The last accepted pair of times: later wall times are compared with it.
     anchor: Now,
     alarm: Option<ClockAlarm>,
 }
 
 impl ClockCore {
-    /// The clock of a run that begins now, after `before`, if there was a run before.
+    /// The clock of a run that begins now; `before` is the previous run, if any.
     pub fn start(boot: [u8; 8], reading: Reading, before: Option<LastRun>) -> ClockCore {
         ClockCore::start_with_tolerance(JUMP_MS_MAX, boot, reading, before)
     }
 
-    /// The same, which believes jumps up to `jump_ms_max`.
+    /// The same, with `jump_ms_max` as the largest accepted jump.
     pub fn start_with_tolerance(
         jump_ms_max: u64,
         boot: [u8; 8],
@@ -132,7 +130,7 @@ impl ClockCore {
         ClockCore { stamp, jump_ms_max, last: now, anchor: now, alarm }
     }
 
-    /// What `Start` is to carry.
+    /// The stamp for `Start`.
     pub fn stamp(&self) -> BootStamp {
         self.stamp
     }
@@ -144,7 +142,7 @@ impl ClockCore {
             self.anchor.wall_ms.saturating_add(mono_ms.saturating_sub(self.anchor.mono_ms));
         let accepted = reading.wall_ms.abs_diff(expected_ms) <= self.jump_ms_max;
         let wall_ms = if accepted {
-            // Small corrections add up to a new truth: each is compared with the last.
+            // Small corrections accumulate: each is compared with the last accepted time.
             self.anchor = Now { mono_ms, wall_ms: reading.wall_ms };
             self.alarm = None;
             reading.wall_ms
@@ -156,12 +154,12 @@ impl ClockCore {
         self.last
     }
 
-    /// The clock's jump, while it is not believed.
+    /// The clock's jump, while it is not accepted.
     pub fn alarm(&self) -> Option<ClockAlarm> {
         self.alarm
     }
 
-    /// Someone says that the wall clock is right.
+    /// Accepts the wall clock's present time.
     pub fn confirm(&mut self, reading: Reading) {
         let mono_ms = on_boot(self.stamp, reading).max(self.last.mono_ms);
         self.anchor = Now { mono_ms, wall_ms: reading.wall_ms };
@@ -178,13 +176,13 @@ fn signed(ms: u64) -> i64 {
     i64::try_from(ms).unwrap_or(i64::MAX / 4)
 }
 
-/// Where a clock's readings come from.
+/// The source of a clock's readings.
 #[derive(Clone, Debug, Default)]
 pub enum ClockSource {
-    /// The machine's clocks.
+    /// The system's clocks.
     #[default]
     Machine,
-    /// One that stands still until it is moved.
+    /// A clock that changes only when it is moved.
     Standing(StandingClock),
 }
 
@@ -197,7 +195,7 @@ impl ClockSource {
     }
 }
 
-/// The clocks of a run, as commands need them.
+/// The clock of a run, which times its commands.
 #[derive(Clone, Debug)]
 pub struct Clock {
     core: ClockCore,
@@ -205,7 +203,8 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// The clock of a run that begins now, after `before`; it believes jumps up to `jump_max`.
+    /// The clock of a run that begins now, with `jump_max` as the largest accepted jump; `before`
+    /// is the previous run, if any.
     pub fn start(
         source: ClockSource,
         jump_max: Duration,
@@ -221,24 +220,24 @@ impl Clock {
         self.core.now(self.source.reading())
     }
 
-    /// Moves one that stands still; the machine's moves by itself.
+    /// Advances a manual clock; the system's clocks advance by themselves.
     pub fn move_by(&self, ms: u64) {
         if let ClockSource::Standing(clock) = &self.source {
             clock.move_by(ms);
         }
     }
 
-    /// What `Start` is to carry.
+    /// The stamp for `Start`.
     pub fn stamp(&self) -> BootStamp {
         self.core.stamp()
     }
 
-    /// The wall clock's jump, while it is not believed.
+    /// The wall clock's jump, while it is not accepted.
     pub fn alarm(&self) -> Option<ClockAlarm> {
         self.core.alarm()
     }
 
-    /// Someone says that the wall clock is right.
+    /// Accepts the wall clock's present time.
     pub fn confirm(&mut self) {
         self.core.confirm(self.source.reading());
     }

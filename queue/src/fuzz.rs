@@ -1,6 +1,6 @@
-//! The journal's fuzz bodies: each takes any bytes, and neither panics nor hangs. What fails its
-//! checksum never gets further, so records and blocks get theirs here. `fuzz/` runs them under
-//! libFuzzer, the tests below with its corpus, whole and bent.
+//! The journal's fuzz targets: each takes any bytes and must neither panic nor hang. Bytes with a
+//! wrong checksum are rejected early, so records and blocks get valid checksums here. `fuzz/` runs
+//! the targets under libFuzzer; the tests below run them with its corpus, unchanged and mutated.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,13 +12,14 @@ use crate::journal::fuzzed::{self, segment_record};
 use crate::journal::{JournalOptions, OpenError, SEGMENT_BYTES_MIN};
 use crate::{Command, Replay};
 
-/// A body with its name.
+/// A fuzz target with its name.
 pub type Body = (&'static str, fn(&[u8]));
 
-/// All of them.
+/// All targets.
 pub const ALL: [Body; 3] = [("command", command), ("records", records), ("snapshot", snapshot)];
 
-/// A command's kind, then its body: what decodes encodes to something that decodes to the same.
+/// A command's kind, then its body: a decoded command must encode to bytes that decode to the same
+/// command.
 pub fn command(data: &[u8]) {
     let [kind, body @ ..] = data else { return };
     let Ok(command) = Command::decode(*kind, Bytes::copy_from_slice(body)) else { return };
@@ -27,8 +28,8 @@ pub fn command(data: &[u8]) {
     assert_eq!(again.as_ref(), Ok(&command));
 }
 
-/// A log: commands with good checksums, then what is left as it is. A start reads it, sets aside
-/// what cannot be read if it may, and what it has read holds together.
+/// A log: commands with valid checksums, then raw bytes. A start reads it, sets unreadable bytes
+/// aside if permitted, and ends in a consistent state.
 pub fn records(data: &[u8]) {
     let mut log = Vec::new();
     let mut rest = data;
@@ -43,7 +44,7 @@ pub fn records(data: &[u8]) {
     opens(&disk);
 }
 
-/// A snapshot of command 1: blocks with good checksums between the first and the last, and no log.
+/// A snapshot of command 1: blocks with valid checksums between the first and the last, and no log.
 pub fn snapshot(data: &[u8]) {
     let mut blocks = Vec::new();
     let mut rest = data;
@@ -57,18 +58,18 @@ pub fn snapshot(data: &[u8]) {
 }
 
 const DIR: &str = "/data";
-/// The journal of all of them.
+/// The journal id of all targets.
 pub(crate) const JOURNAL: PublisherId = PublisherId([9; 16]);
 
-/// A kind, a length, and as many bytes; then what is left.
+/// Splits off a kind, a length, and that many bytes; then the rest.
 fn part_of(data: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&[kind, low, high], rest) = data.split_first_chunk()?;
     let (body, after) = rest.split_at_checked(usize::from(u16::from_le_bytes([low, high])))?;
     Some((kind, body, after))
 }
 
-/// A start refuses it with a typed error, or what it reads holds together; with `--accept-loss` it
-/// starts in any case but that of a whole record that means nothing.
+/// A start refuses the files with a typed error or ends in a consistent state. With `--accept-loss`
+/// only an intact but meaningless record refuses it.
 fn opens(disk: &fuzzed::Disk) {
     for accept_loss in [false, true] {
         let options = JournalOptions {
@@ -82,8 +83,8 @@ fn opens(disk: &fuzzed::Disk) {
         match opened {
             Ok(restored) => {
                 let holds = replay.state().invariant();
-                // A snapshot's blocks are trusted to be what was written: what only a checksum
-                // keeps out may be inconsistent.
+                // A snapshot's blocks are trusted once their checksum is valid, so forged blocks
+                // may be inconsistent.
                 assert!(restored || holds.is_ok(), "{holds:?}");
             }
             Err(OpenError::Damaged { .. }) => assert!(!accept_loss, "{opened:?}"),
@@ -114,7 +115,7 @@ mod tests {
         part
     }
 
-    /// One command of each kind; all of them as a log; the state after them.
+    /// Seeds: one command of each kind; all of them as a log; the state after them.
     fn seeds(body: &str) -> Vec<Vec<u8>> {
         let commands: Vec<(u8, Bytes)> = one_of_each()
             .into_iter()
@@ -147,7 +148,7 @@ mod tests {
         }
     }
 
-    /// `LONGSHORE_BLESS=1` writes them.
+    /// `LONGSHORE_BLESS=1` writes the seeds.
     #[test]
     fn fuzz_corpus_exists_and_passes() {
         for (name, body) in ALL {

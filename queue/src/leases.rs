@@ -1,10 +1,9 @@
-//! When a lease ends, by its length, with its link, or by the time that an attempt may run. Soft:
-//! on monotonic time, not in the log; what is logged is `Expire`, once one has ended.
+//! Decides when a lease ends: by its length, with its link, or by its attempt's run timeout. Leases
+//! use monotonic time and are not logged; the log gets `Expire` once some have ended.
 //!
-//! Pure, and cheap per job: a lease is a row in a slab, an entry in a table of tokens, and a place
-//! in three lists: those of its length by their renewal, those of its run timeout by their
-//! beginning ([`by_length`]), and those of its link. Nothing is sorted or scanned, and a pause
-//! costs one number.
+//! Pure, and cheap per job: a lease is a row in a slab, an entry in a table of tokens, and a node
+//! in three lists: of its length by renewal, of its run timeout by start ([`by_length`]), and of
+//! its link. Nothing is sorted or scanned, and a pause updates one number.
 
 mod by_length;
 
@@ -16,14 +15,14 @@ use longshore_protocol::{LinkId, Token};
 use self::by_length::{ByLength, NONE};
 use crate::Expired;
 
-/// How long leases outlive what held them, in milliseconds.
+/// How long leases outlive their link or the publisher's run, in milliseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LeaseTiming {
-    /// After its link is lost a lease runs on for this many milliseconds, or to its own end if that
-    /// is sooner. 5,000 by default.
+    /// How long a lease runs on after its link is lost, unless it ends sooner by itself. 5,000 by
+    /// default.
     pub reconnect_grace_ms: u64,
-    /// After the publisher's restart a lease runs this many milliseconds, whatever its length,
-    /// unless its worker resumes it. 30,000 by default.
+    /// How long a lease runs after the publisher's restart, whatever its length, unless its worker
+    /// resumes it. 30,000 by default.
     pub restart_window_ms: u64,
 }
 
@@ -33,28 +32,28 @@ impl Default for LeaseTiming {
     }
 }
 
-/// Most leases that one call of [`Leases::expired`] gives: one `Expire` is one record, and holds up
-/// what comes after it.
+/// Most leases that one call of [`Leases::expired`] returns: one `Expire` is one record, and delays
+/// the commands after it.
 pub const EXPIRED_MAX: usize = 10_000;
 
-/// The leases of a publisher. Times are milliseconds of the publisher's own life; they never fall.
+/// The leases of a publisher. Times are in milliseconds of the publisher's monotonic time.
 #[derive(Debug)]
 pub struct Leases {
     timing: LeaseTiming,
     rows: Vec<Row>,
     free: u32,
     by_token: HashMap<u64, u32>,
-    /// Each by its length, since its renewal.
+    /// All leases by length, since their renewal.
     lengths: ByLength,
-    /// Those whose attempt has begun and may not run for ever, by how long it still might when it
-    /// was said to run.
+    /// Leases of started attempts with a run timeout, by the time that remained when the start was
+    /// reported.
     runs: ByLength,
     links: HashMap<u64, LinkRow>,
-    /// Links that are lost, by when.
+    /// Lost links, in order of loss.
     lost: VecDeque<(u64, u64)>,
     /// The end of the publisher's last pause: the grace of lost links counts from there.
     floor_ms: u64,
-    /// The latest time that anything was told.
+    /// The latest time of any call.
     latest_ms: u64,
 }
 
@@ -69,14 +68,14 @@ struct Row {
     link_next: u32,
     started: bool,
     restart: bool,
-    /// Given out by `expired`; it stays known until its end is durable.
+    /// Returned by `expired`; it stays known until its end is durable.
     expired: bool,
 }
 
 #[derive(Debug)]
 struct LinkRow {
     head: u32,
-    /// When it was lost; none while it is up.
+    /// When the link was lost; none while it is up.
     lost_ms: Option<u64>,
 }
 
@@ -97,12 +96,12 @@ impl Leases {
         }
     }
 
-    /// How long leases outlive what held them.
+    /// The configured timing.
     pub fn timing(&self) -> LeaseTiming {
         self.timing
     }
 
-    /// Leases that are known.
+    /// The number of known leases.
     pub fn len(&self) -> usize {
         self.by_token.len()
     }
@@ -112,12 +111,12 @@ impl Leases {
         self.by_token.is_empty()
     }
 
-    /// A link stands.
+    /// A link is up.
     pub fn link_up(&mut self, link: LinkId) {
         self.links.entry(link.0).or_insert(LinkRow { head: NONE, lost_ms: None });
     }
 
-    /// A link is gone: its leases run on for the grace, or to their own end.
+    /// A link was lost: its leases run on for the grace, or to their own end.
     pub fn link_lost(&mut self, now_ms: u64, link: LinkId) {
         match self.links.get_mut(&link.0) {
             Some(row) if row.lost_ms.is_none() && row.head == NONE => {
@@ -133,9 +132,9 @@ impl Leases {
         }
     }
 
-    /// A delivery was released to its worker: its lease begins. A link that is not up has lost it
-    /// already. Its attempt may run for `run_timeout_ms` once it has begun, or, with 0, for as long
-    /// as it likes.
+    /// A delivery was released to its worker: its lease begins. If the link is down already, it
+    /// counts as lost now. Once started, the attempt may run for `run_timeout_ms`, or without a
+    /// limit if that is 0.
     pub fn granted(
         &mut self,
         now_ms: u64,
@@ -147,9 +146,9 @@ impl Leases {
         self.insert(now_ms, token, link, lease_ms, run_timeout_ms, false);
     }
 
-    /// A lease that was running when the publisher went down: it ends with the restart window
-    /// unless it is resumed. How long its attempt has run is not known before its worker says so on
-    /// its new link.
+    /// A lease that was running when the publisher stopped: it ends with the restart window unless
+    /// it is resumed. How long its attempt has run is unknown until its worker reports it on its
+    /// new link.
     pub fn restarted(
         &mut self,
         now_ms: u64,
@@ -161,21 +160,21 @@ impl Leases {
         self.insert(now_ms, token, link, lease_ms, run_timeout_ms, true);
     }
 
-    /// True when there is such a lease on that link, or its end is not durable yet.
+    /// Whether there is such a lease on that link, including one whose end is not durable yet.
     pub fn holds(&self, token: Token, link: LinkId) -> bool {
         self.find(token, link).is_some()
     }
 
-    /// Its worker says that it still runs. False when there is no such lease on that link.
+    /// Renews a lease. False if there is no such lease on that link.
     pub fn renewed(&mut self, now_ms: u64, token: Token, link: LinkId) -> bool {
         let Some(slot) = self.find(token, link) else { return false };
         self.renew(now_ms, slot);
         true
     }
 
-    /// Its worker is about to run the job, or has run it for `running_ms`: losing the lease now
-    /// costs an attempt, and the time that the attempt may run has begun. Said again it may only
-    /// end earlier. False when there is no such lease on that link.
+    /// The worker starts the job, or has run it for `running_ms`: from now on losing the lease
+    /// costs an attempt, and the run timeout counts. A repeated call can only shorten the remaining
+    /// time. False if there is no such lease on that link.
     pub fn started(&mut self, now_ms: u64, token: Token, link: LinkId, running_ms: u64) -> bool {
         let Some(slot) = self.find(token, link) else { return false };
         let row = &mut self.rows[slot as usize];
@@ -183,8 +182,8 @@ impl Leases {
         if row.run_timeout_ms == 0 || row.expired {
             return true;
         }
-        // What is left counts as a length of its own, from now: most attempts begin now, and all of
-        // those share one.
+        // The remaining time is a length of its own, from now: most attempts start now, and all of
+        // those share one length.
         let left_ms = row.run_timeout_ms.saturating_sub(running_ms);
         let now_ms = self.monotonic(now_ms);
         if self.runs.end_of(slot).is_none_or(|end| now_ms.saturating_add(left_ms) < end) {
@@ -194,7 +193,7 @@ impl Leases {
         true
     }
 
-    /// Its session has resumed it on another link: it counts as renewed. False when there is no
+    /// The session resumed the lease on another link: it counts as renewed. False if there is no
     /// such lease.
     pub fn moved(&mut self, now_ms: u64, token: Token, link: LinkId) -> bool {
         let Some(&slot) = self.by_token.get(&token.0) else { return false };
@@ -209,7 +208,7 @@ impl Leases {
         true
     }
 
-    /// It has ended, however it did. Unknown ones are passed over.
+    /// The lease has ended, for whatever reason. Unknown tokens are ignored.
     pub fn ended(&mut self, token: Token) {
         let Some(slot) = self.by_token.remove(&token.0) else { return };
         if !self.rows[slot as usize].expired {
@@ -219,22 +218,21 @@ impl Leases {
         self.free = slot;
     }
 
-    /// The publisher itself stood still until now: every lease gets its full length anew, every
-    /// lost link its grace. Attempts ran on meanwhile.
+    /// The publisher was paused until now: every lease gets its full length again, every lost link
+    /// its grace. Run timeouts did not pause.
     pub fn paused(&mut self, now_ms: u64) {
         self.floor_ms = self.floor_ms.max(now_ms);
         self.lengths.restart_all(now_ms);
     }
 
-    /// Not after when the next lease ends; it may be earlier. None when there are no leases that
-    /// can end.
+    /// A lower bound of the next lease's end; none if no lease can end.
     pub fn next_deadline(&self) -> Option<u64> {
         let by_link = self.lost.front().map(|&(lost_ms, _)| self.grace_end(lost_ms));
         [self.lengths.next_end(), self.runs.next_end(), by_link].into_iter().flatten().min()
     }
 
-    /// Takes out the leases that have ended by now, at most [`EXPIRED_MAX`]: when it gives that
-    /// many, there may be more. They stay known, and can be neither renewed nor given again, until
+    /// Takes the leases that have ended by now, at most [`EXPIRED_MAX`]; if it returns that many,
+    /// there may be more. They stay known, and can be neither renewed nor granted again, until
     /// [`Leases::ended`].
     pub fn expired(&mut self, now_ms: u64, out: &mut Vec<Expired>) {
         let most = out.len() + EXPIRED_MAX;
@@ -242,7 +240,7 @@ impl Leases {
             if out.len() == most {
                 return;
             }
-            // Whichever came first counts; of the same moment, the longer one.
+            // The earlier end counts; at a tie, the run timeout.
             let timed_out = self.lease_end(slot).is_none_or(|lease_end| end <= lease_end);
             self.take(slot, timed_out, out);
         }
@@ -268,7 +266,7 @@ impl Leases {
         }
     }
 
-    /// Links that something is kept for.
+    /// The number of links with rows.
     #[cfg(test)]
     pub(crate) fn links(&self) -> usize {
         self.links.len() + self.lost.len()
@@ -279,7 +277,7 @@ impl Leases {
         (self.rows[slot as usize].link == link.0).then_some(slot)
     }
 
-    /// Lists are in the order of time: a clock that falls back is passed over.
+    /// The lists are ordered by time: clamps a clock that went back.
     fn monotonic(&mut self, now_ms: u64) -> u64 {
         self.latest_ms = self.latest_ms.max(now_ms);
         self.latest_ms
@@ -318,9 +316,9 @@ impl Leases {
             }
         };
         let before = self.by_token.insert(token.0, slot);
-        debug_assert!(before.is_none(), "tokens are never given twice");
+        debug_assert!(before.is_none(), "tokens are never reused");
         self.lengths.join(slot, now_ms, self.length_ms(&row));
-        // After a restart its link is of the run before; the window takes the place of the grace.
+        // After a restart its link belongs to the previous run; the window replaces the grace.
         if !restart {
             self.join_link(now_ms, slot);
         }
@@ -340,7 +338,7 @@ impl Leases {
         if row.restart { self.timing.restart_window_ms } else { u64::from(row.lease_ms) }
     }
 
-    /// When a lease ends, by its own length or with its link, if its attempt may run on.
+    /// When a lease ends, by its length or with its link, ignoring its run timeout.
     fn lease_end(&self, slot: u32) -> Option<u64> {
         let row = &self.rows[slot as usize];
         let link = if row.restart { None } else { self.links.get(&row.link) };

@@ -1,7 +1,7 @@
 //! A publisher's queues: the job state machine (pure), leases (pure), and the journal on disk.
 //!
 //! ```text
-//! commands ─▶ State::apply ─▶ outcomes, held ─────────────▶ released, once their index is durable
+//! commands ─▶ State::apply ─▶ outcomes, pending ──────────▶ released, once their index is durable
 //!                 └──────────▶ Log::append ─▶ fdatasync ──────┘
 //! ```
 
@@ -10,7 +10,7 @@ mod command;
 #[cfg(test)]
 mod conformance;
 #[cfg(any(test, feature = "fuzzing"))]
-#[allow(clippy::panic, reason = "that is how a body fails")]
+#[allow(clippy::panic, reason = "a fuzz target fails by panicking")]
 #[doc(hidden)]
 pub mod fuzz;
 mod journal;

@@ -1,4 +1,4 @@
-//! The seam between the state machine and what makes its commands last.
+//! The interface between the state machine and the log that makes its commands durable.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -14,29 +14,29 @@ use crate::{Now, RecordRef};
 /// A log of commands: pipelined and ordered. [`Journal`](crate::Journal) is one; a consensus log
 /// will be another.
 ///
-/// What every log promises; the conformance suite among this crate's tests checks it:
+/// Guarantees of every log, which this crate's conformance suite checks:
 /// 1. Indexes rise by one from the first append of an empty log, which gets 1.
 /// 2. Commands become durable in the order of their indexes: what is committed is a prefix, and
 ///    [`Log::committed`] never falls.
-/// 3. What was committed is there after any crash, byte for byte, and read back by its
-///    [`RecordRef`].
-/// 4. What was appended and not committed may be gone after a crash, but never in part, and never
-///    without all that follows it.
-/// 5. After its first failure nothing is committed any more: appends and waits answer [`Poisoned`]
-///    for good.
+/// 3. A committed command survives any crash, byte for byte, and is read back by its [`RecordRef`].
+/// 4. An appended but uncommitted command may be lost in a crash, but never in part, and never
+///    without all commands after it.
+/// 5. After its first failure a log commits nothing more: appends and waits return [`Poisoned`]
+///    from then on.
 ///
-/// A log takes what it is given: it is for the caller to take no more input while
-/// [`Log::uncommitted_bytes`] is over [`UNCOMMITTED_BYTES_MAX`].
+/// A log accepts every append. The caller stops taking input while [`Log::uncommitted_bytes`] is
+/// over [`UNCOMMITTED_BYTES_MAX`].
 pub trait Log: Send + 'static {
-    /// Appends a command and gives its index. Its body is `head` followed by `body`, which is
-    /// shared, not copied, until it is written. Takes its course with the next [`Log::flush`].
+    /// Appends a command and returns its index. Its body is `head` followed by `body`, which is
+    /// shared, not copied, until it is written. The next [`Log::flush`] passes it to the writer.
     fn append(&mut self, now: Now, kind: u8, head: Bytes, body: Bytes) -> Result<u64, Poisoned>;
 
-    /// The commit of what was appended so far is synced at every level of durability: a start has
-    /// to last.
+    /// Requires a sync for the commit of everything appended so far, at every level of durability:
+    /// a start must be durable.
     fn sync(&mut self);
 
-    /// Hands what was appended to the writer: a batch at a time, so that nothing locks per command.
+    /// Passes the appended commands to the writer as one batch, so that no lock is taken per
+    /// command.
     fn flush(&mut self);
 
     /// The last index that was appended; 0 for none.
@@ -45,9 +45,8 @@ pub trait Log: Send + 'static {
     /// The last index that is durable at the log's declared level; 0 for none.
     fn committed(&self) -> u64;
 
-    /// Waits until more than `index` is committed, and gives the last committed index. Cancel safe:
-    /// nothing is lost by dropping it. What was committed before a failure is still given; the
-    /// failure comes after it.
+    /// Waits until a command after `index` is committed, and returns the last committed index.
+    /// Cancel safe. Commits before a failure are still returned; the failure comes after them.
     fn committed_beyond(
         &mut self,
         index: u64,
@@ -59,29 +58,28 @@ pub trait Log: Send + 'static {
     /// Reads committed records back.
     fn reader(&self) -> Reader;
 
-    /// What it has done so far.
+    /// Counters since the log was opened.
     fn metrics(&self) -> LogMetrics;
 
-    /// What may be appended while so many leases run. A log takes what it is given; a caller that
-    /// stays within the budget never fills the disk. Cheap: asked for every command.
+    /// What may be appended while `leases` leases run. A caller that stays within the budget never
+    /// fills the disk. Cheap: called for every command.
     fn budget(&self, _leases: u64) -> Budget {
         Budget::UNLIMITED
     }
 
-    /// A snapshot of what all its commands come to, which would take about so many bytes, is
-    /// wanted: so that it can let go of old commands, and a start need not read them. Cheap: asked
-    /// often.
+    /// Whether the log needs a snapshot, which would take about `about_bytes` bytes, so that it can
+    /// drop old commands and a start need not replay them. Cheap: called often.
     fn wants_snapshot(&self, _about_bytes: u64) -> bool {
         false
     }
 
-    /// Takes the snapshot that was wanted, of everything that was appended so far. It is written
-    /// beside the commits, and counts once it is durable; until then what was before it counts.
+    /// Takes the requested snapshot, which reflects every command appended so far. It is written
+    /// beside the commits and counts once it is durable; until then the older one counts.
     fn snapshot(&mut self, _snapshot: Box<dyn Snapshot>) {}
 }
 
-/// What all commands up to an index come to, on its way to the disk. What it was taken of goes on
-/// changing meanwhile.
+/// The state after all commands up to an index, while it is written to the disk. The live state
+/// goes on changing meanwhile.
 pub trait Snapshot: Send {
     /// The last command that it reflects.
     fn index(&self) -> u64;
@@ -89,26 +87,26 @@ pub trait Snapshot: Send {
     /// The epoch of the last start that it reflects; 0 for none.
     fn epoch(&self) -> u64;
 
-    /// Bytes that its blocks will have, about: counted in the same way each time, so that one
-    /// snapshot tells what the next takes.
+    /// Approximate bytes of its blocks. They are counted the same way each time, so one snapshot
+    /// predicts the size of the next.
     fn about_bytes(&self) -> u64;
 
-    /// Every part of the log that is still wanted, in any order; may be asked several times before
-    /// the first block is taken.
+    /// Calls `each` for every live part of the log, in any order. May be called several times
+    /// before the first block is taken.
     fn parts(&self, each: &mut dyn FnMut(RecordRef));
 
-    /// Appends the next block of bytes to `out`; false when there is none left. What it is put back
-    /// together from is exactly these blocks in this order: [`Rebuild::block`].
+    /// Appends the next block of bytes to `out`; false when none is left. [`Rebuild::block`]
+    /// receives exactly these blocks in this order.
     fn next_block(&mut self, out: &mut Vec<u8>) -> bool;
 }
 
-/// What a log is read back into: the blocks of its newest snapshot, if it has one, then every
-/// command after that.
+/// The target of recovery: the blocks of the newest snapshot, if there is one, then every later
+/// command.
 pub trait Rebuild {
     /// The next block of the snapshot.
     fn block(&mut self, block: Bytes) -> Result<(), SnapshotError>;
 
-    /// That was the snapshot's last block.
+    /// The snapshot's last block was delivered.
     fn restored(&mut self) -> Result<(), SnapshotError>;
 
     /// The next command.
@@ -130,23 +128,23 @@ impl<F: FnMut(Replayed) -> Result<(), WireError>> Rebuild for F {
     }
 }
 
-/// Bytes appended and not yet committed, beyond which a caller takes no more input.
+/// Bytes appended and not yet committed, beyond which the caller stops taking input.
 pub const UNCOMMITTED_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// The log has failed. Nothing was acknowledged after the failure, and nothing will be: start
-/// again, and recover.
+/// The log has failed. Nothing was acknowledged after the failure, and nothing will be: restart the
+/// publisher, which recovers.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{what} {file:?} failed: {error}")]
 pub struct Poisoned {
-    /// What was being done.
+    /// The operation.
     pub what: &'static str,
-    /// To which file.
+    /// The file.
     pub file: PathBuf,
-    /// What the system said.
+    /// The system's error.
     pub error: Arc<std::io::Error>,
 }
 
-/// What a log has done since it was opened.
+/// Counters of a log since it was opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LogMetrics {
     /// Bytes on disk.
@@ -155,7 +153,7 @@ pub struct LogMetrics {
     pub written_bytes: u64,
     /// Of these, bytes of snapshots.
     pub snapshot_bytes: u64,
-    /// Of these, bytes carried out of segments that were mostly dead.
+    /// Of these, bytes that compaction copied out of mostly dead segments.
     pub compacted_bytes: u64,
     /// Snapshots made.
     pub snapshots: u64,
@@ -167,7 +165,7 @@ pub struct LogMetrics {
     pub ballast_bytes: u64,
 }
 
-/// Reads records back. Cheap to clone; blocks, so it belongs on threads that may.
+/// Reads committed records. Cheap to clone. It blocks, so call it on threads that may block.
 #[derive(Clone)]
 pub struct Reader {
     records: Arc<dyn Records>,
@@ -184,14 +182,14 @@ impl Reader {
         self.records.part(at)
     }
 
-    /// For many parts one after the other: see [`Neighbours`].
+    /// A reader for many parts in sequence: see [`Neighbours`].
     pub fn neighbours(&self) -> Neighbours<'_> {
         Neighbours { reader: self, index: 0, piece: Piece::default() }
     }
 }
 
-/// Reads parts one after the other. Those that lie beside the one before, as most jobs of a batch
-/// do, come from the piece that was read for it, without asking the records again.
+/// Reads parts in sequence. Adjacent parts, as most jobs of a batch are, come from the block that
+/// was read for the previous one, without asking the records again.
 pub struct Neighbours<'a> {
     reader: &'a Reader,
     /// The command that `piece` is of; 0 is none.
@@ -224,7 +222,7 @@ pub struct Piece {
 }
 
 impl Piece {
-    /// A part of the body, if all of it is here.
+    /// A part of the body, if this block contains all of it.
     pub fn part(&self, at: RecordRef) -> Option<Bytes> {
         let from = (at.at as usize).checked_sub(self.from)?;
         let to = from + at.length as usize;
@@ -243,9 +241,9 @@ impl std::fmt::Debug for Reader {
     }
 }
 
-/// Where committed bodies are read from.
+/// The source of committed bodies.
 pub trait Records: Send + Sync {
-    /// A piece of a command's body that holds that part, checked against its checksum. Blocks.
+    /// The block of a command's body that contains that part, checked against its checksum. Blocks.
     fn piece(&self, at: RecordRef) -> Result<Piece, ReadError>;
 
     /// That part alone.
@@ -257,21 +255,21 @@ pub trait Records: Send + Sync {
 /// Why a record cannot be read back.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ReadError {
-    /// The log holds no committed command of that index.
+    /// The log has no committed command of that index.
     #[error("there is no committed command {index}")]
     NotThere {
-        /// The index that was asked for.
+        /// The requested index.
         index: u64,
     },
-    /// The part that was asked for does not lie within the command.
+    /// The requested part does not lie within the command.
     #[error("{at:?} is not within the command's body of {body_bytes} bytes")]
     OutOfRange {
-        /// What was asked for.
+        /// The requested part.
         at: RecordRef,
         /// How long the body is.
         body_bytes: usize,
     },
-    /// The record is not what was written.
+    /// The record is damaged.
     #[error("{file:?} is damaged at byte {offset}")]
     Damaged {
         /// The file.
@@ -284,7 +282,7 @@ pub enum ReadError {
     Io {
         /// The file.
         file: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: Arc<std::io::Error>,
     },
 }

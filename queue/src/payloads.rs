@@ -1,4 +1,4 @@
-//! The payloads of recent jobs, in memory: most jobs are delivered soon after they came.
+//! Caches the payloads of recent jobs: most jobs are delivered soon after they were enqueued.
 
 use std::collections::VecDeque;
 
@@ -6,16 +6,16 @@ use bytes::Bytes;
 
 use crate::RecordRef;
 
-/// Bytes of memory kept unless told otherwise.
+/// Default limit of cached bytes.
 pub const CACHE_BYTES: usize = 256 * 1024 * 1024;
 
-/// Shorter bodies are copied: a slice of a frame holds on to all of it, and a frame may have 20
-/// MiB. Whoever submits a longer one sees to it that it is at least three quarters of its frame.
+/// Shorter bodies are copied, because a slice keeps its whole frame of up to 20 MiB in memory. The
+/// caller ensures that a longer body is at least three quarters of its frame.
 pub const COPY_BYTES_MAX: usize = 16 * 1024;
-/// Memory that an entry takes beside its bytes.
+/// Memory of an entry beside its bytes.
 const ENTRY_BYTES: usize = 128;
 
-/// The bodies of the latest enqueues, oldest out first.
+/// The bodies of the latest enqueues; the oldest are evicted first.
 #[derive(Debug)]
 pub struct PayloadCache {
     /// By index, rising.
@@ -34,7 +34,7 @@ struct Batch {
 }
 
 impl PayloadCache {
-    /// An empty cache of at most that many bytes.
+    /// An empty cache of at most `bytes_max` bytes.
     pub fn new(bytes_max: usize) -> PayloadCache {
         PayloadCache { batches: VecDeque::new(), bytes: 0, bytes_max }
     }
@@ -44,8 +44,8 @@ impl PayloadCache {
         self.bytes
     }
 
-    /// Keeps a command's body, from byte `at` on. Indexes rise. Bodies over the whole cache are not
-    /// kept.
+    /// Caches a command's body, from byte `at` on. Indexes must rise. Bodies larger than the whole
+    /// cache are not cached.
     pub fn keep(&mut self, index: u64, at: u32, body: &Bytes) {
         debug_assert!(self.batches.back().is_none_or(|last| last.index < index), "indexes rise");
         let charged = body.len() + ENTRY_BYTES;
@@ -62,9 +62,9 @@ impl PayloadCache {
         }
     }
 
-    /// A part of a command's body, if it is kept.
+    /// A part of a command's body, if it is cached.
     pub fn get(&self, part: RecordRef) -> Option<Bytes> {
-        // Most are asked for in the order in which they came; those of one batch lie together.
+        // Most are read in the order of enqueueing; those of one batch are adjacent.
         let position = self.batches.binary_search_by_key(&part.index, |batch| batch.index).ok()?;
         let batch = &self.batches[position];
         let from = part.at.checked_sub(batch.at)? as usize;

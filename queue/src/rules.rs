@@ -1,10 +1,9 @@
-//! The numbers that decide: limits and defaults. A [`Start`](crate::Start) carries them, so they
-//! are logged and in snapshots: replay decides by the numbers that the run had, whatever the
-//! program that replays has become.
+//! The limits and defaults that decide outcomes. A [`Start`](crate::Start) records them in the log
+//! and in snapshots, so replay decides by the numbers of the original run, whatever the version of
+//! the program.
 //!
-//! Only values change from version to version. A new binary's take effect with its first start, for
-//! what comes after it. What a message may hold is no rule: a longer one does not decode, at any
-//! time.
+//! Only values change between versions. A new binary's values apply from its first start on. The
+//! limits of messages are no rules: a longer message never decodes.
 
 use longshore_protocol::limits::{
     BATCH_PAYLOAD_BYTES_MAX, CHECKPOINT_BYTES_MAX, CHECKPOINTS_BYTES_MAX, CHECKPOINTS_MAX,
@@ -18,7 +17,7 @@ const HOUR_MS: u64 = 60 * 60 * 1_000;
 
 macro_rules! rules {
     ($($(#[doc = $doc:literal])* $name:ident = $value:expr;)*) => {
-        /// The numbers that decide.
+        /// The limits and defaults that decide outcomes.
         #[derive(Clone, PartialEq, Eq, Debug)]
         pub struct Rules {
             $($(#[doc = $doc])* pub $name: u64,)*
@@ -53,10 +52,10 @@ rules! {
     jobs = 4_000_000_000;
     /// Most queues; a job for one more is `TooManyQueues`.
     queues = 100_000;
-    /// Most sessions known, those of the last hour too; one more link is refused.
+    /// Most known sessions, including those of the last hour; one more link is refused.
     sessions = 100_000;
-    /// Most bytes of memory that the answers which sessions may ask for again take; beyond it no
-    /// new session is accepted.
+    /// Most bytes of memory for answers that sessions may request again; beyond it no new session
+    /// is accepted.
     answer_bytes = 512 * 1024 * 1024;
     /// Most subscriptions on one link; one more is refused.
     subscriptions_per_link = SUBSCRIPTIONS_MAX as u64;
@@ -76,29 +75,27 @@ rules! {
     checkpoints = CHECKPOINTS_MAX as u64;
     /// Most bytes of all checkpoints of a job; the oldest go.
     checkpoints_bytes = CHECKPOINTS_BYTES_MAX as u64;
-    /// Attempts that a job's history keeps; the oldest go.
+    /// Attempts retained in a job's history; the oldest go.
     attempts_kept = longshore_protocol::limits::ATTEMPTS_MAX as u64;
-    /// Most jobs that one `Tick` makes due, expires and forgets, of each; most that expire in one
-    /// command instead of being handed out; and most that an action by filter is done to.
+    /// Most jobs that one `Tick` makes ready, expires and deletes, of each; most that expire in one
+    /// command instead of being delivered; and most that one step of an action by filter changes.
     step_jobs = 10_000;
     /// Most jobs that one subscription receives in its turn while others wait for theirs.
     turn_jobs = 64;
-    /// Jobs that one step of an action by filter may pass over once it has found one.
+    /// Jobs that one step of an action by filter may skip after its first match.
     step_rows = 100_000;
-    /// Batches of each kind whose answers a session keeps.
+    /// Batches of each kind whose answers a session retains.
     answers_kept = 64;
-    /// Leases that a session lost and may still try to settle: it keeps the queues of so many, to
-    /// count refusals where they belong.
+    /// Lost leases of which a session retains the queue, so that refused settles are counted for
+    /// the right queue.
     lost_kept = 4_096;
     /// Deliveries that a job may lose before its worker starts it: this, or three for each attempt
     /// if that is more; never over 255.
     lost_deliveries = 30;
     /// Attempts of a job that may lose their worker: with the last of them it is dead. Each may
-    /// have killed a worker, so they are counted since the job was enqueued or revived, whatever
-    /// came between them.
+    /// have killed a worker, so all are counted since the job was enqueued or revived.
     worker_losses = 3;
-    /// By how much each start raises the tokens: more than any run loses when its log is not
-    /// synced.
+    /// How much each start raises the tokens: more than any run loses if its log is not synced.
     tokens_per_start = 1 << 32;
     /// How long a prepared job waits to be confirmed, in milliseconds of monotonic time.
     prepared_kept_ms = HOUR_MS;

@@ -1,8 +1,8 @@
-//! The tail: the last events, for feeds that follow them. Pure.
+//! The tail: the last events, which feeds follow. Pure.
 //!
-//! A reader is never shown a gap. What it has not read is here as a whole, or it is told `TooOld`;
-//! what it has read and the log no longer holds is `Rewound`. So a tail knows its floor (the last
-//! command whose events may be missing) and where each start lies in the log.
+//! A reader never sees a gap. It gets every unread event, or `TooOld`; if the log lost events that
+//! it has read, it gets `Rewound`. So a tail records its floor (the last command whose events may
+//! be missing) and the index of each start.
 
 use std::collections::VecDeque;
 
@@ -11,10 +11,10 @@ use longshore_protocol::{Epoch, Glob, Path};
 
 use crate::{Event, QueueId};
 
-/// Events that a tail keeps.
+/// Most events in a tail.
 pub const TAIL_EVENTS_MAX: usize = 65_536;
-/// Starts that a tail keeps: a publisher that starts so often without an event is in another kind
-/// of trouble.
+/// Most starts in a tail: a publisher that restarts so often without an event has a different
+/// problem.
 const STARTS_MAX: usize = 1_024;
 
 /// The last events of a publisher, in order.
@@ -22,40 +22,40 @@ const STARTS_MAX: usize = 1_024;
 pub struct Tail {
     events: VecDeque<Event>,
     events_max: usize,
-    /// The number of the first event in `events`: how many came before it.
+    /// The number of the first event in `events`: the count of earlier events.
     first: u64,
-    /// Of commands up to this index, events may be missing.
+    /// Events of commands up to this index may be missing.
     floor: u64,
-    /// The start that the command at the floor belongs to.
+    /// The epoch of the command at the floor.
     floor_epoch: Epoch,
     /// Starts beyond the floor, oldest first.
     starts: VecDeque<(u64, Epoch)>,
-    /// The last command that is known here.
+    /// The last command that was added.
     index: u64,
     recording: bool,
 }
 
-/// A reader's place in a tail.
+/// A reader's position in a tail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cursor {
-    /// Of commands up to this index everything was read.
+    /// Everything of commands up to this index was read.
     index: u64,
     /// The number of the next event.
     next: u64,
 }
 
-/// What a reading came to.
+/// The result of a read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Read {
-    /// Of everything up to here nothing is left to read: what to resume from. Events of the command
-    /// after it may be among those that were read.
+    /// The position to resume from: everything up to it was read. Events of the following command
+    /// may have been read in part.
     pub upto: FeedPosition,
     /// There is more to read.
     pub more: bool,
 }
 
 impl Tail {
-    /// The tail of an empty log; it keeps at most so many events.
+    /// The tail of an empty log, with at most `events_max` events.
     pub fn new(events_max: usize) -> Tail {
         Tail {
             events: VecDeque::new(),
@@ -69,20 +69,20 @@ impl Tail {
         }
     }
 
-    /// The log goes on after a snapshot of all commands up to `index`, the last of which belong to
-    /// the start of that epoch: nothing that they brought about is known here.
+    /// Continues after a snapshot of all commands up to `index`, the last of which have that epoch:
+    /// their events are unknown.
     pub fn resume(&mut self, index: u64, epoch: Epoch) {
         self.index = index;
         self.raise_floor(index);
         self.floor_epoch = epoch;
     }
 
-    /// The present.
+    /// The present position.
     pub fn position(&self) -> FeedPosition {
         FeedPosition { epoch: self.epoch(), index: self.index }
     }
 
-    /// Events that are kept.
+    /// The number of events.
     pub fn len(&self) -> usize {
         self.events.len()
     }
@@ -92,7 +92,7 @@ impl Tail {
         self.events.is_empty()
     }
 
-    /// Whether events are kept.
+    /// Whether events are recorded.
     pub fn is_recording(&self) -> bool {
         self.recording
     }
@@ -106,7 +106,7 @@ impl Tail {
         }
     }
 
-    /// Commands up to `upto` have brought about these events, and nothing else since the last call.
+    /// Adds the events of commands up to `upto`, all since the last call.
     pub fn extend(&mut self, events: impl Iterator<Item = Event>, upto: u64) {
         debug_assert!(upto >= self.index, "commands come in order");
         for event in events {
@@ -116,7 +116,7 @@ impl Tail {
             }
             self.events.push_back(event);
             if self.events.len() > self.events_max {
-                // All of that command's, even those to come: a part of them would be a gap.
+                // All events of that command, even later ones: a part of them would be a gap.
                 let oldest = self.events[0].index;
                 self.raise_floor(oldest);
             }
@@ -127,8 +127,7 @@ impl Tail {
         }
     }
 
-    /// Events are kept from now on: those of commands beyond `index`, the last one that was applied
-    /// without telling them.
+    /// Starts recording events of commands after `index`, the last one applied without events.
     pub fn record_beyond(&mut self, index: u64) {
         if !self.recording {
             self.recording = true;
@@ -136,15 +135,14 @@ impl Tail {
         }
     }
 
-    /// No more events are kept, and those that were are forgotten.
+    /// Stops recording, and drops all events.
     pub fn stop(&mut self) {
         self.recording = false;
         self.raise_floor(self.index);
     }
 
-    /// A place to read from: after what was seen already, or, with none, after the present. Fails
-    /// with `TooOld` when events since then are gone, and with `Rewound` when the log no longer
-    /// holds what was seen.
+    /// A cursor after a position, or after the present if there is none. Fails with `TooOld` if
+    /// events since then are gone, and with `Rewound` if the log lost that position.
     pub fn cursor(&self, after: Option<FeedPosition>) -> Result<Cursor, RequestError> {
         let Some(FeedPosition { epoch, index }) = after else {
             let next = self.first + self.events.len() as u64;
@@ -153,8 +151,7 @@ impl Tail {
         if epoch > self.epoch() || (epoch == self.epoch() && index > self.index) {
             return Err(RequestError::Rewound);
         }
-        // The first start after the one that was seen: from there on the log may say something
-        // else.
+        // From the first later start on, the log may have other commands at these indexes.
         if self.starts.iter().any(|&(at, start)| start > epoch && at <= index) {
             return Err(RequestError::Rewound);
         }
@@ -168,19 +165,18 @@ impl Tail {
         Ok(Cursor { index, next: self.first + position as u64 })
     }
 
-    /// Where a reader stands.
+    /// The position of a cursor.
     pub fn position_of(&self, cursor: &Cursor) -> FeedPosition {
         FeedPosition { epoch: self.epoch(), index: cursor.index }
     }
 
-    /// True when there is something after a cursor: events, or commands without any.
+    /// Whether there are commands after a cursor, with or without events.
     pub fn is_beyond(&self, cursor: &Cursor) -> bool {
         cursor.index < self.index
     }
 
-    /// Reads on: adds the next events of the wanted queues to `out`, at most `most` of them, and
-    /// moves the cursor. Fails with `TooOld`, and moves nothing, when events after the cursor are
-    /// gone.
+    /// Adds the next events of the selected queues to `out`, at most `most`, and advances the
+    /// cursor. Fails with `TooOld`, and changes nothing, if events after the cursor are gone.
     pub fn read(
         &self,
         cursor: &mut Cursor,
@@ -191,7 +187,7 @@ impl Tail {
         if cursor.index < self.floor {
             return Err(RequestError::TooOld);
         }
-        // Events after a command beyond the floor are all here.
+        // All events of commands after the floor are present.
         let position = cursor.next.saturating_sub(self.first) as usize;
         let mut left = most;
         for event in self.events.iter().skip(position) {
@@ -229,8 +225,8 @@ impl Tail {
     }
 }
 
-/// Which queues a pattern matches. Each is matched once: queues are numbered in order, and keep
-/// their paths.
+/// The queues that a pattern matches. Each is matched once: queues are numbered in order, and their
+/// paths never change.
 #[derive(Clone, Debug)]
 pub struct QueueSet {
     pattern: Glob,
@@ -238,7 +234,7 @@ pub struct QueueSet {
 }
 
 impl QueueSet {
-    /// Those of that pattern.
+    /// The queues of that pattern.
     pub fn new(pattern: Glob) -> QueueSet {
         QueueSet { pattern, known: Vec::new() }
     }

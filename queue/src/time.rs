@@ -1,12 +1,11 @@
 //! Time, as commands carry it.
 
-/// A point in time, twice. Both come with the command that they are logged with; the state reads no
-/// clock.
+/// A point in time on two clocks. Both are logged with the command; the state reads no clock.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Now {
-    /// Milliseconds of the publisher's own life: never falls, over restarts and reboots. Delays and
-    /// back-off count in it.
+    /// Milliseconds of the publisher's monotonic time, which never falls, also over restarts and
+    /// reboots. Delays and back-off use it.
     pub mono_ms: u64,
-    /// Milliseconds since 1970, as the clock says.
+    /// Milliseconds since 1970 by the wall clock.
     pub wall_ms: u64,
 }

@@ -1,4 +1,4 @@
-//! A clock that stands still until somebody moves it: what lets a test live through an hour's
+//! A manual clock for tests: it changes only when it is moved, so that a test can pass an hour's
 //! back-off at once.
 
 use std::sync::Arc;
@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{Reading, reading};
 
-/// Readings that change only when they are moved, both clocks by the same. Its clones are one
-/// clock.
+/// Readings that change only when moved, both by the same amount. Clones share one clock.
 #[derive(Clone, Debug)]
 pub struct StandingClock {
     start: Reading,
@@ -15,17 +14,17 @@ pub struct StandingClock {
 }
 
 impl StandingClock {
-    /// One that says this.
+    /// A clock with this reading.
     pub fn at(start: Reading) -> StandingClock {
         StandingClock { start, moved_ms: Arc::default() }
     }
 
-    /// One that says what the machine's clocks say now.
+    /// A clock with the system's present reading.
     pub fn at_the_machines() -> StandingClock {
         StandingClock::at(reading())
     }
 
-    /// What it says.
+    /// The present reading.
     pub fn reading(&self) -> Reading {
         let moved_ms = self.moved_ms.load(Ordering::Relaxed);
         Reading {
@@ -34,16 +33,16 @@ impl StandingClock {
         }
     }
 
-    /// Moves it on. It never goes back.
+    /// Advances the clock. It never goes back.
     pub fn move_by(&self, ms: u64) {
         let add = |moved_ms: u64| Some(moved_ms.saturating_add(ms));
         let _ = self.moved_ms.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
     }
 }
 
-/// Where a walk goes next that lets time pass up to `to_ms` and leaves nothing out: to what is due
-/// next (`next_ms`), or to its end. None once it is over: it has arrived, and the turn there did
-/// nothing more. A turn that `acted` may have left more for the next one at the same time.
+/// The next stop of a walk through time up to `to_ms`: the next deadline (`next_ms`), or the end.
+/// None once the walk is over, which is when the turn at the end did nothing. After a turn that
+/// `acted`, more may be due at the same time.
 pub fn next_stop(now_ms: u64, to_ms: u64, next_ms: Option<u64>, acted: bool) -> Option<u64> {
     match next_ms {
         Some(next_ms) if next_ms <= now_ms && acted => Some(now_ms),

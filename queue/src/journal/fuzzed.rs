@@ -1,4 +1,4 @@
-//! What the fuzz bodies need of the journal: files of any content, with checksums that pass.
+//! Journal files of any content, with valid checksums, for the fuzz targets.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::journal::wal::format::{SegmentHeader, crc_seed};
 use crate::journal::wal::record::{FLAG_FIRST, RecordHeader};
 use crate::log::Rebuild;
 
-/// An empty one.
+/// An empty disk.
 pub(crate) fn disk() -> Disk {
     Disk::default()
 }
@@ -29,19 +29,19 @@ pub(crate) fn segment_record(index: u64, kind: u8, body: &[u8], out: &mut Vec<u8
     header.encode(crc_seed(JOURNAL, 1), &[], body, out);
 }
 
-/// A journal whose first segment has these bytes behind its header.
+/// Creates a journal whose first segment has these bytes after its header.
 pub(crate) fn put_segment(disk: &Disk, dir: &Path, bytes: &[u8]) {
     let header = SegmentHeader::log(JOURNAL, 1, 1).encode();
     put(disk, dir, "segments", "0000000001.seg", &[&header, bytes].concat());
 }
 
-/// A journal whose snapshot of command 1 has these blocks.
+/// Creates a journal whose snapshot of command 1 has these blocks.
 pub(crate) fn put_snapshot(disk: &Disk, dir: &Path, blocks: &[(u8, &[u8])]) {
     let bytes = with_blocks(JOURNAL, 1, blocks);
     put(disk, dir, "snapshots", "00000000000000000001.snap", &bytes);
 }
 
-/// A new journal gets the file.
+/// Creates a journal and adds the file.
 fn put(disk: &Disk, dir: &Path, below: &str, name: &str, bytes: &[u8]) {
     struct Nothing;
     impl Rebuild for Nothing {
@@ -67,7 +67,7 @@ fn put(disk: &Disk, dir: &Path, below: &str, name: &str, bytes: &[u8]) {
     debug_assert!(made.is_ok() && written.is_ok(), "a disk without faults");
 }
 
-/// Opens it; true if a snapshot was restored.
+/// Opens the journal; true if a snapshot was restored.
 pub(crate) fn open(
     disk: &Arc<Disk>,
     dir: &Path,

@@ -1,5 +1,5 @@
-//! What a journal does beside its commits, so that none waits for it: the next segment, the firm
-//! mark, a measurement of the disk.
+//! Work beside the commits, so that no commit waits for it: creating the next segment, syncing the
+//! commit watermark, measuring the disk.
 
 use std::sync::Arc;
 use std::thread;
@@ -16,34 +16,33 @@ use crate::journal::wal::pending_sync::PendingSync;
 use crate::journal::wal::progress::Progress;
 use crate::journal::wal::writer::BackgroundWork;
 
-/// How long after a commit its mark is made firm.
+/// How long after a commit the watermark is synced.
 const WATERMARK_DELAY: Duration = Duration::from_millis(750);
-/// How often the disk is measured: so long after there is room again, jobs are taken again.
+/// How often the disk is measured: new jobs are accepted this long after there is room again.
 const MEASURE_EVERY: Duration = Duration::from_secs(1);
-/// How often [`Housekeeper::sync_up_to`] looks: a snapshot has time, and commits should not have to
-/// wake it.
+/// Poll interval of [`Housekeeper::sync_up_to`]: a snapshot can wait, and commits need not wake it.
 const SYNC_POLL: Duration = Duration::from_millis(2);
 
-/// Shared by the writer, the housekeeper's thread and the cleaner's.
+/// Shared by the threads of the writer, the housekeeper and the compactor.
 pub(crate) struct Housekeeper {
     directory: Arc<Directory>,
     progress: Arc<Progress>,
     watermark: Arc<CommitWatermark>,
     tasks: Mutex<Tasks>,
-    /// The housekeeper has something to do.
+    /// Wakes the housekeeper.
     wake: Condvar,
-    /// The next segment is there, or will never be.
+    /// The next segment exists, or creating it has failed.
     ready: Condvar,
-    /// Held while what is owed is made firm: nobody takes it for done before it is.
+    /// Locked while the watermark is synced, so that nobody considers it synced earlier.
     syncing: Mutex<()>,
 }
 
 struct Tasks {
     next: Option<Segment>,
-    /// Since when the firm mark is behind.
+    /// Since when commits are ahead of the synced watermark.
     watermark_behind: Option<Instant>,
-    /// Not even the ballast had room for the next segment: when it is tried again. Until then there
-    /// is the rest of this one.
+    /// When creating the next segment is retried: not even the ballast had room for it. Until then
+    /// the rest of the active segment is used.
     full_until: Option<Instant>,
     measure_at: Instant,
     pending: PendingSync,
@@ -84,7 +83,7 @@ impl Housekeeper {
         }
     }
 
-    /// Works until [`Housekeeper::close`] or the first failure.
+    /// Runs until [`Housekeeper::close`] or the first failure.
     pub(crate) fn run(&self) {
         loop {
             let done = match self.wait() {
@@ -110,7 +109,7 @@ impl Housekeeper {
         }
     }
 
-    /// Ends [`Housekeeper::run`], once the mark is firm.
+    /// Stops [`Housekeeper::run`] after a last sync of the commit watermark.
     pub(crate) fn close(&self) {
         self.tasks.lock().closing = true;
         self.wake.notify_all();
@@ -148,8 +147,7 @@ impl Housekeeper {
         let mut tasks = self.tasks.lock();
         match made {
             Ok(segment) => (tasks.next, tasks.full_until) = (Some(segment), None),
-            // There is still the rest of the present segment, and there may be room before it is
-            // used up.
+            // The active segment still has room, and the disk may have some before it is full.
             Err(why) if is_full(&why.error) => {
                 tasks.full_until = Some(Instant::now() + MEASURE_EVERY);
             }
@@ -159,7 +157,7 @@ impl Housekeeper {
         Ok(())
     }
 
-    /// Waits until everything up to `index` is on the disk and the firm mark says so, at every
+    /// Waits until everything up to `index` is synced and the synced watermark covers it, at every
     /// level of durability.
     pub(crate) fn sync_up_to(&self, index: u64) -> Result<(), Poisoned> {
         while self.tasks.lock().pending.index() < index {
@@ -182,7 +180,8 @@ impl BackgroundWork for Arc<Housekeeper> {
         let mut tasks = self.tasks.lock();
         loop {
             if tasks.next.as_ref().is_some_and(|next| next.capacity < least) {
-                // A short one, made on a full disk, and a long record: the short one is for later.
+                // The next segment is a short one from a full disk, and the record is long: keep
+                // the short one for later.
                 drop(tasks);
                 return self.directory.create_segment(least);
             }
@@ -244,10 +243,10 @@ mod tests {
         ));
         progress.advance(1);
         housekeeper.committed(1, &first, false);
-        // Written to the next segment; those who wait know of it, the housekeeper not yet.
+        // Written to the next segment; waiters see the commit before the housekeeper does.
         progress.advance(2);
         housekeeper.close();
-        assert!(matches!(housekeeper.wait(), Task::Close), "it was told to close");
+        assert!(matches!(housekeeper.wait(), Task::Close), "it is closing");
         housekeeper.sync_pending().unwrap();
         assert_eq!(CommitWatermark::read(&*slots, publisher).unwrap().index, Some(1));
     }

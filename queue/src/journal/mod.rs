@@ -1,4 +1,4 @@
-//! The default log: append-only segments of commands, in a directory of one publisher's own.
+//! The default log: append-only segments of commands, in a data directory that one publisher owns.
 //!
 //! ```text
 //! append ─▶ batch ─flush─▶ pending ─▶ writer: one write, one fdatasync ─▶ committed ─▶ waiters
@@ -6,11 +6,11 @@
 //! snapshot ─▶ compactor: rewrites live records of old segments, writes the snapshot, removes files
 //! ```
 //!
-//! - [`files`] is the file system and the directory; [`simulated_disk`] stands for it in tests.
-//! - [`wal`] is the log itself, [`snapshots`] the files that hold snapshots.
-//! - [`compaction`] runs cycles, within the room that [`space`] leaves.
-//! - [`opening`] opens a directory: [`recovery`] is what its files come to.
-//! - [`housekeeper`] works beside the commits; [`inspect`] reads journals that nobody has open.
+//! - [`files`] wraps the file system and the directory; [`simulated_disk`] replaces it in tests.
+//! - [`wal`] is the log itself, [`snapshots`] the snapshot files.
+//! - [`compaction`] runs cycles within the disk space that [`space`] budgets.
+//! - [`opening`] opens a directory; [`recovery`] rebuilds the journal from its files.
+//! - [`housekeeper`] does the work beside the commits; [`inspect`] reads journals from outside.
 
 mod compaction;
 pub(crate) mod files;
@@ -64,7 +64,7 @@ use crate::log::{Log, LogMetrics, Poisoned, Reader, Rebuild, Snapshot};
 pub const SEGMENT_BYTES_MIN: u64 = 1024 * 1024;
 /// Longest segment, in bytes.
 pub const SEGMENT_BYTES_MAX: u64 = 1024 * 1024 * 1024;
-/// A segment's length unless it is told otherwise, in bytes.
+/// Default segment length, in bytes.
 pub const SEGMENT_BYTES: u64 = 64 * 1024 * 1024;
 
 /// How a journal is opened.
@@ -72,16 +72,16 @@ pub const SEGMENT_BYTES: u64 = 64 * 1024 * 1024;
 pub struct JournalOptions {
     /// Bytes of a segment, [`SEGMENT_BYTES_MIN`] to [`SEGMENT_BYTES_MAX`].
     pub segment_bytes: u64,
-    /// What a commit stands for.
+    /// The durability level of a commit.
     pub durability: Durability,
-    /// Starts although something acknowledged is damaged: it and all after it are set aside in
-    /// `lost/`.
+    /// Open the journal even if acknowledged commands are damaged. The damaged command and all
+    /// after it are moved to `lost/`.
     pub accept_loss: bool,
-    /// The id that a new directory gets; random.
+    /// The id for a new directory; random.
     pub new_publisher: PublisherId,
 }
 
-/// A command read back at start.
+/// A command that replay reads at start.
 #[derive(Clone, Debug)]
 pub struct Replayed {
     /// Its index.
@@ -90,14 +90,14 @@ pub struct Replayed {
     pub now: Now,
     /// Its kind.
     pub kind: u8,
-    /// Its body. Holding on to it holds on to the memory of its neighbours.
+    /// Its body. It shares memory with its neighbours: keeping it keeps them.
     pub body: Bytes,
 }
 
 /// What opening a journal found.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Recovered {
-    /// Whose journal it is.
+    /// The publisher that owns the journal.
     pub publisher: PublisherId,
     /// The last index; 0 for a new journal.
     pub last_index: u64,
@@ -109,11 +109,11 @@ pub struct Recovered {
     pub bytes: u64,
     /// The torn tail that was cut off, if there was one.
     pub cut: Option<CutTail>,
-    /// What was dropped, if damage was found and accepted.
+    /// What was dropped, if the journal was damaged and the loss was accepted.
     pub dropped: Option<Dropped>,
-    /// The files whose payloads were given up, if loss of some was found and accepted.
+    /// The files whose payloads are lost, if that loss was accepted.
     pub lost_payloads: Option<LostPayloads>,
-    /// How often loss was accepted here, or the directory copied: starts may be lost each time.
+    /// How often loss was accepted here, or the directory copied. Each time, starts may be lost.
     pub losses: u64,
 }
 
@@ -126,8 +126,8 @@ pub struct Journal {
     housekeeper: Arc<Housekeeper>,
     compactor: Arc<CompactorHandle>,
     cycles: Arc<CycleMetrics>,
-    /// Bytes of log that were written when the newest snapshot was taken; below 0 for what is from
-    /// before the start.
+    /// Bytes of log written when the newest snapshot was taken; negative for log from before the
+    /// start.
     written_at_snapshot: i64,
     status: watch::Receiver<CommitStatus>,
     /// Appended and not yet flushed.
@@ -143,7 +143,7 @@ struct Threads {
     compaction: JoinHandle<()>,
 }
 
-/// What the writer's thread takes from: everything at once.
+/// The commands for the writer's thread, which takes all of them at once.
 #[derive(Default)]
 struct WriterQueue {
     waiting: Mutex<WriterQueueState>,
@@ -157,9 +157,9 @@ struct WriterQueueState {
 }
 
 impl Journal {
-    /// Opens the journal in `dir`, or makes it, and rebuilds what its commands come to: from its
-    /// newest snapshot, and every command after that, in order. Blocks. Once it returns, that is
-    /// what there is, for good.
+    /// Opens the journal in `dir`, or creates it, and rebuilds its state into `rebuild`: the newest
+    /// snapshot, then every later command in order. Blocks. Once it returns, the recovered state is
+    /// final.
     pub fn open(
         dir: &Path,
         options: JournalOptions,
@@ -309,8 +309,8 @@ impl Log for Journal {
         match self.status.wait_for(is_reached).await.map(|status| status.clone()) {
             Ok(CommitStatus { committed, .. }) if committed > index => Ok(committed),
             Ok(CommitStatus { poisoned: Some(why), .. }) => Err(why),
-            // Never so: one of the two was wanted, and the sender lives in `progress`, which `self`
-            // holds.
+            // Unreachable: the condition requires one of the two, and `self` keeps the sender in
+            // `progress`.
             Ok(_) | Err(_) => std::future::pending().await,
         }
     }
@@ -361,14 +361,14 @@ impl Log for Journal {
     }
 
     fn snapshot(&mut self, snapshot: Box<dyn Snapshot>) {
-        debug_assert_eq!(snapshot.index(), self.appended, "it reflects all that was appended");
+        debug_assert_eq!(snapshot.index(), self.appended, "the snapshot reflects every appended command");
         self.written_at_snapshot = self.progress.log_bytes() as i64;
         self.compactor.submit(snapshot);
     }
 }
 
-/// Commits what was appended, unless the journal has failed; makes the mark firm; gives the
-/// directory free.
+/// Commits what was appended, unless the journal has failed; syncs the commit watermark; unlocks
+/// the directory.
 impl Drop for Journal {
     fn drop(&mut self) {
         self.flush();
@@ -376,7 +376,7 @@ impl Drop for Journal {
         self.queue.wake.notify_all();
         self.compactor.close();
         if let Some(Threads { writer, housekeeping, compaction }) = self.threads.take() {
-            // A panic of theirs was reported by the thread itself.
+            // The thread has reported its own panic.
             let _ = writer.join();
             let _ = compaction.join();
             self.housekeeper.close();

@@ -1,4 +1,4 @@
-//! Why a journal cannot be opened, and what can be done about it.
+//! Errors of opening a journal, with the remedy.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::state::SnapshotError;
 /// Why a journal cannot be opened. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Another process has it open.
+    /// Another process has the directory open.
     #[error("{dir:?} is in use by {holder}; one process at a time may have a data directory")]
     InUse {
         /// The directory.
@@ -24,14 +24,14 @@ pub enum OpenError {
     /// The system refused.
     #[error("{what} {file:?} failed: {error}")]
     Io {
-        /// What was being done.
+        /// The operation.
         what: &'static str,
-        /// To which file.
+        /// The file.
         file: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
-    /// A directory without a journal that holds something else.
+    /// The directory has no journal, and other files.
     #[error(
         "{dir:?} holds no journal, but {}: choose an empty directory",
         listed(names, *more)
@@ -39,12 +39,12 @@ pub enum OpenError {
     NotEmpty {
         /// The directory.
         dir: PathBuf,
-        /// The first names in it.
+        /// The first of the other names.
         names: Vec<String>,
-        /// How many there are beside them.
+        /// How many more there are.
         more: usize,
     },
-    /// A new directory on a disk where every job would be refused.
+    /// A new directory on a disk so small that every job would be refused.
     #[error(
         "the disk of {dir:?} has {free} bytes free; a new data directory needs {needed} with segments of {segment_bytes} \
          bytes: free some of it, choose another disk, or smaller segments (--segment-bytes)"
@@ -70,19 +70,19 @@ pub enum OpenError {
         /// Its format.
         version: u16,
     },
-    /// It belongs to another journal.
+    /// The file belongs to another journal.
     #[error(
         "{file:?} belongs to journal {journal}, this directory to {expected}: files of two journals were mixed"
     )]
     Foreign {
         /// The file.
         file: PathBuf,
-        /// To which one.
+        /// The file's journal.
         journal: PublisherId,
-        /// The directory's.
+        /// The directory's journal.
         expected: PublisherId,
     },
-    /// Something that was acknowledged is not there as it was written.
+    /// Acknowledged commands are damaged.
     #[error(
         "{file:?} is damaged at byte {offset}: {why}. Command {index} and all after it are lost. Restore a copy, or start with \
          --accept-loss to set them aside and go on without them"
@@ -94,11 +94,10 @@ pub enum OpenError {
         offset: u64,
         /// The first command that is lost.
         index: u64,
-        /// How it is known to be more than a torn tail.
+        /// What proves that it is more than a torn tail.
         why: &'static str,
     },
-    /// A file that a snapshot needs is not there as it was written, and nothing else has what it
-    /// held.
+    /// A file that a snapshot needs is missing or damaged, and no other file has its content.
     #[error(
         "{file:?}: {why}. The jobs whose payload lies in it are lost. Restore the file or a copy, \
          or start with --accept-loss: these jobs are buried when they are read"
@@ -109,16 +108,16 @@ pub enum OpenError {
         /// What is wrong with it.
         why: &'static str,
     },
-    /// Loss was accepted as often as there are epochs for.
+    /// Loss was accepted so often that no epochs are left.
     #[error(
         "{file:?} counts {LOSSES_MAX} losses, and no epochs are left for another one: start with a \
          new directory, and enqueue there what longshore journal dump shows of this one"
     )]
     TooManyLosses {
-        /// The file that counts.
+        /// The file with the count.
         file: PathBuf,
     },
-    /// A whole snapshot that this program cannot put back together: a newer one wrote it.
+    /// An intact snapshot that this program cannot restore: a newer one wrote it.
     #[error("{file:?}: the block at byte {offset} is whole but cannot be restored: {error}")]
     Unrestorable {
         /// The file.
@@ -128,13 +127,13 @@ pub enum OpenError {
         /// What is wrong.
         error: SnapshotError,
     },
-    /// The file that says whose directory this is cannot be read.
+    /// The identity file cannot be read.
     #[error("{file:?} is missing or damaged, and the directory holds a journal: restore the file")]
     NoIdentity {
         /// The file.
         file: PathBuf,
     },
-    /// A whole record that this program cannot read: a newer one wrote it.
+    /// An intact record that this program cannot decode: a newer one wrote it.
     #[error(
         "{file:?}: command {index} of kind {kind} at byte {offset} is whole but not known to this program: {error}"
     )]

@@ -1,5 +1,4 @@
-//! Opening a directory: its lock, its ids, its mark, and what its files come to. No thread runs
-//! yet.
+//! Opening a directory: its lock, its ids, its commit watermark, and recovery. No thread runs yet.
 
 use std::io;
 use std::path::Path;
@@ -29,7 +28,7 @@ pub(super) struct Parts {
     pub(super) watermark: Arc<CommitWatermark>,
     pub(super) segment: Option<Segment>,
     pub(super) fallback: Option<Fallback>,
-    /// Files that the start would have removed if nobody were copying the directory.
+    /// Files that the start did not remove because the directory is being copied.
     pub(super) obsolete: Vec<ObsoleteFile>,
     pub(super) recovered: Recovered,
     pub(super) lock: Box<dyn Send + Sync>,
@@ -63,7 +62,7 @@ impl Parts {
         let found = recovery::recover(&directory, committed, options.accept_loss, rebuild)?;
         let io = |error| OpenError::io("syncing", &watermark.path, error);
         if found.dropped.is_some() {
-            // Last of all: until then, the mark says that something is missing.
+            // Last: until then, the commit watermark proves that something is missing.
             watermark.reset(found.last_index).map_err(io)?;
         } else if found.last_index > committed {
             watermark.write_durable(found.last_index).map_err(io)?;
@@ -96,7 +95,7 @@ impl Parts {
         })
     }
 
-    /// Opens the ballast, and makes the compactor of what the start found.
+    /// Opens the ballast, and creates the compactor from the recovered state.
     pub(super) fn compactor(&mut self) -> Result<(Compactor, Arc<CycleMetrics>), OpenError> {
         let directory = &self.directory;
         if let Some(segment) = &self.segment {
@@ -125,8 +124,8 @@ fn unidentified(error: IdentityError) -> OpenError {
     }
 }
 
-/// Names that a directory without ids may have: what begins one, and what a disk of its own comes
-/// with.
+/// Names that a directory without an identity file may have: those of an interrupted creation, and
+/// `lost+found` of a fresh file system.
 const NAMES: [&str; 9] = [
     files::LOCK_FILE,
     WATERMARK_FILE,
@@ -138,13 +137,13 @@ const NAMES: [&str; 9] = [
     LOST_DIR,
     "lost+found",
 ];
-/// A resolver replica's directory, which lies in the data directory unless it is configured.
+/// A resolver replica's directory, which is in the data directory by default.
 const REPLICA_PREFIX: &str = "resolver-";
-/// Most foreign names that an error lists.
+/// Most other names that an error lists.
 const NAMES_SHOWN_MAX: usize = 5;
 
-/// Whether a journal can begin in this directory, if none has. One that has is opened whatever lies
-/// beside it, and however full its disk is: it holds jobs.
+/// Checks that a new journal can begin in this directory. An existing journal is opened whatever
+/// other files there are, and however full its disk is: it has jobs.
 fn check_new(files: &dyn Files, dir: &Path, segment_bytes: u64) -> Result<(), OpenError> {
     let names = files.list(dir).map_err(|error| OpenError::io("listing", dir, error))?;
     if names.iter().any(|name| name == identity::IDENTITY_FILE) {
@@ -164,12 +163,12 @@ fn check_new(files: &dyn Files, dir: &Path, segment_bytes: u64) -> Result<(), Op
         Ok(free) if free < needed => {
             Err(OpenError::DiskTooSmall { dir: dir.to_owned(), free, needed, segment_bytes })
         }
-        // Where the file system does not report it, the first write does.
+        // If the file system does not report it, the first write will.
         _ => Ok(()),
     }
 }
 
-/// The directory's ids; a new one gets `new`, and its mark, before anything else.
+/// The directory's ids. A new directory gets `new`, after its commit watermark.
 fn identify(
     files: &dyn Files,
     dir: &Path,
@@ -182,8 +181,8 @@ fn identify(
         IdentityError::OtherFormat(file, version) => OpenError::OtherFormat { file, version },
     })?;
     if let Some(known) = known {
-        // The run that made it may have ended before its name, or that of the mark, was known to
-        // last.
+        // The run that created it may have ended before its name, or that of the commit watermark,
+        // was synced.
         files.sync_dir(dir).map_err(|error| OpenError::io("syncing", dir, error))?;
         return Ok(known);
     }
@@ -192,14 +191,14 @@ fn identify(
         Directory::sequence_of(name).or_else(|| Directory::compacted_sequence_of(name)).is_some()
     };
     let is_snapshot = |name: &String| Directory::snapshot_index_of(name).is_some();
-    // Any of them is a journal's: a new id would make all of them foreign.
+    // Any of them belongs to a journal: with a new id all of them would be foreign.
     if list(segments_dir)?.iter().any(is_segment)
         || list(&dir.join(SNAPSHOTS_DIR))?.iter().any(is_snapshot)
     {
         return Err(OpenError::NoIdentity { file: dir.join(identity::IDENTITY_FILE) });
     }
-    // The mark first: a directory with an id has one, so a missing mark is never taken for a new
-    // journal.
+    // The commit watermark first: a directory with an id has one, so a missing watermark is never
+    // taken for a new journal.
     let path = dir.join(WATERMARK_FILE);
     let io = |error| OpenError::io("making", &path, error);
     let file = files.create(&path).map_err(io)?;
@@ -211,7 +210,8 @@ fn identify(
     Ok(identity)
 }
 
-/// Starts may be lost: no epoch of before is given again. Before anything of the log is changed.
+/// Counts a loss that may include starts, so that no epoch is used again. Call it before anything
+/// of the log is changed.
 pub(super) fn count_loss(directory: &Directory) -> Result<(), OpenError> {
     let (files, dir) = (&*directory.files, &directory.dir);
     let known = identity::read(files, dir).map_err(unidentified)?;
@@ -233,7 +233,7 @@ fn open_watermark(
         file: path.clone(),
         offset: 0,
         index: 0,
-        why: "without a mark nobody can tell how far commits had come",
+        why: "without the commit watermark it is unknown how much was committed",
     };
     let file = match directory.files.open(&path) {
         Ok(file) => file,
@@ -249,7 +249,7 @@ fn open_watermark(
     }
     let watermark = CommitWatermark::new(file, path.clone(), directory.journal, read);
     if read.index.is_none() {
-        // Nobody can tell how much of the end is missing.
+        // It is unknown how much of the end is missing.
         count_loss(directory)?;
         watermark.reset(0).map_err(io)?;
     }

@@ -1,7 +1,7 @@
-//! Things that end a fixed while after they began: for each length a queue.
+//! Entries that end a fixed time after they began: one queue for each length.
 //!
-//! Time never falls, so things of one length end in the order in which they began, and a new one
-//! goes to the end of its queue: nothing is sorted or scanned. A heap holds one entry for each
+//! Time never falls, so entries of one length end in the order in which they began, and a new one
+//! goes to the end of its queue: nothing is sorted or scanned. A heap has one entry for each
 //! length.
 
 use std::cmp::Reverse;
@@ -9,23 +9,22 @@ use std::collections::BinaryHeap;
 
 use hashbrown::HashMap;
 
-/// Lengths that are kept though nothing has them: a publisher's jobs have few.
+/// Unused lengths that may stay allocated: a publisher's jobs have few lengths.
 pub(super) const IDLE_LENGTHS_MAX: usize = 1_024;
 pub(super) const NONE: u32 = u32::MAX;
 
-/// Things by slot, each in the queue of its length or in none.
+/// Entries by slot, each in the queue of its length or in none.
 #[derive(Debug)]
 pub(super) struct ByLength {
     nodes: Vec<Node>,
     lengths: Vec<Length>,
     by_ms: HashMap<u64, u32>,
     free: Vec<u32>,
-    /// Lengths without things are forgotten once there are so many.
+    /// Unused lengths are freed once there are this many lengths.
     tidy_at: usize,
-    /// For each length that has things: not before when its first one ends. Entries may be too
-    /// early, never too late.
+    /// For each used length, a lower bound of its first entry's end.
     deadlines: BinaryHeap<Reverse<(u64, u32)>>,
-    /// What began before counts from here.
+    /// Entries that began earlier count from here.
     floor_ms: u64,
 }
 
@@ -38,7 +37,7 @@ struct Node {
     next: u32,
 }
 
-/// The things of one length, the first to end first.
+/// The entries of one length, the first to end first.
 #[derive(Debug)]
 struct Length {
     ms: u64,
@@ -61,13 +60,13 @@ impl ByLength {
         }
     }
 
-    /// Everything that is in a queue begins anew.
+    /// Restarts every queued entry at `now_ms`.
     pub(super) fn restart_all(&mut self, now_ms: u64) {
         self.floor_ms = self.floor_ms.max(now_ms);
     }
 
-    /// Puts a thing that is in no queue into one: it ends `ms` after `since_ms`, which must not
-    /// fall from call to call.
+    /// Queues an entry that is in no queue: it ends `ms` after `since_ms`, which must not fall from
+    /// call to call.
     pub(super) fn join(&mut self, slot: u32, since_ms: u64, ms: u64) {
         let length = match self.by_ms.get(&ms) {
             Some(&length) => length,
@@ -92,7 +91,7 @@ impl ByLength {
         }
     }
 
-    /// Takes a thing out of its queue, if it is in one.
+    /// Removes an entry from its queue, if it is in one.
     pub(super) fn leave(&mut self, slot: u32) {
         let Some(node) = self.nodes.get_mut(slot as usize) else { return };
         let Node { length, prev, next, .. } = *node;
@@ -111,18 +110,18 @@ impl ByLength {
         }
     }
 
-    /// When a thing ends; none while it is in no queue.
+    /// When an entry ends; none while it is in no queue.
     pub(super) fn end_of(&self, slot: u32) -> Option<u64> {
         let node = self.nodes.get(slot as usize).filter(|node| node.length != NONE)?;
         Some(self.end(*node))
     }
 
-    /// Not after when the next thing ends.
+    /// A lower bound of the next end.
     pub(super) fn next_end(&self) -> Option<u64> {
         self.deadlines.peek().map(|&Reverse((at, _))| at)
     }
 
-    /// The first thing that has ended by now, and when it did. It stays in its queue.
+    /// The first entry that has ended by now, and when it did. It stays in its queue.
     pub(super) fn first_ended(&mut self, now_ms: u64) -> Option<(u32, u64)> {
         while let Some(&Reverse((at, length))) = self.deadlines.peek() {
             if at > now_ms {
@@ -138,14 +137,14 @@ impl ByLength {
             if end <= now_ms {
                 return Some((head, end));
             }
-            // Its first thing left since: the entry was too early.
+            // Its first entry was removed since: the bound was too early.
             self.deadlines.pop();
             self.deadlines.push(Reverse((end, length)));
         }
         None
     }
 
-    /// Lengths, and entries in the heap, that memory is taken for.
+    /// The larger of the allocated lengths and heap entries.
     #[cfg(test)]
     pub(super) fn allocated(&self) -> usize {
         self.lengths.len().max(self.deadlines.len())
@@ -175,13 +174,11 @@ impl ByLength {
         position
     }
 
-    /// Forgets the lengths that nothing has. Costs as much as lengths were made since the last
-    /// time.
+    /// Frees unused lengths. Amortized over the lengths that were created since the last time.
     fn tidy(&mut self) {
         let ByLength { lengths, by_ms, free, deadlines, .. } = self;
         deadlines.retain(|&Reverse((_, length))| lengths[length as usize].head != NONE);
-        // In the order of their places, not of the table: which of two ends of one moment comes
-        // first must not hang on chance.
+        // In slot order, not table order: the order of simultaneous ends must be deterministic.
         for (position, length) in (0u32..).zip(lengths.iter()) {
             if length.head == NONE && by_ms.get(&length.ms) == Some(&position) {
                 by_ms.remove(&length.ms);

@@ -1,5 +1,5 @@
-//! Leases against a model that scans, and what it does not show: stale verbs, links that are gone,
-//! bounds.
+//! Leases against a scanning model, and the cases that the model does not cover: stale verbs, lost
+//! links, bounds.
 
 use proptest::prelude::*;
 
@@ -49,7 +49,7 @@ fn expired_lease_is_reported_once_and_not_renewable() {
     let mut out = Vec::new();
     leases.expired(1_000, &mut out);
     assert_eq!(out, [Expired { token: Token(1), started: true, restart: false, timed_out: false }]);
-    // Its end is not durable yet: nobody is told that it is stale.
+    // Its end is not durable yet: the worker is not yet refused.
     assert!(leases.renewed(1_001, Token(1), A));
     assert_eq!(expired(&mut leases, 100_000), []);
     leases.ended(Token(1));
@@ -79,7 +79,7 @@ fn unused_lease_lengths_are_forgotten() {
     assert_eq!(leases.rows.len(), 1);
 }
 
-/// A lease as the rules say it, with nothing clever.
+/// A lease in the simplest form.
 #[derive(Clone, Debug)]
 struct ModelLease {
     token: u64,
@@ -89,7 +89,7 @@ struct ModelLease {
     renewed_ms: u64,
     restart: bool,
     run_timeout_ms: u64,
-    /// When its time to run is over.
+    /// When its run timeout ends.
     run_end: Option<u64>,
     started: bool,
 }
@@ -121,7 +121,7 @@ fn steps() -> impl Strategy<Value = Vec<(u64, Step)>> {
         1 => Just(Step::Pause),
         6 => Just(Step::Expire),
     ];
-    // Mostly in steps that divide every length, so that ends fall together and on the millisecond.
+    // Mostly steps that divide every length, so that ends coincide on the millisecond.
     let passed = prop_oneof![3 => (0..6u64).prop_map(|n| 500 * n), 1 => 0..3_000u64];
     proptest::collection::vec((passed, step), 1..120)
 }
@@ -133,7 +133,7 @@ proptest! {
     fn leases_end_exactly_when_the_scanning_model_says(steps in steps()) {
         let mut leases = Leases::new(TIMING);
         let mut model: Vec<ModelLease> = Vec::new();
-        // Links as they were made; when they were lost.
+        // Links in order of creation, with the time of their loss.
         let mut links: Vec<Option<u64>> = Vec::new();
         let (mut now, mut floor, mut next_token) = (0, 0, 1);
         let grace_end = |lost: Option<u64>, floor: u64| lost.map(|at| at.max(floor) + 5_000);
@@ -163,7 +163,7 @@ proptest! {
                 },
                 Step::Start(n, running) => if let Some(n) = pick(&model, n) {
                     let lease = &mut model[n];
-                    // Some begin now; some began so long ago that their time to run is over.
+                    // Some start now; some started so long ago that their run timeout is over.
                     let running = running.saturating_sub(1_500);
                     prop_assert!(leases.started(now, Token(lease.token), LinkId(lease.link), running));
                     lease.started = true;

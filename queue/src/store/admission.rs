@@ -1,6 +1,6 @@
-//! Which commands the disk, and the memory, have room for, and what is done instead of the others.
+//! Admission: which commands disk and memory have room for, and what replaces the others.
 //!
-//! A refusal must not need the room that is missing: no payload is logged for it.
+//! A refusal must not need the missing space: its payload is not logged.
 
 use std::collections::HashSet;
 
@@ -13,19 +13,19 @@ use longshore_protocol::{BatchRefusal, CheckpointOutcome, LinkId, Refusal, Runs,
 
 use crate::{Budget, Command, Reply, State};
 
-/// What becomes of a command.
+/// The decision about a command.
 #[derive(PartialEq, Debug)]
 pub(super) enum Admission {
-    /// It is logged.
+    /// Log it.
     Log,
-    /// This is logged in its place.
+    /// Log this command instead.
     LogInstead(Command),
-    /// It changes nothing, and this is its answer.
+    /// It changes nothing; this is its answer.
     Answer(LinkId, Reply),
 }
 
-/// Decides about a command of so many bytes. What cannot be refused is small, or was debited when
-/// its leases began.
+/// Decides about a command of `bytes` bytes. Commands that cannot be refused are small, or were
+/// debited when their leases began.
 pub(super) fn admit(
     command: &Command,
     bytes: u64,
@@ -92,8 +92,8 @@ pub(super) fn admit(
     Admission::Answer(link, reply)
 }
 
-/// Why new jobs of so many bytes are refused. Memory is counted before the batch: it takes about 1
-/// MB more at most.
+/// Why new jobs of `bytes` bytes are refused. Memory is measured before the batch, which adds about
+/// 1 MB at most.
 pub(super) fn refusal(
     bytes: u64,
     state: &State,
@@ -111,19 +111,18 @@ pub(super) fn bytes_of(batch: &EnqueueBatch) -> u64 {
     logged_bytes(batch.body().len())
 }
 
-/// Bytes of a command in the log: a body, the checksums of its blocks, and what is around it in its
-/// commit.
+/// Bytes of a command in the log: its body, its blocks' checksums, and its overhead in the commit.
 pub(super) fn logged_bytes(body: usize) -> u64 {
     body as u64 + body as u64 / 1024 + 64
 }
 
-/// The batch without the results and errors of items that end no lease, if any has one: room was
-/// debited for what leases end with, and for nothing else. Their outcome is the same.
+/// The batch without the results and errors of stale items, if there are any: space was debited
+/// only for the ends of leases. The outcomes are the same.
 fn without_stale_payloads(state: &State, link: LinkId, batch: &SettleBatch) -> Option<SettleBatch> {
     let (mut builder, mut ended) = (SettleBatchBuilder::new(), HashSet::new());
     let mut has_any = false;
     for SettleItem { token, verdict } in batch.items() {
-        // Of two items with one token, the second ends nothing.
+        // The second item with the same token ends nothing.
         let ends = state.holds(token, link) && ended.insert(token);
         let has_payload =
             !matches!(verdict, Verdict::Complete(None) | Verdict::Release | Verdict::Snooze(_));
@@ -134,7 +133,7 @@ fn without_stale_payloads(state: &State, link: LinkId, batch: &SettleBatch) -> O
     has_any.then(|| SettleBatch::decode(builder.seal(batch.sequence)).ok()).flatten()
 }
 
-/// Whether one of its results or errors is longer than what is debited for a lease.
+/// Whether any result or error is longer than what is debited for a lease.
 fn has_large(batch: &SettleBatch) -> bool {
     // Most batches are smaller than one such result.
     batch.body().len() > SMALL_BYTES_MAX
@@ -160,7 +159,7 @@ mod tests {
     const LINK: LinkId = LinkId(7);
     const MIB: u64 = 1024 * 1024;
 
-    /// So many bytes above the high watermark, or, if negative, below it.
+    /// A budget with so many bytes above the high watermark, or below it if negative.
     fn budget(headroom: i64) -> Budget {
         let high = 6 * MIB as i64;
         let available = (high + headroom) as u64;
@@ -195,7 +194,7 @@ mod tests {
         NewSettle::Complete { result: Some(Bytes::from(vec![1; bytes])) }
     }
 
-    /// A worker of three leases, and the first of their tokens.
+    /// A worker with three leases, and the first token.
     fn working() -> (State, u64) {
         let (mut state, mut out, mut index) = (State::new(), Outcomes::default(), 0);
         let mut apply = |command| {
@@ -309,7 +308,7 @@ mod tests {
         };
         let error = JobError { kind: "e".into(), message: "m".repeat(900) };
         let small = (first, complete(700));
-        // Stale ones, large and small, and a second end of the same lease.
+        // Stale items, large and small, and a second end of the same lease.
         let mixed = command(&[
             small.clone(),
             (first + 90, complete(SMALL_BYTES_MAX + 1)),

@@ -40,23 +40,22 @@ use crate::payloads::PayloadCache;
 use crate::tail::Tail;
 use crate::{Command, Expired, Handed, JobView, Now, RecordRef, RunningLease, Start, State};
 
-/// While leases run, or the disk is short of room, a store wants a turn at least this often, in
+/// While leases run, or the disk is short of room, a store requires a turn at least this often, in
 /// milliseconds.
 pub const TURN_MS: u64 = 250;
-/// A publisher that was told no time for longer than this, in milliseconds, though it had leases,
-/// stood still: they get their full length anew.
+/// If a publisher with leases gets no call for longer than this, in milliseconds, it was paused:
+/// the leases get their full length again.
 pub const PAUSE_MS: u64 = 1_000;
-/// What every entry has beside its payload, in bytes: id, flags, checksum, lengths.
+/// Bytes of every entry beside its payload: id, flags, checksum, lengths.
 const ENTRY_BYTES: u64 = 24;
 
-/// The state machine over a log: it applies a command in memory at once, and holds back what that
-/// brings about until the command is durable.
+/// The state machine over a log. It applies a command in memory at once, and delays the outcomes
+/// until the command is durable.
 ///
-/// One task owns a store. It calls [`Store::submit`] and the others as things arrive,
-/// [`Store::turn`] after each round of input and when the deadline that it gave has come,
-/// [`Store::flush`] once a round is in, and waits on [`Store::released`].
-/// **Nothing that a store gives out in [`Released`] could be taken back by a power cut**, at its
-/// level of durability.
+/// One task owns a store. It calls [`Store::submit`] and similar methods as input arrives,
+/// [`Store::turn`] after each round of input and at the returned deadline, [`Store::flush`] after a
+/// round, and awaits [`Store::released`]. **A power cut cannot revoke anything in [`Released`]**,
+/// at the store's level of durability.
 #[derive(Debug)]
 pub struct Store<L: Log = Journal> {
     log: L,
@@ -71,20 +70,20 @@ pub struct Store<L: Log = Journal> {
     cache: PayloadCache,
     memory_max: u64,
     payload_bytes: u64,
-    /// Released and not yet begun: their leases begin with the next call that says what time it is.
+    /// Released deliveries whose leases begin with the next call that passes the time.
     ungranted: Vec<Handed>,
     /// Leases resumed before they began.
     moved_early: HashMap<Token, LinkId>,
     /// Soft verbs refused for a stale token since the start.
     soft_stale: u64,
-    /// The last time that was told, in milliseconds of the publisher's own life.
+    /// The latest time of any call, in milliseconds of the publisher's monotonic time.
     latest_ms: u64,
     expired: Vec<Expired>,
     ended: Vec<Token>,
 }
 
 impl<L: Log> Store<L> {
-    /// Goes on from what is all of `log`: logs the start and waits until it is durable. Blocks.
+    /// Starts on the replayed state of `log`: logs the start and waits until it is durable. Blocks.
     pub fn start(
         log: L,
         replay: Replay,
@@ -96,8 +95,8 @@ impl<L: Log> Store<L> {
         Store::start_above(Epoch(0), log, replay, publisher, now, boot, options)
     }
 
-    /// The same, with an epoch above `floor` whatever the log says: starts may have gone with what
-    /// was dropped.
+    /// The same, with an epoch above `floor` whatever the log contains: starts may have been
+    /// dropped.
     pub(crate) fn start_above(
         floor: Epoch,
         log: L,
@@ -109,7 +108,7 @@ impl<L: Log> Store<L> {
     ) -> Result<Store<L>, Poisoned> {
         let Replay { state, tail, .. } = replay;
         let last = state.last_start().map_or(Epoch(0), |last| last.epoch);
-        // A copy: the publisher that it was made of lives on, and goes on giving tokens.
+        // In a copy: the original publisher lives on, and goes on issuing tokens.
         let is_copy = state.last_start().is_some_and(|last| last.publisher != publisher);
         let epoch = Epoch(last.max(floor).0 + 1);
         let mut store = Store {
@@ -142,16 +141,16 @@ impl<L: Log> Store<L> {
             paths: options.paths,
             defaults: options.defaults,
         };
-        // The start ends every link. A lease whose link was lost before has a worker that is gone,
-        // not one that will be back once the publisher is: it gets the grace, not the window.
+        // The start ends every link. If a lease's link was lost before, its worker is gone and will
+        // not reconnect after the restart: the lease gets the grace, not the window.
         store.pending.outcomes.wants_events = store.tail.is_recording();
         let has_link = |lease: &RunningLease| store.state.is_up(lease.link);
         let (mut linked, mut lost): (Vec<_>, Vec<_>) = store.state.running().partition(has_link);
         let index = store.submit(now, Command::Start(start))?;
         store.tail.begin(index, epoch);
         if is_copy {
-            // Those who hold these leases hold them of the other publisher. The jobs run here, too,
-            // at no attempt's cost.
+            // These leases belong to workers of the original publisher. The jobs run here too,
+            // without costing an attempt.
             let ended = |lease: RunningLease| Expired {
                 token: lease.token,
                 started: false,
@@ -167,7 +166,7 @@ impl<L: Log> Store<L> {
         store.log.flush();
         let appended = store.log.appended();
         block_on(store.log.committed_beyond(appended - 1))?;
-        // Nobody is there yet to be told anything.
+        // No client is connected yet.
         let mut nobody = Released::default();
         store.release(store.log.committed(), &mut nobody);
         let now_ms = store.latest_ms;
@@ -180,21 +179,21 @@ impl<L: Log> Store<L> {
         Ok(store)
     }
 
-    /// Whose jobs these are, and which start of it this is.
+    /// The publisher's id, and the epoch of this start.
     pub fn identity(&self) -> (PublisherId, Epoch) {
         (self.publisher, self.epoch)
     }
 
-    /// The state with everything applied, durable or not: what is told of it must be durable.
+    /// The state with everything applied, durable or not: report only durable parts of it.
     pub fn state(&self) -> &State {
         &self.state
     }
 
-    /// Takes a command, and gives its index; what it brings about is released once it is durable.
-    /// What the disk has no room for is refused instead: of jobs each one, for good; of
-    /// checkpoints, replacements, long acts, and settles with results over
-    /// [`SMALL_BYTES_MAX`](longshore_protocol::limits::SMALL_BYTES_MAX), the whole command, for
-    /// now.
+    /// Applies a command and returns its index; its outcomes are released once it is durable. If
+    /// the disk has no room, it is refused instead: each job of a batch, permanently; checkpoints,
+    /// replacements, long actions, and settles with results over
+    /// [`SMALL_BYTES_MAX`](longshore_protocol::limits::SMALL_BYTES_MAX), as a whole and
+    /// temporarily.
     pub fn submit(&mut self, now: Now, command: Command) -> Result<u64, Poisoned> {
         let now = self.observe_time(now);
         let (head, raw) = command.encode();
@@ -204,7 +203,7 @@ impl<L: Log> Store<L> {
             Admission::Log => {}
             Admission::LogInstead(other) => return self.submit(now, other),
             Admission::Answer(link, reply) => {
-                // Nothing has changed, so nothing is logged. The answer waits its turn.
+                // Nothing has changed, so nothing is logged. The answer keeps its order.
                 self.pending.outcomes.replies.push((link, reply));
                 self.pending.mark_boundary(self.log.appended(), now.mono_ms, self.state.totals());
                 return Ok(self.log.appended());
@@ -214,13 +213,13 @@ impl<L: Log> Store<L> {
         self.append(now, command, head, raw)
     }
 
-    /// What may be appended.
+    /// The budget of the next append.
     fn budget(&self) -> Budget {
         self.log.budget(self.state.leases())
     }
 
-    /// Before a command that may hand out jobs: no more of them than the disk has room for the ends
-    /// of.
+    /// Limits hand-outs before a command that may deliver jobs, so that the disk has room for the
+    /// ends of their leases.
     fn lower_handouts(
         &mut self,
         now: Now,
@@ -237,7 +236,7 @@ impl<L: Log> Store<L> {
         if most > budget { self.limit_handouts(now, budget) } else { Ok(()) }
     }
 
-    /// Credits that wait for want of room get jobs once there is some.
+    /// Raises the limit of hand-outs once there is room for waiting credits.
     fn raise_handouts(&mut self, now: Now) -> Result<(), Poisoned> {
         let (left, waiting) = (self.state.handouts(), self.state.waiting_credits());
         let budget = self.budget().handouts();
@@ -268,15 +267,14 @@ impl<L: Log> Store<L> {
             _ => {}
         }
         let index = self.log.append(now, command.kind(), head, raw)?;
-        // Checkpoints are not kept in memory: they are read again only when an attempt fails.
+        // Checkpoints are not cached: they are read again only after an attempt fails.
         match &command {
             Command::Enqueue { batch, .. } => {
                 self.cache.keep(index, Command::BATCH_AT, batch.body());
                 self.count_entries(batch.body().len(), batch.len());
             }
             Command::Replace { entry, .. } => {
-                // A part of a request, of whatever length that is: a slice would hold on to all of
-                // it.
+                // A slice would keep the whole request in memory, whatever its length.
                 let entry = Bytes::copy_from_slice(entry);
                 self.cache.keep(index, Command::REPLACE_ENTRY_AT, &entry);
                 self.count_entries(entry.len(), 1);
@@ -293,20 +291,20 @@ impl<L: Log> Store<L> {
         Ok(index)
     }
 
-    /// Forgets a link that ended without a `LinkLost`: a newer one of its session has taken its
-    /// leases, or it was refused.
+    /// Forgets a link that ended without a `LinkLost`: a newer link of its session took its leases,
+    /// or it was refused.
     pub fn link_replaced(&mut self, now: Now, link: LinkId) {
         let now = self.observe_time(now);
         self.leases.link_lost(now.mono_ms, link);
     }
 
-    /// Hands what was submitted on, to become durable.
+    /// Passes submitted commands to the log's writer.
     pub fn flush(&mut self) {
         self.log.flush();
     }
 
-    /// Asks for something; the answer reflects all that was submitted before, and is released once
-    /// that is durable.
+    /// Answers a query; the answer reflects everything submitted before, and is released once that
+    /// is durable.
     pub fn ask(&mut self, now: Now, link: LinkId, id: u64, request: Request) {
         let now = self.observe_time(now);
         if matches!(request, Request::Feed { .. }) {
@@ -317,15 +315,15 @@ impl<L: Log> Store<L> {
         self.pending.mark_boundary(self.log.appended(), now.mono_ms, self.state.totals());
     }
 
-    /// Says [`Answer::Done`] to that link and number once everything submitted is durable: then
-    /// what was read of it may be told.
+    /// Answers [`Answer::Done`] to that link and request once everything submitted is durable: then
+    /// the caller may report what it read from the state.
     pub fn say_when_durable(&mut self, now: Now, link: LinkId, id: u64) {
         let now = self.observe_time(now);
         self.pending.answered.push((link, id, Asked::Ready(Answer::Done)));
         self.pending.mark_boundary(self.log.appended(), now.mono_ms, self.state.totals());
     }
 
-    /// Lets leases of that link run on, and gives the tokens that hold none there.
+    /// Renews leases of that link, and returns the tokens that have no lease there.
     pub fn renew(&mut self, now: Now, link: LinkId, tokens: &Tokens) -> Tokens {
         let now = self.observe_time(now);
         let leases = &mut self.leases;
@@ -334,9 +332,9 @@ impl<L: Log> Store<L> {
         self.count_stale(stale)
     }
 
-    /// Notes that these attempts begin, or have run for a while already: losing their lease costs
-    /// an attempt from now on, and the time of their run timeout has begun. Gives the tokens that
-    /// hold no lease of that link.
+    /// Records that these attempts start, or have run for a while: from now on losing their lease
+    /// costs an attempt, and their run timeout counts. Returns the tokens that have no lease on
+    /// that link.
     pub fn started(&mut self, now: Now, link: LinkId, started: &Started) -> Tokens {
         let now = self.observe_time(now);
         let leases = &mut self.leases;
@@ -347,8 +345,8 @@ impl<L: Log> Store<L> {
         self.count_stale(stale)
     }
 
-    /// Notes how far attempts are: whoever asks for the job is told. Gives the tokens that hold no
-    /// lease of that link.
+    /// Records the progress of attempts, which queries of the job show. Returns the tokens that
+    /// have no lease on that link.
     pub fn progress(&mut self, now: Now, link: LinkId, progress: Vec<Progress>) -> Tokens {
         let now = self.observe_time(now);
         let mut stale = Vec::new();
@@ -361,8 +359,8 @@ impl<L: Log> Store<L> {
         self.count_stale(stale)
     }
 
-    /// Ends leases and makes due jobs ready; gives when to come again, in milliseconds of the
-    /// publisher's own life, if nothing else happens before.
+    /// Ends leases and makes due jobs ready; returns the next deadline, in milliseconds of the
+    /// publisher's monotonic time, if nothing else happens before.
     pub fn turn(&mut self, now: Now) -> Result<Option<u64>, Poisoned> {
         let now = self.observe_time(now);
         self.leases.expired(now.mono_ms, &mut self.expired);
@@ -384,21 +382,20 @@ impl<L: Log> Store<L> {
         Ok(next.map(|at| at.max(now.mono_ms)))
     }
 
-    /// How long leases outlive what held them.
+    /// The configured lease timing.
     pub fn lease_timing(&self) -> LeaseTiming {
         self.leases.timing()
     }
 
-    /// Gives every lease its full length anew from now on, and every lost link its grace: as after
-    /// a pause.
+    /// Restarts every lease at its full length, and every lost link's grace, as after a pause.
     pub fn leases_anew(&mut self, now: Now) {
         let now = self.observe_time(now);
         self.leases.paused(now.mono_ms);
     }
 
-    /// Waits for more to become durable and adds to `out` all that was held back for it. Cancel
-    /// safe: what is not in `out` comes with the next call. After a failure, what was durable
-    /// before it is still given, then the failure.
+    /// Waits for the next commit and adds the outcomes of committed commands to `out`. Cancel safe:
+    /// the next call returns what is not in `out`. After a failure, commits before it are still
+    /// released, then the failure is returned.
     pub async fn released(&mut self, out: &mut Released) -> Result<(), Poisoned> {
         self.log.flush();
         let mut committed = self.log.committed();
@@ -409,9 +406,8 @@ impl<L: Log> Store<L> {
         Ok(())
     }
 
-    /// Keeps what happens to jobs in [`Store::tail`] from the next command on, or no longer. On
-    /// when a store is opened, so that clients can go on over a restart; asking for a feed turns it
-    /// on.
+    /// Starts or stops recording job events in [`Store::tail`], from the next command on. It is on
+    /// when a store is opened, so that feeds resume over a restart; querying a feed turns it on.
     pub fn record_events(&mut self, enabled: bool) {
         self.pending.outcomes.wants_events = enabled;
         match enabled {
@@ -420,8 +416,7 @@ impl<L: Log> Store<L> {
         }
     }
 
-    /// The last events, all of them durable: those that have been released, and those of the runs
-    /// before.
+    /// The last events, all of them durable: released ones, and those of previous runs.
     pub fn tail(&self) -> &Tail {
         &self.tail
     }
@@ -431,20 +426,19 @@ impl<L: Log> Store<L> {
         self.cache.get(entry)
     }
 
-    /// Reads what is not in memory; blocks, so it belongs on threads that may.
+    /// Reads parts that are not cached. It blocks, so call it on threads that may block.
     pub fn reader(&self) -> Reader {
         self.log.reader()
     }
 
-    /// Why each of these jobs would be refused for want of memory or of room on the disk; none if
-    /// there is enough.
+    /// Why each of these jobs would be refused for lack of memory or disk space; none if there is
+    /// enough.
     pub fn refusal_of(&self, batch: &EnqueueBatch) -> Option<Refusal> {
         let bytes = admission::bytes_of(batch);
         admission::refusal(bytes, &self.state, &self.budget(), self.memory_max)
     }
 
-    /// What the disk still has room for. Cheap: for those who would not enqueue what will be
-    /// refused.
+    /// What the disk still has room for. Cheap: lets callers skip enqueues that would be refused.
     pub fn space(&self) -> Space {
         let budget = self.budget();
         let level = match budget.short {
@@ -465,19 +459,18 @@ impl<L: Log> Store<L> {
         self.log.committed()
     }
 
-    /// True when nothing is held back: all that was submitted is durable, and was released.
+    /// Whether everything submitted is durable and released.
     pub fn is_released(&self) -> bool {
         self.pending.oldest().is_none()
     }
 
-    /// Bytes submitted and not yet durable: over
-    /// [`UNCOMMITTED_BYTES_MAX`](crate::UNCOMMITTED_BYTES_MAX) no more input should be taken.
+    /// Bytes submitted and not yet durable. Over
+    /// [`UNCOMMITTED_BYTES_MAX`](crate::UNCOMMITTED_BYTES_MAX) the caller should stop taking input.
     pub fn uncommitted_bytes(&self) -> usize {
         self.log.uncommitted_bytes()
     }
 
-    /// When the oldest command came that is not yet durable, by the monotonic clock in
-    /// milliseconds.
+    /// When the oldest command that is not yet durable was submitted, in monotonic milliseconds.
     pub fn oldest_uncommitted(&self) -> Option<u64> {
         self.pending.oldest_beyond(self.log.committed())
     }
@@ -487,7 +480,7 @@ impl<L: Log> Store<L> {
         self.oldest_uncommitted().map_or(0, |since| now.mono_ms.saturating_sub(since))
     }
 
-    /// A job with everything submitted applied, durable or not: what is told of it must be durable.
+    /// A job with everything submitted applied, durable or not: report only durable parts of it.
     pub fn job(&self, now: Now, id: &JobId) -> Option<JobView> {
         let mut view = self.state.job(id, now)?;
         self.reports.add_to(&mut view);
@@ -515,8 +508,8 @@ impl<L: Log> Store<L> {
         }
     }
 
-    /// Takes note of the time: leases released before it begin, and a pause gives every lease its
-    /// full length anew.
+    /// Records the time: leases released before it begin, and after a pause every lease gets its
+    /// full length again.
     fn observe_time(&mut self, now: Now) -> Now {
         let mono_ms = now.mono_ms.max(self.latest_ms);
         if mono_ms - self.latest_ms > PAUSE_MS && !self.leases.is_empty() {
@@ -559,7 +552,7 @@ impl<L: Log> Store<L> {
     }
 }
 
-/// Waits for a future on a thread of its own: a start is not part of any runtime.
+/// Waits for a future on the current thread: a start runs outside any runtime.
 fn block_on<F: Future>(future: F) -> F::Output {
     struct Unpark(Thread);
     impl Wake for Unpark {

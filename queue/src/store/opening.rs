@@ -1,4 +1,4 @@
-//! Opening a store on its journal: what is read back, and the epoch that no earlier run had.
+//! Opening a store on its journal: recovery, and an epoch that no earlier run had.
 
 use std::path::{Path as FilePath, PathBuf};
 use std::time::Instant;
@@ -12,13 +12,13 @@ use crate::clock::{BootStamp, Clock, LastRun};
 use crate::journal::{Journal, JournalOptions, OpenError};
 use crate::log::Poisoned;
 
-/// Epochs between one accepted loss and the next: what was lost may have held starts, and neither
-/// their tokens nor their links may be given again. More starts than a directory sees; as many
-/// losses as a directory counts fit.
+/// Epochs reserved for each accepted loss: lost commands may have included starts, whose tokens and
+/// links must not be reused. It is more than the starts of any directory, and all counted losses
+/// fit.
 const EPOCHS_PER_LOSS: u64 = 1 << 20;
 
 impl Store<Journal> {
-    /// Opens the journal in `dir`, or makes it, replays it, and logs this start, synced at every
+    /// Opens or creates the journal in `dir`, replays it, and logs this start, synced at every
     /// level of durability. Blocks.
     pub fn open(
         dir: &FilePath,
@@ -61,12 +61,12 @@ impl Store<Journal> {
     }
 }
 
-/// An epoch that is as high as any that was given before the last of so many losses.
+/// An epoch at least as high as any used before the last of `losses` losses.
 pub(crate) fn epoch_floor(losses: u64) -> Epoch {
     Epoch(losses * EPOCHS_PER_LOSS)
 }
 
-/// What a clock needs to go on after the run that a state was left by.
+/// The previous run of a state, to continue its clock.
 fn last_run(state: &State) -> Option<LastRun> {
     let start = state.last_start()?;
     Some(LastRun { stamp: BootStamp::from_bytes(start.boot), last: state.last_now() })

@@ -1,4 +1,4 @@
-//! How a store is opened, and what opening it found.
+//! The options of opening a store, and its result.
 
 use std::time::Duration;
 
@@ -14,31 +14,32 @@ use crate::rules::Rules;
 /// How a store is opened.
 #[derive(Clone, Debug)]
 pub struct StoreOptions {
-    /// Keys the index of ids of a new data directory; one that has a secret keeps it.
+    /// The secret that keys the id index of a new data directory; an existing directory keeps its
+    /// own.
     pub secret: Secret,
     /// Bytes of a journal segment.
     pub segment_bytes: u64,
     /// How durable acknowledgements are.
     pub durability: Durability,
-    /// Starts although acknowledged commands are damaged, and sets aside what it drops.
+    /// Open even if acknowledged commands are damaged, and set the damaged ones aside.
     pub accept_loss: bool,
-    /// Bytes of recent payloads kept in memory.
+    /// Bytes of recent payloads cached in memory.
     pub cache_bytes: usize,
-    /// Bytes of memory that jobs, queues and sessions may take
-    /// ([`State::memory_bytes`](crate::State::memory_bytes)); from there on new jobs are
+    /// Limit of memory for jobs, queues and sessions
+    /// ([`State::memory_bytes`](crate::State::memory_bytes)); at the limit new jobs are
     /// `MemoryFull`.
     pub memory_max: u64,
     /// Queues served by name.
     pub paths: Vec<Path>,
-    /// Paths below which any queue is made on first use.
+    /// Paths below which queues are created on first use.
     pub defaults: Vec<Path>,
-    /// The numbers that decide, from this start on.
+    /// The rules from this start on.
     pub rules: Rules,
-    /// How long leases outlive what held them.
+    /// How long leases outlive their link or run.
     pub leases: LeaseTiming,
-    /// The largest jump of the wall clock that is believed.
+    /// The largest accepted jump of the wall clock.
     pub clock_skew_max: Duration,
-    /// Where the time comes from.
+    /// The source of time.
     pub clock: ClockSource,
 }
 
@@ -61,12 +62,12 @@ impl Default for StoreOptions {
     }
 }
 
-/// What opening a store found.
+/// The result of opening a store.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Opened {
-    /// Whose jobs these are.
+    /// The publisher's id.
     pub publisher: PublisherId,
-    /// Which start of it this is.
+    /// The epoch of this start.
     pub epoch: Epoch,
     /// The snapshot that was restored, if there was one.
     pub snapshot: Option<RecoveredSnapshot>,
@@ -74,14 +75,14 @@ pub struct Opened {
     pub records: u64,
     /// Bytes of the log read for that.
     pub bytes: u64,
-    /// How long all that took.
+    /// The duration of opening.
     pub took: Duration,
-    /// Leases that run on from before, until they are resumed or the restart window ends.
+    /// Leases of the previous run, which go on until they are resumed or the restart window ends.
     pub running: u64,
     /// The torn tail that was cut off, if there was one.
     pub cut: Option<CutTail>,
-    /// What was dropped, if damage was found and accepted.
+    /// What was dropped, if the journal was damaged and the loss was accepted.
     pub dropped: Option<Dropped>,
-    /// The files whose payloads were given up, if loss of some was found and accepted.
+    /// The files whose payloads are lost, if that loss was accepted.
     pub lost_payloads: Option<LostPayloads>,
 }

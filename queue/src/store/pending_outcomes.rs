@@ -1,4 +1,4 @@
-//! Output commit: outcomes wait here until the command that brought them about is durable.
+//! Output commit: outcomes wait here until their command is durable.
 
 use std::collections::VecDeque;
 
@@ -9,21 +9,21 @@ use crate::Outcomes;
 use crate::state::Totals;
 use crate::tail::Tail;
 
-/// What is held back.
+/// Outcomes of commands that are not yet durable.
 #[derive(Debug, Default)]
 pub(super) struct PendingOutcomes {
-    /// What was brought about and not yet released, in order.
+    /// Unreleased outcomes, in order.
     pub(super) outcomes: Outcomes,
     pub(super) answered: Vec<(LinkId, u64, Asked)>,
-    /// How far each command reached in them.
+    /// The end of each command's outcomes.
     boundaries: VecDeque<Boundary>,
-    /// What was released before: marks count from the beginning.
+    /// Counts of everything released before: boundaries count from the start.
     released: Counts,
-    /// Of the last released command.
+    /// The totals after the last released command.
     pub(super) totals: Totals,
 }
 
-/// Everything up to here belongs to commands up to `index`.
+/// All outcomes before this boundary belong to commands up to `index`.
 #[derive(Clone, Copy, Debug)]
 struct Boundary {
     index: u64,
@@ -45,7 +45,7 @@ struct Counts {
 }
 
 impl PendingOutcomes {
-    /// What `outcomes` and `answered` now hold belongs to commands up to `index`, of that time.
+    /// Assigns the outcomes and answers so far to commands up to `index`, submitted at `mono_ms`.
     pub(super) fn mark_boundary(&mut self, index: u64, mono_ms: u64, totals: Totals) {
         let (waiting, out) = (&self.outcomes, &self.released);
         let counts = Counts {
@@ -64,7 +64,7 @@ impl PendingOutcomes {
         }
     }
 
-    /// The oldest index that something is held for.
+    /// The oldest index with unreleased outcomes.
     pub(super) fn oldest(&self) -> Option<u64> {
         self.boundaries.front().map(|boundary| boundary.index)
     }
@@ -75,8 +75,8 @@ impl PendingOutcomes {
         self.boundaries.get(first).map(|boundary| boundary.mono_ms)
     }
 
-    /// Gives out what belongs to commands up to `committed`: to `out`, and to `tail` what happened
-    /// to jobs, and the tokens that ended with them.
+    /// Releases the outcomes of commands up to `committed`: events go to `tail`, tokens of ended
+    /// leases to `ended`, the rest to `out`.
     pub(super) fn release(
         &mut self,
         committed: u64,
@@ -111,7 +111,7 @@ impl PendingOutcomes {
     }
 }
 
-/// Moves the first `n`; all of them, to an empty buffer, by exchanging the two.
+/// Moves the first `n` items; swaps the buffers if that is all of them and `to` is empty.
 fn move_first<T>(from: &mut Vec<T>, n: usize, to: &mut Vec<T>) {
     if n == from.len() && to.is_empty() {
         std::mem::swap(from, to);

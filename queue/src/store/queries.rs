@@ -1,4 +1,4 @@
-//! Questions to the applied state.
+//! Queries of the applied state.
 
 use longshore_protocol::LinkId;
 use longshore_protocol::limits::{BATCH_JOBS_MAX, PAGE_BYTES_MAX, PAGE_JOBS_MAX};
@@ -8,11 +8,11 @@ use super::Asked;
 use super::reports::ProgressReports;
 use crate::{JobView, Now, State};
 
-/// What a job takes on a page beside its cold parts, in bytes.
+/// Bytes of a job on a page beside its cold parts.
 const VIEW_BYTES: usize = 512;
-/// What one of its attempts takes beside its error, with the longest name of a worker.
+/// Bytes of an attempt beside its error, with the longest worker name.
 const ATTEMPT_BYTES: usize = 192;
-/// What one of its checkpoints takes without its bytes.
+/// Bytes of a checkpoint beside its content.
 const CHECKPOINT_BYTES: usize = 40;
 
 /// Answers from memory.
@@ -53,8 +53,7 @@ pub(super) fn answer(
             Err(refusal) => Asked::Refused(refusal),
         },
         Request::Feed { pattern, after } => Asked::Feed { pattern, after },
-        // Whoever asks adds what only it knows to the metrics; an action that is not only to be
-        // counted is a command.
+        // The caller adds its own values to metrics; an action that is not a dry run is a command.
         _ => Asked::Refused(RequestError::Unknown),
     }
 }
@@ -75,7 +74,7 @@ fn jobs(state: &State, reports: &ProgressReports, now: Now, query: &JobsQuery) -
     Asked::Jobs { views, next, full: query.full, index: state.applied() }
 }
 
-/// A page of states has each job's last attempt, and its error once, as the job's.
+/// A page of states has each job's last attempt, and its error only once, as the job's.
 fn retain_last_attempt(view: &mut JobView) {
     let before = view.info.attempts.len().saturating_sub(1);
     view.info.attempts.drain(..before);

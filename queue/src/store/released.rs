@@ -1,4 +1,4 @@
-//! What a store gives out, and its metrics.
+//! The released outcomes of a store, and its metrics.
 
 use longshore_protocol::messages::work::{Answer, FeedPosition, RequestError};
 use longshore_protocol::{Durability, Glob, LinkId, Path, Revoked, Token};
@@ -7,10 +7,10 @@ use crate::{CheckpointView, DeadGroupView, Handed, JobView, QueueId, Reply, Spac
 #[cfg(doc)]
 use crate::{Store, Tail};
 
-/// What has become durable, in buffers that are used again: whoever takes it drains them.
+/// Outcomes that became durable, in reusable buffers: the caller drains them.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Released {
-    /// Jobs for workers, in order. Their leases begin with the next call that says what time it is.
+    /// Deliveries to workers, in order. Their leases begin with the next call that passes the time.
     pub handed: Vec<Handed>,
     /// Answers, with the links that they go to.
     pub replies: Vec<(LinkId, Reply)>,
@@ -18,20 +18,20 @@ pub struct Released {
     pub revoked: Vec<(LinkId, Revoked, Token)>,
     /// New queues, to be published.
     pub queues_made: Vec<Path>,
-    /// Queues that were empty, and got a job.
+    /// Queues that were empty and got a job.
     pub queues_filled: Vec<QueueId>,
-    /// Answers to [`Store::ask`]: the link, its number for the request, and what is known without
-    /// the disk.
+    /// Answers to [`Store::ask`]: the link, its request number, and the answer as far as memory has
+    /// it.
     pub answered: Vec<(LinkId, u64, Asked)>,
 }
 
-/// An answer, as far as memory goes.
+/// An answer, as far as memory has it.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Asked {
-    /// All of it.
+    /// A complete answer.
     Ready(Answer),
-    /// A page of jobs; entries, errors and results are still to be read. With `full` it holds no
-    /// more than [`PAGE_BYTES_MAX`](longshore_protocol::limits::PAGE_BYTES_MAX) bytes of them, or a
+    /// A page of jobs; entries, errors and results are still to be read. With `full` they total at
+    /// most [`PAGE_BYTES_MAX`](longshore_protocol::limits::PAGE_BYTES_MAX) bytes, unless it is a
     /// single job.
     Jobs {
         /// The jobs.
@@ -43,7 +43,7 @@ pub enum Asked {
         /// The command that the page reflects.
         index: u64,
     },
-    /// One job, if it is there: to `Job`, and to `Await` as it stands now.
+    /// One job, if it exists: answers `Job`, and `Await` with its present state.
     Job(Option<Box<JobView>>),
     /// Kinds of dead letters; the errors of their examples are still to be read.
     DeadGroups {
@@ -54,12 +54,12 @@ pub enum Asked {
     },
     /// Checkpoints, oldest first; their bytes are still to be read.
     Checkpoints(Vec<CheckpointView>),
-    /// A feed can be opened: the tail has everything from here on, so [`Tail::cursor`] of `after`
-    /// says whether it has all.
+    /// A feed can be opened: the tail has every event from here on, and [`Tail::cursor`] of `after`
+    /// tells whether it has the earlier ones.
     Feed {
         /// Of which queues.
         pattern: Glob,
-        /// What the client has seen already.
+        /// The client's last position.
         after: Option<FeedPosition>,
     },
     /// No answer.
@@ -71,7 +71,7 @@ pub enum Asked {
 pub struct StoreMetrics {
     /// How durable its acknowledgements are.
     pub durability: Durability,
-    /// Jobs kept, in any state.
+    /// Jobs in any state.
     pub jobs: u64,
     /// Queues.
     pub queues: u64,
@@ -83,19 +83,19 @@ pub struct StoreMetrics {
     pub journal_bytes: u64,
     /// Bytes written since the start.
     pub written_bytes: u64,
-    /// Bytes of entries taken since the start, less what is the same for all of them.
+    /// Payload bytes of entries accepted since the start.
     pub payload_bytes: u64,
     /// Syncs since the start.
     pub syncs: u64,
-    /// Verbs refused for a stale token: settles and checkpoints ever, renewals, beginnings and
-    /// progress since the start.
+    /// Verbs refused for a stale token: settles and checkpoints ever, renewals, starts and progress
+    /// since the start.
     pub stale_refused: u64,
-    /// What the journal still takes.
+    /// What the journal still accepts.
     pub level: SpaceLevel,
-    /// Bytes of the ballast: room that it keeps for compaction.
+    /// Bytes of the ballast: space reserved for compaction.
     pub ballast_bytes: u64,
-    /// Bytes of memory that jobs, queues and sessions take, about.
+    /// Approximate memory of jobs, queues and sessions, in bytes.
     pub memory_bytes: u64,
-    /// How many they may take; from there on new jobs are refused.
+    /// The limit of that memory; at the limit new jobs are refused.
     pub memory_max: u64,
 }

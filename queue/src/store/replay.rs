@@ -1,4 +1,4 @@
-//! A log read back: the state that its commands make, and the tail of what they brought about.
+//! Replays a log into its state and the tail of its events.
 
 use bytes::Bytes;
 use longshore_protocol::{Epoch, WireError};
@@ -9,14 +9,14 @@ use crate::state::{Restoring, SnapshotError};
 use crate::tail::{TAIL_EVENTS_MAX, Tail};
 use crate::{Command, Outcomes, State};
 
-/// What a log's commands come to. Nothing that they brought about is told again; but a client that
-/// followed what happened to jobs goes on over a restart, so the last events are kept.
+/// The state of a replayed log. Replay repeats no outcome, but the last events are retained, so
+/// that clients' feeds resume over a restart.
 #[derive(Debug)]
 pub struct Replay {
     pub(super) state: State,
     pub(super) tail: Tail,
     outcomes: Outcomes,
-    /// The snapshot, while its blocks come.
+    /// The snapshot being restored.
     restoring: Option<Restoring>,
 }
 
@@ -27,7 +27,7 @@ impl Default for Replay {
 }
 
 impl Replay {
-    /// Of an empty log.
+    /// The state of an empty log.
     pub fn new() -> Replay {
         let outcomes = Outcomes { wants_events: true, ..Outcomes::default() };
         let tail = Tail::new(TAIL_EVENTS_MAX);

@@ -1,5 +1,5 @@
-//! How far running attempts are, as their workers last said. Soft: kept as long as the lease, told
-//! to whoever looks, not logged.
+//! The progress that workers last reported of running attempts. Soft state: retained as long as the
+//! lease, shown in queries, not logged.
 
 use hashbrown::HashMap;
 use longshore_protocol::Token;
@@ -7,32 +7,32 @@ use longshore_protocol::messages::work::{Progress, ProgressInfo};
 
 use crate::JobView;
 
-/// The last report of each attempt: at most one for each lease.
+/// The last report of each attempt, at most one per lease.
 #[derive(Debug, Default)]
 pub(super) struct ProgressReports {
     by_token: HashMap<Token, ProgressInfo>,
 }
 
 impl ProgressReports {
-    /// Takes a report of a lease that is held, at that time of the wall clock.
+    /// Records a report of a running lease, at that wall time.
     pub(super) fn record(&mut self, progress: Progress, wall_ms: u64) {
         let Progress { token, percent, message } = progress;
         self.by_token.insert(token, ProgressInfo { percent, message, at: wall_ms });
     }
 
-    /// Forgets an attempt whose lease has ended.
+    /// Removes the report of an ended lease.
     pub(super) fn forget(&mut self, token: Token) {
         if !self.by_token.is_empty() {
             self.by_token.remove(&token);
         }
     }
 
-    /// Adds what is known of a running job.
+    /// Adds the report to the view of a running job.
     pub(super) fn add_to(&self, view: &mut JobView) {
         view.info.progress = view.info.token.and_then(|token| self.by_token.get(&token)).cloned();
     }
 
-    /// Reports that are kept.
+    /// The number of reports.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.by_token.len()

@@ -85,7 +85,7 @@ fn enqueue<L: crate::Log>(store: &mut Store<L>, now: Now, sequence: u64, jobs: u
     store.submit(now, Command::Enqueue { link: PRODUCER, batch }).unwrap();
 }
 
-/// Everything that becomes durable of what was submitted.
+/// Releases everything submitted so far.
 async fn all(store: &mut Store) -> Released {
     let mut released = Released::default();
     loop {
@@ -124,7 +124,7 @@ async fn nothing_is_released_before_its_sync() {
     assert_eq!(store.metrics(at(1_101)).jobs, 3);
     for handed in &released.handed {
         let hot = store.payload(handed.entry).unwrap();
-        assert_eq!(store.reader().read(handed.entry).unwrap(), hot, "memory and disk say the same");
+        assert_eq!(store.reader().read(handed.entry).unwrap(), hot, "memory and disk agree");
     }
 }
 
@@ -211,7 +211,7 @@ async fn store_on_a_copy_shares_no_lease_or_token() {
     let mut copy = open_in(&disk, "/copy", 2_000);
     assert_eq!(copy.identity().0, other);
     assert_eq!((copy.state().totals().running, store.state().totals().running), (0, 2));
-    // The worker's session asks for its leases at the copy: they are none of its.
+    // The worker's session tries to resume its leases at the copy, which has none.
     let resume = Tokens(before.iter().map(|handed| handed.token).collect());
     let (session, name, role) = (SessionId([2; 16]), "test".to_owned(), Role::Worker);
     let link_up = Command::LinkUp { link: LinkId(1 << 33), role, session, name, resume };
@@ -222,7 +222,7 @@ async fn store_on_a_copy_shares_no_lease_or_token() {
     let after = all(&mut copy).await.handed;
     assert_eq!(after.len(), 3, "every job, and each once");
     assert!(after.iter().all(|handed| handed.attempt == 1), "a copy costs no attempt");
-    // The original goes on over restarts, and never gives a token of the copy.
+    // The original goes on over restarts, and never reuses a token of the copy.
     let rise = after[0].token.0 - before[1].token.0;
     assert!(rise > 1_000_000 << 32, "{rise}");
     drop(copy);
@@ -272,7 +272,7 @@ async fn refused_settles_are_counted_once_durable() {
     assert_eq!(store.metrics(at(1_002)).stale_refused, 1);
 }
 
-/// A log whose commits are the test's to make.
+/// A log whose commits the test controls.
 #[derive(Default)]
 struct ManualLog {
     appended: u64,
@@ -286,7 +286,7 @@ impl crate::Log for ManualLog {
     }
 
     fn sync(&mut self) {
-        // Only a start is: it is durable at once.
+        // Only a start is synced: it is durable at once.
         self.committed.store(self.appended, std::sync::atomic::Ordering::Relaxed);
     }
 
@@ -366,7 +366,7 @@ async fn session_that_changes_links_leaks_no_link_rows() {
         let (session, name, now) = (SessionId([2; 16]), "test".to_owned(), at(1_000 + number));
         let (link, role, resume) = (LinkId(number), Role::Worker, Tokens(vec![lease.token]));
         store.submit(now, Command::LinkUp { link, role, session, name, resume }).unwrap();
-        // The transport tells of the older link's end afterwards.
+        // The transport reports the older link's end afterwards.
         store.link_replaced(now, lease.link);
         lease.link = link;
         all(&mut store).await;
@@ -386,7 +386,7 @@ async fn durable_outcomes_wait_until_they_are_released() {
     while store.committed() < store.appended() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    assert!(!store.is_released(), "its answer has not left");
+    assert!(!store.is_released(), "its answer was not released");
     store.released(&mut Released::default()).await.unwrap();
     assert!(store.is_released());
 }
@@ -420,7 +420,7 @@ async fn accepted_loss_never_reuses_tokens_links_or_epochs() {
     }
     assert!(given.windows(2).all(|pair| pair[0] < pair[1]), "{given:?}");
 
-    // The first start stays; a bit of what follows is wrong, so both later starts are dropped.
+    // The first start stays; the second one has a flipped bit, so both later starts are dropped.
     let segment = dir
         .path()
         .join("segments")
@@ -433,7 +433,7 @@ async fn accepted_loss_never_reuses_tokens_links_or_epochs() {
     let first_start = 8 + u32::from_le_bytes(*bytes[4096..].first_chunk().unwrap()) as usize;
     bytes[4096 + first_start + 50] ^= 1;
     std::fs::write(&segment, bytes).unwrap();
-    assert!(opened(false).is_err(), "damage is never passed over in silence");
+    assert!(opened(false).is_err(), "damage is never ignored silently");
     let (mut store, mut clock, after) = opened(true).unwrap();
     assert!(after.dropped.is_some());
     let (last_epoch, last_token) = given[2];
@@ -462,7 +462,7 @@ fn epochs_rise_over_losses_at_the_same_offset() {
         let segments = dir.path().join("segments").read_dir().unwrap();
         let segment = segments.map(|entry| entry.unwrap().path()).min().unwrap();
         let mut bytes = std::fs::read(&segment).unwrap();
-        // The start after the first one, which is the last: no part of it can be read any more.
+        // Damages the second start, which is the last.
         let first_start = 8 + u32::from_le_bytes(*bytes[4096..].first_chunk().unwrap()) as usize;
         bytes[4096 + first_start + 50] ^= 1;
         std::fs::write(&segment, bytes).unwrap();
@@ -518,7 +518,7 @@ async fn feed_resumes_after_a_power_cut_and_reports_rewinds() {
     let store = open(&disk, 3_000);
     assert_eq!(indexes(&store, Some(start)), Ok(reported), "the same events again");
     assert_eq!(indexes(&store, Some(seen)), Ok(vec![]));
-    // As if more had been told and lost: the second start lies in its place.
+    // As if more events had been sent and lost: the second start has their index.
     let lost = FeedPosition { index: seen.index + 1, ..seen };
     assert_eq!(indexes(&store, Some(lost)), Err(RequestError::Rewound));
 }
@@ -534,7 +534,7 @@ async fn soft_verbs_for_foreign_leases_are_refused_and_counted() {
     let progress = |token| vec![Progress { token, percent: 5, message: "reading".to_owned() }];
     let started = |token| Started { tokens: Tokens(vec![token]), running_ms: vec![] };
     let (lease, other) = (Tokens(vec![token]), Tokens(vec![Token(7)]));
-    // The link that holds it, and a token that nobody has.
+    // The lease's own link, and an unknown token.
     assert_eq!(store.started(at(1_001), WORKER, &started(token)), Tokens::default());
     assert_eq!(store.progress(at(1_001), WORKER, progress(token)), Tokens::default());
     assert_eq!(store.started(at(1_001), WORKER, &started(Token(7))), other);
@@ -545,7 +545,7 @@ async fn soft_verbs_for_foreign_leases_are_refused_and_counted() {
     assert_eq!(store.progress(at(1_002), PRODUCER, progress(token)), lease);
     assert_eq!(store.renew(at(1_002), PRODUCER, &lease), lease);
     assert_eq!(store.metrics(at(1_002)).stale_refused, 6);
-    // What was reported goes with the lease.
+    // The report is removed with the lease.
     assert_eq!(store.reports.len(), 1);
     let mut batch = SettleBatchBuilder::new();
     batch.push(token, &NewSettle::Release);

@@ -1,4 +1,4 @@
-//! The tail against a list that forgets nothing.
+//! The tail against a complete list.
 
 use longshore_protocol::{JobChange, JobId};
 use proptest::prelude::*;
@@ -26,7 +26,7 @@ fn at(epoch: u64, index: u64) -> Option<FeedPosition> {
     Some(FeedPosition { epoch: Epoch(epoch), index })
 }
 
-/// The indexes of everything after a place.
+/// The indexes of all events after a position.
 fn after(tail: &Tail, position: Option<FeedPosition>) -> Result<Vec<u64>, RequestError> {
     let mut out = Vec::new();
     let mut cursor = tail.cursor(position)?;
@@ -92,7 +92,7 @@ fn reader_behind_the_ring_gets_too_old() {
     extend_with(&mut tail, 4, 1);
     let mut out = Vec::new();
     let late = tail.read(&mut cursor, 10, |_| false, &mut out);
-    assert_eq!(late, Err(RequestError::TooOld), "also one that wants other queues");
+    assert_eq!(late, Err(RequestError::TooOld), "also a reader of other queues");
     assert_eq!(after(&tail, at(1, 1)), Err(RequestError::TooOld));
     assert_eq!(after(&tail, at(1, 2)), Ok(vec![3, 3, 4]), "all of a command's events or none");
     assert_eq!(tail.read(&mut in_time, 10, |_| true, &mut out).map(|read| read.more), Ok(false));
@@ -119,7 +119,7 @@ fn positions_lost_by_a_start_are_rewound() {
     for index in 1..=5 {
         extend_with(&mut tail, index, 1);
     }
-    // Commands 6 to 8 of the first start are lost: the second one begins in their place.
+    // Commands 6 to 8 of the first start are lost: the second one reuses their indexes.
     tail.begin(6, Epoch(2));
     extend_with(&mut tail, 6, 0);
     for index in 7..=9 {
@@ -129,9 +129,9 @@ fn positions_lost_by_a_start_are_rewound() {
     assert_eq!(after(&tail, at(1, 6)), Err(RequestError::Rewound));
     assert_eq!(after(&tail, at(1, 8)), Err(RequestError::Rewound));
     assert_eq!(after(&tail, at(2, 8)), Ok(vec![9]));
-    assert_eq!(after(&tail, at(2, 10)), Err(RequestError::Rewound), "from a future that is not");
-    assert_eq!(after(&tail, at(3, 2)), Err(RequestError::Rewound), "from a start that is not");
-    // An epoch that was passed over is like any other.
+    assert_eq!(after(&tail, at(2, 10)), Err(RequestError::Rewound), "from a future position");
+    assert_eq!(after(&tail, at(3, 2)), Err(RequestError::Rewound), "from an unknown start");
+    // Skipped epochs behave like any other.
     tail.begin(10, Epoch(50));
     extend_with(&mut tail, 10, 0);
     assert_eq!(after(&tail, at(2, 9)), Ok(vec![]));
@@ -160,7 +160,7 @@ fn only_positions_before_a_snapshot_are_too_old() {
     assert_eq!(after(&tail, at(1, 2)), Err(RequestError::TooOld));
     assert_eq!(after(&tail, at(3, 7)), Ok(vec![]));
     assert_eq!(after(&tail, at(2, 7)), Err(RequestError::Rewound), "its command 7 was another");
-    assert_eq!(after(&tail, at(3, 8)), Err(RequestError::Rewound), "it is not there yet");
+    assert_eq!(after(&tail, at(3, 8)), Err(RequestError::Rewound), "it does not exist yet");
     assert_eq!(after(&tail, at(4, 5)), Err(RequestError::Rewound));
     extend_with(&mut tail, 8, 2);
     tail.begin(9, Epoch(4));
@@ -181,7 +181,7 @@ fn without_recording_only_the_present_can_be_followed() {
     extend_with(&mut tail, 2, 0);
     extend_with(&mut tail, 3, 0);
     assert!(tail.is_empty());
-    // Commands 4 and 5 were applied and are not told yet when somebody asks.
+    // Commands 4 and 5 were applied and not yet added when recording starts.
     tail.record_beyond(5);
     extend_with(&mut tail, 5, 0);
     let mut fresh = tail.cursor(None).unwrap();
@@ -217,13 +217,13 @@ fn queue_set_matches_queues_by_path() {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// So many commands, each with so many events.
+    /// This many commands, each with this many events.
     Extend(u64, u64),
     Open,
     OpenAt(u64),
     Read(usize, usize, u32),
-    /// So many commands are lost; the log is read from its beginning, or from a snapshot so many
-    /// commands before its end.
+    /// This many commands are lost; the log is replayed from its beginning, or from a snapshot this
+    /// many commands before its end.
     Restart(u64, Option<u64>),
     Stop,
     Record,
@@ -242,25 +242,24 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..80)
 }
 
-/// A reader as the list knows it.
+/// A reader of the complete list.
 struct ModelReader {
     cursor: Cursor,
-    /// Places in the list that it has passed.
+    /// The number of events that it has passed.
     passed: usize,
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-    /// Whoever is not told `TooOld` reads the wanted part of a list that forgets nothing, event by
-    /// event.
+    /// A reader without `TooOld` reads the selected part of the complete list, event by event.
     #[test]
     fn readers_never_see_a_gap(steps in steps()) {
         const ROOM: usize = 16;
         let mut tail = Tail::new(ROOM);
         tail.begin(1, Epoch(1));
         extend_with(&mut tail, 1, 0);
-        // All that ever happened, told or not; and what the log still holds of it.
+        // All events ever, recorded or not, that the log still has.
         let mut list: Vec<Event> = Vec::new();
         let (mut index, mut epoch) = (1, 1);
         let mut starts = vec![(1, 1)];
@@ -271,7 +270,7 @@ proptest! {
                     index += 1;
                     let new: Vec<Event> = (0..events).map(|n| event(index, n)).collect();
                     list.extend(&new);
-                    // The state makes events only while they are wanted.
+                    // The state creates events only while they are recorded.
                     let reported = if tail.is_recording() { new } else { Vec::new() };
                     tail.extend(reported.into_iter(), index);
                 },
@@ -288,7 +287,7 @@ proptest! {
                         }
                         Err(why) => {
                             prop_assert_eq!(why, RequestError::TooOld);
-                            // Refused only when the ring could not hold it, or when nothing was
+                            // Refused only if the ring could not contain it, or if nothing was
                             // recorded.
                             let since = list.iter().filter(|event| event.index > from).count();
                             prop_assert!(since > ROOM || tail.floor > from);
@@ -305,7 +304,7 @@ proptest! {
                             let plain: Vec<Event> = rest.clone().take(most).copied().collect();
                             prop_assert_eq!(&out, &plain);
                             prop_assert_eq!(more, rest.count() > most);
-                            // All of the wanted up to there was read.
+                            // Every selected event up to there was read.
                             let unread = list[*passed..].iter().filter(|event| selects(event.queue)).skip(most);
                             prop_assert!(unread.clone().all(|event| event.index > upto.index));
                             *passed = match list[*passed..].iter().enumerate().filter(|(_, e)| selects(e.queue)).nth(most) {
@@ -321,8 +320,7 @@ proptest! {
                     }
                 }
                 Step::Restart(lost, back) => {
-                    // A restart reads the log again, without its last commands, and records all
-                    // that it reads.
+                    // A restart replays the log without its last commands, and records all events.
                     let last = index.saturating_sub(lost).max(1);
                     list.retain(|event| event.index <= last);
                     starts.retain(|&(at, _)| at <= last);

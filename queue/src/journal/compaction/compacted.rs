@@ -3,8 +3,8 @@
 //! ```text
 //! count 2 │ (at 4 │ length 4) × count │ the bytes of the parts, one after the other
 //! ```
-//! Parts rise by `at` and do not overlap. One that had rotted before it was carried has bit 31 of
-//! its length set, and no bytes.
+//! Parts are sorted by `at` and do not overlap. A part that was corrupt before compaction has bit
+//! 31 of its length set, and no bytes.
 
 use bytes::Bytes;
 
@@ -13,45 +13,46 @@ use crate::journal::wal::format::u32_at;
 
 /// Parts in a record.
 pub(crate) const COMPACTED_PARTS_MAX: usize = 64;
-/// Bytes of parts in a record, unless one part alone is longer: what is read to read one of them.
+/// Bytes of parts in a record, unless one part alone is longer: reading one part reads the whole
+/// record.
 pub(crate) const COMPACTED_BYTES_MAX: usize = 64 * 1024;
 
 const COUNT_BYTES: usize = 2;
 const PART_BYTES: usize = 8;
 const CORRUPT: u32 = 1 << 31;
 
-/// A part of a command that is carried.
+/// A part of a command in a compacted record.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CarriedPart {
     /// Where it begins in its command's body.
     pub at: u32,
     /// How long it is.
     pub length: u32,
-    /// None when they had rotted.
+    /// None if they were corrupt before compaction.
     pub bytes: Option<Bytes>,
 }
 
-/// What a carried record has of a part.
+/// The result of reading a part from a compacted record.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum PartRead {
     Bytes(Bytes),
-    /// It had rotted before it was carried.
+    /// The part was corrupt before compaction.
     Corrupt,
-    /// It was not carried: nobody wanted it.
+    /// The part was dead, so compaction dropped it.
     Missing,
 }
 
-/// Bytes of the body that holds these parts.
+/// Bytes of the body with these parts.
 pub(crate) fn body_len(parts: &[CarriedPart]) -> usize {
     body_len_of(parts.iter().map(|part| part.bytes.as_ref().map_or(0, Bytes::len)))
 }
 
-/// Bytes of the body that holds parts of these lengths.
+/// Bytes of the body with parts of these lengths.
 pub(crate) fn body_len_of(lengths: impl Iterator<Item = usize>) -> usize {
     COUNT_BYTES + lengths.map(|length| PART_BYTES + length).sum::<usize>()
 }
 
-/// Appends the body that holds these parts.
+/// Appends the body with these parts.
 pub(crate) fn encode(parts: &[CarriedPart], out: &mut Vec<u8>) {
     out.extend_from_slice(&(parts.len() as u16).to_le_bytes());
     for part in parts {
@@ -64,7 +65,7 @@ pub(crate) fn encode(parts: &[CarriedPart], out: &mut Vec<u8>) {
     }
 }
 
-/// All parts of a body; none when they do not fit together.
+/// All parts of a body; none if the body is inconsistent.
 pub(crate) fn decode(body: &Bytes) -> Option<Vec<CarriedPart>> {
     let count = body.get(..COUNT_BYTES)?;
     let count = usize::from(u16::from_le_bytes([count[0], count[1]]));
@@ -84,7 +85,7 @@ pub(crate) fn decode(body: &Bytes) -> Option<Vec<CarriedPart>> {
     (from == body.len()).then_some(parts)
 }
 
-/// Reads a part: one that was carried, or some of one. Its record was checked.
+/// Reads a part, or a range of one. The record's checksum was verified before.
 pub(crate) fn part_of(body: &Bytes, part: RecordRef) -> PartRead {
     let Some(count) = body.get(..COUNT_BYTES) else { return PartRead::Missing };
     let count = usize::from(u16::from_le_bytes([count[0], count[1]]));

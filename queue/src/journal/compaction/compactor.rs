@@ -1,14 +1,14 @@
-//! Cycles: a snapshot is written, and what it makes needless goes. Beside the commits, on a thread
-//! of its own.
+//! Compaction cycles: write a snapshot, then remove what it makes obsolete. They run beside the
+//! commits, on their own thread.
 //!
 //! ```text
-//! count what is wanted ─▶ choose ─▶ carry ─▶ commit up to the snapshot ─▶ snapshot ─▶ rename ─▶
-//! snapshots before the last two go ─▶ segments go
-//!                                                                             └ the one moment at which anything changes
+//! count live parts ─▶ plan ─▶ copy live parts ─▶ sync the log up to the snapshot ─▶
+//! write the snapshot ─▶ rename it ─▶ retire older snapshots ─▶ remove dead segments
+//!                       └ the only moment at which anything changes
 //! ```
-//! A crash before the rename leaves the older snapshot and all that it needs. The snapshot before
-//! the newest is kept with what it needs, in case the newest rots: until the next one, or until the
-//! disk has no room to spare.
+//! A crash before the rename leaves the older snapshot and every file it needs. The cycle retains
+//! the snapshot before the newest, with its files, in case the newest is corrupt: until the next
+//! cycle, or until the disk is short of room.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -33,24 +33,23 @@ use crate::journal::wal::records::JournalRecords;
 use crate::log::Snapshot;
 use crate::{Poisoned, RecordRef};
 
-/// How long a copy may keep files on a disk so short of room that new jobs are refused.
+/// How long a running copy may block removal on a disk so short of room that new jobs are refused.
 pub(crate) const COPY_WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// Why a cycle came to nothing. What was there before it is as good as it was.
+/// Why a cycle failed. The journal is as intact as before it.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CycleError {
     /// The journal is closing.
     #[error("the journal is closing")]
     Closing,
-    /// There is no room for what has to be written, or no file can be opened: another cycle is
-    /// tried later.
+    /// The disk has no room, or no more files can be opened: another cycle is tried later.
     #[error("{what} {file:?} failed: {error}")]
     NotNow {
-        /// What was being done.
+        /// The operation.
         what: &'static str,
-        /// To which file.
+        /// The file.
         file: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
     /// The journal has failed.
@@ -58,17 +57,17 @@ pub(crate) enum CycleError {
     Failed(#[from] Poisoned),
 }
 
-/// What a cycle asks of those around it: time, commits, and how the disk is.
+/// What a cycle needs from its surroundings: time, commits, and the state of the disk.
 pub(crate) trait CycleContext {
-    /// Waits until everything up to `index` is on the disk, at every level of durability.
+    /// Waits until everything up to `index` is synced, at every level of durability.
     fn sync_up_to(&mut self, index: u64) -> Result<(), Poisoned>;
 
-    /// A piece was written, or read back. Says how many bytes the next one may have; an error of
-    /// kind `Interrupted` gives the cycle up.
+    /// Call after a chunk was written or read back. Returns the most bytes of the next chunk; an
+    /// error of kind `Interrupted` abandons the cycle.
     fn pace(&mut self, bytes: usize) -> io::Result<usize>;
 
-    /// A step that wrote nothing and keeps the file system busy is done. An error of kind
-    /// `Interrupted` gives the cycle up.
+    /// Call after a step that wrote nothing but kept the file system busy. An error of kind
+    /// `Interrupted` abandons the cycle.
     fn rest_after_step(&mut self) -> io::Result<()>;
 
     /// Bytes of log written since the start.
@@ -81,28 +80,28 @@ pub(crate) trait CycleContext {
     fn now(&self) -> Instant;
 }
 
-/// Takes snapshots and cleans. Decides nothing by time: the thread around it does that.
+/// Runs compaction cycles. The thread around it decides when.
 pub(crate) struct Compactor {
     directory: Arc<Directory>,
     records: Arc<JournalRecords>,
     metrics: Arc<CycleMetrics>,
-    /// The snapshot that counts.
+    /// The newest durable snapshot.
     newest: Option<u64>,
-    /// What a start falls back to if that one is bad.
+    /// The snapshot that a start uses if the newest one is damaged.
     fallback: Option<Fallback>,
-    /// Files that no location leads to any more: the next snapshot does not name them.
+    /// Files without live parts: the next snapshot does not name them.
     unreferenced: Vec<ObsoleteFile>,
-    /// Files that neither the snapshot that counts needs, nor the fallback.
+    /// Files that neither the newest snapshot nor the fallback needs.
     obsolete: Vec<ObsoleteFile>,
-    /// Files that have lost the names by which they counted, and are still to be removed.
+    /// Files that were renamed to be removed, and still take room.
     retired: Vec<ObsoleteFile>,
     /// Bytes by which the log grew during the last cycle.
     grown: u64,
-    /// Since when a copy keeps files on a short disk.
+    /// Since when a copy has blocked removal on a disk that is short of room.
     copy_blocking_since: Option<Instant>,
 }
 
-/// A file that is to go.
+/// A file to be removed.
 pub(crate) struct ObsoleteFile {
     pub(crate) path: PathBuf,
     pub(crate) bytes: u64,
@@ -111,28 +110,28 @@ pub(crate) struct ObsoleteFile {
 /// The snapshot before the newest, and the files that it needs and the newest does not: those of
 /// its locations, and the log from it to the newest.
 pub(crate) struct Fallback {
-    /// Its index; 0 for none, where the log is there from its first command on.
+    /// Its index; 0 for none, if the log is complete from its first command on.
     pub(crate) snapshot: u64,
     pub(crate) files: Vec<ObsoleteFile>,
 }
 
-/// What cycles have come to since the start.
+/// Counters of cycles since the start.
 #[derive(Default)]
 pub(crate) struct CycleMetrics {
     pub(crate) snapshots: AtomicU64,
     /// Bytes of all snapshots.
     pub(crate) snapshot_bytes: AtomicU64,
-    /// Bytes of the newest one, be it from before the start.
+    /// Bytes of the newest one, which may be from before the start.
     pub(crate) newest_bytes: AtomicU64,
-    /// How many its state had said that it would take, about; 0 if it is from before the start.
+    /// The size that its state had predicted; 0 if it is from before the start.
     pub(crate) newest_about: AtomicU64,
     pub(crate) compacted_bytes: AtomicU64,
 }
 
 impl CycleMetrics {
-    /// Bytes that a snapshot will take of which its state says `about`: the state counts rows, and
-    /// how long they are written shows with each snapshot. In one of a nearly empty state nearly
-    /// all is something else, where the log's commands are: that does not grow with the rows.
+    /// Expected bytes of a snapshot whose state predicts `about`. The state counts rows; the ratio
+    /// to written bytes is known from the last snapshot. In a nearly empty state most bytes are
+    /// locations of commands, which do not grow with the rows, so the estimate is capped.
     pub(crate) fn expected_bytes(&self, about: u64) -> u64 {
         let newest = self.newest_bytes.load(Ordering::Relaxed);
         let most = newest.saturating_add(about.saturating_mul(2));
@@ -175,8 +174,8 @@ impl Compactor {
         &self.directory
     }
 
-    /// One cycle. After an error everything that was there before is as good as it was, and another
-    /// may be tried.
+    /// Runs one cycle. After an error everything from before is intact, and the next cycle may be
+    /// tried.
     pub(crate) fn cycle(
         &mut self,
         snapshot: Box<dyn Snapshot>,
@@ -185,8 +184,8 @@ impl Compactor {
         let before = context.log_bytes();
         let done = self.run_cycle(snapshot, context);
         self.grown = context.log_bytes() - before;
-        // The ballast comes back at once, as far as there is room; a failed cycle has its own
-        // reason.
+        // The ballast is refilled at once, as far as there is room; a failed cycle has its own
+        // error.
         let resized = self.directory.resize_ballast();
         done.and(resized.map_err(CycleError::Failed))
     }
@@ -197,9 +196,9 @@ impl Compactor {
         context: &mut dyn CycleContext,
     ) -> Result<(), CycleError> {
         let index = snapshot.index();
-        // What is not committed has no place yet, and a snapshot is never ahead of the log.
+        // Uncommitted commands have no location yet, and a snapshot never covers more than the log.
         context.sync_up_to(index)?;
-        // What is needless goes first: its room may be all that there is for the snapshot.
+        // Remove obsolete files first: the snapshot may need their room.
         self.remove_or_wait(context)?;
         self.compact(&*snapshot, context)?;
         let locations = self.records.locations_up_to(index);
@@ -211,18 +210,18 @@ impl Compactor {
         self.metrics.snapshot_bytes.fetch_add(written.bytes, Ordering::Relaxed);
         self.metrics.newest_bytes.store(written.bytes, Ordering::Relaxed);
         self.metrics.newest_about.store(snapshot.about_bytes(), Ordering::Relaxed);
-        // What was frozen is given free before all that is slow.
+        // Free the frozen state before the slow steps.
         drop(snapshot);
         self.supersede(index);
         self.remove_or_wait(context)
     }
 
-    /// The snapshot of `index` counts from now on, and the one before it is the fallback.
+    /// Makes the snapshot of `index` the newest, and the one before it the fallback.
     fn supersede(&mut self, index: u64) {
         let files = std::mem::take(&mut self.unreferenced);
         let before = self.newest.replace(index).unwrap_or(0);
         let older = match &mut self.fallback {
-            // It has taken the place of one of the same command.
+            // It replaced a snapshot of the same command.
             fallback if before == index => {
                 let kept = fallback.as_mut().map_or(&mut self.obsolete, |it| &mut it.files);
                 kept.extend(files);
@@ -233,8 +232,8 @@ impl Compactor {
         self.obsolete.extend(older.into_iter().flat_map(|older| older.files));
     }
 
-    /// Carries what is wanted out of segments that are mostly dead, and lets no location lead to
-    /// what is given up.
+    /// Copies the live parts out of mostly dead segments, and drops every location in the segments
+    /// to be removed.
     fn compact(
         &mut self,
         snapshot: &dyn Snapshot,
@@ -247,14 +246,14 @@ impl Compactor {
         let mut live = LiveUsage::of(&all, length);
         snapshot.parts(&mut |part| live.count(part));
         if live.unlocated() > 0 {
-            // Never so; if it were, something that the state names might be about to go.
+            // Unreachable. Otherwise a part that the state references might be removed.
             tracing::error!(
                 parts = live.unlocated(),
-                "the state names what no segment holds; nothing is cleaned"
+                "the state references parts that no segment contains; nothing is compacted"
             );
             return Ok(());
         }
-        // The one that is being written is the last.
+        // The last one is the active segment.
         let writing = all.last().map_or(0, |run| run.sequence);
         let segment_bytes = self.directory.segment_bytes;
         let snapshot_bytes = self.metrics.expected_bytes(snapshot.about_bytes());
@@ -275,10 +274,10 @@ impl Compactor {
             parts.sort_unstable();
             let group = group.iter().map(|&position| live.segments()[position].sequence);
             match self.rewrite_segments(group, parts, &files, context) {
-                // The disk has become full meanwhile. The snapshot has room of its own, and pays
-                // for what was carried.
+                // The disk filled up meanwhile. The snapshot has its own reserved room, and frees
+                // what was copied so far.
                 Err(error @ CycleError::NotNow { .. }) => {
-                    tracing::warn!(%error, "what could not be carried stays where it is");
+                    tracing::warn!(%error, "what could not be compacted stays where it is");
                     break;
                 }
                 done => done?,
@@ -288,15 +287,14 @@ impl Compactor {
         Ok(())
     }
 
-    /// Most bytes that a cycle may copy: none while what an earlier one has copied is still there
-    /// twice.
+    /// Most bytes that a cycle may copy: none while files from earlier copies still exist twice.
     fn copy_bytes(&self, short: bool) -> u64 {
         let is_paid =
             [&self.unreferenced, &self.obsolete, &self.retired].map(Vec::is_empty) == [true; 3];
         if is_paid { self.directory.ballast.compactable(short) } else { 0 }
     }
 
-    /// Carries the wanted parts of these segments into one file, and gives the segments up.
+    /// Copies the live parts of these segments into one file, and drops the segments' locations.
     fn rewrite_segments(
         &mut self,
         segments: impl Iterator<Item = u64>,
@@ -312,9 +310,9 @@ impl Compactor {
                 self.drop_references(segments, files);
                 Ok(())
             }
-            // They stay as they are; another cycle tries again.
+            // The segments stay; the next cycle tries again.
             Err(RewriteError::Read(why)) => {
-                tracing::warn!(%why, "segments that cannot be read are not cleaned");
+                tracing::warn!(%why, "segments that cannot be read are not compacted");
                 Ok(())
             }
             Err(RewriteError::Io { what, file, error }) => Err(CycleError::of(what, file, error)),
@@ -349,8 +347,8 @@ impl Compactor {
         }
     }
 
-    /// What nothing needs any more goes. On a short disk a copy that keeps it there is waited for:
-    /// the cycle is given up, so that another one is tried soon.
+    /// Removes obsolete files. On a disk that is short of room, a copy that blocks removal ends the
+    /// cycle, so that another one is tried soon.
     fn remove_or_wait(&mut self, context: &mut dyn CycleContext) -> Result<(), CycleError> {
         if self.remove(context)? || !context.is_short() {
             return Ok(());
@@ -359,8 +357,8 @@ impl Compactor {
         Err(CycleError::NotNow { what: "taking", file, error: error.into() })
     }
 
-    /// What nothing needs any more goes. On a disk without room to spare that is the fallback, too.
-    /// False while a copy is being made.
+    /// Removes obsolete files, and the fallback too if the disk is tight. False while a copy is
+    /// being made.
     fn remove(&mut self, context: &mut dyn CycleContext) -> Result<bool, CycleError> {
         if context.is_short() || self.directory.ballast.is_tight() {
             self.obsolete.extend(self.fallback.take().into_iter().flat_map(|it| it.files));
@@ -380,7 +378,7 @@ impl Compactor {
         Ok(true)
     }
 
-    /// Whether a copy has kept files on a short disk for long enough. One that can look fails by
+    /// Whether a copy has blocked removal on a short disk for long enough. A running copy fails by
     /// itself below the low watermark; one that hangs cannot.
     fn must_end_copy(&mut self, context: &dyn CycleContext) -> bool {
         let Directory { files, dir, .. } = &*self.directory;
@@ -394,7 +392,7 @@ impl Compactor {
         is_full || now.duration_since(since) >= COPY_WAIT_MAX
     }
 
-    /// Older snapshots and what only they need count no more, for good. False, and nothing has
+    /// Retires older snapshots and the files that only they need, for good. False, and nothing has
     /// changed, while a copy is being made.
     fn retire(&mut self, context: &dyn CycleContext) -> Result<bool, CycleError> {
         let Some(newest) = self.newest else { return Ok(true) };
@@ -402,12 +400,12 @@ impl Compactor {
         let (files, dir) = (&*directory.files, &directory.dir);
         let mut pin = Pin::to_delete(files, dir);
         if matches!(pin, Ok(None)) && self.must_end_copy(context) {
-            tracing::warn!("the disk is short of room: a copy that keeps files on it is ended");
+            tracing::warn!("the disk is short of room: ending a copy that blocks the removal of files");
             pin = Pin::to_delete_from_readers(files, dir);
         }
         let pin = pin.map_err(|error| CycleError::of("pinning", dir.join(PIN_FILE), error))?;
         let Some(_unpinned) = pin else {
-            tracing::info!("a copy is being made; what is no longer needed goes after it");
+            tracing::info!("a copy is being made; obsolete files are removed after it");
             return Ok(false);
         };
         self.copy_blocking_since = None;
@@ -415,7 +413,7 @@ impl Compactor {
         let kept = [newest, self.fallback.as_ref().map_or(newest, |it| it.snapshot)];
         let snapshots = snapshots::retire_others(&self.directory, &kept)
             .map_err(|error| poisoned("renaming older snapshots in", &dir, error))?;
-        // They are not among the bytes of the segments.
+        // Snapshots are not counted in the bytes of the segments.
         self.retired.extend(snapshots.into_iter().map(|path| ObsoleteFile { path, bytes: 0 }));
         let dir = self.directory.segments_dir();
         let obsolete = std::mem::take(&mut self.obsolete);
@@ -432,9 +430,10 @@ impl Compactor {
     }
 }
 
-/// So many quarters of a snapshot's length are written to the log before the next. Of all that is
-/// written snapshots are a quarter at most: with three lengths that would be just so, and any
-/// stretch that begins before a snapshot and ends after one over it.
+/// Quarters of a snapshot's length that are written to the log between two snapshots. With 13 (3.25
+/// lengths), snapshots are at most a quarter of all written bytes. Three lengths would be exactly a
+/// quarter, and any stretch that begins before one snapshot and ends after the next would exceed
+/// it.
 const LOG_QUARTERS_PER_SNAPSHOT: u64 = 13;
 
 /// Bytes of log from one snapshot to the next.
@@ -442,8 +441,8 @@ pub(crate) fn log_between(snapshot_bytes: u64, segment_bytes: u64) -> u64 {
     segment_bytes.max(LOG_QUARTERS_PER_SNAPSHOT * (snapshot_bytes / 4))
 }
 
-/// Where the command after `index` stands, or would stand. Nowhere that is known when the segment
-/// of `index` is gone: then the next one begins with it.
+/// Where the command after `index` is, or will be. Unknown if the segment of `index` is gone: then
+/// the next segment begins with it.
 fn resume_after(index: u64, locations: &Locations) -> Resume {
     match locations.runs().last() {
         Some(Run { last, sequence, records: RunRecords::Log { end, .. }, .. })
@@ -459,7 +458,7 @@ impl From<WriteError> for CycleError {
     fn from(error: WriteError) -> CycleError {
         match error {
             WriteError::Io { what, file, error } => CycleError::of(what, file, error),
-            // It cannot be read, which need not be the disk's fault; or the disk has not kept it.
+            // The file cannot be read, which need not be the disk's fault; or the disk has lost it.
             WriteError::NotAsWritten {
                 why: SnapshotFileError::Io { what, file, error }, ..
             } => CycleError::of(what, file, error),
@@ -474,7 +473,7 @@ impl From<WriteError> for CycleError {
     }
 }
 
-/// The process, or the system, has as many open files as it may.
+/// The process or the system has reached its limit of open files.
 fn is_out_of_files(error: &io::Error) -> bool {
     [Errno::MFILE, Errno::NFILE]
         .iter()
@@ -507,7 +506,7 @@ mod tests {
         metrics.newest_about.store(680 * MIB, Ordering::Relaxed);
         assert_eq!(metrics.expected_bytes(68 * MIB), 55 * MIB);
         assert_eq!(metrics.expected_bytes(0), 0);
-        // A nearly empty state, and where 600,000 commands are; then a million jobs wait.
+        // A nearly empty state with 600,000 command locations; then a million jobs wait.
         metrics.newest_bytes.store(2 * MIB, Ordering::Relaxed);
         metrics.newest_about.store(7_000, Ordering::Relaxed);
         assert_eq!(metrics.expected_bytes(7_000), 2 * MIB);

@@ -1,4 +1,4 @@
-//! The compactor's thread: when a cycle is due, at which pace it goes, and how it ends.
+//! The compactor's thread: when a cycle starts, how fast it runs, and how it ends.
 
 use std::io;
 use std::sync::Arc;
@@ -15,38 +15,38 @@ use crate::journal::housekeeper::Housekeeper;
 use crate::journal::wal::progress::Progress;
 use crate::log::Snapshot;
 
-/// While the disk is short, and after one that was given up, cycles follow each other after so many
-/// times as long as one took,
+/// While the disk is short, and after an abandoned cycle, the next cycle starts after this many
+/// times the last one's duration,
 const CYCLES_APART: u32 = 4;
-/// and this at least.
+/// and at least after this.
 const CYCLES_APART_MIN: Duration = Duration::from_secs(1);
-/// When a snapshot is due. Pure.
+/// Decides when a snapshot is due. Pure.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SnapshotTrigger {
     /// Bytes of log written since the last one.
     pub(crate) log_bytes: u64,
-    /// Bytes that the next one will take.
+    /// Expected bytes of the next one.
     pub(crate) expected_bytes: u64,
     pub(crate) segment_bytes: u64,
-    /// The disk is short: room matters more than what is written.
+    /// The disk is short: room matters more than written bytes.
     pub(crate) short: bool,
-    /// The last cycle was given up.
+    /// The last cycle was abandoned.
     pub(crate) retry: bool,
-    /// The last cycle is over for long enough: see [`CompactorHandle::is_rested`].
+    /// The last cycle ended long enough ago: see [`CompactorHandle::is_rested`].
     pub(crate) rested: bool,
 }
 
 impl SnapshotTrigger {
     pub(crate) fn is_due(self) -> bool {
         if self.retry || self.short {
-            // On a short disk a few settles may be all that kept whole segments from going.
+            // On a short disk a few more settles may free whole segments.
             return self.rested && (self.retry || self.log_bytes > 0);
         }
         self.log_bytes >= log_between(self.expected_bytes, self.segment_bytes)
     }
 }
 
-/// What the journal's handle and its compactor share.
+/// Shared by the journal's handle and its compactor's thread.
 #[derive(Default)]
 pub(crate) struct CompactorHandle {
     waiting: Mutex<CompactorState>,
@@ -58,9 +58,9 @@ struct CompactorState {
     /// When the last cycle ended, and how long it took.
     last: Option<(Instant, Duration)>,
     snapshot: Option<Box<dyn Snapshot>>,
-    /// A cycle is under way, or one is about to be.
+    /// A cycle is running or about to.
     busy: bool,
-    /// The last cycle came to nothing.
+    /// The last cycle was abandoned.
     abandoned: bool,
     closing: bool,
 }
@@ -70,8 +70,8 @@ impl CompactorHandle {
         self.waiting.lock().busy
     }
 
-    /// The next cycle's snapshot. One that comes while another is under way is dropped: a later one
-    /// will cover it.
+    /// Starts a cycle with this snapshot. While another cycle runs, the snapshot is dropped: a
+    /// later one covers it.
     pub(crate) fn submit(&self, snapshot: Box<dyn Snapshot>) {
         let mut waiting = self.waiting.lock();
         if !waiting.busy && !waiting.closing {
@@ -81,7 +81,7 @@ impl CompactorHandle {
         }
     }
 
-    /// Ends the compactor's thread, and a cycle that is under way before its next piece.
+    /// Stops the compactor's thread, and a running cycle before its next chunk.
     pub(crate) fn close(&self) {
         self.waiting.lock().closing = true;
         self.wake.notify_all();
@@ -100,7 +100,8 @@ impl CompactorHandle {
         }
     }
 
-    /// Since the last cycle four times as long has passed as it took, and a second at least.
+    /// Whether four times the last cycle's duration has passed since it ended, and at least a
+    /// second.
     pub(crate) fn is_rested(&self) -> bool {
         let last = self.waiting.lock().last;
         last.is_none_or(|(ended, took)| {
@@ -108,7 +109,7 @@ impl CompactorHandle {
         })
     }
 
-    /// The last cycle came to nothing: what it was for is still to be done.
+    /// Whether the last cycle was abandoned, so that its work is still to be done.
     pub(crate) fn was_abandoned(&self) -> bool {
         self.waiting.lock().abandoned
     }
@@ -120,7 +121,7 @@ impl CompactorHandle {
         waiting.last = Some((Instant::now(), took));
     }
 
-    /// Waits for that long; false once the journal is closing.
+    /// Waits for `time`; false once the journal is closing.
     fn rest(&self, time: Duration) -> bool {
         let mut waiting = self.waiting.lock();
         if !waiting.closing && !time.is_zero() {
@@ -130,8 +131,7 @@ impl CompactorHandle {
     }
 }
 
-/// How much less of a processor a cycle gets than what serves links, where there are not enough for
-/// both.
+/// Niceness of the compactor's thread: on a busy machine it yields to the threads that serve links.
 const NICENESS: i32 = 5;
 
 /// Runs cycles until the journal is closed or has failed.
@@ -141,7 +141,7 @@ pub(crate) fn run(
     housekeeper: &Housekeeper,
     progress: &Progress,
 ) {
-    // Of this thread alone. Where the system refuses, a cycle is as quick as everything else.
+    // For this thread only. If the system refuses, cycles run at normal priority.
     let _refused = setpriority_process(None, NICENESS);
     while let Some(snapshot) = handle.next() {
         let index = snapshot.index();
@@ -154,7 +154,7 @@ pub(crate) fn run(
             Ok(()) => tracing::debug!(index, took = ?began.elapsed(), "snapshot"),
             Err(CycleError::Closing) => {}
             Err(error @ CycleError::NotNow { .. }) => {
-                tracing::warn!(%error, "a cycle was given up; trying again");
+                tracing::warn!(%error, "a cycle was abandoned; trying again");
                 abandoned = true;
             }
             Err(CycleError::Failed(why)) => {
@@ -167,14 +167,14 @@ pub(crate) fn run(
     }
 }
 
-/// The cycle's surroundings in a running journal.
+/// The cycle context of a running journal.
 struct ThreadContext<'a> {
     handle: &'a CompactorHandle,
     housekeeper: &'a Housekeeper,
     progress: &'a Progress,
     directory: &'a Directory,
     pace: Pace,
-    /// When its first piece began, and how long the log was.
+    /// When its first chunk began, and how long the log was then.
     began: (Instant, u64),
 }
 
@@ -192,7 +192,7 @@ impl<'a> ThreadContext<'a> {
     fn rest_after(&mut self, bytes: usize) -> Duration {
         let (began, log_bytes) = self.began;
         let grown = self.log_bytes() - log_bytes;
-        // Also while the disk is short: what is done counts.
+        // Also count while the disk is short.
         let rest = self.pace.rest_after(bytes, began.elapsed(), grown);
         if self.is_short() { Duration::ZERO } else { rest }
     }
@@ -305,7 +305,7 @@ mod tests {
         let grows = |bytes: u64| progress.log_bytes.fetch_add(bytes, Ordering::Relaxed);
         grows(100 * MIB);
         let mut context = ThreadContext::new(&handle, &housekeeper, &progress, &directory);
-        // So much was written before it, and so much while it waited for its commits.
+        // Growth before the cycle and while it waited for its commits.
         grows(100 * MIB);
         context.sync_up_to(0).unwrap();
         let longest = context.rest_after(CHUNK_BYTES);

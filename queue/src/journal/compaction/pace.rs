@@ -1,24 +1,24 @@
 //! How fast a cycle goes beside the commits. Pure.
 //!
-//! It keeps step with the log: what a cycle writes may be as much as what commits write meanwhile.
-//! So the log has grown by no more than the snapshot when it ends, however fast jobs pass; and
-//! where few pass, commits have the disk nearly for themselves.
+//! A cycle writes no faster than commits do meanwhile. So when it ends, the log has grown by no
+//! more than the snapshot, however fast jobs pass; and under low load, commits have the disk nearly
+//! to themselves.
 
 use std::time::Duration;
 
-/// Bytes of a piece where the log grows slowly: a commit waits for no more than these to reach the
+/// Bytes of a chunk while the log grows slowly: a commit waits at most for this much to reach the
 /// disk (0.6 ms at 400 MB/s).
 pub(crate) const CHUNK_BYTES: usize = 256 * 1024;
-/// Where the log outruns the cycle, pieces become longer: each costs a sync, whatever its length.
+/// While the log outruns the cycle, chunks grow to this: each costs one sync, whatever its length.
 pub(crate) const CHUNK_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// The shortest rest after a piece, however far the log is ahead: a commit that waits for the disk
-/// comes in between.
+/// Shortest rest after a chunk, however far the log is ahead: a waiting commit gets the disk in
+/// between.
 pub(crate) const REST_MIN: Duration = Duration::from_micros(500);
-/// The longest rest after a piece. A cycle that nobody hurries writes 10 MB/s.
+/// Longest rest after a chunk: a cycle beside an idle log writes 10 MB/s.
 const REST_MAX: Duration = Duration::from_millis(20);
 
-/// The rest after a step that gives room back, however slow the cycle is: so long a file system
-/// takes to have its own log in order.
+/// The rest after a truncate or remove, whatever the pace: the file system needs about this long to
+/// settle its own log.
 pub(crate) const STEP_REST: Duration = Duration::from_millis(2);
 
 /// The pace of one cycle.
@@ -34,14 +34,14 @@ impl Pace {
         Pace { chunk_bytes: CHUNK_BYTES, done: 0 }
     }
 
-    /// Bytes of the next piece, at most.
+    /// Most bytes of the next chunk.
     pub(crate) fn chunk_bytes(&self) -> usize {
         self.chunk_bytes
     }
 
-    /// A piece of `bytes` bytes is done, so long after the cycle began; the log has grown by
-    /// `grown` bytes since then: how long to rest. All of the cycle counts: commits come in
-    /// batches, so the growth during a piece says little.
+    /// How long to rest after a chunk of `bytes` bytes, `elapsed` after the cycle began, when the
+    /// log has grown by `grown` bytes since then. The whole cycle counts: commits come in batches,
+    /// so the growth during one chunk is noise.
     pub(crate) fn rest_after(&mut self, bytes: usize, elapsed: Duration, grown: u64) -> Duration {
         self.done += bytes as u64;
         let Some(ahead) = self.done.checked_sub(grown) else {
@@ -51,7 +51,7 @@ impl Pace {
             return REST_MIN;
         };
         self.chunk_bytes = (self.chunk_bytes / 2).max(CHUNK_BYTES);
-        // At its present rate the log grows by as much in so long.
+        // The time in which the log grows by `ahead` at its present rate.
         let catches_up = elapsed.as_secs_f64() * ahead as f64 / grown as f64;
         Duration::try_from_secs_f64(catches_up)
             .map_or(REST_MAX, |rest| rest.clamp(REST_MIN, REST_MAX))
@@ -68,7 +68,7 @@ mod tests {
     #[test]
     fn cycle_pace_follows_log_growth() {
         let mut pace = Pace::new();
-        // A quarter of it in 4 ms: the rest comes in 12 ms.
+        // The log grew by a quarter of a chunk in 4 ms: the rest comes in 12 ms.
         assert_eq!(pace.rest_after(CHUNK_BYTES, 4 * MS, CHUNK / 4), 12 * MS);
         assert_eq!(pace.rest_after(CHUNK_BYTES, 8 * MS, 2 * CHUNK), REST_MIN);
         assert_eq!(pace.rest_after(CHUNK_BYTES, 12 * MS, 2 * CHUNK), 6 * MS, "3 of 2 are done");
@@ -83,7 +83,7 @@ mod tests {
     fn batched_commits_do_not_disturb_the_average_pace() {
         let mut pace = Pace::new();
         let mut at = Duration::ZERO;
-        // A commit of 2 MiB every 40 ms; a piece takes a millisecond.
+        // A commit of 2 MiB every 40 ms; a chunk takes a millisecond.
         for _ in 0..10_000 {
             at += MS;
             let grown = 2 * 1024 * 1024 * (at.as_millis() as u64 / 40);
@@ -104,7 +104,7 @@ mod tests {
         }
         assert_eq!(pace.chunk_bytes(), CHUNK_BYTES_MAX);
         pace.rest_after(CHUNK_BYTES_MAX, MS, pace.done + 2 * CHUNK_BYTES_MAX as u64 - 1);
-        assert_eq!(pace.chunk_bytes(), CHUNK_BYTES_MAX, "less than a piece behind");
+        assert_eq!(pace.chunk_bytes(), CHUNK_BYTES_MAX, "less than a chunk behind");
         for _ in 0..10 {
             let grown = pace.done;
             pace.rest_after(pace.chunk_bytes(), MS, grown);

@@ -1,5 +1,5 @@
-//! A file that is written beside the commits: in pieces, each of them synced, with a rest after
-//! each.
+//! A file that is written beside the commits: in chunks, each of them synced and followed by a
+//! rest.
 
 use std::io;
 use std::sync::Arc;
@@ -8,26 +8,26 @@ use crate::journal::compaction::pace::CHUNK_BYTES;
 use crate::journal::files::JournalFile;
 use crate::journal::space::ballast::Ballast;
 
-/// Is given the bytes of each piece that was written, or read back, and says how many the next one
-/// may have. An error gives up what was being done.
+/// Called with the bytes of each chunk that was written or read back; returns the most bytes of the
+/// next one. An error aborts the write.
 pub(crate) type Paced<'a> = &'a mut dyn FnMut(usize) -> io::Result<usize>;
 
-/// A file on its way.
+/// A file being written.
 pub(crate) struct PacedFile<'a> {
     file: Arc<dyn JournalFile>,
-    /// Of a file that was not allocated before.
+    /// For a file that was not preallocated.
     ballast: Option<&'a Ballast>,
     pace: Paced<'a>,
-    /// Bytes of the next piece.
+    /// Bytes of the next chunk.
     chunk_bytes: usize,
-    /// What is still to be written.
+    /// Bytes still to be written.
     pub(crate) buffer: Vec<u8>,
-    /// How far it is written.
+    /// Bytes written so far.
     at: u64,
 }
 
 impl<'a> PacedFile<'a> {
-    /// From its beginning on. An error of `pace` gives the file up.
+    /// Starts at the beginning of the file. An error of `pace` aborts the write.
     pub(crate) fn new(
         file: Arc<dyn JournalFile>,
         ballast: Option<&'a Ballast>,
@@ -37,22 +37,22 @@ impl<'a> PacedFile<'a> {
         PacedFile { file, ballast, pace, chunk_bytes: CHUNK_BYTES, buffer, at: 0 }
     }
 
-    /// Where what comes next will stand.
+    /// The offset of the next byte to be buffered.
     pub(crate) fn end(&self) -> u64 {
         self.at + self.buffer.len() as u64
     }
 
-    /// Writes whole pieces; what is left waits for more.
+    /// Writes whole chunks; the rest stays buffered.
     pub(crate) fn write_chunks(&mut self) -> io::Result<()> {
         self.drain(self.chunk_bytes)
     }
 
-    /// Writes the rest: all of it lasts once this returns.
+    /// Writes the rest; all of it is synced once this returns.
     pub(crate) fn finish(&mut self) -> io::Result<()> {
         self.drain(1)
     }
 
-    /// Writes pieces until less than `least` bytes wait.
+    /// Writes chunks until less than `least` bytes are buffered.
     fn drain(&mut self, least: usize) -> io::Result<()> {
         let mut written = 0;
         while self.buffer.len() - written >= least {

@@ -1,9 +1,9 @@
-//! Which segments to compact, from what each holds and how much of that is live. Pure.
+//! Decides which segments to compact, from what each contains and how much of that is live. Pure.
 //!
-//! A segment without a wanted part is *dead*: once a snapshot covers it, it goes. Of the others,
-//! those with the smallest share of wanted bytes are *victims*: their wanted parts are carried
-//! elsewhere, then they go, too. None is touched that still holds a command which the snapshot does
-//! not cover, or that is being written.
+//! A segment without live parts is *dead*: it is removed once a snapshot covers it. Of the others,
+//! those with the smallest share of live bytes are *victims*: their live parts are copied into a
+//! compacted file, then they are removed too. A segment stays while it has a command that the
+//! snapshot does not cover, or while it is active.
 
 use std::collections::HashMap;
 
@@ -11,40 +11,38 @@ use crate::RecordRef;
 use crate::journal::wal::locations::Bounds;
 use crate::log::Snapshot;
 
-/// A victim that keeps a larger share of its bytes than this is not worth its copy: nine bytes
-/// written to win one.
+/// Segments with a larger live share are not worth copying: nine bytes written to free one.
 const SHARE_MAX: f64 = 0.9;
-/// Segments may take this much of what is wanted of them, at the least: below it, cleaning would
-/// copy the same bytes over and over.
+/// Segments may take at least this multiple of their live bytes: below it, compaction would copy
+/// the same bytes over and over.
 const SLACK_MIN: f64 = 1.15;
-/// What a job takes of the memory, which counts as wanted too: its row.
+/// Memory of a job's row, which counts as live too.
 const ROW_BYTES: u64 = 96;
-/// Segments that the disk may hold beyond twice what is wanted.
+/// Segments that the disk may hold beyond twice the live bytes.
 const SEGMENTS_OVER: u64 = 2;
-/// What carrying a part takes beside its bytes, at most: a record of its own, and where it was.
+/// Overhead of a compacted part, at most: its own record, and its location.
 const COMPACTED_PART_BYTES: u64 = 50;
-/// Parts collected for one cycle at the least: 16 bytes of memory each.
+/// Parts that one cycle may always collect: 16 bytes of memory each.
 const PARTS_MIN: u64 = 1 << 20;
-/// Of all wanted parts, so many may be collected in one cycle: at most 4 bytes of memory for each
-/// job.
+/// One cycle may collect at most a quarter of all live parts: 4 bytes of memory for each job.
 const PARTS_SHARE: u64 = 4;
 
-/// What one segment holds, and what is wanted of it.
+/// What one segment contains, and how much of it is live.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct SegmentUsage {
     pub(crate) sequence: u64,
     /// Bytes of its file.
     pub(crate) bytes: u64,
-    /// Its last command, as far as runs speak for it.
+    /// Its last command, as far as runs cover it.
     pub(crate) last: u64,
     pub(crate) live_bytes: u64,
     pub(crate) live_parts: u64,
 }
 
-/// What is wanted, by run and by segment.
+/// Live bytes and parts, by run and by segment.
 #[derive(Debug)]
 pub(crate) struct LiveUsage {
-    /// First and last index of each run, and the place of its segment in `segments`: sorted by
+    /// First and last index of each run, and the position of its segment in `segments`: sorted by
     /// index.
     runs: Vec<(u64, u64, usize)>,
     segments: Vec<SegmentUsage>,
@@ -52,7 +50,7 @@ pub(crate) struct LiveUsage {
 }
 
 impl LiveUsage {
-    /// Nothing counted yet. `bytes` gives the length of a segment's file.
+    /// Starts with nothing counted. `bytes` returns the length of a segment's file.
     pub(crate) fn of(all: &[Bounds], bytes: impl Fn(u64) -> u64) -> LiveUsage {
         let mut segments: Vec<SegmentUsage> = Vec::new();
         let mut runs = Vec::with_capacity(all.len());
@@ -77,7 +75,7 @@ impl LiveUsage {
         LiveUsage { runs, segments, unlocated: 0 }
     }
 
-    /// Counts a part that is wanted.
+    /// Counts a live part.
     pub(crate) fn count(&mut self, part: RecordRef) {
         match self.segment_of(part.index) {
             Some(position) => {
@@ -89,7 +87,7 @@ impl LiveUsage {
         }
     }
 
-    /// The place in [`LiveUsage::segments`] of the segment that holds a command.
+    /// The position in [`LiveUsage::segments`] of the segment that contains a command.
     pub(crate) fn segment_of(&self, index: u64) -> Option<usize> {
         let after = self.runs.partition_point(|&(first, ..)| first <= index);
         let &(_, last, position) = self.runs.get(after.checked_sub(1)?)?;
@@ -100,7 +98,7 @@ impl LiveUsage {
         &self.segments
     }
 
-    /// Parts of commands that no run speaks for. There should be none: with one, nothing may be
+    /// Parts of commands outside every run. There should be none; if there is one, nothing may be
     /// deleted.
     pub(crate) fn unlocated(&self) -> u64 {
         self.unlocated
@@ -112,26 +110,26 @@ impl LiveUsage {
 pub(crate) struct DiskBudget {
     /// The last command that the snapshot covers.
     pub(crate) covered: u64,
-    /// The segment that is being written.
+    /// The active segment.
     pub(crate) writing: u64,
-    /// Bytes that a snapshot takes.
+    /// Bytes of a snapshot.
     pub(crate) snapshot_bytes: u64,
     /// Bytes by which the log grows until the next cycle has ended.
     pub(crate) growth_bytes: u64,
-    /// The disk is short: as little as may be.
+    /// The disk is short: free as much as possible.
     pub(crate) short: bool,
-    /// Bytes that go into one carried file.
+    /// Most bytes of one compacted file.
     pub(crate) segment_bytes: u64,
-    /// Most bytes that are carried: until the cycle's end they are there twice.
+    /// Most bytes to copy: until the cycle's end they exist twice.
     pub(crate) copy_bytes: u64,
 }
 
-/// What to do.
+/// The segments to remove and to compact.
 #[derive(PartialEq, Eq, Debug, Default)]
 pub(crate) struct CompactionPlan {
-    /// Segments of which nothing is wanted.
+    /// Segments without live parts.
     pub(crate) dead: Vec<u64>,
-    /// Places in [`LiveUsage::segments`] of those to be carried, by the carried file that takes them.
+    /// Positions in [`LiveUsage::segments`] of the victims, grouped by compacted file.
     pub(crate) groups: Vec<Vec<usize>>,
 }
 
@@ -179,7 +177,7 @@ impl CompactionPlan {
         CompactionPlan { dead, groups }
     }
 
-    /// The wanted parts of what is carried, by the carried file that takes them.
+    /// The live parts of the victims, grouped by compacted file.
     pub(crate) fn collect(&self, live: &LiveUsage, snapshot: &dyn Snapshot) -> Vec<Vec<RecordRef>> {
         let mut group_of = vec![None; live.segments.len()];
         let mut collected = Vec::with_capacity(self.groups.len());
@@ -200,30 +198,30 @@ impl CompactionPlan {
         collected
     }
 
-    /// Bytes that segments and carried files may have at the end of this cycle. The disk holds at
-    /// most twice what is wanted, the rows of the jobs among it, and two segments, also at its
-    /// fullest: just before the next cycle ends.
+    /// Bytes that segments and compacted files may have at the end of this cycle. At its fullest,
+    /// just before the next cycle ends, the disk holds at most twice the live bytes (payloads and
+    /// job rows) and two segments.
     fn most_bytes(live_bytes: u64, parts: u64, budget: DiskBudget) -> u64 {
         let least = (live_bytes as f64 * SLACK_MIN) as u64;
         if budget.short {
             return least;
         }
         let most = 2 * (live_bytes + parts * ROW_BYTES) + SEGMENTS_OVER * budget.segment_bytes;
-        // By then there are this snapshot, the next one, and a segment that is made ahead of its
-        // use. The reserve is not counted: a queue may be so short that the reserve is most of what
-        // it takes, and no cleaning would help.
+        // By then there are also this snapshot, the next one, and a preallocated segment. The
+        // ballast is not counted: a queue may be so short that the ballast is most of what it
+        // takes, and no compaction would help.
         let others = 2 * budget.snapshot_bytes + budget.growth_bytes + budget.segment_bytes;
         least.max(most.saturating_sub(others))
     }
 }
 
 impl SegmentUsage {
-    /// Bytes that its wanted parts take once they are carried, at most.
+    /// Bytes that its live parts take after compaction, at most.
     fn compacted_bytes(&self) -> u64 {
         self.live_bytes + self.live_parts * COMPACTED_PART_BYTES
     }
 
-    /// What would be written again, for all that it takes now.
+    /// The bytes to copy as a share of the file.
     fn share(&self) -> f64 {
         self.compacted_bytes() as f64 / self.bytes.max(1) as f64
     }
@@ -235,7 +233,7 @@ mod tests {
 
     const MIB: u64 = 1024 * 1024;
 
-    /// Segments of 1 MiB with 100 commands each, of which so many parts of 1 KiB are wanted.
+    /// Segments of 1 MiB with 100 commands each, with so many live parts of 1 KiB.
     fn live(live_bytes: &[u64]) -> LiveUsage {
         let run = |position: usize| Bounds {
             first: position as u64 * 100 + 1,
@@ -259,7 +257,7 @@ mod tests {
             covered,
             writing,
             snapshot_bytes: 0,
-            // With the segment that is made ahead this makes up for the two that are over.
+            // With the preallocated segment this cancels the two extra ones.
             growth_bytes: MIB,
             short: false,
             segment_bytes: MIB,
@@ -282,10 +280,10 @@ mod tests {
 
     #[test]
     fn emptiest_segments_are_compacted_until_the_disk_budget_holds() {
-        // 5 MiB of segments, 1.8 MiB wanted: without two of them it is 3.3 MiB.
+        // 5 MiB of segments, 1.8 MiB live: without two of them it is 3.3 MiB.
         let live = live(&[950, 100, 600, 200, 0]);
         let plan = CompactionPlan::of(&live, budget(500, 14));
-        // The last one is being written: it counts, and stays.
+        // The last one is active: it counts, and stays.
         assert_eq!(plan, CompactionPlan { dead: vec![], groups: vec![vec![1, 3]] });
         assert_eq!(CompactionPlan::of(&live, budget(150, 14)).groups, [[0; 0]; 0], "not covered");
         let short = DiskBudget { short: true, ..budget(500, 14) };
@@ -313,12 +311,12 @@ mod tests {
             segment_bytes: 64 * MIB,
             ..budget(0, 0)
         };
-        // Twice the payloads and the rows, and two segments; two snapshots, the log, and the
-        // segment that is made ahead of it.
+        // Twice the payloads and the rows, and two segments; less two snapshots, the log, and the
+        // preallocated segment.
         let (rows, others) = (96_000_000, 2 * 70 * MIB + 300 * MIB + 64 * MIB);
         let most = 2 * (live_bytes + rows) + 2 * 64 * MIB - others;
         assert_eq!(CompactionPlan::most_bytes(live_bytes, parts, full), most);
-        // Below what is wanted, and a little, nothing would be won by copying all the time.
+        // Below 1.15 times the live bytes, compaction would only copy the same bytes again.
         let least = 1_150 * MIB;
         let large = DiskBudget { growth_bytes: 4_000 * MIB, ..full };
         assert_eq!(CompactionPlan::most_bytes(live_bytes, parts, large), least);
@@ -339,8 +337,7 @@ mod tests {
 
     #[test]
     fn overhead_of_small_parts_counts_against_compacting_them() {
-        // A carried file of 9,000 parts of 60 bytes, all of them wanted: the next one would be as
-        // long.
+        // A compacted file of 9,000 live parts of 60 bytes: the next one would be as long.
         let run = Bounds { first: 1, last: 9_000, sequence: 10, compacted: true };
         let mut live = LiveUsage::of(&[run], |_| 9_000 * 110);
         for index in 1..=9_000 {
@@ -348,7 +345,7 @@ mod tests {
         }
         let short = DiskBudget { short: true, ..budget(9_000, 99) };
         assert_eq!(CompactionPlan::of(&live, short), CompactionPlan::default());
-        // With three of four gone, a quarter is left; with all of them in its place, two do not fit
+        // With three of four parts dead, a quarter is left; with all of them live, two do not fit
         // into one file.
         let mut live = LiveUsage::of(
             &[run, Bounds { first: 9_001, last: 18_000, sequence: 11, ..run }],
@@ -363,8 +360,8 @@ mod tests {
             [vec![0], vec![1]],
             "2 × 247,500 bytes"
         );
-        // The first wins 742,500 bytes of 1,980,000, which is not quite enough where 1,180,000 may
-        // stay.
+        // Compacting the first frees 742,500 of 1,980,000 bytes, not quite enough where 1,180,000
+        // may stay.
         let tight = DiskBudget { short: false, growth_bytes: 624_000, ..short };
         assert_eq!(CompactionPlan::of(&live, tight).groups, [vec![0], vec![1]]);
     }

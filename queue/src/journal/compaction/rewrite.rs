@@ -1,12 +1,11 @@
-//! Rewrites the live records of segments that are compacted.
+//! Copies the live parts of victim segments into a compacted file.
 //!
 //! ```text
 //! 0000000003.seg      █ · · █ · · · ·  ┐
 //! 0000000005.carried  · █ · · · █ · ·  ┴─▶ 0000000009.carried  █ █ █ █
 //! ```
-//! Nothing in memory changes here, and nothing on the disk but the new file: it counts once its
-//! runs take the places of those that it speaks for, and after a crash once a snapshot names it.
-//! Every part is checked on its way.
+//! The only change here is the new file. It counts once its runs replace the victims' runs, and
+//! after a crash once a snapshot names it. Every part's checksum is verified on the way.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -27,34 +26,34 @@ use crate::journal::wal::record::{FLAG_COMPACTED, RECORD_HEADER_BYTES, RecordHea
 use crate::journal::wal::records::{JournalRecords, PrivateCache};
 use crate::log::ReadError;
 
-/// The kind of a carried record: none of a command's.
+/// The kind of a compacted record; no command has it.
 const KIND_COMPACTED: u8 = 0;
 
-/// A file of carried parts that is on the disk for good.
+/// A compacted file that is complete and durable.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct CompactedFile {
     pub(crate) sequence: u64,
-    /// What takes the places of the runs that the parts were in: one for each, with its bounds. A
-    /// run without any part has none.
+    /// The runs that replace those of the victims: one for each, with its bounds. A run without
+    /// live parts has none.
     pub(crate) runs: Vec<Run>,
     /// Bytes of the file.
     pub(crate) bytes: u64,
 }
 
-/// Why nothing was carried. All is as it was.
+/// Why the rewrite failed. Nothing has changed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RewriteError {
     #[error("{what} {file:?} failed: {error}")]
     Io { what: &'static str, file: PathBuf, error: io::Error },
-    /// A part is not there, or its file cannot be read: it may well be whole, so what holds it has
-    /// to stay.
-    #[error("reading what is to be carried: {0}")]
+    /// A part is missing, or its file cannot be read: it may well be intact, so the victim must
+    /// stay.
+    #[error("reading what is to be compacted: {0}")]
     Read(ReadError),
 }
 
-/// Carries these parts, which are sorted, into one new file. Each piece that was written is given
-/// to `pace`; an error of it gives the file up. What has rotted is carried as such: its neighbours
-/// live on.
+/// Copies these parts, which are sorted, into one new file. Each written chunk is reported to
+/// `pace`; its error aborts the rewrite. A corrupt part is recorded as corrupt: its neighbours
+/// survive.
 pub(crate) fn write(
     directory: &Directory,
     records: &JournalRecords,
@@ -74,7 +73,7 @@ pub(crate) fn write(
             Ok(written)
         });
     let (runs, bytes) = sealed.inspect_err(|_| {
-        // Else it goes with the next start.
+        // Otherwise the next start removes it.
         let _ = directory.files.remove(&unfinished);
     })?;
     let dir = directory.segments_dir();
@@ -95,9 +94,9 @@ fn write_unfinished(
 ) -> Result<(Vec<Run>, u64), RewriteError> {
     let failed = |what| move |error| RewriteError::Io { what, file: path.to_owned(), error };
     if u32::try_from(planned).is_err() {
-        // Places in it are 32 bits. Nobody carries more than a segment at once, or one part that is
-        // longer.
-        return Err(failed("making")(io::Error::other("over 4 GiB are to be carried at once")));
+        // Its offsets have 32 bits. The plan never compacts more than a segment at once, or one
+        // part that is longer.
+        return Err(failed("making")(io::Error::other("over 4 GiB are to be compacted at once")));
     }
     let create = || {
         let file = directory.files.create(path)?;
@@ -137,14 +136,14 @@ fn write_unfinished(
     output.finish().map_err(failed("writing"))?;
     let bytes = output.end();
     if bytes < planned {
-        // What had rotted took no room.
+        // Corrupt parts took no room.
         file.truncate(bytes).map_err(failed("shortening"))?;
         file.sync_data().map_err(failed("syncing"))?;
     }
     Ok((runs.runs, bytes))
 }
 
-/// The bytes of a part; none when they are not what was written.
+/// The bytes of a part; none if they are corrupt.
 fn read(
     records: &JournalRecords,
     cache: &mut PrivateCache,
@@ -160,7 +159,7 @@ fn read(
                 command = index,
                 at,
                 length,
-                "a part of a command has rotted: it is carried as damaged"
+                "a part of a command is corrupt: compaction records it as damaged"
             );
             Ok(None)
         }
@@ -168,7 +167,7 @@ fn read(
     }
 }
 
-/// A record that is to be: parts of one command, as (at, length).
+/// A record to be written: parts of one command, as (at, length).
 struct PlannedRecord {
     index: u64,
     parts: Vec<(u32, u32)>,
@@ -181,7 +180,7 @@ impl PlannedRecord {
     }
 }
 
-/// The records that sorted parts make. Those that overlap are one.
+/// Groups sorted parts into records, and merges overlapping parts.
 struct PlannedRecords<'a> {
     parts: std::iter::Peekable<std::slice::Iter<'a, RecordRef>>,
 }
@@ -191,8 +190,8 @@ impl<'a> PlannedRecords<'a> {
         PlannedRecords { parts: parts.iter().peekable() }
     }
 
-    /// The next part of that command, with all that overlap it, if it begins a record or fits into
-    /// one of so many bytes.
+    /// The next part of that command, merged with all that overlap it, if it begins a record or
+    /// fits into one that has `bytes` already.
     fn part(&mut self, index: u64, bytes: usize) -> Option<(u32, u32)> {
         let mut ahead = self.parts.clone();
         let first = ahead.next_if(|part| part.index == index)?;
@@ -227,7 +226,7 @@ impl Iterator for PlannedRecords<'_> {
     }
 }
 
-/// The runs of a carried file so far.
+/// The runs of a compacted file so far.
 struct RunsBuilder {
     sequence: u64,
     runs: Vec<Run>,

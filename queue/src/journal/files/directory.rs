@@ -1,4 +1,4 @@
-//! The directory of a journal: where its files are, and how new segments come to be.
+//! The directory of a journal: the paths of its files, and how new segments are created.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -22,14 +22,14 @@ pub(crate) const LOST_DIR: &str = "lost";
 const EXTENSION: &str = "seg";
 const COMPACTED_EXTENSION: &str = "carried";
 const SNAPSHOT_EXTENSION: &str = "snap";
-/// Added to the name of a file that is not finished: the next start removes it.
+/// Suffix of an unfinished file: the next start removes it.
 pub(crate) const UNFINISHED: &str = ".new";
 
 /// A journal's directory.
 pub(crate) struct Directory {
     pub(crate) files: Arc<dyn Files>,
     pub(crate) dir: PathBuf,
-    /// What its files begin with, and their checksums. A copy has the same one, and another
+    /// The id in its files' headers and checksums. A copy has the same journal id, and another
     /// publisher.
     pub(crate) journal: PublisherId,
     /// Bytes of a segment, unless one record needs more.
@@ -37,7 +37,7 @@ pub(crate) struct Directory {
     next_sequence: AtomicU64,
     /// Bytes of all segments.
     pub(crate) bytes: AtomicU64,
-    /// Room for when the disk is full.
+    /// The disk space reserved for compaction.
     pub(crate) ballast: Ballast,
 }
 
@@ -47,12 +47,11 @@ pub(crate) struct Segment {
     pub(crate) path: PathBuf,
     pub(crate) sequence: u64,
     pub(crate) seed: u32,
-    /// How long it may become.
+    /// Most bytes of the file.
     pub(crate) capacity: u64,
-    /// Where the next write goes; 0 while it has no records, and its header has yet to say their
-    /// first index.
+    /// Where the next write goes; 0 while it has no records and its header lacks their first index.
     pub(crate) at: u64,
-    /// Up to where the disk's blocks were written before, be it with zeros.
+    /// The end of the blocks that were written before, also with zeros.
     pub(crate) written_to: u64,
 }
 
@@ -76,12 +75,12 @@ impl Directory {
         self.segments_dir().join(format!("{sequence:010}.{EXTENSION}"))
     }
 
-    /// A file of carried records.
+    /// A file of compacted records.
     pub(crate) fn compacted_path(&self, sequence: u64) -> PathBuf {
         self.segments_dir().join(format!("{sequence:010}.{COMPACTED_EXTENSION}"))
     }
 
-    /// The same while it is written.
+    /// Its path while it is written.
     pub(crate) fn new_compacted_path(&self, sequence: u64) -> PathBuf {
         self.segments_dir().join(format!("{sequence:010}.{COMPACTED_EXTENSION}{UNFINISHED}"))
     }
@@ -91,12 +90,12 @@ impl Directory {
         if compacted { self.compacted_path(sequence) } else { self.segment_path(sequence) }
     }
 
-    /// The number in a segment's name; none for other files.
+    /// The number in a segment's file name; none for other files.
     pub(crate) fn sequence_of(name: &str) -> Option<u64> {
         name.strip_suffix(EXTENSION)?.strip_suffix('.')?.parse().ok()
     }
 
-    /// The same of a file of carried records.
+    /// The number in a compacted file's name; none for other files.
     pub(crate) fn compacted_sequence_of(name: &str) -> Option<u64> {
         name.strip_suffix(COMPACTED_EXTENSION)?.strip_suffix('.')?.parse().ok()
     }
@@ -110,28 +109,28 @@ impl Directory {
         self.snapshots_dir().join(format!("{index:020}.{SNAPSHOT_EXTENSION}"))
     }
 
-    /// The same while it is written.
+    /// Its path while it is written.
     pub(crate) fn new_snapshot_path(&self, index: u64) -> PathBuf {
         self.snapshots_dir().join(format!("{index:020}.{SNAPSHOT_EXTENSION}{UNFINISHED}"))
     }
 
-    /// The last command in a snapshot's name; none for other files.
+    /// The last command in a snapshot's file name; none for other files.
     pub(crate) fn snapshot_index_of(name: &str) -> Option<u64> {
         name.strip_suffix(SNAPSHOT_EXTENSION)?.strip_suffix('.')?.parse().ok()
     }
 
-    /// Numbers up to that one are taken.
+    /// Marks numbers up to `sequence` as used.
     pub(crate) fn reserve_sequence(&self, sequence: u64) {
         self.next_sequence.fetch_max(sequence + 1, Ordering::Relaxed);
     }
 
-    /// A number that no file has had.
+    /// A number that no file has used.
     pub(crate) fn next_sequence(&self) -> u64 {
         self.next_sequence.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Makes a segment so that it and its name last: of the usual length, or as long as `least`
-    /// asks for. On a full disk it is short, and made in place of the ballast.
+    /// Creates a segment durably, name included: of the usual length, or longer if `least` requires
+    /// it. On a full disk it is short, and takes its room from the ballast.
     pub(crate) fn create_segment(&self, least: u64) -> Result<Segment, Poisoned> {
         let sequence = self.next_sequence();
         let path = self.segment_path(sequence);
@@ -147,8 +146,8 @@ impl Directory {
         let (usual, short) = (self.segment_bytes.max(least), SEGMENT_BYTES_MIN.max(least));
         let made = self.ballast.make(usual, short, create);
         let (file, bytes) = made.map_err(|error| {
-            // On a full disk another is tried each second, under another name: what this one has
-            // got is not to stay.
+            // On a full disk the next attempt, a second later, uses another name: remove what this
+            // one allocated.
             let _ = self.files.remove(&path);
             poisoned("making", &path, error)
         })?;
@@ -161,12 +160,12 @@ impl Directory {
 }
 
 impl Directory {
-    /// Opens the ballast and brings it to its length.
+    /// Opens the ballast and resizes it.
     pub(crate) fn open_ballast(&self) -> Result<(), Poisoned> {
         self.ballast.open().map_err(|error| self.ballast_failed(error))
     }
 
-    /// Brings the ballast to its length after a cycle, as far as there is room.
+    /// Resizes the ballast after a cycle, as far as there is room.
     pub(crate) fn resize_ballast(&self) -> Result<(), Poisoned> {
         self.ballast.resize().map_err(|error| self.ballast_failed(error))
     }
@@ -176,7 +175,7 @@ impl Directory {
     }
 }
 
-/// A failure of that file.
+/// The failure of an operation on `file`.
 pub(crate) fn poisoned(what: &'static str, file: &Path, error: io::Error) -> Poisoned {
     Poisoned { what, file: file.to_owned(), error: Arc::new(error) }
 }

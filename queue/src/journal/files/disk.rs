@@ -1,5 +1,5 @@
-//! The few things that a journal asks of a file system, so that tests can lose writes, tear them
-//! and fail them.
+//! The file system operations that a journal needs, as a trait, so that tests can lose, tear and
+//! fail writes.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
@@ -15,41 +15,39 @@ use crate::journal::space::ballast::is_full;
 
 /// A file system.
 pub(crate) trait Files: Send + Sync {
-    /// Makes a directory and those above it, and makes their names last.
+    /// Creates a directory and its ancestors, and syncs their names.
     fn create_dir(&self, dir: &Path) -> io::Result<()>;
     /// The names of the files in a directory, in no order.
     fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
-    /// Opens a file that is there, to read and write.
+    /// Opens an existing file to read and write.
     fn open(&self, path: &Path) -> io::Result<Arc<dyn JournalFile>>;
-    /// Opens a file that is there, to read alone: also on a file system that nobody can write to.
+    /// Opens an existing file to read, also on a read-only file system.
     fn open_to_read(&self, path: &Path) -> io::Result<Arc<dyn JournalFile>>;
-    /// Makes an empty file; an older one of that name is emptied.
+    /// Creates an empty file; an older one of that name is emptied.
     fn create(&self, path: &Path) -> io::Result<Arc<dyn JournalFile>>;
-    /// Gives a file another name, over an older file of that name.
+    /// Renames a file, and replaces an older file of the new name.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Removes a file's name.
     fn remove(&self, path: &Path) -> io::Result<()>;
-    /// Makes the names in a directory last.
+    /// Syncs the names in a directory.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
-    /// Bytes that this process may still take of the disk that the directory is on. Not those that
-    /// only root may have.
+    /// Free bytes for this process on the disk of `dir`, without those reserved for root.
     fn free_bytes(&self, dir: &Path) -> io::Result<u64>;
-    /// Whether a write may need room where there was some before: what is allocated there promises
-    /// little.
+    /// Whether overwriting allocated bytes may need room: then allocation guarantees little.
     fn is_copy_on_write(&self, dir: &Path) -> io::Result<bool>;
-    /// Takes the directory for this process, for as long as what is returned lives.
+    /// Locks the directory for this process, for as long as the returned guard lives.
     fn lock(&self, dir: &Path) -> Result<Box<dyn Send + Sync>, LockError>;
-    /// Who has taken the directory, in the lock's own words; none when nobody has. Changes nothing.
+    /// Who has locked the directory, as the lock file says; none if nobody has. Changes nothing.
     fn holder(&self, dir: &Path) -> io::Result<Option<String>>;
-    /// Locks a file of the directory, which is made if it is not there, for as long as what is
-    /// returned lives: with others, once nobody has it alone; or alone, which is never waited for:
-    /// none while anybody else has it.
+    /// Locks a file of the directory, for as long as the returned guard lives; creates it if it is
+    /// missing. A shared lock waits for an exclusive one. An exclusive lock never waits: it returns
+    /// none while anybody else has the lock.
     fn pin(&self, path: &Path, how: PinLock) -> io::Result<Option<Box<dyn PinGuard>>>;
 }
 
-/// A lock of [`Files::pin`], held for as long as this lives.
+/// A lock of [`Files::pin`].
 pub(crate) trait PinGuard: Send + Sync {
-    /// Whether the file still has its name. Without it, the lock keeps nobody out any more.
+    /// Whether the file still has its name. Without it, the lock excludes nobody.
     fn is_valid(&self) -> io::Result<bool>;
 }
 
@@ -66,40 +64,40 @@ pub(crate) trait JournalFile: Send + Sync {
     fn len(&self) -> io::Result<u64>;
     /// Reads up to `bytes.len()` bytes at `offset`; fewer only at the end.
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize>;
-    /// Writes all of it at `offset`.
+    /// Writes all bytes at `offset`.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
-    /// Makes data and length last.
+    /// Syncs data and length.
     fn sync_data(&self) -> io::Result<()>;
-    /// Makes the file at least `length` bytes long, with room on the disk for all of it; what is
-    /// new reads as zeros.
+    /// Makes the file at least `length` bytes long and allocates its blocks; new bytes read as
+    /// zeros.
     fn allocate(&self, length: u64) -> io::Result<()>;
-    /// Makes the file at most `length` bytes long, and gives the disk the room of the rest back.
+    /// Makes the file at most `length` bytes long, and frees the rest.
     fn truncate(&self, length: u64) -> io::Result<()>;
-    /// Whether it has names beside the one by which it was opened.
+    /// Whether it has other hard links.
     fn has_other_names(&self) -> io::Result<bool>;
-    /// Lets go of what memory holds of it and the disk has: what is read next comes from the disk.
+    /// Drops the file's clean pages from the page cache, so that the next read comes from the disk.
     /// Advice, no more.
     fn forget_cached(&self) -> io::Result<()>;
 }
 
-/// Why a directory cannot be taken.
+/// Why a directory cannot be locked.
 #[derive(Debug)]
 pub(crate) enum LockError {
-    /// Another process has it, and says who it is.
+    /// Another process has locked it; the text of its lock file.
     InUse(String),
     /// The lock file cannot be used.
     Io(io::Error),
 }
 
-/// The name of the file that holds the lock.
+/// The name of the lock file.
 pub(crate) const LOCK_FILE: &str = "LOCK";
-/// A lock that is held longer than this is not that of somebody who only asked who has it.
+/// A reader of the holder has the lock for less than this.
 const ASKED_FOR: Duration = Duration::from_millis(20);
 
-/// What `statfs` calls btrfs, zfs and bcachefs. Over any of them, overlayfs names itself alone.
+/// The `statfs` types of btrfs, zfs and bcachefs. An overlayfs above them reports its own type.
 const COPY_ON_WRITE: [u32; 3] = [0x9123_683e, 0x2fc1_2fc1, 0xca45_1a4e];
 
-/// What was read; none where the disk cannot read the sector.
+/// The result of a read; none if the disk cannot read the sector.
 pub(crate) fn unless_unreadable<T>(read: io::Result<T>) -> io::Result<Option<T>> {
     match read {
         Err(error) if is_unreadable(&error) => Ok(None),
@@ -107,7 +105,7 @@ pub(crate) fn unless_unreadable<T>(read: io::Result<T>) -> io::Result<Option<T>>
     }
 }
 
-/// What the system reports of a sector that the disk cannot read.
+/// Whether the error means that the disk cannot read the sector.
 pub(crate) fn is_unreadable(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::IO.raw_os_error())
 }
@@ -118,8 +116,8 @@ pub(crate) struct Disk;
 
 impl Files for Disk {
     fn create_dir(&self, dir: &Path) -> io::Result<()> {
-        // Each directory's name lasts once the one above it is synced.
-        // A relative path ends in an empty one: the working directory, which is there.
+        // A directory's name is durable once its parent is synced. A relative path ends in an empty
+        // ancestor: the working directory, which exists.
         let is_missing = |dir: &&Path| !dir.as_os_str().is_empty() && !dir.exists();
         let mut missing: Vec<&Path> = dir.ancestors().take_while(is_missing).collect();
         while let Some(dir) = missing.pop() {
@@ -139,7 +137,7 @@ impl Files for Disk {
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in fs::read_dir(dir)? {
-            // A name that is not UTF-8 is not one of the journal's.
+            // A name that is not UTF-8 is no journal file.
             names.extend(entry?.file_name().into_string());
         }
         Ok(names)
@@ -189,7 +187,7 @@ impl Files for Disk {
             .map_err(LockError::Io)?;
         let locked = match file.try_lock() {
             Err(TryLockError::WouldBlock) => {
-                // Who asks for the holder has it for a moment.
+                // A process that reads the holder has the lock for a moment.
                 std::thread::sleep(ASKED_FOR);
                 file.try_lock()
             }
@@ -202,8 +200,8 @@ impl Files for Disk {
         }
         let program = std::env::current_exe().ok().as_deref().map(program_name).unwrap_or_default();
         let text = format!("process {} ({program})\n", std::process::id());
-        // Over the old text, so that a full disk has nothing to find room for. A lock without a
-        // text is one, too.
+        // Overwrites the old text, so that a full disk needs no room. A lock without a text is
+        // valid too.
         match file.write_all(text.as_bytes()).and_then(|()| file.set_len(text.len() as u64)) {
             Err(error) if !is_full(&error) => Err(LockError::Io(error)),
             _ => Ok(Box::new(file)),
@@ -243,11 +241,11 @@ impl Files for Disk {
     }
 }
 
-/// What a lock's file says of who has it.
+/// The holder named in a lock file.
 fn holder_in(path: &Path) -> String {
     let holder = fs::read_to_string(path).unwrap_or_default();
     let holder = holder.lines().next().unwrap_or_default().trim();
-    let text = if holder.is_empty() { "a process that has not said which" } else { holder };
+    let text = if holder.is_empty() { "an unnamed process" } else { holder };
     text.to_owned()
 }
 
@@ -281,14 +279,14 @@ impl JournalFile for File {
     fn allocate(&self, length: u64) -> io::Result<()> {
         match fallocate(self, FallocateFlags::empty(), 0, length) {
             Ok(()) => Ok(()),
-            // Some file systems cannot: zeros take the same room, only slower.
+            // Some file systems cannot allocate: zeros take the same room, only slower.
             Err(rustix::io::Errno::OPNOTSUPP) => fill_with_zeros(self, length),
             Err(error) => Err(error.into()),
         }
     }
 
     fn truncate(&self, length: u64) -> io::Result<()> {
-        // Also at that very length: a file system may have set blocks apart beyond the end.
+        // Also at exactly that length: a file system may have allocated blocks beyond the end.
         if JournalFile::len(self)? >= length { self.set_len(length) } else { Ok(()) }
     }
 
@@ -302,7 +300,7 @@ impl JournalFile for File {
     }
 }
 
-/// Reads until `bytes` are full or the file ends: one call of the system may give fewer, or be
+/// Reads until `bytes` is full or the file ends: one system call may return fewer bytes, or be
 /// interrupted.
 pub(crate) fn read_whole(
     bytes: &mut [u8],
@@ -351,7 +349,7 @@ mod tests {
         let file = Disk.create(&dir.join("file")).unwrap();
         file.allocate(1 << 20).unwrap();
         file.truncate(1 << 21).unwrap();
-        assert_eq!(file.len().unwrap(), 1 << 20, "it makes none longer");
+        assert_eq!(file.len().unwrap(), 1 << 20, "truncate never extends a file");
         file.truncate(4096).unwrap();
         assert_eq!(file.len().unwrap(), 4096);
         fs::remove_dir_all(&dir).unwrap();

@@ -1,9 +1,9 @@
-//! Whose directory this is: a small text file, made once.
+//! The identity file: a small text file that names the journal and its publisher.
 //!
 //! ```text
 //! longshore journal 4
-//! journal ID          what its files begin with, and their checksums
-//! publisher ID        what its publisher calls itself: another one in a copy
+//! journal ID          the id in its files' headers and checksums
+//! publisher ID        its publisher's id; a copy has another one
 //! losses N            how often loss was accepted, or the directory copied; no line for 0
 //! crc32c XXXXXXXX     of the lines before
 //! ```
@@ -21,32 +21,32 @@ use crate::journal::wal::format::FORMAT_VERSION;
 pub(crate) const IDENTITY_FILE: &str = "publisher";
 pub(crate) const TEMPORARY: &str = "publisher.new";
 const BYTES_MAX: usize = 4096;
-/// Most losses that a directory counts: an epoch has 32 bits, and each loss takes 2^20 of them.
+/// Most losses of a directory: an epoch has 32 bits, and each loss uses up 2^20 of them.
 pub(crate) const LOSSES_MAX: u64 = 4_095;
 
-/// What the file says.
+/// The content of the file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Identity {
     pub(crate) journal: PublisherId,
     pub(crate) publisher: PublisherId,
-    /// How often something of the log was lost that may have held starts. Each loss has a range of
-    /// epochs of its own, so none is ever given twice.
+    /// How many losses may have included starts. Each loss has its own range of epochs, so no epoch
+    /// is used twice.
     pub(crate) losses: u64,
 }
 
 impl Identity {
-    /// With one loss more; none if no epochs are left for it.
+    /// With one more loss; none if no epochs are left for it.
     pub(crate) fn after_a_loss(self) -> Option<Identity> {
         let losses = self.losses + 1;
         (losses <= LOSSES_MAX).then_some(Identity { losses, ..self })
     }
 }
 
-/// Why the id is not known.
+/// Why the identity cannot be read or written.
 #[derive(Debug)]
 pub(crate) enum IdentityError {
     Io(PathBuf, io::Error),
-    /// The file is there and is not what was written.
+    /// The file exists and is damaged.
     Damaged(PathBuf),
     /// A program of another format made it.
     OtherFormat(PathBuf, u16),
@@ -72,7 +72,7 @@ pub(crate) fn read(files: &dyn Files, dir: &Path) -> Result<Option<Identity>, Id
     }
 }
 
-/// Writes the ids so that they are there whole or not at all, and last.
+/// Writes the ids atomically and durably.
 pub(crate) fn write(
     files: &dyn Files,
     dir: &Path,

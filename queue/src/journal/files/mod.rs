@@ -1,12 +1,12 @@
 //! The file system, and the directory of a journal.
 
-/// Where a journal's files are, and how new segments come to be.
+/// The paths of a journal's files, and creating segments.
 pub(crate) mod directory;
-/// The few things that a journal asks of a file system.
+/// The file system operations that a journal needs.
 pub(crate) mod disk;
-/// Whose directory this is.
+/// The file that names the journal and its publisher.
 pub(crate) mod identity;
-/// While somebody copies a directory that is in use, nothing in it is deleted.
+/// The lock that prevents deletion during a copy.
 pub(crate) mod pin;
 
 pub(crate) use self::disk::{

@@ -1,9 +1,9 @@
-//! `PIN`: while somebody copies a directory that is in use, nothing in it is deleted.
+//! `PIN`: a lock file. While a directory in use is copied, nothing in it is deleted.
 //!
-//! Whoever copies holds it together with others who do. The cleaner takes it alone before it
-//! deletes anything, and does not wait for it: what it would have deleted goes with a later cycle.
-//! Only once the disk has been short for a minute, or is below the low watermark, it removes the
-//! file's name and takes a new one: the copies that hold the old one find that out, and fail.
+//! Copies take the lock shared. The compactor takes it exclusively before it deletes anything,
+//! without waiting: if a copy runs, a later cycle deletes. Once the disk has been short for a
+//! minute, or is below the low watermark, the compactor unlinks the file and locks a new one.
+//! Copies with the old lock detect that and fail.
 
 use std::io;
 use std::path::Path;
@@ -13,27 +13,27 @@ use crate::journal::files::{Files, PinGuard, PinLock};
 /// The name of the file. It has no content.
 pub(crate) const PIN_FILE: &str = "PIN";
 
-/// The right to read files in peace, or to delete some; ends with this value.
+/// The right to read files that nobody deletes, or to delete some; ends when dropped.
 pub(crate) struct Pin {
     lock: Box<dyn PinGuard>,
 }
 
 impl Pin {
-    /// Nothing is deleted from now on. Waits for a deletion that is under way.
+    /// Prevents deletion. Waits for a running deletion.
     pub(crate) fn to_read(files: &dyn Files, dir: &Path) -> io::Result<Pin> {
         let lock = files.pin(&dir.join(PIN_FILE), PinLock::Shared)?;
-        // A lock that is shared is waited for.
+        // A shared lock waits, so there is one.
         lock.map(|lock| Pin { lock }).ok_or_else(|| io::ErrorKind::WouldBlock.into())
     }
 
-    /// Files may be deleted from now on; none while somebody reads.
+    /// Permits deletion; none while a copy reads.
     pub(crate) fn to_delete(files: &dyn Files, dir: &Path) -> io::Result<Option<Pin>> {
         let lock = files.pin(&dir.join(PIN_FILE), PinLock::IdleContext)?;
         Ok(lock.map(|lock| Pin { lock }))
     }
 
-    /// The same, whoever reads: what they have is worth nothing from now on. None if somebody has
-    /// begun to read since.
+    /// Permits deletion even if copies read: their locks become invalid. None if another copy has
+    /// begun since.
     pub(crate) fn to_delete_from_readers(files: &dyn Files, dir: &Path) -> io::Result<Option<Pin>> {
         match files.remove(&dir.join(PIN_FILE)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -41,7 +41,7 @@ impl Pin {
         }
     }
 
-    /// Whether nothing was deleted since.
+    /// Whether the lock still prevents deletion.
     pub(crate) fn is_valid(&self) -> io::Result<bool> {
         self.lock.is_valid()
     }
@@ -62,10 +62,10 @@ mod tests {
         let (one, other) = (Pin::to_read(files, dir).unwrap(), Pin::to_read(files, dir).unwrap());
         assert!(Pin::to_delete(files, dir).unwrap().is_none());
         drop(one);
-        assert!(Pin::to_delete(files, dir).unwrap().is_none(), "one still reads");
+        assert!(Pin::to_delete(files, dir).unwrap().is_none(), "one reader remains");
         drop(other);
         assert!(Pin::to_delete(files, dir).unwrap().is_some());
-        // Until nobody waits for readers any more.
+        // Until the compactor stops waiting for readers.
         let reading = Pin::to_read(files, dir).unwrap();
         assert!(reading.is_valid().unwrap());
         let deleting = Pin::to_delete_from_readers(files, dir).unwrap().unwrap();

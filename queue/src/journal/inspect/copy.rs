@@ -2,7 +2,7 @@
 //! another one.
 //!
 //! ```text
-//! pin ─▶ read the mark ─▶ choose a snapshot ─▶ copy what it names, then the log after it ─▶
+//! pin ─▶ read the commit watermark ─▶ choose a snapshot ─▶ copy what it names, then the log after it ─▶
 //! snapshot ─▶ mark ─▶ `publisher`, last
 //! ```
 //! Until the last step nobody can start on what is there of it: a directory with records and
@@ -97,7 +97,7 @@ pub(crate) fn copy_on(
     Ok(copied)
 }
 
-/// Copies everything but the mark and the identity.
+/// Copies everything but the commit watermark and the identity.
 fn copy_pinned(
     source: &Source,
     target: &CopyTarget,
@@ -157,7 +157,7 @@ struct CopyPlan {
 
 struct PlannedSegment {
     segment: SegmentFile,
-    /// What the snapshot names in it: in a carried file, one for each segment that it was made of.
+    /// What the snapshot names in it: in a compacted file, one for each segment that it was made of.
     runs: Vec<Run>,
     /// Where the commands after the snapshot begin in it.
     log_from: Option<u64>,
@@ -171,7 +171,7 @@ impl CopyPlan {
             file: directory.dir.join(WATERMARK_FILE),
             offset: 0,
             index: 0,
-            why: "without a mark nobody can tell how far commits had come",
+            why: "without the commit watermark it is unknown how much was committed",
         })?;
         let listed = segments::list(directory)?;
         let mut base = None;
@@ -376,7 +376,7 @@ impl Copier<'_, '_> {
                     let from = u64::from(known.offset);
                     let good = walk.record(from).map_err(io())?;
                     if !good.is_ok_and(|record| record.header.index == known.index) {
-                        let what = "a carried record is not what was written";
+                        let what = "a compacted record is not what was written";
                         let index = Some(known.index);
                         self.findings.add(Effect::Buries, &segment.path, from, index, what);
                     }
@@ -387,7 +387,7 @@ impl Copier<'_, '_> {
     }
 
     /// The whole records that follow each other from `from` on. What comes after them was
-    /// acknowledged by nobody when the copy began, unless the mark or a later segment says so.
+    /// acknowledged by nobody when the copy began, unless the commit watermark or a later segment says so.
     fn log(
         &mut self,
         segment: &SegmentFile,
@@ -526,7 +526,7 @@ impl CopyTarget {
         Ok(CopyTarget { directory, _lock: lock })
     }
 
-    /// All names last, then the mark, and last of all the file that makes it a journal.
+    /// All names last, then the commit watermark, and last of all the file that makes it a journal.
     fn finish(&self, last_index: u64, identity: Identity) -> Result<(), InspectError> {
         let Directory { files, dir, journal, .. } = &self.directory;
         let snapshots = self.directory.snapshots_dir();

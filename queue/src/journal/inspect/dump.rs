@@ -67,7 +67,7 @@ pub enum Dumped {
         /// What it says; or why this program cannot read it.
         command: Box<Result<Command, WireError>>,
     },
-    /// What was carried of a record.
+    /// What was compacted of a record.
     Carried {
         /// Its file.
         file: PathBuf,
@@ -165,7 +165,7 @@ impl Dump {
         Ok(Dump { files, journal, options, snapshots, pending: selected, cursor: None })
     }
 
-    /// A segment, a carried file, or the end of a segment that was set aside: its name says which.
+    /// A segment, a compacted file, or the end of a segment that was set aside: its name says which.
     fn of_file(
         files: &Arc<dyn Files>,
         path: &Path,
@@ -319,7 +319,7 @@ impl DumpFile {
     }
 }
 
-/// The sequence in the name of a file that holds records, whether it is a carried one, and whether
+/// The sequence in the name of a file that holds records, whether it is a compacted one, and whether
 /// it is the end of one that was set aside: `0000000007.seg`, `901-0000000007.seg`,
 /// `901-0000000007-from-8192.part`, and the same with a number after them.
 fn file_name(name: &str) -> Option<(u64, bool, bool)> {

@@ -107,11 +107,11 @@ pub enum InspectError {
     /// The system refused.
     #[error("{what} {file:?} failed: {error}")]
     Io {
-        /// What was being done.
+        /// The operation.
         what: &'static str,
-        /// To which file.
+        /// The file.
         file: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
 }

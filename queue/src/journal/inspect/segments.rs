@@ -128,7 +128,7 @@ impl SegmentFile {
 }
 
 /// All files of `segments/` that hold records, or are to: those of the log by their first command,
-/// the unused and the carried by their sequence after them.
+/// the unused and the compacted by their sequence after them.
 pub(super) fn list(directory: &Directory) -> Result<Vec<SegmentFile>, InspectError> {
     let dir = directory.segments_dir();
     let names = directory.files.list(&dir).map_err(InspectError::io("listing", &dir))?;
@@ -153,7 +153,7 @@ pub(super) fn list(directory: &Directory) -> Result<Vec<SegmentFile>, InspectErr
     Ok(files)
 }
 
-/// The sequence in a file's name, and whether it is one of a carried file; none for other files.
+/// The sequence in a file's name, and whether it is one of a compacted file; none for other files.
 pub(super) fn numbered(name: &str) -> Option<(u64, bool)> {
     Directory::sequence_of(name)
         .map(|sequence| (sequence, false))

@@ -60,7 +60,7 @@ impl Source {
         free.map_err(InspectError::io("measuring the disk of", dir))
     }
 
-    /// How far commits have come, as far as the mark says; none without a good one.
+    /// How far commits have come, as far as the commit watermark says; none without a good one.
     pub(super) fn watermark(&self) -> Result<Option<u64>, InspectError> {
         let path = self.directory.dir.join(WATERMARK_FILE);
         let file = match self.directory.files.open(&path) {

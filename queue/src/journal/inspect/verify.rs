@@ -87,7 +87,7 @@ pub(in crate::journal) fn verify_on(
         progress,
     };
     if mark.is_none() {
-        let what = "without a mark nobody can tell how far commits had come";
+        let what = "without the commit watermark it is unknown how much was committed";
         verifier.findings.add(Effect::Refuses, dir.join(WATERMARK_FILE), 0, None, what);
     }
     let base = verifier.base(&snapshots)?;
@@ -204,7 +204,7 @@ impl Verifier<'_, '_> {
     }
 
     /// The first run whose file is not there as it was written: one in a segment of the log before
-    /// what had been carried.
+    /// what had been compacted.
     fn missing<'l>(
         &self,
         locations: &'l Locations,
@@ -307,7 +307,7 @@ impl Verifier<'_, '_> {
                             self.compacted_parts(file, &record);
                         }
                         _ => {
-                            let what = "a carried record is not what was written";
+                            let what = "a compacted record is not what was written";
                             let index = Some(known.index);
                             self.findings.add(Effect::Buries, &file.path, offset, index, what);
                         }
@@ -318,18 +318,18 @@ impl Verifier<'_, '_> {
         walk.forget().map_err(io())
     }
 
-    /// Parts that had rotted when they were to be carried.
+    /// Parts that had rotted when they were to be compacted.
     fn compacted_parts(&mut self, file: &SegmentFile, record: &Record) {
         let index = Some(record.header.index);
         match compacted::decode(&record.body()) {
             Some(parts) => {
                 for _ in parts.iter().filter(|part| part.bytes.is_none()) {
-                    let what = "what is carried here had rotted before";
+                    let what = "what is compacted here had rotted before";
                     self.findings.add(Effect::Buries, &file.path, record.offset, index, what);
                 }
             }
             None => {
-                let what = "a carried record whose parts do not fit together";
+                let what = "a compacted record whose parts do not fit together";
                 self.findings.add(Effect::Buries, &file.path, record.offset, index, what);
             }
         }

@@ -1,5 +1,5 @@
-//! What replay begins with: the newest snapshot that is good, and of which every file is there.
-//! Without one, the log's beginning.
+//! Chooses the base of replay: the newest good snapshot of which every file exists. Without one,
+//! the log's beginning.
 
 use super::super::OpenError;
 use super::super::files::is_unreadable;
@@ -10,28 +10,28 @@ use crate::journal::files::directory::Directory;
 use crate::journal::wal::locations::{Locations, Run};
 use crate::log::Rebuild;
 
-/// What replay begins with; without a good snapshot, nothing.
+/// The base of replay; empty without a good snapshot.
 #[derive(Default)]
 pub(super) struct RecoveryBase {
     /// The last command that it reflects; 0 for none.
     pub(super) index: u64,
-    /// Where the next one is, or would be; none without a snapshot.
+    /// Where the next command is, or would be; none without a snapshot.
     pub(super) resume: Option<Resume>,
     pub(super) locations: Locations,
     /// Bytes of the snapshot's file.
     pub(super) bytes: u64,
-    /// The files whose payloads were given up.
+    /// The files whose payloads are lost, if the loss was accepted.
     pub(super) lost_payloads: Option<LostPayloads>,
-    /// The segment in which replay goes on was among them: commands after the snapshot may be lost.
+    /// The resume segment is among them: commands after the snapshot may be lost.
     pub(super) lost_log: Option<Damage>,
 }
 
-/// Picks the newest snapshot of which all is there; every one is read to its end before any block
-/// of it is used, so that nothing ever has to be undone. Tells what is wrong with those that are
-/// newer. When none is good, replay shows whether the log is there from its first command on.
+/// Chooses the newest complete snapshot. Each is read to its end before any of its blocks is used,
+/// so that nothing has to be undone. Also returns what is wrong with the newer ones. If none is
+/// good, replay shows whether the log is complete from its first command on.
 ///
-/// A snapshot whose own blocks are good and that names a file which is not there is taken if the
-/// loss is accepted and nothing older can be whole: it costs what lies in that file alone.
+/// An intact snapshot that names a missing file is used if the loss is accepted and no older
+/// snapshot can be complete: it costs only the content of that file.
 pub(super) fn choose(
     directory: &Directory,
     found: &mut FoundFiles,
@@ -42,7 +42,7 @@ pub(super) fn choose(
     for index in found.snapshots.clone() {
         let checked = match snapshots::check(directory, index) {
             Ok(checked) => checked,
-            // Unless something older takes its place, nobody knows whether it is lost.
+            // Unless an older snapshot replaces it, it is unknown whether it is lost.
             Err(SnapshotFileError::Io { what, file, error }) if is_unreadable(&error) => {
                 let why = "the disk cannot read it";
                 damaged.push(Damage { file: file.clone(), offset: 0, why });
@@ -66,8 +66,8 @@ pub(super) fn choose(
         };
         let Some(first) = missing.first() else { return Ok((base, damaged)) };
         let damage = found.why_missing(directory, first);
-        // What is gone of the log itself is in no older snapshot's files either. What had been
-        // carried may be.
+        // A missing log segment is missing for older snapshots too. A missing compacted file may
+        // not be.
         log_is_lost = !missing.iter().all(Run::is_compacted);
         if incomplete.is_none() {
             incomplete = Some((base, missing, damage.clone()));
@@ -103,7 +103,7 @@ pub(super) fn choose(
 }
 
 impl RecoveryBase {
-    /// Gives the snapshot's blocks to what is rebuilt.
+    /// Passes the snapshot's blocks to `rebuild`.
     pub(super) fn restore(
         &self,
         directory: &Directory,
@@ -114,8 +114,7 @@ impl RecoveryBase {
         }
         let path = directory.snapshot_path(self.index);
         let refused = |error| match damage_or_refusal(directory, error) {
-            // It was good a moment ago. What was rebuilt so far is of no use: the next start looks
-            // anew.
+            // It was good a moment ago. The partial rebuild is useless: the next start tries again.
             Ok(Damage { file, offset, why }) => OpenError::Damaged { file, offset, index: 1, why },
             Err(error) => error,
         };
@@ -132,7 +131,8 @@ impl RecoveryBase {
     }
 }
 
-/// What is wrong with a snapshot file, if an older one may take its place.
+/// The damage of a snapshot file that an older one may replace; otherwise the error that refuses
+/// the start.
 fn damage_or_refusal(directory: &Directory, error: SnapshotFileError) -> Result<Damage, OpenError> {
     match error {
         SnapshotFileError::Damaged { file, offset, why } => Ok(Damage { file, offset, why }),

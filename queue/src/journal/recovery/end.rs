@@ -1,4 +1,4 @@
-//! The end of the log: what tells a torn tail from damage, and making either fit to go on from.
+//! The end of the log: distinguishes a torn tail from damage, and makes the log writable again.
 
 use std::io;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use crate::journal::wal::format::{SEGMENT_HEADER_BYTES, crc_seed};
 use crate::journal::wal::locations::Locations;
 use crate::journal::wal::walk::Walk;
 
-/// Looks for a sign that more was committed than was replayed: `known` is the last index that is
-/// known to have been.
+/// Searches for proof that more was committed than was replayed. `known` is the last index known to
+/// be committed.
 pub(super) fn find_missing_commits(
     directory: &Directory,
     segments: &[FoundSegment],
@@ -23,8 +23,8 @@ pub(super) fn find_missing_commits(
     known: u64,
     last_index: u64,
 ) -> Result<Option<Damage>, OpenError> {
-    // Where the next record should be: after the last one, or in a segment whose header is not
-    // whole.
+    // The expected position of the next record: after the last one, or in a segment with a damaged
+    // header.
     let expected = segments
         .last()
         .map(|last| (last.path.clone(), end))
@@ -35,10 +35,10 @@ pub(super) fn find_missing_commits(
         Ok(Some(Damage { file, offset, why }))
     };
     if known > last_index {
-        return damage("the mark or a snapshot shows that more commands were committed");
+        return damage("the commit watermark or a snapshot shows that more commands were committed");
     }
     if let Some(file) = unused.iter().find(|file| file.is_unreadable) {
-        let why = "the disk cannot read where its first command would stand";
+        let why = "the disk cannot read the place of its first command";
         return Ok(Some(Damage { file: file.path.clone(), offset: 0, why }));
     }
     let tail =
@@ -57,12 +57,12 @@ pub(super) fn find_missing_commits(
     Ok(None)
 }
 
-/// Where the last byte that is not zero ends, from `from` on.
+/// The end of the last non-zero byte from `from` on.
 pub(super) fn end_of_data(file: &Arc<dyn JournalFile>, from: u64) -> io::Result<u64> {
     Walk::new(Arc::clone(file), 0)?.end_of_data(from)
 }
 
-/// Writes zeros over a torn tail: what is left of it must never follow a later record.
+/// Overwrites a torn tail with zeros: its remains must never follow a later record.
 pub(super) fn cut_tail(
     directory: &Directory,
     last: &FoundSegment,
@@ -89,9 +89,9 @@ pub(super) fn erase(file: &dyn JournalFile, from: u64, to: u64) -> io::Result<()
     file.sync_data()
 }
 
-/// Writes again, and syncs, what is not known to be on the disk, which is all beyond `known`: what
-/// was read may be in the page cache alone, and after a failed sync the system would not write it a
-/// second time by itself.
+/// Rewrites and syncs everything that is not known to be durable, which is all beyond `known`. It
+/// may be in the page cache only, and after a failed sync the kernel would not write it again by
+/// itself.
 pub(super) fn rewrite_unsynced(
     directory: &Directory,
     segments: &[FoundSegment],
@@ -109,7 +109,7 @@ pub(super) fn rewrite_unsynced(
         let io = |error| OpenError::io("writing the end again of", &segment.path, error);
         let file = segment.open(directory)?;
         let to = if position + 1 == spans.len() { end } else { segment.length };
-        // The header may be as young as the first record.
+        // The header may be as recent as the first record.
         let mut at = if segment.header.first_index == first { 0 } else { from.offset };
         let mut chunk = vec![0; CHUNK_BYTES];
         while at < to {
@@ -126,7 +126,7 @@ pub(super) fn rewrite_unsynced(
     Ok(())
 }
 
-/// The last segment, ready for more.
+/// Reopens the last segment for writing.
 pub(super) fn reopen_last(
     directory: &Directory,
     last: FoundSegment,
@@ -135,8 +135,7 @@ pub(super) fn reopen_last(
     let file = last.open(directory)?;
     let FoundSegment { header, path, length, .. } = last;
     let (sequence, seed) = (header.sequence, crc_seed(directory.journal, header.sequence));
-    // A file that was cut short is as long as it is: the next segment is as good as the bytes that
-    // it lacks.
+    // A truncated file keeps its length: the rest goes into the next segment.
     let capacity = length;
     Ok(Segment { file, path, sequence, seed, capacity, at: end, written_to: end })
 }

@@ -1,4 +1,4 @@
-//! The files of a journal as they were found, before anything is made of them.
+//! The files of a journal as found on the disk, before recovery changes anything.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -15,24 +15,24 @@ use crate::journal::wal::header_proof;
 use crate::journal::wal::locations::{Locations, Run};
 use crate::journal::wal::walk::Walk;
 
-/// A file whose header is known. It is opened when it is needed: there may be more of them than a
-/// process may have open.
+/// A file whose header is known. It is opened on demand: there may be more files than a process may
+/// have open.
 #[derive(Debug)]
 pub(super) struct FoundSegment {
     pub(super) header: SegmentHeader,
-    /// Its records show what the header was: it is damaged, and has to be written again.
+    /// The header is damaged and was derived from the records: it must be rewritten.
     pub(super) has_damaged_header: bool,
     pub(super) path: PathBuf,
     pub(super) length: u64,
 }
 
-/// A segment without a record that counts: made ahead, or begun and torn.
+/// A segment without a valid record: preallocated, or begun and torn.
 #[derive(Debug)]
 pub(super) struct UnusedSegment {
     pub(super) sequence: u64,
     pub(super) path: PathBuf,
     pub(super) length: u64,
-    /// Where the first record would stand, the disk cannot read it: there may be one.
+    /// The disk cannot read the place of the first record: there may be one.
     pub(super) is_unreadable: bool,
 }
 
@@ -45,11 +45,11 @@ pub(super) struct FoundFiles {
     pub(super) unused: Vec<UnusedSegment>,
     /// By sequence.
     pub(super) compacted: Vec<FoundSegment>,
-    /// Carried files whose header is not known.
+    /// Compacted files whose header is unknown.
     pub(super) damaged_compacted: Vec<UnusedSegment>,
     /// The indexes of the snapshots, the newest first.
     pub(super) snapshots: Vec<u64>,
-    /// What was being written when the run before ended.
+    /// Unfinished files of the previous run.
     pub(super) unfinished: Vec<PathBuf>,
 }
 
@@ -58,14 +58,14 @@ impl FoundSegment {
         open(directory, &self.path)
     }
 
-    /// Writes a damaged header again, so that it lasts. What stands in its place until then is as
-    /// damaged as before, also after a power cut.
+    /// Rewrites a damaged header durably. Until it is synced the file is as damaged as before, also
+    /// after a power cut.
     pub(super) fn repair_header(&self, directory: &Directory) -> Result<(), OpenError> {
         if !self.has_damaged_header {
             return Ok(());
         }
         let first_index = self.header.first_index;
-        tracing::warn!(file = ?self.path, first_index, "a damaged header is written again");
+        tracing::warn!(file = ?self.path, first_index, "rewriting a damaged header");
         let file = self.open(directory)?;
         let written = file.write_at(&self.header.encode(), 0).and_then(|()| file.sync_data());
         written.map_err(|error| OpenError::io("writing the header again of", &self.path, error))
@@ -82,7 +82,7 @@ fn open(directory: &Directory, path: &Path) -> Result<Arc<dyn JournalFile>, Open
     directory.files.open(path).map_err(|error| OpenError::io("opening", path, error))
 }
 
-/// Looks at every file once. Changes nothing.
+/// Reads the header of every file. Changes nothing.
 pub(super) fn find(directory: &Directory) -> Result<FoundFiles, OpenError> {
     let (segments_dir, snapshots_dir) = (directory.segments_dir(), directory.snapshots_dir());
     let list = |dir: &Path| -> Result<Vec<String>, OpenError> {
@@ -125,7 +125,7 @@ pub(super) fn find(directory: &Directory) -> Result<FoundFiles, OpenError> {
     Ok(found)
 }
 
-/// The file, if its header is whole and its own or its first record shows what it was.
+/// The file, if its header is valid, or if its first record proves the header.
 fn read_file(
     directory: &Directory,
     path: &Path,
@@ -137,7 +137,7 @@ fn read_file(
     let file = directory.files.open(path).map_err(io)?;
     let length = file.len().map_err(io)?;
     let mut bytes = [0; SEGMENT_HEADER_BYTES];
-    // The disk may take another sector for it, once it is written again.
+    // A rewrite may remap the bad sector.
     if unless_unreadable(file.read_at(&mut bytes, 0)).map_err(io)?.is_none() {
         bytes.fill(0);
     }
@@ -172,15 +172,15 @@ impl FoundFiles {
         self.compacted.sort_unstable_by_key(|file| file.header.sequence);
     }
 
-    /// Whether the log is there from its first command to `index`: every record is read, up to the
-    /// first gap. That may be all of a large log: only for an answer on which something depends.
+    /// Whether the log is complete from its first command to `index`. Reads every record up to the
+    /// first gap, maybe all of a large log: call it only if the decision depends on it.
     pub(super) fn is_whole_up_to(&self, directory: &Directory, index: u64) -> bool {
         let mut next = FIRST_INDEX;
         for segment in &self.segments {
             if next > index || segment.header.first_index != next {
                 break;
             }
-            // What the disk cannot read is no better than what is not there.
+            // An unreadable file is no better than a missing one.
             let Ok(file) = segment.open(directory) else { return false };
             let seed = crc_seed(directory.journal, segment.header.sequence);
             let Ok(mut walk) = Walk::new(file, seed) else { return false };
@@ -194,8 +194,8 @@ impl FoundFiles {
         next > index
     }
 
-    /// The files that are not there as they were written, each by one of its runs. A file whose
-    /// header alone is damaged is there if a record of any of its runs proves that it is theirs.
+    /// The missing or damaged files, each by one of its runs. A file whose header alone is damaged
+    /// is not missing if a record of any of its runs proves the header.
     pub(super) fn missing<'a>(
         &mut self,
         directory: &Directory,
@@ -226,7 +226,7 @@ impl FoundFiles {
         Ok(missing.into_values().collect())
     }
 
-    /// What is wrong with the file of a run that is missing.
+    /// The damage of a missing run's file.
     pub(super) fn why_missing(&self, directory: &Directory, run: &Run) -> Damage {
         let why = match self.damaged_file(run) {
             Some(_) => "its header is not what was written, and a snapshot needs the file",
@@ -235,21 +235,21 @@ impl FoundFiles {
         Damage { file: directory.path_of(run.sequence, run.is_compacted()), offset: 0, why }
     }
 
-    /// Takes the files of these runs for what the snapshot says that they are, whatever is in them:
-    /// of what they held, each record that is not there as it was written is found to be damaged
-    /// when it is read. Their headers are written with all others that have to be: until then, a
-    /// start that is cut short leaves them as damaged as they were.
+    /// Accepts the files of these runs with the headers that the snapshot implies, whatever their
+    /// content: each damaged record in them is detected when it is read. The headers are written
+    /// together with all other repairs; until then an interrupted start leaves the files as damaged
+    /// as they were.
     pub(super) fn accept(&mut self, directory: &Directory, runs: &[Run]) -> Result<(), OpenError> {
         for run in runs {
-            // An older snapshot may have proven it since.
+            // An older snapshot may have proven it already.
             let mut known = self.segments.iter().chain(&self.compacted);
             if known.any(|file| file.header.sequence == run.sequence) {
                 continue;
             }
             let Damage { file: path, why, .. } = self.why_missing(directory, run);
             let commands = (run.first, run.last);
-            tracing::error!(file = ?path, ?commands, why, "what lay in it is given up for lost");
-            // What is there is never emptied, whatever is known of it.
+            tracing::error!(file = ?path, ?commands, why, "accepting the loss of this file's payloads");
+            // An existing file is never emptied, even if it is unreadable.
             match directory.files.open(&path) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     directory.files.create(&path).map(drop)
@@ -263,13 +263,13 @@ impl FoundFiles {
         Ok(())
     }
 
-    /// The file of that run, if its header is not known.
+    /// The run's file, if its header is unknown.
     fn damaged_file(&self, run: &Run) -> Option<&UnusedSegment> {
         let bad = if run.is_compacted() { &self.damaged_compacted } else { &self.unused };
         bad.iter().find(|file| file.sequence == run.sequence)
     }
 
-    /// The header of a run's file, which is damaged, is known from now on.
+    /// Records the header of a run's damaged file.
     fn set_header(&mut self, run: &Run, header: SegmentHeader, directory: &Directory) {
         let (known, bad) = match run.is_compacted() {
             true => (&mut self.compacted, &mut self.damaged_compacted),

@@ -1,4 +1,4 @@
-//! What accepted damage takes with it: moved out of the way, where people can look at it.
+//! Moves what accepted damage loses to `lost/`, where people can examine it.
 //!
 //! ```text
 //! lost/IIII-NNNNNNNNNN.seg   IIII: the first command that was lost
@@ -16,8 +16,8 @@ use super::found::FoundSegment;
 use super::{CHUNK_BYTES, Damage, Dropped};
 use crate::journal::files::directory::{Directory, LOST_DIR};
 
-/// Moves all from the damage on out of the way: the end of `tail` from that byte on, and the others
-/// whole.
+/// Moves everything from the damage on to `lost/`: the end of `tail` from that byte on, and the
+/// other files whole.
 pub(super) fn set_aside<'a>(
     directory: &Directory,
     damage: Damage,
@@ -33,18 +33,18 @@ pub(super) fn set_aside<'a>(
     if let Some((segment, file, from)) = &tail {
         folder.copy_end(segment, file, *from)?;
     }
-    // After what may fail each time, so that a start that is tried again and again counts once.
+    // After the steps that may fail repeatedly, so that a retried start counts once.
     count_loss(directory)?;
     for path in segments {
         folder.take(path)?;
     }
     folder.make_last()?;
-    // The snapshots last: as long as one of them is there, a start that is cut short here finds the
-    // same damage again.
+    // The snapshots last: while one of them exists, an interrupted start finds the same damage
+    // again.
     snapshots.iter().try_for_each(|path| folder.take(path))?;
     folder.make_last()?;
     if let Some((segment, file, from)) = &tail {
-        // Only now: until the copy lasts, this is the only one.
+        // Only now: until the copy is synced, this is the only one.
         let io = |error| OpenError::io("cutting the end of", &segment.path, error);
         let to = end_of_data(file, *from).map_err(io)?;
         erase(&**file, *from, to).map_err(io)?;
@@ -52,7 +52,7 @@ pub(super) fn set_aside<'a>(
     Ok(folder.dropped(damage))
 }
 
-/// The folder of what was dropped, while it is filled.
+/// The `lost/` folder while files are moved there.
 struct LostFolder<'a> {
     directory: &'a Directory,
     index: u64,
@@ -70,7 +70,7 @@ impl<'a> LostFolder<'a> {
         Ok(LostFolder { directory, index, kept_in, taken, bytes: 0 })
     }
 
-    /// A path for what had that name; nothing that was dropped before is written over.
+    /// An unused path for a file of that name.
     fn path(&mut self, name: &str) -> PathBuf {
         let first = format!("{}-{name}", self.index);
         let mut free = first.clone();

@@ -1,15 +1,14 @@
-//! From the files to the journal as it was: the newest snapshot, replay of what came after it, and
-//! what to make of an end that is not whole.
+//! Recovery: restores the newest snapshot, replays the log after it, and handles an incomplete end.
 //!
 //! ```text
 //! find ─▶ choose a snapshot ─▶ restore ─▶ replay ─▶ torn tail: cut off │ damage: refuse, or set
 //! aside ─▶ remove what nothing needs
 //! ```
-//! What is not a whole record is one of two things. A **torn tail**: the last commit before a power
-//! cut, never acknowledged; it is cut off and said. Or **damage**: something acknowledged that the
-//! disk has not kept; start-up refuses. It is damage when the mark or a snapshot says that it was
-//! committed, when a later commit is there (each says that all before it was durable), or when a
-//! later segment is.
+//! An invalid record is one of two things. A **torn tail** is the last commit before a power cut,
+//! never acknowledged: recovery truncates it and reports it. **Damage** is an acknowledged command
+//! that the disk has lost: recovery refuses to start. It is damage if the commit watermark or a
+//! snapshot proves that the command was committed, or if a later commit exists (each proves that
+//! all before it was durable), or a later segment.
 
 mod base;
 mod end;
@@ -41,7 +40,7 @@ const FIRST_INDEX: u64 = 1;
 #[derive(Default)]
 pub(crate) struct Recovery {
     pub(crate) locations: Locations,
-    /// Where to go on writing; none when there is no segment to go on in.
+    /// The segment to continue writing; none if there is none.
     pub(crate) segment: Option<Segment>,
     pub(crate) last_index: u64,
     pub(crate) snapshot: Option<RecoveredSnapshot>,
@@ -52,13 +51,13 @@ pub(crate) struct Recovery {
     pub(crate) cut: Option<CutTail>,
     pub(crate) dropped: Option<Dropped>,
     pub(crate) lost_payloads: Option<LostPayloads>,
-    /// What the next start falls back to if the snapshot is bad by then.
+    /// The fallback of the next start if the snapshot is damaged by then.
     pub(crate) fallback: Option<Fallback>,
-    /// What nothing needs, and stays while somebody copies the directory.
+    /// Obsolete files that stay while the directory is being copied.
     pub(crate) obsolete: Vec<ObsoleteFile>,
 }
 
-/// The snapshot that a journal was read back from.
+/// The snapshot that a journal was restored from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RecoveredSnapshot {
     /// The last command that it reflects.
@@ -67,8 +66,7 @@ pub struct RecoveredSnapshot {
     pub bytes: u64,
 }
 
-/// A tail that was cut off: the last commit before a power cut. Nobody was told that it was
-/// durable.
+/// A truncated tail: the last commit before a power cut, never acknowledged.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CutTail {
     /// The file.
@@ -86,17 +84,17 @@ pub struct Dropped {
     pub file: PathBuf,
     /// Where the damage begins.
     pub offset: u64,
-    /// The first index that was dropped; all later ones went with it. 1 when all was: the journal
-    /// begins anew.
+    /// The first index that was dropped, with all later ones. 1 if all were: the journal begins
+    /// anew.
     pub index: u64,
-    /// The folder that holds what was dropped, as it was found.
+    /// The folder with the dropped files, unchanged.
     pub kept_in: PathBuf,
     /// How many bytes.
     pub bytes: u64,
 }
 
-/// Files that were not there as they were written, and whose loss was accepted: the jobs whose
-/// payload lay in them are buried when they are read.
+/// Missing or damaged files whose loss was accepted: jobs with their payload there are buried when
+/// they are read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LostPayloads {
     /// The first of them.
@@ -105,7 +103,7 @@ pub struct LostPayloads {
     pub files: u64,
 }
 
-/// The first thing that is not as it was written.
+/// The first damage.
 #[derive(Clone, Debug)]
 struct Damage {
     file: PathBuf,
@@ -123,17 +121,17 @@ pub(crate) fn recover(
     let mut found = found::find(directory)?;
     let (base, skipped) = base::choose(directory, &mut found, accept_loss)?;
     for Damage { file, offset, why } in &skipped {
-        tracing::warn!(?file, offset, why, "a snapshot is passed over for what is older");
+        tracing::warn!(?file, offset, why, "using an older snapshot instead of a damaged one");
     }
     base.restore(directory, rebuild)?;
-    // A snapshot is made of what is committed.
+    // A snapshot covers only committed commands.
     let known = found.snapshots.first().copied().unwrap_or(0).max(watermark);
     let cause = skipped.into_iter().next();
     replay_and_repair(directory, found, base, cause, known, accept_loss, rebuild)
 }
 
-/// Replays what comes after the base, sees to the end, and removes what nothing needs. `cause` is
-/// what is wrong with the newest snapshot.
+/// Replays the log after the base, repairs its end, and removes obsolete files. `cause` is the
+/// damage of the newest snapshot.
 fn replay_and_repair(
     directory: &Directory,
     found: FoundFiles,
@@ -144,7 +142,7 @@ fn replay_and_repair(
     rebuild: &mut dyn Rebuild,
 ) -> Result<Recovery, OpenError> {
     let needed: BTreeSet<u64> = base.locations.runs().iter().map(|run| run.sequence).collect();
-    // Also those of files that are gone: no number is given twice.
+    // Also those of missing files: no number is used twice.
     needed.iter().for_each(|&sequence| directory.reserve_sequence(sequence));
     if let Some(resume) = base.resume {
         directory.reserve_sequence(resume.sequence);
@@ -181,10 +179,10 @@ fn replay_and_repair(
         damage =
             end::find_missing_commits(directory, &segments, &found.unused, end, known, last_index)?;
     }
-    // Without a good snapshot, the newest is what has to be repaired.
+    // Without a good snapshot, the newest one has to be repaired.
     let cause = cause.filter(|_| base.resume.is_none());
     let damage = damage.map(|damage| cause.unwrap_or(damage));
-    // Nobody can tell whether more had been committed than what was replayed.
+    // It is unknown whether more was committed than was replayed.
     let damage = damage.or(base.lost_log);
     let is_needed = |file: &FoundSegment| needed.contains(&file.header.sequence);
     let (compacted, garbage): (Vec<FoundSegment>, Vec<FoundSegment>) =
@@ -193,15 +191,15 @@ fn replay_and_repair(
     match damage {
         Some(damage) if !accept_loss => return Err(damage.refused(last_index + 1)),
         Some(damage) => {
-            // A segment that was not replayed is dropped whole; the one that was replayed in part,
-            // from there on.
+            // A segment that was not replayed is dropped whole; the partly replayed one from its
+            // damage on.
             let later = segments.split_off(spans.len());
             let tail = segments.last().map(|last| (last, end));
             let newer = found.snapshots.iter().filter(|&&index| index > base.index);
             let newer: Vec<PathBuf> = newer.map(|&index| directory.snapshot_path(index)).collect();
             let unused = found.unused.iter().chain(&found.damaged_compacted).map(|file| &file.path);
-            // What newer snapshots alone named goes with them. Otherwise it may be what the
-            // fallback needs.
+            // Files that only newer snapshots name go with them. Otherwise the fallback may need
+            // them.
             let of_newer = if newer.is_empty() { &[][..] } else { &garbage };
             garbage_is_aside = !newer.is_empty();
             let lost = later.iter().chain(of_newer).map(|file| &file.path).chain(unused);
@@ -219,7 +217,7 @@ fn replay_and_repair(
     let (kept, mut dead): (Vec<FoundSegment>, Vec<FoundSegment>) =
         before.into_iter().partition(is_needed);
     dead.extend(garbage.into_iter().filter(|_| !garbage_is_aside));
-    // The segment that was resumed goes like the others before it if it gave nothing.
+    // The resume segment is removed like those before it if it had no command.
     if segments.first().is_some_and(|first| resumed(first) && !is_needed(first))
         && spans.first().is_some_and(|span| span.records == 0)
     {
@@ -257,23 +255,23 @@ fn replay_and_repair(
     Ok(recovery)
 }
 
-/// What nothing needs any more.
+/// Files that nothing needs.
 struct Removals {
-    /// Files that were never finished, or never had anything that counts.
+    /// Files that were never finished, or never had valid records.
     never_counted: Vec<PathBuf>,
-    /// All but the one that counts and the one to fall back to.
+    /// All but the newest and the fallback.
     snapshots: Vec<PathBuf>,
-    /// Segments and carried files that neither of them needs.
+    /// Segments and compacted files that neither snapshot needs.
     dead: Vec<ObsoleteFile>,
 }
 
 impl Removals {
-    /// Removes it, so that it stays removed. Gives what somebody may be copying: that stays until a
-    /// cycle removes it, as it does with older snapshots.
+    /// Removes them durably. Returns the files that a copy may be reading: a later cycle removes
+    /// those.
     fn remove(self, directory: &Directory) -> Result<Vec<ObsoleteFile>, OpenError> {
         let (segments_dir, snapshots_dir) = (directory.segments_dir(), directory.snapshots_dir());
         remove(directory, &self.never_counted)?;
-        // The name of the snapshot that counts may not last yet.
+        // The name of the newest snapshot may not be synced yet.
         sync_dir(directory, &snapshots_dir)?;
         sync_dir(directory, &segments_dir)?;
         if self.snapshots.is_empty() && self.dead.is_empty() {
@@ -283,7 +281,7 @@ impl Removals {
             .map_err(|error| OpenError::io("pinning", &directory.dir, error))?;
         let Some(_unpinned) = pin else { return Ok(self.dead) };
         remove(directory, &self.snapshots)?;
-        // For good: what only they needed goes after them.
+        // Sync first: the files that only they needed go after them.
         sync_dir(directory, &snapshots_dir)?;
         remove(directory, self.dead.iter().map(|file| &file.path))?;
         sync_dir(directory, &segments_dir)?;
@@ -311,7 +309,7 @@ fn sync_dir(directory: &Directory, dir: &Path) -> Result<(), OpenError> {
 }
 
 impl Damage {
-    /// Start-up refuses because of it: `index` is the first command that is lost.
+    /// The error that refuses the start. `index` is the first lost command.
     fn refused(self, index: u64) -> OpenError {
         let Damage { file, offset, why } = self;
         OpenError::Damaged { file, offset, index, why }

@@ -1,4 +1,4 @@
-//! Replay: every whole record after the snapshot, in order.
+//! Replays every valid record after the snapshot, in order.
 
 use super::super::snapshots::Resume;
 use super::super::{OpenError, Replayed};
@@ -11,23 +11,23 @@ use crate::log::Rebuild;
 
 /// A segment that was replayed.
 pub(super) struct ReplayedSegment {
-    /// The first index that it was expected to give.
+    /// The first index that was expected in it.
     pub(super) first: u64,
-    /// How many it gave.
+    /// How many were replayed.
     pub(super) records: u64,
 }
 
-/// How far replay came.
+/// The result of replay.
 pub(super) struct ReplayResult {
-    /// Of the segments, in order, those that were read.
+    /// The segments that were read, in order.
     pub(super) spans: Vec<ReplayedSegment>,
-    /// Where the records of the last one that was read end.
+    /// Where the records of the last one end.
     pub(super) end: u64,
-    /// What shows that more was committed than could be read, among the segments themselves.
+    /// Proof, from the segments themselves, that more was committed than could be read.
     pub(super) damage: Option<Damage>,
 }
 
-/// Replays the segments with commands after the snapshot's, each to the end of what is whole.
+/// Replays the segments with commands after the snapshot, each up to its last valid record.
 pub(super) fn replay(
     directory: &Directory,
     resume: Option<Resume>,
@@ -59,7 +59,7 @@ pub(super) fn replay(
     Ok(result)
 }
 
-/// Replays what is whole; gives where that ends.
+/// Replays the valid records; returns where they end.
 fn replay_segment(
     directory: &Directory,
     segment: &FoundSegment,
@@ -88,7 +88,7 @@ fn replay_segment(
         end = record.end();
     }
     recovery.bytes += end - from;
-    // No segment is longer than 1 GiB but for one record, which begins it.
+    // No segment is longer than 1 GiB, except one with a single longer record.
     recovery.locations.extend(sequence, first, &offsets, u32::try_from(end).unwrap_or(u32::MAX));
     Ok(end)
 }

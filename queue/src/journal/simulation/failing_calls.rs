@@ -7,7 +7,7 @@ use super::harness::Harness;
 use super::phase::{Phase, PhaseCoverage};
 use super::{SEGMENT_BYTES, options};
 
-/// Whose workers keep up, so that segments die, and what is left in them is carried.
+/// Whose workers keep up, so that segments die, and what is left in them is compacted.
 const SEED: u64 = 8;
 /// Steps of each run: together they make segments, and every kind of call.
 const STEPS: u32 = 40;

@@ -132,7 +132,7 @@ impl ManualBackground {
         Ok(())
     }
 
-    /// Makes the mark firm: all that was committed is on the disk then, at every level of
+    /// Makes the commit watermark firm: all that was committed is on the disk then, at every level of
     /// durability.
     pub(super) fn sync_watermark(&self) -> Result<(), Poisoned> {
         self.sync_pending().inspect_err(|why| self.progress.poison(why.clone()))

@@ -18,7 +18,7 @@ pub(super) enum Phase {
     /// The rename of a snapshot, and the sync of its directory.
     SnapshotSwitch,
     Compaction,
-    /// A segment, a carried file or an older snapshot is removed.
+    /// A segment, a compacted file or an older snapshot is removed.
     Deletion,
     Other,
 }

@@ -17,23 +17,23 @@ use crate::journal::wal::format::{
 pub(crate) const HEADER_BYTES: usize = SEGMENT_HEADER_BYTES;
 /// Bytes before a block's body.
 pub(crate) const BLOCK_HEADER_BYTES: usize = 9;
-/// Longest block, in bytes. A reader takes no more into memory, whatever a length says.
+/// Longest block, in bytes. A reader allocates no more, whatever a length claims.
 pub(crate) const BLOCK_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Bytes of a block that `length` does not count: itself and the checksum.
 const UNCOUNTED: usize = 8;
 
 const MAGIC: &[u8; 8] = b"LONGSNP\n";
 
-/// Where the command after the snapshot's last one stands, or will stand.
+/// Where the command after the snapshot's last one is, or will be.
 pub(crate) const KIND_RESUME: u8 = 1;
-/// Where records lie.
+/// Locations of records.
 pub(crate) const KIND_LOCATIONS: u8 = 2;
 /// Part of the state.
 pub(crate) const KIND_STATE: u8 = 3;
-/// Nothing comes after it.
+/// The last block.
 pub(crate) const KIND_END: u8 = 255;
 
-/// What a snapshot file says of itself.
+/// The header of a snapshot file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct SnapshotHeader {
     pub(crate) journal: PublisherId,
@@ -69,19 +69,19 @@ impl SnapshotHeader {
         Ok(SnapshotHeader { journal, index: u64_at(bytes, 32), epoch: u64_at(bytes, 40) })
     }
 
-    /// Where the checksums of its blocks begin.
+    /// The initial value of its blocks' checksums.
     pub(crate) fn seed(&self) -> u32 {
         crc32c::crc32c_append(crc32c::crc32c(&self.journal.0), &self.index.to_le_bytes())
     }
 }
 
-/// A block of another snapshot, or of another place in this one, never passes: all three are in its
-/// checksum.
+/// The checksum of a block. It covers snapshot, block number and content, so that a block of
+/// another snapshot or position never passes.
 fn block_crc(seed: u32, number: u64, counted: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c_append(seed, &number.to_le_bytes()), counted)
 }
 
-/// Makes a block of what stands in `out` from `start` on: room for its header, then its body.
+/// Completes the block in `out` from `start` on: space for its header, then its body.
 pub(crate) fn seal_block(seed: u32, number: u64, kind: u8, start: usize, out: &mut [u8]) {
     let block = &mut out[start..];
     block[8] = kind;
@@ -91,7 +91,7 @@ pub(crate) fn seal_block(seed: u32, number: u64, kind: u8, start: usize, out: &m
     block[4..8].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// A snapshot of that command with these blocks between its first and its last.
+/// A snapshot file of command `index` with these blocks between its first and its last.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) fn with_blocks(journal: PublisherId, index: u64, blocks: &[(u8, &[u8])]) -> Vec<u8> {
     let header = SnapshotHeader { journal, index, epoch: 1 };
@@ -112,13 +112,13 @@ pub(crate) fn with_blocks(journal: PublisherId, index: u64, blocks: &[(u8, &[u8]
     out
 }
 
-/// How many bytes a block has behind `header`; none when that is not a block's header.
+/// Bytes of a block's body; none if `header` is not a block's header.
 pub(crate) fn body_len(header: &[u8; BLOCK_HEADER_BYTES]) -> Option<usize> {
     let counted = u32_at(header, 0) as usize;
     counted.checked_sub(BLOCK_HEADER_BYTES - UNCOUNTED).filter(|body| *body <= BLOCK_BYTES_MAX)
 }
 
-/// Whether that is the block of that number.
+/// Whether this is the block of that number, undamaged.
 pub(crate) fn is_block(
     seed: u32,
     number: u64,
@@ -129,12 +129,12 @@ pub(crate) fn is_block(
     crc32c::crc32c_append(seed, body) == u32_at(header, 4)
 }
 
-/// Where the command after the snapshot's last one stands, or will stand: where replay begins.
+/// Where the command after the snapshot's last one is, or will be: where replay begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Resume {
     /// The segment.
     pub(crate) sequence: u64,
-    /// The place in it.
+    /// The offset in it.
     pub(crate) offset: u64,
 }
 
@@ -154,7 +154,7 @@ impl Resume {
 /// Bytes of the last block's body.
 pub(crate) const END_BYTES: usize = 24;
 
-/// The last block: what there was before it.
+/// The last block: how many blocks precede it, and the snapshot's index and epoch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct End {
     pub(crate) blocks: u64,

@@ -1,4 +1,4 @@
-//! The beginning of a snapshot file: what it says before the state.
+//! Reads the beginning of a snapshot file, before the state.
 
 use super::format::{KIND_LOCATIONS, KIND_STATE};
 use super::read::{SnapshotFileError, SnapshotReader};
@@ -6,7 +6,7 @@ use super::runs::LocationsDecoder;
 use crate::journal::files::directory::Directory;
 use crate::journal::wal::locations::Locations;
 
-/// What a snapshot file says before the state; the state itself was not looked at.
+/// The content of a snapshot file before the state, which is not checked.
 pub(crate) struct Head {
     pub(crate) epoch: u64,
     pub(crate) locations: Locations,
@@ -20,7 +20,7 @@ pub(crate) fn head(directory: &Directory, index: u64) -> Result<Head, SnapshotFi
     while let Some(block) = reader.next()? {
         match block.kind {
             KIND_LOCATIONS if decoder.add(&block.body).is_none() => {
-                return Err(reader.damaged(block.offset, "a block whose parts do not fit together"));
+                return Err(reader.damaged(block.offset, "a block of locations is inconsistent"));
             }
             KIND_STATE => break,
             _ => {}

@@ -1,11 +1,10 @@
-//! The files that hold snapshots: `snapshots/IIIIIIIIIIIIIIIIIIII.snap`, the state after command
-//! `I`.
+//! Snapshot files: `snapshots/IIIIIIIIIIIIIIIIIIII.snap` is the state after command `I`.
 //!
 //! ```text
 //! .snap.new: header │ resume │ locations … │ state … │ end ─sync, read back─▶ renamed to .snap ─▶
 //! directory synced
 //! ```
-//! A file of that name is whole and was checked: the rename is the one moment from which it counts.
+//! A file of that name is complete and verified: the rename is the one moment from which it counts.
 
 mod format;
 mod head;
@@ -27,7 +26,7 @@ pub(crate) use self::write::{WriteError, write};
 use crate::journal::files::directory::Directory;
 use crate::journal::space::removal;
 
-/// The last commands that there are snapshots of, the newest first.
+/// The indexes of all snapshots, newest first.
 pub(crate) fn list(directory: &Directory) -> io::Result<Vec<u64>> {
     let names = directory.files.list(&directory.snapshots_dir())?;
     let mut indexes: Vec<u64> =
@@ -36,8 +35,8 @@ pub(crate) fn list(directory: &Directory) -> io::Result<Vec<u64>> {
     Ok(indexes)
 }
 
-/// All snapshots but those of `kept` count no more, for good; gives what is to be removed of them.
-/// What only they need may go once this returns, and not before.
+/// Retires all snapshots but `retained`, durably; returns the files to be removed. The files that
+/// only they need may be removed once this returns, not before.
 pub(crate) fn retire_others(directory: &Directory, kept: &[u64]) -> io::Result<Vec<PathBuf>> {
     let others = list(directory)?.into_iter().filter(|other| !kept.contains(other));
     let paths = others.map(|other| directory.snapshot_path(other));

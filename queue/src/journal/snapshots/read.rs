@@ -30,8 +30,8 @@ pub(crate) enum SnapshotFileError {
     Foreign { file: PathBuf, journal: PublisherId },
 }
 
-/// Bytes that are read at once, unless a block is longer: beside commits each read of a disk waits
-/// its turn, whatever its length.
+/// Bytes of one read, unless a block is longer: beside commits, each read waits its turn on the
+/// disk, whatever its length.
 const READ_BYTES: usize = 256 * 1024;
 
 /// A block and where it begins.
@@ -51,13 +51,13 @@ pub(crate) struct SnapshotReader {
     /// Blocks read so far.
     blocks: u64,
     ended: bool,
-    /// What was read last, and where it begins: its memory is used again unless someone still holds
-    /// a part of it.
+    /// The bytes read last, and where they begin: the buffer is reused unless someone still has a
+    /// slice of it.
     buffer: Bytes,
     buffer_at: u64,
 }
 
-/// A snapshot file of which every block is good.
+/// A snapshot file whose every block is valid.
 pub(crate) struct Checked {
     pub(crate) header: SnapshotHeader,
     pub(crate) resume: Resume,
@@ -80,11 +80,11 @@ pub(crate) fn check(directory: &Directory, index: u64) -> Result<Checked, Snapsh
             _ => true,
         };
         if !fits {
-            return Err(reader.damaged(block.offset, "a block whose parts do not fit together"));
+            return Err(reader.damaged(block.offset, "a block of locations is inconsistent"));
         }
     }
     let Some(resume) = resume else {
-        return Err(reader.damaged(HEADER_BYTES as u64, "it does not say where the log goes on"));
+        return Err(reader.damaged(HEADER_BYTES as u64, "its resume block is missing"));
     };
     let (header, bytes) = (reader.header, reader.length);
     Ok(Checked { header, resume, locations: decoder.locations(), bytes })
@@ -133,18 +133,17 @@ impl SnapshotReader {
         self.header
     }
 
-    /// How far it was read, in bytes.
+    /// Bytes read so far.
     pub(crate) fn at(&self) -> u64 {
         self.at
     }
 
-    /// Blocks read so far, the last one among them.
+    /// Blocks read so far, including the last.
     pub(crate) fn blocks(&self) -> u64 {
         self.blocks
     }
 
-    /// The next block; none when the file has been read to its end, and that is where its end block
-    /// says.
+    /// The next block; none after a valid end block at the file's end.
     pub(crate) fn next(&mut self) -> Result<Option<SnapshotBlock>, SnapshotFileError> {
         if self.ended {
             return Ok(None);
@@ -171,7 +170,7 @@ impl SnapshotReader {
             _ => false,
         };
         if !in_order {
-            return Err(self.damaged(offset, "a block in the wrong place"));
+            return Err(self.damaged(offset, "a block is out of order"));
         }
         self.blocks += 1;
         if kind == KIND_END {
@@ -181,7 +180,7 @@ impl SnapshotReader {
         Ok(Some(SnapshotBlock { offset, kind, body }))
     }
 
-    /// So many bytes of the file; fewer only at its end.
+    /// `length` bytes of the file; fewer only at its end.
     fn bytes(&mut self, at: u64, length: usize) -> Result<Bytes, SnapshotFileError> {
         let from = at.checked_sub(self.buffer_at).map(|from| from as usize);
         if let Some(from) = from

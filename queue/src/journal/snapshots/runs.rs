@@ -1,19 +1,19 @@
-//! Locations in a snapshot: runs, in pieces, so that neither end ever holds more than a block of
-//! them beside its own.
+//! The encoding of locations in a snapshot: runs, split so that neither reader nor writer buffers
+//! more than one block.
 //!
 //! ```text
-//! block:  piece │ piece │ …
-//! piece:  kind 1 │ sequence 8 │ first 8 │ last 8 │ count 4 │ entries
+//! block:  run │ run │ …
+//! run:    kind 1 │ sequence 8 │ first 8 │ last 8 │ count 4 │ entries
 //! log:    kind 0, end 4 before the entries; an entry is an offset 4
-//! carried: kind 1; an entry is index 8 │ at 4 │ offset 4
+//! compacted: kind 1; an entry is index 8 │ at 4 │ offset 4
 //! ```
-//! A run with more entries than fit into a block goes on in the next one: a log run with the
-//! indexes that follow, a carried one under the same first and last.
+//! A run with more entries than fit into a block continues in the next one: a log run with the
+//! following indexes, a compacted run with the same first and last.
 
 use crate::journal::wal::format::{SEGMENT_HEADER_BYTES, u32_at, u64_at};
 use crate::journal::wal::locations::{CompactedAt, Locations, Run, RunRecords};
 
-/// About how long a block of locations becomes, in bytes.
+/// Approximate length of a block of locations, in bytes.
 const BLOCK_BYTES: usize = 64 * 1024;
 const RUN_HEADER_BYTES: usize = 29;
 const KIND_LOG: u8 = 0;
@@ -22,10 +22,10 @@ const LOG_END_BYTES: usize = 4;
 const LOG_ENTRY_BYTES: usize = 4;
 const COMPACTED_ENTRY_BYTES: usize = 16;
 
-/// Gives locations block by block.
+/// Encodes locations block by block.
 pub(super) struct LocationBlocks<'a> {
     runs: &'a [Run],
-    /// Entries of the first run that were given.
+    /// Entries of the first run that were encoded.
     encoded: usize,
 }
 
@@ -34,7 +34,7 @@ impl<'a> LocationBlocks<'a> {
         LocationBlocks { runs: locations.runs(), encoded: 0 }
     }
 
-    /// Appends the next block's body; false when there is none left.
+    /// Appends the next block's body; false if none is left.
     pub(super) fn next_block(&mut self, out: &mut Vec<u8>) -> bool {
         let start = out.len();
         while let Some(run) = self.runs.first()
@@ -102,9 +102,9 @@ impl RunRecords {
     }
 }
 
-/// Puts locations together again.
+/// Decodes locations, and merges runs that were split over blocks.
 pub(super) struct LocationsDecoder {
-    /// The last command that they may speak of.
+    /// The last command that they may cover.
     index: u64,
     runs: Vec<Run>,
 }
@@ -114,8 +114,8 @@ impl LocationsDecoder {
         LocationsDecoder { index, runs: Vec::new() }
     }
 
-    /// Adds a block's body; none when it is not what [`LocationBlocks`] gives: sorted, disjoint,
-    /// complete.
+    /// Adds a block's body; none if it is not sorted, disjoint and complete, as [`LocationBlocks`]
+    /// encodes it.
     pub(super) fn add(&mut self, mut body: &[u8]) -> Option<()> {
         while !body.is_empty() {
             let (head, rest) = body.split_at_checked(RUN_HEADER_BYTES)?;

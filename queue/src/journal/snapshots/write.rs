@@ -1,4 +1,4 @@
-//! Writing a snapshot file: beside the commits, in small pieces, and counting only once it was read
+//! Writes a snapshot file beside the commits, in small chunks. It counts only after it was read
 //! back.
 
 use std::io;
@@ -17,7 +17,7 @@ use crate::journal::files::directory::Directory;
 use crate::journal::wal::locations::Locations;
 use crate::log::Snapshot;
 
-/// A snapshot that is on the disk for good.
+/// A complete and durable snapshot.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Written {
     pub(crate) path: PathBuf,
@@ -29,21 +29,21 @@ pub(crate) struct Written {
 /// Why a snapshot was not written.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WriteError {
-    /// Nothing has changed; what there was of the file has been removed if the disk let it.
+    /// Nothing has changed; the partial file was removed if possible.
     #[error("{what} {file:?} failed: {error}")]
     Io { what: &'static str, file: PathBuf, error: io::Error },
-    /// The same, because what was read back is not what was written.
+    /// The same: the file does not read back as written.
     #[error("reading {file:?} back: {why}")]
     NotAsWritten { file: PathBuf, why: SnapshotFileError },
-    /// It may count after a crash, or the one before it: nothing that either needs may go.
+    /// After a crash either this snapshot or the one before it may count: no file that either needs
+    /// may be removed.
     #[error("syncing {file:?} failed: {error}")]
     NotSwitched { file: PathBuf, error: io::Error },
 }
 
-/// Writes a snapshot with the locations of what it needs. Each piece is given to `pace` after it
-/// was written, and again after it was read back; an error of it gives the snapshot up. Once this
-/// returns well, it counts for good. Holds a few pieces in memory, and no more, unless one block is
-/// longer.
+/// Writes a snapshot with the locations of the files it needs. `pace` is called for each chunk that
+/// was written, and again for what was read back; its error aborts the snapshot. Once this returns
+/// successfully, the snapshot counts. It buffers a few chunks, or one longer block.
 pub(crate) fn write(
     directory: &Directory,
     snapshot: &mut dyn Snapshot,
@@ -61,7 +61,7 @@ pub(crate) fn write(
             Ok(bytes)
         });
     let bytes = wrote.inspect_err(|_| {
-        // Else it goes with the next start.
+        // Otherwise the next start removes it.
         let _ = directory.files.remove(&unfinished);
     })?;
     let dir = directory.snapshots_dir();
@@ -89,7 +89,7 @@ fn write_unfinished(
     output.file.buffer.extend_from_slice(&header.encode());
     output.all_blocks(snapshot, locations, resume).map_err(failed("writing"))?;
     let (bytes, blocks) = (output.file.end(), output.number);
-    // From the disk, not from memory.
+    // Read back from the disk, not from the page cache.
     file.forget_cached().map_err(failed("reading back"))?;
     let not_as_written = |why| WriteError::NotAsWritten { file: path.to_owned(), why };
     let mut reader =
@@ -97,23 +97,23 @@ fn write_unfinished(
     let mut paced = 0;
     while reader.next().map_err(not_as_written)?.is_some() {
         let read = (reader.at() - paced) as usize;
-        // Always short pieces: none costs a sync. They count as much as what is written: a disk
-        // reads before it writes, and four times as fast every second sync beside it took 10 ms.
+        // Always short chunks: no sync is needed. They are paced like writes: a disk prefers reads,
+        // and reading back four times as fast delayed every second sync to 10 ms.
         if read >= CHUNK_BYTES {
             pace(read).map_err(failed("reading back"))?;
             paced = reader.at();
         }
     }
     if (reader.at(), reader.blocks()) != (bytes, blocks) || reader.header() != header {
-        let why = "it ends elsewhere than it was written to";
+        let why = "it does not end where writing ended";
         return Err(not_as_written(reader.damaged(reader.at(), why)));
     }
-    // The next one to read it is the next start: the memory is better used by payloads.
+    // The next reader is the next start: leave the page cache to payloads.
     file.forget_cached().map_err(failed("reading back"))?;
     Ok(bytes)
 }
 
-/// A snapshot file on its way.
+/// A snapshot file being written.
 struct SnapshotOutput<'a> {
     file: PacedFile<'a>,
     header: SnapshotHeader,
@@ -144,7 +144,7 @@ impl SnapshotOutput<'_> {
         self.file.finish()
     }
 
-    /// Adds a block of what `fill` appends, unless it says that there is none.
+    /// Adds a block with what `fill` appends, unless `fill` returns false.
     fn block(&mut self, kind: u8, fill: impl FnOnce(&mut Vec<u8>) -> bool) -> io::Result<bool> {
         let buffer = &mut self.file.buffer;
         let start = buffer.len();

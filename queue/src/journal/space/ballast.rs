@@ -1,9 +1,9 @@
-//! The ballast: a file without content that keeps room on the disk for compaction, and becomes
-//! shorter when a write needs the room.
+//! The ballast: an empty allocated file that reserves disk space for compaction. It is shortened
+//! when a write needs the space.
 //!
-//! Other programs write to the disk, too, so a number would not do: only what was allocated is
-//! there. Its length is [`Budget::ballast`]; it is brought to it at the start and after each cycle,
-//! as far as the disk has room.
+//! Other programs use the disk too, so counting bytes is not enough: only allocated space is
+//! certain. Its target length is [`Budget::ballast`]; it is resized at the start and after each
+//! cycle, as far as the disk has room.
 
 use std::io;
 use std::path::PathBuf;
@@ -20,24 +20,25 @@ use crate::journal::space::budget::{Budget, COMPACTION_SEGMENTS, LEASE_BYTES};
 /// The file's name in the data directory.
 pub(crate) const BALLAST_FILE: &str = "ballast";
 
-/// The ballast, and what is known of the disk. Used by all threads of a journal.
+/// The ballast, and the last known state of the disk. Used by all threads of a journal.
 pub(crate) struct Ballast {
     files: Arc<dyn Files>,
     dir: PathBuf,
     segment_bytes: u64,
-    /// None until it is opened: a journal that is only read has no ballast.
+    /// None until it is opened: a journal opened only for reading has no ballast.
     file: Mutex<Option<Arc<dyn JournalFile>>>,
     /// Its length.
     bytes: AtomicU64,
-    /// Bytes of the disk that were free when it was last measured.
+    /// Free bytes of the disk at the last measurement.
     free: AtomicU64,
-    /// Bytes that can still be written into segments that are there.
+    /// Bytes that can still be written into existing segments.
     in_segments: AtomicU64,
     leases: AtomicU64,
     snapshot_bytes: AtomicU64,
     growth_bytes: AtomicU64,
-    /// Bytes that the cycle under way has copied, and those of its snapshot: the ballast is for
-    /// them, so they count as available until it ends, each up to its own part of the ballast.
+    /// Bytes that the running cycle has copied, and those of its snapshot: the ballast is reserved
+    /// for them, so they count as available until the cycle ends, each up to its share of the
+    /// ballast.
     compacted: AtomicU64,
     in_snapshot: AtomicU64,
     short: AtomicBool,
@@ -62,7 +63,7 @@ impl Ballast {
         }
     }
 
-    /// Opens the file, or makes it, and brings it to its length as far as the disk has room.
+    /// Opens or creates the file, and resizes it as far as the disk has room.
     pub(crate) fn open(&self) -> io::Result<()> {
         let path = self.dir.join(BALLAST_FILE);
         let file = match self.files.open(&path) {
@@ -74,14 +75,14 @@ impl Ballast {
         if self.files.is_copy_on_write(&self.dir).unwrap_or(false) {
             tracing::warn!(
                 dir = ?self.dir,
-                "a copy-on-write file system: room that is set apart may not be there when the disk is full; \
+                "a copy-on-write file system: reserved space may be missing when the disk is full; \
                  give the publisher a disk, or a quota, of its own"
             );
         }
         self.resize()
     }
 
-    /// Brings the file to its length, as far as there is room. A full disk is no failure: a later
+    /// Resizes the file to its target, as far as there is room. A full disk is no failure: a later
     /// cycle tries again.
     pub(crate) fn resize(&self) -> io::Result<()> {
         self.compacted.store(0, Ordering::Relaxed);
@@ -94,13 +95,13 @@ impl Ballast {
             file.truncate(target)?;
             at = target;
         }
-        // All of it at once, or step by step what there is of it.
+        // Allocate all at once, or else step by step as much as fits.
         let mut step = target - at;
         while at < target {
             let next = (at + step).min(target);
             match file.allocate(next) {
                 Ok(()) => at = next,
-                // It may have got a part of it.
+                // It may have allocated a part.
                 Err(error) if is_full(&error) => file.truncate(at)?,
                 Err(error) => return Err(error),
             }
@@ -114,15 +115,15 @@ impl Ballast {
         Ok(())
     }
 
-    /// Asks the disk how much is free. If it cannot tell, what is known counts on.
+    /// Measures the free space. If that fails, keeps using the last known value.
     pub(crate) fn measure(&self) {
         if let Ok(free) = self.files.free_bytes(&self.dir) {
             self.free.store(free, Ordering::Relaxed);
         }
     }
 
-    /// Makes a file of `usual` bytes, or writes as many; on a full disk, of `least` bytes, in place
-    /// of the ballast if need be.
+    /// Calls `make` with `usual` bytes; on a full disk with `least` bytes, which are taken from the
+    /// ballast if necessary.
     ///
     /// # Errors
     /// As `make` returned: with a full disk only once nothing is left of the ballast.
@@ -139,16 +140,15 @@ impl Ballast {
         let mut target = least;
         while made.as_ref().is_err_and(is_full) && self.shorten(target) {
             made = make(least);
-            // Others may have been quicker, or the file system needs some for itself.
+            // Other programs may have taken the space, or the file system needs some itself.
             target = SEGMENT_BYTES_MIN;
         }
         self.measure();
         made
     }
 
-    /// The same for what the cycle under way copies. It leaves the snapshot its room, however fast
-    /// others have filled the disk since the cycle began: without a snapshot nothing is ever free
-    /// again.
+    /// The same for copies of the running cycle. It leaves the snapshot's share, however fast other
+    /// programs fill the disk: without a snapshot no space is ever freed.
     ///
     /// # Errors
     /// Also `StorageFull` where the snapshot, or the ends of leases, would have no room any more.
@@ -165,7 +165,7 @@ impl Ballast {
         self.make_for_cycle(bytes, &self.compacted, make)
     }
 
-    /// The same for the snapshot of the cycle under way.
+    /// The same for the snapshot of the running cycle.
     ///
     /// # Errors
     /// Also `StorageFull` where the ends of leases would have no room any more.
@@ -193,8 +193,7 @@ impl Ballast {
         Ok(made)
     }
 
-    /// Bytes that a cycle may copy: until it ends they are on the disk twice, and its snapshot
-    /// needs room.
+    /// Bytes that a cycle may copy: they exist twice until it ends, and its snapshot needs room.
     pub(crate) fn compactable(&self, short: bool) -> u64 {
         let free = self.free.load(Ordering::Relaxed);
         let most = if short { COMPACTION_SEGMENTS * self.segment_bytes } else { free / 2 };
@@ -202,12 +201,12 @@ impl Ballast {
         most.min(self.takeable().saturating_sub(reserved))
     }
 
-    /// Bytes that are not in segments.
+    /// Free bytes, plus those of the ballast.
     fn takeable(&self) -> u64 {
         self.free.load(Ordering::Relaxed).saturating_add(self.bytes())
     }
 
-    /// Gives the disk so many bytes of the file; false when nothing is left of it.
+    /// Shortens the file by `bytes`; false if it is empty.
     fn shorten(&self, bytes: u64) -> bool {
         let file = self.file.lock();
         let has = self.bytes.load(Ordering::Relaxed);
@@ -220,23 +219,23 @@ impl Ballast {
         done
     }
 
-    /// So many more bytes can be written into segments that are there.
+    /// `bytes` more can be written into existing segments.
     pub(crate) fn add_in_segments(&self, bytes: u64) {
         self.in_segments.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// So many bytes have been written into segments, or will never be.
+    /// `bytes` were written into segments, or never will be.
     pub(crate) fn use_in_segments(&self, bytes: u64) {
         self.in_segments.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// The newest snapshot has so many bytes, the next one would have `next`.
+    /// The newest snapshot has `newest` bytes, the next would have `next`.
     pub(crate) fn note_snapshots(&self, newest: u64, next: u64) {
         self.snapshot_bytes.store(newest.max(next), Ordering::Relaxed);
         self.growth_bytes.store(next.saturating_sub(newest), Ordering::Relaxed);
     }
 
-    /// So many leases run.
+    /// `leases` leases run.
     pub(crate) fn note_leases(&self, leases: u64) {
         self.leases.store(leases, Ordering::Relaxed);
     }
@@ -251,15 +250,14 @@ impl Ballast {
         self.short.load(Ordering::Relaxed)
     }
 
-    /// Whether what nothing needs but a start that finds the newest snapshot bad has to go: new
-    /// work could be refused before the next cycle has ended.
+    /// Whether the fallback snapshot must go: new work might be refused before the next cycle ends.
     pub(crate) fn is_tight(&self) -> bool {
         let budget = self.budget(0);
         let until_then = log_between(budget.snapshot_bytes, budget.segment_bytes);
         budget.headroom() < budget.ballast().saturating_add(until_then)
     }
 
-    /// What may be appended, when so many bytes have been and are not yet written. Cheap.
+    /// What may be appended while `uncommitted` bytes are not yet written. Cheap.
     pub(crate) fn budget(&self, uncommitted: u64) -> Budget {
         let load = |number: &AtomicU64| number.load(Ordering::Relaxed);
         let mut budget = Budget {
@@ -278,7 +276,7 @@ impl Ballast {
         let short = budget.is_short_after(budget.short);
         if short != budget.short {
             let (available, ballast) = (budget.available, self.bytes());
-            tracing::warn!(short, available, ballast, "the room on the disk has changed");
+            tracing::warn!(short, available, ballast, "disk space level changed");
             self.short.store(short, Ordering::Relaxed);
             budget.short = short;
         }
@@ -286,7 +284,7 @@ impl Ballast {
     }
 }
 
-/// Whether the disk, or what its user may have of it, is full.
+/// Whether the disk, or its user's quota, is full.
 pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
@@ -328,7 +326,7 @@ mod tests {
         ballast.resize().unwrap();
         assert_eq!(ballast.bytes(), 2 * MIB);
         drop(ballast);
-        // A crash leaves it as it is.
+        // A crash does not change it.
         let disk = disk.after_kill();
         disk.set_capacity(Some(2 * MIB));
         let again = Ballast::new(Arc::new(disk), "/data".into(), MIB);
@@ -341,14 +339,14 @@ mod tests {
         let disk = SimulatedDisk::default();
         disk.set_capacity(Some(13 * MIB + 100));
         let ballast = ballast(&disk);
-        assert_eq!(make(&disk, &ballast, "/a", 3 * MIB).unwrap(), MIB, "no longer than it must be");
+        assert_eq!(make(&disk, &ballast, "/a", 3 * MIB).unwrap(), MIB, "the shortest allowed");
         assert_eq!(ballast.bytes(), 12 * MIB);
         for left in (0..12).rev() {
             make(&disk, &ballast, &format!("/{left}"), MIB).unwrap();
             assert_eq!(ballast.bytes(), left * MIB);
         }
         let error = make(&disk, &ballast, "/c", MIB).unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::StorageFull, "nothing is left of it");
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull, "the ballast is empty");
     }
 
     #[test]
@@ -370,7 +368,7 @@ mod tests {
         ballast.resize().unwrap();
         assert_eq!((ballast.budget(0).available, ballast.bytes()), (11 * MIB, 11 * MIB));
         assert_eq!(ballast.compactable(true), 0, "the next snapshot has room");
-        // The ends of leases have theirs.
+        // Room for the ends of leases is reserved too.
         ballast.note_leases(10 * MIB / (LEASE_BYTES / 2));
         let refused = ballast.make_for_snapshot(MIB, || Ok(())).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::StorageFull);

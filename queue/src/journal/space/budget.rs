@@ -1,5 +1,5 @@
 //! How many bytes may still be appended, and for what. Every append debits its encoded length.
-//! Pure: numbers in, decisions out.
+//! Pure.
 //!
 //! ```text
 //! available:  0 ── compaction ── + small commands ── + two segments ──────────▶
@@ -7,48 +7,48 @@
 //!                  (the ballast)  low watermark       high watermark
 //!               settles            acts, pauses …      hand-outs            enqueues, checkpoints, large results
 //! ```
-//! A full disk costs new work first, then hand-outs; what runs can end, and compaction can make
-//! room.
+//! A full disk first refuses new work, then hand-outs; running attempts can end, and compaction can
+//! free space.
 
 use crate::journal::SEGMENT_BYTES_MIN;
 
-/// Segments that compaction needs: what it copies is on the disk twice until the cycle ends.
+/// Segments that compaction needs: copies exist twice until the cycle ends.
 pub(crate) const COMPACTION_SEGMENTS: u64 = 2;
-/// Segments between the watermarks, for working off what waits.
+/// Segments between the watermarks, for completing waiting jobs.
 const WORK_SEGMENTS: u64 = 2;
 /// Bytes debited for each running lease: a result of 4 KiB and half a KiB for the records around
-/// it, twice: where the next record has no room, the rest of a segment is lost, at most half of it.
+/// it, times two. A record that does not fit wastes the rest of a segment, at most half of it.
 pub(crate) const LEASE_BYTES: u64 = 2 * (4 * 1024 + 512);
-/// Bytes of what is small and cannot always be refused, links, expiries, refusals; and of the
-/// segment that is made ahead. Where less than these is free beside the ballast, the disk is below
-/// the low watermark for who cannot know of leases.
+/// Bytes for small commands that cannot always be refused (links, expiries, refusals), and for the
+/// preallocated segment. If less is free beside the ballast, the disk is below the low watermark
+/// for code that does not know the leases.
 pub(crate) const SMALL_BYTES: u64 = 2 * SEGMENT_BYTES_MIN;
-/// Fewer bytes than this are none: a level that changed with every small batch would be of no use.
+/// Less headroom than this counts as none: a level that changes with every small batch is useless.
 const HEADROOM_MIN: u64 = 64 * 1024;
 
-/// What a log still takes.
+/// What a log still accepts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub enum SpaceLevel {
     /// Everything.
     #[default]
     Open,
-    /// No new jobs; work goes on.
+    /// No new jobs; delivery continues.
     NoEnqueues,
-    /// No new jobs, and none are handed out; what runs can end.
+    /// No new jobs, and no deliveries; running attempts can end.
     NoHandouts,
 }
 
 impl SpaceLevel {
-    /// True while something is refused for want of room.
+    /// Whether anything is refused for lack of space.
     pub fn is_short(self) -> bool {
         self != SpaceLevel::Open
     }
 }
 
-/// What a log still takes, and how much of it.
+/// What a log still accepts, and how much of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Space {
-    /// What it takes.
+    /// What it accepts.
     pub level: SpaceLevel,
     /// Bytes of new jobs that fit.
     pub headroom: u64,
@@ -57,22 +57,21 @@ pub struct Space {
 /// What may still be appended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Budget {
-    /// Bytes that can be written: into segments that are there, of what is free, and of the
-    /// ballast.
+    /// Bytes that can be written: in existing segments, free space, and the ballast.
     pub(crate) available: u64,
     pub(crate) segment_bytes: u64,
     /// Bytes of the last snapshot, or of the next if that is more.
     pub(crate) snapshot_bytes: u64,
-    /// Bytes by which the next snapshot is longer than the one on the disk: it takes its place.
+    /// Bytes by which the next snapshot is longer than the one that it replaces.
     pub(crate) growth_bytes: u64,
-    /// Leases that run: for the end of each there is to be room.
+    /// Running leases: space for the end of each is reserved.
     pub(crate) leases: u64,
-    /// New work was refused, and there is not yet room for a whole segment of it.
+    /// New work was refused, and there is not yet space for a whole segment of it.
     pub(crate) short: bool,
 }
 
 impl Budget {
-    /// Of a log without an end.
+    /// The budget of an unlimited log.
     pub const UNLIMITED: Budget = Budget {
         available: u64::MAX,
         segment_bytes: 0,
@@ -87,25 +86,23 @@ impl Budget {
         self.snapshot_bytes.saturating_add(self.snapshot_bytes / 4)
     }
 
-    /// Bytes of compaction: so long is the ballast, in whole MiB.
+    /// Bytes reserved for compaction: the ballast's length, in whole MiB.
     pub(crate) fn ballast(&self) -> u64 {
         let bytes = self.snapshot_share().saturating_add(COMPACTION_SEGMENTS * self.segment_bytes);
         bytes.div_ceil(SEGMENT_BYTES_MIN).saturating_mul(SEGMENT_BYTES_MIN)
     }
 
-    /// Bytes that the disk of a new journal has free at least. With fewer it would refuse every
-    /// job.
+    /// Least free bytes on the disk of a new journal. With fewer it would refuse every job.
     pub(crate) fn min_free_bytes(segment_bytes: u64) -> u64 {
         let new = Budget { segment_bytes, ..Budget::UNLIMITED };
-        // Two more: one that is written, and one whose room takes new jobs again after some were
-        // refused. And a step for the small files of a directory.
+        // Two more: the active one, and one whose space must be free before refused jobs are
+        // accepted again. And a step for the small files of a directory.
         let segments = WORK_SEGMENTS + 2;
         let spare = segments.saturating_mul(segment_bytes).saturating_add(SEGMENT_BYTES_MIN);
         new.low().saturating_add(spare)
     }
 
-    /// Bytes above so many, above the ends of all leases, and above what the next snapshot adds for
-    /// good.
+    /// Bytes available above `bytes`, the ends of all leases, and the growth of the next snapshot.
     fn above(&self, bytes: u64) -> u64 {
         let leases = self.leases.saturating_mul(LEASE_BYTES);
         self.available
@@ -128,24 +125,23 @@ impl Budget {
         self.above(self.low()) / LEASE_BYTES
     }
 
-    /// Whether a command of so many bytes that can be refused leaves compaction and the ends of
-    /// leases their share.
+    /// Whether a refusable command of `bytes` leaves space for compaction and the ends of leases.
     pub(crate) fn fits_small(&self, bytes: u64) -> bool {
         bytes <= self.above(self.ballast())
     }
 
-    /// Whether the end of leases in so many bytes leaves room for a snapshot. It always does while
-    /// nobody else fills the disk.
+    /// Whether a settle of `bytes` leaves space for a snapshot. It always does unless another
+    /// program fills the disk.
     pub(crate) fn fits_settle(&self, bytes: u64) -> bool {
         bytes <= self.available.saturating_sub(self.snapshot_share() + SEGMENT_BYTES_MIN)
     }
 
-    /// After an append of so many bytes.
+    /// The budget after an append of `bytes`.
     pub(crate) fn after_append(self, bytes: u64) -> Budget {
         Budget { available: self.available.saturating_sub(bytes), ..self }
     }
 
-    /// Whether new work is refused from now on, when it was, or was not, until now.
+    /// Whether new work is refused from now on; `before` is whether it was until now.
     pub(crate) fn is_short_after(&self, before: bool) -> bool {
         self.headroom() < if before { self.segment_bytes } else { HEADROOM_MIN }
     }
@@ -179,7 +175,7 @@ mod tests {
         assert!(
             at(12 * MIB + leases + 9).fits_small(9) && !at(12 * MIB + leases + 8).fits_small(9)
         );
-        // What was debited for them is theirs, and what is compaction's but for the snapshot, too.
+        // Settles may use what was debited for them, and compaction's share except the snapshot's.
         assert!(at(11 * MIB + 9).fits_settle(9) && !at(11 * MIB + 8).fits_settle(9));
         assert_eq!(at(16 * MIB + leases + 9).after_append(5).headroom(), 4);
         let grown = Budget { growth_bytes: 7, ..at(16 * MIB + leases + 9) };

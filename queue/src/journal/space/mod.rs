@@ -1,8 +1,8 @@
-//! Room on the disk: what may be appended, what compaction keeps for itself, and giving room back.
+//! Disk space: what may be appended, what is reserved for compaction, and freeing space.
 
-/// A file without content that keeps room for compaction.
+/// The file that reserves space for compaction.
 pub(crate) mod ballast;
 /// How many bytes may still be appended, and for what.
 pub(crate) mod budget;
-/// Removing files: their names first, then their room, in steps.
+/// Removes files: their names first, then their blocks, in steps.
 pub(crate) mod removal;

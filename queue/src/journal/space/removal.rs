@@ -1,13 +1,13 @@
-//! How files go that nothing needs any more: their names first, then their room, in steps.
+//! Removes obsolete files: first their names, then their blocks, in steps.
 //!
 //! ```text
 //! .seg ─renamed─▶ .seg.new ─directory synced─▶ nobody reads it ─▶ shorter by 2 MiB, a rest,
 //! shorter … ─▶ removed
 //!                    └ from here on the next start removes what is left
 //! ```
-//! A file system that is told to remove a file of 64 MiB at once keeps its own log busy with it: 16
-//! ms where it was measured (ext4), and every commit meanwhile waited 8 to 12 ms for its sync. In
-//! steps of 2 MiB with rests none waits for more than one.
+//! Removing a file of 64 MiB at once kept the file system's own journal busy for 16 ms (measured on
+//! ext4), and every commit meanwhile waited 8 to 12 ms for its sync. In steps of 2 MiB with rests,
+//! no commit waits for more than one step.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,12 +16,12 @@ use crate::journal::files::Files;
 use crate::journal::files::directory::UNFINISHED;
 use crate::journal::space::ballast::is_full;
 
-/// Bytes by which a file becomes shorter at once.
+/// Bytes of one truncation step.
 const STEP_BYTES: u64 = 2 * 1024 * 1024;
 
-/// Takes from these files of a directory the names by which they counted, for good, and gives the
-/// name that each has until it is removed. None for one that is gone already, because the full disk
-/// had no room for another name.
+/// Renames these files of a directory durably, so that they do not count any more, and returns
+/// their new names. None for a file that was removed at once because the full disk had no room for
+/// another name.
 pub(crate) fn retire(
     files: &dyn Files,
     dir: &Path,
@@ -34,7 +34,7 @@ pub(crate) fn retire(
         let name = PathBuf::from(name);
         retired.push(match files.rename(&path, &name) {
             Ok(()) => Some(name),
-            // Its room is what is wanted now, however long commits wait for it.
+            // Its space is needed now, however long commits wait for the removal.
             Err(error) if is_full(&error) => {
                 files.remove(&path)?;
                 None
@@ -48,8 +48,8 @@ pub(crate) fn retire(
     Ok(retired)
 }
 
-/// Gives the room of a file that is retired and that nobody reads back to the disk, and removes it.
-/// `rest` is called after each step; an error of it leaves the file to the next start.
+/// Frees a retired file that nobody reads, and removes it. `rest` is called after each step; its
+/// error leaves the file to the next start.
 pub(crate) fn remove(
     files: &dyn Files,
     path: &Path,
@@ -60,19 +60,20 @@ pub(crate) fn remove(
     rest()
 }
 
-/// Makes it short in steps, if that can be done: it is the removal that counts.
+/// Truncates the file in steps, if possible: errors do not matter, because the removal does the
+/// work.
 fn shorten(
     files: &dyn Files,
     path: &Path,
     rest: &mut dyn FnMut() -> io::Result<()>,
 ) -> io::Result<()> {
-    // There may be no file more to open.
+    // The process may have no file descriptor left.
     let Ok(file) = files.open(path) else { return Ok(()) };
-    // Whoever gave it a second name wants it whole: a backup made of links.
+    // A second hard link, as of a backup, must stay complete.
     let (Ok(false), Ok(mut length)) = (file.has_other_names(), file.len()) else { return Ok(()) };
     while length > STEP_BYTES {
         length -= STEP_BYTES;
-        // Some file systems need room to give some back.
+        // Some file systems need space to free space.
         if file.truncate(length).is_err() {
             break;
         }

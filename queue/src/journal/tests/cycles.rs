@@ -110,7 +110,7 @@ fn cycle_without_room_to_compact_still_writes_its_snapshot() {
     let (mut compactor, metrics) = compactor(&journal);
     compactor.cycle(Box::new(half(&journal)), &mut short()).unwrap();
     assert_eq!(snapshots_of(&disk), [path("snapshots/00000000000000000003.snap")]);
-    // Nothing of what was to be carried is left over, and where it was it still is.
+    // Nothing of what was to be compacted is left over, and where it was it still is.
     assert_eq!((compacted_files(&disk), metrics.compacted_bytes.load(Ordering::Relaxed)), (0, 0));
     assert!(disk.paths().contains(&segment(2)) && is_there(&journal));
     disk.set_capacity(None);
@@ -327,7 +327,7 @@ fn no_second_compaction_before_a_snapshot_frees_the_first() {
     let part = RecordRef { index: 1, at: 0, length: 200_000 };
     assert_eq!(journal.records.part(part).unwrap()[8..], body(1, 400_000)[..200_000 - 8]);
     compactor.cycle(Box::new(halves(&journal)), &mut short()).unwrap();
-    assert!(compacted() > once, "and the next are carried");
+    assert!(compacted() > once, "and the next are compacted");
 }
 
 #[test]
@@ -400,7 +400,7 @@ fn reading_a_file_blocks_its_truncation() {
     compactor.cycle(Box::new(half(&journal)), &mut short()).unwrap();
     reads.store(0, Ordering::SeqCst);
     first(1_500_000);
-    assert!(reads.swap(0, Ordering::SeqCst) > 0, "of a carried file");
+    assert!(reads.swap(0, Ordering::SeqCst) > 0, "of a compacted file");
     journal.records.now_of(2, 0).unwrap();
     assert!(reads.load(Ordering::SeqCst) > 0, "of a record's head alone");
 }

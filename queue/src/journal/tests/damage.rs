@@ -106,7 +106,7 @@ fn accepted_losses_are_counted_durably() {
     }
     let (_, _, recovered) = SteppedJournal::open_with(&failing, accepting.clone()).unwrap();
     assert_eq!(recovered.losses, 4);
-    // Without a mark nobody knows how much of the end is missing.
+    // Without a commit watermark nobody knows how much of the end is missing.
     disk.remove(&Path::new(DIR).join("mark")).unwrap();
     let (_, _, recovered) = SteppedJournal::open_with(&disk, accepting).unwrap();
     assert_eq!(recovered.losses, 4);

@@ -103,7 +103,7 @@ fn snapshot_proves_a_header_with_a_damaged_first_record() {
     SteppedJournal::open(&disk.after_power_cut(1)).unwrap();
 }
 
-/// A journal with one carried file for two segments that are gone, the file, and the offsets of its
+/// A journal with one compacted file for two segments that are gone, the file, and the offsets of its
 /// records: of commands 1 and 3 in one run, 8 and 10 in the other.
 fn compacted() -> (SimulatedDisk, PathBuf, [usize; 4]) {
     let disk = SimulatedDisk::default();
@@ -116,7 +116,7 @@ fn compacted() -> (SimulatedDisk, PathBuf, [usize; 4]) {
             .unwrap();
     let offsets = |run: &Run| match &run.records {
         RunRecords::Compacted(records) => [records[0].offset as usize, records[1].offset as usize],
-        RunRecords::Log { .. } => panic!("it was carried"),
+        RunRecords::Log { .. } => panic!("it was compacted"),
     };
     let [one, other] = &rewritten.runs[..] else { panic!("{:?}", rewritten.runs) };
     let positions = [offsets(one), offsets(other)].concat().try_into().unwrap();
@@ -135,7 +135,7 @@ fn part(index: u64) -> RecordRef {
     RecordRef { index, at: 8, length: 5_000 }
 }
 
-/// Which of the carried commands can be read; the others are damaged.
+/// Which of the compacted commands can be read; the others are damaged.
 fn readable(journal: &SteppedJournal) -> Vec<u64> {
     let is_there = |index: &u64| match journal.records.part(part(*index)) {
         Ok(bytes) => bytes == body(*index, LENGTH)[..5_000],

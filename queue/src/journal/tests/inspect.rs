@@ -90,7 +90,7 @@ fn verify_predicts_what_a_start_does_with_damage() {
         let length = if random.random_bool(0.2) { 250_000 } else { 30 };
         let (disk, _) = journal(6, length, snapshot);
         let disk = disk.after_kill();
-        // As after a power cut: the mark knows nothing of the last commits, or of any.
+        // As after a power cut: the commit watermark knows nothing of the last commits, or of any.
         if random.random_bool(0.7) {
             let file = disk.open(&Path::new(DIR).join("mark")).unwrap();
             let nothing = CommitWatermark::read(&*file, PUBLISHER).unwrap();

@@ -1,4 +1,4 @@
-//! What is carried reads as before, the rest is gone, and nothing is lost on the way.
+//! What is compacted reads as before, the rest is gone, and nothing is lost on the way.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -155,7 +155,7 @@ fn small_parts_share_records_and_one_part_may_be_20_mib() {
     let compacted = compacted.unwrap();
     let records = |run: usize| match &compacted.runs[run].records {
         RunRecords::Compacted(records) => records.len(),
-        RunRecords::Log { .. } => panic!("it was carried"),
+        RunRecords::Log { .. } => panic!("it was compacted"),
     };
     assert_eq!((records(0), records(1)), (4, 1));
     let heads = 5 * (RECORD_HEADER_BYTES + 2) + 201 * 8;
@@ -186,7 +186,7 @@ fn corrupt_part_stays_corrupt_and_its_neighbours_survive() {
     let victims = |parts: &Parts| -> BTreeSet<u64> {
         parts.records.bounds().iter().map(|run| run.sequence).collect()
     };
-    // Carried, and carried again.
+    // Compacted, and compacted again.
     for _ in 0..2 {
         let compacted = rewrite_parts(&parts, &live).unwrap();
         let file = parts.directory.compacted_path(compacted.sequence);

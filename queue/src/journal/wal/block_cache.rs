@@ -1,4 +1,4 @@
-//! A cache of blocks that were read and checked: neighbours are read one after the other.
+//! A cache of verified blocks: adjacent parts are read in sequence.
 
 use std::collections::VecDeque;
 
@@ -8,31 +8,31 @@ use crate::RecordRef;
 use crate::journal::wal::record::RECORD_HEADER_BYTES;
 use crate::log::Piece;
 
-/// Bytes kept.
+/// Most cached bytes.
 const BLOCK_CACHE_BYTES_MAX: usize = 32 * 1024 * 1024;
-/// Blocks retained at most: they are looked through one by one, and bodies of single jobs are
-/// small. Some for each thread that reads at the same time.
+/// Most cached blocks: lookup is linear, and bodies of single jobs are small. Enough for several
+/// threads that read at the same time.
 const BLOCK_CACHE_ENTRIES_MAX: usize = 64;
 
-/// Where a record stands: its file's sequence, and its offset there.
+/// The location of a record: its file's sequence, and its offset there.
 pub(crate) type At = (u64, u64);
 
-/// A piece of one record's body.
+/// A block of one record's body.
 struct CachedBlock {
     record: At,
     piece: Piece,
 }
 
-/// The pieces that were read last.
+/// The blocks that were read last.
 #[derive(Default)]
 pub(crate) struct BlockCache {
-    /// The latest at the end.
+    /// Most recently used at the end.
     entries: VecDeque<CachedBlock>,
     bytes: usize,
 }
 
 impl BlockCache {
-    /// The piece of that record's body that has all of a part.
+    /// The block of that record's body that contains all of a part.
     pub(crate) fn get(&mut self, record: At, part: RecordRef) -> Option<Piece> {
         let (from, to) = (part.at as usize, part.at as usize + part.length as usize);
         self.touch(|entry| {
@@ -41,7 +41,8 @@ impl BlockCache {
         })
     }
 
-    /// What was kept of a record from its beginning on: all of it, if it is one that is read whole.
+    /// The cached body of a record from its beginning on: all of it, if such records are read
+    /// whole.
     pub(crate) fn whole_body(&mut self, record: At) -> Option<Bytes> {
         let piece = self.touch(|entry| entry.record == record && entry.piece.from == 0)?;
         Some(piece.bytes)
@@ -55,7 +56,7 @@ impl BlockCache {
         Some(piece)
     }
 
-    /// Keeps a checked piece of a record's body.
+    /// Inserts a verified block of a record's body.
     pub(crate) fn insert(&mut self, record: At, piece: Piece) {
         // Another thread may have read the same.
         let is_same = |entry: &CachedBlock| {

@@ -1,11 +1,12 @@
-//! How far commits have come, in a file of its own: what tells a torn tail from damage.
+//! The commit watermark: how far commits have come, in its own file. It distinguishes a torn tail
+//! from damage.
 //!
 //! ```text
 //! mark:  slot │ slot │ slot
 //! slot:  a block of 4096: magic 8 │ journal 16 │ index 8 │ count 8 │ CRC 4 │ 0 …
 //! ```
-//! The first slot is written after each commit and not synced: it outlives the process. The others
-//! are written in turn and synced within a second: one of them always outlives the power.
+//! The first slot is written after each commit without a sync: it survives the process. The others
+//! are written in turn and synced within a second: one of them always survives a power cut.
 
 use std::io;
 use std::path::PathBuf;
@@ -25,19 +26,19 @@ const MAGIC: &[u8; 8] = b"LONGMRK\n";
 const CRC_AT: usize = 40;
 const USED: usize = CRC_AT + 4;
 
-/// The mark of an open journal.
+/// The commit watermark of an open journal.
 pub(crate) struct CommitWatermark {
     file: Arc<dyn JournalFile>,
     pub(crate) path: PathBuf,
     journal: PublisherId,
-    /// How many firm marks were written: picks the slot.
+    /// Number of synced watermarks written: selects the slot.
     count: AtomicU64,
 }
 
-/// What the slots of a mark file say.
+/// The content of a watermark file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct StoredWatermark {
-    /// The highest index of a good slot; none when there is no good slot.
+    /// The highest index of a valid slot; none without a valid slot.
     pub(crate) index: Option<u64>,
     count: u64,
 }
@@ -73,13 +74,13 @@ impl CommitWatermark {
         Ok(read)
     }
 
-    /// Notes a commit; not synced.
+    /// Writes the watermark without a sync.
     pub(crate) fn note(&self, index: u64) -> io::Result<()> {
         let slot = self.slot(index, self.count.load(Ordering::Relaxed));
         self.file.write_at(&slot[..USED], 0)
     }
 
-    /// Notes a commit for good.
+    /// Writes and syncs the watermark.
     pub(crate) fn write_durable(&self, index: u64) -> io::Result<()> {
         let count = self.count.fetch_add(1, Ordering::Relaxed) + 1;
         let position = 1 + count % (SLOTS as u64 - 1);
@@ -87,7 +88,7 @@ impl CommitWatermark {
         self.file.sync_data()
     }
 
-    /// Says that index in every slot, for good: also when it is lower than before.
+    /// Writes and syncs the watermark in every slot, even if it is lower than before.
     pub(crate) fn reset(&self, index: u64) -> io::Result<()> {
         self.file.write_at(&self.slot(index, self.count.load(Ordering::Relaxed)), 0)?;
         self.write_durable(index)?;

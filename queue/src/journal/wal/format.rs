@@ -9,7 +9,7 @@
 
 use longshore_protocol::PublisherId;
 
-/// Bytes before a segment's first record: a disk block of its own, written again only once.
+/// Bytes before a segment's first record: a separate disk block, rewritten only once.
 pub(crate) const SEGMENT_HEADER_BYTES: usize = 4096;
 /// The format of the files, and of the commands in them. A directory of any other is refused.
 pub(crate) const FORMAT_VERSION: u16 = 4;
@@ -18,23 +18,23 @@ const MAGIC: &[u8; 8] = b"LONGSEG\n";
 const KIND_AT: usize = 48;
 pub(crate) const HEADER_CRC_AT: usize = 60;
 
-/// What a segment holds.
+/// What a segment contains.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SegmentContent {
     /// Commands in their order.
     Log,
-    /// What was left of the commands of segments that were given up.
+    /// The live parts of commands of compacted segments.
     Compacted,
 }
 
-/// What a segment says of itself.
+/// The header of a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct SegmentHeader {
     pub(crate) kind: SegmentContent,
     pub(crate) journal: PublisherId,
-    /// Its number, as in its name; never given twice.
+    /// Its number, as in its name; never reused.
     pub(crate) sequence: u64,
-    /// The index of its first record; 0 while it is prepared and holds none, and in a carried file.
+    /// The index of its first record; 0 in a preallocated segment and in a compacted file.
     pub(crate) first_index: u64,
 }
 
@@ -43,17 +43,17 @@ pub(crate) struct SegmentHeader {
 pub(crate) enum HeaderError {
     /// A program of another format wrote it.
     OtherFormat(u16),
-    /// It is cut off or damaged, or was never finished.
+    /// It is truncated, damaged or unfinished.
     Bad,
 }
 
 impl SegmentHeader {
-    /// Of a segment of the log that this program writes.
+    /// The header of a segment of the log.
     pub(crate) fn log(journal: PublisherId, sequence: u64, first_index: u64) -> SegmentHeader {
         SegmentHeader { kind: SegmentContent::Log, journal, sequence, first_index }
     }
 
-    /// Of a carried file.
+    /// The header of a compacted file.
     pub(crate) fn compacted(journal: PublisherId, sequence: u64) -> SegmentHeader {
         SegmentHeader {
             kind: SegmentContent::Compacted,
@@ -101,14 +101,13 @@ impl SegmentHeader {
     }
 }
 
-/// Over the whole block but the checksum itself; that much stays the same in every version.
+/// The checksum of the whole block but itself. Its range is the same in every version.
 pub(crate) fn header_crc(bytes: &[u8; SEGMENT_HEADER_BYTES]) -> u32 {
     let crc = crc32c::crc32c(&bytes[..HEADER_CRC_AT]);
     crc32c::crc32c_append(crc, &bytes[HEADER_CRC_AT + 4..])
 }
 
-/// Where a segment's checksums begin: a record of another segment, or of another journal, is not
-/// one of this one's.
+/// The initial value of a segment's checksums: records of another segment or journal do not pass.
 pub(crate) fn crc_seed(journal: PublisherId, sequence: u64) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&journal.0), &sequence.to_le_bytes())
 }

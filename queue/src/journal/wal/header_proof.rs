@@ -1,8 +1,7 @@
-//! What a damaged header was: all of it is known but the first index, and the records behind it
-//! prove that.
+//! Derives a damaged header: all of it is known but the first index, which the records prove.
 //!
-//! A record's checksum begins with the journal's id and the file's sequence, so a whole record
-//! shows whose file it is in.
+//! A record's checksum starts from the journal's id and the file's sequence, so a valid record
+//! proves which file it belongs to.
 
 use std::io;
 
@@ -13,8 +12,8 @@ use crate::journal::wal::format::{SEGMENT_HEADER_BYTES, SegmentHeader, crc_seed}
 use crate::journal::wal::locations::{Run, RunRecords};
 use crate::journal::wal::record::{FLAG_COMPACTED, RECORD_HEADER_BYTES, RecordHeader};
 
-/// The header of a file whose first record is whole; `sequence` and `is_compacted` are those of its
-/// name. None where nothing was written, or not that.
+/// The header of a file whose first record is valid; `sequence` and `is_compacted` come from its
+/// name. None if there is no such record.
 pub(crate) fn by_first_record(
     file: &dyn JournalFile,
     journal: PublisherId,
@@ -30,7 +29,7 @@ pub(crate) fn by_first_record(
     }))
 }
 
-/// The header of a file that a snapshot names, if one of the records of the run is whole in it.
+/// The header of a file that a snapshot names, if any record of the run is valid in it.
 pub(crate) fn by_run(
     file: &dyn JournalFile,
     journal: PublisherId,
@@ -38,7 +37,7 @@ pub(crate) fn by_run(
 ) -> io::Result<Option<SegmentHeader>> {
     let seed = crc_seed(journal, run.sequence);
     let is_whole = |offset: u32, index: u64| {
-        // A record that the disk cannot read proves nothing; another one may.
+        // An unreadable record proves nothing; another one may.
         let record = unless_unreadable(record_at(file, seed, offset.into()))?.flatten();
         Ok::<_, io::Error>(record.is_some_and(|record| record.index == index))
     };
@@ -66,7 +65,7 @@ pub(crate) fn by_run(
     Ok(None)
 }
 
-/// The header of a run's file, as the run alone has it.
+/// The header of a run's file, as the run implies it.
 pub(crate) fn of_run(journal: PublisherId, run: &Run) -> SegmentHeader {
     match run.records {
         RunRecords::Log { .. } => SegmentHeader::log(journal, run.sequence, run.first),
@@ -74,7 +73,7 @@ pub(crate) fn of_run(journal: PublisherId, run: &Run) -> SegmentHeader {
     }
 }
 
-/// The header of the whole record at `offset`, if there is one.
+/// The header of the valid record at `offset`, if there is one.
 fn record_at(file: &dyn JournalFile, seed: u32, offset: u64) -> io::Result<Option<RecordHeader>> {
     let left = file.len()?.saturating_sub(offset);
     let mut start = [0; RECORD_HEADER_BYTES];

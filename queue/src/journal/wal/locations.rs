@@ -1,16 +1,16 @@
-//! Where each record lies. Pure.
+//! The location of each record. Pure.
 //!
 //! ```text
-//! runs:  │ 1 … 900 in 7 (carried) │ 901 … 1500 in 4 (log) │ 1501 … in 5 (log, still growing) │
+//! runs:  │ 1 … 900 in 7 (compacted) │ 901 … 1500 in 4 (log) │ 1501 … in 5 (log, still growing) │
 //! ```
-//! Runs are sorted and disjoint: an index is in one of them at most. What no run holds is gone.
+//! Runs are sorted and disjoint: an index is in at most one of them. A record outside all runs is
+//! gone.
 
-/// A stretch of commands whose records lie in one segment.
+/// A range of commands whose records are in one segment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Run {
     pub(crate) first: u64,
-    /// The last index that this run speaks for; of a carried run, whether or not it still has a
-    /// part.
+    /// The last index of the range; a compacted run may have no part of it left.
     pub(crate) last: u64,
     pub(crate) sequence: u64,
     pub(crate) records: RunRecords,
@@ -18,18 +18,17 @@ pub(crate) struct Run {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum RunRecords {
-    /// As they were written: one offset for each command, 4 bytes per command, however many jobs it
-    /// holds.
+    /// Records as they were written: 4 bytes per command, however many jobs it has.
     Log {
         offsets: Vec<u32>,
         /// Where the last one ends.
         end: u32,
     },
-    /// What was left of them, sorted by index, then by `at`.
+    /// The remaining parts, sorted by index, then by `at`.
     Compacted(Vec<CompactedAt>),
 }
 
-/// A carried record: parts of command `index`, the first of which begins at `at` in its body.
+/// A compacted record: parts of command `index`, the first of which begins at `at` in its body.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct CompactedAt {
     pub(crate) index: u64,
@@ -37,7 +36,7 @@ pub(crate) struct CompactedAt {
     pub(crate) offset: u32,
 }
 
-/// What a run speaks for.
+/// The bounds of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Bounds {
     pub(crate) first: u64,
@@ -57,24 +56,24 @@ impl Run {
     }
 }
 
-/// Where a record stands.
+/// The location of a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct RecordLocation {
     pub(crate) sequence: u64,
     pub(crate) offset: u64,
-    /// Where it ends, which is known of a record in a log segment.
+    /// Where it ends; known for a record in a log segment.
     pub(crate) end: Option<u64>,
     pub(crate) compacted: bool,
 }
 
-/// Where every record of a journal lies that is still there.
+/// The locations of all remaining records of a journal.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Locations {
     runs: Vec<Run>,
 }
 
 impl Locations {
-    /// Of these runs: sorted, disjoint.
+    /// From sorted, disjoint runs.
     pub(crate) fn of(runs: Vec<Run>) -> Locations {
         debug_assert!(
             runs.windows(2).all(|pair| pair[0].last < pair[1].first),
@@ -87,8 +86,7 @@ impl Locations {
         &self.runs
     }
 
-    /// Adds records that follow each other in one segment, after all others; the last one ends at
-    /// `end`.
+    /// Adds consecutive records of one segment, after all others; the last one ends at `end`.
     pub(crate) fn extend(&mut self, sequence: u64, first: u64, offsets: &[u32], end: u32) {
         let Some(more) = (offsets.len() as u64).checked_sub(1) else { return };
         match self.runs.last_mut() {
@@ -108,18 +106,18 @@ impl Locations {
         }
     }
 
-    /// Whether anything lies in that file.
+    /// Whether any run is in that file.
     pub(crate) fn references(&self, sequence: u64) -> bool {
         self.runs.iter().any(|run| run.sequence == sequence)
     }
 
-    /// The run that speaks for a command.
+    /// The run that covers a command.
     pub(crate) fn run_of(&self, index: u64) -> Option<&Run> {
         let after = self.runs.partition_point(|run| run.first <= index);
         self.runs.get(after.checked_sub(1)?).filter(|run| index <= run.last)
     }
 
-    /// Where the record stands that holds the part of command `index` which begins at `at`.
+    /// The location of the record with the part of command `index` that begins at `at`.
     pub(crate) fn locate(&self, index: u64, at: u32) -> Option<RecordLocation> {
         let run = self.run_of(index)?;
         let sequence = run.sequence;
@@ -146,23 +144,22 @@ impl Locations {
         }
     }
 
-    /// Puts carried runs in the places of those that they speak for: each has the bounds of one run
-    /// before it.
+    /// Replaces runs by compacted runs, each with the same bounds.
     pub(crate) fn replace(&mut self, compacted: Vec<Run>) {
         for run in compacted {
             match self.runs.binary_search_by_key(&run.first, |known| known.first) {
                 Ok(position) if self.runs[position].last == run.last => self.runs[position] = run,
-                _ => debug_assert!(false, "a carried run speaks for exactly one run before it"),
+                _ => debug_assert!(false, "a compacted run replaces exactly one run"),
             }
         }
     }
 
-    /// Forgets every run in that segment.
+    /// Removes every run in that segment.
     pub(crate) fn forget(&mut self, sequence: u64) {
         self.runs.retain(|run| run.sequence != sequence);
     }
 
-    /// The runs up to `index`, as they are now: what a snapshot keeps of them.
+    /// A copy of the runs up to `index`, for a snapshot.
     pub(crate) fn up_to(&self, index: u64) -> Locations {
         let mut runs: Vec<Run> = Vec::new();
         for run in self.runs.iter().take_while(|run| run.first <= index) {
@@ -171,7 +168,7 @@ impl Locations {
                 && run.last > index
             {
                 let keep = (index - run.first + 1) as usize;
-                // The last one kept ends where the first one left out begins.
+                // The last retained record ends where the first removed one begins.
                 *end = offsets.get(keep).copied().unwrap_or(*end);
                 offsets.truncate(keep);
                 run.last = index;
@@ -191,7 +188,7 @@ mod tests {
 
     use super::*;
 
-    /// What is wanted: every part's place, and each command's file.
+    /// The expected state: every part's location, and each command's number of parts.
     #[derive(Default)]
     struct Model {
         parts: BTreeMap<(u64, u32), RecordLocation>,
@@ -254,7 +251,7 @@ mod tests {
                         locations.extend(log, first, &offsets, end);
                     }
                     5..8 => {
-                        // Some runs, not the one that is written, are carried into one file.
+                        // Some runs, except the active one, are compacted into one file.
                         sequence += 1;
                         let mut compacted = Vec::new();
                         let mut offset = 4096;

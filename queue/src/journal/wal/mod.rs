@@ -1,18 +1,18 @@
 //! The write-ahead log: the bytes of segments and records, commits, and reading back.
 
-/// Blocks of bodies that were read and checked, retained for a while.
+/// A cache of verified blocks of bodies.
 pub(crate) mod block_cache;
-/// How far commits have come, in a file of its own.
+/// The commit watermark: how far commits have come, in its own file.
 pub(crate) mod commit_watermark;
 /// The bytes of a segment.
 pub(crate) mod format;
-/// What a damaged header was.
+/// Derives a damaged header from the records.
 pub(crate) mod header_proof;
 /// Where each record lies. Pure.
 pub(crate) mod locations;
-/// What the commit watermark waits for.
+/// The files to sync before the commit watermark.
 pub(crate) mod pending_sync;
-/// How far a journal has come, for everyone beside its writer.
+/// The progress of a journal, shared by its threads.
 pub(crate) mod progress;
 /// The bytes of a record.
 pub(crate) mod record;
@@ -20,7 +20,7 @@ pub(crate) mod record;
 pub(crate) mod record_reader;
 /// The records of an open journal, from any thread.
 pub(crate) mod records;
-/// Reading the records of one file, in order and past what is not whole.
+/// Reads the records of one file in sequence, also past invalid ones.
 pub(crate) mod walk;
-/// Commits: one write and one sync for all that came since the last one.
+/// Commits: one write and one sync for everything since the last one.
 pub(crate) mod writer;

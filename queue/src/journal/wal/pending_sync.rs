@@ -7,27 +7,27 @@ use crate::journal::files::JournalFile;
 use crate::journal::files::directory::{Directory, poisoned};
 use crate::journal::wal::commit_watermark::CommitWatermark;
 
-/// What is owed to the mark.
+/// The files to sync, and the index of the next commit watermark.
 pub(crate) struct PendingSync {
-    /// The last index that was told. Others see a commit earlier, before its file stands here:
-    /// their index may be too high.
+    /// The last reported index. Other threads see a commit before its file is added here: their
+    /// index may be too high.
     index: u64,
-    /// Files written to and not synced: only without durability.
+    /// Written and not yet synced files: only without durability.
     unsynced: Vec<Arc<dyn JournalFile>>,
 }
 
 impl PendingSync {
-    /// All up to that command is on the disk.
+    /// Everything up to `index` is synced.
     pub(crate) fn new(index: u64) -> PendingSync {
         PendingSync { index, unsynced: Vec::new() }
     }
 
-    /// The last command that the mark is to tell of.
+    /// The index of the next commit watermark.
     pub(crate) fn index(&self) -> u64 {
         self.index
     }
 
-    /// All up to `index` is committed, the last of it to that file.
+    /// Notes that everything up to `index` is committed, the last of it to `file`.
     pub(crate) fn note(&mut self, index: u64, file: &Arc<dyn JournalFile>, synced: bool) {
         self.index = index;
         if !synced && !self.unsynced.last().is_some_and(|last| Arc::ptr_eq(last, file)) {
@@ -35,12 +35,12 @@ impl PendingSync {
         }
     }
 
-    /// All of it, to be made firm; what comes later is owed anew.
+    /// Takes everything pending; later commits are pending again.
     pub(crate) fn take(&mut self) -> PendingSync {
         PendingSync { index: self.index, unsynced: std::mem::take(&mut self.unsynced) }
     }
 
-    /// Syncs what has to be, then says so.
+    /// Syncs the files, then writes the watermark.
     pub(crate) fn sync(
         &self,
         directory: &Directory,

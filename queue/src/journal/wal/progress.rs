@@ -1,4 +1,4 @@
-//! How far a journal has come: what its writer tells everyone else.
+//! The progress of a journal: what its writer publishes to the other threads.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -6,7 +6,7 @@ use tokio::sync::watch;
 
 use crate::Poisoned;
 
-/// What those who wait for commits see.
+/// The state that commit waiters see.
 #[derive(Clone, Debug)]
 pub(crate) struct CommitStatus {
     pub(crate) committed: u64,
@@ -50,7 +50,7 @@ impl Progress {
         self.committed.load(Ordering::Acquire)
     }
 
-    /// All up to `index` is durable. Says nothing once something has failed, whoever it was.
+    /// Publishes that everything up to `index` is durable. Does nothing after any failure.
     pub(crate) fn advance(&self, index: u64) {
         self.status.send_if_modified(|status| {
             if status.poisoned.is_some() {
@@ -62,7 +62,7 @@ impl Progress {
         });
     }
 
-    /// The first failure is the one that everyone is told.
+    /// Publishes a failure; the first one stays.
     pub(crate) fn poison(&self, why: Poisoned) {
         self.status.send_modify(|status| {
             status.poisoned.get_or_insert(why);
@@ -96,7 +96,7 @@ mod tests {
         let progress = Progress::new(3);
         progress.advance(4);
         progress.poison(failure("syncing"));
-        // A commit that was under way when another thread's sync failed.
+        // A commit that was running when another thread's sync failed.
         progress.advance(5);
         progress.poison(failure("writing"));
         assert_eq!((progress.committed(), progress.subscribe().borrow().committed), (4, 4));

@@ -5,9 +5,9 @@
 //!                   wall_ms 8 │ body
 //! with a long body: … │ wall_ms 8 │ CRC 4 of each block of 4096 │ body
 //! ```
-//! All numbers are little-endian. `length` counts what follows the first CRC. That one covers
-//! header and body, or header and blocks' checksums: a part of a long body is checked without the
-//! rest.
+//! All numbers are little-endian. `length` counts the bytes after the first CRC. That CRC covers
+//! header and body, or header and the blocks' checksums: a part of a long body is verified without
+//! the rest.
 
 use crate::Now;
 
@@ -15,15 +15,15 @@ use crate::journal::wal::format::{u32_at, u64_at};
 
 /// Bytes before a record's body, or before its blocks' checksums.
 pub(crate) const RECORD_HEADER_BYTES: usize = 40;
-/// A longer body is checked in blocks of so many bytes; the last one may be shorter.
+/// A longer body is verified in blocks of this length; the last one may be shorter.
 pub(crate) const BLOCK_BYTES: usize = 4096;
-/// The longest body: lengths and places in it fit 31 bits.
+/// The longest body: lengths and offsets in it fit 31 bits.
 pub(crate) const BODY_BYTES_MAX: usize = 1024 * 1024 * 1024;
 
-/// Begins a commit: every record before it was durable when it was written. So no bad record before
-/// it is a torn tail.
+/// The first record of a commit: every record before it was durable when it was written, so an
+/// invalid record before it is not a torn tail.
 pub(crate) const FLAG_FIRST: u8 = 1;
-/// Carried forward from a segment that was given up: its index is older than its neighbours'.
+/// Part of a compacted file: its index is older than that of log records written at the time.
 pub(crate) const FLAG_COMPACTED: u8 = 2;
 /// Its body is checked in blocks.
 pub(crate) const FLAG_BLOCKS: u8 = 4;
@@ -34,10 +34,10 @@ const UNCOUNTED: usize = 8;
 /// Bytes of a block's checksum.
 pub(crate) const BLOCK_CRC_BYTES: usize = 4;
 
-/// What a record says before its body.
+/// The header of a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct RecordHeader {
-    /// Of a consensus log; 0 in a lone journal. 48 bits.
+    /// The term of a consensus log; 0 in a local journal. 48 bits.
     pub(crate) term: u64,
     pub(crate) flags: u8,
     pub(crate) kind: u8,
@@ -46,16 +46,16 @@ pub(crate) struct RecordHeader {
     pub(crate) body_len: usize,
 }
 
-/// Why there is no record at a place.
+/// Why there is no valid record at an offset.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum NoRecord {
     /// Nothing was written here.
     Empty,
-    /// What is here is not a whole record of this segment.
+    /// The bytes are not a valid record of this segment.
     Bad,
 }
 
-/// All bytes of a command's record with a body of that many.
+/// Bytes of a command's record with a body of that length.
 pub(crate) fn record_len(body_len: usize) -> usize {
     RECORD_HEADER_BYTES + table_len(body_len) + body_len
 }
@@ -64,14 +64,14 @@ fn table_len(body_len: usize) -> usize {
     if body_len > BLOCK_BYTES { BLOCK_CRC_BYTES * body_len.div_ceil(BLOCK_BYTES) } else { 0 }
 }
 
-/// Whether a block is what was written; `crc` is what the record says of it.
+/// Whether a block matches its recorded checksum.
 pub(crate) fn is_good_block(seed: u32, block: &[u8], crc: &[u8]) -> bool {
     crc32c::crc32c_append(seed, block).to_le_bytes() == crc
 }
 
 impl RecordHeader {
-    /// Appends the record to `out`; its body is `head`, then `body`. A long one gets blocks, unless
-    /// the record is carried: that one is read whole.
+    /// Appends the record to `out`; its body is `head`, then `body`. A long body gets block
+    /// checksums, unless the record is compacted, which is always read whole.
     pub(crate) fn encode(&self, seed: u32, head: &[u8], body: &[u8], out: &mut Vec<u8>) {
         debug_assert_eq!(self.body_len, head.len() + body.len());
         let start = out.len();
@@ -102,8 +102,8 @@ impl RecordHeader {
         out[start + 4..start + UNCOUNTED].copy_from_slice(&crc.to_le_bytes());
     }
 
-    /// How long the record at the start of `bytes` claims to be; `left` is how many bytes its
-    /// segment still has there.
+    /// The claimed length of the record at the start of `bytes`; `left` is the number of bytes from
+    /// there to the segment's end.
     pub(crate) fn claimed_len(bytes: &[u8], left: u64) -> Result<usize, NoRecord> {
         if left < RECORD_HEADER_BYTES as u64 || bytes.len() < RECORD_HEADER_BYTES {
             return Err(NoRecord::Empty);
@@ -119,7 +119,7 @@ impl RecordHeader {
         Ok(whole)
     }
 
-    /// Reads a header that nothing has checked: for a record whose blocks are checked one by one.
+    /// Reads an unverified header, for a record whose blocks are verified one by one.
     pub(crate) fn peek(bytes: &[u8]) -> Result<RecordHeader, NoRecord> {
         let whole = RecordHeader::claimed_len(bytes, u64::MAX)?;
         let flags = bytes[14];
@@ -147,8 +147,7 @@ impl RecordHeader {
         })
     }
 
-    /// Reads and checks a whole record: exactly the bytes that [`RecordHeader::claimed_len`]
-    /// counted.
+    /// Reads and verifies a whole record of [`RecordHeader::claimed_len`] bytes.
     pub(crate) fn decode(record: &[u8], seed: u32) -> Result<RecordHeader, NoRecord> {
         let header = RecordHeader::peek(record).map_err(|_| NoRecord::Bad)?;
         let body_at = header.body_at();
@@ -179,7 +178,7 @@ impl RecordHeader {
     }
 }
 
-/// Over the length and all that follows the checksum.
+/// The checksum of the length and all bytes after the checksum.
 fn record_crc(seed: u32, record: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c_append(seed, &record[..4]), &record[UNCOUNTED..])
 }
@@ -193,7 +192,7 @@ mod tests {
 
     const PUBLISHER: PublisherId = PublisherId([7; 16]);
 
-    // Worked out from the description alone, by another program.
+    // Computed by another program from the description alone.
     const GOLDEN_SHORT_CRC: [u8; 4] = [0xe3, 0x21, 0xa1, 0xf1];
     const GOLDEN_LONG_CRC: [u8; 4] = [0x1c, 0xd1, 0x49, 0x39];
     const GOLDEN_BLOCK_CRCS: [u8; 8] = [0x91, 0x44, 0xd0, 0x4a, 0xd5, 0x2a, 0xb9, 0x6c];
@@ -258,12 +257,12 @@ mod tests {
             let read = RecordHeader::decode(&out, seed).unwrap();
             assert_eq!((read.body_len, read.has_blocks()), (length, length > BLOCK_BYTES));
             assert_eq!(&out[read.body_at()..], body);
-            // One in a carried file is read whole.
+            // One in a compacted file is read whole.
             let compacted = RecordHeader { flags: FLAG_COMPACTED, ..header(5, length) };
             let out = encoded(compacted, &body);
             assert_eq!(RecordHeader::decode(&out, seed), Ok(compacted));
             assert_eq!(out.len(), RECORD_HEADER_BYTES + length);
-            // As records of any length were before there were blocks.
+            // As records of any length were written before there were blocks.
             let whole = RecordHeader { flags: FLAG_FIRST, ..compacted };
             let mut out = out;
             out[14] = FLAG_FIRST;

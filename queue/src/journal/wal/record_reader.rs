@@ -1,4 +1,4 @@
-//! Reading one record: of a long body only the blocks that hold the part, and some behind them.
+//! Reads one record: of a long body only the blocks with the part, and some after them.
 
 use std::io;
 use std::path::Path;
@@ -14,13 +14,13 @@ use crate::journal::wal::record::{
 use crate::log::{Piece, ReadError};
 use crate::{Now, RecordRef};
 
-/// Bytes of a record that are read first: the whole of most that are not batches, and the checksums
-/// of a body of 4 MiB.
+/// Bytes of a record that are read first: all of most single-job records, and the checksums of a
+/// body of 4 MiB.
 const START_BYTES: usize = 4096;
-/// Bytes of blocks that are read for a part, with those behind it, unless the part alone is longer.
+/// Bytes of blocks to read for a part, with those after it, unless the part alone is longer.
 pub(crate) const AHEAD_BYTES: usize = 64 * 1024;
 
-/// A record about to be read. Every read says where: several threads share a file.
+/// Reads a record. Every read passes its offset: several threads share a file.
 pub(crate) struct RecordReader<'a> {
     pub(crate) file: &'a dyn JournalFile,
     pub(crate) path: &'a Path,
@@ -28,7 +28,7 @@ pub(crate) struct RecordReader<'a> {
     pub(crate) location: RecordLocation,
 }
 
-/// What was read for a part.
+/// The result of reading a part.
 pub(crate) struct BodyRead {
     pub(crate) piece: Piece,
     /// It is the whole body.
@@ -36,11 +36,10 @@ pub(crate) struct BodyRead {
 }
 
 impl RecordReader<'_> {
-    /// A piece of a command's body that holds that part.
+    /// The block of a command's body that contains that part.
     pub(crate) fn log_block(&self, part: RecordRef) -> Result<BodyRead, ReadError> {
         let offset = self.location.offset;
-        // Where it ends was learned from a commit or from a snapshot: its header alone is not
-        // trusted.
+        // Its end is known from a commit or a snapshot: its header alone is not trusted.
         let whole = self.location.end.unwrap_or(offset).saturating_sub(offset) as usize;
         let start = self.bytes(offset, whole.min(START_BYTES))?;
         let header = RecordHeader::peek(&start).map_err(|_| self.damaged(offset))?;
@@ -59,7 +58,7 @@ impl RecordReader<'_> {
         Ok(BodyRead { piece: Piece { from: 0, bytes }, is_whole: true })
     }
 
-    /// The whole body of a carried record.
+    /// The whole body of a compacted record.
     pub(crate) fn compacted_body(&self, index: u64) -> Result<Bytes, ReadError> {
         let offset = self.location.offset;
         let length = self.file.len().map_err(|error| failed(self.path, error))?;
@@ -73,16 +72,16 @@ impl RecordReader<'_> {
         self.whole(start, whole)
     }
 
-    /// When the record says that it was logged.
+    /// The time in the record's header.
     pub(crate) fn now(&self) -> Result<Now, ReadError> {
         let mut start = [0; RECORD_HEADER_BYTES];
         let read = self.file.read_at(&mut start, self.location.offset);
         read.map_err(|error| failed(self.path, error))?;
-        // What has rotted says nothing.
+        // A damaged header has no time.
         Ok(RecordHeader::peek(&start).map_or(Now::default(), |header| header.now))
     }
 
-    /// The body of a record of `whole` bytes that begins with `start`, or is within it.
+    /// The body of a record of `whole` bytes, of which `start` is the beginning.
     fn whole(&self, mut start: Vec<u8>, whole: usize) -> Result<Bytes, ReadError> {
         let offset = self.location.offset;
         if whole > start.len() {
@@ -102,7 +101,7 @@ impl RecordReader<'_> {
         to: usize,
     ) -> Result<BodyRead, ReadError> {
         let first = from / BLOCK_BYTES;
-        // A part without bytes has none, maybe behind the last one.
+        // An empty part needs no block; it may be after the last one.
         let needed = to.div_ceil(BLOCK_BYTES).saturating_sub(first);
         let there = header.body_len.div_ceil(BLOCK_BYTES).saturating_sub(first);
         let count = needed.max(AHEAD_BYTES / BLOCK_BYTES).min(there);
@@ -161,7 +160,7 @@ mod tests {
     const SEED: u32 = 77;
     const OFFSET: u64 = SEGMENT_HEADER_BYTES as u64 + 123;
 
-    /// Bytes, and which of them were read.
+    /// A file that records its reads.
     struct RecordingFile(Mutex<Vec<u8>>, Mutex<Vec<(u64, usize)>>);
 
     impl JournalFile for RecordingFile {
@@ -233,7 +232,7 @@ mod tests {
         let reading = RecordReader { file, path: Path::new("segment"), seed: SEED, location };
         let part = RecordRef { index: 9, at: at as u32, length: length as u32 };
         let read = reading.log_block(part)?.piece;
-        assert!(read.from <= at, "the piece holds the part");
+        assert!(read.from <= at, "the block contains the part");
         let ends = read.from + read.bytes.len();
         assert_eq!(read.bytes, body(ends)[read.from..], "all of it is what was written");
         Ok(read.bytes.slice(at - read.from..at - read.from + length))
@@ -274,7 +273,7 @@ mod tests {
         read(&file, location, 10, 300).unwrap();
         let reads: usize = file.1.lock().iter().map(|&(_, length)| length).sum();
         assert_eq!(reads, START_BYTES + AHEAD_BYTES);
-        // A short one takes one read.
+        // A short body takes one read.
         let (file, location) = self::file(300);
         read(&file, location, 10, 20).unwrap();
         assert_eq!(*file.1.lock(), [(OFFSET, record_len(300))]);
@@ -287,7 +286,7 @@ mod tests {
         let body_at = OFFSET as usize + record_len(length) - length;
         for bad in [0, 3, 12] {
             let flipped = body_at + bad * BLOCK_BYTES + 77;
-            // Its own byte, or its checksum's.
+            // A byte of the block, or of its checksum.
             for flipped in [flipped, OFFSET as usize + RECORD_HEADER_BYTES + 4 * bad] {
                 file.0.lock()[flipped] ^= 4;
                 for at in (0..length - 500).step_by(500) {

@@ -1,4 +1,4 @@
-//! The records of an open journal: where they lie, and their parts, from any thread.
+//! The records of an open journal: their locations and parts, for any thread.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,7 +18,7 @@ use crate::journal::wal::record_reader::{AHEAD_BYTES, BodyRead, RecordReader, da
 use crate::log::{Piece, ReadError, Records};
 use crate::{Now, RecordRef};
 
-/// Files kept open for reading.
+/// Most files open for reading.
 const OPEN_FILES_MAX: usize = 64;
 /// The records of a journal, readable from any thread.
 pub(crate) struct JournalRecords {
@@ -26,7 +26,7 @@ pub(crate) struct JournalRecords {
     locations: RwLock<Locations>,
     open: Mutex<VecDeque<(u64, Arc<dyn JournalFile>)>>,
     cache: Mutex<BlockCache>,
-    /// Shared by those who read a file, from its name to its bytes.
+    /// Locked shared while a file is read, from opening it to reading its bytes.
     reading: RwLock<()>,
 }
 
@@ -41,54 +41,53 @@ impl JournalRecords {
         }
     }
 
-    /// Adds committed records that follow each other in one segment; the last one ends at `end`.
+    /// Adds consecutive committed records of one segment; the last one ends at `end`.
     pub(crate) fn extend(&self, sequence: u64, first: u64, offsets: &[u32], end: u32) {
         self.locations.write().extend(sequence, first, offsets, end);
     }
 
-    /// Where all records up to `index` are now.
+    /// The locations of all records up to `index`.
     pub(crate) fn locations_up_to(&self, index: u64) -> Locations {
         self.locations.read().up_to(index)
     }
 
-    /// What each file speaks for, from the oldest commands on.
+    /// The bounds of all runs, in the order of their commands.
     pub(crate) fn bounds(&self) -> Vec<Bounds> {
         self.locations.read().runs().iter().map(Run::bounds).collect()
     }
 
-    /// Reads these runs from their carried files from now on.
+    /// Replaces runs by compacted ones.
     pub(crate) fn replace(&self, compacted: Vec<Run>) {
         self.locations.write().replace(compacted);
         self.close_unreferenced();
     }
 
-    /// Forgets all that lies in that file, which is about to be removed.
+    /// Drops all locations in a file that is about to be removed.
     pub(crate) fn forget(&self, sequence: u64) {
         self.locations.write().forget(sequence);
         self.close_unreferenced();
     }
 
-    /// Waits until nobody reads what was forgotten before this call and has no name any more: a
-    /// file that a reader has open must not become shorter.
+    /// Waits until nobody reads a file that was dropped and retired before this call: a file must
+    /// not be truncated while it is read.
     pub(crate) fn wait_for_readers(&self) {
         drop(self.reading.write());
     }
 
-    /// Gives up the files that no run names any more: while they are open, removing them frees
-    /// nothing.
+    /// Closes the files that no run references: while they are open, removing them frees nothing.
     fn close_unreferenced(&self) {
         let mut open = self.open.lock();
         let locations = self.locations.read();
         open.retain(|(sequence, _)| locations.references(*sequence));
     }
 
-    /// Keeps files as they are, as a reader does.
+    /// Blocks truncation, as a reader does.
     #[cfg(test)]
     pub(crate) fn start_reading(&self) -> parking_lot::RwLockReadGuard<'_, ()> {
         self.reading.read()
     }
 
-    /// Whether anybody reads a file.
+    /// Whether any file is being read.
     #[cfg(test)]
     pub(crate) fn has_readers(&self) -> bool {
         self.reading.try_write().is_none()
@@ -106,7 +105,7 @@ impl JournalRecords {
             return Ok(Arc::clone(file));
         }
         let file = self.directory.files.open(path)?;
-        // One that is given up meanwhile is not kept: it would never be closed.
+        // Do not cache a file that was dropped meanwhile: it would never be closed.
         if !self.locations.read().references(sequence) {
             return Ok(file);
         }
@@ -124,7 +123,7 @@ impl Records for JournalRecords {
     }
 }
 
-/// For one who reads much once: what is kept for all others stays as it is.
+/// A cache for one bulk reader, so that the shared cache stays unchanged.
 #[derive(Default)]
 pub(crate) struct PrivateCache {
     cache: Mutex<BlockCache>,
@@ -140,8 +139,7 @@ impl JournalRecords {
         self.block_with_cache(at, &cache.cache)?.part_or_error(at)
     }
 
-    /// When a command was logged, as its record or the carried record of that part says; nothing
-    /// checks it.
+    /// When a command was logged, from its record or the compacted record of that part; unverified.
     pub(crate) fn now_of(&self, index: u64, at: u32) -> Result<Now, ReadError> {
         let located = self.locations.read().locate(index, at);
         let location = located.ok_or(ReadError::NotThere { index })?;
@@ -151,7 +149,7 @@ impl JournalRecords {
         self.record_reader(&*file, location, &path).now()
     }
 
-    /// What the run that speaks for a command speaks for.
+    /// The bounds of the run that covers a command.
     pub(crate) fn bounds_of(&self, index: u64) -> Option<Bounds> {
         self.locations.read().run_of(index).map(Run::bounds)
     }
@@ -166,7 +164,7 @@ impl JournalRecords {
             let located = self.locations.read().locate(at.index, at.at);
             let location = located.ok_or(ReadError::NotThere { index: at.index })?;
             match self.read(location, at, cache) {
-                // Carried elsewhere, and its file removed, since it was looked up.
+                // The part was compacted, and its file removed, after the lookup.
                 Err(ReadError::Io { error, .. })
                     if error.kind() == io::ErrorKind::NotFound && missing != Some(location) =>
                 {
@@ -197,7 +195,7 @@ impl JournalRecords {
         cache: &Mutex<BlockCache>,
     ) -> Result<Piece, ReadError> {
         let record = (location.sequence, location.offset);
-        // Most parts are found here: nothing is allocated for them, not even a name.
+        // Most parts are found here: avoid any allocation, even of the path.
         if let Some(piece) = cache.lock().get(record, at) {
             return Ok(piece);
         }
@@ -206,7 +204,7 @@ impl JournalRecords {
         let file = self.file(location.sequence, path).map_err(|error| failed(path, error))?;
         let BodyRead { piece, is_whole } =
             self.record_reader(&*file, location, path).log_block(at)?;
-        // Nobody asks again for a piece that holds this part alone.
+        // A block with only this part is not needed again.
         if is_whole || piece.bytes.len() <= AHEAD_BYTES {
             cache.lock().insert(record, piece.clone());
         }
@@ -235,7 +233,7 @@ impl JournalRecords {
             }
         };
         match compacted::part_of(&body, at) {
-            // What lies beside it in a carried record is not what lay beside it in the command.
+            // Adjacent bytes in a compacted record are not adjacent in the command.
             PartRead::Bytes(bytes) => Ok(Piece { from: at.at as usize, bytes }),
             PartRead::Corrupt => Err(damaged(&path(), location.offset)),
             PartRead::Missing => Err(ReadError::NotThere { index: at.index }),

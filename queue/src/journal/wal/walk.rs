@@ -1,5 +1,4 @@
-//! Reading the records of one file in pieces: in order, at given places, and past what is not
-//! whole.
+//! Reads the records of one file in chunks: in order, at given offsets, and past invalid ones.
 
 use std::io;
 use std::sync::Arc;
@@ -10,38 +9,37 @@ use super::format::u64_at;
 use super::record::{FLAG_FIRST, NoRecord, RECORD_HEADER_BYTES, RecordHeader};
 use crate::journal::files::JournalFile;
 
-/// Bytes read at a time. An inspection reads beside a running publisher, whose commits the disk
-/// serves in between.
+/// Bytes of one read. An inspection reads beside a running publisher, whose commits the disk serves
+/// in between.
 const CHUNK_BYTES: usize = 1024 * 1024;
-/// Bytes of a file after which memory lets go of it: what is read once would push out what is read
-/// often.
+/// Bytes after which the file's pages are dropped from the page cache: data read once would evict
+/// data read often.
 const FORGET_BYTES: u64 = 32 * 1024 * 1024;
-/// What was set aside of a segment ends with its last byte that is not zero: so many zeros may have
+/// The part of a segment in `lost/` ends at its last non-zero byte: this many zeros may have
 /// followed.
 const ZEROS_AFTER: u64 = 32 * 1024 * 1024;
-/// A record further on than so many commands after the last one is not looked for: what looks like
-/// one is none.
+/// Records more than this many commands after the last one are ignored: they are false matches.
 const AHEAD_MAX: u64 = 1 << 40;
 
-/// A file that is read from its beginning to its end, about once.
+/// Reads a file from beginning to end, about once.
 pub(crate) struct Walk {
     file: Arc<dyn JournalFile>,
     length: u64,
-    /// Where the file itself ends; zeros follow.
+    /// The file's real end; zeros follow.
     file_end: u64,
     seed: u32,
     chunk: Bytes,
     piece_at: u64,
-    /// Bytes read since memory last let go of the file; none if memory should retain it.
+    /// Bytes read since the page cache was last dropped; none if it should be retained.
     unforgotten: Option<u64>,
 }
 
-/// A whole record.
+/// A valid record.
 #[derive(Debug)]
 pub(crate) struct Record {
     pub(crate) offset: u64,
     pub(crate) header: RecordHeader,
-    /// All of it.
+    /// Header and body.
     pub(crate) bytes: Bytes,
 }
 
@@ -62,19 +60,19 @@ impl Walk {
         Ok(Walk { file, length, file_end, seed, chunk, piece_at: 0, unforgotten: None })
     }
 
-    /// The same of a file that is read once: memory lets go of it.
+    /// The same for a file that is read once: drops it from the page cache.
     pub(crate) fn once(file: Arc<dyn JournalFile>, seed: u32) -> io::Result<Walk> {
         Ok(Walk { unforgotten: Some(0), ..Walk::new(file, seed)? })
     }
 
-    /// The same of the end of a segment that was set aside.
+    /// The same for the end of a segment in `lost/`.
     pub(crate) fn of_part(file: Arc<dyn JournalFile>, seed: u32) -> io::Result<Walk> {
         let mut walk = Walk::once(file, seed)?;
         walk.length += ZEROS_AFTER;
         Ok(walk)
     }
 
-    /// Whether the file is shorter than when it was opened: who has it in use removes it.
+    /// Whether the file is shorter than when it was opened: the publisher is removing it.
     pub(crate) fn became_shorter(&self) -> io::Result<bool> {
         Ok(self.file.len()? < self.file_end)
     }
@@ -83,7 +81,7 @@ impl Walk {
         self.length
     }
 
-    /// The record that begins at `offset`, if a whole one does.
+    /// The valid record at `offset`, if there is one.
     pub(crate) fn record(&mut self, offset: u64) -> io::Result<Result<Record, NoRecord>> {
         let left = self.length.saturating_sub(offset);
         let head = self.bytes(offset, RECORD_HEADER_BYTES)?;
@@ -99,7 +97,7 @@ impl Walk {
         Ok(RecordHeader::decode(&bytes, self.seed).map(|header| Record { offset, header, bytes }))
     }
 
-    /// The first whole record of a command after `last` that begins at `from` or later.
+    /// The first valid record of a command after `last` at or after `from`.
     pub(crate) fn next_good(&mut self, from: u64, last: u64) -> io::Result<Option<Record>> {
         let mut at = from;
         while at + RECORD_HEADER_BYTES as u64 <= self.length {
@@ -125,8 +123,8 @@ impl Walk {
         Ok(None)
     }
 
-    /// Whether a record that begins a commit, later than the one that should follow `last`, stands
-    /// anywhere after `from`.
+    /// Whether there is a record after `from` that begins a commit later than the one expected
+    /// after `last`.
     pub(crate) fn has_later_commit(&mut self, from: u64, last: u64) -> io::Result<bool> {
         let mut at = from;
         while let Some(found) = self.next_good(at, last + 1)? {
@@ -138,7 +136,7 @@ impl Walk {
         Ok(false)
     }
 
-    /// Where the last byte that is not zero ends, from `from` on.
+    /// The end of the last non-zero byte from `from` on.
     pub(crate) fn end_of_data(&mut self, from: u64) -> io::Result<u64> {
         let (mut at, mut end) = (from, from);
         while at < self.length {
@@ -154,12 +152,12 @@ impl Walk {
         Ok(end)
     }
 
-    /// So many bytes from there on, whatever they are; fewer at the end of the file.
+    /// `n` raw bytes at `at`; fewer at the end of the file.
     pub(crate) fn span(&mut self, at: u64, n: usize) -> io::Result<Bytes> {
         self.bytes(at, n)
     }
 
-    /// Memory lets go of the file.
+    /// Drops the file from the page cache.
     pub(crate) fn forget(&mut self) -> io::Result<()> {
         self.unforgotten = Some(0);
         self.file.forget_cached()
@@ -173,7 +171,7 @@ impl Walk {
         if !is_within {
             let left = usize::try_from(self.length.saturating_sub(at)).unwrap_or(usize::MAX);
             let size = n.max(CHUNK_BYTES).min(left);
-            // The buffer is used again unless someone still holds a part of it.
+            // The buffer is reused unless someone still has a slice of it.
             let mut chunk = std::mem::take(&mut self.chunk)
                 .try_into_mut()
                 .unwrap_or_else(|_| BytesMut::with_capacity(size));
@@ -196,9 +194,9 @@ impl Walk {
     }
 }
 
-/// Whether a checksum is worth computing: most places are ruled out by a byte or two.
+/// A cheap test before computing a checksum: most offsets fail on a byte or two.
 fn looks_like_a_record(bytes: &[u8], left: u64, last: u64) -> bool {
-    // The term of a lone journal.
+    // The term of a local journal is 0.
     bytes[8..14] == [0; 6]
         && RecordHeader::claimed_len(bytes, left).is_ok()
         && (1..=AHEAD_MAX).contains(&u64_at(bytes, 16).wrapping_sub(last))

@@ -1,4 +1,4 @@
-//! Commits: everything that came since the last one, in one write and one sync.
+//! Commits: everything since the last one, in one write and one sync.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,22 +15,22 @@ use crate::journal::wal::record::{FLAG_FIRST, RecordHeader, record_len};
 use crate::journal::wal::records::JournalRecords;
 use crate::{Now, Poisoned};
 
-/// Most bytes of records in one commit, unless one record is longer: what is committed with it
-/// waits no longer than for so many bytes to reach the disk (about 10 ms at 400 MB/s).
+/// Most bytes of records in one commit, unless one record is longer: a command waits at most for
+/// this many bytes to reach the disk (about 10 ms at 400 MB/s).
 pub(crate) const COMMIT_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// A small commit that reaches blocks which were never written writes zeros this far ahead. A sync
-/// of blocks written before takes half the time: the file system has no extent to convert (0.09 ms
-/// and 0.16 ms here). Large commits don't: they would write every byte twice.
+/// A small commit that reaches unwritten blocks also writes zeros this far ahead. A sync of blocks
+/// written before takes half the time, because the file system has no extent to convert (0.09 ms
+/// instead of 0.16 ms, measured). Large commits do not: they would write every byte twice.
 const ZEROS_AHEAD_BYTES: u64 = 256 * 1024;
 
-/// A command on its way to the disk.
+/// A command waiting for its commit.
 pub(crate) struct PendingCommand {
     pub(crate) index: u64,
     pub(crate) now: Now,
     pub(crate) kind: u8,
     pub(crate) head: Bytes,
     pub(crate) body: Bytes,
-    /// Its commit is synced at every level of durability.
+    /// Its commit is synced at every durability level.
     pub(crate) synced: bool,
 }
 
@@ -40,18 +40,17 @@ impl PendingCommand {
     }
 }
 
-/// Who makes segments ahead, and is told of commits.
+/// Prepares segments, and is notified of commits.
 pub(crate) trait BackgroundWork: Send {
-    /// A segment made before it is needed, of at least so many bytes: of the usual size, unless the
-    /// disk is full.
+    /// A prepared segment of at least `least` bytes: of the usual size, unless the disk is full.
     fn segment(&mut self, least: u64) -> Result<Segment, Poisoned>;
-    /// All up to `index` is committed, the last of it to that file: the mark is to be made firm
+    /// Everything up to `index` is committed, the last of it to `file`: sync the commit watermark
     /// soon, and the file before it if it was not synced.
     fn committed(&mut self, index: u64, file: &Arc<dyn JournalFile>, synced: bool);
 }
 
-/// Writes commits. Decides nothing by time: what is given to [`Writer::write`] together is
-/// committed together.
+/// Writes commits, independent of time: commands passed to [`Writer::write`] together are committed
+/// together.
 pub(crate) struct Writer<C> {
     directory: Arc<Directory>,
     records: Arc<JournalRecords>,
@@ -60,19 +59,19 @@ pub(crate) struct Writer<C> {
     background: C,
     durability: Durability,
     segment: Option<Segment>,
-    /// The commit at hand: what is written at the segment's `at`.
+    /// The current commit, to be written at the segment's `at`.
     buffer: Vec<u8>,
-    /// Where its records begin in the segment.
+    /// The offsets of its records in the segment.
     offsets: Vec<u32>,
     first_index: u64,
     last_index: u64,
     record_bytes: usize,
-    /// The commit at hand is to be synced.
+    /// Whether the current commit must be synced.
     synced: bool,
 }
 
 impl<C: BackgroundWork> Writer<C> {
-    #[allow(clippy::too_many_arguments, reason = "called once, when a journal is put together")]
+    #[allow(clippy::too_many_arguments, reason = "called once, when a journal is opened")]
     pub(crate) fn new(
         directory: Arc<Directory>,
         records: Arc<JournalRecords>,
@@ -100,7 +99,7 @@ impl<C: BackgroundWork> Writer<C> {
     }
 
     /// Commits the batch, in one write and one sync unless it is large or a segment is full. After
-    /// an error there is nothing more to be done with this writer.
+    /// an error the writer must not be used again.
     pub(crate) fn write(&mut self, batch: &[PendingCommand]) -> Result<(), Poisoned> {
         for command in batch {
             let length = command.record_len();
@@ -125,10 +124,10 @@ impl<C: BackgroundWork> Writer<C> {
         if first {
             self.first_index = command.index;
         }
-        // Without syncs nothing is known to be durable when the next commit is written.
+        // Without syncs nothing is certain to be durable when the next commit is written.
         let flags = if first && self.durability == Durability::Fsync { FLAG_FIRST } else { 0 };
         let offset = segment.at + self.buffer.len() as u64;
-        // A segment is at most 1 GiB, and a longer record stands at the start of its own.
+        // A segment has at most 1 GiB, and a longer record is at the start of its own segment.
         self.offsets.push(offset as u32);
         let header = RecordHeader {
             term: 0,
@@ -174,7 +173,7 @@ impl<C: BackgroundWork> Writer<C> {
         self.progress.advance(self.last_index);
         segment.at = end;
 
-        // Those who wait have been told; the mark follows.
+        // The waiters were notified; the commit watermark follows.
         if synced {
             self.watermark
                 .note(self.last_index)
@@ -187,7 +186,7 @@ impl<C: BackgroundWork> Writer<C> {
         Ok(())
     }
 
-    /// Goes on in a new segment; its first commit says in its header which index it begins with.
+    /// Continues in a new segment, whose first commit writes the first index into its header.
     fn rotate(&mut self, first_index: u64, length: usize) -> Result<(), Poisoned> {
         let needed = (SEGMENT_HEADER_BYTES + length) as u64;
         let segment = if needed > self.directory.segment_bytes {
@@ -197,8 +196,8 @@ impl<C: BackgroundWork> Writer<C> {
         };
         if let Some(old) = &self.segment {
             if self.durability == Durability::None {
-                // A segment that has begun proves that all before it was there: a power cut may
-                // cost the end, and nothing else.
+                // A segment with records proves that everything before it was durable: a power cut
+                // may lose only the end.
                 let failed = |error| poisoned("syncing", &old.path, error);
                 old.file.sync_data().map_err(failed)?;
                 self.progress.syncs.fetch_add(1, Ordering::Relaxed);

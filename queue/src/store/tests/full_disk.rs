@@ -1,4 +1,4 @@
-//! A disk that fills up, and has room again.
+//! A disk that fills up, and later has room again.
 
 use longshore_protocol::messages::work::Checkpoint;
 use longshore_protocol::{CheckpointOutcome, EnqueueOutcome, JobState, Refusal, SettleOutcome};
@@ -7,7 +7,7 @@ use super::*;
 use crate::journal::files::Files;
 
 const MIB: u64 = 1024 * 1024;
-/// How long the keeper's thread may take to see room: it looks once a second.
+/// How long the housekeeper may take to detect room: it measures once a second.
 const SEEN_WITHIN: Duration = Duration::from_secs(20);
 
 fn receipts(released: &Released) -> Vec<EnqueueOutcome> {
@@ -41,7 +41,7 @@ fn settle(store: &mut Store, now: Now, sequence: u64, token: Token, result: usiz
     store.submit(now, Command::Settle { link: WORKER, batch }).unwrap();
 }
 
-/// Turns until the level is what is waited for.
+/// Runs turns until the condition holds.
 async fn until(store: &mut Store, now: Now, is_there: impl Fn(&Store) -> bool) -> Released {
     let mut released = Released::default();
     let began = std::time::Instant::now();
@@ -71,7 +71,7 @@ async fn full_disk_refuses_enqueues_and_recovers_unaided() {
     let mut sequence = 0;
     loop {
         sequence += 1;
-        assert!(sequence < 200, "the disk is full some time");
+        assert!(sequence < 200, "the disk fills up eventually");
         large(&mut store, now, sequence);
         let released = all(&mut store).await;
         handed.extend(released.handed.iter().map(|handed| handed.token));
@@ -81,8 +81,8 @@ async fn full_disk_refuses_enqueues_and_recovers_unaided() {
             ref other => panic!("{other:?}"),
         }
     }
-    // 16 MiB less 2 for the ballast, 2 for small commands, two segments, and the rests of segments
-    // in which no job fits.
+    // 16 MiB less 2 for the ballast, 2 for small commands, two segments, and the unusable rests of
+    // segments.
     assert!((36..=55).contains(&taken), "{taken} jobs of 200 kB");
     until(&mut store, now, |store| store.space().level.is_short()).await;
     let metrics = store.metrics(now);
@@ -96,14 +96,14 @@ async fn full_disk_refuses_enqueues_and_recovers_unaided() {
     let (refused, created) = (EnqueueOutcome::Refused(Refusal::NoSpace), EnqueueOutcome::Created);
     assert_eq!(receipts(&all(&mut store).await), [refused, created]);
 
-    // Small results are taken, large ones not for now.
+    // Small results are accepted, large ones are refused for now.
     settle(&mut store, now, 1, handed[0], 4_096);
     settle(&mut store, now, 2, handed[1], 5_000);
     let outcomes = settled(&all(&mut store).await);
     assert_eq!(outcomes, [SettleOutcome::Accepted, SettleOutcome::NoSpace]);
     assert!(store.state().holds(handed[1], WORKER), "its lease runs on");
 
-    // Something else takes all the rest: now nothing is handed out either.
+    // Another program takes the rest: now no job is delivered either.
     let ballast = disk.create(FilePath::new("/ballast")).unwrap();
     ballast.allocate(disk.free_bytes(FilePath::new("/")).unwrap()).unwrap();
     until(&mut store, now, |store| store.budget().handouts() == 0).await;
@@ -123,14 +123,14 @@ async fn full_disk_refuses_enqueues_and_recovers_unaided() {
     settle(&mut store, now, 4, handed[2], 100);
     assert_eq!(settled(&all(&mut store).await), [SettleOutcome::Accepted]);
 
-    // It is there again after a restart, with its budget and everything.
+    // The limits persist over a restart.
     drop(store);
     let mut store = open(&disk, 2_000);
     let now = at(2_000);
     assert_eq!(store.state().handouts(), 0);
     assert_eq!(store.state().totals().jobs, taken);
 
-    // Room: nobody has to do anything.
+    // With room again the store recovers unaided.
     ballast.truncate(0).unwrap();
     disk.set_capacity(Some(24 * MIB));
     until(&mut store, now, |store| store.space().level == SpaceLevel::Open).await;

@@ -187,7 +187,7 @@ fn damaged_snapshot_falls_back_to_an_older_one_without_loss() {
         assert_eq!(snapshots_of(&disk), [snapshot_path(5)], "the bad one is gone");
         journal.write(1, 200_000).unwrap();
     }
-    // Also when what had been carried for the newer one is not there.
+    // Also when what had been compacted for the newer one is not there.
     let missing = disk.after_kill();
     let (journal, _, _) = SteppedJournal::open(&missing).unwrap();
     journal.snapshot(5, 200_000, |_| true).unwrap();
@@ -248,7 +248,7 @@ fn missing_or_empty_file_a_snapshot_needs_is_damage() {
     }
 }
 
-/// A snapshot that names carried file 20 in the place of the first segment.
+/// A snapshot that names compacted file 20 in the place of the first segment.
 fn snapshot_with_compacted(journal: &SteppedJournal, index: u64) -> Locations {
     let located = journal.records.locations_up_to(index);
     let mut runs = located.runs().to_vec();
@@ -262,7 +262,7 @@ fn snapshot_with_compacted(journal: &SteppedJournal, index: u64) -> Locations {
     locations
 }
 
-/// A carried file without records, which is enough for its header to be looked at.
+/// A compacted file without records, which is enough for its header to be looked at.
 fn compacted(disk: &SimulatedDisk, sequence: u64) -> PathBuf {
     let path = path(&format!("segments/{sequence:010}.carried"));
     let header = SegmentHeader::compacted(PUBLISHER, sequence).encode();
@@ -402,7 +402,7 @@ fn setting_files_aside_survives_a_power_cut_at_any_call() {
         let done = SteppedJournal::open_with(&disk, accepting()).is_ok();
         let disk = disk.after_power_cut(call);
         if !done && let Ok((_, read, recovered)) = SteppedJournal::open(&disk) {
-            // All was aside, and the mark said so.
+            // All was aside, and the commit watermark said so.
             assert!(read.is_empty() && recovered.losses > 0, "call {call}");
         }
         let (_, read, recovered) = SteppedJournal::open_with(&disk, accepting()).unwrap();
