@@ -361,7 +361,11 @@ impl Log for Journal {
     }
 
     fn snapshot(&mut self, snapshot: Box<dyn Snapshot>) {
-        debug_assert_eq!(snapshot.index(), self.appended, "the snapshot reflects every appended command");
+        debug_assert_eq!(
+            snapshot.index(),
+            self.appended,
+            "the snapshot reflects every appended command"
+        );
         self.written_at_snapshot = self.progress.log_bytes() as i64;
         self.compactor.submit(snapshot);
     }

@@ -400,7 +400,9 @@ impl Compactor {
         let (files, dir) = (&*directory.files, &directory.dir);
         let mut pin = Pin::to_delete(files, dir);
         if matches!(pin, Ok(None)) && self.must_end_copy(context) {
-            tracing::warn!("the disk is short of room: ending a copy that blocks the removal of files");
+            tracing::warn!(
+                "the disk is short of room: ending a copy that blocks the removal of files"
+            );
             pin = Pin::to_delete_from_readers(files, dir);
         }
         let pin = pin.map_err(|error| CycleError::of("pinning", dir.join(PIN_FILE), error))?;

@@ -1,12 +1,12 @@
-//! A copy of a journal, also of one that is in use: a backup. A publisher that is started on it is
-//! another one.
+//! Copies a journal, also one that is in use: a backup. A publisher started on the copy has another
+//! id.
 //!
 //! ```text
-//! pin ─▶ read the commit watermark ─▶ choose a snapshot ─▶ copy what it names, then the log after it ─▶
-//! snapshot ─▶ mark ─▶ `publisher`, last
+//! pin ─▶ read the commit watermark ─▶ choose a snapshot ─▶ copy its files, then the log after it ─▶
+//! copy the snapshot ─▶ write the commit watermark ─▶ write `publisher`, last
 //! ```
-//! Until the last step nobody can start on what is there of it: a directory with records and
-//! without that file is refused.
+//! Until the last step no publisher can start on the copy: a directory with records and without
+//! `publisher` is refused.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -30,19 +30,19 @@ use crate::journal::wal::locations::{Run, RunRecords};
 use crate::journal::wal::record::NoRecord;
 use crate::journal::wal::walk::Walk;
 
-/// How often the source is looked at anew when a file goes between the look and the copy.
+/// How often planning is retried if a file disappears between listing and reading.
 const TRIES_MAX: usize = 5;
 /// Bytes of the copy between two syncs: a commit on the same disk waits for no more than these.
 const SYNC_BYTES: u64 = 4 * 1024 * 1024;
-/// Bytes of the copy between two looks at the room that the source's disk has left.
+/// Bytes copied between two checks of the source disk's free space.
 const ROOM_EVERY: u64 = 16 * 1024 * 1024;
 
 /// A finished copy.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Copied {
-    /// Whose records they are.
+    /// The id of the journal.
     pub journal: PublisherId,
-    /// What a publisher that is started on the copy calls itself.
+    /// The id of a publisher that is started on the copy.
     pub publisher: PublisherId,
     /// The last command in it.
     pub last_index: u64,
@@ -52,14 +52,14 @@ pub struct Copied {
     pub files: u64,
     /// Bytes written.
     pub bytes: u64,
-    /// What had rotted in the source, and is in the copy as it was found.
+    /// Damage in the source, which is copied unchanged.
     pub findings: Vec<Finding>,
 }
 
-/// Copies the journal in `dir`, which may be in use, into `dest`, which must not be there or be
-/// empty. `publisher` is the id of a publisher that is started on the copy; random. Everything that
-/// was acknowledged before the call is in the copy. Blocks the thread while it copies. After an
-/// error `dest` holds no journal that anybody could start on.
+/// Copies the journal in `dir`, which may be in use, into `dest`, which must be missing or empty.
+/// `publisher` is a random id for a publisher that is started on the copy. The copy has everything
+/// that was acknowledged before the call. Blocks while it copies. After an error no publisher can
+/// start on `dest`.
 pub fn copy(
     dir: &Path,
     dest: &Path,
@@ -78,14 +78,14 @@ pub(crate) fn copy_on(
 ) -> Result<Copied, InspectError> {
     let source = Source::open(files, dir)?;
     source.check_room()?;
-    // An epoch of the copy is none that the original has given before.
+    // The copy never uses an epoch of the original.
     let identity = Identity { publisher, ..source.identity }
         .after_a_loss()
         .ok_or_else(|| InspectError::TooManyLosses { file: dir.join(IDENTITY_FILE) })?;
     let target = CopyTarget::make(files, dest, source.journal())?;
     let pin = pin(&**files, dir)?;
     let copied = copy_pinned(&source, &target, publisher, progress);
-    // Without it, files may have gone: whatever the copy has met, that is why.
+    // Without a valid pin files may have been removed, which explains any error.
     if let Some(pin) = &pin
         && !pin.is_valid().map_err(InspectError::io("pinning", dir))?
     {
@@ -108,7 +108,7 @@ fn copy_pinned(
     let plan = loop {
         tries += 1;
         match CopyPlan::of(source) {
-            // A start removes what nothing needs, whoever looks at it.
+            // A start removes obsolete files, even while they are read.
             Err(error) if error.is_not_found() && tries < TRIES_MAX => {}
             planned => break planned?,
         }
@@ -135,38 +135,37 @@ fn copy_pinned(
     })
 }
 
-/// Keeps the source's files where they are.
+/// Prevents the removal of the source's files.
 fn pin(files: &dyn Files, dir: &Path) -> Result<Option<Pin>, InspectError> {
     match Pin::to_read(files, dir) {
         Ok(pin) => Ok(Some(pin)),
-        // Nobody can delete anything there either.
+        // On a read-only file system nobody can delete files either.
         Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => Ok(None),
         Err(error) => Err(InspectError::io("pinning", dir)(error)),
     }
 }
 
-/// What is to be copied.
+/// The files to copy.
 struct CopyPlan {
     /// The last command known to be committed.
     watermark: u64,
     base: Option<Checked>,
-    /// Files of which the snapshot names something, and their runs; then those with commands after
-    /// it.
+    /// Files that the snapshot names, with their runs; then those with commands after it.
     segments: Vec<PlannedSegment>,
 }
 
 struct PlannedSegment {
     segment: SegmentFile,
-    /// What the snapshot names in it: in a compacted file, one for each segment that it was made of.
+    /// The runs that the snapshot names in it: in a compacted file, one for each source segment.
     runs: Vec<Run>,
-    /// Where the commands after the snapshot begin in it.
+    /// The offset of the commands after the snapshot.
     log_from: Option<u64>,
 }
 
 impl CopyPlan {
     fn of(source: &Source) -> Result<CopyPlan, InspectError> {
         let directory = &source.directory;
-        // First of all: what is found afterwards reaches at least as far.
+        // First: everything found afterwards reaches at least as far.
         let watermark = source.watermark()?.ok_or_else(|| InspectError::Damaged {
             file: directory.dir.join(WATERMARK_FILE),
             offset: 0,
@@ -215,7 +214,7 @@ impl CopyPlan {
                 planned.push(PlannedSegment { segment, runs, log_from });
             }
         }
-        // What nothing has to be copied of comes first; the log is in order.
+        // Files without log to copy come first; the log is in order.
         planned.sort_by_key(|planned| planned.log_from.is_some());
         if let Some(run) = named.first() {
             return Err(InspectError::Damaged {
@@ -232,7 +231,7 @@ impl CopyPlan {
         self.base.as_ref().map_or(0, |base| base.header.index)
     }
 
-    /// About how many bytes there are to read.
+    /// Approximate bytes to read.
     fn bytes(&self) -> u64 {
         let segments: u64 = self.segments.iter().map(|planned| planned.segment.bytes).sum();
         segments + self.base.as_ref().map_or(0, |base| base.bytes)
@@ -243,7 +242,7 @@ fn runs(base: &Checked) -> Vec<Run> {
     base.locations.runs().to_vec()
 }
 
-/// Copies what was planned.
+/// Copies the planned files.
 struct Copier<'a, 'p> {
     source: &'a Source,
     target: &'a CopyTarget,
@@ -255,7 +254,7 @@ struct Copier<'a, 'p> {
 }
 
 impl Copier<'_, '_> {
-    /// Gives the last command that was copied.
+    /// Copies everything; returns the last copied command.
     fn all(&mut self, plan: &CopyPlan) -> Result<u64, InspectError> {
         let mut last = plan.base_index();
         let mut log = plan.segments.iter().filter(|planned| planned.log_from.is_some()).count();
@@ -264,8 +263,8 @@ impl Copier<'_, '_> {
             self.source.check_room()?;
             self.copy_segment(planned, &mut last, log == 0, plan.watermark)?;
         }
-        // Segments without the file that says whose they are cannot be taken for a new directory; a
-        // snapshot alone could.
+        // A directory with segments but without the identity file is never taken for a new one;
+        // with a snapshot alone it might be.
         let dir = self.target.directory.segments_dir();
         let synced = self.target.directory.files.sync_dir(&dir);
         synced.map_err(InspectError::io("syncing", &dir))?;
@@ -273,7 +272,7 @@ impl Copier<'_, '_> {
             let from = self.source.directory.snapshot_path(base.header.index);
             let to = self.target.directory.snapshot_path(base.header.index);
             self.whole(&from, &to, base.bytes)?;
-            // The state itself: nothing else is checked again when the copy is started.
+            // Verify the state: opening the copy checks nothing else again.
             snapshots::check(&self.target.directory, base.header.index)
                 .map_err(|_| InspectError::NotAsWritten { file: to, offset: 0 })?;
         }
@@ -300,7 +299,7 @@ impl Copier<'_, '_> {
         self.finished(output)
     }
 
-    /// One file with records. `is_last` is the one that the log goes on in.
+    /// Copies one file with records. `is_last` marks the segment in which the log continues.
     fn copy_segment(
         &mut self,
         planned: &PlannedSegment,
@@ -328,18 +327,18 @@ impl Copier<'_, '_> {
             self.run(segment, run, &mut walk, &mut output)?;
         }
         if segment.is_compacted {
-            // It was sealed: no byte of it changes any more.
+            // It was finished: it never changes.
             self.span(segment, &mut walk, SEGMENT_HEADER_BYTES as u64, segment.bytes, &mut output)?;
         }
         if let Some(from) = *log_from {
             self.log(segment, from, &mut walk, &mut output, last)?;
             if is_last {
                 if watermark > *last {
-                    let why = "the mark shows that more commands were committed";
+                    let why = "the commit watermark shows that more commands were committed";
                     let (file, offset) = (segment.path.clone(), output.end.max(from));
                     return Err(InspectError::Damaged { file, offset, index: *last + 1, why });
                 }
-                // The log goes on in it: its room is there.
+                // The log continues in it: allocate its length.
                 output.allocate(segment.bytes)?;
             }
         }
@@ -347,8 +346,8 @@ impl Copier<'_, '_> {
         self.finished(output)
     }
 
-    /// What a snapshot names. A record that has rotted is copied as it is: it buries its job there
-    /// as it does here.
+    /// Copies a run that a snapshot names. A damaged record is copied unchanged: it buries its job
+    /// in the copy as in the source.
     fn run(
         &mut self,
         segment: &SegmentFile,
@@ -386,8 +385,8 @@ impl Copier<'_, '_> {
         Ok(())
     }
 
-    /// The whole records that follow each other from `from` on. What comes after them was
-    /// acknowledged by nobody when the copy began, unless the commit watermark or a later segment says so.
+    /// Copies consecutive valid records from `from` on. Later records were not acknowledged when
+    /// the copy began, unless the commit watermark or a later segment proves it.
     fn log(
         &mut self,
         segment: &SegmentFile,
@@ -436,8 +435,8 @@ impl Copier<'_, '_> {
         let before = self.bytes;
         self.bytes += bytes as u64;
         (self.progress)(self.bytes, self.total);
-        // A snapshot may be longer than all segments: as long as it is copied nothing is removed at
-        // the source.
+        // A snapshot may be longer than all segments: the source removes nothing while it is
+        // copied.
         match before / ROOM_EVERY < self.bytes / ROOM_EVERY {
             true => self.source.check_room(),
             false => Ok(()),
@@ -454,7 +453,7 @@ impl Copier<'_, '_> {
 struct CopiedFile {
     path: PathBuf,
     file: Arc<dyn JournalFile>,
-    /// Where the last byte ends.
+    /// The end of the last byte.
     end: u64,
     unsynced: u64,
 }
@@ -489,8 +488,7 @@ impl CopiedFile {
     }
 }
 
-/// Where the copy goes. Nobody can start there while it is made, nor on what is left of one that
-/// was not finished.
+/// The destination. No publisher can start there during the copy, nor on an unfinished copy.
 struct CopyTarget {
     directory: Directory,
     _lock: Box<dyn Send + Sync>,
@@ -515,7 +513,7 @@ impl CopyTarget {
             LockError::InUse(holder) => InspectError::InUse { dir: dest.to_owned(), holder },
             LockError::Io(error) => InspectError::io("locking", dest)(error),
         })?;
-        // Somebody else may have been quicker.
+        // Another process may have used the directory meanwhile.
         if list()?.iter().any(|name| name != LOCK_FILE) {
             return Err(not_empty());
         }
@@ -526,7 +524,8 @@ impl CopyTarget {
         Ok(CopyTarget { directory, _lock: lock })
     }
 
-    /// All names last, then the commit watermark, and last of all the file that makes it a journal.
+    /// Syncs all names, then writes the commit watermark, and last the identity file that makes it
+    /// a journal.
     fn finish(&self, last_index: u64, identity: Identity) -> Result<(), InspectError> {
         let Directory { files, dir, journal, .. } = &self.directory;
         let snapshots = self.directory.snapshots_dir();
@@ -548,7 +547,7 @@ impl CopyTarget {
     }
 }
 
-/// Why a snapshot cannot be copied; an error at once when the disk fails.
+/// Why a snapshot cannot be copied; fails at once if the disk fails.
 fn refused(error: SnapshotFileError, index: u64) -> Result<InspectError, InspectError> {
     Ok(match error {
         SnapshotFileError::Damaged { file, offset, why } => {

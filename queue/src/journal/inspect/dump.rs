@@ -1,5 +1,4 @@
-//! The records of a journal, one by one: also of one that no publisher starts on any more, and of a
-//! single file of it.
+//! Lists the records of a journal one by one: also of a damaged journal, and of a single file.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -19,12 +18,12 @@ use crate::journal::wal::format::SEGMENT_HEADER_BYTES;
 use crate::journal::wal::record::{FLAG_COMPACTED, FLAG_FIRST};
 use crate::journal::wal::walk::{Record, Walk};
 
-/// Which records are wanted.
+/// The records to dump.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DumpOptions {
-    /// The first command, by its index. By default the first that there is.
+    /// The first index; by default the first that exists.
     pub from: u64,
-    /// The last command, by its index; it is wanted, too. By default the last that there is.
+    /// The last index, inclusive; by default the last that exists.
     pub to: u64,
 }
 
@@ -34,7 +33,7 @@ impl Default for DumpOptions {
     }
 }
 
-/// Something that a journal holds, or that it should hold.
+/// An item of a journal, or a gap in it.
 #[derive(Debug)]
 pub enum Dumped {
     /// A snapshot.
@@ -45,14 +44,14 @@ pub enum Dumped {
         index: u64,
         /// Bytes of its file.
         bytes: u64,
-        /// The epoch of the last start that it reflects; or where it is damaged, and how.
+        /// The epoch of the last start that it reflects; or the offset and kind of its damage.
         epoch: Result<u64, (u64, &'static str)>,
     },
     /// A record as it was logged.
     Record {
         /// Its file.
         file: PathBuf,
-        /// Where it stands.
+        /// Its offset.
         offset: u64,
         /// Its length.
         bytes: u64,
@@ -62,27 +61,27 @@ pub enum Dumped {
         now: Now,
         /// Its kind.
         kind: u8,
-        /// Whether all before it was durable when it was written.
+        /// Whether everything before it was durable when it was written.
         begins_commit: bool,
-        /// What it says; or why this program cannot read it.
+        /// The command; or why this program cannot decode it.
         command: Box<Result<Command, WireError>>,
     },
-    /// What was compacted of a record.
+    /// A compacted record.
     Carried {
         /// Its file.
         file: PathBuf,
-        /// Where it stands.
+        /// Its offset.
         offset: u64,
         /// Its length.
         bytes: u64,
         /// The command that these are parts of.
         index: u64,
-        /// When that was logged.
+        /// When that command was logged.
         now: Now,
-        /// The parts; none when they do not fit together.
+        /// The parts; none if the record is inconsistent.
         parts: Option<Vec<CarriedPart>>,
     },
-    /// Bytes that are no record. What comes next is the next whole record after them.
+    /// Bytes that are no record. The next item is the next valid record after them.
     Damage {
         /// The file.
         file: PathBuf,
@@ -95,8 +94,7 @@ pub enum Dumped {
     },
 }
 
-/// Gives what a journal holds, piece by piece: snapshots, then records in order. Blocks the thread
-/// while it reads.
+/// Iterates over the items of a journal: snapshots, then records in order. Blocks while it reads.
 pub struct Dump {
     files: Arc<dyn Files>,
     journal: PublisherId,
@@ -106,12 +104,12 @@ pub struct Dump {
     cursor: Option<FileCursor>,
 }
 
-/// A file that is still to be read.
+/// A file to be read.
 struct DumpFile {
     path: PathBuf,
-    /// Where its records' checksums begin.
+    /// The initial value of its records' checksums.
     seed: u32,
-    /// Where its first record stands.
+    /// The offset of its first record.
     from: u64,
     /// The end of a segment, without its header.
     is_end: bool,
@@ -123,13 +121,13 @@ struct FileCursor {
     path: PathBuf,
     walk: Walk,
     at: u64,
-    /// The last command that was given.
+    /// The last returned command.
     last: u64,
 }
 
 impl Dump {
-    /// Of the journal in a directory, which may be in use; or of one file that holds records, also
-    /// one that was set aside.
+    /// Opens the journal in a directory, which may be in use, or one file with records, which may
+    /// be from `lost/`.
     pub fn open(path: &Path, options: DumpOptions) -> Result<Dump, InspectError> {
         Dump::open_on(&disk(), path, options)
     }
@@ -165,14 +163,15 @@ impl Dump {
         Ok(Dump { files, journal, options, snapshots, pending: selected, cursor: None })
     }
 
-    /// A segment, a compacted file, or the end of a segment that was set aside: its name says which.
+    /// Opens a segment, a compacted file, or the end of a segment from `lost/`; its name tells
+    /// which.
     fn of_file(
         files: &Arc<dyn Files>,
         path: &Path,
         (sequence, is_compacted, is_part): (u64, bool, bool),
         options: DumpOptions,
     ) -> Result<Dump, InspectError> {
-        // Beside the directory of the file is the file that says whose records these are.
+        // The identity file is in the parent of the file's directory.
         let dir = path.parent().and_then(Path::parent).unwrap_or(Path::new(""));
         let dir = if dir.as_os_str().is_empty() { Path::new("..") } else { dir };
         let known = identity_of(&**files, dir);
@@ -185,7 +184,7 @@ impl Dump {
             expected.unwrap_or_default(),
         )?;
         let journal = match (expected, segment.header) {
-            // A file that was taken out of its directory says itself whose it is.
+            // A file outside its directory names its journal in its header.
             (_, Err(BadHeader::Foreign(journal))) if !is_part => {
                 segment =
                     SegmentFile::read(&**files, path.to_owned(), sequence, is_compacted, journal)?;
@@ -206,13 +205,13 @@ impl Dump {
         Ok(Dump { files, journal, options, snapshots: VecDeque::new(), pending, cursor: None })
     }
 
-    /// Whose records these are.
+    /// The id of the journal.
     pub fn journal(&self) -> PublisherId {
         self.journal
     }
 
-    /// What comes next; none at the end.
-    #[allow(clippy::should_implement_trait, reason = "an iterator would give errors for ever")]
+    /// The next item; none at the end.
+    #[allow(clippy::should_implement_trait, reason = "an iterator would return errors forever")]
     pub fn next(&mut self) -> Result<Option<Dumped>, InspectError> {
         if let Some(snapshot) = self.snapshots.pop_front() {
             return Ok(Some(snapshot));
@@ -268,14 +267,14 @@ impl FileCursor {
             }
         };
         if (record.is_none() || skipped > 0) && self.walk.became_shorter().map_err(io())? {
-            let gone = "it was removed while it was read; what it said is needed no more";
+            let gone = "it was removed while it was read; its records are no longer needed";
             return Err(io()(std::io::Error::new(std::io::ErrorKind::NotFound, gone)));
         }
         if skipped > 0 {
             let (file, offset) = (self.path.clone(), self.at);
             self.at += skipped;
             let why = match record {
-                Some(_) => "no record; the next whole one follows",
+                Some(_) => "no record; the next valid one follows",
                 None => "no record, and none after it: a torn tail, or damage",
             };
             return Ok(Some(DumpStep::Emit(Dumped::Damage { file, offset, bytes: skipped, why })));
@@ -319,9 +318,9 @@ impl DumpFile {
     }
 }
 
-/// The sequence in the name of a file that holds records, whether it is a compacted one, and whether
-/// it is the end of one that was set aside: `0000000007.seg`, `901-0000000007.seg`,
-/// `901-0000000007-from-8192.part`, and the same with a number after them.
+/// The sequence in a file's name, whether it is a compacted file, and whether it is the end of a
+/// segment from `lost/`: `0000000007.seg`, `901-0000000007.seg`, `901-0000000007-from-8192.part`,
+/// and the same with a number after them.
 fn file_name(name: &str) -> Option<(u64, bool, bool)> {
     let name = match name.rsplit_once('.') {
         Some((name, again)) if again.bytes().all(|b| b.is_ascii_digit()) => name,
@@ -336,7 +335,7 @@ fn file_name(name: &str) -> Option<(u64, bool, bool)> {
     Some((sequence.parse().ok()?, false, true))
 }
 
-/// What a snapshot file comes to; none when it is gone.
+/// The item of a snapshot file; none if it is gone.
 fn snapshot(source: &Source, index: u64) -> Result<Option<Dumped>, InspectError> {
     let file = source.directory.snapshot_path(index);
     let Some(bytes) = segments::bytes_of(&*source.directory.files, &file)? else { return Ok(None) };
@@ -344,7 +343,7 @@ fn snapshot(source: &Source, index: u64) -> Result<Option<Dumped>, InspectError>
         .and_then(|_| snapshots::head(&source.directory, index));
     let epoch = match checked {
         Ok(head) => Ok(head.epoch),
-        // Whoever has it in use shortens it before it removes it.
+        // The publisher truncates a file before it removes it.
         Err(SnapshotFileError::Damaged { .. })
             if segments::bytes_of(&*source.directory.files, &file)?.is_none() =>
         {

@@ -1,4 +1,4 @@
-//! Why a journal cannot be looked at.
+//! Errors of inspecting a journal.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,19 +6,19 @@ use std::path::{Path, PathBuf};
 use crate::journal::files::identity::LOSSES_MAX;
 use crate::journal::wal::format::FORMAT_VERSION;
 
-/// Why a journal cannot be looked at, or not be copied. Nothing in it was changed.
-/// [`InUse`](InspectError::InUse) and [`Changed`](InspectError::Changed) pass: try again later.
+/// Why a journal cannot be inspected or copied. It was not changed. [`InUse`](InspectError::InUse)
+/// and [`Changed`](InspectError::Changed) are temporary: try again later.
 #[derive(Debug, thiserror::Error)]
 pub enum InspectError {
-    /// It is no publisher's data directory.
+    /// The directory is no publisher's data directory.
     #[error("{dir:?} holds no journal: there is no file \"publisher\" in it")]
     NoJournal {
         /// The directory.
         dir: PathBuf,
     },
-    /// The file that says whose journal it is cannot be read.
+    /// The identity file cannot be read.
     #[error(
-        "{file:?} is missing or damaged: without it nobody can tell which records are this journal's"
+        "{file:?} is missing or damaged: without it the records of this journal cannot be recognized"
     )]
     NoIdentity {
         /// The file.
@@ -34,9 +34,9 @@ pub enum InspectError {
         /// Its format.
         version: u16,
     },
-    /// A process writes to it.
+    /// A process has the journal open.
     #[error(
-        "{dir:?} is in use by {holder}, and changes while it is read. Stop that process, or look at a copy: longshore journal \
+        "{dir:?} is in use by {holder}, and changes while it is read. Stop that process, or inspect a copy: longshore journal \
          copy {dir:?} DEST"
     )]
     InUse {
@@ -45,7 +45,7 @@ pub enum InspectError {
         /// Who has it.
         holder: String,
     },
-    /// It changed while it was looked at.
+    /// The journal changed while it was read.
     #[error("{dir:?} changed while it was read: {what}. Try again")]
     Changed {
         /// The directory.
@@ -53,7 +53,7 @@ pub enum InspectError {
         /// What happened.
         what: String,
     },
-    /// While a copy is made nothing is removed, and a full disk cannot wait.
+    /// A running copy prevents removals, which a full disk cannot wait for.
     #[error(
         "the disk of {dir:?} is short of room ({free} bytes are free): a copy keeps files there \
          that the publisher has to remove. Free some room, or stop the publisher first"
@@ -70,19 +70,19 @@ pub enum InspectError {
          jobs, then start with a new directory"
     )]
     TooManyLosses {
-        /// The file that counts.
+        /// The file with the count.
         file: PathBuf,
     },
-    /// A copy needs a place of its own.
+    /// The destination of a copy is not empty.
     #[error("{dir:?} is not empty; a copy is made into a new directory, or an empty one")]
     NotEmpty {
         /// The directory.
         dir: PathBuf,
     },
-    /// What a copy would have to hold cannot be read.
+    /// Commands that a copy needs cannot be read.
     #[error(
         "{file:?} is damaged at byte {offset}: command {index} cannot be read, and {why}. A copy would lack it, so none is made; \
-         longshore journal verify tells more"
+         longshore journal verify reports more"
     )]
     Damaged {
         /// The file.
@@ -91,10 +91,10 @@ pub enum InspectError {
         offset: u64,
         /// The first command that is lost.
         index: u64,
-        /// How it is known to have been there.
+        /// What proves that it existed.
         why: &'static str,
     },
-    /// What was copied does not read back as it was written.
+    /// The copy does not read back as it was written.
     #[error(
         "{file:?} does not read back as it was written, at byte {offset}: the disk of the copy is bad"
     )]
@@ -122,7 +122,7 @@ impl InspectError {
         move |error| InspectError::Io { what, file, error }
     }
 
-    /// A file that was there is gone.
+    /// Whether a file has disappeared.
     pub(super) fn is_not_found(&self) -> bool {
         matches!(self, InspectError::Io { error, .. } if error.kind() == io::ErrorKind::NotFound)
     }

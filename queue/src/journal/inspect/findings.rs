@@ -1,46 +1,45 @@
-//! What is not as it was written, and what that comes to.
+//! Damage found in a journal, and its effects.
 
 use std::path::PathBuf;
 
-/// Findings that are kept; more are counted.
+/// Most listed findings; more are only counted.
 const FINDINGS_MAX: usize = 10_000;
 
-/// Something in a journal that is not as it was written.
+/// Damage in a journal.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Finding {
-    /// What a start would make of it.
+    /// How a start would handle it.
     pub effect: Effect,
     /// The file.
     pub file: PathBuf,
     /// Where in it.
     pub offset: u64,
-    /// The first command that it concerns, if any is known.
+    /// The first affected command, if known.
     pub index: Option<u64>,
     /// What is wrong.
     pub what: &'static str,
 }
 
-/// What a start makes of something that is not as it was written, the worst first.
+/// How a start handles damage, the worst first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Effect {
-    /// It refuses: something acknowledged is lost.
+    /// It refuses: acknowledged commands are lost.
     Refuses,
-    /// It goes on; a job whose payload lies there is buried when it is read, and the rest goes on.
+    /// It continues; a job with its payload there is buried when it is read.
     Buries,
-    /// It does without the file: another takes its place.
+    /// It ignores the file: another replaces it.
     DoesWithout,
-    /// It writes the file's header again, as the records behind it prove that it was. Nothing is
-    /// lost.
+    /// It rewrites the file's header, which the records prove. Nothing is lost.
     Repairs,
-    /// It cuts it off: the last commit before a power cut. Nobody was told that it was durable.
+    /// It truncates the end: the last commit before a power cut, never acknowledged.
     CutsOff,
 }
 
-/// What was found so far.
+/// The findings so far.
 #[derive(Default, Debug)]
 pub(super) struct Findings {
     pub(super) listed: Vec<Finding>,
-    /// How many more there were.
+    /// Findings beyond the limit.
     pub(super) more: u64,
     pub(super) refused: bool,
 }

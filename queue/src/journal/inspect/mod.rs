@@ -1,5 +1,5 @@
-//! Looking at a journal from outside: what it holds, whether it is whole, its records one by one, a
-//! copy of it. Nothing here writes to the directory that is looked at.
+//! Inspects a journal from outside: its content, its integrity, its records, and copies. Nothing
+//! here writes to the inspected directory.
 //!
 //! ```text
 //! at rest: stat │ verify │ dump          in use, too: stat │ dump │ copy
@@ -35,18 +35,17 @@ pub use self::verify::{Verified, verify};
 use super::files::{Disk, Files};
 pub use crate::journal::compaction::compacted::CarriedPart;
 
-/// Bytes read at a time: a disk that a publisher commits to serves it in between.
+/// Bytes of one read: the disk serves a publisher's commits in between.
 const CHUNK_BYTES: usize = 1024 * 1024;
 
-/// Told now and then how far something is: bytes done, and about how many there are in all. Called
-/// on the thread that reads.
+/// A progress callback: bytes done, and approximate bytes in all. Called on the reading thread.
 pub type Progress<'a> = dyn FnMut(u64, u64) + 'a;
 
 fn disk() -> Arc<dyn Files> {
     Arc::new(Disk)
 }
 
-/// The name of a file, for people: within its directory.
+/// A file's name within its directory.
 fn name_of(path: &Path) -> String {
     path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }

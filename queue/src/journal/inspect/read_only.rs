@@ -1,4 +1,4 @@
-//! A file system that cannot be changed: what looks at a journal is given no other.
+//! A read-only file system: inspection gets no other.
 
 use std::io;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::super::files::{Files, JournalFile, LockError, PinGuard, PinLock};
 
-/// Opens files to read alone, and refuses all that would change anything.
+/// Opens files only for reading, and refuses every change.
 pub(super) struct ReadOnly(pub(super) Arc<dyn Files>);
 
 fn refused<T>() -> io::Result<T> {

@@ -1,4 +1,4 @@
-//! The files that hold records, as their names and headers say.
+//! The files with records, by their names and headers.
 
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
@@ -13,34 +13,33 @@ use crate::journal::wal::format::{HeaderError, SEGMENT_HEADER_BYTES, SegmentHead
 use crate::journal::wal::header_proof;
 use crate::journal::wal::locations::Run;
 
-/// What a file of `segments/` is.
+/// The kind of a file in `segments/`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SegmentKind {
     /// A segment of the log.
     Log,
-    /// A segment that was made ahead: it holds no record yet. Or one that was begun and whose
-    /// header is not whole.
+    /// A preallocated segment without records, or one whose header was not finished.
     Unused,
-    /// What was wanted of segments that were given up.
+    /// The live parts of compacted segments.
     Carried,
 }
 
-/// A file that holds records, or is to.
+/// A file for records.
 pub(super) struct SegmentFile {
     pub(super) sequence: u64,
     pub(super) path: PathBuf,
     pub(super) bytes: u64,
-    /// What its name says.
+    /// Whether its name is that of a compacted file.
     pub(super) is_compacted: bool,
     pub(super) header: Result<SegmentHeader, BadHeader>,
-    /// What a bad header was, where a record shows it.
+    /// The derived header, if a record proves it.
     proven: Cell<Option<SegmentHeader>>,
 }
 
-/// Why a header is not that of a file of this journal and this name.
+/// Why a header does not belong to a file of this journal and name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum BadHeader {
-    /// Nothing was written yet.
+    /// Never written.
     Blank,
     NotAsWritten,
     OtherFormat(u16),
@@ -48,7 +47,7 @@ pub(super) enum BadHeader {
 }
 
 impl SegmentFile {
-    /// Reads a file's header. `sequence` is the number in its name, `journal` whose it should be.
+    /// Reads a file's header. `sequence` is the number in its name, `journal` the expected id.
     pub(super) fn read(
         files: &dyn Files,
         path: PathBuf,
@@ -91,13 +90,12 @@ impl SegmentFile {
         }
     }
 
-    /// What its header is, or was.
+    /// Its header, valid or derived.
     pub(super) fn known_header(&self) -> Option<SegmentHeader> {
         self.header.ok().or(self.proven.get())
     }
 
-    /// Makes the header known if a record of this run, which a snapshot says is in the file, proves
-    /// it.
+    /// Derives the header if a record of this run, which a snapshot names in the file, proves it.
     pub(super) fn prove_by(&self, run: &Run, directory: &Directory) -> Result<(), InspectError> {
         if self.known_header().is_some()
             || !matches!(self.header, Err(BadHeader::Blank | BadHeader::NotAsWritten))
@@ -121,14 +119,14 @@ impl SegmentFile {
         files.open_to_read(&self.path).map_err(InspectError::io("opening", &self.path))
     }
 
-    /// Where the checksums of its records begin.
+    /// The initial value of its records' checksums.
     pub(super) fn seed(&self, journal: PublisherId) -> u32 {
         crc_seed(journal, self.sequence)
     }
 }
 
-/// All files of `segments/` that hold records, or are to: those of the log by their first command,
-/// the unused and the compacted by their sequence after them.
+/// All files in `segments/`: those of the log by their first command, then unused and compacted
+/// ones by sequence.
 pub(super) fn list(directory: &Directory) -> Result<Vec<SegmentFile>, InspectError> {
     let dir = directory.segments_dir();
     let names = directory.files.list(&dir).map_err(InspectError::io("listing", &dir))?;
@@ -153,14 +151,14 @@ pub(super) fn list(directory: &Directory) -> Result<Vec<SegmentFile>, InspectErr
     Ok(files)
 }
 
-/// The sequence in a file's name, and whether it is one of a compacted file; none for other files.
+/// The sequence in a file's name, and whether it is a compacted file; none for other files.
 pub(super) fn numbered(name: &str) -> Option<(u64, bool)> {
     Directory::sequence_of(name)
         .map(|sequence| (sequence, false))
         .or_else(|| Directory::compacted_sequence_of(name).map(|sequence| (sequence, true)))
 }
 
-/// Bytes of a file; none when it is not there.
+/// Bytes of a file; none if it is missing.
 pub(super) fn bytes_of(files: &dyn Files, path: &Path) -> Result<Option<u64>, InspectError> {
     match files.open_to_read(path).and_then(|file| file.len()) {
         Ok(bytes) => Ok(Some(bytes)),

@@ -1,4 +1,4 @@
-//! A directory that is looked at: whose journal it is, and who has it.
+//! The inspected directory: its identity and its lock holder.
 
 use std::io;
 use std::path::Path;
@@ -15,13 +15,13 @@ use crate::journal::files::identity::{self, Identity, IdentityError};
 use crate::journal::space::budget::SMALL_BYTES;
 use crate::journal::wal::commit_watermark::{CommitWatermark, WATERMARK_FILE};
 
-/// A journal that is looked at.
+/// An inspected journal.
 pub(super) struct Source {
-    /// Its files, to read alone.
+    /// Its files, read-only.
     pub(super) directory: Directory,
-    /// Whose journal it is.
+    /// The ids of journal and publisher.
     pub(super) identity: Identity,
-    /// The process that has it, if one does.
+    /// The process that has it open, if any.
     pub(super) holder: Option<String>,
 }
 
@@ -30,8 +30,8 @@ impl Source {
         let read_only: Arc<dyn Files> = Arc::new(ReadOnly(Arc::clone(files)));
         let identity = identity_of(&*read_only, dir)?
             .ok_or_else(|| InspectError::NoJournal { dir: dir.to_owned() })?;
-        let holder = read_only.holder(dir).map_err(InspectError::io("looking at", dir))?;
-        // It makes no segments, so how long one would be is all the same.
+        let holder = read_only.holder(dir).map_err(InspectError::io("inspecting", dir))?;
+        // It creates no segments, so their length does not matter.
         let directory = Directory::new(read_only, dir.to_owned(), identity.journal, SEGMENT_BYTES);
         Ok(Source { directory, identity, holder })
     }
@@ -40,7 +40,7 @@ impl Source {
         self.directory.journal
     }
 
-    /// Whether the disk is below the low watermark of a publisher that uses it.
+    /// Fails if the disk is below the low watermark of a publisher that uses it.
     pub(super) fn check_room(&self) -> Result<(), InspectError> {
         let free = self.free_bytes()?;
         match self.holder.is_some() && free < SMALL_BYTES {
@@ -49,7 +49,7 @@ impl Source {
         }
     }
 
-    /// Why a copy is ended by the publisher.
+    /// The error of a copy that the publisher ended.
     pub(super) fn no_space(&self) -> Result<InspectError, InspectError> {
         Ok(InspectError::NoSpace { dir: self.directory.dir.clone(), free: self.free_bytes()? })
     }
@@ -60,7 +60,7 @@ impl Source {
         free.map_err(InspectError::io("measuring the disk of", dir))
     }
 
-    /// How far commits have come, as far as the commit watermark says; none without a good one.
+    /// The commit watermark; none if it is missing or damaged.
     pub(super) fn watermark(&self) -> Result<Option<u64>, InspectError> {
         let path = self.directory.dir.join(WATERMARK_FILE);
         let file = match self.directory.files.open(&path) {
@@ -73,14 +73,14 @@ impl Source {
         Ok(read.index)
     }
 
-    /// The last commands that there are snapshots of, the newest first.
+    /// The indexes of all snapshots, newest first.
     pub(super) fn snapshots(&self) -> Result<Vec<u64>, InspectError> {
         let listed = snapshots::list(&self.directory);
         listed.map_err(InspectError::io("listing", &self.directory.snapshots_dir()))
     }
 }
 
-/// What a directory says of itself; nothing if it holds no journal.
+/// The identity of a directory; none if it has no journal.
 pub(super) fn identity_of(files: &dyn Files, dir: &Path) -> Result<Option<Identity>, InspectError> {
     match identity::read(files, dir) {
         Ok(known) => Ok(known),

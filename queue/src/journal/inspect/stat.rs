@@ -1,4 +1,4 @@
-//! What a journal's files say at their beginnings: quick, however much they hold.
+//! Statistics of a journal from the headers of its files: quick, whatever its size.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,55 +15,54 @@ use crate::journal::space::ballast::BALLAST_FILE;
 use crate::journal::wal::format::FORMAT_VERSION;
 use crate::journal::wal::locations::Locations;
 
-/// What a journal's files say of themselves.
+/// Statistics of a journal.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct JournalStat {
     /// The format of the directory.
     pub format: u16,
-    /// Whose records these are: what their checksums begin with.
+    /// The id of the journal, in its checksums.
     pub journal: PublisherId,
-    /// What the publisher calls itself; another than the journal's in a copy.
+    /// The publisher's id; in a copy it differs from the journal's.
     pub publisher: PublisherId,
-    /// The last command known to be committed; none without a good mark.
+    /// The last command known to be committed; none without a valid commit watermark.
     pub mark: Option<u64>,
-    /// The process that has the directory, if one does: then metrics may change while they are
-    /// read.
+    /// The process that has the directory open, if any: then values may change while they are read.
     pub holder: Option<String>,
     /// The newest first.
     pub snapshots: Vec<SnapshotStat>,
-    /// Those of the log by their first command, the others after them.
+    /// Log segments by their first command, then the others.
     pub segments: Vec<SegmentStat>,
-    /// Bytes of the ballast: room that is kept for compaction.
+    /// Bytes of the ballast: space reserved for compaction.
     pub ballast_bytes: u64,
     /// Files that `--accept-loss` has set aside, and their bytes.
     pub lost: (u64, u64),
 }
 
-/// A snapshot, as its header says.
+/// A snapshot, from its header.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SnapshotStat {
     /// The last command that it reflects.
     pub index: u64,
     /// Bytes of its file.
     pub bytes: u64,
-    /// The epoch of the last start that it reflects; none when its header is not what was written.
+    /// The epoch of the last start that it reflects; none if its header is damaged.
     pub epoch: Option<u64>,
 }
 
-/// A file that holds records, or is to.
+/// A file for records.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SegmentStat {
     /// Its number.
     pub sequence: u64,
-    /// What it is.
+    /// Its kind.
     pub kind: SegmentKind,
     /// Bytes of its file.
     pub bytes: u64,
-    /// Whether its header is what was written, and this journal's.
+    /// Whether its header is undamaged and this journal's.
     pub is_good: bool,
-    /// The first command that lies in it, where header or snapshot say so.
+    /// Its first command, if the header or a snapshot names it.
     pub first_index: Option<u64>,
-    /// The last one, where a later header or the snapshot say so.
+    /// Its last command, if a later header or the snapshot names it.
     pub last_index: Option<u64>,
 }
 
@@ -76,8 +75,8 @@ impl JournalStat {
     }
 }
 
-/// What the journal in `dir` says of itself. Reads the beginnings of its files alone; `dir` may be
-/// in use. Blocks the thread, but not for long.
+/// Statistics of the journal in `dir`, which may be in use. Reads only the beginnings of its files.
+/// Blocks briefly.
 pub fn stat(dir: &Path) -> Result<JournalStat, InspectError> {
     stat_on(&disk(), dir)
 }
@@ -92,7 +91,7 @@ pub(in crate::journal) fn stat_on(
     let (mut snapshots, mut covered) = (Vec::new(), None);
     for index in source.snapshots()? {
         let path = directory.snapshot_path(index);
-        // In use, one may go between the listing and the look.
+        // In use, a file may disappear between listing and reading.
         let Some(bytes) = segments::bytes_of(&*directory.files, &path)? else { continue };
         let head = snapshots::head(directory, index).ok();
         snapshots.push(SnapshotStat { index, bytes, epoch: head.as_ref().map(|head| head.epoch) });
@@ -116,7 +115,7 @@ pub(in crate::journal) fn stat_on(
     })
 }
 
-/// The first and the last command that a snapshot knows of in each file.
+/// The first and last command that a snapshot names in each file.
 fn spans(locations: &Locations) -> BTreeMap<u64, (u64, u64)> {
     let mut spans = BTreeMap::new();
     for run in locations.runs() {
@@ -126,14 +125,14 @@ fn spans(locations: &Locations) -> BTreeMap<u64, (u64, u64)> {
     spans
 }
 
-/// `covered` is the last command that the snapshot reflects, `named` what it says of each file.
+/// `covered` is the last command of the snapshot, `named` its commands in each file.
 fn segments(
     source: &Source,
     covered: u64,
     named: &BTreeMap<u64, (u64, u64)>,
 ) -> Result<Vec<SegmentStat>, InspectError> {
     let files = match segments::list(&source.directory) {
-        // A segment went between the listing and the look: the second look finds fewer of them.
+        // A segment disappeared between listing and reading: list again.
         Err(error) if error.is_not_found() => segments::list(&source.directory)?,
         listed => listed?,
     };
@@ -144,8 +143,8 @@ fn segments(
             SegmentKind::Log => {
                 let next = files.get(position + 1).and_then(segments::SegmentFile::first_index);
                 let first = file.first_index();
-                // A segment that is gone may have stood between the two: then the snapshot knows
-                // the last one, unless it was taken halfway through this segment.
+                // A removed segment may have been between the two: then the snapshot knows the last
+                // command, unless it was taken halfway through this segment.
                 let known = known.map(|known| known.1).filter(|&last| last < covered);
                 (first, known.or(next.map(|next| next.saturating_sub(1))))
             }

@@ -1,4 +1,4 @@
-//! Whether a journal is whole: everything in it is read, and what a start would make of it is told.
+//! Verifies a journal: reads everything in it, and reports how a start would handle damage.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -21,38 +21,36 @@ use crate::journal::wal::locations::{Locations, Run, RunRecords};
 use crate::journal::wal::record::NoRecord;
 use crate::journal::wal::walk::{Record, Walk};
 
-/// What reading all of a journal came to.
+/// The result of verifying a journal.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Verified {
-    /// The last command that a start would go on after, up to the first damage.
+    /// The last command that a start would continue after, up to the first damage.
     pub last_index: u64,
-    /// The last command known to be committed; none without a good mark.
+    /// The last command known to be committed; none without a valid commit watermark.
     pub mark: Option<u64>,
     /// The last command of the snapshot that a start would begin with; none without one.
     pub snapshot: Option<u64>,
-    /// Whole records read.
+    /// Valid records read.
     pub records: u64,
     /// Bytes read.
     pub bytes: u64,
-    /// What is not as it was written, in the order in which it was come upon.
+    /// All damage, in the order of discovery.
     pub findings: Vec<Finding>,
-    /// How many more findings there were than are listed.
+    /// Findings beyond the listed ones.
     pub more_findings: u64,
     /// Whether a start would refuse.
     pub is_refused: bool,
 }
 
 impl Verified {
-    /// Whether anything that was acknowledged, or a file, is not as it was written. A torn tail is
-    /// no damage.
+    /// Whether any acknowledged command or any file is damaged. A torn tail is no damage.
     pub fn is_damaged(&self) -> bool {
         self.findings.iter().any(|finding| finding.effect != Effect::CutsOff)
     }
 }
 
-/// Reads everything in the journal of `dir`, which nobody may have open, and tells what is not as
-/// it was written. Writes nothing. Blocks the thread while it reads. Damage is no error: it is
-/// among the findings.
+/// Reads everything in the journal of `dir`, which no process may have open, and reports damage as
+/// findings, not as an error. Writes nothing. Blocks while it reads.
 pub fn verify(dir: &Path, progress: &mut Progress<'_>) -> Result<Verified, InspectError> {
     let decodes = |kind, body| Command::decode(kind, body).is_ok();
     verify_on(&disk(), dir, &decodes, progress)
@@ -99,7 +97,7 @@ pub(in crate::journal) fn verify_on(
     let last_index = verifier.log(&base, known)?;
     let Verifier { findings, records, bytes, .. } = verifier;
 
-    let holder = source.directory.files.holder(dir).map_err(InspectError::io("looking at", dir))?;
+    let holder = source.directory.files.holder(dir).map_err(InspectError::io("inspecting", dir))?;
     if holder.is_some() || source.watermark()? != mark {
         let what = match holder {
             Some(holder) => format!("{holder} has opened it"),
@@ -119,7 +117,7 @@ pub(in crate::journal) fn verify_on(
     })
 }
 
-/// What a start begins with: a snapshot, or nothing.
+/// The base of replay: a snapshot, or nothing.
 #[derive(Default)]
 struct ReplayBase {
     index: u64,
@@ -131,7 +129,7 @@ struct ReplayBase {
 struct LogReach {
     /// The last command.
     last: u64,
-    /// The last one before the first damage: a start would go on from there.
+    /// The last command before the first damage: a start would continue after it.
     undamaged: Option<u64>,
 }
 
@@ -144,7 +142,7 @@ impl LogReach {
 struct Verifier<'a, 'p> {
     directory: &'a Directory,
     segments: &'a [SegmentFile],
-    /// Whether a command of that kind can be read.
+    /// Whether a command of that kind can be decoded.
     decodes: &'a dyn Fn(u8, Bytes) -> bool,
     findings: Findings,
     records: u64,
@@ -159,12 +157,12 @@ impl Verifier<'_, '_> {
         (self.progress)(self.bytes, self.total);
     }
 
-    /// Reads every snapshot, and gives the newest of which all is there. Without one a start begins
-    /// with the log, if that is whole.
+    /// Reads every snapshot, and returns the newest complete one. Without one a start replays the
+    /// log, if it is complete.
     fn base(&mut self, snapshots: &[u64]) -> Result<ReplayBase, InspectError> {
         let mut base = None;
         let mut bad: Vec<(PathBuf, u64, u64, &'static str)> = Vec::new();
-        // What is gone of the log itself is in no older snapshot's files either.
+        // A missing log segment is missing for older snapshots too.
         let mut is_lost = false;
         for &index in snapshots {
             let path = self.directory.snapshot_path(index);
@@ -183,7 +181,7 @@ impl Verifier<'_, '_> {
             let missing = self.missing(&locations)?;
             if let Some((run, file, why)) = missing {
                 is_lost |= base.is_none() && !run.is_compacted();
-                // What came after the snapshot is lost with the file in which replay goes on.
+                // The commands after the snapshot are lost with the resume segment.
                 let goes_on_in = self.file(resume.sequence, false);
                 let is_cut = locations.references(resume.sequence)
                     && goes_on_in.is_none_or(|file| file.known_header().is_none());
@@ -203,13 +201,12 @@ impl Verifier<'_, '_> {
         Ok(base.unwrap_or_default())
     }
 
-    /// The first run whose file is not there as it was written: one in a segment of the log before
-    /// what had been compacted.
+    /// The first run with a missing or damaged file: a log segment before a compacted file.
     fn missing<'l>(
         &self,
         locations: &'l Locations,
     ) -> Result<Option<(&'l Run, PathBuf, &'static str)>, InspectError> {
-        // First of all: any run of a file may prove its header.
+        // First: any run of a file may prove its header.
         for run in locations.runs() {
             if let Some(file) = self.file(run.sequence, run.is_compacted()) {
                 file.prove_by(run, self.directory)?;
@@ -242,7 +239,7 @@ impl Verifier<'_, '_> {
             .find(|file| file.sequence == sequence && file.is_compacted == compacted)
     }
 
-    /// Headers that no start gets past, and those that it writes again.
+    /// Reports headers that refuse a start, and those that a start rewrites.
     fn headers(&mut self) {
         for file in self.segments {
             let (effect, what) = match file.header {
@@ -263,7 +260,7 @@ impl Verifier<'_, '_> {
         }
     }
 
-    /// Reads what a snapshot says is in a file.
+    /// Reads the records that a snapshot names in a file.
     fn run(&mut self, run: &Run) -> Result<(), InspectError> {
         let compacted = matches!(run.records, RunRecords::Compacted(_));
         let Some(file) = self.segments.iter().find(|file| {
@@ -318,18 +315,18 @@ impl Verifier<'_, '_> {
         walk.forget().map_err(io())
     }
 
-    /// Parts that had rotted when they were to be compacted.
+    /// Reports parts that were corrupt before compaction.
     fn compacted_parts(&mut self, file: &SegmentFile, record: &Record) {
         let index = Some(record.header.index);
         match compacted::decode(&record.body()) {
             Some(parts) => {
                 for _ in parts.iter().filter(|part| part.bytes.is_none()) {
-                    let what = "what is compacted here had rotted before";
+                    let what = "a compacted part was corrupt before compaction";
                     self.findings.add(Effect::Buries, &file.path, record.offset, index, what);
                 }
             }
             None => {
-                let what = "a compacted record whose parts do not fit together";
+                let what = "a compacted record is inconsistent";
                 self.findings.add(Effect::Buries, &file.path, record.offset, index, what);
             }
         }
@@ -341,8 +338,8 @@ impl Verifier<'_, '_> {
             .map_err(InspectError::io("reading", &file.path))
     }
 
-    /// Reads the log from where replay begins to its end; gives the last command before the first
-    /// damage. `known` is the last one known to be committed.
+    /// Reads the log from where replay begins; returns the last command before the first damage.
+    /// `known` is the last one known to be committed.
     fn log(&mut self, base: &ReplayBase, known: u64) -> Result<u64, InspectError> {
         let resumed = |file: &SegmentFile| {
             base.resume.filter(|resume| resume.sequence == file.sequence && !file.is_compacted)
@@ -361,7 +358,7 @@ impl Verifier<'_, '_> {
             .filter(|file| !file.is_compacted && file.first_index().is_none())
             .collect();
         let mut reach = LogReach { last: base.index, undamaged: None };
-        // Where the next record should be.
+        // The expected position of the next record.
         let mut end = (self.directory.segments_dir(), 0);
         for (position, file) in log.iter().enumerate() {
             let first = file.first_index().unwrap_or(0);
@@ -377,7 +374,7 @@ impl Verifier<'_, '_> {
             end = (file.path.clone(), self.segment(file, from, next, known, &mut reach)?);
         }
         let named: BTreeSet<u64> = base.locations.runs().iter().map(|run| run.sequence).collect();
-        // A commit in a segment whose header does not say that it was begun.
+        // Find commits in segments whose header does not name a first index.
         for file in unused {
             let mut walk = self.walk(file)?;
             let found = walk
@@ -386,7 +383,7 @@ impl Verifier<'_, '_> {
             self.read(file.bytes);
             if found {
                 reach.damaged();
-                let what = "its header is not what was written, and a later commit stands in it";
+                let what = "its header is not what was written, and it has a later commit";
                 let index = Some(reach.last + 1);
                 self.findings.add(Effect::Refuses, &file.path, 0, index, what);
             } else if matches!(file.header, Err(BadHeader::NotAsWritten))
@@ -398,14 +395,14 @@ impl Verifier<'_, '_> {
         }
         if known > reach.last && reach.undamaged.is_none() {
             reach.damaged();
-            let what = "the mark or a snapshot shows that more commands were committed";
+            let what = "the commit watermark or a snapshot shows that more commands were committed";
             self.findings.add(Effect::Refuses, end.0, end.1, Some(reach.last + 1), what);
         }
         Ok(reach.undamaged.unwrap_or(reach.last))
     }
 
-    /// Reads one segment of the log from `from` on. `next` is the first command of the one after
-    /// it. Gives where its whole records end.
+    /// Reads one segment of the log from `from` on. `next` is the first command of the following
+    /// segment. Returns where its valid records end.
     fn segment(
         &mut self,
         file: &SegmentFile,
@@ -427,10 +424,10 @@ impl Verifier<'_, '_> {
                     self.read(record.bytes.len() as u64);
                     continue;
                 }
-                // The next segment goes on where this one ends; what else there is in it is of no
-                // use to anybody.
+                // The next segment continues where this one ends; the rest of this one is not
+                // needed.
                 _ if next.is_some_and(|next| next <= last + 1) => break at,
-                Ok(_) => "a record of another command stands here",
+                Ok(_) => "a record of another command is here",
                 Err(NoRecord::Empty) => "nothing is written here, and more was committed",
                 Err(NoRecord::Bad) => "a record is not what was written, and more was committed",
             };
@@ -438,14 +435,14 @@ impl Verifier<'_, '_> {
             if !is_known && !walk.has_later_commit(at, last).map_err(io())? {
                 let data_end = walk.end_of_data(at).map_err(io())?;
                 if data_end > at {
-                    let what = "a torn tail: the end of a commit that nobody was told of";
+                    let what = "a torn tail: the end of an unacknowledged commit";
                     self.findings.add(Effect::CutsOff, &file.path, at, Some(last + 1), what);
                 }
                 break at;
             }
             reach.damaged();
             self.findings.add(Effect::Refuses, &file.path, at, Some(last + 1), bad);
-            // Past it, to what can still be read.
+            // Continue after the damage.
             match walk.next_good(at, last).map_err(io())? {
                 Some(found) => {
                     self.read(found.offset - at);
@@ -466,14 +463,14 @@ impl Verifier<'_, '_> {
         self.records += 1;
         let header = record.header;
         if !(self.decodes)(header.kind, record.body()) {
-            let what = "a whole record that this program does not know: a newer one wrote it";
+            let what = "an intact record that this program does not know: a newer one wrote it";
             let (offset, index) = (record.offset, Some(header.index));
             self.findings.add(Effect::Refuses, &file.path, offset, index, what);
         }
     }
 }
 
-/// Where a snapshot is damaged; an error when the disk fails.
+/// The damage of a snapshot; fails if the disk fails.
 fn damage_of(error: SnapshotFileError) -> Result<(PathBuf, u64, &'static str), InspectError> {
     match error {
         SnapshotFileError::Damaged { file, offset, why } => Ok((file, offset, why)),

@@ -35,7 +35,9 @@ pub(super) fn find_missing_commits(
         Ok(Some(Damage { file, offset, why }))
     };
     if known > last_index {
-        return damage("the commit watermark or a snapshot shows that more commands were committed");
+        return damage(
+            "the commit watermark or a snapshot shows that more commands were committed",
+        );
     }
     if let Some(file) = unused.iter().find(|file| file.is_unreadable) {
         let why = "the disk cannot read the place of its first command";

@@ -1,11 +1,11 @@
-//! A file's bytes in blocks that copies share: a disk is copied at every power cut, and most of it
+//! A file's bytes in copy-on-write blocks: the disk is copied at every power cut, and most of it
 //! stays the same.
 
 use std::sync::Arc;
 
 const BLOCK_BYTES: usize = 4096;
 
-/// Bytes; a block that was never written takes no memory and reads as zeros.
+/// Sparse bytes: an unwritten block takes no memory and reads as zeros.
 #[derive(Clone, Default)]
 pub(super) struct Blocks {
     length: usize,
@@ -17,7 +17,7 @@ impl Blocks {
         self.length
     }
 
-    /// Makes it longer, with zeros, or shorter.
+    /// Extends it with zeros, or truncates it.
     pub(super) fn resize(&mut self, length: usize) {
         let last = length / BLOCK_BYTES;
         if length < self.length
@@ -29,7 +29,7 @@ impl Blocks {
         self.length = length;
     }
 
-    /// Reads at `offset`; fewer bytes at the end. Gives how many.
+    /// Reads at `offset`; returns the number of bytes, fewer only at the end.
     pub(super) fn read(&self, offset: u64, bytes: &mut [u8]) -> usize {
         let from = (offset as usize).min(self.length);
         let readable = bytes.len().min(self.length - from);
@@ -46,7 +46,7 @@ impl Blocks {
         readable
     }
 
-    /// Writes at `offset`, beyond the end, too.
+    /// Writes at `offset`, also beyond the end.
     pub(super) fn write(&mut self, offset: u64, bytes: &[u8]) {
         if bytes.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! What is on a disk: as programs see it, and as it is after a power cut.
+//! The contents of a disk: as programs see them, and as a power cut leaves them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use rand::rngs::StdRng;
 
 use super::blocks::Blocks;
 
-/// Bytes that a disk writes whole or not at all when it writes them out of order.
+/// Bytes that a disk writes atomically when it reorders writes.
 const SECTOR_BYTES: usize = 512;
 
 /// Names and files.
@@ -20,10 +20,10 @@ pub(super) struct Contents {
     names: BTreeMap<PathBuf, usize>,
     /// Names as the last sync of their directories left them.
     lasting_names: BTreeMap<PathBuf, usize>,
-    /// What was done to names since, in order: a name leads to a file, or to nothing.
+    /// Unsynced changes of names since then, in order: a name refers to a file, or to nothing.
     unsynced_names: Vec<(PathBuf, Option<usize>)>,
-    /// What was on its way to the disk when the power went: it may be there after that, and nobody
-    /// has seen it.
+    /// Changes in flight when the power failed: they may have reached the disk, and no program has
+    /// seen them.
     in_flight: Vec<InFlight>,
 }
 
@@ -38,7 +38,7 @@ struct File {
     now: Blocks,
     lasting: Blocks,
     unsynced: Vec<Change>,
-    /// While it is open its room is taken, with a name or without one.
+    /// An open file takes space even without a name.
     open: usize,
 }
 
@@ -49,7 +49,7 @@ pub(super) enum Change {
 }
 
 impl Contents {
-    /// As a power cut leaves it: of what was not synced, each change is there, or not, or in part.
+    /// The contents after a power cut: each unsynced change survives fully, partly, or not at all.
     pub(super) fn after_power_cut(&self, random: &mut StdRng) -> Contents {
         let mut arrived = self.clone();
         for in_flight in std::mem::take(&mut arrived.in_flight) {
@@ -63,7 +63,7 @@ impl Contents {
 
     fn with_some_of_it(&self, random: &mut StdRng) -> Contents {
         let mut names = self.lasting_names.clone();
-        // Either one after the other up to some point, or each for itself: file systems differ.
+        // Name changes survive in order up to some point, or independently: file systems differ.
         let in_order = random.random_bool(0.5);
         let until = random.random_range(0..=self.unsynced_names.len());
         for (position, (path, file)) in self.unsynced_names.iter().enumerate() {
@@ -80,8 +80,8 @@ impl Contents {
         Contents { files, names, lasting_names, ..Contents::default() }
     }
 
-    /// As a process finds it that starts after this one was killed: nothing is lost, and nothing
-    /// lasts that did not before.
+    /// The contents for a process that starts after this one was killed: nothing is lost, and
+    /// nothing more is synced.
     pub(super) fn after_kill(&self) -> Contents {
         let mut left = self.clone();
         left.files.iter_mut().for_each(|file| file.open = 0);
@@ -93,14 +93,14 @@ impl Contents {
         self.names.keys()
     }
 
-    /// The file of that name, opened.
+    /// Opens the file of that name.
     pub(super) fn open(&mut self, path: &Path) -> Option<usize> {
         let number = *self.names.get(path)?;
         self.files[number].open += 1;
         Some(number)
     }
 
-    /// A new file of that name, opened.
+    /// Creates and opens a file of that name.
     pub(super) fn create(&mut self, path: &Path) -> usize {
         let number = self.files.len();
         self.files.push(File { open: 1, ..File::default() });
@@ -108,7 +108,7 @@ impl Contents {
         number
     }
 
-    /// A new file may have that name after a power cut; nobody has seen it.
+    /// A failed creation: the file may exist after a power cut, and no program has seen it.
     pub(super) fn create_in_flight(&mut self, path: &Path) {
         self.files.push(File::default());
         self.name_in_flight(path, Some(self.files.len() - 1));
@@ -118,13 +118,13 @@ impl Contents {
         self.files[number].open -= 1;
     }
 
-    /// The name leads there from now on, or to nothing.
+    /// Makes the name refer to a file, or to nothing.
     pub(super) fn name(&mut self, path: &Path, file: Option<usize>) {
         set(&mut self.names, path, file);
         self.unsynced_names.push((path.to_owned(), file));
     }
 
-    /// The change of a name may be there after a power cut; nobody has seen it.
+    /// A failed change of a name: it may survive a power cut, and no program has seen it.
     pub(super) fn name_in_flight(&mut self, path: &Path, file: Option<usize>) {
         self.in_flight.push(InFlight::Name(path.to_owned(), file));
     }
@@ -151,7 +151,7 @@ impl Contents {
         file.unsynced.push(change);
     }
 
-    /// The change may be there after a power cut; nobody has seen it.
+    /// A failed change: it may survive a power cut, and no program has seen it.
     pub(super) fn change_in_flight(&mut self, number: usize, change: Change) {
         self.in_flight.push(InFlight::Change(number, change));
     }
@@ -163,20 +163,20 @@ impl Contents {
         }
     }
 
-    /// A sync has failed: what reached the disk has, and what has not the system takes for written,
-    /// and never writes again.
+    /// A failed sync: some changes reached the disk; the kernel considers the others clean and
+    /// never writes them.
     pub(super) fn sync_failed(&mut self, number: usize, random: &mut StdRng) {
         let file = &mut self.files[number];
         file.lasting = file.after_power_cut(random);
         file.unsynced.clear();
     }
 
-    /// As if every sync had failed, with nothing written.
+    /// As if every sync had failed and nothing was written.
     pub(super) fn count_as_clean(&mut self) {
         self.files.iter_mut().for_each(|file| file.unsynced.clear());
     }
 
-    /// Bytes taken: by files with a name, and by those that somebody has open.
+    /// Bytes used by named and by open files.
     pub(super) fn used_bytes(&self) -> u64 {
         let mut counts: Vec<bool> = self.files.iter().map(|file| file.open > 0).collect();
         self.names.values().for_each(|&number| counts[number] = true);
@@ -184,7 +184,7 @@ impl Contents {
         taken.map(|(file, _)| file.now.len() as u64).sum()
     }
 
-    /// Puts other bytes into a file, as a bad disk would.
+    /// Changes a file's bytes, as a bad disk would.
     pub(super) fn tamper<T>(&mut self, path: &Path, change: impl FnOnce(&mut Vec<u8>) -> T) -> T {
         let file = &mut self.files[self.names[path]];
         let mut bytes = file.now.to_vec();
@@ -195,7 +195,7 @@ impl Contents {
         changed
     }
 
-    /// Flips a bit where it is written; what was written and not synced is left as it is.
+    /// Flips a bit in the written data; unsynced changes stay as they are.
     pub(super) fn flip(&mut self, path: &Path, bit: u64) {
         let file = &mut self.files[self.names[path]];
         for blocks in [&mut file.now, &mut file.lasting] {
@@ -237,12 +237,12 @@ impl Change {
     }
 }
 
-/// Writes some of it: torn at any byte, or some of its sectors.
+/// Writes a part: torn at any byte, or some of its sectors.
 fn tear(blocks: &mut Blocks, at: u64, bytes: &[u8], random: &mut StdRng) {
     let (from, to) = match random.random_range(0..5) {
         0 => (0, 0),
         1 => (0, bytes.len()),
-        // Its beginning, or its end: blocks reach the disk in any order.
+        // A prefix or a suffix: blocks reach the disk in any order.
         2 => (0, random.random_range(0..=bytes.len())),
         3 => (random.random_range(0..=bytes.len()), bytes.len()),
         _ => {

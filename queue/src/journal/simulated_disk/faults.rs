@@ -1,4 +1,4 @@
-//! Which call to a disk fails, and how.
+//! Fault injection: which call to a disk fails, and how.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -26,17 +26,17 @@ pub(crate) enum Call {
 }
 
 impl Call {
-    /// Whether it changes what is on the disk.
+    /// Whether it changes the disk.
     pub(crate) fn is_change(self) -> bool {
         use Call::{Allocate, Create, Remove, Rename, Sync, SyncDir, Truncate, Write};
         matches!(self, Create | Rename | Remove | SyncDir | Write | Sync | Allocate | Truncate)
     }
 }
 
-/// What the system says of a call that fails.
+/// The error of a failing call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Failure {
-    /// The device does not answer as it should: EIO.
+    /// A device error: EIO.
     Device,
     /// No room is left: ENOSPC.
     Full,
@@ -54,18 +54,17 @@ impl Failure {
     }
 }
 
-/// Which calls are meant.
+/// A filter of calls.
 pub(crate) type Choice = dyn Fn(Call, &Path) -> bool + Send + Sync;
 
-/// Calls that fail.
+/// A call that fails.
 #[derive(Clone)]
 pub(crate) struct Fault {
     /// Which calls count.
     pub(crate) of: Arc<Choice>,
     /// Which of them fails, counted from now: 1 is the next one.
     pub(crate) nth: u64,
-    /// Every call of any kind after that one fails, too: the power has gone. Otherwise that one
-    /// alone fails.
+    /// Whether every call of any kind after it fails too, as after a power failure.
     pub(crate) lasts: bool,
     pub(crate) failure: Failure,
 }
@@ -89,7 +88,7 @@ impl Fault {
         Fault { of: Arc::new(of), nth, lasts: false, failure: Failure::Device }
     }
 
-    /// And every call after it.
+    /// Every call after it fails too.
     pub(crate) fn for_good(self) -> Fault {
         Fault { lasts: true, ..self }
     }
@@ -106,7 +105,7 @@ pub(super) struct Faults {
     waiting: Vec<Fault>,
     /// All calls fail from now on.
     gone: Option<Failure>,
-    /// The call that a fault hit first.
+    /// The first call that failed.
     hit: Option<(Call, PathBuf)>,
 }
 
@@ -123,7 +122,7 @@ impl Faults {
         self.hit.as_ref()
     }
 
-    /// Whether that call fails: how, and whether everything after it does.
+    /// How that call fails, if it does, and whether everything after it fails.
     pub(super) fn meet(&mut self, call: Call, path: &Path) -> Option<(Failure, bool)> {
         if let Some(failure) = self.gone {
             return Some((failure, true));

@@ -1,5 +1,5 @@
-//! A disk in memory for tests: it loses what was not synced, tears it, fails any call, fills up,
-//! waits before it syncs, and flips bits. The same seed and the same calls make the same disk.
+//! A disk in memory for tests: it loses or tears unsynced writes, fails any call, fills up, blocks
+//! syncs, and flips bits. The same seed and calls give the same disk.
 
 mod blocks;
 mod contents;
@@ -40,23 +40,23 @@ struct Disk {
     random: StdRng,
     /// Changing calls so far.
     changes: u64,
-    /// Of every changing call so far: equal for equal runs.
+    /// A checksum of every changing call so far: equal for equal runs.
     trace: u32,
     capacity: Option<u64>,
     short_reads: bool,
     blocked: BlockedSyncs,
-    /// Syncs that wait.
+    /// The number of blocked syncs.
     waiting: usize,
-    /// The directories that are taken.
+    /// Locked directories.
     locked: BTreeSet<PathBuf>,
-    /// The locks of [`Files::pin`] on files that have their names: the number of each, and how many
-    /// hold it with others; none for one who has it alone.
+    /// The locks of [`Files::pin`] on named files: the lock's number, and its shared holders; none
+    /// for an exclusive lock.
     pins: BTreeMap<PathBuf, (u64, Option<usize>)>,
     /// The number of the last lock.
     last_pin: u64,
 }
 
-/// Whose syncs wait.
+/// Which files' syncs wait.
 #[derive(Default)]
 enum BlockedSyncs {
     #[default]
@@ -90,70 +90,69 @@ impl SimulatedDisk {
         SimulatedDisk { shared: Arc::new(Shared { disk: Mutex::new(disk), gate: Condvar::new() }) }
     }
 
-    /// The disk, as programs are given one.
+    /// The disk as a file system.
     pub(crate) fn files(&self) -> Arc<dyn Files> {
         Arc::new(self.clone())
     }
 
-    // What it does to a program.
+    // Faults.
 
-    /// These calls fail.
+    /// Injects a fault.
     pub(crate) fn fail(&self, fault: Fault) {
         self.lock().faults.add(fault);
     }
 
-    /// That changing call, counted from the disk's first, and all calls after it fail, and change
-    /// nothing: as if the power went.
+    /// Fails changing call number `call`, counted from the disk's first, and all calls after it, as
+    /// in a power failure.
     pub(crate) fn fail_at(&self, call: u64) {
         let nth = call.saturating_sub(self.calls()).max(1);
         self.fail(Fault::nth_where(nth, |call, _| call.is_change()).for_good());
     }
 
-    /// No call fails any more.
+    /// Removes all faults.
     pub(crate) fn heal(&self) {
         self.lock().faults.clear();
     }
 
-    /// The first call that failed, and the file it was for.
+    /// The first call that failed, and its file.
     pub(crate) fn hit(&self) -> Option<(Call, PathBuf)> {
         self.lock().faults.hit().cloned()
     }
 
-    /// It has room for so many bytes, or for as many as there are. May be less than it holds.
+    /// Limits the disk's capacity, maybe below its present use.
     pub(crate) fn set_capacity(&self, bytes: Option<u64>) {
         self.lock().capacity = bytes;
     }
 
-    /// It has room for so many bytes more: others have taken the rest, or have given it back.
+    /// Sets the free space, as if other programs had used or freed the rest.
     pub(crate) fn leave_free(&self, bytes: u64) {
         let mut disk = self.lock();
         disk.capacity = Some(disk.contents.used_bytes().saturating_add(bytes));
     }
 
-    /// Bytes that it still has room for.
+    /// Free bytes.
     pub(crate) fn free(&self) -> u64 {
         self.lock().free()
     }
 
-    /// Each read of the system gives fewer bytes than asked for, or is interrupted.
+    /// Makes each system read return fewer bytes than requested, or get interrupted.
     pub(crate) fn read_short(&self, short: bool) {
         self.lock().short_reads = short;
     }
 
-    /// Syncs of files wait, or go on.
+    /// Blocks or releases all syncs of files.
     pub(crate) fn block_syncs(&self, blocked: bool) {
         self.lock().blocked = if blocked { BlockedSyncs::All } else { BlockedSyncs::None };
         self.shared.gate.notify_all();
     }
 
-    /// Syncs of these files wait, those of others go on. They are the files that were opened by
-    /// these names.
+    /// Blocks syncs of the files opened by these names; others go on.
     pub(crate) fn block_syncs_of(&self, paths: impl IntoIterator<Item = PathBuf>) {
         self.lock().blocked = BlockedSyncs::Of(paths.into_iter().collect());
         self.shared.gate.notify_all();
     }
 
-    /// Syncs that wait.
+    /// The number of blocked syncs.
     pub(crate) fn blocked_syncs(&self) -> usize {
         self.lock().waiting
     }
@@ -168,17 +167,16 @@ impl SimulatedDisk {
         self.lock().contents.flip(path, bit);
     }
 
-    // What becomes of it.
+    // Power cuts and kills.
 
-    /// The disk after a power cut: of what was not synced, each change is there, or not, or in
-    /// part.
+    /// The disk after a power cut: each unsynced change survives fully, partly, or not at all.
     pub(crate) fn after_power_cut(&self, seed: u64) -> SimulatedDisk {
         let mut random = StdRng::seed_from_u64(seed);
         let contents = self.lock().contents.after_power_cut(&mut random);
         self.successor(contents, random)
     }
 
-    /// The disk as a process finds it that starts after this one was killed.
+    /// The disk for a process that starts after this one was killed.
     pub(crate) fn after_kill(&self) -> SimulatedDisk {
         let (contents, random) = {
             let mut disk = self.lock();
@@ -187,13 +185,13 @@ impl SimulatedDisk {
         self.successor(contents, random)
     }
 
-    /// The same disk, on which no sync writes what was not synced before: as after a failed sync.
+    /// The same disk, on which no sync writes earlier changes, as after a failed sync.
     pub(crate) fn with_clean_pages(self) -> SimulatedDisk {
         self.lock().contents.count_as_clean();
         self
     }
 
-    /// With other contents; a run's trace goes over all its disks.
+    /// The disk with other contents; a run's trace continues over all its disks.
     fn successor(&self, contents: Contents, random: StdRng) -> SimulatedDisk {
         let after = SimulatedDisk::with(contents, random);
         let (before, mut disk) = (self.lock(), after.lock());
@@ -203,14 +201,14 @@ impl SimulatedDisk {
         after
     }
 
-    // What it tells.
+    // Inspection.
 
-    /// Changing calls so far: those that make, write, sync, rename or remove something.
+    /// Changing calls so far: create, write, sync, rename, remove and the like.
     pub(crate) fn calls(&self) -> u64 {
         self.lock().changes
     }
 
-    /// What tells one run from another: of every changing call so far, in order, with its bytes.
+    /// A checksum of every changing call so far, in order, with its bytes: distinguishes runs.
     pub(crate) fn trace(&self) -> u32 {
         self.lock().trace
     }
@@ -232,7 +230,7 @@ impl SimulatedDisk {
 }
 
 impl Disk {
-    /// Counts a call. How it fails, if it does; true when everything after it fails, too.
+    /// Counts a call. Returns its error, if it fails, and whether everything after it fails too.
     fn meet(&mut self, call: Call, path: &Path, data: &[u8]) -> Option<(io::Error, bool)> {
         if call.is_change() {
             self.changes += 1;
@@ -245,7 +243,7 @@ impl Disk {
         Some((failure.error(), lasts))
     }
 
-    /// Counts a call that does nothing when it fails.
+    /// Counts a call that has no effect if it fails.
     fn call(&mut self, call: Call, path: &Path) -> io::Result<()> {
         self.meet(call, path, &[]).map_or(Ok(()), |(error, _)| Err(error))
     }
@@ -259,7 +257,7 @@ impl Disk {
 struct SimulatedFile {
     disk: SimulatedDisk,
     number: usize,
-    /// By which name it was opened.
+    /// The name by which it was opened.
     path: PathBuf,
 }
 
@@ -325,7 +323,7 @@ impl Files for SimulatedDisk {
         let failed = disk.meet(Call::Remove, path, &[]);
         let is_pinned = disk.pins.contains_key(path);
         let failed = match failed {
-            // It has a name, though none that a power cut could take.
+            // The lock file has a name that power cuts do not affect.
             Some((error, _)) if is_pinned => return Err(error),
             failed => failed,
         };
@@ -388,7 +386,7 @@ impl Files for SimulatedDisk {
             (PinLock::Shared, None) => (next, Some(1)),
             (PinLock::Shared, Some(&(number, Some(others)))) => (number, Some(others + 1)),
             (PinLock::IdleContext, None) => (next, None),
-            // Nothing here waits: a test that has it alone is to let go first.
+            // Shared locks do not wait here: a test must release the exclusive lock first.
             (PinLock::Shared, Some((_, None))) => return Err(io::ErrorKind::WouldBlock.into()),
             (PinLock::IdleContext, Some(_)) => return Ok(None),
         };
@@ -398,7 +396,7 @@ impl Files for SimulatedDisk {
     }
 }
 
-/// Who has a directory that is taken.
+/// The holder of a locked directory.
 const HOLDER: &str = "process 0 (simulated)";
 
 struct LockGuard(SimulatedDisk, PathBuf);
@@ -477,7 +475,7 @@ impl JournalFile for SimulatedFile {
                 Err(error)
             }
             failed => {
-                // Some of it was written before the call failed.
+                // A part was written before the call failed.
                 let most = if failed.is_some() { disk.random.random_range(0..=fits) } else { fits };
                 let part = Bytes::copy_from_slice(&bytes[..most]);
                 disk.contents.change(self.number, Change::Write(offset, part));

@@ -1,4 +1,4 @@
-//! A disk that is kinder than a real one proves nothing: everything bad that it can do happens.
+//! A simulated disk must do everything bad that a real one does, or it proves nothing.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ fn path(name: &str) -> PathBuf {
     Path::new(DIR).join(name)
 }
 
-/// A file with these bytes, synced, and its name, too.
+/// Creates a file with these bytes; file and name are synced.
 fn lasting(disk: &SimulatedDisk, name: &str, bytes: &[u8]) -> Arc<dyn JournalFile> {
     let file = disk.create(&path(name)).unwrap();
     file.write_at(bytes, 0).unwrap();
@@ -26,7 +26,7 @@ fn contents(disk: &SimulatedDisk, name: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// What `look` sees of the disk after many power cuts.
+/// All results of `look` over many power cuts.
 fn seen<T: Ord>(disk: &SimulatedDisk, look: impl Fn(&SimulatedDisk) -> T) -> BTreeSet<T> {
     (0..300).map(|seed| look(&disk.after_power_cut(seed))).collect()
 }
@@ -38,7 +38,7 @@ fn unsynced_writes_survive_whole_partly_or_not_at_all() {
     file.write_at(&[2; 2_000], 1_000).unwrap();
     let after = seen(&disk, |disk| contents(disk, "a").unwrap());
     for bytes in &after {
-        assert!(bytes[..1_000] == [1; 1_000], "what was synced and not written again lasts");
+        assert!(bytes[..1_000] == [1; 1_000], "synced and not rewritten bytes survive");
     }
     let old = vec![1; 2_000];
     let new = [vec![1; 1_000], vec![2; 2_000]].concat();
@@ -151,7 +151,7 @@ fn data_dropped_by_a_failed_sync_is_never_written_later() {
         disk.fail(Fault::nth_of(Call::Sync, 1));
         assert!(file.sync_data().is_err());
         file.sync_data().unwrap();
-        assert_eq!(contents(&disk, &name).unwrap(), b"data", "it is still in memory");
+        assert_eq!(contents(&disk, &name).unwrap(), b"data", "it is still in the page cache");
         lost += u32::from(contents(&disk.after_power_cut(1), &name).unwrap() != b"data");
         file.write_at(b"data", 0).unwrap();
         file.sync_data().unwrap();
@@ -178,7 +178,7 @@ fn full_disk_accepts_only_writes_into_allocated_room() {
     disk.set_capacity(Some(2_000));
     assert_eq!(disk.free(), 1_000);
     disk.remove(&path("a")).unwrap();
-    assert_eq!(disk.free(), 1_000, "somebody has it open");
+    assert_eq!(disk.free(), 1_000, "the file is still open");
     drop(file);
     assert_eq!(disk.free(), 1_800);
     assert!(disk.after_power_cut(1).free() <= 2_000, "its capacity stays");

@@ -1,6 +1,5 @@
-//! Damage that somebody accepts: refused until then and nothing changed, then set aside whole. What
-//! was before it is there, what was told is never told again of something else, and the publisher
-//! goes on like any other.
+//! Accepted damage: a start refuses it unchanged until the loss is accepted, then sets everything
+//! damaged aside. Earlier commands survive, no token is reused, and the publisher goes on normally.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,36 +15,35 @@ use super::{DIR, env_or, options};
 use crate::journal::files::directory::{Directory, LOST_DIR};
 use crate::journal::wal::format::SEGMENT_HEADER_BYTES;
 
-/// Damages of one journal.
+/// Damages tried on one journal.
 const TIMES: u64 = 20;
 
-/// What became of the damages.
+/// Counts of what the damages caused.
 #[derive(Default, Debug)]
 struct DamageCounts {
-    /// Not refused: nothing that counts was hit.
+    /// Not refused: nothing that counts was damaged.
     harmless: u64,
     accepted: u64,
     /// Accepted, and the journal began anew.
     all_lost: u64,
-    /// The start that accepted it was cut short by a power cut.
+    /// A power cut interrupted the accepting start.
     cut_short: u64,
-    /// What was before the damage was known, and was there.
+    /// The commands before the damage were known, and survived.
     exact: u64,
 }
 
-/// All files, by their names.
+/// The content of all files, by name.
 fn contents(disk: &SimulatedDisk) -> BTreeMap<PathBuf, Vec<u8>> {
     let paths = disk.paths().into_iter();
     paths.map(|path| (path.clone(), disk.bytes(&path))).collect()
 }
 
-/// Damages a disk somewhere; gives the file, and the byte from which on it is not as it was
-/// written.
+/// Damages a disk at random; returns the file, and its first damaged byte.
 fn damage(harness: &mut Harness, disk: &SimulatedDisk) -> (PathBuf, u64) {
     let counts = |path: &PathBuf| !path.ends_with("publisher") && !path.ends_with("ballast");
     let mut files: Vec<PathBuf> = disk.paths().into_iter().filter(counts).collect();
     let segments: Vec<PathBuf> = files.iter().filter(|path| is_segment(path)).cloned().collect();
-    // Half of it in segments: there are not many of them.
+    // Half of the damages hit segments, of which there are few.
     files = if harness.random.random_bool(0.5) { segments } else { files };
     let path = files[harness.random.random_range(0..files.len())].clone();
     let end = end_of_data(disk, &path).max(1);
@@ -61,7 +59,7 @@ fn damage(harness: &mut Harness, disk: &SimulatedDisk) -> (PathBuf, u64) {
     (path, at)
 }
 
-/// The first command that a damage in a segment can cost, if it is one of those that were replayed.
+/// The first command that damage in a segment can lose, if it is among the replayed ones.
 fn first_hit(positions: &[(u64, u64, u64)], path: &Path, at: u64) -> Option<u64> {
     let name = path.file_name()?.to_string_lossy();
     let sequence = Directory::sequence_of(&name)?;
@@ -72,8 +70,7 @@ fn first_hit(positions: &[(u64, u64, u64)], path: &Path, at: u64) -> Option<u64>
     within.map(|&(index, _, _)| index).max()
 }
 
-/// What was set aside is as it was found: whole files, and the end of the one that was replayed in
-/// part. No segment with a command after `last` is anywhere else.
+/// Checks that files in `lost/` are unchanged: whole files, and the end of the partly replayed one.
 fn check_set_aside(before: &BTreeMap<PathBuf, Vec<u8>>, after: &SimulatedDisk, what: &str) {
     let lost = Path::new(DIR).join(LOST_DIR);
     let now = contents(after);
@@ -116,7 +113,7 @@ fn accept(harness: &mut Harness, seed: u64, met: &mut DamageCounts, positions: &
             return;
         }
         Err(OpenError::Damaged { index, .. }) => Some(index).filter(|&index| index > 0),
-        // What lies in one file, and nothing of the log.
+        // Only the payloads of one file are lost, nothing of the log.
         Err(OpenError::PayloadsLost { file, .. }) => {
             assert_eq!(file, path, "{what}");
             lost_payloads = Some(LostPayloads { file, files: 1 });
@@ -124,7 +121,7 @@ fn accept(harness: &mut Harness, seed: u64, met: &mut DamageCounts, positions: &
         }
         Err(why) => panic!("{what}: {why}"),
     };
-    assert!(contents(&after.disk) == before, "{what}: it is refused, and changed");
+    assert!(contents(&after.disk) == before, "{what}: the refused start changed files");
     after.options.accept_loss = true;
     let (mut found, is_whole) = (None, harness.random.random_bool(0.6));
     if !is_whole {
@@ -137,7 +134,7 @@ fn accept(harness: &mut Harness, seed: u64, met: &mut DamageCounts, positions: &
     }
     let mut run = after.open().unwrap_or_else(|why| panic!("{what}: {why}"));
     let last = found.unwrap_or(run.recovered.last_index);
-    // The start that was cut short may have come as far as its own first command.
+    // The interrupted start may have logged its own first command.
     if let Some(index) = index {
         let is_right = last + 1 == index || !is_whole && last == index;
         assert!(is_right, "{what}: {index} is lost, and {last} is the last");
@@ -160,7 +157,7 @@ fn accept(harness: &mut Harness, seed: u64, met: &mut DamageCounts, positions: &
     }
     met.accepted += 1;
     met.all_lost += u64::from(last == 0);
-    // From here on it is a publisher like any other.
+    // From here on the publisher behaves normally.
     after.options.accept_loss = false;
     after.run_clients(&mut run, 15).unwrap_or_else(|why| panic!("{what}: {why}"));
     drop(run);
@@ -180,7 +177,7 @@ fn accepted_damage_is_set_aside_and_earlier_commands_survive() {
         let mut harness = Harness::new(seed, options());
         let steps = harness.random.random_range(10..50);
         run_and_close(&mut harness, steps, (seed % 3 == 0).then_some(10));
-        // Another start: what is damaged may be before it, or after it.
+        // Another start: the damage may be before or after it.
         let mut run = harness.open().expect("a good disk");
         harness.run_clients(&mut run, 10).expect("a good disk");
         run.background.sync_watermark().expect("a good disk");

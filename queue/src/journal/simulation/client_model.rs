@@ -1,5 +1,5 @@
-//! What the publisher has told its clients: nothing of it may ever turn out to be untrue. Knows
-//! nothing of how the state works, only what its answers promise.
+//! What clients know from the publisher's responses: none of it may ever turn out false. It knows
+//! only what responses promise, nothing of how the state works.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,28 +14,27 @@ use super::session::Settle;
 use crate::log::{ReadError, Reader};
 use crate::{Handed, JobView, Now, RecordRef, State};
 
-/// What was told.
+/// What clients know.
 #[derive(Clone, Default)]
 pub(super) struct ClientModel {
-    /// All that was told is of commands up to this one.
+    /// Clients know of commands up to this index.
     pub(super) index: u64,
-    /// The highest token that was handed out.
+    /// The highest delivered token.
     token: Option<Token>,
     jobs: BTreeMap<JobId, Job>,
-    /// Dead jobs, and what took their places.
+    /// Dead jobs, and their replacements.
     replaced: Vec<(JobId, JobId)>,
-    /// Queues that were asked to keep less than they do by themselves.
+    /// Queues with reduced retention.
     short_retention: BTreeSet<Path>,
     /// By the pattern's text.
     pauses: BTreeMap<String, Setting<bool>>,
     settings: BTreeMap<Path, Setting<QueueSettings>>,
-    /// What a power cut cannot make untrue, where it may cost the end: what was told when the log
-    /// was last synced, with all that was asked for since.
+    /// The state that a power cut cannot revoke where it may lose the end: the model at the log's
+    /// last sync, with all requests since.
     synced: Option<Box<ClientModel>>,
 }
 
-/// Something that is set, not added to: what was answered last, and what was asked for and not yet
-/// answered.
+/// A setting: the last acknowledged value, and the number of unanswered changes.
 #[derive(Clone, Default)]
 struct Setting<T> {
     is: T,
@@ -46,42 +45,42 @@ struct Setting<T> {
 struct Job {
     path: Path,
     payload: Bytes,
-    /// It stays readable once it has ended.
+    /// It stays readable after its end.
     is_retained: bool,
-    /// It may end without anybody's doing.
+    /// It may expire.
     may_expire: bool,
-    /// It was enqueued prepared, and nobody has asked for it to be run.
+    /// It was enqueued prepared, and no client has requested its run.
     is_unconfirmed: bool,
-    /// It was told to be confirmed.
+    /// Its confirmation was acknowledged.
     is_confirmed: bool,
-    /// It may have come and gone before anybody was told that it had come.
+    /// It may have been created and deleted before its creation was acknowledged.
     may_have_been_deleted: bool,
     write_durable: KnownState,
-    /// The lease that was told to have ended it. None may be the second, unless somebody has wanted
-    /// the job revived.
+    /// The lease whose settle ended it. No second lease may end it, unless a client has requested a
+    /// revival.
     ended_by: Option<Token>,
     may_be_revived: bool,
-    /// What was asked for and not yet answered, and how often.
+    /// Unanswered requests, and how many of each.
     unanswered: BTreeMap<RequestKind, u32>,
 }
 
-/// Where a prepared job may be without anybody having asked for it to be run.
+/// States of a prepared job whose run nobody has requested.
 const WITHOUT_A_RUN: [JobState; 3] = [JobState::Prepared, JobState::Dead, JobState::Cancelled];
 
-/// The last thing that is certain of a job.
+/// The last certain state of a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum KnownState {
-    /// Nothing: it was enqueued, and no answer came.
+    /// Unknown: it was enqueued, and no answer came.
     Unknown,
-    /// It is there.
+    /// It exists.
     There,
-    /// It has ended like that.
+    /// It ended in that state.
     Ended(JobState),
-    /// It is not there any more.
+    /// It was deleted.
     Gone,
 }
 
-/// What may change a job without anybody having been told.
+/// Requests that may change a job before they are answered.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum RequestKind {
     End,
@@ -102,21 +101,21 @@ impl RequestKind {
 }
 
 impl ClientModel {
-    /// Everything that was told so far is on the disk.
+    /// Everything known so far is synced.
     pub(super) fn note_synced(&mut self) {
         self.synced = None;
         self.synced = Some(Box::new(self.clone()));
     }
 
-    /// A power cut has cost the end: what is certain is what was told before the last sync. No
-    /// token comes again all the same.
+    /// A power cut lost the end: only the state of the last sync is certain. Tokens still never
+    /// repeat.
     pub(super) fn roll_back_to_sync(&mut self) {
         if let Some(synced) = self.synced.take() {
             *self = ClientModel { token: self.token, ..*synced };
         }
     }
 
-    /// Somebody has accepted a loss: nothing is certain but that no token comes again.
+    /// A loss was accepted: nothing is certain except that tokens never repeat.
     pub(super) fn accept_loss(&mut self) {
         self.index = 0;
         self.synced = None;
@@ -153,13 +152,13 @@ impl ClientModel {
     pub(super) fn enqueued(&mut self, id: JobId, outcome: EnqueueOutcome) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         let taken = matches!(outcome, EnqueueOutcome::Created | EnqueueOutcome::Existing);
-        // An answer that comes again says nothing of what became of the job since.
+        // A repeated answer tells nothing about later changes.
         if job.write_durable == KnownState::Unknown && !(taken && job.may_have_been_deleted) {
             job.write_durable = if taken { KnownState::There } else { KnownState::Gone };
         }
     }
 
-    /// A job is delivered; gives which.
+    /// A job was delivered; returns its id.
     pub(super) fn handed(&mut self, handed: &Handed, entry: Bytes) -> JobId {
         assert!(
             self.token.is_none_or(|before| handed.token > before),
@@ -169,7 +168,7 @@ impl ClientModel {
         );
         self.token = Some(handed.token);
         let entry = Entry::read(entry).expect("what was enqueued");
-        let job = self.jobs.get(&entry.id).expect("a job that somebody has enqueued");
+        let job = self.jobs.get(&entry.id).expect("a job that a client enqueued");
         assert!(entry.is_intact() && entry.payload == job.payload, "another payload");
         assert!(!job.is_unconfirmed, "{:?} was prepared, and nobody has asked for it", entry.id);
         let has_ended = matches!(job.write_durable, KnownState::Ended(_) | KnownState::Gone);
@@ -193,14 +192,14 @@ impl ClientModel {
         self.request(id, RequestKind::of(action));
     }
 
-    /// An action is asked for whatever is in that queue.
+    /// An action was requested for every job of that queue.
     pub(super) fn request_action_in(&mut self, path: &Path, action: Action) {
         let within = self.jobs.iter().filter(|(_, job)| job.path == *path);
         let within: Vec<JobId> = within.map(|(&id, _)| id).collect();
         within.into_iter().for_each(|id| self.request_action(id, action));
     }
 
-    /// A job is asked to take the place of a dead one.
+    /// A job was requested to replace a dead one.
     pub(super) fn request_replace(&mut self, dead: JobId, job: &NewJob) {
         self.submit(job);
         self.request(dead, RequestKind::Drop);
@@ -248,7 +247,7 @@ impl ClientModel {
         self.settings.entry(path).or_default().answered(settings);
     }
 
-    /// A job was shown in that state.
+    /// A query showed a job in that state.
     pub(super) fn shown(&mut self, id: JobId, state: Option<JobState>) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         job.write_durable = match (state, job.write_durable) {
@@ -259,8 +258,8 @@ impl ClientModel {
         };
     }
 
-    /// A settle was answered. An answer to one that was `resent` may be an old one: it says nothing
-    /// of what became of the job since.
+    /// A settle was answered. The answer to a `resent` one may be old: it tells nothing about later
+    /// changes.
     pub(super) fn settled(&mut self, settle: &Settle, counts: bool, resent: bool) {
         let Some(job) = self.jobs.get_mut(&settle.job) else { return };
         let end = settle.end.filter(|_| counts);
@@ -283,19 +282,19 @@ impl ClientModel {
                 (Action::Drop, _) => KnownState::Gone,
                 (Action::Cancel, _) => KnownState::Ended(JobState::Cancelled),
                 (Action::Revive, _) | (Action::Confirm, KnownState::Unknown) => KnownState::There,
-                // It may have been confirmed long before.
+                // It may have been confirmed before.
                 (Action::Confirm, known) => known,
             };
             job.is_confirmed |= action == Action::Confirm;
         }
     }
 
-    /// The jobs that were enqueued.
+    /// All enqueued jobs.
     pub(super) fn jobs(&self) -> Vec<JobId> {
         self.jobs.keys().copied().collect()
     }
 
-    /// Those for which the action may come to something, as far as is known.
+    /// Jobs that the action may apply to, as far as is known.
     pub(super) fn jobs_for(&self, action: Action) -> Vec<JobId> {
         let fits = |job: &Job| match action {
             Action::Confirm => job.is_unconfirmed,
@@ -306,7 +305,7 @@ impl ClientModel {
         self.jobs.iter().filter(|(_, job)| fits(job)).map(|(&id, _)| id).collect()
     }
 
-    /// Whether the job was told to have been taken, and nothing else since.
+    /// Whether the job's creation was acknowledged, and nothing else since.
     pub(super) fn is_there(&self, id: JobId) -> bool {
         self.jobs.get(&id).is_some_and(|job| job.write_durable == KnownState::There)
     }
@@ -316,8 +315,8 @@ impl ClientModel {
         self.jobs.get(&id).map(|job| &job.path)
     }
 
-    /// Holds what was told against a state that was read back; from now on, what is in it is
-    /// certain. Gives how many parts are told to be damaged.
+    /// Compares the model with a recovered state, whose content becomes certain. Returns the number
+    /// of damaged parts.
     pub(super) fn check(
         &mut self,
         state: &State,
@@ -325,7 +324,7 @@ impl ClientModel {
         reader: &Reader,
         reference: &Reference,
     ) -> Result<u64, ReadError> {
-        state.invariant().expect("the state holds together");
+        state.invariant().expect("the state is consistent");
         for (id, job) in &mut self.jobs {
             let there = state.job_state(id);
             let is_as_told = match job.write_durable {
@@ -372,7 +371,7 @@ impl ClientModel {
         self.check_jobs(state, now, reader, reference)
     }
 
-    /// What was set is set.
+    /// Compares settings.
     fn check_set(&mut self, state: &State, now: Now) {
         for (pattern, setting) in &mut self.pauses {
             let is = state.pauses().any(|paused| paused.as_str() == pattern);
@@ -393,7 +392,7 @@ impl ClientModel {
         }
     }
 
-    /// Every job that is there was enqueued, once, and is all there.
+    /// Checks that every job was enqueued, exists once, and is complete.
     fn check_jobs(
         &self,
         state: &State,
@@ -409,7 +408,7 @@ impl ClientModel {
             let (views, next) = state.jobs(&query, now);
             for view in views {
                 let id = view.info.id;
-                assert!(seen.insert(id), "{id:?} is there twice");
+                assert!(seen.insert(id), "{id:?} exists twice");
                 let job = self.jobs.get(&id).unwrap_or_else(|| panic!("{id:?} is a phantom"));
                 assert_eq!(view.info.path, job.path);
                 let unconfirmed = view.info.death == Some(DeathReason::Unconfirmed);

@@ -1,5 +1,5 @@
-//! What a publisher did over a run: a simulation in which some kind of command never came to
-//! anything proves nothing about it.
+//! The commands that a publisher executed in a run: a simulation proves nothing about a kind of
+//! command that never took effect.
 
 use std::collections::BTreeMap;
 
@@ -8,14 +8,14 @@ use longshore_protocol::messages::work::{Action, ActionReport, ReplaceOutcome, S
 
 use crate::{Command, Outcomes, Reply};
 
-/// How often each kind of command was executed, and how often each thing happened to a job.
+/// Counts of executed commands and of job events, by kind.
 #[derive(Clone, Default)]
 pub(super) struct CommandCoverage {
     commands: BTreeMap<&'static str, u64>,
     changes: BTreeMap<JobChange, u64>,
 }
 
-/// Every kind of command that a client or time can cause while there is room, by what it did.
+/// Every kind of command that a client or time can cause while there is room, by its effect.
 pub(super) const COMMANDS: [&str; 31] = [
     "start",
     "link up",
@@ -50,12 +50,11 @@ pub(super) const COMMANDS: [&str; 31] = [
     "tick",
 ];
 
-/// What there is besides on a disk that is short of room.
+/// Additional commands on a disk that is short of room.
 pub(super) const FULL_DISK_COMMANDS: [&str; 3] = ["refuse", "limited", "unlimited"];
 
 impl CommandCoverage {
-    /// A command was applied, and brought that about. An action that was done to no job does not
-    /// count.
+    /// Counts a command and its outcomes. An action that changed no job does not count.
     pub(super) fn note(&mut self, command: &Command, outcomes: &Outcomes) {
         for event in &outcomes.events {
             *self.changes.entry(event.change).or_default() += 1;
@@ -121,7 +120,7 @@ impl CommandCoverage {
         }
     }
 
-    /// Those of another run, too.
+    /// Adds the counts of another run.
     pub(super) fn add(&mut self, other: &CommandCoverage) {
         for (name, times) in &other.commands {
             *self.commands.entry(name).or_default() += times;
@@ -131,7 +130,7 @@ impl CommandCoverage {
         }
     }
 
-    /// Each of these was executed so often at least.
+    /// Asserts that each of these was executed at least `least` times.
     pub(super) fn assert_commands(&self, names: &[&'static str], least: u64) {
         for name in names {
             let times = self.commands.get(name).copied().unwrap_or_default();
@@ -139,7 +138,7 @@ impl CommandCoverage {
         }
     }
 
-    /// All that can happen to a job has happened so often at least.
+    /// Asserts that each kind of job event happened at least `least` times.
     pub(super) fn assert_changes(&self, least: u64) {
         for change in JobChange::ALL {
             let times = self.changes.get(change).copied().unwrap_or_default();

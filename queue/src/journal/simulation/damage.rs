@@ -1,5 +1,5 @@
-//! What the disk has not kept is never silently missing: each bad disk is refused with file and
-//! offset, or everything that was told is there; a part that is rotten is told when it is read.
+//! Damage is never silent: a start refuses a bad disk with file and offset, or everything reported
+//! survives; a corrupt part is reported when it is read.
 
 use std::path::{Path, PathBuf};
 
@@ -11,23 +11,22 @@ use super::super::simulated_disk::{Call, Fault, SimulatedDisk};
 use super::harness::Harness;
 use super::{DIR, env_or, options};
 
-/// A record ends in no more zeros than this: they are there in a file that was allocated, and not
-/// in one that was cut.
+/// No record ends in more zeros than this: they exist in an allocated file, and not in a truncated
+/// one.
 const ZEROS: u64 = 24;
 
-/// What a start makes of a bad disk.
+/// The result of a start on a bad disk.
 #[derive(Debug)]
 enum Found {
-    /// All that was told is there.
+    /// Everything reported survived.
     Whole { last: u64, cut: bool },
-    /// Some parts are told to be damaged when they are read, and all others are as they were
-    /// written.
+    /// Some parts are reported damaged on read; all others are unchanged.
     Corrupt,
-    /// It does not start, and says which file, and where in it.
+    /// It refuses to start, with file and offset.
     Refused { file: PathBuf, offset: u64 },
 }
 
-/// Starts on that disk; what it finds was held against what was told.
+/// Starts on that disk, and compares its state with the model.
 fn start_on(harness: &Harness, disk: SimulatedDisk, what: &str) -> Found {
     let mut harness = harness.fork(disk);
     match harness.open() {
@@ -66,7 +65,7 @@ pub(super) fn end_of_data(disk: &SimulatedDisk, path: &Path) -> u64 {
     bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last as u64 + 1)
 }
 
-/// Runs the publisher and closes it; with a snapshot before the last so many of its steps.
+/// Runs the publisher and closes it; with a snapshot before its last `after_snapshot` steps.
 pub(super) fn run_and_close(harness: &mut Harness, steps: u32, after_snapshot: Option<u32>) {
     let mut run = harness.open().expect("a good disk");
     harness.run_clients(&mut run, steps).expect("a good disk");
@@ -77,8 +76,8 @@ pub(super) fn run_and_close(harness: &mut Harness, steps: u32, after_snapshot: O
     run.background.sync_watermark().expect("a good disk");
 }
 
-/// What starts make of the last segment cut short at every byte: how often it is whole, rotten, and
-/// refused, and how long it is.
+/// Truncates the last segment at every byte, and counts complete, damaged and refused starts; also
+/// returns its length.
 fn cut_at_every_byte(harness: &Harness) -> ([u64; 3], u64) {
     let segment = last_segment(&harness.disk);
     let end = end_of_data(&harness.disk, &segment);
@@ -90,7 +89,7 @@ fn cut_at_every_byte(harness: &Harness) -> ([u64; 3], u64) {
             Found::Whole { .. } => found[0] += 1,
             Found::Corrupt => found[1] += 1,
             Found::Refused { file, offset } => {
-                // Where the next command would stand: behind what a snapshot covers, too.
+                // Where the next command would be, also after what a snapshot covers.
                 assert!(file == segment && offset <= length.max(end), "{length}: {offset}");
                 found[2] += 1;
             }
@@ -112,7 +111,7 @@ fn last_segment_truncated_anywhere_is_refused_or_complete() {
 
 #[test]
 fn truncation_below_a_snapshot_is_reported_on_read() {
-    // A few KiB behind the header: there are as many starts as bytes.
+    // A few KiB after the header: one start for each byte.
     let closed = |seed| {
         let mut harness = Harness::with_payloads(seed, options(), 100);
         harness.takes_snapshots = false;
@@ -124,7 +123,7 @@ fn truncation_below_a_snapshot_is_reported_on_read() {
     };
     let harness = (1..200).map(closed).find(is_short).expect("some run is short");
     let ([whole, corrupt, refused], end) = cut_at_every_byte(&harness);
-    // Without its header a file is not the one that the snapshot names.
+    // Without its header a file is not recognized as the one that the snapshot names.
     assert!(whole >= 1 && corrupt > 100, "{whole} {corrupt} {refused} of {end}");
 }
 
@@ -136,7 +135,7 @@ fn unacknowledged_tail_is_truncated_and_reported() {
         harness.run_clients(&mut run, 12).expect("a good disk");
         run.background.sync_watermark().expect("a good disk");
         let before = end_of_data(&harness.disk, &last_segment(&harness.disk));
-        // One more commit, whose sync fails: it is written, and nobody is told.
+        // One more commit, whose sync fails: it is written and not acknowledged.
         let is_segments = |call, path: &Path| call == Call::Sync && is_segment(path);
         harness.disk.fail(Fault::nth_where(1, is_segments).for_good());
         assert!(harness.run_clients(&mut run, 10).is_err());
@@ -157,10 +156,10 @@ fn unacknowledged_tail_is_truncated_and_reported() {
         }
         assert!(lasts.is_sorted(), "a longer file has no fewer commands");
         lasts.dedup();
-        // Where a record ends there is nothing to cut off, nor in a few bytes that are zeros.
+        // At the end of a record there is nothing to truncate, nor within trailing zeros.
         let boundaries = ZEROS * (1 + lasts.len() as u64);
         assert!(cuts + boundaries > end - before, "{cuts} of {}, {lasts:?}", end - before);
-        assert!(lasts.len() > 1, "some of it was whole: {lasts:?}");
+        assert!(lasts.len() > 1, "some truncations end at a record: {lasts:?}");
     }
 }
 
@@ -169,7 +168,7 @@ fn corrupt_newest_snapshot_loses_nothing() {
     let (mut older, mut without) = (0, 0);
     for seed in 0..env_or("LONGSHORE_ROTTEN_SNAPSHOTS", 60) {
         let mut harness = Harness::new(seed, options());
-        // With a single one there is the whole log.
+        // With a single snapshot there is the whole log.
         harness.takes_snapshots = seed % 4 != 0;
         let steps = if harness.takes_snapshots { 150 } else { 10 };
         run_and_close(&mut harness, steps, Some(10));
@@ -213,7 +212,7 @@ fn single_bit_flip_anywhere_is_never_silent() {
                 Found::Refused { file, offset } => {
                     refused += 1;
                     assert!(file.starts_with(DIR), "{what}: {file:?}");
-                    assert!(file != *path || offset <= bit / 8, "{what}: told at {offset}");
+                    assert!(file != *path || offset <= bit / 8, "{what}: reported at {offset}");
                 }
                 Found::Whole { .. } => whole += 1,
                 Found::Corrupt => corrupt += 1,

@@ -1,5 +1,5 @@
-//! The nth call failing, for every n: nothing is told after it that is not true, and nothing is
-//! lost at the next start.
+//! Fails the nth call, for every n: later responses stay truthful, and the next start loses
+//! nothing.
 
 use super::super::simulated_disk::{Call, Failure, Fault};
 use super::super::{JournalOptions, OpenError, SEGMENT_BYTES_MIN};
@@ -7,18 +7,18 @@ use super::harness::Harness;
 use super::phase::{Phase, PhaseCoverage};
 use super::{SEGMENT_BYTES, options};
 
-/// Whose workers keep up, so that segments die, and what is left in them is compacted.
+/// A seed whose workers keep up, so that segments die and their rest is compacted.
 const SEED: u64 = 8;
-/// Steps of each run: together they make segments, and every kind of call.
+/// Steps of each run: together they create segments, and make every kind of call.
 const STEPS: u32 = 40;
-/// The length of segments, and most bytes of a payload: commits that zero what follows them, and
-/// commits so long that they do not.
+/// Segment length, and most bytes of a payload: commits that write zeros ahead, and commits too
+/// long for that.
 const SIZES: [(u64, usize); 2] = [(SEGMENT_BYTES, 20_000), (SEGMENT_BYTES_MIN, 200_000)];
-/// Runs of the publisher: the second one begins with something to recover.
+/// Runs of the publisher: the second one has something to recover.
 const RUNS: u32 = 2;
 
-/// Runs in which that fault may be met; then a power cut or a kill, and a start in which all has to
-/// be there. False when the fault was not met.
+/// Runs with that fault, then a power cut or a kill, and a start that must recover everything.
+/// False if the fault never occurred.
 fn run_with_fault(
     (segment_bytes, payload_max): (u64, usize),
     fault: Fault,
@@ -28,7 +28,7 @@ fn run_with_fault(
 ) -> bool {
     let options = JournalOptions { segment_bytes, ..options() };
     let mut harness = Harness::with_payloads(SEED, options, payload_max);
-    // A full disk is no failure while there is a reserve.
+    // A full disk is no failure while there is a ballast.
     let may_go_on = fault.failure == Failure::Full;
     harness.disk.fail(fault);
     let mut starting = false;
@@ -51,8 +51,8 @@ fn run_with_fault(
         let has_failed = outcome.is_err() || is_fatal && !starting && !may_go_on;
         if has_failed {
             let reported = harness.model.index;
-            assert!(harness.release(&mut run).is_err(), "{what}: it goes on after {hit:?}");
-            assert_eq!(harness.model.index, reported, "{what}: it tells more after {hit:?}");
+            assert!(harness.release(&mut run).is_err(), "{what}: it continues after {hit:?}");
+            assert_eq!(harness.model.index, reported, "{what}: it reports more after {hit:?}");
         }
         if hit.is_some() {
             break;
@@ -72,8 +72,8 @@ fn run_with_fault(
     met
 }
 
-/// The first call, the second one, and so on, until the workload passes untouched. Gives how many
-/// were met.
+/// Fails the first call, the second one, and so on, until the workload passes without a failure.
+/// Returns the number of failed calls.
 fn each(
     what: &str,
     sizes: (u64, usize),

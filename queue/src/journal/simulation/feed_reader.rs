@@ -1,37 +1,37 @@
-//! A client that follows the feed: all that happened is told once, in order, and stays true.
+//! A client that follows the feed: it gets every event once, in order, and none is revoked.
 
 use longshore_protocol::messages::work::{FeedPosition, RequestError};
 
 use crate::tail::{Cursor, Tail};
 use crate::{Event, QueueId};
 
-/// Events read at a time: so few that a command's are read in parts.
+/// Events of one read: so few that a command's events are split.
 const READ_MAX: usize = 7;
 
-/// What one client has seen of the feed.
+/// The feed of one client.
 #[derive(Clone, Default)]
 pub(super) struct FeedReader {
-    /// Up to where all was seen, over all runs; none before the first.
+    /// The position over all runs; none before the first.
     seen: Option<FeedPosition>,
-    /// Its place in the present run's tail.
+    /// Its cursor in the present run's tail.
     cursor: Option<Cursor>,
-    /// Since when `events` has everything.
+    /// The index from which `events` is complete.
     since: u64,
-    /// Events that were told and not yet held against what happened.
+    /// Received events that were not yet compared with the reference.
     events: Vec<Event>,
-    /// A start has found less than what was seen; there may be other commands in its place since.
+    /// A start recovered less than the client had seen; other commands may have reused the indexes.
     is_cut: bool,
 }
 
 impl FeedReader {
-    /// Comes back to a publisher that has just started: with a snapshot of the state up to that
-    /// command, if it read one.
+    /// Resumes at a publisher that has just started; `snapshot` is the index of the snapshot it
+    /// restored, if any.
     pub(super) fn resume(&mut self, tail: &Tail, snapshot: Option<u64>) {
         let lost = std::mem::take(&mut self.is_cut);
-        assert!(self.events.is_empty(), "they were held against what happened");
+        assert!(self.events.is_empty(), "they were compared with the reference");
         let cursor = match tail.cursor(self.seen) {
             Ok(cursor) => {
-                assert!(!lost, "what was seen is gone, and nobody says so");
+                assert!(!lost, "seen events are lost, and the tail does not report it");
                 cursor
             }
             Err(RequestError::Rewound) if lost => self.begin(tail),
@@ -48,27 +48,27 @@ impl FeedReader {
     }
 
     fn begin(&self, tail: &Tail) -> Cursor {
-        tail.cursor(None).expect("the present is always there")
+        tail.cursor(None).expect("the present is always available")
     }
 
-    /// Reads all that there is to read.
+    /// Reads all available events.
     pub(super) fn read(&mut self, tail: &Tail, committed: u64) {
         let Some(cursor) = &mut self.cursor else { return };
         let all = |_: QueueId| true;
         loop {
             let read = tail.read(cursor, READ_MAX, all, &mut self.events);
-            let read = read.expect("fewer events than a tail keeps");
+            let read = read.expect("fewer events than the tail's limit");
             self.seen = Some(read.upto);
             if !read.more {
                 break;
             }
         }
         let last = self.events.last().map_or(0, |event| event.index);
-        assert!(last <= committed, "command {last} is told before it is durable");
+        assert!(last <= committed, "command {last} is published before it is durable");
     }
 
-    /// Gives what was seen of commands up to `last`: since which command, up to which one, and
-    /// what. The rest, if there is any, is forgotten.
+    /// Takes the events of commands up to `last`, with the range of commands that they cover. Later
+    /// events are dropped.
     pub(super) fn take(&mut self, last: u64) -> (u64, u64, Vec<Event>) {
         let mut events = std::mem::take(&mut self.events);
         events.retain(|event| event.index <= last);

@@ -1,6 +1,6 @@
-//! A disk that is full and stays so: nobody makes room but the journal itself. What waits is handed
-//! out and ends all the same, to the last job, however many leases run, however small the commits
-//! are, and whoever else keeps coming and being refused.
+//! A disk that is full and stays full: only the journal itself frees space. All waiting jobs are
+//! still delivered and complete, however many leases run, however small the commits are, and
+//! whoever else keeps connecting and being refused.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -30,17 +30,17 @@ use crate::{Command, Now, Released, Replay, Reply, Store};
 
 const QUEUE: &str = "/full";
 const MIB: u64 = 1024 * 1024;
-/// Between two looks at what there is to do.
+/// The length of a step, in virtual time.
 const STEP_MS: u64 = 10;
-/// As long as it may take, of virtual time, until another job is done.
+/// Most virtual time until another job completes.
 const NEXT_WITHIN_MS: u64 = 20_000;
 /// The worker's link and its subscription.
 const WORKER: LinkId = LinkId(1);
 const SUBSCRIPTION: u32 = 1;
-/// The producer's, which stays.
+/// The producer's link, which stays up.
 const PRODUCER: LinkId = LinkId(2);
 
-/// How everybody behaves, drawn from the seed.
+/// The parameters of a run, drawn from the seed.
 #[derive(Debug)]
 struct ScenarioConfig {
     disk_bytes: u64,
@@ -53,27 +53,27 @@ struct ScenarioConfig {
     ended_at_a_time: usize,
     /// Settles that share a batch.
     settle_batch: usize,
-    /// Others come, are refused a job, and go: so many each second.
+    /// Producers per second that connect, have a job refused, and disconnect.
     visitors: u64,
     /// Steps from one cycle to the next.
     cycle_steps: u64,
-    /// So much happens after each piece that a cycle writes.
+    /// Most steps after each chunk that a cycle writes.
     steps_per_chunk: u64,
-    /// Steps of filling after the first refusal.
+    /// Steps of enqueueing after the first refusal.
     steps_after_refusal: u64,
-    /// Ended jobs are kept.
+    /// Whether ended jobs are retained.
     retains_jobs: bool,
     /// Most bytes of a result, or of an error.
     result_bytes: usize,
-    /// Of ten settles so many are failures, and the job is run again.
+    /// Of ten settles, this many are failures whose job runs again.
     failures: u32,
     /// Checkpoints in each step.
     checkpoints: u64,
-    /// Jobs that a tool names each second; none of them is there.
+    /// Jobs that a tool names each second; none of them exists.
     named_jobs: usize,
-    /// Settles without a lease in each step, with results as long as may be.
+    /// Settles without a lease in each step, with results of the largest small size.
     stale: u64,
-    /// Seconds that somebody copies the journal, out of four.
+    /// Seconds out of four in which the journal is being copied.
     copies: u64,
 }
 
@@ -92,7 +92,7 @@ impl ScenarioConfig {
             cycle_steps: one_of(&[3, 20, 100]),
             steps_per_chunk: one_of(&[0, 1, 4, 16]),
             steps_after_refusal: one_of(&[0, 100, 1_000]),
-            // What is kept takes room: of very small jobs an end takes more than it gives free.
+            // Retained jobs take room: the end of a very small job takes more than it frees.
             retains_jobs: payload_bytes > 10 && one_of(&[0, 1]) == 1,
             result_bytes: one_of(&[0, 100, SMALL_BYTES_MAX as u64, 2 * SMALL_BYTES_MAX as u64])
                 as usize,
@@ -102,8 +102,7 @@ impl ScenarioConfig {
             stale: one_of(&[0, 0, 1, 20]),
             copies: one_of(&[0, 0, 1, 3]),
         };
-        // Results that are kept fill the disk, with nothing to be made free: no promise is made
-        // there.
+        // Retained results fill the disk with nothing to free: there is no guarantee for that.
         if config.retains_jobs {
             config.result_bytes = 0;
         }
@@ -111,7 +110,7 @@ impl ScenarioConfig {
     }
 }
 
-/// A settle on its way.
+/// An unanswered settle.
 #[derive(Clone, Copy, Debug)]
 struct SentSettle {
     token: Token,
@@ -121,7 +120,7 @@ struct SentSettle {
     is_stale: bool,
 }
 
-/// A publisher on its disk, a producer, a worker, and visitors.
+/// A publisher on its disk, a producer, a worker, and visiting producers.
 struct FullDiskScenario {
     random: StdRng,
     store: Store<SteppedLog>,
@@ -133,16 +132,16 @@ struct FullDiskScenario {
     next_batch: u64,
     next_settle: u64,
     leases: Vec<Token>,
-    /// Settles that were not answered yet, by their batch.
+    /// Unanswered settles, by batch.
     sent: BTreeMap<u64, Vec<SentSettle>>,
-    /// While somebody copies the journal.
+    /// The pin of a running copy.
     copy: Option<Pin>,
     disk: SimulatedDisk,
-    /// Jobs, as they were answered.
+    /// Answered jobs.
     taken: u64,
     refused: u64,
     ended: u64,
-    /// Turns after which the budget of hand-outs was used up.
+    /// Turns after which the budget of hand-outs was exhausted.
     handouts_exhausted: u64,
     /// When the disk is measured.
     measure_at: u64,
@@ -222,7 +221,7 @@ impl FullDiskScenario {
         self.submit(Command::Enqueue { link, batch });
     }
 
-    /// Commits, and hears what became of it.
+    /// Commits, and receives the outcomes.
     fn commit(&mut self) {
         loop {
             let mut released = Released::default();
@@ -262,7 +261,7 @@ impl FullDiskScenario {
         let SentSettle { token, ends, is_small, is_stale } = settle;
         match outcome {
             SettleOutcome::Accepted => self.ended += u64::from(ends),
-            // For now: it is said in fewer bytes.
+            // Refused for now: sends a shorter result next time.
             SettleOutcome::NoSpace if !is_small || is_stale => {
                 self.config.result_bytes = self.config.result_bytes.min(SMALL_BYTES_MAX);
                 if !is_stale {
@@ -274,8 +273,8 @@ impl FullDiskScenario {
         }
     }
 
-    /// Something is done; time passes; the journal does what it does beside; more is done between
-    /// the pieces of a cycle.
+    /// Runs `something`, advances time, and does the journal's background work; runs `something`
+    /// again between the chunks of a cycle.
     fn step(&mut self, mut something: impl FnMut(&mut FullDiskScenario)) {
         something(self);
         self.now.mono_ms += STEP_MS;
@@ -309,7 +308,7 @@ impl FullDiskScenario {
         self.commit();
     }
 
-    /// Somebody comes, asks for a job to be taken, and goes.
+    /// A producer connects, enqueues a job, and disconnects.
     fn visit(&mut self) {
         let link = LinkId(self.next_link);
         self.next_link += 1;
@@ -331,7 +330,7 @@ impl FullDiskScenario {
     fn fill(&mut self) {
         let mut refused_steps = 0;
         while refused_steps <= self.config.steps_after_refusal {
-            // A producer that was refused waits longer and longer, up to a second.
+            // A refused producer backs off, up to a second.
             let waits = refused_steps > 0 && !self.now.mono_ms.is_multiple_of(1_000);
             self.step(|scenario| {
                 if !waits {
@@ -378,10 +377,10 @@ impl FullDiskScenario {
             let mut sent = Vec::new();
             for token in self.leases.drain(..together) {
                 let most = self.config.result_bytes;
-                // The errors of a job are kept with it.
+                // The errors of a job are retained with it.
                 let fails = !self.config.retains_jobs
                     && self.random.random_range(0..10) < self.config.failures;
-                // A kind and a length beside it.
+                // The error's kind and length take 8 bytes.
                 let bytes = self.random.random_range(0..=most);
                 let settle = match fails {
                     true => NewSettle::Fail(JobError {
@@ -410,7 +409,7 @@ impl FullDiskScenario {
         self.submit(Command::Settle { link: WORKER, batch });
     }
 
-    /// What a worker and a tool send beside: it may all be refused.
+    /// Sends commands of a worker and a tool that may all be refused.
     fn send_refusable(&mut self) {
         for _ in 0..self.config.stale {
             let mut batch = SettleBatchBuilder::new();
@@ -475,6 +474,6 @@ fn waiting_jobs_complete_on_a_disk_that_stays_full() {
         limited += u64::from(scenario.handouts_exhausted > 0);
         drop(report);
     }
-    assert!(short > 0, "no disk was full when the worker came");
-    assert!(limited > 0, "nothing was ever held");
+    assert!(short > 0, "no disk was full when the worker connected");
+    assert!(limited > 0, "hand-outs were never limited");
 }

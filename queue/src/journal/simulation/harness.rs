@@ -1,5 +1,5 @@
-//! A publisher, its clients and its disk, in virtual time: all of it drawn from one seed, so that a
-//! run can be repeated.
+//! A publisher, its clients and its disk in virtual time, all driven by one seed, so that a run is
+//! reproducible.
 
 use bytes::Bytes;
 use longshore_protocol::{Durability, Epoch, LinkId, Role, Token};
@@ -19,7 +19,7 @@ use crate::log::ReadError;
 use crate::store::{StoreOptions, epoch_floor};
 use crate::{Now, Poisoned, Replay, Store};
 
-/// Everything that outlives a run of the publisher.
+/// Everything that survives a run of the publisher.
 pub(super) struct Harness {
     pub(super) disk: SimulatedDisk,
     pub(super) random: StdRng,
@@ -29,29 +29,28 @@ pub(super) struct Harness {
     pub(super) reference: Reference,
     pub(super) sessions: Vec<Session>,
     next_session: u64,
-    /// Follows the feed.
+    /// A client that follows the feed.
     pub(super) feed_reader: FeedReader,
-    /// Deliveries whose entry could not be read, with their links and subscriptions.
+    /// Deliveries with an unreadable entry: link, subscription and token.
     pub(super) unreadable: Vec<(LinkId, u32, Token)>,
     /// Most bytes of a payload.
     pub(super) payload_max: usize,
-    /// Workers keep up, and most jobs are forgotten at once: segments die, but for the little that
-    /// is kept.
+    /// Workers keep up, and most ended jobs are deleted at once: segments die, except for a few
+    /// live parts.
     pub(super) workers_keep_up: bool,
-    /// Snapshots are taken now and then.
+    /// Whether snapshots are taken.
     pub(super) takes_snapshots: bool,
-    /// The power has gone, and may have taken the end of what was told with it: acknowledgements
-    /// were not synced.
+    /// A power cut may have lost acknowledged commands, because they were not synced.
     pub(super) may_lose_unsynced: bool,
-    /// Commands that were told and lost.
+    /// Acknowledged commands that were lost.
     pub(super) lost: u64,
-    /// The highest that a start has had.
+    /// The highest epoch of any start.
     epoch: Epoch,
-    /// Others on the disk take its room, and give it back.
+    /// Whether other programs use and free disk space.
     pub(super) shares_disk: bool,
-    /// Settles that counted while the disk was short of room.
+    /// Settles accepted while the disk was short of room.
     pub(super) settled_short: u64,
-    /// When the disk is measured.
+    /// When the disk is measured next.
     measure_at: u64,
     pub(super) next_job: u64,
     pub(super) next_link: u64,
@@ -63,19 +62,19 @@ pub(super) struct Run {
     pub(super) store: Store<SteppedLog>,
     pub(super) background: ManualBackground,
     pub(super) recovered: Recovered,
-    /// Parts that were told to be damaged when all was read.
+    /// Parts reported as damaged when everything was read.
     pub(super) damaged: u64,
 }
 
 impl Harness {
-    /// Before the publisher's first start; with payloads up to some length.
+    /// The state before the publisher's first start, with a random payload limit.
     pub(super) fn new(seed: u64, options: JournalOptions) -> Harness {
         let mut random = StdRng::seed_from_u64(seed);
         let payload_max = [100, 2_000, 20_000, 100_000][random.random_range(0..4)];
         Harness { random, ..Harness::with_payloads(seed, options, payload_max) }
     }
 
-    /// The same with payloads up to that length.
+    /// The same, with payloads up to `payload_max`.
     pub(super) fn with_payloads(seed: u64, options: JournalOptions, payload_max: usize) -> Harness {
         let random = StdRng::seed_from_u64(seed);
         let roles = [Role::Producer, Role::Producer, Role::Worker, Role::Worker, Role::Tool];
@@ -107,7 +106,7 @@ impl Harness {
         }
     }
 
-    /// The same clients, told the same, with another disk.
+    /// The same clients and model, with another disk.
     pub(super) fn fork(&self, disk: SimulatedDisk) -> Harness {
         Harness {
             disk,
@@ -135,7 +134,7 @@ impl Harness {
         }
     }
 
-    /// Starts the publisher on what is on the disk, and holds what it finds against what was told.
+    /// Starts the publisher on the disk, and compares its state with the model.
     pub(super) fn open(&mut self) -> Result<Run, OpenError> {
         let mut replay = Replay::new();
         let submitted = self.reference.submitted();
@@ -151,13 +150,13 @@ impl Harness {
         }
         self.lost += reported.saturating_sub(last);
         let reported = self.model.index;
-        assert!(last >= reported, "{reported} was told, and the journal ends with {last}");
+        assert!(last >= reported, "{reported} was acknowledged, and the journal ends with {last}");
         self.reference.recovered(last);
         self.reference.compare(replay.state(), self.now);
         let (since, upto, seen) = self.feed_reader.take(last);
         let happened = self.reference.take_events(since, upto);
         assert!(seen == happened, "after {since} up to {upto}: {seen:?}\n{happened:?}");
-        // What a start has found is certain, told or not.
+        // What a start has recovered is certain, acknowledged or not.
         self.model.index = last;
         let checked =
             self.model.check(replay.state(), self.now, &background.reader(), &self.reference);
@@ -191,10 +190,10 @@ impl Harness {
         Ok(Run { store, background, recovered, damaged })
     }
 
-    /// The publisher runs for so many steps, or until it fails.
+    /// Connects the clients and runs `steps` steps, or until the publisher fails.
     pub(super) fn run_clients(&mut self, run: &mut Run, steps: u32) -> Result<(), Poisoned> {
         for position in 0..self.sessions.len() {
-            // Some workers are away when their publisher starts.
+            // Some workers are offline when the publisher starts.
             let is_away = self.sessions[position].role == Role::Worker && self.once_in(6);
             match is_away {
                 true => self.sessions[position].link = None,
@@ -204,7 +203,7 @@ impl Harness {
         self.steps(run, steps)
     }
 
-    /// So many steps, with the clients as they are.
+    /// Runs `steps` steps without connecting clients.
     pub(super) fn steps(&mut self, run: &mut Run, steps: u32) -> Result<(), Poisoned> {
         for _ in 0..steps {
             self.step(run)?;
@@ -212,7 +211,7 @@ impl Harness {
         self.release(run)
     }
 
-    /// A snapshot of all that there is, with nothing meanwhile.
+    /// Takes a snapshot of everything, with no steps meanwhile.
     pub(super) fn snapshot(&mut self, run: &mut Run) -> Result<(), Poisoned> {
         run.background.request_snapshot();
         run.store.turn(self.now)?;
@@ -230,7 +229,7 @@ impl Harness {
         self.small_step(run)
     }
 
-    /// A snapshot is written, while everything else goes on.
+    /// Writes a snapshot, while other steps run.
     pub(super) fn cycle(&mut self, run: &mut Run) -> Result<(), Poisoned> {
         let background = run.background.clone();
         let mut met = Ok(());
@@ -244,7 +243,7 @@ impl Harness {
         cycled.and(met)
     }
 
-    /// Something that takes no snapshot.
+    /// One step without a snapshot.
     fn small_step(&mut self, run: &mut Run) -> Result<(), Poisoned> {
         self.bury_unreadable(run)?;
         if self.shares_disk && self.once_in(12) {
@@ -272,7 +271,7 @@ impl Harness {
             _ => run.background.ballast().measure(),
         }
         run.store.turn(self.now)?;
-        // Otherwise the next step goes into the same commit.
+        // Otherwise the next step joins the same commit.
         match self.random.random_bool(0.6) {
             true => self.release(run),
             false => Ok(()),
@@ -287,7 +286,7 @@ impl Harness {
         Ok(())
     }
 
-    /// The clients start anew, too: they have heard what is no longer true.
+    /// Replaces all clients: they know things that are no longer true.
     fn renew_clients(&mut self) {
         let mut renewed = Vec::new();
         for session in &self.sessions {
@@ -297,7 +296,7 @@ impl Harness {
         self.sessions = renewed;
     }
 
-    /// What is done once a second.
+    /// Background work of once a second.
     pub(super) fn measure_disk(&mut self, run: &mut Run) {
         if self.now.mono_ms < self.measure_at {
             return;
@@ -309,15 +308,14 @@ impl Harness {
         }
     }
 
-    /// So much time passes.
+    /// Advances time.
     pub(super) fn pass_ms(&mut self, ms: u64) {
         self.now.mono_ms += ms;
         self.now.wall_ms += ms;
     }
 
-    /// Time passes: all at once, as if the publisher stood still, or while it looks at its leases.
-    /// An hour is rare: it is all that a prepared job waits, and many of them are the life of the
-    /// kept ones.
+    /// Advances time: at once, as if the publisher was paused, or with turns in between. An hour is
+    /// rare: it is the limit of prepared jobs, and a part of the retention of the others.
     fn pass(&mut self, run: &mut Run) -> Result<(), Poisoned> {
         // A session without a link would be forgotten.
         let all_are_up = self.sessions.iter().all(|session| session.link.is_some());
@@ -334,7 +332,7 @@ impl Harness {
         Ok(())
     }
 
-    /// A link with that role.
+    /// A random link with that role.
     pub(super) fn link_of(&mut self, role: Role) -> Option<(usize, LinkId)> {
         let with_role = self.sessions.iter().enumerate().filter(|(_, found)| found.role == role);
         let linked = with_role.filter_map(|(position, found)| Some((position, found.link?)));
@@ -342,12 +340,12 @@ impl Harness {
         (!linked.is_empty()).then(|| linked[self.random.random_range(0..linked.len())])
     }
 
-    /// One of them.
+    /// A random element.
     pub(super) fn one_of<T: Clone>(&mut self, these: &[T]) -> T {
         these[self.random.random_range(0..these.len())].clone()
     }
 
-    /// True once in so many times.
+    /// True once in `times` calls, on average.
     pub(super) fn once_in(&mut self, times: u32) -> bool {
         self.random.random_range(0..times) == 0
     }
@@ -362,7 +360,7 @@ impl Harness {
         bytes.into()
     }
 
-    /// What it has executed and kept, since it was last asked.
+    /// Takes the counts of executed commands.
     pub(super) fn command_coverage(&mut self) -> CommandCoverage {
         std::mem::take(&mut self.reference.command_coverage)
     }

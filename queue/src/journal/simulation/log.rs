@@ -1,5 +1,4 @@
-//! The journal without its threads, as a log: what it does, and in which order, is up to the
-//! simulation alone.
+//! The journal without its threads: the simulation decides what it does, and in which order.
 
 use std::io;
 use std::path::Path;
@@ -26,7 +25,7 @@ use crate::journal::wal::writer::{BackgroundWork, PendingCommand, Writer};
 use crate::log::{Log, LogMetrics, Poisoned, Reader, Snapshot};
 use crate::{Now, Replay};
 
-/// A command as it was given to the log.
+/// A command as it was appended to the log.
 #[derive(Clone)]
 pub(super) struct Submitted {
     pub(super) index: u64,
@@ -35,10 +34,10 @@ pub(super) struct Submitted {
     pub(super) body: Bytes,
 }
 
-/// Every command that was given to the log, whatever became of it.
+/// Every command that was appended to the log, committed or not.
 pub(super) type AllSubmitted = Arc<Mutex<Vec<Submitted>>>;
 
-/// The journal, stepped.
+/// The journal, driven step by step.
 pub(super) struct SteppedLog {
     writer: Writer<WriterBackground>,
     background: ManualBackground,
@@ -48,7 +47,7 @@ pub(super) struct SteppedLog {
     _lock: Box<dyn Send + Sync>,
 }
 
-/// Does by hand what the journal's threads do beside the commits.
+/// Does the work of the journal's threads on demand.
 #[derive(Clone)]
 pub(super) struct ManualBackground {
     directory: Arc<Directory>,
@@ -59,17 +58,17 @@ pub(super) struct ManualBackground {
     pending: Arc<Mutex<PendingSync>>,
     compactor: Arc<Mutex<Compactor>>,
     cycles: Arc<CycleMetrics>,
-    /// A snapshot is wanted.
+    /// Whether a snapshot is requested.
     snapshot_wanted: Arc<AtomicBool>,
-    /// The snapshot that was wanted, until a cycle writes it.
+    /// The frozen state, until a cycle writes it.
     frozen: Arc<Mutex<Option<Box<dyn Snapshot>>>>,
 }
 
-/// The writer's side of the hand.
+/// The background work as seen by the writer.
 struct WriterBackground(ManualBackground);
 
 impl SteppedLog {
-    /// Opens what is on the disk.
+    /// Opens the journal on the disk.
     pub(super) fn open(
         disk: &SimulatedDisk,
         options: JournalOptions,
@@ -116,7 +115,7 @@ impl SteppedLog {
 }
 
 impl ManualBackground {
-    /// Makes the next segment before it is needed, if there is room for one.
+    /// Prepares the next segment, if there is room for one.
     pub(super) fn make_segment(&self) -> Result<(), Poisoned> {
         let mut next = self.next.lock();
         if next.is_none() {
@@ -132,7 +131,7 @@ impl ManualBackground {
         Ok(())
     }
 
-    /// Makes the commit watermark firm: all that was committed is on the disk then, at every level of
+    /// Syncs the commit watermark: everything committed is synced then, at every level of
     /// durability.
     pub(super) fn sync_watermark(&self) -> Result<(), Poisoned> {
         self.sync_pending().inspect_err(|why| self.progress.poison(why.clone()))
@@ -143,8 +142,8 @@ impl ManualBackground {
         pending.sync(&self.directory, &self.watermark)
     }
 
-    /// Where every command that is in the log itself lies: its index, the file's number, and its
-    /// place there.
+    /// The location of every command in a log segment: its index, the file's number, and the offset
+    /// there.
     pub(super) fn positions(&self) -> Vec<(u64, u64, u64)> {
         let all = self.records.locations_up_to(self.progress.committed());
         let logs = all.runs().iter().filter(|run| !run.bounds().compacted);
@@ -157,19 +156,19 @@ impl ManualBackground {
             .collect()
     }
 
-    /// Wants a snapshot, unless one waits to be written.
+    /// Requests a snapshot, unless one waits to be written.
     pub(super) fn request_snapshot(&self) {
         self.snapshot_wanted.store(self.frozen.lock().is_none(), Ordering::Relaxed);
     }
 
-    /// Whether a snapshot waits to be written, and all that it reflects is committed.
+    /// Whether a snapshot waits to be written, and everything it reflects is committed.
     pub(super) fn is_cycle_ready(&self) -> bool {
         let committed = self.progress.committed();
         self.frozen.lock().as_ref().is_some_and(|frozen| frozen.index() <= committed)
     }
 
-    /// Writes the snapshot that waits and removes what it makes needless; between its pieces,
-    /// others have their turn.
+    /// Writes the waiting snapshot and removes obsolete files; calls `meanwhile` between its
+    /// chunks.
     pub(super) fn cycle(&self, meanwhile: &mut dyn FnMut()) -> Result<(), Poisoned> {
         let Some(frozen) = self.frozen.lock().take() else { return Ok(()) };
         let short = self.directory.ballast.is_short();
@@ -179,7 +178,7 @@ impl ManualBackground {
                 self.progress.poison(why.clone());
                 Err(why)
             }
-            // Tried again with the next snapshot.
+            // The next snapshot tries again.
             Ok(()) | Err(CycleError::NotNow { .. } | CycleError::Closing) => Ok(()),
         }
     }
@@ -193,7 +192,7 @@ impl ManualBackground {
     }
 }
 
-/// Lets others have their turn between the pieces of a cycle.
+/// A cycle context that interleaves other steps with the chunks of a cycle.
 struct InterleavedContext<'a> {
     background: &'a ManualBackground,
     meanwhile: &'a mut dyn FnMut(),
@@ -202,7 +201,7 @@ struct InterleavedContext<'a> {
 
 impl CycleContext for InterleavedContext<'_> {
     fn sync_up_to(&mut self, index: u64) -> Result<(), Poisoned> {
-        // A commit whose mark could not be noted was the last.
+        // A failed write of the watermark ends the journal.
         self.background.progress.check()?;
         assert!(
             self.background.pending.lock().index() >= index,
@@ -287,7 +286,7 @@ impl Log for SteppedLog {
     async fn committed_beyond(&mut self, index: u64) -> Result<u64, Poisoned> {
         if self.committed() <= index {
             self.background.progress.check()?;
-            // Nobody else can append or flush while this waits.
+            // Nothing else can append or flush while this waits.
             std::future::pending::<()>().await;
         }
         Ok(self.committed())
@@ -313,7 +312,7 @@ impl Log for SteppedLog {
     }
 
     fn snapshot(&mut self, snapshot: Box<dyn Snapshot>) {
-        assert_eq!(snapshot.index(), self.appended, "it reflects all that was appended");
+        assert_eq!(snapshot.index(), self.appended, "the snapshot reflects every appended command");
         self.background.snapshot_wanted.store(false, Ordering::Relaxed);
         *self.background.frozen.lock() = Some(snapshot);
     }

@@ -1,18 +1,17 @@
-//! A whole store on a faulty disk: its clients are told things, the disk does its worst, and what
-//! the publisher finds at its next start is held against what was told.
+//! A whole store on a faulty disk: clients get responses, the disk fails, and the next start is
+//! compared with what the responses promised.
 //!
-//! - [`harness`] is the publisher, its clients and its disk in virtual time, of one seed; [`session`]
-//!   is a client, [`workload`] is what producers and workers do, [`tools`] what tools do,
-//!   [`responses`] what all of them receive. [`feed_reader`] follows the feed.
-//! - [`client_model`] keeps what was promised; [`reference`] keeps what every command comes to. Both are
-//!   asked at each start.
-//! - [`log`] is the journal without its threads. [`phase`] says what the publisher was doing when
-//!   the disk failed, and [`command_coverage`] which commands came to something: a simulation in which a
-//!   phase never met its fault, or in which a kind of command was never executed, has failed.
+//! - [`harness`] is the publisher, its clients and its disk in virtual time, of one seed;
+//!   [`session`] is a client, [`workload`] the actions of producers and workers, [`tools`] those of
+//!   tools, [`responses`] what all of them receive. [`feed_reader`] follows the feed.
+//! - [`client_model`] records what responses promised; [`reference`] is the state that all commands
+//!   give. Each start is compared with both.
+//! - [`log`] is the journal without its threads. [`phase`] names what the publisher was doing when
+//!   the disk failed, and [`command_coverage`] counts effective commands: a simulation fails if a
+//!   phase never had a fault, or a kind of command was never executed.
 //!
 //! `LONGSHORE_POWER_CUTS`, `LONGSHORE_BIT_FLIPS`, `LONGSHORE_SHORTAGES`, `LONGSHORE_WORKED_OFF`,
-//! `LONGSHORE_UNSYNCED_CUTS` and `LONGSHORE_LOSSES` ask for more than a run of the tests has; all
-//! are numbers.
+//! `LONGSHORE_UNSYNCED_CUTS` and `LONGSHORE_LOSSES` set the numbers of cases beyond the defaults.
 
 mod accepted_loss;
 mod client_model;
@@ -39,7 +38,7 @@ use longshore_protocol::{Durability, PublisherId};
 use super::{JournalOptions, SEGMENT_BYTES_MIN};
 
 const DIR: &str = "/data";
-/// So short that every run goes over many.
+/// So short that every run uses many segments.
 const SEGMENT_BYTES: u64 = 64 * 1024;
 
 fn options() -> JournalOptions {
@@ -52,13 +51,13 @@ fn options() -> JournalOptions {
 }
 
 /// Options of one seed: every third has segments longer than the zeros that a commit writes ahead
-/// (256 KiB), and so an end of its zeros within the segment.
+/// (256 KiB), so that its zeros end within the segment.
 fn options_of(seed: u64) -> JournalOptions {
     let segment_bytes = if seed.is_multiple_of(3) { SEGMENT_BYTES_MIN } else { SEGMENT_BYTES };
     JournalOptions { segment_bytes, ..options() }
 }
 
-/// A number of the environment, or that many.
+/// A number from the environment, or the default.
 fn env_or(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).ok().and_then(|number| number.parse().ok()).unwrap_or(otherwise)
 }

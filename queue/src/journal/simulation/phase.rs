@@ -1,18 +1,18 @@
-//! What a publisher is doing when its disk fails, by the call that fails.
+//! The phase of a publisher's work when its disk fails, derived from the failing call.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::super::simulated_disk::{Call, SimulatedDisk};
 
-/// What is going on.
+/// A phase of the publisher's work.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Phase {
-    /// A start reads, cuts, writes again, removes.
+    /// A start reads, truncates, rewrites and removes files.
     Recovery,
     Commit,
     CommitWatermark,
-    /// A segment is made.
+    /// A segment is created.
     Rotation,
     SnapshotWrite,
     /// The rename of a snapshot, and the sync of its directory.
@@ -24,7 +24,7 @@ pub(super) enum Phase {
 }
 
 impl Phase {
-    /// Of a call outside of a start.
+    /// The phase of a call after the start.
     pub(super) fn of(call: Call, path: &Path) -> Phase {
         let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
         let ends = |end: &str| name.ends_with(end);
@@ -43,12 +43,12 @@ impl Phase {
     }
 }
 
-/// How often each phase met its fault.
+/// How often a fault occurred in each phase.
 #[derive(Default)]
 pub(super) struct PhaseCoverage(BTreeMap<Phase, u64>);
 
 impl PhaseCoverage {
-    /// Notes the fault of a disk, if one was met.
+    /// Counts the fault of a disk, if one occurred.
     pub(super) fn note(&mut self, disk: &SimulatedDisk, starting: bool) {
         if let Some((call, path)) = disk.hit() {
             let phase = if starting { Phase::Recovery } else { Phase::of(call, &path) };
@@ -56,11 +56,12 @@ impl PhaseCoverage {
         }
     }
 
-    /// A simulation that has not met these proves nothing about them.
+    /// Asserts at least `least` faults in each phase: otherwise the simulation proves nothing about
+    /// it.
     pub(super) fn assert(&self, phases: &[Phase], least: u64) {
         for phase in phases {
             let met = self.0.get(phase).copied().unwrap_or_default();
-            assert!(met >= least, "{phase:?} met its fault {met} times: {:?}", self.0);
+            assert!(met >= least, "{phase:?} had {met} faults: {:?}", self.0);
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Power cuts at any call: what was told is true afterwards, and nothing is there that nobody has
-//! asked for.
+//! Power cuts at any call: afterwards every response still holds, and nothing exists that no client
+//! requested.
 
 use rand::RngExt;
 
@@ -11,7 +11,7 @@ use super::harness::Harness;
 use super::phase::{Phase, PhaseCoverage};
 use super::{env_or, options_of};
 
-/// Phases that cuts have to fall into.
+/// Phases that need power cuts.
 const PHASES: [Phase; 8] = [
     Phase::Recovery,
     Phase::Commit,
@@ -23,8 +23,8 @@ const PHASES: [Phase; 8] = [
     Phase::Deletion,
 ];
 
-/// Lives of one seed, each of which ends with a power cut, or a kill. Gives the cuts, and what
-/// tells runs apart.
+/// Runs of one seed, each of which ends with a power cut or a kill. Returns the number of cuts, and
+/// a trace that distinguishes runs.
 fn run_seed(
     seed: u64,
     coverage: &mut PhaseCoverage,
@@ -47,14 +47,13 @@ fn run_seed(
             corrupt_newest_snapshot(&mut harness);
         }
     }
-    // In the end nothing fails, and everything is there.
+    // In the end nothing fails, and everything survives.
     assert!(!run_until_fault(&mut harness, seed), "seed {seed}: a start without a fault");
     command_coverage.add(&harness.command_coverage());
     (cuts, harness.disk.trace())
 }
 
-/// A bit of the newest snapshot is not what it was, if there is another: whenever that may be, the
-/// other is as good.
+/// Flips a bit of the newest snapshot, if there is another one: the other must be as good.
 fn corrupt_newest_snapshot(harness: &mut Harness) {
     let snapshots: Vec<_> =
         harness.disk.paths().into_iter().filter(|path| is_snapshot(path)).collect();
@@ -64,14 +63,14 @@ fn corrupt_newest_snapshot(harness: &mut Harness) {
     }
 }
 
-/// The power goes at some call, or at one of a kind that is rare.
+/// Schedules a power cut at some call, or at one of a rare kind.
 pub(super) fn schedule_power_cut(harness: &mut Harness) {
     let random = &mut harness.random;
     let fault = match random.random_range(0..10) {
         0..5 => Fault::nth_where(random.random_range(1..150), |call, _| call.is_change()),
         5 | 6 => Fault::nth_where(random.random_range(1..15), |call, _| call.is_change()),
         _ => {
-            // Those that are rare and short more often than the others.
+            // Rare and short phases more often than the others.
             let phases = [&PHASES[..], &[Phase::Compaction, Phase::Compaction, Phase::Deletion]];
             let phases = phases.concat();
             let phase = phases[random.random_range(0..phases.len())];
@@ -82,8 +81,8 @@ pub(super) fn schedule_power_cut(harness: &mut Harness) {
     harness.disk.fail(fault.for_good());
 }
 
-/// The publisher starts and runs until the disk fails, or for a while. True when it failed while it
-/// started.
+/// Starts the publisher and runs it until the disk fails, or for a while. True if it failed during
+/// the start.
 pub(super) fn run_until_fault(harness: &mut Harness, seed: u64) -> bool {
     let mut run = match harness.open() {
         Ok(run) => run,
@@ -96,7 +95,7 @@ pub(super) fn run_until_fault(harness: &mut Harness, seed: u64) -> bool {
     false
 }
 
-/// Says of which seed it was.
+/// Prints the seed if the test panics.
 pub(super) struct SeedReport(pub(super) u64);
 
 impl Drop for SeedReport {
@@ -113,7 +112,7 @@ fn any_power_cut_preserves_responses_and_invents_nothing() {
         (PhaseCoverage::default(), CommandCoverage::default());
     let (target, mut cuts, mut seed) = (env_or("LONGSHORE_POWER_CUTS", 3_000), 0, 0);
     while cuts < target {
-        // Whatever is wrong says of which seed it is.
+        // A failure prints its seed.
         let report = SeedReport(seed);
         cuts += run_seed(seed, &mut coverage, &mut command_coverage).0;
         drop(report);

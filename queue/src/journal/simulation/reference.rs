@@ -1,5 +1,4 @@
-//! What the state has to be: every command that was given to the log, applied in order, up to the
-//! last one that is there.
+//! The expected state: every appended command applied in order, up to the last recovered one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,21 +12,21 @@ use super::command_coverage::CommandCoverage;
 use super::log::{AllSubmitted, Submitted};
 use crate::{Command, Event, JobView, Now, Outcomes, RecordRef, RunningLease, State, Totals};
 
-/// The state beside the journal.
+/// The expected state, kept outside the journal.
 #[derive(Default)]
 pub(super) struct Reference {
     state: State,
     outcomes: Outcomes,
     submitted: AllSubmitted,
-    /// All commands that are there.
+    /// All recovered commands.
     there: BTreeMap<u64, Submitted>,
-    /// What they brought about, as far as nobody has asked for it.
+    /// Their events that were not yet taken.
     events: Vec<Event>,
     pub(super) command_coverage: CommandCoverage,
 }
 
 impl Reference {
-    /// The same, to go its own way.
+    /// An independent copy.
     pub(super) fn fork(&self) -> Reference {
         Reference {
             state: self.state.clone(),
@@ -39,16 +38,15 @@ impl Reference {
         }
     }
 
-    /// Where the log tells what it is given.
+    /// The list to which the log adds appended commands.
     pub(super) fn submitted(&self) -> AllSubmitted {
         Arc::clone(&self.submitted)
     }
 
-    /// The journal's last command is that one: all before it are there, and those after it are
-    /// gone.
+    /// The journal's last command is `last`: all earlier ones are recovered, later ones are lost.
     pub(super) fn recovered(&mut self, last: u64) {
         if last < self.state.applied() {
-            // Even what earlier starts have found is gone.
+            // Even commands that earlier starts recovered are lost.
             self.there.split_off(&(last + 1));
             self.submitted.lock().clear();
             self.events.retain(|event| event.index <= last);
@@ -67,7 +65,7 @@ impl Reference {
             self.there.insert(command.index, command);
         }
         self.outcomes.wants_events = false;
-        assert_eq!(self.state.applied(), last, "commands that nobody has submitted");
+        assert_eq!(self.state.applied(), last, "commands that were never submitted");
     }
 
     fn apply(&mut self, submitted: &Submitted) -> Command {
@@ -77,9 +75,9 @@ impl Reference {
         command
     }
 
-    /// The state that was read back is the one that was.
+    /// Compares a recovered state with this one.
     pub(super) fn compare(&self, state: &State, now: Now) {
-        // What can be seen of it, too: what writes the bytes may be what is wrong.
+        // Compare views as well as bytes: the encoder may be wrong.
         assert_eq!(seen(state, now), seen(&self.state, now));
         assert!(
             state.snapshot_bytes() == self.state.snapshot_bytes(),
@@ -88,7 +86,7 @@ impl Reference {
         );
     }
 
-    /// What happened to jobs after the command `since`, up to `upto`; nobody will ask for it again.
+    /// Takes the events of commands after `since`, up to `upto`.
     pub(super) fn take_events(&mut self, since: u64, upto: u64) -> Vec<Event> {
         let later = self.events.partition_point(|event| event.index <= upto);
         let mut events: Vec<Event> = self.events.drain(..later).collect();
@@ -96,14 +94,14 @@ impl Reference {
         events
     }
 
-    /// What stands there in the command, as it was submitted.
+    /// That part of the command, as it was appended.
     pub(super) fn part(&self, at: RecordRef) -> Bytes {
         let from = at.at as usize;
         self.there[&at.index].body.slice(from..from + at.length as usize)
     }
 }
 
-/// What anybody can see of a state.
+/// The visible parts of a state.
 #[derive(PartialEq, Debug)]
 struct Seen {
     totals: Totals,

@@ -1,4 +1,4 @@
-//! What clients hear, and what they make of it.
+//! How clients receive responses, and update the model.
 
 use std::future::Future;
 use std::pin::pin;
@@ -16,7 +16,7 @@ use crate::store::Asked;
 use crate::{Handed, Poisoned, Released, Reply};
 
 impl Harness {
-    /// What was submitted becomes durable, and clients are told.
+    /// Makes submitted commands durable, and delivers the responses.
     pub(super) fn release(&mut self, run: &mut Run) -> Result<(), Poisoned> {
         loop {
             let mut released = Released::default();
@@ -26,7 +26,7 @@ impl Harness {
             match outcome {
                 Some(Ok(())) if !run.store.is_released() => {}
                 Some(outcome) => return outcome,
-                // Nothing is held back.
+                // Nothing is pending.
                 None => return Ok(()),
             }
         }
@@ -42,8 +42,8 @@ impl Harness {
                 session.leases.remove(&token);
             }
         }
-        // What was shown may be older than what the replies of the same commit say, and never newer
-        // than the next ones.
+        // Query results may be older than replies of the same commit, never newer than the next
+        // ones.
         for (link, request, answer) in answered {
             let add_request =
                 self.session_of(link).and_then(|session| session.requests.remove(&request));
@@ -66,15 +66,15 @@ impl Harness {
         let hot = run.store.payload(handed.entry);
         let read = hot.map_or_else(|| run.store.reader().read(handed.entry), Ok);
         let entry = match read {
-            // Now and then one is taken for rotten.
+            // Now and then an entry is treated as damaged.
             Ok(_) if self.random.random_range(0..150) == 0 => Err(()),
             Ok(entry) => Ok(entry),
             Err(ReadError::Damaged { .. }) => Err(()),
-            // A disk that fails meanwhile is met by the next command.
+            // The next command detects a disk that fails meanwhile.
             Err(_) => return,
         };
         let Ok(entry) = entry else {
-            // It never reaches its worker, and the publisher buries it.
+            // It never reaches its worker; the publisher buries it.
             self.unreadable.push((link, subscription, token));
             return;
         };
@@ -90,11 +90,14 @@ impl Harness {
 
     fn receive_reply(&mut self, run: &Run, link: LinkId, reply: Reply) {
         let found = self.sessions.iter_mut().find(|session| session.link == Some(link));
-        // An answer to a link that is gone: nobody hears it.
+        // The link is gone: nobody receives the answer.
         let Some(session) = found else { return };
         match reply {
             Reply::Attached(attached) => {
-                assert_eq!(attached.durability, self.options.durability, "it says what it does");
+                assert_eq!(
+                    attached.durability, self.options.durability,
+                    "the reported durability is the configured one"
+                );
                 session.attached = Some((attached.next_batch, attached.next_settle));
                 session.leases.retain(|token, _| !attached.gone.0.contains(token));
             }
@@ -111,11 +114,11 @@ impl Harness {
             Reply::Returned(credit) => {
                 let credits = session.credits.entry(credit.subscription).or_default();
                 let left = credits.checked_sub(u64::from(credit.count));
-                *credits = left.expect("no more comes back than was given");
+                *credits = left.expect("returned credits were granted before");
             }
             Reply::Checkpointed(answer) => match answer.outcome {
                 CheckpointOutcome::StaleToken => drop(session.leases.remove(&answer.token)),
-                // The same number may be sent again.
+                // The same number may be resent.
                 CheckpointOutcome::NoSpace => {
                     if let Some((_, last)) = session.leases.get_mut(&answer.token) {
                         *last = (*last).min(answer.sequence - 1);
@@ -172,10 +175,10 @@ impl Harness {
             self.model.settled(settle, counts, resent);
             self.settled_short += u64::from(counts && run.store.space().level.is_short());
             match outcome {
-                // The lease runs on: it is settled again.
+                // The lease runs on: settle it again.
                 SettleOutcome::NoSpace => {
                     let large = settles.iter().any(|settle| settle.is_large);
-                    // Others fill the disk, too: more than the ends of leases were to have.
+                    // Other programs fill the disk too, beyond the reserve for the ends of leases.
                     let is_short = run.store.space().level.is_short();
                     assert!(large || is_short, "{:?} has room", settle.token);
                     session.leases.insert(settle.token, (settle.job, settle.checkpoints));
@@ -189,7 +192,7 @@ impl Harness {
     }
 }
 
-/// What a future gives at once, if it does.
+/// The output of a future that is ready at once.
 pub(super) fn poll_once<F: Future>(future: F) -> Option<F::Output> {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => Some(output),

@@ -1,4 +1,4 @@
-//! One client of the publisher: what it has sent, what it waits for, and what it holds.
+//! One client of the publisher: its requests, its unanswered messages, and its leases.
 
 use std::collections::BTreeMap;
 
@@ -21,16 +21,15 @@ pub(super) struct Session {
     pub(super) settles: BTreeMap<u64, (Bytes, Vec<Settle>)>,
     /// Settles up to this number were sent over an older link, too.
     pub(super) resent: u64,
-    /// Leases, with how many checkpoints were left of each.
+    /// Leases, with the number of their checkpoints.
     pub(super) leases: BTreeMap<Token, (JobId, u64)>,
-    /// Of a tool: what it has asked for, by its numbers.
+    /// A tool's unanswered requests, by number.
     pub(super) requests: BTreeMap<u64, ToolRequest>,
-    /// Credits that it has given over its present link, and that were neither used nor returned, by
-    /// subscription.
+    /// Credits granted over its present link that were neither used nor returned, by subscription.
     pub(super) credits: BTreeMap<u32, u64>,
-    /// The number that the next settle has at least: one more than the last that counted.
+    /// A lower bound of the next settle's number: one more than the last accepted one.
     pub(super) settled: u64,
-    /// What the publisher said when the link was up: the numbers of the next batches.
+    /// The publisher's answer to the link: the numbers of the next batches.
     pub(super) attached: Option<(u64, u64)>,
 }
 
@@ -39,11 +38,11 @@ pub(super) struct Session {
 pub(super) struct Settle {
     pub(super) token: Token,
     pub(super) job: JobId,
-    /// The state that it ends its job in, if it does.
+    /// The final state of its job, if it ends it.
     pub(super) end: Option<JobState>,
-    /// How many checkpoints its attempt had left.
+    /// The number of its attempt's checkpoints.
     pub(super) checkpoints: u64,
-    /// What it says is more than a disk without room takes.
+    /// Its result is too large for a full disk.
     pub(super) is_large: bool,
 }
 
@@ -68,13 +67,13 @@ impl Session {
         }
     }
 
-    /// What the publisher says of the numbers: all that it has answered, and nothing that was never
+    /// Checks the publisher's numbers: everything answered is covered, and nothing that was never
     /// sent.
     pub(super) fn check_attached(&mut self) {
         let Some((batch, settle)) = self.attached.take() else { return };
         let oldest = self.batches.keys().next().copied().unwrap_or(self.next_batch);
         assert!((oldest..=self.next_batch).contains(&batch), "batch {batch}, {oldest} is next");
-        // Those that there was no room for have left no trace.
+        // Settles refused for lack of room left no trace.
         let (least, next) = (self.settled, self.next_settle);
         assert!((least..=next).contains(&settle), "settle {settle}, {least} is next");
     }

@@ -1,6 +1,6 @@
-//! A disk that others fill and empty, with power cuts all the while: a refusal is no loss, what
-//! runs can end, nothing fails while there is a reserve, and once there is room again jobs are
-//! taken unaided.
+//! A disk that other programs fill and empty, with power cuts: refusals lose nothing, running
+//! attempts can end, nothing fails while there is a ballast, and once there is room jobs are
+//! accepted unaided.
 
 use std::path::Path;
 
@@ -20,15 +20,15 @@ use crate::{Command, SpaceLevel};
 /// A queue that nobody pauses.
 const QUEUE: &str = "/always";
 
-/// What the lives of one seed came to.
+/// Counts of the runs of one seed.
 #[derive(Default, Debug, PartialEq)]
 struct RunTotals {
     cuts: u64,
     /// Cuts while the disk was short of room.
     short_cuts: u64,
-    /// Settles that counted while it was.
+    /// Settles accepted meanwhile.
     settled_short: u64,
-    /// Starts on a disk that was.
+    /// Starts on a full disk.
     short_starts: u64,
     trace: u32,
 }
@@ -40,11 +40,11 @@ fn run_seed(seed: u64, command_coverage: &mut CommandCoverage) -> RunTotals {
     let mut totals = RunTotals::default();
     for _ in 0..harness.random.random_range(2..6) {
         let cuts_power = harness.random.random_bool(0.8);
-        // The first start makes the ballast.
+        // The first start creates the ballast.
         if cuts_power && totals.cuts > 0 {
             schedule_power_cut(&mut harness);
         }
-        // Now and then somebody has deleted the ballast, and taken its room.
+        // Sometimes the ballast is deleted, and its space used.
         let ballast_lost = totals.cuts > 0 && harness.once_in(3);
         if ballast_lost {
             delete_ballast(&mut harness);
@@ -60,8 +60,7 @@ fn run_seed(seed: u64, command_coverage: &mut CommandCoverage) -> RunTotals {
             false => harness.disk.after_kill(),
         };
         if harness.disk.free() == 0 {
-            // What came back to life has the room that it had: a disk never holds more than it has
-            // blocks.
+            // Surviving files have their space: a disk never stores more than its capacity.
             harness.disk.leave_free(0);
         }
         totals.cuts += u64::from(cuts_power);
@@ -75,15 +74,15 @@ fn run_seed(seed: u64, command_coverage: &mut CommandCoverage) -> RunTotals {
     totals
 }
 
-/// The publisher starts and runs until the power goes, or for a while. What its journal takes in
-/// the end; none when it did not come up.
+/// Starts the publisher and runs it until a power cut, or for a while. Returns the space level at
+/// the end; none if it did not start.
 fn run_until_fault(harness: &mut Harness, seed: u64, ballast_lost: bool) -> Option<SpaceLevel> {
     let mut run = match harness.open() {
         Ok(run) => run,
         Err(OpenError::Io { .. }) if harness.disk.hit().is_some() => return None,
         Err(why) => panic!("seed {seed}: {why}"),
     };
-    // A reserve of a MiB is not for long.
+    // A ballast of a MiB does not last long.
     harness.shares_disk = !ballast_lost;
     let steps = harness.random.random_range(20..if ballast_lost { 40 } else { 120 });
     let outcome = harness.run_clients(&mut run, steps);
@@ -92,7 +91,7 @@ fn run_until_fault(harness: &mut Harness, seed: u64, ballast_lost: bool) -> Opti
     Some(run.store.space().level)
 }
 
-/// There is no ballast, and hardly room for one.
+/// Deletes the ballast, and leaves hardly room for one.
 fn delete_ballast(harness: &mut Harness) {
     let path = Path::new(DIR).join(BALLAST_FILE);
     if harness.disk.paths().contains(&path) {
@@ -103,8 +102,7 @@ fn delete_ballast(harness: &mut Harness) {
     }
 }
 
-/// The publisher starts, others give the disk back, a second passes: jobs are taken again, and
-/// handed out.
+/// Starts the publisher and frees the disk: a second later jobs are accepted and delivered again.
 fn restore_room(harness: &mut Harness, seed: u64) {
     harness.shares_disk = false;
     let mut run = harness.open().unwrap_or_else(|why| panic!("seed {seed}: {why}"));
@@ -121,7 +119,7 @@ fn restore_room(harness: &mut Harness, seed: u64) {
     harness.shares_disk = true;
 }
 
-/// Whether a job is taken.
+/// Whether a job is accepted.
 fn enqueue_one(harness: &mut Harness, run: &mut Run) -> Result<bool, crate::Poisoned> {
     harness.measure_disk(run);
     run.store.turn(harness.now)?;
@@ -158,7 +156,7 @@ fn full_disk_refuses_only_new_jobs_and_recovers_unaided() {
         seed += 1;
     }
     command_coverage.assert_commands(&FULL_DISK_COMMANDS, target / 100);
-    // Starts on a disk without a free byte are the rarest: about one for twenty cuts.
+    // Starts on a completely full disk are the rarest: about one in twenty cuts.
     let least = target / 50;
     let shorts = [all.short_cuts, all.settled_short, all.short_starts];
     assert!(shorts.iter().all(|&times| times >= least), "{all:?}");

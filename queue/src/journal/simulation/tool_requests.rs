@@ -1,4 +1,4 @@
-//! What a tool has asked for and was not yet answered.
+//! Requests of a tool that are not yet answered.
 
 use longshore_protocol::messages::work::Action;
 use longshore_protocol::{Glob, JobId, Path};
@@ -7,7 +7,7 @@ use longshore_protocol::{Glob, JobId, Path};
 #[derive(Clone)]
 pub(super) enum ToolRequest {
     Act(Action, Vec<JobId>),
-    /// A dead job, and what takes its place.
+    /// A dead job, and its replacement.
     Replace(JobId, JobId),
     Pause(Glob, bool),
     Configure(Path),

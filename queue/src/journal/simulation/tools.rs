@@ -1,4 +1,4 @@
-//! What tools do.
+//! Actions of tools.
 
 use longshore_protocol::messages::work::{Action, Filter, Pace, Request, Selection};
 use longshore_protocol::{
@@ -13,7 +13,7 @@ use crate::{Command, Poisoned};
 
 /// Patterns that are paused and resumed; they overlap.
 const PAUSED: [&str; 3] = ["/c", "/a/**", "/a/b"];
-/// The queue whose operator changes how much it keeps. The others keep for as long as told.
+/// The queue whose retention changes. The other queues use the default.
 const SHORT_RETENTION: &str = "/a/b";
 
 impl Harness {
@@ -37,7 +37,7 @@ impl Harness {
             let command = Command::Act { link, request: 0, action, selection, pace };
             return run.store.submit(self.now, command).map(drop);
         }
-        // Mostly such as it may be done to.
+        // Mostly jobs that the action may apply to.
         let fitting = self.model.jobs_for(action);
         let all = self.model.jobs();
         if all.is_empty() {
@@ -58,7 +58,7 @@ impl Harness {
         run.store.submit(self.now, command).map(drop)
     }
 
-    /// What of a queue the action is for.
+    /// The filter of an action on a queue.
     fn filter(&mut self, path: &Path, action: Action) -> Filter {
         let filter = Filter::of(path.as_str().parse().expect("a pattern"));
         match action {
@@ -124,7 +124,7 @@ impl Harness {
             .map(drop)
     }
 
-    /// A job is looked at: what is shown is as good as told.
+    /// Queries a job: the model records the result.
     pub(super) fn show(&mut self, run: &mut Run) {
         let Some((position, link)) = self.link_of(Role::Tool) else { return };
         let jobs = self.model.jobs();

@@ -1,6 +1,6 @@
-//! Without durability: a process that is killed loses nothing that was told, and a power cut the
-//! end at most. What is left is what the first commands come to, and neither tokens nor epochs come
-//! again.
+//! Without durability: a process kill loses nothing that was acknowledged, and a power cut at most
+//! the end. What remains is the state after the first commands, and neither tokens nor epochs
+//! repeat.
 
 use longshore_protocol::Durability;
 use rand::RngExt;
@@ -10,12 +10,12 @@ use super::harness::Harness;
 use super::power::{SeedReport, run_until_fault, schedule_power_cut};
 use super::{env_or, options_of};
 
-/// What the lives of one seed came to.
+/// Counts of the runs of one seed.
 #[derive(Clone, Copy, Default, Debug, PartialEq)]
 struct RunTotals {
     cuts: u64,
     kills: u64,
-    /// Cuts that cost something that was told.
+    /// Cuts that lost acknowledged commands.
     losses: u64,
     trace: u32,
 }
@@ -39,8 +39,8 @@ fn run_seed(seed: u64) -> RunTotals {
         harness.may_lose_unsynced |= power_goes;
         totals.cuts += u64::from(power_goes);
         totals.kills += u64::from(!power_goes);
-        // A start without a fault says what was lost; a second power cut may come before anything
-        // new is told.
+        // A start without a fault shows the loss; a second power cut may come before anything new
+        // is acknowledged.
         if harness.random.random_bool(0.5) {
             assert!(!run_until_fault(&mut harness, seed), "seed {seed}: a start without a fault");
         }

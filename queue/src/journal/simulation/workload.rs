@@ -1,4 +1,4 @@
-//! What producers and workers do.
+//! Actions of producers and workers.
 
 use longshore_protocol::limits::SMALL_BYTES_MAX;
 use longshore_protocol::messages::work::{
@@ -17,11 +17,11 @@ use crate::{Command, Poisoned};
 
 /// The queues.
 pub(super) const QUEUES: [&str; 3] = ["/a", "/a/b", "/c"];
-/// A session's subscriptions: the first is there whenever its link is, the second comes and goes.
+/// A session's subscriptions: the first exists whenever its link does, the second comes and goes.
 const SUBSCRIPTIONS: [u32; 2] = [1, 2];
 
 impl Harness {
-    /// A new link; what the last one left unanswered is sent again.
+    /// Opens a new link, and resends everything unanswered.
     pub(super) fn attach(&mut self, run: &mut Run, position: usize) -> Result<(), Poisoned> {
         let link = LinkId(self.next_link);
         self.next_link += 1;
@@ -29,7 +29,7 @@ impl Harness {
         session.link = Some(link);
         session.resent = session.next_settle - 1;
         session.credits.clear();
-        // Nobody asks a tool's question again.
+        // Tools do not repeat requests.
         session.requests.clear();
         let unanswered = session.settles.values().flat_map(|(_, settles)| settles);
         let mut tokens: Vec<Token> = unanswered.map(|settle| settle.token).collect();
@@ -59,11 +59,11 @@ impl Harness {
         Ok(())
     }
 
-    /// A link is lost, or another takes its place, at once or later.
+    /// A link is lost, or replaced, at once or later.
     pub(super) fn relink(&mut self, run: &mut Run) -> Result<(), Poisoned> {
         let position = self.random.random_range(0..self.sessions.len());
         let lost = self.sessions[position].link.take();
-        // Sometimes the publisher hears of the new one first.
+        // Sometimes the publisher gets the new link first.
         if let Some(link) = lost
             && self.random.random_bool(0.7)
         {
@@ -80,7 +80,7 @@ impl Harness {
     pub(super) fn enqueue(&mut self, run: &mut Run) -> Result<(), Poisoned> {
         let Some((position, link)) = self.link_of(Role::Producer) else { return Ok(()) };
         let count = if self.random.random_bool(0.1) { 60 } else { self.random.random_range(1..6) };
-        // A batch is about as long as its longest payload, not as many of those.
+        // A batch is about as long as its longest payload, not a multiple of it.
         let most = self.payload_max * 3 / (count + 2);
         let (mut batch, mut ids) = (BatchBuilder::new(), Vec::new());
         for _ in 0..count {
@@ -143,7 +143,7 @@ impl Harness {
         run.store.submit(self.now, Command::Recall { link, subscription, count }).map(drop)
     }
 
-    /// The second subscription ends, or is made, or made anew with other sources.
+    /// The second subscription ends, begins, or is renewed with other sources.
     pub(super) fn change_sources(&mut self, run: &mut Run) -> Result<(), Poisoned> {
         let Some((_, link)) = self.link_of(Role::Worker) else { return Ok(()) };
         let subscription = SUBSCRIPTIONS[1];
@@ -208,7 +208,7 @@ impl Harness {
         run.store.submit(self.now, Command::Checkpoint { link, checkpoint }).map(drop)
     }
 
-    /// What is not logged: renewals, beginnings, progress.
+    /// Reports that are not logged: renewals, starts, progress.
     pub(super) fn report(&mut self, run: &mut Run) {
         let Some((position, link)) = self.link_of(Role::Worker) else { return };
         let tokens: Vec<Token> = self.sessions[position].leases.keys().copied().collect();
@@ -220,8 +220,7 @@ impl Harness {
         run.store.progress(self.now, link, progress);
     }
 
-    /// What no worker could be given for want of its entry: its job is buried, and the credit goes
-    /// back.
+    /// Buries jobs whose entry could not be read, and returns the credit.
     pub(super) fn bury_unreadable(&mut self, run: &mut Run) -> Result<(), Poisoned> {
         for (link, subscription, token) in std::mem::take(&mut self.unreadable) {
             run.store.submit(self.now, Command::Damaged { token })?;

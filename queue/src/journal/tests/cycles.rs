@@ -1,5 +1,5 @@
-//! Whole cycles, one call at a time: what they do on a disk with too little room, and what they
-//! leave behind.
+//! Whole cycles, one call at a time: their behaviour on a disk with too little room, and the files
+//! they leave.
 
 use std::io;
 use std::sync::LazyLock;
@@ -19,13 +19,13 @@ const MIB: u64 = 1024 * 1024;
 /// Bytes of the ballast for one-MiB segments and no snapshot.
 const BALLAST: u64 = 2 * MIB;
 
-/// Nobody else does anything; the log has grown by so much whenever it is asked for.
+/// A cycle context without other activity; the log grows by `grows` with each chunk.
 #[derive(Default)]
 pub(super) struct IdleContext {
     short: bool,
-    /// How long after the first cycle it is.
+    /// Time since the first cycle.
     after: Duration,
-    /// Bytes by which the log grows with each piece.
+    /// Bytes by which the log grows with each chunk.
     grows: u64,
     log_bytes: u64,
 }
@@ -68,15 +68,15 @@ fn compactor(journal: &SteppedJournal) -> (Compactor, Arc<CycleMetrics>) {
     (Compactor::new(directory, records, Arc::clone(&metrics), None, None, Vec::new()), metrics)
 }
 
-/// A state of no bytes after all commands, which names so much of each of some.
+/// An empty state after all commands, which references so many bytes of some commands.
 fn state(journal: &SteppedJournal, live: impl Iterator<Item = (u64, u32)>) -> Commands {
     let part = |(index, length)| RecordRef { index, at: 0, length };
     let parts = live.map(part).collect();
     Commands { index: journal.committed(), blocks: [].into(), parts }
 }
 
-/// A disk with so many MiB free beside the ballast. Of a long command, in the second segment, half
-/// is wanted: 1.5 MB.
+/// A disk with `free_mib` MiB free beside the ballast. Half of a long command in the second segment
+/// is live: 1.5 MB.
 fn full(free_mib: u64) -> (SimulatedDisk, SteppedJournal) {
     let disk = SimulatedDisk::default();
     let (mut journal, _, _) = SteppedJournal::open(&disk).unwrap();
@@ -110,7 +110,7 @@ fn cycle_without_room_to_compact_still_writes_its_snapshot() {
     let (mut compactor, metrics) = compactor(&journal);
     compactor.cycle(Box::new(half(&journal)), &mut short()).unwrap();
     assert_eq!(snapshots_of(&disk), [path("snapshots/00000000000000000003.snap")]);
-    // Nothing of what was to be compacted is left over, and where it was it still is.
+    // No compacted file remains, and the original segment still exists.
     assert_eq!((compacted_files(&disk), metrics.compacted_bytes.load(Ordering::Relaxed)), (0, 0));
     assert!(disk.paths().contains(&segment(2)) && is_there(&journal));
     disk.set_capacity(None);
@@ -137,7 +137,7 @@ fn compactor_waits_for_a_copy_until_the_disk_is_full() {
     let copy = Pin::to_read(&disk, Path::new(DIR)).unwrap();
     let waits = compactor.cycle(Box::new(half(&journal)), &mut short());
     assert!(matches!(waits, Err(CycleError::NotNow { .. })), "another one is tried: {waits:?}");
-    assert!(disk.paths().contains(&segment(2)), "what is needless stays while a copy is made");
+    assert!(disk.paths().contains(&segment(2)), "obsolete files stay while a copy is made");
     for (free, ends) in [(2 * MIB, false), (2 * MIB - 1, true)] {
         disk.leave_free(free);
         journal.directory.ballast.measure();
@@ -190,7 +190,7 @@ fn failing_to_end_a_copy_does_not_fail_the_journal() {
 fn cycle_without_room_for_its_snapshot_refills_the_ballast() {
     let (disk, journal) = full(0);
     let (mut compactor, _) = compactor(&journal);
-    // A snapshot of 3 MB, of which nobody knew, and 2 MiB for it.
+    // An unexpected snapshot of 3 MB, with 2 MiB for it.
     let large = Commands { index: 3, ..Commands::up_to(1, 3_000_000) };
     let done = compactor.cycle(Box::new(large), &mut short());
     assert!(matches!(done, Err(CycleError::NotNow { .. })), "{done:?}");
@@ -198,7 +198,7 @@ fn cycle_without_room_for_its_snapshot_refills_the_ballast() {
     assert_eq!(journal.directory.ballast.bytes(), BALLAST);
 }
 
-/// Two commands to a segment; of each that is wanted, half.
+/// Two commands per segment; half of each live command is live.
 fn journal_of_pairs(commands: u64) -> (SimulatedDisk, SteppedJournal) {
     let disk = SimulatedDisk::default();
     let (mut journal, _, _) = SteppedJournal::open(&disk).unwrap();
@@ -207,7 +207,7 @@ fn journal_of_pairs(commands: u64) -> (SimulatedDisk, SteppedJournal) {
     (disk, journal)
 }
 
-/// All commands so far, of which only the last is still wanted: the segments before it are dead.
+/// All commands so far, of which only the last is live: the segments before it are dead.
 fn last_of(journal: &SteppedJournal) -> Commands {
     let last = journal.committed();
     let parts = vec![RecordRef { index: last, at: 0, length: 100 }];
@@ -242,7 +242,7 @@ fn previous_snapshot_and_its_files_stay_for_fallback() {
         }
         (0..6).for_each(|_| journal.write(1, 400_000).unwrap());
     }
-    // Both of the last two: the log from the first command on is long gone.
+    // Damage both snapshots: the log from the first command on is long gone.
     let disk = disk.after_kill();
     for snapshot in snapshots_of(&disk) {
         disk.tamper(&snapshot, |bytes| bytes[5_000] ^= 1);
@@ -268,7 +268,7 @@ fn start_retains_the_fallback_for_the_next_start() {
     let (_, read, recovered) = SteppedJournal::open(&again).unwrap();
     assert_eq!(assert_is_a_prefix(&read, |_| 400_000), 12);
     assert_eq!(recovered.snapshot.unwrap().index, 6);
-    // The next cycle lets the older one go, and what only that one needed.
+    // The next cycle removes the older one, and the files that only it needed.
     let (parts, _) = open_parts(&disk, options()).unwrap();
     let index = parts.recovered.snapshot.map(|snapshot| snapshot.index);
     let metrics = Arc::new(CycleMetrics::default());
@@ -288,7 +288,7 @@ fn tight_disk_retains_only_one_snapshot() {
     compactor.cycle(Box::new(last_of(&journal)), &mut IdleContext::default()).unwrap();
     assert!(disk.paths().contains(&segment(1)), "the first has the log to fall back to");
     (0..6).for_each(|_| journal.write(1, 400_000).unwrap());
-    // Above the high watermark there is less than the next cycle may take.
+    // The headroom is less than the next cycle may take.
     disk.leave_free(6 * MIB);
     journal.directory.ballast.measure();
     assert!(!journal.directory.ballast.budget(0).short && journal.directory.ballast.is_tight());
@@ -301,7 +301,7 @@ fn tight_disk_retains_only_one_snapshot() {
 fn no_second_compaction_before_a_snapshot_frees_the_first() {
     let disk = SimulatedDisk::default();
     let (mut journal, _, _) = SteppedJournal::open(&disk).unwrap();
-    // Two to a segment. A cycle carries two MiB of them at most: five segments of eleven.
+    // Two per segment. A cycle copies at most two MiB of them: five segments of eleven.
     for _ in 0..24 {
         journal.write(1, 400_000).unwrap();
     }
@@ -318,12 +318,15 @@ fn no_second_compaction_before_a_snapshot_frees_the_first() {
     for _ in 0..2 {
         let done = compactor.cycle(Box::new(halves(&journal)), &mut short());
         assert!(matches!(done, Err(CycleError::NotNow { .. })), "{done:?}");
-        assert!(once == 0 || compacted() == once, "it is there twice, and may not be thrice");
+        assert!(
+            once == 0 || compacted() == once,
+            "copies exist twice, and must not exist three times"
+        );
         once = compacted();
         assert!(once > 0 && disk.paths().contains(&segment(1)));
     }
     compactor.cycle(Box::new(halves(&journal)), &mut short()).unwrap();
-    assert!(compacted() == once && !disk.paths().contains(&segment(1)), "now it goes");
+    assert!(compacted() == once && !disk.paths().contains(&segment(1)), "now it is removed");
     let part = RecordRef { index: 1, at: 0, length: 200_000 };
     assert_eq!(journal.records.part(part).unwrap()[8..], body(1, 400_000)[..200_000 - 8]);
     compactor.cycle(Box::new(halves(&journal)), &mut short()).unwrap();
@@ -339,14 +342,14 @@ fn next_cycle_plans_for_log_growth_of_the_last() {
             journal.write(2, 200_000).unwrap();
         }
         let (mut compactor, metrics) = compactor(&journal);
-        // 4 MiB for 2.2: within twice that, with a segment and a snapshot's worth of log to come,
-        // and not with MiBs more.
+        // 4 MiB for 2.2 live: within twice that, with a segment and a snapshot's worth of log to
+        // come, and not with MiBs more.
         let live =
             |journal: &SteppedJournal| state(journal, (1..=16).map(|index| (index, 144_000)));
         let mut context = IdleContext { grows, ..IdleContext::default() };
         compactor.cycle(Box::new(live(&journal)), &mut context).unwrap();
         let compacted = || metrics.compacted_bytes.load(Ordering::Relaxed);
-        assert_eq!(compacted(), 0, "nobody knows yet how fast it grows");
+        assert_eq!(compacted(), 0, "the growth is not known yet");
         assert_eq!(context.log_bytes > 0, grows > 0);
         compactor.cycle(Box::new(live(&journal)), &mut context).unwrap();
         assert_eq!(compacted() > 0, compacts, "with {grows} bytes a piece");
@@ -358,7 +361,7 @@ fn no_file_is_truncated_before_its_readers_finish() {
     let (disk, journal) = full(1);
     let cut = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&cut);
-    // Counts no call, and fails none.
+    // Records truncations, and fails no call.
     disk.fail(Fault::nth_where(1, move |call, path| {
         let retired = path.to_string_lossy().ends_with(".seg.new");
         seen.fetch_or(retired && matches!(call, Call::Truncate | Call::Remove), Ordering::SeqCst);
@@ -373,7 +376,7 @@ fn no_file_is_truncated_before_its_readers_finish() {
             assert!(!cycle.is_finished());
             std::thread::yield_now();
         }
-        // It has lost its name. Time enough to cut it, if nothing kept the cycle from that.
+        // It was renamed. This leaves time for a wrong truncation.
         (0..1_000).for_each(|_| std::thread::yield_now());
         assert!(!cut.load(Ordering::SeqCst) && !cycle.is_finished());
         drop(reading);
@@ -390,7 +393,7 @@ fn reading_a_file_blocks_its_truncation() {
     let counted = Arc::clone(&reads);
     disk.fail(Fault::nth_where(1, move |call, _| {
         if call == Call::Read && counted.fetch_add(1, Ordering::SeqCst) == 0 {
-            assert!(records.has_readers(), "what is read could be cut");
+            assert!(records.has_readers(), "the file could be truncated while it is read");
         }
         false
     }));

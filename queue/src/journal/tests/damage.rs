@@ -1,4 +1,4 @@
-//! What the disk has not kept is never silently missing.
+//! Data that the disk has lost is never silently missing.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,8 @@ fn segment(number: u64) -> PathBuf {
     Path::new(DIR).join(format!("segments/{number:010}.seg"))
 }
 
-/// Commits of one, two, three … commands, the watermark is synced after the first `synced_commits` of them.
+/// Commits of one, two, three … commands, the watermark is synced after the first `synced_commits`
+/// of them.
 fn journal_of(commits: u64, synced_commits: u64, length: usize) -> (SimulatedDisk, u64) {
     let disk = SimulatedDisk::default();
     let (mut journal, _, _) = SteppedJournal::open(&disk).unwrap();
@@ -67,7 +68,7 @@ fn accepted_damage_is_set_aside_and_the_journal_continues() {
     let lost: Vec<_> = disk.paths();
     let lost = lost.iter().filter(|path| path.starts_with(Path::new(DIR).join("lost")));
     assert!(lost.count() >= 2, "the rest of the segment, and the ones after it");
-    // From here on it is a journal like any other.
+    // From here on the journal behaves normally.
     journal.write(2, 200_000).unwrap();
     let (_, read, recovered) = SteppedJournal::open(&disk.after_power_cut(1)).unwrap();
     assert_eq!(assert_is_a_prefix(&read, |_| 200_000), there + 2);
@@ -79,7 +80,7 @@ fn accepted_losses_are_counted_durably() {
     let (disk, _) = journal_of(4, 4, 30);
     let accepting = JournalOptions { accept_loss: true, ..options() };
     for losses in 1..=3 {
-        // The disk has kept nothing of the last segment.
+        // The disk has lost everything in the last segment.
         let paths = disk.paths().into_iter();
         let last = paths.filter(|path| path.extension().is_some_and(|it| it == "seg")).max();
         disk.tamper(&last.unwrap(), |bytes| bytes.truncate(4096));
@@ -93,7 +94,7 @@ fn accepted_losses_are_counted_durably() {
         let (_, _, recovered) = SteppedJournal::open(&disk.after_power_cut(losses)).unwrap();
         assert_eq!((recovered.losses, recovered.dropped), (losses, None));
     }
-    // A start that fails again and again before it has set anything aside has lost nothing.
+    // A start that fails repeatedly before it sets anything aside has lost nothing.
     let failing = disk.after_kill();
     let paths = failing.paths().into_iter();
     let last = paths.filter(|path| path.extension().is_some_and(|it| it == "seg")).max();
@@ -106,7 +107,7 @@ fn accepted_losses_are_counted_durably() {
     }
     let (_, _, recovered) = SteppedJournal::open_with(&failing, accepting.clone()).unwrap();
     assert_eq!(recovered.losses, 4);
-    // Without a commit watermark nobody knows how much of the end is missing.
+    // Without the commit watermark it is unknown how much of the end is missing.
     disk.remove(&Path::new(DIR).join("mark")).unwrap();
     let (_, _, recovered) = SteppedJournal::open_with(&disk, accepting).unwrap();
     assert_eq!(recovered.losses, 4);

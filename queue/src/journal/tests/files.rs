@@ -79,7 +79,7 @@ fn second_process_learns_the_lock_holder() {
     assert!(open(dir.path(), options()).is_ok(), "free again once it is closed");
 }
 
-/// What a directory says of itself, in another format.
+/// An identity file of another format.
 fn identity_of_format(version: u16) -> String {
     let message =
         format!("longshore journal {version}\njournal {PUBLISHER}\npublisher {PUBLISHER}\n");
@@ -145,13 +145,13 @@ fn new_journal_requires_an_empty_directory() {
     assert!(refused.contains("\"a\", \"b letter\", \"c\", \"d\", \"e\" and 2 more"), "{refused}");
     assert!(!dir.path().join(LOCK_FILE).exists(), "nothing was changed");
 
-    // What a file system of its own comes with, and what a start that was cut short leaves.
+    // Files of a fresh file system, and of an interrupted start.
     let dir = tempdir().unwrap();
     std::fs::create_dir(dir.path().join("lost+found")).unwrap();
     std::fs::create_dir(dir.path().join(SEGMENTS_DIR)).unwrap();
     std::fs::write(dir.path().join(LOCK_FILE), "").unwrap();
     drop(open(dir.path(), options()).unwrap());
-    // What lies beside a journal that is there is its operator's.
+    // Other files beside an existing journal are the operator's.
     std::fs::write(dir.path().join("README"), "").unwrap();
     assert!(open(dir.path(), options()).is_ok());
 }
@@ -177,7 +177,7 @@ fn new_journal_requires_room_for_a_job() {
     let (journal, _) = Journal::open_on(files, Path::new(DIR), options(), nothing).unwrap();
     assert!(!journal.budget(0).short);
     drop(journal);
-    // A journal that is there is opened however full its disk is: it holds jobs.
+    // An existing journal is opened however full its disk is: it has jobs.
     disk.leave_free(0);
     assert!(SteppedJournal::open(&disk).is_ok());
 }
@@ -227,7 +227,7 @@ async fn failure_reaches_every_waiter_and_later_append() {
     disk.fail_at(disk.calls() + 1);
     append(&mut journal, 2, 10);
     journal.flush();
-    assert_eq!(journal.committed_beyond(0).await.unwrap(), 1, "what was durable is still told");
+    assert_eq!(journal.committed_beyond(0).await.unwrap(), 1, "earlier commits are still reported");
     let why = journal.committed_beyond(1).await.unwrap_err();
     assert!(why.to_string().contains("Input/output error"), "{why}");
     assert!(journal.append(Now::default(), 8, Bytes::new(), Bytes::new()).is_err());

@@ -1,4 +1,4 @@
-//! A damaged header costs nothing where the records behind it prove what it was.
+//! A damaged header loses nothing if the records prove it.
 
 use std::path::PathBuf;
 
@@ -17,7 +17,7 @@ use crate::log::{ReadError, Records};
 const LENGTH: usize = 200_000;
 const ALL: u64 = 16;
 
-/// A journal of four segments with two snapshots, the first of which is named in both.
+/// A journal of four segments with two snapshots, which both name the first segment.
 fn journal() -> SimulatedDisk {
     let disk = SimulatedDisk::default();
     let (mut journal, _, _) = SteppedJournal::open(&disk).unwrap();
@@ -40,7 +40,7 @@ fn header(disk: &SimulatedDisk, path: &Path) -> Vec<u8> {
     disk.tamper(path, |bytes| bytes[..4096].to_vec())
 }
 
-/// What a disk can make of a header: a flipped bit, zeros, noise, another segment's header.
+/// Possible damage of a header: a flipped bit, zeros, noise, another segment's header.
 fn damages(disk: &SimulatedDisk, number: u64) -> Vec<Vec<u8>> {
     let good = header(disk, &segment(number));
     let mut flipped = good.clone();
@@ -103,8 +103,8 @@ fn snapshot_proves_a_header_with_a_damaged_first_record() {
     SteppedJournal::open(&disk.after_power_cut(1)).unwrap();
 }
 
-/// A journal with one compacted file for two segments that are gone, the file, and the offsets of its
-/// records: of commands 1 and 3 in one run, 8 and 10 in the other.
+/// A journal with one compacted file for two removed segments, the file, and its records' offsets:
+/// of commands 1 and 3 in one run, 8 and 10 in the other.
 fn compacted() -> (SimulatedDisk, PathBuf, [usize; 4]) {
     let disk = SimulatedDisk::default();
     let (mut journal, _, _) = SteppedJournal::open(&disk).unwrap();
@@ -148,7 +148,7 @@ fn readable(journal: &SteppedJournal) -> Vec<u64> {
 #[test]
 fn compacted_file_header_is_proven_by_any_run() {
     let (whole, file, positions) = compacted();
-    // Its header alone, its first record too, and all records of one run or of the other.
+    // Damage to its header alone, its first record too, and all records of one run or of the other.
     let cases = [
         (0..4096, 0..0, &[1, 3, 8, 10][..]),
         (0..4200, 0..0, &[3, 8, 10]),
@@ -274,7 +274,7 @@ fn accepted_loss_of_one_file_costs_only_its_payloads() {
         assert_eq!(assert_is_a_prefix(&read, |_| LENGTH), ALL);
         assert_eq!((recovered.snapshot.unwrap().index, recovered.dropped), (12, None));
         assert_eq!(recovered.lost_payloads, Some(LostPayloads { file: segment(2), files: 1 }));
-        assert_eq!(recovered.losses, 0, "no start is lost");
+        assert_eq!(recovered.losses, 0, "no start was lost");
         let located = journal.records.locations_up_to(ALL);
         for Run { first, last, sequence, records } in located.runs() {
             assert!(matches!(records, RunRecords::Log { .. }));
@@ -291,13 +291,13 @@ fn accepted_loss_of_one_file_costs_only_its_payloads() {
         let disk = disk.after_power_cut(1);
         assert!(!disk.paths().iter().any(|it| it.starts_with(path("lost"))));
         let (_, read, recovered) = SteppedJournal::open(&disk).unwrap();
-        assert_eq!(assert_is_a_prefix(&read, |_| LENGTH), ALL + 1, "it is accepted once");
+        assert_eq!(assert_is_a_prefix(&read, |_| LENGTH), ALL + 1, "the loss is accepted once");
         assert_eq!(recovered.lost_payloads, None);
     }
 }
 
-/// A journal of four commands and a snapshot of the first three, the file with the rest gone. The
-/// mark is behind: it does not show how many there were.
+/// A journal of four commands with a snapshot of the first three; the segment is lost. The commit
+/// watermark lags: it does not prove the fourth.
 fn cut_after_its_snapshot() -> SimulatedDisk {
     let disk = SimulatedDisk::default();
     let (mut journal, _, _) = SteppedJournal::open(&disk).unwrap();

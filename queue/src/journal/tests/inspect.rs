@@ -1,5 +1,4 @@
-//! What is told of a journal from outside is what a start makes of it; a copy is another journal
-//! with the same commands.
+//! Inspection reports what a start will do; a copy is another journal with the same commands.
 
 use std::path::PathBuf;
 
@@ -62,7 +61,7 @@ fn verifying_an_intact_journal_finds_and_changes_nothing() {
         assert!(!verified.is_refused && !verified.is_damaged());
         assert_eq!((verified.last_index, verified.snapshot), (committed, snapshot));
         assert_eq!(verified.mark, Some(committed));
-        // What a snapshot covers is read where it says that it lies.
+        // Covered commands are read where the snapshot names them.
         assert_eq!(verified.records, committed);
         let stat = stat_on(&disk.files(), Path::new(DIR)).unwrap();
         assert_eq!(
@@ -86,11 +85,11 @@ fn verify_predicts_what_a_start_does_with_damage() {
     for seed in 0..400 {
         let mut random = StdRng::seed_from_u64(seed);
         let snapshot = [None, Some(3), Some(7)][random.random_range(0..3)];
-        // Small records, so that random bytes hit all there is; sometimes several segments.
+        // Small records, so that random damage hits everything; sometimes several segments.
         let length = if random.random_bool(0.2) { 250_000 } else { 30 };
         let (disk, _) = journal(6, length, snapshot);
         let disk = disk.after_kill();
-        // As after a power cut: the commit watermark knows nothing of the last commits, or of any.
+        // As after a power cut: the commit watermark lags behind the last commits, or all.
         if random.random_bool(0.7) {
             let file = disk.open(&Path::new(DIR).join("mark")).unwrap();
             let nothing = CommitWatermark::read(&*file, PUBLISHER).unwrap();
@@ -146,7 +145,7 @@ fn verify_predicts_what_a_start_does_with_damage() {
             Err(error) => panic!("{seed}: {error}"),
         }
     }
-    assert!(seen.iter().all(|&times| times > 5), "not all was seen: {seen:?}");
+    assert!(seen.iter().all(|&times| times > 5), "not every case occurred: {seen:?}");
 }
 
 #[test]
@@ -191,8 +190,8 @@ fn copy_is_refused_on_a_full_disk_in_use() {
     disk.leave_free(2 * 1024 * 1024 - 1);
     let refused = copy(&disk).unwrap_err();
     assert!(matches!(refused, InspectError::NoSpace { .. }), "{refused}");
-    assert!(!disk.paths().iter().any(|path| path.starts_with(COPY)), "it has begun nothing");
-    // At rest it waits for nobody: another disk may be just what is needed.
+    assert!(!disk.paths().iter().any(|path| path.starts_with(COPY)), "the copy created no file");
+    // At rest nothing waits for it: copying to another disk may be the remedy.
     drop(parts);
     copy(&disk).unwrap();
 }
@@ -205,7 +204,7 @@ fn damaged_header_is_not_also_reported_torn() {
     let verified = verify(&disk, DIR).unwrap();
     let effects: Vec<Effect> = verified.findings.iter().map(|finding| finding.effect).collect();
     assert_eq!(effects, [Effect::Repairs], "{verified:?}");
-    // Of a segment with no commit behind its header nobody was told anything.
+    // Nothing in a segment without a commit was acknowledged.
     let (disk, committed) = journal(3, 30, None);
     let empty = segment(2);
     let header = disk.open(&segment(1)).unwrap();
@@ -232,7 +231,7 @@ fn copy_stops_at_a_torn_tail_and_refuses_damage() {
     assert!(matches!(copy(&damaged), Err(InspectError::Damaged { .. })));
     assert!(
         matches!(open_at(&damaged, COPY), Err(OpenError::NoIdentity { .. })),
-        "what there is of it cannot be started on"
+        "the partial copy cannot be opened"
     );
 }
 
@@ -255,7 +254,7 @@ fn interrupted_copy_is_never_opened() {
                     assert_eq!(assert_is_a_prefix(&read, |_| 300_000), committed);
                     assert_eq!(recovered.publisher, OTHER);
                 }
-                // Nothing of it is there.
+                // The copy is empty.
                 Ok((recovered, _)) => assert_eq!(recovered.publisher, options().new_publisher),
                 Err(OpenError::NoIdentity { .. }) => refused += 1,
                 Err(error) => panic!("call {call}: {error}"),
@@ -415,7 +414,7 @@ fn copying_prevents_file_removal() {
 fn copy_fails_when_a_full_publisher_removes_its_files() {
     let (disk, _) = journal(8, 200_000, Some(4));
     let mut pieces = 0;
-    // It hangs halfway; meanwhile the publisher needs the room and gets it.
+    // The copy hangs halfway; meanwhile the publisher needs the space and takes it.
     let mut look = |_, _| {
         pieces += 1;
         if pieces == 4 {
@@ -441,7 +440,7 @@ fn dump_reports_a_file_truncated_while_read() {
     disk.open(&segment(1)).unwrap().truncate(4096).unwrap();
     let error = loop {
         match dump.next() {
-            // It had been read ahead.
+            // It was read ahead.
             Ok(Some(Dumped::Record { .. })) => {}
             Ok(other) => panic!("{other:?}"),
             Err(error) => break error,

@@ -1,4 +1,4 @@
-//! The journal against power cuts, kills, bad disks and bad calls.
+//! The journal under power cuts, kills, bad disks and failing calls.
 
 mod cycles;
 mod damage;
@@ -39,7 +39,7 @@ fn options() -> JournalOptions {
     }
 }
 
-/// The body of command `index`: each differs, in length too.
+/// The body of command `index`: each differs, also in length.
 fn body(index: u64, length: usize) -> Bytes {
     let mut bytes = vec![index as u8; length + index as usize % 7];
     bytes.extend_from_slice(&index.to_le_bytes());
@@ -52,7 +52,7 @@ fn command(index: u64, length: usize) -> PendingCommand {
     PendingCommand { index, now, kind: 8, head, body: body(index, length), synced: false }
 }
 
-/// A journal without threads: what it does, and in which order, is up to the test alone.
+/// A journal without threads: the test decides what it does, and in which order.
 struct SteppedJournal {
     directory: Arc<Directory>,
     records: Arc<JournalRecords>,
@@ -62,7 +62,7 @@ struct SteppedJournal {
     next: u64,
 }
 
-/// Chores done on the spot.
+/// Background work done synchronously.
 struct InlineBackground {
     directory: Arc<Directory>,
     next: Option<Segment>,
@@ -79,7 +79,7 @@ impl BackgroundWork for InlineBackground {
     fn committed(&mut self, _: u64, _: &Arc<dyn JournalFile>, _: bool) {}
 }
 
-/// What was read back: index, time, kind, body.
+/// A replayed command: index, time, kind, body.
 type ReadBack = Vec<(u64, Now, u8, Bytes)>;
 
 fn open_parts(
@@ -93,8 +93,7 @@ fn open_parts(
     Ok((parts, rebuilt.read))
 }
 
-/// A state that is no more than the commands that made it: a snapshot of it has a block for each of
-/// them.
+/// A state that is just its list of commands: its snapshot has one block for each.
 #[derive(Default)]
 struct Rebuilt {
     read: ReadBack,
@@ -174,7 +173,7 @@ impl SteppedJournal {
     }
 }
 
-/// Checks that exactly the first commands were read back as they were written; gives how many.
+/// Asserts that exactly the first commands were replayed, unchanged; returns how many.
 fn assert_is_a_prefix(read: &ReadBack, length: impl Fn(u64) -> usize) -> u64 {
     for (position, (index, now, kind, body_read)) in read.iter().enumerate() {
         let wanted = position as u64 + 1;

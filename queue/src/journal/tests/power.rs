@@ -1,5 +1,5 @@
-//! What a failed sync or a power cut leaves of the last commit. Whole runs over power cuts are the
-//! simulation.
+//! What a failed sync or a power cut leaves of the last commit. The simulation covers whole runs
+//! over power cuts.
 
 use super::*;
 
@@ -11,7 +11,7 @@ fn data_of_a_failed_sync_is_rewritten_at_the_next_start() {
     disk.fail_at(disk.calls() + 2);
     assert!(journal.write(1, 20).is_err(), "its sync failed");
     drop(journal);
-    // Linux counts the pages as clean now: they are read back, and no sync writes them again.
+    // Linux considers the pages clean now: reads return them, and no sync writes them again.
     let disk = disk.after_kill().with_clean_pages();
     let (journal, read, _) = SteppedJournal::open(&disk).unwrap();
     let there = assert_is_a_prefix(&read, |_| 20);
@@ -35,7 +35,7 @@ fn torn_tail_is_truncated_reported_and_never_returns() {
         if let Some(cut) = recovered.cut {
             assert!(cut.bytes > 0 && there < 8, "{cut:?}");
         }
-        // Shorter records now stand where the torn ones stood.
+        // Shorter records now replace the torn ones.
         journal.write(1, 1).unwrap();
         let (_, read, recovered) = SteppedJournal::open(&disk.after_kill()).unwrap();
         let length = |index| if index <= there { 50 } else { 1 };
@@ -46,7 +46,7 @@ fn torn_tail_is_truncated_reported_and_never_returns() {
 
 #[test]
 fn records_after_a_torn_one_never_follow_its_replacement() {
-    // So long that the record in its place brings no zeros of its own with it.
+    // So long that the replacing record writes no zeros after itself.
     let length = 150_000;
     let mut behind = 0;
     for seed in 0..100 {

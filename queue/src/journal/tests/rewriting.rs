@@ -1,4 +1,4 @@
-//! What is compacted reads as before, the rest is gone, and nothing is lost on the way.
+//! Compaction: live parts read unchanged, dead parts are gone, and failures lose nothing.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,12 +16,12 @@ use crate::journal::wal::record::RECORD_HEADER_BYTES;
 use crate::journal::wal::records::JournalRecords;
 use crate::log::{ReadError, Records};
 
-/// Length of the bodies, so that a segment holds a few.
+/// Length of the bodies, so that a segment has a few.
 const LENGTH: usize = 150_000;
-/// Length of the parts that they are made of.
+/// Length of the parts of a body.
 const PART: u32 = 5_000;
 
-/// A journal of so many commands.
+/// A journal of `commands` commands.
 fn journal_of(commands: u64, length: usize) -> SimulatedDisk {
     let disk = SimulatedDisk::default();
     let (mut journal, _, _) = SteppedJournal::open(&disk).unwrap();
@@ -53,7 +53,7 @@ fn rewrite_parts(parts: &Parts, live: &[RecordRef]) -> Result<CompactedFile, Rew
     rewrite::write(&parts.directory, &parts.records, live, &mut |_| Ok(CHUNK_BYTES))
 }
 
-/// Exchanges the files of these runs, and removes them.
+/// Replaces the runs of these files, and removes the files.
 fn exchange(parts: &Parts, victims: &BTreeSet<u64>, compacted: CompactedFile) {
     let bounds: Vec<Bounds> = parts.records.bounds();
     parts.records.replace(compacted.runs);
@@ -61,13 +61,13 @@ fn exchange(parts: &Parts, victims: &BTreeSet<u64>, compacted: CompactedFile) {
         parts.records.forget(run.sequence);
         let path = parts.directory.path_of(run.sequence, run.compacted);
         if let Err(error) = parts.directory.files.remove(&path) {
-            // Another run of the same file came before it.
+            // Another run of the same file was handled before it.
             assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
         }
     }
 }
 
-/// Some files, and what is wanted of them.
+/// Some files, and their live parts.
 fn choose(
     parts: &Parts,
     live: &BTreeSet<RecordRef>,
@@ -116,7 +116,7 @@ fn live_parts_read_unchanged_after_repeated_compaction() {
         let there = parts.directory.files.list(&parts.directory.segments_dir()).unwrap();
         let named: BTreeSet<u64> = parts.records.bounds().iter().map(|it| it.sequence).collect();
         assert!(there.len() >= named.len());
-        assert!(parts.records.open_files().is_subset(&named), "what is given up is closed");
+        assert!(parts.records.open_files().is_subset(&named), "dropped files are closed");
         assert!(!there.iter().any(|name| name.ends_with(".new")), "{there:?}");
     }
 }
@@ -127,7 +127,7 @@ fn compacted_runs_retain_bounds_and_empty_runs_vanish() {
     let (parts, _) = open_parts(&disk, options()).unwrap();
     let before = parts.records.bounds();
     assert!(before.len() >= 4, "{before:?}");
-    // Of the first and the third, one part each.
+    // One part each of the first and the third.
     let part = |run: &Bounds| RecordRef { index: run.last, at: PART, length: PART };
     let live = [part(&before[0]), part(&before[2])];
     let compacted = rewrite_parts(&parts, &live).unwrap();
@@ -160,7 +160,7 @@ fn small_parts_share_records_and_one_part_may_be_20_mib() {
     assert_eq!((records(0), records(1)), (4, 1));
     let heads = 5 * (RECORD_HEADER_BYTES + 2) + 201 * 8;
     assert_eq!(compacted.bytes, (4096 + heads + 200 * 7 + long) as u64);
-    assert!(chunks.iter().all(|&bytes| bytes <= 256 * 1024), "in small pieces");
+    assert!(chunks.iter().all(|&bytes| bytes <= 256 * 1024), "in small chunks");
     assert_eq!(chunks.iter().sum::<usize>() as u64, compacted.bytes);
     exchange(&parts, &BTreeSet::from([1, 2, 3]), compacted);
     for part in live {
@@ -174,7 +174,7 @@ fn corrupt_part_stays_corrupt_and_its_neighbours_survive() {
     let (parts, _) = open_parts(&disk, options()).unwrap();
     let live: Vec<RecordRef> = parts_of(1..=3).into_iter().collect();
     let corrupt = RecordRef { index: 2, at: 9 * PART, length: PART };
-    // In a block that holds nothing of a neighbour.
+    // In a block without bytes of a neighbour.
     let bytes = slice(corrupt, LENGTH)[2_000..2_100].to_vec();
     let segment = parts.directory.segment_path(parts.records.bounds()[0].sequence);
     disk.tamper(&segment, |file| {
@@ -186,7 +186,7 @@ fn corrupt_part_stays_corrupt_and_its_neighbours_survive() {
     let victims = |parts: &Parts| -> BTreeSet<u64> {
         parts.records.bounds().iter().map(|run| run.sequence).collect()
     };
-    // Compacted, and compacted again.
+    // Compact twice.
     for _ in 0..2 {
         let compacted = rewrite_parts(&parts, &live).unwrap();
         let file = parts.directory.compacted_path(compacted.sequence);
@@ -261,7 +261,7 @@ fn compacted_file_is_complete_or_absent_after_any_failing_call() {
                 assert!(compacted.is_err(), "call {call}: what is sealed lasts");
                 continue;
             };
-            // Its name is there: so is all that it holds.
+            // If its name exists, its content is complete.
             let sequence = Directory::compacted_sequence_of(name).unwrap();
             let runs = runs.iter().map(|run| Run { sequence, ..run.clone() });
             let locations = Locations::of(runs.collect());
@@ -270,7 +270,7 @@ fn compacted_file_is_complete_or_absent_after_any_failing_call() {
                 assert_eq!(records.part(*part).unwrap(), slice(*part, LENGTH));
             }
         }
-        // Until it is sealed, what was there before is as it was.
+        // Until the file is complete, the old files are unchanged.
         if compacted.is_err() {
             disk.heal();
             for part in &live {
@@ -320,5 +320,5 @@ fn readers_never_miss_a_part_while_its_file_is_replaced() {
     });
     assert!(reads.load(Ordering::Relaxed) > 100);
     let named: BTreeSet<u64> = parts.records.bounds().iter().map(|it| it.sequence).collect();
-    assert!(parts.records.open_files().is_subset(&named), "what is given up is closed");
+    assert!(parts.records.open_files().is_subset(&named), "dropped files are closed");
 }

@@ -1,5 +1,5 @@
-//! A journal read back from a snapshot is the journal that it was, whatever happened while the
-//! snapshot was written.
+//! A journal recovered from a snapshot equals the original, whatever happened while the snapshot
+//! was written.
 
 mod recovery;
 mod writing;
@@ -37,7 +37,7 @@ pub(super) fn snapshots_of(disk: &SimulatedDisk) -> Vec<PathBuf> {
 pub(super) struct Commands {
     pub(super) index: u64,
     pub(super) blocks: VecDeque<Vec<u8>>,
-    /// What it names of commands.
+    /// The parts of commands that it references.
     pub(super) parts: Vec<RecordRef>,
 }
 
@@ -82,7 +82,7 @@ impl Snapshot for Commands {
 }
 
 impl SteppedJournal {
-    /// Writes a snapshot of the first `index` commands, which needs the runs that `needs` says.
+    /// Writes a snapshot of the first `index` commands that needs the runs selected by `needs`.
     pub(super) fn snapshot(
         &self,
         index: u64,
@@ -104,7 +104,7 @@ fn resume_after(located: &Locations) -> Resume {
     Resume { sequence: last.sequence, offset: u64::from(end) }
 }
 
-/// A journal of three segments and a bit, and its last index.
+/// A journal of a little more than three segments, and its last index.
 fn journal_of_segments() -> (SimulatedDisk, SteppedJournal, u64) {
     let disk = SimulatedDisk::default();
     let (mut journal, _, _) = SteppedJournal::open(&disk).unwrap();

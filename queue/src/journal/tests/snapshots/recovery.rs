@@ -1,4 +1,4 @@
-//! Which snapshot a start takes, and what damage of one comes to.
+//! Which snapshot a start chooses, and the effect of its damage.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,7 +15,7 @@ fn every_bit_flip_and_truncation_of_a_snapshot_is_located() {
     let disk = small();
     let length = disk.tamper(&snapshot_path(3), |bytes| bytes.len());
     assert!(length < 5_000);
-    // With its first segment the log would do without the snapshot.
+    // With its first segment the log would replace the snapshot.
     disk.remove(&segment(1)).unwrap();
     let refused = |change: &mut dyn FnMut(&mut Vec<u8>), what: String| {
         let bad = disk.after_kill();
@@ -30,7 +30,7 @@ fn every_bit_flip_and_truncation_of_a_snapshot_is_located() {
     };
     for bit in 0..length * 8 {
         let offset = refused(&mut |bytes| bytes[bit / 8] ^= 1 << (bit % 8), format!("bit {bit}"));
-        // The block that it is in, or the header.
+        // The offset of the damaged block, or of the header.
         assert!(offset <= bit / 8 && bit / 8 < offset + 4096, "bit {bit}: {offset}");
     }
     for cut in 0..length {
@@ -45,7 +45,7 @@ fn every_bit_flip_and_truncation_of_a_snapshot_is_located() {
 fn reordered_snapshot_blocks_are_damage() {
     let disk = small();
     disk.remove(&segment(1)).unwrap();
-    // Two blocks of the same length: the state after commands that differ by their index alone.
+    // Blocks of the same length: the states of commands that differ only by their index.
     let blocks = disk.tamper(&snapshot_path(3), |bytes| {
         let (mut at, mut blocks) = (4096, Vec::new());
         while at < bytes.len() {
@@ -85,7 +85,7 @@ fn complete_log_replaces_missing_snapshots() {
     assert_eq!(assert_is_a_prefix(&read, |_| 200_000), last);
     assert_eq!((recovered.snapshot, recovered.dropped), (None, None));
     assert!(snapshots_of(&disk).is_empty(), "the bad ones are gone");
-    // Where it is not whole, only what comes after the gap is lost.
+    // In an incomplete log only the commands after the gap are lost.
     gap.remove(&segment(3)).unwrap();
     let refused = SteppedJournal::open(&gap).map(drop).unwrap_err();
     assert!(
@@ -102,7 +102,7 @@ fn complete_log_replaces_missing_snapshots() {
 #[test]
 fn log_with_a_gap_is_no_fallback() {
     let (disk, journal, last) = journal_of_segments();
-    // A job of the first segment is still wanted; what the next two held is gone with its jobs.
+    // A job of the first segment is still live; the next two segments are dead.
     journal.snapshot(12, 200_000, |run| run.sequence == 1 || run.last >= 12).unwrap();
     journal.sync_watermark().unwrap();
     drop(journal);
@@ -116,7 +116,7 @@ fn log_with_a_gap_is_no_fallback() {
         assert_eq!(assert_is_a_prefix(&read, |_| 200_000), last);
         let fallback = parts.fallback.map(|fallback| fallback.snapshot);
         assert_eq!(fallback, falls_back.then_some(0));
-        assert_eq!(disk.paths().contains(&segment(2)), falls_back, "nothing needs it otherwise");
+        assert_eq!(disk.paths().contains(&segment(2)), falls_back, "otherwise nothing needs it");
     }
 }
 
@@ -130,7 +130,7 @@ fn start_reads_old_log_only_if_files_depend_on_it() {
         let disk = disk.after_kill();
         let reads = Arc::new(AtomicU64::new(0));
         let counted = Arc::clone(&reads);
-        // Counts, and fails none.
+        // Counts reads, and fails none.
         disk.fail(Fault::nth_where(1, move |call, path| {
             let is_it = call == Call::Read && *path == *segment(1);
             counted.fetch_add(is_it.into(), Ordering::Relaxed);
@@ -150,7 +150,7 @@ fn files_pinned_during_a_start_go_with_the_first_cycle() {
     journal.sync_watermark().unwrap();
     drop(journal);
     let disk = disk.after_kill();
-    // There is nothing to fall back to that would need the first segment.
+    // No fallback needs the first segment.
     disk.remove(&segment(2)).unwrap();
     let copy = Pin::to_read(&disk, Path::new(DIR)).unwrap();
     let (parts, _) = open_parts(&disk, options()).unwrap();
@@ -187,7 +187,7 @@ fn damaged_snapshot_falls_back_to_an_older_one_without_loss() {
         assert_eq!(snapshots_of(&disk), [snapshot_path(5)], "the bad one is gone");
         journal.write(1, 200_000).unwrap();
     }
-    // Also when what had been compacted for the newer one is not there.
+    // Also if the compacted file of the newer one is missing.
     let missing = disk.after_kill();
     let (journal, _, _) = SteppedJournal::open(&missing).unwrap();
     journal.snapshot(5, 200_000, |_| true).unwrap();
@@ -222,7 +222,7 @@ fn damaged_snapshot_still_proves_committed_commands() {
     assert_eq!(assert_is_a_prefix(&read, |_| 50), 3);
     assert_eq!(recovered.dropped.unwrap().index, 4);
     let (_, read, _) = SteppedJournal::open(&disk.after_kill()).unwrap();
-    assert_eq!(assert_is_a_prefix(&read, |_| 50), 3, "the bad snapshot says nothing any more");
+    assert_eq!(assert_is_a_prefix(&read, |_| 50), 3, "the bad snapshot no longer counts");
 }
 
 #[test]
@@ -248,7 +248,7 @@ fn missing_or_empty_file_a_snapshot_needs_is_damage() {
     }
 }
 
-/// A snapshot that names compacted file 20 in the place of the first segment.
+/// Writes a snapshot that names compacted file 20 in place of the first segment.
 fn snapshot_with_compacted(journal: &SteppedJournal, index: u64) -> Locations {
     let located = journal.records.locations_up_to(index);
     let mut runs = located.runs().to_vec();
@@ -262,7 +262,7 @@ fn snapshot_with_compacted(journal: &SteppedJournal, index: u64) -> Locations {
     locations
 }
 
-/// A compacted file without records, which is enough for its header to be looked at.
+/// Creates a compacted file without records: only its header is checked.
 fn compacted(disk: &SimulatedDisk, sequence: u64) -> PathBuf {
     let path = path(&format!("segments/{sequence:010}.carried"));
     let header = SegmentHeader::compacted(PUBLISHER, sequence).encode();
@@ -402,7 +402,7 @@ fn setting_files_aside_survives_a_power_cut_at_any_call() {
         let done = SteppedJournal::open_with(&disk, accepting()).is_ok();
         let disk = disk.after_power_cut(call);
         if !done && let Ok((_, read, recovered)) = SteppedJournal::open(&disk) {
-            // All was aside, and the commit watermark said so.
+            // Everything was set aside, and the commit watermark was reset.
             assert!(read.is_empty() && recovered.losses > 0, "call {call}");
         }
         let (_, read, recovered) = SteppedJournal::open_with(&disk, accepting()).unwrap();

@@ -1,11 +1,11 @@
-//! How a snapshot comes to be on the disk, and what follows it there.
+//! Writing snapshots, and recovery after them.
 
 use super::*;
 use crate::journal::files::pin::Pin;
 use crate::journal::space::removal;
 use crate::journal::wal::record::record_len;
 
-/// Of a whole snapshot file, worked out from the description alone, by another program.
+/// The checksum of a whole snapshot file, computed by another program from the description alone.
 const GOLDEN_CRC: u32 = 0x5659_21c7;
 
 #[test]
@@ -52,11 +52,11 @@ fn start_removes_files_the_snapshot_does_not_need() {
     for index in [6, 10, last] {
         let disk = disk.after_kill();
         let (journal, _, _) = SteppedJournal::open(&disk).unwrap();
-        // All segments whose commands are all in the snapshot, but for the second.
+        // The snapshot needs the second segment and the resume segment only.
         let resume = resume_after(&journal.records.locations_up_to(index));
         let is_needed = |run: &Run| run.sequence == 2 || run.sequence == resume.sequence;
         journal.snapshot(index, 200_000, is_needed).unwrap();
-        // Without the first segment there is nothing to fall back to.
+        // Without the first segment there is no fallback.
         disk.remove(&segment(1)).unwrap();
         disk.create(&path("segments/0000000009.carried.new")).unwrap();
         disk.create(&path("segments/0000000010.carried")).unwrap();
@@ -76,7 +76,7 @@ fn start_removes_files_the_snapshot_does_not_need() {
         let bytes: usize = segments.iter().map(|path| disk.tamper(path, |bytes| bytes.len())).sum();
         let counted = journal.directory.bytes.load(std::sync::atomic::Ordering::Relaxed);
         assert_eq!(counted, bytes as u64);
-        // New numbers are above all that was ever there.
+        // New numbers are above all used ones.
         assert!(journal.directory.create_segment(1 << 20).unwrap().sequence > 10);
         journal.write(3, 200_000).unwrap();
         let (_, read, _) = SteppedJournal::open(&disk.after_power_cut(index)).unwrap();
@@ -90,8 +90,7 @@ fn log_continues_in_a_new_segment_when_the_resume_segment_is_gone() {
     let (mut journal, _, _) = SteppedJournal::open(&disk).unwrap();
     journal.write(3, 50).unwrap();
     journal.snapshot(3, 50, |_| false).unwrap();
-    // The segment was full, and the one after it never got its first commit: so this one was let
-    // go.
+    // The segment was full, and the next one had no commit yet: so this one was removed.
     disk.remove(&segment(1)).unwrap();
     drop(journal);
     let mut disk = disk.after_kill();
@@ -121,7 +120,7 @@ fn replay_continues_in_the_segment_after_a_removed_one() {
         assert_eq!(assert_is_a_prefix(&read, |_| 200_000), last);
         assert_eq!(recovered.records, last - index);
         let are_gone = (1..=2).all(|number| !disk.paths().contains(&segment(number)));
-        // From its first command on it is something to fall back to.
+        // A log from its first command on is a fallback.
         assert_eq!(are_gone, removed > 0);
     }
 }
@@ -143,7 +142,7 @@ fn start_removes_no_pinned_files() {
     let (_, read, recovered) = SteppedJournal::open(&disk).unwrap();
     assert_eq!(assert_is_a_prefix(&read, |_| 200_000), last);
     assert_eq!(recovered.snapshot.unwrap().index, 12);
-    // What the older of the last two needs is there, too.
+    // The files of the older of the last two exist, too.
     assert_eq!(snapshots_of(&disk), [snapshot_path(7), snapshot_path(12)]);
     assert!(disk.paths().contains(&segment(1)));
 }
@@ -160,11 +159,11 @@ fn power_cut_during_a_cycle_leaves_old_or_new_snapshot() {
         let disk = base.after_kill();
         let (journal, _, _) = SteppedJournal::open(&disk).unwrap();
         disk.fail_at(disk.calls() + call);
-        // One cycle: the new one is written, the old one goes, and what neither of them needs.
+        // One cycle: writes the new snapshot, retires the old one, and removes what neither needs.
         let cycle = || {
             let needed = |run: &Run| run.sequence >= 3;
             journal.snapshot(12, 200_000, needed).map_err(|why| why.to_string())?;
-            // From here on it counts, whatever happens.
+            // From here on the new snapshot counts.
             for seed in 0..20 {
                 assert!(snapshots_of(&disk.after_power_cut(seed)).contains(&snapshot_path(12)));
             }
@@ -265,7 +264,7 @@ fn snapshot_is_written_in_small_chunks() {
     let wrote = &chunks[..wrote.unwrap()];
     assert!(wrote.iter().all(|&bytes| bytes <= CHUNK_BYTES), "{wrote:?}");
     assert!(wrote.len() as u64 <= written.bytes / CHUNK_BYTES as u64 + 1);
-    assert!(chunks.len() > wrote.len(), "reading back is paced, too");
+    assert!(chunks.len() > wrote.len(), "reading back is paced too");
 }
 
 #[test]
@@ -273,8 +272,8 @@ fn snapshot_file_matches_golden_bytes() {
     let disk = small();
     let read = disk.tamper(&snapshot_path(3), |bytes| bytes.clone());
     assert_eq!((read.len(), crc32c::crc32c(&read)), (4394, GOLDEN_CRC));
-    // What is not checked by eye in `snapshots/format.rs`: the order, and what the first and the
-    // last block say.
+    // Checks what `snapshots/format.rs` does not: the order of blocks, and the first and last
+    // block.
     let end =
         (4096 + 3 * record_len(8) + body(1, 10).len() + body(2, 10).len() + body(3, 10).len())
             .to_le_bytes();
