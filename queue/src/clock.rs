@@ -35,7 +35,8 @@ pub struct Reading {
 /// A jump of the wall clock that is not accepted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "the wall clock is at {wall_ms} ms since 1970 where {expected_ms} was expected: jobs that wait for the wall clock are held back"
+    "the wall clock is at {wall_ms} ms since 1970 where {expected_ms} was expected: jobs that \
+     wait for the wall clock are held back"
 )]
 pub struct ClockAlarm {
     /// Its time, in milliseconds since 1970.

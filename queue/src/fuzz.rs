@@ -194,12 +194,15 @@ mod tests {
         fn mutated_seeds_give_typed_errors_or_consistent_states(
             body in 0..ALL.len(),
             seed in any::<prop::sample::Index>(),
-            bends in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0..3u8), 1..6),
+            mutations in prop::collection::vec(
+                (any::<prop::sample::Index>(), any::<u8>(), 0..3u8),
+                1..6,
+            ),
         ) {
             let (name, body) = ALL[body];
             let seeds = seeds(name);
             let mut bytes = seeds[seed.index(seeds.len())].clone();
-            for (at, byte, how) in bends {
+            for (at, byte, how) in mutations {
                 if bytes.is_empty() {
                     break;
                 }

@@ -46,7 +46,7 @@ impl PayloadCache {
 
     /// Caches a command's body, from byte `at` on. Indexes must rise. Bodies larger than the whole
     /// cache are not cached.
-    pub fn keep(&mut self, index: u64, at: u32, body: &Bytes) {
+    pub fn insert(&mut self, index: u64, at: u32, body: &Bytes) {
         debug_assert!(self.batches.back().is_none_or(|last| last.index < index), "indexes rise");
         let charged = body.len() + ENTRY_BYTES;
         if charged > self.bytes_max {
@@ -84,7 +84,7 @@ mod tests {
     #[test]
     fn cached_part_is_returned_and_nothing_else() {
         let mut cache = PayloadCache::new(1024);
-        cache.keep(5, 8, &Bytes::from_static(b"abcdef"));
+        cache.insert(5, 8, &Bytes::from_static(b"abcdef"));
         assert_eq!(cache.get(part(5, 9, 3)), Some(Bytes::from_static(b"bcd")));
         assert_eq!(cache.get(part(5, 8, 6)), Some(Bytes::from_static(b"abcdef")));
         for other in [part(4, 8, 1), part(6, 8, 1), part(5, 7, 1), part(5, 9, 6)] {
@@ -97,12 +97,12 @@ mod tests {
         let room = 10 * (100 + ENTRY_BYTES);
         let mut cache = PayloadCache::new(room);
         for index in 1..=25 {
-            cache.keep(index, 8, &Bytes::from(vec![index as u8; 100]));
+            cache.insert(index, 8, &Bytes::from(vec![index as u8; 100]));
             assert!(cache.bytes() <= room);
         }
         assert_eq!(cache.get(part(15, 8, 1)), None);
         assert_eq!(cache.get(part(16, 8, 1)), Some(Bytes::from_static(&[16])));
-        cache.keep(26, 8, &Bytes::from(vec![0; room]));
+        cache.insert(26, 8, &Bytes::from(vec![0; room]));
         assert_eq!(cache.get(part(26, 8, 1)), None, "larger than all of it");
         assert!(cache.get(part(25, 8, 1)).is_some());
     }

@@ -46,7 +46,8 @@ pub enum OpenError {
     },
     /// A new directory on a disk so small that every job would be refused.
     #[error(
-        "the disk of {dir:?} has {free} bytes free; a new data directory needs {needed} with segments of {segment_bytes} \
+        "the disk of {dir:?} has {free} bytes free; a new data directory needs {needed} with \
+         segments of {segment_bytes} \
          bytes: free some of it, choose another disk, or smaller segments (--segment-bytes)"
     )]
     DiskTooSmall {
@@ -61,7 +62,8 @@ pub enum OpenError {
     },
     /// A program of another format wrote it.
     #[error(
-        "{file:?} has journal format {version}; this program reads format {FORMAT_VERSION} alone. Use the program that wrote it; \
+        "{file:?} has journal format {version}; this program reads format {FORMAT_VERSION} alone. \
+         Use the program that wrote it; \
          to change over, work off its jobs with that one, then start with a new directory"
     )]
     OtherFormat {
@@ -72,7 +74,8 @@ pub enum OpenError {
     },
     /// The file belongs to another journal.
     #[error(
-        "{file:?} belongs to journal {journal}, this directory to {expected}: files of two journals were mixed"
+        "{file:?} belongs to journal {journal}, this directory to {expected}: files of two \
+         journals were mixed"
     )]
     Foreign {
         /// The file.
@@ -84,7 +87,8 @@ pub enum OpenError {
     },
     /// Acknowledged commands are damaged.
     #[error(
-        "{file:?} is damaged at byte {offset}: {why}. Command {index} and all after it are lost. Restore a copy, or start with \
+        "{file:?} is damaged at byte {offset}: {why}. Command {index} and all after it are lost. \
+         Restore a copy, or start with \
          --accept-loss to set them aside and go on without them"
     )]
     Damaged {
@@ -135,7 +139,8 @@ pub enum OpenError {
     },
     /// An intact record that this program cannot decode: a newer one wrote it.
     #[error(
-        "{file:?}: command {index} of kind {kind} at byte {offset} is whole but not known to this program: {error}"
+        "{file:?}: command {index} of kind {kind} at byte {offset} is whole but not known to this \
+         program: {error}"
     )]
     Undecodable {
         /// The file.

@@ -110,7 +110,8 @@ enum Step {
 
 fn steps() -> impl Strategy<Value = Vec<(u64, Step)>> {
     let step = prop_oneof![
-        6 => (0..6u64, 0..3u32, 0..4u64).prop_map(|(link, length, run)| Step::Grant(link, length, run)),
+        6 => (0..6u64, 0..3u32, 0..4u64)
+            .prop_map(|(link, length, run)| Step::Grant(link, length, run)),
         1 => (0..3u32, 0..4u64).prop_map(|(length, run)| Step::Restart(length, run)),
         4 => (0..20usize, 0..10u64).prop_map(|(lease, running)| Step::Start(lease, 500 * running)),
         3 => (0..20usize).prop_map(Step::Renew),
@@ -139,40 +140,82 @@ proptest! {
         let grace_end = |lost: Option<u64>, floor: u64| lost.map(|at| at.max(floor) + 5_000);
         for (passed, step) in steps {
             now += passed;
-            let pick = |model: &[ModelLease], n: usize| (!model.is_empty()).then(|| n % model.len().max(1));
+            let pick = |model: &[ModelLease], n: usize| {
+                (!model.is_empty()).then(|| n % model.len().max(1))
+            };
             match step {
-                Step::Grant(link, length, run) if (link as usize) < links.len() && links[link as usize].is_none() => {
+                Step::Grant(link, length, run)
+                    if (link as usize) < links.len() && links[link as usize].is_none() =>
+                {
                     let lease_ms = 1_000 * (1 + length);
                     let run_timeout_ms = 1_500 * run;
                     leases.granted(now, Token(next_token), LinkId(link), lease_ms, run_timeout_ms);
                     let lease_ms = u64::from(lease_ms);
-                    model.push(ModelLease { token: next_token, link, length_ms: lease_ms, lease_ms, renewed_ms: now, restart: false, run_timeout_ms, run_end: None, started: false });
+                    model.push(ModelLease {
+                        token: next_token,
+                        link,
+                        length_ms: lease_ms,
+                        lease_ms,
+                        renewed_ms: now,
+                        restart: false,
+                        run_timeout_ms,
+                        run_end: None,
+                        started: false,
+                    });
                     next_token += 1;
                 }
                 Step::Restart(length, run) => {
                     let lease_ms = 1_000 * (1 + length);
                     let run_timeout_ms = 1_500 * run;
-                    leases.restarted(now, Token(next_token), LinkId(1_000), lease_ms, run_timeout_ms);
-                    model.push(ModelLease { token: next_token, link: 1_000, length_ms: 30_000, lease_ms: u64::from(lease_ms), renewed_ms: now, restart: true, run_timeout_ms, run_end: None, started: false });
+                    leases.restarted(
+                        now,
+                        Token(next_token),
+                        LinkId(1_000),
+                        lease_ms,
+                        run_timeout_ms,
+                    );
+                    model.push(ModelLease {
+                        token: next_token,
+                        link: 1_000,
+                        length_ms: 30_000,
+                        lease_ms: u64::from(lease_ms),
+                        renewed_ms: now,
+                        restart: true,
+                        run_timeout_ms,
+                        run_end: None,
+                        started: false,
+                    });
                     next_token += 1;
                 }
-                Step::Renew(n) => if let Some(n) = pick(&model, n) {
-                    let lease = &mut model[n];
-                    prop_assert!(leases.renewed(now, Token(lease.token), LinkId(lease.link)));
-                    lease.renewed_ms = now;
-                },
-                Step::Start(n, running) => if let Some(n) = pick(&model, n) {
-                    let lease = &mut model[n];
-                    // Some start now; some started so long ago that their run timeout is over.
-                    let running = running.saturating_sub(1_500);
-                    prop_assert!(leases.started(now, Token(lease.token), LinkId(lease.link), running));
-                    lease.started = true;
-                    if lease.run_timeout_ms > 0 {
-                        let end = now + lease.run_timeout_ms.saturating_sub(running);
-                        lease.run_end = Some(lease.run_end.map_or(end, |before| before.min(end)));
+                Step::Renew(n) => {
+                    if let Some(n) = pick(&model, n) {
+                        let lease = &mut model[n];
+                        prop_assert!(leases.renewed(now, Token(lease.token), LinkId(lease.link)));
+                        lease.renewed_ms = now;
                     }
-                },
-                Step::Move(n, link) if (link as usize) < links.len() && links[link as usize].is_none() => {
+                }
+                Step::Start(n, running) => {
+                    if let Some(n) = pick(&model, n) {
+                        let lease = &mut model[n];
+                        // Some start now; some started so long ago that their run timeout is over.
+                        let running = running.saturating_sub(1_500);
+                        prop_assert!(leases.started(
+                            now,
+                            Token(lease.token),
+                            LinkId(lease.link),
+                            running
+                        ));
+                        lease.started = true;
+                        if lease.run_timeout_ms > 0 {
+                            let end = now + lease.run_timeout_ms.saturating_sub(running);
+                            lease.run_end =
+                                Some(lease.run_end.map_or(end, |before| before.min(end)));
+                        }
+                    }
+                }
+                Step::Move(n, link)
+                    if (link as usize) < links.len() && links[link as usize].is_none() =>
+                {
                     if let Some(n) = pick(&model, n) {
                         let lease = &mut model[n];
                         prop_assert!(leases.moved(now, Token(lease.token), LinkId(link)));
@@ -180,14 +223,18 @@ proptest! {
                         lease.length_ms = lease.lease_ms;
                     }
                 }
-                Step::End(n) => if let Some(n) = pick(&model, n) {
-                    leases.ended(Token(model.remove(n).token));
-                },
+                Step::End(n) => {
+                    if let Some(n) = pick(&model, n) {
+                        leases.ended(Token(model.remove(n).token));
+                    }
+                }
                 Step::Up if links.len() < 6 => {
                     leases.link_up(LinkId(links.len() as u64));
                     links.push(None);
                 }
-                Step::Lose(link) if (link as usize) < links.len() && links[link as usize].is_none() => {
+                Step::Lose(link)
+                    if (link as usize) < links.len() && links[link as usize].is_none() =>
+                {
                     leases.link_lost(now, LinkId(link));
                     links[link as usize] = Some(now);
                 }
@@ -201,7 +248,9 @@ proptest! {
                         let lost = links.get(lease.link as usize).copied().flatten();
                         grace_end(lost, floor).map_or(own, |grace| own.min(grace))
                     };
-                    let first = |lease: &ModelLease| lease.run_end.map_or(end(lease), |run| run.min(end(lease)));
+                    let first = |lease: &ModelLease| {
+                        lease.run_end.map_or(end(lease), |run| run.min(end(lease)))
+                    };
                     if let Some(first) = model.iter().map(first).min() {
                         prop_assert!(leases.next_deadline().is_some_and(|at| at <= first));
                     }
@@ -220,7 +269,9 @@ proptest! {
                     given.sort_unstable_by_key(|expired| expired.token);
                     expected.sort_unstable_by_key(|expired| expired.token);
                     prop_assert_eq!(&given, &expected);
-                    model.retain(|lease| expected.iter().all(|expired| expired.token.0 != lease.token));
+                    model.retain(|lease| {
+                        expected.iter().all(|expired| expired.token.0 != lease.token)
+                    });
                     given.into_iter().for_each(|expired| leases.ended(expired.token));
                 }
                 _ => {}

@@ -270,13 +270,13 @@ impl<L: Log> Store<L> {
         // Checkpoints are not cached: they are read again only after an attempt fails.
         match &command {
             Command::Enqueue { batch, .. } => {
-                self.cache.keep(index, Command::BATCH_AT, batch.body());
+                self.cache.insert(index, Command::BATCH_AT, batch.body());
                 self.count_entries(batch.body().len(), batch.len());
             }
             Command::Replace { entry, .. } => {
                 // A slice would keep the whole request in memory, whatever its length.
                 let entry = Bytes::copy_from_slice(entry);
-                self.cache.keep(index, Command::REPLACE_ENTRY_AT, &entry);
+                self.cache.insert(index, Command::REPLACE_ENTRY_AT, &entry);
                 self.count_entries(entry.len(), 1);
             }
             _ => {}

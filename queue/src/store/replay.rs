@@ -157,8 +157,8 @@ mod tests {
         blocks.pop();
         for missing in 0..blocks.len() {
             let mut read = Replay::new();
-            let kept = blocks.iter().enumerate().filter(|&(n, _)| n != missing);
-            let taken = kept.map(|(_, block)| read.block(block.clone().into()));
+            let retained = blocks.iter().enumerate().filter(|&(n, _)| n != missing);
+            let taken = retained.map(|(_, block)| read.block(block.clone().into()));
             let taken = taken.collect::<Result<Vec<()>, _>>();
             assert!(taken.is_err() || read.restored().is_err(), "block {missing} is missing");
         }

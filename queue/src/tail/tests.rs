@@ -234,8 +234,10 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         8 => (1..4u64, 0..6u64).prop_map(|(commands, events)| Step::Extend(commands, events)),
         2 => Just(Step::Open),
         2 => (0..30u64).prop_map(Step::OpenAt),
-        8 => (0..5usize, 0..8usize, 0..8u32).prop_map(|(n, most, queues)| Step::Read(n, most, queues)),
-        1 => (0..4u64, proptest::option::of(0..9u64)).prop_map(|(lost, back)| Step::Restart(lost, back)),
+        8 => (0..5usize, 0..8usize, 0..8u32)
+            .prop_map(|(n, most, queues)| Step::Read(n, most, queues)),
+        1 => (0..4u64, proptest::option::of(0..9u64))
+            .prop_map(|(lost, back)| Step::Restart(lost, back)),
         1 => Just(Step::Stop),
         1 => Just(Step::Record),
     ];
@@ -266,14 +268,16 @@ proptest! {
         let mut readers: Vec<ModelReader> = Vec::new();
         for step in steps {
             match step {
-                Step::Extend(commands, events) => for _ in 0..commands {
-                    index += 1;
-                    let new: Vec<Event> = (0..events).map(|n| event(index, n)).collect();
-                    list.extend(&new);
-                    // The state creates events only while they are recorded.
-                    let reported = if tail.is_recording() { new } else { Vec::new() };
-                    tail.extend(reported.into_iter(), index);
-                },
+                Step::Extend(commands, events) => {
+                    for _ in 0..commands {
+                        index += 1;
+                        let new: Vec<Event> = (0..events).map(|n| event(index, n)).collect();
+                        list.extend(&new);
+                        // The state creates events only while they are recorded.
+                        let reported = if tail.is_recording() { new } else { Vec::new() };
+                        tail.extend(reported.into_iter(), index);
+                    }
+                }
                 Step::Open => {
                     let cursor = tail.cursor(None).unwrap();
                     readers.push(ModelReader { cursor, passed: list.len() });
@@ -305,9 +309,17 @@ proptest! {
                             prop_assert_eq!(&out, &plain);
                             prop_assert_eq!(more, rest.count() > most);
                             // Every selected event up to there was read.
-                            let unread = list[*passed..].iter().filter(|event| selects(event.queue)).skip(most);
+                            let unread = list[*passed..]
+                                .iter()
+                                .filter(|event| selects(event.queue))
+                                .skip(most);
                             prop_assert!(unread.clone().all(|event| event.index > upto.index));
-                            *passed = match list[*passed..].iter().enumerate().filter(|(_, e)| selects(e.queue)).nth(most) {
+                            *passed = match list[*passed..]
+                                .iter()
+                                .enumerate()
+                                .filter(|(_, e)| selects(e.queue))
+                                .nth(most)
+                            {
                                 Some((position, _)) => *passed + position,
                                 None => list.len(),
                             };
@@ -329,7 +341,10 @@ proptest! {
                     let snapshot = back.map_or(0, |back| last.saturating_sub(back));
                     if let Some(&(_, start)) = starts.iter().rfind(|start| start.0 <= snapshot) {
                         tail.resume(snapshot, Epoch(start));
-                        prop_assert_eq!(tail.position(), FeedPosition { epoch: Epoch(start), index: snapshot });
+                        prop_assert_eq!(
+                            tail.position(),
+                            FeedPosition { epoch: Epoch(start), index: snapshot }
+                        );
                     }
                     for command in snapshot + 1..=last + 1 {
                         for &(at, start) in starts.iter().filter(|start| start.0 == command) {

@@ -223,8 +223,8 @@ impl Compactor {
         let older = match &mut self.fallback {
             // It replaced a snapshot of the same command.
             fallback if before == index => {
-                let kept = fallback.as_mut().map_or(&mut self.obsolete, |it| &mut it.files);
-                kept.extend(files);
+                let target = fallback.as_mut().map_or(&mut self.obsolete, |it| &mut it.files);
+                target.extend(files);
                 return;
             }
             fallback => fallback.replace(Fallback { snapshot: before, files }),
@@ -412,8 +412,8 @@ impl Compactor {
         };
         self.copy_blocking_since = None;
         let dir = self.directory.snapshots_dir();
-        let kept = [newest, self.fallback.as_ref().map_or(newest, |it| it.snapshot)];
-        let snapshots = snapshots::retire_others(&self.directory, &kept)
+        let retained = [newest, self.fallback.as_ref().map_or(newest, |it| it.snapshot)];
+        let snapshots = snapshots::retire_others(&self.directory, &retained)
             .map_err(|error| poisoned("renaming older snapshots in", &dir, error))?;
         // Snapshots are not counted in the bytes of the segments.
         self.retired.extend(snapshots.into_iter().map(|path| ObsoleteFile { path, bytes: 0 }));

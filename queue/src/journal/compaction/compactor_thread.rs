@@ -313,7 +313,7 @@ mod tests {
         assert_eq!(context.pace(0).unwrap(), CHUNK_BYTES);
         grows(4 * MIB);
         assert_eq!(context.rest_after(CHUNK_BYTES), REST_MIN, "it is behind");
-        assert_eq!(context.pace(CHUNK_BYTES).unwrap(), 4 * CHUNK_BYTES, "longer pieces catch up");
+        assert_eq!(context.pace(CHUNK_BYTES).unwrap(), 4 * CHUNK_BYTES, "longer chunks catch up");
         let mut context = ThreadContext::new(&handle, &housekeeper, &progress, &directory);
         assert_eq!(context.rest_after(CHUNK_BYTES), longest);
         // Room matters more than how long a commit takes.

@@ -2,7 +2,7 @@
 //! id.
 //!
 //! ```text
-//! pin ─▶ read the commit watermark ─▶ choose a snapshot ─▶ copy its files, then the log after it ─▶
+//! pin ─▶ read the commit watermark ─▶ choose a snapshot ─▶ copy its files ─▶ copy the later log ─▶
 //! copy the snapshot ─▶ write the commit watermark ─▶ write `publisher`, last
 //! ```
 //! Until the last step no publisher can start on the copy: a directory with records and without

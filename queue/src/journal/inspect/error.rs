@@ -18,7 +18,8 @@ pub enum InspectError {
     },
     /// The identity file cannot be read.
     #[error(
-        "{file:?} is missing or damaged: without it the records of this journal cannot be recognized"
+        "{file:?} is missing or damaged: without it the records of this journal cannot be \
+         recognized"
     )]
     NoIdentity {
         /// The file.
@@ -26,7 +27,8 @@ pub enum InspectError {
     },
     /// A program of another format wrote it.
     #[error(
-        "{file:?} has journal format {version}; this program reads format {FORMAT_VERSION}: use the program that wrote it"
+        "{file:?} has journal format {version}; this program reads format {FORMAT_VERSION}: use \
+         the program that wrote it"
     )]
     OtherFormat {
         /// The file.
@@ -36,7 +38,8 @@ pub enum InspectError {
     },
     /// A process has the journal open.
     #[error(
-        "{dir:?} is in use by {holder}, and changes while it is read. Stop that process, or inspect a copy: longshore journal \
+        "{dir:?} is in use by {holder}, and changes while it is read. Stop that process, or \
+         inspect a copy: longshore journal \
          copy {dir:?} DEST"
     )]
     InUse {
@@ -81,7 +84,8 @@ pub enum InspectError {
     },
     /// Commands that a copy needs cannot be read.
     #[error(
-        "{file:?} is damaged at byte {offset}: command {index} cannot be read, and {why}. A copy would lack it, so none is made; \
+        "{file:?} is damaged at byte {offset}: command {index} cannot be read, and {why}. A copy \
+         would lack it, so none is made; \
          longshore journal verify reports more"
     )]
     Damaged {
@@ -96,7 +100,8 @@ pub enum InspectError {
     },
     /// The copy does not read back as it was written.
     #[error(
-        "{file:?} does not read back as it was written, at byte {offset}: the disk of the copy is bad"
+        "{file:?} does not read back as it was written, at byte {offset}: the disk of the copy is \
+         bad"
     )]
     NotAsWritten {
         /// The file.

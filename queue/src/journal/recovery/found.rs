@@ -248,7 +248,8 @@ impl FoundFiles {
             }
             let Damage { file: path, why, .. } = self.why_missing(directory, run);
             let commands = (run.first, run.last);
-            tracing::error!(file = ?path, ?commands, why, "accepting the loss of this file's payloads");
+            let file = &path;
+            tracing::error!(?file, ?commands, why, "accepting the loss of this file's payloads");
             // An existing file is never emptied, even if it is unreadable.
             match directory.files.open(&path) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {

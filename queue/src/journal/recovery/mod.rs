@@ -214,7 +214,7 @@ fn replay_and_repair(
         }
     }
 
-    let (kept, mut dead): (Vec<FoundSegment>, Vec<FoundSegment>) =
+    let (retained, mut dead): (Vec<FoundSegment>, Vec<FoundSegment>) =
         before.into_iter().partition(is_needed);
     dead.extend(garbage.into_iter().filter(|_| !garbage_is_aside));
     // The resume segment is removed like those before it if it had no command.
@@ -241,12 +241,12 @@ fn replay_and_repair(
     let left = fallback.chain(&recovery.obsolete).map(|file| file.bytes).sum();
     directory.bytes.fetch_add(left, Ordering::Relaxed);
 
-    for file in kept.iter().chain(&compacted).chain(&segments) {
+    for file in retained.iter().chain(&compacted).chain(&segments) {
         file.repair_header(directory)?;
     }
     let known = known.max(base.index);
     end::rewrite_unsynced(directory, &segments, &spans, &recovery.locations, end, known)?;
-    for file in kept.iter().chain(&compacted).chain(&segments) {
+    for file in retained.iter().chain(&compacted).chain(&segments) {
         directory.bytes.fetch_add(file.length, Ordering::Relaxed);
     }
     if let Some(last) = segments.pop() {

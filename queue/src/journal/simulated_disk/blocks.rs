@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn blocks_behave_like_one_contiguous_buffer() {
         let mut random = StdRng::seed_from_u64(1);
-        let (mut blocks, mut plain, mut kept) = (Blocks::default(), Vec::new(), Vec::new());
+        let (mut blocks, mut plain, mut copies) = (Blocks::default(), Vec::new(), Vec::new());
         for round in 0..500 {
             let (at, n) = (random.random_range(0..20_000), random.random_range(0..9_000));
             match random.random_range(0..4) {
@@ -110,9 +110,9 @@ mod tests {
             let read = blocks.read(at as u64, &mut part);
             assert!(part[..read] == plain[at.min(plain.len())..(at + n).min(plain.len())]);
             if round % 50 == 0 {
-                kept.push((blocks.clone(), plain.clone()));
+                copies.push((blocks.clone(), plain.clone()));
             }
         }
-        assert!(kept.iter().all(|(blocks, plain)| blocks.to_vec() == *plain), "copies stay");
+        assert!(copies.iter().all(|(blocks, plain)| blocks.to_vec() == *plain), "copies stay");
     }
 }

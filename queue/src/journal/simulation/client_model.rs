@@ -37,8 +37,8 @@ pub(super) struct ClientModel {
 /// A setting: the last acknowledged value, and the number of unanswered changes.
 #[derive(Clone, Default)]
 struct Setting<T> {
-    is: T,
-    open: u32,
+    value: T,
+    unanswered: u32,
 }
 
 #[derive(Clone)]
@@ -55,7 +55,7 @@ struct Job {
     is_confirmed: bool,
     /// It may have been created and deleted before its creation was acknowledged.
     may_have_been_deleted: bool,
-    write_durable: KnownState,
+    known: KnownState,
     /// The lease whose settle ended it. No second lease may end it, unless a client has requested a
     /// revival.
     ended_by: Option<Token>,
@@ -73,11 +73,11 @@ enum KnownState {
     /// Unknown: it was enqueued, and no answer came.
     Unknown,
     /// It exists.
-    There,
+    Present,
     /// It ended in that state.
     Ended(JobState),
     /// It was deleted.
-    Gone,
+    Deleted,
 }
 
 /// Requests that may change a job before they are answered.
@@ -120,12 +120,11 @@ impl ClientModel {
         self.index = 0;
         self.synced = None;
         for job in self.jobs.values_mut() {
-            (job.write_durable, job.ended_by, job.is_confirmed) =
-                (KnownState::Unknown, None, false);
+            (job.known, job.ended_by, job.is_confirmed) = (KnownState::Unknown, None, false);
             job.unanswered.clear();
         }
-        self.pauses.values_mut().for_each(|setting| setting.open = 1);
-        self.settings.values_mut().for_each(|setting| setting.open = 1);
+        self.pauses.values_mut().for_each(|setting| setting.unanswered = 1);
+        self.settings.values_mut().for_each(|setting| setting.unanswered = 1);
     }
 
     /// A job is enqueued.
@@ -141,7 +140,7 @@ impl ClientModel {
             is_unconfirmed: job.options.prepared,
             is_confirmed: false,
             may_have_been_deleted: false,
-            write_durable: KnownState::Unknown,
+            known: KnownState::Unknown,
             ended_by: None,
             may_be_revived: false,
             unanswered: BTreeMap::new(),
@@ -153,8 +152,8 @@ impl ClientModel {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         let taken = matches!(outcome, EnqueueOutcome::Created | EnqueueOutcome::Existing);
         // A repeated answer tells nothing about later changes.
-        if job.write_durable == KnownState::Unknown && !(taken && job.may_have_been_deleted) {
-            job.write_durable = if taken { KnownState::There } else { KnownState::Gone };
+        if job.known == KnownState::Unknown && !(taken && job.may_have_been_deleted) {
+            job.known = if taken { KnownState::Present } else { KnownState::Deleted };
         }
     }
 
@@ -171,9 +170,9 @@ impl ClientModel {
         let job = self.jobs.get(&entry.id).expect("a job that a client enqueued");
         assert!(entry.is_intact() && entry.payload == job.payload, "another payload");
         assert!(!job.is_unconfirmed, "{:?} was prepared, and nobody has asked for it", entry.id);
-        let has_ended = matches!(job.write_durable, KnownState::Ended(_) | KnownState::Gone);
+        let has_ended = matches!(job.known, KnownState::Ended(_) | KnownState::Deleted);
         let may_be_back = job.has_unanswered(RequestKind::Revive);
-        assert!(!has_ended || may_be_back, "{:?} was delivered: {:?}", entry.id, job.write_durable);
+        assert!(!has_ended || may_be_back, "{:?} was delivered: {:?}", entry.id, job.known);
         entry.id
     }
 
@@ -212,13 +211,13 @@ impl ClientModel {
     pub(super) fn replaced(&mut self, dead: JobId, new: JobId, done: bool) {
         if let Some(job) = self.jobs.get_mut(&dead) {
             job.answered(RequestKind::Drop);
-            job.write_durable = if done { KnownState::Gone } else { job.write_durable };
+            job.known = if done { KnownState::Deleted } else { job.known };
         }
         if let Some(job) = self.jobs.get_mut(&new)
             && done
-            && job.write_durable == KnownState::Unknown
+            && job.known == KnownState::Unknown
         {
-            job.write_durable = KnownState::There;
+            job.known = KnownState::Present;
         }
     }
 
@@ -226,7 +225,7 @@ impl ClientModel {
         if let Some(synced) = &mut self.synced {
             synced.request_pause(pattern);
         }
-        self.pauses.entry(pattern.as_str().to_owned()).or_default().open += 1;
+        self.pauses.entry(pattern.as_str().to_owned()).or_default().unanswered += 1;
     }
 
     pub(super) fn paused(&mut self, pattern: &Glob, paused: bool) {
@@ -237,7 +236,7 @@ impl ClientModel {
         if let Some(synced) = &mut self.synced {
             synced.request_configure(path, changes);
         }
-        self.settings.entry(path.clone()).or_default().open += 1;
+        self.settings.entry(path.clone()).or_default().unanswered += 1;
         if changes.keep_ms.is_some() || changes.keep_jobs.is_some() {
             self.short_retention.insert(path.clone());
         }
@@ -250,11 +249,11 @@ impl ClientModel {
     /// A query showed a job in that state.
     pub(super) fn shown(&mut self, id: JobId, state: Option<JobState>) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
-        job.write_durable = match (state, job.write_durable) {
+        job.known = match (state, job.known) {
             (None, KnownState::Unknown) => KnownState::Unknown,
-            (None, _) => KnownState::Gone,
+            (None, _) => KnownState::Deleted,
             (Some(end), _) if end.is_end() => KnownState::Ended(end),
-            (Some(_), _) => KnownState::There,
+            (Some(_), _) => KnownState::Present,
         };
     }
 
@@ -270,7 +269,7 @@ impl ClientModel {
         }
         if !resent {
             job.answered(RequestKind::End);
-            job.write_durable = end.map_or(job.write_durable, KnownState::Ended);
+            job.known = end.map_or(job.known, KnownState::Ended);
         }
     }
 
@@ -278,10 +277,10 @@ impl ClientModel {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         job.answered(RequestKind::of(action));
         if outcome == ActOutcome::Done {
-            job.write_durable = match (action, job.write_durable) {
-                (Action::Drop, _) => KnownState::Gone,
+            job.known = match (action, job.known) {
+                (Action::Drop, _) => KnownState::Deleted,
                 (Action::Cancel, _) => KnownState::Ended(JobState::Cancelled),
-                (Action::Revive, _) | (Action::Confirm, KnownState::Unknown) => KnownState::There,
+                (Action::Revive, _) | (Action::Confirm, KnownState::Unknown) => KnownState::Present,
                 // It may have been confirmed before.
                 (Action::Confirm, known) => known,
             };
@@ -298,16 +297,16 @@ impl ClientModel {
     pub(super) fn jobs_for(&self, action: Action) -> Vec<JobId> {
         let fits = |job: &Job| match action {
             Action::Confirm => job.is_unconfirmed,
-            Action::Cancel => matches!(job.write_durable, KnownState::There),
-            Action::Revive => matches!(job.write_durable, KnownState::Ended(JobState::Dead)),
-            Action::Drop => matches!(job.write_durable, KnownState::Ended(_)),
+            Action::Cancel => matches!(job.known, KnownState::Present),
+            Action::Revive => matches!(job.known, KnownState::Ended(JobState::Dead)),
+            Action::Drop => matches!(job.known, KnownState::Ended(_)),
         };
         self.jobs.iter().filter(|(_, job)| fits(job)).map(|(&id, _)| id).collect()
     }
 
     /// Whether the job's creation was acknowledged, and nothing else since.
     pub(super) fn is_there(&self, id: JobId) -> bool {
-        self.jobs.get(&id).is_some_and(|job| job.write_durable == KnownState::There)
+        self.jobs.get(&id).is_some_and(|job| job.known == KnownState::Present)
     }
 
     /// The queue of a job.
@@ -327,10 +326,10 @@ impl ClientModel {
         state.invariant().expect("the state is consistent");
         for (id, job) in &mut self.jobs {
             let there = state.job_state(id);
-            let is_as_told = match job.write_durable {
+            let is_consistent = match job.known {
                 KnownState::Unknown => true,
-                KnownState::There => there.is_some() || job.may_be_deleted(&self.short_retention),
-                KnownState::Gone => there.is_none(),
+                KnownState::Present => there.is_some() || job.may_be_deleted(&self.short_retention),
+                KnownState::Deleted => there.is_none(),
                 KnownState::Ended(end) if there == Some(end) => true,
                 KnownState::Ended(JobState::Dead) if there.is_none() => {
                     let may_have_ended = job.has_unanswered(RequestKind::Revive)
@@ -345,17 +344,17 @@ impl ClientModel {
                 KnownState::Ended(_) => job.has_unanswered(RequestKind::Revive),
             };
             assert!(
-                is_as_told,
-                "{id:?} is {there:?}, and was told: {:?} {:?}",
-                job.write_durable, job.unanswered
+                is_consistent,
+                "{id:?} is {there:?}, expected {:?} {:?}",
+                job.known, job.unanswered
             );
-            let is_unknown = there.is_none() && job.write_durable == KnownState::Unknown;
+            let is_unknown = there.is_none() && job.known == KnownState::Unknown;
             job.may_have_been_deleted |= is_unknown && job.may_be_deleted(&self.short_retention);
-            job.write_durable = match (there, job.write_durable) {
+            job.known = match (there, job.known) {
                 (None, KnownState::Unknown) => KnownState::Unknown,
-                (None, _) => KnownState::Gone,
+                (None, _) => KnownState::Deleted,
                 (Some(end), _) if end.is_end() => KnownState::Ended(end),
-                (Some(_), _) => KnownState::There,
+                (Some(_), _) => KnownState::Present,
             };
             let has_run = there.is_some_and(|state| !WITHOUT_A_RUN.contains(&state));
             assert!(!job.is_unconfirmed || !has_run, "{id:?} was prepared, and is {there:?}");
@@ -365,7 +364,7 @@ impl ClientModel {
         }
         for (dead, new) in &self.replaced {
             let both = state.job_state(dead).is_some() && state.job_state(new).is_some();
-            assert!(!both, "{new:?} has taken the place of {dead:?}, and both are there");
+            assert!(!both, "{new:?} has taken the place of {dead:?}, and both exist");
         }
         self.check_set(state, now);
         self.check_jobs(state, now, reader, reference)
@@ -374,21 +373,24 @@ impl ClientModel {
     /// Compares settings.
     fn check_set(&mut self, state: &State, now: Now) {
         for (pattern, setting) in &mut self.pauses {
-            let is = state.pauses().any(|paused| paused.as_str() == pattern);
+            let value = state.pauses().any(|paused| paused.as_str() == pattern);
             assert!(
-                setting.open > 0 || setting.is == is,
-                "{pattern:?}: paused {is}, {} told",
-                setting.is
+                setting.unanswered > 0 || setting.value == value,
+                "{pattern:?}: paused {value}, expected {}",
+                setting.value
             );
-            *setting = Setting { is, open: 0 };
+            *setting = Setting { value, unanswered: 0 };
         }
         let stats = state.queue_stats(&Glob::everything(), now);
         for (path, setting) in &mut self.settings {
             let stat = stats.iter().find(|stat| stat.path == *path);
-            let is = stat.map(|stat| stat.settings.clone()).unwrap_or_default();
-            let (is_as_told, was) = (setting.is == is, &setting.is);
-            assert!(setting.open > 0 || is_as_told, "{path:?}: {is:?}, and {was:?} was told");
-            *setting = Setting { is, open: 0 };
+            let value = stat.map(|stat| stat.settings.clone()).unwrap_or_default();
+            let (is_consistent, was) = (setting.value == value, &setting.value);
+            assert!(
+                setting.unanswered > 0 || is_consistent,
+                "{path:?}: {value:?}, expected {was:?}"
+            );
+            *setting = Setting { value, unanswered: 0 };
         }
     }
 
@@ -437,9 +439,9 @@ impl ClientModel {
 }
 
 impl<T> Setting<T> {
-    fn answered(&mut self, is: T) {
-        self.is = is;
-        self.open = self.open.saturating_sub(1);
+    fn answered(&mut self, value: T) {
+        self.value = value;
+        self.unanswered = self.unanswered.saturating_sub(1);
     }
 }
 

@@ -183,7 +183,10 @@ impl Harness {
             };
             batch.push(token, &settle);
             self.model.request(job, RequestKind::End);
-            let is_large = matches!(&settle, NewSettle::Complete { result: Some(result) } if result.len() > SMALL_BYTES_MAX);
+            let is_large = match &settle {
+                NewSettle::Complete { result: Some(result) } => result.len() > SMALL_BYTES_MAX,
+                _ => false,
+            };
             settles.push(Settle { token, job, end, checkpoints, is_large });
         }
         if settles.is_empty() {

@@ -5,7 +5,8 @@
 //! available:  0 ── compaction ── + small commands ── + two segments ──────────▶
 //!             (all of it above the ends of running leases)
 //!                  (the ballast)  low watermark       high watermark
-//!               settles            acts, pauses …      hand-outs            enqueues, checkpoints, large results
+//!               settles            acts, pauses …      hand-outs   enqueues, checkpoints,
+//!                                                                  large results
 //! ```
 //! A full disk first refuses new work, then hand-outs; running attempts can end, and compaction can
 //! free space.

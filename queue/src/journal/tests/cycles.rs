@@ -352,7 +352,7 @@ fn next_cycle_plans_for_log_growth_of_the_last() {
         assert_eq!(compacted(), 0, "the growth is not known yet");
         assert_eq!(context.log_bytes > 0, grows > 0);
         compactor.cycle(Box::new(live(&journal)), &mut context).unwrap();
-        assert_eq!(compacted() > 0, compacts, "with {grows} bytes a piece");
+        assert_eq!(compacted() > 0, compacts, "with {grows} bytes a chunk");
     }
 }
 

@@ -162,10 +162,10 @@ fn new_journal_requires_room_for_a_job() {
     let disk = SimulatedDisk::default();
     disk.leave_free(needed - 1);
     let refused = SteppedJournal::open(&disk).map(|_| ()).unwrap_err();
-    assert!(
-        matches!(refused, OpenError::DiskTooSmall { free, needed: n, .. } if free == needed - 1 && n == needed),
-        "{refused:?}"
-    );
+    let OpenError::DiskTooSmall { free, needed: reported, .. } = refused else {
+        panic!("{refused:?}")
+    };
+    assert_eq!((free, reported), (needed - 1, needed));
     let refused = refused.to_string();
     assert!(
         refused.contains(&needed.to_string()) && refused.contains("--segment-bytes"),

@@ -314,8 +314,8 @@ fn files_set_aside_can_be_dumped() {
     assert_eq!(lost.len(), 1);
     let all = dump(&disk, &lost[0], DumpOptions::default());
     assert!(matches!(all[0], Dumped::Damage { offset: 0, .. }));
-    let kept = read.len() as u64;
-    assert_eq!(indexes(&all), (kept + 2..=committed).collect::<Vec<_>>());
+    let retained = read.len() as u64;
+    assert_eq!(indexes(&all), (retained + 2..=committed).collect::<Vec<_>>());
 }
 
 #[test]
@@ -326,11 +326,11 @@ fn compacted_parts_are_verified_copied_and_dumped() {
         journal.write(1, 200_000).unwrap();
     }
     journal.sync_watermark().unwrap();
-    // Of the first segment one part of each of two commands is wanted.
+    // In the first segment one part each of two commands is live.
     let part = |index| RecordRef { index, at: 8, length: 5_000 };
-    let wanted = [part(1), part(3)];
+    let live = [part(1), part(3)];
     let compacted =
-        rewrite::write(&journal.directory, &journal.records, &wanted, &mut |_| Ok(CHUNK_BYTES))
+        rewrite::write(&journal.directory, &journal.records, &live, &mut |_| Ok(CHUNK_BYTES))
             .unwrap();
     let file = journal.directory.compacted_path(compacted.sequence);
     journal.records.replace(compacted.runs);
@@ -400,24 +400,24 @@ fn verify_also_reads_snapshots_no_start_needs() {
 fn copying_prevents_file_removal() {
     let (disk, _) = journal(8, 200_000, Some(4));
     let may_delete = || Pin::to_delete(&disk, Path::new(DIR)).unwrap().is_some();
-    let mut pieces = 0;
-    let mut look = |_, _| {
+    let mut calls = 0;
+    let mut progress = |_, _| {
         assert!(!may_delete());
-        pieces += 1;
+        calls += 1;
     };
-    copy_on(&disk.files(), Path::new(DIR), Path::new(COPY), OTHER, &mut look).unwrap();
-    assert!(pieces > 8, "{pieces}");
+    copy_on(&disk.files(), Path::new(DIR), Path::new(COPY), OTHER, &mut progress).unwrap();
+    assert!(calls > 8, "{calls}");
     assert!(may_delete());
 }
 
 #[test]
 fn copy_fails_when_a_full_publisher_removes_its_files() {
     let (disk, _) = journal(8, 200_000, Some(4));
-    let mut pieces = 0;
+    let mut calls = 0;
     // The copy hangs halfway; meanwhile the publisher needs the space and takes it.
-    let mut look = |_, _| {
-        pieces += 1;
-        if pieces == 4 {
+    let mut progress = |_, _| {
+        calls += 1;
+        if calls == 4 {
             let dir = Path::new(DIR);
             assert!(Pin::to_delete(&disk, dir).unwrap().is_none());
             assert!(Pin::to_delete_from_readers(&disk, dir).unwrap().is_some());
@@ -425,9 +425,9 @@ fn copy_fails_when_a_full_publisher_removes_its_files() {
             disk.remove(&segment(2)).unwrap();
         }
     };
-    let copied = copy_on(&disk.files(), Path::new(DIR), Path::new(COPY), OTHER, &mut look);
+    let copied = copy_on(&disk.files(), Path::new(DIR), Path::new(COPY), OTHER, &mut progress);
     assert!(matches!(copied, Err(InspectError::NoSpace { .. })), "{copied:?}");
-    assert!(pieces >= 4);
+    assert!(calls >= 4);
     assert!(matches!(open_at(&disk, COPY), Err(OpenError::NoIdentity { .. })));
 }
 

@@ -176,11 +176,15 @@ impl SteppedJournal {
 /// Asserts that exactly the first commands were replayed, unchanged; returns how many.
 fn assert_is_a_prefix(read: &ReadBack, length: impl Fn(u64) -> usize) -> u64 {
     for (position, (index, now, kind, body_read)) in read.iter().enumerate() {
-        let wanted = position as u64 + 1;
-        assert_eq!((*index, *now), (wanted, command(wanted, 0).now));
+        let expected_index = position as u64 + 1;
+        assert_eq!((*index, *now), (expected_index, command(expected_index, 0).now));
         assert_eq!(*kind, 8);
         assert_eq!(&body_read[..8], b"headhead");
-        assert_eq!(body_read.slice(8..), body(wanted, length(wanted)), "command {wanted}");
+        assert_eq!(
+            body_read.slice(8..),
+            body(expected_index, length(expected_index)),
+            "command {expected_index}"
+        );
     }
     read.len() as u64
 }

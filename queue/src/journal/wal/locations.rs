@@ -299,12 +299,12 @@ mod tests {
                     }
                     _ => {
                         let upto = random.random_range(0..=index);
-                        let kept = locations.up_to(upto);
+                        let covered = locations.up_to(upto);
                         for (&(index, at), &position) in &model.parts {
                             if index <= upto {
-                                assert_eq!(kept.locate(index, at), Some(position));
+                                assert_eq!(covered.locate(index, at), Some(position));
                             } else if !position.compacted {
-                                assert_eq!(kept.locate(index, at), None);
+                                assert_eq!(covered.locate(index, at), None);
                             }
                         }
                     }
@@ -320,12 +320,12 @@ mod tests {
         locations.extend(1, 1, &[4096, 4200, 4300], 4400);
         locations.extend(1, 4, &[4400], 4500);
         assert_eq!(locations.runs().len(), 1, "one segment is one run");
-        let mut kept = locations.up_to(2);
+        let mut covered = locations.up_to(2);
         let records = RunRecords::Log { offsets: vec![4096, 4200], end: 4300 };
-        assert_eq!(kept.runs(), [Run { first: 1, last: 2, sequence: 1, records }]);
-        kept.extend(1, 3, &[4300], 4400);
-        kept.extend(1, 4, &[4400], 4500);
-        assert_eq!(kept, locations);
+        assert_eq!(covered.runs(), [Run { first: 1, last: 2, sequence: 1, records }]);
+        covered.extend(1, 3, &[4300], 4400);
+        covered.extend(1, 4, &[4400], 4500);
+        assert_eq!(covered, locations);
         assert_eq!(locations.up_to(4), locations);
         assert_eq!(locations.up_to(0), Locations::default());
     }

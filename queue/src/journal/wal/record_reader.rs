@@ -229,9 +229,9 @@ mod tests {
         at: usize,
         length: usize,
     ) -> Result<Bytes, ReadError> {
-        let reading = RecordReader { file, path: Path::new("segment"), seed: SEED, location };
+        let reader = RecordReader { file, path: Path::new("segment"), seed: SEED, location };
         let part = RecordRef { index: 9, at: at as u32, length: length as u32 };
-        let read = reading.log_block(part)?.piece;
+        let read = reader.log_block(part)?.piece;
         assert!(read.from <= at, "the block contains the part");
         let ends = read.from + read.bytes.len();
         assert_eq!(read.bytes, body(ends)[read.from..], "all of it is what was written");
@@ -327,10 +327,10 @@ mod tests {
     fn record_of_another_command_is_damage() {
         for length in [300, 50_000] {
             let (file, location) = file(length);
-            let reading =
+            let reader =
                 RecordReader { file: &file, path: Path::new("segment"), seed: SEED, location };
             let part = RecordRef { index: 8, at: 0, length: 10 };
-            assert!(matches!(reading.log_block(part), Err(ReadError::Damaged { .. })));
+            assert!(matches!(reader.log_block(part), Err(ReadError::Damaged { .. })));
         }
     }
 

@@ -219,8 +219,8 @@ impl JournalRecords {
     ) -> Result<Piece, ReadError> {
         let record = (location.sequence, location.offset);
         let path = || self.directory.path_of(location.sequence, true);
-        let kept = cache.lock().whole_body(record);
-        let body = match kept {
+        let cached = cache.lock().whole_body(record);
+        let body = match cached {
             Some(body) => body,
             None => {
                 let path = &path();

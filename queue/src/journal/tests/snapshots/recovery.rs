@@ -369,10 +369,10 @@ fn accepted_damage_of_the_only_snapshot_starts_an_empty_journal() {
         assert_eq!((dropped.index, dropped.kept_in), (1, path("lost")));
         assert!(dropped.bytes > 1_000_000);
         let in_lost = |path: &PathBuf| path.starts_with(Path::new(DIR).join("lost"));
-        let (lost, kept): (Vec<_>, Vec<_>) = disk.paths().into_iter().partition(in_lost);
+        let (lost, retained): (Vec<_>, Vec<_>) = disk.paths().into_iter().partition(in_lost);
         assert!(lost.contains(&path("lost/1-00000000000000000012.snap")), "{lost:?}");
         assert!(lost.contains(&path("lost/1-0000000003.seg")), "{lost:?}");
-        assert_eq!(kept, [path("mark"), path("publisher")]);
+        assert_eq!(retained, [path("mark"), path("publisher")]);
         drop(journal);
         // The run ended before its start was logged.
         let disk = disk.after_power_cut(1);
