@@ -160,9 +160,9 @@ mod tests {
                 }
             }
             let files = std::fs::read_dir(&dir).unwrap();
-            let seen =
+            let count =
                 files.map(|file| body(&std::fs::read(file.unwrap().path()).unwrap())).count();
-            assert!(seen >= seeds(name).len(), "{name}");
+            assert!(count >= seeds(name).len(), "{name}");
         }
     }
 

@@ -212,7 +212,7 @@ impl Leases {
     pub fn ended(&mut self, token: Token) {
         let Some(slot) = self.by_token.remove(&token.0) else { return };
         if !self.rows[slot as usize].expired {
-            self.leave_all(slot);
+            self.unlink_all(slot);
         }
         self.rows[slot as usize].link_next = self.free;
         self.free = slot;
@@ -351,7 +351,7 @@ impl Leases {
     }
 
     fn take(&mut self, slot: u32, timed_out: bool, out: &mut Vec<Expired>) {
-        self.leave_all(slot);
+        self.unlink_all(slot);
         let row = &mut self.rows[slot as usize];
         row.expired = true;
         out.push(Expired {
@@ -362,7 +362,7 @@ impl Leases {
         });
     }
 
-    fn leave_all(&mut self, slot: u32) {
+    fn unlink_all(&mut self, slot: u32) {
         self.lengths.leave(slot);
         self.runs.leave(slot);
         self.leave_link(slot);

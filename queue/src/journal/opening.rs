@@ -9,7 +9,7 @@ use longshore_protocol::PublisherId;
 
 use super::files::{self, Files, LockError};
 use super::{JournalOptions, OpenError, Recovered, recovery};
-use crate::journal::compaction::compactor::{Compactor, CycleMetrics, Fallback, ObsoleteFile};
+use crate::journal::compaction::compactor::{Compactor, CycleMetrics, Fallback, SizedFile};
 use crate::journal::files::directory::{Directory, LOST_DIR, SEGMENTS_DIR, SNAPSHOTS_DIR, Segment};
 use crate::journal::files::identity::{self, Identity, IdentityError};
 use crate::journal::files::pin::PIN_FILE;
@@ -29,7 +29,7 @@ pub(super) struct Parts {
     pub(super) segment: Option<Segment>,
     pub(super) fallback: Option<Fallback>,
     /// Files that the start did not remove because the directory is being copied.
-    pub(super) obsolete: Vec<ObsoleteFile>,
+    pub(super) obsolete: Vec<SizedFile>,
     pub(super) recovered: Recovered,
     pub(super) lock: Box<dyn Send + Sync>,
 }

@@ -264,15 +264,15 @@ proptest! {
                             timed_out: lease.run_end.is_some_and(|run| run <= end(lease)),
                         })
                         .collect();
-                    let mut given = Vec::new();
-                    leases.expired(now, &mut given);
-                    given.sort_unstable_by_key(|expired| expired.token);
+                    let mut returned = Vec::new();
+                    leases.expired(now, &mut returned);
+                    returned.sort_unstable_by_key(|expired| expired.token);
                     expected.sort_unstable_by_key(|expired| expired.token);
-                    prop_assert_eq!(&given, &expected);
+                    prop_assert_eq!(&returned, &expected);
                     model.retain(|lease| {
                         expected.iter().all(|expired| expired.token.0 != lease.token)
                     });
-                    given.into_iter().for_each(|expired| leases.ended(expired.token));
+                    returned.into_iter().for_each(|expired| leases.ended(expired.token));
                 }
                 _ => {}
             }

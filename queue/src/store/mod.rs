@@ -167,8 +167,8 @@ impl<L: Log> Store<L> {
         let appended = store.log.appended();
         block_on(store.log.committed_beyond(appended - 1))?;
         // No client is connected yet.
-        let mut nobody = Released::default();
-        store.release(store.log.committed(), &mut nobody);
+        let mut discarded = Released::default();
+        store.release(store.log.committed(), &mut discarded);
         let now_ms = store.latest_ms;
         for RunningLease { token, link, lease_ms, run_timeout_ms } in linked {
             store.leases.restarted(now_ms, token, link, lease_ms, run_timeout_ms);

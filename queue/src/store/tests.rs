@@ -406,7 +406,7 @@ async fn accepted_loss_never_reuses_tokens_links_or_epochs() {
             StoreOptions { accept_loss, segment_bytes: 1 << 20, ..StoreOptions::default() };
         Store::open(dir.path(), options)
     };
-    let mut given = Vec::new();
+    let mut issued = Vec::new();
     for session in 1..=3 {
         let (mut store, mut clock, opened) = opened(false).unwrap();
         let now = clock.now();
@@ -416,9 +416,9 @@ async fn accepted_loss_never_reuses_tokens_links_or_epochs() {
         store.submit(now, Command::Enqueue { link: producer, batch: one_job(session) }).unwrap();
         worker(&mut store, now, worker_link, session, 10);
         let released = all(&mut store).await;
-        given.push((opened.epoch, released.handed.iter().map(|handed| handed.token).max()));
+        issued.push((opened.epoch, released.handed.iter().map(|handed| handed.token).max()));
     }
-    assert!(given.windows(2).all(|pair| pair[0] < pair[1]), "{given:?}");
+    assert!(issued.windows(2).all(|pair| pair[0] < pair[1]), "{issued:?}");
 
     // The first start stays; the second one has a flipped bit, so both later starts are dropped.
     let segment = dir
@@ -436,7 +436,7 @@ async fn accepted_loss_never_reuses_tokens_links_or_epochs() {
     assert!(opened(false).is_err(), "damage is never ignored silently");
     let (mut store, mut clock, after) = opened(true).unwrap();
     assert!(after.dropped.is_some());
-    let (last_epoch, last_token) = given[2];
+    let (last_epoch, last_token) = issued[2];
     assert!(after.epoch > last_epoch, "{:?} after {last_epoch:?}", after.epoch);
     let now = clock.now();
     link(&mut store, now, LinkId(after.epoch.0 << 32 | 1), 100, Role::Producer);

@@ -101,8 +101,8 @@ pub(crate) fn part_of(body: &Bytes, part: RecordRef) -> PartRead {
             }
             let begins = from + (part.at - at) as usize;
             let bytes = begins..begins + part.length as usize;
-            let here = bytes.end <= body.len();
-            return if here { PartRead::Bytes(body.slice(bytes)) } else { PartRead::Missing };
+            let fits = bytes.end <= body.len();
+            return if fits { PartRead::Bytes(body.slice(bytes)) } else { PartRead::Missing };
         }
         from += if corrupt { 0 } else { length as usize };
     }

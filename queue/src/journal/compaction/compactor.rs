@@ -89,20 +89,20 @@ pub(crate) struct Compactor {
     newest: Option<u64>,
     /// The snapshot that a start uses if the newest one is damaged.
     fallback: Option<Fallback>,
-    /// Files without live parts: the next snapshot does not name them.
-    unreferenced: Vec<ObsoleteFile>,
+    /// Files that no location references any more: the next snapshot does not name them.
+    unreferenced: Vec<SizedFile>,
     /// Files that neither the newest snapshot nor the fallback needs.
-    obsolete: Vec<ObsoleteFile>,
+    obsolete: Vec<SizedFile>,
     /// Files that were renamed to be removed, and still take room.
-    retired: Vec<ObsoleteFile>,
+    retired: Vec<SizedFile>,
     /// Bytes by which the log grew during the last cycle.
     grown: u64,
     /// Since when a copy has blocked removal on a disk that is short of room.
     copy_blocking_since: Option<Instant>,
 }
 
-/// A file to be removed.
-pub(crate) struct ObsoleteFile {
+/// A file and its length in bytes.
+pub(crate) struct SizedFile {
     pub(crate) path: PathBuf,
     pub(crate) bytes: u64,
 }
@@ -112,7 +112,7 @@ pub(crate) struct ObsoleteFile {
 pub(crate) struct Fallback {
     /// Its index; 0 for none, if the log is complete from its first command on.
     pub(crate) snapshot: u64,
-    pub(crate) files: Vec<ObsoleteFile>,
+    pub(crate) files: Vec<SizedFile>,
 }
 
 /// Counters of cycles since the start.
@@ -152,7 +152,7 @@ impl Compactor {
         metrics: Arc<CycleMetrics>,
         newest: Option<u64>,
         fallback: Option<Fallback>,
-        obsolete: Vec<ObsoleteFile>,
+        obsolete: Vec<SizedFile>,
     ) -> Compactor {
         let (unreferenced, retired) = (Vec::new(), Vec::new());
         let (grown, copy_blocking_since) = (0, None);
@@ -182,7 +182,7 @@ impl Compactor {
         context: &mut dyn CycleContext,
     ) -> Result<(), CycleError> {
         let before = context.log_bytes();
-        let done = self.run_cycle(snapshot, context);
+        let done = self.compact_and_snapshot(snapshot, context);
         self.grown = context.log_bytes() - before;
         // The ballast is refilled at once, as far as there is room; a failed cycle has its own
         // error.
@@ -190,7 +190,7 @@ impl Compactor {
         done.and(resized.map_err(CycleError::Failed))
     }
 
-    fn run_cycle(
+    fn compact_and_snapshot(
         &mut self,
         mut snapshot: Box<dyn Snapshot>,
         context: &mut dyn CycleContext,
@@ -246,7 +246,7 @@ impl Compactor {
         let mut live = LiveUsage::of(&all, length);
         snapshot.parts(&mut |part| live.count(part));
         if live.unlocated() > 0 {
-            // Unreachable. Otherwise a part that the state references might be removed.
+            // Unreachable. If it happened, a part that the state references might be removed.
             tracing::error!(
                 parts = live.unlocated(),
                 "the state references parts that no segment contains; nothing is compacted"
@@ -289,9 +289,9 @@ impl Compactor {
 
     /// Most bytes that a cycle may copy: none while files from earlier copies still exist twice.
     fn copy_bytes(&self, short: bool) -> u64 {
-        let is_paid =
+        let earlier_copies_freed =
             [&self.unreferenced, &self.obsolete, &self.retired].map(Vec::is_empty) == [true; 3];
-        if is_paid { self.directory.ballast.compactable(short) } else { 0 }
+        if earlier_copies_freed { self.directory.ballast.compactable(short) } else { 0 }
     }
 
     /// Copies the live parts of these segments into one file, and drops the segments' locations.
@@ -299,7 +299,7 @@ impl Compactor {
         &mut self,
         segments: impl Iterator<Item = u64>,
         parts: &[RecordRef],
-        files: &BTreeMap<u64, ObsoleteFile>,
+        files: &BTreeMap<u64, SizedFile>,
         context: &mut dyn CycleContext,
     ) -> Result<(), CycleError> {
         let mut pace = |bytes| context.pace(bytes);
@@ -320,7 +320,7 @@ impl Compactor {
     }
 
     /// The files of these runs, by sequence.
-    fn file_lengths(&self, runs: &[Bounds]) -> Result<BTreeMap<u64, ObsoleteFile>, CycleError> {
+    fn file_lengths(&self, runs: &[Bounds]) -> Result<BTreeMap<u64, SizedFile>, CycleError> {
         let mut files = BTreeMap::new();
         for run in runs {
             if files.contains_key(&run.sequence) {
@@ -329,7 +329,7 @@ impl Compactor {
             let path = self.directory.path_of(run.sequence, run.compacted);
             let length = self.directory.files.open(&path).and_then(|file| file.len());
             let bytes = length.map_err(|error| CycleError::of("opening", path.clone(), error))?;
-            files.insert(run.sequence, ObsoleteFile { path, bytes });
+            files.insert(run.sequence, SizedFile { path, bytes });
         }
         Ok(files)
     }
@@ -337,12 +337,12 @@ impl Compactor {
     fn drop_references(
         &mut self,
         sequences: impl Iterator<Item = u64>,
-        files: &BTreeMap<u64, ObsoleteFile>,
+        files: &BTreeMap<u64, SizedFile>,
     ) {
         for sequence in sequences {
             self.records.forget(sequence);
-            if let Some(ObsoleteFile { path, bytes }) = files.get(&sequence) {
-                self.unreferenced.push(ObsoleteFile { path: path.clone(), bytes: *bytes });
+            if let Some(SizedFile { path, bytes }) = files.get(&sequence) {
+                self.unreferenced.push(SizedFile { path: path.clone(), bytes: *bytes });
             }
         }
     }
@@ -354,7 +354,7 @@ impl Compactor {
             return Ok(());
         }
         let (file, error) = (self.directory.dir.join(PIN_FILE), io::ErrorKind::WouldBlock);
-        Err(CycleError::NotNow { what: "taking", file, error: error.into() })
+        Err(CycleError::NotNow { what: "locking", file, error: error.into() })
     }
 
     /// Removes obsolete files, and the fallback too if the disk is tight. False while a copy is
@@ -369,7 +369,7 @@ impl Compactor {
         if !self.retired.is_empty() {
             self.records.wait_for_readers();
         }
-        while let Some(ObsoleteFile { path, bytes }) = self.retired.last() {
+        while let Some(SizedFile { path, bytes }) = self.retired.last() {
             removal::remove(&*self.directory.files, path, &mut || context.rest_after_step())
                 .map_err(|error| CycleError::of("removing", path.clone(), error))?;
             self.directory.bytes.fetch_sub(*bytes, Ordering::Relaxed);
@@ -413,18 +413,18 @@ impl Compactor {
         self.copy_blocking_since = None;
         let dir = self.directory.snapshots_dir();
         let retained = [newest, self.fallback.as_ref().map_or(newest, |it| it.snapshot)];
-        let snapshots = snapshots::retire_others(&self.directory, &retained)
+        let snapshots = snapshots::retire_except(&self.directory, &retained)
             .map_err(|error| poisoned("renaming older snapshots in", &dir, error))?;
         // Snapshots are not counted in the bytes of the segments.
-        self.retired.extend(snapshots.into_iter().map(|path| ObsoleteFile { path, bytes: 0 }));
+        self.retired.extend(snapshots.into_iter().map(|path| SizedFile { path, bytes: 0 }));
         let dir = self.directory.segments_dir();
         let obsolete = std::mem::take(&mut self.obsolete);
         let paths = obsolete.iter().map(|obsolete| obsolete.path.clone());
         let segments = removal::retire(&*self.directory.files, &dir, paths)
             .map_err(|error| poisoned("renaming segments in", &dir, error))?;
-        for (path, ObsoleteFile { bytes, .. }) in segments.into_iter().zip(obsolete) {
+        for (path, SizedFile { bytes, .. }) in segments.into_iter().zip(obsolete) {
             match path {
-                Some(path) => self.retired.push(ObsoleteFile { path, bytes }),
+                Some(path) => self.retired.push(SizedFile { path, bytes }),
                 None => _ = self.directory.bytes.fetch_sub(bytes, Ordering::Relaxed),
             }
         }

@@ -135,12 +135,12 @@ pub(crate) struct CompactionPlan {
 
 impl CompactionPlan {
     pub(crate) fn of(live: &LiveUsage, budget: DiskBudget) -> CompactionPlan {
-        let may_go = |segment: &&(usize, &SegmentUsage)| {
+        let is_removable = |segment: &&(usize, &SegmentUsage)| {
             segment.1.last <= budget.covered && segment.1.sequence != budget.writing
         };
         let all: Vec<(usize, &SegmentUsage)> = live.segments.iter().enumerate().collect();
         let is_dead =
-            |segment: &&(usize, &SegmentUsage)| segment.1.live_parts == 0 && may_go(segment);
+            |segment: &&(usize, &SegmentUsage)| segment.1.live_parts == 0 && is_removable(segment);
         let dead = all.iter().filter(is_dead).map(|(_, segment)| segment.sequence).collect();
 
         let remaining = all.iter().filter(|segment| !is_dead(segment));
@@ -152,8 +152,10 @@ impl CompactionPlan {
         }
         let most = CompactionPlan::most_bytes(live_bytes, parts, budget);
         let mut parts_left = PARTS_MIN.max(parts / PARTS_SHARE);
-        let mut victims: Vec<&(usize, &SegmentUsage)> =
-            remaining.filter(may_go).filter(|(_, segment)| segment.share() <= SHARE_MAX).collect();
+        let mut victims: Vec<&(usize, &SegmentUsage)> = remaining
+            .filter(is_removable)
+            .filter(|(_, segment)| segment.share() <= SHARE_MAX)
+            .collect();
         victims.sort_by(|a, b| a.1.share().total_cmp(&b.1.share()));
         let mut groups: Vec<Vec<usize>> = Vec::new();
         let (mut room, mut copy_left) = (0, budget.copy_bytes);

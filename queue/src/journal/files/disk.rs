@@ -265,7 +265,7 @@ impl JournalFile for File {
     }
 
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
-        read_whole(bytes, offset, |part, at| FileExt::read_at(self, part, at))
+        read_full(bytes, offset, |part, at| FileExt::read_at(self, part, at))
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
@@ -302,7 +302,7 @@ impl JournalFile for File {
 
 /// Reads until `bytes` is full or the file ends: one system call may return fewer bytes, or be
 /// interrupted.
-pub(crate) fn read_whole(
+pub(crate) fn read_full(
     bytes: &mut [u8],
     offset: u64,
     mut read: impl FnMut(&mut [u8], u64) -> io::Result<usize>,

@@ -267,8 +267,8 @@ impl FileCursor {
             }
         };
         if (record.is_none() || skipped > 0) && self.walk.became_shorter().map_err(io())? {
-            let gone = "it was removed while it was read; its records are no longer needed";
-            return Err(io()(std::io::Error::new(std::io::ErrorKind::NotFound, gone)));
+            let why = "it was removed while it was read; its records are no longer needed";
+            return Err(io()(std::io::Error::new(std::io::ErrorKind::NotFound, why)));
         }
         if skipped > 0 {
             let (file, offset) = (self.path.clone(), self.at);

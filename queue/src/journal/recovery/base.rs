@@ -65,7 +65,7 @@ pub(super) fn choose(
             ..RecoveryBase::default()
         };
         let Some(first) = missing.first() else { return Ok((base, damaged)) };
-        let damage = found.why_missing(directory, first);
+        let damage = found.damage_of(directory, first);
         // A missing log segment is missing for older snapshots too. A missing compacted file may
         // not be.
         log_is_lost = !missing.iter().all(Run::is_compacted);
@@ -82,11 +82,11 @@ pub(super) fn choose(
     }
     match incomplete {
         Some((mut base, missing, damage))
-            if log_is_lost || !found.is_whole_up_to(directory, base.index) =>
+            if log_is_lost || !found.is_complete_up_to(directory, base.index) =>
         {
             let resume_sequence = base.resume.map(|resume| resume.sequence);
             let resumed = missing.iter().find(|run| Some(run.sequence) == resume_sequence);
-            base.lost_log = resumed.map(|run| found.why_missing(directory, run));
+            base.lost_log = resumed.map(|run| found.damage_of(directory, run));
             if !accept_loss {
                 return Err(match base.lost_log {
                     Some(damage) => damage.refused(base.index + 1),

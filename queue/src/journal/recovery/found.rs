@@ -174,7 +174,7 @@ impl FoundFiles {
 
     /// Whether the log is complete from its first command to `index`. Reads every record up to the
     /// first gap, maybe all of a large log: call it only if the decision depends on it.
-    pub(super) fn is_whole_up_to(&self, directory: &Directory, index: u64) -> bool {
+    pub(super) fn is_complete_up_to(&self, directory: &Directory, index: u64) -> bool {
         let mut next = FIRST_INDEX;
         for segment in &self.segments {
             if next > index || segment.header.first_index != next {
@@ -227,7 +227,7 @@ impl FoundFiles {
     }
 
     /// The damage of a missing run's file.
-    pub(super) fn why_missing(&self, directory: &Directory, run: &Run) -> Damage {
+    pub(super) fn damage_of(&self, directory: &Directory, run: &Run) -> Damage {
         let why = match self.damaged_file(run) {
             Some(_) => "its header is not what was written, and a snapshot needs the file",
             None => "the file is missing, and a snapshot needs it",
@@ -246,7 +246,7 @@ impl FoundFiles {
             if known.any(|file| file.header.sequence == run.sequence) {
                 continue;
             }
-            let Damage { file: path, why, .. } = self.why_missing(directory, run);
+            let Damage { file: path, why, .. } = self.damage_of(directory, run);
             let commands = (run.first, run.last);
             let file = &path;
             tracing::error!(?file, ?commands, why, "accepting the loss of this file's payloads");

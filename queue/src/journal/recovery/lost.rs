@@ -57,7 +57,7 @@ struct LostFolder<'a> {
     directory: &'a Directory,
     index: u64,
     kept_in: PathBuf,
-    taken: Vec<String>,
+    used_names: Vec<String>,
     bytes: u64,
 }
 
@@ -66,8 +66,8 @@ impl<'a> LostFolder<'a> {
         let kept_in = directory.dir.join(LOST_DIR);
         let making = |error| OpenError::io("making", &kept_in, error);
         directory.files.create_dir(&kept_in).map_err(making)?;
-        let taken = directory.files.list(&kept_in).map_err(making)?;
-        Ok(LostFolder { directory, index, kept_in, taken, bytes: 0 })
+        let used_names = directory.files.list(&kept_in).map_err(making)?;
+        Ok(LostFolder { directory, index, kept_in, used_names, bytes: 0 })
     }
 
     /// An unused path for a file of that name.
@@ -75,11 +75,11 @@ impl<'a> LostFolder<'a> {
         let first = format!("{}-{name}", self.index);
         let mut free = first.clone();
         let mut tries = 1;
-        while self.taken.contains(&free) {
+        while self.used_names.contains(&free) {
             tries += 1;
             free = format!("{first}.{tries}");
         }
-        self.taken.push(free.clone());
+        self.used_names.push(free.clone());
         self.kept_in.join(free)
     }
 

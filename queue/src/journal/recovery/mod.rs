@@ -25,7 +25,7 @@ use self::base::RecoveryBase;
 use self::found::{FoundFiles, FoundSegment};
 use self::replay::ReplayResult;
 use super::OpenError;
-use crate::journal::compaction::compactor::{Fallback, ObsoleteFile};
+use crate::journal::compaction::compactor::{Fallback, SizedFile};
 use crate::journal::files::directory::{Directory, Segment};
 use crate::journal::files::pin::Pin;
 use crate::journal::wal::locations::Locations;
@@ -54,7 +54,7 @@ pub(crate) struct Recovery {
     /// The fallback of the next start if the snapshot is damaged by then.
     pub(crate) fallback: Option<Fallback>,
     /// Obsolete files that stay while the directory is being copied.
-    pub(crate) obsolete: Vec<ObsoleteFile>,
+    pub(crate) obsolete: Vec<SizedFile>,
 }
 
 /// The snapshot that a journal was restored from.
@@ -157,8 +157,8 @@ fn replay_and_repair(
             file.header.first_index <= base.index && !needed.contains(&file.header.sequence)
         });
     let fallback_index = older.or_else(|| {
-        let is_whole = has_dead && found.is_whole_up_to(directory, base.index);
-        is_whole.then_some(0)
+        let is_complete = has_dead && found.is_complete_up_to(directory, base.index);
+        is_complete.then_some(0)
     });
     let (mut segments, before): (Vec<FoundSegment>, Vec<FoundSegment>) = found
         .segments
@@ -227,8 +227,8 @@ fn replay_and_repair(
     let unused = found.unused.into_iter().chain(found.damaged_compacted).map(|file| file.path);
     let is_other = |&index: &u64| index != base.index && Some(index) != fallback_index;
     let others = found.snapshots.into_iter().filter(is_other);
-    let obsolete_file = |file: FoundSegment| ObsoleteFile { path: file.path, bytes: file.length };
-    let mut dead: Vec<ObsoleteFile> = dead.into_iter().map(obsolete_file).collect();
+    let obsolete_file = |file: FoundSegment| SizedFile { path: file.path, bytes: file.length };
+    let mut dead: Vec<SizedFile> = dead.into_iter().map(obsolete_file).collect();
     recovery.fallback =
         fallback_index.map(|snapshot| Fallback { snapshot, files: std::mem::take(&mut dead) });
     let removals = Removals {
@@ -262,13 +262,13 @@ struct Removals {
     /// All but the newest and the fallback.
     snapshots: Vec<PathBuf>,
     /// Segments and compacted files that neither snapshot needs.
-    dead: Vec<ObsoleteFile>,
+    dead: Vec<SizedFile>,
 }
 
 impl Removals {
     /// Removes them durably. Returns the files that a copy may be reading: a later cycle removes
     /// those.
-    fn remove(self, directory: &Directory) -> Result<Vec<ObsoleteFile>, OpenError> {
+    fn remove(self, directory: &Directory) -> Result<Vec<SizedFile>, OpenError> {
         let (segments_dir, snapshots_dir) = (directory.segments_dir(), directory.snapshots_dir());
         remove(directory, &self.never_counted)?;
         // The name of the newest snapshot may not be synced yet.

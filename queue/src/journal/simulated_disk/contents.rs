@@ -58,10 +58,10 @@ impl Contents {
                 InFlight::Change(file, change) => arrived.files[file].unsynced.push(change),
             }
         }
-        arrived.with_some_of_it(random)
+        arrived.with_partial_changes(random)
     }
 
-    fn with_some_of_it(&self, random: &mut StdRng) -> Contents {
+    fn with_partial_changes(&self, random: &mut StdRng) -> Contents {
         let mut names = self.lasting_names.clone();
         // Name changes survive in order up to some point, or independently: file systems differ.
         let in_order = random.random_bool(0.5);

@@ -104,7 +104,7 @@ impl Fault {
 pub(super) struct Faults {
     waiting: Vec<Fault>,
     /// All calls fail from now on.
-    gone: Option<Failure>,
+    permanent: Option<Failure>,
     /// The first call that failed.
     hit: Option<(Call, PathBuf)>,
 }
@@ -124,7 +124,7 @@ impl Faults {
 
     /// How that call fails, if it does, and whether everything after it fails.
     pub(super) fn meet(&mut self, call: Call, path: &Path) -> Option<(Failure, bool)> {
-        if let Some(failure) = self.gone {
+        if let Some(failure) = self.permanent {
             return Some((failure, true));
         }
         let mut met = None;
@@ -138,7 +138,7 @@ impl Faults {
             fault.nth > 0
         });
         if let Some((failure, lasts)) = met {
-            self.gone = lasts.then_some(failure);
+            self.permanent = lasts.then_some(failure);
             self.hit.get_or_insert_with(|| (call, path.to_owned()));
         }
         met

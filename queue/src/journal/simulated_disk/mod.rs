@@ -20,7 +20,7 @@ use rand::{RngExt, SeedableRng};
 use self::contents::{Change, Contents};
 use self::faults::Faults;
 pub(crate) use self::faults::{Call, Failure, Fault};
-use super::files::disk::read_whole;
+use super::files::disk::read_full;
 use super::files::{Files, JournalFile, LockError, PinGuard, PinLock};
 
 /// A disk; clones are the same disk.
@@ -443,7 +443,7 @@ impl JournalFile for SimulatedFile {
         let mut disk = self.disk.lock();
         disk.call(Call::Read, &self.path)?;
         let Disk { contents, random, short_reads, .. } = &mut *disk;
-        read_whole(bytes, offset, |part, at| {
+        read_full(bytes, offset, |part, at| {
             let mut most = part.len();
             if *short_reads && most > 1 {
                 if random.random_bool(0.1) {

@@ -26,9 +26,9 @@ fn contents(disk: &SimulatedDisk, name: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// All results of `look` over many power cuts.
-fn seen<T: Ord>(disk: &SimulatedDisk, look: impl Fn(&SimulatedDisk) -> T) -> BTreeSet<T> {
-    (0..300).map(|seed| look(&disk.after_power_cut(seed))).collect()
+/// All results of `observe` over many power cuts.
+fn outcomes<T: Ord>(disk: &SimulatedDisk, observe: impl Fn(&SimulatedDisk) -> T) -> BTreeSet<T> {
+    (0..300).map(|seed| observe(&disk.after_power_cut(seed))).collect()
 }
 
 #[test]
@@ -36,7 +36,7 @@ fn unsynced_writes_survive_whole_partly_or_not_at_all() {
     let disk = SimulatedDisk::default();
     let file = lasting(&disk, "a", &[1; 2_000]);
     file.write_at(&[2; 2_000], 1_000).unwrap();
-    let after = seen(&disk, |disk| contents(disk, "a").unwrap());
+    let after = outcomes(&disk, |disk| contents(disk, "a").unwrap());
     for bytes in &after {
         assert!(bytes[..1_000] == [1; 1_000], "synced and not rewritten bytes survive");
     }
@@ -47,7 +47,7 @@ fn unsynced_writes_survive_whole_partly_or_not_at_all() {
     let has_hole = |bytes: &Vec<u8>| bytes.len() == 3_000 && bytes[1_000..].contains(&0);
     assert!(after.iter().any(has_hole), "its end without its middle");
     file.sync_data().unwrap();
-    assert_eq!(seen(&disk, |disk| contents(disk, "a").unwrap()), BTreeSet::from([new]));
+    assert_eq!(outcomes(&disk, |disk| contents(disk, "a").unwrap()), BTreeSet::from([new]));
 }
 
 #[test]
@@ -57,17 +57,17 @@ fn unsynced_names_survive_independently() {
     lasting(&disk, "gone", b"2");
     disk.rename(&path("old"), &path("new")).unwrap();
     disk.remove(&path("gone")).unwrap();
-    let look = |disk: &SimulatedDisk| {
+    let observe = |disk: &SimulatedDisk| {
         ["old", "new", "gone"].map(|name| disk.paths().contains(&path(name)))
     };
-    assert_eq!(look(&disk), [false, true, false]);
-    let after = seen(&disk, look);
+    assert_eq!(observe(&disk), [false, true, false]);
+    let after = outcomes(&disk, observe);
     let all: BTreeSet<_> = (0..8).map(|n| [n & 1 > 0, n & 2 > 0, n & 4 > 0]).collect();
     assert_eq!(after, all);
     disk.sync_dir(Path::new("/elsewhere")).unwrap();
-    assert_eq!(seen(&disk, look), all, "another directory's sync changes nothing");
+    assert_eq!(outcomes(&disk, observe), all, "another directory's sync changes nothing");
     disk.sync_dir(Path::new(DIR)).unwrap();
-    assert_eq!(seen(&disk, look), BTreeSet::from([[false, true, false]]));
+    assert_eq!(outcomes(&disk, observe), BTreeSet::from([[false, true, false]]));
 }
 
 #[test]
@@ -76,13 +76,13 @@ fn name_and_data_of_a_new_file_survive_independently() {
     let file = disk.create(&path("a")).unwrap();
     file.write_at(b"data", 0).unwrap();
     file.sync_data().unwrap();
-    let look = |disk: &SimulatedDisk| contents(disk, "a").map(|bytes| bytes.len());
-    assert_eq!(seen(&disk, look), BTreeSet::from([None, Some(4)]), "data without its name");
+    let observe = |disk: &SimulatedDisk| contents(disk, "a").map(|bytes| bytes.len());
+    assert_eq!(outcomes(&disk, observe), BTreeSet::from([None, Some(4)]), "data without its name");
     let file = disk.create(&path("b")).unwrap();
     file.write_at(b"data", 0).unwrap();
     disk.sync_dir(Path::new(DIR)).unwrap();
-    let look = |disk: &SimulatedDisk| contents(disk, "b").unwrap().len();
-    assert!(seen(&disk, look).contains(&0), "its name without data");
+    let observe = |disk: &SimulatedDisk| contents(disk, "b").unwrap().len();
+    assert!(outcomes(&disk, observe).contains(&0), "its name without data");
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn process_kill_loses_nothing_and_syncs_nothing() {
     file.write_at(b"data", 0).unwrap();
     let disk = disk.after_kill();
     assert_eq!(contents(&disk, "a").unwrap(), b"data");
-    let after = seen(&disk, |disk| contents(disk, "a"));
+    let after = outcomes(&disk, |disk| contents(disk, "a"));
     assert!(after.contains(&None) && after.contains(&Some(Vec::new())));
 }
 
@@ -208,10 +208,10 @@ fn blocked_syncs_do_not_delay_other_files() {
         std::thread::yield_now();
     }
     quick.sync_data().unwrap();
-    assert!(seen(&disk, |disk| contents(disk, "slow")).len() > 1, "it does not last yet");
+    assert!(outcomes(&disk, |disk| contents(disk, "slow")).len() > 1, "it does not last yet");
     disk.block_syncs(false);
     waits.join().unwrap().unwrap();
-    assert_eq!(seen(&disk, |disk| contents(disk, "slow")).len(), 1);
+    assert_eq!(outcomes(&disk, |disk| contents(disk, "slow")).len(), 1);
 }
 
 #[test]

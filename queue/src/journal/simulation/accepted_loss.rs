@@ -123,8 +123,8 @@ fn accept(harness: &mut Harness, seed: u64, met: &mut DamageCounts, positions: &
     };
     assert!(contents(&after.disk) == before, "{what}: the refused start changed files");
     after.options.accept_loss = true;
-    let (mut found, is_whole) = (None, harness.random.random_bool(0.6));
-    if !is_whole {
+    let (mut found, uninterrupted) = (None, harness.random.random_bool(0.6));
+    if !uninterrupted {
         let nth = harness.random.random_range(1..20);
         after.disk.fail(Fault::nth_where(nth, |call, _| call.is_change()).for_good());
         found = after.open().ok().map(|run| run.recovered.last_index);
@@ -136,7 +136,7 @@ fn accept(harness: &mut Harness, seed: u64, met: &mut DamageCounts, positions: &
     let last = found.unwrap_or(run.recovered.last_index);
     // The interrupted start may have logged its own first command.
     if let Some(index) = index {
-        let is_right = last + 1 == index || !is_whole && last == index;
+        let is_right = last + 1 == index || !uninterrupted && last == index;
         assert!(is_right, "{what}: {index} is lost, and {last} is the last");
     }
     if let Some(hit) = first_hit(positions, &path, at)
@@ -146,12 +146,12 @@ fn accept(harness: &mut Harness, seed: u64, met: &mut DamageCounts, positions: &
         met.exact += 1;
     }
     if lost_payloads.is_some() {
-        let there = positions.iter().map(|&(index, ..)| index).max().unwrap_or(0);
-        assert!(last >= there, "{what}: {there} was there, and {last} is the last");
+        let last_located = positions.iter().map(|&(index, ..)| index).max().unwrap_or(0);
+        assert!(last >= last_located, "{what}: {last_located} was there, and {last} is the last");
         assert_eq!(run.recovered.dropped, None, "{what}");
-        assert!(!is_whole || run.recovered.lost_payloads == lost_payloads, "{what}");
+        assert!(!uninterrupted || run.recovered.lost_payloads == lost_payloads, "{what}");
     }
-    if let Some(dropped) = run.recovered.dropped.as_ref().filter(|_| is_whole) {
+    if let Some(dropped) = run.recovered.dropped.as_ref().filter(|_| uninterrupted) {
         assert_eq!(dropped.index, last + 1, "{what}");
         check_set_aside(&before, &after.disk, &what);
     }

@@ -150,10 +150,10 @@ impl ClientModel {
 
     pub(super) fn enqueued(&mut self, id: JobId, outcome: EnqueueOutcome) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
-        let taken = matches!(outcome, EnqueueOutcome::Created | EnqueueOutcome::Existing);
+        let accepted = matches!(outcome, EnqueueOutcome::Created | EnqueueOutcome::Existing);
         // A repeated answer tells nothing about later changes.
-        if job.known == KnownState::Unknown && !(taken && job.may_have_been_deleted) {
-            job.known = if taken { KnownState::Present } else { KnownState::Deleted };
+        if job.known == KnownState::Unknown && !(accepted && job.may_have_been_deleted) {
+            job.known = if accepted { KnownState::Present } else { KnownState::Deleted };
         }
     }
 
@@ -305,7 +305,7 @@ impl ClientModel {
     }
 
     /// Whether the job's creation was acknowledged, and nothing else since.
-    pub(super) fn is_there(&self, id: JobId) -> bool {
+    pub(super) fn is_present(&self, id: JobId) -> bool {
         self.jobs.get(&id).is_some_and(|job| job.known == KnownState::Present)
     }
 
@@ -325,19 +325,19 @@ impl ClientModel {
     ) -> Result<u64, ReadError> {
         state.invariant().expect("the state is consistent");
         for (id, job) in &mut self.jobs {
-            let there = state.job_state(id);
+            let found = state.job_state(id);
             let is_consistent = match job.known {
                 KnownState::Unknown => true,
-                KnownState::Present => there.is_some() || job.may_be_deleted(&self.short_retention),
-                KnownState::Deleted => there.is_none(),
-                KnownState::Ended(end) if there == Some(end) => true,
-                KnownState::Ended(JobState::Dead) if there.is_none() => {
+                KnownState::Present => found.is_some() || job.may_be_deleted(&self.short_retention),
+                KnownState::Deleted => found.is_none(),
+                KnownState::Ended(end) if found == Some(end) => true,
+                KnownState::Ended(JobState::Dead) if found.is_none() => {
                     let may_have_ended = job.has_unanswered(RequestKind::Revive)
                         && job.has_unanswered(RequestKind::End);
                     let is_retained = job.is_retained(&self.short_retention);
                     job.has_unanswered(RequestKind::Drop) || may_have_ended && !is_retained
                 }
-                KnownState::Ended(_) if there.is_none() => {
+                KnownState::Ended(_) if found.is_none() => {
                     !job.is_retained(&self.short_retention)
                         || job.may_be_deleted(&self.short_retention)
                 }
@@ -345,20 +345,20 @@ impl ClientModel {
             };
             assert!(
                 is_consistent,
-                "{id:?} is {there:?}, expected {:?} {:?}",
+                "{id:?} is {found:?}, expected {:?} {:?}",
                 job.known, job.unanswered
             );
-            let is_unknown = there.is_none() && job.known == KnownState::Unknown;
+            let is_unknown = found.is_none() && job.known == KnownState::Unknown;
             job.may_have_been_deleted |= is_unknown && job.may_be_deleted(&self.short_retention);
-            job.known = match (there, job.known) {
+            job.known = match (found, job.known) {
                 (None, KnownState::Unknown) => KnownState::Unknown,
                 (None, _) => KnownState::Deleted,
                 (Some(end), _) if end.is_end() => KnownState::Ended(end),
                 (Some(_), _) => KnownState::Present,
             };
-            let has_run = there.is_some_and(|state| !WITHOUT_A_RUN.contains(&state));
-            assert!(!job.is_unconfirmed || !has_run, "{id:?} was prepared, and is {there:?}");
-            let is_prepared = there == Some(JobState::Prepared);
+            let has_run = found.is_some_and(|state| !WITHOUT_A_RUN.contains(&state));
+            assert!(!job.is_unconfirmed || !has_run, "{id:?} was prepared, and is {found:?}");
+            let is_prepared = found == Some(JobState::Prepared);
             assert!(!job.is_confirmed || !is_prepared, "{id:?} was confirmed");
             job.unanswered.clear();
         }

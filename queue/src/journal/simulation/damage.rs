@@ -17,17 +17,17 @@ const ZEROS: u64 = 24;
 
 /// The result of a start on a bad disk.
 #[derive(Debug)]
-enum Found {
+enum StartResult {
     /// Everything reported survived.
-    Whole { last: u64, cut: bool },
+    Intact { last: u64, cut: bool },
     /// Some parts are reported damaged on read; all others are unchanged.
-    Corrupt,
+    DamagedParts,
     /// It refuses to start, with file and offset.
     Refused { file: PathBuf, offset: u64 },
 }
 
 /// Starts on that disk, and compares its state with the model.
-fn start_on(harness: &Harness, disk: SimulatedDisk, what: &str) -> Found {
+fn start_on(harness: &Harness, disk: SimulatedDisk, what: &str) -> StartResult {
     let mut harness = harness.fork(disk);
     match harness.open() {
         Ok(mut run) => {
@@ -37,11 +37,11 @@ fn start_on(harness: &Harness, disk: SimulatedDisk, what: &str) -> Found {
             drop(run);
             harness.disk = harness.disk.after_power_cut(last);
             harness.open().unwrap_or_else(|why| panic!("{what}, at the next start: {why}"));
-            if damaged > 0 { Found::Corrupt } else { Found::Whole { last, cut } }
+            if damaged > 0 { StartResult::DamagedParts } else { StartResult::Intact { last, cut } }
         }
-        Err(OpenError::Damaged { file, offset, .. }) => Found::Refused { file, offset },
+        Err(OpenError::Damaged { file, offset, .. }) => StartResult::Refused { file, offset },
         Err(OpenError::PayloadsLost { file, .. } | OpenError::NoIdentity { file }) => {
-            Found::Refused { file, offset: 0 }
+            StartResult::Refused { file, offset: 0 }
         }
         Err(why) => panic!("{what}: {why}"),
     }
@@ -86,9 +86,9 @@ fn cut_at_every_byte(harness: &Harness) -> ([u64; 3], u64) {
         let disk = harness.disk.after_kill();
         disk.tamper(&segment, |bytes| bytes.truncate(length as usize));
         match start_on(harness, disk, &format!("cut at {length}")) {
-            Found::Whole { .. } => found[0] += 1,
-            Found::Corrupt => found[1] += 1,
-            Found::Refused { file, offset } => {
+            StartResult::Intact { .. } => found[0] += 1,
+            StartResult::DamagedParts => found[1] += 1,
+            StartResult::Refused { file, offset } => {
                 // Where the next command would be, also after what a snapshot covers.
                 assert!(file == segment && offset <= length.max(end), "{length}: {offset}");
                 found[2] += 1;
@@ -104,8 +104,8 @@ fn last_segment_truncated_anywhere_is_refused_or_complete() {
         let mut harness = Harness::with_payloads(1, options(), 100);
         harness.takes_snapshots = false;
         run_and_close(&mut harness, 10, after_snapshot);
-        let ([whole, corrupt, refused], end) = cut_at_every_byte(&harness);
-        assert!(whole >= 1 && refused + ZEROS >= end, "{whole} {corrupt} {refused} of {end}");
+        let ([intact, damaged, refused], end) = cut_at_every_byte(&harness);
+        assert!(intact >= 1 && refused + ZEROS >= end, "{intact} {damaged} {refused} of {end}");
     }
 }
 
@@ -122,9 +122,9 @@ fn truncation_below_a_snapshot_is_reported_on_read() {
         (5_000..6_500).contains(&end_of_data(&harness.disk, &last_segment(&harness.disk)))
     };
     let harness = (1..200).map(closed).find(is_short).expect("some run is short");
-    let ([whole, corrupt, refused], end) = cut_at_every_byte(&harness);
+    let ([intact, damaged, refused], end) = cut_at_every_byte(&harness);
     // Without its header a file is not recognized as the one that the snapshot names.
-    assert!(whole >= 1 && corrupt > 100, "{whole} {corrupt} {refused} of {end}");
+    assert!(intact >= 1 && damaged > 100, "{intact} {damaged} {refused} of {end}");
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn unacknowledged_tail_is_truncated_and_reported() {
             let disk = harness.disk.after_kill();
             disk.tamper(&segment, |bytes| bytes.truncate(length as usize));
             let found = start_on(&harness, disk, &format!("seed {seed}: cut at {length}"));
-            let Found::Whole { last, cut } = found else {
+            let StartResult::Intact { last, cut } = found else {
                 panic!("seed {seed}: cut at {length}: {found:?}")
             };
             cuts += u64::from(cut);
@@ -180,7 +180,7 @@ fn corrupt_newest_snapshot_loses_nothing() {
         let bits = disk.bytes(newest).len() as u64 * 8;
         disk.flip(newest, StdRng::seed_from_u64(seed).random_range(0..bits));
         let found = start_on(&harness, disk, &format!("seed {seed}"));
-        assert!(matches!(found, Found::Whole { .. }), "seed {seed}: {found:?}");
+        assert!(matches!(found, StartResult::Intact { .. }), "seed {seed}: {found:?}");
         match snapshots.len() {
             1 => without += 1,
             _ => older += 1,
@@ -192,7 +192,7 @@ fn corrupt_newest_snapshot_loses_nothing() {
 #[test]
 fn single_bit_flip_anywhere_is_never_silent() {
     let target = env_or("LONGSHORE_BIT_FLIPS", 700);
-    let (mut refused, mut whole, mut corrupt) = (0, 0, 0);
+    let (mut refused, mut intact, mut damaged) = (0, 0, 0);
     let mut random = StdRng::seed_from_u64(5);
     for seed in 0.. {
         let mut harness = Harness::new(seed, options());
@@ -209,19 +209,19 @@ fn single_bit_flip_anywhere_is_never_silent() {
             disk.flip(path, bit);
             let what = format!("seed {seed}: bit {bit} of {path:?}");
             match start_on(&harness, disk, &what) {
-                Found::Refused { file, offset } => {
+                StartResult::Refused { file, offset } => {
                     refused += 1;
                     assert!(file.starts_with(DIR), "{what}: {file:?}");
                     assert!(file != *path || offset <= bit / 8, "{what}: reported at {offset}");
                 }
-                Found::Whole { .. } => whole += 1,
-                Found::Corrupt => corrupt += 1,
+                StartResult::Intact { .. } => intact += 1,
+                StartResult::DamagedParts => damaged += 1,
             }
         }
-        if refused + whole + corrupt >= target {
+        if refused + intact + damaged >= target {
             break;
         }
     }
     let least = target / 100;
-    assert!(refused > least && whole > least && corrupt > least, "{refused} {whole} {corrupt}");
+    assert!(refused > least && intact > least && damaged > least, "{refused} {intact} {damaged}");
 }

@@ -29,7 +29,7 @@ fn run_with_fault(
     let options = JournalOptions { segment_bytes, ..options() };
     let mut harness = Harness::with_payloads(SEED, options, payload_max);
     // A full disk is no failure while there is a ballast.
-    let may_go_on = fault.failure == Failure::Full;
+    let may_continue = fault.failure == Failure::Full;
     harness.disk.fail(fault);
     let mut starting = false;
     for _ in 0..RUNS {
@@ -48,7 +48,7 @@ fn run_with_fault(
             call.is_change()
                 && matches!(phase, Phase::Commit | Phase::CommitWatermark | Phase::Rotation)
         });
-        let has_failed = outcome.is_err() || is_fatal && !starting && !may_go_on;
+        let has_failed = outcome.is_err() || is_fatal && !starting && !may_continue;
         if has_failed {
             let reported = harness.model.index;
             assert!(harness.release(&mut run).is_err(), "{what}: it continues after {hit:?}");

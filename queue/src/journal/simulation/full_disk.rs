@@ -79,7 +79,7 @@ struct ScenarioConfig {
 
 impl ScenarioConfig {
     fn of(random: &mut StdRng) -> ScenarioConfig {
-        let mut one_of = |these: &[u64]| these[random.random_range(0..these.len())];
+        let mut one_of = |choices: &[u64]| choices[random.random_range(0..choices.len())];
         let payload_bytes = one_of(&[10, 300, 1_500, 4_000]);
         let mut config = ScenarioConfig {
             disk_bytes: one_of(&[12, 16, 24]) * MIB,
@@ -138,7 +138,7 @@ struct FullDiskScenario {
     copy: Option<Pin>,
     disk: SimulatedDisk,
     /// Answered jobs.
-    taken: u64,
+    accepted: u64,
     refused: u64,
     ended: u64,
     /// Turns after which the budget of hand-outs was exhausted.
@@ -178,7 +178,7 @@ impl FullDiskScenario {
             sent: BTreeMap::new(),
             copy: None,
             disk,
-            taken: 0,
+            accepted: 0,
             refused: 0,
             ended: 0,
             handouts_exhausted: 0,
@@ -233,11 +233,11 @@ impl FullDiskScenario {
                 match reply {
                     Reply::Enqueued(answer) => {
                         let outcome = answer.outcome.expect("no gap");
-                        let taken =
+                        let accepted =
                             outcome.iter().filter(|it| *it == EnqueueOutcome::Created).count()
                                 as u64;
-                        self.taken += taken;
-                        self.refused += outcome.len() as u64 - taken;
+                        self.accepted += accepted;
+                        self.refused += outcome.len() as u64 - accepted;
                     }
                     Reply::Settled(answer) => {
                         let sent = self.sent.remove(&answer.sequence).expect("it was sent");
@@ -354,7 +354,7 @@ impl FullDiskScenario {
         let count = self.config.credits;
         self.submit(Command::Credit { link: WORKER, subscription: SUBSCRIPTION, count });
         let (mut ended, mut since) = (0, self.now.mono_ms);
-        while self.ended < self.taken {
+        while self.ended < self.accepted {
             if self.ended > ended {
                 (ended, since) = (self.ended, self.now.mono_ms);
             }
@@ -448,7 +448,7 @@ impl FullDiskScenario {
         format!(
             "{} of {} jobs ended, {} run; {:?}, {:?}; {:?}",
             self.ended,
-            self.taken,
+            self.accepted,
             self.leases.len(),
             self.store.space(),
             self.background.ballast().budget(0),
@@ -465,7 +465,7 @@ fn waiting_jobs_complete_on_a_disk_that_stays_full() {
         let mut scenario = FullDiskScenario::start(StdRng::seed_from_u64(seed));
         scenario.fill();
         assert!(
-            scenario.taken > 100 && scenario.refused > 0,
+            scenario.accepted > 100 && scenario.refused > 0,
             "nothing was filled: {}",
             scenario.status()
         );

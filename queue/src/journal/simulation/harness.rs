@@ -318,8 +318,8 @@ impl Harness {
     /// rare: it is the limit of prepared jobs, and a part of the retention of the others.
     fn pass(&mut self, run: &mut Run) -> Result<(), Poisoned> {
         // A session without a link would be forgotten.
-        let all_are_up = self.sessions.iter().all(|session| session.link.is_some());
-        if all_are_up && self.once_in(40) {
+        let all_linked = self.sessions.iter().all(|session| session.link.is_some());
+        if all_linked && self.once_in(40) {
             self.pass_ms(61 * 60 * 1_000);
             return Ok(());
         }
@@ -341,8 +341,8 @@ impl Harness {
     }
 
     /// A random element.
-    pub(super) fn one_of<T: Clone>(&mut self, these: &[T]) -> T {
-        these[self.random.random_range(0..these.len())].clone()
+    pub(super) fn one_of<T: Clone>(&mut self, choices: &[T]) -> T {
+        choices[self.random.random_range(0..choices.len())].clone()
     }
 
     /// True once in `times` calls, on average.

@@ -251,8 +251,8 @@ impl Log for SteppedLog {
         self.background.progress.check()?;
         self.appended += 1;
         let index = self.appended;
-        let whole = Bytes::from([&head[..], &body[..]].concat());
-        self.submitted.lock().push(Submitted { index, now, kind, body: whole });
+        let whole_body = Bytes::from([&head[..], &body[..]].concat());
+        self.submitted.lock().push(Submitted { index, now, kind, body: whole_body });
         let command = PendingCommand { index, now, kind, head, body, synced: false };
         let bytes = command.record_len();
         self.background.progress.uncommitted_bytes.fetch_add(bytes, Ordering::Relaxed);

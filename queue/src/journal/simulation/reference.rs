@@ -19,7 +19,7 @@ pub(super) struct Reference {
     outcomes: Outcomes,
     submitted: AllSubmitted,
     /// All recovered commands.
-    there: BTreeMap<u64, Submitted>,
+    recovered: BTreeMap<u64, Submitted>,
     /// Their events that were not yet taken.
     events: Vec<Event>,
     pub(super) command_coverage: CommandCoverage,
@@ -32,7 +32,7 @@ impl Reference {
             state: self.state.clone(),
             outcomes: Outcomes::default(),
             submitted: Arc::new(Mutex::new(self.submitted.lock().clone())),
-            there: self.there.clone(),
+            recovered: self.recovered.clone(),
             events: self.events.clone(),
             command_coverage: CommandCoverage::default(),
         }
@@ -47,11 +47,11 @@ impl Reference {
     pub(super) fn recovered(&mut self, last: u64) {
         if last < self.state.applied() {
             // Even commands that earlier starts recovered are lost.
-            self.there.split_off(&(last + 1));
+            self.recovered.split_off(&(last + 1));
             self.submitted.lock().clear();
             self.events.retain(|event| event.index <= last);
             self.state = State::default();
-            let known: Vec<Submitted> = self.there.values().cloned().collect();
+            let known: Vec<Submitted> = self.recovered.values().cloned().collect();
             known.iter().for_each(|command| drop(self.apply(command)));
             self.outcomes.clear();
         }
@@ -62,7 +62,7 @@ impl Reference {
             self.command_coverage.note(&done, &self.outcomes);
             self.events.append(&mut self.outcomes.events);
             self.outcomes.clear();
-            self.there.insert(command.index, command);
+            self.recovered.insert(command.index, command);
         }
         self.outcomes.wants_events = false;
         assert_eq!(self.state.applied(), last, "commands that were never submitted");
@@ -78,7 +78,7 @@ impl Reference {
     /// Compares a recovered state with this one.
     pub(super) fn compare(&self, state: &State, now: Now) {
         // Compare views as well as bytes: the encoder may be wrong.
-        assert_eq!(seen(state, now), seen(&self.state, now));
+        assert_eq!(view_of(state, now), view_of(&self.state, now));
         assert!(
             state.snapshot_bytes() == self.state.snapshot_bytes(),
             "after command {} the state is not what its commands come to",
@@ -97,24 +97,24 @@ impl Reference {
     /// That part of the command, as it was appended.
     pub(super) fn part(&self, at: RecordRef) -> Bytes {
         let from = at.at as usize;
-        self.there[&at.index].body.slice(from..from + at.length as usize)
+        self.recovered[&at.index].body.slice(from..from + at.length as usize)
     }
 }
 
 /// The visible parts of a state.
 #[derive(PartialEq, Debug)]
-struct Seen {
+struct StateView {
     totals: Totals,
     running: Vec<RunningLease>,
     queues: Vec<QueueStat>,
     jobs: Vec<JobView>,
 }
 
-fn seen(state: &State, now: Now) -> Seen {
+fn view_of(state: &State, now: Now) -> StateView {
     let all: Glob = "/**".parse().expect("a pattern");
     let mut running: Vec<_> = state.running().collect();
     running.sort_unstable_by_key(|lease| lease.token);
     let query = JobsQuery { filter: Filter::of(all.clone()), cursor: 0, limit: 1_000, full: true };
     let (jobs, _) = state.jobs(&query, now);
-    Seen { totals: state.totals(), running, queues: state.queue_stats(&all, now), jobs }
+    StateView { totals: state.totals(), running, queues: state.queue_stats(&all, now), jobs }
 }

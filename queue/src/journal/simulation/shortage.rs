@@ -110,8 +110,11 @@ fn restore_room(harness: &mut Harness, seed: u64) {
     assert!(outcome.is_ok(), "seed {seed}: {outcome:?}");
     harness.disk.set_capacity(None);
     harness.pass_ms(1_000);
-    let taken = enqueue_one(harness, &mut run);
-    assert!(taken.is_ok_and(|taken| taken), "seed {seed}: there is room, and a job is refused");
+    let accepted = enqueue_one(harness, &mut run);
+    assert!(
+        accepted.is_ok_and(|accepted| accepted),
+        "seed {seed}: there is room, and a job is refused"
+    );
     assert!(
         run.store.state().handouts() > 0,
         "seed {seed}: there is room, and no job is handed out"
@@ -138,7 +141,7 @@ fn enqueue_one(harness: &mut Harness, run: &mut Run) -> Result<bool, crate::Pois
     let link = session.link.expect("it was attached");
     run.store.submit(harness.now, Command::Enqueue { link, batch })?;
     harness.release(run)?;
-    Ok(harness.model.is_there(job.id))
+    Ok(harness.model.is_present(job.id))
 }
 
 #[test]

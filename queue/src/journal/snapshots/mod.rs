@@ -37,7 +37,7 @@ pub(crate) fn list(directory: &Directory) -> io::Result<Vec<u64>> {
 
 /// Retires all snapshots but `retained`, durably; returns the files to be removed. The files that
 /// only they need may be removed once this returns, not before.
-pub(crate) fn retire_others(directory: &Directory, retained: &[u64]) -> io::Result<Vec<PathBuf>> {
+pub(crate) fn retire_except(directory: &Directory, retained: &[u64]) -> io::Result<Vec<PathBuf>> {
     let others = list(directory)?.into_iter().filter(|other| !retained.contains(other));
     let paths = others.map(|other| directory.snapshot_path(other));
     let retired = removal::retire(&*directory.files, &directory.snapshots_dir(), paths)?;

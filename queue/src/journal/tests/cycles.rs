@@ -94,7 +94,7 @@ fn half(journal: &SteppedJournal) -> Commands {
     state(journal, [(2, 1_500_000)].into_iter())
 }
 
-fn is_there(journal: &SteppedJournal) -> bool {
+fn part_is_readable(journal: &SteppedJournal) -> bool {
     let part = RecordRef { index: 2, at: 0, length: 1_500_000 };
     let whole = [b"headhead", &body(2, 3_000_000)[..]].concat();
     journal.records.part(part).unwrap() == whole[..1_500_000]
@@ -112,12 +112,12 @@ fn cycle_without_room_to_compact_still_writes_its_snapshot() {
     assert_eq!(snapshots_of(&disk), [path("snapshots/00000000000000000003.snap")]);
     // No compacted file remains, and the original segment still exists.
     assert_eq!((compacted_files(&disk), metrics.compacted_bytes.load(Ordering::Relaxed)), (0, 0));
-    assert!(disk.paths().contains(&segment(2)) && is_there(&journal));
+    assert!(disk.paths().contains(&segment(2)) && part_is_readable(&journal));
     disk.set_capacity(None);
     journal.directory.ballast.measure();
     compactor.cycle(Box::new(half(&journal)), &mut short()).unwrap();
     assert!(compacted_files(&disk) == 1 && !disk.paths().contains(&segment(2)));
-    assert!(is_there(&journal));
+    assert!(part_is_readable(&journal));
     assert_eq!(journal.directory.ballast.bytes(), BALLAST);
 }
 
@@ -126,7 +126,7 @@ fn ballast_funds_compaction_and_is_refilled_afterwards() {
     let (disk, journal) = full(1);
     let (mut compactor, _) = compactor(&journal);
     compactor.cycle(Box::new(half(&journal)), &mut short()).unwrap();
-    assert!(compacted_files(&disk) == 1 && is_there(&journal));
+    assert!(compacted_files(&disk) == 1 && part_is_readable(&journal));
     assert_eq!(journal.directory.ballast.bytes(), BALLAST, "3 MB went for 1.5");
 }
 
@@ -148,7 +148,7 @@ fn compactor_waits_for_a_copy_until_the_disk_is_full() {
             false => assert!(matches!(cycle, Err(CycleError::NotNow { .. })), "{cycle:?}"),
         }
     }
-    assert!(!disk.paths().contains(&segment(2)) && is_there(&journal));
+    assert!(!disk.paths().contains(&segment(2)) && part_is_readable(&journal));
 }
 
 #[test]
@@ -183,7 +183,7 @@ fn failing_to_end_a_copy_does_not_fail_the_journal() {
     let cycle = compactor.cycle(Box::new(half(&journal)), &mut short());
     assert!(matches!(cycle, Err(CycleError::NotNow { what: "pinning", .. })), "{cycle:?}");
     compactor.cycle(Box::new(half(&journal)), &mut short()).unwrap();
-    assert!(!disk.paths().contains(&segment(2)) && is_there(&journal));
+    assert!(!disk.paths().contains(&segment(2)) && part_is_readable(&journal));
 }
 
 #[test]
@@ -382,7 +382,7 @@ fn no_file_is_truncated_before_its_readers_finish() {
         drop(reading);
         cycle.join().unwrap();
     });
-    assert!(cut.load(Ordering::SeqCst) && is_there(&journal));
+    assert!(cut.load(Ordering::SeqCst) && part_is_readable(&journal));
 }
 
 #[test]

@@ -61,9 +61,9 @@ fn accepted_damage_is_set_aside_and_the_journal_continues() {
     assert!(matches!(SteppedJournal::open(&disk).map(|_| ()), Err(OpenError::Damaged { .. })));
     let accepting = JournalOptions { accept_loss: true, ..options() };
     let (mut journal, read, recovered) = SteppedJournal::open_with(&disk, accepting).unwrap();
-    let there = assert_is_a_prefix(&read, |_| 200_000);
+    let replayed = assert_is_a_prefix(&read, |_| 200_000);
     let dropped = recovered.dropped.unwrap();
-    assert!(there < committed && dropped.index == there + 1 && dropped.file == segment(2));
+    assert!(replayed < committed && dropped.index == replayed + 1 && dropped.file == segment(2));
     assert!(dropped.bytes > 200_000);
     let lost: Vec<_> = disk.paths();
     let lost = lost.iter().filter(|path| path.starts_with(Path::new(DIR).join("lost")));
@@ -71,7 +71,7 @@ fn accepted_damage_is_set_aside_and_the_journal_continues() {
     // From here on the journal behaves normally.
     journal.write(2, 200_000).unwrap();
     let (_, read, recovered) = SteppedJournal::open(&disk.after_power_cut(1)).unwrap();
-    assert_eq!(assert_is_a_prefix(&read, |_| 200_000), there + 2);
+    assert_eq!(assert_is_a_prefix(&read, |_| 200_000), replayed + 2);
     assert_eq!(recovered.dropped, None);
 }
 
@@ -158,9 +158,9 @@ fn directory_without_identity_or_watermark_is_refused() {
 fn file_of_another_journal_is_refused() {
     let (disk, _) = journal_of(2, 2, 30);
     let other = SimulatedDisk::default();
-    let theirs = JournalOptions { new_publisher: PublisherId([8; 16]), ..options() };
-    SteppedJournal::open_with(&other, theirs).unwrap().0.write(1, 30).unwrap();
-    let segment_of_theirs = other.tamper(&segment(1), |bytes| bytes.clone());
-    disk.tamper(&segment(1), |bytes| *bytes = segment_of_theirs);
+    let other_options = JournalOptions { new_publisher: PublisherId([8; 16]), ..options() };
+    SteppedJournal::open_with(&other, other_options).unwrap().0.write(1, 30).unwrap();
+    let other_segment = other.tamper(&segment(1), |bytes| bytes.clone());
+    disk.tamper(&segment(1), |bytes| *bytes = other_segment);
     assert!(matches!(SteppedJournal::open(&disk).map(|_| ()), Err(OpenError::Foreign { .. })));
 }

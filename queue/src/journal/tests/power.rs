@@ -14,10 +14,10 @@ fn data_of_a_failed_sync_is_rewritten_at_the_next_start() {
     // Linux considers the pages clean now: reads return them, and no sync writes them again.
     let disk = disk.after_kill().with_clean_pages();
     let (journal, read, _) = SteppedJournal::open(&disk).unwrap();
-    let there = assert_is_a_prefix(&read, |_| 20);
-    assert_eq!(journal.committed(), there);
+    let replayed = assert_is_a_prefix(&read, |_| 20);
+    assert_eq!(journal.committed(), replayed);
     let (_, read, _) = SteppedJournal::open(&disk.after_power_cut(1)).unwrap();
-    assert_eq!(assert_is_a_prefix(&read, |_| 20), there, "what counted after the restart lasts");
+    assert_eq!(assert_is_a_prefix(&read, |_| 20), replayed, "what counted after the restart lasts");
 }
 
 #[test]
@@ -30,16 +30,16 @@ fn torn_tail_is_truncated_reported_and_never_returns() {
         assert!(journal.write(5, 50).is_err());
         let disk = disk.after_power_cut(seed);
         let (mut journal, read, recovered) = SteppedJournal::open(&disk).unwrap();
-        let there = assert_is_a_prefix(&read, |_| 50);
-        assert!((3..=8).contains(&there));
+        let replayed = assert_is_a_prefix(&read, |_| 50);
+        assert!((3..=8).contains(&replayed));
         if let Some(cut) = recovered.cut {
-            assert!(cut.bytes > 0 && there < 8, "{cut:?}");
+            assert!(cut.bytes > 0 && replayed < 8, "{cut:?}");
         }
         // Shorter records now replace the torn ones.
         journal.write(1, 1).unwrap();
         let (_, read, recovered) = SteppedJournal::open(&disk.after_kill()).unwrap();
-        let length = |index| if index <= there { 50 } else { 1 };
-        assert_eq!(assert_is_a_prefix(&read, length), there + 1);
+        let length = |index| if index <= replayed { 50 } else { 1 };
+        assert_eq!(assert_is_a_prefix(&read, length), replayed + 1);
         assert_eq!(recovered.cut, None);
     }
 }
@@ -57,11 +57,11 @@ fn records_after_a_torn_one_never_follow_its_replacement() {
         assert!(journal.write(3, length).is_err());
         let disk = disk.after_power_cut(seed);
         let (mut journal, read, recovered) = SteppedJournal::open(&disk).unwrap();
-        let there = assert_is_a_prefix(&read, |_| length);
+        let replayed = assert_is_a_prefix(&read, |_| length);
         behind += u32::from(recovered.cut.is_some_and(|cut| cut.bytes > length as u64));
         journal.write(1, length).unwrap();
         let (_, read, _) = SteppedJournal::open(&disk.after_kill()).unwrap();
-        assert_eq!(assert_is_a_prefix(&read, |_| length), there + 1, "seed {seed}");
+        assert_eq!(assert_is_a_prefix(&read, |_| length), replayed + 1, "seed {seed}");
     }
     assert!(behind > 10, "there were whole records behind torn ones: {behind}");
 }

@@ -113,11 +113,11 @@ fn live_parts_read_unchanged_after_repeated_compaction() {
                 }
             }
         }
-        let there = parts.directory.files.list(&parts.directory.segments_dir()).unwrap();
+        let files = parts.directory.files.list(&parts.directory.segments_dir()).unwrap();
         let named: BTreeSet<u64> = parts.records.bounds().iter().map(|it| it.sequence).collect();
-        assert!(there.len() >= named.len());
+        assert!(files.len() >= named.len());
         assert!(parts.records.open_files().is_subset(&named), "dropped files are closed");
-        assert!(!there.iter().any(|name| name.ends_with(".new")), "{there:?}");
+        assert!(!files.iter().any(|name| name.ends_with(".new")), "{files:?}");
     }
 }
 

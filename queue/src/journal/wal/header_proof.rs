@@ -36,7 +36,7 @@ pub(crate) fn by_run(
     run: &Run,
 ) -> io::Result<Option<SegmentHeader>> {
     let seed = crc_seed(journal, run.sequence);
-    let is_whole = |offset: u32, index: u64| {
+    let is_valid = |offset: u32, index: u64| {
         // An unreadable record proves nothing; another one may.
         let record = unless_unreadable(record_at(file, seed, offset.into()))?.flatten();
         Ok::<_, io::Error>(record.is_some_and(|record| record.index == index))
@@ -49,14 +49,14 @@ pub(crate) fn by_run(
                 return Ok(None);
             }
             for (&offset, index) in offsets.iter().zip(run.first..) {
-                if is_whole(offset, index)? {
+                if is_valid(offset, index)? {
                     return Ok(Some(header));
                 }
             }
         }
         RunRecords::Compacted(records) => {
             for record in records {
-                if is_whole(record.offset, record.index)? {
+                if is_valid(record.offset, record.index)? {
                     return Ok(Some(header));
                 }
             }

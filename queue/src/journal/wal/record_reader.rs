@@ -32,7 +32,7 @@ pub(crate) struct RecordReader<'a> {
 pub(crate) struct BodyRead {
     pub(crate) piece: Piece,
     /// It is the whole body.
-    pub(crate) is_whole: bool,
+    pub(crate) is_complete: bool,
 }
 
 impl RecordReader<'_> {
@@ -40,22 +40,22 @@ impl RecordReader<'_> {
     pub(crate) fn log_block(&self, part: RecordRef) -> Result<BodyRead, ReadError> {
         let offset = self.location.offset;
         // Its end is known from a commit or a snapshot: its header alone is not trusted.
-        let whole = self.location.end.unwrap_or(offset).saturating_sub(offset) as usize;
-        let start = self.bytes(offset, whole.min(START_BYTES))?;
+        let verified_body = self.location.end.unwrap_or(offset).saturating_sub(offset) as usize;
+        let start = self.bytes(offset, verified_body.min(START_BYTES))?;
         let header = RecordHeader::peek(&start).map_err(|_| self.damaged(offset))?;
         let is_it = header.index == part.index && header.flags & FLAG_COMPACTED == 0;
-        if !is_it || header.body_at() + header.body_len != whole {
+        if !is_it || header.body_at() + header.body_len != verified_body {
             return Err(self.damaged(offset));
         }
         let (from, to) = (part.at as usize, part.at as usize + part.length as usize);
         if header.has_blocks() && to <= header.body_len {
             return self.blocks(&header, &start, from, to);
         }
-        let bytes = self.whole(start, whole)?;
+        let bytes = self.verified_body(start, verified_body)?;
         if to > bytes.len() {
             return Err(ReadError::OutOfRange { at: part, body_bytes: bytes.len() });
         }
-        Ok(BodyRead { piece: Piece { from: 0, bytes }, is_whole: true })
+        Ok(BodyRead { piece: Piece { from: 0, bytes }, is_complete: true })
     }
 
     /// The whole body of a compacted record.
@@ -64,12 +64,13 @@ impl RecordReader<'_> {
         let length = self.file.len().map_err(|error| failed(self.path, error))?;
         let left = length.saturating_sub(offset);
         let start = self.bytes(offset, left.min(START_BYTES as u64) as usize)?;
-        let whole = RecordHeader::claimed_len(&start, left).map_err(|_| self.damaged(offset))?;
+        let verified_body =
+            RecordHeader::claimed_len(&start, left).map_err(|_| self.damaged(offset))?;
         let header = RecordHeader::peek(&start).map_err(|_| self.damaged(offset))?;
         if header.index != index || header.flags & FLAG_COMPACTED == 0 {
             return Err(self.damaged(offset));
         }
-        self.whole(start, whole)
+        self.verified_body(start, verified_body)
     }
 
     /// The time in the record's header.
@@ -81,14 +82,14 @@ impl RecordReader<'_> {
         Ok(RecordHeader::peek(&start).map_or(Now::default(), |header| header.now))
     }
 
-    /// The body of a record of `whole` bytes, of which `start` is the beginning.
-    fn whole(&self, mut start: Vec<u8>, whole: usize) -> Result<Bytes, ReadError> {
+    /// The body of a record of `verified_body` bytes, of which `start` is the beginning.
+    fn verified_body(&self, mut start: Vec<u8>, verified_body: usize) -> Result<Bytes, ReadError> {
         let offset = self.location.offset;
-        if whole > start.len() {
-            let rest = self.bytes(offset + start.len() as u64, whole - start.len())?;
+        if verified_body > start.len() {
+            let rest = self.bytes(offset + start.len() as u64, verified_body - start.len())?;
             start.extend_from_slice(&rest);
         }
-        start.truncate(whole);
+        start.truncate(verified_body);
         let header = RecordHeader::decode(&start, self.seed).map_err(|_| self.damaged(offset))?;
         Ok(Bytes::from(start).slice(header.body_at()..))
     }
@@ -103,8 +104,8 @@ impl RecordReader<'_> {
         let first = from / BLOCK_BYTES;
         // An empty part needs no block; it may be after the last one.
         let needed = to.div_ceil(BLOCK_BYTES).saturating_sub(first);
-        let there = header.body_len.div_ceil(BLOCK_BYTES).saturating_sub(first);
-        let count = needed.max(AHEAD_BYTES / BLOCK_BYTES).min(there);
+        let available = header.body_len.div_ceil(BLOCK_BYTES).saturating_sub(first);
+        let count = needed.max(AHEAD_BYTES / BLOCK_BYTES).min(available);
         let table_at = RECORD_HEADER_BYTES + first * BLOCK_CRC_BYTES;
         let table_to = table_at + count * BLOCK_CRC_BYTES;
         let beyond;
@@ -126,7 +127,7 @@ impl RecordReader<'_> {
             return Err(self.damaged(blocks_at + (good * BLOCK_BYTES) as u64));
         }
         bytes.truncate(good * BLOCK_BYTES);
-        Ok(BodyRead { piece: Piece { from: begins, bytes: bytes.into() }, is_whole: false })
+        Ok(BodyRead { piece: Piece { from: begins, bytes: bytes.into() }, is_complete: false })
     }
 
     /// Exactly these bytes of the file.
@@ -338,9 +339,9 @@ mod tests {
     fn truncated_file_is_damage_and_never_a_panic() {
         for length in [300, 50_000] {
             let (file, location) = file(length);
-            let whole = file.0.lock().clone();
-            for cut in (0..whole.len() - 300).step_by(97) {
-                *file.0.lock() = whole[..cut].to_vec();
+            let verified_body = file.0.lock().clone();
+            for cut in (0..verified_body.len() - 300).step_by(97) {
+                *file.0.lock() = verified_body[..cut].to_vec();
                 let read = read(&file, location, length - 1, 1);
                 assert!(matches!(read, Err(ReadError::Damaged { .. })), "{cut}");
             }

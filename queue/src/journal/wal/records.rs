@@ -202,10 +202,10 @@ impl JournalRecords {
         let path = &self.directory.path_of(location.sequence, false);
         let _reading = self.reading.read();
         let file = self.file(location.sequence, path).map_err(|error| failed(path, error))?;
-        let BodyRead { piece, is_whole } =
+        let BodyRead { piece, is_complete } =
             self.record_reader(&*file, location, path).log_block(at)?;
         // A block with only this part is not needed again.
-        if is_whole || piece.bytes.len() <= AHEAD_BYTES {
+        if is_complete || piece.bytes.len() <= AHEAD_BYTES {
             cache.lock().insert(record, piece.clone());
         }
         Ok(piece)

@@ -8,7 +8,7 @@ use crate::journal::files::Files;
 
 const MIB: u64 = 1024 * 1024;
 /// How long the housekeeper may take to detect room: it measures once a second.
-const SEEN_WITHIN: Duration = Duration::from_secs(20);
+const DETECTED_WITHIN: Duration = Duration::from_secs(20);
 
 fn receipts(released: &Released) -> Vec<EnqueueOutcome> {
     let answers = released.replies.iter().filter_map(|(_, reply)| match reply {
@@ -54,7 +54,7 @@ async fn until(store: &mut Store, now: Now, is_there: impl Fn(&Store) -> bool) -
         if is_there(store) {
             return released;
         }
-        assert!(began.elapsed() < SEEN_WITHIN, "{:?}", store.metrics(now));
+        assert!(began.elapsed() < DETECTED_WITHIN, "{:?}", store.metrics(now));
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }

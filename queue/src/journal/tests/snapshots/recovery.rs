@@ -93,10 +93,10 @@ fn complete_log_replaces_missing_snapshots() {
         "{refused:?}"
     );
     let (_, read, recovered) = SteppedJournal::open_with(&gap, accepting()).unwrap();
-    let there = assert_is_a_prefix(&read, |_| 200_000);
-    assert!(there > 4 && recovered.dropped.unwrap().index == there + 1);
+    let replayed = assert_is_a_prefix(&read, |_| 200_000);
+    assert!(replayed > 4 && recovered.dropped.unwrap().index == replayed + 1);
     assert!(gap.paths().contains(&segment(1)));
-    assert!(gap.paths().contains(&path(&format!("lost/{}-0000000004.seg", there + 1))));
+    assert!(gap.paths().contains(&path(&format!("lost/{}-0000000004.seg", replayed + 1))));
 }
 
 #[test]
@@ -283,8 +283,12 @@ fn compacted_files_stay_while_needed_and_are_missed_otherwise() {
     let disk = disk.after_kill();
     let (journal, read, _) = SteppedJournal::open(&disk).unwrap();
     assert_eq!(assert_is_a_prefix(&read, |_| 200_000), last);
-    let there = disk.paths();
-    assert!(there.contains(&needed) && !there.contains(&garbage) && !there.contains(&segment(1)));
+    let replayed = disk.paths();
+    assert!(
+        replayed.contains(&needed)
+            && !replayed.contains(&garbage)
+            && !replayed.contains(&segment(1))
+    );
     assert_eq!(journal.records.locations_up_to(12), locations);
     assert!(journal.directory.create_segment(1 << 20).unwrap().sequence > 21);
     drop(journal);
@@ -331,16 +335,16 @@ fn accepted_damage_after_a_snapshot_retains_earlier_commands() {
     disk.tamper(&segment(2), |bytes| bytes[300_000] ^= 1);
     assert!(matches!(SteppedJournal::open(&disk).map(|_| ()), Err(OpenError::Damaged { .. })));
     let (journal, read, recovered) = SteppedJournal::open_with(&disk, accepting()).unwrap();
-    let there = assert_is_a_prefix(&read, |_| 200_000);
-    assert!((3..last).contains(&there));
+    let replayed = assert_is_a_prefix(&read, |_| 200_000);
+    assert!((3..last).contains(&replayed));
     let dropped = recovered.dropped.unwrap();
-    assert_eq!((dropped.index, dropped.file), (there + 1, segment(2)));
+    assert_eq!((dropped.index, dropped.file), (replayed + 1, segment(2)));
     assert_eq!(recovered.losses, 1);
     drop(journal);
     let (mut journal, _, _) = SteppedJournal::open(&disk.after_kill()).unwrap();
     journal.write(1, 200_000).unwrap();
     let (_, read, recovered) = SteppedJournal::open(&disk.after_power_cut(1)).unwrap();
-    assert_eq!(assert_is_a_prefix(&read, |_| 200_000), there);
+    assert_eq!(assert_is_a_prefix(&read, |_| 200_000), replayed);
     assert_eq!((recovered.losses, recovered.dropped), (1, None));
 }
 

@@ -67,12 +67,14 @@ fn start_removes_files_the_snapshot_does_not_need() {
         assert_eq!(assert_is_a_prefix(&read, |_| 200_000), last);
         assert_eq!(recovered.snapshot.unwrap().index, index);
         assert_eq!(snapshots_of(&disk), [snapshot_path(index)]);
-        let there: Vec<PathBuf> = disk.paths();
-        let there: Vec<&PathBuf> =
-            there.iter().filter(|path| path.starts_with(Path::new(DIR).join("segments"))).collect();
+        let remaining: Vec<PathBuf> = disk.paths();
+        let remaining: Vec<&PathBuf> = remaining
+            .iter()
+            .filter(|path| path.starts_with(Path::new(DIR).join("segments")))
+            .collect();
         let segments: Vec<PathBuf> =
             (2..=4).filter(|&n| n == 2 || n >= resume.sequence).map(segment).collect();
-        assert_eq!(there, segments.iter().collect::<Vec<_>>());
+        assert_eq!(remaining, segments.iter().collect::<Vec<_>>());
         let bytes: usize = segments.iter().map(|path| disk.tamper(path, |bytes| bytes.len())).sum();
         let counted = journal.directory.bytes.load(std::sync::atomic::Ordering::Relaxed);
         assert_eq!(counted, bytes as u64);
@@ -119,9 +121,9 @@ fn replay_continues_in_the_segment_after_a_removed_one() {
         let (_, read, recovered) = SteppedJournal::open(&disk).unwrap();
         assert_eq!(assert_is_a_prefix(&read, |_| 200_000), last);
         assert_eq!(recovered.records, last - index);
-        let are_gone = (1..=2).all(|number| !disk.paths().contains(&segment(number)));
+        let are_removed = (1..=2).all(|number| !disk.paths().contains(&segment(number)));
         // A log from its first command on is a fallback.
-        assert_eq!(are_gone, removed > 0);
+        assert_eq!(are_removed, removed > 0);
     }
 }
 
@@ -167,7 +169,7 @@ fn power_cut_during_a_cycle_leaves_old_or_new_snapshot() {
             for seed in 0..20 {
                 assert!(snapshots_of(&disk.after_power_cut(seed)).contains(&snapshot_path(12)));
             }
-            let others = snapshots::retire_others(&journal.directory, &[12]);
+            let others = snapshots::retire_except(&journal.directory, &[12]);
             let mut retired = others.map_err(|why| why.to_string())?;
             for seed in 0..20 {
                 let counting = snapshots_of(&disk.after_power_cut(seed)).into_iter();
@@ -215,11 +217,11 @@ fn failing_call_leaves_no_partial_snapshot() {
         let (journal, _, _) = SteppedJournal::open(&disk).unwrap();
         disk.fail_at(disk.calls() + call);
         let wrote = journal.snapshot(4, 200_000, |_| true);
-        let there = disk.paths().contains(&snapshot_path(4));
+        let remaining = disk.paths().contains(&snapshot_path(4));
         match &wrote {
-            Ok(_) => assert!(there),
-            Err(WriteError::NotSwitched { .. }) => assert!(there),
-            Err(why) => assert!(!there, "{why}"),
+            Ok(_) => assert!(remaining),
+            Err(WriteError::NotSwitched { .. }) => assert!(remaining),
+            Err(why) => assert!(!remaining, "{why}"),
         }
         if wrote.is_ok() {
             break;
