@@ -8,7 +8,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use longshore_protocol::{Durability, PublisherId};
 
-use crate::journal::fuzzed::{self, segment_record};
+use crate::journal::fuzz_files::{self, segment_record};
+use crate::journal::simulated_disk::SimulatedDisk;
 use crate::journal::{JournalOptions, OpenError, SEGMENT_BYTES_MIN};
 use crate::{Command, Replay};
 
@@ -39,8 +40,8 @@ pub fn records(data: &[u8]) {
         rest = after;
     }
     log.extend_from_slice(rest);
-    let disk = fuzzed::disk();
-    fuzzed::put_segment(&disk, DIR.as_ref(), &log);
+    let disk = SimulatedDisk::default();
+    fuzz_files::put_segment(&disk, DIR.as_ref(), &log);
     opens(&disk);
 }
 
@@ -52,8 +53,8 @@ pub fn snapshot(data: &[u8]) {
         blocks.push((kind, body));
         rest = after;
     }
-    let disk = fuzzed::disk();
-    fuzzed::put_snapshot(&disk, DIR.as_ref(), &blocks);
+    let disk = SimulatedDisk::default();
+    fuzz_files::put_snapshot(&disk, DIR.as_ref(), &blocks);
     opens(&disk);
 }
 
@@ -70,7 +71,7 @@ fn part_of(data: &[u8]) -> Option<(u8, &[u8], &[u8])> {
 
 /// A start refuses the files with a typed error or ends in a consistent state. With `--accept-loss`
 /// only an intact but meaningless record refuses it.
-fn opens(disk: &fuzzed::Disk) {
+fn opens(disk: &SimulatedDisk) {
     for accept_loss in [false, true] {
         let options = JournalOptions {
             segment_bytes: SEGMENT_BYTES_MIN,
@@ -79,7 +80,8 @@ fn opens(disk: &fuzzed::Disk) {
             new_publisher: JOURNAL,
         };
         let mut replay = Replay::new();
-        let opened = fuzzed::open(&Arc::new(disk.clone()), Path::new(DIR), options, &mut replay);
+        let opened =
+            fuzz_files::open(&Arc::new(disk.clone()), Path::new(DIR), options, &mut replay);
         match opened {
             Ok(restored) => {
                 let holds = replay.state().invariant();
@@ -141,7 +143,7 @@ mod tests {
                 let mut frozen = state.freeze();
                 let (mut blocks, mut block) = (Vec::new(), Vec::new());
                 while crate::Snapshot::next_block(&mut frozen, &mut block) {
-                    blocks.extend(part(fuzzed::KIND_STATE, &std::mem::take(&mut block)));
+                    blocks.extend(part(fuzz_files::KIND_STATE, &std::mem::take(&mut block)));
                 }
                 vec![blocks]
             }
@@ -168,13 +170,13 @@ mod tests {
 
     #[test]
     fn fuzz_seed_log_replays_every_command() {
-        let disk = fuzzed::disk();
+        let disk = SimulatedDisk::default();
         let mut log = Vec::new();
         for (index, (command, ..)) in (1..).zip(one_of_each()) {
             let (head, raw) = command.encode();
             segment_record(index, command.kind(), &[head, raw].concat(), &mut log);
         }
-        fuzzed::put_segment(&disk, DIR.as_ref(), &log);
+        fuzz_files::put_segment(&disk, DIR.as_ref(), &log);
         opens(&disk);
         let mut replay = Replay::new();
         let options = JournalOptions {
@@ -183,7 +185,7 @@ mod tests {
             accept_loss: false,
             new_publisher: JOURNAL,
         };
-        fuzzed::open(&Arc::new(disk), DIR.as_ref(), options, &mut replay).unwrap();
+        fuzz_files::open(&Arc::new(disk), DIR.as_ref(), options, &mut replay).unwrap();
         assert_eq!(replay.state().applied(), one_of_each().len() as u64, "all were read");
     }
 

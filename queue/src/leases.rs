@@ -40,7 +40,7 @@ pub const EXPIRED_MAX: usize = 10_000;
 #[derive(Debug)]
 pub struct Leases {
     timing: LeaseTiming,
-    rows: Vec<Row>,
+    rows: Vec<LeaseRow>,
     free: u32,
     by_token: HashMap<u64, u32>,
     /// All leases by length, since their renewal.
@@ -58,7 +58,7 @@ pub struct Leases {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Row {
+struct LeaseRow {
     token: u64,
     link: u64,
     run_timeout_ms: u64,
@@ -293,7 +293,7 @@ impl Leases {
         restart: bool,
     ) {
         let now_ms = self.monotonic(now_ms);
-        let row = Row {
+        let row = LeaseRow {
             token: token.0,
             link: link.0,
             run_timeout_ms,
@@ -334,7 +334,7 @@ impl Leases {
         self.lengths.join(slot, now_ms, self.length_ms(&row));
     }
 
-    fn length_ms(&self, row: &Row) -> u64 {
+    fn length_ms(&self, row: &LeaseRow) -> u64 {
         if row.restart { self.timing.restart_window_ms } else { u64::from(row.lease_ms) }
     }
 
@@ -384,7 +384,7 @@ impl Leases {
     }
 
     fn leave_link(&mut self, slot: u32) {
-        let Row { link, link_prev: prev, link_next: next, .. } = self.rows[slot as usize];
+        let LeaseRow { link, link_prev: prev, link_next: next, .. } = self.rows[slot as usize];
         if prev != NONE {
             self.rows[prev as usize].link_next = next;
         } else if let Some(row) = self.links.get_mut(&link).filter(|row| row.head == slot) {

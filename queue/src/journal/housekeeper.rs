@@ -13,7 +13,7 @@ use crate::journal::files::directory::{Directory, Segment};
 use crate::journal::space::ballast::is_full;
 use crate::journal::wal::commit_watermark::CommitWatermark;
 use crate::journal::wal::pending_sync::PendingSync;
-use crate::journal::wal::progress::Progress;
+use crate::journal::wal::progress::CommitProgress;
 use crate::journal::wal::writer::BackgroundWork;
 
 /// How long after a commit the watermark is synced.
@@ -26,14 +26,14 @@ const SYNC_POLL: Duration = Duration::from_millis(2);
 /// Shared by the threads of the writer, the housekeeper and the compactor.
 pub(crate) struct Housekeeper {
     directory: Arc<Directory>,
-    progress: Arc<Progress>,
+    progress: Arc<CommitProgress>,
     watermark: Arc<CommitWatermark>,
     tasks: Mutex<Tasks>,
     /// Wakes the housekeeper.
     wake: Condvar,
     /// The next segment exists, or creating it has failed.
     ready: Condvar,
-    /// Locked while the watermark is synced, so that nobody considers it synced earlier.
+    /// Locked while the watermark is synced, so that no thread considers it synced too early.
     syncing: Mutex<()>,
 }
 
@@ -60,7 +60,7 @@ enum Task {
 impl Housekeeper {
     pub(crate) fn new(
         directory: Arc<Directory>,
-        progress: Arc<Progress>,
+        progress: Arc<CommitProgress>,
         watermark: Arc<CommitWatermark>,
     ) -> Housekeeper {
         let pending = PendingSync::new(progress.committed());
@@ -235,7 +235,7 @@ mod tests {
             CommitWatermark::new(Arc::clone(&slots), dir.join("mark"), publisher, nothing);
         let (files, dir) = (Arc::clone(&files), dir.to_owned());
         let directory = Directory::new(files, dir, publisher, SEGMENT_BYTES_MIN);
-        let progress = Arc::new(Progress::new(0));
+        let progress = Arc::new(CommitProgress::new(0));
         let mut housekeeper = Arc::new(Housekeeper::new(
             Arc::new(directory),
             Arc::clone(&progress),

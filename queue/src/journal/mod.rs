@@ -15,7 +15,7 @@
 mod compaction;
 pub(crate) mod files;
 #[cfg(any(test, feature = "fuzzing"))]
-pub(crate) mod fuzzed;
+pub(crate) mod fuzz_files;
 mod housekeeper;
 pub mod inspect;
 mod open_error;
@@ -53,7 +53,7 @@ pub use self::open_error::OpenError;
 use self::opening::Parts;
 pub use self::recovery::{CutTail, Dropped, LostPayloads, RecoveredSnapshot};
 pub use self::space::budget::{Budget, Space, SpaceLevel};
-use self::wal::progress::{CommitStatus, Progress};
+use self::wal::progress::{CommitProgress, CommitStatus};
 use self::wal::record::BODY_BYTES_MAX;
 use self::wal::records::JournalRecords;
 use self::wal::writer::{PendingCommand, Writer};
@@ -120,7 +120,7 @@ pub struct Recovered {
 /// The journal of one publisher: the default [`Log`].
 pub struct Journal {
     directory: Arc<Directory>,
-    progress: Arc<Progress>,
+    progress: Arc<CommitProgress>,
     records: Arc<JournalRecords>,
     queue: Arc<WriterQueue>,
     housekeeper: Arc<Housekeeper>,
@@ -239,7 +239,7 @@ impl Journal {
 }
 
 /// The writer's thread: commits all that waits, until the journal is closed or has failed.
-fn write(mut writer: Writer<Arc<Housekeeper>>, queue: &WriterQueue, progress: &Progress) {
+fn write(mut writer: Writer<Arc<Housekeeper>>, queue: &WriterQueue, progress: &CommitProgress) {
     let mut batch = Vec::new();
     loop {
         {

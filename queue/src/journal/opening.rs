@@ -16,7 +16,7 @@ use crate::journal::files::pin::PIN_FILE;
 use crate::journal::space::ballast::BALLAST_FILE;
 use crate::journal::space::budget::Budget;
 use crate::journal::wal::commit_watermark::{CommitWatermark, WATERMARK_FILE};
-use crate::journal::wal::progress::Progress;
+use crate::journal::wal::progress::CommitProgress;
 use crate::journal::wal::records::JournalRecords;
 use crate::log::Rebuild;
 
@@ -24,7 +24,7 @@ use crate::log::Rebuild;
 pub(super) struct Parts {
     pub(super) directory: Arc<Directory>,
     pub(super) records: Arc<JournalRecords>,
-    pub(super) progress: Arc<Progress>,
+    pub(super) progress: Arc<CommitProgress>,
     pub(super) watermark: Arc<CommitWatermark>,
     pub(super) segment: Option<Segment>,
     pub(super) fallback: Option<Fallback>,
@@ -79,7 +79,7 @@ impl Parts {
             losses: identify(&*files, dir, &segments_dir, options.new_publisher)?.losses,
         };
         let records = Arc::new(JournalRecords::new(Arc::clone(&directory), found.locations));
-        let progress = Arc::new(Progress::new(found.last_index));
+        let progress = Arc::new(CommitProgress::new(found.last_index));
         let (segment, fallback, obsolete) = (found.segment, found.fallback, found.obsolete);
         let watermark = Arc::new(watermark);
         Ok(Parts {

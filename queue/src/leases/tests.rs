@@ -95,7 +95,7 @@ struct ModelLease {
 }
 
 #[derive(Clone, Debug)]
-enum Step {
+enum LeaseStep {
     Grant(u64, u32, u64),
     Restart(u32, u64),
     Renew(usize),
@@ -108,19 +108,19 @@ enum Step {
     Expire,
 }
 
-fn steps() -> impl Strategy<Value = Vec<(u64, Step)>> {
+fn steps() -> impl Strategy<Value = Vec<(u64, LeaseStep)>> {
     let step = prop_oneof![
         6 => (0..6u64, 0..3u32, 0..4u64)
-            .prop_map(|(link, length, run)| Step::Grant(link, length, run)),
-        1 => (0..3u32, 0..4u64).prop_map(|(length, run)| Step::Restart(length, run)),
-        4 => (0..20usize, 0..10u64).prop_map(|(lease, running)| Step::Start(lease, 500 * running)),
-        3 => (0..20usize).prop_map(Step::Renew),
-        2 => (0..20usize, 0..6u64).prop_map(|(lease, link)| Step::Move(lease, link)),
-        3 => (0..20usize).prop_map(Step::End),
-        2 => Just(Step::Up),
-        1 => (0..6u64).prop_map(Step::Lose),
-        1 => Just(Step::Pause),
-        6 => Just(Step::Expire),
+            .prop_map(|(link, length, run)| LeaseStep::Grant(link, length, run)),
+        1 => (0..3u32, 0..4u64).prop_map(|(length, run)| LeaseStep::Restart(length, run)),
+        4 => (0..20usize, 0..10u64).prop_map(|(lease, running)| LeaseStep::Start(lease, 500 * running)),
+        3 => (0..20usize).prop_map(LeaseStep::Renew),
+        2 => (0..20usize, 0..6u64).prop_map(|(lease, link)| LeaseStep::Move(lease, link)),
+        3 => (0..20usize).prop_map(LeaseStep::End),
+        2 => Just(LeaseStep::Up),
+        1 => (0..6u64).prop_map(LeaseStep::Lose),
+        1 => Just(LeaseStep::Pause),
+        6 => Just(LeaseStep::Expire),
     ];
     // Mostly steps that divide every length, so that ends coincide on the millisecond.
     let passed = prop_oneof![3 => (0..6u64).prop_map(|n| 500 * n), 1 => 0..3_000u64];
@@ -144,7 +144,7 @@ proptest! {
                 (!model.is_empty()).then(|| n % model.len().max(1))
             };
             match step {
-                Step::Grant(link, length, run)
+                LeaseStep::Grant(link, length, run)
                     if (link as usize) < links.len() && links[link as usize].is_none() =>
                 {
                     let lease_ms = 1_000 * (1 + length);
@@ -164,7 +164,7 @@ proptest! {
                     });
                     next_token += 1;
                 }
-                Step::Restart(length, run) => {
+                LeaseStep::Restart(length, run) => {
                     let lease_ms = 1_000 * (1 + length);
                     let run_timeout_ms = 1_500 * run;
                     leases.restarted(
@@ -187,14 +187,14 @@ proptest! {
                     });
                     next_token += 1;
                 }
-                Step::Renew(n) => {
+                LeaseStep::Renew(n) => {
                     if let Some(n) = pick(&model, n) {
                         let lease = &mut model[n];
                         prop_assert!(leases.renewed(now, Token(lease.token), LinkId(lease.link)));
                         lease.renewed_ms = now;
                     }
                 }
-                Step::Start(n, running) => {
+                LeaseStep::Start(n, running) => {
                     if let Some(n) = pick(&model, n) {
                         let lease = &mut model[n];
                         // Some start now; some started so long ago that their run timeout is over.
@@ -213,7 +213,7 @@ proptest! {
                         }
                     }
                 }
-                Step::Move(n, link)
+                LeaseStep::Move(n, link)
                     if (link as usize) < links.len() && links[link as usize].is_none() =>
                 {
                     if let Some(n) = pick(&model, n) {
@@ -223,26 +223,26 @@ proptest! {
                         lease.length_ms = lease.lease_ms;
                     }
                 }
-                Step::End(n) => {
+                LeaseStep::End(n) => {
                     if let Some(n) = pick(&model, n) {
                         leases.ended(Token(model.remove(n).token));
                     }
                 }
-                Step::Up if links.len() < 6 => {
+                LeaseStep::Up if links.len() < 6 => {
                     leases.link_up(LinkId(links.len() as u64));
                     links.push(None);
                 }
-                Step::Lose(link)
+                LeaseStep::Lose(link)
                     if (link as usize) < links.len() && links[link as usize].is_none() =>
                 {
                     leases.link_lost(now, LinkId(link));
                     links[link as usize] = Some(now);
                 }
-                Step::Pause => {
+                LeaseStep::Pause => {
                     leases.paused(now);
                     floor = now;
                 }
-                Step::Expire => {
+                LeaseStep::Expire => {
                     let end = |lease: &ModelLease| {
                         let own = lease.renewed_ms.max(floor) + lease.length_ms;
                         let lost = links.get(lease.link as usize).copied().flatten();

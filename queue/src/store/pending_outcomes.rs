@@ -18,7 +18,7 @@ pub(super) struct PendingOutcomes {
     /// The end of each command's outcomes.
     boundaries: VecDeque<Boundary>,
     /// Counts of everything released before: boundaries count from the start.
-    released: Counts,
+    released: OutcomeCounts,
     /// The totals after the last released command.
     pub(super) totals: Totals,
 }
@@ -28,12 +28,12 @@ pub(super) struct PendingOutcomes {
 struct Boundary {
     index: u64,
     mono_ms: u64,
-    counts: Counts,
+    counts: OutcomeCounts,
     totals: Totals,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Counts {
+struct OutcomeCounts {
     handed: usize,
     replies: usize,
     revoked: usize,
@@ -48,7 +48,7 @@ impl PendingOutcomes {
     /// Assigns the outcomes and answers so far to commands up to `index`, submitted at `mono_ms`.
     pub(super) fn mark_boundary(&mut self, index: u64, mono_ms: u64, totals: Totals) {
         let (waiting, out) = (&self.outcomes, &self.released);
-        let counts = Counts {
+        let counts = OutcomeCounts {
             handed: out.handed + waiting.handed.len(),
             replies: out.replies + waiting.replies.len(),
             revoked: out.revoked + waiting.revoked.len(),

@@ -312,13 +312,13 @@ impl crate::Log for ManualLog {
     }
 
     fn reader(&self) -> Reader {
-        struct Nothing;
-        impl crate::Records for Nothing {
+        struct NoRecords;
+        impl crate::Records for NoRecords {
             fn piece(&self, at: crate::RecordRef) -> Result<crate::Piece, crate::ReadError> {
                 Err(crate::ReadError::NotThere { index: at.index })
             }
         }
-        Reader::new(Arc::new(Nothing))
+        Reader::new(Arc::new(NoRecords))
     }
 
     fn metrics(&self) -> crate::LogMetrics {

@@ -216,7 +216,7 @@ fn queue_set_matches_queues_by_path() {
 }
 
 #[derive(Clone, Debug)]
-enum Step {
+enum TailStep {
     /// This many commands, each with this many events.
     Extend(u64, u64),
     Open,
@@ -229,17 +229,17 @@ enum Step {
     Record,
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<TailStep>> {
     let step = prop_oneof![
-        8 => (1..4u64, 0..6u64).prop_map(|(commands, events)| Step::Extend(commands, events)),
-        2 => Just(Step::Open),
-        2 => (0..30u64).prop_map(Step::OpenAt),
+        8 => (1..4u64, 0..6u64).prop_map(|(commands, events)| TailStep::Extend(commands, events)),
+        2 => Just(TailStep::Open),
+        2 => (0..30u64).prop_map(TailStep::OpenAt),
         8 => (0..5usize, 0..8usize, 0..8u32)
-            .prop_map(|(n, most, queues)| Step::Read(n, most, queues)),
+            .prop_map(|(n, most, queues)| TailStep::Read(n, most, queues)),
         1 => (0..4u64, proptest::option::of(0..9u64))
-            .prop_map(|(lost, back)| Step::Restart(lost, back)),
-        1 => Just(Step::Stop),
-        1 => Just(Step::Record),
+            .prop_map(|(lost, back)| TailStep::Restart(lost, back)),
+        1 => Just(TailStep::Stop),
+        1 => Just(TailStep::Record),
     ];
     proptest::collection::vec(step, 1..80)
 }
@@ -268,7 +268,7 @@ proptest! {
         let mut readers: Vec<ModelReader> = Vec::new();
         for step in steps {
             match step {
-                Step::Extend(commands, events) => {
+                TailStep::Extend(commands, events) => {
                     for _ in 0..commands {
                         index += 1;
                         let new: Vec<Event> = (0..events).map(|n| event(index, n)).collect();
@@ -278,11 +278,11 @@ proptest! {
                         tail.extend(reported.into_iter(), index);
                     }
                 }
-                Step::Open => {
+                TailStep::Open => {
                     let cursor = tail.cursor(None).unwrap();
                     readers.push(ModelReader { cursor, passed: list.len() });
                 }
-                Step::OpenAt(back) => {
+                TailStep::OpenAt(back) => {
                     let from = index.saturating_sub(back);
                     match tail.cursor(at(epoch, from)) {
                         Ok(cursor) => {
@@ -298,7 +298,7 @@ proptest! {
                         }
                     }
                 }
-                Step::Read(n, most, queues) if n < readers.len() => {
+                TailStep::Read(n, most, queues) if n < readers.len() => {
                     let selects = |queue: QueueId| queues & (1 << queue.0) != 0;
                     let ModelReader { cursor, passed } = &mut readers[n];
                     let (mut out, before) = (Vec::new(), *cursor);
@@ -331,7 +331,7 @@ proptest! {
                         }
                     }
                 }
-                Step::Restart(lost, back) => {
+                TailStep::Restart(lost, back) => {
                     // A restart replays the log without its last commands, and records all events.
                     let last = index.saturating_sub(lost).max(1);
                     list.retain(|event| event.index <= last);
@@ -359,9 +359,9 @@ proptest! {
                     (epoch, index) = (epoch + 1, last + 1);
                     readers.clear();
                 }
-                Step::Stop => tail.stop(),
-                Step::Record => tail.record_beyond(index),
-                Step::Read(..) => {}
+                TailStep::Stop => tail.stop(),
+                TailStep::Record => tail.record_beyond(index),
+                TailStep::Read(..) => {}
             }
             prop_assert!(tail.len() <= ROOM);
         }

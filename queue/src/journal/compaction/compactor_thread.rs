@@ -12,7 +12,7 @@ use crate::journal::compaction::compactor::{Compactor, CycleContext, CycleError,
 use crate::journal::compaction::pace::{Pace, STEP_REST};
 use crate::journal::files::directory::Directory;
 use crate::journal::housekeeper::Housekeeper;
-use crate::journal::wal::progress::Progress;
+use crate::journal::wal::progress::CommitProgress;
 use crate::log::Snapshot;
 
 /// While the disk is short, and after an abandoned cycle, the next cycle starts after this many
@@ -139,7 +139,7 @@ pub(crate) fn run(
     handle: &CompactorHandle,
     mut compactor: Compactor,
     housekeeper: &Housekeeper,
-    progress: &Progress,
+    progress: &CommitProgress,
 ) {
     // For this thread only. If the system refuses, cycles run at normal priority.
     let _refused = setpriority_process(None, NICENESS);
@@ -171,7 +171,7 @@ pub(crate) fn run(
 struct ThreadContext<'a> {
     handle: &'a CompactorHandle,
     housekeeper: &'a Housekeeper,
-    progress: &'a Progress,
+    progress: &'a CommitProgress,
     directory: &'a Directory,
     pace: Pace,
     /// When its first chunk began, and how long the log was then.
@@ -182,7 +182,7 @@ impl<'a> ThreadContext<'a> {
     fn new(
         handle: &'a CompactorHandle,
         housekeeper: &'a Housekeeper,
-        progress: &'a Progress,
+        progress: &'a CommitProgress,
         directory: &'a Directory,
     ) -> ThreadContext<'a> {
         let began = (Instant::now(), progress.log_bytes());
@@ -297,7 +297,7 @@ mod tests {
         let nothing = CommitWatermark::read(&*slots, publisher).unwrap();
         let watermark = CommitWatermark::new(slots, dir.join("mark"), publisher, nothing);
         let directory = Directory::new(Arc::new(disk.clone()), dir.to_owned(), publisher, MIB);
-        let (directory, progress) = (Arc::new(directory), Arc::new(Progress::new(0)));
+        let (directory, progress) = (Arc::new(directory), Arc::new(CommitProgress::new(0)));
         directory.open_ballast().unwrap();
         let (watermark, handle) = (Arc::new(watermark), CompactorHandle::default());
         let housekeeper =
@@ -325,8 +325,8 @@ mod tests {
 
     #[test]
     fn one_cycle_runs_at_a_time_and_none_after_close() {
-        struct Nothing;
-        impl Snapshot for Nothing {
+        struct EmptySnapshot;
+        impl Snapshot for EmptySnapshot {
             fn index(&self) -> u64 {
                 1
             }
@@ -343,16 +343,16 @@ mod tests {
         }
         let handle = CompactorHandle::default();
         assert!(handle.is_rested() && !handle.is_busy());
-        handle.submit(Box::new(Nothing));
+        handle.submit(Box::new(EmptySnapshot));
         assert!(handle.is_busy());
-        handle.submit(Box::new(Nothing));
+        handle.submit(Box::new(EmptySnapshot));
         assert!(handle.next().is_some());
         handle.done(Duration::ZERO, false);
         assert!(!handle.is_busy() && !handle.is_rested(), "it has only just ended");
         assert!(handle.rest(Duration::ZERO));
         handle.close();
         assert!(!handle.rest(Duration::ZERO) && handle.next().is_none());
-        handle.submit(Box::new(Nothing));
+        handle.submit(Box::new(EmptySnapshot));
         assert!(!handle.is_busy());
     }
 }

@@ -122,7 +122,7 @@ fn copy_pinned(
         total: plan.bytes(),
         progress,
     };
-    let last_index = copier.all(&plan)?;
+    let last_index = copier.copy_all(&plan)?;
     let Copier { findings, files, bytes, .. } = copier;
     Ok(Copied {
         journal: source.journal(),
@@ -255,7 +255,7 @@ struct Copier<'a, 'p> {
 
 impl Copier<'_, '_> {
     /// Copies everything; returns the last copied command.
-    fn all(&mut self, plan: &CopyPlan) -> Result<u64, InspectError> {
+    fn copy_all(&mut self, plan: &CopyPlan) -> Result<u64, InspectError> {
         let mut last = plan.base_index();
         let mut log = plan.segments.iter().filter(|planned| planned.log_from.is_some()).count();
         for planned in &plan.segments {
@@ -271,7 +271,7 @@ impl Copier<'_, '_> {
         if let Some(base) = &plan.base {
             let from = self.source.directory.snapshot_path(base.header.index);
             let to = self.target.directory.snapshot_path(base.header.index);
-            self.whole(&from, &to, base.bytes)?;
+            self.copy_snapshot(&from, &to, base.bytes)?;
             // Verify the state: opening the copy checks nothing else again.
             snapshots::check(&self.target.directory, base.header.index)
                 .map_err(|_| InspectError::NotAsWritten { file: to, offset: 0 })?;
@@ -279,7 +279,7 @@ impl Copier<'_, '_> {
         Ok(last)
     }
 
-    fn whole(&mut self, from: &Path, to: &Path, bytes: u64) -> Result<(), InspectError> {
+    fn copy_snapshot(&mut self, from: &Path, to: &Path, bytes: u64) -> Result<(), InspectError> {
         let files = &self.source.directory.files;
         let file = files.open(from).map_err(InspectError::io("opening", from))?;
         let mut output = CopiedFile::make(self.target, to.to_owned())?;
@@ -293,10 +293,10 @@ impl Copier<'_, '_> {
             }
             output.write(at, &chunk[..n])?;
             at += n as u64;
-            self.copied(n)?;
+            self.add_progress(n)?;
         }
         file.forget_cached().map_err(InspectError::io("reading", from))?;
-        self.finished(output)
+        self.finish_file(output)
     }
 
     /// Copies one file with records. `is_last` marks the segment in which the log continues.
@@ -324,14 +324,20 @@ impl Copier<'_, '_> {
             output.write(0, &header.encode())?;
         }
         for run in runs {
-            self.run(segment, run, &mut walk, &mut output)?;
+            self.copy_run(segment, run, &mut walk, &mut output)?;
         }
         if segment.is_compacted {
             // It was finished: it never changes.
-            self.span(segment, &mut walk, SEGMENT_HEADER_BYTES as u64, segment.bytes, &mut output)?;
+            self.copy_span(
+                segment,
+                &mut walk,
+                SEGMENT_HEADER_BYTES as u64,
+                segment.bytes,
+                &mut output,
+            )?;
         }
         if let Some(from) = *log_from {
-            self.log(segment, from, &mut walk, &mut output, last)?;
+            self.copy_log(segment, from, &mut walk, &mut output, last)?;
             if is_last {
                 if watermark > *last {
                     let why = "the commit watermark shows that more commands were committed";
@@ -343,12 +349,12 @@ impl Copier<'_, '_> {
             }
         }
         walk.forget().map_err(io())?;
-        self.finished(output)
+        self.finish_file(output)
     }
 
     /// Copies a run that a snapshot names. A damaged record is copied unchanged: it buries its job
     /// in the copy as in the source.
-    fn run(
+    fn copy_run(
         &mut self,
         segment: &SegmentFile,
         run: &Run,
@@ -367,7 +373,7 @@ impl Copier<'_, '_> {
                         let what = "a record is not what was written";
                         self.findings.add(Effect::Buries, &segment.path, from, Some(index), what);
                     }
-                    self.span(segment, walk, from, to, output)?;
+                    self.copy_span(segment, walk, from, to, output)?;
                 }
             }
             RunRecords::Compacted(records) => {
@@ -387,7 +393,7 @@ impl Copier<'_, '_> {
 
     /// Copies consecutive valid records from `from` on. Later records were not acknowledged when
     /// the copy began, unless the commit watermark or a later segment proves it.
-    fn log(
+    fn copy_log(
         &mut self,
         segment: &SegmentFile,
         from: u64,
@@ -402,14 +408,14 @@ impl Copier<'_, '_> {
                     output.write(at, &record.bytes)?;
                     at = record.end();
                     *last += 1;
-                    self.copied(record.bytes.len())?;
+                    self.add_progress(record.bytes.len())?;
                 }
                 Ok(_) | Err(NoRecord::Empty | NoRecord::Bad) => return Ok(()),
             }
         }
     }
 
-    fn span(
+    fn copy_span(
         &mut self,
         segment: &SegmentFile,
         walk: &mut Walk,
@@ -426,12 +432,12 @@ impl Copier<'_, '_> {
             }
             output.write(at, &bytes)?;
             at += bytes.len() as u64;
-            self.copied(bytes.len())?;
+            self.add_progress(bytes.len())?;
         }
         Ok(())
     }
 
-    fn copied(&mut self, bytes: usize) -> Result<(), InspectError> {
+    fn add_progress(&mut self, bytes: usize) -> Result<(), InspectError> {
         let before = self.bytes;
         self.bytes += bytes as u64;
         (self.progress)(self.bytes, self.total);
@@ -443,7 +449,7 @@ impl Copier<'_, '_> {
         }
     }
 
-    fn finished(&mut self, output: CopiedFile) -> Result<(), InspectError> {
+    fn finish_file(&mut self, output: CopiedFile) -> Result<(), InspectError> {
         self.files += 1;
         output.finish()
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use longshore_protocol::PublisherId;
 
 use super::super::files::Files;
-use super::super::snapshots::{self, Head};
+use super::super::snapshots::{self, SnapshotHead};
 use super::source::Source;
 use super::{InspectError, SegmentKind, disk, segments};
 use crate::journal::files::directory::LOST_DIR;
@@ -96,7 +96,7 @@ pub(in crate::journal) fn stat_on(
         let head = snapshots::head(directory, index).ok();
         snapshots.push(SnapshotStat { index, bytes, epoch: head.as_ref().map(|head| head.epoch) });
         if covered.is_none() {
-            covered = head.map(|Head { locations, .. }| (index, locations));
+            covered = head.map(|SnapshotHead { locations, .. }| (index, locations));
         }
     }
     let (covered, locations) = covered.unwrap_or_default();

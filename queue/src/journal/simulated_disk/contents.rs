@@ -30,20 +30,20 @@ pub(super) struct Contents {
 #[derive(Clone)]
 enum InFlight {
     Name(PathBuf, Option<usize>),
-    Change(usize, Change),
+    FileChange(usize, FileChange),
 }
 
 #[derive(Clone, Default)]
 struct File {
     now: Blocks,
     lasting: Blocks,
-    unsynced: Vec<Change>,
+    unsynced: Vec<FileChange>,
     /// An open file takes space even without a name.
     open: usize,
 }
 
 #[derive(Clone)]
-pub(super) enum Change {
+pub(super) enum FileChange {
     Write(u64, Bytes),
     Length(u64),
 }
@@ -55,7 +55,7 @@ impl Contents {
         for in_flight in std::mem::take(&mut arrived.in_flight) {
             match in_flight {
                 InFlight::Name(path, file) => arrived.unsynced_names.push((path, file)),
-                InFlight::Change(file, change) => arrived.files[file].unsynced.push(change),
+                InFlight::FileChange(file, change) => arrived.files[file].unsynced.push(change),
             }
         }
         arrived.with_partial_changes(random)
@@ -145,15 +145,15 @@ impl Contents {
         &self.files[number].now
     }
 
-    pub(super) fn change(&mut self, number: usize, change: Change) {
+    pub(super) fn change(&mut self, number: usize, change: FileChange) {
         let file = &mut self.files[number];
         change.make(&mut file.now);
         file.unsynced.push(change);
     }
 
     /// A failed change: it may survive a power cut, and no program has seen it.
-    pub(super) fn change_in_flight(&mut self, number: usize, change: Change) {
-        self.in_flight.push(InFlight::Change(number, change));
+    pub(super) fn change_in_flight(&mut self, number: usize, change: FileChange) {
+        self.in_flight.push(InFlight::FileChange(number, change));
     }
 
     pub(super) fn sync(&mut self, number: usize) {
@@ -219,20 +219,20 @@ impl File {
         let mut lasting = self.lasting.clone();
         for change in &self.unsynced {
             match change {
-                Change::Length(_) if random.random_bool(0.5) => change.make(&mut lasting),
-                Change::Length(_) => {}
-                Change::Write(at, bytes) => tear(&mut lasting, *at, bytes, random),
+                FileChange::Length(_) if random.random_bool(0.5) => change.make(&mut lasting),
+                FileChange::Length(_) => {}
+                FileChange::Write(at, bytes) => tear(&mut lasting, *at, bytes, random),
             }
         }
         lasting
     }
 }
 
-impl Change {
+impl FileChange {
     fn make(&self, blocks: &mut Blocks) {
         match self {
-            Change::Write(at, bytes) => blocks.write(*at, bytes),
-            Change::Length(length) => blocks.resize(*length as usize),
+            FileChange::Write(at, bytes) => blocks.write(*at, bytes),
+            FileChange::Length(length) => blocks.resize(*length as usize),
         }
     }
 }

@@ -17,7 +17,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use self::contents::{Change, Contents};
+use self::contents::{Contents, FileChange};
 use self::faults::Faults;
 pub(crate) use self::faults::{Call, Failure, Fault};
 use super::files::disk::read_full;
@@ -26,15 +26,15 @@ use super::files::{Files, JournalFile, LockError, PinGuard, PinLock};
 /// A disk; clones are the same disk.
 #[derive(Clone)]
 pub(crate) struct SimulatedDisk {
-    shared: Arc<Shared>,
+    shared: Arc<SharedDisk>,
 }
 
-struct Shared {
-    disk: Mutex<Disk>,
+struct SharedDisk {
+    disk: Mutex<DiskState>,
     gate: Condvar,
 }
 
-struct Disk {
+struct DiskState {
     contents: Contents,
     faults: Faults,
     random: StdRng,
@@ -73,7 +73,7 @@ impl Default for SimulatedDisk {
 
 impl SimulatedDisk {
     fn with(contents: Contents, random: StdRng) -> SimulatedDisk {
-        let disk = Disk {
+        let disk = DiskState {
             contents,
             faults: Faults::default(),
             random,
@@ -87,7 +87,9 @@ impl SimulatedDisk {
             pins: BTreeMap::new(),
             last_pin: 0,
         };
-        SimulatedDisk { shared: Arc::new(Shared { disk: Mutex::new(disk), gate: Condvar::new() }) }
+        SimulatedDisk {
+            shared: Arc::new(SharedDisk { disk: Mutex::new(disk), gate: Condvar::new() }),
+        }
     }
 
     /// The disk as a file system.
@@ -224,12 +226,12 @@ impl SimulatedDisk {
         disk.contents.named(path).map_or(Vec::new(), |file| disk.contents.now(file).to_vec())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Disk> {
+    fn lock(&self) -> MutexGuard<'_, DiskState> {
         self.shared.disk.lock()
     }
 }
 
-impl Disk {
+impl DiskState {
     /// Counts a call. Returns its error, if it fails, and whether everything after it fails too.
     fn meet(&mut self, call: Call, path: &Path, data: &[u8]) -> Option<(io::Error, bool)> {
         if call.is_change() {
@@ -442,7 +444,7 @@ impl JournalFile for SimulatedFile {
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
         let mut disk = self.disk.lock();
         disk.call(Call::Read, &self.path)?;
-        let Disk { contents, random, short_reads, .. } = &mut *disk;
+        let DiskState { contents, random, short_reads, .. } = &mut *disk;
         read_full(bytes, offset, |part, at| {
             let mut most = part.len();
             if *short_reads && most > 1 {
@@ -466,19 +468,19 @@ impl JournalFile for SimulatedFile {
         match failed {
             None if fits == bytes.len() => {
                 let bytes = Bytes::copy_from_slice(bytes);
-                disk.contents.change(self.number, Change::Write(offset, bytes));
+                disk.contents.change(self.number, FileChange::Write(offset, bytes));
                 Ok(())
             }
             Some((error, true)) => {
                 let bytes = Bytes::copy_from_slice(bytes);
-                disk.contents.change_in_flight(self.number, Change::Write(offset, bytes));
+                disk.contents.change_in_flight(self.number, FileChange::Write(offset, bytes));
                 Err(error)
             }
             failed => {
                 // A part was written before the call failed.
                 let most = if failed.is_some() { disk.random.random_range(0..=fits) } else { fits };
                 let part = Bytes::copy_from_slice(&bytes[..most]);
-                disk.contents.change(self.number, Change::Write(offset, part));
+                disk.contents.change(self.number, FileChange::Write(offset, part));
                 Err(failed.map_or_else(|| Failure::Full.error(), |(error, _)| error))
             }
         }
@@ -520,7 +522,7 @@ impl JournalFile for SimulatedFile {
         let present = disk.contents.now(self.number).len() as u64;
         if let Some((error, lasts)) = failed {
             if lasts && present < length {
-                disk.contents.change_in_flight(self.number, Change::Length(length));
+                disk.contents.change_in_flight(self.number, FileChange::Length(length));
             }
             return Err(error);
         }
@@ -528,7 +530,7 @@ impl JournalFile for SimulatedFile {
             return Err(Failure::Full.error());
         }
         if present < length {
-            disk.contents.change(self.number, Change::Length(length));
+            disk.contents.change(self.number, FileChange::Length(length));
         }
         Ok(())
     }
@@ -543,13 +545,13 @@ impl JournalFile for SimulatedFile {
         let present = disk.contents.now(self.number).len() as u64;
         match failed {
             None if length < present => {
-                disk.contents.change(self.number, Change::Length(length));
+                disk.contents.change(self.number, FileChange::Length(length));
                 Ok(())
             }
             None => Ok(()),
             Some((error, lasts)) => {
                 if lasts && length < present {
-                    disk.contents.change_in_flight(self.number, Change::Length(length));
+                    disk.contents.change_in_flight(self.number, FileChange::Length(length));
                 }
                 Err(error)
             }

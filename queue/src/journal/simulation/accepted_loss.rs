@@ -9,7 +9,7 @@ use rand::RngExt;
 use super::super::simulated_disk::{Fault, SimulatedDisk};
 use super::super::{LostPayloads, OpenError};
 use super::damage::{end_of_data, is_segment, run_and_close};
-use super::harness::Harness;
+use super::harness::SimulationHarness;
 use super::power::SeedReport;
 use super::{DIR, env_or, options};
 use crate::journal::files::directory::{Directory, LOST_DIR};
@@ -39,7 +39,7 @@ fn contents(disk: &SimulatedDisk) -> BTreeMap<PathBuf, Vec<u8>> {
 }
 
 /// Damages a disk at random; returns the file, and its first damaged byte.
-fn damage(harness: &mut Harness, disk: &SimulatedDisk) -> (PathBuf, u64) {
+fn damage(harness: &mut SimulationHarness, disk: &SimulatedDisk) -> (PathBuf, u64) {
     let counts = |path: &PathBuf| !path.ends_with("publisher") && !path.ends_with("ballast");
     let mut files: Vec<PathBuf> = disk.paths().into_iter().filter(counts).collect();
     let segments: Vec<PathBuf> = files.iter().filter(|path| is_segment(path)).cloned().collect();
@@ -100,7 +100,12 @@ fn check_set_aside(before: &BTreeMap<PathBuf, Vec<u8>>, after: &SimulatedDisk, w
     }
 }
 
-fn accept(harness: &mut Harness, seed: u64, met: &mut DamageCounts, positions: &[(u64, u64, u64)]) {
+fn accept(
+    harness: &mut SimulationHarness,
+    seed: u64,
+    met: &mut DamageCounts,
+    positions: &[(u64, u64, u64)],
+) {
     let disk = harness.disk.after_kill();
     let (path, at) = damage(harness, &disk);
     let what = format!("seed {seed}: {path:?} from {at} on");
@@ -174,7 +179,7 @@ fn accepted_damage_is_set_aside_and_earlier_commands_survive() {
     let (target, mut met) = (env_or("LONGSHORE_LOSSES", 200), DamageCounts::default());
     for seed in 0.. {
         let report = SeedReport(seed);
-        let mut harness = Harness::new(seed, options());
+        let mut harness = SimulationHarness::new(seed, options());
         let steps = harness.random.random_range(10..50);
         run_and_close(&mut harness, steps, (seed % 3 == 0).then_some(10));
         // Another start: the damage may be before or after it.

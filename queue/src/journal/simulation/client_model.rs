@@ -21,7 +21,7 @@ pub(super) struct ClientModel {
     pub(super) index: u64,
     /// The highest delivered token.
     token: Option<Token>,
-    jobs: BTreeMap<JobId, Job>,
+    jobs: BTreeMap<JobId, KnownJob>,
     /// Dead jobs, and their replacements.
     replaced: Vec<(JobId, JobId)>,
     /// Queues with reduced retention.
@@ -42,7 +42,7 @@ struct Setting<T> {
 }
 
 #[derive(Clone)]
-struct Job {
+struct KnownJob {
     path: Path,
     payload: Bytes,
     /// It stays readable after its end.
@@ -132,7 +132,7 @@ impl ClientModel {
         if let Some(synced) = &mut self.synced {
             synced.submit(job);
         }
-        let setting = Job {
+        let setting = KnownJob {
             path: job.path.clone(),
             payload: job.payload.clone(),
             is_retained: job.options.keep_ms != Some(0),
@@ -295,7 +295,7 @@ impl ClientModel {
 
     /// Jobs that the action may apply to, as far as is known.
     pub(super) fn jobs_for(&self, action: Action) -> Vec<JobId> {
-        let fits = |job: &Job| match action {
+        let fits = |job: &KnownJob| match action {
             Action::Confirm => job.is_unconfirmed,
             Action::Cancel => matches!(job.known, KnownState::Present),
             Action::Revive => matches!(job.known, KnownState::Ended(JobState::Dead)),
@@ -445,7 +445,7 @@ impl<T> Setting<T> {
     }
 }
 
-impl Job {
+impl KnownJob {
     fn is_retained(&self, short_retention: &BTreeSet<Path>) -> bool {
         self.is_retained && !short_retention.contains(&self.path)
     }

@@ -8,7 +8,7 @@ use rand::{RngExt, SeedableRng};
 
 use super::super::OpenError;
 use super::super::simulated_disk::{Call, Fault, SimulatedDisk};
-use super::harness::Harness;
+use super::harness::SimulationHarness;
 use super::{DIR, env_or, options};
 
 /// No record ends in more zeros than this: they exist in an allocated file, and not in a truncated
@@ -27,7 +27,7 @@ enum StartResult {
 }
 
 /// Starts on that disk, and compares its state with the model.
-fn start_on(harness: &Harness, disk: SimulatedDisk, what: &str) -> StartResult {
+fn start_on(harness: &SimulationHarness, disk: SimulatedDisk, what: &str) -> StartResult {
     let mut harness = harness.fork(disk);
     match harness.open() {
         Ok(mut run) => {
@@ -66,7 +66,11 @@ pub(super) fn end_of_data(disk: &SimulatedDisk, path: &Path) -> u64 {
 }
 
 /// Runs the publisher and closes it; with a snapshot before its last `after_snapshot` steps.
-pub(super) fn run_and_close(harness: &mut Harness, steps: u32, after_snapshot: Option<u32>) {
+pub(super) fn run_and_close(
+    harness: &mut SimulationHarness,
+    steps: u32,
+    after_snapshot: Option<u32>,
+) {
     let mut run = harness.open().expect("a good disk");
     harness.run_clients(&mut run, steps).expect("a good disk");
     if let Some(steps) = after_snapshot {
@@ -78,7 +82,7 @@ pub(super) fn run_and_close(harness: &mut Harness, steps: u32, after_snapshot: O
 
 /// Truncates the last segment at every byte, and counts complete, damaged and refused starts; also
 /// returns its length.
-fn cut_at_every_byte(harness: &Harness) -> ([u64; 3], u64) {
+fn cut_at_every_byte(harness: &SimulationHarness) -> ([u64; 3], u64) {
     let segment = last_segment(&harness.disk);
     let end = end_of_data(&harness.disk, &segment);
     let mut found = [0; 3];
@@ -101,7 +105,7 @@ fn cut_at_every_byte(harness: &Harness) -> ([u64; 3], u64) {
 #[test]
 fn last_segment_truncated_anywhere_is_refused_or_complete() {
     for after_snapshot in [None, Some(8)] {
-        let mut harness = Harness::with_payloads(1, options(), 100);
+        let mut harness = SimulationHarness::with_payloads(1, options(), 100);
         harness.takes_snapshots = false;
         run_and_close(&mut harness, 10, after_snapshot);
         let ([intact, damaged, refused], end) = cut_at_every_byte(&harness);
@@ -113,12 +117,12 @@ fn last_segment_truncated_anywhere_is_refused_or_complete() {
 fn truncation_below_a_snapshot_is_reported_on_read() {
     // A few KiB after the header: one start for each byte.
     let closed = |seed| {
-        let mut harness = Harness::with_payloads(seed, options(), 100);
+        let mut harness = SimulationHarness::with_payloads(seed, options(), 100);
         harness.takes_snapshots = false;
         run_and_close(&mut harness, 10, Some(0));
         harness
     };
-    let is_short = |harness: &Harness| {
+    let is_short = |harness: &SimulationHarness| {
         (5_000..6_500).contains(&end_of_data(&harness.disk, &last_segment(&harness.disk)))
     };
     let harness = (1..200).map(closed).find(is_short).expect("some run is short");
@@ -130,7 +134,7 @@ fn truncation_below_a_snapshot_is_reported_on_read() {
 #[test]
 fn unacknowledged_tail_is_truncated_and_reported() {
     for seed in [1, 3] {
-        let mut harness = Harness::with_payloads(seed, options(), 300);
+        let mut harness = SimulationHarness::with_payloads(seed, options(), 300);
         let mut run = harness.open().expect("a good disk");
         harness.run_clients(&mut run, 12).expect("a good disk");
         run.background.sync_watermark().expect("a good disk");
@@ -167,7 +171,7 @@ fn unacknowledged_tail_is_truncated_and_reported() {
 fn corrupt_newest_snapshot_loses_nothing() {
     let (mut older, mut without) = (0, 0);
     for seed in 0..env_or("LONGSHORE_ROTTEN_SNAPSHOTS", 60) {
-        let mut harness = Harness::new(seed, options());
+        let mut harness = SimulationHarness::new(seed, options());
         // With a single snapshot there is the whole log.
         harness.takes_snapshots = seed % 4 != 0;
         let steps = if harness.takes_snapshots { 150 } else { 10 };
@@ -195,7 +199,7 @@ fn single_bit_flip_anywhere_is_never_silent() {
     let (mut refused, mut intact, mut damaged) = (0, 0, 0);
     let mut random = StdRng::seed_from_u64(5);
     for seed in 0.. {
-        let mut harness = Harness::new(seed, options());
+        let mut harness = SimulationHarness::new(seed, options());
         run_and_close(&mut harness, 60, (seed % 2 == 0).then_some(10));
         let files = harness.disk.paths();
         for _ in 0..100 {

@@ -3,7 +3,7 @@
 
 use super::super::simulated_disk::{Call, Failure, Fault};
 use super::super::{JournalOptions, OpenError, SEGMENT_BYTES_MIN};
-use super::harness::Harness;
+use super::harness::SimulationHarness;
 use super::phase::{Phase, PhaseCoverage};
 use super::{SEGMENT_BYTES, options};
 
@@ -22,12 +22,12 @@ const RUNS: u32 = 2;
 fn run_with_fault(
     (segment_bytes, payload_max): (u64, usize),
     fault: Fault,
-    power_goes: bool,
+    power_fails: bool,
     what: &str,
     coverage: &mut PhaseCoverage,
 ) -> bool {
     let options = JournalOptions { segment_bytes, ..options() };
-    let mut harness = Harness::with_payloads(SEED, options, payload_max);
+    let mut harness = SimulationHarness::with_payloads(SEED, options, payload_max);
     // A full disk is no failure while there is a ballast.
     let may_continue = fault.failure == Failure::Full;
     harness.disk.fail(fault);
@@ -61,7 +61,7 @@ fn run_with_fault(
     let met = harness.disk.hit().is_some();
     coverage.note(&harness.disk, starting);
     harness.disk.heal();
-    harness.disk = match power_goes {
+    harness.disk = match power_fails {
         true => harness.disk.after_power_cut(1),
         false => harness.disk.after_kill(),
     };
@@ -74,15 +74,15 @@ fn run_with_fault(
 
 /// Fails the first call, the second one, and so on, until the workload passes without a failure.
 /// Returns the number of failed calls.
-fn each(
+fn fail_each(
     what: &str,
     sizes: (u64, usize),
     coverage: &mut PhaseCoverage,
     fault: impl Fn(u64) -> Fault,
 ) -> u64 {
     for nth in 1.. {
-        let power_goes = nth % 2 == 0;
-        if !run_with_fault(sizes, fault(nth), power_goes, &format!("{what} {nth}"), coverage) {
+        let power_fails = nth % 2 == 0;
+        if !run_with_fault(sizes, fault(nth), power_fails, &format!("{what} {nth}"), coverage) {
             return nth - 1;
         }
     }
@@ -92,9 +92,9 @@ fn each(
 #[test]
 fn any_failing_call_leaves_responses_truthful() {
     let mut coverage = PhaseCoverage::default();
-    let failing_calls = each("call", SIZES[0], &mut coverage, Fault::nth);
+    let failing_calls = fail_each("call", SIZES[0], &mut coverage, Fault::nth);
     assert!(failing_calls > 150, "{failing_calls} calls");
-    let failing_calls = each("call of long commits", SIZES[1], &mut coverage, Fault::nth);
+    let failing_calls = fail_each("call of long commits", SIZES[1], &mut coverage, Fault::nth);
     assert!(failing_calls > 150, "{failing_calls} calls");
     let phases = [Phase::Recovery, Phase::Commit, Phase::CommitWatermark, Phase::Rotation];
     let of_cycles =
@@ -107,10 +107,10 @@ fn any_failing_call_leaves_responses_truthful() {
 fn any_full_disk_error_leaves_responses_truthful() {
     let coverage = &mut PhaseCoverage::default();
     let full = |nth| Fault::nth_of(Call::Allocate, nth).with(Failure::Full);
-    let met = each("allocation", SIZES[0], coverage, full);
+    let met = fail_each("allocation", SIZES[0], coverage, full);
     assert!(met > 3, "{met} allocations");
     let full = |nth| Fault::nth_of(Call::Write, nth).with(Failure::Full);
-    let met = each("write", SIZES[0], coverage, full);
+    let met = fail_each("write", SIZES[0], coverage, full);
     assert!(met > 20, "{met} writes");
 }
 
@@ -119,7 +119,7 @@ fn any_unopenable_file_loses_nothing() {
     let coverage = &mut PhaseCoverage::default();
     for call in [Call::Open, Call::Create] {
         let few = |nth| Fault::nth_of(call, nth).with(Failure::TooManyFiles);
-        let met = each("opening", SIZES[0], coverage, few);
+        let met = fail_each("opening", SIZES[0], coverage, few);
         assert!(met > 3, "{met} calls to {call:?}");
     }
 }

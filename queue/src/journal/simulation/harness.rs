@@ -13,21 +13,21 @@ use super::command_coverage::CommandCoverage;
 use super::feed_reader::FeedReader;
 use super::log::{ManualBackground, SteppedLog};
 use super::reference::Reference;
-use super::session::Session;
+use super::session::ClientSession;
 use crate::clock::{ClockCore, Reading};
 use crate::log::ReadError;
 use crate::store::{StoreOptions, epoch_floor};
 use crate::{Now, Poisoned, Replay, Store};
 
 /// Everything that survives a run of the publisher.
-pub(super) struct Harness {
+pub(super) struct SimulationHarness {
     pub(super) disk: SimulatedDisk,
     pub(super) random: StdRng,
     pub(super) model: ClientModel,
     pub(super) options: JournalOptions,
     pub(super) now: Now,
     pub(super) reference: Reference,
-    pub(super) sessions: Vec<Session>,
+    pub(super) sessions: Vec<ClientSession>,
     next_session: u64,
     /// A client that follows the feed.
     pub(super) feed_reader: FeedReader,
@@ -58,7 +58,7 @@ pub(super) struct Harness {
 }
 
 /// One run of the publisher.
-pub(super) struct Run {
+pub(super) struct PublisherRun {
     pub(super) store: Store<SteppedLog>,
     pub(super) background: ManualBackground,
     pub(super) recovered: Recovered,
@@ -66,21 +66,25 @@ pub(super) struct Run {
     pub(super) damaged: u64,
 }
 
-impl Harness {
+impl SimulationHarness {
     /// The state before the publisher's first start, with a random payload limit.
-    pub(super) fn new(seed: u64, options: JournalOptions) -> Harness {
+    pub(super) fn new(seed: u64, options: JournalOptions) -> SimulationHarness {
         let mut random = StdRng::seed_from_u64(seed);
         let payload_max = [100, 2_000, 20_000, 100_000][random.random_range(0..4)];
-        Harness { random, ..Harness::with_payloads(seed, options, payload_max) }
+        SimulationHarness { random, ..SimulationHarness::with_payloads(seed, options, payload_max) }
     }
 
     /// The same, with payloads up to `payload_max`.
-    pub(super) fn with_payloads(seed: u64, options: JournalOptions, payload_max: usize) -> Harness {
+    pub(super) fn with_payloads(
+        seed: u64,
+        options: JournalOptions,
+        payload_max: usize,
+    ) -> SimulationHarness {
         let random = StdRng::seed_from_u64(seed);
         let roles = [Role::Producer, Role::Producer, Role::Worker, Role::Worker, Role::Tool];
-        let sessions: Vec<Session> =
-            (1..).zip(roles).map(|(number, role)| Session::new(number, role)).collect();
-        Harness {
+        let sessions: Vec<ClientSession> =
+            (1..).zip(roles).map(|(number, role)| ClientSession::new(number, role)).collect();
+        SimulationHarness {
             disk: SimulatedDisk::default(),
             random,
             model: ClientModel::default(),
@@ -107,8 +111,8 @@ impl Harness {
     }
 
     /// The same clients and model, with another disk.
-    pub(super) fn fork(&self, disk: SimulatedDisk) -> Harness {
-        Harness {
+    pub(super) fn fork(&self, disk: SimulatedDisk) -> SimulationHarness {
+        SimulationHarness {
             disk,
             random: StdRng::seed_from_u64(0),
             model: self.model.clone(),
@@ -135,7 +139,7 @@ impl Harness {
     }
 
     /// Starts the publisher on the disk, and compares its state with the model.
-    pub(super) fn open(&mut self) -> Result<Run, OpenError> {
+    pub(super) fn open(&mut self) -> Result<PublisherRun, OpenError> {
         let mut replay = Replay::new();
         let submitted = self.reference.submitted();
         let (log, background, recovered) =
@@ -187,11 +191,15 @@ impl Harness {
         self.feed_reader.resume(store.tail(), recovered.snapshot.map(|snapshot| snapshot.index));
         self.unreadable.clear();
         self.next_link = store.state().next_link().0;
-        Ok(Run { store, background, recovered, damaged })
+        Ok(PublisherRun { store, background, recovered, damaged })
     }
 
     /// Connects the clients and runs `steps` steps, or until the publisher fails.
-    pub(super) fn run_clients(&mut self, run: &mut Run, steps: u32) -> Result<(), Poisoned> {
+    pub(super) fn run_clients(
+        &mut self,
+        run: &mut PublisherRun,
+        steps: u32,
+    ) -> Result<(), Poisoned> {
         for position in 0..self.sessions.len() {
             // Some workers are offline when the publisher starts.
             let is_away = self.sessions[position].role == Role::Worker && self.once_in(6);
@@ -204,7 +212,7 @@ impl Harness {
     }
 
     /// Runs `steps` steps without connecting clients.
-    pub(super) fn steps(&mut self, run: &mut Run, steps: u32) -> Result<(), Poisoned> {
+    pub(super) fn steps(&mut self, run: &mut PublisherRun, steps: u32) -> Result<(), Poisoned> {
         for _ in 0..steps {
             self.step(run)?;
         }
@@ -212,14 +220,14 @@ impl Harness {
     }
 
     /// Takes a snapshot of everything, with no steps meanwhile.
-    pub(super) fn snapshot(&mut self, run: &mut Run) -> Result<(), Poisoned> {
+    pub(super) fn snapshot(&mut self, run: &mut PublisherRun) -> Result<(), Poisoned> {
         run.background.request_snapshot();
         run.store.turn(self.now)?;
         self.release(run)?;
         run.background.cycle(&mut || {})
     }
 
-    fn step(&mut self, run: &mut Run) -> Result<(), Poisoned> {
+    fn step(&mut self, run: &mut PublisherRun) -> Result<(), Poisoned> {
         if run.background.is_cycle_ready() && self.random.random_bool(0.5) {
             self.cycle(run)?;
         }
@@ -230,7 +238,7 @@ impl Harness {
     }
 
     /// Writes a snapshot, while other steps run.
-    pub(super) fn cycle(&mut self, run: &mut Run) -> Result<(), Poisoned> {
+    pub(super) fn cycle(&mut self, run: &mut PublisherRun) -> Result<(), Poisoned> {
         let background = run.background.clone();
         let mut met = Ok(());
         let cycled = background.cycle(&mut || {
@@ -244,7 +252,7 @@ impl Harness {
     }
 
     /// One step without a snapshot.
-    fn small_step(&mut self, run: &mut Run) -> Result<(), Poisoned> {
+    fn small_step(&mut self, run: &mut PublisherRun) -> Result<(), Poisoned> {
         self.bury_unreadable(run)?;
         if self.shares_disk && self.once_in(12) {
             let free = self.one_of(&[0, 0, 0, 100_000, 3 << 20, 8 << 20, 64 << 20]);
@@ -278,7 +286,7 @@ impl Harness {
         }
     }
 
-    fn sync_watermark(&mut self, run: &mut Run) -> Result<(), Poisoned> {
+    fn sync_watermark(&mut self, run: &mut PublisherRun) -> Result<(), Poisoned> {
         run.background.sync_watermark()?;
         if self.options.durability == Durability::None {
             self.model.note_synced();
@@ -291,13 +299,13 @@ impl Harness {
         let mut renewed = Vec::new();
         for session in &self.sessions {
             self.next_session += 1;
-            renewed.push(Session::new(self.next_session, session.role));
+            renewed.push(ClientSession::new(self.next_session, session.role));
         }
         self.sessions = renewed;
     }
 
     /// Background work of once a second.
-    pub(super) fn measure_disk(&mut self, run: &mut Run) {
+    pub(super) fn measure_disk(&mut self, run: &mut PublisherRun) {
         if self.now.mono_ms < self.measure_at {
             return;
         }
@@ -316,7 +324,7 @@ impl Harness {
 
     /// Advances time: at once, as if the publisher was paused, or with turns in between. An hour is
     /// rare: it is the limit of prepared jobs, and a part of the retention of the others.
-    fn pass(&mut self, run: &mut Run) -> Result<(), Poisoned> {
+    fn pass(&mut self, run: &mut PublisherRun) -> Result<(), Poisoned> {
         // A session without a link would be forgotten.
         let all_linked = self.sessions.iter().all(|session| session.link.is_some());
         if all_linked && self.once_in(40) {

@@ -19,7 +19,7 @@ use crate::journal::files::directory::{Directory, Segment};
 use crate::journal::space::ballast::{Ballast, is_full};
 use crate::journal::wal::commit_watermark::CommitWatermark;
 use crate::journal::wal::pending_sync::PendingSync;
-use crate::journal::wal::progress::Progress;
+use crate::journal::wal::progress::CommitProgress;
 use crate::journal::wal::records::JournalRecords;
 use crate::journal::wal::writer::{BackgroundWork, PendingCommand, Writer};
 use crate::log::{Log, LogMetrics, Poisoned, Reader, Snapshot};
@@ -51,7 +51,7 @@ pub(super) struct SteppedLog {
 #[derive(Clone)]
 pub(super) struct ManualBackground {
     directory: Arc<Directory>,
-    progress: Arc<Progress>,
+    progress: Arc<CommitProgress>,
     records: Arc<JournalRecords>,
     watermark: Arc<CommitWatermark>,
     next: Arc<Mutex<Option<Segment>>>,

@@ -7,7 +7,7 @@ use super::super::OpenError;
 use super::super::simulated_disk::Fault;
 use super::command_coverage::{COMMANDS, CommandCoverage};
 use super::damage::is_snapshot;
-use super::harness::Harness;
+use super::harness::SimulationHarness;
 use super::phase::{Phase, PhaseCoverage};
 use super::{env_or, options_of};
 
@@ -30,19 +30,19 @@ fn run_seed(
     coverage: &mut PhaseCoverage,
     command_coverage: &mut CommandCoverage,
 ) -> (u64, u32) {
-    let mut harness = Harness::new(seed, options_of(seed));
+    let mut harness = SimulationHarness::new(seed, options_of(seed));
     let mut cuts = 0;
     for _ in 0..harness.random.random_range(2..7) {
         schedule_power_cut(&mut harness);
         let starting = run_until_fault(&mut harness, seed);
         coverage.note(&harness.disk, starting);
-        let power_goes = harness.random.random_bool(0.9);
+        let power_fails = harness.random.random_bool(0.9);
         let next = harness.random.random();
-        harness.disk = match power_goes {
+        harness.disk = match power_fails {
             true => harness.disk.after_power_cut(next),
             false => harness.disk.after_kill(),
         };
-        cuts += u64::from(power_goes);
+        cuts += u64::from(power_fails);
         if harness.once_in(4) {
             corrupt_newest_snapshot(&mut harness);
         }
@@ -54,7 +54,7 @@ fn run_seed(
 }
 
 /// Flips a bit of the newest snapshot, if there is another one: the other must be as good.
-fn corrupt_newest_snapshot(harness: &mut Harness) {
+fn corrupt_newest_snapshot(harness: &mut SimulationHarness) {
     let snapshots: Vec<_> =
         harness.disk.paths().into_iter().filter(|path| is_snapshot(path)).collect();
     if let [_, .., newest] = &snapshots[..] {
@@ -64,7 +64,7 @@ fn corrupt_newest_snapshot(harness: &mut Harness) {
 }
 
 /// Schedules a power cut at some call, or at one of a rare kind.
-pub(super) fn schedule_power_cut(harness: &mut Harness) {
+pub(super) fn schedule_power_cut(harness: &mut SimulationHarness) {
     let random = &mut harness.random;
     let fault = match random.random_range(0..10) {
         0..5 => Fault::nth_where(random.random_range(1..150), |call, _| call.is_change()),
@@ -83,7 +83,7 @@ pub(super) fn schedule_power_cut(harness: &mut Harness) {
 
 /// Starts the publisher and runs it until the disk fails, or for a while. True if it failed during
 /// the start.
-pub(super) fn run_until_fault(harness: &mut Harness, seed: u64) -> bool {
+pub(super) fn run_until_fault(harness: &mut SimulationHarness, seed: u64) -> bool {
     let mut run = match harness.open() {
         Ok(run) => run,
         Err(OpenError::Io { .. }) if harness.disk.hit().is_some() => return true,

@@ -8,16 +8,16 @@ use longshore_protocol::messages::work::{ReplaceOutcome, RequestError, Settled};
 use longshore_protocol::{CheckpointOutcome, LinkId, Refusal, SettleOutcome};
 use rand::RngExt;
 
-use super::harness::{Harness, Run};
-use super::session::Session;
+use super::harness::{PublisherRun, SimulationHarness};
+use super::session::ClientSession;
 use super::tool_requests::ToolRequest;
 use crate::log::ReadError;
 use crate::store::Asked;
 use crate::{Handed, Poisoned, Released, Reply};
 
-impl Harness {
+impl SimulationHarness {
     /// Makes submitted commands durable, and delivers the responses.
-    pub(super) fn release(&mut self, run: &mut Run) -> Result<(), Poisoned> {
+    pub(super) fn release(&mut self, run: &mut PublisherRun) -> Result<(), Poisoned> {
         loop {
             let mut released = Released::default();
             let outcome = poll_once(run.store.released(&mut released));
@@ -32,7 +32,7 @@ impl Harness {
         }
     }
 
-    fn receive(&mut self, run: &Run, released: Released) {
+    fn receive(&mut self, run: &PublisherRun, released: Released) {
         let Released { handed, replies, revoked, answered, .. } = released;
         for handed in handed {
             self.receive_delivery(run, handed);
@@ -57,7 +57,7 @@ impl Harness {
         self.feed_reader.read(run.store.tail(), run.store.committed());
     }
 
-    fn receive_delivery(&mut self, run: &Run, handed: Handed) {
+    fn receive_delivery(&mut self, run: &PublisherRun, handed: Handed) {
         let Handed { link, subscription, token, .. } = handed;
         if let Some(session) = self.session_of(link) {
             let credits = session.credits.get_mut(&subscription).filter(|credits| **credits > 0);
@@ -84,11 +84,11 @@ impl Harness {
         }
     }
 
-    fn session_of(&mut self, link: LinkId) -> Option<&mut Session> {
+    fn session_of(&mut self, link: LinkId) -> Option<&mut ClientSession> {
         self.sessions.iter_mut().find(|session| session.link == Some(link))
     }
 
-    fn receive_reply(&mut self, run: &Run, link: LinkId, reply: Reply) {
+    fn receive_reply(&mut self, run: &PublisherRun, link: LinkId, reply: Reply) {
         let found = self.sessions.iter_mut().find(|session| session.link == Some(link));
         // The link is gone: nobody receives the answer.
         let Some(session) = found else { return };
@@ -164,7 +164,7 @@ impl Harness {
         }
     }
 
-    fn receive_settled(&mut self, run: &Run, link: LinkId, answer: &Settled) {
+    fn receive_settled(&mut self, run: &PublisherRun, link: LinkId, answer: &Settled) {
         let found = self.sessions.iter_mut().find(|session| session.link == Some(link));
         let Some(session) = found else { return };
         let Some((_, settles)) = session.settles.remove(&answer.sequence) else { return };

@@ -10,7 +10,7 @@ use super::tool_requests::ToolRequest;
 
 /// A client's process, over all its links.
 #[derive(Clone)]
-pub(super) struct Session {
+pub(super) struct ClientSession {
     pub(super) id: SessionId,
     pub(super) role: Role,
     pub(super) link: Option<LinkId>,
@@ -46,11 +46,11 @@ pub(super) struct Settle {
     pub(super) is_large: bool,
 }
 
-impl Session {
-    pub(super) fn new(number: u64, role: Role) -> Session {
+impl ClientSession {
+    pub(super) fn new(number: u64, role: Role) -> ClientSession {
         let mut id = [0; 16];
         id[8..].copy_from_slice(&number.to_be_bytes());
-        Session {
+        ClientSession {
             id: SessionId(id),
             role,
             link: None,

@@ -11,7 +11,7 @@ use rand::RngExt;
 use super::super::files::Files;
 use super::super::{JournalOptions, OpenError, SEGMENT_BYTES_MIN};
 use super::command_coverage::{CommandCoverage, FULL_DISK_COMMANDS};
-use super::harness::{Harness, Run};
+use super::harness::{PublisherRun, SimulationHarness};
 use super::power::{SeedReport, schedule_power_cut};
 use super::{DIR, env_or, options};
 use crate::journal::space::ballast::BALLAST_FILE;
@@ -22,7 +22,7 @@ const QUEUE: &str = "/always";
 
 /// Counts of the runs of one seed.
 #[derive(Default, Debug, PartialEq)]
-struct RunTotals {
+struct ShortageTotals {
     cuts: u64,
     /// Cuts while the disk was short of room.
     short_cuts: u64,
@@ -33,15 +33,15 @@ struct RunTotals {
     trace: u32,
 }
 
-fn run_seed(seed: u64, command_coverage: &mut CommandCoverage) -> RunTotals {
+fn run_seed(seed: u64, command_coverage: &mut CommandCoverage) -> ShortageTotals {
     let options = JournalOptions { segment_bytes: SEGMENT_BYTES_MIN, ..options() };
-    let mut harness = Harness::new(seed, options);
+    let mut harness = SimulationHarness::new(seed, options);
     harness.shares_disk = true;
-    let mut totals = RunTotals::default();
+    let mut totals = ShortageTotals::default();
     for _ in 0..harness.random.random_range(2..6) {
-        let cuts_power = harness.random.random_bool(0.8);
+        let power_fails = harness.random.random_bool(0.8);
         // The first start creates the ballast.
-        if cuts_power && totals.cuts > 0 {
+        if power_fails && totals.cuts > 0 {
             schedule_power_cut(&mut harness);
         }
         // Sometimes the ballast is deleted, and its space used.
@@ -55,7 +55,7 @@ fn run_seed(seed: u64, command_coverage: &mut CommandCoverage) -> RunTotals {
             restore_room(&mut harness, seed);
         }
         let next = harness.random.random();
-        harness.disk = match cuts_power {
+        harness.disk = match power_fails {
             true => harness.disk.after_power_cut(next),
             false => harness.disk.after_kill(),
         };
@@ -63,8 +63,8 @@ fn run_seed(seed: u64, command_coverage: &mut CommandCoverage) -> RunTotals {
             // Surviving files have their space: a disk never stores more than its capacity.
             harness.disk.leave_free(0);
         }
-        totals.cuts += u64::from(cuts_power);
-        totals.short_cuts += u64::from(cuts_power && level.is_some_and(SpaceLevel::is_short));
+        totals.cuts += u64::from(power_fails);
+        totals.short_cuts += u64::from(power_fails && level.is_some_and(SpaceLevel::is_short));
         totals.short_starts += u64::from(harness.disk.free() == 0);
     }
     restore_room(&mut harness, seed);
@@ -76,7 +76,11 @@ fn run_seed(seed: u64, command_coverage: &mut CommandCoverage) -> RunTotals {
 
 /// Starts the publisher and runs it until a power cut, or for a while. Returns the space level at
 /// the end; none if it did not start.
-fn run_until_fault(harness: &mut Harness, seed: u64, ballast_lost: bool) -> Option<SpaceLevel> {
+fn run_until_fault(
+    harness: &mut SimulationHarness,
+    seed: u64,
+    ballast_lost: bool,
+) -> Option<SpaceLevel> {
     let mut run = match harness.open() {
         Ok(run) => run,
         Err(OpenError::Io { .. }) if harness.disk.hit().is_some() => return None,
@@ -92,7 +96,7 @@ fn run_until_fault(harness: &mut Harness, seed: u64, ballast_lost: bool) -> Opti
 }
 
 /// Deletes the ballast, and leaves hardly room for one.
-fn delete_ballast(harness: &mut Harness) {
+fn delete_ballast(harness: &mut SimulationHarness) {
     let path = Path::new(DIR).join(BALLAST_FILE);
     if harness.disk.paths().contains(&path) {
         let without = harness.disk.after_kill();
@@ -103,7 +107,7 @@ fn delete_ballast(harness: &mut Harness) {
 }
 
 /// Starts the publisher and frees the disk: a second later jobs are accepted and delivered again.
-fn restore_room(harness: &mut Harness, seed: u64) {
+fn restore_room(harness: &mut SimulationHarness, seed: u64) {
     harness.shares_disk = false;
     let mut run = harness.open().unwrap_or_else(|why| panic!("seed {seed}: {why}"));
     let outcome = harness.run_clients(&mut run, 5);
@@ -123,7 +127,10 @@ fn restore_room(harness: &mut Harness, seed: u64) {
 }
 
 /// Whether a job is accepted.
-fn enqueue_one(harness: &mut Harness, run: &mut Run) -> Result<bool, crate::Poisoned> {
+fn enqueue_one(
+    harness: &mut SimulationHarness,
+    run: &mut PublisherRun,
+) -> Result<bool, crate::Poisoned> {
     harness.measure_disk(run);
     run.store.turn(harness.now)?;
     let position = harness.sessions.iter().position(|session| session.role == Role::Producer);
@@ -147,7 +154,8 @@ fn enqueue_one(harness: &mut Harness, run: &mut Run) -> Result<bool, crate::Pois
 #[test]
 fn full_disk_refuses_only_new_jobs_and_recovers_unaided() {
     let mut command_coverage = CommandCoverage::default();
-    let (target, mut all, mut seed) = (env_or("LONGSHORE_SHORTAGES", 300), RunTotals::default(), 0);
+    let (target, mut all, mut seed) =
+        (env_or("LONGSHORE_SHORTAGES", 300), ShortageTotals::default(), 0);
     while all.cuts < target {
         let report = SeedReport(seed);
         let totals = run_seed(seed, &mut command_coverage);

@@ -6,7 +6,7 @@ use longshore_protocol::{
 };
 use rand::RngExt;
 
-use super::harness::{Harness, Run};
+use super::harness::{PublisherRun, SimulationHarness};
 use super::tool_requests::ToolRequest;
 use super::workload::QUEUES;
 use crate::{Command, Poisoned};
@@ -16,8 +16,8 @@ const PAUSED: [&str; 3] = ["/c", "/a/**", "/a/b"];
 /// The queue whose retention changes. The other queues use the default.
 const SHORT_RETENTION: &str = "/a/b";
 
-impl Harness {
-    pub(super) fn act(&mut self, run: &mut Run) -> Result<(), Poisoned> {
+impl SimulationHarness {
+    pub(super) fn act(&mut self, run: &mut PublisherRun) -> Result<(), Poisoned> {
         let Some((position, link)) = self.link_of(Role::Tool) else { return Ok(()) };
         let action = self.one_of(&[
             Action::Confirm,
@@ -70,7 +70,7 @@ impl Harness {
         }
     }
 
-    pub(super) fn replace(&mut self, run: &mut Run) -> Result<(), Poisoned> {
+    pub(super) fn replace(&mut self, run: &mut PublisherRun) -> Result<(), Poisoned> {
         let Some((position, link)) = self.link_of(Role::Tool) else { return Ok(()) };
         let (dead, all) = (self.model.jobs_for(Action::Revive), self.model.jobs());
         if all.is_empty() {
@@ -89,7 +89,7 @@ impl Harness {
         run.store.submit(self.now, Command::Replace { link, request, id, entry }).map(drop)
     }
 
-    pub(super) fn configure(&mut self, run: &mut Run) -> Result<(), Poisoned> {
+    pub(super) fn configure(&mut self, run: &mut PublisherRun) -> Result<(), Poisoned> {
         let Some((position, link)) = self.link_of(Role::Tool) else { return Ok(()) };
         let path: Path = self.one_of(&QUEUES).parse().expect("a path");
         let mut changes = QueueSettings {
@@ -110,7 +110,7 @@ impl Harness {
         run.store.submit(self.now, command).map(drop)
     }
 
-    pub(super) fn pause(&mut self, run: &mut Run) -> Result<(), Poisoned> {
+    pub(super) fn pause(&mut self, run: &mut PublisherRun) -> Result<(), Poisoned> {
         let Some((position, link)) = self.link_of(Role::Tool) else { return Ok(()) };
         let paused = self.random.random_bool(0.4);
         let pattern: Glob = self.one_of(&PAUSED).parse().expect("a pattern");
@@ -125,7 +125,7 @@ impl Harness {
     }
 
     /// Queries a job: the model records the result.
-    pub(super) fn show(&mut self, run: &mut Run) {
+    pub(super) fn show(&mut self, run: &mut PublisherRun) {
         let Some((position, link)) = self.link_of(Role::Tool) else { return };
         let jobs = self.model.jobs();
         if !jobs.is_empty() {

@@ -11,7 +11,7 @@ use longshore_protocol::{
 use rand::RngExt;
 
 use super::client_model::RequestKind;
-use super::harness::{Harness, Run};
+use super::harness::{PublisherRun, SimulationHarness};
 use super::session::Settle;
 use crate::{Command, Poisoned};
 
@@ -20,9 +20,13 @@ pub(super) const QUEUES: [&str; 3] = ["/a", "/a/b", "/c"];
 /// A session's subscriptions: the first exists whenever its link does, the second comes and goes.
 const SUBSCRIPTIONS: [u32; 2] = [1, 2];
 
-impl Harness {
+impl SimulationHarness {
     /// Opens a new link, and resends everything unanswered.
-    pub(super) fn attach(&mut self, run: &mut Run, position: usize) -> Result<(), Poisoned> {
+    pub(super) fn attach(
+        &mut self,
+        run: &mut PublisherRun,
+        position: usize,
+    ) -> Result<(), Poisoned> {
         let link = LinkId(self.next_link);
         self.next_link += 1;
         let session = &mut self.sessions[position];
@@ -60,7 +64,7 @@ impl Harness {
     }
 
     /// A link is lost, or replaced, at once or later.
-    pub(super) fn relink(&mut self, run: &mut Run) -> Result<(), Poisoned> {
+    pub(super) fn relink(&mut self, run: &mut PublisherRun) -> Result<(), Poisoned> {
         let position = self.random.random_range(0..self.sessions.len());
         let lost = self.sessions[position].link.take();
         // Sometimes the publisher gets the new link first.
@@ -77,7 +81,7 @@ impl Harness {
 
     // Producers.
 
-    pub(super) fn enqueue(&mut self, run: &mut Run) -> Result<(), Poisoned> {
+    pub(super) fn enqueue(&mut self, run: &mut PublisherRun) -> Result<(), Poisoned> {
         let Some((position, link)) = self.link_of(Role::Producer) else { return Ok(()) };
         let count = if self.random.random_bool(0.1) { 60 } else { self.random.random_range(1..6) };
         // A batch is about as long as its longest payload, not a multiple of it.
@@ -128,7 +132,7 @@ impl Harness {
 
     // Workers.
 
-    pub(super) fn credit(&mut self, run: &mut Run) -> Result<(), Poisoned> {
+    pub(super) fn credit(&mut self, run: &mut PublisherRun) -> Result<(), Poisoned> {
         let Some((position, link)) = self.link_of(Role::Worker) else { return Ok(()) };
         let most = if self.workers_keep_up { 60 } else { 10 };
         let (subscription, count) =
@@ -137,14 +141,14 @@ impl Harness {
         run.store.submit(self.now, Command::Credit { link, subscription, count }).map(drop)
     }
 
-    pub(super) fn recall(&mut self, run: &mut Run) -> Result<(), Poisoned> {
+    pub(super) fn recall(&mut self, run: &mut PublisherRun) -> Result<(), Poisoned> {
         let Some((_, link)) = self.link_of(Role::Worker) else { return Ok(()) };
         let (subscription, count) = (self.one_of(&SUBSCRIPTIONS), self.random.random_range(1..20));
         run.store.submit(self.now, Command::Recall { link, subscription, count }).map(drop)
     }
 
     /// The second subscription ends, begins, or is renewed with other sources.
-    pub(super) fn change_sources(&mut self, run: &mut Run) -> Result<(), Poisoned> {
+    pub(super) fn change_sources(&mut self, run: &mut PublisherRun) -> Result<(), Poisoned> {
         let Some((_, link)) = self.link_of(Role::Worker) else { return Ok(()) };
         let subscription = SUBSCRIPTIONS[1];
         run.store.submit(self.now, Command::Unsubscribe { link, subscription })?;
@@ -161,7 +165,7 @@ impl Harness {
         run.store.submit(self.now, Command::Subscribe { link, subscription, sources }).map(drop)
     }
 
-    pub(super) fn settle(&mut self, run: &mut Run) -> Result<(), Poisoned> {
+    pub(super) fn settle(&mut self, run: &mut PublisherRun) -> Result<(), Poisoned> {
         let Some((position, link)) = self.link_of(Role::Worker) else { return Ok(()) };
         let mut batch = SettleBatchBuilder::new();
         let mut settles = Vec::new();
@@ -200,7 +204,7 @@ impl Harness {
         run.store.submit(self.now, Command::Settle { link, batch }).map(drop)
     }
 
-    pub(super) fn checkpoint(&mut self, run: &mut Run) -> Result<(), Poisoned> {
+    pub(super) fn checkpoint(&mut self, run: &mut PublisherRun) -> Result<(), Poisoned> {
         let Some((position, link)) = self.link_of(Role::Worker) else { return Ok(()) };
         let bytes = self.bytes(6_000);
         let Some(mut lease) = self.sessions[position].leases.first_entry() else { return Ok(()) };
@@ -212,7 +216,7 @@ impl Harness {
     }
 
     /// Reports that are not logged: renewals, starts, progress.
-    pub(super) fn report(&mut self, run: &mut Run) {
+    pub(super) fn report(&mut self, run: &mut PublisherRun) {
         let Some((position, link)) = self.link_of(Role::Worker) else { return };
         let tokens: Vec<Token> = self.sessions[position].leases.keys().copied().collect();
         let progress = |&token| Progress { token, percent: 50, message: String::new() };
@@ -224,7 +228,7 @@ impl Harness {
     }
 
     /// Buries jobs whose entry could not be read, and returns the credit.
-    pub(super) fn bury_unreadable(&mut self, run: &mut Run) -> Result<(), Poisoned> {
+    pub(super) fn bury_unreadable(&mut self, run: &mut PublisherRun) -> Result<(), Poisoned> {
         for (link, subscription, token) in std::mem::take(&mut self.unreadable) {
             run.store.submit(self.now, Command::Damaged { token })?;
             let count = 1;

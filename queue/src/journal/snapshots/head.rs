@@ -7,13 +7,13 @@ use crate::journal::files::directory::Directory;
 use crate::journal::wal::locations::Locations;
 
 /// The content of a snapshot file before the state, which is not checked.
-pub(crate) struct Head {
+pub(crate) struct SnapshotHead {
     pub(crate) epoch: u64,
     pub(crate) locations: Locations,
 }
 
 /// Reads the beginning of a snapshot file.
-pub(crate) fn head(directory: &Directory, index: u64) -> Result<Head, SnapshotFileError> {
+pub(crate) fn head(directory: &Directory, index: u64) -> Result<SnapshotHead, SnapshotFileError> {
     let mut reader = SnapshotReader::open(directory, directory.snapshot_path(index), index)?;
     let epoch = reader.header().epoch;
     let mut decoder = LocationsDecoder::up_to(index);
@@ -26,5 +26,5 @@ pub(crate) fn head(directory: &Directory, index: u64) -> Result<Head, SnapshotFi
             _ => {}
         }
     }
-    Ok(Head { epoch, locations: decoder.locations() })
+    Ok(SnapshotHead { epoch, locations: decoder.locations() })
 }

@@ -18,7 +18,7 @@ use std::path::PathBuf;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use self::format::with_blocks;
 pub(crate) use self::format::{KIND_STATE, Resume};
-pub(crate) use self::head::{Head, head};
+pub(crate) use self::head::{SnapshotHead, head};
 pub(crate) use self::read::{Checked, SnapshotFileError, SnapshotReader, check};
 #[cfg(test)]
 pub(crate) use self::write::Written;

@@ -20,7 +20,7 @@ use super::simulated_disk::SimulatedDisk;
 use super::{JournalOptions, OpenError, Parts, Recovered, Replayed, SEGMENT_BYTES_MIN};
 use crate::journal::files::directory::{Directory, Segment};
 use crate::journal::wal::commit_watermark::CommitWatermark;
-use crate::journal::wal::progress::Progress;
+use crate::journal::wal::progress::CommitProgress;
 use crate::journal::wal::records::JournalRecords;
 use crate::journal::wal::writer::{BackgroundWork, PendingCommand, Writer};
 use crate::log::Rebuild;
@@ -57,7 +57,7 @@ struct SteppedJournal {
     directory: Arc<Directory>,
     records: Arc<JournalRecords>,
     writer: Writer<InlineBackground>,
-    progress: Arc<Progress>,
+    progress: Arc<CommitProgress>,
     watermark: Arc<CommitWatermark>,
     next: u64,
 }

@@ -190,13 +190,13 @@ mod tests {
 
     /// The expected state: every part's location, and each command's number of parts.
     #[derive(Default)]
-    struct Model {
+    struct LocationModel {
         parts: BTreeMap<(u64, u32), RecordLocation>,
         /// The length of every command's body, in parts: parts begin at 0, 10, 20 …
         parts_of: BTreeMap<u64, u32>,
     }
 
-    impl Model {
+    impl LocationModel {
         fn check(&self, locations: &Locations) {
             for (&(index, at), &position) in &self.parts {
                 assert_eq!(locations.locate(index, at), Some(position), "{index} {at}");
@@ -218,7 +218,7 @@ mod tests {
     fn every_part_is_located_after_any_changes() {
         for seed in 0..300 {
             let mut random = StdRng::seed_from_u64(seed);
-            let (mut locations, mut model) = (Locations::default(), Model::default());
+            let (mut locations, mut model) = (Locations::default(), LocationModel::default());
             let (mut index, mut sequence, mut log) = (1, 1, 1);
             let mut end = 4096;
             for _ in 0..random.random_range(1..40) {

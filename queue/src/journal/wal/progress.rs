@@ -14,7 +14,7 @@ pub(crate) struct CommitStatus {
 }
 
 /// Shared by the journal's handle, its writer and its housekeeper.
-pub(crate) struct Progress {
+pub(crate) struct CommitProgress {
     status: watch::Sender<CommitStatus>,
     committed: AtomicU64,
     failed: AtomicBool,
@@ -25,9 +25,9 @@ pub(crate) struct Progress {
     pub(crate) commits: AtomicU64,
 }
 
-impl Progress {
-    pub(crate) fn new(committed: u64) -> Progress {
-        Progress {
+impl CommitProgress {
+    pub(crate) fn new(committed: u64) -> CommitProgress {
+        CommitProgress {
             status: watch::Sender::new(CommitStatus { committed, poisoned: None }),
             committed: AtomicU64::new(committed),
             failed: AtomicBool::new(false),
@@ -93,7 +93,7 @@ mod tests {
             file: PathBuf::from("mark"),
             error: Arc::new(io::Error::other("broken")),
         };
-        let progress = Progress::new(3);
+        let progress = CommitProgress::new(3);
         progress.advance(4);
         progress.poison(failure("syncing"));
         // A commit that was running when another thread's sync failed.

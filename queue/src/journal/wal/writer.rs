@@ -10,7 +10,7 @@ use crate::journal::files::JournalFile;
 use crate::journal::files::directory::{Directory, Segment, poisoned};
 use crate::journal::wal::commit_watermark::CommitWatermark;
 use crate::journal::wal::format::{SEGMENT_HEADER_BYTES, SegmentHeader};
-use crate::journal::wal::progress::Progress;
+use crate::journal::wal::progress::CommitProgress;
 use crate::journal::wal::record::{FLAG_FIRST, RecordHeader, record_len};
 use crate::journal::wal::records::JournalRecords;
 use crate::{Now, Poisoned};
@@ -54,7 +54,7 @@ pub(crate) trait BackgroundWork: Send {
 pub(crate) struct Writer<C> {
     directory: Arc<Directory>,
     records: Arc<JournalRecords>,
-    progress: Arc<Progress>,
+    progress: Arc<CommitProgress>,
     watermark: Arc<CommitWatermark>,
     background: C,
     durability: Durability,
@@ -75,7 +75,7 @@ impl<C: BackgroundWork> Writer<C> {
     pub(crate) fn new(
         directory: Arc<Directory>,
         records: Arc<JournalRecords>,
-        progress: Arc<Progress>,
+        progress: Arc<CommitProgress>,
         watermark: Arc<CommitWatermark>,
         background: C,
         durability: Durability,
