@@ -182,9 +182,9 @@ impl Verifier<'_, '_> {
             if let Some((run, file, why)) = missing {
                 is_lost |= base.is_none() && !run.is_compacted();
                 // The commands after the snapshot are lost with the resume segment.
-                let goes_on_in = self.file(resume.sequence, false);
+                let resume_segment = self.file(resume.sequence, false);
                 let is_cut = locations.references(resume.sequence)
-                    && goes_on_in.is_none_or(|file| file.known_header().is_none());
+                    && resume_segment.is_none_or(|file| file.known_header().is_none());
                 bad.push((file, 0, index + u64::from(is_cut), why));
             } else if base.is_none() {
                 base = Some(ReplayBase { index, resume: Some(resume), locations });

@@ -80,8 +80,8 @@ fn choose(
         let run = bounds.iter().find(|run| (run.first..=run.last).contains(&part.index));
         victims.contains(&run.unwrap().sequence)
     };
-    let live = live.iter().filter(is_in).copied().collect();
-    (victims, live)
+    let selected = live.iter().filter(is_in).copied().collect();
+    (victims, selected)
 }
 
 #[test]
@@ -95,13 +95,13 @@ fn live_parts_read_unchanged_after_repeated_compaction() {
         for _ in 0..6 {
             let keep = random.random_range(0.3..1.0);
             live.retain(|_| random.random_bool(keep));
-            let (victims, live) = choose(&parts, &live, &mut random);
-            let compacted = rewrite_parts(&parts, &live).unwrap();
+            let (victims, selected) = choose(&parts, &live, &mut random);
+            let compacted = rewrite_parts(&parts, &selected).unwrap();
             let path = parts.directory.compacted_path(compacted.sequence);
             let length = disk.tamper(&path, |bytes| bytes.len()) as u64;
             assert_eq!(length, compacted.bytes);
-            let payload = live.len() as u64 * u64::from(PART);
-            assert!(length - 4096 - payload <= 58 * live.len() as u64, "and not much more");
+            let payload = selected.len() as u64 * u64::from(PART);
+            assert!(length - 4096 - payload <= 58 * selected.len() as u64, "and not much more");
             exchange(&parts, &victims, compacted);
             for part in &all {
                 match parts.records.part(*part) {
@@ -309,11 +309,11 @@ fn readers_never_miss_a_part_while_its_file_is_replaced() {
         let all: BTreeSet<RecordRef> = live.iter().copied().collect();
         let mut random = StdRng::seed_from_u64(9);
         for _ in 0..150 {
-            let (victims, live) = choose(&parts, &all, &mut random);
+            let (victims, selected) = choose(&parts, &all, &mut random);
             if done.load(Ordering::Relaxed) {
                 break;
             }
-            let compacted = rewrite_parts(&parts, &live).unwrap();
+            let compacted = rewrite_parts(&parts, &selected).unwrap();
             exchange(&parts, &victims, compacted);
         }
         done.store(true, Ordering::Relaxed);
