@@ -107,7 +107,7 @@ pub struct Recovered {
     pub records: u64,
     /// Bytes of the log read for that.
     pub bytes: u64,
-    /// The torn tail that was cut off, if there was one.
+    /// The torn tail that was erased, if there was one.
     pub cut: Option<CutTail>,
     /// What was dropped, if the journal was damaged and the loss was accepted.
     pub dropped: Option<Dropped>,
@@ -238,7 +238,7 @@ impl Journal {
     }
 }
 
-/// The writer's thread: commits all that waits, until the journal is closed or has failed.
+/// The writer's thread: commits everything that waits, until the journal is closed or has failed.
 fn write(mut writer: Writer<Arc<Housekeeper>>, queue: &WriterQueue, progress: &CommitProgress) {
     let mut batch = Vec::new();
     loop {

@@ -79,7 +79,7 @@ pub struct Opened {
     pub took: Duration,
     /// Leases of the previous run, which go on until they are resumed or the restart window ends.
     pub running: u64,
-    /// The torn tail that was cut off, if there was one.
+    /// The torn tail that was erased, if there was one.
     pub cut: Option<CutTail>,
     /// What was dropped, if the journal was damaged and the loss was accepted.
     pub dropped: Option<Dropped>,

@@ -274,8 +274,8 @@ impl Compactor {
             parts.sort_unstable();
             let group = group.iter().map(|&position| live.segments()[position].sequence);
             match self.rewrite_segments(group, parts, &files, context) {
-                // The disk filled up meanwhile. The snapshot has its own reserved room, and frees
-                // what was copied so far.
+                // The disk filled up meanwhile. The snapshot has its own reserved room; once it is
+                // written, the segments copied so far can be removed.
                 Err(error @ CycleError::NotNow { .. }) => {
                     tracing::warn!(%error, "what could not be compacted stays where it is");
                     break;

@@ -189,7 +189,8 @@ impl CopyPlan {
             return Err(bad);
         }
         let index = base.as_ref().map_or(0, |base| base.header.index);
-        let mut named: Vec<Run> = base.as_ref().map(runs).unwrap_or_default();
+        let runs = base.as_ref().map(|base| base.locations.runs().to_vec());
+        let mut named = runs.unwrap_or_default();
         let mut planned = Vec::new();
         for segment in listed {
             let is_of = |run: &Run| {
@@ -236,10 +237,6 @@ impl CopyPlan {
         let segments: u64 = self.segments.iter().map(|planned| planned.segment.bytes).sum();
         segments + self.base.as_ref().map_or(0, |base| base.bytes)
     }
-}
-
-fn runs(base: &Checked) -> Vec<Run> {
-    base.locations.runs().to_vec()
 }
 
 /// Copies the planned files.

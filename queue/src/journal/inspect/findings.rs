@@ -31,7 +31,7 @@ pub enum Effect {
     DoesWithout,
     /// It rewrites the file's header, which the records prove. Nothing is lost.
     Repairs,
-    /// It truncates the end: the last commit before a power cut, never acknowledged.
+    /// It erases the torn tail: the last commit before a power cut, never acknowledged.
     CutsOff,
 }
 

@@ -5,10 +5,10 @@
 //! aside ─▶ remove what nothing needs
 //! ```
 //! An invalid record is one of two things. A **torn tail** is the last commit before a power cut,
-//! never acknowledged: recovery truncates it and reports it. **Damage** is an acknowledged command
-//! that the disk has lost: recovery refuses to start. It is damage if the commit watermark or a
-//! snapshot proves that the command was committed, or if a later commit exists (each proves that
-//! all before it was durable), or a later segment.
+//! never acknowledged: recovery overwrites it with zeros and reports it. **Damage** is an
+//! acknowledged command that the disk has lost: recovery refuses to start. It is damage if the
+//! commit watermark or a snapshot proves that the command was committed, or if a later commit
+//! exists (each proves that all before it was durable), or a later segment.
 
 mod base;
 mod end;
@@ -66,7 +66,7 @@ pub struct RecoveredSnapshot {
     pub bytes: u64,
 }
 
-/// A truncated tail: the last commit before a power cut, never acknowledged.
+/// A torn tail that was erased: the last commit before a power cut, never acknowledged.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CutTail {
     /// The file.
@@ -111,7 +111,7 @@ struct Damage {
     why: &'static str,
 }
 
-/// Reads the whole journal. `watermark` is the last index known to be committed, if any is.
+/// Recovers the whole journal. `watermark` is the last index known to be committed, if any.
 pub(crate) fn recover(
     directory: &Directory,
     watermark: u64,

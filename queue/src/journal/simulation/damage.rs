@@ -132,7 +132,7 @@ fn truncation_below_a_snapshot_is_reported_on_read() {
 }
 
 #[test]
-fn unacknowledged_tail_is_truncated_and_reported() {
+fn unacknowledged_tail_is_erased_and_reported() {
     for seed in [1, 3] {
         let mut harness = SimulationHarness::with_payloads(seed, options(), 300);
         let mut run = harness.open().expect("a good disk");

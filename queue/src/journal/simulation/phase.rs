@@ -8,7 +8,7 @@ use super::super::simulated_disk::{Call, SimulatedDisk};
 /// A phase of the publisher's work.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Phase {
-    /// A start reads, truncates, rewrites and removes files.
+    /// A start reads, erases, rewrites and removes.
     Recovery,
     Commit,
     CommitWatermark,

@@ -21,7 +21,7 @@ fn data_of_a_failed_sync_is_rewritten_at_the_next_start() {
 }
 
 #[test]
-fn torn_tail_is_truncated_reported_and_never_returns() {
+fn torn_tail_is_erased_reported_and_never_returns() {
     for seed in 0..200 {
         let disk = SimulatedDisk::default();
         let (mut journal, _, _) = SteppedJournal::open(&disk).unwrap();

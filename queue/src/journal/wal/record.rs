@@ -23,7 +23,7 @@ pub(crate) const BODY_BYTES_MAX: usize = 1024 * 1024 * 1024;
 /// The first record of a commit: every record before it was durable when it was written, so an
 /// invalid record before it is not a torn tail.
 pub(crate) const FLAG_FIRST: u8 = 1;
-/// Part of a compacted file: its index is older than that of log records written at the time.
+/// Copied out of a compacted segment: its index is older than its neighbours'.
 pub(crate) const FLAG_COMPACTED: u8 = 2;
 /// Its body is checked in blocks.
 pub(crate) const FLAG_BLOCKS: u8 = 4;
