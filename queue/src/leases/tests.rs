@@ -113,7 +113,8 @@ fn steps() -> impl Strategy<Value = Vec<(u64, LeaseStep)>> {
         6 => (0..6u64, 0..3u32, 0..4u64)
             .prop_map(|(link, length, run)| LeaseStep::Grant(link, length, run)),
         1 => (0..3u32, 0..4u64).prop_map(|(length, run)| LeaseStep::Restart(length, run)),
-        4 => (0..20usize, 0..10u64).prop_map(|(lease, running)| LeaseStep::Start(lease, 500 * running)),
+        4 => (0..20usize, 0..10u64)
+            .prop_map(|(lease, running)| LeaseStep::Start(lease, 500 * running)),
         3 => (0..20usize).prop_map(LeaseStep::Renew),
         2 => (0..20usize, 0..6u64).prop_map(|(lease, link)| LeaseStep::Move(lease, link)),
         3 => (0..20usize).prop_map(LeaseStep::End),
