@@ -1,5 +1,5 @@
-//! Workers: they hold a durable subscription at every publisher of a pattern, take the jobs that
-//! are pushed to them, and run a handler.
+//! Workers run jobs: a [`Worker`] subscribes to queues at every publisher of a pattern, receives
+//! the jobs that publishers push, and runs a handler for each.
 //!
 //! ```no_run
 //! use longshore_subscriber::{Job, JobFailure, Worker};
@@ -23,64 +23,26 @@
 //! # }
 //! ```
 //!
-//! Execution is at-least-once; acceptance is exactly-once, by the publisher that holds the job.
+//! Execution is at-least-once; acceptance is exactly-once, by the job's publisher.
 //!
-//! What decides is in cores without clock, socket or randomness of their own: `durable` (where to
-//! hold the subscription, when to try again), `credits` (who may push how many jobs), `leases`
-//! (when to renew, when a lease is over), `settles` and `checkpoints` (what to send, what to send
-//! again), `progress` (what to tell, how often) and `publishers` (what several patterns have in
-//! all). `desk` joins them under one lock; `director`, `link` and `lane` are the tasks around it.
+//! [`Subscriber`] follows live values.
 
-mod checkpoint;
-mod checkpoints;
-mod credits;
-mod desk;
-mod director;
-mod durable;
-mod failure;
-mod grace;
-mod handler;
-mod job;
-mod lane;
-mod leases;
-mod link;
-mod output;
-mod payload;
-mod progress;
-mod publishers;
-mod service;
-mod settles;
-mod shutdown;
-mod signal;
-mod standstill;
-mod stats;
-mod take;
+mod connect;
 mod values;
-mod worker;
+mod work;
 
-pub use checkpoint::{Checkpoint, CheckpointError, CheckpointsError};
-pub use desk::StatsWatch;
-pub use durable::{PublisherState, Standing};
-pub use failure::JobFailure;
-pub use handler::{Blocking, InPlace};
-pub use job::{CancelReason, Job, JobContext};
+pub use connect::ConnectError;
 pub use longshore_protocol::messages::values::Policy;
 pub use longshore_resolver::Cluster;
-pub use output::{JobOutput, Json};
-pub use payload::{FromPayload, PayloadError};
-pub use service::{Completion, HandlerFailed, JobRequest, JobService};
-pub use shutdown::ShutdownHandle;
-pub use stats::{WorkerReport, WorkerStats};
-pub use take::{Take, TakeError};
 pub use values::{
     CallError, DurableValue, Event, KeyedEvent, SUBSCRIBE_WAIT, SubscribeError, SubscribeOptions,
     Subscriber, SubscriberOptions, SubscriptionKey, UPDATES_BYTES_MAX, UPDATES_MAX, Updates,
     UpdatesSink, ValueState, ValueSubscription, WRITE_QUEUE_BYTES_MAX, WriteError,
 };
-pub use worker::{
-    CANCEL_GRACE, CONCURRENCY, ConnectError, GRACE, HELD_MAX, RunError, Subscription, Worker,
-    WorkerOptions,
+pub use work::{
+    Blocking, CANCEL_GRACE, CONCURRENCY, CancelReason, Checkpoint, CheckpointError,
+    CheckpointsError, Completion, FromPayload, GRACE, HELD_MAX, HandlerFailed, InPlace, Job,
+    JobContext, JobFailure, JobOutput, JobRequest, JobService, Json, PayloadError, PublisherState,
+    RunError, ShutdownHandle, Standing, StatsWatch, Subscription, Take, TakeError, Worker,
+    WorkerOptions, WorkerReport, WorkerStats,
 };
-
-#[cfg(test)]
-mod scenarios;

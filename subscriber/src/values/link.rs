@@ -14,15 +14,15 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use super::event::SubscriptionKey;
-use super::net::{Receiving, Sending};
-use super::sub::{Lost, Refusals, Sub};
-use super::table::{Broken, Table};
+use super::network::{FrameReceiver, FrameSender};
+use super::subscription_core::{LostSubscriptions, RefusalSender, SubscriptionCore};
+use super::table::{ProtocolViolation, SubscriptionTable};
 use super::writes::{Answer, WriteError};
 
 /// How long a link that holds nothing stays open: who asks for one value after another dials once.
-pub(crate) const LINGER: Duration = Duration::from_secs(2);
+pub(crate) const IDLE_CLOSE_AFTER: Duration = Duration::from_secs(2);
 /// Why such a link ended.
-pub(crate) const IDLE: &str = "closed here: nothing was held at it";
+pub(crate) const IDLE_REASON: &str = "closed here: nothing was held at it";
 /// A frame is closed once it has this many bytes.
 const FRAME_BYTES: usize = 1024 * 1024;
 
@@ -30,22 +30,22 @@ const FRAME_BYTES: usize = 1024 * 1024;
 #[derive(Debug)]
 pub(crate) struct ValueLink {
     pub(crate) publisher: PublisherId,
-    pub(crate) table: Mutex<Table>,
+    pub(crate) table: Mutex<SubscriptionTable>,
     wake: Notify,
 }
 
 /// How a link ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum End {
+pub(crate) enum ValueLinkEnd {
     /// It held nothing for a while.
     Idle,
     /// It was lost, or the publisher breaks the rules.
-    Lost(Arc<str>),
+    LostSubscriptions(Arc<str>),
 }
 
 impl ValueLink {
     pub(crate) fn new(publisher: PublisherId) -> Arc<ValueLink> {
-        let table = Mutex::new(Table::new(publisher));
+        let table = Mutex::new(SubscriptionTable::new(publisher));
         Arc::new(ValueLink { publisher, table, wake: Notify::new() })
     }
 
@@ -55,17 +55,17 @@ impl ValueLink {
 
     /// Holds these from now on. Those that it cannot hold, or that the publisher refuses, go to
     /// `refusals`.
-    pub(crate) fn hold(
+    pub(crate) fn subscribe(
         self: &Arc<ValueLink>,
         now: Duration,
-        subs: &[Arc<Sub>],
-        refusals: &Refusals,
+        subs: &[Arc<SubscriptionCore>],
+        refusals: &RefusalSender,
     ) {
         for some in subs.chunks(1_024) {
             // Not all under one lock: the link goes on reading.
             let mut table = self.table.lock();
             for sub in some {
-                if let Err(reason) = table.hold(now, self, sub, refusals) {
+                if let Err(reason) = table.add(now, self, sub, refusals) {
                     let _ = refusals.send((sub.clone(), reason));
                 }
             }
@@ -73,8 +73,8 @@ impl ValueLink {
         self.wake.notify_one();
     }
 
-    pub(crate) fn leave(&self, slot: u32, key: SubscriptionKey) {
-        self.table.lock().leave(slot, key);
+    pub(crate) fn unsubscribe(&self, slot: u32, key: SubscriptionKey) {
+        self.table.lock().remove(slot, key);
         self.wake.notify_one();
     }
 
@@ -86,7 +86,7 @@ impl ValueLink {
         answer: Option<(Answer, Duration)>,
     ) -> Result<(), WriteError> {
         let mut table = self.table.lock();
-        if !table.stands(slot, key) {
+        if !table.is_active(slot, key) {
             return Err(WriteError::Dead);
         }
         table.writes.push(slot, value, answer)?;
@@ -99,7 +99,7 @@ impl ValueLink {
     fn close_if_idle(&self) -> bool {
         let mut table = self.table.lock();
         if table.is_idle() {
-            table.end(&IDLE.into());
+            table.end(&IDLE_REASON.into());
         }
         table.is_idle()
     }
@@ -109,26 +109,26 @@ impl ValueLink {
 /// published there. The table is the caller's to end.
 pub(crate) async fn serve(
     link: &Arc<ValueLink>,
-    wire: impl Sending,
-    mut receiving: impl Receiving,
+    wire: impl FrameSender,
+    mut receiving: impl FrameReceiver,
     started: Instant,
-    lost: impl Fn(Lost),
-) -> End {
+    lost: impl Fn(LostSubscriptions),
+) -> ValueLinkEnd {
     let mut idle_since = None;
     loop {
         let more = match send(link, &wire) {
             Ok(more) => more,
-            Err(error) => return End::Lost(error.to_string().into()),
+            Err(error) => return ValueLinkEnd::LostSubscriptions(error.to_string().into()),
         };
-        let (idle, gone) = {
+        let (idle, lost_here) = {
             let mut table = link.table.lock();
             (table.is_idle(), table.take_lost())
         };
-        if !gone.is_empty() {
-            lost(gone);
+        if !lost_here.is_empty() {
+            lost(lost_here);
         }
         idle_since = if idle { idle_since.or(Some(Instant::now())) } else { None };
-        let linger_ends = idle_since.map(|since| since + LINGER);
+        let linger_ends = idle_since.map(|since| since + IDLE_CLOSE_AFTER);
         tokio::select! {
             frame = receiving.recv() => match frame {
                 Ok(frame) => {
@@ -136,17 +136,17 @@ pub(crate) async fn serve(
                     if let Err(broken) = taken {
                         let reason = broken.to_string();
                         wire.close(&reason);
-                        return End::Lost(reason.into());
+                        return ValueLinkEnd::LostSubscriptions(reason.into());
                     }
                 }
-                Err(reason) => return End::Lost(reason),
+                Err(reason) => return ValueLinkEnd::LostSubscriptions(reason),
             },
             () = link.wake.notified() => {}
             () = wire.ready(), if more => {}
             () = sleep_until(linger_ends.unwrap_or_else(Instant::now)), if linger_ends.is_some() => {
                 if linger_ends.is_some_and(|at| at <= Instant::now()) && link.close_if_idle() {
-                    wire.close(IDLE);
-                    return End::Idle;
+                    wire.close(IDLE_REASON);
+                    return ValueLinkEnd::Idle;
                 }
             }
         }
@@ -154,9 +154,9 @@ pub(crate) async fn serve(
 }
 
 /// Sends what the table has. True if there is more than the wire takes now.
-fn send(link: &ValueLink, wire: &impl Sending) -> Result<bool, SendError> {
+fn send(link: &ValueLink, wire: &impl FrameSender) -> Result<bool, SendError> {
     loop {
-        if wire.is_clogged() {
+        if wire.is_congested() {
             return Ok(true);
         }
         let mut frame = FrameWriter::new();
@@ -178,9 +178,13 @@ fn send(link: &ValueLink, wire: &impl Sending) -> Result<bool, SendError> {
     }
 }
 
-impl Table {
+impl SubscriptionTable {
     /// Takes a frame.
-    pub(crate) fn take_frame(&mut self, now: Duration, frame: Bytes) -> Result<(), Broken> {
+    pub(crate) fn take_frame(
+        &mut self,
+        now: Duration,
+        frame: Bytes,
+    ) -> Result<(), ProtocolViolation> {
         let bytes = frame.len();
         for message in Messages::new(frame) {
             let (tag, body) = message?;
@@ -188,7 +192,7 @@ impl Table {
                 self.handle(now, message, bytes)?;
             }
         }
-        self.hand_over(bytes);
+        self.deliver_staged(bytes);
         Ok(())
     }
 }

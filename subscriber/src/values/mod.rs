@@ -1,39 +1,36 @@
 //! Live values: followed at one publisher each, over one link to each publisher.
 //!
-//! The cores have no clock, socket or randomness of their own: `choice` (which publishers, in which
+//! The cores have no clock, socket or randomness of their own: `ranking` (which publishers, in which
 //! order), `retries` (when to try again), `table` with `sinks`, `holders` and `kept` (what a link
-//! holds, and where its updates go), `writes`. `race` tries publishers beside each other, `party`
-//! one after the other; `director` and `link` are the tasks around them; `net` is the world that
+//! holds, and where its updates go), `writes`. `race` tries publishers beside each other, `batch`
+//! one after the other; `manager` and `link` are the tasks around them; `net` is the world that
 //! they act on.
 
-/// What counts as for ever: a clock cannot count to any end.
-const FOR_EVER: std::time::Duration = std::time::Duration::from_secs(30 * 365 * 24 * 3_600);
-
-mod behind;
-mod choice;
-mod director;
+mod backlog;
+mod connection_manager;
 mod event;
-mod holders;
-mod kept;
+mod handles;
 mod link;
-mod net;
-mod party;
+mod local_subscriptions;
+mod network;
 mod race;
+mod ranking;
+mod retained;
 mod retries;
 mod sinks;
-mod sub;
+mod subscribe_batch;
 mod subscriber;
-mod subscription;
+mod subscription_core;
 mod table;
 mod updates;
 mod writes;
 
 pub use event::{Event, KeyedEvent, SubscriptionKey};
-pub use sub::ValueState;
+pub use handles::{DurableValue, ValueSubscription};
 pub use subscriber::{
     CallError, SUBSCRIBE_WAIT, SubscribeError, SubscribeOptions, Subscriber, SubscriberOptions,
 };
-pub use subscription::{DurableValue, ValueSubscription};
+pub use subscription_core::ValueState;
 pub use updates::{UPDATES_BYTES_MAX, UPDATES_MAX, Updates, UpdatesSink};
 pub use writes::{WRITE_QUEUE_BYTES_MAX, WriteError};
 

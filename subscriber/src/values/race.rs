@@ -10,9 +10,9 @@ use tokio::time::{Instant, sleep_until};
 
 /// How long a publisher has to answer before the next is tried beside it. Ten times a slow round
 /// trip within a continent.
-pub(crate) const NEXT_AFTER: Duration = Duration::from_millis(250);
+pub(crate) const RACE_DELAY: Duration = Duration::from_millis(250);
 
-/// Starts the first of `candidates`, the next once it has not answered for [`NEXT_AFTER`] or at
+/// Starts the first of `candidates`, the next once it has not answered for [`RACE_DELAY`] or at
 /// once if it fails, and so on. The first that succeeds wins; what the others were doing is
 /// dropped. Those that were under way, and were neither refused nor first, go back to the end of
 /// `candidates`. Fails when all have, with every reason, in the order in which they came.
@@ -34,7 +34,7 @@ where
                     let (at, trying) = (under_way.len(), start(candidate.clone()));
                     under_way.push(Some(candidate));
                     running.push(async move { (at, trying.await) });
-                    next_at = Instant::now() + NEXT_AFTER;
+                    next_at = Instant::now() + RACE_DELAY;
                 }
                 None if running.is_empty() => return Err(reasons),
                 None => {}
@@ -70,9 +70,9 @@ mod tests {
     type Plan = (&'static str, u64, bool);
 
     /// A word when its try is dropped before its end.
-    struct Dropped<'a>(&'static str, &'a RefCell<Vec<String>>, Instant);
+    struct LogOnDrop<'a>(&'static str, &'a RefCell<Vec<String>>, Instant);
 
-    impl Drop for Dropped<'_> {
+    impl Drop for LogOnDrop<'_> {
         fn drop(&mut self) {
             let line = format!("{} ends at {}", self.0, self.2.elapsed().as_millis());
             self.1.borrow_mut().push(line);
@@ -83,12 +83,12 @@ mod tests {
     async fn run(
         plans: &[Plan],
     ) -> (Result<&'static str, Vec<&'static str>>, Vec<&'static str>, Vec<String>) {
-        let told = RefCell::new(Vec::new());
+        let log = RefCell::new(Vec::new());
         let begun = Instant::now();
         let mut candidates: VecDeque<Plan> = plans.iter().copied().collect();
         let outcome = race(&mut candidates, |(name, millis, succeeds)| {
-            told.borrow_mut().push(format!("{name} at {}", begun.elapsed().as_millis()));
-            let dropped = Dropped(name, &told, begun);
+            log.borrow_mut().push(format!("{name} at {}", begun.elapsed().as_millis()));
+            let dropped = LogOnDrop(name, &log, begun);
             async move {
                 let _dropped = dropped;
                 tokio::time::sleep(Duration::from_millis(millis)).await;
@@ -97,21 +97,21 @@ mod tests {
         })
         .await;
         let outcome = outcome.map(|((name, ..), ())| name);
-        (outcome, candidates.iter().map(|(name, ..)| *name).collect(), told.into_inner())
+        (outcome, candidates.iter().map(|(name, ..)| *name).collect(), log.into_inner())
     }
 
     #[tokio::test(start_paused = true)]
     async fn one_that_answers_in_time_is_the_only_one_tried() {
-        let (won, left, told) = run(&[("a", 249, true), ("b", 0, true)]).await;
+        let (won, left, log) = run(&[("a", 249, true), ("b", 0, true)]).await;
         assert_eq!((won, left), (Ok("a"), vec!["b"]));
-        assert_eq!(told, ["a at 0", "a ends at 249"]);
+        assert_eq!(log, ["a at 0", "a ends at 249"]);
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_next_is_raced_after_a_quarter_of_a_second_and_the_loser_is_dropped() {
-        let (won, left, told) = run(&[("hangs", 99_999, true), ("b", 10, true)]).await;
+        let (won, left, log) = run(&[("hangs", 99_999, true), ("b", 10, true)]).await;
         assert_eq!((won, left), (Ok("b"), vec!["hangs"]));
-        assert_eq!(told, ["hangs at 0", "b at 250", "b ends at 260", "hangs ends at 260"]);
+        assert_eq!(log, ["hangs at 0", "b at 250", "b ends at 260", "hangs ends at 260"]);
     }
 
     #[tokio::test(start_paused = true)]
@@ -122,9 +122,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_next_is_tried_at_once_after_a_failure() {
-        let (won, left, told) = run(&[("a", 5, false), ("b", 5, false), ("c", 5, true)]).await;
+        let (won, left, log) = run(&[("a", 5, false), ("b", 5, false), ("c", 5, true)]).await;
         assert_eq!((won, left), (Ok("c"), vec![]));
-        assert_eq!(told[..4], ["a at 0", "a ends at 5", "b at 5", "b ends at 10"]);
+        assert_eq!(log[..4], ["a at 0", "a ends at 5", "b at 5", "b ends at 10"]);
     }
 
     #[tokio::test(start_paused = true)]

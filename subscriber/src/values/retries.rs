@@ -14,14 +14,14 @@ use rand::{RngExt, SeedableRng};
 
 /// The tries of one subscription.
 #[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct Tries {
+pub(crate) struct RetryState {
     /// That failed in a row, the loss of a steady link counted as the first.
     attempt: u32,
     alive_since: Option<Duration>,
     dead_since: Option<Duration>,
 }
 
-impl Tries {
+impl RetryState {
     /// It is held.
     pub(crate) fn succeeded(&mut self, now: Duration) {
         self.alive_since = Some(now);
@@ -42,43 +42,43 @@ impl Tries {
 
 /// Those that wait for their next try.
 #[derive(Debug)]
-pub(crate) struct Retries<K> {
+pub(crate) struct RetryQueue<K> {
     random: StdRng,
-    due: BTreeMap<Duration, Vec<K>>,
+    by_deadline: BTreeMap<Duration, Vec<K>>,
 }
 
-impl<K> Retries<K> {
-    pub(crate) fn new(seed: u64) -> Retries<K> {
-        Retries { random: StdRng::seed_from_u64(seed), due: BTreeMap::new() }
+impl<K> RetryQueue<K> {
+    pub(crate) fn new(seed: u64) -> RetryQueue<K> {
+        RetryQueue { random: StdRng::seed_from_u64(seed), by_deadline: BTreeMap::new() }
     }
 
     /// These failed together, each with its number of failed tries: those with as many wait
     /// together.
-    pub(crate) fn rest(&mut self, now: Duration, failed: impl IntoIterator<Item = (u32, K)>) {
+    pub(crate) fn schedule(&mut self, now: Duration, failed: impl IntoIterator<Item = (u32, K)>) {
         let mut groups: BTreeMap<u32, Vec<K>> = BTreeMap::new();
         for (attempt, key) in failed {
             groups.entry(attempt).or_default().push(key);
         }
         for (attempt, keys) in groups {
             let until = now + retry_wait(attempt, RETRY_WAIT_MAX, self.random.random());
-            self.due.entry(until).or_default().extend(keys);
+            self.by_deadline.entry(until).or_default().extend(keys);
         }
     }
 
     /// When somebody is to be tried next.
     pub(crate) fn next_deadline(&self) -> Option<Duration> {
-        self.due.keys().next().copied()
+        self.by_deadline.keys().next().copied()
     }
 
     /// Takes those whose wait is over.
     pub(crate) fn take_due(&mut self, now: Duration) -> Vec<K> {
-        let mut due = Vec::new();
-        while let Some(first) = self.due.first_entry()
+        let mut by_deadline = Vec::new();
+        while let Some(first) = self.by_deadline.first_entry()
             && *first.key() <= now
         {
-            due.append(&mut first.remove());
+            by_deadline.append(&mut first.remove());
         }
-        due
+        by_deadline
     }
 }
 
@@ -92,8 +92,8 @@ mod tests {
 
     #[test]
     fn a_thousand_that_fail_together_are_tried_again_together() {
-        let mut retries = Retries::new(7);
-        retries.rest(START, (0..1_000).map(|key| (1, key)));
+        let mut retries = RetryQueue::new(7);
+        retries.schedule(START, (0..1_000).map(|key| (1, key)));
         let at = retries.next_deadline().unwrap();
         assert!(at <= START + RETRY_STEP);
         assert_eq!(retries.take_due(at - Duration::from_nanos(1)), Vec::<i32>::new());
@@ -104,8 +104,8 @@ mod tests {
     #[test]
     fn a_thousand_processes_do_not_come_back_together() {
         let at = |seed| {
-            let mut retries = Retries::new(seed);
-            retries.rest(START, [(1, ())]);
+            let mut retries = RetryQueue::new(seed);
+            retries.schedule(START, [(1, ())]);
             retries.next_deadline().unwrap() - START
         };
         let waits: Vec<Duration> = (0..1_000).map(at).collect();
@@ -118,15 +118,15 @@ mod tests {
 
     #[test]
     fn those_that_have_failed_more_often_wait_apart_and_longer() {
-        let mut retries = Retries::new(7);
-        retries.rest(START, [(1, "new"), (1_000, "old"), (1, "new too")]);
+        let mut retries = RetryQueue::new(7);
+        retries.schedule(START, [(1, "new"), (1_000, "old"), (1, "new too")]);
         assert_eq!(retries.take_due(START + RETRY_STEP), ["new", "new too"]);
         assert_eq!(retries.take_due(START + RETRY_WAIT_MAX), ["old"]);
     }
 
     #[test]
     fn the_loss_of_a_steady_link_is_the_first_failure_and_that_of_a_short_one_the_next() {
-        let mut tries = Tries::default();
+        let mut tries = RetryState::default();
         assert_eq!(tries.failed(START), (START, 1));
         assert_eq!(tries.failed(START + RETRY_STEP), (START, 2), "dead since the first");
         tries.succeeded(START + RETRY_STEP);

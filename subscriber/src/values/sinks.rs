@@ -7,7 +7,7 @@ use hashbrown::HashMap;
 use longshore_protocol::Value;
 
 use super::event::{Event, KeyedEvent, SubscriptionKey};
-use super::updates::Channel;
+use super::updates::UpdateChannel;
 
 /// The stages of one link.
 #[derive(Debug, Default)]
@@ -17,12 +17,12 @@ pub(crate) struct Sinks {
     numbers: HashMap<u64, u32>,
     free: Vec<u32>,
     /// Stages with something in them.
-    touched: Vec<u32>,
+    staged_sinks: Vec<u32>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Sink {
-    pub(crate) channel: Arc<Channel>,
+    pub(crate) channel: Arc<UpdateChannel>,
     /// Subscriptions that put their updates there.
     users: usize,
     pub(crate) staged: Vec<KeyedEvent>,
@@ -34,7 +34,7 @@ pub(crate) struct Sink {
 
 impl Sinks {
     /// The number of that channel, with one more user.
-    pub(crate) fn join(&mut self, channel: &Arc<Channel>) -> u32 {
+    pub(crate) fn add_user(&mut self, channel: &Arc<UpdateChannel>) -> u32 {
         let (sinks, free) = (&mut self.sinks, &mut self.free);
         let number = *self.numbers.entry(channel.id).or_insert_with(|| {
             let sink = Sink {
@@ -60,7 +60,7 @@ impl Sinks {
     }
 
     /// One user less. What it staged is handed over before.
-    pub(crate) fn part(&mut self, number: u32) {
+    pub(crate) fn remove_user(&mut self, number: u32) {
         let sink = &mut self.sinks[number as usize];
         sink.users -= 1;
         if sink.users == 0 {
@@ -75,7 +75,7 @@ impl Sinks {
     pub(crate) fn stage(&mut self, number: u32, slot: u32, key: SubscriptionKey, value: &Value) {
         let sink = &mut self.sinks[number as usize];
         if sink.staged.is_empty() {
-            self.touched.push(number);
+            self.staged_sinks.push(number);
         }
         sink.slots.push(slot);
         match *value {
@@ -90,8 +90,8 @@ impl Sinks {
     }
 
     /// A stage that has something in it. Its content is to be taken.
-    pub(crate) fn next_touched(&mut self) -> Option<&mut Sink> {
-        let number = self.touched.pop()?;
+    pub(crate) fn next_staged(&mut self) -> Option<&mut Sink> {
+        let number = self.staged_sinks.pop()?;
         self.sinks.get_mut(number as usize)
     }
 }

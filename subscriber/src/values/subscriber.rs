@@ -12,15 +12,15 @@ use parking_lot::Mutex;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, timeout_at};
 
-use super::FOR_EVER;
-use super::director::Director;
-use super::net::{Net, Sockets};
-use super::retries::Tries;
-use super::sub::{Kind, Sub, ValueState};
-use super::subscription::{DurableValue, ValueSubscription};
+use super::connection_manager::ConnectionManager;
+use super::handles::{DurableValue, ValueSubscription};
+use super::network::{Network, TcpNetwork};
+use super::retries::RetryState;
+use super::subscription_core::{SubscriptionCore, SubscriptionKind, ValueState};
 use super::updates::{UPDATES_OF_ONE_MAX, Updates, UpdatesSink};
 use super::writes::WriteError;
 use crate::ConnectError;
+use crate::connect::FAR_FUTURE;
 
 /// How long a subscription may take to be made, unless told otherwise: the resolver, the connect
 /// and the publisher's answer together.
@@ -51,7 +51,7 @@ pub const SUBSCRIBE_WAIT: Duration = Duration::from_secs(30);
 /// ```
 #[derive(Clone, Debug)]
 pub struct Subscriber {
-    inner: Subscribing<Sockets>,
+    inner: GenericSubscriber<TcpNetwork>,
 }
 
 /// How a subscriber presents itself, dials and chooses.
@@ -165,8 +165,8 @@ impl Subscriber {
         let session = SessionId(rand::random());
         let resolver = ReadClient::new(cluster, session, name.clone());
         let handshake = Handshake::new(Role::Values, session, name, link.timing);
-        let net = Sockets { resolver, handshake, options: link };
-        Ok(Subscriber { inner: Subscribing::new(net, local_first, rand::random()) })
+        let net = TcpNetwork { resolver, handshake, options: link };
+        Ok(Subscriber { inner: GenericSubscriber::new(net, local_first, rand::random()) })
     }
 
     /// Follows the value at `path` until it is lost: then the subscription tells
@@ -217,7 +217,7 @@ impl Subscriber {
         value: impl Into<Value>,
         within: Duration,
     ) -> Result<Value, CallError> {
-        let until = Instant::now() + within.min(FOR_EVER);
+        let until = Instant::now() + within.min(FAR_FUTURE);
         let options = SubscribeOptions { within, ..SubscribeOptions::default() };
         let held = self.subscribe_with(path, &options).await?;
         let left = until.saturating_duration_since(Instant::now());
@@ -226,15 +226,15 @@ impl Subscriber {
 }
 
 /// The same over any net.
-pub(crate) struct Subscribing<N: Net> {
-    pub(crate) director: Arc<Director<N>>,
+pub(crate) struct GenericSubscriber<N: Network> {
+    pub(crate) manager: Arc<ConnectionManager<N>>,
     next_key: Arc<AtomicU64>,
 }
 
-impl<N: Net> Subscribing<N> {
-    pub(crate) fn new(net: N, local_first: bool, seed: u64) -> Subscribing<N> {
-        let director = Director::new(net, local_first, seed);
-        Subscribing { director, next_key: Arc::new(AtomicU64::new(1)) }
+impl<N: Network> GenericSubscriber<N> {
+    pub(crate) fn new(net: N, local_first: bool, seed: u64) -> GenericSubscriber<N> {
+        let manager = ConnectionManager::new(net, local_first, seed);
+        GenericSubscriber { manager, next_key: Arc::new(AtomicU64::new(1)) }
     }
 
     pub(crate) async fn subscribe(
@@ -242,12 +242,13 @@ impl<N: Net> Subscribing<N> {
         path: Path,
         options: &SubscribeOptions,
     ) -> Result<ValueSubscription, SubscribeError> {
-        let until = Instant::now() + options.within.min(FOR_EVER);
+        let until = Instant::now() + options.within.min(FAR_FUTURE);
         let (answer, answered) = oneshot::channel();
-        let (sub, updates) = self.sub(path, options, Kind::Once(Mutex::new(Some(answer))));
+        let (sub, updates) =
+            self.sub(path, options, SubscriptionKind::Once(Mutex::new(Some(answer))));
         // Dropped, it leaves.
         let subscription = ValueSubscription::new(sub.clone(), updates);
-        self.director.wish([sub]);
+        self.manager.subscribe_soon([sub]);
         match timeout_at(until, answered).await {
             Ok(Ok(made)) => made.map(|()| subscription),
             Ok(Err(_)) => Err(SubscribeError::Stopped),
@@ -257,7 +258,7 @@ impl<N: Net> Subscribing<N> {
 
     pub(crate) fn durable_subscribe(&self, path: Path, options: &SubscribeOptions) -> DurableValue {
         let durable = self.durable(path, options);
-        self.director.wish([durable.sub().clone()]);
+        self.manager.subscribe_soon([durable.sub().clone()]);
         durable
     }
 
@@ -267,14 +268,14 @@ impl<N: Net> Subscribing<N> {
         options: &SubscribeOptions,
     ) -> Vec<DurableValue> {
         let all: Vec<_> = paths.into_iter().map(|path| self.durable(path, options)).collect();
-        self.director.wish(all.iter().map(|durable| durable.sub().clone()));
+        self.manager.subscribe_soon(all.iter().map(|durable| durable.sub().clone()));
         all
     }
 
     fn durable(&self, path: Path, options: &SubscribeOptions) -> DurableValue {
         let (tries, state) =
-            (Mutex::new(Tries::default()), watch::Sender::new(ValueState::Pending));
-        let (sub, updates) = self.sub(path, options, Kind::Durable { tries, state });
+            (Mutex::new(RetryState::default()), watch::Sender::new(ValueState::Pending));
+        let (sub, updates) = self.sub(path, options, SubscriptionKind::Durable { tries, state });
         DurableValue::new(sub, updates)
     }
 
@@ -282,8 +283,8 @@ impl<N: Net> Subscribing<N> {
         &self,
         path: Path,
         options: &SubscribeOptions,
-        kind: Kind,
-    ) -> (Arc<Sub>, Option<Updates>) {
+        kind: SubscriptionKind,
+    ) -> (Arc<SubscriptionCore>, Option<Updates>) {
         let (sink, own) = match &options.into {
             Some(sink) => (sink.clone(), None),
             None => {
@@ -292,17 +293,17 @@ impl<N: Net> Subscribing<N> {
             }
         };
         let key = self.next_key.fetch_add(1, Ordering::Relaxed);
-        (Sub::new(key, path, options.policy, sink.0, kind), own)
+        (SubscriptionCore::new(key, path, options.policy, sink.0, kind), own)
     }
 }
 
-impl<N: Net> Clone for Subscribing<N> {
-    fn clone(&self) -> Subscribing<N> {
-        Subscribing { director: self.director.clone(), next_key: self.next_key.clone() }
+impl<N: Network> Clone for GenericSubscriber<N> {
+    fn clone(&self) -> GenericSubscriber<N> {
+        GenericSubscriber { manager: self.manager.clone(), next_key: self.next_key.clone() }
     }
 }
 
-impl<N: Net> std::fmt::Debug for Subscribing<N> {
+impl<N: Network> std::fmt::Debug for GenericSubscriber<N> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Subscribing").finish_non_exhaustive()
     }

@@ -14,7 +14,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use super::event::KeyedEvent;
-use super::sub::Sub;
+use super::subscription_core::SubscriptionCore;
 
 /// Updates that wait for the reader of one subscription alone, unless told otherwise.
 pub(crate) const UPDATES_OF_ONE_MAX: usize = 1_024;
@@ -51,21 +51,21 @@ pub const UPDATES_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// ```
 #[derive(Debug)]
 pub struct Updates {
-    channel: Arc<Channel>,
+    channel: Arc<UpdateChannel>,
     batch: Vec<KeyedEvent>,
-    marks: Vec<Arc<Sub>>,
+    lagging: Vec<Arc<SubscriptionCore>>,
 }
 
 /// Where subscriptions put their updates: the other end of [`Updates`]. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct UpdatesSink(pub(crate) Arc<Channel>);
+pub struct UpdatesSink(pub(crate) Arc<UpdateChannel>);
 
 impl Updates {
     /// A reader for whom `capacity` updates may wait (what is under 1 counts as 1, what is over
     /// 16,777,216 as that), in frames of at most 64 MiB in all. Memory is taken as it is needed.
     pub fn new(capacity: usize) -> Updates {
-        let channel = Arc::new(Channel::new(capacity.clamp(1, UPDATES_MAX)));
-        Updates { channel, batch: Vec::new(), marks: Vec::new() }
+        let channel = Arc::new(UpdateChannel::new(capacity.clamp(1, UPDATES_MAX)));
+        Updates { channel, batch: Vec::new(), lagging: Vec::new() }
     }
 
     /// What subscriptions are given to put their updates here.
@@ -96,11 +96,11 @@ impl Updates {
         {
             let mut queue = self.channel.queue.lock();
             std::mem::swap(&mut queue.items, &mut self.batch);
-            std::mem::swap(&mut queue.marks, &mut self.marks);
+            std::mem::swap(&mut queue.lagging, &mut self.lagging);
             queue.bytes = 0;
         }
-        for marked in self.marks.drain(..) {
-            marked.take_missed(&mut self.batch);
+        for lagging in self.lagging.drain(..) {
+            lagging.take_missed(&mut self.batch);
         }
         !self.batch.is_empty()
     }
@@ -109,8 +109,8 @@ impl Updates {
 impl Drop for Updates {
     fn drop(&mut self) {
         let mut queue = self.channel.queue.lock();
-        queue.unread = true;
-        let dropped = (std::mem::take(&mut queue.items), std::mem::take(&mut queue.marks));
+        queue.closed = true;
+        let dropped = (std::mem::take(&mut queue.items), std::mem::take(&mut queue.lagging));
         drop(queue);
         drop(dropped);
     }
@@ -118,29 +118,29 @@ impl Drop for Updates {
 
 /// What links and a reader share.
 #[derive(Debug)]
-pub(crate) struct Channel {
+pub(crate) struct UpdateChannel {
     pub(crate) id: u64,
     updates_max: usize,
-    queue: Mutex<Queue>,
+    queue: Mutex<UpdateQueue>,
     ready: Notify,
 }
 
 /// What waits for the reader.
 #[derive(Debug, Default)]
-pub(crate) struct Queue {
+pub(crate) struct UpdateQueue {
     items: Vec<KeyedEvent>,
     /// Of the frames that items hold on to.
     bytes: usize,
     /// Subscriptions whose newest value the reader is to fetch.
-    marks: Vec<Arc<Sub>>,
+    lagging: Vec<Arc<SubscriptionCore>>,
     /// The reader has gone: nothing is put here any more.
-    unread: bool,
+    closed: bool,
 }
 
-impl Channel {
-    pub(crate) fn new(updates_max: usize) -> Channel {
+impl UpdateChannel {
+    pub(crate) fn new(updates_max: usize) -> UpdateChannel {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        Channel {
+        UpdateChannel {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             updates_max,
             queue: Mutex::default(),
@@ -148,26 +148,26 @@ impl Channel {
         }
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Queue> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, UpdateQueue> {
         self.queue.lock()
     }
 
     /// Something was put into the queue.
-    pub(crate) fn filled(&self) {
+    pub(crate) fn notify_reader(&self) {
         self.ready.notify_one();
     }
 
     /// True while there is no room for what may not be left out.
     pub(crate) fn is_full(&self) -> bool {
         let queue = self.queue.lock();
-        !queue.unread && !queue.has_room(self.updates_max)
+        !queue.closed && !queue.has_room(self.updates_max)
     }
 
     /// Updates and marks that wait.
     #[cfg(test)]
     pub(crate) fn waiting(&self) -> (usize, usize) {
         let queue = self.queue.lock();
-        (queue.items.len(), queue.marks.len())
+        (queue.items.len(), queue.lagging.len())
     }
 
     /// The first half of what a reader does: marks come after.
@@ -181,7 +181,7 @@ impl Channel {
     }
 }
 
-impl Queue {
+impl UpdateQueue {
     /// True while an update fits that could be conflated instead.
     #[inline]
     pub(crate) fn has_room(&self, updates_max: usize) -> bool {
@@ -193,8 +193,8 @@ impl Queue {
         if self.has_room(updates_max) { updates_max - self.items.len() } else { 0 }
     }
 
-    pub(crate) fn is_unread(&self) -> bool {
-        self.unread
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed
     }
 
     /// Puts all of `staged` here, and leaves it empty. `bytes`: what they hold on to.
@@ -213,7 +213,7 @@ impl Queue {
 
     /// Puts these here, room or not.
     pub(crate) fn extend(&mut self, items: impl IntoIterator<Item = KeyedEvent>) {
-        if !self.unread {
+        if !self.closed {
             self.items.extend(items);
         }
     }
@@ -223,9 +223,9 @@ impl Queue {
     }
 
     /// Its reader is to look for what it has missed.
-    pub(crate) fn mark(&mut self, sub: &Arc<Sub>) {
-        if !self.unread && sub.mark() {
-            self.marks.push(sub.clone());
+    pub(crate) fn add_lagging(&mut self, sub: &Arc<SubscriptionCore>) {
+        if !self.closed && sub.set_lagging() {
+            self.lagging.push(sub.clone());
         }
     }
 }

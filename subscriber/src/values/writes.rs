@@ -96,7 +96,7 @@ impl Writes {
     }
 
     /// The subscription of that number has ended: what was not sent to it was not written.
-    pub(crate) fn forget(&mut self, subscription: u32) {
+    pub(crate) fn subscription_ended(&mut self, subscription: u32) {
         if self.unsent.iter().all(|write| write.subscription != subscription) {
             return;
         }
@@ -142,7 +142,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn asked(writes: &mut Writes) -> oneshot::Receiver<Result<Value, WriteError>> {
+    fn push_with_answer(writes: &mut Writes) -> oneshot::Receiver<Result<Value, WriteError>> {
         let (answer, received) = oneshot::channel();
         writes.push(1, Value::U64(1), Some((answer, SECOND))).unwrap();
         received
@@ -151,7 +151,8 @@ mod tests {
     #[test]
     fn answers_may_come_in_any_order() {
         let mut writes = Writes::default();
-        let (mut first, mut second) = (asked(&mut writes), asked(&mut writes));
+        let (mut first, mut second) =
+            (push_with_answer(&mut writes), push_with_answer(&mut writes));
         let (one, two) = (writes.take().unwrap(), writes.take().unwrap());
         assert_eq!((one.deadline_ms, one.receipt), (1_000, true));
         writes.written(Written { request: two.request, outcome: Ok(Value::U64(7)) });
@@ -164,7 +165,7 @@ mod tests {
     #[test]
     fn at_a_disconnect_what_was_sent_is_unknown_and_what_was_not_was_not_written() {
         let mut writes = Writes::default();
-        let (mut sent, mut unsent) = (asked(&mut writes), asked(&mut writes));
+        let (mut sent, mut unsent) = (push_with_answer(&mut writes), push_with_answer(&mut writes));
         writes.take();
         writes.end("gone");
         assert_eq!(sent.try_recv().unwrap(), Err(WriteError::Unknown("gone".into())));
@@ -182,13 +183,14 @@ mod tests {
         assert_eq!(writes.push(1, large.clone(), None), Err(WriteError::Full));
         while writes.take().is_some() {}
         assert_eq!(writes.unsent_bytes, 0);
-        let open: Vec<_> = (0..VALUE_WRITES_OPEN_MAX).map(|_| asked(&mut writes)).collect();
+        let open: Vec<_> =
+            (0..VALUE_WRITES_OPEN_MAX).map(|_| push_with_answer(&mut writes)).collect();
         let (answer, _received) = oneshot::channel();
         let refused = writes.push(1, Value::U64(1), Some((answer, SECOND)));
         assert_eq!(refused, Err(WriteError::Full));
         writes.push(1, Value::U64(1), None).unwrap();
         drop(open);
-        drop(asked(&mut writes));
+        drop(push_with_answer(&mut writes));
         assert_eq!(writes.open.len(), 1, "those who gave up waiting need no place");
     }
 }

@@ -1,11 +1,11 @@
 //! Subscribers of values in a world of the test's making, in virtual time.
 
-mod chapter;
-mod disconnects;
-mod holding;
-mod reading;
-mod world;
-mod writing;
+mod fault_tolerance;
+mod harness;
+mod placement;
+mod random_disconnects;
+mod slow_readers;
+mod writes;
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ fn seconds(n: u64) -> Duration {
     Duration::from_secs(n)
 }
 
-fn plain() -> SubscribeOptions {
+fn default_options() -> SubscribeOptions {
     SubscribeOptions::default()
 }
 
@@ -31,13 +31,13 @@ async fn settle() {
 }
 
 /// What happens within an hour; what does not would never.
-async fn soon<T>(what: impl Future<Output = T>) -> T {
+async fn within_an_hour<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(seconds(3_600), what).await.expect("it happens within an hour")
 }
 
 async fn next_value(subscription: &mut DurableValue) -> u64 {
     loop {
-        match soon(subscription.next()).await {
+        match within_an_hour(subscription.next()).await {
             Some(Event::Update(Value::U64(n))) => return n,
             Some(Event::Dead(_)) => {}
             other => panic!("{other:?}"),
@@ -45,13 +45,16 @@ async fn next_value(subscription: &mut DurableValue) -> u64 {
     }
 }
 
-async fn update(subscription: &mut ValueSubscription, expected: u64) {
-    assert_eq!(soon(subscription.next()).await, Some(Event::Update(Value::U64(expected))));
+async fn expect_update(subscription: &mut ValueSubscription, expected: u64) {
+    assert_eq!(
+        within_an_hour(subscription.next()).await,
+        Some(Event::Update(Value::U64(expected)))
+    );
 }
 
-async fn death(subscription: &mut ValueSubscription) -> String {
+async fn end_reason(subscription: &mut ValueSubscription) -> String {
     loop {
-        match soon(subscription.next()).await {
+        match within_an_hour(subscription.next()).await {
             Some(Event::Dead(reason)) => return reason.to_string(),
             Some(Event::Update(_)) => {}
             None => panic!("ended without a reason"),

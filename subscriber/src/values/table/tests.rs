@@ -7,8 +7,8 @@ use tokio::sync::mpsc;
 
 use super::*;
 use crate::values::event::KeyedEvent;
-use crate::values::sub::Kind;
-use crate::values::updates::{UPDATES_BYTES_MAX, Updates as Reader};
+use crate::values::subscription_core::SubscriptionKind;
+use crate::values::updates::{UPDATES_BYTES_MAX, Updates as UpdatesReader};
 
 const NOW: Duration = Duration::from_secs(7);
 
@@ -18,7 +18,7 @@ fn path(n: usize) -> Path {
 
 struct Link {
     link: Arc<ValueLink>,
-    refusals: Refusals,
+    refusals: RefusalSender,
     next: u64,
 }
 
@@ -28,36 +28,47 @@ impl Link {
         Link { link, refusals: mpsc::unbounded_channel().0, next: 1 }
     }
 
-    fn with<T>(&self, what: impl FnOnce(&mut Table) -> T) -> T {
+    fn with<T>(&self, what: impl FnOnce(&mut SubscriptionTable) -> T) -> T {
         what(&mut self.link.table.lock())
     }
 
-    fn hold(&mut self, n: usize, reader: &Reader, policy: Policy) -> Result<Arc<Sub>, Arc<str>> {
-        let kind = Kind::Once(Mutex::new(None));
-        let sub = Sub::new(self.next, path(n), policy, reader.sink().0, kind);
+    fn subscribe(
+        &mut self,
+        n: usize,
+        reader: &UpdatesReader,
+        policy: Policy,
+    ) -> Result<Arc<SubscriptionCore>, Arc<str>> {
+        let kind = SubscriptionKind::Once(Mutex::new(None));
+        let sub = SubscriptionCore::new(self.next, path(n), policy, reader.sink().0, kind);
         self.next += 1;
-        self.with(|table| table.hold(NOW, &self.link, &sub, &self.refusals))?;
+        self.with(|table| table.add(NOW, &self.link, &sub, &self.refusals))?;
         Ok(sub)
     }
 
     /// Holds paths 0 to `count`, each under its own number at the publisher.
-    fn hold_all(&mut self, count: usize, reader: &Reader, policy: Policy) -> Vec<Arc<Sub>> {
-        let held = (0..count).map(|n| self.hold(n, reader, policy).unwrap()).collect();
-        while let Some(ToValuePublisher::Subscribe(asked)) = self.with(Table::outgoing) {
+    fn subscribe_all(
+        &mut self,
+        count: usize,
+        reader: &UpdatesReader,
+        policy: Policy,
+    ) -> Vec<Arc<SubscriptionCore>> {
+        let subs = (0..count).map(|n| self.subscribe(n, reader, policy).unwrap()).collect();
+        while let Some(ToValuePublisher::Subscribe(asked)) = self.with(SubscriptionTable::outgoing)
+        {
             for ask in asked {
                 let number: u32 = ask.path.as_str()[3..].parse().unwrap();
                 self.subscribed(ask.subscription, number).unwrap();
             }
         }
-        held
+        subs
     }
 
-    fn subscribed(&self, subscription: u32, number: u32) -> Result<(), Broken> {
-        let told = Subscribed { subscription, number, value: Value::U64(0) };
-        self.tell(FromValuePublisher::Subscribed(vec![told]))
+    fn subscribed(&self, subscription: u32, number: u32) -> Result<(), ProtocolViolation> {
+        let subscribed = Subscribed { subscription, number, value: Value::U64(0) };
+        self.receive(FromValuePublisher::Subscribed(vec![subscribed]))
     }
 
-    fn tell(&self, message: FromValuePublisher) -> Result<(), Broken> {
+    fn receive(&self, message: FromValuePublisher) -> Result<(), ProtocolViolation> {
         let mut out = FrameWriter::new();
         message.encode(&mut out);
         self.with(|table| table.take_frame(NOW, out.into_body()))
@@ -65,12 +76,12 @@ impl Link {
 
     fn update(&self, updates: &[(u32, Value)]) {
         let updates = updates.iter().map(|(number, value)| (*number, value)).collect();
-        self.tell(FromValuePublisher::Updates(updates)).unwrap();
+        self.receive(FromValuePublisher::Updates(updates)).unwrap();
     }
 }
 
 /// What is there to be read now.
-fn read(reader: &mut Reader) -> Vec<KeyedEvent> {
+fn read(reader: &mut UpdatesReader) -> Vec<KeyedEvent> {
     let next = std::pin::pin!(reader.next());
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     match next.poll(&mut context) {
@@ -81,10 +92,10 @@ fn read(reader: &mut Reader) -> Vec<KeyedEvent> {
 
 #[test]
 fn what_a_publisher_may_not_say_breaks_the_link() {
-    let reader = Reader::new(100);
+    let reader = UpdatesReader::new(100);
     let fresh = || {
         let mut link = Link::new();
-        link.hold_all(2, &reader, Policy::Conflate);
+        link.subscribe_all(2, &reader, Policy::Conflate);
         link
     };
     let ended = |subscription| {
@@ -95,48 +106,57 @@ fn what_a_publisher_may_not_say_breaks_the_link() {
         let (code, reason) = (ValueRefusal::NotHere, String::new());
         FromValuePublisher::Refused { subscription, code, reason }
     };
-    assert_eq!(fresh().subscribed(0, 9), Err(Broken::Order), "it stands already");
-    assert_eq!(fresh().subscribed(2, 9), Err(Broken::Order), "nobody asked");
-    assert_eq!(fresh().tell(refused(0)), Err(Broken::Order));
-    assert_eq!(fresh().tell(ended(2)), Err(Broken::Order));
+    assert_eq!(fresh().subscribed(0, 9), Err(ProtocolViolation::Unrequested), "it stands already");
+    assert_eq!(fresh().subscribed(2, 9), Err(ProtocolViolation::Unrequested), "nobody asked");
+    assert_eq!(fresh().receive(refused(0)), Err(ProtocolViolation::Unrequested));
+    assert_eq!(fresh().receive(ended(2)), Err(ProtocolViolation::Unrequested));
     let mut link = fresh();
-    link.hold(2, &reader, Policy::Conflate).unwrap();
-    link.with(Table::outgoing);
-    assert_eq!(link.subscribed(2, 1), Err(Broken::SameNumber(1)));
+    link.subscribe(2, &reader, Policy::Conflate).unwrap();
+    link.with(SubscriptionTable::outgoing);
+    assert_eq!(link.subscribed(2, 1), Err(ProtocolViolation::SameNumber(1)));
     let mut link = fresh();
-    link.hold(2, &reader, Policy::Conflate).unwrap();
-    link.with(Table::outgoing);
-    assert_eq!(link.subscribed(2, NUMBERS_MAX), Err(Broken::Number(NUMBERS_MAX)));
+    link.subscribe(2, &reader, Policy::Conflate).unwrap();
+    link.with(SubscriptionTable::outgoing);
+    assert_eq!(link.subscribed(2, NUMBERS_MAX), Err(ProtocolViolation::Number(NUMBERS_MAX)));
 }
 
 #[test]
 fn one_subscription_more_than_a_link_may_have_is_refused_and_a_freed_number_is_used_again() {
-    let reader = Reader::new(100);
+    let reader = UpdatesReader::new(100);
     let mut link = Link::new();
     link.with(|table| table.subscriptions_max = 2);
-    let held = link.hold_all(2, &reader, Policy::Conflate);
-    let full = link.hold(2, &reader, Policy::Conflate).unwrap_err();
+    let subs = link.subscribe_all(2, &reader, Policy::Conflate);
+    let full = link.subscribe(2, &reader, Policy::Conflate).unwrap_err();
     assert_eq!(&*full, "the link has as many subscriptions as it may");
-    link.hold(0, &reader, Policy::Conflate).expect("it is shared");
-    held[1].drop_it();
-    assert_eq!(link.with(Table::outgoing), Some(ToValuePublisher::Unsubscribe(vec![1])));
-    assert!(link.hold(2, &reader, Policy::Conflate).is_err(), "free once the publisher says so");
+    link.subscribe(0, &reader, Policy::Conflate).expect("it is shared");
+    subs[1].cancel();
+    assert_eq!(
+        link.with(SubscriptionTable::outgoing),
+        Some(ToValuePublisher::Unsubscribe(vec![1]))
+    );
+    assert!(
+        link.subscribe(2, &reader, Policy::Conflate).is_err(),
+        "free once the publisher says so"
+    );
     let end = SubscriptionEnd::Unsubscribed;
-    link.tell(FromValuePublisher::Ended(vec![SubscriptionEnded { subscription: 1, end }])).unwrap();
-    link.hold(2, &reader, Policy::Conflate).unwrap();
-    let Some(ToValuePublisher::Subscribe(asked)) = link.with(Table::outgoing) else { panic!() };
+    link.receive(FromValuePublisher::Ended(vec![SubscriptionEnded { subscription: 1, end }]))
+        .unwrap();
+    link.subscribe(2, &reader, Policy::Conflate).unwrap();
+    let Some(ToValuePublisher::Subscribe(asked)) = link.with(SubscriptionTable::outgoing) else {
+        panic!()
+    };
     assert_eq!((asked[0].subscription, &asked[0].path), (1, &path(2)));
 }
 
 #[test]
 fn subscriptions_are_asked_for_in_the_order_of_their_numbers() {
-    let reader = Reader::new(100);
+    let reader = UpdatesReader::new(100);
     let mut link = Link::new();
     for n in 0..70_000 {
-        link.hold(n, &reader, Policy::Conflate).unwrap();
+        link.subscribe(n, &reader, Policy::Conflate).unwrap();
     }
     let mut next = 0;
-    while let Some(ToValuePublisher::Subscribe(asked)) = link.with(Table::outgoing) {
+    while let Some(ToValuePublisher::Subscribe(asked)) = link.with(SubscriptionTable::outgoing) {
         for ask in asked {
             assert_eq!(
                 ask.subscription, next,
@@ -150,74 +170,86 @@ fn subscriptions_are_asked_for_in_the_order_of_their_numbers() {
 
 #[test]
 fn what_was_written_goes_before_the_subscription_ends_and_never_to_the_next_of_its_number() {
-    let reader = Reader::new(100);
+    let reader = UpdatesReader::new(100);
     let mut link = Link::new();
-    let held = link.hold_all(1, &reader, Policy::Conflate);
-    let write = |sub: &Sub| sub.write(Value::U64(1), None).unwrap();
-    write(&held[0]);
-    held[0].drop_it();
-    let Some(ToValuePublisher::Write(_)) = link.with(Table::outgoing) else { panic!() };
-    assert_eq!(link.with(Table::outgoing), Some(ToValuePublisher::Unsubscribe(vec![0])));
+    let subs = link.subscribe_all(1, &reader, Policy::Conflate);
+    let write = |sub: &SubscriptionCore| sub.write(Value::U64(1), None).unwrap();
+    write(&subs[0]);
+    subs[0].cancel();
+    let Some(ToValuePublisher::Write(_)) = link.with(SubscriptionTable::outgoing) else { panic!() };
+    assert_eq!(
+        link.with(SubscriptionTable::outgoing),
+        Some(ToValuePublisher::Unsubscribe(vec![0]))
+    );
 
     let mut link = Link::new();
-    let held = link.hold_all(1, &reader, Policy::Conflate);
+    let subs = link.subscribe_all(1, &reader, Policy::Conflate);
     let (answer, mut answered) = tokio::sync::oneshot::channel();
-    held[0].write(Value::U64(1), Some((answer, NOW))).unwrap();
+    subs[0].write(Value::U64(1), Some((answer, NOW))).unwrap();
     let end = SubscriptionEnd::Unpublished;
-    link.tell(FromValuePublisher::Ended(vec![SubscriptionEnded { subscription: 0, end }])).unwrap();
-    link.hold(7, &reader, Policy::Conflate).unwrap();
-    let Some(ToValuePublisher::Subscribe(asked)) = link.with(Table::outgoing) else { panic!() };
+    link.receive(FromValuePublisher::Ended(vec![SubscriptionEnded { subscription: 0, end }]))
+        .unwrap();
+    link.subscribe(7, &reader, Policy::Conflate).unwrap();
+    let Some(ToValuePublisher::Subscribe(asked)) = link.with(SubscriptionTable::outgoing) else {
+        panic!()
+    };
     assert_eq!((asked[0].subscription, &asked[0].path), (0, &path(7)));
-    assert_eq!(link.with(Table::outgoing), None, "it was another value's");
+    assert_eq!(link.with(SubscriptionTable::outgoing), None, "it was another value's");
     assert_eq!(answered.try_recv().unwrap(), Err(crate::WriteError::Dead));
 }
 
 #[test]
 fn the_policy_on_the_wire_is_that_of_the_first_who_is_still_there() {
-    let reader = Reader::new(100);
+    let reader = UpdatesReader::new(100);
     let mut link = Link::new();
     // Gone before the answer, and another comes on other terms.
-    let first = link.hold(0, &reader, Policy::Conflate).unwrap();
+    let first = link.subscribe(0, &reader, Policy::Conflate).unwrap();
     let policy = |message| match message {
         Some(ToValuePublisher::Subscribe(asked)) => asked[0].policy,
         other => panic!("{other:?}"),
     };
-    assert_eq!(policy(link.with(Table::outgoing)), Policy::Conflate);
-    first.drop_it();
-    let second = link.hold(0, &reader, Policy::Disconnect).unwrap();
+    assert_eq!(policy(link.with(SubscriptionTable::outgoing)), Policy::Conflate);
+    first.cancel();
+    let second = link.subscribe(0, &reader, Policy::Disconnect).unwrap();
     link.subscribed(0, 5).unwrap();
     assert!(!second.is_alive());
     let end = SubscriptionEnd::Unsubscribed;
     let ended = || FromValuePublisher::Ended(vec![SubscriptionEnded { subscription: 0, end }]);
-    assert_eq!(link.with(Table::outgoing), Some(ToValuePublisher::Unsubscribe(vec![0])));
-    link.tell(ended()).unwrap();
-    assert_eq!(policy(link.with(Table::outgoing)), Policy::Disconnect);
+    assert_eq!(
+        link.with(SubscriptionTable::outgoing),
+        Some(ToValuePublisher::Unsubscribe(vec![0]))
+    );
+    link.receive(ended()).unwrap();
+    assert_eq!(policy(link.with(SubscriptionTable::outgoing)), Policy::Disconnect);
     link.subscribed(0, 5).unwrap();
     assert!(second.is_alive());
     // The same while it ends.
-    second.drop_it();
-    link.hold(0, &reader, Policy::DropOldest).unwrap();
-    assert_eq!(link.with(Table::outgoing), Some(ToValuePublisher::Unsubscribe(vec![0])));
-    link.tell(ended()).unwrap();
-    assert_eq!(policy(link.with(Table::outgoing)), Policy::DropOldest);
+    second.cancel();
+    link.subscribe(0, &reader, Policy::DropOldest).unwrap();
+    assert_eq!(
+        link.with(SubscriptionTable::outgoing),
+        Some(ToValuePublisher::Unsubscribe(vec![0]))
+    );
+    link.receive(ended()).unwrap();
+    assert_eq!(policy(link.with(SubscriptionTable::outgoing)), Policy::DropOldest);
 }
 
 #[test]
 fn an_update_on_its_way_when_its_subscription_ended_reaches_nobody() {
-    let mut reader = Reader::new(100);
+    let mut reader = UpdatesReader::new(100);
     let mut link = Link::new();
-    let held = link.hold_all(2, &reader, Policy::Conflate);
+    let subs = link.subscribe_all(2, &reader, Policy::Conflate);
     read(&mut reader);
-    held[0].drop_it();
+    subs[0].cancel();
     link.update(&[(0, Value::U64(1)), (1, Value::U64(2)), (777, Value::U64(3))]);
-    assert_eq!(read(&mut reader), [(held[1].key, Event::Update(Value::U64(2)))]);
+    assert_eq!(read(&mut reader), [(subs[1].key, Event::Update(Value::U64(2)))]);
 }
 
 #[test]
 fn what_waits_for_a_slow_reader_is_bounded_in_bytes_too() {
-    let mut reader = Reader::new(1_000_000);
+    let mut reader = UpdatesReader::new(1_000_000);
     let mut link = Link::new();
-    let held = link.hold_all(1, &reader, Policy::Conflate);
+    let subs = link.subscribe_all(1, &reader, Policy::Conflate);
     read(&mut reader);
     let large = |n: u8| Value::from(&[n; 512 * 1024][..]);
     for n in 0..200 {
@@ -226,16 +258,16 @@ fn what_waits_for_a_slow_reader_is_bounded_in_bytes_too() {
     let waiting = read(&mut reader);
     let bytes: usize = 512 * 1024 * (waiting.len() - 1);
     assert!(bytes <= UPDATES_BYTES_MAX + 1024 * 1024 && bytes > UPDATES_BYTES_MAX / 2, "{bytes}");
-    assert_eq!(waiting.last(), Some(&(held[0].key, Event::Update(large(199)))));
+    assert_eq!(waiting.last(), Some(&(subs[0].key, Event::Update(large(199)))));
 }
 
 #[test]
 fn while_a_reader_is_about_to_fetch_its_marks_nothing_overtakes_them() {
-    let mut reader = Reader::new(1);
+    let mut reader = UpdatesReader::new(1);
     let mut link = Link::new();
-    let held = link.hold_all(1, &reader, Policy::Conflate);
+    let subs = link.subscribe_all(1, &reader, Policy::Conflate);
     link.update(&[(0, Value::U64(1))]);
-    let is = |n| (held[0].key, Event::Update(Value::U64(n)));
+    let is = |n| (subs[0].key, Event::Update(Value::U64(n)));
     assert_eq!(reader.sink().0.take_items(), [is(0)]);
     // There is room again, and the mark is still out.
     link.update(&[(0, Value::U64(2))]);
@@ -260,38 +292,41 @@ fn values_of(events: &[KeyedEvent]) -> (Vec<u64>, Option<&str>) {
 
 #[test]
 fn an_unread_subscription_that_leaves_out_nothing_ends_alone() {
-    let (mut reader, mut other) = (Reader::new(4), Reader::new(100));
+    let (mut reader, mut other) = (UpdatesReader::new(4), UpdatesReader::new(100));
     let mut link = Link::new();
-    let held = link.hold_all(1, &reader, Policy::Disconnect);
-    let conflating = link.hold(0, &other, Policy::Conflate).unwrap();
+    let subs = link.subscribe_all(1, &reader, Policy::Disconnect);
+    let conflating = link.subscribe(0, &other, Policy::Conflate).unwrap();
     for n in 1..10 {
         link.update(&[(0, Value::U64(n))]);
     }
     let reason = SubscriptionEnd::TooSlow.to_string();
     let events = read(&mut reader);
     assert_eq!(values_of(&events), (vec![0, 1, 2, 3], Some(reason.as_str())), "in order");
-    assert!(!held[0].is_alive() && conflating.is_alive());
+    assert!(!subs[0].is_alive() && conflating.is_alive());
     assert_eq!(values_of(&read(&mut other)).0, (0..10).collect::<Vec<_>>(), "the same value");
-    assert_eq!(link.with(Table::outgoing), None, "it is still followed");
+    assert_eq!(link.with(SubscriptionTable::outgoing), None, "it is still followed");
 
     let mut link = Link::new();
-    link.hold_all(2, &reader, Policy::Disconnect);
+    link.subscribe_all(2, &reader, Policy::Disconnect);
     read(&mut reader);
     for n in 1..10 {
         link.update(&[(0, Value::U64(n))]);
     }
-    assert_eq!(link.with(Table::outgoing), Some(ToValuePublisher::Unsubscribe(vec![0])));
+    assert_eq!(
+        link.with(SubscriptionTable::outgoing),
+        Some(ToValuePublisher::Unsubscribe(vec![0]))
+    );
     read(&mut reader);
     link.update(&[(1, Value::U64(7))]);
     assert_eq!(values_of(&read(&mut reader)), (vec![7], None), "its neighbour goes on");
-    assert_eq!(link.with(|table| table.holders), 1);
+    assert_eq!(link.with(|table| table.locals), 1);
 }
 
 #[test]
 fn an_unread_subscription_that_drops_the_oldest_keeps_its_newest_in_order() {
-    let mut reader = Reader::new(4);
+    let mut reader = UpdatesReader::new(4);
     let mut link = Link::new();
-    link.hold_all(2, &reader, Policy::DropOldest);
+    link.subscribe_all(2, &reader, Policy::DropOldest);
     read(&mut reader);
     for n in 1..=5_000 {
         link.update(&[(0, Value::U64(n))]);
@@ -299,16 +334,16 @@ fn an_unread_subscription_that_drops_the_oldest_keeps_its_newest_in_order() {
     link.update(&[(1, Value::U64(1_000_000))]);
     let first: Vec<u64> = (1..=4).chain(5_001 - 1_024..=5_000).chain([1_000_000]).collect();
     assert_eq!(values_of(&read(&mut reader)), (first, None));
-    assert_eq!(link.with(|table| table.behind_bytes), 0);
+    assert_eq!(link.with(|table| table.backlog_bytes), 0);
     link.update(&[(0, Value::U64(6_000))]);
     assert_eq!(values_of(&read(&mut reader)), (vec![6_000], None), "and from then on all again");
 }
 
 #[test]
 fn what_waits_behind_a_mark_is_read_before_the_end() {
-    let mut reader = Reader::new(2);
+    let mut reader = UpdatesReader::new(2);
     let mut link = Link::new();
-    link.hold_all(1, &reader, Policy::DropOldest);
+    link.subscribe_all(1, &reader, Policy::DropOldest);
     for n in 1..10 {
         link.update(&[(0, Value::U64(n))]);
     }
@@ -317,7 +352,7 @@ fn what_waits_behind_a_mark_is_read_before_the_end() {
     link.with(|table| table.end(&"over".into()));
     let (values, reason) = (read(&mut reader), Some("over"));
     assert_eq!(values_of(&values), ((2..10).collect(), reason));
-    assert_eq!(link.with(|table| table.behind_bytes), 0);
+    assert_eq!(link.with(|table| table.backlog_bytes), 0);
 }
 
 /// A measure, not a test: `cargo test -p longshore-subscriber --lib updates_a_second -- --ignored
@@ -327,9 +362,9 @@ fn what_waits_behind_a_mark_is_read_before_the_end() {
 fn updates_a_second_from_frame_to_reader() {
     for (what, value) in [("u64", Value::U64(7)), ("256 bytes", Value::from(&[7u8; 256][..]))] {
         for paths in [1_000usize, 100_000] {
-            let mut reader = Reader::new(4 * 1024 * 1024);
+            let mut reader = UpdatesReader::new(4 * 1024 * 1024);
             let mut link = Link::new();
-            link.hold_all(paths, &reader, Policy::Conflate);
+            link.subscribe_all(paths, &reader, Policy::Conflate);
             read(&mut reader);
             let frames: Vec<bytes::Bytes> = (0..paths)
                 .collect::<Vec<_>>()

@@ -1,0 +1,71 @@
+//! Updates of a subscription under `DropOldest` that its reader has no room for: the newest, in
+//! order.
+
+use std::collections::VecDeque;
+
+use longshore_protocol::Value;
+
+use super::retained::RetainedValue;
+
+/// Most updates of one subscription.
+pub(crate) const BACKLOG_UPDATES_MAX: usize = 1_024;
+/// Most bytes of them, over all subscriptions of one link. Each may have its newest all the same.
+pub(crate) const BACKLOG_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// What waits for one subscription. `total` is the link's count of bytes.
+#[derive(Debug, Default)]
+pub(crate) struct Backlog(VecDeque<(RetainedValue, usize)>);
+
+impl Backlog {
+    /// Adds an update, which came in a frame of `frame_bytes`, and drops the oldest for which there
+    /// is no room.
+    pub(crate) fn push(&mut self, value: &Value, frame_bytes: usize, total: &mut usize) {
+        let mut retained = RetainedValue::default();
+        retained.store(value, frame_bytes);
+        let bytes = size_of::<(RetainedValue, usize)>() + value.encoded_len().unwrap_or(0);
+        *total += bytes;
+        self.0.push_back((retained, bytes));
+        while self.0.len() > 1
+            && (self.0.len() > BACKLOG_UPDATES_MAX || *total > BACKLOG_BYTES_MAX)
+            && let Some((_, bytes)) = self.0.pop_front()
+        {
+            *total -= bytes;
+        }
+    }
+
+    /// Takes all of them, oldest first.
+    pub(crate) fn take(&mut self, total: &mut usize) -> impl Iterator<Item = Value> + use<> {
+        let taken = std::mem::take(&mut self.0);
+        *total -= taken.iter().map(|(_, bytes)| bytes).sum::<usize>();
+        taken.into_iter().filter_map(|(retained, _)| retained.value())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_updates_wait_within_their_number_and_bytes() {
+        let (mut total, mut one, mut other) = (0, Backlog::default(), Backlog::default());
+        for n in 0..5_000u64 {
+            one.push(&Value::U64(n), 0, &mut total);
+        }
+        let left: Vec<Value> = one.take(&mut total).collect();
+        assert_eq!(left, (5_000 - 1_024..5_000).map(Value::U64).collect::<Vec<_>>());
+        assert_eq!(total, 0);
+
+        let large = Value::from(&[7u8; 512 * 1024][..]);
+        for _ in 0..200 {
+            one.push(&large, 0, &mut total);
+        }
+        assert!(total <= BACKLOG_BYTES_MAX && total > BACKLOG_BYTES_MAX / 2, "{total}");
+        for n in 0..3 {
+            other.push(&Value::U64(n), 0, &mut total);
+            one.push(&large, 0, &mut total);
+        }
+        assert_eq!(other.take(&mut total).last(), Some(Value::U64(2)), "each has its newest");
+        assert_eq!(one.take(&mut total).count(), 127);
+        assert_eq!(total, 0);
+    }
+}

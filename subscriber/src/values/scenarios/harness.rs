@@ -1,0 +1,491 @@
+//! A world of a test's making, in virtual time: publishers that hold values, links between them and
+//! a subscriber, a resolver that says what it is told to say. Nothing here opens a socket, so
+//! nothing happens but what the scenario lets happen, and time passes only when everybody waits.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use longshore_protocol::messages::values::{
+    FromValuePublisher, Subscribed, SubscriptionEnd, SubscriptionEnded, ToValuePublisher,
+    Updates as UpdatesMessage, ValueRefusal, WriteRefusal, WriteRefused, Written,
+};
+use longshore_protocol::{
+    Epoch, Frame, FrameWriter, LinkTiming, Messages, Path, PublicationKind, PublisherId,
+    PublisherInfo, Terms, Value,
+};
+use longshore_resolver::{PathAnswer, Publication, Resolution};
+use longshore_transport::{Due, Liveness, SendError};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::values::network::{FrameReceiver, FrameSender, Network};
+use crate::values::subscriber::GenericSubscriber;
+
+/// Everything there is. Cheap to clone.
+#[derive(Clone, Default)]
+pub(super) struct Harness {
+    state: Arc<Mutex<HarnessState>>,
+}
+
+#[derive(Default)]
+struct HarnessState {
+    publishers: BTreeMap<u8, Publisher>,
+    /// What the resolver is asked and does.
+    resolver_down: bool,
+    incomplete: bool,
+    /// It answers in slices of so many paths, each with sets of its own; all at once if none.
+    slices_of: Option<usize>,
+    resolve_requests: Vec<(Duration, usize)>,
+    dials: Vec<(Duration, u8)>,
+    started: Option<Instant>,
+}
+
+/// A publisher as the scenario has it.
+#[derive(Clone, Debug)]
+pub(super) struct Publisher {
+    pub(super) values: BTreeMap<Path, Value>,
+    pub(super) listed: bool,
+    pub(super) terms: Terms,
+    pub(super) dial_behavior: DialBehavior,
+    /// It takes links and says nothing.
+    pub(super) silent: bool,
+    /// Refuses paths though they are listed.
+    pub(super) refuses: bool,
+    /// Says nothing of this path.
+    pub(super) silent_for: Option<Path>,
+    /// Refuses this path.
+    pub(super) refuses_only: Option<Path>,
+    pub(super) local: bool,
+    links: Vec<Arc<FakeLink>>,
+    /// Messages of subscriptions that it was sent, with how many subscriptions.
+    pub(super) subscribe_requests: Vec<usize>,
+}
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) enum DialBehavior {
+    Answers(Duration),
+    Refuses,
+    /// Until the connect times out.
+    Hangs,
+}
+
+/// One link: what goes to the subscriber, and how it ended.
+#[derive(Debug)]
+pub(super) struct FakeLink {
+    publisher: u8,
+    state: Mutex<FakeLinkState>,
+    changed: Notify,
+}
+
+#[derive(Debug)]
+struct FakeLinkState {
+    to_subscriber: VecDeque<Bytes>,
+    ended: Option<Arc<str>>,
+    /// By the publisher: its number of each path's subscription.
+    subscriptions: BTreeMap<Path, (u32, u32)>,
+    next_number: u32,
+    free_numbers: Vec<u32>,
+    unanswered: Vec<u32>,
+    liveness: Liveness,
+    read: u64,
+}
+
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+
+pub(super) fn path(text: &str) -> Path {
+    Path::new(text).unwrap()
+}
+
+impl Harness {
+    pub(super) fn subscriber(&self, seed: u64) -> GenericSubscriber<Harness> {
+        self.state.lock().started.get_or_insert_with(Instant::now);
+        GenericSubscriber::new(self.clone(), false, seed)
+    }
+
+    /// A publisher that holds `values` and is known to the resolver.
+    pub(super) fn publish(&self, n: u8, values: &[(&str, u64)]) {
+        let values = values.iter().map(|(at, value)| (path(at), Value::U64(*value))).collect();
+        let terms = Terms { kind: PublicationKind::Value, ..Terms::default() };
+        let publisher = Publisher {
+            values,
+            listed: true,
+            terms,
+            dial_behavior: DialBehavior::Answers(Duration::from_millis(1)),
+            silent: false,
+            refuses: false,
+            silent_for: None,
+            refuses_only: None,
+            local: false,
+            links: Vec::new(),
+            subscribe_requests: Vec::new(),
+        };
+        self.state.lock().publishers.insert(n, publisher);
+    }
+
+    pub(super) fn with<T>(&self, n: u8, change: impl FnOnce(&mut Publisher) -> T) -> T {
+        change(self.state.lock().publishers.get_mut(&n).unwrap())
+    }
+
+    /// The process dies: its links end, and nobody answers there any more.
+    pub(super) fn crash(&self, n: u8) {
+        let links = self.with(n, |publisher| {
+            publisher.dial_behavior = DialBehavior::Refuses;
+            std::mem::take(&mut publisher.links)
+        });
+        links.iter().for_each(|link| link.end("the other side closed the link"));
+    }
+
+    /// The links end; the publisher is well.
+    pub(super) fn disconnect(&self, n: u8, reason: &str) {
+        let links = self.with(n, |publisher| std::mem::take(&mut publisher.links));
+        links.iter().for_each(|link| link.end(reason));
+    }
+
+    pub(super) fn set_resolver_down(&self, down: bool) {
+        self.state.lock().resolver_down = down;
+    }
+
+    pub(super) fn set_incomplete(&self, incomplete: bool) {
+        self.state.lock().incomplete = incomplete;
+    }
+
+    pub(super) fn answer_in_slices(&self, of: usize) {
+        self.state.lock().slices_of = Some(of);
+    }
+
+    /// Publishes new values, in one batch.
+    pub(super) fn publish_update(&self, n: u8, updates: &[(&str, u64)]) {
+        let updates: Vec<(Path, Value)> =
+            updates.iter().map(|(at, value)| (path(at), Value::U64(*value))).collect();
+        self.with(n, |publisher| {
+            publisher.values.extend(updates.iter().cloned());
+            for link in publisher.links.iter().filter(|_| !publisher.silent) {
+                link.update(&updates);
+            }
+        });
+    }
+
+    pub(super) fn unpublish(&self, n: u8, at: &str) {
+        self.with(n, |publisher| {
+            publisher.values.remove(&path(at));
+            publisher.links.iter().for_each(|link| link.unpublish(&path(at)));
+        });
+    }
+
+    pub(super) fn send(&self, n: u8, message: &FromValuePublisher) {
+        self.with(n, |publisher| publisher.links.iter().for_each(|link| link.send(message)));
+    }
+
+    /// Heartbeats arrive, or any byte that is no message.
+    pub(super) fn heartbeat(&self, n: u8) {
+        let now = Instant::now().into_std();
+        self.with(n, |publisher| {
+            publisher.links.iter().for_each(|link| link.state.lock().liveness.received(now));
+        });
+    }
+
+    /// Live links of it.
+    pub(super) fn links(&self, n: u8) -> usize {
+        self.with(n, |publisher| {
+            publisher.links.retain(|link| link.state.lock().ended.is_none());
+            publisher.links.len()
+        })
+    }
+
+    /// Frames that wait on its links for the subscriber to read them.
+    pub(super) fn unread(&self, n: u8) -> usize {
+        self.with(n, |publisher| {
+            publisher.links.iter().map(|link| link.state.lock().to_subscriber.len()).sum()
+        })
+    }
+
+    /// Whom the subscriber dialled, and when.
+    pub(super) fn dials(&self) -> Vec<(Duration, u8)> {
+        self.state.lock().dials.clone()
+    }
+
+    /// What the resolver was asked: when, and about how many paths.
+    pub(super) fn resolve_requests(&self) -> Vec<(Duration, usize)> {
+        self.state.lock().resolve_requests.clone()
+    }
+
+    /// The publisher answers the writes that it left unanswered, the last first.
+    pub(super) fn answer_writes(&self, n: u8) {
+        self.with(n, |publisher| {
+            for link in &publisher.links {
+                let unanswered = std::mem::take(&mut link.state.lock().unanswered);
+                for request in unanswered.into_iter().rev() {
+                    let outcome = Ok(Value::U64(request.into()));
+                    link.send(&FromValuePublisher::Written(Written { request, outcome }));
+                }
+            }
+        });
+    }
+}
+
+fn info(n: u8) -> PublisherInfo {
+    let addresses = [([127, 0, 0, 1], 5_000 + u16::from(n))];
+    PublisherInfo::new(PublisherId([n; 16]), Epoch(1), format!("p{n}"), addresses)
+}
+
+impl Network for Harness {
+    type FrameSender = FakeLinkHalf;
+    type FrameReceiver = FakeLinkHalf;
+
+    async fn resolve(&self, paths: Vec<Path>) -> Result<Resolution, Arc<str>> {
+        let mut state = self.state.lock();
+        let now = state.started.map_or(Duration::ZERO, |started| started.elapsed());
+        state.resolve_requests.push((now, paths.len()));
+        if state.resolver_down {
+            return Err("no resolver replica answered".into());
+        }
+        let mut sets: Vec<Arc<[Publication]>> = Vec::new();
+        let slices_of = state.slices_of.unwrap_or(usize::MAX);
+        let answers = paths.iter().enumerate().map(|(n, at)| {
+            if n % slices_of == 0 {
+                sets.clear();
+            }
+            let holds = |(_, p): &(&u8, &Publisher)| p.listed && p.values.contains_key(at);
+            let set: Vec<Publication> = state
+                .publishers
+                .iter()
+                .filter(holds)
+                .map(|(n, p)| Publication { publisher: info(*n), terms: p.terms.clone() })
+                .collect();
+            if set.is_empty() {
+                return PathAnswer::NotFound;
+            }
+            let known = sets.iter().find(|known| known[..] == set[..]).cloned();
+            let set = known.unwrap_or_else(|| {
+                sets.push(set.into());
+                sets.last().unwrap().clone()
+            });
+            PathAnswer::Publishers { set, by_default: false, fallback: None }
+        });
+        let answers = answers.collect();
+        Ok(Resolution { complete: !state.incomplete, answers })
+    }
+
+    async fn dial(
+        &self,
+        publisher: &PublisherInfo,
+    ) -> Result<(FakeLinkHalf, FakeLinkHalf), Arc<str>> {
+        let n = publisher.id.0[0];
+        let dial_behavior = {
+            let mut state = self.state.lock();
+            let now = state.started.map_or(Duration::ZERO, |started| started.elapsed());
+            state.dials.push((now, n));
+            state.publishers[&n].dial_behavior
+        };
+        match dial_behavior {
+            DialBehavior::Refuses => return Err("connection refused".into()),
+            DialBehavior::Hangs => {
+                tokio::time::sleep(CONNECT_TIMEOUT).await;
+                return Err("no answer within 3s".into());
+            }
+            DialBehavior::Answers(after) => tokio::time::sleep(after).await,
+        }
+        let link = Arc::new(FakeLink {
+            publisher: n,
+            state: Mutex::new(FakeLinkState {
+                to_subscriber: VecDeque::new(),
+                ended: None,
+                subscriptions: BTreeMap::new(),
+                next_number: 1,
+                free_numbers: Vec::new(),
+                unanswered: Vec::new(),
+                liveness: Liveness::new(Instant::now().into_std(), LinkTiming::VALUES),
+                read: 0,
+            }),
+            changed: Notify::new(),
+        });
+        self.with(n, |publisher| publisher.links.push(link.clone()));
+        let half = || FakeLinkHalf { harness: self.clone(), link: link.clone() };
+        Ok((half(), half()))
+    }
+
+    fn is_local(&self, publisher: &PublisherInfo) -> bool {
+        self.with(publisher.id.0[0], |publisher| publisher.local)
+    }
+}
+
+/// Either half of the subscriber's side of a link.
+pub(super) struct FakeLinkHalf {
+    harness: Harness,
+    link: Arc<FakeLink>,
+}
+
+impl FrameReceiver for FakeLinkHalf {
+    /// As a link does it: at the hang timeout after the last byte, to the nanosecond, it ends.
+    async fn recv(&mut self) -> Result<Bytes, Arc<str>> {
+        loop {
+            let deadline = {
+                let mut state = self.link.state.lock();
+                if let Some(reason) = &state.ended {
+                    return Err(reason.clone());
+                }
+                if let Some(frame) = state.to_subscriber.pop_front() {
+                    state.read += 1;
+                    return Ok(frame);
+                }
+                let now = Instant::now().into_std();
+                state.liveness.sent(now);
+                if let Some(Due::Hung { silent_for }) = state.liveness.poll(now) {
+                    drop(state);
+                    self.link.end(&format!("the other side was silent for {silent_for:?}"));
+                    continue;
+                }
+                state.liveness.next_deadline()
+            };
+            tokio::select! {
+                () = self.link.changed.notified() => {}
+                () = tokio::time::sleep_until(deadline.into()) => {}
+            }
+        }
+    }
+}
+
+impl FrameSender for FakeLinkHalf {
+    fn send(&self, frame: Frame) -> Result<(), SendError> {
+        if self.link.state.lock().ended.is_some() {
+            return Err(SendError::Closed);
+        }
+        let mut whole = Vec::new();
+        frame.parts().iter().for_each(|part| whole.extend_from_slice(part));
+        for message in Messages::new(Bytes::from(whole).slice(4..)) {
+            let (tag, body) = message.unwrap();
+            let message = ToValuePublisher::decode(tag, body).unwrap().unwrap();
+            self.harness
+                .with(self.link.publisher, |publisher| publisher.receive(&self.link, message));
+        }
+        Ok(())
+    }
+
+    async fn ready(&self) {}
+
+    fn is_congested(&self) -> bool {
+        false
+    }
+
+    fn close(&self, reason: &str) {
+        self.link.end(reason);
+    }
+}
+
+impl Publisher {
+    fn receive(&mut self, link: &FakeLink, message: ToValuePublisher) {
+        if let ToValuePublisher::Subscribe(all) = &message {
+            self.subscribe_requests.push(all.len());
+        }
+        if self.silent {
+            return;
+        }
+        match message {
+            ToValuePublisher::Subscribe(all) => {
+                for ask in all {
+                    let subscription = ask.subscription;
+                    if self.silent_for.as_ref() == Some(&ask.path) {
+                        continue;
+                    }
+                    let refuses = self.refuses || self.refuses_only.as_ref() == Some(&ask.path);
+                    let value = self.values.get(&ask.path).filter(|_| !refuses);
+                    let Some(value) = value.cloned() else {
+                        let code = ValueRefusal::NotHere;
+                        let reason = code.to_string();
+                        link.send(&FromValuePublisher::Refused { subscription, code, reason });
+                        continue;
+                    };
+                    let mut state = link.state.lock();
+                    assert!(
+                        !state.subscriptions.contains_key(&ask.path),
+                        "{} is subscribed",
+                        ask.path
+                    );
+                    let number = state.free_numbers.pop().unwrap_or(state.next_number);
+                    state.next_number = state.next_number.max(number + 1);
+                    state.subscriptions.insert(ask.path, (subscription, number));
+                    drop(state);
+                    let subscribed = Subscribed { subscription, number, value };
+                    link.send(&FromValuePublisher::Subscribed(vec![subscribed]));
+                }
+            }
+            ToValuePublisher::Unsubscribe(all) => {
+                for subscription in all {
+                    link.finish(
+                        |_, subscriptions| subscriptions == subscription,
+                        SubscriptionEnd::Unsubscribed,
+                    );
+                }
+            }
+            ToValuePublisher::Write(write) if write.value == Value::U64(0) => {
+                link.state.lock().unanswered.push(write.request);
+            }
+            ToValuePublisher::Write(write) if write.receipt => {
+                let outcome = match write.value {
+                    Value::U64(n) => Ok(Value::U64(n + 1)),
+                    _ => Err(WriteRefused {
+                        code: WriteRefusal::Refused,
+                        reason: "a number!".into(),
+                    }),
+                };
+                let request = write.request;
+                link.send(&FromValuePublisher::Written(Written { request, outcome }));
+            }
+            ToValuePublisher::Write(_) => {}
+        }
+    }
+}
+
+impl FakeLink {
+    fn send(&self, message: &FromValuePublisher) {
+        let mut out = FrameWriter::new();
+        message.encode(&mut out);
+        let mut state = self.state.lock();
+        state.to_subscriber.push_back(out.into_body());
+        state.liveness.received(Instant::now().into_std());
+        drop(state);
+        self.changed.notify_waiters();
+        self.changed.notify_one();
+    }
+
+    fn update(&self, updates: &[(Path, Value)]) {
+        let numbered: Vec<(u32, &Value)> = {
+            let state = self.state.lock();
+            let number =
+                |(at, value)| state.subscriptions.get(at).map(|(_, number)| (*number, value));
+            updates.iter().map(|(at, value)| (at, value)).filter_map(number).collect()
+        };
+        if !numbered.is_empty() {
+            let updates: UpdatesMessage = numbered.into_iter().collect();
+            self.send(&FromValuePublisher::Updates(updates));
+        }
+    }
+
+    fn unpublish(&self, at: &Path) {
+        self.finish(|subscriptions, _| subscriptions == at, SubscriptionEnd::Unpublished);
+    }
+
+    fn finish(&self, which: impl Fn(&Path, u32) -> bool, end: SubscriptionEnd) {
+        let mut state = self.state.lock();
+        let found =
+            state.subscriptions.iter().find(|(at, (subscription, _))| which(at, *subscription));
+        let Some((at, (subscription, number))) =
+            found.map(|(at, subscriptions)| (at.clone(), *subscriptions))
+        else {
+            return;
+        };
+        state.subscriptions.remove(&at);
+        state.free_numbers.push(number);
+        drop(state);
+        self.send(&FromValuePublisher::Ended(vec![SubscriptionEnded { subscription, end }]));
+    }
+
+    fn end(&self, reason: &str) {
+        self.state.lock().ended.get_or_insert_with(|| reason.into());
+        self.changed.notify_waiters();
+        self.changed.notify_one();
+    }
+}

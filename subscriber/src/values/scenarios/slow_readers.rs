@@ -1,0 +1,145 @@
+//! Slow readers: what waits for them is bounded, what may be left out is, and the last value always
+//! arrives.
+
+use longshore_protocol::Value;
+use longshore_protocol::messages::values::Policy;
+
+use super::harness::{Harness, path};
+use super::*;
+use crate::values::Updates;
+
+const TOO_SLOW: &str = "updates came faster than they were read, and the policy leaves out none";
+
+fn all_values(batch: &[crate::values::KeyedEvent]) -> Vec<u64> {
+    let value = |(_, event): &crate::values::KeyedEvent| match event {
+        Event::Update(Value::U64(n)) => *n,
+        other => panic!("{other:?}"),
+    };
+    batch.iter().map(value).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_reader_of_a_conflating_subscription_gets_what_fits_and_then_the_newest() {
+    let harness = Harness::default();
+    harness.publish(1, &[("/a", 0)]);
+    let subscriber = harness.subscriber(1);
+    let mut updates = Updates::new(10);
+    let into = SubscribeOptions { into: Some(updates.sink()), ..default_options() };
+    let subscription = subscriber.subscribe(path("/a"), &into).await.unwrap();
+    for n in 1..=1_000 {
+        harness.publish_update(1, &[("/a", n)]);
+    }
+    while harness.unread(1) > 0 {
+        settle().await;
+    }
+    assert_eq!(subscription.last(), Value::U64(1_000), "the link reads on");
+    let mut expected: Vec<u64> = (0..10).collect();
+    expected.push(1_000);
+    assert_eq!(all_values(updates.next().await), expected);
+    harness.publish_update(1, &[("/a", 1_001)]);
+    assert_eq!(all_values(updates.next().await), [1_001], "nothing twice");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_too_slow_for_what_leaves_out_nothing_loses_that_alone() {
+    let harness = Harness::default();
+    harness.publish(1, &[("/a", 0), ("/b", 0)]);
+    let subscriber = harness.subscriber(1);
+    let mut updates = Updates::new(10);
+    let sink = Some(updates.sink());
+    let into = SubscribeOptions { into: sink, policy: Policy::Disconnect, ..default_options() };
+    let unread = subscriber.subscribe(path("/a"), &into).await.unwrap();
+    let other = subscriber.subscribe(path("/b"), &default_options()).await.unwrap();
+    for n in 1..=1_000 {
+        harness.publish_update(1, &[("/a", n), ("/b", n)]);
+    }
+    while harness.unread(1) > 0 {
+        settle().await;
+    }
+    assert_eq!((unread.is_alive(), other.is_alive()), (false, true), "one link");
+    assert_eq!(other.last(), Value::U64(1_000));
+    let batch = updates.next().await;
+    let (end, values) = batch.split_last().unwrap();
+    assert_eq!(all_values(values), (0..10).collect::<Vec<_>>());
+    assert_eq!(end.1, Event::Dead(TOO_SLOW.into()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_has_gone_holds_nobody_up() {
+    let harness = Harness::default();
+    harness.publish(1, &[("/a", 0)]);
+    let subscriber = harness.subscriber(1);
+    let updates = Updates::new(10);
+    let sink = Some(updates.sink());
+    let into = SubscribeOptions { into: sink, policy: Policy::Disconnect, ..default_options() };
+    let subscription = subscriber.subscribe(path("/a"), &into).await.unwrap();
+    drop(updates);
+    for n in 1..=1_000 {
+        harness.publish_update(1, &[("/a", n)]);
+    }
+    while harness.unread(1) > 0 {
+        settle().await;
+    }
+    assert_eq!(subscription.last(), Value::U64(1_000));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_newest_value_of_a_slow_reader_arrives_before_its_end() {
+    let harness = Harness::default();
+    harness.publish(1, &[("/a", 0)]);
+    let subscriber = harness.subscriber(1);
+    let mut updates = Updates::new(1);
+    let into = SubscribeOptions { into: Some(updates.sink()), ..default_options() };
+    let _held = subscriber.subscribe(path("/a"), &into).await.unwrap();
+    for n in 1..=50 {
+        harness.publish_update(1, &[("/a", n)]);
+    }
+    while harness.unread(1) > 0 {
+        settle().await;
+    }
+    harness.crash(1);
+    settle().await;
+    let events: Vec<Event> = updates.next().await.iter().map(|(_, event)| event.clone()).collect();
+    let is = |n| Event::Update(Value::U64(n));
+    assert_eq!(events, [is(0), is(50), Event::Dead("the other side closed the link".into())]);
+}
+
+/// A reader that never reads, and links that are lost over and over.
+async fn lost_often(policy: Policy) -> (Vec<Event>, usize) {
+    let harness = Harness::default();
+    harness.publish(1, &[("/a", 0)]);
+    let subscriber = harness.subscriber(1);
+    let mut updates = Updates::new(2);
+    let into = SubscribeOptions { into: Some(updates.sink()), policy, ..default_options() };
+    let subscription = subscriber.durable_subscribe_all(vec![path("/a")], &into);
+    for n in 1..=100 {
+        tokio::time::sleep(seconds(20)).await;
+        harness.publish_update(1, &[("/a", n)]);
+        harness.publish_update(1, &[("/a", 1_000 + n)]);
+        settle().await;
+        harness.disconnect(1, &format!("loss {n}"));
+        settle().await;
+    }
+    let dials = harness.dials().len();
+    let (items, lagging) = updates.sink().0.waiting();
+    assert!(items <= 4 && lagging <= 1, "{items} updates, {lagging} lagging");
+    let events = updates.next().await.iter().map(|(_, event)| event.clone()).collect();
+    tokio::time::sleep(seconds(20)).await;
+    let (key, event) = updates.next().await.last().unwrap().clone();
+    assert_eq!((key, event), (subscription[0].key(), Event::Update(Value::U64(1_100))));
+    (events, dials)
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_nobody_reads_takes_no_more_room_however_often_it_is_lost() {
+    let is = |n| Event::Update(Value::U64(n));
+    let (events, dials) = lost_often(Policy::Conflate).await;
+    assert_eq!(events, [is(0), is(1), is(1_100), Event::Dead("loss 100".into())]);
+    assert_eq!(dials, 100, "it is held, for `last`");
+    let (events, dials) = lost_often(Policy::DropOldest).await;
+    assert_eq!(events, [is(0), is(1), is(1_100), Event::Dead("loss 100".into())]);
+    assert_eq!(dials, 100, "it is held, for `last`");
+    let (events, dials) = lost_often(Policy::Disconnect).await;
+    assert_eq!(events, [is(0), is(1), Event::Dead(TOO_SLOW.into())]);
+    assert_eq!(dials, 1, "it is not made again before it is read");
+}

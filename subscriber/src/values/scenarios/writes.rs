@@ -1,0 +1,73 @@
+//! Writes and their answers.
+
+use longshore_protocol::Value;
+use tokio::time::{Instant, sleep};
+
+use super::harness::{Harness, path};
+use super::*;
+use crate::values::WriteError;
+
+#[tokio::test(start_paused = true)]
+async fn a_write_is_answered_and_one_that_waits_holds_up_no_other() {
+    let harness = Harness::default();
+    harness.publish(1, &[("/a", 1)]);
+    let subscription =
+        harness.subscriber(1).subscribe(path("/a"), &default_options()).await.unwrap();
+    let slow = subscription.write_with_receipt(0u64, seconds(5));
+    let fast = async {
+        tokio::task::yield_now().await;
+        let answers = [
+            subscription.write_with_receipt(7u64, seconds(5)).await,
+            subscription.write_with_receipt("seven", seconds(5)).await,
+        ];
+        harness.answer_writes(1);
+        answers
+    };
+    let (slow, fast) = tokio::join!(slow, fast);
+    assert_eq!(fast[0], Ok(Value::U64(8)));
+    assert!(matches!(&fast[1], Err(WriteError::Refused(no)) if no.reason == "a number!"));
+    assert!(slow.is_ok());
+    subscription.write(3u64).unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_in_flight_at_a_disconnect_or_at_its_deadline_is_unknown() {
+    let harness = Harness::default();
+    harness.publish(1, &[("/a", 1)]);
+    let subscription =
+        harness.subscriber(1).subscribe(path("/a"), &default_options()).await.unwrap();
+    let resolve_requests = Instant::now();
+    let late = subscription.write_with_receipt(0u64, seconds(5)).await;
+    assert_eq!(late, Err(WriteError::Unknown("no answer within 5s".into())));
+    assert!(resolve_requests.elapsed() < seconds(5) + Duration::from_millis(5));
+    let crash = async {
+        settle().await;
+        harness.crash(1);
+    };
+    let (lost, ()) = tokio::join!(subscription.write_with_receipt(0u64, seconds(5)), crash);
+    assert_eq!(lost, Err(WriteError::Unknown("the other side closed the link".into())));
+    assert_eq!(subscription.write(1u64), Err(WriteError::Dead));
+    assert_eq!(subscription.write_with_receipt(1u64, seconds(5)).await, Err(WriteError::Dead));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_durable_one_refuses_writes_while_it_is_dead_unless_it_is_told_to_wait() {
+    let harness = Harness::default();
+    harness.publish(1, &[("/a", 1)]);
+    let mut durable = harness.subscriber(1).durable_subscribe(path("/a"), &default_options());
+    assert_eq!(durable.write(1u64), Err(WriteError::Dead));
+    assert_eq!(next_value(&mut durable).await, 1);
+    durable.write(1u64).unwrap();
+    harness.crash(1);
+    settle().await;
+    assert_eq!(durable.write(1u64), Err(WriteError::Dead));
+    let resolve_requests = Instant::now();
+    assert_eq!(durable.write_within(1u64, seconds(3)).await, Err(WriteError::Dead));
+    assert!((3_000..3_010).contains(&resolve_requests.elapsed().as_millis()));
+    let back = async {
+        sleep(seconds(3)).await;
+        harness.publish(2, &[("/a", 2)]);
+    };
+    let (written, ()) = tokio::join!(durable.write_within(1u64, seconds(600)), back);
+    assert_eq!(written, Ok(()));
+}

@@ -1,0 +1,121 @@
+//! Handlers as services: the innermost ones, which read the payload and run what the user wrote.
+//! Nothing is boxed here.
+
+use std::future::{Future, Ready, ready};
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::{Either, Map};
+use tokio::task::{JoinError, JoinHandle};
+use tower_service::Service;
+
+use crate::work::handler::failure::job_error;
+use crate::{Completion, FromPayload, Job, JobContext, JobFailure, JobOutput, JobRequest};
+
+type Answer = Result<Completion, JobFailure>;
+
+/// A handler that is a future: it runs in its lane.
+pub struct InPlace<T, O, F> {
+    handler: Arc<F>,
+    takes: PhantomData<fn(T) -> O>,
+}
+
+/// A handler that blocks: it runs on tokio's pool for that, its lane waits.
+pub struct Blocking<T, O, F> {
+    handler: Arc<F>,
+    takes: PhantomData<fn(T) -> O>,
+}
+
+impl<T, O, F> InPlace<T, O, F> {
+    pub(crate) fn new(handler: F) -> InPlace<T, O, F> {
+        InPlace { handler: Arc::new(handler), takes: PhantomData }
+    }
+}
+
+impl<T, O, F> Blocking<T, O, F> {
+    pub(crate) fn new(handler: F) -> Blocking<T, O, F> {
+        Blocking { handler: Arc::new(handler), takes: PhantomData }
+    }
+}
+
+impl<T, O, F> Clone for InPlace<T, O, F> {
+    fn clone(&self) -> InPlace<T, O, F> {
+        InPlace { handler: self.handler.clone(), takes: PhantomData }
+    }
+}
+
+impl<T, O, F> Clone for Blocking<T, O, F> {
+    fn clone(&self) -> Blocking<T, O, F> {
+        Blocking { handler: self.handler.clone(), takes: PhantomData }
+    }
+}
+
+impl<T, O, F, Fut> Service<JobRequest> for InPlace<T, O, F>
+where
+    T: FromPayload,
+    O: JobOutput,
+    F: Fn(Job<T>, JobContext) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<O, JobFailure>> + Send + 'static,
+{
+    type Response = Completion;
+    type Error = JobFailure;
+    type Future = Either<Ready<Answer>, Map<Fut, fn(Result<O, JobFailure>) -> Answer>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), JobFailure>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: JobRequest) -> Self::Future {
+        match read_job(request.job) {
+            Ok(job) => Either::Right((self.handler)(job, request.context).map(answer_of::<O>)),
+            Err(failure) => Either::Left(ready(Err(failure))),
+        }
+    }
+}
+
+impl<T, O, F> Service<JobRequest> for Blocking<T, O, F>
+where
+    T: FromPayload,
+    O: JobOutput,
+    F: Fn(Job<T>, JobContext) -> Result<O, JobFailure> + Send + Sync + 'static,
+{
+    type Response = Completion;
+    type Error = JobFailure;
+    type Future = Map<JoinHandle<Answer>, fn(Result<Answer, JoinError>) -> Answer>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), JobFailure>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, JobRequest { job, context }: JobRequest) -> Self::Future {
+        let handler = self.handler.clone();
+        let span = tracing::Span::current();
+        let run = move || span.in_scope(|| answer_of(handler(read_job(job)?, context)));
+        tokio::task::spawn_blocking(run).map(resume_panic)
+    }
+}
+
+fn read_job<T: FromPayload>(job: Job<Bytes>) -> Result<Job<T>, JobFailure> {
+    let Job { id, path, headers, payload } = job;
+    match T::from_payload(payload) {
+        Ok(payload) => Ok(Job { id, path, headers, payload }),
+        Err(error) => Err(JobFailure::Bury(job_error("PayloadNotDecoded", error))),
+    }
+}
+
+fn answer_of<O: JobOutput>(answer: Result<O, JobFailure>) -> Answer {
+    Ok(Completion { result: answer?.into_result()? })
+}
+
+/// A panic goes on in the lane, where it is caught.
+fn resume_panic(ended: Result<Answer, JoinError>) -> Answer {
+    match ended {
+        Ok(answer) => answer,
+        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        // The runtime is shutting down: the job goes back.
+        Err(_) => Err(JobFailure::Release),
+    }
+}

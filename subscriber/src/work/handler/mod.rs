@@ -1,0 +1,17 @@
+//! What a handler receives and returns, and handlers as tower services.
+
+mod adapters;
+mod checkpoint;
+pub(super) mod failure;
+mod job;
+pub(super) mod output;
+mod payload;
+pub(super) mod service;
+
+pub use adapters::{Blocking, InPlace};
+pub use checkpoint::{Checkpoint, CheckpointError, CheckpointsError};
+pub use failure::JobFailure;
+pub use job::{CancelReason, Job, JobContext};
+pub use output::{JobOutput, Json};
+pub use payload::{FromPayload, PayloadError};
+pub use service::{Completion, HandlerFailed, JobRequest, JobService};

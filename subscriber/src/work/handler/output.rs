@@ -1,0 +1,130 @@
+//! From what a handler returns to the result that is kept.
+
+use bytes::Bytes;
+use longshore_protocol::limits::RESULT_BYTES_MAX;
+use longshore_protocol::messages::work::NewSettle;
+use serde::Serialize;
+
+use crate::JobFailure;
+use crate::work::handler::failure::{job_error, within_limits};
+
+/// What a handler may return when its job is done: `()` for no result; `Bytes`, `Vec<u8>`, `String`
+/// or `&'static str` as they are; [`Json`] for any `Serialize`; an `Option` of these. At most 1
+/// MiB: a larger result buries its job. It is kept only for a job that asked for that
+/// (`JobOptions::keep_result`).
+pub trait JobOutput: Send + 'static {
+    /// The result's bytes, or none. An error ends the attempt as it says.
+    fn into_result(self) -> Result<Option<Bytes>, JobFailure>;
+}
+
+/// A result to be kept as JSON. One that serde cannot write fails the attempt.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Json<T>(pub T);
+
+impl JobOutput for () {
+    fn into_result(self) -> Result<Option<Bytes>, JobFailure> {
+        Ok(None)
+    }
+}
+
+impl JobOutput for Bytes {
+    fn into_result(self) -> Result<Option<Bytes>, JobFailure> {
+        Ok(Some(self))
+    }
+}
+
+impl JobOutput for Vec<u8> {
+    fn into_result(self) -> Result<Option<Bytes>, JobFailure> {
+        Ok(Some(self.into()))
+    }
+}
+
+impl JobOutput for String {
+    fn into_result(self) -> Result<Option<Bytes>, JobFailure> {
+        Ok(Some(self.into()))
+    }
+}
+
+impl JobOutput for &'static str {
+    fn into_result(self) -> Result<Option<Bytes>, JobFailure> {
+        Ok(Some(Bytes::from_static(self.as_bytes())))
+    }
+}
+
+impl<T: Serialize + Send + 'static> JobOutput for Json<T> {
+    fn into_result(self) -> Result<Option<Bytes>, JobFailure> {
+        Ok(Some(serde_json::to_vec(&self.0)?.into()))
+    }
+}
+
+impl<T: JobOutput> JobOutput for Option<T> {
+    fn into_result(self) -> Result<Option<Bytes>, JobFailure> {
+        self.map_or(Ok(None), T::into_result)
+    }
+}
+
+/// What a handler's answer does to its lease. The result of a job that keeps none is not sent,
+/// whatever its length.
+pub(crate) fn settle_of<O: JobOutput>(
+    answer: Result<O, JobFailure>,
+    keeps_result: bool,
+) -> NewSettle {
+    match answer.and_then(O::into_result) {
+        Ok(_) if !keeps_result => NewSettle::Complete { result: None },
+        Ok(Some(result)) if result.len() > RESULT_BYTES_MAX => NewSettle::Bury(job_error(
+            "ResultTooLarge",
+            format_args!(
+                "a result of {} bytes is over the limit of {RESULT_BYTES_MAX}",
+                result.len()
+            ),
+        )),
+        Ok(result) => NewSettle::Complete { result },
+        Err(JobFailure::Retry(error)) => NewSettle::Fail(within_limits(error)),
+        Err(JobFailure::Bury(error)) => NewSettle::Bury(within_limits(error)),
+        Err(JobFailure::Snooze(wait)) => {
+            NewSettle::Snooze { ms: u64::try_from(wait.as_millis()).unwrap_or(u64::MAX) }
+        }
+        Err(JobFailure::Release) => NewSettle::Release,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn settled<O: JobOutput>(answer: Result<O, JobFailure>) -> NewSettle {
+        settle_of(answer, true)
+    }
+
+    #[test]
+    fn a_result_that_nobody_keeps_is_discarded_whatever_its_length() {
+        for result in [vec![0u8; 3], vec![0; RESULT_BYTES_MAX + 1]] {
+            assert_eq!(settle_of(Ok(result), false), NewSettle::Complete { result: None });
+        }
+        assert!(matches!(settle_of::<()>(Err(JobFailure::retry("x")), false), NewSettle::Fail(_)));
+    }
+
+    #[test]
+    fn each_answer_settles_its_job_in_its_own_way() {
+        assert_eq!(settled(Ok(())), NewSettle::Complete { result: None });
+        assert_eq!(settled(Ok("ab")), NewSettle::Complete { result: Some("ab".into()) });
+        assert_eq!(settled(Ok(Json([1, 2]))), NewSettle::Complete { result: Some("[1,2]".into()) });
+        assert_eq!(settled(Ok(None::<Bytes>)), NewSettle::Complete { result: None });
+        assert_eq!(settled::<()>(Err(JobFailure::Release)), NewSettle::Release);
+        let snooze = JobFailure::Snooze(Duration::from_millis(1_500));
+        assert_eq!(settled::<()>(Err(snooze)), NewSettle::Snooze { ms: 1_500 });
+        assert!(matches!(settled::<()>(Err(JobFailure::retry("x"))), NewSettle::Fail(_)));
+        assert!(matches!(settled::<()>(Err(JobFailure::bury("x"))), NewSettle::Bury(_)));
+    }
+
+    #[test]
+    fn a_result_over_its_limit_buries_the_job_and_one_at_it_does_not() {
+        let at_limit = settled(Ok(vec![0u8; RESULT_BYTES_MAX]));
+        assert!(matches!(at_limit, NewSettle::Complete { result: Some(_) }));
+        let NewSettle::Bury(error) = settled(Ok(vec![0u8; RESULT_BYTES_MAX + 1])) else { panic!() };
+        assert_eq!(error.kind, "ResultTooLarge");
+        assert!(error.message.contains("1048577") && error.message.contains("1048576"));
+    }
+}

@@ -1,0 +1,155 @@
+//! Lanes: each is one task that takes the next job, runs the handler in place, and settles it.
+
+use std::future::poll_fn;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use longshore_protocol::messages::work::{NewSettle, Started, ToPublisher, Tokens};
+use longshore_protocol::{Entry, FrameWriter, TraceContext};
+use longshore_transport::LinkSender;
+use tracing::field::{self, display};
+use tracing::{Instrument, Span};
+
+use crate::work::handler::failure::job_error;
+use crate::work::handler::output::settle_of;
+use crate::work::handler::service::failure_of;
+use crate::work::lease_signal::LeaseSignal;
+use crate::work::session::{FinishedJob, HandlerTaskStep, QueuedJob, WorkerSession};
+use crate::{Completion, Job, JobContext, JobFailure, JobRequest, JobService};
+
+/// The longest that a job waits for the kernel to take the word that it begins. A link that is that
+/// slow must not hold up the jobs of others; the word is soft, and is on its way.
+const ANNOUNCE_WAIT_MAX: Duration = Duration::from_millis(200);
+
+/// A lane's own copy of the handler and what stands around it, made when it is first wanted. One
+/// that panicked, or said that it is no use any more, is not asked again: the next job finds a
+/// fresh one.
+struct ServiceInstance<S> {
+    template: S,
+    service: Option<S>,
+}
+
+impl<S: JobService> ServiceInstance<S> {
+    /// Runs one attempt. It may panic.
+    async fn run(&mut self, request: JobRequest) -> Result<Completion, JobFailure> {
+        let service = self.service.get_or_insert_with(|| self.template.clone());
+        if let Err(error) = poll_fn(|context| service.poll_ready(context)).await {
+            self.service = None;
+            return Err(failure_of(error));
+        }
+        service.call(request).await.map_err(failure_of)
+    }
+}
+
+/// One lane, until the desk says that there will be no more.
+pub(crate) async fn run(session: Arc<WorkerSession>, service: impl JobService) {
+    let mut instance = ServiceInstance { template: service, service: None };
+    let mut signal = Arc::new(LeaseSignal::for_session(Arc::downgrade(&session)));
+    let mut ended = None;
+    loop {
+        match session.next(ended.take(), &mut signal) {
+            HandlerTaskStep::Run(job) => {
+                ended = Some(run_job(&session, &mut instance, job, signal.clone()).await)
+            }
+            HandlerTaskStep::Announce(notices, jobs) => {
+                for (sender, tokens) in notices {
+                    announce(&sender, tokens).await;
+                }
+                session.announced(jobs);
+            }
+            HandlerTaskStep::Wait => session.wait().await,
+            HandlerTaskStep::Stop => return,
+        }
+        // A handler that never waits must not keep its thread from links and timers.
+        tokio::task::coop::consume_budget().await;
+    }
+}
+
+/// Tells a publisher which attempts begin, before anything of their payloads is looked at: a job
+/// that kills its worker has used up an attempt, those prefetched beside it have not.
+async fn announce(sender: &LinkSender, tokens: Tokens) {
+    let mut out = FrameWriter::new();
+    ToPublisher::Started(Started { tokens, running_ms: Vec::new() }).encode(&mut out);
+    if sender.send(out.finish()).is_ok() {
+        // When the link dies here, its next one tells what is under way.
+        let _ = tokio::time::timeout(ANNOUNCE_WAIT_MAX, sender.flushed()).await;
+    }
+}
+
+async fn run_job(
+    session: &WorkerSession,
+    instance: &mut ServiceInstance<impl JobService>,
+    job: QueuedJob,
+    signal: Arc<LeaseSignal>,
+) -> FinishedJob {
+    let QueuedJob { slot_id, token, path, attempt, deliveries, checkpoints, entry } = job;
+    let end = |settle, panicked, damaged| FinishedJob { slot_id, token, settle, panicked, damaged };
+    let entry = match Entry::read(entry) {
+        Ok(entry) => entry,
+        Err(error) => {
+            return end(NewSettle::Bury(job_error("EntryNotDecoded", error)), false, false);
+        }
+    };
+    if !entry.is_intact() {
+        let error = job_error(
+            "PayloadDamaged",
+            "the payload is not what its producer wrote: its checksum differs",
+        );
+        return end(NewSettle::Fail(error), false, true);
+    }
+    let started = session.started;
+    let keeps_result = entry.options.keep_result;
+    let context = JobContext {
+        signal,
+        started,
+        id: entry.id,
+        path: path.clone(),
+        slot_id,
+        token,
+        attempt,
+        max_attempts: entry.options.max_attempts,
+        keeps_result,
+        deliveries,
+        earlier: checkpoints,
+        trace: TraceContext::of(&entry.headers),
+    };
+    let span = span_of(&context);
+    let Entry { id, headers, payload, .. } = entry;
+    let job = Job { id, path, headers, payload };
+    let attempt = instance.run(JobRequest { job, context }).instrument(span.clone());
+    match AssertUnwindSafe(attempt).catch_unwind().await {
+        Ok(answer) => end(settle_of(answer, keeps_result), false, false),
+        Err(panic) => {
+            instance.service = None;
+            let message = panic_message(&*panic);
+            span.in_scope(|| tracing::error!(%token, message, "a handler panicked"));
+            end(NewSettle::Fail(job_error("Panic", message)), true, false)
+        }
+    }
+}
+
+/// What a handler runs in. It costs a comparison where nobody traces.
+fn span_of(context: &JobContext) -> Span {
+    let span = tracing::info_span!(
+        "job",
+        id = %context.id,
+        path = %context.path,
+        attempt = context.attempt,
+        token = %context.token,
+        trace_id = field::Empty,
+        parent_id = field::Empty,
+    );
+    if let Some(trace) = context.trace.as_ref().filter(|_| !span.is_disabled()) {
+        span.record("trace_id", display(trace.trace_id()));
+        span.record("parent_id", display(trace.parent_id()));
+    }
+    span
+}
+
+fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("a panic without a text")
+}

@@ -1,0 +1,44 @@
+//! Workers: they subscribe to queues at every publisher of a pattern, receive the jobs that
+//! publishers push, and run a handler for each.
+//!
+//! | Module | Content |
+//! |---|---|
+//! | [`worker`], [`take`], [`shutdown`], [`stats`] | the API to configure, run and stop a worker |
+//! | [`handler`] | what a handler receives and returns, and handlers as tower services |
+//! | [`state`] | state machines without a clock, a socket or randomness of their own |
+//! | [`session`] | the state of a run: the state machines of all publishers under one lock |
+//! | [`supervisor`] | the task of a run: starts the others, stops them in order |
+//! | [`link`] | the task of one link to one publisher |
+//! | [`handler_task`] | the tasks that run handlers, one per unit of concurrency |
+//! | [`lease_signal`] | shared by a link and a running handler: cancellation, deadline, progress |
+//! | [`publisher_watches`] | the publishers that the resolver reports for the worker's patterns |
+
+mod handler;
+mod handler_task;
+mod lease_signal;
+mod link;
+mod publisher_watches;
+mod session;
+mod shutdown;
+mod state;
+mod stats;
+mod supervisor;
+mod take;
+mod worker;
+
+pub use handler::{
+    Blocking, CancelReason, Checkpoint, CheckpointError, CheckpointsError, Completion, FromPayload,
+    HandlerFailed, InPlace, Job, JobContext, JobFailure, JobOutput, JobRequest, JobService, Json,
+    PayloadError,
+};
+pub use session::StatsWatch;
+pub use shutdown::ShutdownHandle;
+pub use state::durable::{PublisherState, Standing};
+pub use stats::{WorkerReport, WorkerStats};
+pub use take::{Take, TakeError};
+pub use worker::{
+    CANCEL_GRACE, CONCURRENCY, GRACE, HELD_MAX, RunError, Subscription, Worker, WorkerOptions,
+};
+
+#[cfg(test)]
+mod scenarios;

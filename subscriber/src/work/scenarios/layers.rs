@@ -1,0 +1,234 @@
+//! Layers around handlers: what they see, what their errors and panics do, and that a worker goes
+//! on after them.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+
+use tower::util::BoxCloneService;
+use tower::{Service, ServiceBuilder, ServiceExt};
+
+use super::*;
+use crate::{Completion, JobRequest};
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// What a handler with layers of any kind comes to in a test.
+type Boxed = BoxCloneService<JobRequest, Completion, BoxError>;
+
+async fn settle_each(publisher: &mut FakePublisher, payloads: &[&str]) -> Vec<(Verdict, String)> {
+    let (mut link, _) = publisher.attach(1, &[]).await;
+    let mut received = Vec::new();
+    for (token, payload) in payloads.iter().enumerate() {
+        link.granted(token as u32 + 1).await;
+        link.deliver(&[(token as u64 + 1, payload)]);
+        let batch = link.settle().await;
+        let [(_, verdict)] = verdicts(&batch)[..] else { panic!("{batch:?}") };
+        received.push((verdict, String::from_utf8_lossy(batch.body()).into_owned()));
+        link.accept(&batch);
+    }
+    received
+}
+
+#[tokio::test]
+async fn a_timeout_of_towers_fails_the_attempt_and_drops_its_future() {
+    let mut publisher = FakePublisher::start(1).await;
+    let held = Arc::new(());
+    let holds = held.clone();
+    let hangs = InPlace::new(move |job: Job<String>, _: JobContext| {
+        let holds = holds.clone();
+        async move {
+            if job.payload == "hangs" {
+                std::future::pending::<()>().await;
+            }
+            drop(holds);
+            Ok(job.payload)
+        }
+    });
+    let service = ServiceBuilder::new().timeout(Duration::from_millis(200)).service(hangs);
+    let _worker = start_worker(ONE_AT_A_TIME, &[&publisher], service);
+    let received = settle_each(&mut publisher, &["hangs", "fine"]).await;
+    assert!(matches!(received[0].0, Verdict::Fail(_)), "{received:?}");
+    assert!(
+        received[0].1.contains("LayerError") && received[0].1.contains("timed out"),
+        "{received:?}"
+    );
+    assert!(matches!(received[1].0, Verdict::Complete(Some(_))), "{received:?}");
+    assert_eq!(
+        Arc::strong_count(&held),
+        2,
+        "the test's and the handler's: the attempt's is dropped"
+    );
+}
+
+#[tokio::test]
+async fn what_a_handler_decides_survives_layers_that_box_errors() {
+    let mut publisher = FakePublisher::start(1).await;
+    let decides = InPlace::new(|job: Job<String>, _: JobContext| async move {
+        match job.payload.as_str() {
+            "bury" => Err(JobFailure::bury("never").kind("Never")),
+            "snooze" => Err(JobFailure::Snooze(Duration::from_secs(2))),
+            "release" => Err(JobFailure::Release),
+            _ => Err::<(), _>(JobFailure::retry("again").kind("Again")),
+        }
+    });
+    let service = ServiceBuilder::new()
+        .timeout(Duration::from_secs(30))
+        .concurrency_limit(1)
+        .map_err(|error: JobFailure| BoxError::from(error))
+        .service(decides);
+    let _worker = start_worker(ONE_AT_A_TIME, &[&publisher], service);
+    let received = settle_each(&mut publisher, &["bury", "snooze", "release", "retry"]).await;
+    assert!(
+        matches!(received[0].0, Verdict::Bury(_)) && received[0].1.contains("Never"),
+        "{received:?}"
+    );
+    assert_eq!(received[1].0, Verdict::Snooze(2_000));
+    assert_eq!(received[2].0, Verdict::Release);
+    assert!(
+        matches!(received[3].0, Verdict::Fail(_)) && received[3].1.contains("Again"),
+        "{received:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_layer_sees_the_attempt_and_its_end_and_may_change_both() {
+    let mut publisher = FakePublisher::start(1).await;
+    let shout = InPlace::new(|job: Job<String>, _: JobContext| async move { Ok(job.payload) });
+    let service = ServiceBuilder::new()
+        .map_request(|mut request: JobRequest| {
+            assert_eq!((request.context.attempt(), request.job.path.as_str()), (1, "/jobs/x"));
+            assert_eq!((request.job.id, request.context.token()), (request.context.id(), Token(1)));
+            request.job.payload = request.job.payload.to_ascii_uppercase().into();
+            request
+        })
+        .map_response(|done: Completion| Completion {
+            result: done.result.map(|result| [&result[..], b"!"].concat().into()),
+        })
+        .service(shout);
+    let _worker = start_worker(ONE_AT_A_TIME, &[&publisher], service);
+    let received = settle_each(&mut publisher, &["abc"]).await;
+    assert!(matches!(received[0].0, Verdict::Complete(Some(_))), "{received:?}");
+    assert!(received[0].1.contains("ABC!"), "{received:?}");
+}
+
+#[tokio::test]
+async fn a_result_that_a_layer_makes_too_large_buries_the_job() {
+    let mut publisher = FakePublisher::start(1).await;
+    let service = ServiceBuilder::new()
+        .map_response(|_| Completion { result: Some(vec![0; 1024 * 1024 + 1].into()) })
+        .service(InPlace::new(|_: Job<Bytes>, _: JobContext| async { Ok(()) }));
+    let _worker = start_worker(ONE_AT_A_TIME, &[&publisher], service);
+    let received = settle_each(&mut publisher, &["x"]).await;
+    assert!(matches!(received[0].0, Verdict::Bury(_)) && received[0].1.contains("ResultTooLarge"));
+}
+
+/// Panics or fails at a place of the test's choice when it is made or used for the first time, and
+/// is no use after that.
+struct Breaks {
+    fault: &'static str,
+    clones: Arc<AtomicUsize>,
+    broken: bool,
+    inner: Boxed,
+}
+
+impl Clone for Breaks {
+    fn clone(&self) -> Breaks {
+        self.clones.fetch_add(1, Ordering::Relaxed);
+        let (fault, clones, inner) = (self.fault, self.clones.clone(), self.inner.clone());
+        Breaks { fault, clones, broken: false, inner }
+    }
+}
+
+impl Service<JobRequest> for Breaks {
+    type Response = Completion;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<Completion, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        assert!(!self.broken, "a service that broke is asked again");
+        // The first clone of all breaks: with one lane that is the one of the first job.
+        self.broken = self.clones.load(Ordering::Relaxed) == 2;
+        match self.fault {
+            "ready panics" if self.broken => panic!("ready panics"),
+            "ready fails" if self.broken => Poll::Ready(Err("ready fails".into())),
+            _ => Poll::Ready(Ok(())),
+        }
+    }
+
+    fn call(&mut self, request: JobRequest) -> Self::Future {
+        match self.fault {
+            "call panics" if self.broken => panic!("call panics"),
+            "future panics" if self.broken => Box::pin(async { panic!("future panics") }),
+            _ => Box::pin(self.inner.clone().oneshot(request)),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_layer_that_panics_or_breaks_fails_its_attempt_and_the_next_finds_a_fresh_one() {
+    for fault in ["ready panics", "ready fails", "call panics", "future panics"] {
+        let mut publisher = FakePublisher::start(1).await;
+        let fine = InPlace::new(|job: Job<String>, _: JobContext| async move { Ok(job.payload) });
+        let inner = fine.map_err(BoxError::from).boxed_clone();
+        let clones = Arc::new(AtomicUsize::new(0));
+        let service = Breaks { fault, clones: clones.clone(), broken: false, inner };
+        let worker = start_worker(ONE_AT_A_TIME, &[&publisher], service);
+        let received = settle_each(&mut publisher, &["abc", "def", "ghi"]).await;
+        assert!(
+            matches!(received[0].0, Verdict::Fail(_)) && received[0].1.contains(fault),
+            "{received:?}"
+        );
+        assert!(matches!(received[1].0, Verdict::Complete(_)), "{fault}: {received:?}");
+        assert!(matches!(received[2].0, Verdict::Complete(_)), "{fault}: {received:?}");
+        worker.handle.drain();
+        let report = worker.report().await;
+        let panics = u64::from(fault.ends_with("panics"));
+        assert_eq!((report.completed, report.failed, report.panicked), (2, 1, panics), "{fault}");
+        // One for the lane, one for its first job, a fresh one after the break, and none for each
+        // job.
+        assert_eq!(clones.load(Ordering::Relaxed), 3, "{fault}");
+    }
+}
+
+#[tokio::test]
+async fn layers_stand_around_handlers_that_block() {
+    let mut publisher = FakePublisher::start(1).await;
+    let blocks = Blocking::new(|job: Job<String>, _: JobContext| match job.payload.as_str() {
+        "panic" => panic!("on purpose"),
+        text => Ok(text.len().to_string()),
+    });
+    let service = ServiceBuilder::new().timeout(Duration::from_secs(30)).service(blocks);
+    let _worker = start_worker(ONE_AT_A_TIME, &[&publisher], service);
+    let received = settle_each(&mut publisher, &["panic", "abc"]).await;
+    assert!(matches!(received[0].0, Verdict::Fail(_)) && received[0].1.contains("on purpose"));
+    assert!(matches!(received[1].0, Verdict::Complete(Some(_))), "{received:?}");
+}
+
+/// The layers as `Subscription::layer` stacks them.
+#[tokio::test]
+async fn the_first_layer_is_the_outermost() {
+    let seen: Arc<parking_lot::Mutex<Vec<&'static str>>> = Arc::default();
+    let named = |name: &'static str| {
+        let seen = seen.clone();
+        tower_layer::layer_fn(move |inner: BoxCloneService<JobRequest, Completion, Infallible>| {
+            let seen = seen.clone();
+            inner
+                .map_request(move |request: JobRequest| {
+                    seen.lock().push(name);
+                    request
+                })
+                .boxed_clone()
+        })
+    };
+    let worker = crate::Worker::connect("127.0.0.1:1").await.unwrap();
+    let subscription =
+        worker.durable_subscribe("/jobs/**").layer(named("outer")).layer(named("inner"));
+    let leaf = tower::service_fn(|_: JobRequest| async { Ok(Completion::default()) });
+    let service = subscription.layered(leaf.boxed_clone());
+    let mut publisher = FakePublisher::start(1).await;
+    let _worker = start_worker(ONE_AT_A_TIME, &[&publisher], service.map_err(BoxError::from));
+    settle_each(&mut publisher, &["x"]).await;
+    assert_eq!(*seen.lock(), ["outer", "inner"]);
+}

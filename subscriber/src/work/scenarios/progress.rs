@@ -1,0 +1,67 @@
+//! Handlers that say how far they are, and handlers that take too long.
+
+use longshore_protocol::limits::PROGRESS_BYTES_MAX;
+use longshore_protocol::messages::work::Progress;
+
+use super::fake_publisher::FakeLink;
+use super::*;
+
+async fn progress(link: &mut FakeLink) -> Vec<(u64, u8, String)> {
+    let query_answered = link.find(|message| match message {
+        ToPublisher::Progress(query_answered) => Some(query_answered.clone()),
+        _ => None,
+    });
+    let word = |Progress { token, percent, message }| (token.0, percent, message);
+    query_answered.await.into_iter().map(word).collect()
+}
+
+#[tokio::test]
+async fn the_newest_word_of_each_job_is_told_and_no_other() {
+    let (handler, mut begun, go) = query_answered();
+    let limits = Limits { concurrency: 2, prefetch: 0, ..ONE_AT_A_TIME };
+    let (mut publisher, worker, mut link) = start_linked_worker(limits, handler).await;
+    link.deliver(&[(1, "a"), (2, "b")]);
+    let (one, two) = (within(begun.recv()).await.unwrap(), within(begun.recv()).await.unwrap());
+    for percent in 1..=50 {
+        one.progress(percent, "reading");
+        two.progress(percent, format!("row {percent}"));
+    }
+    let both = [(1, 50, "reading".to_owned()), (2, 50, "row 50".to_owned())];
+    assert_eq!(progress(&mut link).await, both);
+    one.progress(60, "");
+    one.progress(255, "é".repeat(PROGRESS_BYTES_MAX));
+    let cut = "é".repeat(PROGRESS_BYTES_MAX / 2);
+    assert_eq!(progress(&mut link).await, [(1, 100, cut.clone())]);
+
+    drop(link);
+    let (mut link, _) = publisher.attach(1, &[]).await;
+    let again = [(1, 100, cut), (2, 50, "row 50".to_owned())];
+    assert_eq!(progress(&mut link).await, again, "a publisher that has started again knows none");
+    go.add_permits(2);
+    link.settle().await;
+    one.progress(1, "of a job that has ended");
+    two.progress(1, "of a job that has ended");
+    worker.handle.drain();
+    link.unsubscribe().await;
+    assert!(!link.has_unread(|message| matches!(message, ToPublisher::Progress(_))));
+}
+
+#[tokio::test]
+async fn an_attempt_that_ran_for_too_long_is_cancelled_at_once_and_its_result_refused_and_counted()
+{
+    let (handler, mut begun, go) = query_answered();
+    let (_publisher, worker, mut link) = start_linked_worker(ONE_AT_A_TIME, handler).await;
+    link.deliver(&[(1, "x")]);
+    let ctx = within(begun.recv()).await.unwrap();
+    link.revoke(Revoked::TimedOut, 1);
+    assert_eq!(within(ctx.cancelled()).await, CancelReason::TimedOut);
+    assert!(CancelReason::TimedOut.to_string().contains("longer than its run timeout"));
+    go.add_permits(1);
+    let batch = link.settle().await;
+    assert_eq!(verdicts(&batch), [(1, Verdict::Complete(None))]);
+    link.answer(&batch, SettleOutcome::StaleToken);
+    worker.until(|stats| stats.stale_refused == 1).await;
+    worker.handle.drain();
+    let report = worker.report().await;
+    assert_eq!((report.completed, report.leases_lost), (0, 1));
+}

@@ -1,0 +1,249 @@
+//! A worker that an operator asks to begin no job, and to go on.
+
+use longshore_protocol::messages::work::Quiet;
+
+use super::fake_publisher::FakeLink;
+use super::*;
+
+impl FakeLink {
+    fn request_quiet(&self, ask: u64, quiet: bool) {
+        self.send(FromPublisher::WorkerQuiet(Quiet { ask, quiet }));
+    }
+
+    async fn quieted(&mut self) -> (u64, bool) {
+        self.find(|message| match message {
+            ToPublisher::Quieted(Quiet { ask, quiet }) => Some((*ask, *quiet)),
+            _ => None,
+        })
+        .await
+    }
+
+    /// True when the worker has said, unasked for, that it wants jobs, or whether it is quiet.
+    fn has_sent_credit_or_quiet(&self) -> bool {
+        self.has_unread(|message| {
+            matches!(message, ToPublisher::Credit(_) | ToPublisher::Quieted(_))
+        })
+    }
+
+    /// Takes the credits that came so far from what is unread.
+    async fn drain_grants(&mut self, credits: u32) {
+        self.granted(credits).await;
+        while self.has_unread(|message| matches!(message, ToPublisher::Credit(_))) {
+            let credit =
+                |message: &ToPublisher| matches!(message, ToPublisher::Credit(_)).then_some(());
+            self.find(credit).await;
+        }
+    }
+
+    /// Takes a batch in which all of these are given back, and only these.
+    async fn expect_released(&mut self, tokens: &[u64]) {
+        let batch = self.settle().await;
+        let released: Vec<_> = tokens.iter().map(|token| (*token, Verdict::Release)).collect();
+        assert_eq!(verdicts(&batch), released);
+        self.accept(&batch);
+    }
+}
+
+#[tokio::test]
+async fn a_quiet_worker_gives_back_what_has_not_begun_goes_on_with_what_runs_and_takes_nothing() {
+    let mut publisher = FakePublisher::start(1).await;
+    let (handler, mut begun, go) = query_answered();
+    let worker = start_worker(Limits { prefetch: 3, ..ONE_AT_A_TIME }, &[&publisher], handler);
+    let (mut link, _) = publisher.attach(1, &[]).await;
+    link.drain_grants(4).await;
+    link.deliver(&[(1, "runs"), (2, "waits")]);
+    within(begun.recv()).await.unwrap();
+
+    link.request_quiet(7, true);
+    // What is given back before the recall is read would come again by the credits that are left.
+    let mut received = Vec::new();
+    let batch = loop {
+        match link.next().await {
+            ToPublisher::Settle(batch) => break batch,
+            ToPublisher::Recall(credit) => received.push(credit.count),
+            ToPublisher::Quieted(_) => panic!("credits are out"),
+            _ => {}
+        }
+    };
+    assert_eq!((verdicts(&batch), received), (vec![(2, Verdict::Release)], vec![2]));
+    link.accept(&batch);
+    assert!(worker.session.is_quiet());
+    // A job that was on its way.
+    link.deliver(&[(3, "late")]);
+    link.expect_released(&[3]).await;
+    assert!(!link.has_sent_credit_or_quiet());
+    link.returned(1);
+    assert_eq!(link.quieted().await, (7, true));
+    link.request_quiet(8, true);
+    assert_eq!(link.quieted().await, (8, true), "said again, it is answered again");
+
+    go.add_permits(1);
+    let batch = link.settle().await;
+    assert!(matches!(verdicts(&batch)[..], [(1, Verdict::Complete(_))]));
+    link.accept(&batch);
+    worker.until(|stats| stats.completed == 1 && stats.released == 2).await;
+    link.request_quiet(9, true);
+    link.quieted().await;
+    assert!(!link.has_sent_credit_or_quiet(), "what has ended frees no credit");
+
+    link.request_quiet(10, false);
+    assert_eq!(link.quieted().await, (10, false));
+    link.granted(8).await;
+    assert_eq!(link.credits, 8, "the bound once more");
+    assert!(!worker.session.is_quiet());
+    link.deliver(&[(4, "next")]);
+    assert_eq!(within(begun.recv()).await.unwrap().token(), Token(4));
+    assert!(begun.try_recv().is_err(), "jobs 2 and 3 never began");
+    drop(worker);
+}
+
+#[tokio::test]
+async fn one_publisher_is_asked_and_the_worker_is_quiet_at_all_of_them_also_on_a_new_link() {
+    let mut one = FakePublisher::start(1).await;
+    let mut other = FakePublisher::start(2).await;
+    let (handler, mut begun, _go) = query_answered();
+    let worker = start_worker(Limits { concurrency: 4, ..ONE_AT_A_TIME }, &[&one, &other], handler);
+    let (mut one_link, _) = one.attach(1, &[]).await;
+    let (mut other_link, _) = other.attach(1, &[]).await;
+    one_link.drain_grants(2).await;
+    other_link.drain_grants(2).await;
+
+    one_link.request_quiet(7, true);
+    assert_eq!(other_link.recall().await, 2);
+    other_link.returned(2);
+    assert_eq!(other_link.quieted().await, (0, true));
+    other_link.deliver(&[(1, "late")]);
+    other_link.expect_released(&[1]).await;
+    one_link.recall().await;
+    one_link.returned(2);
+    assert_eq!(one_link.quieted().await, (7, true));
+
+    drop(other_link);
+    let (mut other_link, _) = other.attach(2, &[]).await;
+    assert_eq!(other_link.quieted().await, (0, true));
+    other_link.deliver(&[(2, "late")]);
+    other_link.expect_released(&[2]).await;
+    assert!(!other_link.has_sent_credit_or_quiet(), "nothing is granted on the new link");
+
+    // Resumed by way of the other, and both know it.
+    other_link.request_quiet(1, false);
+    assert_eq!(other_link.quieted().await, (1, false));
+    assert_eq!(one_link.quieted().await, (0, false));
+    one_link.granted(4).await;
+    other_link.granted(2).await;
+    other_link.deliver(&[(3, "next")]);
+    assert_eq!(within(begun.recv()).await.unwrap().token(), Token(3));
+    drop(other_link);
+    let (mut other_link, _) = other.attach(3, &[]).await;
+    assert_eq!(one_link.recall().await, 1);
+    one_link.returned(1);
+    other_link.granted(1).await;
+    assert!(!other_link.has_unread(|message| matches!(message, ToPublisher::Quieted(_))));
+    drop(worker);
+}
+
+#[tokio::test]
+async fn asked_for_the_opposite_before_it_has_answered_it_says_how_it_is() {
+    let mut publisher = FakePublisher::start(1).await;
+    let (handler, mut begun, _go) = query_answered();
+    let worker = start_worker(Limits { concurrency: 2, ..ONE_AT_A_TIME }, &[&publisher], handler);
+    let (mut link, _) = publisher.attach(1, &[]).await;
+    link.drain_grants(2).await;
+    link.request_quiet(1, true);
+    assert_eq!(link.recall().await, 2);
+    link.request_quiet(2, false);
+    assert_eq!(link.quieted().await, (2, false));
+    assert!(!link.has_sent_credit_or_quiet(), "its credits are still out");
+    // One was used before the recall was read.
+    link.deliver(&[(1, "a")]);
+    link.returned(1);
+    link.granted(3).await;
+    assert_eq!(link.credits, 3);
+    assert_eq!(within(begun.recv()).await.unwrap().token(), Token(1));
+    drop(worker);
+}
+
+#[tokio::test]
+async fn a_quiet_worker_drains_as_ever() {
+    let (handler, mut begun, go) = query_answered();
+    let (_publisher, worker, mut link) = start_linked_worker(ONE_AT_A_TIME, handler).await;
+    link.deliver(&[(1, "runs")]);
+    within(begun.recv()).await.unwrap();
+    link.request_quiet(1, true);
+    assert_eq!(link.quieted().await, (1, true));
+    worker.handle.drain();
+    link.unsubscribe().await;
+    link.request_quiet(2, false);
+    assert_eq!(link.quieted().await, (2, false));
+    go.add_permits(1);
+    let batch = link.settle().await;
+    link.accept(&batch);
+    let report = worker.report().await;
+    assert_eq!((report.completed, report.released), (1, 0));
+    link.ended().await;
+}
+
+#[tokio::test]
+async fn jobs_of_a_lost_link_go_back_with_the_next_one() {
+    let mut publisher = FakePublisher::start(1).await;
+    let mut other = FakePublisher::start(2).await;
+    let (handler, mut begun, _go) = query_answered();
+    let worker =
+        start_worker(Limits { prefetch: 3, ..ONE_AT_A_TIME }, &[&publisher, &other], handler);
+    let (mut link, _) = publisher.attach(1, &[]).await;
+    let (mut other_link, _) = other.attach(1, &[]).await;
+    link.granted(2).await;
+    link.deliver(&[(1, "runs"), (2, "waits")]);
+    within(begun.recv()).await.unwrap();
+    drop(link);
+    worker.until(|stats| stats.publishers_alive == 1).await;
+    other_link.request_quiet(7, true);
+    other_link.recall().await;
+    other_link.returned(2);
+    assert_eq!(other_link.quieted().await, (7, true), "the other link is not waited for");
+    let (mut link, resumed) = publisher.attach(1, &[]).await;
+    assert_eq!(resumed, [1, 2]);
+    assert_eq!(link.started().await, [1], "that one still runs");
+    link.expect_released(&[2]).await;
+    assert_eq!(link.quieted().await, (0, true));
+    // The job that runs is the only one that is held.
+    other_link.request_quiet(8, false);
+    link.granted(1).await;
+    other_link.granted(2 + 2).await;
+    drop(worker);
+}
+
+#[tokio::test]
+async fn what_was_put_by_goes_back_before_the_worker_is_quiet_at_that_publisher() {
+    let mut publisher = FakePublisher::start(1).await;
+    let mut other = FakePublisher::start(2).await;
+    let (handler, mut begun, go) = query_answered();
+    let worker =
+        start_worker(Limits { prefetch: 5, ..ONE_AT_A_TIME }, &[&publisher, &other], handler);
+    let (mut link, _) = publisher.attach(1, &[]).await;
+    let (mut other_link, _) = other.attach(1, &[]).await;
+    link.granted(3).await;
+    link.deliver(&[(1, "ends"), (2, "runs"), (3, "waits")]);
+    go.add_permits(1);
+    for _ in 0..2 {
+        within(begun.recv()).await.unwrap();
+    }
+    // The link is lost before this is answered.
+    assert_eq!(link.settle().await.sequence, 1);
+    drop(link);
+    worker.until(|stats| stats.publishers_alive == 1).await;
+    other_link.request_quiet(7, true);
+    other_link.recall().await;
+    other_link.returned(3);
+    other_link.quieted().await;
+
+    let (mut link, resumed) = publisher.attach(1, &[]).await;
+    assert_eq!(resumed, [1, 2, 3]);
+    let again = link.settle().await;
+    assert!(matches!(verdicts(&again)[..], [(1, Verdict::Complete(_))]));
+    assert!(!link.has_sent_credit_or_quiet(), "job 3 is still at the worker");
+    link.accept(&again);
+    link.expect_released(&[3]).await;
+    assert_eq!(link.quieted().await, (0, true));
+    drop(worker);
+}

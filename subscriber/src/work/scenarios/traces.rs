@@ -1,0 +1,154 @@
+//! The span that a handler runs in, and the trace that its job belongs to.
+
+use std::io;
+use std::sync::LazyLock;
+
+use longshore_protocol::{Headers, JobId, NewJob, Path, TraceContext};
+use parking_lot::Mutex;
+use tracing::Dispatch;
+use tracing::subscriber::NoSubscriber;
+use tracing_subscriber::fmt::format::FmtSpan;
+
+use super::*;
+
+const TRACEPARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
+/// A test listens on its own thread. As long as there is one listener in the process, `tracing`
+/// asks nobody but the thread that reaches a span first whether anyone wants it, and keeps the
+/// answer: a test beside it, which does not listen, would have it switched off for all. With two
+/// that stay, every listener is asked.
+pub(super) fn keep_spans_enabled() {
+    static INACTIVE: LazyLock<[Dispatch; 2]> =
+        LazyLock::new(|| [(); 2].map(|()| Dispatch::new(NoSubscriber::default())));
+    LazyLock::force(&INACTIVE);
+}
+
+/// Lines that were logged.
+#[derive(Clone, Default)]
+struct LogLines(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for LogLines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl LogLines {
+    fn capture(&self) -> tracing::subscriber::DefaultGuard {
+        let lines = self.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_ansi(false)
+            .with_thread_names(true)
+            .with_span_events(FmtSpan::ENTER)
+            .with_writer(move || lines.clone())
+            .finish();
+        tracing::subscriber::set_default(subscriber)
+    }
+
+    fn with(&self, text: &str) -> String {
+        let lines = String::from_utf8(self.0.lock().clone()).unwrap();
+        let line = lines.lines().find(|line| line.contains(text));
+        line.unwrap_or_else(|| panic!("nothing says {text:?} in {lines}")).to_owned()
+    }
+}
+
+fn traced_entry(trace: Option<&TraceContext>) -> Bytes {
+    let mut job = NewJob::new(Path::new("/jobs/x").unwrap(), JobId([9; 16]), "x");
+    if let Some(trace) = trace {
+        job = job.traced(trace);
+    }
+    fake_publisher::entry_of(&job)
+}
+
+#[tokio::test]
+async fn a_handler_runs_in_a_span_that_names_its_job_and_its_trace() {
+    let lines = LogLines::default();
+    let _kept = lines.capture();
+    let mut publisher = FakePublisher::start(1).await;
+    let _worker = start_worker(
+        ONE_AT_A_TIME,
+        &[&publisher],
+        handler(|_: Job<Bytes>, ctx: JobContext| async move {
+            tracing::info!("first");
+            tokio::task::yield_now().await;
+            tracing::info!("second");
+            match ctx.trace_context() {
+                Some(_) => panic!("on purpose"),
+                None => Ok(()),
+            }
+        }),
+    );
+    let trace = TraceContext::parse(TRACEPARENT, Some("a=1")).unwrap();
+    let (mut link, _) = publisher.attach(1, &[]).await;
+    link.granted(1).await;
+    link.deliver_entries([(11, traced_entry(Some(&trace)))], 30_000);
+    let batch = link.settle().await;
+    link.accept(&batch);
+    for received in ["first", "second", "a handler panicked"] {
+        let line = lines.with(received);
+        let id = JobId([9; 16]);
+        let span = format!("job{{id={id} path=/jobs/x attempt=1 token={}", Token(11));
+        let ids = "trace_id=4bf92f3577b34da6a3ce929d0e0e4736 parent_id=00f067aa0ba902b7";
+        assert!(line.contains(&span) && line.contains(ids), "{line}");
+    }
+
+    lines.0.lock().clear();
+    link.granted(2).await;
+    link.deliver_entries([(12, traced_entry(None))], 30_000);
+    link.settle().await;
+    let line = lines.with("first");
+    assert!(line.contains("attempt=1") && !line.contains("trace_id"), "{line}");
+}
+
+#[tokio::test]
+async fn a_blocking_handler_runs_in_the_span_too() {
+    let lines = LogLines::default();
+    let _kept = lines.capture();
+    let blocks = Blocking::new(|_: Job<Bytes>, _: JobContext| {
+        Ok(std::thread::current().name().unwrap_or_default().to_owned())
+    });
+    let (_publisher, _worker, mut link) = start_linked_worker(ONE_AT_A_TIME, blocks).await;
+    link.deliver(&[(1, "x")]);
+    let batch = link.settle().await;
+    let [(1, Verdict::Complete(Some(span)))] = verdicts(&batch)[..] else { panic!("{batch:?}") };
+    let thread = &batch.body()[span.at as usize..][..span.length as usize];
+    let line = lines.with(std::str::from_utf8(thread).unwrap());
+    assert!(line.contains("job{id=") && line.ends_with("enter"), "{line}");
+}
+
+#[tokio::test]
+async fn a_handler_is_given_the_trace_back_for_jobs_of_its_own() {
+    let mut publisher = FakePublisher::start(1).await;
+    let _worker = start_worker(
+        ONE_AT_A_TIME,
+        &[&publisher],
+        handler(|job: Job<Bytes>, ctx: JobContext| async move {
+            let Some(trace) = ctx.trace_context() else { return Ok(None) };
+            let next = NewJob::new(job.path, JobId([1; 16]), "next").traced(trace);
+            Ok(next.headers.get("traceparent").map(|given| format!("{given} {:?}", trace.state())))
+        }),
+    );
+    let trace = TraceContext::parse(TRACEPARENT, Some("a=1")).unwrap();
+    let malformed = Headers(vec![("traceparent".into(), "00-x".into())]);
+    let job = NewJob::new(Path::new("/jobs/x").unwrap(), JobId([9; 16]), "x");
+    let odd = fake_publisher::entry_of(&NewJob { headers: malformed, ..job });
+    let (mut link, _) = publisher.attach(1, &[]).await;
+    for (token, entry, result) in [
+        (1, traced_entry(Some(&trace)), Some(format!("{TRACEPARENT} Some(\"a=1\")"))),
+        (2, traced_entry(None), None),
+        (3, odd, None),
+    ] {
+        link.granted(token as u32).await;
+        link.deliver_entries([(token, entry)], 30_000);
+        let batch = link.settle().await;
+        let [(_, Verdict::Complete(span))] = verdicts(&batch)[..] else { panic!("{batch:?}") };
+        let query_answered = span.map(|s| &batch.body()[s.at as usize..][..s.length as usize]);
+        assert_eq!(query_answered, result.as_ref().map(|text| text.as_bytes()));
+        link.accept(&batch);
+    }
+}

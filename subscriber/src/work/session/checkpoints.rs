@@ -1,0 +1,247 @@
+//! The desk's side that faces handlers which leave checkpoints or read them, and the answers to
+//! both.
+
+use longshore_protocol::limits::CHECKPOINT_BYTES_MAX;
+use longshore_protocol::messages::work::{Answer, CheckpointInfo, Checkpointed, RequestError};
+use longshore_protocol::{CheckpointOutcome, Token};
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::sync::oneshot;
+
+use super::{Intake, SlotId, State, WorkerSession};
+use crate::work::lease_signal::LeaseSignal;
+use crate::work::state::checkpoints::{Checkpoints, QueryAnswered, StoreAnswered, Waiters};
+use crate::{CancelReason, Checkpoint, CheckpointError, CheckpointsError, JobContext};
+
+type Stored = Result<u64, CheckpointError>;
+type Read = Result<Vec<Checkpoint>, CheckpointsError>;
+
+/// The checkpoints at one publisher, and who waits for their answers.
+pub(super) type PendingCheckpoints = Checkpoints<oneshot::Sender<Stored>, Reader>;
+
+/// Who reads earlier checkpoints.
+#[derive(Debug)]
+pub(super) struct Reader {
+    attempt: u16,
+    answer: oneshot::Sender<Read>,
+}
+
+/// Why an attempt stores and is told nothing any more.
+#[derive(Clone, Copy)]
+pub(super) enum WaitEnd {
+    Lost(CancelReason),
+    FinishedJob,
+}
+
+impl WorkerSession {
+    /// Stores a checkpoint of a job that runs here. Returns once its publisher has answered.
+    pub(crate) fn checkpoint(
+        &self,
+        context: &JobContext,
+        bytes: Bytes,
+    ) -> Result<oneshot::Receiver<Stored>, CheckpointError> {
+        let (waiter, answer) = oneshot::channel();
+        self.with_lease(context, |pending| pending.store(context.token, bytes, waiter))?;
+        Ok(answer)
+    }
+
+    /// Asks what earlier attempts have left.
+    pub(crate) fn checkpoints(
+        &self,
+        context: &JobContext,
+    ) -> Result<oneshot::Receiver<Read>, CheckpointsError> {
+        let (sender, answer) = oneshot::channel();
+        let reader = Reader { attempt: context.attempt, answer: sender };
+        self.with_lease(context, |pending| pending.query(context.token, reader))?;
+        Ok(answer)
+    }
+
+    fn with_lease(
+        &self,
+        context: &JobContext,
+        then: impl FnOnce(&mut PendingCheckpoints),
+    ) -> Result<(), WaitEnd> {
+        let now = self.now();
+        let mut state = self.state.lock();
+        let slot = state.slot(context.slot_id);
+        // A context may outlive its handler, and its place may be another publisher's by then.
+        let is_own_signal = |signal: &Arc<LeaseSignal>| Arc::ptr_eq(signal, &context.signal);
+        let lease = slot.leases.get_mut(context.token);
+        match lease.filter(|lease| lease.signal.as_ref().is_some_and(is_own_signal)) {
+            Some(lease) if now < lease.ends() => {
+                then(&mut slot.checkpoints);
+                slot.wake.notify_one();
+                Ok(())
+            }
+            // Over, so another worker's by now, whether or not its link has seen that already: a
+            // handler may be first.
+            Some(_) => Err(WaitEnd::Lost(CancelReason::LeaseLost)),
+            None => Err(context.cancel_reason().map_or(WaitEnd::FinishedJob, WaitEnd::Lost)),
+        }
+    }
+
+    /// The answer to a checkpoint.
+    pub(crate) fn checkpointed(&self, slot_id: SlotId, answer: &Checkpointed) {
+        let mut state = self.state.lock();
+        let answered = state.slot(slot_id).checkpoints.answered(answer);
+        if answer.outcome == CheckpointOutcome::StaleToken {
+            self.refused_as_stale(&mut state, slot_id, answer.token);
+        }
+        let Some(StoreAnswered { waiter, length }) = answered else { return };
+        // What a handler does not wait for any more is nobody's.
+        let _ = waiter.send(match answer.outcome {
+            CheckpointOutcome::Accepted => {
+                state.stats.checkpoints += 1;
+                Ok(answer.sequence)
+            }
+            CheckpointOutcome::StaleToken => Err(CheckpointError::Lost(CancelReason::LeaseLost)),
+            CheckpointOutcome::Gap => Err(CheckpointError::Gap),
+            CheckpointOutcome::NoSpace => Err(CheckpointError::NoSpace),
+            CheckpointOutcome::TooLarge => {
+                Err(CheckpointError::TooLarge { bytes: length, limit: CHECKPOINT_BYTES_MAX })
+            }
+        });
+        if state.slot(slot_id).checkpoints.is_ready() {
+            state.slot(slot_id).wake.notify_one();
+        }
+    }
+
+    /// The answer to a question after checkpoints.
+    pub(crate) fn query_answered(
+        &self,
+        slot_id: SlotId,
+        number: u64,
+        answer: Result<Answer, RequestError>,
+    ) {
+        let mut state = self.state.lock();
+        let Some(answered) = state.slot(slot_id).checkpoints.query_answered(number) else { return };
+        let QueryAnswered { token, waiter: reader, own_count } = answered;
+        let _ = reader.answer.send(match answer {
+            Ok(Answer::Checkpoints(stored)) => earlier(stored, reader.attempt, own_count),
+            // An answer to another question: the publisher does not know this one.
+            Ok(_) => Err(CheckpointsError::Refused(RequestError::Unknown)),
+            Err(RequestError::StaleToken) => {
+                self.refused_as_stale(&mut state, slot_id, token);
+                Err(CheckpointsError::Lost(CancelReason::LeaseLost))
+            }
+            Err(error) => Err(CheckpointsError::Refused(error)),
+        });
+        if state.slot(slot_id).checkpoints.is_ready() {
+            state.slot(slot_id).wake.notify_one();
+        }
+    }
+
+    /// Its publisher says that the token holds no lease: then it is lost here, too.
+    fn refused_as_stale(&self, state: &mut State, slot_id: SlotId, token: Token) {
+        state.stats.stale_refused += 1;
+        let publisher = state.slot(slot_id).id;
+        tracing::warn!(%publisher, %token, "a checkpoint was refused with StaleToken: its lease was lost");
+        let lost = state.slot(slot_id).leases.revoke(&[token]);
+        self.leases_lost(state, slot_id, lost, CancelReason::LeaseLost);
+    }
+}
+
+impl State {
+    /// No handler waits for an answer any more: the run is over.
+    pub(super) fn end_checkpoints(&mut self, wait_end: WaitEnd) {
+        self.intake = Intake::Released;
+        for slot in &mut self.slots {
+            slot.checkpoints.take_all().for_each(|waiters| end(waiters, wait_end));
+        }
+    }
+}
+
+/// A job's lease has ended, and with it the waits for what it would have stored or read.
+pub(super) fn end_job(pending: &mut PendingCheckpoints, token: Token, wait_end: WaitEnd) {
+    if let Some(waiters) = pending.remove(token) {
+        end(waiters, wait_end);
+    }
+}
+
+fn end(waiters: Waiters<oneshot::Sender<Stored>, Reader>, wait_end: WaitEnd) {
+    for waiter in waiters.stores {
+        let _ = waiter.send(Err(wait_end.into()));
+    }
+    for reader in waiters.reads {
+        let _ = reader.answer.send(Err(wait_end.into()));
+    }
+}
+
+/// Those of earlier deliveries. The last ones are this delivery's `own_count`, down to its first or to
+/// the oldest that is kept.
+fn earlier(mut stored: Vec<CheckpointInfo>, attempt: u16, own_count: u64) -> Read {
+    let is =
+        |last: &mut CheckpointInfo, sequence| last.attempt == attempt && last.sequence == sequence;
+    for sequence in (1..=own_count).rev() {
+        if stored.pop_if(|last| is(last, sequence)).is_none() {
+            break;
+        }
+    }
+    let read = |info: CheckpointInfo| {
+        let bytes = info.bytes.ok_or(CheckpointsError::Refused(RequestError::Unreadable))?;
+        Ok(Checkpoint { attempt: info.attempt, sequence: info.sequence, at: info.at, bytes })
+    };
+    stored.into_iter().map(read).collect()
+}
+
+impl From<WaitEnd> for CheckpointError {
+    fn from(wait_end: WaitEnd) -> CheckpointError {
+        match wait_end {
+            WaitEnd::Lost(reason) => CheckpointError::Lost(reason),
+            WaitEnd::FinishedJob => CheckpointError::FinishedJob,
+        }
+    }
+}
+
+impl From<WaitEnd> for CheckpointsError {
+    fn from(wait_end: WaitEnd) -> CheckpointsError {
+        match wait_end {
+            WaitEnd::Lost(reason) => CheckpointsError::Lost(reason),
+            WaitEnd::FinishedJob => CheckpointsError::FinishedJob,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stored(marks: &[(u16, u64)]) -> Vec<CheckpointInfo> {
+        let info = |(attempt, sequence): &(u16, u64)| CheckpointInfo {
+            attempt: *attempt,
+            sequence: *sequence,
+            at: 1_700_000_000_000,
+            length: 1,
+            bytes: Some("x".into()),
+        };
+        marks.iter().map(info).collect()
+    }
+
+    fn query_answered(marks: &[(u16, u64)], attempt: u16, own_count: u64) -> Vec<(u16, u64)> {
+        let read = earlier(stored(marks), attempt, own_count).unwrap();
+        read.iter().map(|checkpoint| (checkpoint.attempt, checkpoint.sequence)).collect()
+    }
+
+    #[test]
+    fn what_this_delivery_has_left_itself_is_not_told() {
+        assert_eq!(query_answered(&[(1, 1), (1, 2)], 2, 0), [(1, 1), (1, 2)]);
+        assert_eq!(query_answered(&[(1, 1), (1, 2), (2, 1), (2, 2)], 2, 2), [(1, 1), (1, 2)]);
+        // An earlier run of the same attempt, given back.
+        assert_eq!(query_answered(&[(2, 1), (2, 2), (2, 1), (2, 2)], 2, 2), [(2, 1), (2, 2)]);
+        assert_eq!(query_answered(&[(2, 1), (2, 2), (2, 1)], 2, 1), [(2, 1), (2, 2)]);
+        // Of its own only the newest are kept.
+        assert_eq!(query_answered(&[(2, 999), (2, 1_000)], 2, 1_000), []);
+        // Given back once revived: the numbers of attempts begin anew.
+        assert_eq!(query_answered(&[(3, 1), (1, 1)], 1, 1), [(3, 1)]);
+    }
+
+    #[test]
+    fn bytes_that_are_missing_are_not_told_as_none() {
+        let mut stored = stored(&[(1, 1), (1, 2)]);
+        stored[0].bytes = None;
+        let unreadable = CheckpointsError::Refused(RequestError::Unreadable);
+        assert_eq!(earlier(stored, 2, 0), Err(unreadable));
+    }
+}

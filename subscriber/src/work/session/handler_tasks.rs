@@ -1,0 +1,125 @@
+//! The desk's side that faces the lanes: the next job, and the end of the last.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore_protocol::messages::work::NewSettle;
+
+use super::checkpoints::{WaitEnd, end_job};
+use super::{FinishedJob, HandlerTaskStep, Intake, QueuedJob, SlotId, State, WorkerSession};
+use crate::work::lease_signal::LeaseSignal;
+use crate::work::state::durable::DurableEvent;
+
+impl WorkerSession {
+    /// Settles the last job, if there was one, and requests the next.
+    pub(crate) fn next(
+        &self,
+        ended: Option<FinishedJob>,
+        signal: &mut Arc<LeaseSignal>,
+    ) -> HandlerTaskStep {
+        let now = self.now();
+        let mut state = self.state.lock();
+        if let Some(ended) = ended {
+            self.end(&mut state, ended);
+        }
+        if state.intake > Intake::Open {
+            return HandlerTaskStep::Stop;
+        }
+        while let Some(job) = state.announced.pop_front() {
+            let slot = state.slot(job.slot_id);
+            let owned = slot.owns_jobs(self.clock(), now);
+            let lease = slot.leases.get_mut(job.token).filter(|lease| now < lease.ends());
+            let Some(lease) = lease else { continue };
+            if !owned {
+                self.release_announced(&mut state, &job);
+                continue;
+            }
+            let ends = lease.ends();
+            match Arc::get_mut(signal) {
+                Some(signal) => signal.reset_for_job(ends),
+                None => *signal = Arc::new(signal.for_next_job(ends)),
+            }
+            lease.signal = Some(signal.clone());
+            slot.running += 1;
+            state.running += 1;
+            self.wake_handler_task(&state);
+            return HandlerTaskStep::Run(job);
+        }
+        if state.announcing || state.ready.is_empty() {
+            return HandlerTaskStep::Wait;
+        }
+        state.announce(self.clock(), now)
+    }
+
+    /// An announced job may be another worker's and will not begin. Its publisher counts it as
+    /// started: it is released, so that a loss is not taken for that of a running attempt.
+    fn release_announced(&self, state: &mut State, job: &QueuedJob) {
+        let slot = state.slot(job.slot_id);
+        slot.leases.remove(job.token);
+        let (publisher, linked) = (slot.id, slot.sender.is_some());
+        slot.settles.push(job.token, &NewSettle::Release, linked);
+        slot.wake.notify_one();
+        if !linked {
+            self.step(state, DurableEvent::Freed { publisher, jobs: 1 });
+        }
+    }
+
+    /// The publishers were told, or could not be: the jobs can run.
+    pub(crate) fn announced(&self, jobs: Vec<QueuedJob>) {
+        let mut state = self.state.lock();
+        state.announcing = false;
+        state.announced.extend(jobs);
+        // A drain may have come in between: then they were given back with the others.
+        self.wake_handler_task(&state);
+    }
+
+    /// Until when a lease of the publisher is certain to hold that runs until `ends`.
+    pub(crate) fn deadline(&self, slot_id: SlotId, ends: Duration) -> Duration {
+        let now = self.now();
+        let mut state = self.state.lock();
+        let slot = state.slot(slot_id);
+        slot.update_last_byte(self.clock(), now);
+        slot.grace.deadline(now, slot.sender.is_some(), ends)
+    }
+
+    /// Waits until there may be work. Cancel safe.
+    pub(crate) async fn wait(&self) {
+        self.handler_task_wakeup.notified().await;
+    }
+
+    pub(super) fn wake_handler_task(&self, state: &State) {
+        let for_one_more = !state.announced.is_empty()
+            || (!state.announcing && !state.ready.is_empty() && state.running < state.concurrency);
+        if for_one_more || state.intake > Intake::Open {
+            self.handler_task_wakeup.notify_one();
+        }
+    }
+
+    fn end(&self, state: &mut State, ended: FinishedJob) {
+        state.running -= 1;
+        let intake = state.intake;
+        if intake > Intake::Open && state.running == 0 {
+            self.supervisor.notify_one();
+        }
+        state.stats.panicked += u64::from(ended.panicked);
+        state.stats.damaged += u64::from(ended.damaged);
+        let slot = state.slot(ended.slot_id);
+        slot.running -= 1;
+        let holds = slot.leases.remove(ended.token).is_some();
+        end_job(&mut slot.checkpoints, ended.token, WaitEnd::FinishedJob);
+        // A result whose lease was lost still goes out: it is refused, and counted here and there.
+        // A failure would be noise.
+        let wanted = holds || matches!(ended.settle, NewSettle::Complete { .. });
+        let linked = slot.sender.is_some();
+        if intake < Intake::Released && wanted {
+            slot.settles.push(ended.token, &ended.settle, linked);
+            if slot.settles.is_ready() {
+                slot.wake.notify_one();
+            }
+        }
+        if intake < Intake::Released && !(wanted && linked) {
+            let publisher = slot.id;
+            self.step(state, DurableEvent::Freed { publisher, jobs: 1 });
+        }
+    }
+}

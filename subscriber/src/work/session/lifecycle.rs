@@ -1,0 +1,149 @@
+//! The desk's side that faces the director: sets of publishers, time, and the order of stopping.
+
+use std::time::Duration;
+
+use longshore_protocol::PublisherInfo;
+use longshore_protocol::messages::work::NewSettle;
+
+use super::checkpoints::WaitEnd;
+use super::{Connect, Intake, SlotId, State, WorkerSession};
+use crate::work::state::durable::{Action, DurableEvent};
+use crate::{CancelReason, WorkerStats};
+
+impl WorkerSession {
+    pub(crate) fn watched(&self, complete: bool, publishers: Vec<PublisherInfo>) {
+        let mut state = self.state.lock();
+        self.step(&mut state, DurableEvent::Watched { complete, publishers });
+    }
+
+    /// Time has passed: links are tried again, and leases end whose link is dead.
+    pub(crate) fn tick(&self) {
+        let now = self.now();
+        let mut state = self.state.lock();
+        self.step(&mut state, DurableEvent::Tick);
+        for slot_id in 0..state.slots.len() {
+            let slot = &mut state.slots[slot_id];
+            if slot.sender.is_none() && slot.leases.next_deadline().is_some_and(|due| due <= now) {
+                let lost = slot.leases.take_due(now).lost;
+                self.leases_lost(&mut state, slot_id as SlotId, lost, CancelReason::LeaseLost);
+            }
+        }
+    }
+
+    /// When [`WorkerSession::tick`] has something to do.
+    pub(crate) fn next_deadline(&self) -> Option<Duration> {
+        let state = self.state.lock();
+        let unlinked = state.slots.iter().filter(|slot| slot.sender.is_none());
+        let leases = unlinked.filter_map(|slot| slot.leases.next_deadline()).min();
+        state.durable.next_deadline().into_iter().chain(leases).min()
+    }
+
+    /// Publishers to be dialled.
+    pub(crate) fn take_connects(&self) -> Vec<Connect> {
+        std::mem::take(&mut self.state.lock().take_connects)
+    }
+
+    /// Begins no more jobs, wants no more, and gives back those that have not begun.
+    pub(crate) fn drain(&self) {
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        state.intake = state.intake.max(Intake::Draining);
+        // Nothing is granted any more: who holds how many is nobody's concern.
+        let _ = state.release_unstarted();
+        self.step(state, DurableEvent::Drain);
+        self.handler_task_wakeup.notify_waiters();
+        self.handler_task_wakeup.notify_one();
+    }
+
+    /// Tells every running handler to stop.
+    pub(crate) fn cancel_all(&self) {
+        let state = self.state.lock();
+        let leases = state.slots.iter().flat_map(|slot| slot.leases.iter());
+        for signal in leases.filter_map(|(_, lease)| lease.signal.as_ref()) {
+            signal.cancel(CancelReason::Shutdown);
+        }
+    }
+
+    /// Gives back whatever still runs; what its handlers return from now on is dropped.
+    pub(crate) fn release_running(&self) {
+        let mut state = self.state.lock();
+        state.end_checkpoints(WaitEnd::Lost(CancelReason::Shutdown));
+        for slot in &mut state.slots {
+            let linked = slot.sender.is_some();
+            for (token, lease) in slot.leases.take_all() {
+                if let Some(signal) = lease.signal {
+                    signal.cancel(CancelReason::Shutdown);
+                }
+                slot.settles.push(token, &NewSettle::Release, linked);
+            }
+            slot.wake.notify_one();
+        }
+    }
+
+    /// Closes every link, once what is queued was sent. Nobody waits for an answer any more.
+    pub(crate) fn close(&self) {
+        let mut state = self.state.lock();
+        state.end_checkpoints(WaitEnd::FinishedJob);
+        for sender in state.slots.iter_mut().filter_map(|slot| slot.sender.take()) {
+            sender.close("the worker has stopped");
+        }
+    }
+
+    pub(crate) fn running(&self) -> usize {
+        self.state.lock().running
+    }
+
+    /// Ends of jobs that no publisher has answered.
+    pub(crate) fn unanswered(&self) -> usize {
+        self.state.lock().slots.iter().map(|slot| slot.settles.unanswered()).sum()
+    }
+
+    /// The counts at the end: what is still unanswered will not be.
+    pub(crate) fn report(&self) -> WorkerStats {
+        let unanswered = self.unanswered() as u64;
+        let mut stats = self.stats();
+        stats.unanswered += unanswered;
+        stats
+    }
+
+    /// One step of the core, its actions taken to where they are carried out.
+    pub(super) fn step(&self, state: &mut State, event: DurableEvent) {
+        let mut actions = std::mem::take(&mut state.actions);
+        state.durable.step(self.now(), event, &mut actions);
+        for action in actions.drain(..) {
+            match action {
+                Action::Connect(info) => {
+                    let slot_id = state.slot_for(info.id);
+                    state.slot(slot_id).given_up = false;
+                    let last = state.slot(slot_id).last_address.clone();
+                    state.take_connects.push(Connect { slot_id, info, last });
+                    self.supervisor.notify_one();
+                }
+                Action::Grant { publisher, credits } => {
+                    let slot = state.slot_of(publisher);
+                    slot.grant += credits;
+                    slot.wake.notify_one();
+                }
+                Action::Recall { publisher, credits } => {
+                    let slot = state.slot_of(publisher);
+                    slot.recall += credits;
+                    slot.wake.notify_one();
+                }
+                Action::Unsubscribe(publisher) => {
+                    let slot = state.slot_of(publisher);
+                    slot.unsubscribe = true;
+                    slot.wake.notify_one();
+                }
+                Action::Forget(publisher) => {
+                    tracing::info!(%publisher, "publisher given up");
+                    state.slot_of(publisher).given_up = true;
+                }
+            }
+        }
+        state.actions = actions;
+        if state.published_revision != state.durable.revision() {
+            state.published_revision = state.durable.revision();
+            self.publishers.send_replace(state.durable.states());
+        }
+    }
+}

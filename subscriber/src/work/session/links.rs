@@ -1,0 +1,316 @@
+//! The desk's side that faces the links: what publishers say, and what is to be said to them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore_protocol::limits::{BATCH_BYTES_MAX, TOKENS_MAX};
+use longshore_protocol::messages::work::{Attached, Deliver, NewSettle, Settled, Started, Tokens};
+use longshore_protocol::{Revoked, SettleOutcome, Token};
+use longshore_transport::LinkSender;
+use tokio::sync::Notify;
+
+use super::checkpoints::{WaitEnd, end_job};
+use super::{ExcessJobs, Intake, Outgoing, QueuedJob, SlotId, State, WorkerSession};
+use crate::CancelReason;
+use crate::work::lease_signal::LeaseSignal;
+use crate::work::state::durable::DurableEvent;
+use crate::work::state::settles::SettleKind;
+
+/// Bytes of settles and checkpoints that a link is given at a time; the rest follows when they are
+/// in its send queue.
+const OUTGOING_BYTES_MAX: usize = BATCH_BYTES_MAX;
+/// How soon to look whether a byte came while jobs are put aside: heartbeats wake nobody.
+const SUSPENDED_CHECK: Duration = Duration::from_millis(250);
+/// How long a lease is taken to be whose settle waits for room at its publisher: as it is unless a
+/// job says otherwise. It is renewed three times as often.
+const NO_SPACE_LEASE: Duration = Duration::from_secs(30);
+
+impl WorkerSession {
+    /// Every token held at a publisher without an answered settle: what a new link resumes.
+    pub(crate) fn resume(&self, slot_id: SlotId) -> Tokens {
+        let mut state = self.state.lock();
+        let slot = state.slot(slot_id);
+        // Bounds elsewhere keep both together below what one link resumes. What is left out all the
+        // same is released and runs again: better one that has ended than one that still runs here.
+        let held = slot.leases.iter().map(|(token, _)| token);
+        let tokens = held.chain(slot.settles.tokens()).take(TOKENS_MAX);
+        let mut tokens: Vec<Token> = tokens.collect();
+        tokens.sort_unstable();
+        tokens.dedup();
+        Tokens(tokens)
+    }
+
+    /// The link is attached. Gives the attempts that are under way, and for how long, for the
+    /// publisher to know again: one that has started since knows neither.
+    pub(crate) fn attached(
+        &self,
+        slot_id: SlotId,
+        sender: LinkSender,
+        answer: Attached,
+    ) -> Started {
+        let now = self.now();
+        let mut state = self.state.lock();
+        let slot = state.slot(slot_id);
+        let lost = slot.leases.revoke(&answer.gone.0);
+        slot.sender = Some(sender);
+        slot.grace.set_length(Duration::from_millis(answer.reconnect_grace_ms));
+        slot.settles.attached(answer.next_settle);
+        slot.leases.connected(now);
+        slot.checkpoints.attached();
+        slot.resend_progress();
+        let (tokens, running_ms) = slot.leases.running_attempts(now).into_iter().unzip();
+        let publisher = slot.id;
+        if state.quiet {
+            state.slot(slot_id).quiet_reply = Some(0);
+        }
+        self.leases_lost(&mut state, slot_id, lost, CancelReason::LeaseLost);
+        if state.resume_suspended(slot_id, self.clock(), now) {
+            self.wake_handler_task(&state);
+        }
+        self.step(&mut state, DurableEvent::Attached(publisher));
+        Started { tokens: Tokens(tokens), running_ms }
+    }
+
+    /// A try came to nothing, or the link is dead.
+    pub(crate) fn link_lost(&self, slot_id: SlotId, reason: String) {
+        let now = self.now();
+        let mut state = self.state.lock();
+        let slot = state.slot(slot_id);
+        slot.update_last_byte(self.clock(), now);
+        let was_attached = slot.sender.take().is_some();
+        slot.leases.disconnected();
+        let freed = slot.settles.detached();
+        slot.checkpoints.detached();
+        let busy = slot.leases.len() > 0 || slot.settles.unanswered() > 0;
+        let publisher = slot.id;
+        if freed > 0 {
+            self.step(&mut state, DurableEvent::Freed { publisher, jobs: freed });
+        }
+        let event = if was_attached {
+            tracing::warn!(%publisher, %reason, "link to the publisher lost");
+            DurableEvent::LinkLost { publisher, reason, busy }
+        } else {
+            tracing::debug!(%publisher, %reason, "no link to the publisher");
+            DurableEvent::TryFailed { publisher, reason, busy }
+        };
+        self.step(&mut state, event);
+        // Last: what was freed just now may have been granted to it once more, and that ended with
+        // its link.
+        let slot = state.slot(slot_id);
+        (slot.grant, slot.recall, slot.unsubscribe, slot.quiet_reply) = (0, 0, false, None);
+        self.supervisor.notify_one();
+    }
+
+    /// Jobs came.
+    pub(crate) fn delivered(&self, slot_id: SlotId, deliver: Deliver) -> Result<(), ExcessJobs> {
+        const LIMIT: usize = TOKENS_MAX / 2;
+        let now = self.now();
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        let jobs = u32::try_from(deliver.jobs.len()).unwrap_or(u32::MAX);
+        let publisher = state.slot(slot_id).id;
+        let held = state.slot(slot_id).leases.len() + deliver.jobs.len();
+        if held > LIMIT {
+            return Err(ExcessJobs { held, limit: LIMIT });
+        }
+        self.step(state, DurableEvent::Delivered { publisher, jobs });
+        let slot = &mut state.slots[slot_id as usize];
+        for job in deliver.jobs {
+            state.stats.redelivered += u64::from(job.deliveries > 1);
+            if state.intake > Intake::Open || state.quiet {
+                slot.settles.push(job.token, &NewSettle::Release, true);
+                continue;
+            }
+            let Some(path) = deliver.paths.get(job.path as usize) else { continue };
+            slot.leases.insert(
+                now,
+                job.token,
+                Duration::from_millis(u64::from(job.lease_ms)),
+                None,
+            );
+            state.ready.push_back(QueuedJob {
+                slot_id,
+                token: job.token,
+                path: path.clone(),
+                attempt: job.attempt,
+                deliveries: job.deliveries,
+                checkpoints: job.checkpoints,
+                entry: job.entry,
+            });
+        }
+        self.wake_handler_task(state);
+        Ok(())
+    }
+
+    pub(crate) fn returned(&self, slot_id: SlotId, credits: u32) {
+        let mut state = self.state.lock();
+        let publisher = state.slot(slot_id).id;
+        self.step(&mut state, DurableEvent::Returned { publisher, credits });
+    }
+
+    pub(crate) fn waiting(&self, slot_id: SlotId, jobs: u64) {
+        let mut state = self.state.lock();
+        let publisher = state.slot(slot_id).id;
+        self.step(&mut state, DurableEvent::Waiting { publisher, jobs });
+    }
+
+    pub(crate) fn settled(&self, slot_id: SlotId, settled: &Settled) {
+        let now = self.now();
+        let mut state = self.state.lock();
+        let Some(ends) = state.slot(slot_id).settles.answered(settled) else { return };
+        let mut stale = 0u64;
+        for (token, end, outcome) in ends {
+            let stats = &mut state.stats;
+            match outcome {
+                Some(SettleOutcome::Accepted) => match end {
+                    SettleKind::Completed => stats.completed += 1,
+                    SettleKind::Failed => stats.failed += 1,
+                    SettleKind::Released => stats.released += 1,
+                    SettleKind::Snoozed => stats.snoozed += 1,
+                    SettleKind::Buried => stats.buried += 1,
+                },
+                Some(SettleOutcome::StaleToken) => stale += 1,
+                // Checked before it was sent, so publisher and worker disagree about the limit. The
+                // lease still runs.
+                Some(SettleOutcome::ResultTooLarge) => {
+                    let error = crate::work::handler::failure::job_error(
+                        "ResultTooLarge",
+                        SettleOutcome::ResultTooLarge,
+                    );
+                    state.slot(slot_id).settles.push(token, &NewSettle::Bury(error), false);
+                }
+                // It is sent again later. Its lease is renewed until then; it is nobody's but this
+                // settle's.
+                Some(SettleOutcome::NoSpace) => {
+                    let slot = state.slot(slot_id);
+                    slot.leases.insert(now, token, NO_SPACE_LEASE, Some(Arc::default()));
+                    slot.wake.notify_one();
+                }
+                None => stats.unanswered += 1,
+            }
+        }
+        if stale > 0 {
+            state.stats.stale_refused += stale;
+            let publisher = state.slot(slot_id).id;
+            tracing::warn!(%publisher, stale, "ends of jobs refused with StaleToken: their leases were lost");
+        }
+        if state.intake > Intake::Open {
+            self.supervisor.notify_one();
+        }
+    }
+
+    pub(crate) fn renewed(&self, slot_id: SlotId, stale: &[Token]) {
+        let mut state = self.state.lock();
+        let lost = state.slot(slot_id).leases.renewed(stale, |signal, ends| {
+            if let Some(signal) = signal {
+                signal.extend(ends);
+            }
+        });
+        self.leases_lost(&mut state, slot_id, lost, CancelReason::LeaseLost);
+    }
+
+    pub(crate) fn revoked(&self, slot_id: SlotId, reason: Revoked, tokens: &[Token]) {
+        let mut state = self.state.lock();
+        let lost = state.slot(slot_id).leases.revoke(tokens);
+        let reason = match reason {
+            Revoked::Cancelled => CancelReason::Cancelled,
+            Revoked::LeaseLost => CancelReason::LeaseLost,
+            Revoked::TimedOut => CancelReason::TimedOut,
+        };
+        self.leases_lost(&mut state, slot_id, lost, reason);
+    }
+
+    /// What the link is to send now. Without `room`, because its send queue is long, ends of jobs
+    /// wait, and with them credits; so do checkpoints and progress.
+    pub(crate) fn outgoing(&self, slot_id: SlotId, room: bool) -> Outgoing {
+        let now = self.now();
+        let mut state = self.state.lock();
+        let mut out = Outgoing::default();
+        let slot = state.slot(slot_id);
+        let publisher = slot.id;
+        for token in slot.settles.retry(now) {
+            slot.leases.remove(token);
+        }
+        let (mut freed, mut bytes) = (0, 0);
+        while room
+            && bytes < OUTGOING_BYTES_MAX
+            && let Some(asked) = slot.checkpoints.next_to_send()
+        {
+            bytes += asked.bytes();
+            out.checkpoint_requests.push(asked);
+        }
+        while room
+            && bytes < OUTGOING_BYTES_MAX
+            && let Some(sealed) = slot.settles.next_to_send()
+        {
+            freed += sealed.freed;
+            bytes += sealed.body.len();
+            out.settles.push(sealed.body);
+        }
+        out.more = room && (slot.settles.is_ready() || slot.checkpoints.is_ready());
+        if room {
+            out.progress = slot.take_due_progress(now);
+        }
+        let progress = slot.pending_progress.next_deadline().filter(|_| room);
+        let due = slot.leases.take_due(now);
+        out.renew = due.renew;
+        if !due.lost.is_empty() {
+            tracing::warn!(%publisher, leases = due.lost.len(), "leases over: their renewal was not answered in time");
+            self.leases_lost(&mut state, slot_id, due.lost, CancelReason::LeaseLost);
+        }
+        if freed > 0 {
+            self.step(&mut state, DurableEvent::Freed { publisher, jobs: freed });
+        }
+        if state.resume_suspended(slot_id, self.clock(), now) {
+            self.wake_handler_task(&state);
+        }
+        let slot = state.slot(slot_id);
+        let suspended = (!slot.suspended.is_empty()).then_some(now + SUSPENDED_CHECK);
+        out.grant = std::mem::take(&mut slot.grant);
+        out.recall = std::mem::take(&mut slot.recall);
+        out.unsubscribe = std::mem::take(&mut slot.unsubscribe);
+        let retry_at = slot.settles.retry_at();
+        let due = slot.leases.next_deadline();
+        out.deadline = due.into_iter().chain(progress).chain(retry_at).chain(suspended).min();
+        out.recall_first = state.quiet;
+        out.quiet = state.quiet_reply(slot_id);
+        out
+    }
+
+    /// Wakes the link of a publisher: it has something to send.
+    pub(crate) fn wake(&self, slot_id: SlotId) -> Arc<Notify> {
+        self.state.lock().slot(slot_id).wake.clone()
+    }
+
+    /// These are lost: handlers that run them are told, those that wait are dropped, and the jobs
+    /// are held no more once nothing runs for them.
+    pub(super) fn leases_lost(
+        &self,
+        state: &mut State,
+        slot_id: SlotId,
+        lost: Vec<(Token, Option<Arc<LeaseSignal>>)>,
+        reason: CancelReason,
+    ) {
+        if lost.is_empty() {
+            return;
+        }
+        let mut waiting = 0;
+        state.stats.leases_lost += lost.len() as u64;
+        for (token, signal) in lost {
+            tracing::debug!(%token, %reason, "lease lost");
+            match signal {
+                Some(signal) => {
+                    signal.cancel(reason);
+                    let slot = &mut state.slots[slot_id as usize];
+                    end_job(&mut slot.checkpoints, token, WaitEnd::Lost(reason));
+                }
+                None => waiting += 1,
+            }
+        }
+        if waiting > 0 {
+            let publisher = state.slot(slot_id).id;
+            state.remove_lost_jobs();
+            self.step(state, DurableEvent::Freed { publisher, jobs: waiting });
+        }
+    }
+}

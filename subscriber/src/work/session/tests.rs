@@ -1,0 +1,281 @@
+//! The desk without a link, in a time that the test moves: what it gives to lanes.
+
+use longshore_protocol::Epoch;
+use longshore_protocol::limits::TOKENS_MAX;
+use longshore_protocol::messages::work::{Deliver, Delivery};
+
+use super::*;
+use crate::{CancelReason, CheckpointError, CheckpointsError, JobContext};
+
+const LEASE: Duration = Duration::from_secs(30);
+
+/// A desk with one publisher that delivered these jobs.
+fn desk_with(tokens: &[u64]) -> Arc<WorkerSession> {
+    let session = WorkerSession::new(2, 4, 7);
+    let publisher =
+        PublisherInfo::new(PublisherId([1; 16]), Epoch(1), "p1", [([127, 0, 0, 1], 4780)]);
+    session.watched(true, vec![publisher]);
+    let Connect { slot_id, .. } = session.take_connects().pop().expect("it is dialled");
+    let delivery = |token: &u64| Delivery {
+        token: Token(*token),
+        path: 0,
+        attempt: 1,
+        deliveries: 1,
+        lease_ms: LEASE.as_millis() as u32,
+        checkpoints: 0,
+        entry: Bytes::new(),
+    };
+    let deliver = Deliver {
+        subscription: 1,
+        paths: vec![Path::new("/jobs/x").unwrap()],
+        jobs: tokens.iter().map(delivery).collect(),
+    };
+    session.delivered(slot_id, deliver).unwrap();
+    session
+}
+
+/// Lets time pass: the desk counts from its start, so that is what moves.
+fn pass(session: &mut Arc<WorkerSession>, time: Duration) {
+    Arc::get_mut(session).expect("nobody else has it").started -= time;
+}
+
+/// Lets a lane ask until it is given a job, if there is one for it.
+fn next_job(session: &WorkerSession) -> Option<u64> {
+    let mut signal = Arc::default();
+    loop {
+        match session.next(None, &mut signal) {
+            HandlerTaskStep::Announce(_, jobs) => session.announced(jobs),
+            HandlerTaskStep::Run(job) => return Some(job.token.0),
+            HandlerTaskStep::Wait | HandlerTaskStep::Stop => return None,
+        }
+    }
+}
+
+fn context_of(session: &WorkerSession, job: &QueuedJob, signal: Arc<LeaseSignal>) -> JobContext {
+    JobContext {
+        signal,
+        started: session.started,
+        id: longshore_protocol::JobId([9; 16]),
+        path: job.path.clone(),
+        slot_id: job.slot_id,
+        token: job.token,
+        attempt: job.attempt,
+        max_attempts: None,
+        keeps_result: false,
+        deliveries: job.deliveries,
+        earlier: 1,
+        trace: None,
+    }
+}
+
+#[test]
+fn a_job_whose_lease_ended_while_the_process_was_paused_is_not_begun() {
+    let mut session = desk_with(&[1, 2]);
+    assert_eq!(next_job(&session), Some(1), "in time");
+    pass(&mut session, LEASE);
+    assert_eq!(next_job(&session), None);
+    session.tick();
+    assert_eq!(session.stats().leases_lost, 2);
+
+    let mut session = desk_with(&[1]);
+    pass(&mut session, LEASE);
+    let next = session.next(None, &mut Arc::default());
+    assert!(
+        matches!(next, HandlerTaskStep::Wait),
+        "nor is its publisher told that it begins: {next:?}"
+    );
+
+    let mut session = desk_with(&[1]);
+    pass(&mut session, LEASE * 9 / 10);
+    assert_eq!(next_job(&session), Some(1), "still in time");
+}
+
+#[test]
+fn a_resume_list_that_is_too_long_leaves_out_ended_jobs_and_no_running_one() {
+    let running = u64::MAX;
+    let session = desk_with(&[running]);
+    for token in 0..TOKENS_MAX as u64 {
+        session.state.lock().slot(0).settles.push(Token(token), &NewSettle::Release, false);
+    }
+    let resumed = session.resume(0).0;
+    assert_eq!(resumed.len(), TOKENS_MAX);
+    assert!(resumed.contains(&Token(running)));
+}
+
+#[test]
+fn a_handler_whose_lease_ended_while_the_process_was_paused_leaves_no_checkpoint() {
+    let mut session = desk_with(&[1]);
+    let mut signal = Arc::default();
+    let HandlerTaskStep::Announce(_, jobs) = session.next(None, &mut signal) else {
+        panic!("a job waits")
+    };
+    session.announced(jobs);
+    let HandlerTaskStep::Run(job) = session.next(None, &mut signal) else {
+        panic!("its publisher is told")
+    };
+    let context = context_of(&session, &job, signal);
+    assert!(session.checkpoint(&context, "in time".into()).is_ok());
+    pass(&mut session, LEASE);
+    let lost = session.checkpoint(&context, "too late".into()).unwrap_err();
+    assert_eq!(lost, CheckpointError::Lost(CancelReason::LeaseLost));
+    let lost = session.checkpoints(&context).unwrap_err();
+    assert_eq!(lost, CheckpointsError::Lost(CancelReason::LeaseLost));
+    assert!(!context.is_cancelled(), "its link has not seen it yet");
+}
+
+const GRACE: Duration = Duration::from_secs(5);
+
+/// The last byte came when the desk was made.
+fn grace_of(session: &WorkerSession, grace: Duration) {
+    session.state.lock().slot(0).grace.set_length(grace);
+}
+
+/// A byte comes now.
+fn update_last_byte(session: &WorkerSession) {
+    let now = session.now();
+    session.state.lock().slot(0).grace.byte_received(now);
+    session.outgoing(0, true);
+}
+
+#[test]
+fn a_job_that_may_be_another_workers_is_not_begun_before_its_publisher_is_heard_again() {
+    let mut session = desk_with(&[1, 2, 3]);
+    grace_of(&session, GRACE);
+    pass(&mut session, GRACE * 9 / 10);
+    assert_eq!(next_job(&session), Some(1), "in time, and the second is announced");
+    pass(&mut session, GRACE);
+    assert_eq!(next_job(&session), None, "neither the announced one nor the third");
+    let now = session.now();
+    let begun = session.state.lock().slot(0).leases.running_attempts(now);
+    assert_eq!(begun.len(), 1, "a later link reports the first alone as begun: {begun:?}");
+    assert_eq!(
+        (session.stats().in_hand, session.stats().leases_lost),
+        (2, 0),
+        "the announced one goes back"
+    );
+    assert!(
+        session.outgoing(0, true).deadline.is_some_and(|at| at < now + GRACE),
+        "it looks again"
+    );
+    update_last_byte(&session);
+    assert_eq!(next_job(&session), Some(3));
+    pass(&mut session, GRACE * 9 / 10);
+    let mut signal = Arc::default();
+    assert!(
+        matches!(session.next(None, &mut signal), HandlerTaskStep::Wait),
+        "both lanes are taken"
+    );
+}
+
+#[test]
+fn an_announced_job_that_cannot_begin_is_released() {
+    let mut session = desk_with(&[1, 2]);
+    grace_of(&session, GRACE);
+    let HandlerTaskStep::Announce(_, jobs) = session.next(None, &mut Arc::default()) else {
+        panic!("two jobs")
+    };
+    session.announced(jobs);
+    pass(&mut session, GRACE);
+    assert_eq!(next_job(&session), None);
+    let mut state = session.state.lock();
+    let slot = state.slot(0);
+    let released: Vec<_> = slot.settles.tokens().collect();
+    assert_eq!(released, [Token(1), Token(2)], "their publisher counts them as started");
+    assert_eq!((slot.leases.len(), slot.suspended.len()), (0, 0));
+}
+
+#[test]
+fn jobs_put_aside_leave_with_their_leases() {
+    let suspended = |session: &mut Arc<WorkerSession>| {
+        grace_of(session, GRACE);
+        pass(session, GRACE);
+        assert_eq!(next_job(session), None);
+        assert_eq!(session.state.lock().slot(0).suspended.len(), 2);
+    };
+    let mut session = desk_with(&[1, 2]);
+    suspended(&mut session);
+    session.revoked(0, longshore_protocol::Revoked::LeaseLost, &[Token(1)]);
+    update_last_byte(&session);
+    assert_eq!(next_job(&session), Some(2), "the other is gone");
+
+    let mut session = desk_with(&[1, 2]);
+    suspended(&mut session);
+    pass(&mut session, LEASE);
+    session.tick();
+    assert_eq!(session.stats().leases_lost, 2);
+    assert!(session.state.lock().slot(0).suspended.is_empty());
+
+    let mut session = desk_with(&[1, 2]);
+    suspended(&mut session);
+    session.drain();
+    let released = session.state.lock().slot(0).settles.unanswered();
+    assert_eq!(released, 2, "they go back");
+    assert!(session.state.lock().slot(0).suspended.is_empty());
+}
+
+#[test]
+fn a_deadline_is_the_end_of_the_grace_while_the_link_is_down_and_the_handler_runs_on() {
+    let session = desk_with(&[1]);
+    let mut signal = Arc::new(LeaseSignal::for_session(Arc::downgrade(&session)));
+    let HandlerTaskStep::Announce(_, jobs) = session.next(None, &mut signal) else {
+        panic!("a job waits")
+    };
+    session.announced(jobs);
+    let HandlerTaskStep::Run(job) = session.next(None, &mut signal) else {
+        panic!("its publisher is told")
+    };
+    let context = context_of(&session, &job, signal);
+    let (deadline, lease_ends) = (context.deadline(), session.started + LEASE);
+    assert!(deadline >= lease_ends && deadline < lease_ends + GRACE, "no grace is known");
+    grace_of(&session, GRACE);
+    assert_eq!(context.deadline(), session.started + GRACE);
+    update_last_byte(&session);
+    assert!(context.deadline() > session.started + GRACE, "counted from the last byte");
+    assert!(!context.is_cancelled());
+}
+
+/// A publisher that is found, cannot be reached, and is gone when the next is found.
+fn comes_and_goes(session: &WorkerSession, n: u64) {
+    let mut id = [0; 16];
+    id[8..].copy_from_slice(&n.to_be_bytes());
+    let publisher = PublisherInfo::new(PublisherId(id), Epoch(1), "p", [([127, 0, 0, 1], 4780)]);
+    session.watched(true, vec![publisher]);
+    let Connect { slot_id, .. } = session.take_connects().pop().expect("it is dialled");
+    session.link_lost(slot_id, "connection refused".into());
+}
+
+#[test]
+fn publishers_that_come_and_go_use_the_places_of_those_before_them() {
+    let session = WorkerSession::new(2, 4, 7);
+    (1..=1_000).for_each(|n| comes_and_goes(&session, n));
+    let state = session.state.lock();
+    assert!(state.slots.len() <= 2 && state.slot_ids.len() <= 2, "{}", state.slots.len());
+}
+
+#[test]
+fn the_place_of_a_handler_that_runs_without_a_lease_is_nobody_elses() {
+    let session = desk_with(&[1]);
+    let mut signal = Arc::default();
+    let HandlerTaskStep::Announce(_, jobs) = session.next(None, &mut signal) else {
+        panic!("a job waits")
+    };
+    session.announced(jobs);
+    let HandlerTaskStep::Run(job) = session.next(None, &mut signal) else {
+        panic!("its publisher is told")
+    };
+    let context = context_of(&session, &job, signal.clone());
+    session.revoked(0, longshore_protocol::Revoked::LeaseLost, &[Token(1)]);
+    session.link_lost(0, "the link is dead".into());
+    (1..=10).for_each(|n| comes_and_goes(&session, n));
+    assert_eq!(session.state.lock().slots[0].id, PublisherId([1; 16]));
+    let settle = NewSettle::Release;
+    let ended =
+        FinishedJob { slot_id: 0, token: Token(1), settle, panicked: false, damaged: false };
+    session.next(Some(ended), &mut Arc::default());
+    (11..=20).for_each(|n| comes_and_goes(&session, n));
+    assert_ne!(session.state.lock().slots[0].id, PublisherId([1; 16]));
+    // Another publisher's job of the same token is not this context's.
+    let lease = Some(Arc::default());
+    session.state.lock().slot(0).leases.insert(session.now(), Token(1), LEASE, lease);
+    assert!(session.checkpoint(&context, "too late".into()).is_err());
+}

@@ -1,0 +1,669 @@
+//! Credits move to where the work is, and never beyond the bound.
+
+mod model_publisher;
+
+use std::time::Duration;
+
+use longshore_protocol::LinkTiming;
+use proptest::prelude::*;
+
+use super::*;
+use model_publisher::ModelPublisher;
+
+fn publisher(n: u8) -> PublisherId {
+    PublisherId([n; 16])
+}
+
+const A: PublisherId = PublisherId([1; 16]);
+const B: PublisherId = PublisherId([2; 16]);
+const C: PublisherId = PublisherId([3; 16]);
+
+/// Credits, and the moves that they make.
+fn credits(bound: u32) -> (Credits, Vec<CreditMessage>) {
+    (Credits::new(bound), Vec::new())
+}
+
+fn take(messages: &mut Vec<CreditMessage>) -> Vec<CreditMessage> {
+    std::mem::take(messages)
+}
+
+#[test]
+fn a_lone_publisher_gets_the_whole_bound() {
+    let (mut credits, mut messages) = credits(10);
+    credits.opened(A, 0, &mut messages);
+    assert_eq!(messages, [CreditMessage::Grant(A, 10)]);
+}
+
+#[test]
+fn the_first_split_is_even_over_those_that_are_expected() {
+    let (mut credits, mut messages) = credits(10);
+    credits.expect(3, &mut messages);
+    credits.opened(A, 2, &mut messages);
+    credits.opened(B, 1, &mut messages);
+    credits.opened(C, 0, &mut messages);
+    assert_eq!(
+        messages,
+        [CreditMessage::Grant(A, 4), CreditMessage::Grant(B, 3), CreditMessage::Grant(C, 3)]
+    );
+}
+
+#[test]
+fn what_was_kept_for_one_that_does_not_come_goes_to_the_others() {
+    let (mut credits, mut messages) = credits(10);
+    credits.opened(A, 1, &mut messages);
+    assert_eq!(take(&mut messages), [CreditMessage::Grant(A, 5)]);
+    credits.expect(0, &mut messages);
+    assert_eq!(take(&mut messages), [CreditMessage::Grant(A, 5)]);
+}
+
+#[test]
+fn a_new_publisher_gets_its_share_only_after_it_was_returned() {
+    let (mut credits, mut messages) = credits(10);
+    credits.opened(A, 0, &mut messages);
+    take(&mut messages);
+    credits.opened(B, 0, &mut messages);
+    assert_eq!(take(&mut messages), [CreditMessage::Recall(A, 5)]);
+    credits.returned(A, 5, &mut messages);
+    assert_eq!(take(&mut messages), [CreditMessage::Grant(B, 5)]);
+}
+
+#[test]
+fn idle_credits_go_to_a_publisher_with_work_and_no_credit_after_they_are_returned() {
+    let (mut credits, mut messages) = credits(4);
+    credits.opened(A, 1, &mut messages);
+    credits.opened(B, 0, &mut messages);
+    let given = credits.account(&A).credits;
+    credits.returned(A, given.saturating_sub(2), &mut messages);
+    take(&mut messages);
+    credits.delivered(A, 2);
+    credits.waiting(A, 100, &mut messages);
+    assert_eq!(take(&mut messages), [CreditMessage::Recall(B, 2)]);
+    credits.waiting(A, 100, &mut messages);
+    assert_eq!(take(&mut messages), [], "asked once");
+    credits.returned(B, 1, &mut messages);
+    assert_eq!(take(&mut messages), [CreditMessage::Grant(A, 1)]);
+}
+
+#[test]
+fn of_three_publishers_the_one_with_all_the_backlog_has_all_but_two_credits_after_one_round() {
+    let (mut credits, mut messages) = credits(64);
+    credits.expect(3, &mut messages);
+    for (id, expected) in [(A, 2), (B, 1), (C, 0)] {
+        credits.opened(id, expected, &mut messages);
+    }
+    assert_eq!(
+        take(&mut messages),
+        [CreditMessage::Grant(A, 22), CreditMessage::Grant(B, 21), CreditMessage::Grant(C, 21)]
+    );
+    credits.delivered(A, 22);
+    credits.waiting(A, 10_000, &mut messages);
+    let asked = take(&mut messages);
+    assert_eq!(
+        asked,
+        [CreditMessage::Recall(C, 20), CreditMessage::Recall(B, 20)],
+        "both at once, all but one"
+    );
+    for one in asked {
+        let CreditMessage::Recall(id, back) = one else { panic!() };
+        credits.returned(id, back, &mut messages);
+    }
+    assert_eq!(take(&mut messages), [CreditMessage::Grant(A, 20), CreditMessage::Grant(A, 20)]);
+    credits.delivered(A, 40);
+    assert_eq!(credits.account(&A).held, 62);
+    // A fourth comes, and has its share as jobs end, before those that have waited for longer.
+    credits.waiting(A, 9_938, &mut messages);
+    let d = publisher(4);
+    credits.opened(d, 0, &mut messages);
+    assert_eq!(take(&mut messages), [], "nothing is idle");
+    credits.freed(A, 1, &mut messages);
+    assert_eq!(take(&mut messages), [CreditMessage::Grant(d, 1)], "the first that is free");
+}
+
+#[test]
+fn the_credits_of_a_dead_link_go_to_the_others_and_its_jobs_do_not() {
+    let (mut credits, mut messages) = credits(10);
+    credits.opened(A, 1, &mut messages);
+    credits.opened(B, 0, &mut messages);
+    take(&mut messages);
+    credits.delivered(A, 2);
+    credits.lost(A, &mut messages);
+    let granted: u32 =
+        messages.iter().map(|m| if let CreditMessage::Grant(B, n) = m { *n } else { 0 }).sum();
+    assert_eq!(credits.account(&A).held, 2);
+    assert_eq!(credits.account(&B).credits, 8);
+    assert!(granted > 0);
+}
+
+#[test]
+fn a_freed_job_gives_its_credit_back_to_where_it_came_from_unless_another_waits() {
+    let (mut credits, mut messages) = credits(2);
+    credits.opened(A, 1, &mut messages);
+    credits.opened(B, 0, &mut messages);
+    take(&mut messages);
+    credits.delivered(A, 1);
+    credits.freed(A, 1, &mut messages);
+    assert_eq!(take(&mut messages), [CreditMessage::Grant(A, 1)]);
+    credits.delivered(A, 1);
+    credits.delivered(B, 1);
+    credits.waiting(B, 3, &mut messages);
+    assert_eq!(take(&mut messages), [], "A has no idle credit to give");
+    credits.freed(A, 1, &mut messages);
+    assert_eq!(take(&mut messages), [CreditMessage::Grant(B, 1)]);
+}
+
+#[test]
+fn a_new_publisher_without_work_does_not_keep_its_share_from_one_that_waits() {
+    let (mut credits, mut messages) = credits(10);
+    credits.opened(A, 0, &mut messages);
+    credits.delivered(A, 10);
+    credits.opened(B, 0, &mut messages);
+    take(&mut messages);
+    credits.freed(A, 1, &mut messages);
+    assert_eq!(take(&mut messages), [CreditMessage::Grant(B, 1)], "the first share of a new one");
+    credits.waiting(A, 100, &mut messages);
+    assert_eq!(take(&mut messages), [CreditMessage::Recall(B, 1)], "which has no work");
+    credits.returned(B, 1, &mut messages);
+    assert_eq!(take(&mut messages), [CreditMessage::Grant(A, 1)]);
+    credits.delivered(A, 1);
+    credits.waiting(A, 100, &mut messages);
+    credits.freed(A, 10, &mut messages);
+    assert_eq!(take(&mut messages), [CreditMessage::Grant(A, 10)]);
+}
+
+#[test]
+fn with_more_publishers_than_credits_each_that_waits_has_its_turn() {
+    let (mut credits, mut messages) = credits(1);
+    credits.opened(A, 0, &mut messages);
+    credits.opened(B, 0, &mut messages);
+    credits.waiting(B, 9, &mut messages);
+    assert_eq!(take(&mut messages), [CreditMessage::Grant(A, 1), CreditMessage::Recall(A, 1)]);
+    credits.delivered(A, 1);
+    credits.returned(A, 0, &mut messages);
+    credits.waiting(A, 9, &mut messages);
+    let mut turns = Vec::new();
+    let mut running = A;
+    for _ in 0..6 {
+        credits.freed(running, 1, &mut messages);
+        let Some(CreditMessage::Grant(next, 1)) = take(&mut messages).first().copied() else {
+            panic!()
+        };
+        // It uses the credit, answers the recall that followed it, and waits again.
+        credits.delivered(next, 1);
+        credits.returned(next, 0, &mut messages);
+        credits.waiting(next, 9, &mut messages);
+        turns.push(next);
+        running = next;
+    }
+    assert_eq!(turns, [B, A, B, A, B, A]);
+}
+
+#[test]
+fn a_credit_that_a_publisher_no_longer_needs_goes_to_the_other_that_waits() {
+    let (mut credits, mut messages) = credits(1);
+    credits.opened(A, 0, &mut messages);
+    credits.opened(B, 0, &mut messages);
+    credits.delivered(A, 1);
+    credits.waiting(A, 1, &mut messages);
+    credits.waiting(B, 1, &mut messages);
+    take(&mut messages);
+    credits.freed(A, 1, &mut messages);
+    let turn = take(&mut messages);
+    assert_eq!(
+        turn,
+        [CreditMessage::Grant(B, 1), CreditMessage::Recall(B, 1)],
+        "use it now, or give it back"
+    );
+    // Another worker took B's job in the meantime.
+    credits.returned(B, 1, &mut messages);
+    assert_eq!(take(&mut messages), [CreditMessage::Grant(A, 1)]);
+}
+
+#[test]
+fn what_one_that_was_asked_has_used_up_is_asked_of_another() {
+    let (mut credits, mut messages) = credits(6);
+    credits.expect(3, &mut messages);
+    for (id, expected) in [(A, 2), (B, 1), (C, 0)] {
+        credits.opened(id, expected, &mut messages);
+    }
+    credits.delivered(C, 2);
+    take(&mut messages);
+    credits.waiting(C, 2, &mut messages);
+    assert_eq!(take(&mut messages), [CreditMessage::Recall(B, 2)]);
+    credits.delivered(B, 2);
+    credits.returned(B, 0, &mut messages);
+    assert_eq!(take(&mut messages), [CreditMessage::Recall(A, 2)], "whose credits are idle");
+    credits.returned(A, 2, &mut messages);
+    assert_eq!(take(&mut messages), [CreditMessage::Grant(C, 2)]);
+}
+
+#[test]
+fn a_credit_that_came_when_the_work_had_gone_is_not_kept_from_another_that_waits() {
+    let (mut credits, mut messages) = credits(2);
+    credits.opened(A, 1, &mut messages);
+    credits.opened(B, 0, &mut messages);
+    credits.delivered(A, 1);
+    credits.delivered(B, 1);
+    credits.waiting(A, 9, &mut messages);
+    take(&mut messages);
+    credits.freed(A, 1, &mut messages);
+    assert_eq!(take(&mut messages), [CreditMessage::Grant(A, 1)], "half of what it has work for");
+    // Another worker took A's jobs in the meantime: it is silent, and keeps the credit.
+    credits.waiting(B, 9, &mut messages);
+    assert_eq!(take(&mut messages), [CreditMessage::Recall(A, 1)]);
+    credits.returned(A, 1, &mut messages);
+    assert_eq!(take(&mut messages), [CreditMessage::Grant(B, 1)]);
+}
+
+#[test]
+fn one_that_waits_and_is_asked_while_its_jobs_are_on_their_way_still_waits() {
+    let (mut credits, mut messages) = credits(10);
+    credits.opened(A, 1, &mut messages);
+    credits.opened(B, 0, &mut messages);
+    assert_eq!(take(&mut messages), [CreditMessage::Grant(A, 5), CreditMessage::Grant(B, 5)]);
+    // Both have used up their credits. The jobs come after the words.
+    credits.waiting(A, 90, &mut messages);
+    credits.waiting(B, 90, &mut messages);
+    let asked = take(&mut messages);
+    assert!(asked.iter().any(|one| matches!(one, CreditMessage::Recall(A, _))), "{asked:?}");
+    for id in [A, B] {
+        credits.delivered(id, 5);
+    }
+    for one in asked {
+        if let CreditMessage::Recall(id, _) = one {
+            credits.returned(id, 0, &mut messages);
+        }
+    }
+    credits.freed(A, 5, &mut messages);
+    credits.freed(B, 5, &mut messages);
+    let granted = |id| {
+        let to = |one: &CreditMessage| matches!(*one, CreditMessage::Grant(to, _) if to == id);
+        messages.iter().any(to)
+    };
+    assert!(granted(A) && granted(B), "{messages:?}");
+}
+
+#[test]
+fn those_whose_jobs_are_on_their_way_are_asked_once() {
+    let (mut credits, mut messages) = credits(12);
+    credits.expect(2, &mut messages);
+    credits.opened(A, 1, &mut messages);
+    credits.opened(B, 0, &mut messages);
+    take(&mut messages);
+    // Both have used up all that they have, and no job of them has come.
+    for id in [A, B] {
+        credits.waiting(id, 50, &mut messages);
+    }
+    let mut asked = 0;
+    while let Some(CreditMessage::Recall(id, _)) =
+        (!messages.is_empty()).then(|| messages.remove(0))
+    {
+        asked += 1;
+        assert!(asked <= 2, "asked for ever");
+        credits.returned(id, 0, &mut messages);
+    }
+    assert_eq!(asked, 2);
+    credits.delivered(A, 6);
+    credits.freed(A, 6, &mut messages);
+    assert!(matches!(messages.first(), Some(CreditMessage::Grant(..))), "{messages:?}");
+}
+
+#[test]
+fn nothing_is_granted_after_a_stop() {
+    let (mut credits, mut messages) = credits(4);
+    credits.opened(A, 0, &mut messages);
+    credits.delivered(A, 4);
+    credits.stop();
+    take(&mut messages);
+    credits.freed(A, 4, &mut messages);
+    credits.waiting(A, 4, &mut messages);
+    assert_eq!(messages, []);
+}
+
+#[test]
+fn a_quiet_worker_asks_everybody_for_everything_and_grants_nothing() {
+    let (mut credits, mut messages) = credits(9);
+    for (id, expected) in [(A, 2), (B, 1), (C, 0)] {
+        credits.opened(id, expected, &mut messages);
+    }
+    credits.delivered(A, 3);
+    credits.delivered(B, 1);
+    take(&mut messages);
+    credits.set_quiet(true, &mut messages);
+    assert_eq!(take(&mut messages), [CreditMessage::Recall(B, 2), CreditMessage::Recall(C, 3)]);
+    assert!(credits.all_returned(&A) && !credits.all_returned(&B));
+    credits.waiting(A, 50, &mut messages);
+    credits.freed(A, 3, &mut messages);
+    credits.returned(B, 2, &mut messages);
+    credits.lost(C, &mut messages);
+    credits.opened(C, 0, &mut messages);
+    assert_eq!(take(&mut messages), []);
+    assert!([A, B, C].iter().all(|id| credits.all_returned(id)));
+    credits.set_quiet(false, &mut messages);
+    let granted: u32 = take(&mut messages)
+        .into_iter()
+        .map(|one| match one {
+            CreditMessage::Grant(B, _) => panic!("B has no work"),
+            CreditMessage::Grant(_, n) => n,
+            CreditMessage::Recall(id, _) => {
+                assert_eq!(id, C, "A has said that it waits");
+                0
+            }
+        })
+        .sum();
+    assert_eq!(granted, 8, "all but the job that B's worker still runs");
+}
+
+#[test]
+fn what_is_granted_after_a_recall_is_asked_back_once_that_is_answered() {
+    let (mut credits, mut messages) = credits(10);
+    credits.opened(A, 0, &mut messages);
+    credits.opened(B, 0, &mut messages);
+    assert_eq!(take(&mut messages), [CreditMessage::Grant(A, 10), CreditMessage::Recall(A, 5)]);
+    credits.set_quiet(true, &mut messages);
+    assert_eq!(take(&mut messages), [], "A is asked already");
+    credits.returned(A, 5, &mut messages);
+    assert_eq!(take(&mut messages), [CreditMessage::Recall(A, 5)]);
+    assert!(!credits.all_returned(&A));
+    credits.returned(A, 5, &mut messages);
+    assert!(credits.all_returned(&A));
+    credits.set_quiet(false, &mut messages);
+    assert_eq!(messages.len(), 2, "{messages:?}");
+}
+
+#[test]
+fn a_grant_that_was_not_said_is_there_to_be_granted_again() {
+    let (mut credits, mut messages) = credits(4);
+    credits.opened(A, 0, &mut messages);
+    take(&mut messages);
+    credits.grant_withdrawn(A, 4);
+    credits.set_quiet(true, &mut messages);
+    assert_eq!(take(&mut messages), []);
+    assert!(credits.all_returned(&A));
+    credits.set_quiet(false, &mut messages);
+    assert_eq!(messages, [CreditMessage::Grant(A, 4)]);
+}
+
+/// So many publishers, the first of which had a burst of jobs; they have run, and it is stopped.
+/// How long the first job of the last then waits for a credit: a recall is not answered, and the
+/// link to the first is dead after the hang timeout.
+fn wait_beside_one_that_is_stopped(bound: u32, publishers: u8) -> Duration {
+    let (mut credits, mut messages) = credits(bound);
+    let mut all = vec![
+        ModelPublisher { wait_unreported: true, ..ModelPublisher::default() };
+        usize::from(publishers)
+    ];
+    for n in 0..publishers {
+        credits.opened(publisher(n), usize::from(publishers - n) - 1, &mut messages);
+    }
+    all[0].jobs = 10 * bound;
+    let tell = |all: &mut Vec<ModelPublisher>, messages: &mut Vec<CreditMessage>| {
+        for one in messages.drain(..) {
+            let (CreditMessage::Grant(id, _) | CreditMessage::Recall(id, _)) = one;
+            all[usize::from(id.0[0])].to.push_back(one);
+        }
+    };
+    // Everybody goes on, by turns, until nothing is left to be done.
+    let rest = |all: &mut Vec<ModelPublisher>, credits: &mut Credits, from: u8| {
+        let (mut messages, mut progressed) = (Vec::new(), true);
+        while std::mem::take(&mut progressed) {
+            for n in from..publishers {
+                progressed |= all[usize::from(n)].step(publisher(n), 0, credits, &mut messages);
+                tell(all, &mut messages);
+            }
+        }
+    };
+    tell(&mut all, &mut messages);
+    rest(&mut all, &mut credits, 0);
+    assert_eq!((all[0].jobs, all[0].running), (0, 0));
+    let last = publishers - 1;
+    let one = &mut all[usize::from(last)];
+    (one.jobs, one.wait_unreported) = (1, one.credits == 0);
+    one.serve(publisher(last));
+    rest(&mut all, &mut credits, 1);
+    if all[usize::from(last)].jobs == 0 {
+        return Duration::ZERO;
+    }
+    credits.lost(publisher(0), &mut messages);
+    tell(&mut all, &mut messages);
+    rest(&mut all, &mut credits, 1);
+    assert_eq!(all[usize::from(last)].jobs, 0);
+    LinkTiming::WORK.hang
+}
+
+#[test]
+fn the_first_job_beside_a_publisher_that_is_stopped_waits_for_it_only_where_shares_are_small() {
+    for publishers in 2..6 {
+        let waits = |bound: &u32| !wait_beside_one_that_is_stopped(*bound, publishers).is_zero();
+        let longest = (1..=100).filter(waits).max();
+        let small = IDLE_RESERVE_MIN_SHARE * u32::from(publishers) - 1;
+        assert_eq!(longest, Some(small), "over {publishers}");
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum CreditEvent {
+    Expect(usize),
+    Open(u8, usize),
+    Lose(u8),
+    Deliver(u8, u32),
+    Free(u8, u32),
+    Return(u8, u32),
+    Wait(u8, u64),
+    Quiet(bool),
+}
+
+fn credit_event() -> impl Strategy<Value = CreditEvent> {
+    let p = 0u8..4;
+    prop_oneof![
+        (0usize..4).prop_map(CreditEvent::Expect),
+        (p.clone(), 0usize..4).prop_map(|(p, n)| CreditEvent::Open(p, n)),
+        p.clone().prop_map(CreditEvent::Lose),
+        (p.clone(), 1u32..20).prop_map(|(p, n)| CreditEvent::Deliver(p, n)),
+        (p.clone(), 1u32..20).prop_map(|(p, n)| CreditEvent::Free(p, n)),
+        (p.clone(), 0u32..20).prop_map(|(p, n)| CreditEvent::Return(p, n)),
+        (p, 0u64..50).prop_map(|(p, n)| CreditEvent::Wait(p, n)),
+        any::<bool>().prop_map(CreditEvent::Quiet),
+    ]
+}
+
+/// One publisher's side, kept apart from `Credits`: what it has been told and has done.
+#[derive(Clone, Copy, Default)]
+struct ModelAccount {
+    alive: bool,
+    credits: u32,
+    recalled: Option<u32>,
+    held: u32,
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    /// However words and jobs are delayed on their way: every publisher is rid of its jobs.
+    #[test]
+    fn no_publisher_is_left_with_jobs_and_without_credit(
+        bound in 1u32..120,
+        jobs in proptest::collection::vec(0u32..400, 2..4),
+        turns in proptest::collection::vec((0usize..4, 0u8..=255), 1..300),
+    ) {
+        let mut credits = Credits::new(bound);
+        let mut messages = Vec::new();
+        let mut all: Vec<ModelPublisher> = jobs
+            .iter()
+            .map(|&jobs| ModelPublisher { jobs, wait_unreported: true, ..ModelPublisher::default() })
+            .collect();
+        for (n, one) in all.iter_mut().enumerate() {
+            one.serve(publisher(n as u8));
+            credits.opened(publisher(n as u8), jobs.len() - n - 1, &mut messages);
+        }
+        let mut steps = 0;
+        for (first, which) in turns.iter().cycle() {
+            for one in messages.drain(..) {
+                let (CreditMessage::Grant(id, _) | CreditMessage::Recall(id, _)) = one;
+                all[id.0[0] as usize].to.push_back(one);
+            }
+            let count = all.len();
+            let progressed = (0..count).any(|nth| {
+                let n = (first + nth) % count;
+                all[n].step(publisher(n as u8), *which, &mut credits, &mut messages)
+            });
+            if !progressed && messages.is_empty() {
+                break;
+            }
+            steps += 1;
+            prop_assert!(steps < 100_000, "asked and given for ever");
+        }
+        let left: Vec<u32> = all.iter().map(|one| one.jobs).collect();
+        prop_assert!(left.iter().all(|jobs| *jobs == 0), "{left:?} of {jobs:?} are left");
+    }
+
+    /// A worker that is quiet now and then, whatever is on its way: once it has its answers, no
+    /// publisher has a credit, and after the last time every publisher is rid of its jobs.
+    #[test]
+    fn a_quiet_worker_has_all_credits_back_and_goes_on_when_it_is_resumed(
+        bound in 1u32..120,
+        jobs in proptest::collection::vec(0u32..400, 2..4),
+        turns in proptest::collection::vec((0usize..4, 0u8..=255, proptest::bool::weighted(0.05)), 1..300),
+    ) {
+        let mut credits = Credits::new(bound);
+        let mut messages = Vec::new();
+        let mut all: Vec<ModelPublisher> = jobs
+            .iter()
+            .map(|&jobs| ModelPublisher { jobs, wait_unreported: true, ..ModelPublisher::default() })
+            .collect();
+        for (n, one) in all.iter_mut().enumerate() {
+            one.serve(publisher(n as u8));
+            credits.opened(publisher(n as u8), jobs.len() - n - 1, &mut messages);
+        }
+        let (mut quiet, mut steps, mut again) = (false, 0, 1);
+        for (first, which, turn) in turns.iter().cycle() {
+            for one in messages.drain(..) {
+                let (CreditMessage::Grant(id, _) | CreditMessage::Recall(id, _)) = one;
+                prop_assert!(!quiet || matches!(one, CreditMessage::Recall(..)), "{one:?} while quiet");
+                all[id.0[0] as usize].to.push_back(one);
+            }
+            if *turn && again < 20 {
+                quiet = !quiet;
+                again += 1;
+                for (n, one) in all.iter_mut().enumerate().filter(|_| quiet) {
+                    // Those that wait to be sent are not sent.
+                    while which % 2 == 0
+                        && let Some(&CreditMessage::Grant(_, unsaid)) = one.to.back()
+                    {
+                        one.to.pop_back();
+                        credits.grant_withdrawn(publisher(n as u8), unsaid);
+                    }
+                }
+                credits.set_quiet(quiet, &mut messages);
+            }
+            let count = all.len();
+            let progressed = (0..count).any(|nth| {
+                let n = (first + nth) % count;
+                let (one, id) = (&mut all[n], publisher(n as u8));
+                let progressed = one.step(id, *which, &mut credits, &mut messages);
+                if quiet && one.running > 0 {
+                    // What comes is given back, and what runs may be, too.
+                    let back = std::mem::take(&mut one.running);
+                    credits.freed(id, back, &mut messages);
+                    one.jobs += back;
+                    one.serve(id);
+                }
+                progressed
+            });
+            if !progressed && messages.is_empty() {
+                if !quiet {
+                    break;
+                }
+                prop_assert!(all.iter().all(|one| one.credits == 0), "a publisher has credits");
+                prop_assert!((0..count).all(|n| credits.all_returned(&publisher(n as u8))));
+                quiet = false;
+                credits.set_quiet(false, &mut messages);
+            }
+            steps += 1;
+            prop_assert!(steps < 100_000, "asked and given for ever");
+        }
+        prop_assert!(all.iter().all(|one| one.jobs == 0), "jobs are left");
+    }
+
+    /// However publishers come, go, push, wait and give back: what they were granted and have not
+    /// used or returned, and what is held of them, never exceeds the bound; and no credit is lost
+    /// for good.
+    #[test]
+    fn credits_and_jobs_never_exceed_the_bound(
+        bound in 1u32..40,
+        events in proptest::collection::vec(credit_event(), 1..200),
+    ) {
+        let mut credits = Credits::new(bound);
+        let mut accounts = [ModelAccount::default(); 4];
+        let mut messages = Vec::new();
+        let mut quiet = false;
+        for event in events {
+            match event {
+                CreditEvent::Expect(n) => credits.expect(n, &mut messages),
+                CreditEvent::Open(p, n) if !accounts[p as usize].alive => {
+                    accounts[p as usize].alive = true;
+                    credits.opened(publisher(p), n, &mut messages);
+                }
+                CreditEvent::Lose(p) if accounts[p as usize].alive => {
+                    let account = &mut accounts[p as usize];
+                    *account = ModelAccount { held: account.held, ..ModelAccount::default() };
+                    credits.lost(publisher(p), &mut messages);
+                }
+                CreditEvent::Deliver(p, n) if accounts[p as usize].credits > 0 => {
+                    let account = &mut accounts[p as usize];
+                    let n = n.min(account.credits);
+                    account.credits -= n;
+                    account.held += n;
+                    credits.delivered(publisher(p), n);
+                }
+                CreditEvent::Free(p, n) if accounts[p as usize].held > 0 => {
+                    let n = n.min(accounts[p as usize].held);
+                    accounts[p as usize].held -= n;
+                    credits.freed(publisher(p), n, &mut messages);
+                }
+                CreditEvent::Return(p, n) => {
+                    let account = &mut accounts[p as usize];
+                    if let Some(asked) = account.recalled.take() {
+                        let n = n.min(asked).min(account.credits);
+                        account.credits -= n;
+                        credits.returned(publisher(p), n, &mut messages);
+                    }
+                }
+                CreditEvent::Wait(p, n) if accounts[p as usize].alive => {
+                    credits.waiting(publisher(p), n, &mut messages);
+                }
+                CreditEvent::Quiet(is) => {
+                    quiet = is;
+                    credits.set_quiet(is, &mut messages);
+                }
+                _ => {}
+            }
+            for one in messages.drain(..) {
+                match one {
+                    CreditMessage::Grant(id, n) => {
+                        let account = &mut accounts[id.0[0] as usize];
+                        prop_assert!(account.alive && n > 0 && !quiet);
+                        account.credits += n;
+                    }
+                    CreditMessage::Recall(id, n) => {
+                        let account = &mut accounts[id.0[0] as usize];
+                        prop_assert!(account.alive && n > 0 && account.recalled.is_none());
+                        account.recalled = Some(n);
+                    }
+                }
+            }
+            let out: u32 = accounts.iter().map(|account| account.credits + account.held).sum();
+            prop_assert!(out <= bound, "{out} are out, {bound} may be");
+        }
+        credits.expect(0, &mut messages);
+        credits.set_quiet(false, &mut messages);
+        for one in messages {
+            if let CreditMessage::Grant(id, n) = one {
+                accounts[id.0[0] as usize].credits += n;
+            }
+        }
+        if accounts.iter().any(|account| account.alive) {
+            let out: u32 = accounts.iter().map(|account| account.credits + account.held).sum();
+            prop_assert_eq!(out, bound, "with a publisher alive, nothing stays in the pool");
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! The leases held from one publisher: when each is renewed, and when it is over as far as this
+//! side can tell.
+//!
+//! A renewed lease counts from when the renewal was *sent*: the publisher's own clock started
+//! later, so this side gives up first. A new one counts from its arrival, later than at the
+//! publisher by the time on the way: its first renewal tells.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use hashbrown::HashMap;
+use longshore_protocol::Token;
+
+/// A lease is renewed when this fraction of it has passed.
+const RENEW_DIVISOR: u32 = 3;
+/// Leases that come due within this fraction of their length are renewed together.
+const BATCH_DIVISOR: u32 = 12;
+
+/// The leases; `S` is what holds one.
+#[derive(Debug)]
+pub(crate) struct Leases<S> {
+    by_token: HashMap<Token, Lease<S>>,
+    connected: bool,
+    /// No lease comes due before; one that has gone since may make it too early.
+    next_deadline: Option<Duration>,
+    /// Renewals without an answer, in the order they were sent: when, and what. Emptied with the
+    /// link.
+    renewals: VecDeque<(Duration, Vec<Token>)>,
+}
+
+/// One lease.
+#[derive(Debug)]
+pub(crate) struct Lease<S> {
+    length: Duration,
+    ends: Duration,
+    renew_at: Duration,
+    /// When the attempt began: from then on its publisher is told so, or is about to be.
+    pub(crate) began: Option<Duration>,
+    /// What holds it.
+    pub(crate) signal: S,
+}
+
+impl<S> Lease<S> {
+    /// Until when it runs.
+    pub(crate) fn ends(&self) -> Duration {
+        self.ends
+    }
+}
+
+/// What time has brought.
+#[derive(Debug)]
+pub(crate) struct DueLeases<S> {
+    /// To be sent now.
+    pub(crate) renew: Vec<Token>,
+    /// Over: they were not renewed in time.
+    pub(crate) lost: Vec<(Token, S)>,
+}
+
+impl<S> Default for Leases<S> {
+    fn default() -> Leases<S> {
+        Leases {
+            by_token: HashMap::new(),
+            connected: false,
+            next_deadline: None,
+            renewals: VecDeque::new(),
+        }
+    }
+}
+
+impl<S> Leases<S> {
+    /// A job came, with a lease of `length`.
+    pub(crate) fn insert(&mut self, now: Duration, token: Token, length: Duration, signal: S) {
+        let (ends, renew_at) = (now + length, now + length / RENEW_DIVISOR);
+        self.by_token.insert(token, Lease { length, ends, renew_at, began: None, signal });
+        self.schedule(if self.connected { renew_at } else { ends });
+    }
+
+    pub(crate) fn get_mut(&mut self, token: Token) -> Option<&mut Lease<S>> {
+        self.by_token.get_mut(&token)
+    }
+
+    pub(crate) fn remove(&mut self, token: Token) -> Option<Lease<S>> {
+        self.by_token.remove(&token)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.by_token.len()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Token, &Lease<S>)> {
+        self.by_token.iter().map(|(token, lease)| (*token, lease))
+    }
+
+    /// Those whose attempts have begun, and for how many milliseconds each has run by now; in the
+    /// order of their tokens.
+    pub(crate) fn running_attempts(&self, now: Duration) -> Vec<(Token, u64)> {
+        let ran = |(token, lease): (Token, &Lease<S>)| {
+            let ran = now.saturating_sub(lease.began?).as_millis();
+            Some((token, u64::try_from(ran).unwrap_or(u64::MAX)))
+        };
+        let mut running_attempts: Vec<(Token, u64)> = self.iter().filter_map(ran).collect();
+        running_attempts.sort_unstable();
+        running_attempts
+    }
+
+    /// Takes all of them.
+    pub(crate) fn take_all(&mut self) -> impl Iterator<Item = (Token, Lease<S>)> {
+        self.by_token.drain()
+    }
+
+    /// The link stands again: everything is renewed at once, as nobody knows how long it still
+    /// runs.
+    pub(crate) fn connected(&mut self, now: Duration) {
+        self.connected = true;
+        self.by_token.values_mut().for_each(|lease| lease.renew_at = now);
+        self.next_deadline = if self.by_token.is_empty() { None } else { Some(now) };
+    }
+
+    /// The link is dead: leases run on, unrenewed.
+    pub(crate) fn disconnected(&mut self) {
+        self.connected = false;
+        self.renewals.clear();
+        self.next_deadline = self.by_token.values().map(|lease| lease.ends).min();
+    }
+
+    /// When [`Leases::due`] next has something to say, at the earliest.
+    pub(crate) fn next_deadline(&self) -> Option<Duration> {
+        self.next_deadline
+    }
+
+    /// What is due by now.
+    pub(crate) fn take_due(&mut self, now: Duration) -> DueLeases<S> {
+        let mut due = DueLeases { renew: Vec::new(), lost: Vec::new() };
+        if self.next_deadline.is_none_or(|next| next > now) {
+            return due;
+        }
+        for (token, lease) in self.by_token.extract_if(|_, lease| lease.ends <= now) {
+            due.lost.push((token, lease.signal));
+        }
+        let mut next: Option<Duration> = None;
+        for (token, lease) in &mut self.by_token {
+            if self.connected && lease.renew_at <= now + lease.length / BATCH_DIVISOR {
+                lease.renew_at = now + lease.length / RENEW_DIVISOR;
+                due.renew.push(*token);
+            }
+            let at = if self.connected { lease.renew_at.min(lease.ends) } else { lease.ends };
+            next = Some(next.map_or(at, |next| next.min(at)));
+        }
+        self.next_deadline = next;
+        if !due.renew.is_empty() {
+            // Neighbours cost a byte each on the wire.
+            due.renew.sort_unstable();
+            self.renewals.push_back((now, due.renew.clone()));
+        }
+        due
+    }
+
+    /// The answer to the oldest renewal: those that are not stale run their full length from when
+    /// it was sent. `extended` is told of each; what was stale is given back.
+    pub(crate) fn renewed(
+        &mut self,
+        stale: &[Token],
+        mut extended: impl FnMut(&S, Duration),
+    ) -> Vec<(Token, S)> {
+        let lost = self.revoke(stale);
+        let Some((sent, tokens)) = self.renewals.pop_front() else { return lost };
+        for token in tokens {
+            if let Some(lease) = self.by_token.get_mut(&token) {
+                lease.ends = lease.ends.max(sent + lease.length);
+                extended(&lease.signal, lease.ends);
+            }
+        }
+        lost
+    }
+
+    /// These are held no more, as their publisher says.
+    pub(crate) fn revoke(&mut self, tokens: &[Token]) -> Vec<(Token, S)> {
+        let taken = |token: &Token| self.by_token.remove(token).map(|lease| (*token, lease.signal));
+        tokens.iter().filter_map(taken).collect()
+    }
+
+    fn schedule(&mut self, at: Duration) {
+        self.next_deadline = Some(self.next_deadline.map_or(at, |next| next.min(at)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASE: Duration = Duration::from_secs(30);
+
+    fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    fn leases() -> Leases<&'static str> {
+        let mut leases = Leases::default();
+        leases.connected(at(0));
+        leases
+    }
+
+    #[test]
+    fn a_lease_is_renewed_when_a_third_of_it_has_passed_and_not_before() {
+        let mut leases = leases();
+        leases.insert(at(100), Token(1), LEASE, "a");
+        assert_eq!(leases.next_deadline(), Some(at(110)));
+        assert!(leases.take_due(at(110) - Duration::from_nanos(1)).renew.is_empty());
+        assert_eq!(leases.take_due(at(110)).renew, [Token(1)]);
+        assert_eq!(leases.next_deadline(), Some(at(120)));
+    }
+
+    #[test]
+    fn leases_that_come_due_close_together_share_one_renewal() {
+        let mut leases = leases();
+        for n in 0..5 {
+            leases.insert(at(100 + n), Token(n), LEASE, "a");
+        }
+        assert_eq!(leases.take_due(at(110)).renew, [Token(0), Token(1), Token(2)]);
+        assert_eq!(leases.next_deadline(), Some(at(113)));
+    }
+
+    #[test]
+    fn an_answered_renewal_counts_from_when_it_was_sent() {
+        let mut leases = leases();
+        leases.insert(at(0), Token(1), LEASE, "a");
+        leases.take_due(at(10));
+        let mut extended_leases = Vec::new();
+        assert!(
+            leases.renewed(&[], |signal, ends| extended_leases.push((*signal, ends))).is_empty()
+        );
+        assert_eq!(extended_leases, [("a", at(40))]);
+        assert!(leases.take_due(at(39)).lost.is_empty());
+    }
+
+    #[test]
+    fn a_lease_whose_renewals_stay_unanswered_is_over_at_its_end() {
+        let mut leases = leases();
+        leases.insert(at(0), Token(1), LEASE, "a");
+        assert_eq!(leases.take_due(at(10)).renew, [Token(1)]);
+        assert_eq!(leases.take_due(at(20)).renew, [Token(1)]);
+        assert!(leases.take_due(at(30) - Duration::from_nanos(1)).lost.is_empty());
+        assert_eq!(leases.take_due(at(30)).lost, [(Token(1), "a")]);
+        assert_eq!(leases.len(), 0);
+    }
+
+    #[test]
+    fn a_stale_answer_takes_the_lease_at_once() {
+        let mut leases = leases();
+        leases.insert(at(0), Token(1), LEASE, "a");
+        leases.insert(at(0), Token(2), LEASE, "b");
+        leases.take_due(at(10));
+        assert_eq!(leases.renewed(&[Token(1)], |_, _| {}), [(Token(1), "a")]);
+        assert!(leases.get_mut(Token(2)).is_some());
+    }
+
+    #[test]
+    fn answers_belong_to_renewals_in_the_order_they_were_sent() {
+        let mut leases = leases();
+        leases.insert(at(0), Token(1), LEASE, "a");
+        leases.take_due(at(10));
+        leases.take_due(at(20));
+        leases.renewed(&[], |_, ends| assert_eq!(ends, at(40)));
+        leases.renewed(&[], |_, ends| assert_eq!(ends, at(50)));
+    }
+
+    #[test]
+    fn without_a_link_nothing_is_renewed_and_everything_is_at_once_when_it_is_back() {
+        let mut leases = leases();
+        leases.insert(at(0), Token(1), LEASE, "a");
+        leases.disconnected();
+        assert_eq!(leases.next_deadline(), Some(at(30)));
+        assert!(leases.take_due(at(15)).renew.is_empty());
+        leases.connected(at(16));
+        assert_eq!(leases.take_due(at(16)).renew, [Token(1)]);
+    }
+
+    #[test]
+    fn attempts_under_way_are_told_with_the_time_since_they_began_whatever_the_link_did() {
+        let mut leases = leases();
+        for token in [3, 1, 2] {
+            leases.insert(at(0), Token(token), LEASE, "a");
+        }
+        leases.get_mut(Token(3)).unwrap().began = Some(at(1));
+        leases.get_mut(Token(1)).unwrap().began = Some(at(4));
+        leases.disconnected();
+        leases.connected(at(9));
+        assert_eq!(leases.running_attempts(at(10)), [(Token(1), 6_000), (Token(3), 9_000)]);
+    }
+
+    #[test]
+    fn an_answer_on_a_new_link_is_not_taken_for_one_on_the_old() {
+        let mut leases = leases();
+        leases.insert(at(0), Token(1), LEASE, "a");
+        leases.take_due(at(10));
+        leases.disconnected();
+        leases.connected(at(12));
+        leases.take_due(at(12));
+        leases.renewed(&[], |_, ends| assert_eq!(ends, at(42)));
+    }
+}

@@ -1,0 +1,11 @@
+//! The worker's state machines. They have no clock, no socket and no randomness of their own: time
+//! is an argument, and the randomness has a seed.
+
+pub(super) mod checkpoints;
+pub(super) mod credits;
+pub(super) mod durable;
+pub(super) mod leases;
+pub(super) mod pause;
+pub(super) mod progress;
+pub(super) mod reconnect_grace;
+pub(super) mod settles;

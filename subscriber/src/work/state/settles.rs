@@ -1,0 +1,514 @@
+//! The ends of jobs on their way to one publisher: collected into batches, numbered, kept until
+//! they are answered, and sent again, with the same numbers, on the next link. What a publisher has
+//! no room for now is kept, and sent again as something new.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use bytes::Bytes;
+use longshore_protocol::limits::SMALL_BYTES_MAX;
+use longshore_protocol::messages::work::{
+    NewSettle, SettleBatch, SettleBatchBuilder, Settled, Verdict,
+};
+use longshore_protocol::{FrameWriter, Reader, SettleOutcome, Token};
+
+/// Settles that make a batch while others are in flight. With nothing in flight one is enough:
+/// latency matters there.
+pub(crate) const BATCH_SETTLES: usize = 500;
+/// Batches in flight; the publisher remembers the answers of the last 64.
+pub(crate) const BATCHES_IN_FLIGHT_MAX: usize = 32;
+/// Settles in flight: with as many jobs held, they are what one link can resume.
+pub(crate) const SETTLES_IN_FLIGHT_MAX: usize = 32_768;
+
+/// The first wait before a settle that its publisher had no room for is sent again; it doubles up
+/// to the last. So long after there is room again, all results are in.
+pub(crate) const NO_SPACE_WAITS: (Duration, Duration) =
+    (Duration::from_secs(1), Duration::from_secs(16));
+
+/// How a job ended, as it is counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum SettleKind {
+    Completed,
+    Failed,
+    Released,
+    Snoozed,
+    Buried,
+}
+
+impl SettleKind {
+    fn of(settle: &NewSettle) -> SettleKind {
+        match settle {
+            NewSettle::Complete { .. } => SettleKind::Completed,
+            NewSettle::Fail(_) => SettleKind::Failed,
+            NewSettle::Release => SettleKind::Released,
+            NewSettle::Snooze { .. } => SettleKind::Snoozed,
+            NewSettle::Bury(_) => SettleKind::Buried,
+        }
+    }
+}
+
+/// All settles at one publisher without an answer.
+#[derive(Debug)]
+pub(crate) struct Settles {
+    attached: bool,
+    /// The number of the next batch.
+    next: u64,
+    /// Not yet numbered; only the last is still open.
+    open: VecDeque<OpenBatch>,
+    /// Numbered, in order.
+    in_flight: VecDeque<InFlightBatch>,
+    /// How many of `in_flight` were sent on this link.
+    sent: usize,
+    settles_in_flight: usize,
+    /// Those that the publisher has no room for, until they are sent again.
+    postponed: Vec<(Token, NewSettle)>,
+    /// When that is; set by the next [`Settles::again`].
+    retry_at: Option<Duration>,
+    /// The next such wait.
+    wait: Duration,
+}
+
+#[derive(Debug, Default)]
+struct OpenBatch {
+    builder: SettleBatchBuilder,
+    items: Vec<(Token, SettleKind)>,
+    /// Nothing is added to it: it is likely to be refused.
+    isolated: bool,
+    /// Jobs among them that still count as held.
+    unsent_jobs: u32,
+}
+
+#[derive(Debug)]
+struct InFlightBatch {
+    sequence: u64,
+    isolated: bool,
+    body: Bytes,
+    items: Vec<(Token, SettleKind)>,
+}
+
+/// A batch to send now.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct SealedBatch {
+    pub(crate) body: Bytes,
+    /// Jobs that are held no more once it is sent.
+    pub(crate) freed: u32,
+}
+
+impl Default for Settles {
+    fn default() -> Settles {
+        Settles {
+            attached: false,
+            next: 1,
+            open: VecDeque::new(),
+            in_flight: VecDeque::new(),
+            sent: 0,
+            settles_in_flight: 0,
+            postponed: Vec::new(),
+            retry_at: None,
+            wait: NO_SPACE_WAITS.0,
+        }
+    }
+}
+
+impl Settles {
+    /// Adds the end of a lease. `held` when its job still counts as held: until the batch is sent.
+    pub(crate) fn push(&mut self, token: Token, settle: &NewSettle, held: bool) {
+        if self.open.back().is_none_or(|open| open.isolated || open.builder.is_full()) {
+            self.open.push_back(OpenBatch::default());
+        }
+        if let Some(open) = self.open.back_mut() {
+            open.builder.push(token, settle);
+            open.items.push((token, SettleKind::of(settle)));
+            open.unsent_jobs += u32::from(held);
+        }
+    }
+
+    /// True when [`Settles::next_to_send`] has something.
+    pub(crate) fn is_ready(&self) -> bool {
+        if !self.attached {
+            return false;
+        }
+        if self.sent < self.in_flight.len() {
+            return true;
+        }
+        let Some(first) = self.open.front() else { return false };
+        let eager = self.in_flight.is_empty() || self.open.len() > 1;
+        let fits = self.in_flight.len() < BATCHES_IN_FLIGHT_MAX
+            && (self.in_flight.is_empty()
+                || self.settles_in_flight + first.items.len() <= SETTLES_IN_FLIGHT_MAX);
+        fits && (eager || first.items.len() >= BATCH_SETTLES)
+    }
+
+    /// The next batch to send: first those of earlier links, then new ones.
+    pub(crate) fn next_to_send(&mut self) -> Option<SealedBatch> {
+        if !self.is_ready() {
+            return None;
+        }
+        let mut freed = 0;
+        if self.sent == self.in_flight.len() {
+            let open = self.open.pop_front()?;
+            let sequence = self.next;
+            self.next += 1;
+            freed = open.unsent_jobs;
+            self.settles_in_flight += open.items.len();
+            let body = open.builder.seal(sequence);
+            let OpenBatch { items, isolated, .. } = open;
+            self.in_flight.push_back(InFlightBatch { sequence, isolated, body, items });
+        }
+        let body = self.in_flight.get(self.sent)?.body.clone();
+        self.sent += 1;
+        Some(SealedBatch { body, freed })
+    }
+
+    /// The link stands. Everything unanswered is sent again, with its numbers; but a publisher that
+    /// has forgotten this session (it expects a number below them) gets them in the numbers that it
+    /// expects.
+    pub(crate) fn attached(&mut self, next_settle: u64) {
+        self.attached = true;
+        self.sent = 0;
+        let first = self.in_flight.front().map_or(self.next, |batch| batch.sequence);
+        if next_settle < first {
+            self.next = next_settle;
+            for batch in &mut self.in_flight {
+                batch.sequence = self.next;
+                batch.body = renumbered(&batch.body, self.next);
+                self.next += 1;
+            }
+        }
+        self.next = self.next.max(next_settle);
+    }
+
+    /// The link is dead. Gives the number of ended jobs that count as held no more: they wait for
+    /// the next link as settles.
+    pub(crate) fn detached(&mut self) -> u32 {
+        self.attached = false;
+        self.sent = 0;
+        self.open.iter_mut().map(|open| std::mem::take(&mut open.unsent_jobs)).sum()
+    }
+
+    /// The answer to a batch: what became of each of its settles. `None` for an answer that nobody
+    /// waits for. A publisher that has forgotten its answer gives no outcomes.
+    pub(crate) fn answered(
+        &mut self,
+        settled: &Settled,
+    ) -> Option<Vec<(Token, SettleKind, Option<SettleOutcome>)>> {
+        let at = self.in_flight.iter().position(|batch| batch.sequence == settled.sequence)?;
+        let batch = self.in_flight.remove(at)?;
+        self.sent -= usize::from(at < self.sent);
+        self.settles_in_flight -= batch.items.len();
+        let refused = settled.outcomes.iter().next() == Some(SettleOutcome::NoSpace);
+        if refused {
+            return Some(self.postpone(&batch));
+        }
+        if batch.isolated {
+            self.wait = NO_SPACE_WAITS.0;
+        }
+        let mut outcomes = settled.outcomes.iter();
+        let with_outcome = |(token, end)| (token, end, outcomes.next());
+        Some(batch.items.into_iter().map(with_outcome).collect())
+    }
+
+    /// None of the batch counted. What is small goes again at once if something else was large; the
+    /// rest waits, and its tokens are given: their leases are to be renewed meanwhile.
+    fn postpone(
+        &mut self,
+        batch: &InFlightBatch,
+    ) -> Vec<(Token, SettleKind, Option<SettleOutcome>)> {
+        let mut postponed = Vec::new();
+        // The body was sealed here: it decodes.
+        let Ok(read) = SettleBatch::decode(batch.body.clone()) else { return postponed };
+        let is_small = |bytes: usize| bytes <= SMALL_BYTES_MAX;
+        // Without a large one there was no room for the small ones themselves.
+        let mut all = read.items().map(|item| settle_of(&batch.body, item.verdict).1);
+        let has_large = !all.all(is_small);
+        for item in read.items() {
+            let (settle, bytes) = settle_of(&batch.body, item.verdict);
+            if has_large && is_small(bytes) {
+                self.push(item.token, &settle, false);
+            } else {
+                postponed.push((item.token, SettleKind::of(&settle), Some(SettleOutcome::NoSpace)));
+                self.postponed.push((item.token, settle));
+            }
+        }
+        postponed
+    }
+
+    /// Adds what has waited for room long enough, and gives its tokens: their leases need no
+    /// renewal any more.
+    pub(crate) fn retry(&mut self, now: Duration) -> Vec<Token> {
+        if self.postponed.is_empty() {
+            self.retry_at = None;
+            return Vec::new();
+        }
+        let Some(at) = self.retry_at else {
+            self.retry_at = Some(now + self.wait);
+            self.wait = (self.wait * 2).min(NO_SPACE_WAITS.1);
+            return Vec::new();
+        };
+        if now < at || !self.attached {
+            return Vec::new();
+        }
+        self.retry_at = None;
+        let mut open = OpenBatch { isolated: true, ..OpenBatch::default() };
+        let mut tokens = Vec::with_capacity(self.postponed.len());
+        for (token, settle) in self.postponed.drain(..) {
+            if open.builder.is_full() {
+                let full = OpenBatch { isolated: true, ..OpenBatch::default() };
+                self.open.push_back(std::mem::replace(&mut open, full));
+            }
+            open.builder.push(token, &settle);
+            open.items.push((token, SettleKind::of(&settle)));
+            tokens.push(token);
+        }
+        self.open.push_back(open);
+        tokens
+    }
+
+    /// When [`Settles::again`] has something to do.
+    pub(crate) fn retry_at(&self) -> Option<Duration> {
+        self.retry_at.filter(|_| self.attached)
+    }
+
+    /// Settles without an answer.
+    pub(crate) fn unanswered(&self) -> usize {
+        self.postponed.len()
+            + self.settles_in_flight
+            + self.open.iter().map(|open| open.items.len()).sum::<usize>()
+    }
+
+    /// True when every settle was sent on this link, but for those that the publisher has no room
+    /// for. While a batch of an earlier link is unanswered, what was put by after it waits here,
+    /// though none of it counts as held.
+    pub(crate) fn all_sent(&self) -> bool {
+        self.open.is_empty() && self.sent == self.in_flight.len()
+    }
+
+    /// Ended jobs that still count as held.
+    pub(crate) fn unsent_jobs(&self) -> u64 {
+        self.open.iter().map(|open| u64::from(open.unsent_jobs)).sum()
+    }
+
+    /// The tokens of all settles without an answer.
+    pub(crate) fn tokens(&self) -> impl Iterator<Item = Token> {
+        let in_flight = self.in_flight.iter().flat_map(|batch| &batch.items);
+        let open = self.open.iter().flat_map(|open| &open.items);
+        in_flight.chain(open).map(|(token, _)| *token)
+    }
+}
+
+/// A settle as the handler left it, and the bytes of its result or error.
+fn settle_of(body: &Bytes, verdict: Verdict) -> (NewSettle, usize) {
+    let bytes = match verdict {
+        Verdict::Complete(result) => result.map_or(0, |result| result.length),
+        Verdict::Fail(error) | Verdict::Bury(error) => error.length,
+        Verdict::Release | Verdict::Snooze(_) => 0,
+    };
+    (NewSettle::of(body, verdict), bytes as usize)
+}
+
+fn renumbered(body: &Bytes, sequence: u64) -> Bytes {
+    let mut r = Reader::new(body.clone());
+    // The body was sealed here: it begins with its number.
+    if r.u64().is_err() {
+        return body.clone();
+    }
+    let mut out = FrameWriter::with_capacity(16);
+    out.u64(sequence);
+    out.put_shared(r.take_rest());
+    out.into_body()
+}
+
+#[cfg(test)]
+mod tests {
+    use longshore_protocol::messages::work::SettleBatch;
+    use longshore_protocol::{JobError, Runs};
+
+    use super::*;
+
+    const DONE: NewSettle = NewSettle::Complete { result: None };
+
+    fn attached() -> Settles {
+        let mut settles = Settles::default();
+        settles.attached(1);
+        settles
+    }
+
+    fn read(sealed: Option<SealedBatch>) -> (u64, Vec<u64>) {
+        let batch = SettleBatch::decode(sealed.expect("a batch").body).unwrap();
+        (batch.sequence, batch.items().map(|item| item.token.0).collect())
+    }
+
+    fn answer(sequence: u64, outcomes: &[SettleOutcome]) -> Settled {
+        Settled { sequence, outcomes: outcomes.iter().copied().collect::<Runs<_>>() }
+    }
+
+    #[test]
+    fn with_nothing_in_flight_one_settle_is_sent_at_once() {
+        let mut settles = attached();
+        settles.push(Token(7), &DONE, true);
+        let sealed = settles.next_to_send().unwrap();
+        assert_eq!(sealed.freed, 1);
+        assert_eq!(read(Some(sealed)), (1, vec![7]));
+        assert_eq!(settles.next_to_send(), None);
+    }
+
+    #[test]
+    fn while_one_is_in_flight_others_collect_until_it_is_answered() {
+        let mut settles = attached();
+        settles.push(Token(1), &DONE, true);
+        settles.next_to_send();
+        settles.push(Token(2), &DONE, true);
+        settles.push(Token(3), &DONE, true);
+        assert_eq!(settles.next_to_send(), None);
+        settles.answered(&answer(1, &[SettleOutcome::Accepted])).unwrap();
+        assert_eq!(read(settles.next_to_send()), (2, vec![2, 3]));
+    }
+
+    #[test]
+    fn a_full_batch_does_not_wait_for_the_one_in_flight_until_too_many_are() {
+        let mut settles = attached();
+        let mut token = 0;
+        for sequence in 1..=BATCHES_IN_FLIGHT_MAX as u64 {
+            for _ in 0..BATCH_SETTLES {
+                token += 1;
+                settles.push(Token(token), &DONE, true);
+            }
+            assert_eq!(read(settles.next_to_send()).0, sequence);
+        }
+        for _ in 0..BATCH_SETTLES {
+            settles.push(Token(0), &DONE, true);
+        }
+        assert_eq!(settles.next_to_send(), None);
+        settles.answered(&answer(1, &[])).unwrap();
+        assert_eq!(read(settles.next_to_send()).0, BATCHES_IN_FLIGHT_MAX as u64 + 1);
+    }
+
+    #[test]
+    fn what_was_not_answered_is_sent_again_with_its_number_before_anything_new() {
+        let mut settles = attached();
+        settles.push(Token(1), &DONE, true);
+        settles.next_to_send();
+        settles.push(Token(2), &DONE, true);
+        assert_eq!(settles.detached(), 1, "the one not sent is held no more");
+        assert_eq!(settles.next_to_send(), None);
+        assert_eq!(settles.tokens().collect::<Vec<_>>(), [Token(1), Token(2)]);
+        settles.attached(2);
+        assert_eq!(read(settles.next_to_send()), (1, vec![1]));
+        assert_eq!(settles.next_to_send(), None);
+        assert!(settles.unsent_jobs() == 0 && !settles.all_sent(), "the second is still here");
+        let ends = settles.answered(&answer(1, &[SettleOutcome::Accepted])).unwrap();
+        assert_eq!(ends, [(Token(1), SettleKind::Completed, Some(SettleOutcome::Accepted))]);
+        assert_eq!(read(settles.next_to_send()), (2, vec![2]));
+        assert!(settles.unanswered() == 1 && settles.all_sent());
+    }
+
+    #[test]
+    fn a_publisher_that_forgot_the_session_gets_the_numbers_that_it_expects() {
+        let mut settles = attached();
+        for n in 1..=3 {
+            settles.push(Token(n), &DONE, true);
+            settles.next_to_send();
+            settles.answered(&answer(n, &[SettleOutcome::Accepted])).unwrap();
+        }
+        settles.push(Token(4), &NewSettle::Complete { result: Some("r".into()) }, true);
+        settles.next_to_send();
+        settles.detached();
+        settles.attached(1);
+        assert_eq!(read(settles.next_to_send()), (1, vec![4]));
+        settles.answered(&answer(1, &[SettleOutcome::StaleToken])).unwrap();
+        settles.push(Token(5), &DONE, true);
+        assert_eq!(read(settles.next_to_send()), (2, vec![5]));
+    }
+
+    #[test]
+    fn each_outcome_belongs_to_its_settle_and_an_answer_counts_once() {
+        let mut settles = attached();
+        settles.push(Token(1), &DONE, true);
+        settles.push(Token(2), &NewSettle::Release, true);
+        settles.next_to_send();
+        let outcomes = [SettleOutcome::StaleToken, SettleOutcome::Accepted];
+        let ends = settles.answered(&answer(1, &outcomes)).unwrap();
+        assert_eq!(
+            ends,
+            [
+                (Token(1), SettleKind::Completed, Some(SettleOutcome::StaleToken)),
+                (Token(2), SettleKind::Released, Some(SettleOutcome::Accepted)),
+            ]
+        );
+        assert_eq!(settles.answered(&answer(1, &outcomes)), None);
+    }
+
+    #[test]
+    fn without_room_small_settles_go_again_at_once_and_large_ones_after_waits_that_double() {
+        let mut settles = attached();
+        let second = Duration::from_secs(1);
+        let large = NewSettle::Complete { result: Some(vec![5; 4_097].into()) };
+        let small = NewSettle::Complete { result: Some(vec![5; 4_096].into()) };
+        let error = JobError { kind: "e".into(), message: "m".repeat(5_000) };
+        settles.push(Token(1), &DONE, true);
+        assert_eq!(read(settles.next_to_send()), (1, vec![1]));
+        for (token, settle) in [(2, &large), (3, &small), (4, &NewSettle::Fail(error))] {
+            settles.push(Token(token), settle, true);
+        }
+        settles.answered(&answer(1, &[SettleOutcome::Accepted])).unwrap();
+        assert_eq!(read(settles.next_to_send()), (2, vec![2, 3, 4]));
+        let refused = [SettleOutcome::NoSpace; 3];
+        let postponed = settles.answered(&answer(2, &refused)).unwrap();
+        let postponed: Vec<u64> = postponed.into_iter().map(|(token, ..)| token.0).collect();
+        assert_eq!(postponed, [2, 4], "leases to be renewed");
+        assert_eq!(read(settles.next_to_send()), (3, vec![3]));
+        assert_eq!(settles.unanswered(), 3);
+        let (mut now, mut sequence) = (second * 10, 3);
+        for wait in [1, 2, 4, 8, 16, 16] {
+            assert!(settles.retry(now).is_empty());
+            assert_eq!(settles.retry_at(), Some(now + second * wait));
+            now += second * wait;
+            assert!(settles.retry(now - Duration::from_nanos(1)).is_empty());
+            assert_eq!(settles.retry(now), [Token(2), Token(4)]);
+            assert_eq!(settles.retry_at(), None);
+            // What comes meanwhile is in no batch with them.
+            settles.push(Token(9), &DONE, false);
+            sequence += 1;
+            let sealed = settles.next_to_send().unwrap();
+            let batch = SettleBatch::decode(sealed.body.clone()).unwrap();
+            assert_eq!(settle_of(batch.body(), batch.items().next().unwrap().verdict).0, large);
+            assert_eq!(read(Some(sealed)), (sequence, vec![2, 4]));
+            settles.answered(&answer(sequence, &refused[..2])).unwrap();
+            sequence += 1;
+            settles.answered(&answer(3, &[SettleOutcome::Accepted]));
+            assert_eq!(read(settles.next_to_send()), (sequence, vec![9]));
+            settles.answered(&answer(sequence, &[SettleOutcome::Accepted])).unwrap();
+        }
+        settles.retry(now);
+        now += second * 16;
+        assert_eq!(settles.retry(now).len(), 2);
+        assert!(settles.next_to_send().is_some());
+        settles.answered(&answer(sequence + 1, &[SettleOutcome::Accepted; 2])).unwrap();
+        assert_eq!((settles.unanswered(), settles.wait), (0, second));
+    }
+
+    #[test]
+    fn small_settles_that_are_refused_by_themselves_wait() {
+        let mut settles = attached();
+        settles.push(Token(1), &DONE, true);
+        settles.next_to_send();
+        let postponed = settles.answered(&answer(1, &[SettleOutcome::NoSpace])).unwrap();
+        assert_eq!(postponed.len(), 1, "its lease is to be renewed");
+        assert!(settles.next_to_send().is_none());
+    }
+
+    #[test]
+    fn what_waits_for_room_waits_for_a_link_too() {
+        let mut settles = attached();
+        let large = NewSettle::Complete { result: Some(vec![5; 5_000].into()) };
+        settles.push(Token(1), &large, true);
+        settles.next_to_send();
+        settles.answered(&answer(1, &[SettleOutcome::NoSpace])).unwrap();
+        settles.retry(Duration::ZERO);
+        settles.detached();
+        assert_eq!((settles.retry_at(), settles.retry(Duration::MAX)), (None, Vec::new()));
+        settles.attached(2);
+        assert_eq!(settles.retry(Duration::from_secs(1)), [Token(1)]);
+        assert_eq!(read(settles.next_to_send()), (2, vec![1]));
+    }
+}

@@ -1,0 +1,210 @@
+//! The run of a worker, from its first look at the resolver to its report: it starts lanes and
+//! links, passes on what the resolver says and that time has passed, and stops everything in order.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore_protocol::SessionId;
+use longshore_protocol::messages::work::Sources;
+use longshore_transport::LinkOptions;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::connect::FAR_FUTURE;
+use crate::work::handler_task;
+use crate::work::link::{self, LinkConfig};
+use crate::work::publisher_watches::{PublisherSource, PublisherWatches};
+use crate::work::session::WorkerSession;
+use crate::work::shutdown::Stop;
+use crate::work::state::pause::TICK_INTERVAL;
+use crate::{JobService, ShutdownHandle, WorkerReport};
+
+/// How long a stopping worker waits for the answers to the ends of its jobs, at least. What is left
+/// of its grace is added: handlers that finished early have results that a slow disk may still
+/// take.
+const ANSWER_WAIT_MIN: Duration = Duration::from_secs(5);
+
+/// The longest that a stopping worker waits for the handlers that it drops, before it gives back
+/// their jobs: one that blocks its thread cannot be dropped.
+pub(crate) const DROP_WAIT_MAX: Duration = Duration::from_millis(250);
+
+/// What a run is to do.
+pub(crate) struct RunConfig {
+    pub(crate) name: String,
+    pub(crate) session_id: SessionId,
+    pub(crate) link: LinkOptions,
+    pub(crate) sources: Sources,
+    pub(crate) concurrency: usize,
+    pub(crate) grace: Duration,
+    pub(crate) cancel_grace: Duration,
+    pub(crate) handle: ShutdownHandle,
+    pub(crate) shutdown: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+}
+
+/// Closes links however the run ends: whoever watches the counts keeps the desk.
+struct CloseLinksOnDrop(Arc<WorkerSession>);
+
+impl Drop for CloseLinksOnDrop {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+/// How far the stopping has come.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum ShutdownPhase {
+    Working,
+    /// Handlers finish, until then.
+    Finishing(Instant),
+    /// Handlers were told to stop, and may return until then.
+    Cancelling(Instant),
+    /// Handlers that have not returned are dropped, and their jobs given back.
+    Dropping,
+    /// The ends of jobs are sent and answered, until then.
+    AwaitingAnswers(Instant),
+    Finished,
+}
+
+/// Runs until it is told to stop. Dropped, it ends at once: its tasks end with it.
+pub(crate) async fn run(
+    session: Arc<WorkerSession>,
+    config: RunConfig,
+    mut watches: PublisherWatches<impl PublisherSource>,
+    service: impl JobService,
+) -> WorkerReport {
+    let _close_links = CloseLinksOnDrop(session.clone());
+    let mut ticks = JoinSet::new();
+    ticks.spawn({
+        let session = session.clone();
+        async move {
+            let mut ticks = tokio::time::interval(TICK_INTERVAL);
+            loop {
+                ticks.tick().await;
+                session.record_tick();
+            }
+        }
+    });
+    let mut handler_tasks = JoinSet::new();
+    for _ in 0..config.concurrency {
+        handler_tasks.spawn(handler_task::run(session.clone(), service.clone()));
+    }
+    let link = Arc::new(LinkConfig {
+        name: config.name,
+        session_id: config.session_id,
+        options: config.link,
+        sources: config.sources,
+    });
+    let mut shutdown = config.shutdown.unwrap_or_else(|| Box::pin(std::future::pending()));
+    let mut shutdown_done = false;
+    let mut links = JoinSet::new();
+    let mut phase = ShutdownPhase::Working;
+    let mut grace_ends = None;
+    loop {
+        for connect in session.take_connects() {
+            links.spawn(link::run(session.clone(), link.clone(), connect));
+        }
+        let stop = config.handle.stop();
+        if stop == Stop::Drain {
+            grace_ends.get_or_insert_with(|| Instant::now() + config.grace.min(FAR_FUTURE));
+        }
+        phase = next_phase(phase, &session, stop, grace_ends, config.cancel_grace);
+        if phase == ShutdownPhase::Dropping {
+            // Before their jobs go back: nobody else is to run a job that still runs here.
+            handler_tasks.abort_all();
+            let dropped = async { while handler_tasks.join_next().await.is_some() {} };
+            let _ = tokio::time::timeout(DROP_WAIT_MAX, dropped).await;
+            session.release_running();
+            phase = ShutdownPhase::AwaitingAnswers(answer_deadline(Instant::now(), grace_ends));
+            continue;
+        }
+        let until = match phase {
+            ShutdownPhase::Finished => break,
+            ShutdownPhase::Working | ShutdownPhase::Dropping => None,
+            ShutdownPhase::Finishing(at)
+            | ShutdownPhase::Cancelling(at)
+            | ShutdownPhase::AwaitingAnswers(at) => Some(at),
+        };
+        let tick = session.next_deadline().map(|at| session.started + at);
+        let wake = until.into_iter().chain(tick).min();
+        let next_stop = if phase == ShutdownPhase::Working { Stop::Drain } else { Stop::Now };
+        tokio::select! {
+            (complete, publishers) = watches.changed() => session.watched(complete, publishers),
+            () = session.supervisor.notified() => {}
+            () = sleep_until(wake), if wake.is_some() => session.tick(),
+            () = config.handle.reached(next_stop) => {}
+            () = &mut shutdown, if !shutdown_done => {
+                shutdown_done = true;
+                config.handle.drain();
+            }
+            Some(_) = links.join_next(), if !links.is_empty() => {}
+        }
+    }
+    handler_tasks.abort_all();
+    links.abort_all();
+    session.report()
+}
+
+/// Every wait has an end: the grace, the time to return after a cancellation, and that for answers.
+fn next_phase(
+    phase: ShutdownPhase,
+    session: &WorkerSession,
+    stop: Stop,
+    grace_ends: Option<Instant>,
+    cancel_grace: Duration,
+) -> ShutdownPhase {
+    let now = Instant::now();
+    let mut phase = phase;
+    if stop == Stop::Now {
+        return ShutdownPhase::Finished;
+    }
+    if phase == ShutdownPhase::Working && stop == Stop::Drain {
+        session.drain();
+        phase = ShutdownPhase::Finishing(grace_ends.unwrap_or(now));
+    }
+    if let ShutdownPhase::Finishing(until) = phase
+        && (now >= until || session.running() == 0)
+    {
+        session.cancel_all();
+        phase = ShutdownPhase::Cancelling(now + cancel_grace.min(FAR_FUTURE));
+    }
+    if let ShutdownPhase::Cancelling(until) = phase
+        && (now >= until || session.running() == 0)
+    {
+        phase = ShutdownPhase::Dropping;
+    }
+    if let ShutdownPhase::AwaitingAnswers(until) = phase
+        && (now >= until || session.unanswered() == 0)
+    {
+        phase = ShutdownPhase::Finished;
+    }
+    phase
+}
+
+/// Until when the ends of jobs may be answered.
+fn answer_deadline(now: Instant, grace_ends: Option<Instant>) -> Instant {
+    grace_ends.map_or(now, |ends| ends.max(now)) + ANSWER_WAIT_MIN
+}
+
+async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_of_handlers_that_finished_early_have_the_rest_of_the_grace_to_be_answered() {
+        let now = Instant::now();
+        let after = |seconds| now + Duration::from_secs(seconds);
+        assert_eq!(answer_deadline(now, Some(after(25))), after(30));
+        assert_eq!(answer_deadline(after(25), Some(after(25))), after(30));
+        assert_eq!(answer_deadline(after(40), Some(after(25))), after(45), "5 s at least");
+        assert_eq!(answer_deadline(now, None), after(5));
+    }
+}
