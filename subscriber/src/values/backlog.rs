@@ -1,5 +1,4 @@
-//! Updates of a subscription under `DropOldest` that its reader has no room for: the newest, in
-//! order.
+//! The newest updates of a `DropOldest` subscription whose reader has no room for them, in order.
 
 use std::collections::VecDeque;
 
@@ -7,18 +6,19 @@ use longshore_protocol::Value;
 
 use super::retained::RetainedValue;
 
-/// Most updates of one subscription.
+/// Most updates in the backlog of one subscription.
 pub(crate) const BACKLOG_UPDATES_MAX: usize = 1_024;
-/// Most bytes of them, over all subscriptions of one link. Each may have its newest all the same.
+/// Most bytes in all backlogs of one link. Each subscription may keep its newest update above this
+/// limit.
 pub(crate) const BACKLOG_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// What waits for one subscription. `total` is the link's count of bytes.
+/// The backlog of one subscription. `total` is the byte count of the whole link.
 #[derive(Debug, Default)]
 pub(crate) struct Backlog(VecDeque<(RetainedValue, usize)>);
 
 impl Backlog {
-    /// Adds an update, which came in a frame of `frame_bytes`, and drops the oldest for which there
-    /// is no room.
+    /// Appends an update that arrived in a frame of `frame_bytes`, and drops the oldest updates
+    /// that exceed a limit.
     pub(crate) fn push(&mut self, value: &Value, frame_bytes: usize, total: &mut usize) {
         let mut retained = RetainedValue::default();
         retained.store(value, frame_bytes);
@@ -33,7 +33,7 @@ impl Backlog {
         }
     }
 
-    /// Takes all of them, oldest first.
+    /// Takes all updates, oldest first.
     pub(crate) fn take(&mut self, total: &mut usize) -> impl Iterator<Item = Value> + use<> {
         let taken = std::mem::take(&mut self.0);
         *total -= taken.iter().map(|(_, bytes)| bytes).sum::<usize>();
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_updates_wait_within_their_number_and_bytes() {
+    fn backlog_keeps_the_newest_updates_within_both_limits() {
         let (mut total, mut one, mut other) = (0, Backlog::default(), Backlog::default());
         for n in 0..5_000u64 {
             one.push(&Value::U64(n), 0, &mut total);
@@ -64,7 +64,11 @@ mod tests {
             other.push(&Value::U64(n), 0, &mut total);
             one.push(&large, 0, &mut total);
         }
-        assert_eq!(other.take(&mut total).last(), Some(Value::U64(2)), "each has its newest");
+        assert_eq!(
+            other.take(&mut total).last(),
+            Some(Value::U64(2)),
+            "each retains its newest update"
+        );
         assert_eq!(one.take(&mut total).count(), 127);
         assert_eq!(total, 0);
     }

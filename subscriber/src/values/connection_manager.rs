@@ -1,6 +1,6 @@
-//! Makes subscriptions: takes those that are new or due together, asks the resolver for all of them
-//! at once, and sends a [`SubscribeBatch`] to the publishers of each set, in the order of [`PublisherRanking`]. Each
-//! publisher has one link, served by one task.
+//! Subscribes: collects new subscriptions and due retries, resolves all their paths in one request,
+//! and starts a [`SubscribeBatch`] for each set of publishers, in the order of
+//! [`PublisherRanking`]. Each publisher has one link, served by one task.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,29 +22,30 @@ use super::subscribe_batch::SubscribeBatch;
 use super::subscriber::SubscribeError;
 use super::subscription_core::{LostSubscriptions, SubscriptionCore};
 
-/// The longest that one try may take, whatever the number of publishers; then the next begins with
-/// a fresh answer of the resolver.
+/// The longest that one attempt may take, for any number of publishers. The next attempt resolves
+/// again.
 pub(crate) const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Everything that subscriptions of one subscriber have in common.
+/// The state that all subscriptions of one subscriber share.
 pub(crate) struct ConnectionManager<N: Network> {
     net: N,
     pub(crate) started: Instant,
-    /// Locked before a link's table, never after.
+    /// Lock order: before a link's table, never after.
     state: Mutex<State>,
     wake: Notify,
 }
 
 struct State {
     ranking: PublisherRanking,
-    /// Durable subscriptions that wait for their next try.
+    /// Durable subscriptions that wait for their next attempt.
     retries: RetryQueue<Arc<SubscriptionCore>>,
-    /// Subscriptions that are to be made at once.
+    /// Subscriptions whose first attempt starts as soon as possible.
     new_subscriptions: Vec<Arc<SubscriptionCore>>,
     links: HashMap<PublisherId, Arc<ValueLink>>,
-    /// Tries that are under way, shared by all who want that link; the last one to go ends it.
+    /// Dials in progress, shared by all callers that need the link. A dial stops when its last
+    /// caller drops it.
     dials: HashMap<PublisherId, WeakShared<Dial>>,
-    /// A task looks after wishes and retries.
+    /// True while a task serves `new_subscriptions` and `retries`.
     running: bool,
 }
 
@@ -64,7 +65,7 @@ impl<N: Network> ConnectionManager<N> {
         Arc::new(ConnectionManager { net, started, state, wake: Notify::new() })
     }
 
-    /// These are to be made as soon as possible.
+    /// Starts an attempt for `subs` as soon as possible.
     pub(crate) fn subscribe_soon(
         self: &Arc<Self>,
         subs: impl IntoIterator<Item = Arc<SubscriptionCore>>,
@@ -74,7 +75,7 @@ impl<N: Network> ConnectionManager<N> {
         self.ensure_running(&mut state);
     }
 
-    /// Links that stand.
+    /// The number of open links.
     #[cfg(test)]
     pub(crate) fn links(&self) -> usize {
         self.state.lock().links.len()
@@ -84,7 +85,7 @@ impl<N: Network> ConnectionManager<N> {
         self.started.elapsed()
     }
 
-    /// Sees to it that a task looks at wishes and retries.
+    /// Starts the task that serves new subscriptions and retries, unless it runs, and wakes it.
     fn ensure_running(self: &Arc<Self>, state: &mut State) {
         if !std::mem::replace(&mut state.running, true) {
             tokio::spawn(self.clone().run());
@@ -92,7 +93,7 @@ impl<N: Network> ConnectionManager<N> {
         self.wake.notify_one();
     }
 
-    /// Ends when nothing waits to be tried again.
+    /// Returns once no retry is scheduled.
     async fn run(self: Arc<Self>) {
         loop {
             let (subs, deadline) = {
@@ -101,7 +102,8 @@ impl<N: Network> ConnectionManager<N> {
                 subs.append(&mut state.new_subscriptions);
                 subs.retain(|sub| !sub.is_cancelled());
                 let deadline = state.retries.next_deadline();
-                // The next wish starts another task: this one would keep everything alive.
+                // The next new subscription starts another task. An idle task would keep the
+                // manager alive.
                 state.running = deadline.is_some();
                 (subs, deadline)
             };
@@ -116,7 +118,7 @@ impl<N: Network> ConnectionManager<N> {
         }
     }
 
-    /// One try for each of `subs`, the whole way: resolve, choose, connect.
+    /// Makes one attempt for each of `subs`: resolve, rank, connect.
     async fn attempt(self: Arc<Self>, subs: Vec<Arc<SubscriptionCore>>) {
         let until = Instant::now() + ATTEMPT_TIMEOUT;
         let (unread, subs): (Vec<_>, Vec<_>) =
@@ -160,12 +162,12 @@ impl<N: Network> ConnectionManager<N> {
         self.record_failure(failed);
     }
 
-    /// A publisher took its link, and did not answer in time.
+    /// The publisher accepted a link and did not answer a subscription in time.
     pub(super) fn answer_timed_out(&self, publisher: PublisherId) {
         self.state.lock().ranking.failed(self.now(), publisher);
     }
 
-    /// The link to that publisher: the one that stands, or that which is being made, or a new one.
+    /// Returns the link to the publisher: the open one, the one being dialled, or a new one.
     pub(super) async fn link_to(
         self: &Arc<Self>,
         publisher: PublisherInfo,
@@ -211,13 +213,13 @@ impl<N: Network> ConnectionManager<N> {
         Ok(link)
     }
 
-    /// A link from its welcome to its end.
+    /// Serves a link from its handshake to its end.
     async fn serve(
         self: Arc<Self>,
         link: Arc<ValueLink>,
         (sending, receiving): (N::FrameSender, N::FrameReceiver),
     ) {
-        // However it ends, its subscriptions are told.
+        // Notifies the link's subscriptions however this task ends.
         let mut ended = LinkCleanup { manager: self, link, why: None };
         let manager = ended.manager.clone();
         let lost = |lost| manager.connection_lost(lost);
@@ -225,7 +227,7 @@ impl<N: Network> ConnectionManager<N> {
         ended.why = Some(end);
     }
 
-    /// These are not held any more; the durable ones among them are tried again.
+    /// Reports lost subscriptions, and schedules a retry for the durable ones.
     fn connection_lost(self: &Arc<Self>, lost: LostSubscriptions) {
         let now = self.now();
         let mark_lost =
@@ -234,7 +236,7 @@ impl<N: Network> ConnectionManager<N> {
         self.schedule_retry(now, failed_durable);
     }
 
-    /// A try came to nothing.
+    /// Reports a failed attempt, and schedules a retry for durable subscriptions.
     pub(super) fn record_failure(
         self: &Arc<Self>,
         subs: impl IntoIterator<Item = (Arc<SubscriptionCore>, SubscribeError)>,
@@ -259,7 +261,7 @@ impl<N: Network> ConnectionManager<N> {
     }
 }
 
-/// Sees to the end of a link, also when its task is dropped with its runtime.
+/// Ends a link, also when its task is dropped with its runtime.
 struct LinkCleanup<N: Network> {
     manager: Arc<ConnectionManager<N>>,
     link: Arc<ValueLink>,
@@ -271,28 +273,28 @@ impl<N: Network> Drop for LinkCleanup<N> {
         let (manager, link) = (&self.manager, &self.link);
         let panicked = std::thread::panicking();
         let why = self.why.take();
-        // A panic is a fault of this link's task alone: the others go on, and so do tries.
-        let why = why.or_else(|| {
-            panicked.then(|| ValueLinkEnd::LostSubscriptions("the link's task panicked".into()))
-        });
+        // A panic is a fault of this link's task alone: other links and retries continue.
+        let why =
+            why.or_else(|| panicked.then(|| ValueLinkEnd::Lost("the link's task panicked".into())));
         {
             let mut state = manager.state.lock();
             if state.links.get(&link.publisher).is_some_and(|known| Arc::ptr_eq(known, link)) {
                 state.links.remove(&link.publisher);
             }
-            if let Some(ValueLinkEnd::LostSubscriptions(_)) = why {
+            if let Some(ValueLinkEnd::Lost(_)) = why {
                 state.ranking.failed(manager.now(), link.publisher);
             }
         }
         match why {
             Some(ValueLinkEnd::Idle) => {}
-            Some(ValueLinkEnd::LostSubscriptions(reason)) => {
-                tracing::debug!(publisher = %link.publisher.prefix(), %reason, "a value link is lost");
+            Some(ValueLinkEnd::Lost(reason)) => {
+                let publisher = link.publisher.prefix();
+                tracing::debug!(%publisher, %reason, "link to a publisher of values lost");
                 let lost = link.table.lock().end(&reason);
                 manager.connection_lost(lost);
             }
             None => {
-                // Nobody is left to try again.
+                // The runtime has stopped: no task is left to retry.
                 link.table.lock().end(&"the runtime has stopped".into());
             }
         }

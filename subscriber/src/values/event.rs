@@ -1,24 +1,24 @@
-//! What a subscription tells.
+//! The events of a subscription.
 
 use std::sync::Arc;
 
 use longshore_protocol::Value;
 
-/// Which subscription of a [`crate::Subscriber`] an update is for; no two have the same.
+/// Identifies a subscription of a [`crate::Subscriber`]. Unique within the subscriber.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SubscriptionKey(pub(crate) u64);
 
-/// What a subscription tells.
+/// An event of a subscription.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// The value: first as it was when the subscription was made, then each new one.
+    /// A value: first the current one, then each update.
     Update(Value),
-    /// The subscription is not held any more, and why. The end of one that is not durable; a
-    /// durable one is tried again, and its next update says that it is held.
+    /// The subscription was lost, for this reason. A subscription that is not durable ends; a
+    /// durable one is retried, and its next `Update` reports that it is alive again.
     Dead(Arc<str>),
 }
 
-/// What [`crate::Updates`] hands out, in order.
+/// An item of [`crate::Updates`].
 pub type KeyedEvent = (SubscriptionKey, Event);
 
 #[cfg(test)]
@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_event_and_its_key_are_six_words() {
+    fn a_keyed_event_takes_48_bytes() {
         assert_eq!(size_of::<KeyedEvent>(), 48);
     }
 }

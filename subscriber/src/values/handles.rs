@@ -1,4 +1,4 @@
-//! The handles of subscriptions. Dropped, each ends its subscription.
+//! The handles of subscriptions. Dropping a handle unsubscribes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,25 +13,25 @@ use super::updates::Updates;
 use super::writes::WriteError;
 use crate::connect::FAR_FUTURE;
 
-/// A value that is followed until it is lost. Dropped, the subscription ends.
+/// A subscription that ends when its link or its value is lost. Dropping it unsubscribes.
 #[derive(Debug)]
 pub struct ValueSubscription {
     handle: Handle,
     over: bool,
 }
 
-/// A value that is followed until this is dropped, at whichever publisher has it.
+/// A subscription that is retried at every publisher of the value until it is dropped.
 #[derive(Debug)]
 pub struct DurableValue {
     handle: Handle,
 }
 
-/// What both are.
+/// The part that both handles share.
 #[derive(Debug)]
 struct Handle {
     sub: Arc<SubscriptionCore>,
     updates: Option<Updates>,
-    /// Read, and not yet given out; the next at the end.
+    /// Events taken from the channel and not yet returned; the next one is last.
     read: Vec<Event>,
 }
 
@@ -45,23 +45,23 @@ impl ValueSubscription {
         &self.handle.sub.path
     }
 
-    /// What [`Updates`] call it.
+    /// The key of this subscription's events in [`Updates`].
     pub fn key(&self) -> SubscriptionKey {
         self.handle.sub.key
     }
 
-    /// The last value; also after the end.
+    /// The last value; also available after the end.
     pub fn last(&self) -> Value {
         self.handle.sub.last().unwrap_or_default()
     }
 
-    /// True until it is lost.
+    /// True until the subscription is lost.
     pub fn is_alive(&self) -> bool {
         self.handle.sub.is_alive()
     }
 
-    /// Waits for what happens next: first the value as it was found, then updates in order, then
-    /// the end. `None` after the end, and if updates go elsewhere
+    /// Waits for the next event: first the current value, then updates in order, then the end.
+    /// Returns `None` after the end, and if updates go to a sink
     /// ([`SubscribeOptions::into`](crate::SubscribeOptions::into)). Cancel safe.
     pub async fn next(&mut self) -> Option<Event> {
         if self.over {
@@ -72,15 +72,15 @@ impl ValueSubscription {
         event
     }
 
-    /// Hands a value to the program that publishes this one, without an answer. Never waits. `Ok`
-    /// says that it will be sent while the link holds, not that it was taken.
+    /// Sends a value to the program that publishes this one, without an answer. Never waits. `Ok`
+    /// means that the write is queued on the link, not that the program accepted it.
     pub fn write(&self, value: impl Into<Value>) -> Result<(), WriteError> {
         self.handle.sub.write(value.into(), None)
     }
 
-    /// Hands a value to the program that publishes this one, and waits for its answer, at most
-    /// `within`. Writes go side by side: none waits for the answer to another. Not cancel safe: of
-    /// a call that was dropped, the write may have been made or not.
+    /// Sends a value to the program that publishes this one, and waits for its answer, at most
+    /// `within`. Writes are concurrent: none waits for the answer to another. Not cancel safe: if
+    /// the future is dropped, the write may or may not have been made.
     pub async fn write_with_receipt(
         &self,
         value: impl Into<Value>,
@@ -104,53 +104,53 @@ impl DurableValue {
         &self.handle.sub.path
     }
 
-    /// What [`Updates`] call it.
+    /// The key of this subscription's events in [`Updates`].
     pub fn key(&self) -> SubscriptionKey {
         self.handle.sub.key
     }
 
-    /// The last value that is known; while the subscription is dead, that from before. `None`
-    /// before it was held for the first time.
+    /// The last known value; while the subscription is dead, the value before it was lost. `None`
+    /// until the subscription is alive for the first time.
     pub fn last(&self) -> Option<Value> {
         self.handle.sub.last()
     }
 
-    /// How it stands.
+    /// The current state.
     pub fn state(&self) -> ValueState {
         self.state_sender().map_or(ValueState::Pending, |state| state.borrow().clone())
     }
 
-    /// The same, to be watched.
+    /// The state as a watch channel.
     pub fn watch_state(&self) -> watch::Receiver<ValueState> {
-        // A durable subscription has one.
+        // Every durable subscription has a state sender.
         self.state_sender()
             .map_or_else(|| watch::channel(ValueState::Pending).1, watch::Sender::subscribe)
     }
 
-    /// Waits until it is held. Cancel safe.
+    /// Waits until the subscription is alive. Cancel safe.
     pub async fn alive(&self) {
         let mut state = self.watch_state();
-        // Its sender lives as long as this handle.
+        // The sender lives as long as this handle.
         let _ = state.wait_for(|state| matches!(state, ValueState::Alive { .. })).await;
     }
 
-    /// Waits for what happens next: each time that it is held the value as it was found, then
-    /// updates in order; [`Event::Dead`] when it is lost, and then it is tried again. `None` only
-    /// if updates go elsewhere. Cancel safe.
+    /// Waits for the next event: the current value each time that the subscription becomes alive,
+    /// then updates in order, and [`Event::Dead`] when it is lost and will be retried. Returns
+    /// `None` only if updates go to a sink. Cancel safe.
     pub async fn next(&mut self) -> Option<Event> {
         self.handle.next().await
     }
 
-    /// Hands a value to the program that publishes this one, without an answer. Never waits;
-    /// refused with [`WriteError::Dead`] while the subscription is dead. `Ok` says that it will be
-    /// sent while the link holds, not that it was taken.
+    /// Sends a value to the program that publishes this one, without an answer. Never waits; fails
+    /// with [`WriteError::Dead`] while the subscription is dead. `Ok` means that the write is
+    /// queued on the link, not that the program accepted it.
     pub fn write(&self, value: impl Into<Value>) -> Result<(), WriteError> {
         self.handle.sub.write(value.into(), None)
     }
 
-    /// The same, but while the subscription is dead this waits for it to be held again, at most
-    /// `within`; then it is [`WriteError::Dead`]. Cancel safe: nothing is kept, and a call that was
-    /// dropped writes nothing.
+    /// Like [`write`](DurableValue::write), but waits up to `within` for a dead subscription to
+    /// become alive, then fails with [`WriteError::Dead`]. Cancel safe: a dropped call writes
+    /// nothing.
     pub async fn write_within(
         &self,
         value: impl Into<Value>,
@@ -171,10 +171,10 @@ impl DurableValue {
         }
     }
 
-    /// Hands a value to the program that publishes this one, and waits for its answer, at most
-    /// `within`. Refused at once while the subscription is dead. Writes go side by side: none waits
-    /// for the answer to another. Not cancel safe: of a call that was dropped, the write may have
-    /// been made or not.
+    /// Sends a value to the program that publishes this one, and waits for its answer, at most
+    /// `within`. Fails at once while the subscription is dead. Writes are concurrent: none waits
+    /// for the answer to another. Not cancel safe: if the future is dropped, the write may or may
+    /// not have been made.
     pub async fn write_with_receipt(
         &self,
         value: impl Into<Value>,

@@ -1,5 +1,5 @@
-//! One link to one publisher of values, from its welcome to its end. It moves bytes and time
-//! between the wire and the table.
+//! The task of one link to one publisher of values, from the handshake to the end. It moves frames
+//! and time between the connection and the subscription table.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,14 +19,15 @@ use super::subscription_core::{LostSubscriptions, RefusalSender, SubscriptionCor
 use super::table::{ProtocolViolation, SubscriptionTable};
 use super::writes::{Answer, WriteError};
 
-/// How long a link that holds nothing stays open: who asks for one value after another dials once.
+/// How long a link without subscriptions stays open, so that a caller that reads one value after
+/// another dials once.
 pub(crate) const IDLE_CLOSE_AFTER: Duration = Duration::from_secs(2);
-/// Why such a link ended.
-pub(crate) const IDLE_REASON: &str = "closed here: nothing was held at it";
-/// A frame is closed once it has this many bytes.
+/// The end reason of a link that was closed because it was idle.
+pub(crate) const IDLE_REASON: &str = "closed: the link had no subscription";
+/// A frame is sent once it has this many bytes.
 const FRAME_BYTES: usize = 1024 * 1024;
 
-/// What the task of a link and the handles of its subscriptions share.
+/// The state that a link's task shares with the handles of its subscriptions.
 #[derive(Debug)]
 pub(crate) struct ValueLink {
     pub(crate) publisher: PublisherId,
@@ -37,10 +38,10 @@ pub(crate) struct ValueLink {
 /// How a link ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum ValueLinkEnd {
-    /// It held nothing for a while.
+    /// It had no subscription for a while.
     Idle,
-    /// It was lost, or the publisher breaks the rules.
-    LostSubscriptions(Arc<str>),
+    /// The connection was lost, or the publisher violated the protocol.
+    Lost(Arc<str>),
 }
 
 impl ValueLink {
@@ -53,8 +54,7 @@ impl ValueLink {
         self.table.lock().closed().is_none()
     }
 
-    /// Holds these from now on. Those that it cannot hold, or that the publisher refuses, go to
-    /// `refusals`.
+    /// Adds subscriptions. Those that the table or the publisher refuses are sent to `refusals`.
     pub(crate) fn subscribe(
         self: &Arc<ValueLink>,
         now: Duration,
@@ -62,7 +62,7 @@ impl ValueLink {
         refusals: &RefusalSender,
     ) {
         for some in subs.chunks(1_024) {
-            // Not all under one lock: the link goes on reading.
+            // Locks per chunk, so that the link's task can read frames in between.
             let mut table = self.table.lock();
             for sub in some {
                 if let Err(reason) = table.add(now, self, sub, refusals) {
@@ -95,7 +95,7 @@ impl ValueLink {
         Ok(())
     }
 
-    /// True if it holds nothing; then it never will.
+    /// Closes the table if it has no subscriptions, and returns whether it did.
     fn close_if_idle(&self) -> bool {
         let mut table = self.table.lock();
         if table.is_idle() {
@@ -105,8 +105,8 @@ impl ValueLink {
     }
 }
 
-/// Serves the link until it ends. `lost` is told of durable subscriptions whose value is no longer
-/// published there. The table is the caller's to end.
+/// Serves the link until it ends. Calls `lost` with durable subscriptions whose value the publisher
+/// no longer publishes. The caller ends the table.
 pub(crate) async fn serve(
     link: &Arc<ValueLink>,
     wire: impl FrameSender,
@@ -118,7 +118,7 @@ pub(crate) async fn serve(
     loop {
         let more = match send(link, &wire) {
             Ok(more) => more,
-            Err(error) => return ValueLinkEnd::LostSubscriptions(error.to_string().into()),
+            Err(error) => return ValueLinkEnd::Lost(error.to_string().into()),
         };
         let (idle, lost_here) = {
             let mut table = link.table.lock();
@@ -128,7 +128,7 @@ pub(crate) async fn serve(
             lost(lost_here);
         }
         idle_since = if idle { idle_since.or(Some(Instant::now())) } else { None };
-        let linger_ends = idle_since.map(|since| since + IDLE_CLOSE_AFTER);
+        let idle_ends = idle_since.map(|since| since + IDLE_CLOSE_AFTER);
         tokio::select! {
             frame = receiving.recv() => match frame {
                 Ok(frame) => {
@@ -136,15 +136,15 @@ pub(crate) async fn serve(
                     if let Err(broken) = taken {
                         let reason = broken.to_string();
                         wire.close(&reason);
-                        return ValueLinkEnd::LostSubscriptions(reason.into());
+                        return ValueLinkEnd::Lost(reason.into());
                     }
                 }
-                Err(reason) => return ValueLinkEnd::LostSubscriptions(reason),
+                Err(reason) => return ValueLinkEnd::Lost(reason),
             },
             () = link.wake.notified() => {}
             () = wire.ready(), if more => {}
-            () = sleep_until(linger_ends.unwrap_or_else(Instant::now)), if linger_ends.is_some() => {
-                if linger_ends.is_some_and(|at| at <= Instant::now()) && link.close_if_idle() {
+            () = sleep_until(idle_ends.unwrap_or_else(Instant::now)), if idle_ends.is_some() => {
+                if idle_ends.is_some_and(|at| at <= Instant::now()) && link.close_if_idle() {
                     wire.close(IDLE_REASON);
                     return ValueLinkEnd::Idle;
                 }
@@ -153,7 +153,7 @@ pub(crate) async fn serve(
     }
 }
 
-/// Sends what the table has. True if there is more than the wire takes now.
+/// Sends the table's messages. Returns true if the connection is congested and messages remain.
 fn send(link: &ValueLink, wire: &impl FrameSender) -> Result<bool, SendError> {
     loop {
         if wire.is_congested() {
@@ -179,7 +179,7 @@ fn send(link: &ValueLink, wire: &impl FrameSender) -> Result<bool, SendError> {
 }
 
 impl SubscriptionTable {
-    /// Takes a frame.
+    /// Handles all messages of a frame.
     pub(crate) fn take_frame(
         &mut self,
         now: Duration,

@@ -1,5 +1,5 @@
-//! The subscriptions of this process that share one subscription on the wire. Mostly there is one,
-//! so it stands in the table itself: an update finds it without following a pointer.
+//! The subscriptions of this process that share one subscription on the wire. Usually there is one,
+//! so it is stored in the table itself: an update reaches it without following a pointer.
 
 use std::sync::Arc;
 
@@ -9,22 +9,22 @@ use super::backlog::Backlog;
 use super::event::SubscriptionKey;
 use super::subscription_core::{RefusalSender, SubscriptionCore};
 
-/// One of them.
+/// A subscription of this process.
 #[derive(Debug)]
 pub(crate) struct LocalSubscription {
     pub(crate) sub: Arc<SubscriptionCore>,
     pub(crate) key: SubscriptionKey,
-    /// The table's number of its channel.
+    /// The index of its channel in [`Sinks`](super::sinks::Sinks).
     pub(crate) sink: u32,
-    /// What becomes of updates that its reader has no room for.
+    /// What to do with updates that its reader has no room for.
     pub(crate) policy: Policy,
-    /// Its reader has no room, and will fetch the newest value, or what is behind.
+    /// Its reader had no room, and will fetch the latest value, or the backlog.
     pub(crate) lagging: bool,
-    /// Under `DropOldest`, once there was no room: what has come since its mark.
+    /// Under `DropOldest`: the updates since the reader had no room.
     pub(crate) backlog: Option<Box<Backlog>>,
-    /// It has been told of its first value.
+    /// Its first value was delivered.
     pub(crate) active: bool,
-    /// Until it stands: where its refusal goes.
+    /// Receives its refusal, until it is active.
     pub(crate) refusals: Option<RefusalSender>,
 }
 

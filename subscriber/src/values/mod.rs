@@ -1,10 +1,16 @@
-//! Live values: followed at one publisher each, over one link to each publisher.
+//! Live values. Each subscription follows a value at one publisher; each publisher has one link.
 //!
-//! The cores have no clock, socket or randomness of their own: `ranking` (which publishers, in which
-//! order), `retries` (when to try again), `table` with `sinks`, `holders` and `kept` (what a link
-//! holds, and where its updates go), `writes`. `race` tries publishers beside each other, `batch`
-//! one after the other; `manager` and `link` are the tasks around them; `net` is the world that
-//! they act on.
+//! | Module | Content |
+//! |---|---|
+//! | [`subscriber`], [`handles`], [`event`] | the API |
+//! | [`connection_manager`] | resolves, ranks and connects; schedules retries |
+//! | [`ranking`], [`retries`] | pure: the order of publishers, the time of the next attempt |
+//! | [`subscribe_batch`], [`race`] | tasks: one publisher after another, and several in parallel |
+//! | [`link`] | the task of one link |
+//! | [`table`], [`local_subscriptions`], [`retained`], [`writes`] | pure: the state of one link |
+//! | [`sinks`], [`updates`], [`backlog`] | the way of updates from a link to its readers |
+//! | [`subscription_core`] | one subscription, shared by handle, link and connection manager |
+//! | [`network`] | the resolver and links behind traits |
 
 mod backlog;
 mod connection_manager;

@@ -1,5 +1,4 @@
-//! What values need of the world: answers of the resolver, and links. Behind traits, so that
-//! scenarios play in virtual time.
+//! Access to the resolver and to links, behind traits, so that scenarios run in virtual time.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -11,7 +10,7 @@ use longshore_transport::{
     LastAddress, LinkOptions, LinkReceiver, LinkSender, SendError, dial_publisher, is_own_address,
 };
 
-/// Where publishers are found and dialled.
+/// Resolves paths and dials publishers.
 pub(crate) trait Network: Send + Sync + 'static {
     type FrameSender: FrameSender;
     type FrameReceiver: FrameReceiver;
@@ -21,40 +20,41 @@ pub(crate) trait Network: Send + Sync + 'static {
         paths: Vec<Path>,
     ) -> impl Future<Output = Result<Resolution, Arc<str>>> + Send;
 
-    /// One try, at every address of the publisher in turn. Dropped, it leaves nothing behind.
+    /// Tries every address of the publisher once, in turn. Dropping the future closes the
+    /// connection.
     fn dial(
         &self,
         publisher: &PublisherInfo,
     ) -> impl Future<Output = Result<(Self::FrameSender, Self::FrameReceiver), Arc<str>>> + Send;
 
-    /// True of a publisher that advertises an IP address of this machine. A host name is not
-    /// resolved for this: it counts as far.
+    /// True if the publisher advertises an IP address of this machine. Host names are not resolved
+    /// for this: they count as remote.
     fn is_local(&self, publisher: &PublisherInfo) -> bool;
 }
 
-/// The half of a link that frames come out of.
+/// The receiving half of a link.
 pub(crate) trait FrameReceiver: Send + 'static {
-    /// The next frame, or why there is none any more. Cancel safe.
+    /// The next frame, or the reason why the link ended. Cancel safe.
     fn recv(&mut self) -> impl Future<Output = Result<Bytes, Arc<str>>> + Send;
 }
 
-/// The half of a link that frames go into.
+/// The sending half of a link.
 pub(crate) trait FrameSender: Send + Sync + 'static {
     fn send(&self, frame: Frame) -> Result<(), SendError>;
 
-    /// Waits until little is queued. Cancel safe.
+    /// Waits until the send queue is short. Cancel safe.
     fn ready(&self) -> impl Future<Output = ()> + Send;
 
-    /// Much is queued.
+    /// True while the send queue is long.
     fn is_congested(&self) -> bool;
 
     fn close(&self, reason: &str);
 }
 
-/// While more bytes than this wait to be sent, the rest waits in the table.
+/// While the send queue is longer than this, further messages stay in the table.
 const SEND_QUEUE_BYTES: usize = 4 * 1024 * 1024;
 
-/// The world as it is.
+/// The network over TCP.
 #[derive(Debug)]
 pub(crate) struct TcpNetwork {
     pub(crate) resolver: ReadClient,
@@ -97,7 +97,7 @@ impl FrameSender for LinkSender {
     }
 
     async fn ready(&self) {
-        // An end is reported by `recv`.
+        // `recv` reports the end of the link.
         if LinkSender::ready(self, SEND_QUEUE_BYTES).await.is_err() {
             std::future::pending::<()>().await;
         }

@@ -1,4 +1,4 @@
-//! Trying one publisher after another without waiting for each to fail.
+//! Tries publishers one after another without waiting for each to fail.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -8,14 +8,14 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::time::{Instant, sleep_until};
 
-/// How long a publisher has to answer before the next is tried beside it. Ten times a slow round
-/// trip within a continent.
+/// How long a candidate has to answer before the next one is tried in parallel. Ten times a slow
+/// round trip within a continent.
 pub(crate) const RACE_DELAY: Duration = Duration::from_millis(250);
 
-/// Starts the first of `candidates`, the next once it has not answered for [`RACE_DELAY`] or at
-/// once if it fails, and so on. The first that succeeds wins; what the others were doing is
-/// dropped. Those that were under way, and were neither refused nor first, go back to the end of
-/// `candidates`. Fails when all have, with every reason, in the order in which they came.
+/// Starts the first of `candidates`. Starts the next one after [`RACE_DELAY`] without an answer, or
+/// at once after a failure. The first success wins; the other attempts are dropped, and their
+/// candidates return to the end of `candidates` unless they failed. If all fail, returns every
+/// reason, in the order of the failures.
 pub(crate) async fn race<C: Clone, T, E, F>(
     candidates: &mut VecDeque<C>,
     mut start: impl FnMut(C) -> F,
@@ -50,7 +50,7 @@ where
                         return Ok((candidate, won));
                     }
                     (Err(reason), _) => reasons.push(reason),
-                    // A future is done once.
+                    // A future completes once.
                     (Ok(_), None) => {}
                 }
                 next_at = Instant::now();
@@ -66,10 +66,10 @@ mod tests {
 
     use super::*;
 
-    /// What a candidate does: how long it takes, and whether it then succeeds.
+    /// The behaviour of a candidate: its name, its duration, and whether it succeeds.
     type Plan = (&'static str, u64, bool);
 
-    /// A word when its try is dropped before its end.
+    /// Logs when an attempt is dropped.
     struct LogOnDrop<'a>(&'static str, &'a RefCell<Vec<String>>, Instant);
 
     impl Drop for LogOnDrop<'_> {
@@ -79,7 +79,7 @@ mod tests {
         }
     }
 
-    /// Who won, who is left, and what happened when.
+    /// Returns the winner, the remaining candidates, and the log.
     async fn run(
         plans: &[Plan],
     ) -> (Result<&'static str, Vec<&'static str>>, Vec<&'static str>, Vec<String>) {
@@ -101,34 +101,34 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_that_answers_in_time_is_the_only_one_tried() {
+    async fn a_timely_answer_starts_no_other_candidate() {
         let (won, left, log) = run(&[("a", 249, true), ("b", 0, true)]).await;
         assert_eq!((won, left), (Ok("a"), vec!["b"]));
         assert_eq!(log, ["a at 0", "a ends at 249"]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_next_is_raced_after_a_quarter_of_a_second_and_the_loser_is_dropped() {
+    async fn a_slow_candidate_is_raced_and_dropped() {
         let (won, left, log) = run(&[("hangs", 99_999, true), ("b", 10, true)]).await;
         assert_eq!((won, left), (Ok("b"), vec!["hangs"]));
         assert_eq!(log, ["hangs at 0", "b at 250", "b ends at 260", "hangs ends at 260"]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_slower_one_may_still_win() {
+    async fn the_slower_candidate_may_still_win() {
         let (won, left, _) = run(&[("a", 300, true), ("b", 99_999, true), ("c", 0, true)]).await;
         assert_eq!((won, left), (Ok("a"), vec!["c", "b"]));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_next_is_tried_at_once_after_a_failure() {
+    async fn next_candidate_starts_at_once_after_a_failure() {
         let (won, left, log) = run(&[("a", 5, false), ("b", 5, false), ("c", 5, true)]).await;
         assert_eq!((won, left), (Ok("c"), vec![]));
         assert_eq!(log[..4], ["a at 0", "a ends at 5", "b at 5", "b ends at 10"]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn when_all_fail_every_reason_is_told() {
+    async fn if_all_candidates_fail_every_reason_is_returned() {
         let (won, left, _) = run(&[("a", 600, false), ("b", 5, false), ("c", 5, false)]).await;
         assert_eq!((won, left), (Err(vec!["b", "c", "a"]), vec![]));
         assert_eq!(run(&[]).await.0, Err(vec![]));

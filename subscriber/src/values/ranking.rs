@@ -1,5 +1,5 @@
-//! Which publisher of a value is tried first, and which next. Pure: the time, the publishers and
-//! what is local are arguments, the randomness has a seed.
+//! The order in which the publishers of a value are tried. Pure: the time, the publishers and which
+//! of them are local are arguments, and the randomness has a seed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,29 +14,28 @@ use super::subscription_core::SubscriptionCore;
 
 /// How long a publisher that failed is tried after those that did not.
 pub(crate) const FAILURE_REMEMBERED: Duration = Duration::from_secs(60);
-/// Most publishers whose failures are remembered; with more, the one that failed first is
-/// forgotten.
+/// Most publishers whose failures are remembered. Beyond that, the oldest failure is forgotten.
 pub(crate) const FAILURES_MAX: usize = 16_384;
 
-/// What decides which publisher is chosen: who it is, its priority and its weight.
+/// What the ranking depends on: the publisher's id and epoch, its priority and its weight.
 type PublisherTerms = (PublisherId, Epoch, u16, u16);
 
-/// Publishers, and the subscriptions that are to be held at one of them.
+/// A set of publishers, and the subscriptions to make at one of them.
 pub(crate) type Group = (Arc<[Publication]>, Vec<Arc<SubscriptionCore>>);
 
-/// Subscriptions by the publishers of their values: paths of the same publishers, on the same
-/// terms, go to the same one.
+/// Groups subscriptions by publishers: paths with the same publishers on the same terms go to the
+/// same publisher.
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
     pub(crate) groups: Vec<Group>,
     by_terms: HashMap<Vec<PublisherTerms>, usize>,
-    /// The group of each set that came, by its address, which is its own for as long as it is
-    /// retained. Those of different slices of an answer are equal, not the same.
+    /// The group of each set, by the set's address, which stays unique while the set is retained.
+    /// Slices of one answer may hold equal sets at different addresses.
     by_address: HashMap<usize, (Arc<[Publication]>, usize)>,
 }
 
 impl Groups {
-    /// `sub` is to be held at one of `set`.
+    /// Adds `sub`, whose value has the publishers of `set`.
     pub(crate) fn add(&mut self, set: Arc<[Publication]>, sub: Arc<SubscriptionCore>) {
         let groups = &mut self.groups;
         let (_, at) = self.by_address.entry(set.as_ptr().addr()).or_insert_with(|| {
@@ -61,7 +60,7 @@ fn publisher_terms(set: &[Publication]) -> Vec<PublisherTerms> {
     publisher_terms
 }
 
-/// Orders publishers, and remembers which of them failed.
+/// Ranks publishers, and remembers recent failures.
 #[derive(Debug)]
 pub(crate) struct PublisherRanking {
     random: StdRng,
@@ -71,20 +70,20 @@ pub(crate) struct PublisherRanking {
 
 #[derive(Clone, Copy, Debug)]
 struct Failures {
-    /// In a row, none further from the next than [`FAILURE_REMEMBERED`].
+    /// Consecutive failures, none further apart than [`FAILURE_REMEMBERED`].
     count: u32,
     last: Duration,
 }
 
-/// Smaller is tried earlier.
+/// The smallest rank is tried first.
 #[derive(Clone, Copy, PartialEq, PartialOrd, Debug)]
 struct Rank {
-    /// Counted, not only known: among those that all failed, each has its turn.
+    /// A count, not a flag: if all publishers failed, they are tried in turn.
     failures: u32,
     far: bool,
     priority: u16,
     weightless: bool,
-    /// Drawn, sooner for a larger weight.
+    /// Random; smaller on average for a larger weight.
     weighted_draw: f64,
 }
 
@@ -97,7 +96,7 @@ impl PublisherRanking {
         }
     }
 
-    /// A try at it came to nothing, or its link was lost.
+    /// Records a failed attempt or a lost link.
     pub(crate) fn failed(&mut self, now: Duration, publisher: PublisherId) {
         if self.failures.len() >= FAILURES_MAX && !self.failures.contains_key(&publisher) {
             self.failures.retain(|_, failures| failures.is_remembered(now));
@@ -115,10 +114,9 @@ impl PublisherRanking {
         *failures = Failures { count: failures.count.saturating_add(1), last: now };
     }
 
-    /// Those of `set` that publish a value, in the order in which they are to be tried: those that
-    /// did not fail within the last minute before those that did; then local ones, if asked for;
-    /// then the lowest priority number; then at random by weight, those of weight 0 after all
-    /// others of their priority.
+    /// Returns the publishers of `set` that publish a value, in the order to try them: publishers
+    /// without a failure within the last minute first; then local ones, if requested; then by
+    /// ascending priority number; then at random by weight, with weight 0 last within its priority.
     pub(crate) fn order<'a>(
         &mut self,
         now: Duration,
@@ -151,9 +149,8 @@ impl Failures {
     }
 }
 
-/// The moment at which something rings for the first time that rings at random, `weight` times per
-/// unit of time: which of several rings first is in proportion to their weights, and so is which of
-/// the others comes next.
+/// Draws the time of the first event of a Poisson process with rate `weight`. The smallest of
+/// several draws, and the order of the rest, follow the weights in proportion.
 fn weighted_draw(weight: u16, random: &mut StdRng) -> f64 {
     let uniform = 1.0 - random.random::<f64>();
     -uniform.ln() / f64::from(weight.max(1))
@@ -189,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn only_publications_of_values_are_chosen() {
+    fn only_publications_of_values_are_ranked() {
         let queue = Publication {
             terms: Terms { kind: PublicationKind::Queue, ..Terms::default() },
             ..publication(1, 0, 100)
@@ -199,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn which_comes_first_is_in_proportion_to_the_weights_and_so_is_the_second() {
+    fn first_and_second_choice_follow_the_weights() {
         let set = [publication(1, 0, 100), publication(2, 0, 200), publication(3, 0, 700)];
         let mut ranking = PublisherRanking::new(false, 7);
         let (mut first, mut second_of_three) = ([0u32; 4], [0u32; 4]);
@@ -210,7 +207,7 @@ mod tests {
                 second_of_three[usize::from(order[1])] += 1;
             }
         }
-        // 10,000 draws: the standard deviation is 46 at most; five of them.
+        // 10,000 draws: the standard deviation is at most 46; the tolerance is five of them.
         for (n, expected) in [(1, 1_000), (2, 2_000), (3, 7_000)] {
             assert!(first[n].abs_diff(expected) < 230, "{first:?}");
         }
@@ -219,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_remembered_for_a_minute_to_the_nanosecond() {
+    fn a_failure_is_remembered_for_exactly_a_minute() {
         let set = [publication(1, 0, 100), publication(2, 5, 100)];
         let mut ranking = PublisherRanking::new(false, 7);
         ranking.failed(START, set[0].publisher.id);
@@ -228,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_all_failed_take_turns_whatever_their_priorities() {
+    fn failed_publishers_take_turns_whatever_their_priorities() {
         let set: Vec<_> = (1..=5).map(|n| publication(n, u16::from(n), 100)).collect();
         let mut ranking = PublisherRanking::new(false, 7);
         let mut firsts = Vec::new();
@@ -242,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn the_memory_of_failures_is_bounded_and_the_newest_stay() {
+    fn remembered_failures_are_bounded_and_the_newest_stay() {
         let id = |n: u32| {
             let mut id = [0; 16];
             id[..4].copy_from_slice(&n.to_le_bytes());
@@ -259,7 +256,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_order_holds_failures_then_distance_then_priority_then_weight(
+        fn ranking_orders_by_failures_locality_priority_and_weight(
             seed: u64,
             local_first: bool,
             terms in prop::collection::vec((0u16..3, 0u16..3, any::<bool>(), any::<bool>()), 0..12),

@@ -1,18 +1,17 @@
-//! The last value of a subscription, kept so that it holds on to no more memory than it needs.
+//! The last value of a subscription, stored without retaining more memory than it needs.
 
 use bytes::Bytes;
 use longshore_protocol::{Text, Value};
 
-/// A slice is kept as it is if it has at least this part of the memory that it is a slice of;
-/// shorter ones are copied.
+/// A slice is retained without a copy if it is at least this fraction of its frame. Shorter slices
+/// are copied.
 const SHARE_DIVISOR: usize = 4;
-/// What a frame counts as at least, in bytes: short values are copied into memory that the next one
-/// uses again.
+/// The least size to assume for a frame, in bytes: short values are copied into a buffer that is
+/// reused.
 const FRAME_BYTES_MIN: usize = 128 * 1024;
 
-/// A value that may be kept for long. Numbers are kept as they came; short texts and bytes are
-/// copied into memory that the next one uses again, so that an update costs a copy and no
-/// allocation.
+/// A value that may be retained for long. Numbers are stored as they are. Short texts and bytes are
+/// copied into a reused buffer, so that an update costs a copy and no allocation.
 #[derive(Debug, Default)]
 pub(crate) enum RetainedValue {
     #[default]
@@ -23,7 +22,7 @@ pub(crate) enum RetainedValue {
 }
 
 impl RetainedValue {
-    /// Keeps `value`, which came in a frame of `frame_bytes`.
+    /// Stores `value`, which arrived in a frame of `frame_bytes`.
     #[inline]
     pub(crate) fn store(&mut self, value: &Value, frame_bytes: usize) {
         match (value, &mut *self) {
@@ -56,12 +55,12 @@ impl RetainedValue {
         }
     }
 
-    /// The value, if there is one.
+    /// A copy of the value, if there is one.
     pub(crate) fn value(&self) -> Option<Value> {
         match self {
             RetainedValue::Nothing => None,
             RetainedValue::Plain(value) => Some(value.clone()),
-            // Of a text that was one already; what is none would be nothing.
+            // The bytes come from a valid text, so the conversion succeeds.
             RetainedValue::Text(bytes) => {
                 Text::new(Bytes::copy_from_slice(bytes)).ok().map(Value::String)
             }
@@ -73,7 +72,7 @@ impl RetainedValue {
 fn refill(own: &mut Vec<u8>, bytes: &[u8]) {
     own.clear();
     own.extend_from_slice(bytes);
-    // One long value does not hold its memory for ever.
+    // A single long value must not retain its memory for ever.
     if own.capacity() > 4 * bytes.len().max(1_024) {
         own.shrink_to_fit();
     }
@@ -83,7 +82,7 @@ fn refill(own: &mut Vec<u8>, bytes: &[u8]) {
 mod tests {
     use super::*;
 
-    /// True if the kept value is a slice of `frame`.
+    /// True if the retained value is a slice of `frame`.
     fn shares(retained: &RetainedValue, frame: &Bytes) -> bool {
         let range = frame.as_ptr_range();
         let within = |bytes: &Bytes| range.contains(&bytes.as_ptr());
@@ -98,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_bytes_of_a_large_frame_are_copied_and_most_of_it_is_shared() {
+    fn small_slices_are_copied_and_large_ones_share_the_frame() {
         let frame = Bytes::from(vec![b'x'; 1024 * 1024]);
         let mut retained = RetainedValue::default();
         for value in [
@@ -126,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_short_value_uses_the_memory_of_the_last_but_a_long_ones_is_given_back() {
+    fn the_buffer_is_reused_and_shrinks_after_long_values() {
         let mut retained = RetainedValue::default();
         retained.store(&Value::from(&[1u8; 300][..]), 0);
         let RetainedValue::Bytes(own) = &retained else { panic!("copied") };

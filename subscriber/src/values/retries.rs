@@ -1,9 +1,9 @@
-//! When durable subscriptions of values are tried again. Pure: time is an argument, the randomness
-//! has a seed.
+//! When durable subscriptions are retried. Pure: time is an argument, and the randomness has a
+//! seed.
 //!
-//! Those that fail together wait together: a link that held a thousand subscriptions is followed by
-//! one wait, one question to the resolver and one message, not by a thousand. The wait is drawn for
-//! each such group and process, so that nobody comes back in step with others.
+//! Subscriptions that fail together are retried together: after the loss of a link with a thousand
+//! subscriptions there is one wait, one resolver request and one message. Each process draws a
+//! random wait for each group, so that processes do not retry in step.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,23 +12,24 @@ use longshore_transport::{RETRY_WAIT_MAX, STEADY, retry_wait};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-/// The tries of one subscription.
+/// The retry state of one subscription.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct RetryState {
-    /// That failed in a row, the loss of a steady link counted as the first.
+    /// Consecutive failed attempts. The loss of a steady link counts as the first.
     attempt: u32,
     alive_since: Option<Duration>,
     dead_since: Option<Duration>,
 }
 
 impl RetryState {
-    /// It is held.
+    /// The subscription is alive.
     pub(crate) fn succeeded(&mut self, now: Duration) {
         self.alive_since = Some(now);
         self.dead_since = None;
     }
 
-    /// A try failed, or the link was lost. Gives since when it is dead, and tries failed in a row.
+    /// An attempt failed, or the link was lost. Returns since when the subscription is dead, and
+    /// the number of consecutive failures.
     pub(crate) fn failed(&mut self, now: Duration) -> (Duration, u32) {
         if let Some(since) = self.alive_since.take()
             && now.saturating_sub(since) >= STEADY
@@ -40,7 +41,7 @@ impl RetryState {
     }
 }
 
-/// Those that wait for their next try.
+/// Subscriptions that wait for their next attempt, by deadline.
 #[derive(Debug)]
 pub(crate) struct RetryQueue<K> {
     random: StdRng,
@@ -52,8 +53,8 @@ impl<K> RetryQueue<K> {
         RetryQueue { random: StdRng::seed_from_u64(seed), by_deadline: BTreeMap::new() }
     }
 
-    /// These failed together, each with its number of failed tries: those with as many wait
-    /// together.
+    /// Schedules subscriptions that failed together. Those with the same number of failures share
+    /// one deadline.
     pub(crate) fn schedule(&mut self, now: Duration, failed: impl IntoIterator<Item = (u32, K)>) {
         let mut groups: BTreeMap<u32, Vec<K>> = BTreeMap::new();
         for (attempt, key) in failed {
@@ -65,12 +66,12 @@ impl<K> RetryQueue<K> {
         }
     }
 
-    /// When somebody is to be tried next.
+    /// The earliest deadline.
     pub(crate) fn next_deadline(&self) -> Option<Duration> {
         self.by_deadline.keys().next().copied()
     }
 
-    /// Takes those whose wait is over.
+    /// Takes the subscriptions whose deadline has passed.
     pub(crate) fn take_due(&mut self, now: Duration) -> Vec<K> {
         let mut by_deadline = Vec::new();
         while let Some(first) = self.by_deadline.first_entry()
@@ -91,7 +92,7 @@ mod tests {
     const START: Duration = Duration::from_secs(1_000);
 
     #[test]
-    fn a_thousand_that_fail_together_are_tried_again_together() {
+    fn subscriptions_that_fail_together_are_retried_together() {
         let mut retries = RetryQueue::new(7);
         retries.schedule(START, (0..1_000).map(|key| (1, key)));
         let at = retries.next_deadline().unwrap();
@@ -102,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thousand_processes_do_not_come_back_together() {
+    fn a_thousand_processes_do_not_retry_together() {
         let at = |seed| {
             let mut retries = RetryQueue::new(seed);
             retries.schedule(START, [(1, ())]);
@@ -117,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_have_failed_more_often_wait_apart_and_longer() {
+    fn subscriptions_with_more_failures_wait_apart_and_longer() {
         let mut retries = RetryQueue::new(7);
         retries.schedule(START, [(1, "new"), (1_000, "old"), (1, "new too")]);
         assert_eq!(retries.take_due(START + RETRY_STEP), ["new", "new too"]);
@@ -125,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn the_loss_of_a_steady_link_is_the_first_failure_and_that_of_a_short_one_the_next() {
+    fn loss_of_a_steady_link_resets_the_failure_count() {
         let mut tries = RetryState::default();
         assert_eq!(tries.failed(START), (START, 1));
         assert_eq!(tries.failed(START + RETRY_STEP), (START, 2), "dead since the first");

@@ -1,5 +1,5 @@
-//! Where a link's updates go: one stage for each channel, filled while a frame is read, handed over
-//! once at its end.
+//! Staging of a link's updates: one buffer per channel, filled while a frame is read, and delivered
+//! once at the frame's end.
 
 use std::sync::Arc;
 
@@ -9,31 +9,31 @@ use longshore_protocol::Value;
 use super::event::{Event, KeyedEvent, SubscriptionKey};
 use super::updates::UpdateChannel;
 
-/// The stages of one link.
+/// The staging buffers of one link.
 #[derive(Debug, Default)]
 pub(crate) struct Sinks {
     sinks: Vec<Sink>,
-    /// By the channel's id.
+    /// The index of each buffer, by the channel's id.
     numbers: HashMap<u64, u32>,
     free: Vec<u32>,
-    /// Stages with something in them.
+    /// Buffers that are not empty.
     staged_sinks: Vec<u32>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Sink {
     pub(crate) channel: Arc<UpdateChannel>,
-    /// Subscriptions that put their updates there.
+    /// Subscriptions that use this channel.
     users: usize,
     pub(crate) staged: Vec<KeyedEvent>,
-    /// The table's slot of each.
+    /// The table slot of each staged update.
     pub(crate) slots: Vec<u32>,
-    /// Something staged holds on to the frame.
+    /// A staged update references the frame's memory.
     pub(crate) holds_frame: bool,
 }
 
 impl Sinks {
-    /// The number of that channel, with one more user.
+    /// Adds a user to the channel, and returns the channel's index.
     pub(crate) fn add_user(&mut self, channel: &Arc<UpdateChannel>) -> u32 {
         let (sinks, free) = (&mut self.sinks, &mut self.free);
         let number = *self.numbers.entry(channel.id).or_insert_with(|| {
@@ -59,7 +59,7 @@ impl Sinks {
         number
     }
 
-    /// One user less. What it staged is handed over before.
+    /// Removes a user. The caller delivers what the user staged first.
     pub(crate) fn remove_user(&mut self, number: u32) {
         let sink = &mut self.sinks[number as usize];
         sink.users -= 1;
@@ -69,8 +69,8 @@ impl Sinks {
         }
     }
 
-    /// Adds one update. Numbers are written where they stay: moved as a whole value, what was only
-    /// just written in parts, an update costs half as much again.
+    /// Stages one update. Numbers are constructed in place: a move of the whole `Value` right after
+    /// writing its parts makes an update cost half as much again.
     #[inline]
     pub(crate) fn stage(&mut self, number: u32, slot: u32, key: SubscriptionKey, value: &Value) {
         let sink = &mut self.sinks[number as usize];
@@ -89,7 +89,7 @@ impl Sinks {
         }
     }
 
-    /// A stage that has something in it. Its content is to be taken.
+    /// The next buffer that is not empty; the caller empties it.
     pub(crate) fn next_staged(&mut self) -> Option<&mut Sink> {
         let number = self.staged_sinks.pop()?;
         self.sinks.get_mut(number as usize)

@@ -1,8 +1,8 @@
-//! Subscriptions on their way from publisher to publisher.
+//! Subscribes a group of paths at one publisher after another.
 //!
-//! A party has an ordered list of candidates. It races them for a link, asks the winner for all of
-//! its subscriptions, and is done when all are answered. Those that the publisher refuses go on at
-//! once as a party of their own, with the candidates that are left.
+//! A batch has an ordered list of candidates. It races them for a link, subscribes all of its paths
+//! at the winner, and is done when all are answered. Subscriptions that the publisher refuses
+//! continue at once as a batch of their own, with the remaining candidates.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,31 +21,31 @@ use super::race::race;
 use super::subscriber::SubscribeError;
 use super::subscription_core::{LostSubscriptions, RefusalSender, SubscriptionCore};
 
-/// The longest that a publisher may take to answer those that are subscribed together; it gives its
-/// program 10 s to make a value. One that has welcomed the link and sends nothing counts as failed.
+/// The longest that a publisher may take to answer the subscriptions of a batch; it gives its
+/// program 10 s to create a value. A publisher that accepted the link and sends nothing counts as
+/// failed.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Subscriptions that are made together.
 pub(crate) struct SubscribeBatch {
-    /// Each with the reason of its last refusal.
+    /// Each subscription with the reason of its last refusal.
     pub(crate) subs: Vec<(Arc<SubscriptionCore>, Option<Arc<str>>)>,
     /// Publishers to try, in order.
     pub(crate) candidates: VecDeque<PublisherInfo>,
-    /// Publishers of this group that were slower than another, or failed: they are tried last.
-    /// Shared by all parties that come of the group, so that what one has learned costs the next
-    /// nothing.
+    /// Publishers of this group that failed or were slower than another; they are tried last. All
+    /// batches that originate from the group share this set, so that none repeats a slow attempt.
     pub(crate) slow: Arc<Mutex<HashSet<PublisherId>>>,
-    /// From then on no publisher is tried any more.
+    /// No publisher is tried after this time.
     pub(crate) until: Instant,
 }
 
 impl SubscribeBatch {
-    /// Makes its subscriptions, in a task of its own.
+    /// Starts a task that makes the subscriptions.
     pub(crate) fn start<N: Network>(self, manager: &Arc<ConnectionManager<N>>) {
         tokio::spawn(self.run(manager.clone()));
     }
 
-    /// Returns when each is held, has failed, or has gone on in another party.
+    /// Returns when each subscription is active, has failed, or has moved to another batch.
     async fn run<N: Network>(mut self, manager: Arc<ConnectionManager<N>>) {
         let order = self.sort_candidates();
         let link_to = |publisher| manager.link_to(publisher);
@@ -60,7 +60,7 @@ impl SubscribeBatch {
             self.subs.iter().map(|(sub, _)| sub.clone()).collect();
         let (refusals, mut refused) = mpsc::unbounded_channel();
         link.subscribe(manager.now(), &subs, &refusals);
-        // Open while some of them are not answered.
+        // Upgradable while some subscriptions are unanswered.
         let unanswered = refusals.downgrade();
         drop(refusals);
         let until = Instant::now() + ANSWER_TIMEOUT;
@@ -73,8 +73,8 @@ impl SubscribeBatch {
                     some.extend(withdraw(&subs, &link, &refusals));
                 }
             }
-            // Whoever is being refused at this moment holds the table: all of the frame is here
-            // after it.
+            // The link's task holds the table's lock while it handles refusals: after this lock,
+            // all refusals of the current frame are in the channel.
             drop(link.table.lock());
             some.extend(std::iter::from_fn(|| refused.try_recv().ok()));
             let done = some.is_empty() || answered.is_err();
@@ -85,24 +85,24 @@ impl SubscribeBatch {
         }
     }
 
-    /// Puts the candidates in their order, and returns it.
+    /// Sorts the candidates, and returns their order.
     fn sort_candidates(&mut self) -> Vec<PublisherId> {
         let slow = self.slow.lock();
         let candidates = self.candidates.make_contiguous();
-        // Stable: the order stays among those that are behind, and among the others.
+        // Stable: the order is preserved among slow publishers and among the others.
         candidates.sort_by_key(|publisher| slow.contains(&publisher.id));
         candidates.iter().map(|publisher| publisher.id).collect()
     }
 
-    /// Those in front of the winner were tried before it.
+    /// Marks the candidates before the winner as slow: they were tried first.
     fn record_winner(&self, winner: PublisherId, order: &[PublisherId]) {
         let mut slow = self.slow.lock();
         slow.extend(order.iter().take_while(|id| **id != winner));
         slow.remove(&winner);
     }
 
-    /// These were refused: they try the next publisher, or the same one if its link closed for want
-    /// of subscriptions just before they came.
+    /// Refused subscriptions try the next publisher, or the same one if its link was closed as idle
+    /// just before they arrived.
     fn retry_refused<N: Network>(
         &self,
         manager: &Arc<ConnectionManager<N>>,
@@ -135,7 +135,7 @@ impl SubscribeBatch {
         }
     }
 
-    /// There is no publisher left, or no time.
+    /// No candidate is left, or the time is up.
     fn give_up<N: Network>(self, manager: &Arc<ConnectionManager<N>>, no_link: Vec<String>) {
         let no_link = match no_link.is_empty() {
             true => format!("no answer within {ATTEMPT_TIMEOUT:?}"),
@@ -148,7 +148,7 @@ impl SubscribeBatch {
     }
 }
 
-/// Takes back those that the publisher has not answered in time.
+/// Withdraws the subscriptions that the publisher has not answered in time.
 fn withdraw(
     subs: &[Arc<SubscriptionCore>],
     link: &Arc<ValueLink>,

@@ -1,4 +1,4 @@
-//! What users touch first: a subscriber, and how it subscribes.
+//! The API of live values: `Subscriber` and its options.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,11 +22,10 @@ use super::writes::WriteError;
 use crate::ConnectError;
 use crate::connect::FAR_FUTURE;
 
-/// How long a subscription may take to be made, unless told otherwise: the resolver, the connect
-/// and the publisher's answer together.
+/// The default time limit of a subscription: resolve, connect and the publisher's answer together.
 pub const SUBSCRIBE_WAIT: Duration = Duration::from_secs(30);
 
-/// Follows live values, and writes to them. Cheap to clone; all clones share one link to each
+/// Subscribes to live values, and writes to them. Cheap to clone; all clones share one link per
 /// publisher. Subscriptions outlive it.
 ///
 /// ```no_run
@@ -54,15 +53,16 @@ pub struct Subscriber {
     inner: GenericSubscriber<TcpNetwork>,
 }
 
-/// How a subscriber presents itself, dials and chooses.
+/// How a subscriber identifies itself, dials, and ranks publishers.
 #[derive(Clone, Debug)]
 pub struct SubscriberOptions {
-    /// What operators see; 1 to 128 bytes. The default is `subscriber-` and the process's id.
+    /// The name that operators see; 1 to 128 bytes. The default is `subscriber-` and the process
+    /// id.
     pub name: String,
-    /// How its links to publishers are dialled. By default with
+    /// Options of links to publishers. The default timing is
     /// [`LinkTiming::VALUES`](longshore_protocol::LinkTiming::VALUES).
     pub link: LinkOptions,
-    /// Publishers on this machine are tried before all others.
+    /// Try publishers on this machine before all others.
     pub local_first: bool,
 }
 
@@ -77,54 +77,58 @@ impl Default for SubscriberOptions {
     }
 }
 
-/// How to subscribe.
+/// Options of a subscription.
 #[derive(Clone, Debug)]
 pub struct SubscribeOptions {
-    /// What becomes of updates that this process is too slow for; [`Policy::Conflate`] by default.
-    /// Of several subscriptions of one process to one path, the first says what the publisher does.
+    /// What to do with updates that this process is too slow for; [`Policy::Conflate`] by default.
+    /// If several subscriptions of one process share a path, the publisher applies the policy of
+    /// the first.
     pub policy: Policy,
-    /// How long the subscription may take to be made: the resolver, the connect and the publisher's
-    /// answer together. 30 s by default; without meaning for durable ones.
+    /// The time limit of the subscription: resolve, connect and the publisher's answer together. 30
+    /// s by default; ignored for durable subscriptions.
     pub within: Duration,
-    /// Where updates go; none for a queue of its own, of 1,024 updates, that `next` reads.
+    /// The sink for updates. `None` creates a queue of 1,024 updates that `next` reads.
     pub into: Option<UpdatesSink>,
 }
 
 impl Default for SubscribeOptions {
-    /// Conflating, 30 s, a queue of its own.
+    /// `Conflate`, 30 s, a queue of its own.
     fn default() -> SubscribeOptions {
         SubscribeOptions { policy: Policy::Conflate, within: SUBSCRIBE_WAIT, into: None }
     }
 }
 
-/// Why there is no subscription. All but [`Stopped`](SubscribeError::Stopped) may pass: subscribe
-/// again later, or with [`Subscriber::durable_subscribe`], which does that by itself.
+/// Why a subscription failed. All reasons but [`Stopped`](SubscribeError::Stopped) may be
+/// temporary: retry later, or use [`Subscriber::durable_subscribe`], which retries by itself.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SubscribeError {
     /// No replica of the resolver answered.
     #[error("{0}")]
     Resolver(Arc<str>),
-    /// Nobody publishes a value there.
-    #[error("nobody publishes a value at this path{}", if *complete { "" } else { ", as far as replicas know that are still warming up" })]
+    /// No publisher publishes a value at this path.
+    #[error(
+        "nobody publishes a value at this path{}",
+        if *complete { "" } else { "; the resolver is still warming up" }
+    )]
     NotFound {
-        /// False if no replica that answered knew everything yet: try again.
+        /// False if no replica that answered has complete data yet: retry.
         complete: bool,
     },
-    /// No publisher could be linked to; what went wrong at each.
+    /// No publisher could be connected to; with the reason for each.
     #[error("no link to any publisher: {0}")]
     NoLink(Arc<str>),
-    /// It was refused; by whom, and why, for people: the value is gone again, is a queue, or the
-    /// program that makes it did not want to.
+    /// A publisher refused, with its name and reason: the value is gone, the path is a queue, or
+    /// the program that creates the value declined.
     #[error("refused by {0}")]
     Refused(Arc<str>),
-    /// Its updates may not be left out ([`Policy::Disconnect`]), and as many wait to be read as
-    /// may.
-    #[error("as many updates wait to be read as may, and the policy leaves out none")]
+    /// The reader's queue is full, and the policy [`Policy::Disconnect`] does not allow dropping
+    /// updates.
+    #[error("the reader's queue is full, and the policy does not drop updates")]
     Unread,
     /// It took longer than [`SubscribeOptions::within`].
     #[error("the subscription was not made within {after:?}")]
     Late {
-        /// The time that it had.
+        /// The time limit.
         after: Duration,
     },
     /// The runtime has stopped.
@@ -135,23 +139,23 @@ pub enum SubscribeError {
 /// Why a call has no answer.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum CallError {
-    /// The path could not be subscribed to: nothing was sent.
-    #[error("nothing was called: {0}")]
+    /// The subscription failed: nothing was sent.
+    #[error("the call was not sent: {0}")]
     Subscribe(#[from] SubscribeError),
-    /// The write was refused, or nothing is known of it.
+    /// The write was refused, or its outcome is unknown.
     #[error("{0}")]
     Write(#[from] WriteError),
 }
 
 impl Subscriber {
-    /// A subscriber with default options that finds publishers through `cluster`: a [`Cluster`], or
-    /// its replicas as `"HOST:PORT,…"`. It needs no replica to be up, waits for nothing, and opens
-    /// links only for subscriptions. Needs a tokio runtime.
+    /// Creates a subscriber with default options that finds publishers through `cluster`: a
+    /// [`Cluster`], or its replicas as `"HOST:PORT,…"`. Needs no running replica, waits for
+    /// nothing, and opens links only for subscriptions. Needs a tokio runtime.
     pub async fn connect(cluster: impl Into<Cluster>) -> Result<Subscriber, ConnectError> {
         Subscriber::connect_with(cluster, SubscriberOptions::default()).await
     }
 
-    /// A subscriber with options of its own. It waits for nothing. Needs a tokio runtime.
+    /// Creates a subscriber with the given options. Waits for nothing. Needs a tokio runtime.
     pub async fn connect_with(
         cluster: impl Into<Cluster>,
         options: SubscriberOptions,
@@ -169,13 +173,14 @@ impl Subscriber {
         Ok(Subscriber { inner: GenericSubscriber::new(net, local_first, rand::random()) })
     }
 
-    /// Follows the value at `path` until it is lost: then the subscription tells
-    /// [`crate::Event::Dead`] and ends. Fails if no publisher holds it within 30 s. Cancel safe.
+    /// Subscribes to the value at `path` until it is lost: then the subscription reports
+    /// [`crate::Event::Dead`] and ends. Fails if no publisher accepts it within 30 s. Cancel safe.
     pub async fn subscribe(&self, path: Path) -> Result<ValueSubscription, SubscribeError> {
         self.subscribe_with(path, &SubscribeOptions::default()).await
     }
 
-    /// The same, as told: fails if no publisher holds it within `options.within`. Cancel safe.
+    /// Like [`subscribe`](Subscriber::subscribe), with options: fails if no publisher accepts it
+    /// within `options.within`. Cancel safe.
     pub async fn subscribe_with(
         &self,
         path: Path,
@@ -184,21 +189,21 @@ impl Subscriber {
         self.inner.subscribe(path, options).await
     }
 
-    /// Follows the value at `path` until the subscription is dropped. While it is not held it is
-    /// tried again, each time the whole way: resolve, choose, connect. So it reaches every
-    /// publisher of the path in turn, and new ones. Returns at once, whether or not anybody
-    /// publishes it: [`DurableValue::alive`] waits. Needs a tokio runtime.
+    /// Subscribes to the value at `path` until the handle is dropped. A lost subscription is
+    /// retried; each attempt resolves, ranks and connects again, so it reaches every publisher of
+    /// the path in turn, including new ones. Returns at once, even if no publisher has the path:
+    /// [`DurableValue::alive`] waits. Needs a tokio runtime.
     pub fn durable_subscribe(&self, path: Path) -> DurableValue {
         self.durable_subscribe_with(path, &SubscribeOptions::default())
     }
 
-    /// The same, as told.
+    /// Like [`durable_subscribe`](Subscriber::durable_subscribe), with options.
     pub fn durable_subscribe_with(&self, path: Path, options: &SubscribeOptions) -> DurableValue {
         self.inner.durable_subscribe(path, options)
     }
 
-    /// The same for many: they are resolved and subscribed in few messages. In the order of
-    /// `paths`.
+    /// Subscribes to many paths, which are resolved and subscribed in few messages. Returns the
+    /// handles in the order of `paths`.
     pub fn durable_subscribe_all(
         &self,
         paths: Vec<Path>,
@@ -207,10 +212,10 @@ impl Subscriber {
         self.inner.durable_subscribe_all(paths, options)
     }
 
-    /// Asks the program that publishes `path`: writes `value` to it, and gives what it answers. All
-    /// within `within`. For many calls of one path, subscribe once and
-    /// [`ValueSubscription::write_with_receipt`]. Not cancel safe: of a call that was dropped, or
-    /// that ended with [`WriteError::Unknown`], the program may have been asked or not.
+    /// Calls the program that publishes `path`: writes `value` to it, and returns its answer, all
+    /// within `within`. For many calls of one path, subscribe once and use
+    /// [`ValueSubscription::write_with_receipt`]. Not cancel safe: if the future is dropped, or
+    /// fails with [`WriteError::Unknown`], the program may or may not have received the call.
     pub async fn call(
         &self,
         path: Path,
@@ -225,7 +230,7 @@ impl Subscriber {
     }
 }
 
-/// The same over any net.
+/// [`Subscriber`] over any [`Network`].
 pub(crate) struct GenericSubscriber<N: Network> {
     pub(crate) manager: Arc<ConnectionManager<N>>,
     next_key: Arc<AtomicU64>,
@@ -246,7 +251,7 @@ impl<N: Network> GenericSubscriber<N> {
         let (answer, answered) = oneshot::channel();
         let (sub, updates) =
             self.sub(path, options, SubscriptionKind::Once(Mutex::new(Some(answer))));
-        // Dropped, it leaves.
+        // Unsubscribes if this future is dropped.
         let subscription = ValueSubscription::new(sub.clone(), updates);
         self.manager.subscribe_soon([sub]);
         match timeout_at(until, answered).await {

@@ -1,4 +1,4 @@
-//! One subscription: what its handle, its link and the director share.
+//! The state of one subscription, shared by its handle, its link and the connection manager.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,32 +16,32 @@ use super::subscriber::SubscribeError;
 use super::updates::UpdateChannel;
 use super::writes::{Answer, WriteError};
 
-/// Subscriptions that are not held any more, or were not to be, and why.
+/// Subscriptions that were lost or refused, with the reason.
 pub(crate) type LostSubscriptions = Vec<(Arc<SubscriptionCore>, Arc<str>)>;
 
-/// Where subscriptions go that are asked of a publisher together and come to nothing. The channel
-/// closes once all are answered. It holds each of them at most once.
+/// Receives the refusals of subscriptions that were requested together. The channel closes once all
+/// are answered, and holds each subscription at most once.
 pub(crate) type RefusalSender = mpsc::UnboundedSender<(Arc<SubscriptionCore>, Arc<str>)>;
 
-/// How a durable subscription of a value stands. Times are counted from the subscriber's start.
+/// The state of a durable subscription. Times count from the subscriber's start.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ValueState {
-    /// It is being made for the first time.
+    /// The first attempt is in progress.
     Pending,
-    /// It is held.
+    /// The publisher sends updates.
     Alive {
-        /// Since when.
+        /// Since this time.
         since: Duration,
-        /// At which publisher.
+        /// The publisher.
         publisher: PublisherId,
     },
-    /// It is not held, and tried again.
+    /// The subscription is lost, and is being retried.
     Dead {
-        /// What went wrong last.
+        /// The last error.
         reason: Arc<str>,
-        /// Since when.
+        /// Since this time.
         since: Duration,
-        /// Tries that failed in a row, the loss of the link counted as the first.
+        /// Consecutive failed attempts. The loss of the link counts as the first.
         attempt: u32,
     },
 }
@@ -54,38 +54,38 @@ pub(crate) struct SubscriptionCore {
     pub(crate) channel: Arc<UpdateChannel>,
     pub(crate) kind: SubscriptionKind,
     attachment: Mutex<Attachment>,
-    /// Locked after the channel, never before.
+    /// Lock order: after the channel, never before.
     missed: Mutex<Missed>,
-    /// Nobody wants it any more.
+    /// The handle was dropped.
     cancelled: AtomicBool,
 }
 
-/// What its reader is to be told once it reads: the newest only, so that a subscription which is
-/// lost and made again while nobody reads takes no more room each time.
+/// What the reader missed while it was slow. Only the newest is retained, so that a subscription
+/// that is lost and retried while nobody reads does not use more memory each time.
 #[derive(Debug, Default)]
 struct Missed {
-    /// The channel has its mark.
+    /// The channel lists this subscription as lagging.
     lagging: bool,
-    /// Its last value before it was lost, and why it was.
+    /// The last value before the loss, and the reason of the loss.
     last: Option<Value>,
     dead: Option<Arc<str>>,
 }
 
-/// What becomes of it when it is lost.
+/// What happens when the subscription is lost.
 #[derive(Debug)]
 pub(crate) enum SubscriptionKind {
-    /// It ends. Who waits for it to be made is told the outcome.
+    /// It ends. The sender reports the outcome of the first attempt.
     Once(Mutex<Option<oneshot::Sender<Result<(), SubscribeError>>>>),
-    /// It is tried again.
+    /// It is retried.
     Durable { tries: Mutex<RetryState>, state: watch::Sender<ValueState> },
 }
 
-/// Where it is held. Locked after a link's table, never before.
+/// The link that serves the subscription. Lock order: after a link's table, never before.
 #[derive(Debug)]
 enum Attachment {
-    /// Nowhere; the last value that it had.
+    /// No link; with the last value.
     Detached(Option<Value>),
-    /// In that slot of the link. Until it stands there, its last value is from before.
+    /// A slot of a link's table. Until the slot is active, the last value is `before`.
     Attached { link: Arc<ValueLink>, slot: u32, before: Option<Value> },
 }
 
@@ -112,7 +112,7 @@ impl SubscriptionCore {
         })
     }
 
-    /// It is to be held in that slot.
+    /// Assigns the subscription to a slot of a link.
     pub(crate) fn attach(&self, link: &Arc<ValueLink>, slot: u32) {
         let mut attachment = self.attachment.lock();
         let before = match std::mem::replace(&mut *attachment, Attachment::Detached(None)) {
@@ -121,7 +121,7 @@ impl SubscriptionCore {
         *attachment = Attachment::Attached { link: link.clone(), slot, before };
     }
 
-    /// It stands. False if nobody wants it any more.
+    /// The publisher accepted the subscription. Returns false if nobody needs it any more.
     pub(crate) fn activated(&self, now: Duration, publisher: PublisherId) -> bool {
         if let Attachment::Attached { before, .. } = &mut *self.attachment.lock() {
             *before = None;
@@ -138,7 +138,7 @@ impl SubscriptionCore {
         }
     }
 
-    /// It is held nowhere any more. `last`: its value there, if it stood.
+    /// Removes the subscription from its link. `last` is its value there, if it was active.
     pub(crate) fn detach(&self, last: Option<Value>) {
         let mut attachment = self.attachment.lock();
         let before = match std::mem::replace(&mut *attachment, Attachment::Detached(None)) {
@@ -147,13 +147,13 @@ impl SubscriptionCore {
         *attachment = Attachment::Detached(last.or(before));
     }
 
-    /// A try came to nothing. Gives the number of tries that failed in a row if it is to be tried
-    /// again.
+    /// An attempt failed. Returns the number of consecutive failures if the subscription is to be
+    /// retried.
     pub(crate) fn attempt_failed(&self, now: Duration, why: &SubscribeError) -> Option<u32> {
         match &self.kind {
             SubscriptionKind::Once(answer) => {
                 if let Some(answer) = answer.lock().take() {
-                    // Who asked may have gone.
+                    // The caller may have stopped waiting.
                     let _ = answer.send(Err(why.clone()));
                 }
                 None
@@ -162,7 +162,8 @@ impl SubscriptionCore {
         }
     }
 
-    /// The durable one is dead, for this reason.
+    /// A durable subscription is dead. Returns the number of consecutive failures if it is to be
+    /// retried.
     pub(crate) fn lost(&self, now: Duration, reason: Arc<str>) -> Option<u32> {
         let SubscriptionKind::Durable { tries, state } = &self.kind else { return None };
         if self.is_cancelled() {
@@ -181,7 +182,7 @@ impl SubscriptionCore {
         self.cancelled.load(Ordering::Acquire)
     }
 
-    /// Nobody wants it any more.
+    /// Marks the subscription as unused, and unsubscribes.
     pub(crate) fn cancel(&self) {
         self.cancelled.store(true, Ordering::Release);
         if let Some((link, slot)) = self.attached_slot() {
@@ -189,8 +190,8 @@ impl SubscriptionCore {
         }
     }
 
-    /// Takes it back from a link where it does not stand yet. False if it stands there, or is not
-    /// there, or came there again since in another party.
+    /// Withdraws the subscription from a link where it is not active yet. Returns false if it is
+    /// active there, is not there, or was requested there again by another batch.
     pub(crate) fn withdraw(&self, from: &Arc<ValueLink>, refusals: &RefusalSender) -> bool {
         let Some((link, slot)) = self.attached_slot() else { return false };
         let mut table = link.table.lock();
@@ -203,7 +204,7 @@ impl SubscriptionCore {
 
     /// The last value.
     pub(crate) fn last(&self) -> Option<Value> {
-        // What stood at one link may be held at the next by the time that its table is asked.
+        // The subscription may move to another link between the two locks.
         for _ in 0..3 {
             let (link, slot) = match &*self.attachment.lock() {
                 Attachment::Detached(last) => return last.clone(),
@@ -217,19 +218,19 @@ impl SubscriptionCore {
         None
     }
 
-    /// Its reader is behind. True if the channel has no mark of it yet.
+    /// Marks the reader as lagging. Returns true if the channel does not list it yet.
     pub(crate) fn set_lagging(&self) -> bool {
         !std::mem::replace(&mut self.missed.lock().lagging, true)
     }
 
-    /// It was lost while its reader was behind.
+    /// The subscription was lost while its reader was lagging.
     pub(crate) fn record_missed(&self, last: Option<Value>, dead: Arc<str>) {
         let mut missed = self.missed.lock();
         missed.last = last.or(missed.last.take());
         missed.dead = Some(dead);
     }
 
-    /// What its reader has missed; then it has not.
+    /// Takes what the reader missed.
     pub(crate) fn take_missed(&self, events: &mut Vec<KeyedEvent>) {
         let Missed { last, dead, .. } = std::mem::take(&mut *self.missed.lock());
         events.extend(last.map(|last| (self.key, Event::Update(last))));
@@ -240,17 +241,17 @@ impl SubscriptionCore {
         }
     }
 
-    /// Its updates may not be left out, and nobody reads those that are there.
+    /// True if the policy does not allow dropping updates and the reader's queue is full.
     pub(crate) fn blocks_resubscribe(&self) -> bool {
         self.policy == Policy::Disconnect && self.channel.is_full()
     }
 
-    /// True while it stands.
+    /// True while the subscription is active.
     pub(crate) fn is_alive(&self) -> bool {
         self.attached_slot().is_some_and(|(link, slot)| link.table.lock().is_active(slot, self.key))
     }
 
-    /// Hands a value to the publisher's program.
+    /// Writes a value to the publisher's program.
     pub(crate) fn write(
         &self,
         value: Value,

@@ -1,8 +1,8 @@
-//! What one link holds: subscriptions by their numbers, the last value of each, and what is to be
-//! sent. Pure, but for the channels that it hands updates to: time is an argument.
+//! The subscriptions of one link: their numbers, their last values, and the messages to send. Pure
+//! except for the channels that receive updates: time is an argument.
 //!
-//! Subscriptions of this process to the same path share one on the wire, and the policy of the
-//! first is the wire's.
+//! Subscriptions of this process to the same path share one on the wire, which has the policy of
+//! the first.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -25,29 +25,29 @@ use super::sinks::Sinks;
 use super::subscription_core::{LostSubscriptions, RefusalSender, SubscriptionCore};
 use super::writes::Writes;
 
-/// Numbers of values at one publisher are below this: the table has four bytes for each up to the
-/// highest.
+/// Publishers' numbers of values are below this: the table uses four bytes for each number up to
+/// the highest.
 pub(crate) const NUMBERS_MAX: u32 = 16 * 1024 * 1024;
-/// A message of subscriptions is closed once its paths have this many bytes.
+/// A `Subscribe` message is sent once its paths have this many bytes.
 const SUBSCRIBE_BYTES: usize = 1024 * 1024;
-/// Updates of a frame that are staged before they are handed over: a frame of 20 MiB may have ten
+/// Most updates of a frame that are staged before a delivery: a frame of 20 MiB may have ten
 /// million.
 const STAGED_MAX: usize = 65_536;
-/// No subscription.
+/// Marks a number without a subscription.
 const NONE: u32 = u32::MAX;
 
-/// Why a link to a publisher of values is given up.
+/// Why a link is closed by this side.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum ProtocolViolation {
     #[error("the publisher's bytes do not decode: {0}")]
     Wire(#[from] WireError),
-    #[error("the publisher answered what it was not asked")]
+    #[error("the publisher answered a request that was not sent")]
     Unrequested,
-    #[error("the publisher calls a value {0}; numbers are below {NUMBERS_MAX}")]
+    #[error("the publisher's number {0} is over the limit of {NUMBERS_MAX}")]
     Number(u32),
-    #[error("the publisher calls two values {0}")]
+    #[error("the publisher uses number {0} for two values")]
     SameNumber(u32),
-    #[error("the publisher said goodbye: {0}")]
+    #[error("the publisher closed the link: {0}")]
     Goodbye(String),
 }
 
@@ -55,24 +55,24 @@ pub(crate) enum ProtocolViolation {
 pub(crate) struct SubscriptionTable {
     publisher: PublisherId,
     subscriptions_max: usize,
-    /// Why nothing is held here any more.
+    /// Why the link ended.
     closed: Option<Arc<str>>,
     /// By the number of the subscription.
     slots: Vec<Slot>,
     free: BinaryHeap<Reverse<u32>>,
     by_path: HashMap<Path, u32>,
-    /// From the publisher's number of a value to the subscription's.
+    /// The slot of each value, by the publisher's number.
     numbers: Vec<u32>,
     sinks: Sinks,
     locals: usize,
-    /// Slots to be subscribed, the lowest first while the table fills up: publishers take no number
-    /// far beyond those that they know. Some may not be wanted any more.
+    /// Slots to subscribe, ascending while the table grows: publishers accept no number far beyond
+    /// those that they know. Some may not be needed any more.
     to_subscribe: VecDeque<u32>,
     to_unsubscribe: Vec<u32>,
     pub(crate) writes: Writes,
-    /// Durable ones that lost their value here, and why.
+    /// Durable subscriptions that lost their value here, with the reason.
     lost: LostSubscriptions,
-    /// Bytes of updates that wait behind marks.
+    /// Bytes in the backlogs of all slots.
     backlog_bytes: usize,
 }
 
@@ -80,7 +80,7 @@ pub(crate) struct SubscriptionTable {
 struct Slot {
     path: Option<Path>,
     policy: Policy,
-    /// The policy that the publisher was asked for.
+    /// The policy in the last `Subscribe` message.
     requested_policy: Policy,
     state: SlotState,
     last_value: RetainedValue,
@@ -90,12 +90,12 @@ struct Slot {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum SlotState {
     Free,
-    /// To be asked for.
+    /// To be requested.
     Pending,
     Requested,
-    /// It stands, under the publisher's number.
+    /// Active, under the publisher's number.
     Active(u32),
-    /// It is wanted no more; its number is free once the publisher says so.
+    /// No longer needed. The number is free once the publisher confirms.
     Unsubscribing(u32),
 }
 
@@ -119,7 +119,7 @@ impl SubscriptionTable {
         }
     }
 
-    /// Why nothing is held here any more, if so.
+    /// Why the link ended, if it did.
     pub(crate) fn closed(&self) -> Option<&Arc<str>> {
         self.closed.as_ref()
     }
@@ -128,7 +128,7 @@ impl SubscriptionTable {
         self.locals == 0
     }
 
-    /// Holds a subscription from now on. Refused: why, and it is nowhere.
+    /// Adds a subscription. An error returns the reason, and changes nothing.
     pub(crate) fn add(
         &mut self,
         now: Duration,
@@ -141,13 +141,13 @@ impl SubscriptionTable {
         }
         let at = match self.by_path.get(&sub.path) {
             Some(at) => *at,
-            None => self.open(sub).ok_or("the link has as many subscriptions as it may")?,
+            None => self.open(sub).ok_or("the link has reached its limit of subscriptions")?,
         };
         self.locals += 1;
         sub.attach(link, at);
         let slot = &mut self.slots[at as usize];
         if slot.locals.is_empty() {
-            // What those before it wanted says nothing any more.
+            // Earlier subscriptions of the path are gone, and so is their policy.
             slot.policy = sub.policy;
         }
         let mut local = LocalSubscription {
@@ -160,23 +160,23 @@ impl SubscriptionTable {
             active: false,
             refusals: Some(refusals.clone()),
         };
-        let wanted = match (slot.state, slot.last_value.value()) {
+        let in_use = match (slot.state, slot.last_value.value()) {
             (SlotState::Active(_), Some(value)) => {
-                let wanted = local.activate(now, self.publisher);
+                let in_use = local.activate(now, self.publisher);
                 self.sinks.stage(local.sink, at, local.key, &value);
-                wanted
+                in_use
             }
             _ => true,
         };
         slot.locals.push(local);
         self.deliver_staged(0);
-        if !wanted {
+        if !in_use {
             self.remove(at, sub.key);
         }
         Ok(())
     }
 
-    /// Its handle has gone, or its maker has given up waiting.
+    /// Removes a subscription: its handle was dropped, or its caller stopped waiting.
     pub(crate) fn remove(&mut self, at: u32, key: SubscriptionKey) {
         let Some(slot) = self.slots.get_mut(at as usize) else { return };
         let Some(mut local) = slot.locals.remove(key) else { return };
@@ -187,7 +187,7 @@ impl SubscriptionTable {
         self.unsubscribe_if_unused(at);
     }
 
-    /// The publisher is to send no more of a value that nobody here follows.
+    /// Unsubscribes a value without local subscriptions.
     fn unsubscribe_if_unused(&mut self, at: u32) {
         let slot = &mut self.slots[at as usize];
         if !slot.locals.is_empty() {
@@ -200,14 +200,14 @@ impl SubscriptionTable {
                 slot.last_value = RetainedValue::Nothing;
                 self.to_unsubscribe.push(at);
             }
-            // The publisher answers first.
+            // Decided once the publisher has answered.
             SlotState::Free | SlotState::Requested | SlotState::Unsubscribing(_) => {}
         }
     }
 
-    /// The next message that is to be sent.
+    /// The next message to send.
     pub(crate) fn outgoing(&mut self) -> Option<ToValuePublisher> {
-        // Before the ends of subscriptions: what was written before one was dropped goes by it.
+        // Writes go before unsubscriptions: a write from before a drop is still sent.
         if let Some(write) = self.writes.take() {
             return Some(ToValuePublisher::Write(write));
         }
@@ -236,7 +236,7 @@ impl SubscriptionTable {
         (!asked.is_empty()).then_some(ToValuePublisher::Subscribe(asked))
     }
 
-    /// What the publisher says, in a frame of `frame_bytes`.
+    /// Handles a message from the publisher that arrived in a frame of `frame_bytes`.
     pub(crate) fn handle(
         &mut self,
         now: Duration,
@@ -278,7 +278,7 @@ impl SubscriptionTable {
                 staged = 0;
             }
             let at = self.numbers.get(number as usize).copied().unwrap_or(NONE);
-            // Of a number that nobody here knows: it was on its way when its subscription ended.
+            // Unknown number: the update was in flight when its subscription ended.
             let Some(slot) = self.slots.get_mut(at as usize) else { continue };
             for local in slot.locals.iter_mut().filter(|local| local.active) {
                 if !local.lagging {
@@ -313,7 +313,8 @@ impl SubscriptionTable {
         }
         self.numbers[number as usize] = at;
         if slot.locals.is_empty() || slot.requested_policy != slot.policy {
-            // Nobody wants it any more, or somebody on other terms: asked again once it has ended.
+            // No local subscription is left, or one with another policy was added: request it again
+            // once this one has ended.
             slot.state = SlotState::Unsubscribing(number);
             self.to_unsubscribe.push(at);
             return Ok(());
@@ -349,7 +350,7 @@ impl SubscriptionTable {
         message: SubscriptionEnded,
         frame_bytes: usize,
     ) -> Result<(), ProtocolViolation> {
-        // Updates that came before it are told before it.
+        // Delivers earlier updates first.
         self.deliver_staged(frame_bytes);
         let SubscriptionEnded { subscription: at, end } = message;
         let slot = self.slots.get_mut(at as usize).ok_or(ProtocolViolation::Unrequested)?;
@@ -357,10 +358,10 @@ impl SubscriptionTable {
             return Err(ProtocolViolation::Unrequested);
         };
         self.numbers[number as usize] = NONE;
-        // The number may be another value's next.
+        // The publisher may reuse the number for another value.
         self.writes.subscription_ended(at);
         if let SlotState::Unsubscribing(_) = slot.state {
-            // Wanted again meanwhile?
+            // A subscription may have been added meanwhile.
             match slot.locals.is_empty() {
                 true => self.free(at),
                 false => {
@@ -380,8 +381,8 @@ impl SubscriptionTable {
         Ok(())
     }
 
-    /// Hands what is staged to its channels. A channel without room delays nobody: subscriptions
-    /// that may leave something out leave a mark there, and the others end.
+    /// Delivers staged updates to their channels. A full channel delays nobody: subscriptions that
+    /// may drop updates become lagging, and the others end.
     pub(crate) fn deliver_staged(&mut self, frame_bytes: usize) {
         let mut overflowed = Vec::new();
         while let Some(sink) = self.sinks.next_staged() {
@@ -396,7 +397,7 @@ impl SubscriptionTable {
             } else {
                 for (item, at) in sink.staged.drain(..).zip(&sink.slots) {
                     let locals = &mut self.slots[*at as usize].locals;
-                    // It may have left meanwhile.
+                    // It may have been removed meanwhile.
                     let Some(local) = locals.get_mut(item.0) else { continue };
                     if !local.lagging && queue.has_room(max) {
                         queue.push(item);
@@ -431,19 +432,20 @@ impl SubscriptionTable {
             local.end(last, &reason, &mut self.lost, &mut self.backlog_bytes);
             slots.push(at);
         }
-        // Last: several of one value may have ended, and the first is not to take its last update
-        // from the others.
+        // After the loop: several subscriptions of one value may have ended, and the first must not
+        // clear the last value for the others.
         slots.sort_unstable();
         slots.dedup();
         slots.into_iter().for_each(|at| self.unsubscribe_if_unused(at));
     }
 
-    /// Durable ones that lost their value here since this was asked last.
+    /// Takes the durable subscriptions that lost their value since the last call.
     pub(crate) fn take_lost(&mut self) -> LostSubscriptions {
         std::mem::take(&mut self.lost)
     }
 
-    /// The link is dead: every subscription is told. Gives the durable ones among those that stood.
+    /// The link is dead: reports the reason to every subscription. Returns the durable ones among
+    /// those that were active.
     pub(crate) fn end(&mut self, reason: &Arc<str>) -> LostSubscriptions {
         self.deliver_staged(0);
         self.closed.get_or_insert_with(|| reason.clone());
@@ -460,7 +462,8 @@ impl SubscriptionTable {
         std::mem::take(&mut self.lost)
     }
 
-    /// The last value; none within if it does not stand yet, none at all if it is not here.
+    /// The last value. `None` if the subscription is not in this table; `Some(None)` if it is not
+    /// active yet.
     pub(crate) fn last(&self, at: u32, key: SubscriptionKey) -> Option<Option<Value>> {
         let slot = self.slots.get(at as usize)?;
         slot.locals.get(key).map(|local| local.active.then(|| slot.last_value.value()).flatten())
@@ -471,7 +474,7 @@ impl SubscriptionTable {
         local.is_some_and(|local| local.active)
     }
 
-    /// True if it is here, does not stand yet, and its refusal would go there.
+    /// True if the subscription is in this table, is not active, and reports to these refusals.
     pub(crate) fn is_waiting(
         &self,
         at: u32,
@@ -483,8 +486,8 @@ impl SubscriptionTable {
         own.is_some_and(|own| own.same_channel(refusals))
     }
 
-    /// What a reader that had no room is to be told: the newest value, or the updates that wait.
-    /// From now on it has room.
+    /// Passes what a lagging reader missed to `each`: the latest value, or the backlog. The reader
+    /// no longer lags.
     pub(crate) fn take_lagging(&mut self, at: u32, key: SubscriptionKey, each: impl FnMut(Value)) {
         let Some(slot) = self.slots.get_mut(at as usize) else { return };
         let Some(local) = slot.locals.get_mut(key).filter(|local| local.lagging) else { return };
@@ -495,7 +498,7 @@ impl SubscriptionTable {
         }
     }
 
-    /// A slot for the path of `sub`; none if there are as many as may be.
+    /// Opens a slot for the path of `sub`; `None` if the table is full.
     fn open(&mut self, sub: &SubscriptionCore) -> Option<u32> {
         let slot = Slot {
             path: Some(sub.path.clone()),
@@ -532,20 +535,21 @@ impl SubscriptionTable {
 }
 
 impl LocalSubscription {
-    /// It stands, and whoever waits for that is told. False if nobody wants it any more.
+    /// The subscription becomes active, and its caller is notified. Returns false if nobody needs
+    /// it any more.
     fn activate(&mut self, now: Duration, publisher: PublisherId) -> bool {
         self.active = true;
         self.refusals = None;
         self.sub.activated(now, publisher)
     }
 
-    /// It may come back and be lost again before anybody reads of it. One that leaves out nothing
-    /// does not come back before.
+    /// True if the subscription may be retried and lost again before its reader catches up. A
+    /// `Disconnect` subscription is not retried before its reader has caught up.
     fn may_skip_updates(&self) -> bool {
         self.policy != Policy::Disconnect && self.sub.is_durable()
     }
 
-    /// Its reader has a mark of it, and will fetch this, too, unless too much waits.
+    /// The reader lags and will fetch this update too, unless the backlog overflows.
     fn push_backlog(&mut self, value: &Value, frame_bytes: usize, total: &mut usize) {
         self.backlog.get_or_insert_default().push(value, frame_bytes, total);
     }
@@ -555,8 +559,8 @@ impl LocalSubscription {
         backlog.map(|mut backlog| backlog.take(total)).into_iter().flatten()
     }
 
-    /// It is held no more. One that stood tells what its reader has not had, at least its last
-    /// value, and its end; one that did not is given back to whoever tries.
+    /// Ends the subscription. An active one reports what its reader missed, at least its last
+    /// value, and then its end. One that was not active yet goes to its refusals.
     fn end(
         mut self,
         last: Option<Value>,

@@ -1,11 +1,10 @@
-//! The bounded way from links to whoever reads updates: many subscriptions into one, read in
-//! batches.
+//! The bounded channel from links to a reader: many subscriptions write, one reader takes batches.
 //!
-//! A link hands over what a frame held under one lock, and the reader takes everything there is
-//! under one lock: per update there is neither an allocation nor a wake. A slow reader delays no
-//! link: a subscription that conflates leaves a mark and keeps its newest value where it is, one
-//! that drops the oldest leaves a mark and keeps the newest 1,024 updates, and one that leaves out
-//! nothing ends.
+//! A link appends the updates of a frame under one lock, and the reader takes all pending updates
+//! under one lock: an update costs neither an allocation nor a wake-up. A slow reader delays no
+//! link. When the queue is full, a conflating subscription is listed as lagging and retains its
+//! latest value, a `DropOldest` one is listed as lagging and retains its newest 1,024 updates, and
+//! a `Disconnect` one ends.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,15 +15,15 @@ use tokio::sync::Notify;
 use super::event::KeyedEvent;
 use super::subscription_core::SubscriptionCore;
 
-/// Updates that wait for the reader of one subscription alone, unless told otherwise.
+/// The default capacity of the queue of one subscription.
 pub(crate) const UPDATES_OF_ONE_MAX: usize = 1_024;
-/// Most updates that may wait for one reader, whatever is asked for.
+/// The largest capacity of a reader.
 pub const UPDATES_MAX: usize = 16 * 1024 * 1024;
-/// Most bytes of frames that updates which wait for one reader may hold on to. A frame more may
-/// come, and each subscription may add its last value and its end.
+/// Most bytes of frames that the pending updates of one reader may reference. One more frame may
+/// exceed it, and each subscription may add its last value and its end.
 pub const UPDATES_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// Reads the updates of one or of many subscriptions, in batches.
+/// Reads the updates of one or many subscriptions, in batches.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -56,31 +55,32 @@ pub struct Updates {
     lagging: Vec<Arc<SubscriptionCore>>,
 }
 
-/// Where subscriptions put their updates: the other end of [`Updates`]. Cheap to clone.
+/// The sending end of [`Updates`], for [`SubscribeOptions::into`](crate::SubscribeOptions::into).
+/// Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct UpdatesSink(pub(crate) Arc<UpdateChannel>);
 
 impl Updates {
-    /// A reader for whom `capacity` updates may wait (what is under 1 counts as 1, what is over
-    /// 16,777,216 as that), in frames of at most 64 MiB in all. Memory is taken as it is needed.
+    /// Creates a reader with room for `capacity` updates (clamped to 1..=16,777,216), in frames of
+    /// at most 64 MiB in all. Memory is allocated as needed.
     pub fn new(capacity: usize) -> Updates {
         let channel = Arc::new(UpdateChannel::new(capacity.clamp(1, UPDATES_MAX)));
         Updates { channel, batch: Vec::new(), lagging: Vec::new() }
     }
 
-    /// What subscriptions are given to put their updates here.
+    /// The sink that subscriptions write to.
     pub fn sink(&self) -> UpdatesSink {
         UpdatesSink(self.channel.clone())
     }
 
-    /// Waits until there is something, and gives all of it, in order; for ever if no subscription
-    /// puts anything here. What was not looked at is gone with the next call. Cancel safe.
+    /// Waits until updates are pending, and returns all of them, in order. Waits for ever if no
+    /// subscription uses this reader. The next call drops the batch. Cancel safe.
     pub async fn next(&mut self) -> &[KeyedEvent] {
         self.fill().await;
         &self.batch
     }
 
-    /// The same, to be taken out of it.
+    /// Like [`next`](Updates::next), with a batch that the caller may drain.
     pub(crate) async fn fill(&mut self) -> &mut Vec<KeyedEvent> {
         self.batch.clear();
         loop {
@@ -91,7 +91,7 @@ impl Updates {
         }
     }
 
-    /// What there is without waiting; false if nothing.
+    /// Fills the batch without waiting; false if nothing is pending.
     fn try_fill(&mut self) -> bool {
         {
             let mut queue = self.channel.queue.lock();
@@ -116,7 +116,7 @@ impl Drop for Updates {
     }
 }
 
-/// What links and a reader share.
+/// Shared by links and a reader.
 #[derive(Debug)]
 pub(crate) struct UpdateChannel {
     pub(crate) id: u64,
@@ -125,15 +125,15 @@ pub(crate) struct UpdateChannel {
     ready: Notify,
 }
 
-/// What waits for the reader.
+/// The pending updates of a reader.
 #[derive(Debug, Default)]
 pub(crate) struct UpdateQueue {
     items: Vec<KeyedEvent>,
-    /// Of the frames that items hold on to.
+    /// Bytes of the frames that `items` reference.
     bytes: usize,
-    /// Subscriptions whose newest value the reader is to fetch.
+    /// Subscriptions whose missed updates the reader fetches.
     lagging: Vec<Arc<SubscriptionCore>>,
-    /// The reader has gone: nothing is put here any more.
+    /// The reader was dropped: further updates are discarded.
     closed: bool,
 }
 
@@ -152,25 +152,25 @@ impl UpdateChannel {
         self.queue.lock()
     }
 
-    /// Something was put into the queue.
+    /// Wakes the reader.
     pub(crate) fn notify_reader(&self) {
         self.ready.notify_one();
     }
 
-    /// True while there is no room for what may not be left out.
+    /// True while a `Disconnect` subscription would overflow.
     pub(crate) fn is_full(&self) -> bool {
         let queue = self.queue.lock();
         !queue.closed && !queue.has_room(self.updates_max)
     }
 
-    /// Updates and marks that wait.
+    /// Pending updates and lagging subscriptions.
     #[cfg(test)]
     pub(crate) fn waiting(&self) -> (usize, usize) {
         let queue = self.queue.lock();
         (queue.items.len(), queue.lagging.len())
     }
 
-    /// The first half of what a reader does: marks come after.
+    /// The first half of a read: takes the updates without the lagging subscriptions.
     #[cfg(test)]
     pub(crate) fn take_items(&self) -> Vec<KeyedEvent> {
         std::mem::take(&mut self.queue.lock().items)
@@ -182,7 +182,7 @@ impl UpdateChannel {
 }
 
 impl UpdateQueue {
-    /// True while an update fits that could be conflated instead.
+    /// True while another update fits.
     #[inline]
     pub(crate) fn has_room(&self, updates_max: usize) -> bool {
         self.items.len() < updates_max && self.bytes < UPDATES_BYTES_MAX
@@ -197,7 +197,8 @@ impl UpdateQueue {
         self.closed
     }
 
-    /// Puts all of `staged` here, and leaves it empty. `bytes`: what they hold on to.
+    /// Appends all of `staged`, and leaves it empty. `bytes` is the size of the frame that they
+    /// reference.
     pub(crate) fn append(&mut self, staged: &mut Vec<KeyedEvent>, bytes: usize) {
         self.bytes += bytes;
         if self.items.is_empty() {
@@ -211,7 +212,7 @@ impl UpdateQueue {
         self.items.push(item);
     }
 
-    /// Puts these here, room or not.
+    /// Appends items beyond the limits.
     pub(crate) fn extend(&mut self, items: impl IntoIterator<Item = KeyedEvent>) {
         if !self.closed {
             self.items.extend(items);
@@ -222,7 +223,7 @@ impl UpdateQueue {
         self.bytes += bytes;
     }
 
-    /// Its reader is to look for what it has missed.
+    /// Lists a subscription whose reader missed updates.
     pub(crate) fn add_lagging(&mut self, sub: &Arc<SubscriptionCore>) {
         if !self.closed && sub.set_lagging() {
             self.lagging.push(sub.clone());

@@ -1,4 +1,4 @@
-//! Writes of one link: what waits to be sent, and what waits for its answer. Each goes its own way;
+//! Writes of one link: those to send, and those that wait for an answer. Writes are independent:
 //! none waits for another.
 
 use std::collections::VecDeque;
@@ -10,38 +10,38 @@ use longshore_protocol::messages::values::{WriteRefused, WriteValue, Written};
 use longshore_protocol::{Value, ValueError};
 use tokio::sync::oneshot;
 
-/// Most bytes of writes that wait to be sent on one link. An empty queue takes any write.
+/// Most bytes of unsent writes of one link. An empty queue accepts any write.
 pub const WRITE_QUEUE_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// What a write takes beside its value, about, in bytes.
+/// The approximate size of a write without its value, in bytes.
 const WRITE_BYTES: usize = 32;
 
-/// Where the answer to a write goes.
+/// Receives the answer to a write.
 pub(crate) type Answer = oneshot::Sender<Result<Value, WriteError>>;
 
-/// Why a write was not made, or is not known to have been.
+/// Why a write was not made, or why its outcome is unknown.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum WriteError {
-    /// The subscription is not held: nothing was sent. A durable one may be held again: try again,
-    /// or `write_within`.
+    /// The subscription is not alive: nothing was sent. A durable one may recover: retry, or use
+    /// `write_within`.
     #[error("the subscription is dead: nothing was written")]
     Dead,
-    /// As much waits as may on that link, 4 MiB to be sent or 1,024 writes to be answered: nothing
-    /// was sent. Try again later.
+    /// The link's queue is full (4 MiB unsent, or 1,024 writes without an answer): nothing was
+    /// sent. Retry later.
     #[error(
-        "as many writes wait as may, {WRITE_QUEUE_BYTES_MAX} bytes to be sent or {VALUE_WRITES_OPEN_MAX} for their \
-         answers: nothing was written"
+        "the link's write queue is full ({WRITE_QUEUE_BYTES_MAX} bytes unsent, or \
+         {VALUE_WRITES_OPEN_MAX} writes without an answer): nothing was written"
     )]
     Full,
-    /// No frame may hold the value: nothing was sent. It would be refused again.
+    /// The value does not fit into a frame: nothing was sent. A retry fails again.
     #[error("{0}")]
     Value(#[from] ValueError),
-    /// The publisher did not take it; its `code` (`protocol::messages::values::WriteRefusal`) says
-    /// why, and whether it can have been taken all the same.
+    /// The publisher refused the write. Its `code` (`protocol::messages::values::WriteRefusal`)
+    /// gives the reason, and whether the program may have received it nevertheless.
     #[error("{0}")]
     Refused(WriteRefused),
-    /// It was sent, or may have been, and no answer came in time: the publisher's program may have
-    /// taken it or not. Write again only what may be taken twice.
-    #[error("whether it was written is unknown: {0}")]
+    /// The write was sent, or may have been, and no answer arrived in time: the program may or may
+    /// not have received it. Retry only idempotent writes.
+    #[error("the outcome of the write is unknown: {0}")]
     Unknown(String),
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct Writes {
 }
 
 impl Writes {
-    /// Takes a write, to be sent to the subscription of that number.
+    /// Queues a write to a subscription.
     pub(crate) fn push(
         &mut self,
         subscription: u32,
@@ -64,7 +64,7 @@ impl Writes {
     ) -> Result<(), WriteError> {
         let bytes = value.encoded_len()? + WRITE_BYTES;
         if answer.is_some() && self.open.len() >= VALUE_WRITES_OPEN_MAX {
-            // Who has given up waiting needs no place any more.
+            // Callers that stopped waiting free their slot.
             self.open.retain(|_, answer| !answer.is_closed());
         }
         let full = !self.unsent.is_empty() && self.unsent_bytes + bytes > WRITE_QUEUE_BYTES_MAX;
@@ -87,7 +87,7 @@ impl Writes {
         Ok(())
     }
 
-    /// The next to be sent.
+    /// The next write to send.
     pub(crate) fn take(&mut self) -> Option<WriteValue> {
         let write = self.unsent.pop_front()?;
         let bytes = write.value.encoded_len().unwrap_or(0) + WRITE_BYTES;
@@ -95,7 +95,7 @@ impl Writes {
         Some(write)
     }
 
-    /// The subscription of that number has ended: what was not sent to it was not written.
+    /// The subscription ended: its unsent writes fail with `Dead`.
     pub(crate) fn subscription_ended(&mut self, subscription: u32) {
         if self.unsent.iter().all(|write| write.subscription != subscription) {
             return;
@@ -113,14 +113,14 @@ impl Writes {
         }
     }
 
-    /// The publisher's answer. One to a write that nobody waits for changes nothing.
+    /// Handles the publisher's answer. An answer without a waiting caller is ignored.
     pub(crate) fn written(&mut self, written: Written) {
         if let Some(answer) = self.open.remove(&written.request) {
             let _ = answer.send(written.outcome.map_err(WriteError::Refused));
         }
     }
 
-    /// The link is dead. What was not sent was not written; of the rest it is unknown.
+    /// The link is dead: unsent writes fail with `Dead`, and the outcome of the others is unknown.
     pub(crate) fn end(&mut self, reason: &str) {
         for write in self.unsent.drain(..) {
             if let Some(answer) = self.open.remove(&write.request) {
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_may_come_in_any_order() {
+    fn answers_may_arrive_in_any_order() {
         let mut writes = Writes::default();
         let (mut first, mut second) =
             (push_with_answer(&mut writes), push_with_answer(&mut writes));
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn at_a_disconnect_what_was_sent_is_unknown_and_what_was_not_was_not_written() {
+    fn a_disconnect_makes_sent_writes_unknown_and_unsent_ones_dead() {
         let mut writes = Writes::default();
         let (mut sent, mut unsent) = (push_with_answer(&mut writes), push_with_answer(&mut writes));
         writes.take();
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_to_be_sent_and_to_be_answered_is_bounded() {
+    fn unsent_and_unanswered_writes_are_bounded() {
         let mut writes = Writes::default();
         let large = Value::from(&[0u8; 1024 * 1024 - 16][..]);
         for _ in 0..3 {
@@ -191,6 +191,6 @@ mod tests {
         writes.push(1, Value::U64(1), None).unwrap();
         drop(open);
         drop(push_with_answer(&mut writes));
-        assert_eq!(writes.open.len(), 1, "those who gave up waiting need no place");
+        assert_eq!(writes.open.len(), 1, "closed waiters are removed");
     }
 }

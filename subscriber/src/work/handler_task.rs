@@ -1,4 +1,4 @@
-//! Lanes: each is one task that takes the next job, runs the handler in place, and settles it.
+//! The tasks that run handlers: each takes the next job, runs the handler in place, and settles it.
 
 use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
@@ -19,13 +19,12 @@ use crate::work::lease_signal::LeaseSignal;
 use crate::work::session::{FinishedJob, HandlerTaskStep, QueuedJob, WorkerSession};
 use crate::{Completion, Job, JobContext, JobFailure, JobRequest, JobService};
 
-/// The longest that a job waits for the kernel to take the word that it begins. A link that is that
-/// slow must not hold up the jobs of others; the word is soft, and is on its way.
+/// The longest that a job waits for its `Started` message to leave the send queue. A link that is
+/// that slow must not delay jobs of other publishers. The message is advisory, and stays queued.
 const ANNOUNCE_WAIT_MAX: Duration = Duration::from_millis(200);
 
-/// A lane's own copy of the handler and what stands around it, made when it is first wanted. One
-/// that panicked, or said that it is no use any more, is not asked again: the next job finds a
-/// fresh one.
+/// A task's own clone of the handler and its layers, made on first use. After a panic or a failed
+/// `poll_ready` the next job gets a fresh clone.
 struct ServiceInstance<S> {
     template: S,
     service: Option<S>,
@@ -43,7 +42,7 @@ impl<S: JobService> ServiceInstance<S> {
     }
 }
 
-/// One lane, until the desk says that there will be no more.
+/// Runs jobs until the session reports that there are no more.
 pub(crate) async fn run(session: Arc<WorkerSession>, service: impl JobService) {
     let mut instance = ServiceInstance { template: service, service: None };
     let mut signal = Arc::new(LeaseSignal::for_session(Arc::downgrade(&session)));
@@ -62,18 +61,18 @@ pub(crate) async fn run(session: Arc<WorkerSession>, service: impl JobService) {
             HandlerTaskStep::Wait => session.wait().await,
             HandlerTaskStep::Stop => return,
         }
-        // A handler that never waits must not keep its thread from links and timers.
+        // A handler that never yields must not starve links and timers.
         tokio::task::coop::consume_budget().await;
     }
 }
 
-/// Tells a publisher which attempts begin, before anything of their payloads is looked at: a job
-/// that kills its worker has used up an attempt, those prefetched beside it have not.
+/// Reports the attempts that begin, before their payloads are read: a job that kills its worker
+/// uses up an attempt, and jobs prefetched beside it do not.
 async fn announce(sender: &LinkSender, tokens: Tokens) {
     let mut out = FrameWriter::new();
     ToPublisher::Started(Started { tokens, running_ms: Vec::new() }).encode(&mut out);
     if sender.send(out.finish()).is_ok() {
-        // When the link dies here, its next one tells what is under way.
+        // If the link dies here, the next link reports the running attempts.
         let _ = tokio::time::timeout(ANNOUNCE_WAIT_MAX, sender.flushed()).await;
     }
 }
@@ -93,10 +92,8 @@ async fn run_job(
         }
     };
     if !entry.is_intact() {
-        let error = job_error(
-            "PayloadDamaged",
-            "the payload is not what its producer wrote: its checksum differs",
-        );
+        let error =
+            job_error("PayloadDamaged", "the payload's checksum differs from the producer's");
         return end(NewSettle::Fail(error), false, true);
     }
     let started = session.started;
@@ -130,7 +127,7 @@ async fn run_job(
     }
 }
 
-/// What a handler runs in. It costs a comparison where nobody traces.
+/// The span that a handler runs in. It costs a comparison if no subscriber is interested.
 fn span_of(context: &JobContext) -> Span {
     let span = tracing::info_span!(
         "job",
@@ -151,5 +148,5 @@ fn span_of(context: &JobContext) -> Span {
 fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("a panic without a text")
+        .unwrap_or("a panic without a message")
 }

@@ -1,5 +1,5 @@
-//! What a link and a running handler tell each other: until when the lease runs, and that the
-//! handler should stop; and how far it is.
+//! Shared by a link and a running handler: the end of the lease, the cancellation, and the
+//! progress.
 
 use std::sync::Weak;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,22 +13,23 @@ use crate::CancelReason;
 use crate::work::handler::failure::cut;
 use crate::work::session::WorkerSession;
 
-/// One lane's signal, used again for its next job when no context of the last one is left.
+/// The signal of a job. A handler task reuses it for its next job if no context of the last one is
+/// left.
 #[derive(Debug, Default)]
 pub(crate) struct LeaseSignal {
-    /// Why it should stop; none while it should run.
+    /// The reason to stop; `None` while the handler should run.
     reason: watch::Sender<Option<CancelReason>>,
-    /// Since the worker's start.
+    /// Counted from the worker's start.
     ends_ms: AtomicU64,
-    /// What the handler has said of how far it is.
+    /// The progress that the handler reported last.
     progress: Mutex<Option<ProgressReport>>,
-    /// Whoever asks something for the job waits for this first.
+    /// Serializes the requests of the job's contexts.
     pub(crate) turn: tokio::sync::Mutex<()>,
-    /// Where the job's publisher is to be reached. Contexts may outlive it.
+    /// The session, to reach the job's publisher. Contexts may outlive it.
     pub(crate) session: Weak<WorkerSession>,
 }
 
-/// How far a handler is.
+/// The progress of a handler.
 #[derive(Debug)]
 struct ProgressReport {
     percent: u8,
@@ -41,14 +42,14 @@ impl LeaseSignal {
         LeaseSignal { session, ..LeaseSignal::default() }
     }
 
-    /// One like this for another job, which some context of this one's job does not see.
+    /// A new signal for another job; contexts of this job do not see it.
     pub(crate) fn for_next_job(&self, ends: Duration) -> LeaseSignal {
         let signal = LeaseSignal::for_session(self.session.clone());
         signal.extend(ends);
         signal
     }
 
-    /// Makes it the signal of another job.
+    /// Reuses the signal for another job.
     pub(crate) fn reset_for_job(&mut self, ends: Duration) {
         if self.reason().is_some() {
             self.reason = watch::Sender::default();
@@ -67,7 +68,7 @@ impl LeaseSignal {
         Duration::from_millis(self.ends_ms.load(Ordering::Relaxed))
     }
 
-    /// Says once why to stop; the first reason stays.
+    /// Cancels the handler. The first reason stays.
     pub(crate) fn cancel(&self, reason: CancelReason) {
         self.reason.send_if_modified(|own| own.replace(own.unwrap_or(reason)).is_none());
     }
@@ -76,8 +77,7 @@ impl LeaseSignal {
         *self.reason.borrow()
     }
 
-    /// The handler says how far it is. True when the link has been told of all that was said
-    /// before.
+    /// Stores the progress. Returns true if the link has sent all earlier progress.
     pub(crate) fn report_progress(&self, percent: u8, message: &str) -> bool {
         let mut progress = self.progress.lock();
         let was_sent = progress.as_ref().is_none_or(|report| report.sent);
@@ -86,7 +86,7 @@ impl LeaseSignal {
         was_sent
     }
 
-    /// What is to be told of it.
+    /// Takes the progress if it was not sent yet.
     pub(crate) fn take_unsent_progress(&self) -> Option<(u8, String)> {
         let mut progress = self.progress.lock();
         let report = progress.as_mut().filter(|report| !report.sent)?;
@@ -94,7 +94,7 @@ impl LeaseSignal {
         Some((report.percent, report.message.clone()))
     }
 
-    /// What was said is to be told again. True when something was.
+    /// Marks the progress as unsent, for a new link. Returns true if there is any.
     pub(crate) fn mark_progress_unsent(&self) -> bool {
         let mut progress = self.progress.lock();
         progress.as_mut().map(|report| report.sent = false).is_some()
@@ -105,7 +105,7 @@ impl LeaseSignal {
         let reason = changes.wait_for(Option::is_some).await.ok().and_then(|reason| *reason);
         match reason {
             Some(reason) => reason,
-            // Its sender is borrowed: it has not gone.
+            // The sender is borrowed, so it was not dropped.
             None => std::future::pending().await,
         }
     }
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn everyone_who_waits_learns_the_first_reason() {
+    async fn every_waiter_receives_the_first_reason() {
         let signal = Arc::new(LeaseSignal::default());
         let waiters: Vec<_> = (0..3)
             .map(|_| {
@@ -136,11 +136,11 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_word_is_told_once_within_its_limits() {
+    fn the_latest_progress_is_sent_once_within_its_limits() {
         let signal = LeaseSignal::default();
         assert_eq!(signal.take_unsent_progress(), None);
         assert!(signal.report_progress(10, "reading"));
-        assert!(!signal.report_progress(200, &"é".repeat(PROGRESS_BYTES_MAX)), "not told yet");
+        assert!(!signal.report_progress(200, &"é".repeat(PROGRESS_BYTES_MAX)), "not sent yet");
         assert_eq!(signal.take_unsent_progress(), Some((100, "é".repeat(PROGRESS_BYTES_MAX / 2))));
         assert_eq!(signal.take_unsent_progress(), None);
         assert!(signal.mark_progress_unsent());
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signal_used_again_has_forgotten_its_last_job() {
+    fn a_reused_signal_has_forgotten_its_last_job() {
         let mut signal = LeaseSignal::default();
         signal.cancel(CancelReason::LeaseLost);
         signal.report_progress(50, "half of the last job");

@@ -1,5 +1,5 @@
-//! One link to one publisher, from dialling to its end. It moves bytes and time between the socket
-//! and the desk.
+//! The task of one link to one publisher, from the dial to the end. It moves messages between the
+//! socket and the session.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,16 +22,16 @@ use tokio::sync::Notify;
 use crate::work::session::{Connect, ExcessJobs, Outgoing, SlotId, WorkerSession};
 use crate::work::state::checkpoints::CheckpointRequest;
 
-/// The number of the one subscription that a worker's link has.
+/// The number of the only subscription on a worker's link.
 const SUBSCRIPTION_ID: u32 = 1;
-/// While more bytes than this wait in the send queue, ends of jobs wait at the desk.
+/// While the send queue is longer than this, settles stay in the session.
 const SEND_QUEUE_BYTES: usize = 16 * 1024 * 1024;
-/// A frame is closed once it has this many bytes.
+/// A frame is sent once it has this many bytes.
 const FRAME_BYTES: usize = 1024 * 1024;
 /// The longest that a publisher may take to make an attachment durable.
 const ATTACH_WAIT_MAX: Duration = Duration::from_secs(15);
 
-/// What every link of a worker has in common.
+/// The configuration that all links of a worker share.
 #[derive(Debug)]
 pub(crate) struct LinkConfig {
     pub(crate) name: String,
@@ -40,12 +40,12 @@ pub(crate) struct LinkConfig {
     pub(crate) sources: Sources,
 }
 
-/// Why there is no link, or no longer.
+/// Why a link could not be made, or ended.
 #[derive(Debug, thiserror::Error)]
 enum LinkError {
     #[error("no link: {0}")]
     Dial(DialError),
-    #[error("the publisher took over {0:?} to attach the link")]
+    #[error("the publisher did not attach the link within {0:?}")]
     AttachTimeout(Duration),
     #[error("{0}")]
     End(#[from] LinkEnd),
@@ -57,14 +57,14 @@ enum LinkError {
     ExcessJobs(#[from] ExcessJobs),
     #[error("the subscription was refused: {0}")]
     Refused(String),
-    #[error("the publisher said goodbye: {0}")]
+    #[error("the publisher closed the link: {0}")]
     Goodbye(String),
-    #[error("the publisher answered before it was attached")]
+    #[error("the publisher sent a message before it attached the link")]
     OutOfOrder,
 }
 
-/// One try: dials the publisher, attaches, subscribes, and then serves the link until it ends.
-/// However it ends, the desk is told.
+/// Makes one attempt: dials the publisher, attaches, subscribes, and serves the link until it ends.
+/// Reports every outcome to the session.
 pub(crate) async fn run(session: Arc<WorkerSession>, config: Arc<LinkConfig>, connect: Connect) {
     let (slot_id, info) = (connect.slot_id, &connect.info);
     let error = match dial(&config, info, &connect.last).await {
@@ -115,8 +115,7 @@ impl WorkerLink<'_> {
         self.send(|out| ToPublisher::Attach(Attach { resume }).encode(out))?;
         let answer = tokio::time::timeout(ATTACH_WAIT_MAX, self.attached()).await;
         let (answer, rest) = answer.map_err(|_| LinkError::AttachTimeout(ATTACH_WAIT_MAX))??;
-        // Subscribed before the desk knows: the first credit is for a subscription that the
-        // publisher has.
+        // Subscribe before the session may grant: a credit needs a subscription at the publisher.
         let sources = self.config.sources.clone();
         self.send(|out| {
             ToPublisher::Subscribe(Subscribe { subscription: SUBSCRIPTION_ID, sources })
@@ -132,7 +131,7 @@ impl WorkerLink<'_> {
         Ok(())
     }
 
-    /// Waits for `Attached`; what else came in its frame follows it.
+    /// Waits for `Attached`; returns the other messages of its frame with it.
     async fn attached(&mut self) -> Result<(Attached, Vec<FromPublisher>), LinkError> {
         loop {
             let mut messages = decode(self.receiver.recv().await?)?.into_iter();
@@ -158,7 +157,10 @@ impl WorkerLink<'_> {
                     let frame = frame?;
                     if let Some(age) = self.disk.heard(&frame) {
                         let publisher = self.publisher.prefix();
-                        tracing::warn!(%publisher, ?age, "the publisher's disk is slow: nothing is acknowledged meanwhile");
+                        tracing::warn!(
+                            %publisher, ?age,
+                            "the publisher's disk is slow: it acknowledges nothing meanwhile"
+                        );
                     }
                     for message in decode(frame)? {
                         self.handle(message)?;
@@ -190,8 +192,7 @@ impl WorkerLink<'_> {
             }
             FromPublisher::Goodbye { reason } => return Err(LinkError::Goodbye(reason)),
             FromPublisher::Attached(_) => return Err(LinkError::OutOfOrder),
-            // Answers to what workers do not ask, and to messages that later versions of them may
-            // send.
+            // Answers to requests that workers do not send, and answers from later versions.
             FromPublisher::Enqueued(_)
             | FromPublisher::Unsupported { .. }
             | FromPublisher::Feed(_)
@@ -200,10 +201,9 @@ impl WorkerLink<'_> {
         Ok(())
     }
 
-    /// The recall of a quiet worker and the end of the subscription come first: what is given back
-    /// behind them would come again. Checkpoints before ends of jobs, as their leases end with
-    /// these; and these before credits: a credit that follows them never raises what the publisher
-    /// counts above the bound.
+    /// A quiet worker's recall and the unsubscription go first: after a release, unused credits
+    /// would bring the job again. Checkpoints go before settles, because a settle ends their lease.
+    /// Settles go before credits, so that the publisher never counts more than the bound.
     fn send_all(&self, out: Outgoing) -> Result<(), LinkError> {
         let mut frame = FrameWriter::new();
         let send_when_full = |frame: &mut FrameWriter| match frame.body_len() {
@@ -234,7 +234,7 @@ impl WorkerLink<'_> {
         if out.grant > 0 && !out.unsubscribe {
             ToPublisher::Credit(credit(out.grant)).encode(&mut frame);
         }
-        // After the credit: used at once, or given back.
+        // After the credit: the publisher uses it at once, or returns it.
         if out.recall > 0 && !out.recall_first {
             ToPublisher::Recall(credit(out.recall)).encode(&mut frame);
         }
@@ -264,7 +264,7 @@ impl WorkerLink<'_> {
     }
 }
 
-/// The messages of a frame, those of later versions left out.
+/// Decodes a frame; skips messages of later versions.
 fn decode(frame: Bytes) -> Result<Vec<FromPublisher>, WireError> {
     let mut messages = Vec::new();
     for message in Messages::new(frame) {

@@ -1,5 +1,4 @@
-//! Which publishers the subscription is to be held at: those that the resolver knows for any of its
-//! patterns.
+//! The publishers to subscribe at: all that the resolver reports for any of the worker's patterns.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -8,9 +7,9 @@ use futures_util::future::select_all;
 use longshore_protocol::{PublisherId, PublisherInfo};
 use longshore_resolver::{PublisherSet, PublisherWatch};
 
-/// Where the sets of publishers of one pattern come from.
+/// A stream of publisher sets for one pattern.
 pub(crate) trait PublisherSource: Send {
-    /// Waits for the next whole set. Cancel safe.
+    /// Waits for the next complete set. Cancel safe.
     fn changed(&mut self) -> impl Future<Output = PublisherSet> + Send;
 }
 
@@ -20,7 +19,7 @@ impl PublisherSource for PublisherWatch {
     }
 }
 
-/// A watch for each pattern.
+/// One watch for each pattern.
 #[derive(Debug)]
 pub(crate) struct PublisherWatches<S> {
     watches: Vec<S>,
@@ -33,21 +32,20 @@ impl<S: PublisherSource> PublisherWatches<S> {
         PublisherWatches { watches, union }
     }
 
-    /// Waits until one of them tells something, and gives what all of them together say. Cancel
-    /// safe.
+    /// Waits for a change of any pattern, and returns the union of all patterns. Cancel safe.
     pub(crate) async fn changed(&mut self) -> (bool, Vec<PublisherInfo>) {
         if self.watches.is_empty() {
             std::future::pending::<()>().await;
         }
-        // Which of them is heard when several have news says the order here: the others are heard
-        // the next time.
+        // If several watches are ready, the first in this order is taken; the others are taken by
+        // the next calls.
         let changes = self.watches.iter_mut().map(|watch| Box::pin(watch.changed()));
         let (set, pattern, _) = select_all(changes).await;
         self.union.update(pattern, set)
     }
 }
 
-/// What is known for each pattern, and for all of them together.
+/// The latest set of each pattern, and their union.
 #[derive(Debug)]
 struct PublisherUnion {
     sets: Vec<Option<PublisherSet>>,
@@ -58,13 +56,13 @@ impl PublisherUnion {
         PublisherUnion { sets: vec![None; patterns] }
     }
 
-    /// A pattern's newest set. The union is complete once every pattern's is: before, who is
-    /// missing may be there all the same.
+    /// Stores a pattern's latest set. The union is complete once every pattern's set is: before
+    /// that, a publisher may be absent although it is registered.
     fn update(&mut self, pattern: usize, set: PublisherSet) -> (bool, Vec<PublisherInfo>) {
         self.sets[pattern] = Some(set);
         let complete = self.sets.iter().all(|set| set.as_ref().is_some_and(|set| set.complete));
         let mut publishers: BTreeMap<PublisherId, &PublisherInfo> = BTreeMap::new();
-        // The newest told last: of one start of a publisher, what was told last stands.
+        // The latest set goes last: for the same epoch of a publisher, the latest report counts.
         let older = self.sets.iter().enumerate().filter(|(at, _)| *at != pattern).map(|(_, s)| s);
         for info in older.chain([&self.sets[pattern]]).flatten().flat_map(|set| &set.publishers) {
             let known = publishers.entry(info.id).or_insert(info);
@@ -97,11 +95,15 @@ mod tests {
     }
 
     #[test]
-    fn the_union_has_every_publisher_once_and_is_complete_when_each_pattern_is() {
+    fn the_union_is_complete_once_every_pattern_is() {
         let mut union = PublisherUnion::new(3);
         let (a, b, c) = (info(1, 1, 1), info(2, 1, 2), info(3, 1, 3));
         let merged = union.update(1, set(true, &[b.clone(), c.clone()]));
-        assert_eq!(merged, (false, vec![b.clone(), c.clone()]), "nothing known of the others yet");
+        assert_eq!(
+            merged,
+            (false, vec![b.clone(), c.clone()]),
+            "the other patterns have no set yet"
+        );
         let merged = union.update(0, set(false, &[a.clone(), b.clone()]));
         assert_eq!(merged, (false, vec![a.clone(), b.clone(), c.clone()]));
         let merged = union.update(2, set(true, &[]));
@@ -113,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn of_what_patterns_say_of_one_publisher_its_newest_start_stands_and_then_the_newest_word() {
+    fn the_newest_epoch_and_then_the_latest_report_count() {
         let mut union = PublisherUnion::new(2);
         union.update(0, set(true, &[info(1, 2, 20)]));
         assert_eq!(union.update(1, set(true, &[info(1, 1, 10)])).1, [info(1, 2, 20)]);

@@ -1,8 +1,8 @@
-//! How a worker is told to stop.
+//! Stopping a worker.
 
 use tokio::sync::watch;
 
-/// How far a worker is to go with stopping; it only ever rises.
+/// How far a worker is to stop. Only ever rises.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Stop {
     No,
@@ -21,20 +21,19 @@ impl ShutdownHandle {
         ShutdownHandle { stop: watch::Sender::new(Stop::No) }
     }
 
-    /// Takes no more jobs, gives back those that have not begun, lets running handlers finish
-    /// within the grace, then cancels their contexts, lets them return within the cancel grace, and
-    /// gives back the rest. Then it waits until publishers have answered the ends of all its jobs,
-    /// for 5 s or until 5 s after the end of the grace. What a program does at SIGTERM. Returns at
-    /// once: [`Subscription::run`](crate::Subscription::run) is what ends. Said before the run, the
-    /// run ends as soon as it has begun.
+    /// Drains the worker: takes no more jobs, releases jobs that have not begun, lets running
+    /// handlers finish within the grace, then cancels their contexts, lets them return within the
+    /// cancel grace, and releases the rest. Then it waits until publishers have answered all
+    /// settles, for 5 s or until 5 s after the end of the grace. Meant for SIGTERM. Returns at
+    /// once: [`Subscription::run`](crate::Subscription::run) returns at the end. If called before
+    /// the run, the run ends as soon as it begins.
     pub fn drain(&self) {
         self.raise(Stop::Drain);
     }
 
-    /// Ends at once: handlers are dropped where they stand (those that block run on), links are
-    /// closed, and leases go the way of a lost link: after 5 s, unless the publisher was told
-    /// otherwise, their jobs run elsewhere, and an attempt that had begun is used up. What a
-    /// program does at a second signal.
+    /// Stops at once: drops handlers (blocking handlers run on), closes links, and abandons leases.
+    /// After the reconnect grace (5 s unless the publisher is configured otherwise) the jobs run
+    /// elsewhere, and an attempt that had begun is used up. Meant for a second signal.
     pub fn stop_now(&self) {
         self.raise(Stop::Now);
     }

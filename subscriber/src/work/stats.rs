@@ -1,44 +1,43 @@
-//! What a worker has done so far.
+//! The counters of a worker.
 
-/// Counts of one worker's run. Ends of jobs are counted when their publisher has said that they
-/// count: not before.
+/// The counters of one worker's run. A settle is counted once its publisher has accepted it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct WorkerStats {
     /// Jobs completed.
     pub completed: u64,
-    /// Attempts failed, panics among them.
+    /// Attempts failed, including panics.
     pub failed: u64,
     /// Handlers that panicked; each is a failed attempt too.
     pub panicked: u64,
     /// Jobs buried by their handler, or because their payload did not decode or their result was
     /// too large.
     pub buried: u64,
-    /// Jobs given back: by their handler, or because the worker stopped.
+    /// Jobs released: by their handler, or because the worker stopped.
     pub released: u64,
-    /// Jobs put off by their handler.
+    /// Jobs snoozed by their handler.
     pub snoozed: u64,
     /// Deliveries of jobs that had been delivered before, here or elsewhere.
     pub redelivered: u64,
-    /// Payloads that were not what their producer wrote; each is a failed attempt too.
+    /// Payloads whose checksum differs from the producer's; each is a failed attempt too.
     pub damaged: u64,
     /// Checkpoints stored.
     pub checkpoints: u64,
-    /// Ends of jobs, checkpoints, and questions after them that a publisher refused with
-    /// `StaleToken`: another worker's result stands, or the job had ended.
+    /// Settles, checkpoints and checkpoint queries that a publisher refused with `StaleToken`:
+    /// another worker's result counts, or the job had ended.
     pub stale_refused: u64,
     /// Leases lost while the job was here: revoked, gone after a reconnect, or not renewed in time.
     pub leases_lost: u64,
-    /// Ends of jobs whose answer no publisher gave; after a report these jobs may run again.
+    /// Settles without an answer; after the final report these jobs may run again.
     pub unanswered: u64,
-    /// Jobs here now: running, waiting for a lane, or ended and not yet sent.
+    /// Jobs held now: running, waiting for a handler, or settled and not yet sent.
     pub in_hand: u64,
     /// Handlers running now.
     pub running: u64,
-    /// Publishers that the subscription is alive at.
+    /// Publishers where the subscription is alive.
     pub publishers_alive: u64,
-    /// Publishers that it is to be held at.
+    /// All publishers of the subscription.
     pub publishers: u64,
 }
 
-/// What a worker has done when it has stopped.
+/// The final counters of a worker.
 pub type WorkerReport = WorkerStats;

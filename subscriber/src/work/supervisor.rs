@@ -1,5 +1,5 @@
-//! The run of a worker, from its first look at the resolver to its report: it starts lanes and
-//! links, passes on what the resolver says and that time has passed, and stops everything in order.
+//! The main task of a worker's run: starts handler tasks and links, forwards publisher sets and
+//! timers to the session, and stops everything in order.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -21,16 +21,15 @@ use crate::work::shutdown::Stop;
 use crate::work::state::pause::TICK_INTERVAL;
 use crate::{JobService, ShutdownHandle, WorkerReport};
 
-/// How long a stopping worker waits for the answers to the ends of its jobs, at least. What is left
-/// of its grace is added: handlers that finished early have results that a slow disk may still
-/// take.
+/// The least time that a stopping worker waits for answers to its settles. The rest of the grace is
+/// added: results of handlers that finished early may still be waiting for a slow disk.
 const ANSWER_WAIT_MIN: Duration = Duration::from_secs(5);
 
-/// The longest that a stopping worker waits for the handlers that it drops, before it gives back
-/// their jobs: one that blocks its thread cannot be dropped.
+/// The longest that a stopping worker waits for dropped handlers before it releases their jobs: a
+/// handler that blocks its thread cannot be dropped.
 pub(crate) const DROP_WAIT_MAX: Duration = Duration::from_millis(250);
 
-/// What a run is to do.
+/// The configuration of a run.
 pub(crate) struct RunConfig {
     pub(crate) name: String,
     pub(crate) session_id: SessionId,
@@ -43,7 +42,7 @@ pub(crate) struct RunConfig {
     pub(crate) shutdown: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
-/// Closes links however the run ends: whoever watches the counts keeps the desk.
+/// Closes all links when the run ends in any way: a `StatsWatch` may keep the session alive.
 struct CloseLinksOnDrop(Arc<WorkerSession>);
 
 impl Drop for CloseLinksOnDrop {
@@ -52,22 +51,22 @@ impl Drop for CloseLinksOnDrop {
     }
 }
 
-/// How far the stopping has come.
+/// The phase of a shutdown.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum ShutdownPhase {
     Working,
-    /// Handlers finish, until then.
+    /// Handlers may finish until this time.
     Finishing(Instant),
-    /// Handlers were told to stop, and may return until then.
+    /// Handlers are cancelled, and may return until this time.
     Cancelling(Instant),
-    /// Handlers that have not returned are dropped, and their jobs given back.
+    /// Handlers that have not returned are dropped, and their jobs released.
     Dropping,
-    /// The ends of jobs are sent and answered, until then.
+    /// Settles may be answered until this time.
     AwaitingAnswers(Instant),
     Finished,
 }
 
-/// Runs until it is told to stop. Dropped, it ends at once: its tasks end with it.
+/// Runs until it is stopped. Dropping the future ends all its tasks at once.
 pub(crate) async fn run(
     session: Arc<WorkerSession>,
     config: RunConfig,
@@ -111,7 +110,8 @@ pub(crate) async fn run(
         }
         phase = next_phase(phase, &session, stop, grace_ends, config.cancel_grace);
         if phase == ShutdownPhase::Dropping {
-            // Before their jobs go back: nobody else is to run a job that still runs here.
+            // Drop handlers before their jobs are released: another worker must not run a job that
+            // still runs here.
             handler_tasks.abort_all();
             let dropped = async { while handler_tasks.join_next().await.is_some() {} };
             let _ = tokio::time::timeout(DROP_WAIT_MAX, dropped).await;
@@ -146,7 +146,7 @@ pub(crate) async fn run(
     session.report()
 }
 
-/// Every wait has an end: the grace, the time to return after a cancellation, and that for answers.
+/// Every wait has an end: the grace, the cancel grace, and the wait for answers.
 fn next_phase(
     phase: ShutdownPhase,
     session: &WorkerSession,
@@ -182,7 +182,7 @@ fn next_phase(
     phase
 }
 
-/// Until when the ends of jobs may be answered.
+/// The deadline for answers to settles.
 fn answer_deadline(now: Instant, grace_ends: Option<Instant>) -> Instant {
     grace_ends.map_or(now, |ends| ends.max(now)) + ANSWER_WAIT_MIN
 }
@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn results_of_handlers_that_finished_early_have_the_rest_of_the_grace_to_be_answered() {
+    fn answers_may_use_the_rest_of_the_grace() {
         let now = Instant::now();
         let after = |seconds| now + Duration::from_secs(seconds);
         assert_eq!(answer_deadline(now, Some(after(25))), after(30));

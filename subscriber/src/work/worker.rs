@@ -1,4 +1,4 @@
-//! What users touch: a worker, its subscription, its run.
+//! The API of workers: `Worker`, its subscription and its run.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -19,18 +19,18 @@ use crate::{
     JobService, ShutdownHandle, StatsWatch, Take, TakeError, WorkerReport,
 };
 
-/// The most jobs that one worker may hold, `concurrency + prefetch`. Twice as many tokens (those
-/// held, and those whose end is not yet answered) are what one link can resume.
+/// The most jobs that one worker may hold, `concurrency + prefetch`. A link can resume twice as
+/// many tokens: those of jobs held, and those of settles without an answer.
 pub const HELD_MAX: usize = 32_768;
-/// Handlers at a time, unless told otherwise.
+/// The default number of concurrent handlers.
 pub const CONCURRENCY: usize = 16;
-/// How long a draining worker lets its handlers run, unless told otherwise.
+/// The default time that a draining worker gives its handlers to finish.
 pub const GRACE: Duration = Duration::from_secs(25);
-/// How long handlers have to return once their contexts are cancelled, unless told otherwise.
+/// The default time that handlers have to return once their contexts are cancelled.
 pub const CANCEL_GRACE: Duration = Duration::from_secs(1);
 
-/// A process that runs jobs: the beginning of a subscription. Publishers know each `Worker` by a
-/// name and by a session of its own; a program may have several.
+/// A process that runs jobs. Publishers identify each `Worker` by a name and a session id; a
+/// program may have several.
 #[derive(Debug)]
 pub struct Worker {
     options: WorkerOptions,
@@ -38,13 +38,12 @@ pub struct Worker {
     resolver: ReadClient,
 }
 
-/// How a worker presents itself and dials.
+/// How a worker identifies itself and dials.
 #[derive(Clone, Debug)]
 pub struct WorkerOptions {
-    /// What operators see; 1 to 128 bytes. The default is `worker-` and the process's id.
+    /// The name that operators see; 1 to 128 bytes. The default is `worker-` and the process id.
     pub name: String,
-    /// How its links to publishers are dialled. By default as [`LinkOptions`] has it for work
-    /// links.
+    /// Options of links to publishers. The default is [`LinkOptions`]' default for work links.
     pub link: LinkOptions,
 }
 
@@ -57,37 +56,37 @@ impl Default for WorkerOptions {
     }
 }
 
-/// Why a worker did not run: it was set up wrongly, and to try again is no use. What goes wrong
-/// while it runs is no error: it is tried again, and counted.
+/// Why a worker did not run: its configuration is invalid, and a retry fails again. Failures during
+/// the run are not errors: they are retried and counted.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RunError {
-    /// There is nothing to take jobs from.
+    /// The patterns are invalid.
     #[error(transparent)]
     Take(#[from] TakeError),
-    /// No handler could ever run, or more jobs would be held than links can resume: concurrency is
-    /// at least 1, both together at most 32,768.
+    /// The limits are invalid: concurrency is at least 1, and both together are at most 32,768,
+    /// which is what links can resume.
     #[error(
-        "concurrency {concurrency} and prefetch {prefetch} are not within their limits: concurrency is at least 1, \
-         both together at most {HELD_MAX}"
+        "concurrency {concurrency} and prefetch {prefetch} are out of range: concurrency is at \
+         least 1, and both together are at most {HELD_MAX}"
     )]
     Bound {
-        /// Handlers at a time.
+        /// Concurrent handlers.
         concurrency: usize,
-        /// Jobs held beside those that run.
+        /// Further jobs held.
         prefetch: usize,
     },
 }
 
 impl Worker {
-    /// A worker with default options that finds its publishers through `cluster`: a [`Cluster`], or
-    /// its replicas as `"HOST:PORT,…"`. It needs no replica to be up: [`Subscription::run`] waits
-    /// for one, and goes on with its links when they all fail. So there is nothing to wait for, and
-    /// nothing to cancel.
+    /// Creates a worker with default options that finds publishers through `cluster`: a
+    /// [`Cluster`], or its replicas as `"HOST:PORT,…"`. Needs no running replica:
+    /// [`Subscription::run`] waits for one, and keeps its links if all replicas fail. So it waits
+    /// for nothing, and is cancel safe.
     pub async fn connect(cluster: impl Into<Cluster>) -> Result<Worker, ConnectError> {
         Worker::connect_with(cluster, WorkerOptions::default()).await
     }
 
-    /// A worker with options of its own. It waits for nothing, and is cancel safe.
+    /// Creates a worker with the given options. Waits for nothing, and is cancel safe.
     pub async fn connect_with(
         cluster: impl Into<Cluster>,
         options: WorkerOptions,
@@ -95,7 +94,8 @@ impl Worker {
         Worker::new(cluster, options)
     }
 
-    /// The same outside of an async function. Needs a tokio runtime.
+    /// Like [`connect_with`](Worker::connect_with), outside of async functions. Needs a tokio
+    /// runtime.
     pub fn new(
         cluster: impl Into<Cluster>,
         options: WorkerOptions,
@@ -110,9 +110,9 @@ impl Worker {
         Ok(Worker { options, session_id, resolver })
     }
 
-    /// Takes jobs of every queue that matches a pattern, or several in an order ([`Take`]), at
-    /// every publisher that has or could have one, those that appear later included. A disconnect
-    /// is tried again until the worker stops. A pattern that is none shows when it is to run:
+    /// Subscribes to every queue that matches a pattern, or several patterns in an order
+    /// ([`Take`]), at every publisher that has or could have one, including later ones. A lost link
+    /// is retried until the worker stops. An invalid pattern is reported by the run:
     /// [`RunError::Take`].
     pub fn durable_subscribe(self, take: impl Into<Take>) -> Subscription {
         Subscription {
@@ -130,8 +130,8 @@ impl Worker {
     }
 }
 
-/// A worker and what it takes, not yet running. Nothing is taken before [`Subscription::run`]. `L`
-/// is what stands around its handler: nothing, unless [`Subscription::layer`] says so.
+/// A worker with its patterns and options. It takes no job before [`Subscription::run`]. `L` is the
+/// stack of layers around its handler; none by default ([`Subscription::layer`]).
 #[must_use = "a subscription takes jobs once it is `run`"]
 pub struct Subscription<L = Identity> {
     worker: Worker,
@@ -147,37 +147,37 @@ pub struct Subscription<L = Identity> {
 }
 
 impl<L> Subscription<L> {
-    /// How many handlers run at a time, from 1; 16 unless told otherwise. With
-    /// [`prefetch`](Subscription::prefetch) at most 32,768, or [`RunError::Bound`] when it is to
-    /// run.
+    /// Sets the number of concurrent handlers, from 1; 16 by default. With
+    /// [`prefetch`](Subscription::prefetch) at most 32,768, or the run fails with
+    /// [`RunError::Bound`].
     pub fn concurrency(mut self, handlers: usize) -> Subscription<L> {
         self.concurrency = handlers;
         self
     }
 
-    /// How many jobs are held beside those that run, so that a handler's end finds the next one
-    /// here; as many as `concurrency` unless told otherwise. Thousands for throughput, 0 where jobs
-    /// are long and should wait where any worker can take them. What is held is run in the order in
-    /// which it came: a more urgent job that comes later does not overtake it.
+    /// Sets how many jobs are held beside the running ones, so that a handler that returns finds
+    /// the next job at once; `concurrency` by default. Use thousands for throughput, and 0 where
+    /// jobs are long and should wait where any worker can take them. Jobs run in the order of their
+    /// arrival: a more urgent job that arrives later does not overtake them.
     pub fn prefetch(mut self, jobs: usize) -> Subscription<L> {
         self.prefetch = Some(jobs);
         self
     }
 
-    /// How long a draining worker lets its handlers run; 25 s unless told otherwise.
+    /// Sets how long a draining worker lets its handlers run; 25 s by default.
     pub fn grace(mut self, grace: Duration) -> Subscription<L> {
         self.grace = grace;
         self
     }
 
-    /// How long handlers have to return once their contexts are cancelled at the end of the grace;
-    /// 1 s unless told otherwise. Those that have not are dropped, and their jobs given back.
+    /// Sets how long handlers have to return once their contexts are cancelled at the end of the
+    /// grace; 1 s by default. Handlers that have not returned are dropped, and their jobs released.
     pub fn cancel_grace(mut self, grace: Duration) -> Subscription<L> {
         self.cancel_grace = grace;
         self
     }
 
-    /// Drains once `shutdown` is done, as [`ShutdownHandle::drain`] does.
+    /// Drains once `shutdown` completes, as [`ShutdownHandle::drain`] does.
     pub fn shutdown(
         mut self,
         shutdown: impl Future<Output = ()> + Send + 'static,
@@ -186,12 +186,12 @@ impl<L> Subscription<L> {
         self
     }
 
-    /// Puts a tower layer around the handler: a timeout, a limit, tracing, one of your own. The
-    /// first one is the outermost, as with `tower::ServiceBuilder`, which is itself one. A layer
-    /// sees each attempt as a [`JobRequest`](crate::JobRequest), before its payload is read, and
-    /// its end as a [`Completion`](crate::Completion) or an error; an error that is no
-    /// [`JobFailure`] fails the attempt, and so does a panic in a layer. A layer that makes an
-    /// attempt wait keeps its place among those that run at a time.
+    /// Adds a tower layer around the handler: a timeout, a limit, tracing, or one of your own. The
+    /// first layer is the outermost, as with `tower::ServiceBuilder`, which is itself a layer. A
+    /// layer receives each attempt as a [`JobRequest`](crate::JobRequest), before its payload is
+    /// decoded, and its outcome as a [`Completion`](crate::Completion) or an error. An error that
+    /// is no [`JobFailure`] fails the attempt, and so does a panic in a layer. An attempt that
+    /// waits in a layer counts as a running one.
     ///
     /// Without a layer nothing is boxed or cloned for a job.
     pub fn layer<N>(self, layer: N) -> Subscription<Stack<N, L>> {
@@ -209,33 +209,33 @@ impl<L> Subscription<L> {
         }
     }
 
-    /// What it takes jobs from.
+    /// The queues that it takes jobs from.
     pub fn take(&self) -> &Take {
         &self.take
     }
 
-    /// What stops this worker from elsewhere.
+    /// A handle that stops this worker from elsewhere.
     pub fn handle(&self) -> ShutdownHandle {
         self.handle.clone()
     }
 
-    /// What shows this worker's counts and publishers while it runs.
+    /// The worker's counters and publishers, for reading while it runs.
     pub fn stats(&self) -> StatsWatch {
         self.stats.clone()
     }
 
-    /// Runs until told to stop: `handler` for every job, up to `concurrency` at a time, on tokio's
-    /// threads, each in a `tracing` span `job`. Gives what it has done.
+    /// Runs `handler` for every job until the worker is stopped: up to `concurrency` at a time, on
+    /// tokio's threads, each in a `tracing` span `job`. Returns the final counters.
     ///
-    /// A job is done when its handler returns `Ok` and its publisher has taken that. An error
-    /// decides what becomes of the job ([`JobFailure`]); a panic is a failed attempt; a payload
-    /// that does not decode buries the job, and so does a result over 1 MiB. Without a
-    /// [`shutdown`](Subscription::shutdown) and without anybody who uses the
-    /// [`handle`](Subscription::handle) it runs for ever: no failure of a publisher or of the
+    /// A job is completed when its handler returns `Ok` and its publisher has accepted the result.
+    /// An error decides what happens to the job ([`JobFailure`]). A panic is a failed attempt. A
+    /// payload that does not decode buries the job, and so does a result over 1 MiB. Without a
+    /// [`shutdown`](Subscription::shutdown) and without use of the
+    /// [`handle`](Subscription::handle), the run never ends: no failure of a publisher or of the
     /// resolver ends it.
     ///
-    /// Not cancel safe: dropping the future stops as [`ShutdownHandle::stop_now`] does. What ran
-    /// then runs again elsewhere once its lease has ended.
+    /// Not cancel safe: dropping the future stops the worker as [`ShutdownHandle::stop_now`] does.
+    /// Running jobs run again elsewhere once their leases have ended.
     pub async fn run<T, O, F, Fut>(self, handler: F) -> Result<WorkerReport, RunError>
     where
         T: FromPayload,
@@ -249,10 +249,11 @@ impl<L> Subscription<L> {
         Ok(supervisor::run(session, config, watches, service).await)
     }
 
-    /// The same for a handler that blocks its thread, in the same span: each runs on tokio's pool
-    /// for blocking work, up to `concurrency` at a time, and no more than that pool has threads
-    /// (512 unless the runtime was told otherwise). It cannot be dropped: one that does not look at
-    /// [`JobContext::is_cancelled`] runs on after its job was given back, beside the next attempt.
+    /// Like [`run`](Subscription::run), for a handler that blocks its thread, in the same span.
+    /// Handlers run on tokio's blocking pool, up to `concurrency` at a time, and no more than that
+    /// pool has threads (512 unless the runtime is configured otherwise). A blocking handler cannot
+    /// be dropped: one that does not check [`JobContext::is_cancelled`] runs on after its job was
+    /// released, concurrently with the next attempt.
     pub async fn run_blocking<T, O, F>(self, handler: F) -> Result<WorkerReport, RunError>
     where
         T: FromPayload,

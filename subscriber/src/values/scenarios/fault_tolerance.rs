@@ -1,17 +1,17 @@
-//! The fault-tolerance chapter's section "Subscriber & Publisher", sentence by sentence, as a
-//! subscriber of values sees it.
+//! The fault-tolerance rules between subscribers and publishers, one sentence of the specification
+//! per row, as a subscriber of values observes them.
 //!
 //! | Sentence | Test |
 //! |---|---|
-//! | Publisher sends a heartbeat to every subscriber that is connected to it every 5 seconds. | `heartbeats_every_five_seconds_keep_a_link_for_ever` |
-//! | Subscriber disconnects if it doesn't receive at least 1 message every 100 seconds. | `silence_of_a_hundred_seconds_ends_a_link_to_the_nanosecond` |
-//! | Once a hang is detected it is dealt with by disconnecting, and it essentially becomes a crash. | `a_hang_becomes_a_crash` |
-//! | This will cause any subscriber that can't consume the flushed batch within the specified timeout to be disconnected. | `who_is_disconnected_by_a_flush_is_told_so` |
-//! | If `subscribe` is used then on being disconnected unexpectedly by the publisher all subscriptions are notified and marked as dead. | `a_disconnect_tells_every_subscription_and_marks_it_dead` |
-//! | The library user is free to retry. | `whoever_wants_may_subscribe_again` |
-//! | `durable_subscribe` will diligently keep trying to resubscribe, with linear backoff, until it is successful. | `a_durable_subscription_is_tried_with_linear_backoff_until_it_is_held` |
-//! | Each retry will go through the entire process again, so it will eventually try all the publishers publishing a value, | `each_try_goes_the_whole_way_and_reaches_every_publisher_in_turn`, `subscribing_again_by_hand_reaches_every_publisher_too` |
-//! | and it will pick up any new publishers that appear in the resolver server. | `a_publisher_that_appears_is_picked_up` |
+//! | Publisher sends a heartbeat to every subscriber that is connected to it every 5 seconds. | `heartbeats_every_five_seconds_keep_a_link_alive` |
+//! | Subscriber disconnects if it doesn't receive at least 1 message every 100 seconds. | `a_link_ends_after_exactly_a_hundred_silent_seconds` |
+//! | Once a hang is detected it is dealt with by disconnecting, and it essentially becomes a crash. | `a_hung_link_is_treated_as_a_crash` |
+//! | This will cause any subscriber that can't consume the flushed batch within the specified timeout to be disconnected. | `a_flush_timeout_is_reported_as_the_end_reason` |
+//! | If `subscribe` is used then on being disconnected unexpectedly by the publisher all subscriptions are notified and marked as dead. | `a_disconnect_ends_every_subscription_of_the_link` |
+//! | The library user is free to retry. | `a_lost_path_can_be_subscribed_again` |
+//! | `durable_subscribe` will diligently keep trying to resubscribe, with linear backoff, until it is successful. | `a_durable_subscription_is_retried_with_linear_backoff` |
+//! | Each retry will go through the entire process again, so it will eventually try all the publishers publishing a value, | `retries_resolve_again_and_reach_every_publisher`, `a_plain_subscription_reaches_every_publisher_too` |
+//! | and it will pick up any new publishers that appear in the resolver server. | `a_new_publisher_is_picked_up` |
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ use super::*;
 use crate::values::SubscriberOptions;
 
 #[tokio::test(start_paused = true)]
-async fn heartbeats_every_five_seconds_keep_a_link_for_ever() {
+async fn heartbeats_every_five_seconds_keep_a_link_alive() {
     assert_eq!(SubscriberOptions::default().link.timing, LinkTiming::VALUES);
     assert_eq!(LinkTiming::VALUES.heartbeat, seconds(5));
     let harness = Harness::default();
@@ -41,7 +41,7 @@ async fn heartbeats_every_five_seconds_keep_a_link_for_ever() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn silence_of_a_hundred_seconds_ends_a_link_to_the_nanosecond() {
+async fn a_link_ends_after_exactly_a_hundred_silent_seconds() {
     assert_eq!(LinkTiming::VALUES.hang, seconds(100));
     let harness = Harness::default();
     harness.publish(1, &[("/a", 7)]);
@@ -51,8 +51,8 @@ async fn silence_of_a_hundred_seconds_ends_a_link_to_the_nanosecond() {
     harness.publish_update(1, &[("/a", 8)]);
     let last = Instant::now();
     let dead = end_reason(&mut subscription).await;
-    // Tokio's clock counts in milliseconds: it wakes at the deadline or up to one later, and never
-    // before.
+    // Tokio's clock has a resolution of a millisecond: a timer fires up to one late, and never
+    // early.
     let silent = last.elapsed();
     assert!(
         silent >= seconds(100) && silent < seconds(100) + Duration::from_millis(2),
@@ -61,7 +61,7 @@ async fn silence_of_a_hundred_seconds_ends_a_link_to_the_nanosecond() {
     assert!(dead.starts_with("the other side was silent for 100"), "{dead}");
     assert!(!subscription.is_alive());
 
-    // The rule itself, which has no clock to round it.
+    // The rule itself, without a clock that rounds.
     let begun = std::time::Instant::now();
     let mut rule = longshore_transport::Liveness::new(begun, LinkTiming::VALUES);
     rule.sent(begun + seconds(100) - TICK);
@@ -70,12 +70,12 @@ async fn silence_of_a_hundred_seconds_ends_a_link_to_the_nanosecond() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hang_becomes_a_crash() {
+async fn a_hung_link_is_treated_as_a_crash() {
     let harness = Harness::default();
     harness.publish(1, &[("/a", 1)]);
     let mut durable = harness.subscriber(1).durable_subscribe(path("/a"), &default_options());
     assert_eq!(next_value(&mut durable).await, 1);
-    // Stopped: its link stands and says nothing; so does whoever dials it anew.
+    // The process is stopped: its link stays open and silent, and new dials hang.
     harness.with(1, |publisher| {
         publisher.silent = true;
         publisher.dial_behavior = DialBehavior::Hangs;
@@ -88,7 +88,7 @@ async fn a_hang_becomes_a_crash() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_disconnected_by_a_flush_is_told_so() {
+async fn a_flush_timeout_is_reported_as_the_end_reason() {
     let harness = Harness::default();
     harness.publish(1, &[("/a", 7)]);
     let mut subscription =
@@ -100,14 +100,14 @@ async fn who_is_disconnected_by_a_flush_is_told_so() {
     expect_update(&mut subscription, 8).await;
     assert_eq!(
         end_reason(&mut subscription).await,
-        format!("the publisher said goodbye: {reason}")
+        format!("the publisher closed the link: {reason}")
     );
     assert_eq!(subscription.next().await, None);
     assert_eq!((subscription.is_alive(), subscription.last()), (false, Value::U64(8)));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_disconnect_tells_every_subscription_and_marks_it_dead() {
+async fn a_disconnect_ends_every_subscription_of_the_link() {
     let harness = Harness::default();
     let paths: Vec<String> = (0..1_000).map(|n| format!("/v/{n}")).collect();
     let values: Vec<(&str, u64)> = paths.iter().map(|at| (at.as_str(), 5)).collect();
@@ -117,7 +117,7 @@ async fn a_disconnect_tells_every_subscription_and_marks_it_dead() {
     for at in &paths {
         all.push(subscriber.subscribe(path(at), &default_options()).await.unwrap());
     }
-    // Two of one path: both are told.
+    // Two subscriptions of one path: both are notified.
     all.push(subscriber.subscribe(path(&paths[0]), &default_options()).await.unwrap());
     assert_eq!(harness.dials().len(), 1, "one link for all of them");
     harness.crash(1);
@@ -125,14 +125,14 @@ async fn a_disconnect_tells_every_subscription_and_marks_it_dead() {
         expect_update(subscription, 5).await;
         assert_eq!(end_reason(subscription).await, "the other side closed the link");
         assert_eq!((subscription.is_alive(), subscription.last()), (false, Value::U64(5)));
-        assert_eq!(subscription.next().await, None, "told once");
+        assert_eq!(subscription.next().await, None, "the end is reported once");
     }
     sleep(seconds(60)).await;
-    assert_eq!(harness.dials().len(), 1, "trying again is the user's");
+    assert_eq!(harness.dials().len(), 1, "a plain subscription is not retried");
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_wants_may_subscribe_again() {
+async fn a_lost_path_can_be_subscribed_again() {
     let harness = Harness::default();
     harness.publish(1, &[("/a", 1)]);
     let subscriber = harness.subscriber(1);
@@ -146,15 +146,14 @@ async fn whoever_wants_may_subscribe_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_durable_subscription_is_tried_with_linear_backoff_until_it_is_held() {
+async fn a_durable_subscription_is_retried_with_linear_backoff() {
     let harness = Harness::default();
     harness.publish(1, &[("/a", 1)]);
     let mut durable = harness.subscriber(1).durable_subscribe(path("/a"), &default_options());
     assert_eq!(durable.state(), ValueState::Pending);
     assert_eq!(next_value(&mut durable).await, 1);
-    assert!(
-        matches!(durable.state(), ValueState::Alive { publisher, .. } if publisher == PublisherId([1; 16]))
-    );
+    let ValueState::Alive { publisher, .. } = durable.state() else { panic!("alive") };
+    assert_eq!(publisher, PublisherId([1; 16]));
     sleep(seconds(2)).await;
     harness.crash(1);
     let mut state = durable.watch_state();
@@ -163,7 +162,7 @@ async fn a_durable_subscription_is_tried_with_linear_backoff_until_it_is_held() 
     let (mut last, mut sum) = (Instant::now(), Duration::ZERO);
     for attempt in 2..=200 {
         within_an_hour(state.wait_for(|state| attempts(state) == attempt)).await.unwrap();
-        // Before try n: at most n × 100 ms, 12 s at most; a clock of milliseconds rounds up.
+        // Attempt n waits at most n × 100 ms, and at most 12 s; a clock of milliseconds rounds up.
         let (waited, longest) = (last.elapsed(), (RETRY_STEP * (attempt - 1)).min(RETRY_WAIT_MAX));
         assert!(waited <= longest + Duration::from_millis(2), "{waited:?} before {attempt}");
         (last, sum) = (Instant::now(), sum + waited);
@@ -175,7 +174,7 @@ async fn a_durable_subscription_is_tried_with_linear_backoff_until_it_is_held() 
             other => panic!("{other:?}"),
         }
     }
-    // The waits' mean grows by 50 ms with each try, up to 6 s: 357 s for the first 120, 480 s for
+    // The mean wait grows by 50 ms with each attempt, up to 6 s: 357 s for the first 120, 480 s for
     // 80 more.
     assert!(sum > seconds(650) && sum < seconds(1_020), "{sum:?}");
     assert_eq!(durable.last(), Some(Value::U64(1)), "the last known value");
@@ -184,7 +183,7 @@ async fn a_durable_subscription_is_tried_with_linear_backoff_until_it_is_held() 
     assert!(matches!(durable.state(), ValueState::Alive { .. }));
 }
 
-/// Publishers of one value, all of which refuse in a way of their own, but the last.
+/// Five publishers of one value; each but the last fails in a different way.
 fn five_publishers(harness: &Harness) {
     for n in 1..=5 {
         harness.publish(n, &[("/a", n.into())]);
@@ -199,7 +198,7 @@ fn five_publishers(harness: &Harness) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_try_goes_the_whole_way_and_reaches_every_publisher_in_turn() {
+async fn retries_resolve_again_and_reach_every_publisher() {
     for seed in 0..20 {
         let harness = Harness::default();
         five_publishers(&harness);
@@ -217,7 +216,7 @@ async fn each_try_goes_the_whole_way_and_reaches_every_publisher_in_turn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn subscribing_again_by_hand_reaches_every_publisher_too() {
+async fn a_plain_subscription_reaches_every_publisher_too() {
     for seed in 0..20 {
         let harness = Harness::default();
         five_publishers(&harness);
@@ -228,7 +227,7 @@ async fn subscribing_again_by_hand_reaches_every_publisher_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_publisher_that_appears_is_picked_up() {
+async fn a_new_publisher_is_picked_up() {
     let harness = Harness::default();
     let subscriber = harness.subscriber(1);
     let mut durable = subscriber.durable_subscribe(path("/a"), &default_options());

@@ -1,6 +1,5 @@
-//! A world of a test's making, in virtual time: publishers that hold values, links between them and
-//! a subscriber, a resolver that says what it is told to say. Nothing here opens a socket, so
-//! nothing happens but what the scenario lets happen, and time passes only when everybody waits.
+//! A simulated network in virtual time: publishers of values, links between them and a subscriber,
+//! and a scripted resolver. It opens no socket, and time passes only while all tasks wait.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -24,7 +23,7 @@ use tokio::time::Instant;
 use crate::values::network::{FrameReceiver, FrameSender, Network};
 use crate::values::subscriber::GenericSubscriber;
 
-/// Everything there is. Cheap to clone.
+/// The simulated network. Cheap to clone.
 #[derive(Clone, Default)]
 pub(super) struct Harness {
     state: Arc<Mutex<HarnessState>>,
@@ -33,34 +32,35 @@ pub(super) struct Harness {
 #[derive(Default)]
 struct HarnessState {
     publishers: BTreeMap<u8, Publisher>,
-    /// What the resolver is asked and does.
+    /// The state of the resolver, and the requests that it received.
     resolver_down: bool,
     incomplete: bool,
-    /// It answers in slices of so many paths, each with sets of its own; all at once if none.
+    /// The resolver answers in slices of this many paths, each with sets of its own; all at once if
+    /// `None`.
     slices_of: Option<usize>,
     resolve_requests: Vec<(Duration, usize)>,
     dials: Vec<(Duration, u8)>,
     started: Option<Instant>,
 }
 
-/// A publisher as the scenario has it.
+/// A simulated publisher.
 #[derive(Clone, Debug)]
 pub(super) struct Publisher {
     pub(super) values: BTreeMap<Path, Value>,
     pub(super) listed: bool,
     pub(super) terms: Terms,
     pub(super) dial_behavior: DialBehavior,
-    /// It takes links and says nothing.
+    /// Accepts links and sends nothing.
     pub(super) silent: bool,
-    /// Refuses paths though they are listed.
+    /// Refuses all paths though they are listed.
     pub(super) refuses: bool,
-    /// Says nothing of this path.
+    /// Does not answer subscriptions to this path.
     pub(super) silent_for: Option<Path>,
-    /// Refuses this path.
+    /// Refuses this path only.
     pub(super) refuses_only: Option<Path>,
     pub(super) local: bool,
     links: Vec<Arc<FakeLink>>,
-    /// Messages of subscriptions that it was sent, with how many subscriptions.
+    /// The number of subscriptions in each `Subscribe` message that it received.
     pub(super) subscribe_requests: Vec<usize>,
 }
 
@@ -68,11 +68,11 @@ pub(super) struct Publisher {
 pub(super) enum DialBehavior {
     Answers(Duration),
     Refuses,
-    /// Until the connect times out.
+    /// Fails after the connect timeout.
     Hangs,
 }
 
-/// One link: what goes to the subscriber, and how it ended.
+/// One link: the frames to the subscriber, and the reason of its end.
 #[derive(Debug)]
 pub(super) struct FakeLink {
     publisher: u8,
@@ -84,7 +84,7 @@ pub(super) struct FakeLink {
 struct FakeLinkState {
     to_subscriber: VecDeque<Bytes>,
     ended: Option<Arc<str>>,
-    /// By the publisher: its number of each path's subscription.
+    /// The subscription's number and the publisher's number of each path.
     subscriptions: BTreeMap<Path, (u32, u32)>,
     next_number: u32,
     free_numbers: Vec<u32>,
@@ -105,7 +105,7 @@ impl Harness {
         GenericSubscriber::new(self.clone(), false, seed)
     }
 
-    /// A publisher that holds `values` and is known to the resolver.
+    /// Adds a publisher of `values`, and registers it at the resolver.
     pub(super) fn publish(&self, n: u8, values: &[(&str, u64)]) {
         let values = values.iter().map(|(at, value)| (path(at), Value::U64(*value))).collect();
         let terms = Terms { kind: PublicationKind::Value, ..Terms::default() };
@@ -129,7 +129,7 @@ impl Harness {
         change(self.state.lock().publishers.get_mut(&n).unwrap())
     }
 
-    /// The process dies: its links end, and nobody answers there any more.
+    /// The process dies: its links end, and new dials are refused.
     pub(super) fn crash(&self, n: u8) {
         let links = self.with(n, |publisher| {
             publisher.dial_behavior = DialBehavior::Refuses;
@@ -138,7 +138,7 @@ impl Harness {
         links.iter().for_each(|link| link.end("the other side closed the link"));
     }
 
-    /// The links end; the publisher is well.
+    /// The links end; the publisher keeps running.
     pub(super) fn disconnect(&self, n: u8, reason: &str) {
         let links = self.with(n, |publisher| std::mem::take(&mut publisher.links));
         links.iter().for_each(|link| link.end(reason));
@@ -179,7 +179,7 @@ impl Harness {
         self.with(n, |publisher| publisher.links.iter().for_each(|link| link.send(message)));
     }
 
-    /// Heartbeats arrive, or any byte that is no message.
+    /// Delivers a heartbeat, or any bytes that are no message.
     pub(super) fn heartbeat(&self, n: u8) {
         let now = Instant::now().into_std();
         self.with(n, |publisher| {
@@ -187,7 +187,7 @@ impl Harness {
         });
     }
 
-    /// Live links of it.
+    /// The number of open links.
     pub(super) fn links(&self, n: u8) -> usize {
         self.with(n, |publisher| {
             publisher.links.retain(|link| link.state.lock().ended.is_none());
@@ -195,24 +195,24 @@ impl Harness {
         })
     }
 
-    /// Frames that wait on its links for the subscriber to read them.
+    /// Frames on its links that the subscriber has not read.
     pub(super) fn unread(&self, n: u8) -> usize {
         self.with(n, |publisher| {
             publisher.links.iter().map(|link| link.state.lock().to_subscriber.len()).sum()
         })
     }
 
-    /// Whom the subscriber dialled, and when.
+    /// The dials of the subscriber: when, and which publisher.
     pub(super) fn dials(&self) -> Vec<(Duration, u8)> {
         self.state.lock().dials.clone()
     }
 
-    /// What the resolver was asked: when, and about how many paths.
+    /// The resolve requests: when, and of how many paths.
     pub(super) fn resolve_requests(&self) -> Vec<(Duration, usize)> {
         self.state.lock().resolve_requests.clone()
     }
 
-    /// The publisher answers the writes that it left unanswered, the last first.
+    /// Answers the writes that were left unanswered, the last one first.
     pub(super) fn answer_writes(&self, n: u8) {
         self.with(n, |publisher| {
             for link in &publisher.links {
@@ -312,14 +312,14 @@ impl Network for Harness {
     }
 }
 
-/// Either half of the subscriber's side of a link.
+/// Either half of the subscriber's end of a link.
 pub(super) struct FakeLinkHalf {
     harness: Harness,
     link: Arc<FakeLink>,
 }
 
 impl FrameReceiver for FakeLinkHalf {
-    /// As a link does it: at the hang timeout after the last byte, to the nanosecond, it ends.
+    /// Ends at the hang timeout after the last byte, to the nanosecond, as a real link does.
     async fn recv(&mut self) -> Result<Bytes, Arc<str>> {
         loop {
             let deadline = {

@@ -1,4 +1,4 @@
-//! Subscribers of values in a world of the test's making, in virtual time.
+//! Subscribers of values on a simulated network, in virtual time.
 
 mod fault_tolerance;
 mod harness;
@@ -23,14 +23,14 @@ fn default_options() -> SubscribeOptions {
     SubscribeOptions::default()
 }
 
-/// Lets everybody come to rest; no time passes but what tasks themselves wait for.
+/// Lets all tasks run until they wait. No virtual time passes except what the tasks sleep.
 async fn settle() {
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }
 }
 
-/// What happens within an hour; what does not would never.
+/// Fails the test if the future takes longer than an hour of virtual time.
 async fn within_an_hour<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(seconds(3_600), what).await.expect("it happens within an hour")
 }

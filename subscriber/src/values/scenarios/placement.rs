@@ -1,5 +1,6 @@
-//! Where subscriptions are held, and over how many links and messages.
+//! Which publisher serves a subscription, and with how many links and messages.
 
+use longshore_protocol::messages::values::{SubscriptionEnd, ValueRefusal};
 use longshore_protocol::{PublicationKind, Terms, Value};
 use tokio::time::{Instant, sleep};
 
@@ -12,7 +13,7 @@ use crate::values::subscribe_batch::ANSWER_TIMEOUT;
 use crate::values::{SubscribeError, Updates};
 
 #[tokio::test(start_paused = true)]
-async fn a_thousand_subscriptions_are_made_and_made_again_in_few_messages() {
+async fn a_thousand_subscriptions_are_made_and_retried_in_few_messages() {
     let harness = Harness::default();
     let paths: Vec<String> = (0..1_000).map(|n| format!("/v/{n}")).collect();
     let values: Vec<(&str, u64)> = paths.iter().map(|at| (at.as_str(), 1)).collect();
@@ -39,11 +40,11 @@ async fn a_thousand_subscriptions_are_made_and_made_again_in_few_messages() {
     assert_eq!(harness.resolve_requests().last().unwrap().1, 1_000, "all at once");
     let subscribe_requests =
         harness.with(3 - first, |publisher| publisher.subscribe_requests.clone());
-    assert_eq!(subscribe_requests, [1_000], "at the other one");
+    assert_eq!(subscribe_requests, [1_000], "at the other publisher");
 }
 
 #[tokio::test(start_paused = true)]
-async fn paths_with_the_same_publishers_go_to_the_same_one_over_all_slices_of_an_answer() {
+async fn equal_publisher_sets_share_a_publisher_over_answer_slices() {
     for seed in 0..20 {
         let harness = Harness::default();
         let paths: Vec<String> = (0..1_000).map(|n| format!("/v/{n}")).collect();
@@ -64,7 +65,7 @@ async fn paths_with_the_same_publishers_go_to_the_same_one_over_all_slices_of_an
 }
 
 #[tokio::test(start_paused = true)]
-async fn paths_of_the_same_publishers_on_other_terms_are_chosen_for_apart() {
+async fn publishers_on_different_terms_are_ranked_separately() {
     let harness = Harness::default();
     harness.publish(1, &[("/a", 1)]);
     harness.publish(2, &[("/a", 2)]);
@@ -81,7 +82,7 @@ async fn paths_of_the_same_publishers_on_other_terms_are_chosen_for_apart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_path_that_is_refused_goes_on_at_once_whatever_the_others_wait_for() {
+async fn a_refused_path_moves_on_without_waiting_for_others() {
     let harness = Harness::default();
     for n in 1..=3 {
         harness.publish(n, &[("/a", n.into()), ("/b", n.into()), ("/c", n.into())]);
@@ -100,7 +101,7 @@ async fn a_path_that_is_refused_goes_on_at_once_whatever_the_others_wait_for() {
     subscription[0].alive().await;
     assert!(
         resolve_requests.elapsed() < seconds(1),
-        "{:?} for one that two refused",
+        "{:?} for a path that two publishers refused",
         resolve_requests.elapsed()
     );
     assert_eq!(subscription[0].last(), Some(Value::U64(3)));
@@ -111,13 +112,13 @@ async fn a_path_that_is_refused_goes_on_at_once_whatever_the_others_wait_for() {
     );
     let took = resolve_requests.elapsed();
     assert!(took >= ANSWER_TIMEOUT && took < ANSWER_TIMEOUT + seconds(1), "{took:?}");
-    // What held nothing for a while was closed, and is dialled anew.
+    // The idle link was closed, and is dialled again.
     let dials: Vec<u8> = harness.dials().iter().map(|(_, n)| *n).collect();
     assert_eq!(dials, [1, 2, 3, 2]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn later_refusals_of_a_group_do_not_wait_for_a_publisher_that_hung() {
+async fn later_refusals_do_not_wait_for_a_hung_publisher() {
     let harness = Harness::default();
     for n in 1..=3 {
         harness.publish(n, &[("/a", n.into()), ("/b", n.into())]);
@@ -134,7 +135,7 @@ async fn later_refusals_of_a_group_do_not_wait_for_a_publisher_that_hung() {
     subscription[0].alive().await;
     subscription[1].alive().await;
     let took = resolve_requests.elapsed() - ANSWER_TIMEOUT;
-    assert!(took < Duration::from_millis(50), "{took:?} after the first gave no answer");
+    assert!(took < Duration::from_millis(50), "{took:?} after the first publisher's timeout");
     assert_eq!(
         (subscription[0].last(), subscription[1].last()),
         (Some(Value::U64(3)), Some(Value::U64(3)))
@@ -143,10 +144,10 @@ async fn later_refusals_of_a_group_do_not_wait_for_a_publisher_that_hung() {
     assert_eq!(dials, [1, 2, 3]);
 }
 
-/// So many publishers, in this order, of `/a` and `/b`. The first refuses `/a` and says nothing of
-/// `/b` for [`ANSWER_TIMEOUT`]. The second has a link for `/a` until it refuses that too, or
-/// nobody wants it any more; then it takes none for a long time. Gives the subscriptions, and when
-/// they were made.
+/// Registers `publishers` publishers of `/a` and `/b`, in this order. The first refuses `/a` and
+/// does not answer `/b` for [`ANSWER_TIMEOUT`]. The second has a link for `/a` until it refuses
+/// that too, or until the subscription is dropped; then a dial takes very long. Returns the
+/// subscriptions, and when they were requested.
 async fn the_second_hangs_once_it_has_lost_its_link(
     harness: &Harness,
     publishers: u8,
@@ -175,7 +176,7 @@ async fn the_second_hangs_once_it_has_lost_its_link(
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_is_dialled_anew_has_no_more_time_than_the_try() {
+async fn a_redial_does_not_extend_the_attempt_timeout() {
     let harness = Harness::default();
     let (subscription, resolve_requests) =
         the_second_hangs_once_it_has_lost_its_link(&harness, 2, false).await;
@@ -188,8 +189,8 @@ async fn one_that_is_dialled_anew_has_no_more_time_than_the_try() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_is_dialled_anew_is_raced_with_the_next_whether_that_has_a_link_or_not() {
-    // Where the second refuses it, the third has a link for /a.
+async fn a_redialled_publisher_is_raced_with_the_next_one() {
+    // If the second refuses `/a`, the third has a link for it.
     for second_refuses in [true, false] {
         let harness = Harness::default();
         let (subscription, resolve_requests) =
@@ -203,7 +204,7 @@ async fn one_that_is_dialled_anew_is_raced_with_the_next_whether_that_has_a_link
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_path_that_all_refuse_fails_at_once_whatever_the_others_wait_for() {
+async fn a_path_refused_by_all_fails_without_waiting_for_others() {
     let harness = Harness::default();
     harness.publish(1, &[("/a", 1), ("/b", 1)]);
     harness.with(1, |publisher| {
@@ -217,7 +218,7 @@ async fn a_path_that_all_refuse_fails_at_once_whatever_the_others_wait_for() {
     let mut state = subscription[0].watch_state();
     within_an_hour(state.wait_for(|state| attempts(state) == 1)).await.unwrap();
     assert!(resolve_requests.elapsed() < seconds(1), "{:?}", resolve_requests.elapsed());
-    // Tried again and refused again meanwhile, as often as it may be; the other has its whole time.
+    // The refused path is retried meanwhile; the other one has its full time.
     let mut state = subscription[1].watch_state();
     within_an_hour(state.wait_for(|state| attempts(state) == 1)).await.unwrap();
     let took = resolve_requests.elapsed();
@@ -244,7 +245,7 @@ async fn subscriptions_of_one_path_share_one_on_the_wire() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_link_that_holds_nothing_is_closed_after_a_while_and_not_before() {
+async fn an_idle_link_closes_after_exactly_the_idle_time() {
     let harness = Harness::default();
     harness.publish(1, &[("/a", 1)]);
     let subscriber = harness.subscriber(1);
@@ -252,7 +253,7 @@ async fn a_link_that_holds_nothing_is_closed_after_a_while_and_not_before() {
     drop(subscription);
     sleep(IDLE_CLOSE_AFTER - Duration::from_millis(100)).await;
     assert_eq!(harness.links(1), 1);
-    // Wanted again in time: the same link.
+    // A new subscription in time reuses the link.
     let subscription = subscriber.subscribe(path("/a"), &default_options()).await.unwrap();
     sleep(10 * IDLE_CLOSE_AFTER).await;
     assert_eq!((harness.links(1), harness.dials().len()), (1, 1));
@@ -264,7 +265,7 @@ async fn a_link_that_holds_nothing_is_closed_after_a_while_and_not_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_path_that_is_wanted_again_before_its_end_was_told_is_asked_for_after_it() {
+async fn resubscribing_waits_for_the_end_of_the_old_subscription() {
     let harness = Harness::default();
     harness.publish(1, &[("/a", 1), ("/b", 1)]);
     let subscriber = harness.subscriber(1);
@@ -273,15 +274,14 @@ async fn a_path_that_is_wanted_again_before_its_end_was_told_is_asked_for_after_
         let mut subscription = subscriber.subscribe(path("/a"), &default_options()).await.unwrap();
         expect_update(&mut subscription, 1 + n).await;
         harness.publish_update(1, &[("/a", 2 + n)]);
-        // Dropped with updates on their way, and wanted again before anybody else comes to its
-        // turn.
+        // Dropped with updates in flight, and subscribed again before any other task runs.
         drop(subscription);
     }
     assert_eq!(harness.dials().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_next_publisher_is_raced_while_one_hangs_and_the_loser_is_closed() {
+async fn a_hanging_dial_is_raced_and_closed() {
     for seed in 0..10 {
         let harness = Harness::default();
         harness.publish(1, &[("/a", 1)]);
@@ -300,7 +300,7 @@ async fn the_next_publisher_is_raced_while_one_hangs_and_the_loser_is_closed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_publisher_that_loses_the_race_is_not_left_with_a_link() {
+async fn a_publisher_that_loses_the_race_keeps_no_link() {
     let harness = Harness::default();
     harness.publish(1, &[("/a", 1)]);
     harness.publish(2, &[("/a", 2)]);
@@ -316,7 +316,7 @@ async fn a_slow_publisher_that_loses_the_race_is_not_left_with_a_link() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_deadline_of_a_subscription_covers_the_connect_too() {
+async fn the_subscribe_timeout_includes_the_connect() {
     let harness = Harness::default();
     harness.publish(1, &[("/a", 1)]);
     harness.with(1, |publisher| publisher.dial_behavior = DialBehavior::Hangs);
@@ -328,7 +328,7 @@ async fn the_deadline_of_a_subscription_covers_the_connect_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_subscription_that_came_too_late_is_not_kept() {
+async fn a_subscription_made_after_its_timeout_is_dropped() {
     let harness = Harness::default();
     harness.publish(1, &[("/a", 1)]);
     harness.with(1, |publisher| publisher.dial_behavior = DialBehavior::Answers(seconds(2)));
@@ -336,11 +336,11 @@ async fn a_subscription_that_came_too_late_is_not_kept() {
     let options = SubscribeOptions { within: seconds(1), ..default_options() };
     assert!(subscriber.subscribe(path("/a"), &options).await.is_err());
     sleep(seconds(2) + IDLE_CLOSE_AFTER).await;
-    assert_eq!(harness.links(1), 0, "held for nobody");
+    assert_eq!(harness.links(1), 0, "the subscription was dropped");
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_refusal_says_what_it_is() {
+async fn each_failure_has_its_own_error() {
     let harness = Harness::default();
     harness.publish(1, &[("/a", 1), ("/b", 1)]);
     harness.publish(2, &[("/jobs", 1)]);
@@ -356,7 +356,7 @@ async fn each_refusal_says_what_it_is() {
     assert_eq!(refused("/none").await, SubscribeError::NotFound { complete: false });
     harness.with(1, |publisher| publisher.refuses = true);
     let SubscribeError::Refused(reason) = refused("/a").await else { panic!("refused") };
-    assert!(reason.starts_with("p1: the publisher has no such value"), "{reason}");
+    assert!(reason.starts_with(&format!("p1: {}", ValueRefusal::NotHere)), "{reason}");
     harness.crash(1);
     let SubscribeError::NoLink(reason) = refused("/a").await else { panic!("no link") };
     assert_eq!(&*reason, "p1: connection refused");
@@ -365,7 +365,7 @@ async fn each_refusal_says_what_it_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_value_that_is_unpublished_ends_its_subscription_and_a_durable_one_finds_the_next() {
+async fn an_unpublished_value_moves_durable_subscriptions_to_another_publisher() {
     let harness = Harness::default();
     harness.publish(1, &[("/a", 1), ("/b", 1)]);
     let subscriber = harness.subscriber(1);
@@ -375,13 +375,13 @@ async fn a_value_that_is_unpublished_ends_its_subscription_and_a_durable_one_fin
     assert_eq!(next_value(&mut durable).await, 1);
     harness.publish(2, &[("/a", 2)]);
     harness.unpublish(1, "/a");
-    assert_eq!(end_reason(&mut once).await, "the value is no longer published");
+    assert_eq!(end_reason(&mut once).await, SubscriptionEnd::Unpublished.to_string());
     assert_eq!(next_value(&mut durable).await, 2);
-    assert!(other.is_alive(), "the link is well");
+    assert!(other.is_alive(), "the link stays open");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_publisher_whose_link_was_lost_comes_after_the_others_for_a_minute() {
+async fn a_lost_link_ranks_its_publisher_last_for_a_minute() {
     let harness = Harness::default();
     harness.publish(1, &[("/a", 1)]);
     harness.publish(2, &[("/a", 2)]);
@@ -397,7 +397,7 @@ async fn a_publisher_whose_link_was_lost_comes_after_the_others_for_a_minute() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn local_publishers_come_first_when_asked_for() {
+async fn local_publishers_come_first_if_requested() {
     let harness = Harness::default();
     for n in 1..=9 {
         harness.publish(n, &[("/a", n.into())]);
@@ -413,7 +413,7 @@ async fn local_publishers_come_first_when_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_subscriber_that_is_dropped_leaves_its_subscriptions_and_the_last_of_them_nothing() {
+async fn subscriptions_outlive_their_subscriber_and_leave_no_task() {
     let harness = Harness::default();
     harness.publish(1, &[("/a", 1)]);
     let mut durable = harness.subscriber(1).durable_subscribe(path("/a"), &default_options());
@@ -428,7 +428,7 @@ async fn a_subscriber_that_is_dropped_leaves_its_subscriptions_and_the_last_of_t
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_share_one_reader_and_each_is_known_by_its_key() {
+async fn subscriptions_that_share_a_reader_have_distinct_keys() {
     let harness = Harness::default();
     harness.publish(1, &[("/a", 1), ("/b", 2)]);
     let subscriber = harness.subscriber(1);

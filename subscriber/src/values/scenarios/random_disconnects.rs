@@ -1,6 +1,6 @@
-//! Random disconnects: every durable subscription sees what was published in order, nothing that
-//! was not, and the last value in the end. The short version runs always, that with 10,000
-//! disconnects with `LONGSHORE_LONG=1`.
+//! Random disconnects: every durable subscription receives published values in order, nothing else,
+//! and finally the last value. The short version always runs; `LONGSHORE_LONG=1` runs 10,000
+//! disconnects.
 
 #[path = "../../../../tests/long.rs"]
 mod long;
@@ -28,7 +28,7 @@ async fn run_scenario(seed: u64, disconnects: u32, policy: Policy) {
     let values: Vec<(&str, u64)> = paths.iter().map(|at| (at.as_str(), 0)).collect();
     (1..=PUBLISHERS).for_each(|n| harness.publish(n, &values));
     let subscriber = harness.subscriber(seed);
-    // Small, so that it is full often.
+    // Small, so that it is often full.
     let mut updates = Updates::new(8);
     let into = SubscribeOptions { into: Some(updates.sink()), policy, ..default_options() };
     let all = paths.iter().map(|at| path(at)).collect();
@@ -47,7 +47,7 @@ async fn run_scenario(seed: u64, disconnects: u32, policy: Policy) {
     let mut left = disconnects;
     while left > 0 {
         match random.random_range(0..10u8) {
-            // One value everywhere: publishers of one path publish the same.
+            // All publishers of a path publish the same value.
             0..=4 => {
                 let at = random.random_range(0..PATHS);
                 for _ in 0..random.random_range(1..20u8) {
@@ -84,18 +84,18 @@ async fn run_scenario(seed: u64, disconnects: u32, policy: Policy) {
         harness
             .with(n, |publisher| publisher.dial_behavior = DialBehavior::Answers(Duration::ZERO));
     }
-    let wanted: BTreeMap<_, u64> =
+    let expected: BTreeMap<_, u64> =
         subscription.iter().map(|one| one.key()).zip(published).collect();
-    let arrived = async { while read(updates.next().await) != wanted {} };
+    let arrived = async { while read(updates.next().await) != expected {} };
     tokio::time::timeout(seconds(600), arrived).await.expect("the last values arrive");
     for durable in &subscription {
         durable.alive().await;
-        assert_eq!(durable.last(), Some(Value::U64(wanted[&durable.key()])));
+        assert_eq!(durable.last(), Some(Value::U64(expected[&durable.key()])));
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn over_random_disconnects_values_come_in_order_and_the_last_arrives() {
+async fn values_stay_in_order_over_random_disconnects() {
     let (seeds, disconnects) = if long() { (50, 100) } else { (4, 25) };
     for seed in 0..seeds {
         run_scenario(seed, disconnects, Policy::Conflate).await;

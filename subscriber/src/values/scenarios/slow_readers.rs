@@ -1,14 +1,16 @@
-//! Slow readers: what waits for them is bounded, what may be left out is, and the last value always
+//! Slow readers: their queues are bounded, droppable updates are dropped, and the last value always
 //! arrives.
 
 use longshore_protocol::Value;
-use longshore_protocol::messages::values::Policy;
+use longshore_protocol::messages::values::{Policy, SubscriptionEnd};
 
 use super::harness::{Harness, path};
 use super::*;
 use crate::values::Updates;
 
-const TOO_SLOW: &str = "updates came faster than they were read, and the policy leaves out none";
+fn too_slow() -> Event {
+    Event::Dead(SubscriptionEnd::TooSlow.to_string().into())
+}
 
 fn all_values(batch: &[crate::values::KeyedEvent]) -> Vec<u64> {
     let value = |(_, event): &crate::values::KeyedEvent| match event {
@@ -19,7 +21,7 @@ fn all_values(batch: &[crate::values::KeyedEvent]) -> Vec<u64> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_reader_of_a_conflating_subscription_gets_what_fits_and_then_the_newest() {
+async fn a_slow_conflating_reader_gets_the_latest_value() {
     let harness = Harness::default();
     harness.publish(1, &[("/a", 0)]);
     let subscriber = harness.subscriber(1);
@@ -32,16 +34,16 @@ async fn a_slow_reader_of_a_conflating_subscription_gets_what_fits_and_then_the_
     while harness.unread(1) > 0 {
         settle().await;
     }
-    assert_eq!(subscription.last(), Value::U64(1_000), "the link reads on");
+    assert_eq!(subscription.last(), Value::U64(1_000), "the link continues to read");
     let mut expected: Vec<u64> = (0..10).collect();
     expected.push(1_000);
     assert_eq!(all_values(updates.next().await), expected);
     harness.publish_update(1, &[("/a", 1_001)]);
-    assert_eq!(all_values(updates.next().await), [1_001], "nothing twice");
+    assert_eq!(all_values(updates.next().await), [1_001], "no update is delivered twice");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reader_too_slow_for_what_leaves_out_nothing_loses_that_alone() {
+async fn a_slow_disconnect_reader_loses_only_that_subscription() {
     let harness = Harness::default();
     harness.publish(1, &[("/a", 0), ("/b", 0)]);
     let subscriber = harness.subscriber(1);
@@ -61,11 +63,11 @@ async fn a_reader_too_slow_for_what_leaves_out_nothing_loses_that_alone() {
     let batch = updates.next().await;
     let (end, values) = batch.split_last().unwrap();
     assert_eq!(all_values(values), (0..10).collect::<Vec<_>>());
-    assert_eq!(end.1, Event::Dead(TOO_SLOW.into()));
+    assert_eq!(end.1, too_slow());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reader_that_has_gone_holds_nobody_up() {
+async fn a_dropped_reader_delays_no_link() {
     let harness = Harness::default();
     harness.publish(1, &[("/a", 0)]);
     let subscriber = harness.subscriber(1);
@@ -84,7 +86,7 @@ async fn a_reader_that_has_gone_holds_nobody_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_newest_value_of_a_slow_reader_arrives_before_its_end() {
+async fn the_latest_value_arrives_before_the_end() {
     let harness = Harness::default();
     harness.publish(1, &[("/a", 0)]);
     let subscriber = harness.subscriber(1);
@@ -104,7 +106,7 @@ async fn the_newest_value_of_a_slow_reader_arrives_before_its_end() {
     assert_eq!(events, [is(0), is(50), Event::Dead("the other side closed the link".into())]);
 }
 
-/// A reader that never reads, and links that are lost over and over.
+/// A reader that never reads, and a link that is lost repeatedly.
 async fn lost_often(policy: Policy) -> (Vec<Event>, usize) {
     let harness = Harness::default();
     harness.publish(1, &[("/a", 0)]);
@@ -131,15 +133,15 @@ async fn lost_often(policy: Policy) -> (Vec<Event>, usize) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_reads_takes_no_more_room_however_often_it_is_lost() {
+async fn repeated_losses_without_a_reader_use_bounded_memory() {
     let is = |n| Event::Update(Value::U64(n));
     let (events, dials) = lost_often(Policy::Conflate).await;
     assert_eq!(events, [is(0), is(1), is(1_100), Event::Dead("loss 100".into())]);
-    assert_eq!(dials, 100, "it is held, for `last`");
+    assert_eq!(dials, 100, "it is subscribed, for `last`");
     let (events, dials) = lost_often(Policy::DropOldest).await;
     assert_eq!(events, [is(0), is(1), is(1_100), Event::Dead("loss 100".into())]);
-    assert_eq!(dials, 100, "it is held, for `last`");
+    assert_eq!(dials, 100, "it is subscribed, for `last`");
     let (events, dials) = lost_often(Policy::Disconnect).await;
-    assert_eq!(events, [is(0), is(1), Event::Dead(TOO_SLOW.into())]);
-    assert_eq!(dials, 1, "it is not made again before it is read");
+    assert_eq!(events, [is(0), is(1), too_slow()]);
+    assert_eq!(dials, 1, "it is not retried before it is read");
 }

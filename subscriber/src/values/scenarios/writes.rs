@@ -8,7 +8,7 @@ use super::*;
 use crate::values::WriteError;
 
 #[tokio::test(start_paused = true)]
-async fn a_write_is_answered_and_one_that_waits_holds_up_no_other() {
+async fn a_pending_write_does_not_delay_other_writes() {
     let harness = Harness::default();
     harness.publish(1, &[("/a", 1)]);
     let subscription =
@@ -31,7 +31,7 @@ async fn a_write_is_answered_and_one_that_waits_holds_up_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_in_flight_at_a_disconnect_or_at_its_deadline_is_unknown() {
+async fn writes_in_flight_at_a_disconnect_or_timeout_are_unknown() {
     let harness = Harness::default();
     harness.publish(1, &[("/a", 1)]);
     let subscription =
@@ -51,7 +51,7 @@ async fn what_was_in_flight_at_a_disconnect_or_at_its_deadline_is_unknown() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_durable_one_refuses_writes_while_it_is_dead_unless_it_is_told_to_wait() {
+async fn a_dead_durable_subscription_refuses_writes_or_waits() {
     let harness = Harness::default();
     harness.publish(1, &[("/a", 1)]);
     let mut durable = harness.subscriber(1).durable_subscribe(path("/a"), &default_options());

@@ -1,4 +1,4 @@
-//! What a link holds, against publishers that say what they should and what they should not.
+//! The subscription table against correct and faulty publishers.
 
 use longshore_protocol::FrameWriter;
 use longshore_protocol::messages::values::{SubscriptionEnd, UpdatesWriter, ValueRefusal};
@@ -45,7 +45,7 @@ impl Link {
         Ok(sub)
     }
 
-    /// Holds paths 0 to `count`, each under its own number at the publisher.
+    /// Subscribes to paths 0 to `count`, each with its own number at the publisher.
     fn subscribe_all(
         &mut self,
         count: usize,
@@ -80,7 +80,7 @@ impl Link {
     }
 }
 
-/// What is there to be read now.
+/// The updates that are pending now.
 fn read(reader: &mut UpdatesReader) -> Vec<KeyedEvent> {
     let next = std::pin::pin!(reader.next());
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
@@ -91,7 +91,7 @@ fn read(reader: &mut UpdatesReader) -> Vec<KeyedEvent> {
 }
 
 #[test]
-fn what_a_publisher_may_not_say_breaks_the_link() {
+fn protocol_violations_end_the_link() {
     let reader = UpdatesReader::new(100);
     let fresh = || {
         let mut link = Link::new();
@@ -106,8 +106,8 @@ fn what_a_publisher_may_not_say_breaks_the_link() {
         let (code, reason) = (ValueRefusal::NotHere, String::new());
         FromValuePublisher::Refused { subscription, code, reason }
     };
-    assert_eq!(fresh().subscribed(0, 9), Err(ProtocolViolation::Unrequested), "it stands already");
-    assert_eq!(fresh().subscribed(2, 9), Err(ProtocolViolation::Unrequested), "nobody asked");
+    assert_eq!(fresh().subscribed(0, 9), Err(ProtocolViolation::Unrequested), "already active");
+    assert_eq!(fresh().subscribed(2, 9), Err(ProtocolViolation::Unrequested), "not requested");
     assert_eq!(fresh().receive(refused(0)), Err(ProtocolViolation::Unrequested));
     assert_eq!(fresh().receive(ended(2)), Err(ProtocolViolation::Unrequested));
     let mut link = fresh();
@@ -121,13 +121,13 @@ fn what_a_publisher_may_not_say_breaks_the_link() {
 }
 
 #[test]
-fn one_subscription_more_than_a_link_may_have_is_refused_and_a_freed_number_is_used_again() {
+fn a_full_table_refuses_subscriptions_until_a_number_is_freed() {
     let reader = UpdatesReader::new(100);
     let mut link = Link::new();
     link.with(|table| table.subscriptions_max = 2);
     let subs = link.subscribe_all(2, &reader, Policy::Conflate);
     let full = link.subscribe(2, &reader, Policy::Conflate).unwrap_err();
-    assert_eq!(&*full, "the link has as many subscriptions as it may");
+    assert_eq!(&*full, "the link has reached its limit of subscriptions");
     link.subscribe(0, &reader, Policy::Conflate).expect("it is shared");
     subs[1].cancel();
     assert_eq!(
@@ -136,7 +136,7 @@ fn one_subscription_more_than_a_link_may_have_is_refused_and_a_freed_number_is_u
     );
     assert!(
         link.subscribe(2, &reader, Policy::Conflate).is_err(),
-        "free once the publisher says so"
+        "the number is free once the publisher confirms"
     );
     let end = SubscriptionEnd::Unsubscribed;
     link.receive(FromValuePublisher::Ended(vec![SubscriptionEnded { subscription: 1, end }]))
@@ -149,7 +149,7 @@ fn one_subscription_more_than_a_link_may_have_is_refused_and_a_freed_number_is_u
 }
 
 #[test]
-fn subscriptions_are_asked_for_in_the_order_of_their_numbers() {
+fn subscriptions_are_requested_in_the_order_of_their_numbers() {
     let reader = UpdatesReader::new(100);
     let mut link = Link::new();
     for n in 0..70_000 {
@@ -158,10 +158,7 @@ fn subscriptions_are_asked_for_in_the_order_of_their_numbers() {
     let mut next = 0;
     while let Some(ToValuePublisher::Subscribe(asked)) = link.with(SubscriptionTable::outgoing) {
         for ask in asked {
-            assert_eq!(
-                ask.subscription, next,
-                "a publisher takes none that is far beyond the last"
-            );
+            assert_eq!(ask.subscription, next, "publishers refuse numbers far beyond the last");
             next += 1;
         }
     }
@@ -169,7 +166,7 @@ fn subscriptions_are_asked_for_in_the_order_of_their_numbers() {
 }
 
 #[test]
-fn what_was_written_goes_before_the_subscription_ends_and_never_to_the_next_of_its_number() {
+fn writes_go_only_to_their_own_subscription() {
     let reader = UpdatesReader::new(100);
     let mut link = Link::new();
     let subs = link.subscribe_all(1, &reader, Policy::Conflate);
@@ -194,15 +191,15 @@ fn what_was_written_goes_before_the_subscription_ends_and_never_to_the_next_of_i
         panic!()
     };
     assert_eq!((asked[0].subscription, &asked[0].path), (0, &path(7)));
-    assert_eq!(link.with(SubscriptionTable::outgoing), None, "it was another value's");
+    assert_eq!(link.with(SubscriptionTable::outgoing), None, "the write was for another value");
     assert_eq!(answered.try_recv().unwrap(), Err(crate::WriteError::Dead));
 }
 
 #[test]
-fn the_policy_on_the_wire_is_that_of_the_first_who_is_still_there() {
+fn the_wire_policy_is_that_of_the_oldest_subscription() {
     let reader = UpdatesReader::new(100);
     let mut link = Link::new();
-    // Gone before the answer, and another comes on other terms.
+    // Dropped before the answer; another subscription has a different policy.
     let first = link.subscribe(0, &reader, Policy::Conflate).unwrap();
     let policy = |message| match message {
         Some(ToValuePublisher::Subscribe(asked)) => asked[0].policy,
@@ -223,7 +220,7 @@ fn the_policy_on_the_wire_is_that_of_the_first_who_is_still_there() {
     assert_eq!(policy(link.with(SubscriptionTable::outgoing)), Policy::Disconnect);
     link.subscribed(0, 5).unwrap();
     assert!(second.is_alive());
-    // The same while it ends.
+    // The same while it is unsubscribing.
     second.cancel();
     link.subscribe(0, &reader, Policy::DropOldest).unwrap();
     assert_eq!(
@@ -235,7 +232,7 @@ fn the_policy_on_the_wire_is_that_of_the_first_who_is_still_there() {
 }
 
 #[test]
-fn an_update_on_its_way_when_its_subscription_ended_reaches_nobody() {
+fn updates_after_the_end_of_a_subscription_are_dropped() {
     let mut reader = UpdatesReader::new(100);
     let mut link = Link::new();
     let subs = link.subscribe_all(2, &reader, Policy::Conflate);
@@ -246,7 +243,7 @@ fn an_update_on_its_way_when_its_subscription_ended_reaches_nobody() {
 }
 
 #[test]
-fn what_waits_for_a_slow_reader_is_bounded_in_bytes_too() {
+fn pending_updates_are_bounded_in_bytes() {
     let mut reader = UpdatesReader::new(1_000_000);
     let mut link = Link::new();
     let subs = link.subscribe_all(1, &reader, Policy::Conflate);
@@ -262,14 +259,14 @@ fn what_waits_for_a_slow_reader_is_bounded_in_bytes_too() {
 }
 
 #[test]
-fn while_a_reader_is_about_to_fetch_its_marks_nothing_overtakes_them() {
+fn updates_do_not_overtake_a_lagging_fetch() {
     let mut reader = UpdatesReader::new(1);
     let mut link = Link::new();
     let subs = link.subscribe_all(1, &reader, Policy::Conflate);
     link.update(&[(0, Value::U64(1))]);
     let is = |n| (subs[0].key, Event::Update(Value::U64(n)));
     assert_eq!(reader.sink().0.take_items(), [is(0)]);
-    // There is room again, and the mark is still out.
+    // There is room again, and the subscription is still listed as lagging.
     link.update(&[(0, Value::U64(2))]);
     link.update(&[(0, Value::U64(3))]);
     assert_eq!(read(&mut reader), [is(3)]);
@@ -277,7 +274,7 @@ fn while_a_reader_is_about_to_fetch_its_marks_nothing_overtakes_them() {
     assert_eq!(read(&mut reader), [is(4)]);
 }
 
-/// The values that were read, until the end of the subscription, which is the last.
+/// The values that were read, and the reason of the end, which comes last.
 fn values_of(events: &[KeyedEvent]) -> (Vec<u64>, Option<&str>) {
     let mut values = Vec::new();
     for (n, (_, event)) in events.iter().enumerate() {
@@ -291,7 +288,7 @@ fn values_of(events: &[KeyedEvent]) -> (Vec<u64>, Option<&str>) {
 }
 
 #[test]
-fn an_unread_subscription_that_leaves_out_nothing_ends_alone() {
+fn an_unread_disconnect_subscription_ends_alone() {
     let (mut reader, mut other) = (UpdatesReader::new(4), UpdatesReader::new(100));
     let mut link = Link::new();
     let subs = link.subscribe_all(1, &reader, Policy::Disconnect);
@@ -304,7 +301,7 @@ fn an_unread_subscription_that_leaves_out_nothing_ends_alone() {
     assert_eq!(values_of(&events), (vec![0, 1, 2, 3], Some(reason.as_str())), "in order");
     assert!(!subs[0].is_alive() && conflating.is_alive());
     assert_eq!(values_of(&read(&mut other)).0, (0..10).collect::<Vec<_>>(), "the same value");
-    assert_eq!(link.with(SubscriptionTable::outgoing), None, "it is still followed");
+    assert_eq!(link.with(SubscriptionTable::outgoing), None, "another subscription remains");
 
     let mut link = Link::new();
     link.subscribe_all(2, &reader, Policy::Disconnect);
@@ -318,12 +315,12 @@ fn an_unread_subscription_that_leaves_out_nothing_ends_alone() {
     );
     read(&mut reader);
     link.update(&[(1, Value::U64(7))]);
-    assert_eq!(values_of(&read(&mut reader)), (vec![7], None), "its neighbour goes on");
+    assert_eq!(values_of(&read(&mut reader)), (vec![7], None), "the other subscription continues");
     assert_eq!(link.with(|table| table.locals), 1);
 }
 
 #[test]
-fn an_unread_subscription_that_drops_the_oldest_keeps_its_newest_in_order() {
+fn an_unread_drop_oldest_subscription_keeps_its_newest_updates() {
     let mut reader = UpdatesReader::new(4);
     let mut link = Link::new();
     link.subscribe_all(2, &reader, Policy::DropOldest);
@@ -336,11 +333,15 @@ fn an_unread_subscription_that_drops_the_oldest_keeps_its_newest_in_order() {
     assert_eq!(values_of(&read(&mut reader)), (first, None));
     assert_eq!(link.with(|table| table.backlog_bytes), 0);
     link.update(&[(0, Value::U64(6_000))]);
-    assert_eq!(values_of(&read(&mut reader)), (vec![6_000], None), "and from then on all again");
+    assert_eq!(
+        values_of(&read(&mut reader)),
+        (vec![6_000], None),
+        "later updates are complete again"
+    );
 }
 
 #[test]
-fn what_waits_behind_a_mark_is_read_before_the_end() {
+fn the_backlog_is_read_before_the_end() {
     let mut reader = UpdatesReader::new(2);
     let mut link = Link::new();
     link.subscribe_all(1, &reader, Policy::DropOldest);
@@ -348,18 +349,18 @@ fn what_waits_behind_a_mark_is_read_before_the_end() {
         link.update(&[(0, Value::U64(n))]);
     }
     assert_eq!(reader.sink().0.take_items().len(), 2);
-    // There is room again, and the mark is still out.
+    // There is room again, and the subscription is still listed as lagging.
     link.with(|table| table.end(&"over".into()));
     let (values, reason) = (read(&mut reader), Some("over"));
     assert_eq!(values_of(&values), ((2..10).collect(), reason));
     assert_eq!(link.with(|table| table.backlog_bytes), 0);
 }
 
-/// A measure, not a test: `cargo test -p longshore-subscriber --lib updates_a_second -- --ignored
+/// A benchmark, not a test: `cargo test -p longshore-subscriber --lib updates_a_second -- --ignored
 /// --nocapture`.
 #[test]
 #[ignore = "a measure"]
-fn updates_a_second_from_frame_to_reader() {
+fn updates_per_second_from_frame_to_reader() {
     for (what, value) in [("u64", Value::U64(7)), ("256 bytes", Value::from(&[7u8; 256][..]))] {
         for paths in [1_000usize, 100_000] {
             let mut reader = UpdatesReader::new(4 * 1024 * 1024);

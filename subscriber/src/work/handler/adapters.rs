@@ -1,5 +1,4 @@
-//! Handlers as services: the innermost ones, which read the payload and run what the user wrote.
-//! Nothing is boxed here.
+//! The innermost services: they decode the payload and call the user's handler, without boxing.
 
 use std::future::{Future, Ready, ready};
 use std::marker::PhantomData;
@@ -17,13 +16,13 @@ use crate::{Completion, FromPayload, Job, JobContext, JobFailure, JobOutput, Job
 
 type Answer = Result<Completion, JobFailure>;
 
-/// A handler that is a future: it runs in its lane.
+/// An asynchronous handler. Runs in its handler task.
 pub struct InPlace<T, O, F> {
     handler: Arc<F>,
     takes: PhantomData<fn(T) -> O>,
 }
 
-/// A handler that blocks: it runs on tokio's pool for that, its lane waits.
+/// A blocking handler. Runs on tokio's blocking pool while its handler task waits.
 pub struct Blocking<T, O, F> {
     handler: Arc<F>,
     takes: PhantomData<fn(T) -> O>,
@@ -110,12 +109,12 @@ fn answer_of<O: JobOutput>(answer: Result<O, JobFailure>) -> Answer {
     Ok(Completion { result: answer?.into_result()? })
 }
 
-/// A panic goes on in the lane, where it is caught.
+/// Resumes a panic in the handler task, which catches it.
 fn resume_panic(ended: Result<Answer, JoinError>) -> Answer {
     match ended {
         Ok(answer) => answer,
         Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-        // The runtime is shutting down: the job goes back.
+        // The runtime is shutting down: release the job.
         Err(_) => Err(JobFailure::Release),
     }
 }

@@ -1,4 +1,4 @@
-//! Checkpoints, as handlers see them: what an attempt leaves behind for the attempts after it.
+//! Checkpoints: what an attempt stores for the attempts after it.
 
 use bytes::Bytes;
 use longshore_protocol::limits::CHECKPOINT_BYTES_MAX;
@@ -6,78 +6,79 @@ use longshore_protocol::messages::work::RequestError;
 
 use crate::{CancelReason, JobContext};
 
-/// Something durable that an earlier attempt at a job has left behind.
+/// A durable checkpoint of an earlier attempt.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Checkpoint {
-    /// The attempt that left it. Two runs may have the same number, one of them given back: a
-    /// release, a snooze, a worker that stopped.
+    /// The attempt that stored it. Two runs may have the same number if one of them was released or
+    /// snoozed, or its worker stopped.
     pub attempt: u16,
     /// Its number within that run, from 1.
     pub sequence: u64,
     /// When its publisher stored it: the publisher's clock, in milliseconds since 1970.
     pub at: u64,
-    /// What was left.
+    /// The content.
     pub bytes: Bytes,
 }
 
 /// Why a checkpoint was not stored.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum CheckpointError {
-    /// It is too large; nothing was sent. Store the large thing elsewhere, and here where it is.
+    /// It is too large; nothing was sent. Store large data elsewhere, and its location here.
     #[error("a checkpoint of {bytes} bytes is over the limit of {limit} bytes")]
     TooLarge {
-        /// How many bytes it has.
+        /// Its size in bytes.
         bytes: usize,
-        /// How many it may have: 65,536.
+        /// The limit: 65,536 bytes.
         limit: usize,
     },
-    /// The handler is to stop, and this attempt stores no more. The checkpoint may have been stored
-    /// before that.
+    /// The handler was cancelled, and this attempt stores no more. The checkpoint may have been
+    /// stored before.
     #[error("no checkpoint: {0}")]
     Lost(CancelReason),
     /// The handler of that attempt has returned, or its worker has stopped.
     #[error("no checkpoint: the attempt has ended")]
-    FinishedJob,
-    /// The publisher lacks an earlier checkpoint of this attempt that it had taken: without the
-    /// durability `fsync`, it has lost the last of what it had in a power cut. This attempt can
-    /// store no more; fail it, and the next one can.
+    Ended,
+    /// The publisher has lost an earlier checkpoint of this attempt: without the durability
+    /// `fsync`, a power cut loses the latest ones. This attempt can store no more; fail it, and the
+    /// next one can.
     #[error(
-        "the publisher has lost an earlier checkpoint of this attempt: its acknowledgements are not synced"
+        "the publisher has lost an earlier checkpoint of this attempt: its acknowledgements are \
+         not synced"
     )]
     Gap,
-    /// The publisher's disk is short of room. Try again later: it resumes by itself; checkpoints of
-    /// at most 4 KiB are taken all the same.
-    #[error("the publisher's disk has no room for checkpoints over 4 KiB; try again later")]
+    /// The publisher's disk is short of space. Retry later: it recovers by itself. Checkpoints of
+    /// at most 4 KiB are still accepted.
+    #[error("the publisher's disk has no space for checkpoints over 4 KiB; retry later")]
     NoSpace,
 }
 
 /// Why the checkpoints of earlier attempts cannot be read.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum CheckpointsError {
-    /// The handler is to stop, and this attempt is told no more.
-    #[error("checkpoints are not to be read any more: {0}")]
+    /// The handler was cancelled, and this attempt reads no more.
+    #[error("checkpoints cannot be read any more: {0}")]
     Lost(CancelReason),
     /// The handler of that attempt has returned, or its worker has stopped.
-    #[error("checkpoints are not to be read any more: the attempt has ended")]
-    FinishedJob,
-    /// The publisher has them and does not give them, as when it cannot read its journal. Fail the
-    /// attempt: the next one asks again.
+    #[error("checkpoints cannot be read any more: the attempt has ended")]
+    Ended,
+    /// The publisher cannot return them, for example because it cannot read its journal. Fail the
+    /// attempt: the next one can try again.
     #[error("the checkpoints cannot be read: {0}")]
     Refused(RequestError),
 }
 
-/// One job's checkpoints. All of these wait for the job's publisher, over reconnects, for as long
-/// as the lease is held; a handler that is told to stop because its worker does
-/// ([`CancelReason::Shutdown`]) can still leave one. Calls for one job take turns, in the order in
-/// which they began to wait.
+/// The checkpoints of a job. All of these calls wait for the job's publisher, over reconnects, as
+/// long as the lease is held. A handler that is cancelled because its worker stops
+/// ([`CancelReason::Shutdown`]) can still store one. Calls for one job are served in the order of
+/// their start.
 impl JobContext {
-    /// Leaves something for later attempts at this job: at most 65,536 bytes, durable when this
-    /// returns (as durable as the publisher's other acknowledgements). Gives its number: 1, 2, 3 …
-    /// within this delivery.
+    /// Stores a checkpoint for later attempts at this job: at most 65,536 bytes, as durable when
+    /// this returns as the publisher's other acknowledgements. Returns its number within this
+    /// delivery: 1, 2, 3 …
     ///
-    /// A checkpoint whose answer is lost is sent again with the same number, and stored once. Of
-    /// one job the newest 64 are kept, and of those the newest that together have at most 1 MiB,
-    /// for as long as the job is.
+    /// A checkpoint whose answer is lost is sent again with the same number, and stored once. The
+    /// publisher retains the newest 64 of a job, and of those the newest that together have at most
+    /// 1 MiB, as long as it retains the job.
     ///
     /// ```
     /// # mod longshore { pub use longshore_subscriber::*; }
@@ -97,47 +98,46 @@ impl JobContext {
     /// # let _ = import;
     /// ```
     ///
-    /// Cancel safe in this sense: what a call that was dropped before it returned was to store may
-    /// be stored all the same, now or later, whole and once, or not at all; whatever is left after
-    /// it is stored after it.
+    /// If the future is dropped, the checkpoint may still be stored, now or later, whole and once,
+    /// or not at all; later checkpoints are stored after it.
     pub async fn checkpoint(&self, bytes: impl Into<Bytes>) -> Result<u64, CheckpointError> {
         let bytes = within_limit(bytes.into())?;
         let _turn = self.signal.turn.lock().await;
-        let session = self.signal.session.upgrade().ok_or(CheckpointError::FinishedJob)?;
+        let session = self.signal.session.upgrade().ok_or(CheckpointError::Ended)?;
         let answer = session.checkpoint(self, bytes)?;
         drop(session);
-        answer.await.unwrap_or(Err(CheckpointError::FinishedJob))
+        answer.await.unwrap_or(Err(CheckpointError::Ended))
     }
 
-    /// [`JobContext::checkpoint`] for a handler that blocks its thread.
+    /// [`JobContext::checkpoint`] for blocking handlers.
     ///
     /// # Panics
     ///
-    /// Within an asynchronous handler, whose thread is not to be blocked.
+    /// Panics within an asynchronous handler, whose thread must not block.
     pub fn checkpoint_blocking(&self, bytes: impl Into<Bytes>) -> Result<u64, CheckpointError> {
         let bytes = within_limit(bytes.into())?;
         let _turn = self.signal.turn.blocking_lock();
-        let session = self.signal.session.upgrade().ok_or(CheckpointError::FinishedJob)?;
+        let session = self.signal.session.upgrade().ok_or(CheckpointError::Ended)?;
         let answer = session.checkpoint(self, bytes)?;
         drop(session);
-        answer.blocking_recv().unwrap_or(Err(CheckpointError::FinishedJob))
+        answer.blocking_recv().unwrap_or(Err(CheckpointError::Ended))
     }
 
-    /// What earlier attempts at this job have left, oldest first, those given back among them; what
-    /// this delivery itself has left is not told. Where there is nothing, nobody is asked. Cancel
-    /// safe.
+    /// Returns the checkpoints of earlier attempts at this job, oldest first, including released
+    /// attempts. Checkpoints of this delivery are not among them. Sends no request if there are
+    /// none. Cancel safe.
     pub async fn checkpoints(&self) -> Result<Vec<Checkpoint>, CheckpointsError> {
         if self.earlier == 0 {
             return Ok(Vec::new());
         }
         let _turn = self.signal.turn.lock().await;
-        let session = self.signal.session.upgrade().ok_or(CheckpointsError::FinishedJob)?;
+        let session = self.signal.session.upgrade().ok_or(CheckpointsError::Ended)?;
         let answer = session.checkpoints(self)?;
         drop(session);
-        answer.await.unwrap_or(Err(CheckpointsError::FinishedJob))
+        answer.await.unwrap_or(Err(CheckpointsError::Ended))
     }
 
-    /// [`JobContext::checkpoints`] for a handler that blocks its thread.
+    /// [`JobContext::checkpoints`] for blocking handlers.
     ///
     /// ```
     /// # mod longshore { pub use longshore_subscriber::*; }
@@ -155,20 +155,20 @@ impl JobContext {
     ///
     /// # Panics
     ///
-    /// Within an asynchronous handler, whose thread is not to be blocked.
+    /// Panics within an asynchronous handler, whose thread must not block.
     pub fn checkpoints_blocking(&self) -> Result<Vec<Checkpoint>, CheckpointsError> {
         if self.earlier == 0 {
             return Ok(Vec::new());
         }
         let _turn = self.signal.turn.blocking_lock();
-        let session = self.signal.session.upgrade().ok_or(CheckpointsError::FinishedJob)?;
+        let session = self.signal.session.upgrade().ok_or(CheckpointsError::Ended)?;
         let answer = session.checkpoints(self)?;
         drop(session);
-        answer.blocking_recv().unwrap_or(Err(CheckpointsError::FinishedJob))
+        answer.blocking_recv().unwrap_or(Err(CheckpointsError::Ended))
     }
 }
 
-/// Refused before anything is sent: it is this attempt's mistake, and needs no publisher to say so.
+/// Checks the size before anything is sent: no publisher is needed to refuse it.
 fn within_limit(bytes: Bytes) -> Result<Bytes, CheckpointError> {
     match bytes.len() {
         0..=CHECKPOINT_BYTES_MAX => Ok(bytes),

@@ -1,4 +1,4 @@
-//! How a handler says that an attempt did not succeed, and what is to become of the job.
+//! How a handler reports that an attempt failed, and what happens to the job.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,8 +6,8 @@ use std::time::Duration;
 use longshore_protocol::JobError;
 use longshore_protocol::limits::{ERROR_BYTES_MAX, NAME_BYTES_MAX};
 
-/// What a handler returns instead of a result: it decides what becomes of the job. Any
-/// `std::error::Error` becomes a [`JobFailure::Retry`] by `?`.
+/// The error of a handler, which decides what happens to the job. `?` converts any
+/// `std::error::Error` to [`JobFailure::Retry`].
 ///
 /// ```
 /// # mod longshore { pub use longshore_subscriber::*; }
@@ -24,35 +24,34 @@ use longshore_protocol::limits::{ERROR_BYTES_MAX, NAME_BYTES_MAX};
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum JobFailure {
-    /// The attempt failed, and is used up; the job's back-off decides when the next is made, its
-    /// `max_attempts` whether. With none left the job goes to the dead letters.
+    /// The attempt failed, and is used up. The job's back-off sets the time of the next attempt,
+    /// and `max_attempts` limits their number; then the job goes to the dead letters.
     Retry(JobError),
     /// No attempt will ever succeed: the job goes to the dead letters.
     Bury(JobError),
-    /// Not now: the job comes back after this long, in whole milliseconds, its attempt given back.
-    /// Over 100 years counts as 100 years.
+    /// Not now: the job is delivered again after this duration, in whole milliseconds, and the
+    /// attempt is not used up. Over 100 years counts as 100 years.
     Snooze(Duration),
-    /// Not here: the job goes back at once, its attempt given back. It is ready again without a
-    /// back-off, and may come back here: whoever cannot go on for a while should snooze.
+    /// Not here: the job is ready again at once, without a back-off, and the attempt is not used
+    /// up. It may return to this worker: a handler that cannot proceed for a while should snooze.
     Release,
 }
 
 impl JobFailure {
     /// A failed attempt, for an error that is not a `std::error::Error` (an `anyhow::Error`, a
-    /// text). Its [kind](JobFailure::kind) is `Error` unless told otherwise.
+    /// text). Its [kind](JobFailure::kind) is `Error` by default.
     pub fn retry(error: impl fmt::Display) -> JobFailure {
         JobFailure::Retry(job_error("Error", error))
     }
 
-    /// To the dead letters at once, with the reason. Its [kind](JobFailure::kind) is `Error` unless
-    /// told otherwise.
+    /// Sends the job to the dead letters, with the reason. Its [kind](JobFailure::kind) is `Error`
+    /// by default.
     pub fn bury(reason: impl fmt::Display) -> JobFailure {
         JobFailure::Bury(job_error("Error", reason))
     }
 
-    /// The same failure, its error under the name that operators group dead letters by, cut at 128
-    /// bytes. Without effect on [`JobFailure::Snooze`] and [`JobFailure::Release`], which carry no
-    /// error.
+    /// Sets the kind of the error, by which operators group dead letters, cut at 128 bytes. Has no
+    /// effect on [`JobFailure::Snooze`] and [`JobFailure::Release`], which have no error.
     pub fn kind(mut self, kind: &str) -> JobFailure {
         if let JobFailure::Retry(error) | JobFailure::Bury(error) = &mut self {
             error.kind = cut(kind.to_owned(), NAME_BYTES_MAX);
@@ -61,14 +60,14 @@ impl JobFailure {
     }
 }
 
-/// The error's type is its kind, its text with those of its sources the message.
+/// The kind is the error's type; the message is its text with those of its sources.
 impl<E: std::error::Error> From<E> for JobFailure {
     fn from(error: E) -> JobFailure {
         JobFailure::Retry(job_error(std::any::type_name::<E>(), with_causes(&error)))
     }
 }
 
-/// An error's text with those of its sources, not much longer than its limit.
+/// The text of an error with those of its sources, not much longer than its limit.
 pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
     let mut message = error.to_string();
     let mut source = error.source();
@@ -82,7 +81,7 @@ pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
     message
 }
 
-/// An error as it goes to the publisher, each part cut to its limit.
+/// An error for the publisher, each part cut to its limit.
 pub(crate) fn job_error(kind: &str, message: impl fmt::Display) -> JobError {
     JobError {
         kind: cut(kind.to_owned(), NAME_BYTES_MAX),
@@ -90,13 +89,12 @@ pub(crate) fn job_error(kind: &str, message: impl fmt::Display) -> JobError {
     }
 }
 
-/// An error whose parts a handler set itself, cut to the limits that the publisher would refuse it
-/// over.
+/// Cuts the parts of an error to the publisher's limits.
 pub(crate) fn within_limits(error: JobError) -> JobError {
     JobError { kind: cut(error.kind, NAME_BYTES_MAX), message: cut(error.message, ERROR_BYTES_MAX) }
 }
 
-/// A text cut at a character within its limit.
+/// Cuts a text at a character boundary within its limit.
 pub(crate) fn cut(mut text: String, bytes_max: usize) -> String {
     if text.len() > bytes_max {
         let mut end = bytes_max;
@@ -117,7 +115,7 @@ mod tests {
     struct Stale(#[source] std::num::ParseIntError);
 
     #[test]
-    fn an_error_becomes_a_retry_that_names_its_type_and_its_causes() {
+    fn an_error_becomes_a_retry_with_type_and_causes() {
         let cause = "x".parse::<u32>().unwrap_err();
         let JobFailure::Retry(error) = JobFailure::from(Stale(cause)) else { panic!() };
         assert!(error.kind.ends_with("Stale"), "{}", error.kind);
@@ -125,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_error_is_cut_at_a_character_within_its_limit() {
+    fn a_long_error_is_cut_at_a_character_boundary() {
         let JobFailure::Bury(error) = JobFailure::bury("é".repeat(ERROR_BYTES_MAX)) else {
             panic!()
         };
@@ -139,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_of_ones_own_replaces_the_type() {
+    fn a_custom_kind_replaces_the_type() {
         let JobFailure::Bury(error) = JobFailure::bury("gone").kind("FileVanished") else {
             panic!()
         };

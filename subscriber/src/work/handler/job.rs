@@ -1,4 +1,4 @@
-//! What a handler is given.
+//! The arguments of a handler.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,21 +10,21 @@ use tokio::time::Instant;
 use crate::work::lease_signal::LeaseSignal;
 use crate::work::session::SlotId;
 
-/// A job, its payload read as the handler's type ([`FromPayload`](crate::FromPayload)).
+/// A job with its decoded payload ([`FromPayload`](crate::FromPayload)).
 #[derive(Clone, PartialEq, Debug)]
 pub struct Job<T> {
     /// Its id, the same at every attempt.
     pub id: JobId,
     /// The queue that it came from.
     pub path: Path,
-    /// What its producer attached.
+    /// The headers that its producer attached.
     pub headers: Headers,
-    /// What it is about.
+    /// The payload.
     pub payload: T,
 }
 
-/// The right to run a job, as its handler sees it. Cheap to clone. The lease is renewed beside the
-/// handler for as long as the handler runs, so there is nothing to call.
+/// The lease of a job, as its handler sees it. Cheap to clone. The worker renews the lease while
+/// the handler runs.
 #[derive(Clone)]
 pub struct JobContext {
     pub(crate) signal: Arc<LeaseSignal>,
@@ -37,7 +37,7 @@ pub struct JobContext {
     pub(crate) max_attempts: Option<u16>,
     pub(crate) keeps_result: bool,
     pub(crate) deliveries: u16,
-    /// Checkpoints that were there when the job was delivered.
+    /// The number of checkpoints at the delivery of the job.
     pub(crate) earlier: u16,
     pub(crate) trace: Option<TraceContext>,
 }
@@ -45,18 +45,19 @@ pub struct JobContext {
 /// Why a handler should stop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum CancelReason {
-    /// The job is another worker's by now, or its publisher could not be told in time that it is
-    /// still being worked on. Whatever the handler returns is refused.
+    /// Another worker may have the job, or the lease could not be renewed in time. The publisher
+    /// refuses whatever the handler returns.
     #[error("the lease was lost")]
     LeaseLost,
-    /// A user cancelled the job. Whatever the handler returns is refused.
+    /// A user cancelled the job. The publisher refuses whatever the handler returns.
     #[error("the job was cancelled")]
     Cancelled,
-    /// The attempt ran for longer than the job's run timeout allows, renewed or not: the attempt
-    /// has failed, and the job is tried again, or dead. Whatever the handler returns is refused.
+    /// The attempt exceeded the job's run timeout: the attempt has failed, and the job is retried
+    /// or dead. The publisher refuses whatever the handler returns.
     #[error("the attempt ran for longer than its run timeout")]
     TimedOut,
-    /// The worker is stopping and its grace is over: the job goes back, its attempt given back.
+    /// The worker is stopping and its grace is over: the job is released, and the attempt is not
+    /// used up.
     #[error("the worker is stopping")]
     Shutdown,
 }
@@ -72,49 +73,48 @@ impl JobContext {
         &self.path
     }
 
-    /// The number that proves this lease: strictly rising at the job's publisher, so that a store
-    /// which remembers the highest one can refuse a late writer. Another at every delivery; the
-    /// same for as long as this one lasts.
+    /// The fencing token of this lease: strictly increasing at the job's publisher, so that a store
+    /// that remembers the highest one can refuse a late writer. Each delivery has a new one.
     pub fn token(&self) -> Token {
         self.token
     }
 
-    /// Which attempt this is, from 1. A delivery that was given back does not count, so two runs
-    /// may have the same number.
+    /// The number of this attempt, from 1. A released delivery does not count, so two runs may have
+    /// the same number.
     pub fn attempt(&self) -> u16 {
         self.attempt
     }
 
-    /// How many attempts the job may have, if its producer said so; `None` where its queue's
-    /// setting counts, or the default of 10: publishers do not tell these.
+    /// The job's maximum number of attempts, if its producer set one. `None` means the queue's
+    /// setting or the default of 10, which publishers do not send.
     pub fn max_attempts(&self) -> Option<u16> {
         self.max_attempts
     }
 
-    /// Whether the job keeps its result. If not, what its handler returns is discarded here,
-    /// whatever its length.
+    /// Whether the job retains its result. If not, the result is discarded here, whatever its
+    /// length.
     pub fn keeps_result(&self) -> bool {
         self.keeps_result
     }
 
-    /// How often the job was delivered, this time included: over `attempt` when a delivery was
-    /// given back unstarted.
+    /// The number of deliveries of the job, including this one. Larger than `attempt` if a delivery
+    /// was released unstarted.
     pub fn deliveries(&self) -> u16 {
         self.deliveries
     }
 
-    /// The trace that the job's producer attached, if it attached one that is well formed. A
-    /// handler that enqueues jobs of its own makes them part of it with
-    /// [`NewJob::traced`](longshore_protocol::NewJob::traced). The span `job` that the handler runs
-    /// in names it, too.
+    /// The trace context that the job's producer attached, if it is well formed. A handler that
+    /// enqueues jobs adds them to the trace with
+    /// [`NewJob::traced`](longshore_protocol::NewJob::traced). The handler's span `job` names it,
+    /// too.
     pub fn trace_context(&self) -> Option<&TraceContext> {
         self.trace.as_ref()
     }
 
-    /// Says how far the handler is, for people who look at the job: a percentage (over 100 is taken
-    /// for 100) and a text (cut at 256 bytes). It waits for nothing and is soft: each publisher is
-    /// told at most ten times a second, the newest of each job; it is not logged, and gone with the
-    /// lease. What later attempts are to know is a [checkpoint](JobContext::checkpoint).
+    /// Reports progress for operators: a percentage (over 100 counts as 100) and a text (cut at 256
+    /// bytes). Waits for nothing. Each publisher receives at most ten messages a second, with the
+    /// latest report of each job. Progress is not logged, and is gone with the lease; use a
+    /// [checkpoint](JobContext::checkpoint) for data that later attempts need.
     pub fn progress(&self, percent: u8, message: impl AsRef<str>) {
         if self.signal.report_progress(percent, message.as_ref())
             && let Some(session) = self.signal.session.upgrade()
@@ -124,22 +124,22 @@ impl JobContext {
     }
 
     /// Until when the job is certain to be this worker's: the end of its lease, which the worker
-    /// renews in time. While the link to the publisher is down or silent, it is no later than the
-    /// publisher's reconnect grace (5 s by default) after the last byte that came: then another
-    /// worker may be given the job. The handler is not cancelled by that, as the publisher may be
-    /// back before; it is when the lease ends or turns out to be lost.
+    /// renews in time. While the link to the publisher is down or silent, this is at most the
+    /// publisher's reconnect grace (5 s by default) after the last received byte: then another
+    /// worker may receive the job. The handler is not cancelled at that time, because the publisher
+    /// may return before the lease ends; it is cancelled when the lease ends or is lost.
     pub fn deadline(&self) -> Instant {
         let ends = self.signal.ends();
         let session = self.signal.session.upgrade();
         self.started + session.map_or(ends, |session| session.deadline(self.slot_id, ends))
     }
 
-    /// How long it is until [`deadline`](JobContext::deadline); zero once that is over.
+    /// The time until [`deadline`](JobContext::deadline); zero after it.
     pub fn remaining(&self) -> Duration {
         self.deadline().saturating_duration_since(Instant::now())
     }
 
-    /// Why the handler should stop, if it should.
+    /// Why the handler should stop; `None` if it should run.
     pub fn cancel_reason(&self) -> Option<CancelReason> {
         self.signal.reason()
     }
@@ -149,8 +149,8 @@ impl JobContext {
         self.cancel_reason().is_some()
     }
 
-    /// Waits until the handler should stop. Cancel safe; it may be awaited many times, and at
-    /// several places at once.
+    /// Waits until the handler should stop. Cancel safe; may be awaited many times and
+    /// concurrently.
     pub async fn cancelled(&self) -> CancelReason {
         self.signal.cancelled().await
     }

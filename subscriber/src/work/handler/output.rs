@@ -1,4 +1,4 @@
-//! From what a handler returns to the result that is kept.
+//! Conversion of a handler's return value to the job's result.
 
 use bytes::Bytes;
 use longshore_protocol::limits::RESULT_BYTES_MAX;
@@ -8,16 +8,16 @@ use serde::Serialize;
 use crate::JobFailure;
 use crate::work::handler::failure::{job_error, within_limits};
 
-/// What a handler may return when its job is done: `()` for no result; `Bytes`, `Vec<u8>`, `String`
-/// or `&'static str` as they are; [`Json`] for any `Serialize`; an `Option` of these. At most 1
-/// MiB: a larger result buries its job. It is kept only for a job that asked for that
+/// What a handler may return on success: `()` for no result; `Bytes`, `Vec<u8>`, `String` or
+/// `&'static str` as they are; [`Json`] for any `Serialize`; an `Option` of these. At most 1 MiB: a
+/// larger result buries its job. The result is retained only if the job requests it
 /// (`JobOptions::keep_result`).
 pub trait JobOutput: Send + 'static {
-    /// The result's bytes, or none. An error ends the attempt as it says.
+    /// The result's bytes, if any. An error ends the attempt accordingly.
     fn into_result(self) -> Result<Option<Bytes>, JobFailure>;
 }
 
-/// A result to be kept as JSON. One that serde cannot write fails the attempt.
+/// A result to be stored as JSON. A serialization error fails the attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Json<T>(pub T);
 
@@ -63,8 +63,7 @@ impl<T: JobOutput> JobOutput for Option<T> {
     }
 }
 
-/// What a handler's answer does to its lease. The result of a job that keeps none is not sent,
-/// whatever its length.
+/// The settle for a handler's return value. The result of a job that retains none is not sent.
 pub(crate) fn settle_of<O: JobOutput>(
     answer: Result<O, JobFailure>,
     keeps_result: bool,
@@ -99,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_that_nobody_keeps_is_discarded_whatever_its_length() {
+    fn a_result_that_is_not_retained_is_discarded() {
         for result in [vec![0u8; 3], vec![0; RESULT_BYTES_MAX + 1]] {
             assert_eq!(settle_of(Ok(result), false), NewSettle::Complete { result: None });
         }
@@ -107,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn each_answer_settles_its_job_in_its_own_way() {
+    fn each_outcome_maps_to_its_settle() {
         assert_eq!(settled(Ok(())), NewSettle::Complete { result: None });
         assert_eq!(settled(Ok("ab")), NewSettle::Complete { result: Some("ab".into()) });
         assert_eq!(settled(Ok(Json([1, 2]))), NewSettle::Complete { result: Some("[1,2]".into()) });
@@ -120,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_over_its_limit_buries_the_job_and_one_at_it_does_not() {
+    fn a_result_over_its_limit_buries_the_job() {
         let at_limit = settled(Ok(vec![0u8; RESULT_BYTES_MAX]));
         assert!(matches!(at_limit, NewSettle::Complete { result: Some(_) }));
         let NewSettle::Bury(error) = settled(Ok(vec![0u8; RESULT_BYTES_MAX + 1])) else { panic!() };

@@ -1,4 +1,4 @@
-//! From a payload to what a handler takes.
+//! Conversion of a payload to a handler's argument.
 
 use std::any::Any;
 use std::string::FromUtf8Error;
@@ -6,27 +6,26 @@ use std::string::FromUtf8Error;
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
 
-/// What a handler can take as its job's payload.
+/// A type that a handler can accept as its job's payload.
 ///
-/// `Bytes`, `Vec<u8>` and `String` are the payload as it is (a `String` has to be UTF-8); every
-/// other type that serde can deserialize is read from JSON. Implement it for a type of your own
-/// that is not `Deserialize` to read another format.
+/// `Bytes`, `Vec<u8>` and `String` are the raw payload (a `String` must be UTF-8); every other type
+/// that serde can deserialize is decoded from JSON. Implement this trait for a type that is not
+/// `Deserialize` to decode another format.
 pub trait FromPayload: Sized + Send + 'static {
-    /// Reads the payload. On an error the job is buried with that reason: it would not decode the
-    /// next time either.
+    /// Decodes the payload. An error buries the job: it would not decode the next time either.
     fn from_payload(payload: Bytes) -> Result<Self, PayloadError>;
 }
 
-/// Why a payload is not what its handler takes. Its job is buried with this as the reason.
+/// Why a payload does not decode. Its job is buried with this as the reason.
 #[derive(Debug, thiserror::Error)]
 pub enum PayloadError {
-    /// It is not JSON, or not the JSON of that type.
-    #[error("the payload is no JSON of the type that the handler takes: {0}")]
+    /// It is not JSON, or not JSON of the expected type.
+    #[error("the payload is not JSON of the handler's type: {0}")]
     Json(#[from] serde_json::Error),
-    /// It is not text.
+    /// It is not UTF-8.
     #[error("the payload is not UTF-8: {0}")]
     Utf8(#[from] FromUtf8Error),
-    /// It is not in the format of a [`FromPayload`] of your own.
+    /// A custom [`FromPayload`] rejected it.
     #[error("{0}")]
     Other(String),
 }
@@ -44,7 +43,7 @@ impl<T: DeserializeOwned + Send + 'static> FromPayload for T {
         } else {
             return Ok(serde_json::from_slice(&payload)?);
         }
-        as_is.ok_or_else(|| PayloadError::Other("the payload was not taken".into()))
+        as_is.ok_or_else(|| PayloadError::Other("the payload was not converted".into()))
     }
 }
 
@@ -58,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_and_text_are_taken_as_they_are_and_the_rest_is_json() {
+    fn bytes_and_text_are_raw_and_other_types_are_json() {
         let payload = Bytes::from_static(br#"{"to":"ada"}"#);
         assert_eq!(Bytes::from_payload(payload.clone()).unwrap(), payload);
         assert_eq!(<Vec<u8>>::from_payload(payload.clone()).unwrap(), payload);
@@ -73,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_decode_says_why() {
+    fn a_payload_that_does_not_decode_reports_why() {
         let error = Welcome::from_payload(Bytes::from_static(b"{}")).unwrap_err();
         assert!(error.to_string().contains("missing field `to`"), "{error}");
         let error = String::from_payload(Bytes::from_static(b"\xff")).unwrap_err();

@@ -1,5 +1,5 @@
-//! A handler as a tower service, so that layers can stand around it: what goes in, what comes out,
-//! and what an error of theirs means for the job.
+//! A handler as a tower service, so that layers can wrap it: its request, its response, and what an
+//! error of a layer means for the job.
 
 use std::any::{TypeId, type_name};
 use std::error::Error;
@@ -11,24 +11,24 @@ use tower_service::Service;
 use crate::work::handler::failure::{job_error, with_causes};
 use crate::{Job, JobContext, JobFailure, JobOutput};
 
-/// What a layer may fail with, as tower has it.
+/// The error type of tower's layers.
 pub(crate) type BoxError = Box<dyn Error + Send + Sync>;
 
-/// An attempt on its way to its handler. The payload is as its producer wrote it: layers stand
-/// before it is read, so one layer suits handlers of every type.
+/// An attempt before its handler. The payload is the producer's bytes: layers run before it is
+/// decoded, so one layer suits handlers of every type.
 #[derive(Clone, Debug)]
 pub struct JobRequest {
-    /// The job: id, path, headers, and the payload's bytes. A layer may change them; the handler
-    /// gets what it leaves.
+    /// The job: id, path, headers, and the payload's bytes. The handler receives what the layers
+    /// leave.
     pub job: Job<Bytes>,
     /// The lease: attempt, token, cancellation, progress.
     pub context: JobContext,
 }
 
-/// An attempt that succeeded: the job is done.
+/// A successful attempt: completes the job.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Completion {
-    /// Its result, at most 1 MiB; kept if the job asks for that.
+    /// Its result, at most 1 MiB; retained if the job requests it.
     pub result: Option<Bytes>,
 }
 
@@ -38,9 +38,8 @@ impl JobOutput for Completion {
     }
 }
 
-/// A [`JobFailure`] inside of tower's boxed error: layers such as a timeout give errors of that
-/// type only. What the handler decided is found again in it, or in an error that names it as its
-/// source.
+/// A [`JobFailure`] in tower's boxed error, the only error type of layers such as a timeout. The
+/// worker finds the handler's decision in the error or in its chain of sources.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HandlerFailed(pub JobFailure);
 
@@ -49,8 +48,8 @@ impl fmt::Display for HandlerFailed {
         match &self.0 {
             JobFailure::Retry(error) => write!(f, "the attempt failed: {}", error.message),
             JobFailure::Bury(error) => write!(f, "the job was buried: {}", error.message),
-            JobFailure::Snooze(wait) => write!(f, "the job was put off for {wait:?}"),
-            JobFailure::Release => f.write_str("the job was given back"),
+            JobFailure::Snooze(wait) => write!(f, "the job was snoozed for {wait:?}"),
+            JobFailure::Release => f.write_str("the job was released"),
         }
     }
 }
@@ -63,11 +62,11 @@ impl From<JobFailure> for BoxError {
     }
 }
 
-/// What a handler with its layers has to be; whatever fits is one. Each job that runs at the same
-/// time has a clone of its own.
+/// The bound for a handler with its layers; implemented by every service that fits. Each job that
+/// runs concurrently has its own clone.
 ///
-/// An error that is no [`JobFailure`] fails the attempt, under the name of its type, or as
-/// `LayerError` where it is boxed.
+/// An error that is no [`JobFailure`] fails the attempt. Its kind is its type's name, or
+/// `LayerError` if it is boxed.
 pub trait JobService:
     Service<JobRequest, Response = Completion, Error: Into<BoxError>, Future: Send>
     + Clone
@@ -84,7 +83,7 @@ impl<S> JobService for S where
 {
 }
 
-/// What becomes of a job whose service failed with that.
+/// The failure of a job whose service returned this error.
 pub(crate) fn failure_of<E: Into<BoxError> + 'static>(error: E) -> JobFailure {
     let error = error.into();
     let mut cause: Option<&(dyn Error + 'static)> = Some(&*error);
@@ -115,7 +114,7 @@ mod tests {
     struct UsedUp;
 
     #[test]
-    fn what_the_handler_decided_is_found_in_whatever_a_layer_makes_of_it() {
+    fn the_handlers_decision_survives_wrapping_by_layers() {
         let failures = [
             JobFailure::retry("x"),
             JobFailure::bury("y"),
@@ -130,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_of_a_layer_fails_the_attempt_under_its_name() {
+    fn a_layer_error_fails_the_attempt_with_its_type() {
         let JobFailure::Retry(error) = failure_of(UsedUp) else { panic!() };
         assert!(error.kind.ends_with("UsedUp"), "{}", error.kind);
         assert_eq!(error.message, "the limit of today is used up");

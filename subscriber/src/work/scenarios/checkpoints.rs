@@ -1,4 +1,4 @@
-//! Handlers that leave checkpoints, and those that read what earlier attempts have left.
+//! Handlers that store checkpoints, and those that read the checkpoints of earlier attempts.
 
 use futures_util::future::join;
 use longshore_protocol::messages::work::{
@@ -25,7 +25,7 @@ fn answer(link: &FakeLink, token: u64, sequence: u64, outcome: CheckpointOutcome
     link.send(FromPublisher::Checkpointed(Checkpointed { token: Token(token), sequence, outcome }));
 }
 
-/// The number of the next question, and the token that it is about.
+/// The number of the next checkpoint query, and its token.
 async fn checkpoint_query(link: &mut FakeLink) -> (u64, u64) {
     let checkpoint_query = link.find(|message| match message {
         ToPublisher::Request { id, request: Request::Checkpoints { token } } => {
@@ -41,12 +41,12 @@ fn stored_checkpoint(attempt: u16, sequence: u64, bytes: &'static str) -> Checkp
     CheckpointInfo { attempt, sequence, at, length, bytes: Some(bytes.into()) }
 }
 
-/// A worker with one job, whose context the scenario plays with; the handler returns when told.
+/// A worker with one job. Returns the job's context, and a semaphore that lets the handler return.
 async fn start_with_one_job(
     publisher: &mut FakePublisher,
     job: Delivery,
 ) -> (RunningWorker, FakeLink, JobContext, Arc<tokio::sync::Semaphore>) {
-    let (handler, mut begun, go) = query_answered();
+    let (handler, mut begun, go) = gated_handler();
     let worker = start_worker(ONE_AT_A_TIME, &[publisher], handler);
     let (mut link, _) = publisher.attach(1, &[]).await;
     link.granted(1).await;
@@ -56,7 +56,7 @@ async fn start_with_one_job(
 }
 
 #[tokio::test]
-async fn a_checkpoint_returns_its_number_once_its_publisher_has_it() {
+async fn a_checkpoint_returns_its_number_once_stored() {
     let (_publisher, worker, mut link) = start_linked_worker(
         ONE_AT_A_TIME,
         handler(|_: Job<Bytes>, ctx: JobContext| async move {
@@ -80,7 +80,7 @@ async fn a_checkpoint_returns_its_number_once_its_publisher_has_it() {
 }
 
 #[tokio::test]
-async fn a_checkpoint_whose_answer_was_lost_is_sent_again_with_its_number_and_counts_once() {
+async fn a_checkpoint_without_an_answer_is_resent_and_counts_once() {
     let mut publisher = FakePublisher::start(1).await;
     let (worker, mut link, ctx, _go) = start_with_one_job(&mut publisher, delivery(1)).await;
     let storing = tokio::spawn({
@@ -107,7 +107,7 @@ async fn a_checkpoint_whose_answer_was_lost_is_sent_again_with_its_number_and_co
 }
 
 #[tokio::test]
-async fn a_checkpoint_refused_as_stale_cancels_its_context_and_is_counted() {
+async fn a_stale_checkpoint_cancels_its_context() {
     let mut publisher = FakePublisher::start(1).await;
     let (worker, mut link, ctx, go) = start_with_one_job(&mut publisher, delivery(1)).await;
     let refused = join(ctx.checkpoint("late"), async {
@@ -128,7 +128,7 @@ async fn a_checkpoint_refused_as_stale_cancels_its_context_and_is_counted() {
 }
 
 #[tokio::test]
-async fn whoever_waits_for_a_checkpoint_is_told_when_the_lease_is_taken() {
+async fn losing_the_lease_ends_checkpoint_waits() {
     for (revoked, reason) in [
         (Revoked::Cancelled, CancelReason::Cancelled),
         (Revoked::TimedOut, CancelReason::TimedOut),
@@ -154,7 +154,7 @@ async fn whoever_waits_for_a_checkpoint_is_told_when_the_lease_is_taken() {
 }
 
 #[tokio::test]
-async fn without_a_link_a_checkpoint_waits_for_as_long_as_the_lease_runs() {
+async fn without_a_link_a_checkpoint_waits_until_the_lease_ends() {
     let mut publisher = FakePublisher::start(1).await;
     let job = Delivery { lease_ms: 300, ..delivery(1) };
     let (_worker, link, ctx, _go) = start_with_one_job(&mut publisher, job).await;
@@ -165,7 +165,7 @@ async fn without_a_link_a_checkpoint_waits_for_as_long_as_the_lease_runs() {
 }
 
 #[tokio::test]
-async fn a_checkpoint_that_is_too_large_is_refused_here_and_uses_up_no_number() {
+async fn an_oversized_checkpoint_is_refused_locally() {
     let mut publisher = FakePublisher::start(1).await;
     let (_worker, mut link, ctx, _go) = start_with_one_job(&mut publisher, delivery(1)).await;
     let refused = ctx.checkpoint(vec![0; 65_537]).await;
@@ -181,7 +181,7 @@ async fn a_checkpoint_that_is_too_large_is_refused_here_and_uses_up_no_number() 
 }
 
 #[tokio::test]
-async fn calls_of_one_job_take_turns_and_one_that_is_given_up_may_be_stored() {
+async fn checkpoint_calls_of_one_job_are_serialized() {
     let mut publisher = FakePublisher::start(1).await;
     let (worker, mut link, ctx, _go) = start_with_one_job(&mut publisher, delivery(1)).await;
     let given_up = tokio::time::timeout(Duration::ZERO, ctx.checkpoint("given up")).await;
@@ -201,7 +201,7 @@ async fn calls_of_one_job_take_turns_and_one_that_is_given_up_may_be_stored() {
 }
 
 #[tokio::test]
-async fn a_gap_says_so_and_changes_nothing_else() {
+async fn a_checkpoint_gap_is_reported_and_changes_nothing_else() {
     let mut publisher = FakePublisher::start(1).await;
     let (worker, mut link, ctx, _go) = start_with_one_job(&mut publisher, delivery(1)).await;
     let (refused, ()) = within(join(ctx.checkpoint("x"), async {
@@ -215,30 +215,30 @@ async fn a_gap_says_so_and_changes_nothing_else() {
 }
 
 #[tokio::test]
-async fn after_its_handler_a_context_stores_and_reads_nothing() {
+async fn a_context_is_unusable_after_its_handler_returns() {
     let mut publisher = FakePublisher::start(1).await;
     let job = Delivery { checkpoints: 1, ..delivery(1) };
     let (worker, mut link, ctx, go) = start_with_one_job(&mut publisher, job).await;
     go.add_permits(1);
     link.settle().await;
-    assert_eq!(ctx.checkpoint("x").await, Err(CheckpointError::FinishedJob));
-    assert_eq!(ctx.checkpoints().await, Err(CheckpointsError::FinishedJob));
+    assert_eq!(ctx.checkpoint("x").await, Err(CheckpointError::Ended));
+    assert_eq!(ctx.checkpoints().await, Err(CheckpointsError::Ended));
     drop(worker);
-    assert_eq!(ctx.checkpoint("x").await, Err(CheckpointError::FinishedJob));
+    assert_eq!(ctx.checkpoint("x").await, Err(CheckpointError::Ended));
 }
 
 #[tokio::test]
-async fn a_checkpoint_that_its_handler_did_not_wait_for_ends_with_the_attempt() {
+async fn an_unawaited_checkpoint_ends_with_the_attempt() {
     let mut publisher = FakePublisher::start(1).await;
     let (worker, mut link, ctx, go) = start_with_one_job(&mut publisher, delivery(1)).await;
     let left_behind = tokio::spawn(async move { ctx.checkpoint("left behind").await });
     checkpoint(&mut link).await;
     go.add_permits(1);
     let batch = link.settle().await;
-    assert_eq!(within(left_behind).await.unwrap(), Err(CheckpointError::FinishedJob));
+    assert_eq!(within(left_behind).await.unwrap(), Err(CheckpointError::Ended));
     drop(link);
     let (mut link, resumed) = publisher.attach(1, &[]).await;
-    assert_eq!(resumed, [1], "its end is unanswered");
+    assert_eq!(resumed, [1], "its settle is unanswered");
     assert_eq!(link.settle().await, batch);
     let again = link.has_unread(|message| matches!(message, ToPublisher::Checkpoint(_)));
     assert!(!again, "it would be refused as stale");
@@ -249,7 +249,7 @@ async fn a_checkpoint_that_its_handler_did_not_wait_for_ends_with_the_attempt() 
 }
 
 #[tokio::test]
-async fn a_worker_that_stops_lets_its_handlers_leave_a_checkpoint_within_their_grace() {
+async fn a_stopping_worker_still_stores_checkpoints() {
     let handler = handler(|_: Job<Bytes>, ctx: JobContext| async move {
         ctx.cancelled().await;
         ctx.checkpoint("as far as it came").await?;
@@ -275,7 +275,7 @@ async fn a_worker_that_stops_lets_its_handlers_leave_a_checkpoint_within_their_g
 }
 
 #[tokio::test]
-async fn earlier_checkpoints_are_read_and_what_this_delivery_left_is_not_among_them() {
+async fn only_checkpoints_of_earlier_deliveries_are_read() {
     let mut publisher = FakePublisher::start(1).await;
     let job = Delivery { attempt: 2, deliveries: 2, checkpoints: 2, ..delivery(1) };
     let (_worker, mut link, ctx, _go) = start_with_one_job(&mut publisher, job).await;
@@ -315,7 +315,7 @@ async fn earlier_checkpoints_are_read_and_what_this_delivery_left_is_not_among_t
 }
 
 #[tokio::test]
-async fn nobody_is_asked_where_there_are_no_earlier_checkpoints() {
+async fn no_query_is_sent_without_earlier_checkpoints() {
     let mut publisher = FakePublisher::start(1).await;
     let (_worker, mut link, ctx, _go) = start_with_one_job(&mut publisher, delivery(1)).await;
     assert_eq!(ctx.checkpoints().await, Ok(vec![]));
@@ -324,12 +324,12 @@ async fn nobody_is_asked_where_there_are_no_earlier_checkpoints() {
         answer(&link, 1, 1, CheckpointOutcome::Accepted);
     }))
     .await;
-    assert_eq!(ctx.checkpoints().await, Ok(vec![]), "its own are none of earlier attempts");
+    assert_eq!(ctx.checkpoints().await, Ok(vec![]), "own checkpoints are not earlier ones");
     assert!(!link.has_unread(|message| matches!(message, ToPublisher::Request { .. })));
 }
 
 #[tokio::test]
-async fn a_question_refused_as_stale_cancels_its_context_and_other_refusals_do_not() {
+async fn a_stale_checkpoint_query_cancels_its_context() {
     let mut publisher = FakePublisher::start(1).await;
     let job = Delivery { attempt: 2, deliveries: 2, checkpoints: 1, ..delivery(1) };
     let (worker, mut link, ctx, _go) = start_with_one_job(&mut publisher, job).await;
@@ -350,7 +350,7 @@ async fn a_question_refused_as_stale_cancels_its_context_and_other_refusals_do_n
 }
 
 #[tokio::test]
-async fn a_handler_that_blocks_its_thread_reads_and_leaves_checkpoints() {
+async fn blocking_handlers_read_and_store_checkpoints() {
     let (_publisher, worker, mut link) = start_linked_worker(
         ONE_AT_A_TIME,
         Blocking::new(|_: Job<Bytes>, ctx: JobContext| {
@@ -372,7 +372,7 @@ async fn a_handler_that_blocks_its_thread_reads_and_leaves_checkpoints() {
 }
 
 #[tokio::test]
-async fn a_thread_that_waits_for_an_answer_past_every_grace_is_told_as_its_job_goes_back() {
+async fn releasing_a_job_ends_its_blocking_wait() {
     let (ended, mut end) = mpsc::unbounded_channel();
     let (_publisher, worker, mut link) = start_linked_worker(
         Limits { grace: Duration::ZERO, cancel_grace: Duration::ZERO, ..ONE_AT_A_TIME },
@@ -394,7 +394,7 @@ async fn a_thread_that_waits_for_an_answer_past_every_grace_is_told_as_its_job_g
 }
 
 #[tokio::test]
-async fn a_stopped_worker_leaves_no_thread_waiting_for_an_answer() {
+async fn a_stopped_worker_leaves_no_thread_waiting() {
     let (ended, mut end) = mpsc::unbounded_channel();
     let (_publisher, worker, mut link) = start_linked_worker(
         ONE_AT_A_TIME,
@@ -409,12 +409,12 @@ async fn a_stopped_worker_leaves_no_thread_waiting_for_an_answer() {
     let kept_by_whoever_watches = worker.session.clone();
     worker.handle.stop_now();
     worker.report().await;
-    assert_eq!(within(end.recv()).await, Some(Err(CheckpointError::FinishedJob)));
+    assert_eq!(within(end.recv()).await, Some(Err(CheckpointError::Ended)));
     drop(kept_by_whoever_watches);
 }
 
 #[tokio::test]
-async fn a_context_tells_what_its_producer_said_of_attempts() {
+async fn a_context_has_the_producers_max_attempts() {
     let mut publisher = FakePublisher::start(1).await;
     let path = longshore_protocol::Path::new("/jobs/x").unwrap();
     let mut job = NewJob::new(path, longshore_protocol::JobId([9; 16]), "x");

@@ -1,4 +1,4 @@
-//! A publisher of a test's making: it listens on loopback and says what the scenario tells it to.
+//! A scripted publisher that listens on the loopback interface.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -16,12 +16,12 @@ use longshore_transport::{
     Identity, Link, LinkEnd, LinkReceiver, LinkSender, Listener, ListenerOptions,
 };
 
-/// How long a scenario waits for what has to come.
+/// How long a scenario waits for an expected message.
 const TEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) struct FakePublisher {
     pub(super) id: PublisherId,
-    /// How long it reports that leases outlive a link.
+    /// The reconnect grace that it reports.
     pub(super) grace_ms: u64,
     listener: Listener,
 }
@@ -29,7 +29,7 @@ pub(super) struct FakePublisher {
 pub(super) struct FakeLink {
     sender: LinkSender,
     receiver: LinkReceiver,
-    /// Received and not yet asked for.
+    /// Received, and not yet returned by `find` or `next`.
     unread: VecDeque<ToPublisher>,
     pub(super) credits: u32,
 }
@@ -57,7 +57,7 @@ impl FakePublisher {
         )
     }
 
-    /// Takes the next link whose worker has something to say.
+    /// Accepts the next link that sends a frame.
     async fn accept(&mut self) -> FakeLink {
         loop {
             let link: Link = within(self.listener.accept()).await;
@@ -69,14 +69,14 @@ impl FakePublisher {
         }
     }
 
-    /// Takes a link, and gives what it resumes.
+    /// Attaches a link, and returns the tokens that it resumes.
     pub(super) async fn attach(&mut self, next_settle: u64, gone: &[u64]) -> (FakeLink, Vec<u64>) {
         let (link, resumed, sources) = self.attach_with_sources(next_settle, gone).await;
         assert_eq!(sources, Sources::one(Glob::new("/jobs/**").unwrap()));
         (link, resumed)
     }
 
-    /// Takes a link, and gives what it resumes and what it takes jobs from.
+    /// Attaches a link, and returns the tokens that it resumes and its sources.
     pub(super) async fn attach_with_sources(
         &mut self,
         next_settle: u64,
@@ -130,7 +130,7 @@ impl FakeLink {
         }
     }
 
-    /// The next message that `wanted` knows; those before it stay unread.
+    /// The next message that `wanted` accepts; those before it stay unread.
     pub(super) async fn find<T>(&mut self, wanted: impl Fn(&ToPublisher) -> Option<T>) -> T {
         let mut at = 0;
         loop {
@@ -145,7 +145,7 @@ impl FakeLink {
         }
     }
 
-    /// Waits until the worker has granted so many credits in all.
+    /// Waits until the worker has granted this many credits in all.
     pub(super) async fn granted(&mut self, credits: u32) {
         while self.credits < credits {
             self.read().await.unwrap();
@@ -188,7 +188,7 @@ impl FakeLink {
         self.find(|message| matches!(message, ToPublisher::Unsubscribe(1)).then_some(())).await;
     }
 
-    /// True when a message of that kind came before now and was not asked for.
+    /// True if an unread message is of that kind.
     pub(super) fn has_unread(&self, kind: impl Fn(&ToPublisher) -> bool) -> bool {
         self.unread.iter().any(kind)
     }
@@ -245,7 +245,7 @@ impl FakeLink {
     }
 }
 
-/// A first delivery of a job.
+/// The first delivery of a job.
 pub(super) fn delivery(token: u64) -> Delivery {
     Delivery {
         token: Token(token),
@@ -258,7 +258,7 @@ pub(super) fn delivery(token: u64) -> Delivery {
     }
 }
 
-/// What a batch says: tokens and verdicts.
+/// The tokens and verdicts of a batch.
 pub(super) fn verdicts(batch: &SettleBatch) -> Vec<(u64, Verdict)> {
     batch.items().map(|item| (item.token.0, item.verdict)).collect()
 }
@@ -267,7 +267,7 @@ pub(super) fn entry(payload: &str) -> Bytes {
     entry_of(&NewJob::new(Path::new("/jobs/x").unwrap(), JobId([9; 16]), payload.to_owned()))
 }
 
-/// The entry of a job whose result is kept.
+/// The entry of a job that retains its result.
 pub(super) fn entry_of(job: &NewJob) -> Bytes {
     let mut job = job.clone();
     job.options.keep_result = true;
@@ -278,7 +278,7 @@ pub(super) fn entry_of(job: &NewJob) -> Bytes {
 }
 
 pub(super) async fn within<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(TEST_TIMEOUT, future).await.expect("it has to come")
+    tokio::time::timeout(TEST_TIMEOUT, future).await.expect("the message must arrive")
 }
 
 fn numbers(tokens: &Tokens) -> Vec<u64> {

@@ -1,5 +1,5 @@
-//! Layers around handlers: what they see, what their errors and panics do, and that a worker goes
-//! on after them.
+//! Layers around handlers: what they receive, the effect of their errors and panics, and that the
+//! worker continues after them.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -14,7 +14,7 @@ use crate::{Completion, JobRequest};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// What a handler with layers of any kind comes to in a test.
+/// A handler with any layers, boxed.
 type Boxed = BoxCloneService<JobRequest, Completion, BoxError>;
 
 async fn settle_each(publisher: &mut FakePublisher, payloads: &[&str]) -> Vec<(Verdict, String)> {
@@ -32,7 +32,7 @@ async fn settle_each(publisher: &mut FakePublisher, payloads: &[&str]) -> Vec<(V
 }
 
 #[tokio::test]
-async fn a_timeout_of_towers_fails_the_attempt_and_drops_its_future() {
+async fn a_tower_timeout_fails_the_attempt() {
     let mut publisher = FakePublisher::start(1).await;
     let held = Arc::new(());
     let holds = held.clone();
@@ -63,7 +63,7 @@ async fn a_timeout_of_towers_fails_the_attempt_and_drops_its_future() {
 }
 
 #[tokio::test]
-async fn what_a_handler_decides_survives_layers_that_box_errors() {
+async fn decisions_survive_layers_that_box_errors() {
     let mut publisher = FakePublisher::start(1).await;
     let decides = InPlace::new(|job: Job<String>, _: JobContext| async move {
         match job.payload.as_str() {
@@ -93,7 +93,7 @@ async fn what_a_handler_decides_survives_layers_that_box_errors() {
 }
 
 #[tokio::test]
-async fn a_layer_sees_the_attempt_and_its_end_and_may_change_both() {
+async fn a_layer_may_change_request_and_response() {
     let mut publisher = FakePublisher::start(1).await;
     let shout = InPlace::new(|job: Job<String>, _: JobContext| async move { Ok(job.payload) });
     let service = ServiceBuilder::new()
@@ -114,7 +114,7 @@ async fn a_layer_sees_the_attempt_and_its_end_and_may_change_both() {
 }
 
 #[tokio::test]
-async fn a_result_that_a_layer_makes_too_large_buries_the_job() {
+async fn an_oversized_result_of_a_layer_buries_the_job() {
     let mut publisher = FakePublisher::start(1).await;
     let service = ServiceBuilder::new()
         .map_response(|_| Completion { result: Some(vec![0; 1024 * 1024 + 1].into()) })
@@ -124,8 +124,7 @@ async fn a_result_that_a_layer_makes_too_large_buries_the_job() {
     assert!(matches!(received[0].0, Verdict::Bury(_)) && received[0].1.contains("ResultTooLarge"));
 }
 
-/// Panics or fails at a place of the test's choice when it is made or used for the first time, and
-/// is no use after that.
+/// Panics or fails at a given step on its first use, and is unusable after that.
 struct Breaks {
     fault: &'static str,
     clones: Arc<AtomicUsize>,
@@ -147,8 +146,8 @@ impl Service<JobRequest> for Breaks {
     type Future = Pin<Box<dyn Future<Output = Result<Completion, BoxError>> + Send>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        assert!(!self.broken, "a service that broke is asked again");
-        // The first clone of all breaks: with one lane that is the one of the first job.
+        assert!(!self.broken, "a broken service is used again");
+        // The first clone breaks: with one handler task that is the clone for the first job.
         self.broken = self.clones.load(Ordering::Relaxed) == 2;
         match self.fault {
             "ready panics" if self.broken => panic!("ready panics"),
@@ -167,7 +166,7 @@ impl Service<JobRequest> for Breaks {
 }
 
 #[tokio::test]
-async fn a_layer_that_panics_or_breaks_fails_its_attempt_and_the_next_finds_a_fresh_one() {
+async fn a_broken_layer_fails_one_attempt_and_is_replaced() {
     for fault in ["ready panics", "ready fails", "call panics", "future panics"] {
         let mut publisher = FakePublisher::start(1).await;
         let fine = InPlace::new(|job: Job<String>, _: JobContext| async move { Ok(job.payload) });
@@ -186,14 +185,14 @@ async fn a_layer_that_panics_or_breaks_fails_its_attempt_and_the_next_finds_a_fr
         let report = worker.report().await;
         let panics = u64::from(fault.ends_with("panics"));
         assert_eq!((report.completed, report.failed, report.panicked), (2, 1, panics), "{fault}");
-        // One for the lane, one for its first job, a fresh one after the break, and none for each
+        // One clone for the handler task, one for its first job, one after the break, and none per
         // job.
         assert_eq!(clones.load(Ordering::Relaxed), 3, "{fault}");
     }
 }
 
 #[tokio::test]
-async fn layers_stand_around_handlers_that_block() {
+async fn layers_wrap_blocking_handlers() {
     let mut publisher = FakePublisher::start(1).await;
     let blocks = Blocking::new(|job: Job<String>, _: JobContext| match job.payload.as_str() {
         "panic" => panic!("on purpose"),

@@ -1,5 +1,5 @@
-//! Workers against publishers of the test's making, over real links: what a worker says and does at
-//! each turn. Nothing sleeps: every scenario waits for what has to come.
+//! Workers against scripted publishers, over real links. No test sleeps: every scenario waits for
+//! an expected message.
 
 mod checkpoints;
 mod fake_publisher;
@@ -34,7 +34,7 @@ use fake_publisher::{FakeLink, FakePublisher, entry, verdicts, within};
 struct RunningWorker {
     session: Arc<WorkerSession>,
     handle: ShutdownHandle,
-    /// For each pattern.
+    /// One set for each pattern.
     sets: Vec<watch::Sender<Vec<PublisherInfo>>>,
     run: JoinHandle<WorkerReport>,
 }
@@ -44,7 +44,7 @@ struct TestSource(watch::Receiver<Vec<PublisherInfo>>);
 impl PublisherSource for TestSource {
     async fn changed(&mut self) -> PublisherSet {
         if self.0.changed().await.is_err() {
-            // The resolver is down, for good.
+            // The resolver is down for good.
             std::future::pending::<()>().await;
         }
         PublisherSet {
@@ -92,7 +92,7 @@ async fn start_linked_worker(
     (publisher, worker, link)
 }
 
-/// A worker that takes from several patterns, each of which has these publishers.
+/// A worker that takes from several patterns, with the publishers of each.
 fn start_worker_on(
     limits: Limits,
     take: Take,
@@ -148,8 +148,8 @@ where
     InPlace::new(handler)
 }
 
-/// A handler that says which job it began, and then waits to be told its answer or to be cancelled.
-fn query_answered()
+/// A handler that reports each job's context, and then waits for a permit.
+fn gated_handler()
 -> (impl JobService, mpsc::UnboundedReceiver<JobContext>, Arc<tokio::sync::Semaphore>) {
     let (began, begun) = mpsc::unbounded_channel();
     let go = Arc::new(tokio::sync::Semaphore::new(0));
@@ -193,8 +193,8 @@ async fn a_job_is_announced_run_and_settled_with_its_result() {
 }
 
 #[tokio::test]
-async fn only_jobs_that_have_a_lane_are_announced_as_started() {
-    let (handler, mut begun, go) = query_answered();
+async fn only_jobs_with_a_handler_task_are_announced() {
+    let (handler, mut begun, go) = gated_handler();
     let limits = Limits { concurrency: 2, prefetch: 3, ..ONE_AT_A_TIME };
     let (_publisher, worker, mut link) = start_linked_worker(limits, handler).await;
     link.deliver(&[(1, "a"), (2, "b"), (3, "c"), (4, "d"), (5, "e")]);
@@ -208,7 +208,7 @@ async fn only_jobs_that_have_a_lane_are_announced_as_started() {
 }
 
 #[tokio::test]
-async fn what_a_handler_says_becomes_of_its_job() {
+async fn a_handlers_result_decides_the_settle() {
     let mut publisher = FakePublisher::start(1).await;
     let worker = start_worker(
         ONE_AT_A_TIME,
@@ -257,7 +257,7 @@ async fn what_a_handler_says_becomes_of_its_job() {
 }
 
 #[tokio::test]
-async fn a_payload_that_does_not_decode_is_buried_and_a_damaged_one_is_a_failed_attempt() {
+async fn undecodable_payloads_are_buried_and_damaged_ones_fail() {
     let (_publisher, worker, mut link) =
         start_linked_worker(ONE_AT_A_TIME, handler(|_: Job<Vec<u32>>, _| async move { Ok(()) }))
             .await;
@@ -278,8 +278,8 @@ async fn a_payload_that_does_not_decode_is_buried_and_a_damaged_one_is_a_failed_
 }
 
 #[tokio::test]
-async fn a_new_link_resumes_every_token_without_an_answered_settle_and_no_other() {
-    let (handler, mut begun, go) = query_answered();
+async fn a_new_link_resumes_exactly_the_unsettled_tokens() {
+    let (handler, mut begun, go) = gated_handler();
     let limits = Limits { concurrency: 1, prefetch: 3, ..ONE_AT_A_TIME };
     let (mut publisher, worker, mut link) = start_linked_worker(limits, handler).await;
     link.deliver(&[(1, "answered"), (2, "settled"), (3, "running"), (4, "waiting")]);
@@ -301,8 +301,8 @@ async fn a_new_link_resumes_every_token_without_an_answered_settle_and_no_other(
         _ => None,
     });
     let started = within(started).await;
-    assert_eq!(started.tokens, Tokens(vec![Token(3)]), "the publisher learns again what runs");
-    assert_eq!(started.running_ms.len(), 1, "and for how long it has");
+    assert_eq!(started.tokens, Tokens(vec![Token(3)]), "running attempts are reported again");
+    assert_eq!(started.running_ms.len(), 1, "with their durations");
     let again = link.settle().await;
     assert_eq!(again, lost, "the same number, the same bytes");
     link.accept(&again);
@@ -310,7 +310,7 @@ async fn a_new_link_resumes_every_token_without_an_answered_settle_and_no_other(
     go.add_permits(2);
     let mut rest = Vec::new();
     let mut sequence = 2;
-    // Together or apart, as the link comes to it.
+    // In one batch or in two, depending on timing.
     while rest.len() < 2 {
         let batch = link.settle().await;
         sequence += 1;
@@ -325,10 +325,10 @@ async fn a_new_link_resumes_every_token_without_an_answered_settle_and_no_other(
 }
 
 #[tokio::test]
-async fn a_prefetched_job_waits_for_its_publisher_once_the_grace_is_over() {
+async fn a_prefetched_job_does_not_start_after_the_grace() {
     let mut publisher = FakePublisher::start(1).await;
     publisher.grace_ms = 100;
-    let (handler, mut begun, go) = query_answered();
+    let (handler, mut begun, go) = gated_handler();
     let limits = Limits { concurrency: 1, prefetch: 2, ..ONE_AT_A_TIME };
     let worker = start_worker(limits, &[&publisher], handler);
     let (mut link, _) = publisher.attach(1, &[]).await;
@@ -348,7 +348,7 @@ async fn a_prefetched_job_waits_for_its_publisher_once_the_grace_is_over() {
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }
-    assert!(begun.try_recv().is_err(), "the lane is free, and nothing begins");
+    assert!(begun.try_recv().is_err(), "the handler task is idle, and no job starts");
     let (mut link, resumed) = publisher.attach(1, &[2]).await;
     assert_eq!(resumed, [1, 2, 3]);
     assert_eq!(link.started().await, [3]);
@@ -357,9 +357,8 @@ async fn a_prefetched_job_waits_for_its_publisher_once_the_grace_is_over() {
 }
 
 #[tokio::test]
-async fn a_token_gone_after_a_reconnect_cancels_its_context_and_its_result_is_refused_and_counted()
-{
-    let (handler, mut begun, go) = query_answered();
+async fn a_token_lost_over_a_reconnect_cancels_its_context() {
+    let (handler, mut begun, go) = gated_handler();
     let limits = Limits { concurrency: 1, prefetch: 1, ..ONE_AT_A_TIME };
     let (mut publisher, worker, link) = start_linked_worker(limits, handler).await;
     link.deliver(&[(1, "running"), (2, "waiting")]);
@@ -381,7 +380,7 @@ async fn a_token_gone_after_a_reconnect_cancels_its_context_and_its_result_is_re
 }
 
 #[tokio::test]
-async fn a_cancelled_job_has_its_context_cancelled_and_its_failure_is_not_sent() {
+async fn a_cancelled_jobs_failure_is_not_sent() {
     let (began, mut begun) = mpsc::unbounded_channel();
     let (_publisher, worker, mut link) = start_linked_worker(
         ONE_AT_A_TIME,
@@ -410,8 +409,8 @@ async fn a_cancelled_job_has_its_context_cancelled_and_its_failure_is_not_sent()
 }
 
 #[tokio::test]
-async fn a_running_job_is_renewed_and_one_whose_renewals_stay_unanswered_is_cancelled() {
-    let (handler, mut begun, _go) = query_answered();
+async fn unanswered_renewals_cancel_a_running_job() {
+    let (handler, mut begun, _go) = gated_handler();
     let (_publisher, worker, mut link) = start_linked_worker(ONE_AT_A_TIME, handler).await;
     link.deliver_with_lease(1, 300);
     let ctx = within(begun.recv()).await.unwrap();
@@ -425,8 +424,8 @@ async fn a_running_job_is_renewed_and_one_whose_renewals_stay_unanswered_is_canc
 }
 
 #[tokio::test]
-async fn a_drain_finishes_what_runs_gives_back_what_does_not_and_wants_no_more() {
-    let (handler, mut begun, go) = query_answered();
+async fn a_drain_finishes_running_jobs_and_releases_waiting_ones() {
+    let (handler, mut begun, go) = gated_handler();
     let limits = Limits { concurrency: 1, prefetch: 2, ..ONE_AT_A_TIME };
     let (_publisher, worker, mut link) = start_linked_worker(limits, handler).await;
     link.deliver(&[(1, "running"), (2, "waiting")]);
@@ -437,11 +436,11 @@ async fn a_drain_finishes_what_runs_gives_back_what_does_not_and_wants_no_more()
         ToPublisher::Settle(_) => Some(false),
         _ => None,
     });
-    assert!(ended_first.await, "what is given back before it comes again for the credit");
+    assert!(ended_first.await, "a release before it would bring the job again");
     let batch = link.settle().await;
     assert_eq!(verdicts(&batch), [(2, Verdict::Release)]);
     link.accept(&batch);
-    link.deliver(&[(3, "crossed the drain")]);
+    link.deliver(&[(3, "arrived during the drain")]);
     let batch = link.settle().await;
     assert_eq!(verdicts(&batch), [(3, Verdict::Release)]);
     link.accept(&batch);
@@ -456,8 +455,8 @@ async fn a_drain_finishes_what_runs_gives_back_what_does_not_and_wants_no_more()
 }
 
 #[tokio::test]
-async fn after_the_grace_contexts_are_cancelled_and_what_still_runs_is_given_back() {
-    let (handler, mut begun, _go) = query_answered();
+async fn after_the_grace_running_jobs_are_cancelled_and_released() {
+    let (handler, mut begun, _go) = gated_handler();
     let (_publisher, worker, mut link) =
         start_linked_worker(Limits { grace: Duration::ZERO, ..ONE_AT_A_TIME }, handler).await;
     link.deliver(&[(1, "stuck")]);
@@ -472,7 +471,7 @@ async fn after_the_grace_contexts_are_cancelled_and_what_still_runs_is_given_bac
 }
 
 #[tokio::test]
-async fn a_handler_that_does_not_return_is_dropped_before_its_job_goes_back() {
+async fn a_stuck_handler_is_dropped_before_its_job_is_released() {
     let (began, mut begun) = mpsc::unbounded_channel();
     let running = Arc::new(());
     let runs = Arc::downgrade(&running);
@@ -499,8 +498,8 @@ async fn a_handler_that_does_not_return_is_dropped_before_its_job_goes_back() {
 }
 
 #[tokio::test]
-async fn a_grace_without_an_end_lets_handlers_finish() {
-    let (handler, mut begun, go) = query_answered();
+async fn an_unlimited_grace_lets_handlers_finish() {
+    let (handler, mut begun, go) = gated_handler();
     let for_ever = Limits { grace: Duration::MAX, cancel_grace: Duration::MAX, ..ONE_AT_A_TIME };
     let (_publisher, worker, mut link) = start_linked_worker(for_ever, handler).await;
     link.deliver(&[(1, "long")]);
@@ -514,8 +513,8 @@ async fn a_grace_without_an_end_lets_handlers_finish() {
 }
 
 #[tokio::test]
-async fn a_new_link_is_granted_the_bound_and_nothing_that_was_meant_for_the_old_one() {
-    let (handler, mut begun, go) = query_answered();
+async fn a_new_link_is_granted_exactly_the_bound() {
+    let (handler, mut begun, go) = gated_handler();
     let limits = Limits { concurrency: 2, prefetch: 0, ..ONE_AT_A_TIME };
     let (mut publisher, worker, mut link) = start_linked_worker(limits, handler).await;
     link.deliver(&[(1, "a"), (2, "b")]);
@@ -525,7 +524,7 @@ async fn a_new_link_is_granted_the_bound_and_nothing_that_was_meant_for_the_old_
     go.add_permits(1);
     link.settle().await;
     go.add_permits(1);
-    // Its end waits for the answer to the first.
+    // Its settle waits for the answer to the first.
     worker.until(|stats| stats.running == 0).await;
     drop(link);
     let (mut link, resumed) = publisher.attach(1, &[]).await;
@@ -536,7 +535,7 @@ async fn a_new_link_is_granted_the_bound_and_nothing_that_was_meant_for_the_old_
 }
 
 #[tokio::test]
-async fn a_handler_that_returns_when_it_is_cancelled_decides_what_becomes_of_its_job() {
+async fn a_cancelled_handler_may_still_complete_its_job() {
     let (began, mut begun) = mpsc::unbounded_channel();
     let handler = handler(move |_: Job<Bytes>, ctx: JobContext| {
         let _ = began.send(());
@@ -562,7 +561,7 @@ async fn a_handler_that_returns_when_it_is_cancelled_decides_what_becomes_of_its
 
 #[tokio::test]
 async fn stop_now_waits_for_nothing() {
-    let (handler, mut begun, _go) = query_answered();
+    let (handler, mut begun, _go) = gated_handler();
     let (_publisher, worker, link) = start_linked_worker(ONE_AT_A_TIME, handler).await;
     link.deliver(&[(1, "stuck")]);
     within(begun.recv()).await.unwrap();
@@ -574,7 +573,7 @@ async fn stop_now_waits_for_nothing() {
 }
 
 #[tokio::test]
-async fn a_new_publisher_is_taken_up_and_a_resolver_that_is_down_closes_nothing() {
+async fn links_survive_a_resolver_that_is_down() {
     let mut first = FakePublisher::start(1).await;
     let mut second = FakePublisher::start(2).await;
     let worker =
@@ -587,7 +586,7 @@ async fn a_new_publisher_is_taken_up_and_a_resolver_that_is_down_closes_nothing(
     drop(first_link);
     let (mut first_link, _) = first.attach(1, &[]).await;
     first_link.waiting(1);
-    assert_eq!(second_link.recall().await, 1, "the one credit went there when the link was lost");
+    assert_eq!(second_link.recall().await, 1, "the credit moved there when the link was lost");
     second_link.returned(1);
     first_link.granted(1).await;
     first_link.deliver(&[(1, "x")]);
@@ -606,7 +605,7 @@ async fn a_new_publisher_is_taken_up_and_a_resolver_that_is_down_closes_nothing(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn blocking_handlers_run_side_by_side_and_their_panics_are_caught() {
+async fn blocking_handlers_run_concurrently_and_panics_are_caught() {
     let both = Arc::new(std::sync::Barrier::new(2));
     let meet = both.clone();
     let limits = Limits { concurrency: 2, prefetch: 0, ..ONE_AT_A_TIME };

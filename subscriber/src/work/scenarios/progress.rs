@@ -1,4 +1,4 @@
-//! Handlers that say how far they are, and handlers that take too long.
+//! Handlers that report progress, and handlers that exceed their run timeout.
 
 use longshore_protocol::limits::PROGRESS_BYTES_MAX;
 use longshore_protocol::messages::work::Progress;
@@ -7,17 +7,17 @@ use super::fake_publisher::FakeLink;
 use super::*;
 
 async fn progress(link: &mut FakeLink) -> Vec<(u64, u8, String)> {
-    let query_answered = link.find(|message| match message {
-        ToPublisher::Progress(query_answered) => Some(query_answered.clone()),
+    let reports = link.find(|message| match message {
+        ToPublisher::Progress(reports) => Some(reports.clone()),
         _ => None,
     });
     let word = |Progress { token, percent, message }| (token.0, percent, message);
-    query_answered.await.into_iter().map(word).collect()
+    reports.await.into_iter().map(word).collect()
 }
 
 #[tokio::test]
-async fn the_newest_word_of_each_job_is_told_and_no_other() {
-    let (handler, mut begun, go) = query_answered();
+async fn only_the_latest_progress_of_each_job_is_sent() {
+    let (handler, mut begun, go) = gated_handler();
     let limits = Limits { concurrency: 2, prefetch: 0, ..ONE_AT_A_TIME };
     let (mut publisher, worker, mut link) = start_linked_worker(limits, handler).await;
     link.deliver(&[(1, "a"), (2, "b")]);
@@ -36,7 +36,7 @@ async fn the_newest_word_of_each_job_is_told_and_no_other() {
     drop(link);
     let (mut link, _) = publisher.attach(1, &[]).await;
     let again = [(1, 100, cut), (2, 50, "row 50".to_owned())];
-    assert_eq!(progress(&mut link).await, again, "a publisher that has started again knows none");
+    assert_eq!(progress(&mut link).await, again, "a restarted publisher has no progress");
     go.add_permits(2);
     link.settle().await;
     one.progress(1, "of a job that has ended");
@@ -47,9 +47,8 @@ async fn the_newest_word_of_each_job_is_told_and_no_other() {
 }
 
 #[tokio::test]
-async fn an_attempt_that_ran_for_too_long_is_cancelled_at_once_and_its_result_refused_and_counted()
-{
-    let (handler, mut begun, go) = query_answered();
+async fn a_run_timeout_cancels_the_attempt() {
+    let (handler, mut begun, go) = gated_handler();
     let (_publisher, worker, mut link) = start_linked_worker(ONE_AT_A_TIME, handler).await;
     link.deliver(&[(1, "x")]);
     let ctx = within(begun.recv()).await.unwrap();

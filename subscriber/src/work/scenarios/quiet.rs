@@ -1,4 +1,4 @@
-//! A worker that an operator asks to begin no job, and to go on.
+//! A worker that receives an operator's request for quiet, and for resuming.
 
 use longshore_protocol::messages::work::Quiet;
 
@@ -18,14 +18,14 @@ impl FakeLink {
         .await
     }
 
-    /// True when the worker has said, unasked for, that it wants jobs, or whether it is quiet.
+    /// True when the worker has sent credits or its quiet state without a request.
     fn has_sent_credit_or_quiet(&self) -> bool {
         self.has_unread(|message| {
             matches!(message, ToPublisher::Credit(_) | ToPublisher::Quieted(_))
         })
     }
 
-    /// Takes the credits that came so far from what is unread.
+    /// Waits for the grants, and removes them from the unread messages.
     async fn drain_grants(&mut self, credits: u32) {
         self.granted(credits).await;
         while self.has_unread(|message| matches!(message, ToPublisher::Credit(_))) {
@@ -35,7 +35,7 @@ impl FakeLink {
         }
     }
 
-    /// Takes a batch in which all of these are given back, and only these.
+    /// Expects a batch that releases exactly these tokens, and accepts it.
     async fn expect_released(&mut self, tokens: &[u64]) {
         let batch = self.settle().await;
         let released: Vec<_> = tokens.iter().map(|token| (*token, Verdict::Release)).collect();
@@ -45,9 +45,9 @@ impl FakeLink {
 }
 
 #[tokio::test]
-async fn a_quiet_worker_gives_back_what_has_not_begun_goes_on_with_what_runs_and_takes_nothing() {
+async fn a_quiet_worker_releases_waiting_jobs_and_takes_none() {
     let mut publisher = FakePublisher::start(1).await;
-    let (handler, mut begun, go) = query_answered();
+    let (handler, mut begun, go) = gated_handler();
     let worker = start_worker(Limits { prefetch: 3, ..ONE_AT_A_TIME }, &[&publisher], handler);
     let (mut link, _) = publisher.attach(1, &[]).await;
     link.drain_grants(4).await;
@@ -55,7 +55,7 @@ async fn a_quiet_worker_gives_back_what_has_not_begun_goes_on_with_what_runs_and
     within(begun.recv()).await.unwrap();
 
     link.request_quiet(7, true);
-    // What is given back before the recall is read would come again by the credits that are left.
+    // A release before the recall would let the remaining credits bring the job again.
     let mut received = Vec::new();
     let batch = loop {
         match link.next().await {
@@ -68,14 +68,14 @@ async fn a_quiet_worker_gives_back_what_has_not_begun_goes_on_with_what_runs_and
     assert_eq!((verdicts(&batch), received), (vec![(2, Verdict::Release)], vec![2]));
     link.accept(&batch);
     assert!(worker.session.is_quiet());
-    // A job that was on its way.
+    // A job that was in flight.
     link.deliver(&[(3, "late")]);
     link.expect_released(&[3]).await;
     assert!(!link.has_sent_credit_or_quiet());
     link.returned(1);
     assert_eq!(link.quieted().await, (7, true));
     link.request_quiet(8, true);
-    assert_eq!(link.quieted().await, (8, true), "said again, it is answered again");
+    assert_eq!(link.quieted().await, (8, true), "a repeated request is answered again");
 
     go.add_permits(1);
     let batch = link.settle().await;
@@ -84,12 +84,12 @@ async fn a_quiet_worker_gives_back_what_has_not_begun_goes_on_with_what_runs_and
     worker.until(|stats| stats.completed == 1 && stats.released == 2).await;
     link.request_quiet(9, true);
     link.quieted().await;
-    assert!(!link.has_sent_credit_or_quiet(), "what has ended frees no credit");
+    assert!(!link.has_sent_credit_or_quiet(), "a completed job frees no credit");
 
     link.request_quiet(10, false);
     assert_eq!(link.quieted().await, (10, false));
     link.granted(8).await;
-    assert_eq!(link.credits, 8, "the bound once more");
+    assert_eq!(link.credits, 8, "the bound is granted again");
     assert!(!worker.session.is_quiet());
     link.deliver(&[(4, "next")]);
     assert_eq!(within(begun.recv()).await.unwrap().token(), Token(4));
@@ -98,10 +98,10 @@ async fn a_quiet_worker_gives_back_what_has_not_begun_goes_on_with_what_runs_and
 }
 
 #[tokio::test]
-async fn one_publisher_is_asked_and_the_worker_is_quiet_at_all_of_them_also_on_a_new_link() {
+async fn quiet_applies_to_all_publishers_and_new_links() {
     let mut one = FakePublisher::start(1).await;
     let mut other = FakePublisher::start(2).await;
-    let (handler, mut begun, _go) = query_answered();
+    let (handler, mut begun, _go) = gated_handler();
     let worker = start_worker(Limits { concurrency: 4, ..ONE_AT_A_TIME }, &[&one, &other], handler);
     let (mut one_link, _) = one.attach(1, &[]).await;
     let (mut other_link, _) = other.attach(1, &[]).await;
@@ -125,7 +125,7 @@ async fn one_publisher_is_asked_and_the_worker_is_quiet_at_all_of_them_also_on_a
     other_link.expect_released(&[2]).await;
     assert!(!other_link.has_sent_credit_or_quiet(), "nothing is granted on the new link");
 
-    // Resumed by way of the other, and both know it.
+    // Resumed through the other publisher; both learn it.
     other_link.request_quiet(1, false);
     assert_eq!(other_link.quieted().await, (1, false));
     assert_eq!(one_link.quieted().await, (0, false));
@@ -143,9 +143,9 @@ async fn one_publisher_is_asked_and_the_worker_is_quiet_at_all_of_them_also_on_a
 }
 
 #[tokio::test]
-async fn asked_for_the_opposite_before_it_has_answered_it_says_how_it_is() {
+async fn a_reversed_quiet_request_reports_the_current_state() {
     let mut publisher = FakePublisher::start(1).await;
-    let (handler, mut begun, _go) = query_answered();
+    let (handler, mut begun, _go) = gated_handler();
     let worker = start_worker(Limits { concurrency: 2, ..ONE_AT_A_TIME }, &[&publisher], handler);
     let (mut link, _) = publisher.attach(1, &[]).await;
     link.drain_grants(2).await;
@@ -154,7 +154,7 @@ async fn asked_for_the_opposite_before_it_has_answered_it_says_how_it_is() {
     link.request_quiet(2, false);
     assert_eq!(link.quieted().await, (2, false));
     assert!(!link.has_sent_credit_or_quiet(), "its credits are still out");
-    // One was used before the recall was read.
+    // One credit was used before the recall arrived.
     link.deliver(&[(1, "a")]);
     link.returned(1);
     link.granted(3).await;
@@ -164,8 +164,8 @@ async fn asked_for_the_opposite_before_it_has_answered_it_says_how_it_is() {
 }
 
 #[tokio::test]
-async fn a_quiet_worker_drains_as_ever() {
-    let (handler, mut begun, go) = query_answered();
+async fn a_quiet_worker_drains_normally() {
+    let (handler, mut begun, go) = gated_handler();
     let (_publisher, worker, mut link) = start_linked_worker(ONE_AT_A_TIME, handler).await;
     link.deliver(&[(1, "runs")]);
     within(begun.recv()).await.unwrap();
@@ -184,10 +184,10 @@ async fn a_quiet_worker_drains_as_ever() {
 }
 
 #[tokio::test]
-async fn jobs_of_a_lost_link_go_back_with_the_next_one() {
+async fn quiet_releases_jobs_of_a_lost_link_on_the_next() {
     let mut publisher = FakePublisher::start(1).await;
     let mut other = FakePublisher::start(2).await;
-    let (handler, mut begun, _go) = query_answered();
+    let (handler, mut begun, _go) = gated_handler();
     let worker =
         start_worker(Limits { prefetch: 3, ..ONE_AT_A_TIME }, &[&publisher, &other], handler);
     let (mut link, _) = publisher.attach(1, &[]).await;
@@ -200,13 +200,17 @@ async fn jobs_of_a_lost_link_go_back_with_the_next_one() {
     other_link.request_quiet(7, true);
     other_link.recall().await;
     other_link.returned(2);
-    assert_eq!(other_link.quieted().await, (7, true), "the other link is not waited for");
+    assert_eq!(
+        other_link.quieted().await,
+        (7, true),
+        "the worker does not wait for the other link"
+    );
     let (mut link, resumed) = publisher.attach(1, &[]).await;
     assert_eq!(resumed, [1, 2]);
-    assert_eq!(link.started().await, [1], "that one still runs");
+    assert_eq!(link.started().await, [1], "job 1 still runs");
     link.expect_released(&[2]).await;
     assert_eq!(link.quieted().await, (0, true));
-    // The job that runs is the only one that is held.
+    // Only the running job is still held.
     other_link.request_quiet(8, false);
     link.granted(1).await;
     other_link.granted(2 + 2).await;
@@ -214,10 +218,10 @@ async fn jobs_of_a_lost_link_go_back_with_the_next_one() {
 }
 
 #[tokio::test]
-async fn what_was_put_by_goes_back_before_the_worker_is_quiet_at_that_publisher() {
+async fn queued_releases_are_sent_before_quiet_is_reported() {
     let mut publisher = FakePublisher::start(1).await;
     let mut other = FakePublisher::start(2).await;
-    let (handler, mut begun, go) = query_answered();
+    let (handler, mut begun, go) = gated_handler();
     let worker =
         start_worker(Limits { prefetch: 5, ..ONE_AT_A_TIME }, &[&publisher, &other], handler);
     let (mut link, _) = publisher.attach(1, &[]).await;
@@ -228,7 +232,7 @@ async fn what_was_put_by_goes_back_before_the_worker_is_quiet_at_that_publisher(
     for _ in 0..2 {
         within(begun.recv()).await.unwrap();
     }
-    // The link is lost before this is answered.
+    // The link is lost before the answer to this settle.
     assert_eq!(link.settle().await.sequence, 1);
     drop(link);
     worker.until(|stats| stats.publishers_alive == 1).await;

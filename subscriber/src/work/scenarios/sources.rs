@@ -5,7 +5,7 @@ use longshore_protocol::messages::work::Order;
 use super::*;
 
 #[tokio::test]
-async fn a_worker_of_two_patterns_subscribes_once_at_every_publisher_of_either() {
+async fn a_worker_of_two_patterns_subscribes_once_per_publisher() {
     let mut first = FakePublisher::start(1).await;
     let mut both = FakePublisher::start(2).await;
     let mut second = FakePublisher::start(3).await;

@@ -1,4 +1,4 @@
-//! The span that a handler runs in, and the trace that its job belongs to.
+//! The span that a handler runs in, and the trace of its job.
 
 use std::io;
 use std::sync::LazyLock;
@@ -13,17 +13,17 @@ use super::*;
 
 const TRACEPARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
-/// A test listens on its own thread. As long as there is one listener in the process, `tracing`
-/// asks nobody but the thread that reaches a span first whether anyone wants it, and keeps the
-/// answer: a test beside it, which does not listen, would have it switched off for all. With two
-/// that stay, every listener is asked.
+/// A test installs a subscriber for its own thread. With a single subscriber in the process,
+/// `tracing` asks only the thread that reaches a span first, and caches its interest: another test
+/// without a subscriber would disable the span for all. With two permanent dispatchers, every
+/// subscriber is asked.
 pub(super) fn keep_spans_enabled() {
     static INACTIVE: LazyLock<[Dispatch; 2]> =
         LazyLock::new(|| [(); 2].map(|()| Dispatch::new(NoSubscriber::default())));
     LazyLock::force(&INACTIVE);
 }
 
-/// Lines that were logged.
+/// The captured log.
 #[derive(Clone, Default)]
 struct LogLines(Arc<Mutex<Vec<u8>>>);
 
@@ -53,7 +53,7 @@ impl LogLines {
     fn with(&self, text: &str) -> String {
         let lines = String::from_utf8(self.0.lock().clone()).unwrap();
         let line = lines.lines().find(|line| line.contains(text));
-        line.unwrap_or_else(|| panic!("nothing says {text:?} in {lines}")).to_owned()
+        line.unwrap_or_else(|| panic!("no line contains {text:?} in {lines}")).to_owned()
     }
 }
 
@@ -66,7 +66,7 @@ fn traced_entry(trace: Option<&TraceContext>) -> Bytes {
 }
 
 #[tokio::test]
-async fn a_handler_runs_in_a_span_that_names_its_job_and_its_trace() {
+async fn a_handler_runs_in_a_span_with_job_and_trace() {
     let lines = LogLines::default();
     let _kept = lines.capture();
     let mut publisher = FakePublisher::start(1).await;
@@ -122,7 +122,7 @@ async fn a_blocking_handler_runs_in_the_span_too() {
 }
 
 #[tokio::test]
-async fn a_handler_is_given_the_trace_back_for_jobs_of_its_own() {
+async fn a_handler_can_pass_its_trace_to_new_jobs() {
     let mut publisher = FakePublisher::start(1).await;
     let _worker = start_worker(
         ONE_AT_A_TIME,
@@ -147,8 +147,8 @@ async fn a_handler_is_given_the_trace_back_for_jobs_of_its_own() {
         link.deliver_entries([(token, entry)], 30_000);
         let batch = link.settle().await;
         let [(_, Verdict::Complete(span))] = verdicts(&batch)[..] else { panic!("{batch:?}") };
-        let query_answered = span.map(|s| &batch.body()[s.at as usize..][..s.length as usize]);
-        assert_eq!(query_answered, result.as_ref().map(|text| text.as_bytes()));
+        let returned = span.map(|s| &batch.body()[s.at as usize..][..s.length as usize]);
+        assert_eq!(returned, result.as_ref().map(|text| text.as_bytes()));
         link.accept(&batch);
     }
 }

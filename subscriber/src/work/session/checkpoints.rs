@@ -1,5 +1,4 @@
-//! The desk's side that faces handlers which leave checkpoints or read them, and the answers to
-//! both.
+//! The session's interface to handlers that store and read checkpoints, and the answers to both.
 
 use longshore_protocol::limits::CHECKPOINT_BYTES_MAX;
 use longshore_protocol::messages::work::{Answer, CheckpointInfo, Checkpointed, RequestError};
@@ -18,25 +17,25 @@ use crate::{CancelReason, Checkpoint, CheckpointError, CheckpointsError, JobCont
 type Stored = Result<u64, CheckpointError>;
 type Read = Result<Vec<Checkpoint>, CheckpointsError>;
 
-/// The checkpoints at one publisher, and who waits for their answers.
+/// The checkpoints at one publisher, with the senders of their answers.
 pub(super) type PendingCheckpoints = Checkpoints<oneshot::Sender<Stored>, Reader>;
 
-/// Who reads earlier checkpoints.
+/// A handler that reads earlier checkpoints.
 #[derive(Debug)]
 pub(super) struct Reader {
     attempt: u16,
     answer: oneshot::Sender<Read>,
 }
 
-/// Why an attempt stores and is told nothing any more.
+/// Why the waits of an attempt end without an answer.
 #[derive(Clone, Copy)]
 pub(super) enum WaitEnd {
     Lost(CancelReason),
-    FinishedJob,
+    Ended,
 }
 
 impl WorkerSession {
-    /// Stores a checkpoint of a job that runs here. Returns once its publisher has answered.
+    /// Stores a checkpoint of a job that runs here. The receiver gets the publisher's answer.
     pub(crate) fn checkpoint(
         &self,
         context: &JobContext,
@@ -47,7 +46,7 @@ impl WorkerSession {
         Ok(answer)
     }
 
-    /// Asks what earlier attempts have left.
+    /// Requests the checkpoints of earlier attempts.
     pub(crate) fn checkpoints(
         &self,
         context: &JobContext,
@@ -66,7 +65,7 @@ impl WorkerSession {
         let now = self.now();
         let mut state = self.state.lock();
         let slot = state.slot(context.slot_id);
-        // A context may outlive its handler, and its place may be another publisher's by then.
+        // A context may outlive its handler, and its slot may belong to another publisher by then.
         let is_own_signal = |signal: &Arc<LeaseSignal>| Arc::ptr_eq(signal, &context.signal);
         let lease = slot.leases.get_mut(context.token);
         match lease.filter(|lease| lease.signal.as_ref().is_some_and(is_own_signal)) {
@@ -75,14 +74,14 @@ impl WorkerSession {
                 slot.wake.notify_one();
                 Ok(())
             }
-            // Over, so another worker's by now, whether or not its link has seen that already: a
-            // handler may be first.
+            // The lease is over, so another worker may have the job. The handler may notice this
+            // before the link does.
             Some(_) => Err(WaitEnd::Lost(CancelReason::LeaseLost)),
-            None => Err(context.cancel_reason().map_or(WaitEnd::FinishedJob, WaitEnd::Lost)),
+            None => Err(context.cancel_reason().map_or(WaitEnd::Ended, WaitEnd::Lost)),
         }
     }
 
-    /// The answer to a checkpoint.
+    /// Handles the answer to a stored checkpoint.
     pub(crate) fn checkpointed(&self, slot_id: SlotId, answer: &Checkpointed) {
         let mut state = self.state.lock();
         let answered = state.slot(slot_id).checkpoints.answered(answer);
@@ -90,7 +89,7 @@ impl WorkerSession {
             self.refused_as_stale(&mut state, slot_id, answer.token);
         }
         let Some(StoreAnswered { waiter, length }) = answered else { return };
-        // What a handler does not wait for any more is nobody's.
+        // The handler may have stopped waiting.
         let _ = waiter.send(match answer.outcome {
             CheckpointOutcome::Accepted => {
                 state.stats.checkpoints += 1;
@@ -108,7 +107,7 @@ impl WorkerSession {
         }
     }
 
-    /// The answer to a question after checkpoints.
+    /// Handles the answer to a checkpoint query.
     pub(crate) fn query_answered(
         &self,
         slot_id: SlotId,
@@ -120,7 +119,7 @@ impl WorkerSession {
         let QueryAnswered { token, waiter: reader, own_count } = answered;
         let _ = reader.answer.send(match answer {
             Ok(Answer::Checkpoints(stored)) => earlier(stored, reader.attempt, own_count),
-            // An answer to another question: the publisher does not know this one.
+            // An answer of another kind: the publisher does not know this request.
             Ok(_) => Err(CheckpointsError::Refused(RequestError::Unknown)),
             Err(RequestError::StaleToken) => {
                 self.refused_as_stale(&mut state, slot_id, token);
@@ -133,18 +132,21 @@ impl WorkerSession {
         }
     }
 
-    /// Its publisher says that the token holds no lease: then it is lost here, too.
+    /// The publisher reports that the token holds no lease: the lease is lost here, too.
     fn refused_as_stale(&self, state: &mut State, slot_id: SlotId, token: Token) {
         state.stats.stale_refused += 1;
         let publisher = state.slot(slot_id).id;
-        tracing::warn!(%publisher, %token, "a checkpoint was refused with StaleToken: its lease was lost");
+        tracing::warn!(
+            %publisher, %token,
+            "a checkpoint was refused with StaleToken: its lease was lost"
+        );
         let lost = state.slot(slot_id).leases.revoke(&[token]);
-        self.leases_lost(state, slot_id, lost, CancelReason::LeaseLost);
+        self.cancel_lost(state, slot_id, lost, CancelReason::LeaseLost);
     }
 }
 
 impl State {
-    /// No handler waits for an answer any more: the run is over.
+    /// Ends all waits of handlers, because the run is over.
     pub(super) fn end_checkpoints(&mut self, wait_end: WaitEnd) {
         self.intake = Intake::Released;
         for slot in &mut self.slots {
@@ -153,7 +155,7 @@ impl State {
     }
 }
 
-/// A job's lease has ended, and with it the waits for what it would have stored or read.
+/// Ends the waits of a job whose lease has ended.
 pub(super) fn end_job(pending: &mut PendingCheckpoints, token: Token, wait_end: WaitEnd) {
     if let Some(waiters) = pending.remove(token) {
         end(waiters, wait_end);
@@ -169,8 +171,8 @@ fn end(waiters: Waiters<oneshot::Sender<Stored>, Reader>, wait_end: WaitEnd) {
     }
 }
 
-/// Those of earlier deliveries. The last ones are this delivery's `own_count`, down to its first or to
-/// the oldest that is kept.
+/// Returns the checkpoints of earlier deliveries. The last `own_count` are this delivery's own,
+/// unless the publisher no longer retains its oldest.
 fn earlier(mut stored: Vec<CheckpointInfo>, attempt: u16, own_count: u64) -> Read {
     let is =
         |last: &mut CheckpointInfo, sequence| last.attempt == attempt && last.sequence == sequence;
@@ -190,7 +192,7 @@ impl From<WaitEnd> for CheckpointError {
     fn from(wait_end: WaitEnd) -> CheckpointError {
         match wait_end {
             WaitEnd::Lost(reason) => CheckpointError::Lost(reason),
-            WaitEnd::FinishedJob => CheckpointError::FinishedJob,
+            WaitEnd::Ended => CheckpointError::Ended,
         }
     }
 }
@@ -199,7 +201,7 @@ impl From<WaitEnd> for CheckpointsError {
     fn from(wait_end: WaitEnd) -> CheckpointsError {
         match wait_end {
             WaitEnd::Lost(reason) => CheckpointsError::Lost(reason),
-            WaitEnd::FinishedJob => CheckpointsError::FinishedJob,
+            WaitEnd::Ended => CheckpointsError::Ended,
         }
     }
 }
@@ -208,7 +210,7 @@ impl From<WaitEnd> for CheckpointsError {
 mod tests {
     use super::*;
 
-    fn stored(marks: &[(u16, u64)]) -> Vec<CheckpointInfo> {
+    fn stored(numbers: &[(u16, u64)]) -> Vec<CheckpointInfo> {
         let info = |(attempt, sequence): &(u16, u64)| CheckpointInfo {
             attempt: *attempt,
             sequence: *sequence,
@@ -216,29 +218,29 @@ mod tests {
             length: 1,
             bytes: Some("x".into()),
         };
-        marks.iter().map(info).collect()
+        numbers.iter().map(info).collect()
     }
 
-    fn query_answered(marks: &[(u16, u64)], attempt: u16, own_count: u64) -> Vec<(u16, u64)> {
-        let read = earlier(stored(marks), attempt, own_count).unwrap();
+    fn earlier_than(numbers: &[(u16, u64)], attempt: u16, own_count: u64) -> Vec<(u16, u64)> {
+        let read = earlier(stored(numbers), attempt, own_count).unwrap();
         read.iter().map(|checkpoint| (checkpoint.attempt, checkpoint.sequence)).collect()
     }
 
     #[test]
-    fn what_this_delivery_has_left_itself_is_not_told() {
-        assert_eq!(query_answered(&[(1, 1), (1, 2)], 2, 0), [(1, 1), (1, 2)]);
-        assert_eq!(query_answered(&[(1, 1), (1, 2), (2, 1), (2, 2)], 2, 2), [(1, 1), (1, 2)]);
-        // An earlier run of the same attempt, given back.
-        assert_eq!(query_answered(&[(2, 1), (2, 2), (2, 1), (2, 2)], 2, 2), [(2, 1), (2, 2)]);
-        assert_eq!(query_answered(&[(2, 1), (2, 2), (2, 1)], 2, 1), [(2, 1), (2, 2)]);
-        // Of its own only the newest are kept.
-        assert_eq!(query_answered(&[(2, 999), (2, 1_000)], 2, 1_000), []);
-        // Given back once revived: the numbers of attempts begin anew.
-        assert_eq!(query_answered(&[(3, 1), (1, 1)], 1, 1), [(3, 1)]);
+    fn own_checkpoints_of_a_delivery_are_left_out() {
+        assert_eq!(earlier_than(&[(1, 1), (1, 2)], 2, 0), [(1, 1), (1, 2)]);
+        assert_eq!(earlier_than(&[(1, 1), (1, 2), (2, 1), (2, 2)], 2, 2), [(1, 1), (1, 2)]);
+        // An earlier run of the same attempt, released.
+        assert_eq!(earlier_than(&[(2, 1), (2, 2), (2, 1), (2, 2)], 2, 2), [(2, 1), (2, 2)]);
+        assert_eq!(earlier_than(&[(2, 1), (2, 2), (2, 1)], 2, 1), [(2, 1), (2, 2)]);
+        // Only the newest of its own are retained.
+        assert_eq!(earlier_than(&[(2, 999), (2, 1_000)], 2, 1_000), []);
+        // Released once revived: the attempt numbers start again.
+        assert_eq!(earlier_than(&[(3, 1), (1, 1)], 1, 1), [(3, 1)]);
     }
 
     #[test]
-    fn bytes_that_are_missing_are_not_told_as_none() {
+    fn missing_checkpoint_bytes_are_an_error() {
         let mut stored = stored(&[(1, 1), (1, 2)]);
         stored[0].bytes = None;
         let unreadable = CheckpointsError::Refused(RequestError::Unreadable);

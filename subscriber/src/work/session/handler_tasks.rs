@@ -1,4 +1,4 @@
-//! The desk's side that faces the lanes: the next job, and the end of the last.
+//! The session's interface to handler tasks: the next job, and the end of the last.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,8 +51,8 @@ impl WorkerSession {
         state.announce(self.clock(), now)
     }
 
-    /// An announced job may be another worker's and will not begin. Its publisher counts it as
-    /// started: it is released, so that a loss is not taken for that of a running attempt.
+    /// Releases an announced job that another worker may have by now. Its publisher counts it as
+    /// started: without the release, a loss would count as the loss of a running attempt.
     fn release_announced(&self, state: &mut State, job: &QueuedJob) {
         let slot = state.slot(job.slot_id);
         slot.leases.remove(job.token);
@@ -64,16 +64,16 @@ impl WorkerSession {
         }
     }
 
-    /// The publishers were told, or could not be: the jobs can run.
+    /// The `Started` messages were sent, or the links are dead: the jobs may run.
     pub(crate) fn announced(&self, jobs: Vec<QueuedJob>) {
         let mut state = self.state.lock();
         state.announcing = false;
         state.announced.extend(jobs);
-        // A drain may have come in between: then they were given back with the others.
+        // If a drain came in between, the jobs were released with the others.
         self.wake_handler_task(&state);
     }
 
-    /// Until when a lease of the publisher is certain to hold that runs until `ends`.
+    /// Until when a lease that ends at `ends` is certain to hold at the publisher.
     pub(crate) fn deadline(&self, slot_id: SlotId, ends: Duration) -> Duration {
         let now = self.now();
         let mut state = self.state.lock();
@@ -82,7 +82,7 @@ impl WorkerSession {
         slot.grace.deadline(now, slot.sender.is_some(), ends)
     }
 
-    /// Waits until there may be work. Cancel safe.
+    /// Waits until there may be a job. Cancel safe.
     pub(crate) async fn wait(&self) {
         self.handler_task_wakeup.notified().await;
     }
@@ -105,19 +105,19 @@ impl WorkerSession {
         state.stats.damaged += u64::from(ended.damaged);
         let slot = state.slot(ended.slot_id);
         slot.running -= 1;
-        let holds = slot.leases.remove(ended.token).is_some();
-        end_job(&mut slot.checkpoints, ended.token, WaitEnd::FinishedJob);
-        // A result whose lease was lost still goes out: it is refused, and counted here and there.
-        // A failure would be noise.
-        let wanted = holds || matches!(ended.settle, NewSettle::Complete { .. });
+        let had_lease = slot.leases.remove(ended.token).is_some();
+        end_job(&mut slot.checkpoints, ended.token, WaitEnd::Ended);
+        // A result whose lease was lost is still sent: the publisher refuses it, and both sides
+        // count that. A failure is not worth sending.
+        let send_settle = had_lease || matches!(ended.settle, NewSettle::Complete { .. });
         let linked = slot.sender.is_some();
-        if intake < Intake::Released && wanted {
+        if intake < Intake::Released && send_settle {
             slot.settles.push(ended.token, &ended.settle, linked);
             if slot.settles.is_ready() {
                 slot.wake.notify_one();
             }
         }
-        if intake < Intake::Released && !(wanted && linked) {
+        if intake < Intake::Released && !(send_settle && linked) {
             let publisher = slot.id;
             self.step(state, DurableEvent::Freed { publisher, jobs: 1 });
         }

@@ -1,4 +1,4 @@
-//! The desk's side that faces the director: sets of publishers, time, and the order of stopping.
+//! The session's interface to the supervisor: sets of publishers, time, and the order of stopping.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ impl WorkerSession {
         self.step(&mut state, DurableEvent::Watched { complete, publishers });
     }
 
-    /// Time has passed: links are tried again, and leases end whose link is dead.
+    /// Time has passed: retries links, and ends the leases of dead links.
     pub(crate) fn tick(&self) {
         let now = self.now();
         let mut state = self.state.lock();
@@ -25,12 +25,12 @@ impl WorkerSession {
             let slot = &mut state.slots[slot_id];
             if slot.sender.is_none() && slot.leases.next_deadline().is_some_and(|due| due <= now) {
                 let lost = slot.leases.take_due(now).lost;
-                self.leases_lost(&mut state, slot_id as SlotId, lost, CancelReason::LeaseLost);
+                self.cancel_lost(&mut state, slot_id as SlotId, lost, CancelReason::LeaseLost);
             }
         }
     }
 
-    /// When [`WorkerSession::tick`] has something to do.
+    /// The time of the next [`WorkerSession::tick`].
     pub(crate) fn next_deadline(&self) -> Option<Duration> {
         let state = self.state.lock();
         let unlinked = state.slots.iter().filter(|slot| slot.sender.is_none());
@@ -38,24 +38,24 @@ impl WorkerSession {
         state.durable.next_deadline().into_iter().chain(leases).min()
     }
 
-    /// Publishers to be dialled.
+    /// Takes the publishers to dial.
     pub(crate) fn take_connects(&self) -> Vec<Connect> {
-        std::mem::take(&mut self.state.lock().take_connects)
+        std::mem::take(&mut self.state.lock().connects)
     }
 
-    /// Begins no more jobs, wants no more, and gives back those that have not begun.
+    /// Starts no more jobs, requests no more, and releases those that have not begun.
     pub(crate) fn drain(&self) {
         let mut guard = self.state.lock();
         let state = &mut *guard;
         state.intake = state.intake.max(Intake::Draining);
-        // Nothing is granted any more: who holds how many is nobody's concern.
+        // No credit is granted any more, so the counts are not needed.
         let _ = state.release_unstarted();
         self.step(state, DurableEvent::Drain);
         self.handler_task_wakeup.notify_waiters();
         self.handler_task_wakeup.notify_one();
     }
 
-    /// Tells every running handler to stop.
+    /// Cancels every running handler.
     pub(crate) fn cancel_all(&self) {
         let state = self.state.lock();
         let leases = state.slots.iter().flat_map(|slot| slot.leases.iter());
@@ -64,7 +64,7 @@ impl WorkerSession {
         }
     }
 
-    /// Gives back whatever still runs; what its handlers return from now on is dropped.
+    /// Releases all running jobs; what their handlers return from now on is dropped.
     pub(crate) fn release_running(&self) {
         let mut state = self.state.lock();
         state.end_checkpoints(WaitEnd::Lost(CancelReason::Shutdown));
@@ -80,10 +80,10 @@ impl WorkerSession {
         }
     }
 
-    /// Closes every link, once what is queued was sent. Nobody waits for an answer any more.
+    /// Closes every link once its queue is sent. Further answers are not awaited.
     pub(crate) fn close(&self) {
         let mut state = self.state.lock();
-        state.end_checkpoints(WaitEnd::FinishedJob);
+        state.end_checkpoints(WaitEnd::Ended);
         for sender in state.slots.iter_mut().filter_map(|slot| slot.sender.take()) {
             sender.close("the worker has stopped");
         }
@@ -93,12 +93,12 @@ impl WorkerSession {
         self.state.lock().running
     }
 
-    /// Ends of jobs that no publisher has answered.
+    /// Settles without an answer.
     pub(crate) fn unanswered(&self) -> usize {
         self.state.lock().slots.iter().map(|slot| slot.settles.unanswered()).sum()
     }
 
-    /// The counts at the end: what is still unanswered will not be.
+    /// The final counters: what is unanswered now remains so.
     pub(crate) fn report(&self) -> WorkerStats {
         let unanswered = self.unanswered() as u64;
         let mut stats = self.stats();
@@ -106,7 +106,7 @@ impl WorkerSession {
         stats
     }
 
-    /// One step of the core, its actions taken to where they are carried out.
+    /// Makes one step of the state machine, and performs its actions.
     pub(super) fn step(&self, state: &mut State, event: DurableEvent) {
         let mut actions = std::mem::take(&mut state.actions);
         state.durable.step(self.now(), event, &mut actions);
@@ -116,7 +116,7 @@ impl WorkerSession {
                     let slot_id = state.slot_for(info.id);
                     state.slot(slot_id).given_up = false;
                     let last = state.slot(slot_id).last_address.clone();
-                    state.take_connects.push(Connect { slot_id, info, last });
+                    state.connects.push(Connect { slot_id, info, last });
                     self.supervisor.notify_one();
                 }
                 Action::Grant { publisher, credits } => {
@@ -135,7 +135,7 @@ impl WorkerSession {
                     slot.wake.notify_one();
                 }
                 Action::Forget(publisher) => {
-                    tracing::info!(%publisher, "publisher given up");
+                    tracing::info!(%publisher, "publisher forgotten");
                     state.slot_of(publisher).given_up = true;
                 }
             }

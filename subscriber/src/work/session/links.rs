@@ -1,4 +1,4 @@
-//! The desk's side that faces the links: what publishers say, and what is to be said to them.
+//! The session's interface to links: incoming messages, and what a link is to send.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,22 +16,23 @@ use crate::work::lease_signal::LeaseSignal;
 use crate::work::state::durable::DurableEvent;
 use crate::work::state::settles::SettleKind;
 
-/// Bytes of settles and checkpoints that a link is given at a time; the rest follows when they are
-/// in its send queue.
+/// Bytes of settles and checkpoints that a link takes at a time; the rest follows once these are in
+/// its send queue.
 const OUTGOING_BYTES_MAX: usize = BATCH_BYTES_MAX;
-/// How soon to look whether a byte came while jobs are put aside: heartbeats wake nobody.
+/// How often to check for a received byte while jobs are suspended: heartbeats wake no task.
 const SUSPENDED_CHECK: Duration = Duration::from_millis(250);
-/// How long a lease is taken to be whose settle waits for room at its publisher: as it is unless a
-/// job says otherwise. It is renewed three times as often.
+/// The assumed length of a lease whose settle waits for disk space: the default length. Renewed
+/// three times per length.
 const NO_SPACE_LEASE: Duration = Duration::from_secs(30);
 
 impl WorkerSession {
-    /// Every token held at a publisher without an answered settle: what a new link resumes.
+    /// The tokens that a new link resumes: all leases and all unanswered settles of a publisher.
     pub(crate) fn resume(&self, slot_id: SlotId) -> Tokens {
         let mut state = self.state.lock();
         let slot = state.slot(slot_id);
-        // Bounds elsewhere keep both together below what one link resumes. What is left out all the
-        // same is released and runs again: better one that has ended than one that still runs here.
+        // Limits elsewhere keep both together below what one link resumes. A token that is left out
+        // is released, and its job runs again: better a job that has ended than one that still runs
+        // here, so leases go first.
         let held = slot.leases.iter().map(|(token, _)| token);
         let tokens = held.chain(slot.settles.tokens()).take(TOKENS_MAX);
         let mut tokens: Vec<Token> = tokens.collect();
@@ -40,8 +41,8 @@ impl WorkerSession {
         Tokens(tokens)
     }
 
-    /// The link is attached. Gives the attempts that are under way, and for how long, for the
-    /// publisher to know again: one that has started since knows neither.
+    /// The link is attached. Returns the running attempts and their durations, which a publisher
+    /// that has restarted does not know.
     pub(crate) fn attached(
         &self,
         slot_id: SlotId,
@@ -63,7 +64,7 @@ impl WorkerSession {
         if state.quiet {
             state.slot(slot_id).quiet_reply = Some(0);
         }
-        self.leases_lost(&mut state, slot_id, lost, CancelReason::LeaseLost);
+        self.cancel_lost(&mut state, slot_id, lost, CancelReason::LeaseLost);
         if state.resume_suspended(slot_id, self.clock(), now) {
             self.wake_handler_task(&state);
         }
@@ -71,7 +72,7 @@ impl WorkerSession {
         Started { tokens: Tokens(tokens), running_ms }
     }
 
-    /// A try came to nothing, or the link is dead.
+    /// An attempt failed, or the link is dead.
     pub(crate) fn link_lost(&self, slot_id: SlotId, reason: String) {
         let now = self.now();
         let mut state = self.state.lock();
@@ -94,14 +95,14 @@ impl WorkerSession {
             DurableEvent::TryFailed { publisher, reason, busy }
         };
         self.step(&mut state, event);
-        // Last: what was freed just now may have been granted to it once more, and that ended with
-        // its link.
+        // Last, because the steps above may have granted credits to this publisher again. They
+        // ended with its link.
         let slot = state.slot(slot_id);
         (slot.grant, slot.recall, slot.unsubscribe, slot.quiet_reply) = (0, 0, false, None);
         self.supervisor.notify_one();
     }
 
-    /// Jobs came.
+    /// Jobs arrived.
     pub(crate) fn delivered(&self, slot_id: SlotId, deliver: Deliver) -> Result<(), ExcessJobs> {
         const LIMIT: usize = TOKENS_MAX / 2;
         let now = self.now();
@@ -170,8 +171,8 @@ impl WorkerSession {
                     SettleKind::Buried => stats.buried += 1,
                 },
                 Some(SettleOutcome::StaleToken) => stale += 1,
-                // Checked before it was sent, so publisher and worker disagree about the limit. The
-                // lease still runs.
+                // The size was checked before it was sent, so publisher and worker disagree about
+                // the limit. The lease still runs.
                 Some(SettleOutcome::ResultTooLarge) => {
                     let error = crate::work::handler::failure::job_error(
                         "ResultTooLarge",
@@ -179,8 +180,8 @@ impl WorkerSession {
                     );
                     state.slot(slot_id).settles.push(token, &NewSettle::Bury(error), false);
                 }
-                // It is sent again later. Its lease is renewed until then; it is nobody's but this
-                // settle's.
+                // The settle is sent again later. Its lease is renewed until then; only the settle
+                // owns it.
                 Some(SettleOutcome::NoSpace) => {
                     let slot = state.slot(slot_id);
                     slot.leases.insert(now, token, NO_SPACE_LEASE, Some(Arc::default()));
@@ -192,7 +193,10 @@ impl WorkerSession {
         if stale > 0 {
             state.stats.stale_refused += stale;
             let publisher = state.slot(slot_id).id;
-            tracing::warn!(%publisher, stale, "ends of jobs refused with StaleToken: their leases were lost");
+            tracing::warn!(
+                %publisher, stale,
+                "settles refused with StaleToken: their leases were lost"
+            );
         }
         if state.intake > Intake::Open {
             self.supervisor.notify_one();
@@ -206,7 +210,7 @@ impl WorkerSession {
                 signal.extend(ends);
             }
         });
-        self.leases_lost(&mut state, slot_id, lost, CancelReason::LeaseLost);
+        self.cancel_lost(&mut state, slot_id, lost, CancelReason::LeaseLost);
     }
 
     pub(crate) fn revoked(&self, slot_id: SlotId, reason: Revoked, tokens: &[Token]) {
@@ -217,11 +221,11 @@ impl WorkerSession {
             Revoked::LeaseLost => CancelReason::LeaseLost,
             Revoked::TimedOut => CancelReason::TimedOut,
         };
-        self.leases_lost(&mut state, slot_id, lost, reason);
+        self.cancel_lost(&mut state, slot_id, lost, reason);
     }
 
-    /// What the link is to send now. Without `room`, because its send queue is long, ends of jobs
-    /// wait, and with them credits; so do checkpoints and progress.
+    /// What the link is to send now. Without `room` in its send queue, settles wait, and credits
+    /// with them; so do checkpoints and progress.
     pub(crate) fn outgoing(&self, slot_id: SlotId, room: bool) -> Outgoing {
         let now = self.now();
         let mut state = self.state.lock();
@@ -255,8 +259,11 @@ impl WorkerSession {
         let due = slot.leases.take_due(now);
         out.renew = due.renew;
         if !due.lost.is_empty() {
-            tracing::warn!(%publisher, leases = due.lost.len(), "leases over: their renewal was not answered in time");
-            self.leases_lost(&mut state, slot_id, due.lost, CancelReason::LeaseLost);
+            tracing::warn!(
+                %publisher, leases = due.lost.len(),
+                "leases ended: their renewals were not answered in time"
+            );
+            self.cancel_lost(&mut state, slot_id, due.lost, CancelReason::LeaseLost);
         }
         if freed > 0 {
             self.step(&mut state, DurableEvent::Freed { publisher, jobs: freed });
@@ -273,18 +280,18 @@ impl WorkerSession {
         let due = slot.leases.next_deadline();
         out.deadline = due.into_iter().chain(progress).chain(retry_at).chain(suspended).min();
         out.recall_first = state.quiet;
-        out.quiet = state.quiet_reply(slot_id);
+        out.quiet = state.take_quiet_reply(slot_id);
         out
     }
 
-    /// Wakes the link of a publisher: it has something to send.
+    /// The wake-up of a publisher's link.
     pub(crate) fn wake(&self, slot_id: SlotId) -> Arc<Notify> {
         self.state.lock().slot(slot_id).wake.clone()
     }
 
-    /// These are lost: handlers that run them are told, those that wait are dropped, and the jobs
-    /// are held no more once nothing runs for them.
-    pub(super) fn leases_lost(
+    /// Handles lost leases: cancels their running handlers, drops the waiting jobs, and frees their
+    /// credits. A running job frees its credit when its handler returns.
+    pub(super) fn cancel_lost(
         &self,
         state: &mut State,
         slot_id: SlotId,

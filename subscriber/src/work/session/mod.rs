@@ -1,6 +1,6 @@
-//! The desk between links and lanes: jobs come in by the batch, lanes take them one by one, ends go
-//! out by the batch. It joins the cores under one lock, which nobody holds across an await; a lane
-//! takes it once per job, a link once per frame.
+//! The state of a worker's run. Links add jobs in batches, handler tasks take them one by one, and
+//! settles leave in batches. One lock protects the state machines and is never held across an
+//! await; a handler task locks once per job, a link once per frame.
 
 mod checkpoints;
 mod handler_tasks;
@@ -34,23 +34,23 @@ use crate::work::state::reconnect_grace::ReconnectGrace;
 use crate::work::state::settles::Settles;
 use crate::{PublisherState, WorkerStats};
 
-/// Everything that a run of a worker knows.
+/// The shared state of a run.
 #[derive(Debug)]
 pub(crate) struct WorkerSession {
     pub(crate) started: Instant,
     pause_detector: Mutex<PauseDetector>,
     state: Mutex<State>,
-    /// Wakes one lane.
+    /// Wakes one handler task.
     handler_task_wakeup: Notify,
-    /// Wakes the director: something to connect, a deadline that moved, a count that it waits for.
+    /// Wakes the supervisor: a publisher to dial, a changed deadline, or a changed count.
     pub(crate) supervisor: Notify,
     publishers: watch::Sender<Vec<PublisherState>>,
 }
 
-/// A publisher's number at the desk; it keeps it when its link dies and comes back.
+/// The index of a publisher's slot, which stays the same over reconnects.
 pub(crate) type SlotId = u32;
 
-/// How times of links become the worker's own.
+/// Converts a link's timestamps to the worker's time.
 #[derive(Clone, Copy, Debug)]
 struct RunClock {
     started: Instant,
@@ -62,18 +62,18 @@ struct State {
     durable: DurableSubscription,
     actions: Vec<Action>,
     published_revision: u64,
-    take_connects: Vec<Connect>,
+    connects: Vec<Connect>,
     slots: Vec<PublisherSlot>,
     slot_ids: HashMap<PublisherId, SlotId>,
-    /// Jobs that wait for a lane.
+    /// Jobs that wait for a handler task.
     ready: VecDeque<QueuedJob>,
-    /// Jobs whose publisher was told that they start: never more than there are lanes for them.
+    /// Jobs that were reported as started: never more than there are idle handler tasks.
     announced: VecDeque<QueuedJob>,
     announcing: bool,
     concurrency: usize,
     running: usize,
     intake: Intake,
-    /// An operator asked that no job begins: what waits is given back, and what comes.
+    /// An operator requested quiet: waiting and arriving jobs are released.
     quiet: bool,
     stats: WorkerStats,
 }
@@ -81,13 +81,13 @@ struct State {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Intake {
     Open,
-    /// No job is begun any more.
+    /// No further job starts.
     Draining,
-    /// What handlers still return is not wanted any more.
+    /// Running jobs were released: what their handlers return is dropped.
     Released,
 }
 
-/// A publisher to be dialled.
+/// A publisher to dial.
 #[derive(Debug)]
 pub(crate) struct Connect {
     pub(crate) slot_id: SlotId,
@@ -95,34 +95,34 @@ pub(crate) struct Connect {
     pub(crate) last: LastAddress,
 }
 
-/// One publisher.
+/// The state of one publisher.
 #[derive(Debug)]
 struct PublisherSlot {
     id: PublisherId,
-    /// It is not dialled any more, unless it is found again.
+    /// The publisher is not dialled any more, unless it is found again.
     given_up: bool,
-    /// Handlers that run its jobs, whether or not their leases still stand.
+    /// Handlers that run its jobs, with or without a lease.
     running: usize,
     leases: Leases<Option<Arc<LeaseSignal>>>,
     settles: Settles,
     checkpoints: checkpoints::PendingCheckpoints,
     pending_progress: PendingProgress,
     last_address: LastAddress,
-    /// The link, from the moment it is attached.
+    /// The link, once it is attached.
     sender: Option<LinkSender>,
     grace: ReconnectGrace,
-    /// Jobs that may be another worker's by now, until a byte comes or their leases are over.
+    /// Jobs that another worker may have, until a byte arrives or their leases are over.
     suspended: VecDeque<QueuedJob>,
     wake: Arc<Notify>,
-    /// To be said at the next opportunity.
+    /// Credits to grant, credits to recall, and the unsubscription: to send next.
     grant: u32,
     recall: u32,
     unsubscribe: bool,
-    /// The publisher is to be told whether the worker is quiet: the number of what it asked, or 0.
+    /// The quiet state is to be reported: the number of the request, or 0.
     quiet_reply: Option<u64>,
 }
 
-/// A job that waits for a lane.
+/// A job that waits for a handler task.
 #[derive(Debug)]
 pub(crate) struct QueuedJob {
     pub(crate) slot_id: SlotId,
@@ -134,7 +134,7 @@ pub(crate) struct QueuedJob {
     pub(crate) entry: Bytes,
 }
 
-/// What a handler made of its job.
+/// The outcome of a handler.
 #[derive(Debug)]
 pub(crate) struct FinishedJob {
     pub(crate) slot_id: SlotId,
@@ -144,17 +144,17 @@ pub(crate) struct FinishedJob {
     pub(crate) damaged: bool,
 }
 
-/// What a lane that asks for work is told.
+/// What a handler task does next.
 #[derive(Debug)]
 pub(crate) enum HandlerTaskStep {
-    /// Run this.
+    /// Run this job.
     Run(QueuedJob),
-    /// Tell these publishers that these attempts begin, then call [`WorkerSession::announced`], whatever
-    /// becomes of the telling.
+    /// Report these attempts as started, then call [`WorkerSession::announced`], whether or not the
+    /// messages were sent.
     Announce(Vec<(LinkSender, Tokens)>, Vec<QueuedJob>),
-    /// Wait for [`WorkerSession::wait`], then ask again.
+    /// Wait for [`WorkerSession::wait`], then try again.
     Wait,
-    /// There will be no more.
+    /// There are no more jobs.
     Stop,
 }
 
@@ -166,21 +166,21 @@ pub(crate) struct Outgoing {
     pub(crate) unsubscribe: bool,
     pub(crate) grant: u32,
     pub(crate) recall: u32,
-    /// Credits are asked back before anything is settled: what is given back would come again by
-    /// them.
+    /// The recall goes before the settles: after a release, unused credits would bring the job
+    /// again.
     pub(crate) recall_first: bool,
     pub(crate) renew: Vec<Token>,
     pub(crate) quiet: Option<Quiet>,
     pub(crate) progress: Vec<Progress>,
-    /// There are more settles or checkpoints: ask again once these are sent.
+    /// More settles or checkpoints are ready once these are sent.
     pub(crate) more: bool,
-    /// When to ask again if nothing happens before.
+    /// When to call again if nothing happens before.
     pub(crate) deadline: Option<Duration>,
 }
 
 /// A publisher pushed more jobs than a link could ever resume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("it pushed jobs far beyond its credits: {held} are held, the limit is {limit}")]
+#[error("the publisher pushed jobs far beyond its credits: {held} held, over the limit of {limit}")]
 pub(crate) struct ExcessJobs {
     held: usize,
     limit: usize,
@@ -196,7 +196,7 @@ impl WorkerSession {
                 durable: DurableSubscription::new(bound, seed),
                 actions: Vec::new(),
                 published_revision: 0,
-                take_connects: Vec::new(),
+                connects: Vec::new(),
                 slots: Vec::new(),
                 slot_ids: HashMap::new(),
                 ready: VecDeque::new(),
@@ -218,7 +218,8 @@ impl WorkerSession {
         self.started.elapsed()
     }
 
-    /// The worker runs: to be said every [`TICK_INTERVAL`](crate::standstill::TICK).
+    /// The process is running; called every
+    /// [`TICK_INTERVAL`](crate::work::state::pause::TICK_INTERVAL).
     pub(crate) fn record_tick(&self) {
         self.pause_detector.lock().tick(self.now());
     }
@@ -246,13 +247,13 @@ impl State {
         self.slot(slot_id)
     }
 
-    /// The publisher's place; a new one takes that of a publisher that was given up, if there is
-    /// one that nothing refers to.
+    /// The publisher's slot. A new publisher reuses the slot of a forgotten one that nothing refers
+    /// to.
     fn slot_for(&mut self, publisher: PublisherId) -> SlotId {
         if let Some(id) = self.slot_ids.get(&publisher) {
             return *id;
         }
-        // Jobs that are being announced may be of any place.
+        // Jobs that are being announced are in no queue, and may refer to any slot.
         let free = |slot: &PublisherSlot| !self.announcing && slot.is_free();
         let id = match self.slots.iter().position(free) {
             Some(at) => {
@@ -269,14 +270,14 @@ impl State {
         id
     }
 
-    /// Takes as many jobs as there are lanes without one, and whom to tell of them. One whose lease
-    /// is over is another worker's by now, whether or not its link has seen that already: after a
-    /// pause of the process, lanes may be first. One whose publisher has been silent for its grace
-    /// may be another's, and is put aside.
+    /// Takes as many jobs as there are idle handler tasks, with the links to notify. Skips a job
+    /// whose lease is over: after a pause of the process a handler task may notice this before the
+    /// link does. Suspends a job whose publisher was silent for its reconnect grace: another worker
+    /// may have it.
     fn announce(&mut self, clock: RunClock, now: Duration) -> HandlerTaskStep {
         let free = self.concurrency.saturating_sub(self.running + self.announced.len());
         let mut jobs = Vec::with_capacity(free.min(self.ready.len()));
-        let mut query_answered: Vec<(LinkSender, Tokens)> = Vec::new();
+        let mut notices: Vec<(LinkSender, Tokens)> = Vec::new();
         let mut last = None;
         while jobs.len() < free
             && let Some(job) = self.ready.pop_front()
@@ -290,14 +291,14 @@ impl State {
                 continue;
             }
             lease.began = Some(now);
-            // Jobs come by the batch, so neighbours are mostly of one publisher.
-            match (&mut query_answered[..], &slot.sender) {
+            // Jobs arrive in batches, so neighbours are mostly of one publisher.
+            match (&mut notices[..], &slot.sender) {
                 ([.., (_, tokens)], _) if last == Some(job.slot_id) => tokens.0.push(job.token),
                 (_, Some(sender)) => {
-                    query_answered.push((sender.clone(), Tokens(vec![job.token])));
+                    notices.push((sender.clone(), Tokens(vec![job.token])));
                     last = Some(job.slot_id);
                 }
-                // It is told when its link is attached again.
+                // The next link reports the job as started.
                 (_, None) => {}
             }
             jobs.push(job);
@@ -306,11 +307,10 @@ impl State {
             return HandlerTaskStep::Wait;
         }
         self.announcing = true;
-        HandlerTaskStep::Announce(query_answered, jobs)
+        HandlerTaskStep::Announce(notices, jobs)
     }
 
-    /// Jobs whose leases have gone leave the queues, so that these are never longer than what is
-    /// held.
+    /// Removes jobs without a lease from the queues, so that these never exceed the jobs held.
     fn remove_lost_jobs(&mut self) {
         for PublisherSlot { suspended, leases, .. } in &mut self.slots {
             suspended.retain(|job| leases.get_mut(job.token).is_some());
@@ -322,8 +322,8 @@ impl State {
         self.announced.retain(&mut held);
     }
 
-    /// What was put aside may be begun again, if a byte of its publisher came. True if there is
-    /// some.
+    /// Makes suspended jobs ready again if a byte of their publisher arrived. Returns true if there
+    /// are some.
     fn resume_suspended(&mut self, slot_id: SlotId, clock: RunClock, now: Duration) -> bool {
         let slot = &mut self.slots[slot_id as usize];
         if slot.suspended.is_empty() || !slot.owns_jobs(clock, now) {
@@ -370,7 +370,7 @@ impl PublisherSlot {
         }
     }
 
-    /// Its publisher was given up, and no link, job or handler is of it any more.
+    /// True if the publisher was given up and has no link, job or running handler any more.
     fn is_free(&self) -> bool {
         self.given_up
             && self.sender.is_none()
@@ -379,13 +379,13 @@ impl PublisherSlot {
             && self.settles.unanswered() == 0
     }
 
-    /// True while no other worker can have been given what is held from the publisher.
+    /// True while no other worker can have received this publisher's jobs.
     fn owns_jobs(&mut self, clock: RunClock, now: Duration) -> bool {
         self.update_last_byte(clock, now);
         self.grace.protects(now)
     }
 
-    /// Takes over when the link's last byte came.
+    /// Updates the time of the link's last byte.
     fn update_last_byte(&mut self, clock: RunClock, now: Duration) {
         if let Some(sender) = &self.sender {
             let read = sender.received_at().saturating_duration_since(clock.started);
@@ -393,15 +393,15 @@ impl PublisherSlot {
         }
     }
 
-    /// The job may be another worker's. It has not been announced.
+    /// Suspends a job that was not announced: another worker may have it.
     fn suspend(&mut self, job: QueuedJob) {
         self.suspended.push_back(job);
         self.wake.notify_one();
     }
 }
 
-/// Shows a worker's counts and publishers while it runs. Cheap to clone. Before the run everything
-/// is 0.
+/// The counters and publishers of a worker while it runs. Cheap to clone. Before the run all
+/// counters are 0.
 #[derive(Clone, Debug, Default)]
 pub struct StatsWatch {
     session: Arc<OnceLock<Arc<WorkerSession>>>,
@@ -409,27 +409,27 @@ pub struct StatsWatch {
 
 impl StatsWatch {
     pub(crate) fn show(&self, session: Arc<WorkerSession>) {
-        // A subscription runs once: it is empty before.
+        // A subscription runs once, so the cell is empty.
         let _ = self.session.set(session);
     }
 
-    /// The counts as they are now.
+    /// The current counters.
     pub fn now(&self) -> WorkerStats {
         self.session.get().map(|session| session.stats()).unwrap_or_default()
     }
 
-    /// True while an operator has asked that no job begins (`longshore workers quiet`): those that
-    /// run go on.
+    /// True while an operator's request for quiet is in effect (`longshore workers quiet`): no job
+    /// starts, and running jobs continue.
     pub fn is_quiet(&self) -> bool {
         self.session.get().is_some_and(|session| session.is_quiet())
     }
 
-    /// How the subscription stands at each publisher; none before the run.
+    /// The state of the subscription at each publisher; empty before the run.
     pub fn publishers(&self) -> Vec<PublisherState> {
         self.session.get().map(|session| session.publishers().borrow().clone()).unwrap_or_default()
     }
 
-    /// The same as a watchable value, changed with each publisher's standing. `None` before the
+    /// The same as a watch channel, which changes with each publisher's state. `None` before the
     /// run.
     pub fn watch_publishers(&self) -> Option<watch::Receiver<Vec<PublisherState>>> {
         self.session.get().map(|session| session.publishers())

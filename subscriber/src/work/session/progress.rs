@@ -1,5 +1,5 @@
-//! The desk's side that faces handlers which say how far they are. It is told without the lock of
-//! lanes, but for the first word since the last message.
+//! The session's interface to handlers that report progress. Only the first report since the last
+//! message takes the lock that handler tasks share.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use longshore_protocol::messages::work::Progress;
 use super::{PublisherSlot, SlotId, WorkerSession};
 
 impl WorkerSession {
-    /// A job has said how far it is; what, its signal knows. Whether it still runs here shows when
-    /// it is told.
+    /// A job has progress to send; its signal holds the report. Whether the job still runs here is
+    /// checked when it is sent.
     pub(crate) fn progress(&self, slot_id: SlotId, token: Token) {
         let mut state = self.state.lock();
         let slot = state.slot(slot_id);
@@ -21,7 +21,7 @@ impl WorkerSession {
 }
 
 impl PublisherSlot {
-    /// What the link is to tell now: the newest word of each job whose lease is held.
+    /// The progress to send now: the latest report of each job that has a lease.
     pub(super) fn take_due_progress(&mut self, now: Duration) -> Vec<Progress> {
         let leases = &mut self.leases;
         let word = |token: Token| {
@@ -32,7 +32,7 @@ impl PublisherSlot {
         self.pending_progress.take_due(now).into_iter().filter_map(word).collect()
     }
 
-    /// The link is a new one: what running jobs have said is told again.
+    /// The link is new: all known progress is sent again.
     pub(super) fn resend_progress(&mut self) {
         let leases = self.leases.iter();
         let reported = leases.filter(|(_, lease)| {

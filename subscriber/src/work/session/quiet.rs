@@ -1,5 +1,5 @@
-//! The desk's side that faces operators: no new jobs for a while, at all publishers. What runs goes
-//! on, and links stay.
+//! The session's interface to operators: no new jobs for a while, at all publishers. Running jobs
+//! continue, and links stay.
 
 use longshore_protocol::messages::work::{NewSettle, Quiet};
 use longshore_protocol::{PublisherId, Token};
@@ -8,25 +8,25 @@ use super::{Intake, SlotId, State, WorkerSession};
 use crate::work::state::durable::DurableEvent;
 
 impl WorkerSession {
-    /// A publisher passes on what an operator asks of the worker. It holds at every publisher, and
-    /// until the opposite is asked or the process ends.
-    pub(crate) fn quiet_requested(&self, slot_id: SlotId, asked: Quiet) {
+    /// A publisher forwards an operator's request. It applies to every publisher, until the
+    /// opposite is requested or the process ends.
+    pub(crate) fn quiet_requested(&self, slot_id: SlotId, request: Quiet) {
         let mut state = self.state.lock();
-        if state.quiet != asked.quiet {
-            match asked.quiet {
+        if state.quiet != request.quiet {
+            match request.quiet {
                 true => tracing::info!(
-                    "quiet: asked by an operator; no job begins, those that run go on"
+                    "quiet on request of an operator: no job starts, running jobs continue"
                 ),
-                false => tracing::info!("resumed: jobs are taken again"),
+                false => tracing::info!("resumed: the worker takes jobs again"),
             }
-            self.apply_quiet(&mut state, asked.quiet);
+            self.apply_quiet(&mut state, request.quiet);
         }
         let slot = state.slot(slot_id);
-        slot.quiet_reply = Some(asked.ask);
+        slot.quiet_reply = Some(request.ask);
         slot.wake.notify_one();
     }
 
-    /// True while no job begins because an operator asked for that.
+    /// True while an operator's request for quiet is in effect.
     pub(crate) fn is_quiet(&self) -> bool {
         self.state.lock().quiet
     }
@@ -34,11 +34,11 @@ impl WorkerSession {
     fn apply_quiet(&self, state: &mut State, quiet: bool) {
         state.quiet = quiet;
         if quiet {
-            // A grant that waits to be sent would bring a job that has to go back.
+            // A pending grant would bring a job that has to be released.
             for slot_id in 0..state.slots.len() {
                 let slot = &mut state.slots[slot_id];
                 let (publisher, credits) = (slot.id, std::mem::take(&mut slot.grant));
-                self.step(state, DurableEvent::Ungranted { publisher, credits });
+                self.step(state, DurableEvent::GrantWithdrawn { publisher, credits });
             }
         }
         self.step(state, DurableEvent::Quiet(quiet));
@@ -55,8 +55,8 @@ impl WorkerSession {
 }
 
 impl State {
-    /// Gives back all jobs that have not begun. Of those whose publishers are not linked, it says
-    /// how many: they are held no more at once, the others when it was sent that they go back.
+    /// Releases all jobs that have not begun. Returns the number of jobs at each publisher without
+    /// a link: these are freed at once, the others when their release is sent.
     pub(super) fn release_unstarted(&mut self) -> Vec<(PublisherId, u32)> {
         self.ready.clear();
         self.announced.clear();
@@ -64,12 +64,12 @@ impl State {
         for slot in &mut self.slots {
             slot.suspended.clear();
             let linked = slot.sender.is_some();
-            let unbegun = slot.leases.iter().filter(|(_, lease)| lease.signal.is_none());
-            let unbegun: Vec<Token> = unbegun.map(|(token, _)| token).collect();
-            if !linked && !unbegun.is_empty() {
-                freed.push((slot.id, u32::try_from(unbegun.len()).unwrap_or(u32::MAX)));
+            let unstarted = slot.leases.iter().filter(|(_, lease)| lease.signal.is_none());
+            let unstarted: Vec<Token> = unstarted.map(|(token, _)| token).collect();
+            if !linked && !unstarted.is_empty() {
+                freed.push((slot.id, u32::try_from(unstarted.len()).unwrap_or(u32::MAX)));
             }
-            for token in unbegun {
+            for token in unstarted {
                 slot.leases.remove(token);
                 slot.settles.push(token, &NewSettle::Release, linked);
             }
@@ -78,15 +78,16 @@ impl State {
         freed
     }
 
-    /// What the link is to say of it now. That the worker is quiet, only once all that goes back
-    /// was sent, also what was put by while there was no link, and the publisher has none of its
-    /// credits: what that one counts as held does not rise any more.
-    pub(super) fn quiet_reply(&mut self, slot_id: SlotId) -> Option<Quiet> {
+    /// Takes the quiet state to report on the link. A worker reports quiet after it has sent every
+    /// release, including queued ones from before a reconnect, and after the publisher has returned
+    /// all credits. From then on the publisher's in-flight count for this worker cannot grow.
+    pub(super) fn take_quiet_reply(&mut self, slot_id: SlotId) -> Option<Quiet> {
         let (quiet, draining) = (self.quiet, self.intake > Intake::Open);
         let slot = &mut self.slots[slot_id as usize];
         let ask = slot.quiet_reply?;
-        let is_so = slot.settles.all_sent() && (draining || self.durable.has_no_credit(&slot.id));
-        if quiet && !is_so {
+        let is_quiet =
+            slot.settles.all_sent() && (draining || self.durable.has_no_credit(&slot.id));
+        if quiet && !is_quiet {
             return None;
         }
         slot.quiet_reply = None;

@@ -1,4 +1,4 @@
-//! The desk without a link, in a time that the test moves: what it gives to lanes.
+//! The session without a link, in virtual time: what it gives to handler tasks.
 
 use longshore_protocol::Epoch;
 use longshore_protocol::limits::TOKENS_MAX;
@@ -9,7 +9,7 @@ use crate::{CancelReason, CheckpointError, CheckpointsError, JobContext};
 
 const LEASE: Duration = Duration::from_secs(30);
 
-/// A desk with one publisher that delivered these jobs.
+/// A session with one publisher that delivered these jobs.
 fn desk_with(tokens: &[u64]) -> Arc<WorkerSession> {
     let session = WorkerSession::new(2, 4, 7);
     let publisher =
@@ -34,12 +34,12 @@ fn desk_with(tokens: &[u64]) -> Arc<WorkerSession> {
     session
 }
 
-/// Lets time pass: the desk counts from its start, so that is what moves.
+/// Lets time pass: the session counts from its start, so the test moves the start.
 fn pass(session: &mut Arc<WorkerSession>, time: Duration) {
-    Arc::get_mut(session).expect("nobody else has it").started -= time;
+    Arc::get_mut(session).expect("no other reference").started -= time;
 }
 
-/// Lets a lane ask until it is given a job, if there is one for it.
+/// Acts as a handler task until it receives a job, if there is one.
 fn next_job(session: &WorkerSession) -> Option<u64> {
     let mut signal = Arc::default();
     loop {
@@ -69,7 +69,7 @@ fn context_of(session: &WorkerSession, job: &QueuedJob, signal: Arc<LeaseSignal>
 }
 
 #[test]
-fn a_job_whose_lease_ended_while_the_process_was_paused_is_not_begun() {
+fn no_job_starts_after_its_lease_ended_in_a_pause() {
     let mut session = desk_with(&[1, 2]);
     assert_eq!(next_job(&session), Some(1), "in time");
     pass(&mut session, LEASE);
@@ -80,10 +80,7 @@ fn a_job_whose_lease_ended_while_the_process_was_paused_is_not_begun() {
     let mut session = desk_with(&[1]);
     pass(&mut session, LEASE);
     let next = session.next(None, &mut Arc::default());
-    assert!(
-        matches!(next, HandlerTaskStep::Wait),
-        "nor is its publisher told that it begins: {next:?}"
-    );
+    assert!(matches!(next, HandlerTaskStep::Wait), "no attempt is announced: {next:?}");
 
     let mut session = desk_with(&[1]);
     pass(&mut session, LEASE * 9 / 10);
@@ -91,7 +88,7 @@ fn a_job_whose_lease_ended_while_the_process_was_paused_is_not_begun() {
 }
 
 #[test]
-fn a_resume_list_that_is_too_long_leaves_out_ended_jobs_and_no_running_one() {
+fn an_overlong_resume_list_keeps_running_jobs() {
     let running = u64::MAX;
     let session = desk_with(&[running]);
     for token in 0..TOKENS_MAX as u64 {
@@ -103,7 +100,7 @@ fn a_resume_list_that_is_too_long_leaves_out_ended_jobs_and_no_running_one() {
 }
 
 #[test]
-fn a_handler_whose_lease_ended_while_the_process_was_paused_leaves_no_checkpoint() {
+fn no_checkpoint_is_stored_after_the_lease_ended_in_a_pause() {
     let mut session = desk_with(&[1]);
     let mut signal = Arc::default();
     let HandlerTaskStep::Announce(_, jobs) = session.next(None, &mut signal) else {
@@ -111,7 +108,7 @@ fn a_handler_whose_lease_ended_while_the_process_was_paused_leaves_no_checkpoint
     };
     session.announced(jobs);
     let HandlerTaskStep::Run(job) = session.next(None, &mut signal) else {
-        panic!("its publisher is told")
+        panic!("the job was announced")
     };
     let context = context_of(&session, &job, signal);
     assert!(session.checkpoint(&context, "in time".into()).is_ok());
@@ -120,17 +117,17 @@ fn a_handler_whose_lease_ended_while_the_process_was_paused_leaves_no_checkpoint
     assert_eq!(lost, CheckpointError::Lost(CancelReason::LeaseLost));
     let lost = session.checkpoints(&context).unwrap_err();
     assert_eq!(lost, CheckpointsError::Lost(CancelReason::LeaseLost));
-    assert!(!context.is_cancelled(), "its link has not seen it yet");
+    assert!(!context.is_cancelled(), "the link has not noticed it yet");
 }
 
 const GRACE: Duration = Duration::from_secs(5);
 
-/// The last byte came when the desk was made.
+/// The last byte arrived when the session was created.
 fn grace_of(session: &WorkerSession, grace: Duration) {
     session.state.lock().slot(0).grace.set_length(grace);
 }
 
-/// A byte comes now.
+/// A byte arrives now.
 fn update_last_byte(session: &WorkerSession) {
     let now = session.now();
     session.state.lock().slot(0).grace.byte_received(now);
@@ -138,7 +135,7 @@ fn update_last_byte(session: &WorkerSession) {
 }
 
 #[test]
-fn a_job_that_may_be_another_workers_is_not_begun_before_its_publisher_is_heard_again() {
+fn jobs_past_the_grace_wait_for_a_received_byte() {
     let mut session = desk_with(&[1, 2, 3]);
     grace_of(&session, GRACE);
     pass(&mut session, GRACE * 9 / 10);
@@ -151,11 +148,11 @@ fn a_job_that_may_be_another_workers_is_not_begun_before_its_publisher_is_heard_
     assert_eq!(
         (session.stats().in_hand, session.stats().leases_lost),
         (2, 0),
-        "the announced one goes back"
+        "the announced job is released"
     );
     assert!(
         session.outgoing(0, true).deadline.is_some_and(|at| at < now + GRACE),
-        "it looks again"
+        "a check is scheduled"
     );
     update_last_byte(&session);
     assert_eq!(next_job(&session), Some(3));
@@ -163,12 +160,12 @@ fn a_job_that_may_be_another_workers_is_not_begun_before_its_publisher_is_heard_
     let mut signal = Arc::default();
     assert!(
         matches!(session.next(None, &mut signal), HandlerTaskStep::Wait),
-        "both lanes are taken"
+        "both handler tasks are busy"
     );
 }
 
 #[test]
-fn an_announced_job_that_cannot_begin_is_released() {
+fn an_announced_job_that_cannot_start_is_released() {
     let mut session = desk_with(&[1, 2]);
     grace_of(&session, GRACE);
     let HandlerTaskStep::Announce(_, jobs) = session.next(None, &mut Arc::default()) else {
@@ -185,7 +182,7 @@ fn an_announced_job_that_cannot_begin_is_released() {
 }
 
 #[test]
-fn jobs_put_aside_leave_with_their_leases() {
+fn suspended_jobs_end_with_their_leases() {
     let suspended = |session: &mut Arc<WorkerSession>| {
         grace_of(session, GRACE);
         pass(session, GRACE);
@@ -196,7 +193,7 @@ fn jobs_put_aside_leave_with_their_leases() {
     suspended(&mut session);
     session.revoked(0, longshore_protocol::Revoked::LeaseLost, &[Token(1)]);
     update_last_byte(&session);
-    assert_eq!(next_job(&session), Some(2), "the other is gone");
+    assert_eq!(next_job(&session), Some(2), "the other job was revoked");
 
     let mut session = desk_with(&[1, 2]);
     suspended(&mut session);
@@ -214,7 +211,7 @@ fn jobs_put_aside_leave_with_their_leases() {
 }
 
 #[test]
-fn a_deadline_is_the_end_of_the_grace_while_the_link_is_down_and_the_handler_runs_on() {
+fn the_deadline_without_a_link_is_the_graces_end() {
     let session = desk_with(&[1]);
     let mut signal = Arc::new(LeaseSignal::for_session(Arc::downgrade(&session)));
     let HandlerTaskStep::Announce(_, jobs) = session.next(None, &mut signal) else {
@@ -222,7 +219,7 @@ fn a_deadline_is_the_end_of_the_grace_while_the_link_is_down_and_the_handler_run
     };
     session.announced(jobs);
     let HandlerTaskStep::Run(job) = session.next(None, &mut signal) else {
-        panic!("its publisher is told")
+        panic!("the job was announced")
     };
     let context = context_of(&session, &job, signal);
     let (deadline, lease_ends) = (context.deadline(), session.started + LEASE);
@@ -234,7 +231,7 @@ fn a_deadline_is_the_end_of_the_grace_while_the_link_is_down_and_the_handler_run
     assert!(!context.is_cancelled());
 }
 
-/// A publisher that is found, cannot be reached, and is gone when the next is found.
+/// A publisher that is found, cannot be reached, and is gone when the next one is found.
 fn comes_and_goes(session: &WorkerSession, n: u64) {
     let mut id = [0; 16];
     id[8..].copy_from_slice(&n.to_be_bytes());
@@ -245,7 +242,7 @@ fn comes_and_goes(session: &WorkerSession, n: u64) {
 }
 
 #[test]
-fn publishers_that_come_and_go_use_the_places_of_those_before_them() {
+fn slots_of_forgotten_publishers_are_reused() {
     let session = WorkerSession::new(2, 4, 7);
     (1..=1_000).for_each(|n| comes_and_goes(&session, n));
     let state = session.state.lock();
@@ -253,7 +250,7 @@ fn publishers_that_come_and_go_use_the_places_of_those_before_them() {
 }
 
 #[test]
-fn the_place_of_a_handler_that_runs_without_a_lease_is_nobody_elses() {
+fn a_slot_with_a_running_handler_is_not_reused() {
     let session = desk_with(&[1]);
     let mut signal = Arc::default();
     let HandlerTaskStep::Announce(_, jobs) = session.next(None, &mut signal) else {
@@ -261,7 +258,7 @@ fn the_place_of_a_handler_that_runs_without_a_lease_is_nobody_elses() {
     };
     session.announced(jobs);
     let HandlerTaskStep::Run(job) = session.next(None, &mut signal) else {
-        panic!("its publisher is told")
+        panic!("the job was announced")
     };
     let context = context_of(&session, &job, signal.clone());
     session.revoked(0, longshore_protocol::Revoked::LeaseLost, &[Token(1)]);
@@ -274,7 +271,7 @@ fn the_place_of_a_handler_that_runs_without_a_lease_is_nobody_elses() {
     session.next(Some(ended), &mut Arc::default());
     (11..=20).for_each(|n| comes_and_goes(&session, n));
     assert_ne!(session.state.lock().slots[0].id, PublisherId([1; 16]));
-    // Another publisher's job of the same token is not this context's.
+    // A job of another publisher with the same token must not accept this context.
     let lease = Some(Arc::default());
     session.state.lock().slot(0).leases.insert(session.now(), Token(1), LEASE, lease);
     assert!(session.checkpoint(&context, "too late".into()).is_err());

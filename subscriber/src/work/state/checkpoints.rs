@@ -1,10 +1,10 @@
-//! The checkpoints of one publisher's jobs on their way: numbered within each delivery, kept until
-//! they are answered, and sent again, with the same numbers, on the next link; and the questions
-//! after those that earlier attempts have left.
+//! Checkpoints of one publisher's jobs that are not answered yet: numbered within each delivery,
+//! retained until they are answered, and sent again with the same numbers on the next link. Also
+//! the queries for checkpoints of earlier attempts.
 //!
-//! Of each job one checkpoint is under way at a time, so a number is used up by what was stored
-//! alone. A job has at most two checkpoints here: the one under way and, where its caller has given
-//! up on that, the next one behind it.
+//! One checkpoint of a job is in flight at a time, so only a stored one uses up a number. A job has
+//! at most two checkpoints here: the one in flight and, if its caller gave up on that, the next
+//! one.
 
 use std::collections::BTreeSet;
 
@@ -14,31 +14,31 @@ use longshore_protocol::limits::REQUESTS_OPEN_MAX;
 use longshore_protocol::messages::work::{Checkpoint, Checkpointed};
 use longshore_protocol::{CheckpointOutcome, Token};
 
-/// All that is unanswered at one publisher. `S` is who waits for a checkpoint to be stored, `R` who
-/// waits to read earlier ones.
+/// All unanswered requests at one publisher. `S` waits for a checkpoint to be stored, `R` for
+/// earlier ones.
 #[derive(Debug)]
 pub(crate) struct Checkpoints<S, R> {
     attached: bool,
-    /// Jobs that have left a checkpoint, or have asked, with the leases that they hold now.
+    /// Jobs with a lease that have stored or queried checkpoints.
     jobs: HashMap<Token, JobCheckpoints<S, R>>,
-    /// Those whose checkpoint is to be sent on this link; the oldest lease first, so that nothing
-    /// depends on a hash.
+    /// Jobs whose checkpoint is to be sent on this link, the oldest lease first: the order must not
+    /// depend on a hash.
     to_store: BTreeSet<Token>,
-    /// Those whose question is to be sent on this link.
+    /// Jobs whose query is to be sent on this link.
     to_query: BTreeSet<Token>,
-    /// Numbers questions.
+    /// The number of the last query.
     last_query: u64,
-    /// Questions that were sent on this link and not answered.
+    /// Queries sent on this link without an answer.
     open: HashMap<u64, Token>,
 }
 
 #[derive(Debug)]
 struct JobCheckpoints<S, R> {
-    /// How many are stored.
+    /// The number of stored checkpoints.
     stored: u64,
-    /// The next of them, unanswered.
+    /// The next one, unanswered.
     in_flight: Option<InFlight<S>>,
-    /// Behind it.
+    /// The one after it.
     next: Option<(Bytes, S)>,
     query: Option<Query<R>>,
 }
@@ -57,17 +57,17 @@ struct Query<R> {
     waiter: R,
 }
 
-/// Something to send now.
+/// A request to send now.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum CheckpointRequest {
     /// The body of a checkpoint.
     Store(Bytes),
-    /// A question with this number.
+    /// A query with this number.
     Query(u64, Token),
 }
 
 impl CheckpointRequest {
-    /// About how many bytes it has on the wire.
+    /// The approximate size on the wire.
     pub(crate) fn bytes(&self) -> usize {
         match self {
             CheckpointRequest::Store(body) => body.len(),
@@ -76,24 +76,24 @@ impl CheckpointRequest {
     }
 }
 
-/// The answer to a checkpoint.
+/// The answered request of a stored checkpoint.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) struct StoreAnswered<S> {
     pub(crate) waiter: S,
-    /// Bytes of the checkpoint.
+    /// The size of the checkpoint.
     pub(crate) length: usize,
 }
 
-/// The answer to a question.
+/// The answered query.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) struct QueryAnswered<R> {
     pub(crate) token: Token,
     pub(crate) waiter: R,
-    /// So many of what is told are of this delivery itself: the last ones.
+    /// How many of the returned checkpoints are this delivery's own: the last ones.
     pub(crate) own_count: u64,
 }
 
-/// Those who wait for answers of a job that has no lease any more.
+/// The waiters of a job whose lease has ended.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) struct Waiters<S, R> {
     pub(crate) stores: Vec<S>,
@@ -120,21 +120,22 @@ impl<S, R> Default for JobCheckpoints<S, R> {
 }
 
 impl<S, R> JobCheckpoints<S, R> {
-    /// Makes it the next one under way.
+    /// Puts the next checkpoint in flight.
     fn begin(&mut self, token: Token, bytes: &Bytes, waiter: S) {
         let body = Checkpoint::body_of(token, self.stored + 1, bytes);
         self.in_flight = Some(InFlight { body, length: bytes.len(), waiter });
     }
 
-    /// What a question would be told now does not change any more before it is asked.
+    /// True if no checkpoint is in flight that would change the answer, and the query was not sent
+    /// yet.
     fn can_query(&self) -> bool {
         self.in_flight.is_none() && self.query.as_ref().is_some_and(|query| query.number.is_none())
     }
 }
 
 impl<S, R> Checkpoints<S, R> {
-    /// A checkpoint of a job. While another is under way, whose caller does not wait for it any
-    /// more, it is sent after that one, in the place of any other that was to be.
+    /// Stores a checkpoint. If another one is in flight, whose caller stopped waiting, this one is
+    /// sent after it, and replaces any other that waits.
     pub(crate) fn store(&mut self, token: Token, bytes: Bytes, waiter: S) {
         let job = self.jobs.entry(token).or_default();
         if job.in_flight.is_some() {
@@ -147,8 +148,7 @@ impl<S, R> Checkpoints<S, R> {
         }
     }
 
-    /// A question after the checkpoints that a job has. An earlier one of the same job is
-    /// forgotten.
+    /// Queries the checkpoints of a job. Replaces an earlier query of the same job.
     pub(crate) fn query(&mut self, token: Token, waiter: R) {
         let job = self.jobs.entry(token).or_default();
         job.query = Some(Query { number: None, waiter });
@@ -163,7 +163,7 @@ impl<S, R> Checkpoints<S, R> {
         self.attached && (!self.to_store.is_empty() || may_query)
     }
 
-    /// What is to be sent next. Questions beyond those that a link may have open wait.
+    /// The next request to send. Queries beyond the limit of a link wait.
     pub(crate) fn next_to_send(&mut self) -> Option<CheckpointRequest> {
         while let Some(token) = self.to_store.pop_first() {
             let job = self.jobs.get(&token);
@@ -187,7 +187,7 @@ impl<S, R> Checkpoints<S, R> {
         None
     }
 
-    /// The link stands: everything unanswered is sent again, checkpoints with their numbers.
+    /// The link is attached: everything unanswered is sent again, checkpoints with their numbers.
     pub(crate) fn attached(&mut self) {
         self.detached();
         self.attached = true;
@@ -203,7 +203,7 @@ impl<S, R> Checkpoints<S, R> {
         }
     }
 
-    /// The link is dead, and what was to be sent on it waits for the next.
+    /// The link is dead: unsent requests wait for the next one.
     pub(crate) fn detached(&mut self) {
         self.attached = false;
         self.to_store.clear();
@@ -211,15 +211,15 @@ impl<S, R> Checkpoints<S, R> {
         self.open.clear();
     }
 
-    /// The answer to a checkpoint. `None` for one that nobody waits for: of a job without a lease,
-    /// or said twice.
+    /// Handles the answer to a checkpoint. `None` if no request matches: its lease has ended, or
+    /// the answer is a duplicate.
     pub(crate) fn answered(&mut self, answer: &Checkpointed) -> Option<StoreAnswered<S>> {
         let job = self.jobs.get_mut(&answer.token)?;
         if answer.sequence != job.stored + 1 {
             return None;
         }
         let InFlight { waiter, length, .. } = job.in_flight.take()?;
-        // A refused one has not used up its number.
+        // A refused checkpoint does not use up its number.
         job.stored += u64::from(answer.outcome == CheckpointOutcome::Accepted);
         if let Some((bytes, waiter)) = job.next.take() {
             job.begin(answer.token, &bytes, waiter);
@@ -230,7 +230,7 @@ impl<S, R> Checkpoints<S, R> {
         Some(StoreAnswered { waiter, length })
     }
 
-    /// The answer to a question. `None` for one that nobody waits for.
+    /// Handles the answer to a query. `None` if no query matches.
     pub(crate) fn query_answered(&mut self, number: u64) -> Option<QueryAnswered<R>> {
         let token = self.open.remove(&number)?;
         let job = self.jobs.get_mut(&token)?;
@@ -238,8 +238,7 @@ impl<S, R> Checkpoints<S, R> {
         Some(QueryAnswered { token, waiter, own_count: job.stored })
     }
 
-    /// A job's lease has ended: what is unanswered is not sent any more. Costs nothing while no job
-    /// has a checkpoint.
+    /// A job's lease has ended: drops its requests. Costs nothing while no job has a checkpoint.
     pub(crate) fn remove(&mut self, token: Token) -> Option<Waiters<S, R>> {
         if self.jobs.is_empty() {
             return None;

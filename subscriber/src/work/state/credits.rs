@@ -1,69 +1,67 @@
-//! Which publisher may push how many jobs. Credits granted and jobs held never add up to more than
-//! the bound, over all publishers together: a credit that one publisher has can be had by another
-//! only once it is back.
+//! How many jobs each publisher may push. Over all publishers together, granted credits and jobs
+//! held never exceed the bound: a credit moves to another publisher only after it was returned.
 //!
-//! A publisher that is stopped gives nothing back until its link is dead, 10 s after its last byte
-//! by the hang timeout of work links. An even share of 8 credits or more keeps a reserve, and the
-//! first job of another publisher waits for nobody. Below, all credits may be where the last work
-//! was, and such a job may wait for those 10 s. One credit at each idle publisher would fix that
-//! and cost more: with load below saturation it travels with nearly every job, and each publisher
-//! that is stopped takes a handler with it.
+//! A stopped publisher returns nothing until its link is dead, 10 s after its last byte by the hang
+//! timeout of work links. With an even share of 8 credits or more, idle publishers keep a reserve,
+//! and the first job of another publisher does not wait. With smaller shares, all credits may be at
+//! the publisher that had the last jobs, and a first job elsewhere may wait for those 10 s. One
+//! credit at each idle publisher would fix that and cost more: below saturation it moves with
+//! nearly every job, and each stopped publisher takes a handler with it.
 
 use std::collections::BTreeMap;
 
 use longshore_protocol::PublisherId;
 
-/// An idle publisher keeps this fraction of its even share when others ask: the first job that it
-/// gets then need not wait for a credit to travel.
+/// An idle publisher keeps this fraction of its even share when others need credits, so that its
+/// first job need not wait for a credit.
 const IDLE_RESERVE_DIVISOR: u32 = 16;
-/// It keeps one at least from this share on. Of a smaller one, one would be too large a part of
-/// what handlers run.
+/// From this share on, the reserve is at least one. Of a smaller share, one credit would be too
+/// large a part of the handlers.
 const IDLE_RESERVE_MIN_SHARE: u32 = 8;
 
-/// What is to be said to a publisher.
+/// A message to a publisher.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum CreditMessage {
-    /// It may push so many more jobs.
+    /// The publisher may push this many more jobs.
     Grant(PublisherId, u32),
-    /// It is asked for so many credits back.
+    /// The publisher is to return this many credits.
     Recall(PublisherId, u32),
 }
 
-/// What is where.
+/// The credits of all publishers.
 #[derive(Debug)]
 pub(crate) struct Credits {
     bound: u32,
     stopped: bool,
-    /// Nothing is granted, and what was is asked back.
+    /// Grants nothing, and recalls everything.
     quiet: bool,
-    /// Publishers whose first try is under way: the even split leaves their share.
+    /// Publishers whose first attempt is in progress: the even split reserves their share.
     expected: u32,
-    /// In the order of ids, so that nothing depends on a hash.
+    /// Ordered by id: the result must not depend on a hash.
     accounts: BTreeMap<PublisherId, Account>,
-    /// Counts grants.
+    /// The number of grants so far.
     grants: u64,
 }
 
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Account {
     alive: bool,
-    /// Granted, and neither used nor given back.
+    /// Granted, and neither used nor returned.
     pub(crate) credits: u32,
-    /// Asked back and not yet answered. Some may be used up before the publisher reads of it.
+    /// Recalled without an answer. Some may be used up before the publisher reads the recall.
     recalled: Option<u32>,
-    /// Those granted after it was asked.
+    /// Granted after the recall.
     granted_since: u32,
-    /// Credits that are known to be used up, by jobs that are still on their way.
+    /// Credits known to be used up by jobs in flight.
     spent: u32,
     /// Jobs delivered and not yet freed.
     pub(crate) held: u32,
-    /// Credits that it is to get before others: its share when it is new, or what it has work for.
-    wanted: u32,
-    /// What it wanted when it was asked for credits: they may all be used up, by jobs that are
-    /// still on their way.
-    claim: u32,
-    /// The number of its last grant: of those that are alike, the one that has gone without for
-    /// longest is first.
+    /// Credits to grant before others: the share of a new publisher, or its reported backlog.
+    demand: u32,
+    /// The value of `demand` at the time of the recall: all credits may be used up by jobs in
+    /// flight.
+    recalled_demand: u32,
+    /// The number of its last grant: among equals, the one without a grant for longest comes first.
     served: u64,
 }
 
@@ -73,12 +71,12 @@ impl Account {
         Account { alive, held: self.held, served: self.served, ..Account::default() }
     }
 
-    /// What it may still have.
+    /// Credits that the publisher may still have.
     fn unspent(&self) -> u32 {
         self.credits.saturating_sub(self.spent)
     }
 
-    /// What a recall can still bring.
+    /// Credits that the pending recall can still return.
     fn recallable(&self) -> u32 {
         self.recalled.unwrap_or(0).min(self.unspent())
     }
@@ -94,14 +92,14 @@ impl Credits {
         self.accounts.get(id).copied().unwrap_or_default()
     }
 
-    /// So many publishers may be alive soon.
+    /// This many publishers may be alive soon.
     pub(crate) fn expect(&mut self, publishers: usize, messages: &mut Vec<CreditMessage>) {
         self.expected = u32::try_from(publishers).unwrap_or(u32::MAX);
         self.distribute(None, messages);
     }
 
-    /// A publisher is alive: it gets its even share, from what others have too much of if need be.
-    /// So many others are still expected.
+    /// A publisher is alive: it gets its even share, if necessary from the surplus of others.
+    /// `expected` others are still connecting.
     pub(crate) fn opened(
         &mut self,
         id: PublisherId,
@@ -113,13 +111,13 @@ impl Credits {
         *account = account.for_new_link(true);
         let share = self.share();
         if let Some(account) = self.accounts.get_mut(&id) {
-            account.wanted = share.saturating_sub(account.held);
+            account.demand = share.saturating_sub(account.held);
         }
         self.distribute(None, messages);
         self.recall(share, messages);
     }
 
-    /// Its link is dead, and its credits with it. Jobs held from it stay.
+    /// The link is dead, and its credits are gone. Jobs held remain.
     pub(crate) fn lost(&mut self, id: PublisherId, messages: &mut Vec<CreditMessage>) {
         if let Some(account) = self.accounts.get_mut(&id) {
             *account = account.for_new_link(false);
@@ -127,14 +125,14 @@ impl Credits {
         self.distribute(None, messages);
     }
 
-    /// The publisher is no more. Only one that nothing is held from can be forgotten.
+    /// Forgets a publisher, unless jobs of it are held.
     pub(crate) fn forget(&mut self, id: &PublisherId) {
         if self.accounts.get(id).is_some_and(|account| account.held == 0) {
             self.accounts.remove(id);
         }
     }
 
-    /// Jobs came, each for a credit.
+    /// Jobs arrived, each using a credit.
     pub(crate) fn delivered(&mut self, id: PublisherId, jobs: u32) {
         let account = self.accounts.entry(id).or_default();
         account.credits = account.credits.saturating_sub(jobs);
@@ -142,8 +140,8 @@ impl Credits {
         account.held = account.held.saturating_add(jobs);
     }
 
-    /// Jobs of it are no longer held. What they freed goes to those that wait, and else back to
-    /// where it came from.
+    /// Jobs are no longer held. Their credits go to publishers that wait, and otherwise back to
+    /// their publisher.
     pub(crate) fn freed(&mut self, id: PublisherId, jobs: u32, messages: &mut Vec<CreditMessage>) {
         let account = self.accounts.entry(id).or_default();
         account.held = account.held.saturating_sub(jobs);
@@ -151,7 +149,7 @@ impl Credits {
         self.recall(self.idle_reserve(), messages);
     }
 
-    /// A recall is answered.
+    /// Handles the answer to a recall.
     pub(crate) fn returned(
         &mut self,
         id: PublisherId,
@@ -159,18 +157,18 @@ impl Credits {
         messages: &mut Vec<CreditMessage>,
     ) {
         let Some(account) = self.accounts.get_mut(&id) else { return };
-        // Less than was asked for means that it had none left: those granted before are used up,
-        // and are not asked for again while their jobs are on their way.
+        // A smaller answer than the recall means that no credit was left: all earlier grants are
+        // used up, and are not recalled again while their jobs are in flight.
         let had_none_left = account.recalled.is_some_and(|asked| credits < asked);
         account.credits = account.credits.saturating_sub(credits);
         account.recalled = None;
         if had_none_left {
             account.spent = account.credits.saturating_sub(account.granted_since);
         }
-        let claim = std::mem::take(&mut account.claim);
+        let recalled_demand = std::mem::take(&mut account.recalled_demand);
         if credits == 0 {
-            // It had said that it waits before it read of the recall, and does not say so twice.
-            account.wanted = account.wanted.max(claim);
+            // It reported its backlog before it read the recall, and does not report it twice.
+            account.demand = account.demand.max(recalled_demand);
         }
         self.distribute(None, messages);
         self.recall(self.idle_reserve(), messages);
@@ -179,7 +177,7 @@ impl Credits {
         }
     }
 
-    /// A publisher has work and no credit: idle credits of others are asked back for it.
+    /// A publisher has jobs and no credit: recalls idle credits of others for it.
     pub(crate) fn waiting(
         &mut self,
         id: PublisherId,
@@ -190,19 +188,19 @@ impl Credits {
         let Some(account) = self.accounts.get_mut(&id).filter(|account| account.alive) else {
             return;
         };
-        account.wanted = u32::try_from(jobs).unwrap_or(u32::MAX).min(bound);
-        account.claim = 0;
+        account.demand = u32::try_from(jobs).unwrap_or(u32::MAX).min(bound);
+        account.recalled_demand = 0;
         self.distribute(None, messages);
         self.recall(self.idle_reserve(), messages);
     }
 
-    /// No more grants, ever.
+    /// Grants nothing from now on.
     pub(crate) fn stop(&mut self) {
         self.stopped = true;
     }
 
-    /// No grants for a while, and every publisher is asked for what it has; or grants again, to
-    /// those first that have said meanwhile that they wait.
+    /// Quiet: grants nothing, and recalls all credits. Otherwise grants again, first to publishers
+    /// that reported a backlog meanwhile.
     pub(crate) fn set_quiet(&mut self, quiet: bool, messages: &mut Vec<CreditMessage>) {
         self.quiet = quiet;
         if quiet {
@@ -213,24 +211,23 @@ impl Credits {
         }
     }
 
-    /// A grant that its publisher was not told of is taken back. It may have said that it waits,
-    /// and does not say so twice: it is first when there are grants again.
+    /// Takes back a grant that was not sent. The publisher may have reported its backlog, and does
+    /// not report it twice: it comes first when grants resume.
     pub(crate) fn grant_withdrawn(&mut self, id: PublisherId, credits: u32) {
         if let Some(account) = self.accounts.get_mut(&id) {
             account.credits = account.credits.saturating_sub(credits);
             account.granted_since = account.granted_since.saturating_sub(credits);
-            account.wanted = account.wanted.saturating_add(credits).min(self.bound);
+            account.demand = account.demand.saturating_add(credits).min(self.bound);
         }
     }
 
-    /// True when the publisher has no credit: none that it was asked for, and none that it could
-    /// be.
+    /// True if the publisher has no credit and no pending recall.
     pub(crate) fn all_returned(&self, id: &PublisherId) -> bool {
         let account = self.account(id);
         account.recalled.is_none() && account.unspent() == 0
     }
 
-    /// What every publisher would have if all were alike.
+    /// The even share.
     fn share(&self) -> u32 {
         let alive = self.accounts.values().filter(|account| account.alive).count() as u32;
         (self.bound / alive.saturating_add(self.expected).max(1)).max(1)
@@ -248,8 +245,8 @@ impl Credits {
         u32::try_from(u64::from(self.bound).saturating_sub(out)).unwrap_or(0)
     }
 
-    /// Grants what is free: first to those that wait, the poorest first; then to `freed_by`, whose jobs
-    /// freed it; then, but for the shares of those that are expected, to all alive.
+    /// Grants free credits: first to publishers that wait, the poorest first; then to `freed_by`,
+    /// whose jobs freed them; then, except for the shares of expected publishers, to all.
     fn distribute(
         &mut self,
         freed_by: Option<(PublisherId, u32)>,
@@ -281,7 +278,7 @@ impl Credits {
             if let Some(account) = self.accounts.get_mut(&allotment.id) {
                 account.credits += allotment.granted;
                 account.granted_since = account.granted_since.saturating_add(allotment.granted);
-                account.wanted = account.wanted.saturating_sub(allotment.granted);
+                account.demand = account.demand.saturating_sub(allotment.granted);
                 self.grants += 1;
                 account.served = self.grants;
                 messages.push(CreditMessage::Grant(allotment.id, allotment.granted));
@@ -289,18 +286,18 @@ impl Credits {
         }
     }
 
-    /// Asks those that have more than `reserve` for it, as far as others want it; the richest first.
-    /// Who is asked has no claim until it has answered: it would get back what it gave. One that
-    /// still has work uses its credits before it reads of the recall, and has none to give.
+    /// Recalls credits above `reserve` for publishers that wait, the richest first. A recalled
+    /// publisher has no claim until it has answered: it would get back what it returned. A
+    /// publisher with jobs uses its credits before it reads the recall, and returns none.
     fn recall(&mut self, reserve: u32, messages: &mut Vec<CreditMessage>) {
         if self.stopped || self.quiet {
             return;
         }
         let alive = || self.accounts.values().filter(|account| account.alive);
-        let wanted = alive().fold(0u32, |sum, account| sum.saturating_add(account.wanted));
+        let demand = alive().fold(0u32, |sum, account| sum.saturating_add(account.demand));
         let recallable =
             alive().fold(0u32, |sum, account| sum.saturating_add(account.recallable()));
-        let mut missing = wanted.saturating_sub(recallable);
+        let mut missing = demand.saturating_sub(recallable);
         if missing == 0 {
             return;
         }
@@ -313,12 +310,12 @@ impl Credits {
         rich.sort_by(|a, b| b.cmp(a));
         for (spare, id) in rich {
             let Some(account) = self.accounts.get_mut(&id) else { continue };
-            let for_others = missing.saturating_sub(account.wanted);
+            let for_others = missing.saturating_sub(account.demand);
             let asked = spare.min(for_others);
             if asked == 0 {
                 continue;
             }
-            account.claim = std::mem::take(&mut account.wanted);
+            account.recalled_demand = std::mem::take(&mut account.demand);
             (account.recalled, account.granted_since) = (Some(asked), 0);
             missing = for_others - asked;
             messages.push(CreditMessage::Recall(id, asked));
@@ -334,7 +331,7 @@ impl Credits {
         for (id, account) in &mut self.accounts {
             let asked = account.unspent();
             if account.alive && account.recalled.is_none() && asked > 0 {
-                account.claim = std::mem::take(&mut account.wanted);
+                account.recalled_demand = std::mem::take(&mut account.demand);
                 (account.recalled, account.granted_since) = (Some(asked), 0);
                 messages.push(CreditMessage::Recall(*id, asked));
             }
@@ -342,14 +339,14 @@ impl Credits {
     }
 }
 
-/// A publisher while credits are poured.
+/// A publisher's part of a distribution.
 #[derive(Debug)]
 struct Allotment {
     id: PublisherId,
     served: u64,
-    /// What it has: credits and jobs.
+    /// Credits and jobs that it has.
     current: u32,
-    /// How much more it takes.
+    /// The most that it accepts.
     room: u32,
     granted: u32,
 }
@@ -357,7 +354,7 @@ struct Allotment {
 impl Allotment {
     fn new(id: PublisherId, account: &Account) -> Allotment {
         let current = account.credits.saturating_add(account.held);
-        Allotment { id, served: account.served, current, room: account.wanted, granted: 0 }
+        Allotment { id, served: account.served, current, room: account.demand, granted: 0 }
     }
 
     fn total(&self) -> u32 {
@@ -365,8 +362,7 @@ impl Allotment {
     }
 }
 
-/// Pours `pool` so that the lowest surfaces rise together, none over its room. What nobody takes is
-/// given back.
+/// Distributes `pool` so that the lowest totals rise together, up to each limit. Returns the rest.
 fn water_fill(mut pool: u32, allotments: &mut [Allotment]) -> u32 {
     for allotment in allotments.iter_mut() {
         allotment.room = allotment.room.saturating_add(allotment.granted);

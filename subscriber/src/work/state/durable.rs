@@ -1,8 +1,8 @@
-//! At which publishers the subscription is held, and when a lost one is tried again.
+//! At which publishers a worker subscribes, and when a lost link is retried.
 //!
-//! It is held at every publisher of the watched set, at new ones at once. A publisher is given up
-//! only when its link is dead, nothing is held from it, and a complete set lacks it: a replica that
-//! does not answer, or does not know everything yet, closes no link.
+//! A worker subscribes at every publisher of the watched set, at new ones at once. It forgets a
+//! publisher only when its link is dead, no job of it is held, and a complete set lacks it: a
+//! replica that does not answer, or has incomplete data, closes no link.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,91 +15,91 @@ use rand::{RngExt, SeedableRng};
 
 use crate::work::state::credits::{CreditMessage, Credits};
 
-/// A publisher that has started again is tried within this, at a random moment: its workers learn
-/// of it all at once.
+/// A publisher that has restarted is retried within this time, at a random moment: all its workers
+/// learn of it at once.
 const RESTART_RETRY_SPREAD: Duration = Duration::from_secs(1);
 
-/// What happened.
+/// An event of the subscription.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum DurableEvent {
     /// A replica's answer: these publishers have matching queues, or defaults that could.
     Watched { complete: bool, publishers: Vec<PublisherInfo> },
-    /// The link stands and the subscription is made.
+    /// The link is attached and subscribed.
     Attached(PublisherId),
-    /// A try came to nothing.
+    /// An attempt failed.
     TryFailed { publisher: PublisherId, reason: String, busy: bool },
-    /// The link is dead. `busy` when leases are held there or ends of jobs unanswered.
+    /// The link is dead. `busy` if leases are held or settles are unanswered there.
     LinkLost { publisher: PublisherId, reason: String, busy: bool },
-    /// Jobs came.
+    /// Jobs arrived.
     Delivered { publisher: PublisherId, jobs: u32 },
-    /// Jobs of it are no longer held.
+    /// Jobs are no longer held.
     Freed { publisher: PublisherId, jobs: u32 },
     /// The answer to a recall.
     Returned { publisher: PublisherId, credits: u32 },
-    /// It has work and no credit.
+    /// The publisher has jobs and no credit.
     Waiting { publisher: PublisherId, jobs: u64 },
-    /// A grant was not said, and will not be.
-    Ungranted { publisher: PublisherId, credits: u32 },
-    /// No jobs are wanted for a while, or they are again.
+    /// A grant was withdrawn before it was sent.
+    GrantWithdrawn { publisher: PublisherId, credits: u32 },
+    /// An operator requested quiet, or its end.
     Quiet(bool),
-    /// No more jobs are wanted. Publishers that are owed the ends of jobs are still tried.
+    /// No more jobs are wanted. Publishers with unanswered settles are still retried.
     Drain,
     /// Time has passed.
     Tick,
 }
 
-/// What is to be done.
+/// An action for the caller.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Action {
-    /// Dial, attach, subscribe; answered by `Attached` or `TryFailed`.
+    /// Dial, attach and subscribe; answered by `Attached` or `TryFailed`.
     Connect(PublisherInfo),
-    /// Tell it of more credits.
+    /// Grant credits.
     Grant { publisher: PublisherId, credits: u32 },
-    /// Ask it for credits back.
+    /// Recall credits.
     Recall { publisher: PublisherId, credits: u32 },
-    /// Tell it that no more jobs are wanted.
+    /// Unsubscribe: no more jobs are wanted.
     Unsubscribe(PublisherId),
-    /// It is given up.
+    /// The publisher was given up.
     Forget(PublisherId),
 }
 
-/// A publisher as the subscription sees it.
+/// The state of the subscription at a publisher.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PublisherState {
-    /// Its id.
+    /// The publisher's id.
     pub id: PublisherId,
-    /// Its name.
+    /// The publisher's name.
     pub name: String,
-    /// How the subscription stands there.
+    /// The state of the link.
     pub standing: Standing,
-    /// Jobs that it may push.
+    /// Jobs that the publisher may push.
     pub credits: u32,
-    /// Jobs of it that are held here.
+    /// Its jobs that are held here.
     pub held: u32,
 }
 
-/// How a subscription stands at a publisher. Times are counted from the worker's start.
+/// The state of a link to a publisher. Times count from the worker's start.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Standing {
-    /// It is being made for the first time.
+    /// The first attempt is in progress.
     Pending,
-    /// It is held.
+    /// The worker is subscribed.
     Alive {
-        /// Since when.
+        /// Since this time.
         since: Duration,
     },
-    /// It is not held, and tried again.
+    /// The link is lost, and is being retried.
     Dead {
-        /// What went wrong last.
+        /// The last error.
         reason: String,
-        /// Since when.
+        /// Since this time.
         since: Duration,
-        /// Tries that failed in a row, the loss of the link counted as the first.
+        /// Consecutive failed attempts. The loss of the link counts as the first.
         attempt: u32,
     },
 }
 
-/// The core: told the time and what happened, it says what is to be done.
+/// The state machine: takes events with their time, and returns actions.
 #[derive(Debug)]
 pub(crate) struct DurableSubscription {
     random: StdRng,
@@ -107,7 +107,7 @@ pub(crate) struct DurableSubscription {
     credits: Credits,
     messages: Vec<CreditMessage>,
     publishers: BTreeMap<PublisherId, PublisherEntry>,
-    /// Counts changes of any publisher's standing.
+    /// Counts changes of any publisher's state.
     revision: u64,
 }
 
@@ -117,9 +117,9 @@ struct PublisherEntry {
     /// False once a complete set lacked it.
     listed: bool,
     connection: ConnectionState,
-    /// Tries that failed in a row.
+    /// Consecutive failed attempts.
     attempt: u32,
-    /// What went wrong last, and when it first did.
+    /// The last error, and the time of the first one.
     failure: Option<(String, Duration)>,
 }
 
@@ -142,7 +142,7 @@ impl DurableSubscription {
         }
     }
 
-    /// Takes what happened at `now`, and adds what is to be done.
+    /// Handles an event at `now`, and appends the resulting actions.
     pub(crate) fn step(&mut self, now: Duration, event: DurableEvent, actions: &mut Vec<Action>) {
         match event {
             DurableEvent::Watched { complete, publishers } => {
@@ -163,7 +163,7 @@ impl DurableSubscription {
             DurableEvent::Waiting { publisher, jobs } => {
                 self.credits.waiting(publisher, jobs, &mut self.messages);
             }
-            DurableEvent::Ungranted { publisher, credits } => {
+            DurableEvent::GrantWithdrawn { publisher, credits } => {
                 self.credits.grant_withdrawn(publisher, credits)
             }
             DurableEvent::Quiet(quiet) => self.credits.set_quiet(quiet, &mut self.messages),
@@ -177,7 +177,7 @@ impl DurableSubscription {
         }));
     }
 
-    /// When the next `Tick` has something to do.
+    /// The time of the next useful `Tick`.
     pub(crate) fn next_deadline(&self) -> Option<Duration> {
         let until = |entry: &PublisherEntry| match entry.connection {
             ConnectionState::Waiting { until, .. } => Some(until),
@@ -186,7 +186,7 @@ impl DurableSubscription {
         self.publishers.values().filter_map(until).min()
     }
 
-    /// Changes with any publisher's standing.
+    /// Changes with any publisher's state.
     pub(crate) fn revision(&self) -> u64 {
         self.revision
     }
@@ -205,12 +205,12 @@ impl DurableSubscription {
         self.publishers.iter().map(state).collect()
     }
 
-    /// True when the publisher can push no job.
+    /// True if the publisher can push no job.
     pub(crate) fn has_no_credit(&self, publisher: &PublisherId) -> bool {
         self.credits.all_returned(publisher)
     }
 
-    /// Publishers alive, and all of them.
+    /// The number of publishers alive, and of all.
     pub(crate) fn counts(&self) -> (usize, usize) {
         let alive =
             |entry: &&PublisherEntry| matches!(entry.connection, ConnectionState::Alive { .. });
@@ -225,8 +225,7 @@ impl DurableSubscription {
         actions: &mut Vec<Action>,
     ) {
         if self.draining {
-            // What is owed to a publisher that moved is sent to where it is now; no new one is
-            // taken up.
+            // Follows publishers that moved, for their unanswered settles; adds no new one.
             for info in set {
                 if let Some(entry) = self.publishers.get_mut(&info.id) {
                     entry.update_info(now, info, &mut self.random);
@@ -321,7 +320,7 @@ impl DurableSubscription {
         actions.push(Action::Forget(publisher));
     }
 
-    /// Each try goes the whole way again: to where the latest set has the publisher.
+    /// Each attempt uses the address of the latest set.
     fn retry_due(&mut self, now: Duration, actions: &mut Vec<Action>) {
         for entry in self.publishers.values_mut() {
             if matches!(entry.connection, ConnectionState::Waiting { until, .. } if until <= now) {
@@ -335,7 +334,7 @@ impl DurableSubscription {
         self.credits.expect(self.expected(), &mut self.messages);
     }
 
-    /// Publishers whose first try is under way.
+    /// Publishers whose first attempt is in progress.
     fn expected(&self) -> usize {
         let first = |entry: &&PublisherEntry| {
             entry.connection == ConnectionState::Connecting && entry.attempt == 0
@@ -355,7 +354,7 @@ impl PublisherEntry {
         }
     }
 
-    /// Takes the newest of what replicas say. One that has started again is worth a try soon.
+    /// Takes the newest information. A publisher that has restarted is retried soon.
     fn update_info(&mut self, now: Duration, info: PublisherInfo, random: &mut StdRng) {
         let newer = info.epoch > self.info.epoch;
         let moved = info.epoch == self.info.epoch && info.addresses != self.info.addresses;

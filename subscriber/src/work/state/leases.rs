@@ -1,9 +1,9 @@
-//! The leases held from one publisher: when each is renewed, and when it is over as far as this
-//! side can tell.
+//! The leases of one publisher's jobs: when each is renewed, and when it ends as far as this side
+//! can tell.
 //!
 //! A renewed lease counts from when the renewal was *sent*: the publisher's own clock started
-//! later, so this side gives up first. A new one counts from its arrival, later than at the
-//! publisher by the time on the way: its first renewal tells.
+//! later, so this side gives up first. A new lease counts from its arrival, which is later than at
+//! the publisher; its first renewal corrects that.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,18 +13,17 @@ use longshore_protocol::Token;
 
 /// A lease is renewed when this fraction of it has passed.
 const RENEW_DIVISOR: u32 = 3;
-/// Leases that come due within this fraction of their length are renewed together.
+/// Renewals due within this fraction of the lease are sent together.
 const BATCH_DIVISOR: u32 = 12;
 
-/// The leases; `S` is what holds one.
+/// The leases of one publisher. `S` is the signal of a running handler.
 #[derive(Debug)]
 pub(crate) struct Leases<S> {
     by_token: HashMap<Token, Lease<S>>,
     connected: bool,
-    /// No lease comes due before; one that has gone since may make it too early.
+    /// No lease is due before this time. May be too early after a removal.
     next_deadline: Option<Duration>,
-    /// Renewals without an answer, in the order they were sent: when, and what. Emptied with the
-    /// link.
+    /// Renewals without an answer, in the order of sending. Cleared with the link.
     renewals: VecDeque<(Duration, Vec<Token>)>,
 }
 
@@ -34,25 +33,25 @@ pub(crate) struct Lease<S> {
     length: Duration,
     ends: Duration,
     renew_at: Duration,
-    /// When the attempt began: from then on its publisher is told so, or is about to be.
+    /// When the attempt began: from then on its publisher is informed, or is about to be.
     pub(crate) began: Option<Duration>,
-    /// What holds it.
+    /// The signal of its handler.
     pub(crate) signal: S,
 }
 
 impl<S> Lease<S> {
-    /// Until when it runs.
+    /// When the lease ends.
     pub(crate) fn ends(&self) -> Duration {
         self.ends
     }
 }
 
-/// What time has brought.
+/// Leases that are due.
 #[derive(Debug)]
 pub(crate) struct DueLeases<S> {
-    /// To be sent now.
+    /// To renew now.
     pub(crate) renew: Vec<Token>,
-    /// Over: they were not renewed in time.
+    /// Ended: they were not renewed in time.
     pub(crate) lost: Vec<(Token, S)>,
 }
 
@@ -68,7 +67,7 @@ impl<S> Default for Leases<S> {
 }
 
 impl<S> Leases<S> {
-    /// A job came, with a lease of `length`.
+    /// Adds the lease of a delivered job.
     pub(crate) fn insert(&mut self, now: Duration, token: Token, length: Duration, signal: S) {
         let (ends, renew_at) = (now + length, now + length / RENEW_DIVISOR);
         self.by_token.insert(token, Lease { length, ends, renew_at, began: None, signal });
@@ -91,8 +90,7 @@ impl<S> Leases<S> {
         self.by_token.iter().map(|(token, lease)| (*token, lease))
     }
 
-    /// Those whose attempts have begun, and for how many milliseconds each has run by now; in the
-    /// order of their tokens.
+    /// The running attempts and their durations in milliseconds, ordered by token.
     pub(crate) fn running_attempts(&self, now: Duration) -> Vec<(Token, u64)> {
         let ran = |(token, lease): (Token, &Lease<S>)| {
             let ran = now.saturating_sub(lease.began?).as_millis();
@@ -103,32 +101,32 @@ impl<S> Leases<S> {
         running_attempts
     }
 
-    /// Takes all of them.
+    /// Takes all leases.
     pub(crate) fn take_all(&mut self) -> impl Iterator<Item = (Token, Lease<S>)> {
         self.by_token.drain()
     }
 
-    /// The link stands again: everything is renewed at once, as nobody knows how long it still
-    /// runs.
+    /// The link is attached again: renews everything at once, because the remaining time at the
+    /// publisher is unknown.
     pub(crate) fn connected(&mut self, now: Duration) {
         self.connected = true;
         self.by_token.values_mut().for_each(|lease| lease.renew_at = now);
         self.next_deadline = if self.by_token.is_empty() { None } else { Some(now) };
     }
 
-    /// The link is dead: leases run on, unrenewed.
+    /// The link is dead: leases run on without renewals.
     pub(crate) fn disconnected(&mut self) {
         self.connected = false;
         self.renewals.clear();
         self.next_deadline = self.by_token.values().map(|lease| lease.ends).min();
     }
 
-    /// When [`Leases::due`] next has something to say, at the earliest.
+    /// The earliest time at which [`Leases::take_due`] may return something.
     pub(crate) fn next_deadline(&self) -> Option<Duration> {
         self.next_deadline
     }
 
-    /// What is due by now.
+    /// Takes what is due.
     pub(crate) fn take_due(&mut self, now: Duration) -> DueLeases<S> {
         let mut due = DueLeases { renew: Vec::new(), lost: Vec::new() };
         if self.next_deadline.is_none_or(|next| next > now) {
@@ -148,15 +146,15 @@ impl<S> Leases<S> {
         }
         self.next_deadline = next;
         if !due.renew.is_empty() {
-            // Neighbours cost a byte each on the wire.
+            // Sorted: a neighbouring token costs one byte on the wire.
             due.renew.sort_unstable();
             self.renewals.push_back((now, due.renew.clone()));
         }
         due
     }
 
-    /// The answer to the oldest renewal: those that are not stale run their full length from when
-    /// it was sent. `extended` is told of each; what was stale is given back.
+    /// Handles the answer to the oldest renewal: leases that are not stale are extended to their
+    /// full length from the time of sending, and passed to `extended`. Returns the stale ones.
     pub(crate) fn renewed(
         &mut self,
         stale: &[Token],
@@ -173,7 +171,7 @@ impl<S> Leases<S> {
         lost
     }
 
-    /// These are held no more, as their publisher says.
+    /// Removes leases that the publisher no longer recognizes.
     pub(crate) fn revoke(&mut self, tokens: &[Token]) -> Vec<(Token, S)> {
         let taken = |token: &Token| self.by_token.remove(token).map(|lease| (*token, lease.signal));
         tokens.iter().filter_map(taken).collect()
@@ -201,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_is_renewed_when_a_third_of_it_has_passed_and_not_before() {
+    fn a_lease_is_renewed_after_exactly_a_third() {
         let mut leases = leases();
         leases.insert(at(100), Token(1), LEASE, "a");
         assert_eq!(leases.next_deadline(), Some(at(110)));
@@ -211,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn leases_that_come_due_close_together_share_one_renewal() {
+    fn leases_due_close_together_share_one_renewal() {
         let mut leases = leases();
         for n in 0..5 {
             leases.insert(at(100 + n), Token(n), LEASE, "a");
@@ -221,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answered_renewal_counts_from_when_it_was_sent() {
+    fn an_answered_renewal_counts_from_its_sending() {
         let mut leases = leases();
         leases.insert(at(0), Token(1), LEASE, "a");
         leases.take_due(at(10));
@@ -234,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_whose_renewals_stay_unanswered_is_over_at_its_end() {
+    fn a_lease_without_answered_renewals_ends() {
         let mut leases = leases();
         leases.insert(at(0), Token(1), LEASE, "a");
         assert_eq!(leases.take_due(at(10)).renew, [Token(1)]);
@@ -245,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stale_answer_takes_the_lease_at_once() {
+    fn a_stale_answer_ends_the_lease_at_once() {
         let mut leases = leases();
         leases.insert(at(0), Token(1), LEASE, "a");
         leases.insert(at(0), Token(2), LEASE, "b");
@@ -255,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_belong_to_renewals_in_the_order_they_were_sent() {
+    fn answers_match_renewals_in_the_order_of_sending() {
         let mut leases = leases();
         leases.insert(at(0), Token(1), LEASE, "a");
         leases.take_due(at(10));
@@ -265,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_link_nothing_is_renewed_and_everything_is_at_once_when_it_is_back() {
+    fn all_leases_are_renewed_after_a_reconnect() {
         let mut leases = leases();
         leases.insert(at(0), Token(1), LEASE, "a");
         leases.disconnected();
@@ -276,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn attempts_under_way_are_told_with_the_time_since_they_began_whatever_the_link_did() {
+    fn running_attempts_are_reported_with_their_durations() {
         let mut leases = leases();
         for token in [3, 1, 2] {
             leases.insert(at(0), Token(token), LEASE, "a");
@@ -289,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_on_a_new_link_is_not_taken_for_one_on_the_old() {
+    fn answers_on_a_new_link_match_only_its_renewals() {
         let mut leases = leases();
         leases.insert(at(0), Token(1), LEASE, "a");
         leases.take_due(at(10));

@@ -1,15 +1,15 @@
-//! Which jobs of one publisher have said how far they are, and when that is told: at most so often,
-//! the newest of each.
+//! Rate limit of progress messages to one publisher: which jobs have unsent progress, and when to
+//! send it.
 
 use std::time::Duration;
 
 use longshore_protocol::Token;
 
-/// The shortest time between two messages with progress to one publisher: people look at it, and a
-/// handler that tells of every row must cost neither side its speed.
+/// The shortest time between two progress messages to one publisher. Progress is for people, and a
+/// handler that reports every row must slow down neither side.
 pub(crate) const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The jobs whose progress is to be told. Bounded by the jobs held: each is here once.
+/// The jobs with unsent progress. Bounded by the jobs held: each is here once.
 #[derive(Debug, Default)]
 pub(crate) struct PendingProgress {
     unsent: Vec<Token>,
@@ -17,19 +17,18 @@ pub(crate) struct PendingProgress {
 }
 
 impl PendingProgress {
-    /// A job has said how far it is, for the first time since that was last told. True when the
-    /// link is to be woken.
+    /// A job has its first progress since the last message. Returns true if the link must be woken.
     pub(crate) fn reported(&mut self, token: Token) -> bool {
         self.unsent.push(token);
         self.unsent.len() == 1
     }
 
-    /// On a new link, everything that is known is told once more: these jobs have said something.
+    /// The link is new: the progress of these jobs is sent again.
     pub(crate) fn resend(&mut self, tokens: Vec<Token>) {
         *self = PendingProgress { unsent: tokens, last: None };
     }
 
-    /// When [`PendingProgress::due`] has something.
+    /// When [`PendingProgress::take_due`] has something.
     pub(crate) fn next_deadline(&self) -> Option<Duration> {
         if self.unsent.is_empty() {
             return None;
@@ -37,7 +36,8 @@ impl PendingProgress {
         Some(self.last.map_or(Duration::ZERO, |last| last + PROGRESS_INTERVAL))
     }
 
-    /// Those to be told now, in the order of their tokens: neighbours cost a byte each on the wire.
+    /// Takes the jobs whose progress is to be sent now, sorted: a neighbouring token costs one byte
+    /// on the wire.
     pub(crate) fn take_due(&mut self, now: Duration) -> Vec<Token> {
         if self.next_deadline().is_none_or(|due| due > now) {
             return Vec::new();
@@ -59,13 +59,13 @@ mod tests {
     }
 
     #[test]
-    fn the_first_word_is_told_at_once_and_later_ones_together() {
+    fn later_progress_is_sent_together_at_an_interval() {
         let mut pending = PendingProgress::default();
-        assert!(pending.reported(Token(7)), "the link is woken");
+        assert!(pending.reported(Token(7)), "the link must be woken");
         assert_eq!(pending.take_due(at(5_000)), [Token(7)]);
         assert_eq!(pending.next_deadline(), None);
         assert!(pending.reported(Token(8)));
-        assert!(!pending.reported(Token(7)), "it knows");
+        assert!(!pending.reported(Token(7)), "it is already awake");
         assert_eq!(pending.next_deadline(), Some(at(5_100)));
         assert_eq!(pending.take_due(at(5_099)), []);
         assert_eq!(pending.take_due(at(5_100)), [Token(7), Token(8)]);
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_link_is_told_at_once_what_is_known() {
+    fn a_new_link_sends_known_progress_at_once() {
         let mut pending = PendingProgress::default();
         pending.reported(Token(1));
         pending.take_due(at(1_000));

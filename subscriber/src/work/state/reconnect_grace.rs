@@ -1,19 +1,19 @@
-//! Until when the jobs of a publisher are this worker's whatever becomes of its link: a publisher
-//! that loses the link gives them to other workers after a grace. It lost the link no earlier than
-//! it sent the last byte that came from it.
+//! How long a publisher's jobs are certain to be this worker's. A publisher that loses the link
+//! gives them to other workers after a grace. It lost the link no earlier than it sent the last
+//! byte that arrived here.
 
 use std::time::Duration;
 
-/// A link from which nothing came for this part of the grace may be lost. A link that stands brings
-/// a heartbeat every 2 s.
+/// A link that was silent for this fraction of the grace may be lost. A healthy link delivers a
+/// heartbeat every 2 s.
 const SILENCE_DIVISOR: u32 = 2;
 
-/// What is known of a publisher's grace. Times are counted from the worker's start.
+/// A publisher's grace. Times count from the worker's start.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ReconnectGrace {
     /// How long leases outlive their link there; unknown before it is attached.
     length: Option<Duration>,
-    /// When the last byte came.
+    /// When the last byte arrived.
     last_byte: Duration,
 }
 
@@ -23,13 +23,12 @@ impl ReconnectGrace {
         self.length = Some(length);
     }
 
-    /// A byte came.
+    /// A byte arrived.
     pub(crate) fn byte_received(&mut self, at: Duration) {
         self.last_byte = self.last_byte.max(at);
     }
 
-    /// True while no other worker can have been given what is held here: until then jobs may be
-    /// begun.
+    /// True while no other worker can have received the jobs held here: until then jobs may start.
     pub(crate) fn protects(&self, now: Duration) -> bool {
         self.ends().is_none_or(|ends| now < ends)
     }
@@ -57,9 +56,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_is_ones_own_until_the_grace_after_the_last_byte() {
+    fn jobs_are_owned_until_the_grace_after_the_last_byte() {
         let mut grace = ReconnectGrace::default();
-        assert!(grace.protects(at(1_000)), "nothing is known of its grace");
+        assert!(grace.protects(at(1_000)), "its grace is unknown");
         grace.set_length(at(5));
         grace.byte_received(at(10));
         assert!(grace.protects(at(15) - Duration::from_nanos(1)));
@@ -71,9 +70,9 @@ mod tests {
     }
 
     #[test]
-    fn a_deadline_is_the_leases_own_while_bytes_come_and_the_graces_otherwise() {
+    fn silence_shortens_the_deadline_to_the_grace() {
         let mut grace = ReconnectGrace::default();
-        assert_eq!(grace.deadline(at(1), false, at(40)), at(40), "nothing is known of its grace");
+        assert_eq!(grace.deadline(at(1), false, at(40)), at(40), "its grace is unknown");
         grace.set_length(at(6));
         grace.byte_received(at(10));
         assert_eq!(grace.deadline(at(12), true, at(40)), at(40));

@@ -1,6 +1,6 @@
-//! The ends of jobs on their way to one publisher: collected into batches, numbered, kept until
-//! they are answered, and sent again, with the same numbers, on the next link. What a publisher has
-//! no room for now is kept, and sent again as something new.
+//! Settles to one publisher: batched, numbered, retained until they are answered, and sent again
+//! with the same numbers on the next link. Settles that the publisher has no space for are
+//! retained, and sent again with new numbers.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,20 +12,21 @@ use longshore_protocol::messages::work::{
 };
 use longshore_protocol::{FrameWriter, Reader, SettleOutcome, Token};
 
-/// Settles that make a batch while others are in flight. With nothing in flight one is enough:
-/// latency matters there.
+/// Settles that make a full batch while others are in flight. With nothing in flight one settle is
+/// enough, for latency.
 pub(crate) const BATCH_SETTLES: usize = 500;
-/// Batches in flight; the publisher remembers the answers of the last 64.
+/// Most batches in flight; the publisher remembers the answers of the last 64.
 pub(crate) const BATCHES_IN_FLIGHT_MAX: usize = 32;
-/// Settles in flight: with as many jobs held, they are what one link can resume.
+/// Most settles in flight: with as many jobs held, they are what one link can resume.
 pub(crate) const SETTLES_IN_FLIGHT_MAX: usize = 32_768;
 
-/// The first wait before a settle that its publisher had no room for is sent again; it doubles up
-/// to the last. So long after there is room again, all results are in.
+/// The first and the longest wait before a settle is sent again that its publisher had no space
+/// for; the wait doubles in between. At most the longest one after there is space again, all
+/// results have arrived.
 pub(crate) const NO_SPACE_WAITS: (Duration, Duration) =
     (Duration::from_secs(1), Duration::from_secs(16));
 
-/// How a job ended, as it is counted.
+/// The kind of a settle, for the counters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SettleKind {
     Completed,
@@ -53,18 +54,18 @@ pub(crate) struct Settles {
     attached: bool,
     /// The number of the next batch.
     next: u64,
-    /// Not yet numbered; only the last is still open.
+    /// Not yet numbered; only the last batch is open.
     open: VecDeque<OpenBatch>,
     /// Numbered, in order.
     in_flight: VecDeque<InFlightBatch>,
     /// How many of `in_flight` were sent on this link.
     sent: usize,
     settles_in_flight: usize,
-    /// Those that the publisher has no room for, until they are sent again.
+    /// Settles that the publisher has no space for.
     postponed: Vec<(Token, NewSettle)>,
-    /// When that is; set by the next [`Settles::again`].
+    /// When they are sent again; set by the next [`Settles::retry`].
     retry_at: Option<Duration>,
-    /// The next such wait.
+    /// The next wait.
     wait: Duration,
 }
 
@@ -72,7 +73,7 @@ pub(crate) struct Settles {
 struct OpenBatch {
     builder: SettleBatchBuilder,
     items: Vec<(Token, SettleKind)>,
-    /// Nothing is added to it: it is likely to be refused.
+    /// No other settle is added: the batch is likely to be refused.
     isolated: bool,
     /// Jobs among them that still count as held.
     unsent_jobs: u32,
@@ -90,7 +91,7 @@ struct InFlightBatch {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct SealedBatch {
     pub(crate) body: Bytes,
-    /// Jobs that are held no more once it is sent.
+    /// Jobs that are freed once it is sent.
     pub(crate) freed: u32,
 }
 
@@ -111,7 +112,7 @@ impl Default for Settles {
 }
 
 impl Settles {
-    /// Adds the end of a lease. `held` when its job still counts as held: until the batch is sent.
+    /// Adds a settle. With `held`, its job counts as held until the batch is sent.
     pub(crate) fn push(&mut self, token: Token, settle: &NewSettle, held: bool) {
         if self.open.back().is_none_or(|open| open.isolated || open.builder.is_full()) {
             self.open.push_back(OpenBatch::default());
@@ -160,9 +161,9 @@ impl Settles {
         Some(SealedBatch { body, freed })
     }
 
-    /// The link stands. Everything unanswered is sent again, with its numbers; but a publisher that
-    /// has forgotten this session (it expects a number below them) gets them in the numbers that it
-    /// expects.
+    /// The link is attached. Sends everything unanswered again, with its numbers. A publisher that
+    /// has forgotten this session expects a lower number: then the batches are renumbered from
+    /// there.
     pub(crate) fn attached(&mut self, next_settle: u64) {
         self.attached = true;
         self.sent = 0;
@@ -178,16 +179,16 @@ impl Settles {
         self.next = self.next.max(next_settle);
     }
 
-    /// The link is dead. Gives the number of ended jobs that count as held no more: they wait for
-    /// the next link as settles.
+    /// The link is dead. Returns the number of settled jobs that no longer count as held; their
+    /// settles wait for the next link.
     pub(crate) fn detached(&mut self) -> u32 {
         self.attached = false;
         self.sent = 0;
         self.open.iter_mut().map(|open| std::mem::take(&mut open.unsent_jobs)).sum()
     }
 
-    /// The answer to a batch: what became of each of its settles. `None` for an answer that nobody
-    /// waits for. A publisher that has forgotten its answer gives no outcomes.
+    /// Handles the answer to a batch: returns the outcome of each settle. `None` if no batch
+    /// matches. A publisher that has forgotten the answer sends no outcomes.
     pub(crate) fn answered(
         &mut self,
         settled: &Settled,
@@ -208,8 +209,9 @@ impl Settles {
         Some(batch.items.into_iter().map(with_outcome).collect())
     }
 
-    /// None of the batch counted. What is small goes again at once if something else was large; the
-    /// rest waits, and its tokens are given: their leases are to be renewed meanwhile.
+    /// The publisher accepted nothing of the batch. If a settle was large, the small ones are sent
+    /// again at once. The others wait, and their tokens are returned: their leases must be renewed
+    /// meanwhile.
     fn postpone(
         &mut self,
         batch: &InFlightBatch,
@@ -218,7 +220,7 @@ impl Settles {
         // The body was sealed here: it decodes.
         let Ok(read) = SettleBatch::decode(batch.body.clone()) else { return postponed };
         let is_small = |bytes: usize| bytes <= SMALL_BYTES_MAX;
-        // Without a large one there was no room for the small ones themselves.
+        // Without a large settle there was no space for the small ones themselves.
         let mut all = read.items().map(|item| settle_of(&batch.body, item.verdict).1);
         let has_large = !all.all(is_small);
         for item in read.items() {
@@ -233,8 +235,8 @@ impl Settles {
         postponed
     }
 
-    /// Adds what has waited for room long enough, and gives its tokens: their leases need no
-    /// renewal any more.
+    /// Queues postponed settles whose wait is over, and returns their tokens: their leases need no
+    /// further renewal.
     pub(crate) fn retry(&mut self, now: Duration) -> Vec<Token> {
         if self.postponed.is_empty() {
             self.retry_at = None;
@@ -264,7 +266,7 @@ impl Settles {
         tokens
     }
 
-    /// When [`Settles::again`] has something to do.
+    /// When [`Settles::retry`] has something to do.
     pub(crate) fn retry_at(&self) -> Option<Duration> {
         self.retry_at.filter(|_| self.attached)
     }
@@ -276,14 +278,14 @@ impl Settles {
             + self.open.iter().map(|open| open.items.len()).sum::<usize>()
     }
 
-    /// True when every settle was sent on this link, but for those that the publisher has no room
-    /// for. While a batch of an earlier link is unanswered, what was put by after it waits here,
-    /// though none of it counts as held.
+    /// True if every settle was sent on this link, except those that the publisher has no space
+    /// for. While a batch of an earlier link is unanswered, later settles wait here, though none of
+    /// their jobs counts as held.
     pub(crate) fn all_sent(&self) -> bool {
         self.open.is_empty() && self.sent == self.in_flight.len()
     }
 
-    /// Ended jobs that still count as held.
+    /// Settled jobs that still count as held.
     pub(crate) fn unsent_jobs(&self) -> u64 {
         self.open.iter().map(|open| u64::from(open.unsent_jobs)).sum()
     }
@@ -296,7 +298,7 @@ impl Settles {
     }
 }
 
-/// A settle as the handler left it, and the bytes of its result or error.
+/// Decodes a settle, and returns it with the size of its result or error.
 fn settle_of(body: &Bytes, verdict: Verdict) -> (NewSettle, usize) {
     let bytes = match verdict {
         Verdict::Complete(result) => result.map_or(0, |result| result.length),
@@ -353,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn while_one_is_in_flight_others_collect_until_it_is_answered() {
+    fn settles_collect_while_a_batch_is_in_flight() {
         let mut settles = attached();
         settles.push(Token(1), &DONE, true);
         settles.next_to_send();
@@ -365,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_batch_does_not_wait_for_the_one_in_flight_until_too_many_are() {
+    fn full_batches_are_sent_up_to_the_in_flight_limit() {
         let mut settles = attached();
         let mut token = 0;
         for sequence in 1..=BATCHES_IN_FLIGHT_MAX as u64 {
@@ -384,12 +386,12 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_answered_is_sent_again_with_its_number_before_anything_new() {
+    fn unanswered_batches_are_resent_before_new_ones() {
         let mut settles = attached();
         settles.push(Token(1), &DONE, true);
         settles.next_to_send();
         settles.push(Token(2), &DONE, true);
-        assert_eq!(settles.detached(), 1, "the one not sent is held no more");
+        assert_eq!(settles.detached(), 1, "the unsent settle no longer counts as held");
         assert_eq!(settles.next_to_send(), None);
         assert_eq!(settles.tokens().collect::<Vec<_>>(), [Token(1), Token(2)]);
         settles.attached(2);
@@ -403,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn a_publisher_that_forgot_the_session_gets_the_numbers_that_it_expects() {
+    fn a_forgotten_session_renumbers_its_batches() {
         let mut settles = attached();
         for n in 1..=3 {
             settles.push(Token(n), &DONE, true);
@@ -421,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn each_outcome_belongs_to_its_settle_and_an_answer_counts_once() {
+    fn outcomes_match_their_settles_and_count_once() {
         let mut settles = attached();
         settles.push(Token(1), &DONE, true);
         settles.push(Token(2), &NewSettle::Release, true);
@@ -439,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn without_room_small_settles_go_again_at_once_and_large_ones_after_waits_that_double() {
+    fn large_settles_refused_for_space_wait_with_backoff() {
         let mut settles = attached();
         let second = Duration::from_secs(1);
         let large = NewSettle::Complete { result: Some(vec![5; 4_097].into()) };
@@ -466,7 +468,7 @@ mod tests {
             assert!(settles.retry(now - Duration::from_nanos(1)).is_empty());
             assert_eq!(settles.retry(now), [Token(2), Token(4)]);
             assert_eq!(settles.retry_at(), None);
-            // What comes meanwhile is in no batch with them.
+            // A settle that is added meanwhile is in another batch.
             settles.push(Token(9), &DONE, false);
             sequence += 1;
             let sealed = settles.next_to_send().unwrap();
@@ -488,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn small_settles_that_are_refused_by_themselves_wait() {
+    fn small_settles_refused_alone_wait() {
         let mut settles = attached();
         settles.push(Token(1), &DONE, true);
         settles.next_to_send();
@@ -498,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_for_room_waits_for_a_link_too() {
+    fn postponed_settles_wait_for_a_link_too() {
         let mut settles = attached();
         let large = NewSettle::Complete { result: Some(vec![5; 5_000].into()) };
         settles.push(Token(1), &large, true);

@@ -1,4 +1,4 @@
-//! Checkpoints and questions of one publisher, without a link.
+//! Checkpoints and queries of one publisher, without a link.
 
 use longshore_protocol::limits::CHECKPOINT_BYTES_MAX;
 
@@ -15,7 +15,7 @@ fn attached() -> Checkpoints<&'static str, &'static str> {
     checkpoints
 }
 
-/// What is sent next, as the publisher reads it: token, number, bytes.
+/// The next checkpoint to send, as the publisher reads it: token, number, bytes.
 fn sent(checkpoints: &mut Checkpoints<&'static str, &'static str>) -> Option<(u64, u64, Vec<u8>)> {
     let CheckpointRequest::Store(body) = checkpoints.next_to_send()? else {
         panic!("a checkpoint")
@@ -49,7 +49,7 @@ fn checkpoints_of_each_job_are_numbered_from_one() {
 }
 
 #[test]
-fn one_without_an_answer_is_sent_again_on_the_next_link_with_its_number_and_counts_once() {
+fn an_unanswered_checkpoint_is_resent_with_its_number() {
     let mut core = attached();
     core.store(A, "a1".into(), "first");
     let first = sent(&mut core);
@@ -59,14 +59,18 @@ fn one_without_an_answer_is_sent_again_on_the_next_link_with_its_number_and_coun
     assert_eq!(sent(&mut core), first);
     assert_eq!(sent(&mut core), None);
     assert!(core.answered(&accepted(A, 1)).is_some());
-    assert_eq!(core.answered(&accepted(A, 1)), None, "said twice");
+    assert_eq!(core.answered(&accepted(A, 1)), None, "a duplicate answer");
     core.store(A, "a2".into(), "second");
-    assert_eq!(core.answered(&accepted(A, 1)), None, "an old answer is none to the next");
+    assert_eq!(
+        core.answered(&accepted(A, 1)),
+        None,
+        "an old answer does not match the next request"
+    );
     assert_eq!(sent(&mut core), Some((1, 2, b"a2".to_vec())));
 }
 
 #[test]
-fn what_is_said_without_a_link_waits_for_one() {
+fn requests_without_a_link_wait_for_one() {
     let mut core = Checkpoints::default();
     core.store(B, "b".into(), "b");
     core.store(A, "a".into(), "a");
@@ -81,7 +85,7 @@ fn what_is_said_without_a_link_waits_for_one() {
 }
 
 #[test]
-fn behind_one_that_was_given_up_waits_the_last_that_was_said_and_no_other() {
+fn only_the_last_checkpoint_waits_behind_an_abandoned_one() {
     let mut core = attached();
     core.store(A, "1".into(), "given up");
     sent(&mut core);
@@ -94,7 +98,7 @@ fn behind_one_that_was_given_up_waits_the_last_that_was_said_and_no_other() {
 }
 
 #[test]
-fn a_refused_one_has_not_used_up_its_number() {
+fn a_refused_checkpoint_does_not_use_up_its_number() {
     let mut core = attached();
     core.store(A, "1".into(), "refused");
     sent(&mut core);
@@ -104,14 +108,14 @@ fn a_refused_one_has_not_used_up_its_number() {
 }
 
 #[test]
-fn of_one_that_is_too_large_only_what_shows_that_is_kept() {
+fn an_oversized_checkpoint_is_truncated_in_memory() {
     let mut core = attached();
     core.store(A, vec![0; 10 * CHECKPOINT_BYTES_MAX].into(), "too large");
     assert_eq!(sent(&mut core).unwrap().2.len(), CHECKPOINT_BYTES_MAX + 1);
 }
 
 #[test]
-fn a_job_without_a_lease_sends_nothing_more_and_its_waiters_are_given_back() {
+fn removing_a_job_returns_its_waiters() {
     let mut core = attached();
     assert_eq!(core.remove(A), None);
     core.store(A, "1".into(), "under way");
@@ -125,7 +129,7 @@ fn a_job_without_a_lease_sends_nothing_more_and_its_waiters_are_given_back() {
 }
 
 #[test]
-fn a_question_is_asked_once_nothing_is_under_way_and_knows_how_many_are_its_own() {
+fn a_query_waits_for_the_checkpoint_in_flight() {
     let mut core = attached();
     core.store(A, "1".into(), "given up");
     sent(&mut core);
@@ -141,21 +145,21 @@ fn a_question_is_asked_once_nothing_is_under_way_and_knows_how_many_are_its_own(
 }
 
 #[test]
-fn a_question_without_an_answer_is_asked_again_and_the_old_answer_is_none_to_it() {
+fn an_unanswered_query_is_resent_with_a_new_number() {
     let mut core = attached();
     core.query(A, "given up");
     assert_eq!(core.next_to_send(), Some(CheckpointRequest::Query(1, A)));
     core.query(A, "reading");
     assert_eq!(core.next_to_send(), Some(CheckpointRequest::Query(2, A)));
-    assert_eq!(core.query_answered(1), None, "of the one that was given up");
+    assert_eq!(core.query_answered(1), None, "the answer to the abandoned query");
     core.attached();
     assert_eq!(core.next_to_send(), Some(CheckpointRequest::Query(3, A)));
     assert_eq!(core.query_answered(2), None);
-    assert_eq!(core.query_answered(3).map(|told| told.waiter), Some("reading"));
+    assert_eq!(core.query_answered(3).map(|answered| answered.waiter), Some("reading"));
 }
 
 #[test]
-fn questions_beyond_those_that_a_link_may_have_open_wait_for_an_answer() {
+fn queries_beyond_the_limit_of_a_link_wait() {
     let mut core = attached();
     let most = REQUESTS_OPEN_MAX as u64;
     for token in 1..=most + 1 {

@@ -1,4 +1,4 @@
-//! Credits move to where the work is, and never beyond the bound.
+//! Credits move to the publishers with jobs, and never exceed the bound.
 
 mod model_publisher;
 
@@ -18,7 +18,7 @@ const A: PublisherId = PublisherId([1; 16]);
 const B: PublisherId = PublisherId([2; 16]);
 const C: PublisherId = PublisherId([3; 16]);
 
-/// Credits, and the moves that they make.
+/// An empty `Credits` and a buffer for its messages.
 fn credits(bound: u32) -> (Credits, Vec<CreditMessage>) {
     (Credits::new(bound), Vec::new())
 }
@@ -35,7 +35,7 @@ fn a_lone_publisher_gets_the_whole_bound() {
 }
 
 #[test]
-fn the_first_split_is_even_over_those_that_are_expected() {
+fn the_first_split_is_even_over_expected_publishers() {
     let (mut credits, mut messages) = credits(10);
     credits.expect(3, &mut messages);
     credits.opened(A, 2, &mut messages);
@@ -48,7 +48,7 @@ fn the_first_split_is_even_over_those_that_are_expected() {
 }
 
 #[test]
-fn what_was_kept_for_one_that_does_not_come_goes_to_the_others() {
+fn the_share_of_an_absent_publisher_goes_to_the_others() {
     let (mut credits, mut messages) = credits(10);
     credits.opened(A, 1, &mut messages);
     assert_eq!(take(&mut messages), [CreditMessage::Grant(A, 5)]);
@@ -57,7 +57,7 @@ fn what_was_kept_for_one_that_does_not_come_goes_to_the_others() {
 }
 
 #[test]
-fn a_new_publisher_gets_its_share_only_after_it_was_returned() {
+fn a_new_publisher_gets_its_share_after_it_was_returned() {
     let (mut credits, mut messages) = credits(10);
     credits.opened(A, 0, &mut messages);
     take(&mut messages);
@@ -68,7 +68,7 @@ fn a_new_publisher_gets_its_share_only_after_it_was_returned() {
 }
 
 #[test]
-fn idle_credits_go_to_a_publisher_with_work_and_no_credit_after_they_are_returned() {
+fn idle_credits_move_to_a_waiting_publisher_once_returned() {
     let (mut credits, mut messages) = credits(4);
     credits.opened(A, 1, &mut messages);
     credits.opened(B, 0, &mut messages);
@@ -85,7 +85,7 @@ fn idle_credits_go_to_a_publisher_with_work_and_no_credit_after_they_are_returne
 }
 
 #[test]
-fn of_three_publishers_the_one_with_all_the_backlog_has_all_but_two_credits_after_one_round() {
+fn a_backlog_collects_nearly_all_credits_in_one_round() {
     let (mut credits, mut messages) = credits(64);
     credits.expect(3, &mut messages);
     for (id, expected) in [(A, 2), (B, 1), (C, 0)] {
@@ -110,7 +110,7 @@ fn of_three_publishers_the_one_with_all_the_backlog_has_all_but_two_credits_afte
     assert_eq!(take(&mut messages), [CreditMessage::Grant(A, 20), CreditMessage::Grant(A, 20)]);
     credits.delivered(A, 40);
     assert_eq!(credits.account(&A).held, 62);
-    // A fourth comes, and has its share as jobs end, before those that have waited for longer.
+    // A fourth publisher gets its share as jobs end, before publishers that have waited for longer.
     credits.waiting(A, 9_938, &mut messages);
     let d = publisher(4);
     credits.opened(d, 0, &mut messages);
@@ -120,7 +120,7 @@ fn of_three_publishers_the_one_with_all_the_backlog_has_all_but_two_credits_afte
 }
 
 #[test]
-fn the_credits_of_a_dead_link_go_to_the_others_and_its_jobs_do_not() {
+fn credits_of_a_dead_link_move_and_its_jobs_stay() {
     let (mut credits, mut messages) = credits(10);
     credits.opened(A, 1, &mut messages);
     credits.opened(B, 0, &mut messages);
@@ -135,7 +135,7 @@ fn the_credits_of_a_dead_link_go_to_the_others_and_its_jobs_do_not() {
 }
 
 #[test]
-fn a_freed_job_gives_its_credit_back_to_where_it_came_from_unless_another_waits() {
+fn a_freed_credit_returns_to_its_publisher_unless_another_waits() {
     let (mut credits, mut messages) = credits(2);
     credits.opened(A, 1, &mut messages);
     credits.opened(B, 0, &mut messages);
@@ -152,7 +152,7 @@ fn a_freed_job_gives_its_credit_back_to_where_it_came_from_unless_another_waits(
 }
 
 #[test]
-fn a_new_publisher_without_work_does_not_keep_its_share_from_one_that_waits() {
+fn an_idle_new_publisher_yields_its_share_to_others() {
     let (mut credits, mut messages) = credits(10);
     credits.opened(A, 0, &mut messages);
     credits.delivered(A, 10);
@@ -171,7 +171,7 @@ fn a_new_publisher_without_work_does_not_keep_its_share_from_one_that_waits() {
 }
 
 #[test]
-fn with_more_publishers_than_credits_each_that_waits_has_its_turn() {
+fn with_more_publishers_than_credits_waiting_ones_take_turns() {
     let (mut credits, mut messages) = credits(1);
     credits.opened(A, 0, &mut messages);
     credits.opened(B, 0, &mut messages);
@@ -198,7 +198,7 @@ fn with_more_publishers_than_credits_each_that_waits_has_its_turn() {
 }
 
 #[test]
-fn a_credit_that_a_publisher_no_longer_needs_goes_to_the_other_that_waits() {
+fn an_unneeded_credit_goes_to_another_waiting_publisher() {
     let (mut credits, mut messages) = credits(1);
     credits.opened(A, 0, &mut messages);
     credits.opened(B, 0, &mut messages);
@@ -211,7 +211,7 @@ fn a_credit_that_a_publisher_no_longer_needs_goes_to_the_other_that_waits() {
     assert_eq!(
         turn,
         [CreditMessage::Grant(B, 1), CreditMessage::Recall(B, 1)],
-        "use it now, or give it back"
+        "use it now, or return it"
     );
     // Another worker took B's job in the meantime.
     credits.returned(B, 1, &mut messages);
@@ -219,7 +219,7 @@ fn a_credit_that_a_publisher_no_longer_needs_goes_to_the_other_that_waits() {
 }
 
 #[test]
-fn what_one_that_was_asked_has_used_up_is_asked_of_another() {
+fn credits_that_were_used_up_are_recalled_from_another() {
     let (mut credits, mut messages) = credits(6);
     credits.expect(3, &mut messages);
     for (id, expected) in [(A, 2), (B, 1), (C, 0)] {
@@ -237,7 +237,7 @@ fn what_one_that_was_asked_has_used_up_is_asked_of_another() {
 }
 
 #[test]
-fn a_credit_that_came_when_the_work_had_gone_is_not_kept_from_another_that_waits() {
+fn a_late_credit_is_recalled_for_a_waiting_publisher() {
     let (mut credits, mut messages) = credits(2);
     credits.opened(A, 1, &mut messages);
     credits.opened(B, 0, &mut messages);
@@ -247,7 +247,7 @@ fn a_credit_that_came_when_the_work_had_gone_is_not_kept_from_another_that_waits
     take(&mut messages);
     credits.freed(A, 1, &mut messages);
     assert_eq!(take(&mut messages), [CreditMessage::Grant(A, 1)], "half of what it has work for");
-    // Another worker took A's jobs in the meantime: it is silent, and keeps the credit.
+    // Another worker took A's jobs in the meantime: A is silent, and keeps the credit.
     credits.waiting(B, 9, &mut messages);
     assert_eq!(take(&mut messages), [CreditMessage::Recall(A, 1)]);
     credits.returned(A, 1, &mut messages);
@@ -255,12 +255,12 @@ fn a_credit_that_came_when_the_work_had_gone_is_not_kept_from_another_that_waits
 }
 
 #[test]
-fn one_that_waits_and_is_asked_while_its_jobs_are_on_their_way_still_waits() {
+fn a_recalled_publisher_with_jobs_in_flight_still_waits() {
     let (mut credits, mut messages) = credits(10);
     credits.opened(A, 1, &mut messages);
     credits.opened(B, 0, &mut messages);
     assert_eq!(take(&mut messages), [CreditMessage::Grant(A, 5), CreditMessage::Grant(B, 5)]);
-    // Both have used up their credits. The jobs come after the words.
+    // Both have used up their credits; the jobs arrive after the messages.
     credits.waiting(A, 90, &mut messages);
     credits.waiting(B, 90, &mut messages);
     let asked = take(&mut messages);
@@ -283,13 +283,13 @@ fn one_that_waits_and_is_asked_while_its_jobs_are_on_their_way_still_waits() {
 }
 
 #[test]
-fn those_whose_jobs_are_on_their_way_are_asked_once() {
+fn publishers_with_jobs_in_flight_are_recalled_once() {
     let (mut credits, mut messages) = credits(12);
     credits.expect(2, &mut messages);
     credits.opened(A, 1, &mut messages);
     credits.opened(B, 0, &mut messages);
     take(&mut messages);
-    // Both have used up all that they have, and no job of them has come.
+    // Both have used up all their credits, and none of their jobs has arrived.
     for id in [A, B] {
         credits.waiting(id, 50, &mut messages);
     }
@@ -298,7 +298,7 @@ fn those_whose_jobs_are_on_their_way_are_asked_once() {
         (!messages.is_empty()).then(|| messages.remove(0))
     {
         asked += 1;
-        assert!(asked <= 2, "asked for ever");
+        assert!(asked <= 2, "recalled for ever");
         credits.returned(id, 0, &mut messages);
     }
     assert_eq!(asked, 2);
@@ -320,7 +320,7 @@ fn nothing_is_granted_after_a_stop() {
 }
 
 #[test]
-fn a_quiet_worker_asks_everybody_for_everything_and_grants_nothing() {
+fn a_quiet_worker_recalls_everything_and_grants_nothing() {
     let (mut credits, mut messages) = credits(9);
     for (id, expected) in [(A, 2), (B, 1), (C, 0)] {
         credits.opened(id, expected, &mut messages);
@@ -345,7 +345,7 @@ fn a_quiet_worker_asks_everybody_for_everything_and_grants_nothing() {
             CreditMessage::Grant(B, _) => panic!("B has no work"),
             CreditMessage::Grant(_, n) => n,
             CreditMessage::Recall(id, _) => {
-                assert_eq!(id, C, "A has said that it waits");
+                assert_eq!(id, C, "A has reported a backlog");
                 0
             }
         })
@@ -354,13 +354,13 @@ fn a_quiet_worker_asks_everybody_for_everything_and_grants_nothing() {
 }
 
 #[test]
-fn what_is_granted_after_a_recall_is_asked_back_once_that_is_answered() {
+fn grants_after_a_recall_are_recalled_after_its_answer() {
     let (mut credits, mut messages) = credits(10);
     credits.opened(A, 0, &mut messages);
     credits.opened(B, 0, &mut messages);
     assert_eq!(take(&mut messages), [CreditMessage::Grant(A, 10), CreditMessage::Recall(A, 5)]);
     credits.set_quiet(true, &mut messages);
-    assert_eq!(take(&mut messages), [], "A is asked already");
+    assert_eq!(take(&mut messages), [], "A has a pending recall");
     credits.returned(A, 5, &mut messages);
     assert_eq!(take(&mut messages), [CreditMessage::Recall(A, 5)]);
     assert!(!credits.all_returned(&A));
@@ -371,7 +371,7 @@ fn what_is_granted_after_a_recall_is_asked_back_once_that_is_answered() {
 }
 
 #[test]
-fn a_grant_that_was_not_said_is_there_to_be_granted_again() {
+fn a_withdrawn_grant_can_be_granted_again() {
     let (mut credits, mut messages) = credits(4);
     credits.opened(A, 0, &mut messages);
     take(&mut messages);
@@ -383,15 +383,12 @@ fn a_grant_that_was_not_said_is_there_to_be_granted_again() {
     assert_eq!(messages, [CreditMessage::Grant(A, 4)]);
 }
 
-/// So many publishers, the first of which had a burst of jobs; they have run, and it is stopped.
-/// How long the first job of the last then waits for a credit: a recall is not answered, and the
-/// link to the first is dead after the hang timeout.
+/// Runs a burst of jobs at the first of several publishers, and then stops that publisher. Returns
+/// how long the first job of the last publisher waits for a credit: the recall is not answered, and
+/// the link to the first is dead after the hang timeout.
 fn wait_beside_one_that_is_stopped(bound: u32, publishers: u8) -> Duration {
     let (mut credits, mut messages) = credits(bound);
-    let mut all = vec![
-        ModelPublisher { wait_unreported: true, ..ModelPublisher::default() };
-        usize::from(publishers)
-    ];
+    let mut all = vec![ModelPublisher::with_jobs(0); usize::from(publishers)];
     for n in 0..publishers {
         credits.opened(publisher(n), usize::from(publishers - n) - 1, &mut messages);
     }
@@ -402,7 +399,7 @@ fn wait_beside_one_that_is_stopped(bound: u32, publishers: u8) -> Duration {
             all[usize::from(id.0[0])].to.push_back(one);
         }
     };
-    // Everybody goes on, by turns, until nothing is left to be done.
+    // Lets all publishers take turns until nothing is left to do.
     let rest = |all: &mut Vec<ModelPublisher>, credits: &mut Credits, from: u8| {
         let (mut messages, mut progressed) = (Vec::new(), true);
         while std::mem::take(&mut progressed) {
@@ -431,7 +428,7 @@ fn wait_beside_one_that_is_stopped(bound: u32, publishers: u8) -> Duration {
 }
 
 #[test]
-fn the_first_job_beside_a_publisher_that_is_stopped_waits_for_it_only_where_shares_are_small() {
+fn a_stopped_publisher_delays_others_only_with_small_shares() {
     for publishers in 2..6 {
         let waits = |bound: &u32| !wait_beside_one_that_is_stopped(*bound, publishers).is_zero();
         let longest = (1..=100).filter(waits).max();
@@ -466,7 +463,7 @@ fn credit_event() -> impl Strategy<Value = CreditEvent> {
     ]
 }
 
-/// One publisher's side, kept apart from `Credits`: what it has been told and has done.
+/// One publisher's account, computed independently of `Credits`.
 #[derive(Clone, Copy, Default)]
 struct ModelAccount {
     alive: bool,
@@ -478,9 +475,9 @@ struct ModelAccount {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-    /// However words and jobs are delayed on their way: every publisher is rid of its jobs.
+    /// However messages and jobs are delayed, every publisher gets rid of its jobs.
     #[test]
-    fn no_publisher_is_left_with_jobs_and_without_credit(
+    fn no_publisher_keeps_jobs_without_credit(
         bound in 1u32..120,
         jobs in proptest::collection::vec(0u32..400, 2..4),
         turns in proptest::collection::vec((0usize..4, 0u8..=255), 1..300),
@@ -489,7 +486,7 @@ proptest! {
         let mut messages = Vec::new();
         let mut all: Vec<ModelPublisher> = jobs
             .iter()
-            .map(|&jobs| ModelPublisher { jobs, wait_unreported: true, ..ModelPublisher::default() })
+            .map(|&jobs| ModelPublisher::with_jobs(jobs))
             .collect();
         for (n, one) in all.iter_mut().enumerate() {
             one.serve(publisher(n as u8));
@@ -510,25 +507,28 @@ proptest! {
                 break;
             }
             steps += 1;
-            prop_assert!(steps < 100_000, "asked and given for ever");
+            prop_assert!(steps < 100_000, "credits circulate for ever");
         }
         let left: Vec<u32> = all.iter().map(|one| one.jobs).collect();
         prop_assert!(left.iter().all(|jobs| *jobs == 0), "{left:?} of {jobs:?} are left");
     }
 
-    /// A worker that is quiet now and then, whatever is on its way: once it has its answers, no
-    /// publisher has a credit, and after the last time every publisher is rid of its jobs.
+    /// A worker that is quiet now and then, with any delays: once its recalls are answered, no
+    /// publisher has a credit, and after it resumes every publisher gets rid of its jobs.
     #[test]
-    fn a_quiet_worker_has_all_credits_back_and_goes_on_when_it_is_resumed(
+    fn a_quiet_worker_gets_all_credits_and_resumes(
         bound in 1u32..120,
         jobs in proptest::collection::vec(0u32..400, 2..4),
-        turns in proptest::collection::vec((0usize..4, 0u8..=255, proptest::bool::weighted(0.05)), 1..300),
+        turns in proptest::collection::vec(
+            (0usize..4, 0u8..=255, proptest::bool::weighted(0.05)),
+            1..300,
+        ),
     ) {
         let mut credits = Credits::new(bound);
         let mut messages = Vec::new();
         let mut all: Vec<ModelPublisher> = jobs
             .iter()
-            .map(|&jobs| ModelPublisher { jobs, wait_unreported: true, ..ModelPublisher::default() })
+            .map(|&jobs| ModelPublisher::with_jobs(jobs))
             .collect();
         for (n, one) in all.iter_mut().enumerate() {
             one.serve(publisher(n as u8));
@@ -538,14 +538,15 @@ proptest! {
         for (first, which, turn) in turns.iter().cycle() {
             for one in messages.drain(..) {
                 let (CreditMessage::Grant(id, _) | CreditMessage::Recall(id, _)) = one;
-                prop_assert!(!quiet || matches!(one, CreditMessage::Recall(..)), "{one:?} while quiet");
+                let is_recall = matches!(one, CreditMessage::Recall(..));
+                prop_assert!(!quiet || is_recall, "{one:?} while quiet");
                 all[id.0[0] as usize].to.push_back(one);
             }
             if *turn && again < 20 {
                 quiet = !quiet;
                 again += 1;
                 for (n, one) in all.iter_mut().enumerate().filter(|_| quiet) {
-                    // Those that wait to be sent are not sent.
+                    // Pending grants are withdrawn.
                     while which % 2 == 0
                         && let Some(&CreditMessage::Grant(_, unsaid)) = one.to.back()
                     {
@@ -561,7 +562,7 @@ proptest! {
                 let (one, id) = (&mut all[n], publisher(n as u8));
                 let progressed = one.step(id, *which, &mut credits, &mut messages);
                 if quiet && one.running > 0 {
-                    // What comes is given back, and what runs may be, too.
+                    // Arriving jobs are released, and running ones may be, too.
                     let back = std::mem::take(&mut one.running);
                     credits.freed(id, back, &mut messages);
                     one.jobs += back;
@@ -579,14 +580,13 @@ proptest! {
                 credits.set_quiet(false, &mut messages);
             }
             steps += 1;
-            prop_assert!(steps < 100_000, "asked and given for ever");
+            prop_assert!(steps < 100_000, "credits circulate for ever");
         }
         prop_assert!(all.iter().all(|one| one.jobs == 0), "jobs are left");
     }
 
-    /// However publishers come, go, push, wait and give back: what they were granted and have not
-    /// used or returned, and what is held of them, never exceeds the bound; and no credit is lost
-    /// for good.
+    /// However publishers come, go, push, wait and return: unused grants and jobs held never exceed
+    /// the bound, and no credit is lost for good.
     #[test]
     fn credits_and_jobs_never_exceed_the_bound(
         bound in 1u32..40,

@@ -1,5 +1,5 @@
-//! The fault-tolerance chapter's paragraph on the crash of a publisher, sentence by sentence, and
-//! the rules of `durable`, all in virtual time.
+//! The fault-tolerance rules for the crash of a publisher, and the rules of `durable`, in virtual
+//! time.
 
 use longshore_protocol::Epoch;
 use proptest::prelude::*;
@@ -16,7 +16,7 @@ fn info(id: PublisherId, port: u16) -> PublisherInfo {
     PublisherInfo::new(id, Epoch(1), name, [([127, 0, 0, 1], port)])
 }
 
-/// A core, its clock, and what it asked for.
+/// A state machine with a virtual clock.
 struct Scenario {
     core: DurableSubscription,
     now: Duration,
@@ -61,7 +61,7 @@ impl Scenario {
         self.now += STEADY;
     }
 
-    /// Goes to the next deadline, and gives how long that was and what happened then.
+    /// Advances to the next deadline. Returns the wait and the resulting actions.
     fn next(&mut self) -> (Duration, Vec<Action>) {
         let deadline = self.core.next_deadline().expect("something to wait for");
         let wait = deadline.saturating_sub(self.now);
@@ -75,7 +75,7 @@ impl Scenario {
 }
 
 #[test]
-fn the_subscription_is_held_at_every_publisher_of_the_set() {
+fn every_publisher_of_the_set_is_subscribed() {
     let mut scenario = Scenario::new(8);
     let set = [info(A, 1), info(B, 2)];
     let [a, b] = set.clone();
@@ -84,16 +84,16 @@ fn the_subscription_is_held_at_every_publisher_of_the_set() {
 }
 
 #[test]
-fn it_picks_up_a_new_publisher_at_once() {
+fn a_new_publisher_is_connected_at_once() {
     let mut scenario = Scenario::new(8);
     scenario.alive(info(A, 1));
     assert_eq!(scenario.watched(true, &[info(A, 1), info(B, 2)]), [Action::Connect(info(B, 2))]);
 }
 
 #[test]
-fn it_keeps_trying_with_linear_backoff_until_it_succeeds() {
-    // Over many runs, the longest wait after attempt n comes close to n × 100 ms and is never over
-    // it, nor over 12 s.
+fn attempts_are_retried_with_linear_backoff() {
+    // Over many runs, the longest wait after attempt n comes close to n × 100 ms, and never exceeds
+    // it or 12 s.
     for attempt in [1u32, 2, 3, 10, 119, 120, 121, 200] {
         let limit = (RETRY_STEP * attempt).min(RETRY_WAIT_MAX);
         let mut longest = Duration::ZERO;
@@ -126,7 +126,7 @@ fn it_keeps_trying_with_linear_backoff_until_it_succeeds() {
 }
 
 #[test]
-fn a_disconnect_is_told_as_dead_with_its_reason_its_time_and_the_attempt() {
+fn a_disconnect_is_reported_with_reason_time_and_attempt() {
     let mut scenario = Scenario::new(8);
     scenario.alive(info(A, 1));
     let since = scenario.now;
@@ -143,7 +143,7 @@ fn a_disconnect_is_told_as_dead_with_its_reason_its_time_and_the_attempt() {
 }
 
 #[test]
-fn each_try_goes_the_whole_way_again_and_so_finds_where_the_publisher_is_now() {
+fn each_attempt_uses_the_latest_address() {
     let mut scenario = Scenario::new(8);
     scenario.watched(true, &[info(A, 1)]);
     scenario.fails(A, false);
@@ -152,7 +152,7 @@ fn each_try_goes_the_whole_way_again_and_so_finds_where_the_publisher_is_now() {
 }
 
 #[test]
-fn a_publisher_that_has_started_again_is_tried_within_a_second_and_not_by_all_at_once() {
+fn a_restarted_publisher_is_retried_within_a_random_second() {
     let mut waits = Vec::new();
     for seed in 0..200 {
         let mut scenario = Scenario::with_seed(8, seed);
@@ -177,7 +177,7 @@ fn a_publisher_that_has_started_again_is_tried_within_a_second_and_not_by_all_at
 }
 
 #[test]
-fn an_older_start_told_by_a_replica_that_lags_changes_nothing() {
+fn an_older_epoch_from_a_lagging_replica_is_ignored() {
     let mut scenario = Scenario::new(8);
     let restarted = PublisherInfo { epoch: Epoch(2), ..info(A, 5) };
     scenario.watched(true, std::slice::from_ref(&restarted));
@@ -187,7 +187,7 @@ fn an_older_start_told_by_a_replica_that_lags_changes_nothing() {
 }
 
 #[test]
-fn with_leases_held_the_first_try_is_at_once_and_later_ones_within_two_seconds() {
+fn with_leases_the_first_retry_is_immediate() {
     let mut scenario = Scenario::new(8);
     scenario.alive(info(A, 1));
     let actions = scenario.loses(A, true);
@@ -204,7 +204,7 @@ fn with_leases_held_the_first_try_is_at_once_and_later_ones_within_two_seconds()
 }
 
 #[test]
-fn a_link_that_dies_as_soon_as_it_stands_is_not_tried_without_a_wait() {
+fn a_short_lived_link_is_retried_with_a_wait() {
     let mut scenario = Scenario::new(8);
     scenario.alive(info(A, 1));
     scenario.loses(A, true);
@@ -219,7 +219,7 @@ fn a_link_that_dies_as_soon_as_it_stands_is_not_tried_without_a_wait() {
 }
 
 #[test]
-fn a_live_link_is_kept_whatever_the_resolver_says() {
+fn a_live_link_stays_whatever_the_resolver_reports() {
     let mut scenario = Scenario::new(8);
     scenario.alive(info(A, 1));
     assert_eq!(scenario.watched(true, &[]), []);
@@ -228,11 +228,11 @@ fn a_live_link_is_kept_whatever_the_resolver_says() {
 }
 
 #[test]
-fn a_publisher_is_given_up_only_when_its_link_is_dead_and_a_complete_set_lacks_it() {
+fn only_an_unlisted_publisher_without_a_link_is_forgotten() {
     let mut scenario = Scenario::new(8);
     scenario.alive(info(A, 1));
     scenario.loses(A, false);
-    assert_eq!(scenario.watched(false, &[]), [], "a replica that is warming up says nothing");
+    assert_eq!(scenario.watched(false, &[]), [], "a warming replica's set is incomplete");
     assert!(scenario.standing(A).is_some());
     assert_eq!(scenario.watched(true, &[]), [Action::Forget(A)]);
     assert_eq!(scenario.standing(A), None);
@@ -243,7 +243,7 @@ fn a_publisher_is_given_up_only_when_its_link_is_dead_and_a_complete_set_lacks_i
 }
 
 #[test]
-fn a_publisher_whose_leases_are_held_is_not_given_up() {
+fn a_publisher_with_leases_is_not_forgotten() {
     let mut scenario = Scenario::new(8);
     scenario.alive(info(A, 1));
     scenario.watched(true, &[]);
@@ -254,7 +254,7 @@ fn a_publisher_whose_leases_are_held_is_not_given_up() {
 }
 
 #[test]
-fn a_drain_ends_subscriptions_and_goes_on_only_where_ends_of_jobs_are_owed() {
+fn a_drain_retries_only_publishers_with_unanswered_settles() {
     let mut scenario = Scenario::new(8);
     scenario.alive(info(A, 1));
     scenario.alive(info(B, 2));
@@ -268,10 +268,13 @@ fn a_drain_ends_subscriptions_and_goes_on_only_where_ends_of_jobs_are_owed() {
 }
 
 proptest! {
-    /// The same seed and the same scenario give the same actions: nothing here reads a clock or
-    /// draws elsewhere.
+    /// The same seed and events give the same actions: nothing here reads a clock or draws
+    /// elsewhere.
     #[test]
-    fn the_same_scenario_has_the_same_end(seed: u64, losses in proptest::collection::vec(any::<bool>(), 1..40)) {
+    fn the_same_events_give_the_same_actions(
+        seed: u64,
+        losses in proptest::collection::vec(any::<bool>(), 1..40),
+    ) {
         let run = || {
             let mut scenario = Scenario::with_seed(8, seed);
             scenario.watched(true, &[info(A, 1)]);

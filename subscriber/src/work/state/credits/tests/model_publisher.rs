@@ -1,11 +1,11 @@
-//! A publisher that the tests of credits talk to.
+//! A simulated publisher for the tests of credits.
 
 use std::collections::VecDeque;
 
 use super::super::*;
 
-/// A publisher that does as the state does: it hands out while it has jobs and credit, and says
-/// once that it waits. What it says and what it delivers travel apart.
+/// Delivers while it has jobs and credits, and reports its backlog once, as the real state machine
+/// does. Messages and deliveries have independent delays.
 #[derive(Clone, Default)]
 pub(super) struct ModelPublisher {
     pub(super) jobs: u32,
@@ -18,6 +18,10 @@ pub(super) struct ModelPublisher {
 }
 
 impl ModelPublisher {
+    pub(super) fn with_jobs(jobs: u32) -> ModelPublisher {
+        ModelPublisher { jobs, wait_unreported: true, ..ModelPublisher::default() }
+    }
+
     pub(super) fn receive(&mut self, one: CreditMessage) {
         match one {
             CreditMessage::Grant(_, n) => {
@@ -33,14 +37,14 @@ impl ModelPublisher {
         }
     }
 
-    /// Hands out, and says that it waits.
+    /// Delivers jobs, and reports a backlog.
     pub(super) fn serve(&mut self, id: PublisherId) {
-        let handed = self.jobs.min(self.credits);
-        if handed > 0 {
-            self.jobs -= handed;
-            self.credits -= handed;
+        let delivered = self.jobs.min(self.credits);
+        if delivered > 0 {
+            self.jobs -= delivered;
+            self.credits -= delivered;
             self.wait_unreported |= self.credits == 0;
-            self.deliveries.push_back(handed);
+            self.deliveries.push_back(delivered);
         }
         if self.wait_unreported && self.jobs > 0 {
             self.wait_unreported = false;
@@ -48,7 +52,7 @@ impl ModelPublisher {
         }
     }
 
-    /// Takes the next step that there is; false for none.
+    /// Makes the next possible step; false if there is none.
     pub(super) fn step(
         &mut self,
         id: PublisherId,
