@@ -8,7 +8,9 @@ use longshore_resolver::{
     PathAnswer, Publication, PublisherRoll, ReadClient, ReadError, Resolution,
 };
 
-use crate::queues::QueuesError;
+/// No replica answered within this time.
+#[derive(Debug)]
+pub(crate) struct DirectoryTimeout(pub(crate) Duration);
 
 /// A resolver, or publishers that the user has named.
 #[derive(Clone)]
@@ -48,14 +50,14 @@ impl Directory {
         pattern: &Glob,
         limit: Duration,
         complete_wait: Duration,
-    ) -> Result<(bool, Vec<PublisherInfo>), QueuesError> {
+    ) -> Result<(bool, Vec<PublisherInfo>), DirectoryTimeout> {
         let client = match self {
             Directory::Named(set) => return Ok((true, set.to_vec())),
             Directory::Resolver(client) => client,
         };
         let mut watch = client.watch_publishers(pattern.clone());
-        let told = tokio::time::timeout(limit, watch.changed()).await;
-        let mut set = told.map_err(|_| QueuesError::Resolver(limit))?;
+        let first = tokio::time::timeout(limit, watch.changed()).await;
+        let mut set = first.map_err(|_| DirectoryTimeout(limit))?;
         let patience = tokio::time::sleep(complete_wait);
         tokio::pin!(patience);
         while !set.complete {

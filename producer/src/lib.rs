@@ -7,23 +7,25 @@
 //! - [`Queues`] asks publishers for metrics and jobs, waits for the ends of jobs, acts on jobs and
 //!   queues, and follows what happens in a [`Feed`]; every result names those that did not answer.
 
+mod attach;
+mod confirm;
 mod core;
 mod directory;
-mod link;
-mod new_job;
+mod driver;
+mod handle;
+mod ids;
 mod options;
 mod outcome;
 mod pipeline;
-mod prepare;
 mod producer;
 mod queues;
-mod shell;
+mod receipt_queue;
 
-pub use new_job::{new_id, new_job};
+pub use confirm::ConfirmError;
+pub use ids::{new_id, new_job};
 pub use options::{BatchOptions, Failover, PipelineOptions, ProducerOptions};
 pub use outcome::{BatchReceipt, EnqueueError, JobReceipt, JobTicket, Receipt};
 pub use pipeline::{Pipeline, Receipts};
-pub use prepare::ConfirmError;
 pub use producer::Producer;
 pub use queues::{
     ActEnd, ActedOn, Answered, DeadGroupAt, DeadGroupsAt, Feed, FeedFrom, FeedItem, FeedLoss,

@@ -187,12 +187,12 @@ pub struct BatchReceipt {
     pub(crate) ids: Arc<[JobId]>,
     /// Tickets of the jobs in runs: the first, and how many.
     pub(crate) tickets: Vec<(u64, u32)>,
-    pub(crate) end: BatchEnd,
+    pub(crate) end: BatchOutcome,
 }
 
 /// How a batch ended, for all of its jobs.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) enum BatchEnd {
+pub(crate) enum BatchOutcome {
     Answered {
         publisher: PublisherId,
         durability: Durability,
@@ -221,21 +221,21 @@ impl BatchReceipt {
     /// How many of its jobs a publisher holds, new or not. Costs nothing per job.
     pub fn held(&self) -> usize {
         match &self.end {
-            BatchEnd::Answered { outcomes, .. } => outcomes
+            BatchOutcome::Answered { outcomes, .. } => outcomes
                 .runs()
                 .iter()
                 .filter(|(outcome, _)| !matches!(outcome, EnqueueOutcome::Refused(_)))
                 .map(|&(_, count)| count as usize)
                 .sum(),
-            BatchEnd::Unknown { .. } | BatchEnd::Failed(_) => 0,
+            BatchOutcome::Unknown { .. } | BatchOutcome::Failed(_) => 0,
         }
     }
 
     /// The publisher that answered; none when nobody did.
     pub fn publisher(&self) -> Option<PublisherId> {
         match &self.end {
-            BatchEnd::Answered { publisher, .. } => Some(*publisher),
-            BatchEnd::Unknown { .. } | BatchEnd::Failed(_) => None,
+            BatchOutcome::Answered { publisher, .. } => Some(*publisher),
+            BatchOutcome::Unknown { .. } | BatchOutcome::Failed(_) => None,
         }
     }
 
@@ -245,8 +245,11 @@ impl BatchReceipt {
             self.tickets.iter().flat_map(|&(first, count)| first..first + u64::from(count));
         let outcomes: Box<dyn Iterator<Item = Result<Receipt, EnqueueError>> + '_> = match &self.end
         {
-            BatchEnd::Answered { outcomes, .. } => Box::new(
-                outcomes.iter().enumerate().map(move |(place, outcome)| self.one(place, outcome)),
+            BatchOutcome::Answered { outcomes, .. } => Box::new(
+                outcomes
+                    .iter()
+                    .enumerate()
+                    .map(move |(index, outcome)| self.outcome_of(index, outcome)),
             ),
             _ => Box::new(std::iter::repeat_with(|| self.outcome(0))),
         };
@@ -257,25 +260,25 @@ impl BatchReceipt {
         })
     }
 
-    /// What became of the job at `place`.
-    pub(crate) fn outcome(&self, place: usize) -> Result<Receipt, EnqueueError> {
+    /// What became of the job at `index`.
+    pub(crate) fn outcome(&self, index: usize) -> Result<Receipt, EnqueueError> {
         match &self.end {
-            BatchEnd::Answered { outcomes, .. } => match outcomes.iter().nth(place) {
-                Some(outcome) => self.one(place, outcome),
+            BatchOutcome::Answered { outcomes, .. } => match outcomes.iter().nth(index) {
+                Some(outcome) => self.outcome_of(index, outcome),
                 // The core has compared the number of outcomes with the number of jobs.
                 None => Err(EnqueueError::Closed),
             },
-            BatchEnd::Unknown { publisher, why } => Err(EnqueueError::Unknown {
+            BatchOutcome::Unknown { publisher, why } => Err(EnqueueError::Unknown {
                 publisher: *publisher,
                 ids: self.ids.clone(),
                 why: why.clone(),
             }),
-            BatchEnd::Failed(error) => Err(error.clone()),
+            BatchOutcome::Failed(error) => Err(error.clone()),
         }
     }
 
-    fn one(&self, place: usize, outcome: EnqueueOutcome) -> Result<Receipt, EnqueueError> {
-        let BatchEnd::Answered { publisher, durability, may_be_at, .. } = &self.end else {
+    fn outcome_of(&self, index: usize, outcome: EnqueueOutcome) -> Result<Receipt, EnqueueError> {
+        let BatchOutcome::Answered { publisher, durability, may_be_at, .. } = &self.end else {
             return Err(EnqueueError::Closed);
         };
         let existing = match outcome {
@@ -285,13 +288,13 @@ impl BatchReceipt {
                 let refused = EnqueueError::Refused { publisher: *publisher, refusal };
                 let Some(first) = *may_be_at else { return Err(refused) };
                 // That one had it before, and has not answered.
-                let ids = Arc::from([self.ids[place]]);
+                let ids = Arc::from([self.ids[index]]);
                 let why = refused.to_string().into();
                 return Err(EnqueueError::Unknown { publisher: first, ids, why });
             }
         };
         Ok(Receipt {
-            job: JobRef { publisher: *publisher, id: self.ids[place] },
+            job: JobRef { publisher: *publisher, id: self.ids[index] },
             existing,
             durability: *durability,
             may_be_at: *may_be_at,
@@ -310,7 +313,7 @@ mod tests {
         let receipt = |may_be_at| BatchReceipt {
             ids: [id].into(),
             tickets: vec![(0, 1)],
-            end: BatchEnd::Answered {
+            end: BatchOutcome::Answered {
                 publisher: second,
                 durability: Durability::Fsync,
                 outcomes: Runs::all(EnqueueOutcome::Refused(Refusal::NoSpace), 1),
@@ -322,7 +325,7 @@ mod tests {
         let unknown = EnqueueError::Unknown { publisher: first, ids: [id].into(), why };
         assert_eq!(receipt(None).outcome(0), Err(refused));
         assert_eq!(receipt(Some(first)).outcome(0), Err(unknown.clone()));
-        let told = receipt(Some(first)).iter().next().map(|job| job.outcome);
-        assert_eq!(told, Some(Err(unknown)));
+        let outcome = receipt(Some(first)).iter().next().map(|job| job.outcome);
+        assert_eq!(outcome, Some(Err(unknown)));
     }
 }

@@ -6,13 +6,16 @@ use std::time::Duration;
 use longshore_protocol::{NewJob, Path, PublisherInfo, SessionId, check_name};
 use longshore_resolver::{Cluster, ReadClient};
 
-use crate::core::LaneRules;
+use crate::core::StreamLimits;
 use crate::directory::Directory;
+use crate::driver::{BatchCompletion, Driver, StreamHandle};
+use crate::handle::ProducerHandle;
+use crate::ids::new_session_id;
 use crate::options::{BatchOptions, PipelineOptions, ProducerOptions};
 use crate::outcome::{EnqueueError, JobReceipt, JobTicket, Receipt};
-use crate::pipeline::{Completed, Pipeline, Receipts};
+use crate::pipeline::{Pipeline, Receipts};
 use crate::queues::{Queues, QueuesOptions};
-use crate::shell::{Cell, Lane, Shell};
+use crate::receipt_queue::ReceiptQueue;
 
 /// Batches of single callers that may be under way before one waits for more callers.
 const SINGLE_EAGER_BATCHES: usize = 8;
@@ -24,22 +27,7 @@ const SINGLE_EAGER_BATCHES: usize = 8;
 /// for, any may have been taken or not. [`Producer::settled`] waits for them before.
 #[derive(Clone)]
 pub struct Producer {
-    handle: Arc<Handle>,
-}
-
-/// Ends everything once nobody holds it.
-pub(crate) struct Handle {
-    pub(crate) shell: Arc<Shell>,
-    /// The lane of single callers.
-    lane: Lane,
-    /// For what is asked of publishers; has links of its own, once something is.
-    queues: OnceLock<Queues>,
-}
-
-impl Drop for Handle {
-    fn drop(&mut self) {
-        self.shell.closed.cancel();
-    }
+    handle: Arc<ProducerHandle>,
 }
 
 impl Producer {
@@ -48,27 +36,27 @@ impl Producer {
     /// are needed. So what is wrong with the cluster or with the producer's name shows with the
     /// first job. Needs a tokio runtime.
     pub fn connect(cluster: impl Into<Cluster>, options: ProducerOptions) -> Producer {
-        let session = new_session();
-        let client = ReadClient::new(cluster.into(), new_session(), options.name.clone());
+        let session = new_session_id();
+        let client = ReadClient::new(cluster.into(), new_session_id(), options.name.clone());
         Producer::start(Directory::Resolver(client), session, options)
     }
 
     /// A producer for just these publishers, without a resolver: each is taken to have every path.
     /// Needs a tokio runtime.
     pub fn to_publishers(publishers: Vec<PublisherInfo>, options: ProducerOptions) -> Producer {
-        Producer::start(Directory::Named(publishers.into()), new_session(), options)
+        Producer::start(Directory::Named(publishers.into()), new_session_id(), options)
     }
 
     fn start(directory: Directory, session: SessionId, options: ProducerOptions) -> Producer {
-        let single = LaneRules {
+        let single = StreamLimits {
             in_flight_jobs_max: options.in_flight_jobs_max,
             in_flight_bytes_max: options.in_flight_bytes_max,
             eager_batches: SINGLE_EAGER_BATCHES,
-            ..rules(&PipelineOptions::default())
+            ..StreamLimits::from(&PipelineOptions::default())
         };
-        let shell = Shell::start(directory, session, options);
-        let lane = shell.open_lane(single, None);
-        Producer { handle: Arc::new(Handle { shell, lane, queues: OnceLock::new() }) }
+        let driver = Driver::start(directory, session, options);
+        let stream = driver.open_stream(single, None);
+        Producer { handle: Arc::new(ProducerHandle { driver, stream, queues: OnceLock::new() }) }
     }
 
     /// Enqueues one job, and waits until a publisher holds it. Callers at the same time share
@@ -81,11 +69,11 @@ impl Producer {
     /// Not cancel safe in one way: once it has waited, dropping the future leaves open whether the
     /// job was sent. Enqueueing the same job (the same id) again at the same publisher is harmless.
     pub async fn enqueue(&self, job: NewJob) -> Result<Receipt, EnqueueError> {
-        let Handle { shell, lane, .. } = &*self.handle;
-        let pushed = shell.push(lane, 0, &job, true).await?;
+        let ProducerHandle { driver, stream, .. } = &*self.handle;
+        let pushed = driver.push(stream, 0, &job, true).await?;
         // Asked for, so it is there.
-        let cell = pushed.tag.ok_or(EnqueueError::Closed)?;
-        cell.wait().await.outcome(pushed.place)
+        let completion = pushed.tag.ok_or(EnqueueError::Closed)?;
+        completion.wait().await.outcome(pushed.index)
     }
 
     /// Enqueues many jobs, in batches of at most 1,000 jobs and 256 KiB, of which the next is
@@ -97,35 +85,36 @@ impl Producer {
     /// Not cancel safe: of a call that was dropped, any of its jobs may have been taken. Enqueueing
     /// the same jobs (the same ids) again at the same publisher is harmless.
     pub async fn enqueue_all(&self, jobs: Vec<NewJob>, options: BatchOptions) -> Vec<JobReceipt> {
-        let shell = &self.handle.shell;
+        let driver = &self.handle.driver;
         let bounds = PipelineOptions {
-            in_flight_jobs_max: shell.options.in_flight_jobs_max,
-            in_flight_bytes_max: shell.options.in_flight_bytes_max,
+            in_flight_jobs_max: driver.options.in_flight_jobs_max,
+            in_flight_bytes_max: driver.options.in_flight_bytes_max,
             ..PipelineOptions::default()
         };
-        let lane = OwnLane { lane: shell.open_lane(rules(&bounds), None), shell };
+        let stream =
+            CallStream { stream: driver.open_stream(StreamLimits::from(&bounds), None), driver };
         let mut receipts = vec![None; jobs.len()];
-        let mut cells: Vec<Arc<Cell>> = Vec::new();
+        let mut completions: Vec<Arc<BatchCompletion>> = Vec::new();
         if options.atomic {
-            match push_atomic(shell, &lane.lane, &jobs).await {
-                Ok(cell) => cells.push(cell),
+            match push_atomic(driver, &stream.stream, &jobs).await {
+                Ok(completion) => completions.push(completion),
                 Err(error) => receipts.fill(Some(Err(error))),
             }
         } else {
-            ask_for_paths(shell, &jobs);
+            resolve_paths(driver, &jobs);
             // A path that nobody was found to publish is waited for once, not once for each of its
             // jobs.
             let mut unrouted: hashbrown::HashMap<&Path, EnqueueError> = hashbrown::HashMap::new();
             for (ticket, job) in jobs.iter().enumerate() {
                 let pushed = match unrouted.get(&job.path) {
-                    Some(why) => (shell.push_if_routed(&lane.lane, ticket as u64, job).await)
+                    Some(why) => (driver.push_if_routed(&stream.stream, ticket as u64, job).await)
                         .unwrap_or_else(|| Err(why.clone())),
-                    None => shell.push(&lane.lane, ticket as u64, job, false).await,
+                    None => driver.push(&stream.stream, ticket as u64, job, false).await,
                 };
                 match pushed {
-                    Ok(pushed) => cells.extend(pushed.tag),
+                    Ok(pushed) => completions.extend(pushed.tag),
                     Err(error) => {
-                        if is_of_the_path(&error) {
+                        if is_path_error(&error) {
                             unrouted.insert(&job.path, error.clone());
                         }
                         receipts[ticket] = Some(Err(error));
@@ -133,9 +122,9 @@ impl Producer {
                 }
             }
         }
-        lane.close();
-        for cell in cells {
-            for receipt in cell.wait().await.iter() {
+        stream.close();
+        for completion in completions {
+            for receipt in completion.wait().await.iter() {
                 if let Some(slot) = receipts.get_mut(receipt.ticket.0 as usize) {
                     *slot = Some(receipt.outcome);
                 }
@@ -155,25 +144,26 @@ impl Producer {
     /// throughput: a job costs neither a wait nor a wake of its own. Read receipts while sending,
     /// best in a task of their own. Has to be used, and dropped, within the runtime.
     pub fn pipeline(&self, options: PipelineOptions) -> (Pipeline, Receipts) {
-        let completed = Arc::new(Completed::default());
-        let lane = self.handle.shell.open_lane(rules(&options), Some(completed.clone()));
-        Pipeline::new(self.handle.clone(), lane, options, completed)
+        let receipts = Arc::new(ReceiptQueue::default());
+        let stream =
+            self.handle.driver.open_stream(StreamLimits::from(&options), Some(receipts.clone()));
+        Pipeline::new(self.handle.clone(), stream, options, receipts)
     }
 
     pub(crate) fn answer_timeout(&self) -> Duration {
-        self.handle.shell.options.answer_timeout
+        self.handle.driver.options.answer_timeout
     }
 
     /// How this producer asks publishers.
     pub(crate) fn queues(&self) -> &Queues {
-        let shell = &self.handle.shell;
+        let driver = &self.handle.driver;
         self.handle.queues.get_or_init(|| {
             let options = QueuesOptions {
-                name: shell.options.name.clone(),
-                link: shell.options.link.clone(),
+                name: driver.options.name.clone(),
+                link: driver.options.link.clone(),
                 ..QueuesOptions::default()
             };
-            Queues::start(shell.directory.clone(), options)
+            Queues::start(driver.directory.clone(), options)
         })
     }
 
@@ -181,54 +171,56 @@ impl Producer {
     /// a receipt or an error. What is enqueued meanwhile is waited for, too. Cancel safe.
     pub async fn settled(&self) {
         loop {
-            let ended = self.handle.shell.ended();
-            tokio::pin!(ended);
-            ended.as_mut().enable();
-            if self.handle.shell.step(|inner, _| inner.core.in_flight_jobs()) == 0 {
+            let batch_ended = self.handle.driver.batch_ended();
+            tokio::pin!(batch_ended);
+            batch_ended.as_mut().enable();
+            if self.handle.driver.step(|state, _| state.core.in_flight_jobs()) == 0 {
                 return;
             }
-            ended.await;
+            batch_ended.await;
         }
     }
 }
 
 impl std::fmt::Debug for Producer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Producer").field("session", &self.handle.shell.session).finish()
+        f.debug_struct("Producer").field("session", &self.handle.driver.session).finish()
     }
 }
 
 /// A lane of one call: closed when the call is over or dropped.
-struct OwnLane<'a> {
-    lane: Lane,
-    shell: &'a Arc<Shell>,
+struct CallStream<'a> {
+    stream: StreamHandle,
+    driver: &'a Arc<Driver>,
 }
 
-impl OwnLane<'_> {
+impl CallStream<'_> {
     fn close(&self) {
-        self.shell.step(|inner, now| inner.core.close_lane(now, self.lane.id));
+        self.driver.step(|state, now| state.core.close_stream(now, self.stream.id));
     }
 }
 
-impl Drop for OwnLane<'_> {
+impl Drop for CallStream<'_> {
     fn drop(&mut self) {
         self.close();
     }
 }
 
 async fn push_atomic(
-    shell: &Arc<Shell>,
-    lane: &Lane,
+    driver: &Arc<Driver>,
+    stream: &StreamHandle,
     jobs: &[NewJob],
-) -> Result<Arc<Cell>, EnqueueError> {
-    check_name(&shell.options.name)?;
+) -> Result<Arc<BatchCompletion>, EnqueueError> {
+    check_name(&driver.options.name)?;
     let all: Vec<&NewJob> = one_per_path(jobs);
-    let since = shell.now();
-    shell.wait(lane, since, &all, |inner, now| inner.core.push_atomic(now, lane.id, jobs)).await
+    let since = driver.now();
+    driver
+        .wait(stream, since, &all, |state, now| state.core.push_atomic(now, stream.id, jobs))
+        .await
 }
 
 /// Whether other jobs of the same path would be told the same, as long as it has no route.
-fn is_of_the_path(error: &EnqueueError) -> bool {
+fn is_path_error(error: &EnqueueError) -> bool {
     matches!(
         error,
         EnqueueError::NoPublisher { .. }
@@ -240,10 +232,10 @@ fn is_of_the_path(error: &EnqueueError) -> bool {
 }
 
 /// Asks for all paths at once, not one after the other as their jobs come up.
-fn ask_for_paths(shell: &Arc<Shell>, jobs: &[NewJob]) {
-    shell.step(|inner, now| {
+fn resolve_paths(driver: &Arc<Driver>, jobs: &[NewJob]) {
+    driver.step(|state, now| {
         for job in one_per_path(jobs) {
-            inner.core.route(now, &job.path, now);
+            state.core.route(now, &job.path, now);
         }
     });
 }
@@ -251,22 +243,4 @@ fn ask_for_paths(shell: &Arc<Shell>, jobs: &[NewJob]) {
 fn one_per_path(jobs: &[NewJob]) -> Vec<&NewJob> {
     let mut seen: hashbrown::HashSet<&Path> = hashbrown::HashSet::new();
     jobs.iter().filter(|job| seen.insert(&job.path)).collect()
-}
-
-pub(crate) fn rules(options: &PipelineOptions) -> LaneRules {
-    LaneRules {
-        in_flight_jobs_max: options.in_flight_jobs_max,
-        in_flight_bytes_max: options.in_flight_bytes_max,
-        linger: options.linger,
-        batch_jobs_max: options.batch_jobs_max,
-        batch_bytes_max: options.batch_bytes_max,
-        eager_batches: options.eager_batches,
-    }
-}
-
-/// The name of this run, as publishers know it.
-pub(crate) fn new_session() -> SessionId {
-    let mut id = [0; 16];
-    rand::Rng::fill_bytes(&mut rand::rng(), &mut id);
-    SessionId(id)
 }

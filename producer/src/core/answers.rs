@@ -3,8 +3,12 @@
 use longshore_protocol::messages::work::Enqueued;
 use longshore_protocol::{BatchRefusal, EnqueueOutcome, Path, PublisherId, Refusal};
 
-use super::peer::{InFlight, LinkNumber, LinkState};
-use super::{ASK_AGAIN_MIN, Action, BatchEnd, Core, EnqueueError, GAPS_MAX, Time};
+use super::Core;
+use super::action::Action;
+use super::ids::{LinkNumber, Time};
+use super::limits::{GAPS_MAX, RESOLVE_INTERVAL_MIN};
+use super::peer::{InFlight, LinkState};
+use crate::outcome::{BatchOutcome, EnqueueError};
 
 impl<T: Default + Clone> Core<T> {
     /// A publisher's answer to a batch.
@@ -22,7 +26,7 @@ impl<T: Default + Clone> Core<T> {
         }
         let found = peer.unanswered.iter().position(|f| f.sequence == answer.sequence);
         let found = found.and_then(|at| peer.take(at));
-        peer.heard(now);
+        peer.answer_received(now);
         // One whose time was up has had its end.
         let Some(InFlight { mut batch, arrived, sequence }) = found else {
             if answer.outcome.is_ok() {
@@ -43,10 +47,10 @@ impl<T: Default + Clone> Core<T> {
                     .iter()
                     .any(|(o, _)| *o == EnqueueOutcome::Refused(Refusal::NotHere))
                 {
-                    self.forget_paths(now, batch.jobs.paths());
+                    self.resolve_paths_again(now, batch.jobs.paths());
                 }
                 let may_be_at = batch.may_be_at;
-                let end = BatchEnd::Answered { publisher, durability, outcomes, may_be_at };
+                let end = BatchOutcome::Answered { publisher, durability, outcomes, may_be_at };
                 self.finish(batch, end);
             }
             Ok(_) => {
@@ -62,21 +66,21 @@ impl<T: Default + Clone> Core<T> {
             // producer.
             Err(refusal @ (BatchRefusal::SequenceGap | BatchRefusal::UnknownProducer)) => {
                 // So is every batch behind it on this link: they go again in their order.
-                let behind = peer.take_behind(sequence);
+                let behind = peer.take_after(sequence);
                 batch.gaps += 1;
                 if batch.gaps > GAPS_MAX {
                     self.fail(batch, EnqueueError::BatchRefused { publisher, refusal });
                 } else {
-                    self.wait_for_publisher(batch);
+                    self.queue_unsent(batch);
                 }
-                behind.into_iter().for_each(|batch| self.wait_for_publisher(batch));
+                behind.into_iter().for_each(|batch| self.queue_unsent(batch));
                 // The numbers have come apart: a new link tells which one is next.
                 self.close(now, publisher, "a batch is missing at the publisher");
             }
             Err(BatchRefusal::Draining) => {
                 if let LinkState::Up { stopping, .. } = &mut peer.link {
                     *stopping = true;
-                    peer.said_stop_at = Some(now);
+                    peer.stopping_since = Some(now);
                 }
                 is_stopping = true;
                 if arrived {
@@ -86,10 +90,10 @@ impl<T: Default + Clone> Core<T> {
                     peer.unanswered_bytes += batch.bytes;
                     peer.unanswered.insert(at, InFlight { sequence, batch, arrived });
                 } else {
-                    self.wait_for_publisher(batch);
+                    self.queue_unsent(batch);
                 }
                 // Others may have come to take its place.
-                self.ask_for_paths_of(now, publisher);
+                self.resolve_paths_of(now, publisher);
             }
             Err(refusal @ (BatchRefusal::Malformed | BatchRefusal::TooLarge)) => {
                 self.fail(batch, EnqueueError::BatchRefused { publisher, refusal });
@@ -98,23 +102,23 @@ impl<T: Default + Clone> Core<T> {
         if is_stopping {
             self.order_links_of(now, publisher);
         }
-        self.turn(now);
+        self.tick(now);
     }
 
     pub(super) fn close(&mut self, now: Time, publisher: PublisherId, reason: &'static str) {
         let link = self.peers.get(&publisher).and_then(|peer| peer.link_number());
         if let Some(link) = link {
             self.actions.push_back(Action::Close { publisher, link, reason });
-            self.away(now, publisher, reason.into());
+            self.link_down(now, publisher, reason.into());
         }
     }
 
     /// Paths that a publisher does not have after all are asked about again.
-    pub(super) fn forget_paths(&mut self, now: Time, paths: &[Path]) {
+    pub(super) fn resolve_paths_again(&mut self, now: Time, paths: &[Path]) {
         for path in paths {
             let answered_at = self.routing.paths.get(path).and_then(|entry| entry.answered_at);
-            if answered_at.is_some_and(|at| at + ASK_AGAIN_MIN <= now) {
-                self.routing.ask(path);
+            if answered_at.is_some_and(|at| at + RESOLVE_INTERVAL_MIN <= now) {
+                self.routing.request_resolve(path);
             }
         }
     }

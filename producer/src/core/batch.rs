@@ -3,7 +3,7 @@
 use longshore_protocol::messages::work::{BatchBuilder, SealedBatch};
 use longshore_protocol::{JobId, NewJob, PublisherId};
 
-use super::{LaneId, RouteId, Time};
+use super::ids::{RouteId, StreamId, Time};
 
 /// What a job takes in memory and on the wire beside its payload and headers, in bytes, about.
 const JOB_OVERHEAD_BYTES: usize = 32;
@@ -61,7 +61,7 @@ impl<T> OpenBatch<T> {
 pub(super) struct Batch<T> {
     /// Rises with every batch: what keeps them in order.
     pub(super) serial: u64,
-    pub(super) lane: LaneId,
+    pub(super) stream: StreamId,
     pub(super) route: RouteId,
     pub(super) jobs: SealedBatch,
     pub(super) ids: Vec<JobId>,

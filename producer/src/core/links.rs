@@ -7,11 +7,15 @@ use longshore_protocol::messages::work::Attached;
 use longshore_protocol::{Path, PublisherId};
 use rand::Rng;
 
-use super::peer::{LinkNumber, LinkState};
-use super::{
-    ASK_AGAIN_MIN, Action, Core, FAILED_RECENTLY, Failover, LINKS_MAX, LINKS_PER_ROUTE,
-    LOST_LINK_PATHS_MAX, ROUTE_IDLE, RouteId, SWEEP_EVERY, Time,
+use super::Core;
+use super::action::Action;
+use super::ids::{LinkNumber, RouteId, Time};
+use super::limits::{
+    FAILED_RECENTLY, LINKS_MAX, LINKS_PER_ROUTE, LOST_LINK_PATHS_MAX, RESOLVE_INTERVAL_MIN,
+    ROUTE_IDLE, SWEEP_INTERVAL,
 };
+use super::peer::LinkState;
+use crate::options::Failover;
 
 impl<T: Default + Clone> Core<T> {
     /// The link to a publisher is attached.
@@ -31,7 +35,7 @@ impl<T: Default + Clone> Core<T> {
             LinkState::Up { link, since: now, durability, answered: false, stopping: false };
         peer.reason = None;
         peer.failed_at = None;
-        peer.said_stop_at = None;
+        peer.stopping_since = None;
         let next = attached.next_batch.max(1);
         if next <= peer.accepted {
             // It knows less than it has acknowledged: this producer was forgotten after an hour
@@ -58,7 +62,7 @@ impl<T: Default + Clone> Core<T> {
             }
         }
         if let Some(peer) = self.peers.get_mut(&publisher) {
-            peer.heard(now);
+            peer.answer_received(now);
             for in_flight in &peer.unanswered {
                 self.actions.push_back(Action::Send {
                     publisher,
@@ -68,7 +72,7 @@ impl<T: Default + Clone> Core<T> {
                 });
             }
         }
-        self.turn(now);
+        self.tick(now);
     }
 
     /// The publisher will close the link: it gets no new batch.
@@ -78,10 +82,10 @@ impl<T: Default + Clone> Core<T> {
             && *current == link
         {
             *stopping = true;
-            peer.said_stop_at = Some(now);
+            peer.stopping_since = Some(now);
             self.order_links_of(now, publisher);
         }
-        self.turn(now);
+        self.tick(now);
     }
 
     /// The link has ended, or could not be made.
@@ -97,15 +101,15 @@ impl<T: Default + Clone> Core<T> {
             return;
         }
         let never_stood = matches!(peer.link, LinkState::Dialing { .. });
-        self.away(now, publisher, reason.into());
+        self.link_down(now, publisher, reason.into());
         if never_stood && self.failover == Failover::MayDuplicate {
             self.fail_over(publisher);
         }
-        self.ask_for_paths_of(now, publisher);
-        self.turn(now);
+        self.resolve_paths_of(now, publisher);
+        self.tick(now);
     }
 
-    pub(super) fn away(&mut self, now: Time, publisher: PublisherId, reason: Arc<str>) {
+    pub(super) fn link_down(&mut self, now: Time, publisher: PublisherId, reason: Arc<str>) {
         let needed = self.is_needed(publisher);
         let random = self.rng.next_u64();
         let Some(peer) = self.peers.get_mut(&publisher) else { return };
@@ -130,7 +134,7 @@ impl<T: Default + Clone> Core<T> {
             || self.routing.routes.iter().any(|(id, route)| {
                 route.set.binary_search(&publisher).is_ok()
                     && (!route.unsent.is_empty()
-                        || self.lanes.values().any(|lane| lane.open.contains_key(id)))
+                        || self.streams.values().any(|stream| stream.open.contains_key(id)))
             })
     }
 
@@ -147,7 +151,7 @@ impl<T: Default + Clone> Core<T> {
             if others && in_flight.batch.may_be_at.is_none() {
                 let mut batch = in_flight.batch;
                 batch.may_be_at = Some(publisher);
-                self.wait_for_publisher(batch);
+                self.queue_unsent(batch);
             } else {
                 stay_bytes += in_flight.batch.bytes;
                 stay.push_back(in_flight);
@@ -160,7 +164,7 @@ impl<T: Default + Clone> Core<T> {
     }
 
     /// Each try goes the whole way again: the publisher may have moved, others may have come.
-    pub(super) fn ask_for_paths_of(&mut self, now: Time, publisher: PublisherId) {
+    pub(super) fn resolve_paths_of(&mut self, now: Time, publisher: PublisherId) {
         let mut paths: BTreeSet<Path> = BTreeSet::new();
         let unanswered = self.peers.get(&publisher).into_iter().flat_map(|p| &p.unanswered);
         let unsent = (self.routing.routes.values())
@@ -174,17 +178,17 @@ impl<T: Default + Clone> Core<T> {
                 paths.insert(path.clone());
             }
         }
-        for lane in self.lanes.values() {
-            if let Some((path, route)) = &lane.last
-                && lane.open.contains_key(route)
+        for stream in self.streams.values() {
+            if let Some((path, route)) = &stream.last
+                && stream.open.contains_key(route)
             {
                 paths.insert(path.clone());
             }
         }
         for path in paths {
             let answered_at = self.routing.paths.get(&path).and_then(|entry| entry.answered_at);
-            if answered_at.is_none_or(|at| at + ASK_AGAIN_MIN <= now) {
-                self.routing.ask(&path);
+            if answered_at.is_none_or(|at| at + RESOLVE_INTERVAL_MIN <= now) {
+                self.routing.request_resolve(&path);
             }
         }
     }
@@ -219,8 +223,8 @@ impl<T: Default + Clone> Core<T> {
     /// A link to this publisher is of use.
     pub(super) fn is_wanted(&self, publisher: PublisherId) -> bool {
         let now_used = |id: &RouteId, used_at: Time| {
-            used_at + ROUTE_IDLE + SWEEP_EVERY > self.sweep_at
-                || self.lanes.values().any(|lane| lane.open.contains_key(id))
+            used_at + ROUTE_IDLE + SWEEP_INTERVAL > self.sweep_at
+                || self.streams.values().any(|stream| stream.open.contains_key(id))
         };
         self.peers.get(&publisher).is_some_and(|peer| !peer.unanswered.is_empty())
             || self.routing.routes.iter().any(|(id, route)| {
@@ -232,7 +236,7 @@ impl<T: Default + Clone> Core<T> {
     pub(super) fn dial(&mut self, now: Time) {
         let due: Vec<PublisherId> = (self.peers.iter())
             .filter(|(id, peer)| {
-                matches!(peer.link, LinkState::Away { retry_at } if retry_at <= now)
+                matches!(peer.link, LinkState::Down { retry_at } if retry_at <= now)
                     && self.is_wanted(**id)
             })
             .map(|(id, _)| *id)
@@ -241,7 +245,7 @@ impl<T: Default + Clone> Core<T> {
             let links = self.peers.values().filter(|peer| peer.link_number().is_some()).count();
             let Some(peer) = self.peers.get_mut(&publisher) else { continue };
             if links >= LINKS_MAX && peer.unanswered.is_empty() {
-                peer.link = LinkState::Away { retry_at: now + SWEEP_EVERY };
+                peer.link = LinkState::Down { retry_at: now + SWEEP_INTERVAL };
                 peer.reason = Some(format!("there are {LINKS_MAX} links already").into());
                 continue;
             }

@@ -9,18 +9,15 @@ use longshore_protocol::{Durability, PublisherInfo};
 use longshore_transport::{RETRY_WAIT_BUSY_MAX, RETRY_WAIT_MAX, STEADY, retry_wait};
 
 use super::batch::{Batch, Load};
-use super::{FAILED_RECENTLY, LaneId, Time, UNANSWERED_BATCHES_MAX, UNANSWERED_BYTES_MAX};
+use super::ids::{LinkNumber, StreamId, Time};
+use super::limits::{FAILED_RECENTLY, UNANSWERED_BATCHES_MAX, UNANSWERED_BYTES_MAX};
 
 /// A publisher that has batches and has answered none for this long gets new ones last.
 const SILENT_AFTER: Duration = Duration::from_secs(1);
 
-/// One link's number: events of an older one are ignored.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct LinkNumber(pub(crate) u64);
-
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum LinkState {
-    Away {
+    Down {
         retry_at: Time,
     },
     Dialing {
@@ -52,7 +49,7 @@ pub(super) struct Peer<T> {
     pub(super) reason: Option<Arc<str>>,
     pub(super) failed_at: Option<Time>,
     /// When it last said that it stops.
-    pub(super) said_stop_at: Option<Time>,
+    pub(super) stopping_since: Option<Time>,
     /// When a batch was last sent.
     pub(super) used_at: Time,
     /// The number of the next batch.
@@ -63,29 +60,29 @@ pub(super) struct Peer<T> {
     pub(super) unanswered: VecDeque<InFlight<T>>,
     pub(super) unanswered_bytes: usize,
     /// When it was sent a batch, or attached, after its last answer.
-    pub(super) unheard_since: Option<Time>,
+    pub(super) silent_since: Option<Time>,
 }
 
 impl<T> Peer<T> {
     pub(super) fn new(info: PublisherInfo, now: Time) -> Peer<T> {
         Peer {
             info,
-            link: LinkState::Away { retry_at: now },
+            link: LinkState::Down { retry_at: now },
             attempt: 0,
             reason: None,
             failed_at: None,
-            said_stop_at: None,
+            stopping_since: None,
             used_at: now,
             next: 1,
             accepted: 0,
             unanswered: VecDeque::new(),
             unanswered_bytes: 0,
-            unheard_since: None,
+            silent_since: None,
         }
     }
 
     /// True while a new batch may be sent.
-    pub(super) fn takes(&self) -> bool {
+    pub(super) fn accepts_batches(&self) -> bool {
         matches!(self.link, LinkState::Up { stopping: false, .. })
             && self.unanswered.len() < UNANSWERED_BATCHES_MAX
             && (self.unanswered.is_empty() || self.unanswered_bytes < UNANSWERED_BYTES_MAX)
@@ -95,18 +92,18 @@ impl<T> Peer<T> {
     /// out it gets one more, to see whether it answers that.
     pub(super) fn is_silent(&self, now: Time) -> bool {
         !self.unanswered.is_empty()
-            && self.unheard_since.is_some_and(|since| since + SILENT_AFTER <= now)
+            && self.silent_since.is_some_and(|since| since + SILENT_AFTER <= now)
     }
 
     /// It has answered a batch, or its link is attached.
-    pub(super) fn heard(&mut self, now: Time) {
-        self.unheard_since = (!self.unanswered.is_empty()).then_some(now);
+    pub(super) fn answer_received(&mut self, now: Time) {
+        self.silent_since = (!self.unanswered.is_empty()).then_some(now);
     }
 
     /// What it has of a lane's batches and has not answered.
-    pub(super) fn load_of(&self, lane: LaneId) -> Load {
-        let of_lane = self.unanswered.iter().filter(|in_flight| in_flight.batch.lane == lane);
-        of_lane.map(|in_flight| in_flight.batch.load()).fold(Load::default(), |sum, one| Load {
+    pub(super) fn load_of(&self, stream: StreamId) -> Load {
+        let of_stream = self.unanswered.iter().filter(|in_flight| in_flight.batch.stream == stream);
+        of_stream.map(|in_flight| in_flight.batch.load()).fold(Load::default(), |sum, one| Load {
             jobs: sum.jobs + one.jobs,
             bytes: sum.bytes + one.bytes,
         })
@@ -118,20 +115,20 @@ impl<T> Peer<T> {
 
     /// Whether a part of what may be in flight is left to it: its link stands, or is dialled for
     /// the first time.
-    pub(super) fn has_a_share(&self) -> bool {
+    pub(super) fn has_share(&self) -> bool {
         self.is_up() || (self.attempt == 0 && matches!(self.link, LinkState::Dialing { .. }))
     }
 
     /// It was lost, could not be reached or stops, and has no link since.
-    pub(super) fn fails(&self) -> bool {
-        !self.is_up() && (self.failed_at.is_some() || self.said_stop_at.is_some())
+    pub(super) fn is_failing(&self) -> bool {
+        !self.is_up() && (self.failed_at.is_some() || self.stopping_since.is_some())
     }
 
     /// It was started again, or is elsewhere now: it is worth a try at once.
     pub(super) fn moved(&mut self, now: Time, info: &PublisherInfo) {
         self.failed_at = self.failed_at.filter(|_| info.epoch == self.info.epoch);
         self.info = info.clone();
-        if let LinkState::Away { retry_at } = &mut self.link {
+        if let LinkState::Down { retry_at } = &mut self.link {
             *retry_at = now;
         }
     }
@@ -144,7 +141,7 @@ impl<T> Peer<T> {
     /// The link that stands or is being made.
     pub(super) fn link_number(&self) -> Option<LinkNumber> {
         match self.link {
-            LinkState::Away { .. } => None,
+            LinkState::Down { .. } => None,
             LinkState::Dialing { link } | LinkState::Up { link, .. } => Some(link),
         }
     }
@@ -157,13 +154,13 @@ impl<T> Peer<T> {
         };
         let longest = if needed { RETRY_WAIT_BUSY_MAX } else { RETRY_WAIT_MAX };
         let wait = retry_wait(self.attempt, longest, random);
-        self.link = LinkState::Away { retry_at: now + wait };
+        self.link = LinkState::Down { retry_at: now + wait };
         self.reason = Some(reason);
         self.failed_at = Some(now);
     }
 
     /// Takes the batches after `sequence` that were first sent on this link.
-    pub(super) fn take_behind(&mut self, sequence: u64) -> Vec<Batch<T>> {
+    pub(super) fn take_after(&mut self, sequence: u64) -> Vec<Batch<T>> {
         let mut behind = Vec::new();
         for in_flight in std::mem::take(&mut self.unanswered) {
             if in_flight.sequence > sequence && !in_flight.arrived {

@@ -9,17 +9,18 @@ use longshore_protocol::{Path, PublisherId};
 use longshore_resolver::ReadError;
 
 use super::batch::Batch;
-use super::{LINKS_PER_ROUTE, PATH_FRESH, PATHS_MAX, ROUTE_IDLE, RouteId, Time};
+use super::ids::{RouteId, Time};
+use super::limits::{LINKS_PER_ROUTE, PATH_REFRESH_AGE, PATHS_MAX, ROUTE_IDLE};
 
 /// What is known of a path.
 #[derive(Debug, Default)]
 pub(super) struct PathEntry {
     pub(super) route: Option<RouteId>,
     /// A question about it waits or is under way.
-    pub(super) asked: bool,
+    pub(super) resolve_pending: bool,
     pub(super) answered_at: Option<Time>,
     /// When to ask again unbidden: the answer was a warming replica's.
-    pub(super) ask_at: Option<Time>,
+    pub(super) retry_at: Option<Time>,
     /// Why there is no route.
     pub(super) no: Option<NoRoute>,
 }
@@ -27,7 +28,7 @@ pub(super) struct PathEntry {
 /// Why a path has no route.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum NoRoute {
-    Nobody,
+    NoPublisher,
     /// It holds a live value, of the publisher of that name.
     Value(Arc<str>),
     Refused(Arc<str>),
@@ -62,9 +63,9 @@ pub(super) struct Routing<T> {
     /// Paths whose "no" was a warming replica's, by the time to ask again.
     warming: BTreeSet<(Time, Path)>,
     /// Paths to ask about.
-    pub(super) questions: BTreeSet<Path>,
+    pub(super) to_resolve: BTreeSet<Path>,
     /// A question is under way.
-    pub(super) asking: bool,
+    pub(super) resolving: bool,
     /// Rises when a path leads elsewhere.
     pub(super) generation: u64,
     next_route: u32,
@@ -77,15 +78,15 @@ impl<T> Routing<T> {
             routes: BTreeMap::new(),
             by_sets: BTreeMap::new(),
             warming: BTreeSet::new(),
-            questions: BTreeSet::new(),
-            asking: false,
+            to_resolve: BTreeSet::new(),
+            resolving: false,
             generation: 1,
             next_route: 0,
         }
     }
 
     /// The route of some publishers, and of those to fall back to; made if need be.
-    pub(super) fn route_of(
+    pub(super) fn route_for(
         &mut self,
         now: Time,
         own: Vec<PublisherId>,
@@ -120,7 +121,7 @@ impl<T> Routing<T> {
     }
 
     /// Leads `path` to `route`, or nowhere.
-    pub(super) fn lead(&mut self, path: &Path, route: Option<RouteId>) {
+    pub(super) fn set_route(&mut self, path: &Path, route: Option<RouteId>) {
         let Some(entry) = self.paths.get_mut(path) else { return };
         if entry.route == route {
             return;
@@ -136,21 +137,21 @@ impl<T> Routing<T> {
     }
 
     /// Asks about `path`, unless that is under way.
-    pub(super) fn ask(&mut self, path: &Path) {
+    pub(super) fn request_resolve(&mut self, path: &Path) {
         if !self.paths.contains_key(path) && self.paths.len() >= PATHS_MAX {
-            self.forget_all();
+            self.clear();
         }
         let entry = self.paths.entry(path.clone()).or_default();
-        if !entry.asked {
-            entry.asked = true;
-            self.questions.insert(path.clone());
+        if !entry.resolve_pending {
+            entry.resolve_pending = true;
+            self.to_resolve.insert(path.clone());
         }
     }
 
     /// Empties the full table: what is still used is asked about again.
-    fn forget_all(&mut self) {
+    fn clear(&mut self) {
         self.paths.clear();
-        self.questions.clear();
+        self.to_resolve.clear();
         self.warming.clear();
         for route in self.routes.values_mut() {
             route.paths = 0;
@@ -178,7 +179,7 @@ impl<T> Routing<T> {
             own.retain(|publisher| route.own.binary_search(publisher).is_ok());
             set.retain(|publisher| route.set.binary_search(publisher).is_ok());
         }
-        if own.is_empty() { None } else { Some(self.route_of(now, own, set)) }
+        if own.is_empty() { None } else { Some(self.route_for(now, own, set)) }
     }
 
     /// True when `path` leads to a route.
@@ -187,40 +188,40 @@ impl<T> Routing<T> {
     }
 
     /// When a warming replica's "no" is to be asked about again.
-    pub(super) fn next_ask(&self) -> Option<Time> {
+    pub(super) fn next_retry(&self) -> Option<Time> {
         self.warming.iter().map(|(at, _)| *at).next()
     }
 
     /// Asks about the paths whose "no" was a warming replica's, once it is time.
-    pub(super) fn ask_due(&mut self, now: Time) {
+    pub(super) fn resolve_due(&mut self, now: Time) {
         while let Some((at, path)) = self.warming.first().cloned()
             && at <= now
         {
             self.warming.pop_first();
             if let Some(entry) = self.paths.get_mut(&path)
-                && entry.ask_at.take().is_some()
+                && entry.retry_at.take().is_some()
             {
-                self.ask(&path);
+                self.request_resolve(&path);
             }
         }
     }
 
     /// Takes down that `path` is to be asked about again at `at`.
-    pub(super) fn ask_at(&mut self, path: &Path, at: Time) {
+    pub(super) fn resolve_again_at(&mut self, path: &Path, at: Time) {
         if let Some(entry) = self.paths.get_mut(path) {
-            entry.ask_at = Some(at);
+            entry.retry_at = Some(at);
             self.warming.insert((at, path.clone()));
         }
     }
 
     /// Asks again about old paths of routes that are in use; forgets the others.
-    pub(super) fn age(&mut self, now: Time, open: &BTreeSet<RouteId>) {
+    pub(super) fn refresh(&mut self, now: Time, open: &BTreeSet<RouteId>) {
         let mut old = Vec::new();
         let mut gone = Vec::new();
         for (path, entry) in &self.paths {
-            if entry.asked
-                || entry.ask_at.is_some()
-                || entry.answered_at.is_some_and(|at| at + PATH_FRESH > now)
+            if entry.resolve_pending
+                || entry.retry_at.is_some()
+                || entry.answered_at.is_some_and(|at| at + PATH_REFRESH_AGE > now)
             {
                 continue;
             }
@@ -230,9 +231,9 @@ impl<T> Routing<T> {
             });
             if used { old.push(path.clone()) } else { gone.push(path.clone()) }
         }
-        old.iter().for_each(|path| self.ask(path));
+        old.iter().for_each(|path| self.request_resolve(path));
         for path in gone {
-            self.lead(&path, None);
+            self.set_route(&path, None);
             self.paths.remove(&path);
         }
     }

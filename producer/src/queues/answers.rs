@@ -7,6 +7,8 @@ use longshore_protocol::messages::work::{ActionReport, JobInfo, QueueStat};
 use longshore_protocol::{JobId, JobRef, NameError, Path, PublisherInfo, QueueSettings};
 use longshore_resolver::{Departure, KnownPublisher, ReplicaFailure};
 
+use crate::directory::DirectoryTimeout;
+
 /// What publishers answered. Those that did not answer are in [`missing`](Gathered::missing):
 /// whoever wants the whole truth looks at that and at [`complete`](Gathered::complete), too.
 #[derive(Clone, PartialEq, Debug)]
@@ -85,6 +87,12 @@ pub enum QueuesError {
     /// more than 128 bytes. Nobody was asked.
     #[error("who asks: {0}")]
     Name(#[from] NameError),
+}
+
+impl From<DirectoryTimeout> for QueuesError {
+    fn from(DirectoryTimeout(limit): DirectoryTimeout) -> QueuesError {
+        QueuesError::Resolver(limit)
+    }
 }
 
 /// Why a job was not shown.

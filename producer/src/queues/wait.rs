@@ -7,8 +7,11 @@ use longshore_protocol::messages::work::{Answer, JobInfo, RequestError};
 use longshore_protocol::{DeathReason, JobError, JobState};
 use tokio::time::sleep;
 
-use super::ask::{Again, Question, Unanswered, Who, deadline};
-use super::{JobLookupError, JobName, Queues, QueuesError};
+use super::answers::{JobLookupError, QueuesError};
+use super::client::Queues;
+use super::job_name::JobName;
+use super::requester::{PatientError, PatientRequest, Target};
+use super::retry::{RetryBackoff, deadline_after};
 
 /// How a job ended.
 #[derive(Clone, PartialEq, Debug)]
@@ -42,7 +45,7 @@ pub enum JobEnd {
 pub enum WaitError {
     /// It had not ended when the caller's time was over, as far as its publisher could be asked.
     /// Wait again, if it is still wanted.
-    #[error("no end within {waited:?}{}", trouble(.away.as_deref()))]
+    #[error("no end within {waited:?}{}", away_suffix(.away.as_deref()))]
     TimedOut {
         /// How long was waited.
         waited: Duration,
@@ -58,7 +61,7 @@ pub enum WaitError {
     Refused(RequestError),
 }
 
-fn trouble(away: Option<&str>) -> String {
+fn away_suffix(away: Option<&str>) -> String {
     away.map_or(String::new(), |why| format!("; its publisher is away or was not found: {why}"))
 }
 
@@ -72,19 +75,19 @@ impl Queues {
     /// them, the next one is asked after one of these is told. Cancel safe: dropping the future
     /// tells the publisher that nobody waits any more.
     pub async fn wait(&self, name: &JobName, limit: Duration) -> Result<JobEnd, WaitError> {
-        let (began, time_up) = (Instant::now(), deadline(limit));
-        let who = match &name.publisher {
-            Some(prefix) => Who::Prefix(prefix.clone()),
+        let (began, time_up) = (Instant::now(), deadline_after(limit));
+        let target = match &name.publisher {
+            Some(prefix) => Target::Prefix(prefix.clone()),
             None => {
                 let mut away = None;
-                let found = tokio::time::timeout_at(time_up, self.look_for(name, &mut away)).await;
+                let found = tokio::time::timeout_at(time_up, self.locate(name, &mut away)).await;
                 match found {
-                    Ok(who) => who?,
+                    Ok(target) => target?,
                     Err(_) => return Err(timed_out(began, away)),
                 }
             }
         };
-        self.wait_at(&who, name, began, limit).await
+        self.wait_at(&target, name, began, limit).await
     }
 
     pub(crate) async fn wait_at_id(
@@ -92,21 +95,24 @@ impl Queues {
         job: longshore_protocol::JobRef,
         limit: Duration,
     ) -> Result<JobEnd, WaitError> {
-        self.wait_at(&Who::Id(job.publisher), &job.into(), Instant::now(), limit).await
+        self.wait_at(&Target::Id(job.publisher), &job.into(), Instant::now(), limit).await
     }
 
     async fn wait_at(
         &self,
-        who: &Who,
+        target: &Target,
         name: &JobName,
         began: Instant,
         limit: Duration,
     ) -> Result<JobEnd, WaitError> {
-        let time_up = deadline(limit.saturating_sub(began.elapsed()));
-        let mut again = Again::default();
+        let time_up = deadline_after(limit.saturating_sub(began.elapsed()));
+        let mut backoff = RetryBackoff::default();
         loop {
-            let asked = self.shared.ask_patiently(who, Question::End(name.id), time_up).await;
-            match asked {
+            let answer = self
+                .requester
+                .request_until(target, PatientRequest::JobEnd(name.id), time_up)
+                .await;
+            match answer {
                 Ok((_, Answer::Job(None))) => return Ok(JobEnd::Gone),
                 Ok((_, Answer::Job(Some(job)))) => {
                     if let Some(end) = end_of(*job) {
@@ -114,34 +120,34 @@ impl Queues {
                     }
                 }
                 Ok(_) => {}
-                Err(Unanswered::TimedOut { away }) => return Err(timed_out(began, away)),
-                Err(Unanswered::Refused(why)) => return Err(WaitError::Refused(why)),
-                Err(Unanswered::Name(error)) => {
+                Err(PatientError::TimedOut { away }) => return Err(timed_out(began, away)),
+                Err(PatientError::Refused(why)) => return Err(WaitError::Refused(why)),
+                Err(PatientError::Name(error)) => {
                     return Err(JobLookupError::from(QueuesError::from(error)).into());
                 }
             }
             // It was revived, or the publisher answers what nobody asked.
-            let _ = tokio::time::timeout_at(time_up, sleep(again.next())).await;
+            let _ = tokio::time::timeout_at(time_up, sleep(backoff.next())).await;
         }
     }
 
     /// The publisher that has the job; asks again while one that could have it does not answer.
     /// What kept it from finding it last is in `away`.
-    async fn look_for(
+    async fn locate(
         &self,
         name: &JobName,
         away: &mut Option<String>,
-    ) -> Result<Who, JobLookupError> {
-        let mut again = Again::default();
+    ) -> Result<Target, JobLookupError> {
+        let mut backoff = RetryBackoff::default();
         loop {
             match self.job(name).await {
-                Ok(found) => return Ok(Who::Id(found.publisher.id)),
+                Ok(found) => return Ok(Target::Id(found.publisher.id)),
                 Err(
                     why @ (JobLookupError::Unknown { .. }
                     | JobLookupError::Queues(QueuesError::Resolver(_))),
                 ) => {
                     *away = Some(why.to_string());
-                    sleep(again.next()).await;
+                    sleep(backoff.next()).await;
                 }
                 Err(error) => return Err(error),
             }

@@ -2,7 +2,9 @@
 
 use longshore_protocol::messages::work::{Answer, QuietedWorker, Request, WorkerPattern};
 
-use super::{Gathered, Queues, QueuesError, everything};
+use super::answers::{Gathered, QueuesError};
+use super::client::Queues;
+use super::requester::everything;
 
 impl Queues {
     /// Asks the workers that any of the patterns means (at most 64) to begin no job, or with
@@ -20,7 +22,7 @@ impl Queues {
         dry_run: bool,
     ) -> Result<Gathered<Vec<QuietedWorker>>, QueuesError> {
         let request = Request::Quiet { workers, quiet, dry_run };
-        self.ask_all(&everything(), request, |answer| match answer {
+        self.request_all(&everything(), request, |answer| match answer {
             Answer::Quieted(workers) => Some(workers),
             _ => None,
         })

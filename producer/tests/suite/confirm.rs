@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::fake::{FakePublisher, RequestFate};
+use crate::fake::{FakePublisher, RequestBehavior};
 use hashbrown::HashMap;
 use longshore_producer::{ConfirmError, Producer, ProducerOptions, Receipt, new_job};
 use longshore_protocol::messages::work::{
@@ -94,7 +94,11 @@ async fn confirming_is_repeated_over_lost_answers_and_a_restart_until_it_is_answ
     let jobs = Jobs::default();
     jobs.lock().insert(id(1), JobState::Prepared);
     confirms(&publisher, &jobs);
-    publisher.script_requests([RequestFate::Break, RequestFate::DoAndBreak, RequestFate::TooMany]);
+    publisher.script_requests([
+        RequestBehavior::Break,
+        RequestBehavior::DoAndBreak,
+        RequestBehavior::TooMany,
+    ]);
     let producer = to(&[&publisher], 20_000);
     assert_eq!(producer.confirm(&receipt(&publisher, id(1))).await, Ok(()));
     publisher.kill().await;

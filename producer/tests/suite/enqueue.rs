@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::fake::{FakePublisher, Fate};
+use crate::fake::{BatchBehavior, FakePublisher};
 use longshore_producer::{
     BatchOptions, EnqueueError, Failover, Producer, ProducerOptions, new_job,
 };
@@ -12,7 +12,7 @@ fn options() -> ProducerOptions {
     ProducerOptions::default()
 }
 
-fn impatient(ms: u64) -> ProducerOptions {
+fn with_answer_timeout(ms: u64) -> ProducerOptions {
     ProducerOptions { answer_timeout: Duration::from_millis(ms), ..options() }
 }
 
@@ -26,7 +26,7 @@ fn to(publishers: &[&FakePublisher], options: ProducerOptions) -> Producer {
 
 #[tokio::test]
 async fn many_jobs_of_a_path_that_cannot_be_resolved_wait_together_and_not_one_after_the_other() {
-    let producer = Producer::connect("127.0.0.1:1", impatient(300));
+    let producer = Producer::connect("127.0.0.1:1", with_answer_timeout(300));
     let jobs = (0..1_000).map(|_| job("x")).collect();
     let all = producer.enqueue_all(jobs, BatchOptions::default());
     let receipts = tokio::time::timeout(Duration::from_secs(30), all).await.expect("in time");
@@ -63,7 +63,7 @@ async fn a_receipt_names_the_publisher_that_holds_the_job_and_how_durably() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn callers_at_the_same_time_share_batches() {
     let publisher = FakePublisher::start(1).await;
-    let slow = Fate::AnswerAfter(Duration::from_millis(20));
+    let slow = BatchBehavior::AnswerAfter(Duration::from_millis(20));
     publisher.script(std::iter::repeat_n(slow, 8));
     let producer = to(&[&publisher], options());
     let callers: Vec<_> = (0..500)
@@ -85,8 +85,8 @@ async fn callers_at_the_same_time_share_batches() {
 async fn k0_when_the_link_breaks_before_the_answer_the_job_exists_once_and_its_caller_is_told() {
     let publisher = FakePublisher::start(1).await;
     let producer = to(&[&publisher], options());
-    for fate in [Fate::TakeAndBreak, Fate::Break, Fate::Garbage] {
-        publisher.script([fate]);
+    for behavior in [BatchBehavior::TakeAndBreak, BatchBehavior::Break, BatchBehavior::Garbage] {
+        publisher.script([behavior]);
         let job = job("x");
         let receipt = producer.enqueue(job.clone()).await.expect("taken");
         assert!(!receipt.existing);
@@ -97,8 +97,8 @@ async fn k0_when_the_link_breaks_before_the_answer_the_job_exists_once_and_its_c
 #[tokio::test]
 async fn a_publisher_that_does_not_answer_leaves_the_job_unknown_with_its_id() {
     let publisher = FakePublisher::start(1).await;
-    publisher.script([Fate::TakeInSilence]);
-    let producer = to(&[&publisher], impatient(300));
+    publisher.script([BatchBehavior::TakeInSilence]);
+    let producer = to(&[&publisher], with_answer_timeout(300));
     let job = job("x");
     let error = producer.enqueue(job.clone()).await.expect_err("no answer");
     let EnqueueError::Unknown { publisher: at, ids, .. } = error else { panic!("{error}") };
@@ -109,7 +109,7 @@ async fn a_publisher_that_does_not_answer_leaves_the_job_unknown_with_its_id() {
 #[tokio::test]
 async fn when_nobody_can_be_reached_the_job_is_nowhere_and_the_error_says_why() {
     let mut publisher = FakePublisher::start(1).await;
-    let producer = to(&[&publisher], impatient(300));
+    let producer = to(&[&publisher], with_answer_timeout(300));
     publisher.kill().await;
     let error = producer.enqueue(job("x")).await.expect_err("nobody is there");
     let EnqueueError::NotSent { why, .. } = &error else { panic!("{error}") };
@@ -121,7 +121,7 @@ async fn when_nobody_can_be_reached_the_job_is_nowhere_and_the_error_says_why() 
 async fn an_address_where_another_publisher_answers_is_not_taken_for_the_right_one() {
     let (one, two) = (FakePublisher::start(1).await, FakePublisher::start(2).await);
     let wrong = PublisherInfo { addresses: two.info.addresses.clone(), ..one.info.clone() };
-    let producer = Producer::to_publishers(vec![wrong], impatient(300));
+    let producer = Producer::to_publishers(vec![wrong], with_answer_timeout(300));
     let error = producer.enqueue(job("x")).await.expect_err("not the right one").to_string();
     assert!(error.contains("is publisher 02020202, not 01010101"), "{error}");
     assert!(two.disk.lock().jobs.is_empty());
@@ -140,7 +140,7 @@ async fn the_next_address_is_tried_when_the_first_does_not_answer() {
 async fn a_job_refused_by_a_stopping_publisher_goes_to_the_other() {
     let (one, two) = (FakePublisher::start(1).await, FakePublisher::start(2).await);
     let producer = to(&[&one, &two], options());
-    one.script([Fate::Refuse(BatchRefusal::Draining)]);
+    one.script([BatchBehavior::Refuse(BatchRefusal::Draining)]);
     let mut ids = Vec::new();
     while !one.disk.lock().script.is_empty() {
         let receipt = producer.enqueue(job("x")).await.expect("taken");
@@ -200,7 +200,7 @@ async fn with_duplicates_allowed_the_receipt_names_the_publisher_that_may_have_i
         producer.enqueue(job("first")).await.expect("taken");
     }
     for publisher in [&one, &two] {
-        publisher.script([Fate::TakeInSilence]);
+        publisher.script([BatchBehavior::TakeInSilence]);
     }
     let caller = producer.clone();
     let mine = job("x");

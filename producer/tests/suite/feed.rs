@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::fake::FakePublisher;
-use crate::fake::world::SharedWorld;
+use crate::fake::job_model::SharedJobModel;
 use longshore_producer::{
     Feed, FeedFrom, FeedLoss, FeedNews, FeedPositions, Queues, QueuesOptions,
 };
@@ -62,22 +62,27 @@ impl Consumer {
     }
 
     /// Reads until it has seen everything, and says what there is.
-    async fn catch_up(&mut self, feed: &mut Feed, publisher: &FakePublisher, world: &SharedWorld) {
-        world.0.lock().lag = 0;
-        world.turn();
-        let index = world.0.lock().index;
+    async fn catch_up(
+        &mut self,
+        feed: &mut Feed,
+        publisher: &FakePublisher,
+        model: &SharedJobModel,
+    ) {
+        model.0.lock().lag = 0;
+        model.change_random_job();
+        let index = model.0.lock().index;
         while feed.positions().0.get(&publisher.info.id).is_none_or(|at| at.index < index) {
             self.read(feed).await;
         }
         let is: HashMap<JobId, JobState> =
-            world.jobs().into_iter().map(|(id, (state, _))| (id, state)).collect();
+            model.jobs().into_iter().map(|(id, (state, _))| (id, state)).collect();
         let of = publisher.info.id;
         let seen: HashMap<JobId, JobState> = (self.jobs.iter())
             .filter(|((publisher, _), _)| *publisher == of)
             .map(|(&(_, id), &state)| (id, state))
             .collect();
         assert_eq!(seen, is);
-        world.0.lock().lag = 20;
+        model.0.lock().lag = 20;
     }
 }
 
@@ -87,27 +92,27 @@ fn to(publishers: &[&FakePublisher]) -> Queues {
     Queues::to_publishers(publishers.iter().map(|p| p.info.clone()).collect(), options)
 }
 
-async fn with_world(n: u8, seed: u64, slots: usize) -> (FakePublisher, SharedWorld) {
+async fn start_with_model(n: u8, seed: u64, slots: usize) -> (FakePublisher, SharedJobModel) {
     let publisher = FakePublisher::start(n).await;
-    let world = SharedWorld::new(seed, slots);
-    publisher.disk.lock().world = Some(world.clone());
-    (publisher, world)
+    let model = SharedJobModel::new(seed, slots);
+    publisher.disk.lock().model = Some(model.clone());
+    (publisher, model)
 }
 
 #[tokio::test]
 async fn a_snapshot_and_what_happens_meanwhile_add_up_to_the_jobs_as_they_are() {
     for seed in 0..20 {
-        let (publisher, world) = with_world(1, seed, 60).await;
-        (0..200).for_each(|_| world.turn());
+        let (publisher, model) = start_with_model(1, seed, 60).await;
+        (0..200).for_each(|_| model.change_random_job());
         let mut feed = to(&[&publisher]).feed(Glob::everything(), FeedFrom::Snapshot);
         let mut consumer = Consumer::default();
         for _ in 0..100 {
-            (0..7).for_each(|_| world.turn());
+            (0..7).for_each(|_| model.change_random_job());
             consumer.read(&mut feed).await;
         }
-        consumer.catch_up(&mut feed, &publisher, &world).await;
+        consumer.catch_up(&mut feed, &publisher, &model).await;
         assert_eq!((consumer.snapshots, consumer.lost.len()), (1, 0));
-        assert!(world.0.lock().pages >= 20);
+        assert!(model.0.lock().pages >= 20);
     }
 }
 
@@ -115,101 +120,101 @@ async fn a_snapshot_and_what_happens_meanwhile_add_up_to_the_jobs_as_they_are() 
 async fn a_feed_goes_on_where_it_was_when_its_publisher_starts_again_also_in_the_middle_of_a_snapshot()
  {
     let mut random = StdRng::seed_from_u64(7);
-    let (mut publisher, world) = with_world(1, 7, 300).await;
+    let (mut publisher, model) = start_with_model(1, 7, 300).await;
     let address = publisher.info.addresses[0].clone();
-    (0..1_000).for_each(|_| world.turn());
+    (0..1_000).for_each(|_| model.change_random_job());
     let mut feed = to(&[&publisher]).feed(Glob::everything(), FeedFrom::Snapshot);
     let mut consumer = Consumer::default();
     for _ in 0..6 {
         for _ in 0..random.random_range(1..60) {
-            (0..3).for_each(|_| world.turn());
+            (0..3).for_each(|_| model.change_random_job());
             consumer.read(&mut feed).await;
         }
         publisher.kill().await;
-        world.restart();
-        (0..50).for_each(|_| world.turn());
+        model.restart();
+        (0..50).for_each(|_| model.change_random_job());
         publisher.revive_at(address.clone()).await;
     }
-    consumer.catch_up(&mut feed, &publisher, &world).await;
+    consumer.catch_up(&mut feed, &publisher, &model).await;
     assert_eq!((consumer.snapshots, consumer.lost.len()), (1, 0), "nothing was lost");
     assert!(consumer.away > 0, "that it was away is told");
 }
 
 #[tokio::test]
 async fn what_a_publisher_no_longer_keeps_is_told_as_lost_and_a_new_snapshot_makes_it_whole() {
-    let (mut publisher, world) = with_world(1, 3, 60).await;
+    let (mut publisher, model) = start_with_model(1, 3, 60).await;
     let address = publisher.info.addresses[0].clone();
-    (0..200).for_each(|_| world.turn());
+    (0..200).for_each(|_| model.change_random_job());
     let mut feed = to(&[&publisher]).feed(Glob::everything(), FeedFrom::Snapshot);
     let mut consumer = Consumer::default();
-    consumer.catch_up(&mut feed, &publisher, &world).await;
+    consumer.catch_up(&mut feed, &publisher, &model).await;
     // While it is followed.
-    (0..100).for_each(|_| world.turn());
-    world.forget_tail();
-    consumer.catch_up(&mut feed, &publisher, &world).await;
+    (0..100).for_each(|_| model.change_random_job());
+    model.forget_tail();
+    consumer.catch_up(&mut feed, &publisher, &model).await;
     assert_eq!(consumer.lost, [FeedLoss::TooOld]);
     // While it is away.
     publisher.kill().await;
-    world.restart();
-    (0..100).for_each(|_| world.turn());
-    world.forget_tail();
+    model.restart();
+    (0..100).for_each(|_| model.change_random_job());
+    model.forget_tail();
     publisher.revive_at(address.clone()).await;
-    consumer.catch_up(&mut feed, &publisher, &world).await;
+    consumer.catch_up(&mut feed, &publisher, &model).await;
     assert_eq!(consumer.lost, [FeedLoss::TooOld, FeedLoss::TooOld]);
     assert_eq!(consumer.snapshots, 3);
 }
 
 #[tokio::test]
 async fn a_publisher_that_has_lost_what_it_told_is_listed_anew() {
-    let (mut publisher, world) = with_world(1, 4, 60).await;
+    let (mut publisher, model) = start_with_model(1, 4, 60).await;
     let address = publisher.info.addresses[0].clone();
-    (0..200).for_each(|_| world.turn());
-    let then = world.then();
+    (0..200).for_each(|_| model.change_random_job());
+    let snapshot = model.snapshot();
     let mut feed = to(&[&publisher]).feed(Glob::everything(), FeedFrom::Snapshot);
     let mut consumer = Consumer::default();
-    (0..50).for_each(|_| world.turn());
-    consumer.catch_up(&mut feed, &publisher, &world).await;
+    (0..50).for_each(|_| model.change_random_job());
+    consumer.catch_up(&mut feed, &publisher, &model).await;
     publisher.kill().await;
-    world.restart_as(then);
-    (0..90).for_each(|_| world.turn());
+    model.restart_from(snapshot);
+    (0..90).for_each(|_| model.change_random_job());
     publisher.revive_at(address.clone()).await;
     while consumer.lost.is_empty() {
         consumer.read(&mut feed).await;
     }
-    consumer.catch_up(&mut feed, &publisher, &world).await;
+    consumer.catch_up(&mut feed, &publisher, &model).await;
     assert_eq!((consumer.lost, consumer.snapshots), (vec![FeedLoss::Rewound], 2));
 }
 
 #[tokio::test]
 async fn another_feed_goes_on_from_the_positions_of_one_that_ended_and_lists_who_is_new() {
-    let (one, world) = with_world(1, 5, 60).await;
-    (0..200).for_each(|_| world.turn());
+    let (one, model) = start_with_model(1, 5, 60).await;
+    (0..200).for_each(|_| model.change_random_job());
     let mut consumer = Consumer::default();
     let mut feed = to(&[&one]).feed(Glob::everything(), FeedFrom::Snapshot);
     assert_eq!(feed.positions(), FeedPositions::default());
-    consumer.catch_up(&mut feed, &one, &world).await;
+    consumer.catch_up(&mut feed, &one, &model).await;
     let positions = feed.positions();
     drop(feed);
-    (0..200).for_each(|_| world.turn());
-    let (two, other) = with_world(2, 6, 60).await;
-    (0..200).for_each(|_| other.turn());
+    (0..200).for_each(|_| model.change_random_job());
+    let (two, other) = start_with_model(2, 6, 60).await;
+    (0..200).for_each(|_| other.change_random_job());
     let mut feed = to(&[&one, &two]).feed(Glob::everything(), FeedFrom::After(positions));
-    consumer.catch_up(&mut feed, &one, &world).await;
+    consumer.catch_up(&mut feed, &one, &model).await;
     consumer.catch_up(&mut feed, &two, &other).await;
     assert_eq!(consumer.snapshots, 2, "one of each publisher");
 }
 
 #[tokio::test]
 async fn a_feed_from_now_on_lists_nothing_and_tells_what_happens_since() {
-    let (publisher, world) = with_world(1, 8, 60).await;
-    (0..200).for_each(|_| world.turn());
-    let before = world.0.lock().index;
+    let (publisher, model) = start_with_model(1, 8, 60).await;
+    (0..200).for_each(|_| model.change_random_job());
+    let before = model.0.lock().index;
     let mut feed = to(&[&publisher]).feed(Glob::everything(), FeedFrom::Now);
     let mut consumer = Consumer::default();
     consumer.read(&mut feed).await;
     assert_eq!(feed.positions().0[&publisher.info.id].index, before);
-    (0..200).for_each(|_| world.turn());
-    world.0.lock().lag = 0;
+    (0..200).for_each(|_| model.change_random_job());
+    model.0.lock().lag = 0;
     let mut events = 0;
     while events < 200 {
         if let Some(item) = feed.next().await
@@ -218,20 +223,20 @@ async fn a_feed_from_now_on_lists_nothing_and_tells_what_happens_since() {
             events += changes.events.len();
         }
     }
-    assert_eq!((events, world.0.lock().pages), (200, 0));
+    assert_eq!((events, model.0.lock().pages), (200, 0));
 }
 
 #[tokio::test]
 async fn who_reads_slowly_holds_nobody_else_up_and_loses_nothing_that_is_kept() {
-    let (publisher, world) = with_world(1, 9, 60).await;
+    let (publisher, model) = start_with_model(1, 9, 60).await;
     let queues = to(&[&publisher]);
     let mut slow = queues.feed(Glob::everything(), FeedFrom::Snapshot);
     let mut consumer = Consumer::default();
     consumer.read(&mut slow).await;
     for _ in 0..2_000 {
-        (0..10).for_each(|_| world.turn());
+        (0..10).for_each(|_| model.change_random_job());
     }
     let mut quick = queues.feed(Glob::everything(), FeedFrom::Snapshot);
-    Consumer::default().catch_up(&mut quick, &publisher, &world).await;
-    consumer.catch_up(&mut slow, &publisher, &world).await;
+    Consumer::default().catch_up(&mut quick, &publisher, &model).await;
+    consumer.catch_up(&mut slow, &publisher, &model).await;
 }

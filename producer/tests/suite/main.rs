@@ -1,7 +1,7 @@
 //! Producers and tools at publishers of the tests' making.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod acting;
+mod actions;
 mod confirm;
 mod enqueue;
 mod fake;

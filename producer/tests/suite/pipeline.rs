@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use crate::fake::{FakePublisher, Fate};
+use crate::fake::{BatchBehavior, FakePublisher};
 use longshore_producer::{EnqueueError, PipelineOptions, Producer, ProducerOptions, new_job};
 use longshore_protocol::{JobId, NewJob, Path};
 use tokio::time::timeout;
@@ -21,9 +21,9 @@ fn to(publishers: &[&FakePublisher]) -> Producer {
 async fn every_job_has_one_receipt_in_order_though_links_break_on_the_way() {
     let publisher = FakePublisher::start(1).await;
     let breaks = (0..60).map(|n| match n % 6 {
-        2 => Fate::TakeAndBreak,
-        5 => Fate::Break,
-        _ => Fate::Answer,
+        2 => BatchBehavior::TakeAndBreak,
+        5 => BatchBehavior::Break,
+        _ => BatchBehavior::Answer,
     });
     publisher.script(breaks);
     let producer = to(&[&publisher]);
@@ -38,16 +38,16 @@ async fn every_job_has_one_receipt_in_order_though_links_break_on_the_way() {
         }
         ids
     });
-    let mut told: Vec<JobId> = Vec::new();
+    let mut reported: Vec<JobId> = Vec::new();
     while let Some(batch) = receipts.next().await {
         for receipt in batch.iter() {
-            assert_eq!(receipt.ticket.0, told.len() as u64);
+            assert_eq!(receipt.ticket.0, reported.len() as u64);
             assert!(!receipt.outcome.expect("held").existing);
-            told.push(receipt.id);
+            reported.push(receipt.id);
         }
     }
     let ids = sender.await.expect("the sender");
-    assert_eq!(told, ids);
+    assert_eq!(reported, ids);
     assert!(publisher.has_exactly(&ids));
 }
 
@@ -75,7 +75,7 @@ async fn a_publisher_killed_on_the_way_gets_its_own_batches_again_and_no_job_is_
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     let address = one.info.addresses[0].clone();
-    one.script([Fate::TakeInSilence]);
+    one.script([BatchBehavior::TakeInSilence]);
     tokio::time::sleep(Duration::from_millis(50)).await;
     one.kill().await;
     tokio::time::sleep(Duration::from_millis(100)).await;
@@ -97,7 +97,7 @@ async fn a_publisher_killed_on_the_way_gets_its_own_batches_again_and_no_job_is_
 #[tokio::test]
 async fn a_pipeline_waits_while_as_much_is_in_flight_as_may_be() {
     let publisher = FakePublisher::start(1).await;
-    publisher.script(vec![Fate::AnswerAfter(Duration::from_millis(200)); 1]);
+    publisher.script(vec![BatchBehavior::AnswerAfter(Duration::from_millis(200)); 1]);
     let producer = to(&[&publisher]);
     let options = PipelineOptions {
         in_flight_jobs_max: 10,
@@ -161,7 +161,7 @@ async fn send_waits_for_a_reader_of_receipts_and_then_fails_with_the_limit() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hung_publisher_stops_no_pipeline_whose_other_publisher_answers() {
     let (hung, good) = (FakePublisher::start(1).await, FakePublisher::start(2).await);
-    hung.script(vec![Fate::TakeInSilence; 10_000]);
+    hung.script(vec![BatchBehavior::TakeInSilence; 10_000]);
     let producer = to(&[&hung, &good]);
     let options = PipelineOptions {
         in_flight_jobs_max: 1_000,

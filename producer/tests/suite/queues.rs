@@ -20,11 +20,11 @@ fn all() -> Glob {
 }
 
 fn job(n: u8) -> JobInfo {
-    crate::fake::world::job(JobId([n; 16]), JobState::Ready, 1)
+    crate::fake::job_model::job(JobId([n; 16]), JobState::Ready, 1)
 }
 
 /// Has these jobs, in pages of two.
-fn holds(publisher: &FakePublisher, jobs: &[u8]) {
+fn serve_jobs(publisher: &FakePublisher, jobs: &[u8]) {
     let jobs = jobs.to_vec();
     publisher.answer_requests(move |request| {
         Some(Ok(match request {
@@ -78,8 +78,8 @@ fn stat(n: u64) -> QueueStat {
 async fn metrics_are_added_up_over_publishers_and_one_that_is_away_is_named_with_its_reason() {
     let (one, two) = (FakePublisher::start(1).await, FakePublisher::start(2).await);
     let mut three = FakePublisher::start(3).await;
-    holds(&one, &[1, 2]);
-    holds(&two, &[3, 4, 5]);
+    serve_jobs(&one, &[1, 2]);
+    serve_jobs(&two, &[3, 4, 5]);
     three.kill().await;
     let gathered = to(&[&one, &two, &three]).stats(all()).await.expect("publishers are known");
     let merged = gathered.merged();
@@ -99,8 +99,8 @@ async fn metrics_are_added_up_over_publishers_and_one_that_is_away_is_named_with
 #[tokio::test]
 async fn a_bare_id_is_asked_of_everyone_and_not_found_only_when_all_have_answered() {
     let (one, mut two) = (FakePublisher::start(1).await, FakePublisher::start(2).await);
-    holds(&one, &[1]);
-    holds(&two, &[2]);
+    serve_jobs(&one, &[1]);
+    serve_jobs(&two, &[2]);
     let queues = to(&[&one, &two]);
     let found = queues.job(&JobId([2; 16]).into()).await.expect("it is at the second");
     assert_eq!(found.job_ref(), JobRef { publisher: two.info.id, id: JobId([2; 16]) });
@@ -115,7 +115,7 @@ async fn a_bare_id_is_asked_of_everyone_and_not_found_only_when_all_have_answere
 #[tokio::test]
 async fn a_job_named_with_its_publisher_is_asked_only_there() {
     let (one, mut two) = (FakePublisher::start(1).await, FakePublisher::start(2).await);
-    holds(&one, &[1]);
+    serve_jobs(&one, &[1]);
     two.kill().await;
     let queues = to(&[&one, &two]);
     let at_one = |id| JobName::from(JobRef { publisher: one.info.id, id });
@@ -131,9 +131,9 @@ async fn a_job_named_with_its_publisher_is_asked_only_there() {
 async fn jobs_are_listed_page_by_page_over_all_publishers_and_past_one_that_is_away() {
     let (one, two) = (FakePublisher::start(1).await, FakePublisher::start(2).await);
     let mut three = FakePublisher::start(3).await;
-    holds(&one, &[1, 2, 3, 4, 5]);
+    serve_jobs(&one, &[1, 2, 3, 4, 5]);
     three.kill().await;
-    holds(&two, &[6]);
+    serve_jobs(&two, &[6]);
     let query = JobsQuery { filter: Filter::of(all()), cursor: 0, limit: 2, full: false };
     let mut pages = to(&[&one, &three, &two]).jobs(query).await.expect("publishers are known");
     let mut seen = Vec::new();
@@ -157,7 +157,7 @@ async fn a_publisher_that_is_silent_is_named_after_the_time_for_a_request() {
 async fn a_kept_link_that_has_died_is_made_anew() {
     let mut publisher = FakePublisher::start(1).await;
     let address = publisher.info.addresses[0].clone();
-    holds(&publisher, &[1]);
+    serve_jobs(&publisher, &[1]);
     let queues = to(&[&publisher]);
     for _ in 0..3 {
         queues.job(&JobId([1; 16]).into()).await.expect("it is there");

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::fake::world::job;
-use crate::fake::{FakePublisher, RequestFate};
+use crate::fake::job_model::job;
+use crate::fake::{FakePublisher, RequestBehavior};
 use bytes::Bytes;
 use longshore_producer::{
     JobEnd, JobLookupError, JobName, Producer, ProducerOptions, Queues, QueuesOptions, Receipt,
@@ -39,7 +39,7 @@ fn completed(n: u64, result: &'static [u8]) -> JobInfo {
     JobInfo { result: Some(Bytes::from_static(result)), ..job(id(n), JobState::Completed, 1) }
 }
 
-async fn until(what: impl Fn() -> bool) {
+async fn wait_until(what: impl Fn() -> bool) {
     let reached = async {
         while !what() {
             tokio::time::sleep(Duration::from_millis(2)).await;
@@ -66,7 +66,7 @@ async fn who_waits_is_told_how_the_job_ended() {
         let publisher = with_job(1).await;
         let (queues, name) = (queues(&[&publisher]), name(&publisher, id(1)));
         let waiting = tokio::spawn(async move { queues.wait(&name, LONG).await });
-        until(|| publisher.open_ends() == 1).await;
+        wait_until(|| publisher.open_ends() == 1).await;
         publisher.end(ended);
         assert_eq!(waiting.await.expect("no panic"), Ok(end));
     }
@@ -97,11 +97,11 @@ async fn waiting_goes_on_over_a_restart_of_the_publisher_and_finds_what_happened
     };
     let waiting = tokio::spawn(async move { producer.wait(&receipt, LONG).await });
     for _ in 0..3 {
-        until(|| publisher.open_ends() == 1).await;
+        wait_until(|| publisher.open_ends() == 1).await;
         publisher.kill().await;
         publisher.revive_at(address.clone()).await;
     }
-    until(|| publisher.open_ends() == 1).await;
+    wait_until(|| publisher.open_ends() == 1).await;
     publisher.kill().await;
     publisher.end(completed(1, b"x"));
     publisher.revive_at(address.clone()).await;
@@ -113,7 +113,11 @@ async fn waiting_goes_on_over_a_restart_of_the_publisher_and_finds_what_happened
 async fn an_answer_that_was_lost_is_asked_for_again() {
     let publisher = with_job(1).await;
     publisher.end(completed(1, b"x"));
-    publisher.script_requests([RequestFate::DoAndBreak, RequestFate::Break, RequestFate::TooMany]);
+    publisher.script_requests([
+        RequestBehavior::DoAndBreak,
+        RequestBehavior::Break,
+        RequestBehavior::TooMany,
+    ]);
     let end = queues(&[&publisher]).wait(&name(&publisher, id(1)), LONG).await;
     assert!(matches!(end, Ok(JobEnd::Completed { .. })), "{end:?}");
 }
@@ -147,7 +151,7 @@ async fn a_publisher_that_is_back_in_time_is_not_said_to_be_away() {
     // Long enough to be told that it is away, at least once.
     tokio::time::sleep(Duration::from_millis(150)).await;
     publisher.revive_at(address.clone()).await;
-    until(|| publisher.open_ends() == 1).await;
+    wait_until(|| publisher.open_ends() == 1).await;
     let late = waiting.await.expect("no panic");
     assert!(matches!(late, Err(WaitError::TimedOut { away: None, .. })), "{late:?}");
 }
@@ -161,7 +165,7 @@ async fn who_no_longer_waits_takes_the_question_back() {
         let short = Duration::from_millis(50);
         assert!(tokio::time::timeout(short, waiting).await.is_err());
     }
-    until(|| publisher.disk.lock().forgotten.len() == 3).await;
+    wait_until(|| publisher.disk.lock().forgotten.len() == 3).await;
     assert_eq!((publisher.open_ends(), publisher.disk.lock().attaches), (0, 1));
 }
 
@@ -177,7 +181,7 @@ async fn ten_thousand_wait_on_one_link_and_those_past_them_are_asked_as_others_e
             tokio::spawn(async move { queues.wait(&name, LONG).await })
         })
         .collect();
-    until(|| publisher.open_ends() == 10_000).await;
+    wait_until(|| publisher.open_ends() == 10_000).await;
     tokio::time::sleep(Duration::from_millis(50)).await;
     assert_eq!(publisher.open_ends(), 10_000, "as many as a publisher lets one link have");
     for n in 0..WAITS {
@@ -203,7 +207,7 @@ async fn a_bare_id_is_looked_for_at_every_publisher_first() {
     let nowhere = queues.wait(&id(2).into(), LONG).await;
     assert!(matches!(nowhere, Err(WaitError::Lookup(JobLookupError::NotFound { .. }))));
     let waiting = tokio::spawn(async move { queues.wait(&id(1).into(), LONG).await });
-    until(|| two.open_ends() == 1).await;
+    wait_until(|| two.open_ends() == 1).await;
     two.end(job(id(1), JobState::Cancelled, 1));
     assert_eq!(waiting.await.expect("no panic"), Ok(JobEnd::Cancelled));
 }

@@ -17,7 +17,7 @@ fn a_batch_without_an_answer_is_unknown_at_its_publisher_exactly_when_its_time_i
     scenario.until(deadline);
     let end = scenario.next_end();
     assert_eq!((end.at, &end.jobs), (deadline, &vec![1]));
-    let BatchEnd::Unknown { publisher, why } = end.end else { panic!("{:?}", end.end) };
+    let BatchOutcome::Unknown { publisher, why } = end.end else { panic!("{:?}", end.end) };
     assert_eq!(publisher, a.id);
     assert!(why.contains("its link stands"), "{why}");
     scenario.answer_all(&sent);
@@ -28,7 +28,7 @@ fn a_batch_without_an_answer_is_unknown_at_its_publisher_exactly_when_its_time_i
 fn a_large_batch_has_more_time_than_a_small_one() {
     let a = publisher(1);
     let mut scenario = Scenario::linked_to(
-        LaneRules { in_flight_bytes_max: 64 << 20, batch_bytes_max: 16 << 20, ..single() },
+        StreamLimits { in_flight_bytes_max: 64 << 20, batch_bytes_max: 16 << 20, ..single() },
         std::slice::from_ref(&a),
     );
     let began = scenario.now;
@@ -46,9 +46,11 @@ fn a_batch_whose_publisher_stays_away_is_unknown_and_says_that_the_link_is_down(
     let mut scenario = Scenario::linked_to(single(), std::slice::from_ref(&a));
     scenario.push(1);
     let sent = scenario.next_sent();
-    scenario.lose(a.id, sent.link);
+    scenario.lose_link(a.id, sent.link);
     scenario.pass(secs(31));
-    let BatchEnd::Unknown { publisher, why } = scenario.next_end().end else { panic!("unknown") };
+    let BatchOutcome::Unknown { publisher, why } = scenario.next_end().end else {
+        panic!("unknown")
+    };
     assert_eq!(publisher, a.id);
     assert!(why.contains("gone"), "{why}");
 }
@@ -57,22 +59,23 @@ fn a_batch_whose_publisher_stays_away_is_unknown_and_says_that_the_link_is_down(
 fn jobs_that_no_publisher_could_be_reached_for_are_nowhere_and_the_error_names_each_publisher() {
     let (a, b) = (publisher(1), publisher(2));
     let mut scenario = Scenario::new(single());
-    scenario.ask();
+    scenario.request_route();
     scenario.resolve(&[a, b]);
     scenario.push(1);
     for _ in 0..400 {
-        while let Some(dialled) = scenario.dialled.pop_front() {
+        while let Some(dials) = scenario.dials.pop_front() {
             scenario.core.link_lost(
                 scenario.now,
-                dialled.publisher,
-                dialled.link,
+                dials.publisher,
+                dials.link,
                 "connection refused",
             );
             scenario.drain();
         }
         scenario.pass(ms(100));
     }
-    let BatchEnd::Failed(EnqueueError::NotSent { waited, why }) = scenario.next_end().end else {
+    let BatchOutcome::Failed(EnqueueError::NotSent { waited, why }) = scenario.next_end().end
+    else {
         panic!("not sent")
     };
     assert!(waited >= secs(30) && waited < secs(31), "{waited:?}");
@@ -88,12 +91,12 @@ fn a_number_whose_batch_was_given_up_does_not_leave_a_gap() {
     let mut scenario = Scenario::linked_to(single(), std::slice::from_ref(&a));
     scenario.push(1);
     let first = scenario.next_sent();
-    scenario.lose(a.id, first.link);
+    scenario.lose_link(a.id, first.link);
     scenario.pass(secs(29));
     scenario.push(2);
     scenario.pass(secs(2));
     assert_eq!(scenario.next_end().jobs, [1]);
-    scenario.dialled.drain(..scenario.dialled.len() - 1);
+    scenario.dials.drain(..scenario.dials.len() - 1);
     scenario.attach_next(first.sequence);
     let second = scenario.next_sent();
     assert_eq!(second.sequence, first.sequence, "the publisher waits for that number");
@@ -104,8 +107,8 @@ fn a_number_whose_batch_was_given_up_does_not_leave_a_gap() {
 #[test]
 fn jobs_in_a_batch_that_was_never_full_have_their_end_at_the_same_time() {
     let a = publisher(1);
-    let mut scenario = Scenario::new(LaneRules { batch_jobs_max: 10, ..single() });
-    scenario.ask();
+    let mut scenario = Scenario::new(StreamLimits { batch_jobs_max: 10, ..single() });
+    scenario.request_route();
     scenario.resolve(std::slice::from_ref(&a));
     scenario.push(1);
     scenario.push(2);
@@ -114,5 +117,5 @@ fn jobs_in_a_batch_that_was_never_full_have_their_end_at_the_same_time() {
     scenario.until(secs(30) + ms(1));
     let end = scenario.next_end();
     assert_eq!(end.jobs, [1, 2]);
-    assert!(matches!(end.end, BatchEnd::Failed(EnqueueError::NotSent { .. })));
+    assert!(matches!(end.end, BatchOutcome::Failed(EnqueueError::NotSent { .. })));
 }

@@ -12,7 +12,7 @@ fn a_batch_refused_by_a_publisher_that_is_drained_goes_to_another() {
     let second = scenario.next_sent();
     assert_ne!(second.publisher, first.publisher);
     scenario.answer_all(&second);
-    assert_eq!(held_by(&scenario.next_end().end), second.publisher);
+    assert_eq!(answered_by(&scenario.next_end().end), second.publisher);
 }
 
 #[test]
@@ -23,13 +23,13 @@ fn a_batch_that_a_drained_publisher_refuses_asks_who_has_come_in_its_place() {
     scenario.push(1);
     let first = scenario.next_sent();
     scenario.answer(&first, Err(BatchRefusal::Draining));
-    assert_eq!(scenario.asked.len(), 1, "at once, and not when the answer is old");
+    assert_eq!(scenario.resolve_requests.len(), 1, "at once, and not when the answer is old");
     scenario.resolve(&[a, b.clone()]);
     scenario.attach_next(1);
     let second = scenario.next_sent();
     assert_eq!(second.publisher, b.id);
     scenario.answer_all(&second);
-    assert_eq!(held_by(&scenario.next_end().end), b.id);
+    assert_eq!(answered_by(&scenario.next_end().end), b.id);
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn a_stopping_publisher_gets_nothing_new_and_its_own_batches_stay() {
         assert_ne!(scenario.next_sent().publisher, first.publisher);
     }
     scenario.answer_all(&first);
-    assert_eq!(held_by(&scenario.next_end().end), first.publisher);
+    assert_eq!(answered_by(&scenario.next_end().end), first.publisher);
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn a_batch_that_had_arrived_stays_though_its_second_copy_is_refused_by_a_drained
     let mut scenario = Scenario::linked_to(single(), &[a, b]);
     scenario.push(1);
     let first = scenario.next_sent();
-    scenario.lose(first.publisher, first.link);
+    scenario.lose_link(first.publisher, first.link);
     let link = scenario.attach_next(first.sequence + 1);
     let again = scenario.next_sent();
     scenario.answer(&again, Err(BatchRefusal::Draining));
@@ -61,7 +61,7 @@ fn a_batch_that_had_arrived_stays_though_its_second_copy_is_refused_by_a_drained
         scenario.sent.is_empty(),
         "the first copy is there: another publisher would run it twice"
     );
-    scenario.lose(first.publisher, link);
+    scenario.lose_link(first.publisher, link);
     scenario.pass(ms(200));
     scenario.attach_next(first.sequence + 1);
     let third = scenario.next_sent();
@@ -76,7 +76,7 @@ fn new_batches_avoid_a_publisher_whose_link_is_down_while_another_is_up() {
     let mut scenario = Scenario::linked_to(single(), &[a, b]);
     scenario.push(1);
     let first = scenario.next_sent();
-    scenario.lose(first.publisher, first.link);
+    scenario.lose_link(first.publisher, first.link);
     for n in 2..20 {
         scenario.push(n);
         assert_ne!(scenario.next_sent().publisher, first.publisher);
@@ -90,7 +90,7 @@ fn below_a_default(
     default: &PublisherInfo,
     complete: bool,
 ) {
-    scenario.ask();
+    scenario.request_route();
     let set = [publication(own)].into();
     let fallback = Some([publication(own), publication(default)].into());
     let answer = PathAnswer::Publishers { set, by_default: false, fallback };
@@ -103,18 +103,18 @@ fn a_dead_publishers_path_goes_to_the_default_above_at_once() {
     let mut scenario = Scenario::new(single());
     below_a_default(&mut scenario, &dead, &other, true);
     scenario.push(1);
-    let dialled = scenario.dialled.pop_front().expect("a dial");
-    assert_eq!(dialled.publisher, dead.id, "its own publisher comes first");
-    assert!(scenario.dialled.is_empty(), "nobody else while it has not failed");
-    scenario.lose(dead.id, dialled.link);
-    let next = scenario.dialled.iter().find(|dialled| dialled.publisher == other.id);
+    let dials = scenario.dials.pop_front().expect("a dial");
+    assert_eq!(dials.publisher, dead.id, "its own publisher comes first");
+    assert!(scenario.dials.is_empty(), "nobody else while it has not failed");
+    scenario.lose_link(dead.id, dials.link);
+    let next = scenario.dials.iter().find(|dials| dials.publisher == other.id);
     let (next, at) = next.map(|next| (next.link, next.at)).expect("the next candidate is dialled");
     assert_eq!(at, scenario.now, "at once");
     scenario.attach(other.id, next, 1);
     let sent = scenario.next_sent();
     assert_eq!(sent.publisher, other.id);
     scenario.answer_all(&sent);
-    assert_eq!(held_by(&scenario.next_end().end), other.id);
+    assert_eq!(answered_by(&scenario.next_end().end), other.id);
 }
 
 #[test]
@@ -123,12 +123,12 @@ fn jobs_return_to_the_paths_own_publisher_once_it_is_back() {
     let mut scenario = Scenario::new(single());
     below_a_default(&mut scenario, &own, &other, true);
     scenario.push(1);
-    let dialled = scenario.dialled.pop_front().expect("a dial");
-    scenario.lose(own.id, dialled.link);
+    let dials = scenario.dials.pop_front().expect("a dial");
+    scenario.lose_link(own.id, dials.link);
     scenario.pass(secs(1));
     let latest = |scenario: &Scenario, id| {
-        let of = |dialled: &&Dialled| dialled.publisher == id;
-        scenario.dialled.iter().rev().find(of).expect("it is dialled").link
+        let of = |dials: &&Dial| dials.publisher == id;
+        scenario.dials.iter().rev().find(of).expect("it is dialled").link
     };
     let link = latest(&scenario, other.id);
     scenario.attach(other.id, link, 1);
@@ -154,8 +154,8 @@ fn a_batch_that_may_be_at_the_paths_own_publisher_waits_for_it() {
     scenario.push(1);
     scenario.attach_next(1);
     let sent = scenario.next_sent();
-    scenario.lose(own.id, sent.link);
-    let next = scenario.dialled.iter().find(|dialled| dialled.publisher == other.id);
+    scenario.lose_link(own.id, sent.link);
+    let next = scenario.dials.iter().find(|dials| dials.publisher == other.id);
     let next = next.expect("new jobs need it").link;
     scenario.attach(other.id, next, 1);
     assert!(scenario.sent.is_empty(), "it may have reached the first");
@@ -176,8 +176,8 @@ fn an_idle_link_that_was_closed_is_no_reason_to_fall_back() {
     assert_eq!(scenario.closed.len(), 1, "idle");
     below_a_default(&mut scenario, &own, &other, true);
     scenario.push(2);
-    let dialled: Vec<PublisherId> = scenario.dialled.drain(..).map(|one| one.publisher).collect();
-    assert_eq!(dialled, [own.id]);
+    let dials: Vec<PublisherId> = scenario.dials.drain(..).map(|one| one.publisher).collect();
+    assert_eq!(dials, [own.id]);
 }
 
 #[test]
@@ -186,22 +186,22 @@ fn a_warming_replicas_default_is_no_candidate() {
     let mut scenario = Scenario::new(single());
     below_a_default(&mut scenario, &dead, &other, false);
     scenario.push(1);
-    let dialled = scenario.dialled.pop_front().expect("a dial");
-    scenario.lose(dead.id, dialled.link);
-    assert!(scenario.dialled.iter().all(|dialled| dialled.publisher == dead.id));
+    let dials = scenario.dials.pop_front().expect("a dial");
+    scenario.lose_link(dead.id, dials.link);
+    assert!(scenario.dials.iter().all(|dials| dials.publisher == dead.id));
 }
 
 #[test]
 fn a_batch_that_was_never_sent_goes_to_whichever_publisher_comes_first() {
     let (a, b) = (publisher(1), publisher(2));
     let mut scenario = Scenario::new(single());
-    scenario.ask();
+    scenario.request_route();
     scenario.resolve(&[a, b.clone()]);
     scenario.push(1);
-    assert_eq!(scenario.dialled.len(), 2, "both are tried at once");
+    assert_eq!(scenario.dials.len(), 2, "both are tried at once");
     assert!(scenario.sent.is_empty());
-    let dialled = scenario.dialled.iter().find(|d| d.publisher == b.id).expect("b is dialled");
-    let link = dialled.link;
+    let dials = scenario.dials.iter().find(|d| d.publisher == b.id).expect("b is dialled");
+    let link = dials.link;
     scenario.attach(b.id, link, 1);
     assert_eq!(scenario.next_sent().publisher, b.id);
 }
@@ -213,16 +213,16 @@ fn with_duplicates_allowed_a_batch_goes_elsewhere_once_its_publisher_cannot_be_r
     scenario.link_all(&[a, b]);
     scenario.push(1);
     let first = scenario.next_sent();
-    scenario.lose(first.publisher, first.link);
+    scenario.lose_link(first.publisher, first.link);
     assert!(scenario.sent.is_empty(), "its publisher is tried at once before another gets it");
     scenario.pass(ms(100));
-    let dialled = scenario.dialled.pop_front().expect("a try");
-    assert_eq!(dialled.publisher, first.publisher);
-    scenario.lose(first.publisher, dialled.link);
+    let dials = scenario.dials.pop_front().expect("a try");
+    assert_eq!(dials.publisher, first.publisher);
+    scenario.lose_link(first.publisher, dials.link);
     let second = scenario.next_sent();
     assert_ne!(second.publisher, first.publisher);
     scenario.answer_all(&second);
-    let BatchEnd::Answered { publisher, may_be_at, .. } = scenario.next_end().end else {
+    let BatchOutcome::Answered { publisher, may_be_at, .. } = scenario.next_end().end else {
         panic!("it was answered")
     };
     assert_eq!((publisher, may_be_at), (second.publisher, Some(first.publisher)));
@@ -235,16 +235,16 @@ fn with_duplicates_allowed_a_batch_that_nobody_answers_is_unknown_at_the_first_p
     scenario.link_all(&[a, b]);
     scenario.push(1);
     let first = scenario.next_sent();
-    scenario.lose(first.publisher, first.link);
+    scenario.lose_link(first.publisher, first.link);
     scenario.pass(ms(100));
-    let dialled = scenario.dialled.pop_front().expect("a try");
-    scenario.lose(first.publisher, dialled.link);
+    let dials = scenario.dials.pop_front().expect("a try");
+    scenario.lose_link(first.publisher, dials.link);
     let second = scenario.next_sent();
     scenario.answer(&second, Err(BatchRefusal::Draining));
     scenario.pass(secs(31));
     let end = scenario.next_end().end;
     assert!(
-        matches!(end, BatchEnd::Unknown { publisher, .. } if publisher == first.publisher),
+        matches!(end, BatchOutcome::Unknown { publisher, .. } if publisher == first.publisher),
         "{end:?}"
     );
 }
@@ -269,14 +269,14 @@ fn with_duplicates_allowed_a_batch_goes_elsewhere_once_and_then_stays() {
     scenario.link_all(&[publisher(1), publisher(2), publisher(3)]);
     scenario.push(1);
     let first = scenario.next_sent();
-    scenario.lose(first.publisher, first.link);
-    let dialled = scenario.dialled.pop_front().expect("a try");
-    scenario.lose(first.publisher, dialled.link);
+    scenario.lose_link(first.publisher, first.link);
+    let dials = scenario.dials.pop_front().expect("a try");
+    scenario.lose_link(first.publisher, dials.link);
     let second = scenario.next_sent();
-    scenario.lose(second.publisher, second.link);
+    scenario.lose_link(second.publisher, second.link);
     scenario.pass(ms(200));
-    while let Some(dialled) = scenario.dialled.pop_front() {
-        scenario.lose(dialled.publisher, dialled.link);
+    while let Some(dials) = scenario.dials.pop_front() {
+        scenario.lose_link(dials.publisher, dials.link);
     }
     assert!(scenario.sent.is_empty(), "a third publisher would make three of it");
 }

@@ -9,13 +9,13 @@ fn a_lost_link_is_tried_again_at_once_and_then_after_growing_random_waits_of_at_
     scenario.pass(secs(5));
     scenario.push(1);
     let sent = scenario.next_sent();
-    scenario.lose(a.id, sent.link);
+    scenario.lose_link(a.id, sent.link);
     let mut failed_at = scenario.now;
     let mut waits = Vec::new();
     while scenario.now < secs(34) {
-        while let Some(dialled) = scenario.dialled.pop_front() {
-            waits.push(dialled.at - failed_at);
-            scenario.lose(a.id, dialled.link);
+        while let Some(dials) = scenario.dials.pop_front() {
+            waits.push(dials.at - failed_at);
+            scenario.lose_link(a.id, dials.link);
             failed_at = scenario.now;
         }
         scenario.until(scenario.core.next_deadline());
@@ -34,13 +34,13 @@ fn a_link_that_breaks_at_once_is_not_tried_in_a_tight_loop() {
     let mut scenario = Scenario::linked_to(single(), std::slice::from_ref(&a));
     scenario.push(1);
     let sent = scenario.next_sent();
-    scenario.lose(a.id, sent.link);
+    scenario.lose_link(a.id, sent.link);
     let mut tries = 0;
     while scenario.now < secs(25) {
-        while let Some(dialled) = scenario.dialled.pop_front() {
+        while let Some(dials) = scenario.dials.pop_front() {
             tries += 1;
-            scenario.attach(a.id, dialled.link, 3);
-            scenario.lose(a.id, dialled.link);
+            scenario.attach(a.id, dials.link, 3);
+            scenario.lose_link(a.id, dials.link);
         }
         scenario.until(scenario.core.next_deadline().max(scenario.now));
     }
@@ -54,19 +54,19 @@ fn a_publisher_that_was_started_again_elsewhere_is_found_by_its_id_and_gets_its_
     scenario.pass(secs(2));
     scenario.push(1);
     let first = scenario.next_sent();
-    scenario.lose(a.id, first.link);
-    let dialled = scenario.dialled.pop_front().expect("the old address is tried at once");
-    assert_eq!(dialled.address, "127.0.0.1:4780");
-    scenario.lose(a.id, dialled.link);
+    scenario.lose_link(a.id, first.link);
+    let dials = scenario.dials.pop_front().expect("the old address is tried at once");
+    assert_eq!(dials.address, "127.0.0.1:4780");
+    scenario.lose_link(a.id, dials.link);
     let moved = PublisherInfo {
         epoch: Epoch(2),
         addresses: vec![([127, 0, 0, 9], 4799).into()],
         ..a.clone()
     };
     scenario.resolve(&[moved]);
-    let dialled = scenario.dialled.pop_front().expect("the new address is tried at once");
-    assert_eq!(dialled.address, "127.0.0.9:4799");
-    scenario.attach(a.id, dialled.link, first.sequence);
+    let dials = scenario.dials.pop_front().expect("the new address is tried at once");
+    assert_eq!(dials.address, "127.0.0.9:4799");
+    scenario.attach(a.id, dials.link, first.sequence);
     let again = scenario.next_sent();
     assert_eq!((again.publisher, again.sequence), (a.id, first.sequence));
 }
@@ -75,14 +75,14 @@ fn a_publisher_that_was_started_again_elsewhere_is_found_by_its_id_and_gets_its_
 fn links_are_kept_to_at_most_eight_publishers_of_a_path_and_failed_ones_make_room_for_others() {
     let many: Vec<PublisherInfo> = (1..=20).map(publisher).collect();
     let mut scenario = Scenario::new(single());
-    scenario.ask();
+    scenario.request_route();
     scenario.resolve(&many);
     scenario.push(1);
-    assert_eq!(scenario.dialled.len(), LINKS_PER_ROUTE);
-    let first: Vec<PublisherId> = scenario.dialled.iter().map(|d| d.publisher).collect();
-    let failed = scenario.dialled.pop_front().expect("a try");
-    scenario.lose(failed.publisher, failed.link);
-    let other = scenario.dialled.back().expect("another is tried instead").publisher;
+    assert_eq!(scenario.dials.len(), LINKS_PER_ROUTE);
+    let first: Vec<PublisherId> = scenario.dials.iter().map(|d| d.publisher).collect();
+    let failed = scenario.dials.pop_front().expect("a try");
+    scenario.lose_link(failed.publisher, failed.link);
+    let other = scenario.dials.back().expect("another is tried instead").publisher;
     assert!(!first.contains(&other));
 }
 
@@ -94,7 +94,7 @@ fn an_idle_link_is_closed_after_five_minutes() {
     assert!(scenario.closed.is_empty());
     scenario.until(secs(310));
     assert_eq!(scenario.closed.len(), 1);
-    assert!(scenario.dialled.is_empty(), "nothing needs it");
+    assert!(scenario.dials.is_empty(), "nothing needs it");
 }
 
 #[test]

@@ -21,7 +21,12 @@ use longshore_protocol::{
 };
 use longshore_resolver::{PathAnswer, Publication, Resolution};
 
+use super::action::*;
+use super::batch::weight;
+use super::ids::*;
+use super::limits::*;
 use super::*;
+use crate::outcome::{BatchOutcome, EnqueueError};
 
 fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
@@ -58,8 +63,8 @@ fn number(id: JobId) -> u64 {
 }
 
 /// Batches of one job, sent as soon as a publisher takes them.
-fn single() -> LaneRules {
-    LaneRules {
+fn single() -> StreamLimits {
+    StreamLimits {
         in_flight_jobs_max: 1_000,
         in_flight_bytes_max: 1 << 20,
         linger: ms(1),
@@ -71,7 +76,7 @@ fn single() -> LaneRules {
 
 /// A batch that went to a link.
 #[derive(Debug)]
-struct Sent {
+struct SentBatch {
     publisher: PublisherId,
     link: LinkNumber,
     sequence: u64,
@@ -80,7 +85,7 @@ struct Sent {
 }
 
 #[derive(Debug)]
-struct Dialled {
+struct Dial {
     publisher: PublisherId,
     link: LinkNumber,
     at: Time,
@@ -88,58 +93,58 @@ struct Dialled {
 }
 
 #[derive(Debug)]
-struct Ended {
+struct FinishedBatch {
     at: Time,
     jobs: Vec<u64>,
-    end: BatchEnd,
+    end: BatchOutcome,
 }
 
 /// The core, the time, and what the core has done so far.
 struct Scenario {
     core: Core<()>,
     now: Time,
-    lane: LaneId,
-    sent: VecDeque<Sent>,
-    dialled: VecDeque<Dialled>,
+    stream: StreamId,
+    sent: VecDeque<SentBatch>,
+    dials: VecDeque<Dial>,
     closed: Vec<(PublisherId, LinkNumber)>,
-    asked: VecDeque<Vec<Path>>,
-    ended: VecDeque<Ended>,
+    resolve_requests: VecDeque<Vec<Path>>,
+    ended: VecDeque<FinishedBatch>,
 }
 
 impl Scenario {
-    fn new(rules: LaneRules) -> Scenario {
-        Scenario::with(rules, Failover::SamePublisher)
+    fn new(limits: StreamLimits) -> Scenario {
+        Scenario::with(limits, Failover::SamePublisher)
     }
 
-    fn with(rules: LaneRules, failover: Failover) -> Scenario {
+    fn with(limits: StreamLimits, failover: Failover) -> Scenario {
         let mut core = Core::new(secs(30), failover, 7);
-        let lane = core.open_lane(rules);
+        let stream = core.open_stream(limits);
         Scenario {
             core,
             now: ms(0),
-            lane,
+            stream,
             sent: VecDeque::new(),
-            dialled: VecDeque::new(),
+            dials: VecDeque::new(),
             closed: Vec::new(),
-            asked: VecDeque::new(),
+            resolve_requests: VecDeque::new(),
             ended: VecDeque::new(),
         }
     }
 
     /// `/jobs` is published by these, and links to them stand.
-    fn linked_to(rules: LaneRules, publishers: &[PublisherInfo]) -> Scenario {
-        let mut scenario = Scenario::new(rules);
+    fn linked_to(limits: StreamLimits, publishers: &[PublisherInfo]) -> Scenario {
+        let mut scenario = Scenario::new(limits);
         scenario.link_all(publishers);
         scenario
     }
 
     fn link_all(&mut self, publishers: &[PublisherInfo]) {
-        self.ask();
+        self.request_route();
         self.resolve(publishers);
         // A first job makes the core want links; it is answered before the scenario begins.
         self.push(999_999);
-        while let Some(dialled) = self.dialled.pop_front() {
-            self.attach(dialled.publisher, dialled.link, 1);
+        while let Some(dials) = self.dials.pop_front() {
+            self.attach(dials.publisher, dials.link, 1);
         }
         let first = self.sent.pop_front().expect("the first job is sent");
         self.answer_all(&first);
@@ -149,22 +154,22 @@ impl Scenario {
     fn drain(&mut self) {
         while let Some(action) = self.core.poll_action() {
             match action {
-                Action::Resolve(paths) => self.asked.push_back(paths),
+                Action::Resolve(paths) => self.resolve_requests.push_back(paths),
                 Action::Dial { publisher, link, addresses } => {
                     let address = addresses[0].to_string();
                     let at = self.now;
-                    self.dialled.push_back(Dialled { publisher, link, at, address });
+                    self.dials.push_back(Dial { publisher, link, at, address });
                 }
                 Action::Send { publisher, link, sequence, batch } => {
                     let jobs = batch.len();
-                    self.sent.push_back(Sent { publisher, link, sequence, jobs, batch });
+                    self.sent.push_back(SentBatch { publisher, link, sequence, jobs, batch });
                 }
                 Action::Close { publisher, link, .. } => self.closed.push((publisher, link)),
                 Action::Finish { ids, end, .. } => {
                     let jobs = ids.into_iter().map(number).collect();
-                    self.ended.push_back(Ended { at: self.now, jobs, end });
+                    self.ended.push_back(FinishedBatch { at: self.now, jobs, end });
                 }
-                Action::RoutesChanged | Action::LaneGone(_) => {}
+                Action::RoutesChanged | Action::StreamClosed(_) => {}
             }
         }
     }
@@ -178,14 +183,14 @@ impl Scenario {
                 break;
             }
             self.now = self.now.max(next);
-            self.core.turn(self.now);
+            self.core.tick(self.now);
             assert!(self.core.next_deadline() > self.now, "a turn leaves nothing that is due");
             self.drain();
             turns += 1;
             assert!(turns < 100_000, "the core spins at {:?}", self.now);
         }
         self.now = at;
-        self.core.turn(at);
+        self.core.tick(at);
         self.drain();
     }
 
@@ -198,12 +203,12 @@ impl Scenario {
     }
 
     fn try_push(&mut self, job: &NewJob) -> Result<(), PushError> {
-        let result = self.core.push(self.now, self.lane, 0, job, false).map(|_| ());
+        let result = self.core.push(self.now, self.stream, 0, job, false).map(|_| ());
         self.drain();
         result
     }
 
-    fn ask(&mut self) -> Routed {
+    fn request_route(&mut self) -> RouteLookup {
         let routed = self.core.route(self.now, &path("/jobs"), self.now);
         self.drain();
         routed
@@ -216,7 +221,7 @@ impl Scenario {
     }
 
     fn resolve_with(&mut self, answer: PathAnswer, complete: bool) {
-        let paths = self.asked.pop_front().expect("a question");
+        let paths = self.resolve_requests.pop_front().expect("a question");
         let answers = vec![answer; paths.len()];
         self.core.resolved(self.now, &paths, Ok(Resolution { complete, answers }));
         self.drain();
@@ -236,38 +241,38 @@ impl Scenario {
 
     /// The next dial succeeds; the publisher expects that batch next.
     fn attach_next(&mut self, next_batch: u64) -> LinkNumber {
-        let dialled = self.dialled.pop_front().expect("a dial");
-        self.attach(dialled.publisher, dialled.link, next_batch);
-        dialled.link
+        let dials = self.dials.pop_front().expect("a dial");
+        self.attach(dials.publisher, dials.link, next_batch);
+        dials.link
     }
 
-    fn lose(&mut self, publisher: PublisherId, link: LinkNumber) {
+    fn lose_link(&mut self, publisher: PublisherId, link: LinkNumber) {
         self.core.link_lost(self.now, publisher, link, "gone");
         self.drain();
     }
 
-    fn answer(&mut self, sent: &Sent, outcome: Result<Runs<EnqueueOutcome>, BatchRefusal>) {
+    fn answer(&mut self, sent: &SentBatch, outcome: Result<Runs<EnqueueOutcome>, BatchRefusal>) {
         let answer = Enqueued { sequence: sent.sequence, outcome };
         self.core.answered(self.now, sent.publisher, sent.link, answer);
         self.drain();
     }
 
-    fn answer_all(&mut self, sent: &Sent) {
+    fn answer_all(&mut self, sent: &SentBatch) {
         self.answer(sent, Ok(Runs::all(EnqueueOutcome::Created, sent.jobs)));
     }
 
-    fn next_sent(&mut self) -> Sent {
+    fn next_sent(&mut self) -> SentBatch {
         self.sent.pop_front().expect("a batch is sent")
     }
 
-    fn next_end(&mut self) -> Ended {
+    fn next_end(&mut self) -> FinishedBatch {
         self.ended.pop_front().expect("a batch has come to its end")
     }
 }
 
-fn held_by(end: &BatchEnd) -> PublisherId {
+fn answered_by(end: &BatchOutcome) -> PublisherId {
     match end {
-        BatchEnd::Answered { publisher, .. } => *publisher,
+        BatchOutcome::Answered { publisher, .. } => *publisher,
         other => panic!("answered was expected, not {other:?}"),
     }
 }

@@ -24,7 +24,7 @@ enum Event {
 
 /// A publisher: its disk outlives it.
 #[derive(Default)]
-struct Disk {
+struct SimulatedPublisher {
     jobs: BTreeMap<u64, usize>,
     next: u64,
     up: bool,
@@ -34,14 +34,14 @@ struct Disk {
     epoch: u64,
 }
 
-struct World {
+struct Simulation {
     scenario: Scenario,
     rng: StdRng,
-    disks: Vec<Disk>,
+    publishers: Vec<SimulatedPublisher>,
     events: BinaryHeap<std::cmp::Reverse<(Time, u64, Event)>>,
     counter: u64,
-    flying: BTreeMap<(usize, u64, u64), SealedBatch>,
-    ends: BTreeMap<u64, BatchEnd>,
+    in_flight: BTreeMap<(usize, u64, u64), SealedBatch>,
+    ends: BTreeMap<u64, BatchOutcome>,
     pushed: u64,
     refused: BTreeSet<u64>,
 }
@@ -49,19 +49,20 @@ struct World {
 const PUBLISHERS: usize = 3;
 const JOBS: u64 = 60;
 
-impl World {
-    fn new(seed: u64, failover: Failover) -> World {
-        let rules = LaneRules { batch_jobs_max: 4, eager_batches: 2, ..single() };
-        let mut scenario = Scenario::with(rules, failover);
-        scenario.ask();
-        let disk = |_| Disk { next: 1, up: true, epoch: 1, ..Disk::default() };
-        World {
+impl Simulation {
+    fn new(seed: u64, failover: Failover) -> Simulation {
+        let limits = StreamLimits { batch_jobs_max: 4, eager_batches: 2, ..single() };
+        let mut scenario = Scenario::with(limits, failover);
+        scenario.request_route();
+        let publisher_state =
+            |_| SimulatedPublisher { next: 1, up: true, epoch: 1, ..SimulatedPublisher::default() };
+        Simulation {
             scenario,
             rng: StdRng::seed_from_u64(seed),
-            disks: (0..PUBLISHERS).map(disk).collect(),
+            publishers: (0..PUBLISHERS).map(publisher_state).collect(),
             events: BinaryHeap::new(),
             counter: 0,
-            flying: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
             ends: BTreeMap::new(),
             pushed: 0,
             refused: BTreeSet::new(),
@@ -69,7 +70,7 @@ impl World {
     }
 
     fn info(&self, at: usize) -> PublisherInfo {
-        PublisherInfo { epoch: Epoch(self.disks[at].epoch), ..publisher(at as u8 + 1) }
+        PublisherInfo { epoch: Epoch(self.publishers[at].epoch), ..publisher(at as u8 + 1) }
     }
 
     fn later(&mut self, most_ms: u64, event: Event) {
@@ -83,17 +84,17 @@ impl World {
     }
 
     /// What the core did goes on its way.
-    fn carry(&mut self) {
-        while let Some(dialled) = self.scenario.dialled.pop_front() {
-            let (at, link) = (World::index(dialled.publisher), dialled.link.0);
+    fn schedule_actions(&mut self) {
+        while let Some(dials) = self.scenario.dials.pop_front() {
+            let (at, link) = (Simulation::index(dials.publisher), dials.link.0);
             self.later(50, Event::DialEnds { at, link });
         }
         // Within one link nothing overtakes: all of one turn's batches arrive at the same time, in
         // order.
         let wait = self.rng.random_range(0..3_000);
         while let Some(sent) = self.scenario.sent.pop_front() {
-            let (at, link) = (World::index(sent.publisher), sent.link.0);
-            self.flying.insert((at, link, sent.sequence), sent.batch);
+            let (at, link) = (Simulation::index(sent.publisher), sent.link.0);
+            self.in_flight.insert((at, link, sent.sequence), sent.batch);
             self.counter += 1;
             let time =
                 self.scenario.now.max(self.last_batch(at, link)) + Duration::from_micros(wait);
@@ -101,12 +102,12 @@ impl World {
             self.events.push(std::cmp::Reverse((time, self.counter, event)));
         }
         for (publisher, link) in std::mem::take(&mut self.scenario.closed) {
-            let disk = &mut self.disks[World::index(publisher)];
-            if disk.link == Some(link.0) {
-                disk.link = None;
+            let publisher_state = &mut self.publishers[Simulation::index(publisher)];
+            if publisher_state.link == Some(link.0) {
+                publisher_state.link = None;
             }
         }
-        if !self.scenario.asked.is_empty() {
+        if !self.scenario.resolve_requests.is_empty() {
             self.later(5, Event::Resolved);
         }
         while let Some(end) = self.scenario.ended.pop_front() {
@@ -123,7 +124,7 @@ impl World {
         times.max().unwrap_or_default()
     }
 
-    fn happen(&mut self, event: Event) {
+    fn handle(&mut self, event: Event) {
         match event {
             Event::Push => {
                 let n = self.pushed;
@@ -132,73 +133,74 @@ impl World {
                     Ok(()) => {}
                     Err(_) => {
                         self.refused.insert(n);
-                        self.scenario.ask();
+                        self.scenario.request_route();
                     }
                 }
             }
             Event::Kill(at) => {
-                let disk = &mut self.disks[at];
-                (disk.up, disk.stopping) = (false, false);
-                if let Some(link) = disk.link.take() {
+                let publisher_state = &mut self.publishers[at];
+                (publisher_state.up, publisher_state.stopping) = (false, false);
+                if let Some(link) = publisher_state.link.take() {
                     self.later(20, Event::LossSeen { at, link });
                 }
                 self.later(3_000, Event::Revive(at));
             }
             Event::Revive(at) => {
-                let disk = &mut self.disks[at];
-                if !disk.up {
-                    (disk.up, disk.epoch) = (true, disk.epoch + 1);
+                let publisher_state = &mut self.publishers[at];
+                if !publisher_state.up {
+                    (publisher_state.up, publisher_state.epoch) = (true, publisher_state.epoch + 1);
                 }
             }
             Event::Stop(at) => {
-                self.disks[at].stopping = true;
+                self.publishers[at].stopping = true;
                 self.later(200, Event::Kill(at));
             }
             Event::DialEnds { at, link } => {
                 let id = self.info(at).id;
-                if self.disks[at].up && !self.rng.random_bool(0.1) {
-                    if let Some(old) = self.disks[at].link.replace(link) {
+                if self.publishers[at].up && !self.rng.random_bool(0.1) {
+                    if let Some(old) = self.publishers[at].link.replace(link) {
                         self.later(20, Event::LossSeen { at, link: old });
                     }
-                    let next = self.disks[at].next;
+                    let next = self.publishers[at].next;
                     self.scenario.attach(id, LinkNumber(link), next);
                 } else {
-                    self.scenario.lose(id, LinkNumber(link));
+                    self.scenario.lose_link(id, LinkNumber(link));
                 }
             }
             Event::Batch { at, link, sequence } => {
-                let batch = self.flying.remove(&(at, link, sequence)).expect("sent once per link");
-                let disk = &mut self.disks[at];
-                if disk.link != Some(link) {
+                let batch =
+                    self.in_flight.remove(&(at, link, sequence)).expect("sent once per link");
+                let publisher_state = &mut self.publishers[at];
+                if publisher_state.link != Some(link) {
                     return;
                 }
-                let refusal = if disk.stopping {
+                let refusal = if publisher_state.stopping {
                     // As careless as a publisher may be: it looks at nothing any more.
                     Some(BatchRefusal::Draining)
-                } else if sequence > disk.next {
+                } else if sequence > publisher_state.next {
                     Some(BatchRefusal::SequenceGap)
                 } else {
-                    if sequence == disk.next {
-                        disk.next += 1;
+                    if sequence == publisher_state.next {
+                        publisher_state.next += 1;
                         for entry in batch.to_batch(sequence).expect("a batch").entries() {
                             let id = number(entry.head.expect("an entry").id);
-                            *disk.jobs.entry(id).or_default() += 1;
+                            *publisher_state.jobs.entry(id).or_default() += 1;
                         }
                     }
                     None
                 };
                 if self.rng.random_bool(0.04) {
                     // The link breaks with the answer on it.
-                    self.disks[at].link = None;
+                    self.publishers[at].link = None;
                     self.later(20, Event::LossSeen { at, link });
                 } else {
                     let refusal = refusal.map(BatchRefusal::code);
-                    self.flying.insert((at, link, sequence), batch);
+                    self.in_flight.insert((at, link, sequence), batch);
                     self.later(3, Event::Answer { at, link, sequence, refusal });
                 }
             }
             Event::Answer { at, link, sequence, refusal } => {
-                let batch = self.flying.remove(&(at, link, sequence)).expect("answered once");
+                let batch = self.in_flight.remove(&(at, link, sequence)).expect("answered once");
                 let outcome = match refusal.and_then(BatchRefusal::from_code) {
                     Some(refusal) => Err(refusal),
                     None => Ok(Runs::all(EnqueueOutcome::Created, batch.len())),
@@ -210,11 +212,11 @@ impl World {
             }
             Event::LossSeen { at, link } => {
                 let id = self.info(at).id;
-                self.scenario.lose(id, LinkNumber(link));
+                self.scenario.lose_link(id, LinkNumber(link));
             }
             Event::Resolved => {
                 let infos: Vec<PublisherInfo> = (0..PUBLISHERS).map(|at| self.info(at)).collect();
-                if !self.scenario.asked.is_empty() {
+                if !self.scenario.resolve_requests.is_empty() {
                     self.scenario.resolve(&infos);
                 }
             }
@@ -230,46 +232,50 @@ impl World {
             let event = if self.rng.random_bool(0.5) { Event::Kill(at) } else { Event::Stop(at) };
             self.later(3_000, event);
         }
-        self.carry();
+        self.schedule_actions();
         let end = secs(60);
         while self.scenario.now < end {
             let turn = self.scenario.core.next_deadline();
             let next = self.events.peek().map_or(turn, |event| event.0.0.min(turn));
             self.scenario.until(next.max(self.scenario.now));
-            self.carry();
+            self.schedule_actions();
             while self.events.peek().is_some_and(|event| event.0.0 <= self.scenario.now) {
                 let event = self.events.pop().expect("peeked").0.2;
-                self.happen(event);
-                self.carry();
+                self.handle(event);
+                self.schedule_actions();
             }
         }
     }
 
     /// Every word that was given is true of the disks.
-    fn judge(&self, failover: Failover) {
+    fn check_outcomes(&self, failover: Failover) {
         for job in (0..JOBS).filter(|job| !self.refused.contains(job)) {
             let at: Vec<usize> =
-                (0..PUBLISHERS).filter(|&p| self.disks[p].jobs.contains_key(&job)).collect();
-            let times: usize = self.disks.iter().filter_map(|disk| disk.jobs.get(&job)).sum();
+                (0..PUBLISHERS).filter(|&p| self.publishers[p].jobs.contains_key(&job)).collect();
+            let times: usize = self
+                .publishers
+                .iter()
+                .filter_map(|publisher_state| publisher_state.jobs.get(&job))
+                .sum();
             let end = self.ends.get(&job).unwrap_or_else(|| panic!("job {job} has no end"));
             match end {
-                BatchEnd::Answered { publisher, may_be_at, .. } => {
+                BatchOutcome::Answered { publisher, may_be_at, .. } => {
                     assert!(
-                        at.contains(&World::index(*publisher)),
+                        at.contains(&Simulation::index(*publisher)),
                         "job {job} is not where it should be"
                     );
                     let others = usize::from(may_be_at.is_some());
                     assert!(times <= 1 + others, "job {job} is there {times} times, {end:?}");
                     assert!(others == 0 || failover == Failover::MayDuplicate);
                 }
-                BatchEnd::Unknown { publisher, .. } => {
-                    let elsewhere = at.iter().any(|&p| p != World::index(*publisher));
+                BatchOutcome::Unknown { publisher, .. } => {
+                    let elsewhere = at.iter().any(|&p| p != Simulation::index(*publisher));
                     assert!(
                         !elsewhere || failover == Failover::MayDuplicate,
                         "job {job} at {at:?}"
                     );
                 }
-                BatchEnd::Failed(error) => {
+                BatchOutcome::Failed(error) => {
                     assert!(
                         at.is_empty(),
                         "job {job} is at {at:?} and was said to be nowhere: {error}"
@@ -289,16 +295,16 @@ proptest! {
 
     #[test]
     fn every_word_is_true_and_no_job_exists_twice(seed: u64) {
-        let mut world = World::new(seed, Failover::SamePublisher);
-        world.run();
-        world.judge(Failover::SamePublisher);
+        let mut simulation = Simulation::new(seed, Failover::SamePublisher);
+        simulation.run();
+        simulation.check_outcomes(Failover::SamePublisher);
     }
 
     #[test]
     fn with_duplicates_allowed_every_word_is_true(seed: u64) {
-        let mut world = World::new(seed, Failover::MayDuplicate);
-        world.run();
-        world.judge(Failover::MayDuplicate);
+        let mut simulation = Simulation::new(seed, Failover::MayDuplicate);
+        simulation.run();
+        simulation.check_outcomes(Failover::MayDuplicate);
     }
 }
 
@@ -306,9 +312,10 @@ proptest! {
 fn publishers_that_come_back_leave_no_job_unknown() {
     let mut unknown = 0;
     for seed in 0..100 {
-        let mut world = World::new(seed, Failover::SamePublisher);
-        world.run();
-        unknown += world.ends.values().filter(|e| matches!(e, BatchEnd::Unknown { .. })).count();
+        let mut simulation = Simulation::new(seed, Failover::SamePublisher);
+        simulation.run();
+        unknown +=
+            simulation.ends.values().filter(|e| matches!(e, BatchOutcome::Unknown { .. })).count();
     }
     assert_eq!(unknown, 0, "every publisher is back within the time for an answer");
 }

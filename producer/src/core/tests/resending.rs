@@ -8,7 +8,7 @@ fn a_batch_whose_answer_was_lost_goes_again_to_the_same_publisher_under_the_same
     let mut scenario = Scenario::linked_to(single(), &[a, b]);
     scenario.push(1);
     let first = scenario.next_sent();
-    scenario.lose(first.publisher, first.link);
+    scenario.lose_link(first.publisher, first.link);
     assert!(scenario.sent.is_empty(), "another publisher is up, and gets nothing of it");
     let link = scenario.attach_next(first.sequence + 1);
     let again = scenario.next_sent();
@@ -16,7 +16,7 @@ fn a_batch_whose_answer_was_lost_goes_again_to_the_same_publisher_under_the_same
     assert_eq!((again.sequence, again.jobs), (first.sequence, 1));
     scenario.answer_all(&again);
     let end = scenario.next_end();
-    assert_eq!((end.jobs, held_by(&end.end)), (vec![1], first.publisher));
+    assert_eq!((end.jobs, answered_by(&end.end)), (vec![1], first.publisher));
     assert!(scenario.ended.is_empty() && scenario.sent.is_empty(), "the job exists once");
 }
 
@@ -25,9 +25,9 @@ fn batches_that_never_arrived_are_sent_again_in_order_without_a_gap() {
     let a = publisher(1);
     let mut scenario = Scenario::linked_to(single(), std::slice::from_ref(&a));
     (1..=4).for_each(|n| scenario.push(n));
-    let sent: Vec<Sent> = std::iter::from_fn(|| scenario.sent.pop_front()).collect();
+    let sent: Vec<SentBatch> = std::iter::from_fn(|| scenario.sent.pop_front()).collect();
     assert_eq!(sent.iter().map(|s| s.sequence).collect::<Vec<_>>(), [2, 3, 4, 5]);
-    scenario.lose(a.id, sent[0].link);
+    scenario.lose_link(a.id, sent[0].link);
     scenario.attach_next(4);
     let again: Vec<u64> =
         std::iter::from_fn(|| scenario.sent.pop_front()).map(|s| s.sequence).collect();
@@ -44,7 +44,7 @@ fn an_answer_of_an_older_link_is_ignored() {
     let mut scenario = Scenario::linked_to(single(), std::slice::from_ref(&a));
     scenario.push(1);
     let first = scenario.next_sent();
-    scenario.lose(a.id, first.link);
+    scenario.lose_link(a.id, first.link);
     scenario.answer_all(&first);
     assert!(scenario.ended.is_empty());
     scenario.attach_next(3);
@@ -57,15 +57,18 @@ fn after_a_missing_batch_the_link_is_made_anew_and_the_numbers_begin_where_the_p
     let a = publisher(1);
     let mut scenario = Scenario::linked_to(single(), std::slice::from_ref(&a));
     (1..=3).for_each(|n| scenario.push(n));
-    let sent: Vec<Sent> = std::iter::from_fn(|| scenario.sent.pop_front()).collect();
+    let sent: Vec<SentBatch> = std::iter::from_fn(|| scenario.sent.pop_front()).collect();
     scenario.answer(&sent[0], Err(BatchRefusal::Malformed));
-    assert!(matches!(scenario.next_end().end, BatchEnd::Failed(EnqueueError::BatchRefused { .. })));
+    assert!(matches!(
+        scenario.next_end().end,
+        BatchOutcome::Failed(EnqueueError::BatchRefused { .. })
+    ));
     scenario.answer(&sent[1], Err(BatchRefusal::SequenceGap));
     assert_eq!(scenario.closed, [(a.id, sent[1].link)]);
     assert!(scenario.sent.is_empty(), "the link is no longer used");
     scenario.pass(ms(100));
     scenario.attach_next(2);
-    let again: Vec<Sent> = std::iter::from_fn(|| scenario.sent.pop_front()).collect();
+    let again: Vec<SentBatch> = std::iter::from_fn(|| scenario.sent.pop_front()).collect();
     assert_eq!(again.iter().map(|s| s.sequence).collect::<Vec<_>>(), [2, 3]);
     again.iter().for_each(|sent| scenario.answer_all(sent));
     let held: Vec<u64> = scenario.ended.iter().flat_map(|end| end.jobs.clone()).collect();
@@ -76,19 +79,22 @@ fn after_a_missing_batch_the_link_is_made_anew_and_the_numbers_begin_where_the_p
 fn what_follows_a_first_batch_that_was_refused_is_sent_again_and_not_unknown() {
     let a = publisher(1);
     let mut scenario = Scenario::new(single());
-    scenario.ask();
+    scenario.request_route();
     scenario.resolve(std::slice::from_ref(&a));
     (1..=3).for_each(|n| scenario.push(n));
     scenario.attach_next(1);
-    let sent: Vec<Sent> = std::iter::from_fn(|| scenario.sent.pop_front()).collect();
+    let sent: Vec<SentBatch> = std::iter::from_fn(|| scenario.sent.pop_front()).collect();
     scenario.answer(&sent[0], Err(BatchRefusal::TooLarge));
-    assert!(matches!(scenario.next_end().end, BatchEnd::Failed(EnqueueError::BatchRefused { .. })));
+    assert!(matches!(
+        scenario.next_end().end,
+        BatchOutcome::Failed(EnqueueError::BatchRefused { .. })
+    ));
     // It has accepted nothing of this producer yet.
     scenario.answer(&sent[1], Err(BatchRefusal::UnknownProducer));
     assert!(scenario.ended.is_empty());
     scenario.pass(ms(100));
     scenario.attach_next(1);
-    let again: Vec<Sent> = std::iter::from_fn(|| scenario.sent.pop_front()).collect();
+    let again: Vec<SentBatch> = std::iter::from_fn(|| scenario.sent.pop_front()).collect();
     assert_eq!(again.iter().map(|s| s.sequence).collect::<Vec<_>>(), [1, 2]);
     again.iter().for_each(|sent| scenario.answer_all(sent));
     let held: Vec<u64> = scenario.ended.iter().flat_map(|end| end.jobs.clone()).collect();
@@ -109,7 +115,7 @@ fn a_batch_that_is_told_of_a_gap_over_and_over_fails_instead_of_looping() {
     let sent = scenario.next_sent();
     scenario.answer(&sent, Err(BatchRefusal::SequenceGap));
     let refusal = BatchRefusal::SequenceGap;
-    let expected = BatchEnd::Failed(EnqueueError::BatchRefused { publisher: a.id, refusal });
+    let expected = BatchOutcome::Failed(EnqueueError::BatchRefused { publisher: a.id, refusal });
     assert_eq!(scenario.next_end().end, expected);
 }
 
@@ -119,12 +125,12 @@ fn a_publisher_that_no_longer_knows_the_producer_leaves_its_batch_unknown() {
     let mut scenario = Scenario::linked_to(single(), std::slice::from_ref(&a));
     scenario.push(1);
     let sent = scenario.next_sent();
-    scenario.lose(a.id, sent.link);
+    scenario.lose_link(a.id, sent.link);
     scenario.attach_next(sent.sequence + 1);
     let sent = scenario.next_sent();
     scenario.answer(&sent, Err(BatchRefusal::UnknownProducer));
     let end = scenario.next_end();
-    assert!(matches!(end.end, BatchEnd::Unknown { publisher, .. } if publisher == a.id));
+    assert!(matches!(end.end, BatchOutcome::Unknown { publisher, .. } if publisher == a.id));
     assert_eq!(end.jobs, [1]);
     scenario.push(2);
     scenario.pass(ms(100));
@@ -138,10 +144,10 @@ fn a_publisher_that_knows_less_than_it_acknowledged_leaves_what_it_had_not_answe
     let mut scenario = Scenario::linked_to(single(), std::slice::from_ref(&a));
     scenario.push(1);
     let sent = scenario.next_sent();
-    scenario.lose(a.id, sent.link);
+    scenario.lose_link(a.id, sent.link);
     scenario.attach_next(1);
     let end = scenario.next_end();
-    assert!(matches!(end.end, BatchEnd::Unknown { publisher, .. } if publisher == a.id));
+    assert!(matches!(end.end, BatchOutcome::Unknown { publisher, .. } if publisher == a.id));
     assert!(
         scenario.sent.is_empty(),
         "it is not sent again under a new number: it might run twice"
@@ -155,16 +161,16 @@ fn a_producer_that_was_away_for_long_goes_on_with_the_number_that_it_is_told() {
     let a = publisher(1);
     let mut scenario = Scenario::linked_to(single(), std::slice::from_ref(&a));
     let link = LinkNumber(0);
-    scenario.lose(a.id, link);
+    scenario.lose_link(a.id, link);
     scenario.pass(secs(4_000));
-    scenario.ask();
-    while !scenario.asked.is_empty() {
+    scenario.request_route();
+    while !scenario.resolve_requests.is_empty() {
         scenario.resolve(std::slice::from_ref(&a));
     }
-    scenario.dialled.clear();
+    scenario.dials.clear();
     scenario.push(1);
-    if let Some(dialled) = scenario.dialled.pop_front() {
-        scenario.attach(a.id, dialled.link, 1);
+    if let Some(dials) = scenario.dials.pop_front() {
+        scenario.attach(a.id, dials.link, 1);
     }
     assert_eq!(scenario.next_sent().sequence, 1);
     assert!(scenario.ended.is_empty());
@@ -177,7 +183,7 @@ fn an_answer_for_another_number_of_jobs_is_not_believed() {
     scenario.push(1);
     let sent = scenario.next_sent();
     scenario.answer(&sent, Ok(Runs::all(EnqueueOutcome::Created, 2)));
-    assert!(matches!(scenario.next_end().end, BatchEnd::Unknown { .. }));
+    assert!(matches!(scenario.next_end().end, BatchOutcome::Unknown { .. }));
     assert_eq!(scenario.closed.len(), 1);
 }
 
@@ -187,9 +193,9 @@ fn a_batch_is_the_same_bytes_when_it_goes_again() {
     let mut scenario = Scenario::linked_to(single(), std::slice::from_ref(&a));
     scenario.push(1);
     let first = scenario.next_sent();
-    scenario.lose(a.id, first.link);
+    scenario.lose_link(a.id, first.link);
     scenario.attach_next(first.sequence);
     let again = scenario.next_sent();
-    let bytes = |sent: &Sent| sent.batch.to_batch(sent.sequence).expect("a batch");
+    let bytes = |sent: &SentBatch| sent.batch.to_batch(sent.sequence).expect("a batch");
     assert_eq!(bytes(&first), bytes(&again));
 }

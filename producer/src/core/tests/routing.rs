@@ -1,33 +1,43 @@
 //! Who publishes a path, and what happens when that changes.
 
+use longshore_protocol::PublicationKind;
+use longshore_resolver::ReadError;
+
 use super::*;
 
 #[test]
 fn a_path_that_nobody_publishes_is_told_to_who_asked_and_asked_again_for_the_next() {
     let mut scenario = Scenario::new(single());
-    assert_eq!(scenario.ask(), Routed::Asked);
+    assert_eq!(scenario.request_route(), RouteLookup::Pending);
     let since = scenario.now;
     scenario.pass(ms(3));
     scenario.resolve_with(PathAnswer::NotFound, true);
     let core = &mut scenario.core;
-    assert_eq!(core.route(scenario.now, &path("/jobs"), since), Routed::No(NoRoute::Nobody));
+    assert_eq!(
+        core.route(scenario.now, &path("/jobs"), since),
+        RouteLookup::NoRoute(NoRoute::NoPublisher)
+    );
     scenario.pass(ms(1));
-    assert_eq!(scenario.ask(), Routed::Asked, "an old no is not good for a new job");
-    assert_eq!(scenario.asked.len(), 1);
+    assert_eq!(
+        scenario.request_route(),
+        RouteLookup::Pending,
+        "an old no is not good for a new job"
+    );
+    assert_eq!(scenario.resolve_requests.len(), 1);
 }
 
 #[test]
 fn a_warming_replicas_no_is_asked_again_half_a_second_later() {
     let a = publisher(1);
     let mut scenario = Scenario::new(single());
-    scenario.ask();
+    scenario.request_route();
     scenario.resolve_with(PathAnswer::NotFound, false);
-    assert_eq!(scenario.ask(), Routed::Asked);
+    assert_eq!(scenario.request_route(), RouteLookup::Pending);
     scenario.pass(ms(499));
-    assert!(scenario.asked.is_empty());
+    assert!(scenario.resolve_requests.is_empty());
     scenario.pass(ms(1));
     scenario.resolve(std::slice::from_ref(&a));
-    assert_eq!(scenario.ask(), Routed::Known);
+    assert_eq!(scenario.request_route(), RouteLookup::Known);
 }
 
 #[test]
@@ -39,20 +49,20 @@ fn a_default_is_not_used_before_a_complete_answer() {
         fallback: None,
     };
     let mut scenario = Scenario::new(single());
-    scenario.ask();
+    scenario.request_route();
     // All replicas are warming: who publishes the path may not have told them yet, and a default
     // would make a second queue of it.
     for _ in 0..3 {
         scenario.resolve_with(by_default.clone(), false);
-        assert_eq!(scenario.ask(), Routed::Asked);
+        assert_eq!(scenario.request_route(), RouteLookup::Pending);
         scenario.pass(ms(499));
-        assert!(scenario.asked.is_empty());
+        assert!(scenario.resolve_requests.is_empty());
         scenario.pass(ms(1));
     }
     scenario.resolve(std::slice::from_ref(&holder));
-    assert_eq!(scenario.ask(), Routed::Known);
+    assert_eq!(scenario.request_route(), RouteLookup::Known);
     scenario.push(1);
-    assert_eq!(scenario.dialled.pop_front().expect("a dial").publisher, holder.id);
+    assert_eq!(scenario.dials.pop_front().expect("a dial").publisher, holder.id);
 }
 
 #[test]
@@ -64,12 +74,12 @@ fn a_default_serves_once_the_answer_is_complete() {
         fallback: None,
     };
     let mut scenario = Scenario::new(single());
-    scenario.ask();
+    scenario.request_route();
     scenario.resolve_with(by_default.clone(), false);
     scenario.pass(ms(500));
     scenario.resolve_with(by_default, true);
     scenario.push(1);
-    assert_eq!(scenario.dialled.pop_front().expect("a dial").publisher, default.id);
+    assert_eq!(scenario.dials.pop_front().expect("a dial").publisher, default.id);
 }
 
 #[test]
@@ -85,37 +95,37 @@ fn a_path_that_holds_a_value_is_no_queue_and_one_that_holds_both_is() {
         fallback: None,
     };
     let mut scenario = Scenario::new(single());
-    scenario.ask();
+    scenario.request_route();
     scenario.resolve_with(is(std::slice::from_ref(&of_value)), true);
-    assert_eq!(scenario.ask(), Routed::No(NoRoute::Value("p2".into())));
-    assert!(scenario.dialled.is_empty(), "nobody is dialled for it");
+    assert_eq!(scenario.request_route(), RouteLookup::NoRoute(NoRoute::Value("p2".into())));
+    assert!(scenario.dials.is_empty(), "nobody is dialled for it");
 
     // A default for values above it makes no value of it: its publisher may have one for queues
     // further up.
     let mut scenario = Scenario::new(single());
-    scenario.ask();
+    scenario.request_route();
     let by_default =
         PathAnswer::Publishers { set: [of_value.clone()].into(), by_default: true, fallback: None };
     scenario.resolve_with(by_default, true);
     scenario.push(1);
-    assert_eq!(scenario.dialled.pop_front().expect("a dial").publisher, value.id);
+    assert_eq!(scenario.dials.pop_front().expect("a dial").publisher, value.id);
 
     // Who has a queue there may not be known to a replica that has just started.
     let mut scenario = Scenario::new(single());
-    scenario.ask();
+    scenario.request_route();
     scenario.resolve_with(is(std::slice::from_ref(&of_value)), false);
-    assert_eq!(scenario.ask(), Routed::Asked);
+    assert_eq!(scenario.request_route(), RouteLookup::Pending);
     scenario.pass(ms(500));
     scenario.resolve_with(is(&[of_value.clone(), publication(&queue)]), true);
     scenario.push(1);
-    assert_eq!(scenario.dialled.pop_front().expect("a dial").publisher, queue.id);
+    assert_eq!(scenario.dials.pop_front().expect("a dial").publisher, queue.id);
 
     let mut scenario = Scenario::new(single());
-    scenario.ask();
+    scenario.request_route();
     scenario.resolve_with(is(&[of_value, publication(&queue)]), true);
     scenario.push(1);
-    assert_eq!(scenario.dialled.pop_front().expect("a dial").publisher, queue.id);
-    assert!(scenario.dialled.is_empty());
+    assert_eq!(scenario.dials.pop_front().expect("a dial").publisher, queue.id);
+    assert!(scenario.dials.is_empty());
 }
 
 /// Enqueues a job each second, and has it answered: the path stays in use.
@@ -143,16 +153,16 @@ fn a_path_keeps_its_publishers_while_warming_replicas_know_only_a_default() {
 fn a_refused_path_and_a_silent_resolver_are_told_with_their_reasons() {
     let mut scenario = Scenario::new(single());
     let since = scenario.now;
-    scenario.ask();
+    scenario.request_route();
     scenario.resolve_with(PathAnswer::Refused("no such tree".into()), true);
     let routed = scenario.core.route(scenario.now, &path("/jobs"), since);
-    assert_eq!(routed, Routed::No(NoRoute::Refused("no such tree".into())));
+    assert_eq!(routed, RouteLookup::NoRoute(NoRoute::Refused("no such tree".into())));
     scenario.pass(ms(1));
-    scenario.ask();
-    let paths = scenario.asked.pop_front().expect("a question");
+    scenario.request_route();
+    let paths = scenario.resolve_requests.pop_front().expect("a question");
     scenario.core.resolved(scenario.now, &paths, Err(ReadError::NoReplicas));
     let routed = scenario.core.route(scenario.now, &path("/jobs"), scenario.now);
-    assert_eq!(routed, Routed::No(NoRoute::Resolver(Arc::new(ReadError::NoReplicas))));
+    assert_eq!(routed, RouteLookup::NoRoute(NoRoute::Resolver(Arc::new(ReadError::NoReplicas))));
 }
 
 #[test]
@@ -160,7 +170,7 @@ fn a_path_in_use_is_asked_about_again_slowly_and_new_publishers_are_used() {
     let (a, b) = (publisher(1), publisher(2));
     let mut scenario = Scenario::linked_to(single(), std::slice::from_ref(&a));
     send_each_second(&mut scenario, 35);
-    assert_eq!(scenario.asked.len(), 1);
+    assert_eq!(scenario.resolve_requests.len(), 1);
     scenario.resolve(&[a, b.clone()]);
     scenario.push(100);
     scenario.attach_next(1);
@@ -173,7 +183,7 @@ fn a_path_in_use_is_asked_about_again_slowly_and_new_publishers_are_used() {
             scenario.answer_all(&sent);
         }
         scenario.pass(secs(1));
-        scenario.asked.clear();
+        scenario.resolve_requests.clear();
     }
     assert!(publishers.contains(&b.id));
 }
@@ -182,16 +192,16 @@ fn a_path_in_use_is_asked_about_again_slowly_and_new_publishers_are_used() {
 fn what_waits_for_a_publisher_that_is_away_goes_to_one_that_has_come_since() {
     let (a, b) = (publisher(1), publisher(2));
     let mut scenario = Scenario::new(single());
-    scenario.ask();
+    scenario.request_route();
     scenario.resolve(std::slice::from_ref(&a));
     scenario.push(1);
     scenario.pass(secs(2));
-    let dialled = scenario.dialled.pop_front().expect("a try");
-    scenario.lose(a.id, dialled.link);
+    let dials = scenario.dials.pop_front().expect("a try");
+    scenario.lose_link(a.id, dials.link);
     scenario.resolve(std::slice::from_ref(&b));
-    let dialled = scenario.dialled.pop_back().expect("the new one is tried");
-    assert_eq!(dialled.publisher, b.id);
-    scenario.attach(b.id, dialled.link, 1);
+    let dials = scenario.dials.pop_back().expect("the new one is tried");
+    assert_eq!(dials.publisher, b.id);
+    scenario.attach(b.id, dials.link, 1);
     assert_eq!(scenario.next_sent().publisher, b.id);
 }
 
@@ -208,7 +218,7 @@ fn a_publisher_that_answers_is_kept_whatever_the_directory_has_forgotten() {
 #[test]
 fn paths_with_the_same_publishers_share_batches() {
     let a = publisher(1);
-    let mut scenario = Scenario::new(LaneRules { batch_jobs_max: 10, ..single() });
+    let mut scenario = Scenario::new(StreamLimits { batch_jobs_max: 10, ..single() });
     for text in ["/a", "/b"] {
         scenario.core.route(scenario.now, &path(text), scenario.now);
         scenario.drain();
@@ -231,7 +241,7 @@ fn a_full_table_of_paths_is_emptied_and_what_is_used_is_asked_again() {
         scenario.core.route(scenario.now, &path(&format!("/p/{n}")), scenario.now);
         scenario.drain();
     }
-    while !scenario.asked.is_empty() {
+    while !scenario.resolve_requests.is_empty() {
         scenario.resolve(std::slice::from_ref(&a));
     }
     assert!(scenario.core.routing.paths.len() <= PATHS_MAX);

@@ -3,8 +3,8 @@
 use super::*;
 use longshore_protocol::limits::{HEADERS_BYTES_MAX, LEASE_MS_MIN, PAYLOAD_BYTES_MAX};
 
-fn pipelined() -> LaneRules {
-    LaneRules { batch_jobs_max: 10, eager_batches: 1, ..single() }
+fn pipelined() -> StreamLimits {
+    StreamLimits { batch_jobs_max: 10, eager_batches: 1, ..single() }
 }
 
 #[test]
@@ -30,8 +30,8 @@ fn a_full_batch_goes_without_waiting_for_an_answer() {
 #[test]
 fn a_batch_is_full_by_its_bytes_too_and_a_larger_job_goes_alone() {
     let a = publisher(1);
-    let rules = LaneRules { batch_bytes_max: 1_000, ..pipelined() };
-    let mut scenario = Scenario::linked_to(rules, std::slice::from_ref(&a));
+    let limits = StreamLimits { batch_bytes_max: 1_000, ..pipelined() };
+    let mut scenario = Scenario::linked_to(limits, std::slice::from_ref(&a));
     scenario.push(1);
     for n in 2..=5 {
         scenario.try_push(&job_of(n, &[0; 400])).expect("taken");
@@ -59,7 +59,7 @@ fn a_batch_that_is_not_full_goes_exactly_when_its_linger_is_over() {
 fn while_no_publisher_takes_anything_jobs_gather_in_large_batches() {
     let a = publisher(1);
     let mut scenario = Scenario::new(pipelined());
-    scenario.ask();
+    scenario.request_route();
     scenario.resolve(std::slice::from_ref(&a));
     for n in 0..25 {
         scenario.push(n);
@@ -76,7 +76,7 @@ fn a_flush_sends_what_is_open() {
     let a = publisher(1);
     let mut scenario = Scenario::linked_to(pipelined(), std::slice::from_ref(&a));
     (1..=3).for_each(|n| scenario.push(n));
-    scenario.core.flush_lane(scenario.now, scenario.lane);
+    scenario.core.flush_stream(scenario.now, scenario.stream);
     scenario.drain();
     assert_eq!(scenario.sent.iter().map(|sent| sent.jobs).collect::<Vec<_>>(), [1, 2]);
 }
@@ -95,8 +95,8 @@ fn a_publisher_has_at_most_as_many_batches_to_answer_as_it_recognises_again() {
 #[test]
 fn no_more_jobs_are_taken_in_than_may_be_in_flight_until_one_is_answered() {
     let a = publisher(1);
-    let rules = LaneRules { in_flight_jobs_max: 5, ..single() };
-    let mut scenario = Scenario::linked_to(rules, std::slice::from_ref(&a));
+    let limits = StreamLimits { in_flight_jobs_max: 5, ..single() };
+    let mut scenario = Scenario::linked_to(limits, std::slice::from_ref(&a));
     (0..5).for_each(|n| scenario.push(n));
     assert!(matches!(scenario.try_push(&job(6)), Err(PushError::Full)));
     let first = scenario.next_sent();
@@ -108,8 +108,8 @@ fn no_more_jobs_are_taken_in_than_may_be_in_flight_until_one_is_answered() {
 #[test]
 fn bytes_in_flight_are_bounded_and_an_empty_lane_takes_any_job() {
     let a = publisher(1);
-    let rules = LaneRules { in_flight_bytes_max: 1_000, ..single() };
-    let mut scenario = Scenario::linked_to(rules, std::slice::from_ref(&a));
+    let limits = StreamLimits { in_flight_bytes_max: 1_000, ..single() };
+    let mut scenario = Scenario::linked_to(limits, std::slice::from_ref(&a));
     scenario.try_push(&job_of(1, &[0; 5_000])).expect("an empty lane takes it");
     assert!(matches!(scenario.try_push(&job(2)), Err(PushError::Full)));
     let first = scenario.next_sent();
@@ -122,13 +122,13 @@ fn an_atomic_batch_is_one_batch_and_what_cannot_be_one_is_refused_before_it_is_s
     let a = publisher(1);
     let mut scenario = Scenario::linked_to(pipelined(), std::slice::from_ref(&a));
     let jobs: Vec<NewJob> = (0..50).map(job).collect();
-    assert!(scenario.core.push_atomic(scenario.now, scenario.lane, &jobs).is_ok());
+    assert!(scenario.core.push_atomic(scenario.now, scenario.stream, &jobs).is_ok());
     scenario.drain();
     let sent = scenario.next_sent();
     assert_eq!(sent.jobs, 50);
     assert!(sent.batch.to_batch(1).expect("a batch").atomic);
     let too_many: Vec<NewJob> = (0..10_001).map(job).collect();
-    let refused = scenario.core.push_atomic(scenario.now, scenario.lane, &too_many);
+    let refused = scenario.core.push_atomic(scenario.now, scenario.stream, &too_many);
     assert!(matches!(refused, Err(PushError::Never(EnqueueError::NotAtomic(_)))));
 }
 

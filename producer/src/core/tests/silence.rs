@@ -26,8 +26,8 @@ fn flood(scenario: &mut Scenario, silent: PublisherId, time: Duration) -> (usize
 #[test]
 fn a_silent_publisher_leaves_the_others_their_share_of_what_may_be_in_flight() {
     let (a, b) = (publisher(1), publisher(2));
-    let rules = LaneRules { in_flight_jobs_max: 20, ..single() };
-    let mut scenario = Scenario::linked_to(rules, &[a.clone(), b]);
+    let limits = StreamLimits { in_flight_jobs_max: 20, ..single() };
+    let mut scenario = Scenario::linked_to(limits, &[a.clone(), b]);
     let (answered, stuck) = flood(&mut scenario, a.id, secs(20));
     assert!(stuck <= 10, "{stuck} of 20 in flight at the silent one");
     assert!(answered > 19_000, "{answered} of about 20,000 jobs answered");
@@ -36,8 +36,8 @@ fn a_silent_publisher_leaves_the_others_their_share_of_what_may_be_in_flight() {
 #[test]
 fn of_eight_publishers_seven_may_be_silent_at_once() {
     let all: Vec<PublisherInfo> = (1..=8).map(publisher).collect();
-    let rules = LaneRules { in_flight_jobs_max: 80, ..single() };
-    let mut scenario = Scenario::linked_to(rules, &all);
+    let limits = StreamLimits { in_flight_jobs_max: 80, ..single() };
+    let mut scenario = Scenario::linked_to(limits, &all);
     let mut answered = 0;
     for n in 0..10_000 {
         let _ = scenario.try_push(&job(n));
@@ -84,8 +84,8 @@ fn a_publisher_that_answers_again_gets_its_part_again() {
 #[test]
 fn the_only_publisher_gets_all_that_may_be_in_flight_silent_or_not() {
     let a = publisher(1);
-    let rules = LaneRules { in_flight_jobs_max: 20, ..single() };
-    let mut scenario = Scenario::linked_to(rules, std::slice::from_ref(&a));
+    let limits = StreamLimits { in_flight_jobs_max: 20, ..single() };
+    let mut scenario = Scenario::linked_to(limits, std::slice::from_ref(&a));
     let (_, stuck) = flood(&mut scenario, a.id, secs(5));
     assert_eq!(stuck, 20);
 }
@@ -94,15 +94,15 @@ fn the_only_publisher_gets_all_that_may_be_in_flight_silent_or_not() {
 fn a_lane_that_has_used_up_its_share_holds_up_no_other_lane() {
     let a = publisher(1);
     let b = publisher(2);
-    let rules = LaneRules { in_flight_jobs_max: 4, ..single() };
-    let mut scenario = Scenario::linked_to(rules, &[a, b]);
+    let limits = StreamLimits { in_flight_jobs_max: 4, ..single() };
+    let mut scenario = Scenario::linked_to(limits, &[a, b]);
     // Both publishers have two jobs of the lane, and answer neither.
     for n in 0..4 {
         scenario.push(n);
         scenario.pass(ms(300));
     }
     assert_eq!(scenario.sent.len(), 4);
-    let other = scenario.core.open_lane(rules);
+    let other = scenario.core.open_stream(limits);
     scenario.core.push(scenario.now, other, 0, &job(100), false).expect("the other lane has room");
     scenario.drain();
     assert_eq!(scenario.sent.len(), 5);

@@ -1,98 +1,26 @@
 //! The feed: everything that happens to jobs, at every publisher, with or without the jobs that
 //! there are already.
 
-mod follow;
-mod keep;
+mod cursor;
+mod follower;
+mod items;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
-
 use hashbrown::HashMap;
-use longshore_protocol::messages::work::{FeedEvents, FeedPosition, JobInfo};
 use longshore_protocol::{Glob, PublisherId, PublisherInfo};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use self::follow::{Follow, Start};
-use self::keep::Keeper;
-use super::Queues;
+use self::cursor::{FeedCursor, Start};
+use self::follower::Follower;
+pub use self::items::{FeedFrom, FeedItem, FeedLoss, FeedNews, FeedPositions};
+use super::client::Queues;
 use crate::directory::Directory;
 
 /// Items that wait to be read; with more, publishers wait too, and one that waits for too long
 /// drops the feed's tail ([`FeedLoss::TooOld`]). An item holds at most 1,000 jobs or 10,000 events.
 const ITEMS_MAX: usize = 16;
-
-/// Where a feed begins.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum FeedFrom {
-    /// With what happens from now on.
-    Now,
-    /// With all jobs that there are, and then with what happens.
-    Snapshot,
-    /// After what was seen before ([`Feed::positions`]); with all jobs of publishers that are not
-    /// among them.
-    After(FeedPositions),
-}
-
-/// What was seen of each publisher. Kept together with what was made of it, another feed goes on
-/// from there ([`FeedFrom::After`]) without a gap.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct FeedPositions(pub BTreeMap<PublisherId, FeedPosition>);
-
-/// What a feed tells, of one publisher. What it tells of one publisher is in order; publishers are
-/// not ordered among each other.
-#[derive(Clone, PartialEq, Debug)]
-pub struct FeedItem {
-    /// Whose.
-    pub publisher: PublisherInfo,
-    /// What.
-    pub news: FeedNews,
-}
-
-/// What a feed tells. Applied as it comes, it gives the publisher's jobs as they are:
-/// [`FeedNews::Jobs`] and the events of [`FeedNews::Changes`] each say how a job stands from then
-/// on (an event without a state: it is gone).
-#[derive(Clone, PartialEq, Debug)]
-pub enum FeedNews {
-    /// The publisher is followed, from there or again.
-    Follows {
-        /// Events after this follow.
-        at: FeedPosition,
-    },
-    /// All of its jobs follow: what was known of them before is to be forgotten.
-    SnapshotBegins,
-    /// Jobs of a snapshot as they stand, without payloads, headers and results; never none. Changes
-    /// may come in between.
-    Jobs(Vec<JobInfo>),
-    /// Every job was shown; only changes follow.
-    SnapshotEnds {
-        /// The changes up to here were shown.
-        at: FeedPosition,
-    },
-    /// What happened, in order; sometimes nothing, just to say how far the publisher is.
-    Changes(FeedEvents),
-    /// What happened since is not to be had. The next is [`FeedNews::SnapshotBegins`], or for a
-    /// feed from now on [`FeedNews::Follows`] with a gap before it.
-    Lost(FeedLoss),
-    /// The publisher cannot be reached: said once, however often it is tried. It is tried again for
-    /// as long as the feed is read, and goes on where it was, which [`FeedNews::Follows`] tells.
-    Away {
-        /// Why, for people.
-        why: String,
-    },
-}
-
-/// Why a feed could not go on where it was.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum FeedLoss {
-    /// More has happened since than the publisher keeps: 65,536 transitions.
-    #[error("TooOld: more has happened since than the publisher keeps")]
-    TooOld,
-    /// The publisher has lost what was seen: its acknowledgements are not synced.
-    #[error("Rewound: the publisher started again before what was seen")]
-    Rewound,
-}
 
 /// A feed of all publishers that could have queues which match ([`Queues::feed`]). Ends when it is
 /// dropped.
@@ -101,7 +29,7 @@ pub struct Feed {
     items: mpsc::Receiver<FeedItem>,
     seen: FeedPositions,
     /// Publishers are listed before they are followed.
-    lists: bool,
+    snapshot_first: bool,
     /// Of these, snapshots are not whole: there is nothing to resume from.
     partial: hashbrown::HashSet<PublisherId>,
     _following: JoinSet<()>,
@@ -139,10 +67,10 @@ impl Queues {
             FeedFrom::After(positions) => positions.clone(),
             FeedFrom::Now | FeedFrom::Snapshot => FeedPositions::default(),
         };
-        let lists = from != FeedFrom::Now;
+        let snapshot_first = from != FeedFrom::Now;
         let mut following = JoinSet::new();
         following.spawn(follow_all(self.clone(), pattern, from, tell));
-        Feed { items, seen, lists, partial: Default::default(), _following: following }
+        Feed { items, seen, snapshot_first, partial: Default::default(), _following: following }
     }
 }
 
@@ -153,7 +81,7 @@ impl Feed {
         let id = item.publisher.id;
         match &item.news {
             // One that is to be listed has a position only once it was.
-            FeedNews::Follows { at } if !self.lists => {
+            FeedNews::Follows { at } if !self.snapshot_first => {
                 self.seen.0.entry(id).or_insert(*at);
             }
             FeedNews::SnapshotBegins => {
@@ -186,7 +114,7 @@ impl Feed {
 
 /// Follows every publisher that there is and every one that joins, each in a task of its own.
 async fn follow_all(queues: Queues, pattern: Glob, from: FeedFrom, items: mpsc::Sender<FeedItem>) {
-    let mut following = Following {
+    let mut following = FollowAll {
         queues: queues.clone(),
         pattern: pattern.clone(),
         from,
@@ -194,7 +122,7 @@ async fn follow_all(queues: Queues, pattern: Glob, from: FeedFrom, items: mpsc::
         known: HashMap::new(),
         tasks: JoinSet::new(),
     };
-    match &queues.shared.directory {
+    match &queues.requester.directory {
         Directory::Named(publishers) => {
             publishers.iter().for_each(|publisher| following.add(publisher.clone()));
         }
@@ -210,7 +138,7 @@ async fn follow_all(queues: Queues, pattern: Glob, from: FeedFrom, items: mpsc::
     while following.tasks.join_next().await.is_some() {}
 }
 
-struct Following {
+struct FollowAll {
     queues: Queues,
     pattern: Glob,
     from: FeedFrom,
@@ -219,7 +147,7 @@ struct Following {
     tasks: JoinSet<()>,
 }
 
-impl Following {
+impl FollowAll {
     /// Follows a publisher, or learns where a known one is now.
     fn add(&mut self, publisher: PublisherInfo) {
         if let Some(known) = self.known.get(&publisher.id) {
@@ -238,15 +166,15 @@ impl Following {
             }
         };
         let id = publisher.id;
-        let (where_it_is, told) = watch::channel(publisher);
+        let (where_it_is, events) = watch::channel(publisher);
         self.known.insert(id, where_it_is);
-        let keeper = Keeper {
-            shared: self.queues.shared.clone(),
+        let follower = Follower {
+            requester: self.queues.requester.clone(),
             pattern: self.pattern.clone(),
-            publisher: told,
-            follow: Follow::new(start),
+            publisher: events,
+            cursor: FeedCursor::new(start),
             items: self.items.clone(),
         };
-        self.tasks.spawn(keeper.run());
+        self.tasks.spawn(follower.run());
     }
 }

@@ -8,7 +8,7 @@ use longshore_protocol::{Epoch, JobChange, JobId, JobState, Path};
 use proptest::prelude::*;
 
 use super::FeedLoss;
-use super::follow::{Behind, Follow, Listed, Start};
+use super::cursor::{FeedCursor, PageResult, StalePage, Start};
 
 const SLOTS: usize = 12;
 const PAGE: usize = 3;
@@ -42,7 +42,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 struct Scenario {
-    follow: Follow,
+    cursor: FeedCursor,
     slots: Vec<Option<(JobId, JobState, u64)>>,
     log: Vec<FeedEvent>,
     /// Events of the open link that have not arrived.
@@ -55,7 +55,7 @@ struct Scenario {
 impl Scenario {
     fn begin(start: Start) -> Scenario {
         let mut scenario = Scenario {
-            follow: Follow::new(start),
+            cursor: FeedCursor::new(start),
             slots: vec![None; SLOTS],
             log: Vec::new(),
             floor: 0,
@@ -92,37 +92,37 @@ impl Scenario {
     }
 
     fn open(&mut self) {
-        if let Some(after) = self.follow.after()
+        if let Some(after) = self.cursor.after()
             && after.index < self.floor
         {
-            self.follow.lost(FeedLoss::TooOld);
+            self.cursor.lost(FeedLoss::TooOld);
         }
-        let at = self.follow.after().unwrap_or(self.at(self.index()));
-        if self.follow.opened(at) {
+        let at = self.cursor.after().unwrap_or(self.at(self.index()));
+        if self.cursor.opened(at) {
             self.jobs.clear();
             self.shown.clear();
         }
     }
 
     fn events(&mut self, count: usize) {
-        let from = self.follow.after().map_or(0, |after| after.index);
+        let from = self.cursor.after().map_or(0, |after| after.index);
         let upto = (from + count as u64).min(self.index());
         let events = self.log[from as usize..upto as usize].to_vec();
-        let mut told = FeedEvents { id: 1, upto: self.at(upto), paths: Vec::new(), events };
-        self.follow.events(&mut told);
-        for event in told.events {
+        let mut events = FeedEvents { id: 1, upto: self.at(upto), paths: Vec::new(), events };
+        self.cursor.events(&mut events);
+        for event in events.events {
             self.show(event.job, event.state, event.index);
         }
     }
 
     fn page(&mut self) {
-        let Some(cursor) = self.follow.wanted_page() else { return };
+        let Some(cursor) = self.cursor.next_page() else { return };
         let from = cursor as usize;
         let shown: Vec<_> = self.slots.iter().skip(from).take(PAGE).flatten().copied().collect();
         let jobs = shown.iter().map(|&(id, state, _)| job(id, state)).collect();
         let next = (from + PAGE < SLOTS).then_some((from + PAGE) as u64);
-        let listed = self.follow.page(&JobsPage { jobs, next, index: self.index() });
-        assert_eq!(listed, Ok(if next.is_some() { Listed::More } else { Listed::Whole }));
+        let listed = self.cursor.page(&JobsPage { jobs, next, index: self.index() });
+        assert_eq!(listed, Ok(if next.is_some() { PageResult::More } else { PageResult::Last }));
         for (id, state, index) in shown {
             self.show(id, Some(state), index);
         }
@@ -193,14 +193,14 @@ proptest! {
     ) {
         let mut scenario = Scenario::begin(Start::Snapshot);
         steps.into_iter().for_each(|step| scenario.step(step));
-        while scenario.follow.wanted_page().is_some() {
+        while scenario.cursor.next_page().is_some() {
             scenario.page();
         }
         scenario.events(usize::MAX / 2);
         let is: HashMap<_, _> =
             scenario.slots.iter().flatten().map(|&(id, state, _)| (id, state)).collect();
         prop_assert_eq!(&scenario.jobs, &is);
-        prop_assert!(scenario.follow.holds_nothing(), "what was listed is forgotten once events caught up");
+        prop_assert!(scenario.cursor.is_caught_up(), "what was listed is forgotten once events caught up");
     }
 }
 
@@ -210,37 +210,37 @@ fn a_page_that_shows_less_than_was_told_is_not_taken() {
     scenario.turn(0, Some(JobState::Dead));
     scenario.events(100);
     let page = JobsPage { index: scenario.index() - 1, ..JobsPage::default() };
-    assert_eq!(scenario.follow.page(&page), Err(Behind));
+    assert_eq!(scenario.cursor.page(&page), Err(StalePage));
     let page = JobsPage { index: scenario.index(), ..JobsPage::default() };
-    assert_eq!(scenario.follow.page(&page), Ok(Listed::Whole));
+    assert_eq!(scenario.cursor.page(&page), Ok(PageResult::Last));
 }
 
 #[test]
 fn who_goes_on_lists_nothing_until_what_happened_since_is_lost() {
     let seen = FeedPosition { epoch: Epoch(1), index: 4 };
-    let mut follow = Follow::new(Start::After(seen));
-    assert_eq!(follow.after(), Some(seen));
-    assert!(!follow.opened(seen));
-    assert_eq!(follow.wanted_page(), None);
-    follow.lost(FeedLoss::Rewound);
-    assert_eq!(follow.after(), None);
-    assert!(follow.opened(FeedPosition { epoch: Epoch(2), index: 3 }));
-    assert_eq!(follow.wanted_page(), Some(0));
+    let mut cursor = FeedCursor::new(Start::After(seen));
+    assert_eq!(cursor.after(), Some(seen));
+    assert!(!cursor.opened(seen));
+    assert_eq!(cursor.next_page(), None);
+    cursor.lost(FeedLoss::Rewound);
+    assert_eq!(cursor.after(), None);
+    assert!(cursor.opened(FeedPosition { epoch: Epoch(2), index: 3 }));
+    assert_eq!(cursor.next_page(), Some(0));
 }
 
 #[test]
 fn who_follows_from_now_on_never_lists() {
-    let mut follow = Follow::new(Start::Now);
-    assert!(!follow.opened(FeedPosition { epoch: Epoch(1), index: 3 }));
-    follow.lost(FeedLoss::TooOld);
-    assert!(!follow.opened(FeedPosition { epoch: Epoch(1), index: 9 }));
-    assert_eq!(follow.wanted_page(), None);
+    let mut cursor = FeedCursor::new(Start::Now);
+    assert!(!cursor.opened(FeedPosition { epoch: Epoch(1), index: 3 }));
+    cursor.lost(FeedLoss::TooOld);
+    assert!(!cursor.opened(FeedPosition { epoch: Epoch(1), index: 9 }));
+    assert_eq!(cursor.next_page(), None);
 }
 
 #[test]
 fn a_cursor_that_stands_still_ends_the_listing() {
-    let mut follow = Follow::new(Start::Snapshot);
-    follow.opened(FeedPosition { epoch: Epoch(1), index: 0 });
+    let mut cursor = FeedCursor::new(Start::Snapshot);
+    cursor.opened(FeedPosition { epoch: Epoch(1), index: 0 });
     let page = JobsPage { next: Some(0), ..JobsPage::default() };
-    assert_eq!(follow.page(&page), Ok(Listed::Whole));
+    assert_eq!(cursor.page(&page), Ok(PageResult::Last));
 }

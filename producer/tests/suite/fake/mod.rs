@@ -1,13 +1,14 @@
 //! A publisher that follows a script: real sockets, a disk in memory that outlives it.
 #![allow(dead_code, unreachable_pub, missing_docs, clippy::panic)]
 
-pub mod world;
+pub mod job_model;
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use job_model::SharedJobModel;
 use longshore_protocol::messages::work::{
     Answer, Attached, EnqueueBatch, Enqueued, FromPublisher, JobInfo, Request, RequestError,
     ToPublisher, Tokens,
@@ -20,11 +21,10 @@ use longshore_transport::{Identity, Link, LinkReceiver, LinkSender, Listener, Li
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use world::SharedWorld;
 
 /// What becomes of a batch that arrives.
 #[derive(Clone, Debug)]
-pub enum Fate {
+pub enum BatchBehavior {
     Answer,
     /// It is taken, and the link breaks before the answer.
     TakeAndBreak,
@@ -41,7 +41,7 @@ pub enum Fate {
 
 /// What becomes of a request that arrives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum RequestFate {
+pub enum RequestBehavior {
     Answer,
     /// It is done, and the link breaks before the answer.
     DoAndBreak,
@@ -65,13 +65,13 @@ pub struct Disk {
     next: HashMap<SessionId, u64>,
     answers: HashMap<(SessionId, u64), Runs<EnqueueOutcome>>,
     /// The fates of the next batches; then every one is answered.
-    pub script: VecDeque<Fate>,
+    pub script: VecDeque<BatchBehavior>,
     /// Jobs with this payload are refused.
     pub refuse_payload: Option<(&'static [u8], Refusal)>,
     pub answerer: Option<Answerer>,
     pub count_only: bool,
     /// The fates of the next requests; then every one is answered.
-    pub request_script: VecDeque<RequestFate>,
+    pub request_script: VecDeque<RequestBehavior>,
     /// All requests that were done.
     pub requests: Vec<Request>,
     /// Jobs whose ends may be waited for; those that have not ended have none.
@@ -81,7 +81,7 @@ pub struct Disk {
     /// Numbers of requests that were taken back.
     pub forgotten: Vec<u64>,
     /// Jobs and what happens to them, for listings and feeds.
-    pub world: Option<SharedWorld>,
+    pub model: Option<SharedJobModel>,
 }
 
 pub struct FakePublisher {
@@ -114,14 +114,14 @@ impl FakePublisher {
         let mut listener = Listener::bind(address, identity, options).await.expect("a free port");
         let addresses = [listener.local_address()];
         let running = CancellationToken::new();
-        let (stop, kept) = (running.clone(), disk.clone());
+        let (stop, shared) = (running.clone(), disk.clone());
         let done = tokio::spawn(async move {
             let mut links = tokio::task::JoinSet::new();
             loop {
                 tokio::select! {
                     () = stop.cancelled() => return,
                     link = listener.accept() => {
-                        links.spawn(serve(link, kept.clone()));
+                        links.spawn(serve(link, shared.clone()));
                     }
                 }
             }
@@ -152,22 +152,22 @@ impl FakePublisher {
         *self = FakePublisher::start_with(n, self.disk.clone(), epoch, address).await;
     }
 
-    pub fn script(&self, fates: impl IntoIterator<Item = Fate>) {
-        self.disk.lock().script.extend(fates);
+    pub fn script(&self, behaviors: impl IntoIterator<Item = BatchBehavior>) {
+        self.disk.lock().script.extend(behaviors);
     }
 
-    pub fn script_requests(&self, fates: impl IntoIterator<Item = RequestFate>) {
-        self.disk.lock().request_script.extend(fates);
+    pub fn script_requests(&self, behaviors: impl IntoIterator<Item = RequestBehavior>) {
+        self.disk.lock().request_script.extend(behaviors);
     }
 
     /// Ends a job, and tells those who wait for that.
     pub fn end(&self, job: JobInfo) {
         let mut disk = self.disk.lock();
-        let (told, open) =
+        let (reported, open) =
             std::mem::take(&mut disk.open_ends).into_iter().partition(|open| open.2 == job.id);
         disk.open_ends = open;
-        let told: Vec<(LinkSender, u64, JobId)> = told;
-        for (sender, id, _) in told {
+        let reported: Vec<(LinkSender, u64, JobId)> = reported;
+        for (sender, id, _) in reported {
             let answer = Ok(Answer::Job(Some(Box::new(job.clone()))));
             let mut out = FrameWriter::new();
             FromPublisher::Answer { id, answer }.encode(&mut out);
@@ -204,11 +204,11 @@ impl Drop for FakePublisher {
 async fn serve(link: Link, disk: Arc<Mutex<Disk>>) {
     let session = link.handshake().expect("a client").session;
     let (sender, mut receiver) = link.split();
-    let _ = talk(session, &sender, &mut receiver, &disk).await;
+    let _ = serve_messages(session, &sender, &mut receiver, &disk).await;
 }
 
 /// Serves a link until it breaks or is to break.
-async fn talk(
+async fn serve_messages(
     session: SessionId,
     sender: &LinkSender,
     receiver: &mut LinkReceiver,
@@ -267,18 +267,18 @@ async fn enqueue(
     disk: &Mutex<Disk>,
     out: &mut FrameWriter,
 ) -> Option<()> {
-    let fate = disk.lock().script.pop_front().unwrap_or(Fate::Answer);
+    let behavior = disk.lock().script.pop_front().unwrap_or(BatchBehavior::Answer);
     let sequence = batch.sequence;
-    let outcome = match fate {
-        Fate::Break => return None,
-        Fate::Refuse(refusal) => Err(refusal),
+    let outcome = match behavior {
+        BatchBehavior::Break => return None,
+        BatchBehavior::Refuse(refusal) => Err(refusal),
         _ => disk.lock().take(session, &batch),
     };
-    match fate {
-        Fate::TakeAndBreak => return None,
-        Fate::TakeInSilence => return Some(()),
-        Fate::AnswerAfter(wait) => tokio::time::sleep(wait).await,
-        Fate::Garbage => {
+    match behavior {
+        BatchBehavior::TakeAndBreak => return None,
+        BatchBehavior::TakeInSilence => return Some(()),
+        BatchBehavior::AnswerAfter(wait) => tokio::time::sleep(wait).await,
+        BatchBehavior::Garbage => {
             let mut garbage = FrameWriter::new();
             garbage.message(longshore_protocol::messages::work::tag::ENQUEUED, |out| out.u8(0x80));
             sender.send(garbage.finish()).ok()?;
@@ -299,14 +299,14 @@ impl Disk {
         request: Request,
         feeds: &mut JoinSet<()>,
     ) -> Option<Option<Result<Answer, RequestError>>> {
-        let fate = self.request_script.pop_front().unwrap_or(RequestFate::Answer);
-        match fate {
-            RequestFate::Break => return None,
-            RequestFate::TooMany => return Some(Some(Err(RequestError::TooMany))),
-            RequestFate::Answer | RequestFate::DoAndBreak => {}
+        let behavior = self.request_script.pop_front().unwrap_or(RequestBehavior::Answer);
+        match behavior {
+            RequestBehavior::Break => return None,
+            RequestBehavior::TooMany => return Some(Some(Err(RequestError::TooMany))),
+            RequestBehavior::Answer | RequestBehavior::DoAndBreak => {}
         }
         self.requests.push(request.clone());
-        let answer = match (&request, &self.world) {
+        let answer = match (&request, &self.model) {
             (Request::Await { id: job }, _) if !self.ends.is_empty() => match self.ends.get(job) {
                 None => Some(Ok(Answer::Job(None))),
                 Some(Some(ended)) => Some(Ok(Answer::Job(Some(Box::new(ended.clone()))))),
@@ -315,17 +315,17 @@ impl Disk {
                     None
                 }
             },
-            (Request::Feed { after, .. }, Some(world)) => {
-                let opened = world.open(*after);
+            (Request::Feed { after, .. }, Some(model)) => {
+                let opened = model.open(*after);
                 if let Ok(at) = opened {
-                    feeds.spawn(world.clone().pump(sender.clone(), id, at));
+                    feeds.spawn(model.clone().pump(sender.clone(), id, at));
                 }
                 Some(opened.map(Answer::Feed))
             }
-            (Request::Jobs(query), Some(world)) => Some(Ok(Answer::Jobs(world.page(query.cursor)))),
+            (Request::Jobs(query), Some(model)) => Some(Ok(Answer::Jobs(model.page(query.cursor)))),
             _ => self.answerer.as_ref().expect("requests are scripted")(request),
         };
-        (fate == RequestFate::Answer).then_some(answer)
+        (behavior == RequestBehavior::Answer).then_some(answer)
     }
 
     fn take(

@@ -49,9 +49,9 @@ pub fn job(id: JobId, state: JobState, index: u64) -> JobInfo {
 }
 
 #[derive(Clone)]
-pub struct SharedWorld(pub Arc<Mutex<World>>);
+pub struct SharedJobModel(pub Arc<Mutex<JobModel>>);
 
-pub struct World {
+pub struct JobModel {
     random: StdRng,
     epoch: u64,
     /// What its last start recovered.
@@ -68,9 +68,9 @@ pub struct World {
     pub pages: usize,
 }
 
-impl SharedWorld {
-    pub fn new(seed: u64, slots: usize) -> SharedWorld {
-        SharedWorld(Arc::new(Mutex::new(World {
+impl SharedJobModel {
+    pub fn new(seed: u64, slots: usize) -> SharedJobModel {
+        SharedJobModel(Arc::new(Mutex::new(JobModel {
             random: StdRng::seed_from_u64(seed),
             epoch: 1,
             recovered: 0,
@@ -86,73 +86,74 @@ impl SharedWorld {
     }
 
     /// Something happens to some job.
-    pub fn turn(&self) {
-        self.0.lock().turn();
+    pub fn change_random_job(&self) {
+        self.0.lock().change_random_job();
     }
 
     /// Every job as it stands, with the index of its last change.
     pub fn jobs(&self) -> HashMap<JobId, (JobState, u64)> {
-        let world = self.0.lock();
-        world.slots.iter().flatten().map(|&(id, state, index)| (id, (state, index))).collect()
+        let model = self.0.lock();
+        model.slots.iter().flatten().map(|&(id, state, index)| (id, (state, index))).collect()
     }
 
     /// Starts again, as it was.
     pub fn restart(&self) {
-        let mut world = self.0.lock();
-        world.epoch += 1;
-        world.recovered = world.index;
+        let mut model = self.0.lock();
+        model.epoch += 1;
+        model.recovered = model.index;
     }
 
-    /// Starts again and has lost everything since `then`.
-    pub fn restart_as(&self, then: Then) {
-        let mut world = self.0.lock();
-        world.epoch += 1;
-        (world.index, world.recovered, world.slots) = (then.index, then.index, then.slots);
-        world.tail.retain(|event| event.index <= then.index);
+    /// Starts again and has lost everything since `snapshot`.
+    pub fn restart_from(&self, snapshot: ModelSnapshot) {
+        let mut model = self.0.lock();
+        model.epoch += 1;
+        (model.index, model.recovered, model.slots) =
+            (snapshot.index, snapshot.index, snapshot.slots);
+        model.tail.retain(|event| event.index <= snapshot.index);
     }
 
-    pub fn then(&self) -> Then {
-        let world = self.0.lock();
-        Then { index: world.index, slots: world.slots.clone() }
+    pub fn snapshot(&self) -> ModelSnapshot {
+        let model = self.0.lock();
+        ModelSnapshot { index: model.index, slots: model.slots.clone() }
     }
 
     /// No longer keeps what has happened so far.
     pub fn forget_tail(&self) {
-        let mut world = self.0.lock();
-        world.floor = world.index;
-        world.tail.clear();
+        let mut model = self.0.lock();
+        model.floor = model.index;
+        model.tail.clear();
     }
 
     pub fn open(&self, after: Option<FeedPosition>) -> Result<FeedPosition, RequestError> {
-        let world = self.0.lock();
+        let model = self.0.lock();
         match after {
-            None => Ok(world.position(world.index)),
-            Some(after) if after.epoch.0 < world.epoch && after.index > world.recovered => {
+            None => Ok(model.position(model.index)),
+            Some(after) if after.epoch.0 < model.epoch && after.index > model.recovered => {
                 Err(RequestError::Rewound)
             }
-            Some(after) if after.index < world.floor => Err(RequestError::TooOld),
-            Some(after) => Ok(world.position(after.index)),
+            Some(after) if after.index < model.floor => Err(RequestError::TooOld),
+            Some(after) => Ok(model.position(after.index)),
         }
     }
 
     pub fn page(&self, cursor: u64) -> JobsPage {
-        let mut world = self.0.lock();
-        world.pages += 1;
-        let (from, count) = (cursor as usize, world.slots_of_a_page);
-        let shown = world.slots.iter().skip(from).take(count).flatten();
+        let mut model = self.0.lock();
+        model.pages += 1;
+        let (from, count) = (cursor as usize, model.slots_of_a_page);
+        let shown = model.slots.iter().skip(from).take(count).flatten();
         JobsPage {
             jobs: shown.map(|&(id, state, index)| job(id, state, index)).collect(),
-            next: (from + count < world.slots.len()).then_some((from + count) as u64),
-            index: world.index,
+            next: (from + count < model.slots.len()).then_some((from + count) as u64),
+            index: model.index,
         }
     }
 
     /// Tells of what happens after `at`, with some delay, for as long as the link lives.
     pub async fn pump(self, sender: LinkSender, id: u64, mut at: FeedPosition) {
         loop {
-            let told = self.0.lock().told(id, &mut at);
-            let ended = told.is_err();
-            let message = match told {
+            let reported = self.0.lock().reported(id, &mut at);
+            let ended = reported.is_err();
+            let message = match reported {
                 Err(end) => FromPublisher::FeedEnded { id, end },
                 Ok(Some(events)) => FromPublisher::Feed(events),
                 Ok(None) => {
@@ -170,17 +171,17 @@ impl SharedWorld {
 }
 
 /// The jobs at some time.
-pub struct Then {
+pub struct ModelSnapshot {
     index: u64,
     slots: Vec<Option<(JobId, JobState, u64)>>,
 }
 
-impl World {
+impl JobModel {
     fn position(&self, index: u64) -> FeedPosition {
         FeedPosition { epoch: Epoch(self.epoch), index }
     }
 
-    fn turn(&mut self) {
+    fn change_random_job(&mut self) {
         use JobState::{Completed, Dead, Ready, Running, Scheduled};
         self.index += 1;
         let slot = self.random.random_range(0..self.slots.len());
@@ -210,7 +211,7 @@ impl World {
         });
     }
 
-    fn told(&mut self, id: u64, at: &mut FeedPosition) -> Result<Option<FeedEvents>, FeedEnd> {
+    fn reported(&mut self, id: u64, at: &mut FeedPosition) -> Result<Option<FeedEvents>, FeedEnd> {
         if at.index < self.floor {
             return Err(FeedEnd::TooOld);
         }

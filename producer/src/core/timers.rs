@@ -5,16 +5,18 @@ use std::sync::Arc;
 
 use longshore_protocol::PublisherId;
 
+use super::Core;
 use super::batch::{Batch, OpenBatch};
-use super::peer::LinkState;
-use super::{
-    ANSWER_TIME_PER_BYTE, Core, EnqueueError, LINK_IDLE, RouteId, STOPPING_MAX, SWEEP_EVERY, Time,
-    UNANSWERED_BATCHES_MAX,
+use super::ids::{RouteId, Time};
+use super::limits::{
+    ANSWER_TIME_PER_BYTE, LINK_IDLE, STOPPING_RETRY, SWEEP_INTERVAL, UNANSWERED_BATCHES_MAX,
 };
+use super::peer::LinkState;
+use crate::outcome::EnqueueError;
 
 impl<T: Default + Clone> Core<T> {
     /// Does what is due at `now`.
-    pub(crate) fn turn(&mut self, now: Time) {
+    pub(crate) fn tick(&mut self, now: Time) {
         if self.deadline_floor.is_some_and(|floor| floor <= now) {
             self.expire(now);
         }
@@ -26,7 +28,7 @@ impl<T: Default + Clone> Core<T> {
             self.send_unsent(now);
         }
         self.dial(now);
-        self.ask_resolver(now);
+        self.start_resolve(now);
     }
 
     /// When to call [`Core::turn`], if nothing happens before.
@@ -35,23 +37,23 @@ impl<T: Default + Clone> Core<T> {
         if let Some(floor) = self.deadline_floor {
             next = next.min(floor);
         }
-        for (id, lane) in &self.lanes {
-            for (route, open) in &lane.open {
-                if self.can_take(*route, lane, *id) {
-                    next = next.min(open.opened_at + lane.rules.linger);
+        for (id, stream) in &self.streams {
+            for (route, open) in &stream.open {
+                if self.has_taker(*route, stream, *id) {
+                    next = next.min(open.opened_at + stream.limits.linger);
                 }
             }
         }
         for (id, peer) in &self.peers {
-            if let LinkState::Away { retry_at } = peer.link
+            if let LinkState::Down { retry_at } = peer.link
                 && retry_at < next
                 && self.is_wanted(*id)
             {
                 next = retry_at;
             }
         }
-        if let Some(ask_at) = self.routing.next_ask() {
-            next = next.min(ask_at);
+        if let Some(retry_at) = self.routing.next_retry() {
+            next = next.min(retry_at);
         }
         next
     }
@@ -64,15 +66,15 @@ impl<T: Default + Clone> Core<T> {
     /// Ends batches whose time is up.
     pub(super) fn expire(&mut self, now: Time) {
         let mut overdue = Vec::new();
-        for lane in self.lanes.keys().copied().collect::<Vec<_>>() {
-            let late: Vec<RouteId> = (self.lanes[&lane].open.iter())
+        for stream in self.streams.keys().copied().collect::<Vec<_>>() {
+            let late: Vec<RouteId> = (self.streams[&stream].open.iter())
                 .filter(|(_, open)| self.deadline_of(open) <= now)
                 .map(|(route, _)| *route)
                 .collect();
-            late.into_iter().for_each(|route| self.seal_open(lane, route));
+            late.into_iter().for_each(|route| self.seal_open(stream, route));
         }
         // What open batches gain by growing only moves their time back.
-        let open = self.lanes.values().flat_map(|lane| lane.open.values());
+        let open = self.streams.values().flat_map(|stream| stream.open.values());
         let mut floor: Option<Time> = open.map(|open| self.deadline_of(open)).min();
         let mut keep = |batch: &Batch<T>| {
             let in_time = batch.deadline > now;
@@ -150,10 +152,10 @@ impl<T: Default + Clone> Core<T> {
     /// The slow chores: what is old is asked about again, what is idle is closed, what is unused is
     /// forgotten.
     pub(super) fn sweep(&mut self, now: Time) {
-        self.sweep_at = now + SWEEP_EVERY;
+        self.sweep_at = now + SWEEP_INTERVAL;
         let open: BTreeSet<RouteId> =
-            self.lanes.values().flat_map(|lane| lane.open.keys().copied()).collect();
-        self.routing.age(now, &open);
+            self.streams.values().flat_map(|stream| stream.open.keys().copied()).collect();
+        self.routing.refresh(now, &open);
         self.routing.sweep(&open);
         let wanted: BTreeSet<PublisherId> =
             self.peers.keys().copied().filter(|id| self.is_wanted(*id)).collect();
@@ -173,13 +175,13 @@ impl<T: Default + Clone> Core<T> {
             }
         }
         let lingering: Vec<PublisherId> = (self.peers.iter())
-            .filter(|(_, peer)| peer.said_stop_at.is_some_and(|at| at + STOPPING_MAX <= now))
+            .filter(|(_, peer)| peer.stopping_since.is_some_and(|at| at + STOPPING_RETRY <= now))
             .filter(|(_, peer)| matches!(peer.link, LinkState::Up { stopping: true, .. }))
             .map(|(id, _)| *id)
             .collect();
         for publisher in lingering {
             self.close(now, publisher, "it took no new jobs; asked again");
-            self.ask_for_paths_of(now, publisher);
+            self.resolve_paths_of(now, publisher);
         }
         let known: BTreeSet<PublisherId> =
             self.routing.routes.values().flat_map(|route| route.set.iter().copied()).collect();

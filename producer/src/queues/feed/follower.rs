@@ -11,56 +11,58 @@ use longshore_transport::{LinkReceiver, LinkSender};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::follow::{Follow, Listed};
-use super::{FeedItem, FeedLoss, FeedNews};
-use crate::link::open;
-use crate::producer::new_session;
-use crate::queues::Shared;
-use crate::queues::ask::Again;
+use super::cursor::{FeedCursor, PageResult};
+use super::items::{FeedItem, FeedLoss, FeedNews};
+use crate::attach::open;
+use crate::ids::new_session_id;
+use crate::queues::requester::Requester;
+use crate::queues::retry::RetryBackoff;
 
 /// Frames of events that are read between two pages, if they are there.
 const FRAMES_BETWEEN_PAGES: usize = 64;
 
 /// Why a link was given up.
-enum End {
+enum FollowEnd {
     /// It ended, or cannot be used.
-    Link(String),
+    LinkLost(String),
     /// Nobody reads the feed any more.
-    Unread,
+    ReaderGone,
 }
 
-pub(super) struct Keeper {
-    pub(super) shared: Arc<Shared>,
+pub(super) struct Follower {
+    pub(super) requester: Arc<Requester>,
     pub(super) pattern: Glob,
     pub(super) publisher: watch::Receiver<PublisherInfo>,
-    pub(super) follow: Follow,
+    pub(super) cursor: FeedCursor,
     pub(super) items: mpsc::Sender<FeedItem>,
 }
 
-impl Keeper {
+impl Follower {
     /// Follows the publisher for as long as anybody reads.
     pub(super) async fn run(mut self) {
-        let mut again = Again::default();
-        let mut told_away = false;
+        let mut backoff = RetryBackoff::default();
+        let mut away_reported = false;
         loop {
             let publisher = self.publisher.borrow_and_update().clone();
             let (began, mut worked) = (Instant::now(), false);
             match self.follow(&publisher, &mut worked).await {
-                End::Unread => return,
-                End::Link(why) => {
+                FollowEnd::ReaderGone => return,
+                FollowEnd::LinkLost(why) => {
                     if worked {
-                        again.held(began);
-                        told_away = false;
+                        backoff.reset_if_lasted(began);
+                        away_reported = false;
                     }
                     // Said once, however often it is tried.
-                    if !told_away && self.tell(&publisher, FeedNews::Away { why }).await.is_err() {
+                    if !away_reported
+                        && self.emit(&publisher, FeedNews::Away { why }).await.is_err()
+                    {
                         return;
                     }
-                    told_away = true;
+                    away_reported = true;
                 }
             }
             tokio::select! {
-                () = sleep(again.next()) => {}
+                () = sleep(backoff.next()) => {}
                 changed = self.publisher.changed() => if changed.is_err() { return },
             }
         }
@@ -68,14 +70,14 @@ impl Keeper {
 
     /// One link, from its beginning to its end. It is the feed's own: who reads slowly holds up
     /// nobody else, and the publisher learns of it by the socket.
-    async fn follow(&mut self, publisher: &PublisherInfo, worked: &mut bool) -> End {
-        let options = &self.shared.options;
+    async fn follow(&mut self, publisher: &PublisherInfo, worked: &mut bool) -> FollowEnd {
+        let options = &self.requester.options;
         let (id, addresses) = (publisher.id, &publisher.addresses);
         let opened =
-            open(id, addresses, Role::Tool, new_session(), &options.name, &options.link).await;
+            open(id, addresses, Role::Tool, new_session_id(), &options.name, &options.link).await;
         let (sender, mut receiver, _) = match opened {
             Ok(opened) => opened,
-            Err(why) => return End::Link(why),
+            Err(why) => return FollowEnd::LinkLost(why),
         };
         let mut number = 0;
         let end = loop {
@@ -83,7 +85,7 @@ impl Keeper {
             if let Err(end) = self.open_feed(publisher, &sender, &mut receiver, number).await {
                 break end;
             }
-            *worked = self.follow.after().is_some();
+            *worked = self.cursor.after().is_some();
             if let Err(end) = self.read(publisher, &mut receiver, number).await {
                 break end;
             }
@@ -99,23 +101,24 @@ impl Keeper {
         sender: &LinkSender,
         receiver: &mut LinkReceiver,
         number: u64,
-    ) -> Result<(), End> {
-        let request = Request::Feed { pattern: self.pattern.clone(), after: self.follow.after() };
+    ) -> Result<(), FollowEnd> {
+        let request = Request::Feed { pattern: self.pattern.clone(), after: self.cursor.after() };
         let mut out = FrameWriter::new();
         ToPublisher::Request { id: number, request }.encode(&mut out);
-        sender.send(out.finish()).map_err(|error| End::Link(error.to_string()))?;
-        let limit = self.shared.options.request_timeout;
+        sender.send(out.finish()).map_err(|error| FollowEnd::LinkLost(error.to_string()))?;
+        let limit = self.requester.options.request_timeout;
         let mut events = Vec::new();
         let answer = loop {
             let frame = timeout(limit, next_frame(receiver)).await;
-            let frame = frame.map_err(|_| End::Link(format!("no answer within {limit:?}")))??;
+            let frame =
+                frame.map_err(|_| FollowEnd::LinkLost(format!("no answer within {limit:?}")))??;
             let mut answer = None;
             for message in frame {
                 match message {
-                    FromPublisher::Answer { id, answer: told } if id == number => {
-                        answer = Some(told)
+                    FromPublisher::Answer { id, answer: events } if id == number => {
+                        answer = Some(events)
                     }
-                    FromPublisher::Goodbye { reason } => return Err(End::Link(reason)),
+                    FromPublisher::Goodbye { reason } => return Err(FollowEnd::LinkLost(reason)),
                     // Events may come in the same frame as the answer.
                     other => events.push(other),
                 }
@@ -126,20 +129,20 @@ impl Keeper {
         };
         match answer {
             Ok(Answer::Feed(at)) => {
-                let snapshot = self.follow.opened(at);
-                self.tell(publisher, FeedNews::Follows { at }).await?;
+                let snapshot = self.cursor.opened(at);
+                self.emit(publisher, FeedNews::Follows { at }).await?;
                 if snapshot {
-                    self.tell(publisher, FeedNews::SnapshotBegins).await?;
+                    self.emit(publisher, FeedNews::SnapshotBegins).await?;
                 }
                 for message in events {
-                    self.take(publisher, message, number).await?;
+                    self.handle(publisher, message, number).await?;
                 }
                 Ok(())
             }
-            Ok(_) => Err(End::Link("it answered something else".into())),
-            Err(RequestError::TooOld) => self.lose(publisher, FeedLoss::TooOld).await,
-            Err(RequestError::Rewound) => self.lose(publisher, FeedLoss::Rewound).await,
-            Err(error) => Err(End::Link(error.to_string())),
+            Ok(_) => Err(FollowEnd::LinkLost("it answered something else".into())),
+            Err(RequestError::TooOld) => self.report_loss(publisher, FeedLoss::TooOld).await,
+            Err(RequestError::Rewound) => self.report_loss(publisher, FeedLoss::Rewound).await,
+            Err(error) => Err(FollowEnd::LinkLost(error.to_string())),
         }
     }
 
@@ -150,17 +153,17 @@ impl Keeper {
         publisher: &PublisherInfo,
         receiver: &mut LinkReceiver,
         number: u64,
-    ) -> Result<(), End> {
+    ) -> Result<(), FollowEnd> {
         loop {
-            if self.follow.after().is_none() {
+            if self.cursor.after().is_none() {
                 return Ok(());
             }
-            let Some(cursor) = self.follow.wanted_page() else {
+            let Some(cursor) = self.cursor.next_page() else {
                 let frame = tokio::select! {
                     frame = next_frame(receiver) => frame?,
-                    () = self.items.closed() => return Err(End::Unread),
+                    () = self.items.closed() => return Err(FollowEnd::ReaderGone),
                 };
-                self.take_all(publisher, frame, number).await?;
+                self.handle_frame(publisher, frame, number).await?;
                 continue;
             };
             self.list(publisher, cursor).await?;
@@ -170,82 +173,86 @@ impl Keeper {
                     frame = next_frame(receiver) => frame?,
                     () = std::future::ready(()) => break,
                 };
-                self.take_all(publisher, frame, number).await?;
+                self.handle_frame(publisher, frame, number).await?;
             }
         }
     }
 
     /// Asks for a page, over the link that questions share, and tells of it.
-    async fn list(&mut self, publisher: &PublisherInfo, cursor: u64) -> Result<(), End> {
+    async fn list(&mut self, publisher: &PublisherInfo, cursor: u64) -> Result<(), FollowEnd> {
         let query = JobsQuery {
             filter: Filter::of(self.pattern.clone()),
             cursor,
             limit: PAGE_JOBS_MAX as u32,
             full: false,
         };
-        let page = match self.shared.ask(publisher, &Request::Jobs(query)).await {
+        let page = match self.requester.request(publisher, &Request::Jobs(query)).await {
             Ok(Answer::Jobs(page)) => page,
-            Ok(_) => return Err(End::Link("it answered something else".into())),
-            Err(failure) => return Err(End::Link(failure.to_string())),
+            Ok(_) => return Err(FollowEnd::LinkLost("it answered something else".into())),
+            Err(failure) => return Err(FollowEnd::LinkLost(failure.to_string())),
         };
-        let Ok(listed) = self.follow.page(&page) else {
-            return Err(End::Link("it shows less than it had told already".into()));
+        let Ok(listed) = self.cursor.page(&page) else {
+            return Err(FollowEnd::LinkLost("it shows less than it had told already".into()));
         };
         if !page.jobs.is_empty() {
-            self.tell(publisher, FeedNews::Jobs(page.jobs)).await?;
+            self.emit(publisher, FeedNews::Jobs(page.jobs)).await?;
         }
-        if let (Listed::Whole, Some(at)) = (listed, self.follow.after()) {
-            self.tell(publisher, FeedNews::SnapshotEnds { at }).await?;
+        if let (PageResult::Last, Some(at)) = (listed, self.cursor.after()) {
+            self.emit(publisher, FeedNews::SnapshotEnds { at }).await?;
         }
         Ok(())
     }
 
-    async fn take_all(
+    async fn handle_frame(
         &mut self,
         publisher: &PublisherInfo,
         frame: Vec<FromPublisher>,
         number: u64,
-    ) -> Result<(), End> {
+    ) -> Result<(), FollowEnd> {
         for message in frame {
-            self.take(publisher, message, number).await?;
+            self.handle(publisher, message, number).await?;
         }
         Ok(())
     }
 
-    async fn take(
+    async fn handle(
         &mut self,
         publisher: &PublisherInfo,
         message: FromPublisher,
         number: u64,
-    ) -> Result<(), End> {
+    ) -> Result<(), FollowEnd> {
         match message {
             FromPublisher::Feed(mut events) if events.id == number => {
-                self.follow.events(&mut events);
-                self.tell(publisher, FeedNews::Changes(events)).await
+                self.cursor.events(&mut events);
+                self.emit(publisher, FeedNews::Changes(events)).await
             }
             FromPublisher::FeedEnded { id, .. } if id == number => {
-                self.lose(publisher, FeedLoss::TooOld).await
+                self.report_loss(publisher, FeedLoss::TooOld).await
             }
-            FromPublisher::Goodbye { reason } => Err(End::Link(reason)),
+            FromPublisher::Goodbye { reason } => Err(FollowEnd::LinkLost(reason)),
             _ => Ok(()),
         }
     }
 
-    async fn lose(&mut self, publisher: &PublisherInfo, why: FeedLoss) -> Result<(), End> {
-        self.follow.lost(why);
-        self.tell(publisher, FeedNews::Lost(why)).await
+    async fn report_loss(
+        &mut self,
+        publisher: &PublisherInfo,
+        why: FeedLoss,
+    ) -> Result<(), FollowEnd> {
+        self.cursor.lost(why);
+        self.emit(publisher, FeedNews::Lost(why)).await
     }
 
-    async fn tell(&self, publisher: &PublisherInfo, news: FeedNews) -> Result<(), End> {
+    async fn emit(&self, publisher: &PublisherInfo, news: FeedNews) -> Result<(), FollowEnd> {
         let item = FeedItem { publisher: publisher.clone(), news };
-        self.items.send(item).await.map_err(|_| End::Unread)
+        self.items.send(item).await.map_err(|_| FollowEnd::ReaderGone)
     }
 }
 
 /// The messages of the next frame. Cancel safe.
-async fn next_frame(receiver: &mut LinkReceiver) -> Result<Vec<FromPublisher>, End> {
-    let body = receiver.recv().await.map_err(|end| End::Link(end.to_string()))?;
-    let wrong = |error| End::Link(format!("its message does not decode: {error}"));
+async fn next_frame(receiver: &mut LinkReceiver) -> Result<Vec<FromPublisher>, FollowEnd> {
+    let body = receiver.recv().await.map_err(|end| FollowEnd::LinkLost(end.to_string()))?;
+    let wrong = |error| FollowEnd::LinkLost(format!("its message does not decode: {error}"));
     let mut messages = Vec::new();
     for message in Messages::new(body) {
         let (tag, body) = message.map_err(wrong)?;

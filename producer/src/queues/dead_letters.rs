@@ -9,9 +9,11 @@ use longshore_protocol::messages::work::{
 };
 use longshore_protocol::{FrameWriter, JobRef, NewJob, PublisherId};
 
-use super::{
-    Gathered, JobLookupError, JobName, Question, Queues, QueuesError, Unanswered, Who, deadline,
-};
+use super::answers::{Gathered, JobLookupError, QueuesError};
+use super::client::Queues;
+use super::job_name::JobName;
+use super::requester::{PatientError, PatientRequest, Target};
+use super::retry::deadline_after;
 use crate::core::check;
 use crate::outcome::EnqueueError;
 
@@ -47,7 +49,7 @@ impl Queues {
     /// up. The filter's state is passed over. Cancel safe.
     pub async fn dead_groups(&self, filter: Filter) -> Result<Gathered<DeadGroups>, QueuesError> {
         let pattern = filter.pattern.clone();
-        self.ask_all(&pattern, Request::DeadGroups { filter }, |answer| match answer {
+        self.request_all(&pattern, Request::DeadGroups { filter }, |answer| match answer {
             Answer::DeadGroups(groups) => Some(groups),
             _ => None,
         })
@@ -69,16 +71,19 @@ impl Queues {
         limit: Duration,
     ) -> Result<JobRef, ReplaceError> {
         check(job).map_err(ReplaceError::Invalid)?;
-        let who = match &dead.publisher {
-            Some(prefix) => Who::Prefix(prefix.clone()),
-            None => Who::Id(self.job(dead).await?.publisher.id),
+        let target = match &dead.publisher {
+            Some(prefix) => Target::Prefix(prefix.clone()),
+            None => Target::Id(self.job(dead).await?.publisher.id),
         };
         let mut entry = FrameWriter::new();
         job.encode_entry_head(&mut entry);
         entry.put_shared(job.payload.clone());
         let request = Request::Replace { id: dead.id, entry: entry.into_body() };
-        let asked = self.shared.ask_patiently(&who, Question::Now(&request), deadline(limit)).await;
-        match asked {
+        let answer = self
+            .requester
+            .request_until(&target, PatientRequest::Request(&request), deadline_after(limit))
+            .await;
+        match answer {
             Ok((publisher, Answer::Replaced(ReplaceOutcome::Replaced))) => {
                 Ok(JobRef { publisher: publisher.id, id: job.id })
             }
@@ -86,11 +91,11 @@ impl Queues {
                 Err(ReplaceError::Refused { publisher: publisher.id, outcome })
             }
             Ok(_) => Err(ReplaceError::Request(RequestError::Unknown)),
-            Err(Unanswered::Refused(why)) => Err(ReplaceError::Request(why)),
-            Err(Unanswered::Name(error)) => {
+            Err(PatientError::Refused(why)) => Err(ReplaceError::Request(why)),
+            Err(PatientError::Name(error)) => {
                 Err(JobLookupError::from(QueuesError::from(error)).into())
             }
-            Err(Unanswered::TimedOut { away }) => {
+            Err(PatientError::TimedOut { away }) => {
                 let why = away.unwrap_or_else(|| "it did not answer".to_owned());
                 Err(ReplaceError::Away { why })
             }

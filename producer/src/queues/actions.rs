@@ -9,9 +9,10 @@ use longshore_protocol::{JobId, JobState, PublisherId, PublisherInfo};
 use longshore_resolver::ReplicaFailure;
 use tokio::task::JoinSet;
 
-use super::{
-    Gathered, JobName, Missing, PublishersFor, Queues, QueuesError, Shared, everything, next,
-};
+use super::answers::{Gathered, Missing, QueuesError};
+use super::client::Queues;
+use super::job_name::JobName;
+use super::requester::{PublisherListing, Requester, everything, next};
 
 /// What became of jobs that were named ([`Queues::act_on`]).
 #[derive(Clone, PartialEq, Debug)]
@@ -82,7 +83,7 @@ impl ActEnd {
 }
 
 /// The places of some names, and what a publisher said of them.
-type Told = (Vec<usize>, Result<Vec<ActOutcome>, String>);
+type PartOutcome = (Vec<usize>, Result<Vec<ActOutcome>, String>);
 
 impl Queues {
     /// Does something to jobs that are named, any number of them; with `dry_run` it only says what
@@ -98,57 +99,57 @@ impl Queues {
         names: &[JobName],
         dry_run: bool,
     ) -> Result<ActedOn, QueuesError> {
-        let roster = self.shared.roster(&everything()).await?;
-        let PublishersFor { complete, publishers, missing, unanswered } = roster;
+        let roster = self.requester.list_publishers(&everything()).await?;
+        let PublisherListing { complete, publishers, missing, unanswered } = roster;
         // A job that nobody has may be at one of those that are missing.
         let all_asked = complete && missing.is_empty();
-        let mut asking = JoinSet::new();
+        let mut tasks = JoinSet::new();
         let mut ends: Vec<Option<ActEnd>> = vec![None; names.len()];
-        let by_name = places_by_prefix(names);
+        let by_name = indices_by_prefix(names);
         for publisher in publishers {
-            let mut places: Vec<usize> = Vec::new();
+            let mut indices: Vec<usize> = Vec::new();
             for key in [None, Some(publisher.id.prefix())] {
-                places.extend(by_name.get(&key).into_iter().flatten());
+                indices.extend(by_name.get(&key).into_iter().flatten());
             }
-            if places.is_empty() {
+            if indices.is_empty() {
                 continue;
             }
-            let jobs: Vec<(usize, JobId)> = places.iter().map(|&at| (at, names[at].id)).collect();
-            let shared = self.shared.clone();
-            asking.spawn(async move {
-                let told = shared.act_on_at(&publisher, action, &jobs, dry_run).await;
-                (publisher, told)
+            let jobs: Vec<(usize, JobId)> = indices.iter().map(|&at| (at, names[at].id)).collect();
+            let requester = self.requester.clone();
+            tasks.spawn(async move {
+                let parts = requester.act_on_ids(&publisher, action, &jobs, dry_run).await;
+                (publisher, parts)
             });
         }
-        let mut said = Gathered::new(complete, missing, unanswered);
-        while let Some((publisher, told)) = next(&mut asking).await {
+        let mut gathered = Gathered::new(complete, missing, unanswered);
+        while let Some((publisher, parts)) = next(&mut tasks).await {
             let id = publisher.id;
             let mut whole = Ok(());
-            for (places, outcomes) in told {
+            for (indices, outcomes) in parts {
                 let outcomes = match outcomes {
                     Ok(outcomes) => {
-                        outcomes.into_iter().map(|outcome| end_at(id, outcome)).collect()
+                        outcomes.into_iter().map(|outcome| outcome_at(id, outcome)).collect()
                     }
                     Err(why) => {
                         whole = Err(why);
-                        vec![ActEnd::Unknown; places.len()]
+                        vec![ActEnd::Unknown; indices.len()]
                     }
                 };
-                for (place, end) in places.into_iter().zip(outcomes) {
-                    ends[place] = Some(ends[place].map_or(end, |before| before.or(end)));
+                for (index, end) in indices.into_iter().zip(outcomes) {
+                    ends[index] = Some(ends[index].map_or(end, |before| before.or(end)));
                 }
             }
-            said.add(publisher, whole);
+            gathered.add(publisher, whole);
         }
-        let said = said.sorted();
+        let gathered = gathered.sorted();
         Ok(ActedOn {
             complete,
             jobs: (names.iter().cloned().zip(ends))
-                .map(|(name, end)| NamedAct { end: whole_end(&name, end, all_asked), name })
+                .map(|(name, end)| NamedAct { end: final_outcome(&name, end, all_asked), name })
                 .collect(),
-            answered: said.answers.into_iter().map(|answered| answered.publisher).collect(),
-            missing: said.missing,
-            unanswered: said.unanswered,
+            answered: gathered.answers.into_iter().map(|answered| answered.publisher).collect(),
+            missing: gathered.missing,
+            unanswered: gathered.unanswered,
         })
     }
 
@@ -166,13 +167,14 @@ impl Queues {
         filter: Filter,
         dry_run: bool,
     ) -> Result<Gathered<ActionReport>, QueuesError> {
-        let PublishersFor { complete, publishers, missing, unanswered } =
-            self.shared.roster(&filter.pattern).await?;
+        let PublisherListing { complete, publishers, missing, unanswered } =
+            self.requester.list_publishers(&filter.pattern).await?;
         let mut acting = JoinSet::new();
         for publisher in publishers {
-            let (shared, filter) = (self.shared.clone(), filter.clone());
+            let (requester, filter) = (self.requester.clone(), filter.clone());
             acting.spawn(async move {
-                let report = shared.act_at(&publisher, action, &filter, None, dry_run).await;
+                let report =
+                    requester.act_on_filter(&publisher, action, &filter, None, dry_run).await;
                 (publisher, report)
             });
         }
@@ -195,14 +197,16 @@ impl Queues {
         filter: Filter,
         per_second: u32,
     ) -> Result<Gathered<ActionReport>, QueuesError> {
-        let PublishersFor { complete, publishers, missing, unanswered } =
-            self.shared.roster(&filter.pattern).await?;
+        let PublisherListing { complete, publishers, missing, unanswered } =
+            self.requester.list_publishers(&filter.pattern).await?;
         let mut pace = Pace { per_second: per_second.max(1), before: 0 };
         let mut gathered = Gathered::new(complete, missing, unanswered);
         for publisher in publishers {
             let paced = Some(&mut pace);
-            let report =
-                self.shared.act_at(&publisher, Action::Revive, &filter, paced, false).await;
+            let report = self
+                .requester
+                .act_on_filter(&publisher, Action::Revive, &filter, paced, false)
+                .await;
             gathered.add(publisher, report);
         }
         Ok(gathered.sorted())
@@ -210,17 +214,17 @@ impl Queues {
 }
 
 /// Where the names of each publisher are, and those without one.
-fn places_by_prefix(names: &[JobName]) -> HashMap<Option<String>, Vec<usize>> {
-    let mut places: HashMap<Option<String>, Vec<usize>> = HashMap::new();
-    for (place, name) in names.iter().enumerate() {
-        places.entry(name.publisher.clone()).or_default().push(place);
+fn indices_by_prefix(names: &[JobName]) -> HashMap<Option<String>, Vec<usize>> {
+    let mut indices: HashMap<Option<String>, Vec<usize>> = HashMap::new();
+    for (index, name) in names.iter().enumerate() {
+        indices.entry(name.publisher.clone()).or_default().push(index);
     }
-    places
+    indices
 }
 
 /// What is known of a job in the end. The word of the publisher that a name begins with is enough;
 /// a bare id may be at one that the resolver has not told of.
-fn whole_end(name: &JobName, end: Option<ActEnd>, complete: bool) -> ActEnd {
+fn final_outcome(name: &JobName, end: Option<ActEnd>, complete: bool) -> ActEnd {
     match end {
         None if name.publisher.is_some() || !complete => ActEnd::Unknown,
         None => ActEnd::NotFound,
@@ -229,7 +233,7 @@ fn whole_end(name: &JobName, end: Option<ActEnd>, complete: bool) -> ActEnd {
     }
 }
 
-fn end_at(publisher: PublisherId, outcome: ActOutcome) -> ActEnd {
+fn outcome_at(publisher: PublisherId, outcome: ActOutcome) -> ActEnd {
     match outcome {
         ActOutcome::Done => ActEnd::Done { publisher },
         ActOutcome::NotInState(state) => ActEnd::NotInState { publisher, state },
@@ -237,37 +241,41 @@ fn end_at(publisher: PublisherId, outcome: ActOutcome) -> ActEnd {
     }
 }
 
-impl Shared {
+impl Requester {
     /// Acts on jobs by their ids, as many at a time as one request may name.
-    async fn act_on_at(
+    async fn act_on_ids(
         &self,
         publisher: &PublisherInfo,
         action: Action,
         jobs: &[(usize, JobId)],
         dry_run: bool,
-    ) -> Vec<Told> {
-        let mut told = Vec::new();
+    ) -> Vec<PartOutcome> {
+        let mut parts = Vec::new();
         for part in jobs.chunks(BATCH_JOBS_MAX) {
-            let places = part.iter().map(|&(place, _)| place).collect();
+            let indices = part.iter().map(|&(index, _)| index).collect();
             let selection = Selection::Ids(part.iter().map(|&(_, id)| id).collect());
             let request = Request::Act { action, selection, pace: None, dry_run };
-            let outcomes = match self.ask_again(publisher, &request).await {
-                Ok((Answer::Acted(report), again)) if report.outcomes.len() == part.len() => {
+            let outcomes = match self.request_with_retry(publisher, &request).await {
+                Ok((Answer::Acted(report), backoff)) if report.outcomes.len() == part.len() => {
                     let settled = |outcome| {
-                        if again && !dry_run { after_loss(action, outcome) } else { outcome }
+                        if backoff && !dry_run {
+                            outcome_after_lost_answer(action, outcome)
+                        } else {
+                            outcome
+                        }
                     };
                     Ok(report.outcomes.iter().map(settled).collect())
                 }
                 Ok(_) => Err("it answered something else".to_owned()),
                 Err(failure) => Err(failure.to_string()),
             };
-            told.push((places, outcomes));
+            parts.push((indices, outcomes));
         }
-        told
+        parts
     }
 
     /// Acts on all that fits, until there is no more.
-    async fn act_at(
+    async fn act_on_filter(
         &self,
         publisher: &PublisherInfo,
         action: Action,
@@ -280,7 +288,7 @@ impl Shared {
             let selection = Selection::Matching(filter.clone());
             let request =
                 Request::Act { action, selection, pace: pace.as_deref().copied(), dry_run };
-            let report = match self.ask(publisher, &request).await {
+            let report = match self.request(publisher, &request).await {
                 Ok(Answer::Acted(report)) => report,
                 Ok(_) => return Err("it answered something else".into()),
                 Err(failure) => {
@@ -302,7 +310,7 @@ impl Shared {
 
 /// What an outcome says when the same was asked before and the answer was lost: the state that the
 /// action leads to may be its own doing, and it is what was asked for.
-fn after_loss(action: Action, outcome: ActOutcome) -> ActOutcome {
+fn outcome_after_lost_answer(action: Action, outcome: ActOutcome) -> ActOutcome {
     match (action, outcome) {
         (Action::Cancel, ActOutcome::NotInState(JobState::Cancelled)) => ActOutcome::Done,
         _ => outcome,

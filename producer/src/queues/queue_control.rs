@@ -4,7 +4,9 @@
 use longshore_protocol::messages::work::{Answer, PauseReport, Request};
 use longshore_protocol::{Gate, Glob, Path, QueueSettings, Refusal};
 
-use super::{Gathered, Queues, QueuesError, everything};
+use super::answers::{Gathered, QueuesError};
+use super::client::Queues;
+use super::requester::everything;
 
 impl Queues {
     /// Stops deliveries of the queues that match, those that there are and those that there will
@@ -41,7 +43,7 @@ impl Queues {
         paused: bool,
     ) -> Result<Gathered<PauseReport>, QueuesError> {
         let request = Request::Pause { gate, pattern: pattern.clone(), paused };
-        self.ask_all(&pattern, request, |answer| match answer {
+        self.request_all(&pattern, request, |answer| match answer {
             Answer::Paused(report) => Some(report),
             _ => None,
         })
@@ -53,7 +55,7 @@ impl Queues {
     /// [`to_publishers`](Queues::to_publishers). Holds over restarts, until the contrary is asked
     /// for. Not cancel safe: of a call that was dropped, publishers may have received the request.
     pub async fn drain(&self, draining: bool) -> Result<Gathered<()>, QueuesError> {
-        self.ask_all(&everything(), Request::Drain { draining }, |answer| match answer {
+        self.request_all(&everything(), Request::Drain { draining }, |answer| match answer {
             Answer::Done => Some(()),
             _ => None,
         })
@@ -74,7 +76,7 @@ impl Queues {
         // A path has none of the characters that mean something in a glob.
         let pattern = Glob::new(path.as_str()).unwrap_or_else(|_| everything());
         let request = Request::Configure { path, changes, reset };
-        self.ask_all(&pattern, request, |answer| match answer {
+        self.request_all(&pattern, request, |answer| match answer {
             Answer::Configured(result) => Some(result),
             _ => None,
         })
@@ -87,7 +89,7 @@ impl Queues {
     ///
     /// [`PublisherStatus::clock_held`]: longshore_protocol::messages::work::PublisherStatus::clock_held
     pub async fn confirm_clock(&self) -> Result<Gathered<()>, QueuesError> {
-        self.ask_all(&everything(), Request::ConfirmClock, |answer| match answer {
+        self.request_all(&everything(), Request::ConfirmClock, |answer| match answer {
             Answer::Done => Some(()),
             _ => None,
         })

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::fake::{FakePublisher, RequestFate};
+use crate::fake::{FakePublisher, RequestBehavior};
 use longshore_producer::{ActEnd, JobName, Queues, QueuesOptions, ReplaceError, new_id, new_job};
 use longshore_protocol::messages::work::{
     ActOutcome, Action, ActionReport, Answer, DeadGroup, DeadGroups, Filter, PauseReport, QuietEnd,
@@ -42,14 +42,17 @@ fn path() -> Path {
 type Jobs = Arc<Mutex<hashbrown::HashMap<JobId, JobState>>>;
 
 /// Has these jobs and cancels, revives and drops them as a publisher does.
-fn acts(publisher: &FakePublisher, jobs: impl IntoIterator<Item = (u64, JobState)>) -> Jobs {
+fn serve_actions(
+    publisher: &FakePublisher,
+    jobs: impl IntoIterator<Item = (u64, JobState)>,
+) -> Jobs {
     let jobs: Jobs = Arc::new(Mutex::new(jobs.into_iter().map(|(n, s)| (id(n), s)).collect()));
-    let kept = jobs.clone();
+    let shared = jobs.clone();
     publisher.answer_requests(move |request| {
         let Request::Act { action, selection: Selection::Ids(ids), dry_run, .. } = request else {
             panic!("{request:?} was not expected")
         };
-        let mut jobs = kept.lock();
+        let mut jobs = shared.lock();
         let mut act = |id: &JobId| {
             let Some(&state) = jobs.get(id) else { return ActOutcome::Unknown };
             let next = match (action, state) {
@@ -75,8 +78,8 @@ fn acts(publisher: &FakePublisher, jobs: impl IntoIterator<Item = (u64, JobState
 async fn each_named_job_has_an_outcome_of_its_own_from_the_publisher_that_has_it() {
     use JobState::{Completed, Ready};
     let (one, two) = (FakePublisher::start(1).await, FakePublisher::start(2).await);
-    let first = acts(&one, [(1, Ready), (2, Completed)]);
-    acts(&two, [(3, Ready), (2, Ready)]);
+    let first = serve_actions(&one, [(1, Ready), (2, Completed)]);
+    serve_actions(&two, [(3, Ready), (2, Ready)]);
     let names = [
         id(1).into(),
         at(&one, id(2)),
@@ -110,7 +113,7 @@ async fn each_named_job_has_an_outcome_of_its_own_from_the_publisher_that_has_it
 #[tokio::test]
 async fn a_receipt_is_asked_only_of_its_publisher_and_where_that_is_away_it_is_not_known() {
     let (one, mut two) = (FakePublisher::start(1).await, FakePublisher::start(2).await);
-    acts(&one, [(1, JobState::Ready)]);
+    serve_actions(&one, [(1, JobState::Ready)]);
     let queues = to(&[&one, &two]);
     let acted = queues.act_on(Action::Cancel, &[at(&one, id(1))], false).await.expect("known");
     assert!(acted.is_done() && acted.missing.is_empty());
@@ -128,7 +131,7 @@ async fn a_receipt_is_asked_only_of_its_publisher_and_where_that_is_away_it_is_n
 #[tokio::test]
 async fn many_names_go_ten_thousand_at_a_time_and_keep_their_order() {
     let publisher = FakePublisher::start(1).await;
-    acts(&publisher, (0..25_000).filter(|n| n % 3 != 0).map(|n| (n, JobState::Ready)));
+    serve_actions(&publisher, (0..25_000).filter(|n| n % 3 != 0).map(|n| (n, JobState::Ready)));
     let names: Vec<JobName> = (0..25_000).map(|n| id(n).into()).collect();
     let acted = to(&[&publisher]).act_on(Action::Cancel, &names, false).await.expect("known");
     for (n, job) in acted.jobs.iter().enumerate() {
@@ -140,24 +143,24 @@ async fn many_names_go_ten_thousand_at_a_time_and_keep_their_order() {
 
 #[tokio::test]
 async fn a_cancellation_whose_answer_was_lost_is_asked_for_again_and_counts_as_done() {
-    for fate in [RequestFate::DoAndBreak, RequestFate::Break] {
+    for behavior in [RequestBehavior::DoAndBreak, RequestBehavior::Break] {
         let publisher = FakePublisher::start(1).await;
-        acts(&publisher, [(1, JobState::Ready), (2, JobState::Completed)]);
-        publisher.script_requests([fate]);
+        serve_actions(&publisher, [(1, JobState::Ready), (2, JobState::Completed)]);
+        publisher.script_requests([behavior]);
         let names = [at(&publisher, id(1)), at(&publisher, id(2))];
         let acted = to(&[&publisher]).act_on(Action::Cancel, &names, false).await.expect("known");
         let of = publisher.info.id;
         let state = JobState::Completed;
-        assert_eq!(acted.jobs[0].end, ActEnd::Done { publisher: of }, "{fate:?}");
+        assert_eq!(acted.jobs[0].end, ActEnd::Done { publisher: of }, "{behavior:?}");
         assert_eq!(acted.jobs[1].end, ActEnd::NotInState { publisher: of, state });
     }
     let publisher = FakePublisher::start(1).await;
-    acts(&publisher, [(1, JobState::Cancelled)]);
+    serve_actions(&publisher, [(1, JobState::Cancelled)]);
     let names = [at(&publisher, id(1))];
     let acted = to(&[&publisher]).act_on(Action::Cancel, &names, false).await.expect("known");
     let cancelled = ActEnd::NotInState { publisher: publisher.info.id, state: JobState::Cancelled };
     assert_eq!(acted.jobs[0].end, cancelled, "nothing was lost, so another has cancelled it");
-    publisher.script_requests([RequestFate::DoAndBreak]);
+    publisher.script_requests([RequestBehavior::DoAndBreak]);
     let dry = to(&[&publisher]).act_on(Action::Cancel, &names, true).await.expect("known");
     assert_eq!(dry.jobs[0].end, cancelled, "who only asks has cancelled nothing");
 }
@@ -165,8 +168,8 @@ async fn a_cancellation_whose_answer_was_lost_is_asked_for_again_and_counts_as_d
 #[tokio::test]
 async fn a_revival_whose_answer_was_lost_is_not_asked_for_again() {
     let publisher = FakePublisher::start(1).await;
-    let jobs = acts(&publisher, [(1, JobState::Dead)]);
-    publisher.script_requests([RequestFate::DoAndBreak]);
+    let jobs = serve_actions(&publisher, [(1, JobState::Dead)]);
+    publisher.script_requests([RequestBehavior::DoAndBreak]);
     let names = [at(&publisher, id(1))];
     let acted = to(&[&publisher]).act_on(Action::Revive, &names, false).await.expect("known");
     assert_eq!(acted.jobs[0].end, ActEnd::Unknown, "it could have died again meanwhile");
@@ -176,15 +179,15 @@ async fn a_revival_whose_answer_was_lost_is_not_asked_for_again() {
 
 /// Has so many jobs, and acts on at most ten with one request. Keeps the paces that it was asked
 /// for.
-fn acts_on_ten(publisher: &FakePublisher, jobs: u64) -> Arc<Mutex<Vec<(u32, u64)>>> {
+fn serve_actions_of_ten(publisher: &FakePublisher, jobs: u64) -> Arc<Mutex<Vec<(u32, u64)>>> {
     let left = Mutex::new(jobs);
     let paces = Arc::new(Mutex::new(Vec::new()));
-    let kept = paces.clone();
+    let shared = paces.clone();
     publisher.answer_requests(move |request| {
         let Request::Act { pace, dry_run, selection: Selection::Matching(_), .. } = request else {
             panic!("{request:?} was not expected")
         };
-        kept.lock().extend(pace.map(|pace| (pace.per_second, pace.before)));
+        shared.lock().extend(pace.map(|pace| (pace.per_second, pace.before)));
         let mut left = left.lock();
         let done = 10.min(*left);
         let more = *left > done;
@@ -197,7 +200,7 @@ fn acts_on_ten(publisher: &FakePublisher, jobs: u64) -> Arc<Mutex<Vec<(u32, u64)
 #[tokio::test]
 async fn an_action_is_worked_through_to_its_end_and_a_dry_run_asks_once() {
     let publisher = FakePublisher::start(1).await;
-    acts_on_ten(&publisher, 25);
+    serve_actions_of_ten(&publisher, 25);
     let queues = to(&[&publisher]);
     let dry = queues.act(Action::Cancel, all(), true).await.expect("known").total();
     assert_eq!((dry.done, dry.more), (10, true));
@@ -208,8 +211,8 @@ async fn an_action_is_worked_through_to_its_end_and_a_dry_run_asks_once() {
 #[tokio::test]
 async fn an_action_whose_answer_was_lost_goes_on_and_counts_at_least_what_it_was_told() {
     let publisher = FakePublisher::start(1).await;
-    acts_on_ten(&publisher, 25);
-    publisher.script_requests([RequestFate::Answer, RequestFate::DoAndBreak]);
+    serve_actions_of_ten(&publisher, 25);
+    publisher.script_requests([RequestBehavior::Answer, RequestBehavior::DoAndBreak]);
     let done = to(&[&publisher]).act(Action::Drop, all(), false).await.expect("known");
     assert!(done.is_whole());
     assert_eq!((done.total().done, done.total().more), (15, false));
@@ -219,7 +222,7 @@ async fn an_action_whose_answer_was_lost_goes_on_and_counts_at_least_what_it_was
 async fn a_pace_counts_on_over_requests_and_over_publishers() {
     let (one, two) = (FakePublisher::start(1).await, FakePublisher::start(2).await);
     let mut away = FakePublisher::start(3).await;
-    let (first, second) = (acts_on_ten(&one, 25), acts_on_ten(&two, 12));
+    let (first, second) = (serve_actions_of_ten(&one, 25), serve_actions_of_ten(&two, 12));
     away.kill().await;
     let revived = to(&[&one, &away, &two]).revive(all(), 5).await.expect("known");
     assert_eq!((revived.total().done, revived.missing.len()), (37, 1));
@@ -233,8 +236,8 @@ async fn a_pace_counts_on_over_requests_and_over_publishers() {
 #[tokio::test]
 async fn a_paced_revival_whose_answer_was_lost_says_what_it_had_confirmed() {
     let publisher = FakePublisher::start(1).await;
-    acts_on_ten(&publisher, 25);
-    publisher.script_requests([RequestFate::Answer, RequestFate::DoAndBreak]);
+    serve_actions_of_ten(&publisher, 25);
+    publisher.script_requests([RequestBehavior::Answer, RequestBehavior::DoAndBreak]);
     let revived = to(&[&publisher]).revive(all(), 5).await.expect("known");
     assert!(revived.missing[0].why.contains("it had confirmed 10 before"), "{revived:?}");
 }
@@ -256,15 +259,15 @@ fn group(kind: &str, jobs: u64, last_at: u64) -> DeadGroup {
 #[tokio::test]
 async fn groups_of_dead_letters_are_added_up_over_publishers() {
     let (one, two) = (FakePublisher::start(1).await, FakePublisher::start(2).await);
-    let tells = |publisher: &FakePublisher, groups: Vec<DeadGroup>, more| {
+    let answer_with = |publisher: &FakePublisher, groups: Vec<DeadGroup>, more| {
         publisher.answer_requests(move |_| {
             Some(Ok(Answer::DeadGroups(DeadGroups { groups: groups.clone(), more })))
         });
     };
-    tells(&one, vec![group("a", 7, 20), group("b", 5, 30)], false);
-    tells(&two, vec![group("b", 4, 40), group("c", 1, 10)], true);
+    answer_with(&one, vec![group("a", 7, 20), group("b", 5, 30)], false);
+    answer_with(&two, vec![group("b", 4, 40), group("c", 1, 10)], true);
     // The answer is lost once.
-    one.script_requests([RequestFate::DoAndBreak]);
+    one.script_requests([RequestBehavior::DoAndBreak]);
     let groups = to(&[&one, &two]).dead_groups(all()).await.expect("known").merged();
     let b = DeadGroup { jobs: 9, first_at: 25, ..group("b", 4, 40) };
     let found: Vec<_> = groups.groups.iter().map(|g| (&g.group, g.publishers)).collect();
@@ -277,30 +280,30 @@ async fn groups_of_dead_letters_are_added_up_over_publishers() {
 async fn pauses_name_who_confirmed_and_are_said_again_when_the_answer_was_lost() {
     let mut one = FakePublisher::start(1).await;
     let (two, address) = (FakePublisher::start(2).await, one.info.addresses[0].clone());
-    let said = Arc::new(Mutex::new(Vec::new()));
+    let requests = Arc::new(Mutex::new(Vec::new()));
     for publisher in [&one, &two] {
-        let said = said.clone();
+        let requests = requests.clone();
         publisher.answer_requests(move |request| {
             let Request::Pause { gate: Gate::Delivery, pattern, paused } = request else {
                 panic!("{request:?}")
             };
-            said.lock().push((pattern, paused));
+            requests.lock().push((pattern, paused));
             let report = PauseReport { queues: 3, changed: true, still_by: Vec::new() };
             Some(Ok(Answer::Paused(report)))
         });
     }
     let queues = to(&[&one, &two]);
     let pattern = Glob::new("/jobs/**").expect("a glob");
-    one.script_requests([RequestFate::DoAndBreak]);
+    one.script_requests([RequestBehavior::DoAndBreak]);
     let paused = queues.pause(pattern.clone()).await.expect("known");
     assert!(paused.is_whole());
     assert_eq!(paused.answers.iter().map(|p| p.answer.queues).sum::<u64>(), 6);
-    assert_eq!(*said.lock(), vec![(pattern.clone(), true); 3], "one of them twice");
+    assert_eq!(*requests.lock(), vec![(pattern.clone(), true); 3], "one of them twice");
     // Over a restart.
     one.revive_at(address.clone()).await;
     let resumed = queues.resume(pattern.clone()).await.expect("known");
     assert!(resumed.is_whole(), "{resumed:?}");
-    assert_eq!(said.lock().last(), Some(&(pattern.clone(), false)));
+    assert_eq!(requests.lock().last(), Some(&(pattern.clone(), false)));
     one.kill().await;
     let partly = queues.pause(pattern).await.expect("known");
     assert_eq!((partly.answers.len(), partly.missing.len()), (1, 1));
@@ -311,22 +314,22 @@ async fn pauses_name_who_confirmed_and_are_said_again_when_the_answer_was_lost()
 async fn workers_are_asked_at_every_publisher_and_again_when_the_answer_was_lost() {
     let (one, two) = (FakePublisher::start(1).await, FakePublisher::start(2).await);
     let wanted = vec![WorkerPattern::new("mail-*").expect("a pattern")];
-    let (said, end) = (Arc::new(Mutex::new(Vec::new())), QuietEnd::Confirmed);
+    let (requests, end) = (Arc::new(Mutex::new(Vec::new())), QuietEnd::Confirmed);
     let worker = QuietedWorker { name: "mail-1".into(), session: SessionId([7; 16]), end };
     for publisher in [&one, &two] {
-        let (said, worker) = (said.clone(), worker.clone());
+        let (requests, worker) = (requests.clone(), worker.clone());
         publisher.answer_requests(move |request| {
             let Request::Quiet { workers, quiet, dry_run } = request else { panic!("{request:?}") };
-            said.lock().push((workers, quiet, dry_run));
+            requests.lock().push((workers, quiet, dry_run));
             Some(Ok(Answer::Quieted(vec![worker.clone()])))
         });
     }
-    one.script_requests([RequestFate::DoAndBreak]);
+    one.script_requests([RequestBehavior::DoAndBreak]);
     let queues = to(&[&one, &two]);
     let quieted = queues.quiet_workers(wanted.clone(), true, false).await.expect("known");
     assert!(quieted.is_whole());
     assert!(quieted.answers.iter().all(|answered| answered.answer == [worker.clone()]));
-    assert_eq!(*said.lock(), vec![(wanted, true, false); 3], "one of them twice");
+    assert_eq!(*requests.lock(), vec![(wanted, true, false); 3], "one of them twice");
 }
 
 #[tokio::test]
@@ -334,16 +337,16 @@ async fn settings_are_told_as_each_publisher_has_them_or_why_it_has_not_the_queu
     let (one, two) = (FakePublisher::start(1).await, FakePublisher::start(2).await);
     let wanted = QueueSettings { lease_ms: Some(5_000), ..QueueSettings::default() };
     let (is_wanted, now) = (wanted.clone(), QueueSettings { keep_ms: Some(7), ..wanted.clone() });
-    let told = now.clone();
+    let reported = now.clone();
     one.answer_requests(move |request| {
         let Request::Configure { path: queue, changes, reset } = request else {
             panic!("{request:?}")
         };
         assert_eq!((queue, &changes, reset), (path(), &is_wanted, true));
-        Some(Ok(Answer::Configured(Ok(told.clone()))))
+        Some(Ok(Answer::Configured(Ok(reported.clone()))))
     });
     two.answer_requests(|_| Some(Ok(Answer::Configured(Err(Refusal::NotHere)))));
-    one.script_requests([RequestFate::DoAndBreak]);
+    one.script_requests([RequestBehavior::DoAndBreak]);
     let configured = to(&[&one, &two]).configure(path(), wanted, true).await.expect("known");
     let answers: Vec<_> = configured.answers.into_iter().map(|a| a.answer).collect();
     assert_eq!(answers, [Ok(now), Err(Refusal::NotHere)]);
@@ -354,7 +357,7 @@ async fn a_clock_is_confirmed_everywhere() {
     let (one, two) = (FakePublisher::start(1).await, FakePublisher::start(2).await);
     one.answer_requests(|request| (request == Request::ConfirmClock).then_some(Ok(Answer::Done)));
     two.answer_requests(|_| Some(Err(RequestError::Unknown)));
-    one.script_requests([RequestFate::Break]);
+    one.script_requests([RequestBehavior::Break]);
     let confirmed = to(&[&one, &two]).confirm_clock().await.expect("known");
     assert_eq!((confirmed.answers.len(), confirmed.missing.len()), (1, 1));
     assert!(confirmed.missing[0].why.contains("Unknown"), "{confirmed:?}");
@@ -363,12 +366,12 @@ async fn a_clock_is_confirmed_everywhere() {
 /// Has one dead job; replaced once, it says so again for the same new job.
 fn replaces(publisher: &FakePublisher, dead: JobId) -> Arc<Mutex<Option<Vec<u8>>>> {
     let new: Arc<Mutex<Option<Vec<u8>>>> = Arc::default();
-    let kept = new.clone();
+    let shared = new.clone();
     publisher.answer_requests(move |request| {
-        let mut new = kept.lock();
+        let mut new = shared.lock();
         Some(Ok(match request {
             Request::Job { id } if id == dead && new.is_none() => {
-                let job = crate::fake::world::job(dead, JobState::Dead, 1);
+                let job = crate::fake::job_model::job(dead, JobState::Dead, 1);
                 Answer::Job(Some(Box::new(job)))
             }
             Request::Job { .. } => Answer::Job(None),
@@ -394,7 +397,7 @@ async fn a_dead_job_is_replaced_once_also_when_the_answer_is_lost_and_its_publis
     let address = one.info.addresses[0].clone();
     let (new, _) = (replaces(&one, id(1)), replaces(&two, id(2)));
     let job = new_job(path(), "better");
-    one.script_requests([RequestFate::Answer, RequestFate::DoAndBreak]);
+    one.script_requests([RequestBehavior::Answer, RequestBehavior::DoAndBreak]);
     let queues = to(&[&one, &two]);
     // By its bare id: looked for at both, and replaced at the one that has it.
     let replaced = queues.replace(&id(1).into(), &job, LONG).await;

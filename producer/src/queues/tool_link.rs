@@ -15,9 +15,10 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::QueuesOptions;
-use crate::link::open;
-use crate::producer::new_session;
+use super::options::QueuesOptions;
+use super::retry::deadline_after;
+use crate::attach::open;
+use crate::ids::new_session_id;
 
 /// Why a publisher gave no answer.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -35,10 +36,10 @@ pub(super) enum RequestFailure {
 /// The place of one publisher's link: whoever comes while it is being made waits for it, and shares
 /// what becomes of it.
 #[derive(Default)]
-pub(super) struct LinkSlot(tokio::sync::Mutex<Place>);
+pub(super) struct LinkSlot(tokio::sync::Mutex<SlotState>);
 
 #[derive(Default)]
-struct Place {
+struct SlotState {
     link: Option<Arc<ToolLink>>,
     /// When a link could not be made last, and why.
     failed: Option<(Instant, RequestFailure)>,
@@ -52,29 +53,29 @@ impl LinkSlot {
         options: &QueuesOptions,
     ) -> Result<Arc<ToolLink>, RequestFailure> {
         let came = Instant::now();
-        let mut place = self.0.lock().await;
-        if let Some(link) = place.link.as_ref().filter(|link| link.is_alive()) {
+        let mut slot = self.0.lock().await;
+        if let Some(link) = slot.link.as_ref().filter(|link| link.is_alive()) {
             return Ok(link.clone());
         }
         // Ten thousand that wait for one publisher make one attempt, not ten thousand after each
         // other.
-        if let Some((at, failure)) = &place.failed
+        if let Some((at, failure)) = &slot.failed
             && *at >= came
         {
             return Err(failure.clone());
         }
         // A session of its own for each link: links of one session replace each other.
-        let session = new_session();
+        let session = new_session_id();
         let (addresses, name) = (&publisher.addresses, &options.name);
         match open(publisher.id, addresses, Role::Tool, session, name, &options.link).await {
             Ok((sender, receiver, _)) => {
                 let link = ToolLink::start(sender, receiver);
-                *place = Place { link: Some(link.clone()), failed: None };
+                *slot = SlotState { link: Some(link.clone()), failed: None };
                 Ok(link)
             }
             Err(why) => {
                 let failure = RequestFailure::Unreachable(why);
-                *place = Place { link: None, failed: Some((Instant::now(), failure.clone())) };
+                *slot = SlotState { link: None, failed: Some((Instant::now(), failure.clone())) };
                 Err(failure)
             }
         }
@@ -83,17 +84,17 @@ impl LinkSlot {
 
 pub(super) struct ToolLink {
     sender: LinkSender,
-    waiting: Arc<Mutex<Waiting>>,
+    pending: Arc<Mutex<PendingRequests>>,
     /// Questions that may be open: as many as a publisher lets one link have. More wait here.
-    questions: Semaphore,
+    request_permits: Semaphore,
     /// Ends of jobs that may be waited for at once.
-    ends: Semaphore,
+    await_permits: Semaphore,
     /// Ends the reading task with the link's last user.
     _stop: DropGuard,
 }
 
 #[derive(Default)]
-struct Waiting {
+struct PendingRequests {
     next_id: u64,
     answers: HashMap<u64, oneshot::Sender<Result<Answer, RequestFailure>>>,
     /// Why the link has ended.
@@ -102,65 +103,66 @@ struct Waiting {
 
 impl ToolLink {
     fn start(sender: LinkSender, receiver: LinkReceiver) -> Arc<ToolLink> {
-        let waiting = Arc::new(Mutex::new(Waiting::default()));
+        let pending = Arc::new(Mutex::new(PendingRequests::default()));
         let stop = CancellationToken::new();
-        tokio::spawn(read(receiver, waiting.clone(), stop.clone()));
+        tokio::spawn(read(receiver, pending.clone(), stop.clone()));
         Arc::new(ToolLink {
             sender,
-            waiting,
-            questions: Semaphore::new(REQUESTS_OPEN_MAX),
-            ends: Semaphore::new(AWAITS_MAX),
+            pending,
+            request_permits: Semaphore::new(REQUESTS_OPEN_MAX),
+            await_permits: Semaphore::new(AWAITS_MAX),
             _stop: stop.drop_guard(),
         })
     }
 
     fn is_alive(&self) -> bool {
-        self.waiting.lock().ended.is_none()
+        self.pending.lock().ended.is_none()
     }
 
     /// Asks, and waits for the answer. Cancel safe.
-    pub(super) async fn ask(
+    pub(super) async fn request(
         &self,
         request: &Request,
         limit: Duration,
     ) -> Result<Answer, RequestFailure> {
-        let time_up = super::ask::deadline(limit);
-        let answer = timeout_at(time_up, self.ask_of(&self.questions, request, false)).await;
+        let time_up = deadline_after(limit);
+        let answer =
+            timeout_at(time_up, self.send_request(&self.request_permits, request, false)).await;
         answer.unwrap_or(Err(RequestFailure::TimedOut(limit)))
     }
 
     /// Waits for the end of a job for as long as the link lives; the publisher is told once nobody
     /// waits any more. Cancel safe.
-    pub(super) async fn ask_end(&self, id: JobId) -> Result<Answer, RequestFailure> {
-        self.ask_of(&self.ends, &Request::Await { id }, true).await
+    pub(super) async fn await_end(&self, id: JobId) -> Result<Answer, RequestFailure> {
+        self.send_request(&self.await_permits, &Request::Await { id }, true).await
     }
 
-    async fn ask_of(
+    async fn send_request(
         &self,
-        places: &Semaphore,
+        permits: &Semaphore,
         request: &Request,
         forgettable: bool,
     ) -> Result<Answer, RequestFailure> {
         // Never closed.
-        let _place = places.acquire().await;
-        let (answer, told) = oneshot::channel();
+        let _permit = permits.acquire().await;
+        let (answer, received) = oneshot::channel();
         let id = {
-            let mut waiting = self.waiting.lock();
-            if let Some(why) = &waiting.ended {
+            let mut pending = self.pending.lock();
+            if let Some(why) = &pending.ended {
                 return Err(RequestFailure::LinkEnded(why.clone()));
             }
-            waiting.next_id += 1;
-            let id = waiting.next_id;
-            waiting.answers.insert(id, answer);
+            pending.next_id += 1;
+            let id = pending.next_id;
+            pending.answers.insert(id, answer);
             id
         };
-        let _remove = TakeBack { link: self, id, forgettable };
+        let _remove = ForgetOnDrop { link: self, id, forgettable };
         let mut out = FrameWriter::new();
         ToPublisher::Request { id, request: request.clone() }.encode(&mut out);
         if let Err(error) = self.sender.send(out.finish()) {
             return Err(RequestFailure::LinkEnded(error.to_string().into()));
         }
-        match told.await {
+        match received.await {
             Ok(answer) => answer,
             Err(_) => Err(RequestFailure::LinkEnded("its reader ended".into())),
         }
@@ -168,16 +170,16 @@ impl ToolLink {
 }
 
 /// Takes back a question that nobody waits for any more.
-struct TakeBack<'a> {
+struct ForgetOnDrop<'a> {
     link: &'a ToolLink,
     id: u64,
     /// The publisher would keep it for long.
     forgettable: bool,
 }
 
-impl Drop for TakeBack<'_> {
+impl Drop for ForgetOnDrop<'_> {
     fn drop(&mut self) {
-        let open = self.link.waiting.lock().answers.remove(&self.id).is_some();
+        let open = self.link.pending.lock().answers.remove(&self.id).is_some();
         if open && self.forgettable {
             let mut out = FrameWriter::new();
             ToPublisher::Forget(self.id).encode(&mut out);
@@ -188,7 +190,11 @@ impl Drop for TakeBack<'_> {
     }
 }
 
-async fn read(mut receiver: LinkReceiver, waiting: Arc<Mutex<Waiting>>, stop: CancellationToken) {
+async fn read(
+    mut receiver: LinkReceiver,
+    pending: Arc<Mutex<PendingRequests>>,
+    stop: CancellationToken,
+) {
     let mut goodbye = None;
     let why: Arc<str> = loop {
         let body = tokio::select! {
@@ -198,28 +204,31 @@ async fn read(mut receiver: LinkReceiver, waiting: Arc<Mutex<Waiting>>, stop: Ca
                 Err(end) => break goodbye.unwrap_or_else(|| end.to_string()).into(),
             },
         };
-        match hand_out(body, &waiting) {
+        match dispatch(body, &pending) {
             Ok(Some(reason)) => goodbye = Some(reason),
             Ok(None) => {}
             Err(error) => break format!("its message does not decode: {error}").into(),
         }
     };
-    let mut waiting = waiting.lock();
-    for (_, answer) in waiting.answers.drain() {
+    let mut pending = pending.lock();
+    for (_, answer) in pending.answers.drain() {
         // Who no longer waits needs no answer.
         let _ = answer.send(Err(RequestFailure::LinkEnded(why.clone())));
     }
-    waiting.ended = Some(why);
+    pending.ended = Some(why);
 }
 
 /// Hands out the answers of a frame; gives back the reason of a goodbye.
-fn hand_out(body: bytes::Bytes, waiting: &Mutex<Waiting>) -> Result<Option<String>, WireError> {
+fn dispatch(
+    body: bytes::Bytes,
+    pending: &Mutex<PendingRequests>,
+) -> Result<Option<String>, WireError> {
     let mut goodbye = None;
     for message in Messages::new(body) {
         let (tag, body) = message?;
         match FromPublisher::decode(tag, body)? {
             Some(FromPublisher::Answer { id, answer }) => {
-                if let Some(asker) = waiting.lock().answers.remove(&id) {
+                if let Some(asker) = pending.lock().answers.remove(&id) {
                     let _ = asker.send(answer.map_err(RequestFailure::Refused));
                 }
             }

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use longshore_protocol::{NewJob, Path};
 
-use super::RouteId;
 use super::batch::{OpenBatch, weight};
+use super::ids::RouteId;
+use crate::options::PipelineOptions;
 
 /// How a lane fills its batches, and what of it may be in flight.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct LaneRules {
+pub(crate) struct StreamLimits {
     pub(crate) in_flight_jobs_max: usize,
     pub(crate) in_flight_bytes_max: usize,
     pub(crate) linger: Duration,
@@ -19,8 +20,21 @@ pub(crate) struct LaneRules {
     pub(crate) eager_batches: usize,
 }
 
-pub(super) struct Lane<T> {
-    pub(super) rules: LaneRules,
+impl From<&PipelineOptions> for StreamLimits {
+    fn from(options: &PipelineOptions) -> StreamLimits {
+        StreamLimits {
+            in_flight_jobs_max: options.in_flight_jobs_max,
+            in_flight_bytes_max: options.in_flight_bytes_max,
+            linger: options.linger,
+            batch_jobs_max: options.batch_jobs_max,
+            batch_bytes_max: options.batch_bytes_max,
+            eager_batches: options.eager_batches,
+        }
+    }
+}
+
+pub(super) struct StreamState<T> {
+    pub(super) limits: StreamLimits,
     pub(super) open: BTreeMap<RouteId, OpenBatch<T>>,
     /// Jobs and bytes that are in open batches or unanswered.
     pub(super) jobs: usize,
@@ -35,10 +49,10 @@ pub(super) struct Lane<T> {
     pub(super) generation: u64,
 }
 
-impl<T> Lane<T> {
-    pub(super) fn new(rules: LaneRules) -> Lane<T> {
-        Lane {
-            rules,
+impl<T> StreamState<T> {
+    pub(super) fn new(limits: StreamLimits) -> StreamState<T> {
+        StreamState {
+            limits,
             open: BTreeMap::new(),
             jobs: 0,
             bytes: 0,
@@ -52,12 +66,12 @@ impl<T> Lane<T> {
     /// True when a job may be added; an empty lane takes any.
     pub(super) fn has_room(&self, job: &NewJob) -> bool {
         self.jobs == 0
-            || (self.jobs < self.rules.in_flight_jobs_max
-                && self.bytes + weight(job) <= self.rules.in_flight_bytes_max)
+            || (self.jobs < self.limits.in_flight_jobs_max
+                && self.bytes + weight(job) <= self.limits.in_flight_bytes_max)
     }
 
     /// True when `open` has to be sealed before `job` is added.
     pub(super) fn overflows(&self, open: &OpenBatch<T>, job: &NewJob) -> bool {
-        open.bytes + weight(job) > self.rules.batch_bytes_max || !open.builder.fits(job)
+        open.bytes + weight(job) > self.limits.batch_bytes_max || !open.builder.fits(job)
     }
 }

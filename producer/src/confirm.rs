@@ -12,7 +12,9 @@ use tokio::task::JoinSet;
 
 use crate::outcome::{EnqueueError, Receipt};
 use crate::producer::Producer;
-use crate::queues::{JobEnd, Question, Queues, Unanswered, WaitError, Who, deadline};
+use crate::queues::{
+    JobEnd, PatientError, PatientRequest, Queues, Target, WaitError, deadline_after,
+};
 
 /// Why it is not known that a job was confirmed. After [`Away`](ConfirmError::Away) try again; the
 /// others stay as they are.
@@ -118,33 +120,33 @@ impl Producer {
     /// may be confirmed or not; confirm it again.
     pub async fn confirm(&self, receipt: &Receipt) -> Result<(), ConfirmError> {
         let outcomes = self.confirm_all(std::slice::from_ref(receipt)).await;
-        outcomes.into_iter().next().unwrap_or(Err(untold(receipt)))
+        outcomes.into_iter().next().unwrap_or(Err(not_asked(receipt)))
     }
 
     /// Confirms many jobs, up to 10,000 with one request; one outcome per receipt, in order. See
     /// [`Producer::confirm`]: of a call that was dropped, each of them may be confirmed or not.
     pub async fn confirm_all(&self, receipts: &[Receipt]) -> Vec<Result<(), ConfirmError>> {
-        let mut of: HashMap<PublisherId, Vec<(usize, JobId)>> = HashMap::new();
-        for (place, receipt) in receipts.iter().enumerate() {
-            of.entry(receipt.job.publisher).or_default().push((place, receipt.job.id));
+        let mut by_publisher: HashMap<PublisherId, Vec<(usize, JobId)>> = HashMap::new();
+        for (index, receipt) in receipts.iter().enumerate() {
+            by_publisher.entry(receipt.job.publisher).or_default().push((index, receipt.job.id));
         }
-        let mut asking = JoinSet::new();
-        for (publisher, jobs) in of {
+        let mut tasks = JoinSet::new();
+        for (publisher, jobs) in by_publisher {
             let (queues, limit) = (self.queues().clone(), self.answer_timeout());
-            asking.spawn(async move {
+            tasks.spawn(async move {
                 let mut outcomes = Vec::with_capacity(jobs.len());
                 for part in jobs.chunks(BATCH_JOBS_MAX) {
                     let ids = part.iter().map(|&(_, id)| id).collect();
                     let confirmed = confirm_at(&queues, publisher, ids, limit).await;
-                    outcomes.extend(part.iter().map(|&(place, _)| place).zip(confirmed));
+                    outcomes.extend(part.iter().map(|&(index, _)| index).zip(confirmed));
                 }
                 outcomes
             });
         }
-        let mut outcomes: Vec<_> = receipts.iter().map(|receipt| Err(untold(receipt))).collect();
-        while let Some(told) = asking.join_next().await {
-            for (place, outcome) in told.unwrap_or_default() {
-                outcomes[place] = outcome;
+        let mut outcomes: Vec<_> = receipts.iter().map(|receipt| Err(not_asked(receipt))).collect();
+        while let Some(notify) = tasks.join_next().await {
+            for (index, outcome) in notify.unwrap_or_default() {
+                outcomes[index] = outcome;
             }
         }
         outcomes
@@ -176,7 +178,7 @@ impl Producer {
 }
 
 /// What is known of a job before its publisher has spoken.
-fn untold(receipt: &Receipt) -> ConfirmError {
+fn not_asked(receipt: &Receipt) -> ConfirmError {
     let publisher = receipt.job.publisher;
     ConfirmError::Away { publisher, waited: Duration::ZERO, why: "it was not asked".into() }
 }
@@ -191,8 +193,11 @@ async fn confirm_at(
     let (count, began) = (ids.len(), Instant::now());
     let selection = Selection::Ids(ids);
     let request = Request::Act { action: Action::Confirm, selection, pace: None, dry_run: false };
-    let who = Who::Id(publisher);
-    let error = match queues.ask_patiently(&who, Question::Now(&request), deadline(limit)).await {
+    let target = Target::Id(publisher);
+    let error = match queues
+        .request_until(&target, PatientRequest::Request(&request), deadline_after(limit))
+        .await
+    {
         Ok(Answer::Acted(report)) if report.outcomes.len() == count => {
             let one = |outcome| match outcome {
                 ActOutcome::Done => Ok(()),
@@ -202,9 +207,9 @@ async fn confirm_at(
             return report.outcomes.iter().map(one).collect();
         }
         Ok(_) => ConfirmError::Refused { publisher, why: RequestError::Unknown },
-        Err(Unanswered::Refused(why)) => ConfirmError::Refused { publisher, why },
-        Err(Unanswered::Name(error)) => ConfirmError::Name(error),
-        Err(Unanswered::TimedOut { away }) => ConfirmError::Away {
+        Err(PatientError::Refused(why)) => ConfirmError::Refused { publisher, why },
+        Err(PatientError::Name(error)) => ConfirmError::Name(error),
+        Err(PatientError::TimedOut { away }) => ConfirmError::Away {
             publisher,
             waited: began.elapsed(),
             why: away.unwrap_or_else(|| "it did not answer".to_owned()),

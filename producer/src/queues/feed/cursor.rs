@@ -11,7 +11,7 @@ use hashbrown::HashMap;
 use longshore_protocol::JobId;
 use longshore_protocol::messages::work::{FeedEvent, FeedEvents, FeedPosition, JobsPage};
 
-use super::FeedLoss;
+use super::items::FeedLoss;
 
 /// Where a publisher's feed begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,18 +26,18 @@ pub(super) enum Start {
 
 /// A page that shows less than was shown already: the publisher is not where it was.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Behind;
+pub(super) struct StalePage;
 
 /// What is to be told of a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Listed {
+pub(super) enum PageResult {
     More,
     /// It was the last one.
-    Whole,
+    Last,
 }
 
 #[derive(Debug)]
-pub(super) struct Follow {
+pub(super) struct FeedCursor {
     snapshots: bool,
     /// Where the listing goes on, while there is one.
     cursor: Option<u64>,
@@ -50,13 +50,13 @@ pub(super) struct Follow {
     ahead_upto: u64,
 }
 
-impl Follow {
-    pub(super) fn new(start: Start) -> Follow {
+impl FeedCursor {
+    pub(super) fn new(start: Start) -> FeedCursor {
         let upto = match start {
             Start::After(position) => Some(position),
             Start::Now | Start::Snapshot => None,
         };
-        Follow {
+        FeedCursor {
             snapshots: start != Start::Now,
             cursor: None,
             upto,
@@ -82,15 +82,15 @@ impl Follow {
     }
 
     /// Where the page to ask for next begins.
-    pub(super) fn wanted_page(&self) -> Option<u64> {
+    pub(super) fn next_page(&self) -> Option<u64> {
         self.cursor
     }
 
     /// A page has come.
-    pub(super) fn page(&mut self, page: &JobsPage) -> Result<Listed, Behind> {
+    pub(super) fn page(&mut self, page: &JobsPage) -> Result<PageResult, StalePage> {
         let seen = self.upto.map_or(0, |upto| upto.index);
         if page.index < seen {
-            return Err(Behind);
+            return Err(StalePage);
         }
         if page.index > seen {
             self.ahead.extend(page.jobs.iter().map(|job| (job.id, page.index)));
@@ -98,23 +98,23 @@ impl Follow {
         }
         // A cursor that stands still would go on for ever.
         self.cursor = page.next.filter(|&next| Some(next) != self.cursor);
-        Ok(if self.cursor.is_some() { Listed::More } else { Listed::Whole })
+        Ok(if self.cursor.is_some() { PageResult::More } else { PageResult::Last })
     }
 
     /// Events have come; those that a page has shown already are taken out.
-    pub(super) fn events(&mut self, told: &mut FeedEvents) {
+    pub(super) fn events(&mut self, events: &mut FeedEvents) {
         if !self.ahead.is_empty() {
-            told.events.retain(|event| !self.is_shown(event));
+            events.events.retain(|event| !self.is_shown(event));
         }
-        self.upto = Some(told.upto);
-        if told.upto.index >= self.ahead_upto {
+        self.upto = Some(events.upto);
+        if events.upto.index >= self.ahead_upto {
             self.ahead = HashMap::new();
         }
     }
 
     /// True when nothing is remembered of pages.
     #[cfg(test)]
-    pub(super) fn holds_nothing(&self) -> bool {
+    pub(super) fn is_caught_up(&self) -> bool {
         self.ahead.is_empty()
     }
 
@@ -126,6 +126,6 @@ impl Follow {
     /// one.
     pub(super) fn lost(&mut self, why: FeedLoss) {
         tracing::debug!(%why, "a feed begins anew");
-        *self = Follow { snapshots: self.snapshots, ..Follow::new(Start::Now) };
+        *self = FeedCursor { snapshots: self.snapshots, ..FeedCursor::new(Start::Now) };
     }
 }

@@ -1,13 +1,15 @@
 //! Listings of jobs, page by page.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use longshore_protocol::PublisherInfo;
 use longshore_protocol::limits::PAGE_JOBS_MAX;
 use longshore_protocol::messages::work::{Answer, JobInfo, JobsQuery, Request};
 use longshore_resolver::ReplicaFailure;
 
-use super::{Missing, PublishersFor, Queues};
+use super::answers::Missing;
+use super::requester::{PublisherListing, Requester};
 
 /// Some jobs of one publisher, in the order in which it holds them.
 #[derive(Clone, PartialEq, Debug)]
@@ -22,7 +24,7 @@ pub struct JobPage {
 /// between two pages may be missing, or come twice.
 #[derive(Debug)]
 pub struct JobPages {
-    queues: Queues,
+    requester: Arc<Requester>,
     query: JobsQuery,
     /// Where each publisher begins.
     start: u64,
@@ -34,12 +36,16 @@ pub struct JobPages {
 }
 
 impl JobPages {
-    pub(super) fn new(queues: Queues, mut query: JobsQuery, publishers: PublishersFor) -> JobPages {
-        let PublishersFor { complete, publishers, missing, unanswered } = publishers;
+    pub(super) fn new(
+        requester: Arc<Requester>,
+        mut query: JobsQuery,
+        publishers: PublisherListing,
+    ) -> JobPages {
+        let PublisherListing { complete, publishers, missing, unanswered } = publishers;
         query.limit = query.limit.clamp(1, PAGE_JOBS_MAX as u32);
         JobPages {
             start: query.cursor,
-            queues,
+            requester,
             query,
             complete,
             left: publishers.into(),
@@ -55,7 +61,7 @@ impl JobPages {
         loop {
             let publisher = self.left.front()?.clone();
             let request = Request::Jobs(self.query.clone());
-            let why = match self.queues.ask(&publisher, &request).await {
+            let why = match self.requester.request(&publisher, &request).await {
                 Ok(Answer::Jobs(page)) => {
                     match page.next {
                         Some(next) if next != self.query.cursor => self.query.cursor = next,

@@ -4,87 +4,62 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hashbrown::HashMap;
 use longshore_protocol::messages::work::{Action, Answer, Request, RequestError};
 use longshore_protocol::{Glob, JobId, NameError, PublisherId, PublisherInfo, check_name};
 use longshore_resolver::ReplicaFailure;
-use rand::RngExt;
+use parking_lot::Mutex;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
-use super::link::{LinkSlot, RequestFailure};
-use super::{
-    COMPLETE_WAIT, DIRECTORY_TIMEOUT, LINKS_MAX, Missing, QueuesError, Shared, everything,
-};
+use super::answers::{Missing, QueuesError};
+use super::options::QueuesOptions;
+use super::retry::{RetryBackoff, deadline_after};
+use super::tool_link::{LinkSlot, RequestFailure};
+use crate::directory::Directory;
 
-/// The longest that somebody may wait: what is longer counts as this, 10 years.
-const WAIT_MAX: Duration = Duration::from_secs(10 * 365 * 24 * 3_600);
-/// The wait before a question is asked a second time.
-const AGAIN_FIRST: Duration = Duration::from_millis(50);
-/// The longest wait before it is asked once more.
-const AGAIN_MAX: Duration = Duration::from_secs(2);
-
-/// When `limit` is over.
-pub(crate) fn deadline(limit: Duration) -> Instant {
-    Instant::now() + limit.min(WAIT_MAX)
-}
+/// Most links to publishers; past it, those at rest are closed.
+const LINKS_MAX: usize = 256;
+/// The longest wait for a replica that tells which publishers there are.
+const DIRECTORY_TIMEOUT: Duration = Duration::from_secs(15);
+/// The longest wait for a replica that is not warming, once another has told.
+const COMPLETE_WAIT: Duration = Duration::from_secs(1);
 
 /// How a publisher is named.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Who {
+pub(crate) enum Target {
     Id(PublisherId),
     /// The beginning of its id.
     Prefix(String),
 }
 
-impl Who {
-    pub(super) fn is(&self, publisher: &PublisherInfo) -> bool {
+impl Target {
+    pub(super) fn matches(&self, publisher: &PublisherInfo) -> bool {
         match self {
-            Who::Id(id) => publisher.id == *id,
-            Who::Prefix(prefix) => publisher.id.prefix() == *prefix,
+            Target::Id(id) => publisher.id == *id,
+            Target::Prefix(prefix) => publisher.id.prefix() == *prefix,
         }
     }
 }
 
 /// What is asked with patience.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Question<'a> {
+pub(crate) enum PatientRequest<'a> {
     /// What is answered at once.
-    Now(&'a Request),
+    Request(&'a Request),
     /// The end of a job.
-    End(JobId),
+    JobEnd(JobId),
 }
 
 /// Why a patient question has no answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Unanswered {
+pub(crate) enum PatientError {
     /// Its time is over; and what kept the publisher from answering, if anything did when it was.
     TimedOut { away: Option<String> },
     /// The publisher does not answer it.
     Refused(RequestError),
     /// Who asks has a name that nobody could read; nothing was asked.
     Name(NameError),
-}
-
-/// Waits between attempts: from 50 ms on twice as long each time, up to 2 s, of which a random half
-/// is left out, so that many who wait for one publisher do not come all at once.
-#[derive(Debug, Default)]
-pub(super) struct Again {
-    attempts: u32,
-}
-
-impl Again {
-    pub(super) fn next(&mut self) -> Duration {
-        let whole = (AGAIN_FIRST * (1 << self.attempts.min(10))).min(AGAIN_MAX);
-        self.attempts += 1;
-        whole.mul_f64(rand::rng().random_range(0.5..=1.0))
-    }
-
-    /// What was tried at `since` held until now. If that was for long enough, the next attempts are
-    /// quick again; what ends as soon as it has begun is no better than what does not begin.
-    pub(super) fn held(&mut self, since: Instant) {
-        if since.elapsed() >= AGAIN_MAX {
-            self.attempts = 0;
-        }
-    }
 }
 
 /// Whether a question may be asked again when its answer was lost, without doing anything twice.
@@ -95,7 +70,7 @@ fn repeatable(request: &Request) -> bool {
 }
 
 /// Who could hold jobs of some queues.
-pub(super) struct PublishersFor {
+pub(super) struct PublisherListing {
     /// The directory is sure to know all of them.
     pub(super) complete: bool,
     /// Those that are registered.
@@ -108,38 +83,51 @@ pub(super) struct PublishersFor {
 
 /// Who there is, as a directory told last.
 #[derive(Default)]
-pub(super) struct Roster {
-    told: Option<(Instant, Arc<[PublisherInfo]>)>,
+pub(super) struct PublisherCache {
+    cached: Option<(Instant, Arc<[PublisherInfo]>)>,
 }
 
-impl Shared {
+/// Sends requests to publishers, over links that all clones of a client share.
+pub(super) struct Requester {
+    pub(super) directory: Directory,
+    pub(super) options: QueuesOptions,
+    pub(super) links: Mutex<HashMap<PublisherId, Arc<LinkSlot>>>,
+    cache: tokio::sync::Mutex<PublisherCache>,
+}
+
+impl Requester {
+    pub(super) fn new(directory: Directory, options: QueuesOptions) -> Requester {
+        let (links, cache) = (Mutex::default(), tokio::sync::Mutex::default());
+        Requester { directory, options, links, cache }
+    }
+
     /// Asks one publisher. One that cannot be reached is given up at once; an answer that was lost
     /// with its link is asked for again until the time for a request is over, if the request allows
     /// it. Cancel safe as far as the request is.
-    pub(super) async fn ask(
+    pub(super) async fn request(
         &self,
         publisher: &PublisherInfo,
         request: &Request,
     ) -> Result<Answer, RequestFailure> {
-        self.ask_again(publisher, request).await.map(|(answer, _)| answer)
+        self.request_with_retry(publisher, request).await.map(|(answer, _)| answer)
     }
 
     /// The same; and says whether an answer to it was lost before, so that it may have been done
     /// twice.
-    pub(super) async fn ask_again(
+    pub(super) async fn request_with_retry(
         &self,
         publisher: &PublisherInfo,
         request: &Request,
     ) -> Result<(Answer, bool), RequestFailure> {
         let slot = self.slot(publisher.id);
-        let time_up = deadline(self.options.request_timeout);
-        let mut again = Again::default();
+        let time_up = deadline_after(self.options.request_timeout);
+        let mut backoff = RetryBackoff::default();
         let mut lost = false;
         loop {
             let failure = match slot.link(publisher, &self.options).await {
                 Ok(link) => {
                     let left = time_up.saturating_duration_since(Instant::now());
-                    match link.ask(request, left).await {
+                    match link.request(request, left).await {
                         Err(RequestFailure::TimedOut(_)) => {
                             return Err(RequestFailure::TimedOut(self.options.request_timeout));
                         }
@@ -151,7 +139,7 @@ impl Shared {
                 Err(failure) => failure,
             };
             lost = true;
-            let next = Instant::now() + again.next();
+            let next = Instant::now() + backoff.next();
             if !repeatable(request) || next >= time_up {
                 return Err(failure);
             }
@@ -161,87 +149,89 @@ impl Shared {
 
     /// Asks one publisher until it answers or `time_up` has come, wherever it is by then. Cancel
     /// safe as far as the question is.
-    pub(super) async fn ask_patiently(
+    pub(super) async fn request_until(
         &self,
-        who: &Who,
-        question: Question<'_>,
+        target: &Target,
+        question: PatientRequest<'_>,
         time_up: Instant,
-    ) -> Result<(PublisherInfo, Answer), Unanswered> {
-        check_name(&self.options.name).map_err(Unanswered::Name)?;
+    ) -> Result<(PublisherInfo, Answer), PatientError> {
+        check_name(&self.options.name).map_err(PatientError::Name)?;
         let mut away = None;
-        match timeout_at(time_up, self.ask_until_answered(who, question, &mut away)).await {
-            Ok(answered) => answered.map_err(Unanswered::Refused),
-            Err(_) => Err(Unanswered::TimedOut { away }),
+        match timeout_at(time_up, self.request_until_answered(target, question, &mut away)).await {
+            Ok(answered) => answered.map_err(PatientError::Refused),
+            Err(_) => Err(PatientError::TimedOut { away }),
         }
     }
 
-    async fn ask_until_answered(
+    async fn request_until_answered(
         &self,
-        who: &Who,
-        question: Question<'_>,
+        target: &Target,
+        question: PatientRequest<'_>,
         away: &mut Option<String>,
     ) -> Result<(PublisherInfo, Answer), RequestError> {
-        let mut again = Again::default();
+        let mut backoff = RetryBackoff::default();
         // What was told before is good enough for the first attempt, if the publisher is in it.
-        let mut told_since = None;
+        let mut cached_since = None;
         loop {
             let began = Instant::now();
-            match self.find(who, told_since).await {
+            match self.find(target, cached_since).await {
                 Err(error) => *away = Some(error.to_string()),
                 Ok(None) => *away = Some("the resolver does not know it at the moment".into()),
-                Ok(Some(publisher)) => match self.ask_once(&publisher, question, away).await {
+                Ok(Some(publisher)) => match self.request_once(&publisher, question, away).await {
                     Ok(answer) => return Ok((publisher, answer)),
                     Err(RequestFailure::Refused(why)) if why != RequestError::TooMany => {
                         return Err(why);
                     }
                     Err(failure) => {
                         if !matches!(failure, RequestFailure::Unreachable(_)) {
-                            again.held(began);
+                            backoff.reset_if_lasted(began);
                         }
                         *away = Some(failure.to_string());
                     }
                 },
             }
-            told_since = Some(Instant::now());
-            sleep(again.next()).await;
+            cached_since = Some(Instant::now());
+            sleep(backoff.next()).await;
         }
     }
 
-    async fn ask_once(
+    async fn request_once(
         &self,
         publisher: &PublisherInfo,
-        question: Question<'_>,
+        question: PatientRequest<'_>,
         away: &mut Option<String>,
     ) -> Result<Answer, RequestFailure> {
         let link = self.slot(publisher.id).link(publisher, &self.options).await?;
         match question {
-            Question::Now(request) => link.ask(request, self.options.request_timeout).await,
-            Question::End(id) => {
+            PatientRequest::Request(request) => {
+                link.request(request, self.options.request_timeout).await
+            }
+            PatientRequest::JobEnd(id) => {
                 *away = None;
-                link.ask_end(id).await
+                link.await_end(id).await
             }
         }
     }
 
-    /// The publisher of that name, as the directory tells; one that was told of after `told_since`
+    /// The publisher of that name, as the directory tells; one that was told of after `cached_since`
     /// is not asked for again.
     async fn find(
         &self,
-        who: &Who,
-        told_since: Option<Instant>,
+        target: &Target,
+        cached_since: Option<Instant>,
     ) -> Result<Option<PublisherInfo>, QueuesError> {
         let came = Instant::now();
-        let mut roster = self.roster.lock().await;
-        if let Some((at, publishers)) = &roster.told {
-            let found = publishers.iter().find(|publisher| who.is(publisher));
+        let mut cache = self.cache.lock().await;
+        if let Some((at, publishers)) = &cache.cached {
+            let found = publishers.iter().find(|publisher| target.matches(publisher));
             // Those who came while somebody else asked share what was told.
-            if *at >= came || (found.is_some() && told_since.is_none_or(|since| *at >= since)) {
+            if *at >= came || (found.is_some() && cached_since.is_none_or(|since| *at >= since)) {
                 return Ok(found.cloned());
             }
         }
         let (_, publishers) = self.publishers(&everything()).await?;
-        let found = publishers.iter().find(|publisher| who.is(publisher)).cloned();
-        roster.told = Some((Instant::now(), publishers.into()));
+        let found = publishers.iter().find(|publisher| target.matches(publisher)).cloned();
+        cache.cached = Some((Instant::now(), publishers.into()));
         Ok(found)
     }
 
@@ -253,11 +243,14 @@ impl Shared {
         pattern: &Glob,
     ) -> Result<(bool, Vec<PublisherInfo>), QueuesError> {
         check_name(&self.options.name)?;
-        self.directory.publishers(pattern, DIRECTORY_TIMEOUT, COMPLETE_WAIT).await
+        Ok(self.directory.publishers(pattern, DIRECTORY_TIMEOUT, COMPLETE_WAIT).await?)
     }
 
     /// The same, and those that are missing: they may hold jobs too.
-    pub(super) async fn roster(&self, pattern: &Glob) -> Result<PublishersFor, QueuesError> {
+    pub(super) async fn list_publishers(
+        &self,
+        pattern: &Glob,
+    ) -> Result<PublisherListing, QueuesError> {
         let (complete, mut publishers) = self.publishers(pattern).await?;
         // One that is taken out meanwhile is in one of both answers, unless the second is of
         // before: it may be a second old, and misses nobody for longer.
@@ -271,7 +264,7 @@ impl Shared {
         let missing = roll.missing.into_iter().filter(|one| !seen.contains(&one.info.id));
         let missing = missing.map(Missing::from).collect();
         let unanswered = roll.unanswered;
-        Ok(PublishersFor { complete, publishers, missing, unanswered })
+        Ok(PublisherListing { complete, publishers, missing, unanswered })
     }
 
     fn slot(&self, publisher: PublisherId) -> Arc<LinkSlot> {
@@ -283,22 +276,22 @@ impl Shared {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_ends_as_soon_as_it_has_begun_is_tried_more_and_more_slowly() {
-        let mut again = Again::default();
-        let waited = |again: &mut Again| {
-            let began = Instant::now();
-            again.held(began);
-            again.next()
-        };
-        assert!(waited(&mut again) <= AGAIN_FIRST);
-        let slow = (0..8).map(|_| waited(&mut again)).last();
-        assert!(slow.is_some_and(|wait| wait >= AGAIN_MAX / 2 && wait <= AGAIN_MAX), "{slow:?}");
-        again.held(Instant::now() - AGAIN_MAX);
-        assert!(again.next() <= AGAIN_FIRST, "it held for a while");
+impl std::fmt::Debug for Requester {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Requester").field("links", &self.links.lock().len()).finish()
     }
+}
+
+/// The next answer of a fan-out. A task that was cancelled or panicked gives none.
+pub(super) async fn next<T: 'static>(tasks: &mut JoinSet<T>) -> Option<T> {
+    loop {
+        match tasks.join_next().await? {
+            Ok(answer) => return Some(answer),
+            Err(error) => tracing::error!(%error, "a request's task failed"),
+        }
+    }
+}
+
+pub(super) fn everything() -> Glob {
+    Glob::everything()
 }

@@ -2,6 +2,8 @@
 //! steps the core and does what it says, so a job goes from its caller to the socket without a hop
 //! between tasks.
 
+mod links;
+
 use std::sync::{Arc, OnceLock};
 
 use hashbrown::HashMap;
@@ -14,71 +16,71 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use crate::core::NoRoute;
-use crate::core::{Action, Core, LaneId, LaneRules, LinkNumber, PushError, Pushed, Routed, Time};
+use crate::core::{
+    Action, Core, LinkNumber, NoRoute, PushError, Pushed, RouteLookup, StreamId, StreamLimits, Time,
+};
 use crate::directory::Directory;
-use crate::link;
 use crate::options::{ANSWER_TIMEOUT_MAX, ProducerOptions};
 use crate::outcome::{BatchReceipt, EnqueueError};
-use crate::pipeline::Completed;
+use crate::receipt_queue::ReceiptQueue;
 
 /// Where those who wait for a batch find its end.
 #[derive(Default)]
-pub(crate) struct Cell {
+pub(crate) struct BatchCompletion {
     end: OnceLock<BatchReceipt>,
-    told: Notify,
+    notify: Notify,
 }
 
-impl Cell {
+impl BatchCompletion {
     /// The batch's end. Cancel safe.
     pub(crate) async fn wait(&self) -> &BatchReceipt {
         loop {
-            let told = self.told.notified();
+            let notify = self.notify.notified();
             if let Some(end) = self.end.get() {
                 return end;
             }
-            told.await;
+            notify.await;
         }
     }
 
-    fn tell(&self, end: BatchReceipt) {
+    fn complete(&self, end: BatchReceipt) {
         // A batch ends once; the core lets go of it then.
         let _ = self.end.set(end);
-        self.told.notify_waiters();
+        self.notify.notify_waiters();
     }
 }
 
 /// A lane as its users hold it.
 #[derive(Clone)]
-pub(crate) struct Lane {
-    pub(crate) id: LaneId,
+pub(crate) struct StreamHandle {
+    pub(crate) id: StreamId,
     /// Notified whenever jobs of the lane have come to their end.
     pub(crate) room: Arc<Notify>,
-    /// Where a pipeline's receipts go; other callers wait for their [`Cell`].
-    completed: Option<Arc<Completed>>,
+    /// Where a pipeline's receipts go; other callers wait for their [`BatchCompletion`].
+    receipts: Option<Arc<ReceiptQueue>>,
 }
 
-struct LiveLink {
+struct LinkHandle {
     number: LinkNumber,
     stop: CancellationToken,
     /// Once it is attached.
     sender: Option<LinkSender>,
 }
 
-pub(crate) struct Inner {
-    pub(crate) core: Core<Arc<Cell>>,
-    links: HashMap<PublisherId, LiveLink>,
-    lanes: HashMap<LaneId, Lane>,
+pub(crate) struct DriverState {
+    pub(crate) core: Core<Arc<BatchCompletion>>,
+    links: HashMap<PublisherId, LinkHandle>,
+    streams: HashMap<StreamId, StreamHandle>,
     /// When the task for time will wake.
     wakes_at: Time,
 }
 
-pub(crate) struct Shell {
-    inner: Mutex<Inner>,
-    earlier: Notify,
+pub(crate) struct Driver {
+    state: Mutex<DriverState>,
+    timer_moved: Notify,
     routes_changed: Notify,
     /// Told whenever a batch has come to its end.
-    ended: Notify,
+    batch_ended: Notify,
     started: Instant,
     pub(crate) directory: Directory,
     pub(crate) options: ProducerOptions,
@@ -86,54 +88,54 @@ pub(crate) struct Shell {
     pub(crate) closed: CancellationToken,
 }
 
-impl Shell {
+impl Driver {
     /// Starts the task for time. Needs a tokio runtime.
     pub(crate) fn start(
         directory: Directory,
         session: SessionId,
         mut options: ProducerOptions,
-    ) -> Arc<Shell> {
+    ) -> Arc<Driver> {
         options.answer_timeout = options.answer_timeout.min(ANSWER_TIMEOUT_MAX);
         let core = Core::new(options.answer_timeout, options.failover, rand::rng().next_u64());
         let wakes_at = core.next_deadline();
-        let shell = Arc::new(Shell {
-            inner: Mutex::new(Inner {
+        let driver = Arc::new(Driver {
+            state: Mutex::new(DriverState {
                 core,
                 links: HashMap::new(),
-                lanes: HashMap::new(),
+                streams: HashMap::new(),
                 wakes_at,
             }),
-            earlier: Notify::new(),
+            timer_moved: Notify::new(),
             routes_changed: Notify::new(),
-            ended: Notify::new(),
+            batch_ended: Notify::new(),
             started: Instant::now(),
             directory,
             options,
             session,
             closed: CancellationToken::new(),
         });
-        tokio::spawn(keep_time(shell.clone()));
-        shell
+        tokio::spawn(run_timers(driver.clone()));
+        driver
     }
 
     /// Brings news to the core, then does what it says.
-    pub(crate) fn step<R>(self: &Arc<Self>, news: impl FnOnce(&mut Inner, Time) -> R) -> R {
-        let mut inner = self.inner.lock();
-        let result = news(&mut inner, self.started.elapsed());
-        self.act(&mut inner);
+    pub(crate) fn step<R>(self: &Arc<Self>, event: impl FnOnce(&mut DriverState, Time) -> R) -> R {
+        let mut state = self.state.lock();
+        let result = event(&mut state, self.started.elapsed());
+        self.act(&mut state);
         result
     }
 
-    pub(crate) fn open_lane(
+    pub(crate) fn open_stream(
         self: &Arc<Self>,
-        rules: LaneRules,
-        completed: Option<Arc<Completed>>,
-    ) -> Lane {
-        self.step(|inner, _| {
+        rules: StreamLimits,
+        receipts: Option<Arc<ReceiptQueue>>,
+    ) -> StreamHandle {
+        self.step(|state, _| {
             let room = Arc::new(Notify::new());
-            let lane = Lane { id: inner.core.open_lane(rules), room, completed };
-            inner.lanes.insert(lane.id, lane.clone());
-            lane
+            let stream = StreamHandle { id: state.core.open_stream(rules), room, receipts };
+            state.streams.insert(stream.id, stream.clone());
+            stream
         })
     }
 
@@ -141,20 +143,21 @@ impl Shell {
     /// future was dropped was not added.
     pub(crate) async fn push(
         self: &Arc<Self>,
-        lane: &Lane,
+        stream: &StreamHandle,
         ticket: u64,
         job: &NewJob,
         want_tag: bool,
-    ) -> Result<Pushed<Arc<Cell>>, EnqueueError> {
+    ) -> Result<Pushed<Arc<BatchCompletion>>, EnqueueError> {
         check_name(&self.options.name)?;
-        let push =
-            |inner: &mut Inner, now: Time| inner.core.push(now, lane.id, ticket, job, want_tag);
+        let push = |state: &mut DriverState, now: Time| {
+            state.core.push(now, stream.id, ticket, job, want_tag)
+        };
         match self.step(push) {
             Ok(pushed) => Ok(pushed),
             Err(PushError::Never(error)) => Err(error),
             Err(PushError::Full | PushError::NoRoute) => {
                 let since = self.started.elapsed();
-                self.wait(lane, since, &[job], push).await
+                self.wait(stream, since, &[job], push).await
             }
         }
     }
@@ -163,14 +166,14 @@ impl Shell {
     /// asking again.
     pub(crate) async fn push_if_routed(
         self: &Arc<Self>,
-        lane: &Lane,
+        stream: &StreamHandle,
         ticket: u64,
         job: &NewJob,
-    ) -> Option<Result<Pushed<Arc<Cell>>, EnqueueError>> {
-        match self.step(|inner, now| inner.core.push(now, lane.id, ticket, job, false)) {
+    ) -> Option<Result<Pushed<Arc<BatchCompletion>>, EnqueueError>> {
+        match self.step(|state, now| state.core.push(now, stream.id, ticket, job, false)) {
             Ok(pushed) => Some(Ok(pushed)),
             Err(PushError::Never(error)) => Some(Err(error)),
-            Err(PushError::Full) => Some(self.push(lane, ticket, job, false).await),
+            Err(PushError::Full) => Some(self.push(stream, ticket, job, false).await),
             Err(PushError::NoRoute) => None,
         }
     }
@@ -178,15 +181,15 @@ impl Shell {
     /// Tries `push` until it is taken or refused; every wait is bounded by the time for an answer.
     pub(crate) async fn wait<R>(
         self: &Arc<Self>,
-        lane: &Lane,
+        stream: &StreamHandle,
         since: Time,
         jobs: &[&NewJob],
-        mut push: impl FnMut(&mut Inner, Time) -> Result<R, PushError>,
+        mut push: impl FnMut(&mut DriverState, Time) -> Result<R, PushError>,
     ) -> Result<R, EnqueueError> {
         let time_up = self.started + since + self.options.answer_timeout;
         let mut why: &'static str = "";
         loop {
-            let (room, routes) = (lane.room.notified(), self.routes_changed.notified());
+            let (room, routes) = (stream.room.notified(), self.routes_changed.notified());
             tokio::pin!(room, routes);
             // Enabled before the try: what changes after it is not missed.
             room.as_mut().enable();
@@ -195,16 +198,18 @@ impl Shell {
                 Ok(done) => return Ok(done),
                 Err(PushError::Never(error)) => return Err(error),
                 Err(PushError::Full) => None,
-                Err(PushError::NoRoute) => Some(self.step(|inner, now| {
-                    let mut stand = Routed::Known;
+                Err(PushError::NoRoute) => Some(self.step(|state, now| {
+                    let mut lookup = RouteLookup::Known;
                     for job in jobs {
-                        match inner.core.route(now, &job.path, since) {
-                            Routed::Known => {}
-                            Routed::Asked => stand = Routed::Asked,
-                            Routed::No(no) => return (Routed::No(no), Some(job.path.clone())),
+                        match state.core.route(now, &job.path, since) {
+                            RouteLookup::Known => {}
+                            RouteLookup::Pending => lookup = RouteLookup::Pending,
+                            RouteLookup::NoRoute(no) => {
+                                return (RouteLookup::NoRoute(no), Some(job.path.clone()));
+                            }
                         }
                     }
-                    (stand, None)
+                    (lookup, None)
                 })),
             };
             let in_time = match routed {
@@ -212,9 +217,9 @@ impl Shell {
                     why = "as many jobs as may be are in flight already";
                     tokio::time::timeout_at(time_up, room).await.is_ok()
                 }
-                Some((Routed::Known, _)) => true,
-                Some((Routed::No(no), Some(path))) => return Err(no_route(path, no)),
-                Some((Routed::Asked | Routed::No(_), _)) => {
+                Some((RouteLookup::Known, _)) => true,
+                Some((RouteLookup::NoRoute(no), Some(path))) => return Err(no_route(path, no)),
+                Some((RouteLookup::Pending | RouteLookup::NoRoute(_), _)) => {
                     why = "the resolver has not yet said who publishes its path";
                     tokio::time::timeout_at(time_up, routes).await.is_ok()
                 }
@@ -227,8 +232,8 @@ impl Shell {
     }
 
     /// Told at the next end of a batch.
-    pub(crate) fn ended(&self) -> tokio::sync::futures::Notified<'_> {
-        self.ended.notified()
+    pub(crate) fn batch_ended(&self) -> tokio::sync::futures::Notified<'_> {
+        self.batch_ended.notified()
     }
 
     pub(crate) fn now(&self) -> Time {
@@ -237,76 +242,81 @@ impl Shell {
 
     /// Does what the core says. Under the lock, so that batches reach a link in the order of their
     /// numbers.
-    fn act(self: &Arc<Self>, inner: &mut Inner) {
-        while let Some(action) = inner.core.poll_action() {
+    fn act(self: &Arc<Self>, state: &mut DriverState) {
+        while let Some(action) = state.core.poll_action() {
             match action {
                 Action::Send { publisher, link, sequence, batch } => {
-                    self.send(inner, publisher, link, sequence, &batch);
+                    self.send(state, publisher, link, sequence, &batch);
                 }
-                Action::Finish { lane, tag, ids, tickets, end } => {
+                Action::Finish { stream, tag, ids, tickets, end } => {
                     let receipt = BatchReceipt { ids: ids.into(), tickets, end };
-                    let lane = inner.lanes.get(&lane);
-                    match lane.and_then(|lane| lane.completed.as_ref()) {
-                        Some(completed) => completed.add(receipt),
-                        None => tag.tell(receipt),
+                    let stream = state.streams.get(&stream);
+                    match stream.and_then(|stream| stream.receipts.as_ref()) {
+                        Some(receipts) => receipts.add(receipt),
+                        None => tag.complete(receipt),
                     }
-                    if let Some(lane) = lane {
-                        lane.room.notify_waiters();
+                    if let Some(stream) = stream {
+                        stream.room.notify_waiters();
                     }
-                    self.ended.notify_waiters();
+                    self.batch_ended.notify_waiters();
                 }
                 Action::Resolve(paths) => {
-                    let shell = self.clone();
+                    let driver = self.clone();
                     tokio::spawn(async move {
                         tokio::select! {
-                            () = shell.closed.cancelled() => {}
-                            answer = shell.directory.resolve(paths.clone()) => {
-                                shell.step(|inner, now| inner.core.resolved(now, &paths, answer));
+                            () = driver.closed.cancelled() => {}
+                            answer = driver.directory.resolve(paths.clone()) => {
+                                driver.step(|state, now| state.core.resolved(now, &paths, answer));
                             }
                         }
                     });
                 }
                 Action::Dial { publisher, link, addresses } => {
                     let stop = self.closed.child_token();
-                    let live = LiveLink { number: link, stop: stop.clone(), sender: None };
-                    inner.links.insert(publisher, live);
-                    tokio::spawn(link::keep(self.clone(), publisher, link, addresses, stop));
+                    let link_handle = LinkHandle { number: link, stop: stop.clone(), sender: None };
+                    state.links.insert(publisher, link_handle);
+                    tokio::spawn(self.clone().run_link(publisher, link, addresses, stop));
                 }
                 Action::Close { publisher, link, reason } => {
                     tracing::debug!(publisher = %publisher, reason, "closing the link");
-                    if inner.links.get(&publisher).is_some_and(|live| live.number == link)
-                        && let Some(live) = inner.links.remove(&publisher)
+                    if state
+                        .links
+                        .get(&publisher)
+                        .is_some_and(|link_handle| link_handle.number == link)
+                        && let Some(link_handle) = state.links.remove(&publisher)
                     {
-                        live.stop.cancel();
+                        link_handle.stop.cancel();
                     }
                 }
                 Action::RoutesChanged => self.routes_changed.notify_waiters(),
-                Action::LaneGone(lane) => {
-                    if let Some(completed) = inner.lanes.remove(&lane).and_then(|l| l.completed) {
-                        completed.finish();
+                Action::StreamClosed(stream) => {
+                    if let Some(receipts) = state.streams.remove(&stream).and_then(|l| l.receipts) {
+                        receipts.finish();
                     }
                 }
             }
         }
-        let next = inner.core.next_deadline();
-        if next < inner.wakes_at {
-            inner.wakes_at = next;
-            self.earlier.notify_one();
+        let next = state.core.next_deadline();
+        if next < state.wakes_at {
+            state.wakes_at = next;
+            self.timer_moved.notify_one();
         }
     }
 
     fn send(
         &self,
-        inner: &mut Inner,
+        state: &mut DriverState,
         publisher: PublisherId,
         link: LinkNumber,
         sequence: u64,
         batch: &SealedBatch,
     ) {
-        let Some(live) = inner.links.get(&publisher).filter(|live| live.number == link) else {
+        let Some(link_handle) =
+            state.links.get(&publisher).filter(|link_handle| link_handle.number == link)
+        else {
             return;
         };
-        let Some(sender) = &live.sender else { return };
+        let Some(sender) = &link_handle.sender else { return };
         let mut out = FrameWriter::with_capacity(256);
         batch.encode(sequence, &mut out);
         match sender.send(out.finish()) {
@@ -315,7 +325,7 @@ impl Shell {
             Err(SendError::TooLong { .. }) => {
                 let outcome = Err(BatchRefusal::TooLarge);
                 let now = self.started.elapsed();
-                inner.core.answered(now, publisher, link, Enqueued { sequence, outcome });
+                state.core.answered(now, publisher, link, Enqueued { sequence, outcome });
             }
             Err(error @ SendError::Full { .. }) => {
                 tracing::warn!(publisher = %publisher, %error, "ending the link");
@@ -332,29 +342,30 @@ impl Shell {
         sender: LinkSender,
         attached: &longshore_protocol::messages::work::Attached,
     ) -> bool {
-        self.step(|inner, now| {
-            let live = inner.links.get_mut(&publisher).filter(|live| live.number == link);
-            let Some(live) = live else { return false };
-            live.sender = Some(sender);
-            inner.core.linked(now, publisher, link, attached);
+        self.step(|state, now| {
+            let link_handle =
+                state.links.get_mut(&publisher).filter(|link_handle| link_handle.number == link);
+            let Some(link_handle) = link_handle else { return false };
+            link_handle.sender = Some(sender);
+            state.core.linked(now, publisher, link, attached);
             true
         })
     }
 
     /// A link has ended, or could not be made.
     pub(crate) fn lost(self: &Arc<Self>, publisher: PublisherId, link: LinkNumber, why: String) {
-        self.step(|inner, now| {
-            if inner.links.get(&publisher).is_some_and(|live| live.number == link) {
-                inner.links.remove(&publisher);
+        self.step(|state, now| {
+            if state.links.get(&publisher).is_some_and(|link_handle| link_handle.number == link) {
+                state.links.remove(&publisher);
             }
-            inner.core.link_lost(now, publisher, link, why);
+            state.core.link_lost(now, publisher, link, why);
         });
     }
 }
 
 fn no_route(path: longshore_protocol::Path, no: NoRoute) -> EnqueueError {
     match no {
-        NoRoute::Nobody => EnqueueError::NoPublisher { path },
+        NoRoute::NoPublisher => EnqueueError::NoPublisher { path },
         NoRoute::Value(publisher) => EnqueueError::IsValue { path, publisher },
         NoRoute::Refused(reason) => EnqueueError::PathRefused { path, reason },
         NoRoute::Resolver(error) => EnqueueError::Resolver { path, error },
@@ -362,19 +373,19 @@ fn no_route(path: longshore_protocol::Path, no: NoRoute) -> EnqueueError {
 }
 
 /// Wakes the core when something is due.
-async fn keep_time(shell: Arc<Shell>) {
-    let mut at = shell.inner.lock().wakes_at;
+async fn run_timers(driver: Arc<Driver>) {
+    let mut at = driver.state.lock().wakes_at;
     loop {
         tokio::select! {
-            () = shell.closed.cancelled() => return,
-            () = shell.earlier.notified() => {
-                at = shell.inner.lock().wakes_at;
+            () = driver.closed.cancelled() => return,
+            () = driver.timer_moved.notified() => {
+                at = driver.state.lock().wakes_at;
             }
-            () = sleep_until(shell.started + at) => {
-                at = shell.step(|inner, now| {
-                    inner.core.turn(now);
-                    inner.wakes_at = inner.core.next_deadline();
-                    inner.wakes_at
+            () = sleep_until(driver.started + at) => {
+                at = driver.step(|state, now| {
+                    state.core.tick(now);
+                    state.wakes_at = state.core.next_deadline();
+                    state.wakes_at
                 });
             }
         }

@@ -1,0 +1,143 @@
+//! Streams: opening and closing them, and adding jobs to their open batches.
+
+use longshore_protocol::{NewJob, Path};
+
+use super::Core;
+use super::action::{PushError, Pushed};
+use super::batch::{OpenBatch, weight};
+use super::ids::{StreamId, Time};
+use super::stream::{StreamLimits, StreamState};
+use super::validate::check;
+use crate::outcome::EnqueueError;
+
+impl<T: Default + Clone> Core<T> {
+    pub(crate) fn open_stream(&mut self, limits: StreamLimits) -> StreamId {
+        let id = StreamId(self.next_stream);
+        self.next_stream += 1;
+        self.streams.insert(id, StreamState::new(limits));
+        id
+    }
+
+    /// What is open in the lane goes without waiting for more.
+    pub(crate) fn flush_stream(&mut self, now: Time, stream: StreamId) {
+        if let Some(stream) = self.streams.get_mut(&stream) {
+            stream.flush = !stream.open.is_empty();
+            self.tick(now);
+        }
+    }
+
+    /// Nothing more is pushed into the lane.
+    pub(crate) fn close_stream(&mut self, now: Time, stream: StreamId) {
+        if let Some(open) = self.streams.get_mut(&stream) {
+            open.closed = true;
+        }
+        self.flush_stream(now, stream);
+        self.end_stream_if_done(stream);
+    }
+
+    /// Jobs of all lanes that have no end yet.
+    pub(crate) fn in_flight_jobs(&self) -> usize {
+        self.streams.values().map(|stream| stream.jobs).sum()
+    }
+
+    /// Adds a job to its route's open batch in the lane. The batch's tag is handed out if
+    /// `want_tag`, and always with its first job.
+    pub(crate) fn push(
+        &mut self,
+        now: Time,
+        stream_id: StreamId,
+        ticket: u64,
+        job: &NewJob,
+        want_tag: bool,
+    ) -> Result<Pushed<T>, PushError> {
+        check(job).map_err(PushError::Never)?;
+        let Some(stream) = self.streams.get_mut(&stream_id) else {
+            return Err(PushError::Never(EnqueueError::Closed));
+        };
+        if !stream.has_room(job) {
+            return Err(PushError::Full);
+        }
+        let known = stream.generation == self.routing.generation;
+        let route_id = match &stream.last {
+            Some((path, route)) if known && *path == job.path => *route,
+            _ => {
+                let entry = self.routing.paths.get(&job.path);
+                let route = entry.and_then(|entry| entry.route).ok_or(PushError::NoRoute)?;
+                stream.generation = self.routing.generation;
+                stream.last = Some((job.path.clone(), route));
+                route
+            }
+        };
+        let mut sealed = None;
+        if stream.open.get(&route_id).is_some_and(|open| stream.overflows(open, job)) {
+            sealed = stream.open.remove(&route_id);
+        }
+        stream.jobs += 1;
+        stream.bytes += weight(job);
+        let open = stream.open.entry(route_id).or_insert_with(|| OpenBatch::new(T::default(), now));
+        let opened = open.ids.is_empty();
+        open.push(job, ticket);
+        let index = open.ids.len() - 1;
+        let tag = (want_tag || opened).then(|| open.tag.clone());
+        let full = open.ids.len() >= stream.limits.batch_jobs_max
+            || open.bytes >= stream.limits.batch_bytes_max;
+        if let Some(sealed) = sealed {
+            self.seal(stream_id, route_id, sealed, false);
+        }
+        if full {
+            self.seal_open(stream_id, route_id);
+        }
+        if opened || full {
+            let time_up = now + self.answer_timeout;
+            self.deadline_floor = Some(self.deadline_floor.map_or(time_up, |f| f.min(time_up)));
+            if let Some(route) = self.routing.routes.get_mut(&route_id) {
+                route.used_at = now;
+            }
+            self.tick(now);
+        }
+        Ok(Pushed { tag, index })
+    }
+
+    /// Makes one atomic batch of all of `jobs`; their tickets are their places.
+    pub(crate) fn push_atomic(
+        &mut self,
+        now: Time,
+        stream_id: StreamId,
+        jobs: &[NewJob],
+    ) -> Result<T, PushError> {
+        let mut open = OpenBatch::new(T::default(), now);
+        let mut paths: Vec<Path> = Vec::new();
+        for (ticket, job) in jobs.iter().enumerate() {
+            check(job).map_err(PushError::Never)?;
+            if !open.builder.fits(job) {
+                let why = "together they are over 10,000 jobs, 16 MiB of payload or 18 MiB encoded";
+                return Err(PushError::Never(EnqueueError::NotAtomic(why.into())));
+            }
+            if paths.last() != Some(&job.path) {
+                paths.push(job.path.clone());
+            }
+            open.push(job, ticket as u64);
+        }
+        paths.sort_unstable();
+        paths.dedup();
+        if paths.iter().any(|path| !self.routing.is_known(path)) {
+            return Err(PushError::NoRoute);
+        }
+        let Some(route) = self.routing.common_route(now, &paths) else {
+            let why = "no publisher has all of its paths";
+            return Err(PushError::Never(EnqueueError::NotAtomic(why.into())));
+        };
+        let Some(stream) = self.streams.get_mut(&stream_id) else {
+            return Err(PushError::Never(EnqueueError::Closed));
+        };
+        stream.jobs += open.ids.len();
+        stream.bytes += open.bytes;
+        let tag = open.tag.clone();
+        if let Some(route) = self.routing.routes.get_mut(&route) {
+            route.used_at = now;
+        }
+        self.seal(stream_id, route, open, true);
+        self.tick(now);
+        Ok(tag)
+    }
+}

@@ -1,0 +1,177 @@
+//! Paths: resolving them, and the routes that the answers give them.
+
+use std::sync::Arc;
+
+use longshore_protocol::{Path, PublicationKind, PublisherInfo};
+use longshore_resolver::{PathAnswer, Publication, ReadError, Resolution};
+
+use super::Core;
+use super::action::{Action, RouteLookup};
+use super::ids::{RouteId, StreamId, Time};
+use super::limits::{RESOLVE_PATHS_MAX, WARMING_RETRY};
+use super::peer::Peer;
+use super::routing::NoRoute;
+
+impl<T: Default + Clone> Core<T> {
+    /// Where `path` stands, for a caller that began at `since`: an older "no" is asked again.
+    pub(crate) fn route(&mut self, now: Time, path: &Path, since: Time) -> RouteLookup {
+        if let Some(entry) = self.routing.paths.get(path) {
+            match (&entry.route, &entry.no) {
+                (Some(_), _) => return RouteLookup::Known,
+                (None, Some(no)) if entry.answered_at >= Some(since) => {
+                    return RouteLookup::NoRoute(no.clone());
+                }
+                _ => {}
+            }
+            if entry.retry_at.is_some() {
+                return RouteLookup::Pending;
+            }
+        }
+        self.routing.request_resolve(path);
+        self.tick(now);
+        RouteLookup::Pending
+    }
+
+    /// The answer to [`Action::Resolve`].
+    pub(crate) fn resolved(
+        &mut self,
+        now: Time,
+        paths: &[Path],
+        answer: Result<Resolution, ReadError>,
+    ) {
+        self.routing.resolving = false;
+        match answer {
+            Ok(resolution) => {
+                for (path, answer) in paths.iter().zip(resolution.answers) {
+                    self.path_answered(now, path, answer, resolution.complete);
+                }
+            }
+            Err(error) => {
+                let no = NoRoute::Resolver(Arc::new(error));
+                for path in paths {
+                    if let Some(entry) = self.routing.paths.get_mut(path) {
+                        entry.resolve_pending = false;
+                        entry.answered_at = Some(now);
+                        entry.no = Some(no.clone());
+                    }
+                }
+            }
+        }
+        self.reroute_orphans(now);
+        self.actions.push_back(Action::RoutesChanged);
+        self.tick(now);
+    }
+
+    pub(super) fn path_answered(
+        &mut self,
+        now: Time,
+        path: &Path,
+        answer: PathAnswer,
+        complete: bool,
+    ) {
+        let (set, fallback) = match &answer {
+            PathAnswer::Publishers { set, fallback, .. } => (set.as_ref(), fallback.as_deref()),
+            _ => (&[][..], None),
+        };
+        // Who really publishes the path may be unknown to a warming replica: its defaults wait.
+        let fallback = fallback.filter(|_| complete).unwrap_or_default();
+        let by_default = matches!(answer, PathAnswer::Publishers { by_default: true, .. });
+        let is_queue = |one: &&Publication| one.terms.kind == PublicationKind::Queue;
+        let (mut queues, values): (Vec<_>, Vec<_>) = set.iter().partition(is_queue);
+        let refused = matches!(answer, PathAnswer::Refused(_));
+        if (by_default || queues.is_empty()) && !complete && !refused {
+            // Replicas are warming: this "no" is worth nothing yet, and a default would make a
+            // second queue of the path.
+            if let Some(entry) = self.routing.paths.get_mut(path) {
+                entry.resolve_pending = false;
+            }
+            self.routing.resolve_again_at(path, now + WARMING_RETRY);
+            return;
+        }
+        let mut value_of = None;
+        if queues.is_empty() {
+            match by_default {
+                // The nearest default is one for values; a publisher of it may have one for queues
+                // further up, and knows best.
+                true => queues = values,
+                false => {
+                    value_of = values.first().map(|one| Arc::from(one.publisher.name.as_str()))
+                }
+            }
+        }
+        let route = match queues.is_empty() {
+            false => {
+                let fallback: Vec<_> = fallback.iter().filter(is_queue).collect();
+                queues
+                    .iter()
+                    .chain(&fallback)
+                    .for_each(|one| self.update_peer(now, &one.publisher));
+                let ids = |some: &[&Publication]| some.iter().map(|one| one.publisher.id).collect();
+                let route = self.routing.route_for(now, ids(&queues), ids(&fallback));
+                self.order_links(now, route);
+                Some(route)
+            }
+            true => None,
+        };
+        let Some(entry) = self.routing.paths.get_mut(path) else { return };
+        entry.resolve_pending = false;
+        entry.retry_at = None;
+        entry.answered_at = Some(now);
+        entry.no = match answer {
+            PathAnswer::Refused(reason) => Some(NoRoute::Refused(reason.into())),
+            _ if route.is_none() => Some(value_of.map_or(NoRoute::NoPublisher, NoRoute::Value)),
+            _ => None,
+        };
+        // The directory opens links; it never closes them: a publisher that answers is good,
+        // whatever a replica forgot.
+        let old = entry.route.and_then(|old| self.routing.routes.get(&old));
+        let still_up = old.is_some_and(|old| {
+            old.set.iter().any(|id| self.peers.get(id).is_some_and(|peer| peer.is_up()))
+        });
+        if route.is_some() || !still_up {
+            self.routing.set_route(path, route);
+        }
+    }
+
+    /// Takes down who a publisher is and where.
+    pub(super) fn update_peer(&mut self, now: Time, info: &PublisherInfo) {
+        let peer = self.peers.entry(info.id).or_insert_with(|| Peer::new(info.clone(), now));
+        if peer.info == *info || info.epoch < peer.info.epoch {
+            return;
+        }
+        peer.moved(now, info);
+    }
+
+    /// Leads batches whose route no path leads to any more, as their paths do now.
+    pub(super) fn reroute_orphans(&mut self, now: Time) {
+        let orphans: Vec<RouteId> =
+            self.routing.routes.iter().filter(|(_, r)| r.paths == 0).map(|(id, _)| *id).collect();
+        for orphan in orphans {
+            let streams: Vec<StreamId> = self.streams.keys().copied().collect();
+            for stream in streams {
+                self.seal_open(stream, orphan);
+            }
+            let Some(route) = self.routing.routes.get_mut(&orphan) else { continue };
+            for mut batch in std::mem::take(&mut route.unsent) {
+                let route = self.routing.common_route(now, batch.jobs.paths()).unwrap_or(orphan);
+                batch.route = route;
+                self.queue_unsent(batch);
+            }
+        }
+    }
+
+    pub(super) fn start_resolve(&mut self, now: Time) {
+        self.routing.resolve_due(now);
+        if self.routing.resolving || self.routing.to_resolve.is_empty() {
+            return;
+        }
+        let mut paths = Vec::new();
+        while paths.len() < RESOLVE_PATHS_MAX
+            && let Some(path) = self.routing.to_resolve.pop_first()
+        {
+            paths.push(path);
+        }
+        self.routing.resolving = true;
+        self.actions.push_back(Action::Resolve(paths));
+    }
+}

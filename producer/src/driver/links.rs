@@ -1,0 +1,89 @@
+//! The task of one link: dials, attaches, and reads until the link ends.
+
+use std::sync::Arc;
+
+use longshore_protocol::messages::work::FromPublisher;
+use longshore_protocol::{Address, Messages, PublisherId, Role};
+use longshore_transport::{LinkReceiver, SlowDisk};
+use tokio_util::sync::CancellationToken;
+
+use super::Driver;
+use crate::attach::open;
+use crate::core::LinkNumber;
+
+impl Driver {
+    /// Keeps one link until it ends, and tells the core.
+    pub(super) async fn run_link(
+        self: Arc<Driver>,
+        publisher: PublisherId,
+        link: LinkNumber,
+        addresses: Vec<Address>,
+        stop: CancellationToken,
+    ) {
+        let (options, session) = (&self.options, self.session);
+        let opened = tokio::select! {
+            () = stop.cancelled() => return,
+            opened = open(publisher, &addresses, Role::Producer, session, &options.name, &options.link) => opened,
+        };
+        let (sender, mut receiver, attached) = match opened {
+            Ok(opened) => opened,
+            Err(why) => {
+                tracing::debug!(publisher = %publisher, %why, "no link");
+                return self.lost(publisher, link, why);
+            }
+        };
+        if !self.attached(publisher, link, sender.clone(), &attached) {
+            return;
+        }
+        let why = tokio::select! {
+            () = stop.cancelled() => {
+                sender.close("done");
+                return;
+            }
+            why = self.read_link(publisher, link, &mut receiver) => why,
+        };
+        tracing::debug!(publisher = %publisher, %why, "the link has ended");
+        sender.close("unusable");
+        self.lost(publisher, link, why);
+    }
+
+    /// Hands the publisher's answers to the core, a frame at a time; ends with the reason why the link
+    /// did.
+    async fn read_link(
+        self: &Arc<Driver>,
+        publisher: PublisherId,
+        link: LinkNumber,
+        receiver: &mut LinkReceiver,
+    ) -> String {
+        let mut goodbye = None;
+        let mut disk = SlowDisk::default();
+        loop {
+            let body = match receiver.recv().await {
+                Ok(body) => body,
+                Err(end) => return goodbye.unwrap_or_else(|| end.to_string()),
+            };
+            if let Some(age) = disk.heard(&body) {
+                tracing::warn!(publisher = %publisher.prefix(), ?age, "the publisher's disk is slow: nothing is acknowledged meanwhile");
+            }
+            let told = self.step(|inner, now| {
+                for message in Messages::new(body) {
+                    let (tag, body) = message?;
+                    match FromPublisher::decode(tag, body)? {
+                        Some(FromPublisher::Enqueued(answer)) => {
+                            inner.core.answered(now, publisher, link, answer);
+                        }
+                        Some(FromPublisher::Goodbye { reason }) => {
+                            inner.core.goodbye(now, publisher, link);
+                            goodbye = Some(reason);
+                        }
+                        _ => {}
+                    }
+                }
+                Ok::<(), longshore_protocol::WireError>(())
+            });
+            if let Err(error) = told {
+                return format!("its message does not decode: {error}");
+            }
+        }
+    }
+}

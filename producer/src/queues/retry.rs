@@ -1,0 +1,61 @@
+//! Deadlines, and the waits between attempts.
+
+use std::time::Duration;
+
+use rand::RngExt;
+use tokio::time::Instant;
+
+/// The longest that somebody may wait: what is longer counts as this, 10 years.
+const WAIT_MAX: Duration = Duration::from_secs(10 * 365 * 24 * 3_600);
+/// The wait before a question is asked a second time.
+const RETRY_FIRST: Duration = Duration::from_millis(50);
+/// The longest wait before it is asked once more.
+const RETRY_MAX: Duration = Duration::from_secs(2);
+
+/// When `limit` is over.
+pub(crate) fn deadline_after(limit: Duration) -> Instant {
+    Instant::now() + limit.min(WAIT_MAX)
+}
+
+/// Waits between attempts: from 50 ms on twice as long each time, up to 2 s, of which a random half
+/// is left out, so that many who wait for one publisher do not come all at once.
+#[derive(Debug, Default)]
+pub(super) struct RetryBackoff {
+    attempts: u32,
+}
+
+impl RetryBackoff {
+    pub(super) fn next(&mut self) -> Duration {
+        let whole = (RETRY_FIRST * (1 << self.attempts.min(10))).min(RETRY_MAX);
+        self.attempts += 1;
+        whole.mul_f64(rand::rng().random_range(0.5..=1.0))
+    }
+
+    /// What was tried at `since` held until now. If that was for long enough, the next attempts are
+    /// quick again; what ends as soon as it has begun is no better than what does not begin.
+    pub(super) fn reset_if_lasted(&mut self, since: Instant) {
+        if since.elapsed() >= RETRY_MAX {
+            self.attempts = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_ends_as_soon_as_it_has_begun_is_tried_more_and_more_slowly() {
+        let mut backoff = RetryBackoff::default();
+        let waited = |backoff: &mut RetryBackoff| {
+            let began = Instant::now();
+            backoff.reset_if_lasted(began);
+            backoff.next()
+        };
+        assert!(waited(&mut backoff) <= RETRY_FIRST);
+        let slow = (0..8).map(|_| waited(&mut backoff)).last();
+        assert!(slow.is_some_and(|wait| wait >= RETRY_MAX / 2 && wait <= RETRY_MAX), "{slow:?}");
+        backoff.reset_if_lasted(Instant::now() - RETRY_MAX);
+        assert!(backoff.next() <= RETRY_FIRST, "it held for a while");
+    }
+}
