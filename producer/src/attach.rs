@@ -5,7 +5,7 @@ use longshore_protocol::{Address, FrameWriter, Handshake, Messages, PublisherId,
 use longshore_transport::{LastAddress, LinkOptions, LinkReceiver, LinkSender, dial_publisher};
 use tokio::time::timeout;
 
-/// Dials the publisher and attaches. An error names what is wrong with each address.
+/// Dials the publisher and attaches. An error names the failure of each address.
 pub(crate) async fn open(
     publisher: PublisherId,
     addresses: &[Address],

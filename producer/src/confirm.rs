@@ -1,4 +1,4 @@
-//! Jobs in two steps: prepared, then confirmed; and waiting for their ends.
+//! Two-phase enqueueing: preparing and confirming jobs. Also waiting for their ends.
 
 use std::time::{Duration, Instant};
 
@@ -16,13 +16,13 @@ use crate::queues::{
     JobEnd, PatientError, PatientRequest, Queues, Target, WaitError, deadline_after,
 };
 
-/// Why it is not known that a job was confirmed. After [`Away`](ConfirmError::Away) try again; the
-/// others stay as they are.
+/// Why a job may not be confirmed. Retry after [`Away`](ConfirmError::Away); the other errors are
+/// final.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ConfirmError {
-    /// Its publisher does not have it, or no longer: it was dropped; or it was confirmed before,
-    /// has ended and was kept for as long as it was to be; or the publisher's acknowledgements are
-    /// not synced and it has lost it.
+    /// The publisher does not have the job, or no longer: it was dropped, or it was confirmed
+    /// before and its retention is over, or the publisher lost it because its acknowledgements are
+    /// not synced.
     #[error(
         "publisher {} does not have the job: it was dropped, or was confirmed before and has ended",
         .publisher.prefix()
@@ -31,8 +31,8 @@ pub enum ConfirmError {
         /// The publisher.
         publisher: PublisherId,
     },
-    /// It is in a state that is not to be confirmed: never prepared, cancelled before, or (dead)
-    /// not confirmed within an hour; the last can be revived.
+    /// The job's state does not allow it: it was never prepared, was cancelled, or was not
+    /// confirmed within an hour (dead; it can be revived).
     #[error("the job at publisher {} is {state}; only a prepared one can be confirmed", .publisher.prefix())]
     NotInState {
         /// The publisher.
@@ -40,9 +40,9 @@ pub enum ConfirmError {
         /// The job's state.
         state: JobState,
     },
-    /// Its publisher did not answer in time, and may have confirmed it or not. To confirm it again
-    /// is safe; so it is safe to go on until an hour after it was prepared, when the publisher
-    /// buries it as `unconfirmed`.
+    /// The publisher did not answer in time, and may or may not have confirmed the job. A retry is
+    /// safe until an hour after the job was prepared, when the publisher buries it as
+    /// `unconfirmed`.
     #[error(
         "Unknown: publisher {} did not answer within {waited:?}, and may have confirmed the job or not: {why}",
         .publisher.prefix()
@@ -52,30 +52,30 @@ pub enum ConfirmError {
         publisher: PublisherId,
         /// How long it was tried.
         waited: Duration,
-        /// What kept it from answering.
+        /// What kept the publisher from answering.
         why: String,
     },
-    /// Its publisher cannot do it: it does not know the request, being of an older version, or
+    /// The publisher cannot confirm: it is of an older version and does not know the request, or
     /// cannot read its journal.
     #[error("publisher {} cannot confirm it: {why}", .publisher.prefix())]
     Refused {
         /// The publisher.
         publisher: PublisherId,
-        /// Why.
+        /// The reason.
         why: RequestError,
     },
-    /// The producer's own name ([`ProducerOptions::name`](crate::ProducerOptions::name)) is empty,
-    /// or has more than 128 bytes. Nothing was sent.
+    /// The producer's name ([`ProducerOptions::name`](crate::ProducerOptions::name)) is empty, or
+    /// has more than 128 bytes. Nothing was sent.
     #[error("the producer: {0}")]
     Name(NameError),
 }
 
 impl Producer {
-    /// Enqueues a job that is not to run until [`Producer::confirm`] says so. Like
-    /// [`Producer::enqueue`], whose errors and whose cancel safety it has.
+    /// Enqueues a job that does not run before [`Producer::confirm`]. Errors and cancel safety are
+    /// those of [`Producer::enqueue`].
     ///
-    /// For a job that is to run if and only if a transaction of another system commits: prepare it,
-    /// keep the receipt in the transaction, commit, confirm.
+    /// Use this for a job that must run if and only if a transaction of another system commits:
+    /// prepare it, store the receipt in the transaction, commit, confirm.
     ///
     /// ```no_run
     /// # use longshore_producer::{Producer, ProducerOptions, Receipt, new_job};
@@ -104,27 +104,28 @@ impl Producer {
     /// # }
     /// ```
     ///
-    /// A crash before the commit leaves a prepared job that never runs: after an hour it lies in
-    /// the dead letters as `unconfirmed`. A crash after it leaves the receipt in the table, and
-    /// confirming is repeated: confirming twice is confirming once. Without the table, too, nothing
-    /// is lost silently: such a job is found among the dead letters, and reviving it lets it run.
+    /// A crash before the commit leaves a prepared job that never runs: after an hour the publisher
+    /// buries it as `unconfirmed`. A crash after the commit leaves the receipt in the table, and
+    /// the program confirms again: confirming is idempotent. Without such a table no job is lost
+    /// silently either: it is among the dead letters, and can be revived.
     pub async fn prepare(&self, mut job: NewJob) -> Result<Receipt, EnqueueError> {
         job.options.prepared = true;
         self.enqueue(job).await
     }
 
     /// Lets a prepared job run, at the publisher that its receipt names; its delay counts from
-    /// then. Tried for as long as the producer's `answer_timeout` allows, over reconnects and
-    /// restarts of the publisher. Confirming again is safe and is `Ok`, whatever has become of the
-    /// job since, for as long as it is kept. Not cancel safe: of a call that was dropped, the job
-    /// may be confirmed or not; confirm it again.
+    /// then. Retries for at most the producer's `answer_timeout`, over reconnects and restarts of
+    /// the publisher. Confirming again is safe and returns `Ok` in any later state, as long as the
+    /// job is retained. Not cancel safe: if the future is dropped, the job may or may not be
+    /// confirmed; confirm it again.
     pub async fn confirm(&self, receipt: &Receipt) -> Result<(), ConfirmError> {
         let outcomes = self.confirm_all(std::slice::from_ref(receipt)).await;
         outcomes.into_iter().next().unwrap_or(Err(not_asked(receipt)))
     }
 
-    /// Confirms many jobs, up to 10,000 with one request; one outcome per receipt, in order. See
-    /// [`Producer::confirm`]: of a call that was dropped, each of them may be confirmed or not.
+    /// Confirms many jobs, up to 10,000 with one request. Returns one outcome per receipt, in
+    /// order. See [`Producer::confirm`]: if the future is dropped, each of them may or may not be
+    /// confirmed.
     pub async fn confirm_all(&self, receipts: &[Receipt]) -> Vec<Result<(), ConfirmError>> {
         let mut by_publisher: HashMap<PublisherId, Vec<(usize, JobId)>> = HashMap::new();
         for (index, receipt) in receipts.iter().enumerate() {
@@ -152,8 +153,8 @@ impl Producer {
         outcomes
     }
 
-    /// Waits until a job has ended, at most for `limit`: over disconnects and restarts of the
-    /// publisher that its receipt names. A result is there only for a job that asked for it. See
+    /// Waits until a job has ended, at most for `limit`, over disconnects and restarts of the
+    /// publisher that its receipt names. Only a job that requested it retains its result. See
     /// [`Queues::wait`]. Cancel safe.
     ///
     /// ```no_run
@@ -177,13 +178,13 @@ impl Producer {
     }
 }
 
-/// What is known of a job before its publisher has spoken.
+/// The outcome before the publisher was asked.
 fn not_asked(receipt: &Receipt) -> ConfirmError {
     let publisher = receipt.job.publisher;
     ConfirmError::Away { publisher, waited: Duration::ZERO, why: "it was not asked".into() }
 }
 
-/// Confirms at one publisher, no more than one request may name.
+/// Confirms at one publisher, within the limit of one request.
 async fn confirm_at(
     queues: &Queues,
     publisher: PublisherId,

@@ -1,4 +1,4 @@
-//! Where a producer learns who publishes what.
+//! Finds the publishers of paths.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use longshore_resolver::{
 #[derive(Debug)]
 pub(crate) struct DirectoryTimeout(pub(crate) Duration);
 
-/// A resolver, or publishers that the user has named.
+/// A resolver, or publishers that the caller named.
 #[derive(Clone)]
 pub(crate) enum Directory {
     Resolver(ReadClient),
@@ -33,8 +33,8 @@ impl Directory {
         }
     }
 
-    /// The publishers that could hold jobs of what matches, as replicas know them beyond what is
-    /// registered at one of them. None if no replica says.
+    /// The publishers that could hold matching jobs, including missing ones that the replicas
+    /// remember. `None` if no replica answers.
     pub(crate) async fn roll(&self, pattern: &Glob) -> Option<PublisherRoll> {
         match self {
             Directory::Named(_) => Some(PublisherRoll::default()),
@@ -42,9 +42,8 @@ impl Directory {
         }
     }
 
-    /// The publishers that could serve what matches, and whether these are sure to be all. Waits up
-    /// to `limit` for a replica that tells, and up to `complete_wait` more for one that is not
-    /// warming.
+    /// The publishers that could serve matching paths, and whether the set is complete. Waits up to
+    /// `limit` for the first replica's answer, and up to `complete_wait` more for a complete one.
     pub(crate) async fn publishers(
         &self,
         pattern: &Glob,

@@ -1,11 +1,12 @@
-//! Hands jobs to publishers, and looks into queues.
+//! Enqueues jobs at publishers, and reads and controls queues.
 //!
 //! - [`Producer`] enqueues jobs: one at a time, many at once, or as a [`Pipeline`] for throughput.
-//!   Every answer is honest: a job is *held* (and how durably), *refused*, *nowhere*, or *unknown*,
-//!   and then it says at which publisher. A job can be prepared and confirmed later, with a
-//!   transaction of another system in between, and waited for until it ends.
-//! - [`Queues`] asks publishers for metrics and jobs, waits for the ends of jobs, acts on jobs and
-//!   queues, and follows what happens in a [`Feed`]; every result names those that did not answer.
+//!   A receipt reports whether a publisher *holds* the job (and how durably), or the error reports
+//!   that it was *refused*, is *nowhere*, or is *unknown* at a named publisher. A job can be
+//!   prepared and confirmed later, with a transaction of another system in between, and its end
+//!   awaited.
+//! - [`Queues`] requests metrics and jobs, waits for the ends of jobs, acts on jobs and queues, and
+//!   follows changes in a [`Feed`]. Every result names the publishers that did not answer.
 
 mod attach;
 mod confirm;

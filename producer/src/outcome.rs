@@ -1,4 +1,4 @@
-//! What becomes of jobs that were enqueued.
+//! The outcome of enqueued jobs.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,18 +10,18 @@ use longshore_protocol::{
 };
 use longshore_resolver::ReadError;
 
-/// Proof that a publisher holds a job. Printed as its [`JobRef`]: eight hex digits of the
+/// Proof that a publisher holds a job. Displays as its [`JobRef`]: eight hex digits of the
 /// publisher's id, a colon, the job's id.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Receipt {
-    /// The job, at the publisher that holds it.
+    /// The job and its publisher.
     pub job: JobRef,
-    /// The publisher had it already: the same id, the same payload.
+    /// The publisher already had the job: the same id and the same payload.
     pub existing: bool,
-    /// How durable the publisher's word is: with [`Durability::Fsync`] the job was synced to its
-    /// disk before this was said.
+    /// The durability of the acknowledgement: with [`Durability::Fsync`] the job was synced to disk
+    /// first.
     pub durability: Durability,
-    /// Another publisher that may hold the job too: only with
+    /// Another publisher that may also hold the job: only with
     /// [`Failover::MayDuplicate`](crate::Failover::MayDuplicate).
     pub may_be_at: Option<PublisherId>,
 }
@@ -32,44 +32,44 @@ impl fmt::Display for Receipt {
     }
 }
 
-/// Why there is no receipt for a job. Every one but [`Unknown`](EnqueueError::Unknown) says that
-/// the job is nowhere; with [`Failover::MayDuplicate`](crate::Failover::MayDuplicate),
-/// [`Refused`](EnqueueError::Refused) speaks for the publisher that it names alone: another, which
+/// Why there is no receipt for a job. Every error but [`Unknown`](EnqueueError::Unknown) means that
+/// no publisher has the job. With [`Failover::MayDuplicate`](crate::Failover::MayDuplicate),
+/// [`Refused`](EnqueueError::Refused) only covers the publisher that it names: another one, which
 /// went away, may hold the job.
 ///
-/// | What | What to do |
+/// | Error | What to do |
 /// |---|---|
-/// | `Name` | The producer's own name is wrong, and nothing can be sent under it: mend it where the producer is made. |
-/// | `TooLarge`, `Invalid`, `NotAtomic`, `PathRefused`, `IsValue` | The job or the call is wrong: it would be refused again. Mend it. |
-/// | `NoPublisher` | Nobody is set up for that path, or its publisher has been away for minutes: look, then try again. |
-/// | `Resolver`, `NotSent` | It was away: try again. |
-/// | `Refused`, `BatchRefused` | [`Refusal`] and `protocol::BatchRefusal` say for each whether to try again. |
-/// | `Unknown` | Ask for the job by its id (`Queues::job`). Enqueued again *with the same id*, it is the same job at the same publisher, |
-/// | | and a second one at another: where several have the path, use `Producer::to_publishers` with that one. |
-/// | `ReceiptsUnread` | Nothing reads receipts: read them, then send the job again. |
+/// | `Name` | The producer's name is invalid: fix it where the producer is created. |
+/// | `TooLarge`, `Invalid`, `NotAtomic`, `PathRefused`, `IsValue` | Fix the job or the call: it would be refused again. |
+/// | `NoPublisher` | No publisher has that path, or it has been away for minutes: check, then retry. |
+/// | `Resolver`, `NotSent` | Temporary: retry. |
+/// | `Refused`, `BatchRefused` | [`Refusal`] and `protocol::BatchRefusal` document whether to retry. |
+/// | `Unknown` | Look up the job by its id (`Queues::job`). A retry *with the same id* is idempotent at the same publisher, |
+/// | | and a duplicate at another: if several have the path, use `Producer::to_publishers` with that one. |
+/// | `ReceiptsUnread` | Read receipts, then send the job again. |
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum EnqueueError {
     /// The producer's name ([`ProducerOptions::name`](crate::ProducerOptions::name)) is empty, or
-    /// has more than 128 bytes. No link is made under it, and nothing was sent.
+    /// has more than 128 bytes. No link was made, and nothing was sent.
     #[error("the producer: {0}")]
     Name(#[from] NameError),
-    /// The payload is over 16 MiB or the headers are over 8 KiB; it was not sent. Keep the large
-    /// thing elsewhere, and pass where it is.
+    /// The payload is over 16 MiB or the headers are over 8 KiB; the job was not sent. Store large
+    /// data elsewhere, and enqueue its location.
     #[error("TooLarge: {what} of {bytes} bytes is over the limit of {limit}")]
     TooLarge {
-        /// What of it: `payload` or `headers`.
+        /// The oversized part: `payload` or `headers`.
         what: &'static str,
-        /// How many bytes that has.
+        /// Its size in bytes.
         bytes: usize,
-        /// How many it may have.
+        /// The limit in bytes.
         limit: usize,
     },
-    /// The job's path cannot hold jobs, or an option is out of its range
-    /// ([`JobOptions`](longshore_protocol::JobOptions) has the ranges); it was not sent.
+    /// The path cannot hold jobs, or an option is out of range
+    /// ([`JobOptions`](longshore_protocol::JobOptions) documents the ranges); the job was not sent.
     #[error("{0}")]
     Invalid(Refusal),
-    /// Nobody publishes the path, and nobody has a default for it, as a replica that knows
-    /// everything says; it was not sent.
+    /// According to a replica with complete data, no publisher has the path or a default for it;
+    /// the job was not sent.
     #[error(
         "nobody publishes {path}, and no publisher has a default for it; start one with: longshore publisher --path {path}, \
          or with --default and a path above it"
@@ -78,7 +78,7 @@ pub enum EnqueueError {
         /// The path.
         path: Path,
     },
-    /// The path holds a live value, and no queue; the job was not sent. Use another path.
+    /// The path holds a live value, not a queue; the job was not sent. Use another path.
     #[error(
         "{path} is a live value of the publisher {publisher:?}; enqueue to another path, or stop publishing the value"
     )]
@@ -93,104 +93,104 @@ pub enum EnqueueError {
     PathRefused {
         /// The path.
         path: Path,
-        /// Why, for people.
+        /// The reason, for people.
         reason: Arc<str>,
     },
-    /// The resolver could not be asked; the job was not sent.
+    /// No replica could be reached; the job was not sent.
     #[error("{path} could not be resolved: {error}")]
     Resolver {
         /// The path.
         path: Path,
-        /// Every replica and why.
+        /// The error of each replica.
         error: Arc<ReadError>,
     },
-    /// The publisher refused the job, and has nothing of it.
+    /// The publisher refused the job.
     #[error("publisher {} refused the job: {refusal}", .publisher.prefix())]
     Refused {
         /// The publisher.
         publisher: PublisherId,
-        /// Why, and what to do.
+        /// The reason, which documents what to do.
         refusal: Refusal,
     },
-    /// The publisher refused the batch that the job was in; none of it was taken.
+    /// The publisher refused the whole batch of the job.
     #[error("publisher {} refused the batch: {refusal}", .publisher.prefix())]
     BatchRefused {
         /// The publisher.
         publisher: PublisherId,
-        /// Why.
+        /// The reason.
         refusal: BatchRefusal,
     },
-    /// The job may be at this publisher or not: it was sent, and no answer came in time. Its id can
-    /// be asked for there.
+    /// The publisher may or may not have the job: it was sent, and no answer arrived in time. Look
+    /// it up there by its id.
     #[error("Unknown: {} jobs may be at publisher {} or not: {why}", .ids.len(), .publisher.prefix())]
     Unknown {
         /// The publisher.
         publisher: PublisherId,
-        /// All jobs of that batch, this one among them: callers at the same time share batches.
+        /// All jobs of the batch, including this one: concurrent callers share batches.
         ids: Arc<[JobId]>,
         /// Why there is no answer.
         why: Arc<str>,
     },
-    /// The job was not sent within its time
-    /// ([`ProducerOptions::answer_timeout`](crate::ProducerOptions::answer_timeout)). It is
-    /// nowhere.
+    /// The job was not sent within
+    /// [`ProducerOptions::answer_timeout`](crate::ProducerOptions::answer_timeout). No publisher
+    /// has it.
     #[error("not sent within {waited:?}: {why}")]
     NotSent {
-        /// How long it waited.
+        /// The time waited.
         waited: Duration,
         /// What it waited for.
         why: Arc<str>,
     },
-    /// The jobs of an atomic batch cannot be one batch: together they are over 10,000 jobs, 16 MiB
-    /// of payload or 18 MiB encoded, or no publisher has all of their paths. None was sent.
+    /// The jobs of an atomic call do not fit into one batch of 10,000 jobs, 16 MiB of payload and
+    /// 18 MiB encoded, or no publisher has all of their paths. None was sent.
     #[error("an atomic batch goes to one publisher as one batch: {0}")]
     NotAtomic(Arc<str>),
-    /// As many receipts wait to be read as may, and none was read within the producer's
-    /// `answer_timeout`; the job was not sent.
+    /// Too many receipts are unread, and none was read within the producer's `answer_timeout`; the
+    /// job was not sent.
     #[error("{limit} receipts wait to be read; read them while sending")]
     ReceiptsUnread {
-        /// The most.
+        /// The limit.
         limit: usize,
     },
-    /// The producer has ended; the job was not sent. Not to be seen by a program that holds the
-    /// producer.
+    /// The producer has ended; the job was not sent. Not returned while the program has a clone of
+    /// the producer.
     #[error("the producer is closed")]
     Closed,
 }
 
 impl EnqueueError {
-    /// True when the job may be at a publisher all the same ([`Unknown`](EnqueueError::Unknown)).
-    /// Every other error says that it is nowhere, as far as [`EnqueueError`] has it.
+    /// True if a publisher may have the job ([`Unknown`](EnqueueError::Unknown)). All other errors
+    /// mean that none has it, with the exception that [`EnqueueError`] documents.
     pub fn is_unknown(&self) -> bool {
         matches!(self, EnqueueError::Unknown { .. })
     }
 }
 
-/// A job's number within its pipeline, or its place within its call: 0, 1, 2 …
+/// The number of a job within its pipeline, or its index within its call: 0, 1, 2 …
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct JobTicket(pub u64);
 
-/// What became of one job of many.
+/// The outcome of one of several jobs.
 #[derive(Clone, PartialEq, Debug)]
 pub struct JobReceipt {
-    /// Which one.
+    /// The job's ticket.
     pub ticket: JobTicket,
-    /// Its id.
+    /// The job's id.
     pub id: JobId,
-    /// Its receipt, or why there is none.
+    /// Its receipt, or the error.
     pub outcome: Result<Receipt, EnqueueError>,
 }
 
-/// What became of one batch.
+/// The outcome of one batch.
 #[derive(Clone, PartialEq, Debug)]
 pub struct BatchReceipt {
     pub(crate) ids: Arc<[JobId]>,
-    /// Tickets of the jobs in runs: the first, and how many.
+    /// The jobs' tickets as runs: the first one, and their number.
     pub(crate) tickets: Vec<(u64, u32)>,
     pub(crate) end: BatchOutcome,
 }
 
-/// How a batch ended, for all of its jobs.
+/// The outcome of a batch, for all of its jobs.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum BatchOutcome {
     Answered {
@@ -203,22 +203,23 @@ pub(crate) enum BatchOutcome {
         publisher: PublisherId,
         why: Arc<str>,
     },
-    /// Nowhere: never sent, or refused as a whole.
+    /// Never sent, or refused as a whole.
     Failed(EnqueueError),
 }
 
 impl BatchReceipt {
-    /// How many jobs are in it.
+    /// The number of jobs.
     pub fn len(&self) -> usize {
         self.ids.len()
     }
 
-    /// True when there is none.
+    /// True if there are no jobs.
     pub fn is_empty(&self) -> bool {
         self.ids.is_empty()
     }
 
-    /// How many of its jobs a publisher holds, new or not. Costs nothing per job.
+    /// The number of jobs that a publisher holds, new or existing. Takes time per run of equal
+    /// outcomes, not per job.
     pub fn held(&self) -> usize {
         match &self.end {
             BatchOutcome::Answered { outcomes, .. } => outcomes
@@ -231,7 +232,7 @@ impl BatchReceipt {
         }
     }
 
-    /// The publisher that answered; none when nobody did.
+    /// The publisher that answered, if one did.
     pub fn publisher(&self) -> Option<PublisherId> {
         match &self.end {
             BatchOutcome::Answered { publisher, .. } => Some(*publisher),
@@ -239,7 +240,7 @@ impl BatchReceipt {
         }
     }
 
-    /// What became of each job, in the order of its tickets within the batch.
+    /// The outcome of each job, in the order of the batch.
     pub fn iter(&self) -> impl Iterator<Item = JobReceipt> + '_ {
         let tickets =
             self.tickets.iter().flat_map(|&(first, count)| first..first + u64::from(count));
@@ -260,12 +261,12 @@ impl BatchReceipt {
         })
     }
 
-    /// What became of the job at `index`.
+    /// The outcome of the job at `index`.
     pub(crate) fn outcome(&self, index: usize) -> Result<Receipt, EnqueueError> {
         match &self.end {
             BatchOutcome::Answered { outcomes, .. } => match outcomes.iter().nth(index) {
                 Some(outcome) => self.outcome_of(index, outcome),
-                // The core has compared the number of outcomes with the number of jobs.
+                // The state machine has checked the number of outcomes.
                 None => Err(EnqueueError::Closed),
             },
             BatchOutcome::Unknown { publisher, why } => Err(EnqueueError::Unknown {
@@ -287,7 +288,7 @@ impl BatchReceipt {
             EnqueueOutcome::Refused(refusal) => {
                 let refused = EnqueueError::Refused { publisher: *publisher, refusal };
                 let Some(first) = *may_be_at else { return Err(refused) };
-                // That one had it before, and has not answered.
+                // The first publisher may have the job, and has not answered.
                 let ids = Arc::from([self.ids[index]]);
                 let why = refused.to_string().into();
                 return Err(EnqueueError::Unknown { publisher: first, ids, why });

@@ -1,4 +1,4 @@
-//! The producer: hands jobs to publishers.
+//! The API of producers.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -17,32 +17,31 @@ use crate::pipeline::{Pipeline, Receipts};
 use crate::queues::{Queues, QueuesOptions};
 use crate::receipt_queue::ReceiptQueue;
 
-/// Batches of single callers that may be under way before one waits for more callers.
+/// Batches of single calls in flight before a batch waits for more callers.
 const SINGLE_EAGER_BATCHES: usize = 8;
 
-/// Hands jobs to publishers: finds who publishes a path, keeps links, numbers batches, and sends
-/// again what was not answered. Cheap to clone; all clones share links and batches.
+/// Enqueues jobs at publishers: resolves paths, maintains links, numbers batches, and sends
+/// unanswered batches again. Cheap to clone; all clones share links and batches.
 ///
-/// Dropping the last one, with its pipelines, ends the links: of jobs whose receipts nobody waited
-/// for, any may have been taken or not. [`Producer::settled`] waits for them before.
+/// Dropping the last clone, and its pipelines, closes the links: unanswered jobs may or may not
+/// have been accepted. Use [`Producer::settled`] to wait for them first.
 #[derive(Clone)]
 pub struct Producer {
     handle: Arc<ProducerHandle>,
 }
 
 impl Producer {
-    /// A producer for the publishers that `cluster` knows: a [`Cluster`], or its replicas as
-    /// `"HOST:PORT,…"`. Waits for nothing, and needs no replica to be up: it opens links when they
-    /// are needed. So what is wrong with the cluster or with the producer's name shows with the
-    /// first job. Needs a tokio runtime.
+    /// Creates a producer that finds publishers through `cluster`: a [`Cluster`], or its replicas
+    /// as `"HOST:PORT,…"`. Waits for nothing, and needs no running replica: links are opened on
+    /// demand, so an invalid cluster or name is reported with the first job. Needs a tokio runtime.
     pub fn connect(cluster: impl Into<Cluster>, options: ProducerOptions) -> Producer {
         let session = new_session_id();
         let client = ReadClient::new(cluster.into(), new_session_id(), options.name.clone());
         Producer::start(Directory::Resolver(client), session, options)
     }
 
-    /// A producer for just these publishers, without a resolver: each is taken to have every path.
-    /// Needs a tokio runtime.
+    /// Creates a producer for the given publishers, without a resolver: each is assumed to have
+    /// every path. Needs a tokio runtime.
     pub fn to_publishers(publishers: Vec<PublisherInfo>, options: ProducerOptions) -> Producer {
         Producer::start(Directory::Named(publishers.into()), new_session_id(), options)
     }
@@ -59,31 +58,30 @@ impl Producer {
         Producer { handle: Arc::new(ProducerHandle { driver, stream, queues: OnceLock::new() }) }
     }
 
-    /// Enqueues one job, and waits until a publisher holds it. Callers at the same time share
-    /// batches.
+    /// Enqueues one job, and waits until a publisher holds it. Concurrent callers share batches.
     ///
-    /// It waits for room, for the resolver and for the publisher's answer, each for
-    /// [`answer_timeout`](ProducerOptions::answer_timeout) at most (30 s unless told otherwise, and
-    /// more for large batches). [`EnqueueError`] says what to do about each error.
+    /// Waits for capacity, for the resolver and for the publisher's answer, each for at most
+    /// [`answer_timeout`](ProducerOptions::answer_timeout) (30 s by default, and more for large
+    /// batches). [`EnqueueError`] documents what to do about each error.
     ///
-    /// Not cancel safe in one way: once it has waited, dropping the future leaves open whether the
-    /// job was sent. Enqueueing the same job (the same id) again at the same publisher is harmless.
+    /// Not cancel safe: if the future is dropped after it has waited, the job may have been sent.
+    /// Enqueueing the same job (the same id) again at the same publisher is harmless.
     pub async fn enqueue(&self, job: NewJob) -> Result<Receipt, EnqueueError> {
         let ProducerHandle { driver, stream, .. } = &*self.handle;
         let pushed = driver.push(stream, 0, &job, true).await?;
-        // Asked for, so it is there.
+        // Requested with `want_tag`, so it is present.
         let completion = pushed.tag.ok_or(EnqueueError::Closed)?;
         completion.wait().await.outcome(pushed.index)
     }
 
-    /// Enqueues many jobs, in batches of at most 1,000 jobs and 256 KiB, of which the next is
-    /// filled while those before it are answered, and waits until each has its end. One receipt per
-    /// job, in order; its ticket is its place. An error of one job is no error of the others,
-    /// unless they are [`atomic`](BatchOptions::atomic). Waits for each job as
-    /// [`Producer::enqueue`] does.
+    /// Enqueues many jobs, in batches of at most 1,000 jobs and 256 KiB, filling the next batch
+    /// while earlier ones are in flight, and waits for all outcomes. Returns one receipt per job,
+    /// in order; the ticket is the index. An error of one job does not affect the others, unless
+    /// the call is [`atomic`](BatchOptions::atomic). The waits for each job are those of
+    /// [`Producer::enqueue`].
     ///
-    /// Not cancel safe: of a call that was dropped, any of its jobs may have been taken. Enqueueing
-    /// the same jobs (the same ids) again at the same publisher is harmless.
+    /// Not cancel safe: if the future is dropped, any of the jobs may have been accepted.
+    /// Enqueueing the same jobs (the same ids) again at the same publisher is harmless.
     pub async fn enqueue_all(&self, jobs: Vec<NewJob>, options: BatchOptions) -> Vec<JobReceipt> {
         let driver = &self.handle.driver;
         let bounds = PipelineOptions {
@@ -102,8 +100,7 @@ impl Producer {
             }
         } else {
             resolve_paths(driver, &jobs);
-            // A path that nobody was found to publish is waited for once, not once for each of its
-            // jobs.
+            // Waits once for a path without a publisher, not once for each of its jobs.
             let mut unrouted: hashbrown::HashMap<&Path, EnqueueError> = hashbrown::HashMap::new();
             for (ticket, job) in jobs.iter().enumerate() {
                 let pushed = match unrouted.get(&job.path) {
@@ -140,9 +137,9 @@ impl Producer {
             .collect()
     }
 
-    /// A pipeline: jobs go in at one half, receipts come out at the other, a batch at a time. For
-    /// throughput: a job costs neither a wait nor a wake of its own. Read receipts while sending,
-    /// best in a task of their own. Has to be used, and dropped, within the runtime.
+    /// Creates a pipeline: jobs enter at one half, receipts leave at the other, a batch at a time.
+    /// Built for throughput: a job costs neither a wait nor a wake-up of its own. Read receipts
+    /// while sending, best in a task of their own. Use and drop it within the runtime.
     pub fn pipeline(&self, options: PipelineOptions) -> (Pipeline, Receipts) {
         let receipts = Arc::new(ReceiptQueue::default());
         let stream =
@@ -154,7 +151,7 @@ impl Producer {
         self.handle.driver.options.answer_timeout
     }
 
-    /// How this producer asks publishers.
+    /// The client for requests to publishers.
     pub(crate) fn queues(&self) -> &Queues {
         let driver = &self.handle.driver;
         self.handle.queues.get_or_init(|| {
@@ -167,8 +164,8 @@ impl Producer {
         })
     }
 
-    /// Waits until everything enqueued by this producer, its clones and its pipelines has its end:
-    /// a receipt or an error. What is enqueued meanwhile is waited for, too. Cancel safe.
+    /// Waits until every job of this producer, its clones and its pipelines has a receipt or an
+    /// error, including jobs enqueued meanwhile. Cancel safe.
     pub async fn settled(&self) {
         loop {
             let batch_ended = self.handle.driver.batch_ended();
@@ -188,7 +185,7 @@ impl std::fmt::Debug for Producer {
     }
 }
 
-/// A lane of one call: closed when the call is over or dropped.
+/// The stream of one call, closed at the end of the call or when it is dropped.
 struct CallStream<'a> {
     stream: StreamHandle,
     driver: &'a Arc<Driver>,
@@ -219,7 +216,7 @@ async fn push_atomic(
         .await
 }
 
-/// Whether other jobs of the same path would be told the same, as long as it has no route.
+/// True if the error applies to all jobs of the path, as long as it has no route.
 fn is_path_error(error: &EnqueueError) -> bool {
     matches!(
         error,
@@ -231,7 +228,7 @@ fn is_path_error(error: &EnqueueError) -> bool {
     )
 }
 
-/// Asks for all paths at once, not one after the other as their jobs come up.
+/// Resolves all paths in one request, not one after another.
 fn resolve_paths(driver: &Arc<Driver>, jobs: &[NewJob]) {
     driver.step(|state, now| {
         for job in one_per_path(jobs) {

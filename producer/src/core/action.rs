@@ -7,17 +7,18 @@ use super::ids::{LinkNumber, StreamId};
 use super::routing::NoRoute;
 use crate::outcome::{BatchOutcome, EnqueueError};
 
-/// What the shell is to do.
+/// An action for the driver.
 pub(crate) enum Action<T> {
-    /// Ask the resolver; hand the answer to [`Core::resolved`].
+    /// Resolve the paths, and pass the answer to [`Core::resolved`](super::Core::resolved).
     Resolve(Vec<Path>),
-    /// Make a link, attach, then say [`Core::linked`] or [`Core::link_lost`].
+    /// Make and attach a link, then call [`Core::linked`](super::Core::linked) or
+    /// [`Core::link_lost`](super::Core::link_lost).
     Dial { publisher: PublisherId, link: LinkNumber, addresses: Vec<Address> },
-    /// Write the batch to that link.
+    /// Send the batch on that link.
     Send { publisher: PublisherId, link: LinkNumber, sequence: u64, batch: SealedBatch },
-    /// End that link; nothing is to be said of it any more.
+    /// Close that link; report nothing further about it.
     Close { publisher: PublisherId, link: LinkNumber, reason: &'static str },
-    /// A batch has come to its end.
+    /// A batch has its outcome.
     Finish {
         stream: StreamId,
         tag: T,
@@ -25,32 +26,32 @@ pub(crate) enum Action<T> {
         tickets: Vec<(u64, u32)>,
         end: BatchOutcome,
     },
-    /// Paths were answered: who waits for a route looks again.
+    /// Paths were resolved: callers that wait for a route retry.
     RoutesChanged,
-    /// A closed lane has come to its end.
+    /// A closed stream has finished.
     StreamClosed(StreamId),
 }
 
-/// What became of a push.
+/// The result of a push.
 pub(crate) struct Pushed<T> {
-    /// The batch that the job is in: if it was asked for, or if the job is its first.
+    /// The tag of the job's batch, if requested, or if the job is its first.
     pub(crate) tag: Option<T>,
-    /// Its place there.
+    /// The job's index in the batch.
     pub(crate) index: usize,
 }
 
 /// Why a job was not added.
 #[derive(Debug)]
 pub(crate) enum PushError {
-    /// The lane holds as much as it may: wait for an answer.
+    /// The stream has reached its limits: wait for an answer.
     Full,
-    /// Its path has no route yet: see [`Core::route`].
+    /// The path has no route yet: see [`Core::route`](super::Core::route).
     NoRoute,
-    /// It can never be added.
+    /// The job can never be added.
     Never(EnqueueError),
 }
 
-/// Where a path stands.
+/// The route of a path.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum RouteLookup {
     Known,

@@ -1,4 +1,4 @@
-//! The core's side that faces answers: what a publisher made of a batch.
+//! Handles publishers' answers to batches.
 
 use longshore_protocol::messages::work::Enqueued;
 use longshore_protocol::{BatchRefusal, EnqueueOutcome, Path, PublisherId, Refusal};
@@ -27,7 +27,7 @@ impl<T: Default + Clone> Core<T> {
         let found = peer.unanswered.iter().position(|f| f.sequence == answer.sequence);
         let found = found.and_then(|at| peer.take(at));
         peer.answer_received(now);
-        // One whose time was up has had its end.
+        // The batch has timed out and was finished.
         let Some(InFlight { mut batch, arrived, sequence }) = found else {
             if answer.outcome.is_ok() {
                 peer.accepted = peer.accepted.max(answer.sequence);
@@ -58,14 +58,14 @@ impl<T: Default + Clone> Core<T> {
                 self.close(now, publisher, "an answer for another number of jobs");
             }
             Err(BatchRefusal::SequenceGap | BatchRefusal::UnknownProducer) if arrived => {
-                // It was there, and its receipt is remembered no more.
+                // The publisher had received it, and no longer remembers its receipt.
                 self.unknown(batch, publisher, BatchRefusal::UnknownProducer.to_string().into());
                 self.close(now, publisher, "the publisher no longer knows this producer");
             }
-            // Where the first batch of all is missing, the others are told that nobody knows their
+            // If the very first batch is missing, the later ones are refused as of an unknown
             // producer.
             Err(refusal @ (BatchRefusal::SequenceGap | BatchRefusal::UnknownProducer)) => {
-                // So is every batch behind it on this link: they go again in their order.
+                // The batches after it on this link are missing as well: requeue them in order.
                 let behind = peer.take_after(sequence);
                 batch.gaps += 1;
                 if batch.gaps > GAPS_MAX {
@@ -74,7 +74,7 @@ impl<T: Default + Clone> Core<T> {
                     self.queue_unsent(batch);
                 }
                 behind.into_iter().for_each(|batch| self.queue_unsent(batch));
-                // The numbers have come apart: a new link tells which one is next.
+                // The sequence numbers diverge: a new link reports the next one.
                 self.close(now, publisher, "a batch is missing at the publisher");
             }
             Err(BatchRefusal::Draining) => {
@@ -84,15 +84,15 @@ impl<T: Default + Clone> Core<T> {
                 }
                 is_stopping = true;
                 if arrived {
-                    // The refusal is of this copy; an older one is there. It tells so once it is
-                    // back.
+                    // The refusal is for this copy; the publisher holds an earlier one, and reports
+                    // it once it is available again.
                     let at = peer.unanswered.partition_point(|f| f.sequence < sequence);
                     peer.unanswered_bytes += batch.bytes;
                     peer.unanswered.insert(at, InFlight { sequence, batch, arrived });
                 } else {
                     self.queue_unsent(batch);
                 }
-                // Others may have come to take its place.
+                // Other publishers may have replaced it.
                 self.resolve_paths_of(now, publisher);
             }
             Err(refusal @ (BatchRefusal::Malformed | BatchRefusal::TooLarge)) => {
@@ -113,7 +113,7 @@ impl<T: Default + Clone> Core<T> {
         }
     }
 
-    /// Paths that a publisher does not have after all are asked about again.
+    /// Resolves paths again that a publisher does not have.
     pub(super) fn resolve_paths_again(&mut self, now: Time, paths: &[Path]) {
         for path in paths {
             let answered_at = self.routing.paths.get(path).and_then(|entry| entry.answered_at);

@@ -1,19 +1,20 @@
-//! Batches: open while jobs are added, sealed from then on.
+//! Batches: open while jobs are added, and sealed afterwards.
 
 use longshore_protocol::messages::work::{BatchBuilder, SealedBatch};
 use longshore_protocol::{JobId, NewJob, PublisherId};
 
 use super::ids::{RouteId, StreamId, Time};
 
-/// What a job takes in memory and on the wire beside its payload and headers, in bytes, about.
+/// The approximate size of a job in memory and on the wire without its payload and headers, in
+/// bytes.
 const JOB_OVERHEAD_BYTES: usize = 32;
 
-/// What a job counts for in the bounds on bytes.
+/// A job's size for the limits in bytes.
 pub(crate) fn weight(job: &NewJob) -> usize {
     JOB_OVERHEAD_BYTES + job.payload.len() + job.headers.bytes()
 }
 
-/// What batches hold.
+/// A number of jobs and bytes.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Load {
     pub(super) jobs: usize,
@@ -57,9 +58,9 @@ impl<T> OpenBatch<T> {
     }
 }
 
-/// A sealed batch, until it is answered or its time is up.
+/// A sealed batch that has no outcome yet.
 pub(super) struct Batch<T> {
-    /// Rises with every batch: what keeps them in order.
+    /// Increases with every batch, and orders them.
     pub(super) serial: u64,
     pub(super) stream: StreamId,
     pub(super) route: RouteId,
@@ -70,9 +71,9 @@ pub(super) struct Batch<T> {
     pub(super) tag: T,
     pub(super) opened_at: Time,
     pub(super) deadline: Time,
-    /// It may have reached this publisher, and its owner allows duplicates.
+    /// An earlier publisher that may have the batch, if duplicates are allowed.
     pub(super) may_be_at: Option<PublisherId>,
-    /// How often a publisher answered that one before it is missing.
+    /// How often a publisher reported that an earlier batch is missing.
     pub(super) gaps: u32,
 }
 

@@ -12,7 +12,8 @@ use crate::options::Failover;
 use crate::outcome::{BatchOutcome, EnqueueError};
 
 impl<T: Default + Clone> Core<T> {
-    /// It may have reached that publisher: elsewhere only if duplicates are allowed.
+    /// The batch may have reached the publisher: another one gets it only if duplicates are
+    /// allowed.
     pub(super) fn unknown(&mut self, mut batch: Batch<T>, publisher: PublisherId, why: Arc<str>) {
         if self.failover == Failover::MayDuplicate && batch.may_be_at.is_none() {
             batch.may_be_at = Some(publisher);
@@ -26,7 +27,7 @@ impl<T: Default + Clone> Core<T> {
         self.finish(batch, BatchOutcome::Unknown { publisher, why });
     }
 
-    /// Its jobs are nowhere, unless an earlier publisher may have them.
+    /// Fails the batch; it is unknown instead if an earlier publisher may have it.
     pub(super) fn fail(&mut self, batch: Batch<T>, error: EnqueueError) {
         match batch.may_be_at {
             Some(publisher) => self.end_unknown(batch, publisher, error.to_string().into()),

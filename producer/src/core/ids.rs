@@ -5,14 +5,14 @@ use std::time::Duration;
 /// Time since the producer was made.
 pub(crate) type Time = Duration;
 
-/// A lane's number.
+/// The number of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct StreamId(pub(crate) u32);
 
-/// A route's number; never used again.
+/// The number of a route; never reused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct RouteId(pub(super) u32);
 
-/// One link's number: events of an older one are ignored.
+/// The number of a link: events of earlier links are ignored.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct LinkNumber(pub(crate) u64);

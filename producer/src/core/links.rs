@@ -1,4 +1,4 @@
-//! The core's side that faces links: what their standing and their ends do to batches.
+//! Handles attached and lost links.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -38,9 +38,9 @@ impl<T: Default + Clone> Core<T> {
         peer.stopping_since = None;
         let next = attached.next_batch.max(1);
         if next <= peer.accepted {
-            // It knows less than it has acknowledged: this producer was forgotten after an hour
-            // without a link, or the publisher's durability is none. What it has not answered may
-            // have been there.
+            // The publisher expects a number that it has acknowledged: it forgot this producer
+            // after an hour without a link, or its durability is none. It may have had the
+            // unanswered batches.
             peer.accepted = next - 1;
             peer.next = next;
             let forgotten = std::mem::take(&mut peer.unanswered);
@@ -49,9 +49,9 @@ impl<T: Default + Clone> Core<T> {
                 self.unknown(lost.batch, publisher, "it no longer knows this producer".into());
             }
         } else {
-            // Batches below `next` have arrived: it recognises them, and gives their receipts
-            // again. The others have not, and the older links have ended: they are sent as if for
-            // the first time, without a gap.
+            // The publisher has received batches below `next`, and sends their receipts again. The
+            // others have not arrived, and the earlier links have ended: they are renumbered
+            // without a gap.
             peer.next = next;
             for in_flight in &mut peer.unanswered {
                 in_flight.arrived = in_flight.sequence < next;
@@ -75,7 +75,7 @@ impl<T: Default + Clone> Core<T> {
         self.tick(now);
     }
 
-    /// The publisher will close the link: it gets no new batch.
+    /// The publisher is about to close the link: it gets no new batch.
     pub(crate) fn goodbye(&mut self, now: Time, publisher: PublisherId, link: LinkNumber) {
         if let Some(peer) = self.peers.get_mut(&publisher)
             && let LinkState::Up { link: current, stopping, .. } = &mut peer.link
@@ -117,7 +117,7 @@ impl<T: Default + Clone> Core<T> {
         self.order_links_of(now, publisher);
     }
 
-    /// The publisher fails, or does so no longer: others may take its place.
+    /// The publisher started or stopped failing: re-orders the links of its routes.
     pub(super) fn order_links_of(&mut self, now: Time, publisher: PublisherId) {
         let routes: Vec<RouteId> = (self.routing.routes.iter())
             .filter(|(_, route)| route.set.binary_search(&publisher).is_ok())
@@ -128,7 +128,7 @@ impl<T: Default + Clone> Core<T> {
         }
     }
 
-    /// Batches wait for this publisher, or could go to it and to nobody else for the moment.
+    /// True if batches wait for this publisher, or may go to it.
     pub(super) fn is_needed(&self, publisher: PublisherId) -> bool {
         self.peers.get(&publisher).is_some_and(|peer| !peer.unanswered.is_empty())
             || self.routing.routes.iter().any(|(id, route)| {
@@ -138,8 +138,8 @@ impl<T: Default + Clone> Core<T> {
             })
     }
 
-    /// Takes a publisher's unanswered batches to others that are up; their owner allows that. Once
-    /// only: a job exists twice at most, and its receipt names both places.
+    /// Moves a publisher's unanswered batches to others that are up, if duplicates are allowed.
+    /// Only once per batch: a job exists at most twice, and its receipt names both publishers.
     pub(super) fn fail_over(&mut self, publisher: PublisherId) {
         let Some(peer) = self.peers.get_mut(&publisher) else { return };
         let mut stay = VecDeque::new();
@@ -163,7 +163,8 @@ impl<T: Default + Clone> Core<T> {
         }
     }
 
-    /// Each try goes the whole way again: the publisher may have moved, others may have come.
+    /// Resolves the paths of a publisher's batches again: it may have moved, and others may have
+    /// joined.
     pub(super) fn resolve_paths_of(&mut self, now: Time, publisher: PublisherId) {
         let mut paths: BTreeSet<Path> = BTreeSet::new();
         let unanswered = self.peers.get(&publisher).into_iter().flat_map(|p| &p.unanswered);
@@ -193,9 +194,9 @@ impl<T: Default + Clone> Core<T> {
         }
     }
 
-    /// Which publishers of the route links are kept to: those that failed within a minute last, the
-    /// others in an order of this producer's own. While all of the route's own publishers fail,
-    /// links are made to those of the default above, too.
+    /// Chooses the publishers of the route that get links: those that failed within a minute last,
+    /// the others in a random order of this producer. While all of the route's own publishers fail,
+    /// publishers of the default above get links, too.
     pub(super) fn order_links(&mut self, now: Time, route_id: RouteId) {
         let Some(route) = self.routing.routes.get(&route_id) else { return };
         let first = |mut order: Vec<PublisherId>| {
@@ -220,7 +221,7 @@ impl<T: Default + Clone> Core<T> {
         }
     }
 
-    /// A link to this publisher is of use.
+    /// True if a link to this publisher is useful.
     pub(super) fn is_wanted(&self, publisher: PublisherId) -> bool {
         let now_used = |id: &RouteId, used_at: Time| {
             used_at + ROUTE_IDLE + SWEEP_INTERVAL > self.sweep_at
@@ -258,7 +259,7 @@ impl<T: Default + Clone> Core<T> {
     }
 }
 
-/// A number for a publisher that depends on the producer: each has an order of its own.
+/// A hash of the publisher that depends on the producer: each producer has its own order.
 fn mix(id: &PublisherId, spread: u64) -> u64 {
     id.0.iter().fold(spread, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(23)

@@ -1,14 +1,16 @@
-//! What a producer decides: which batch goes to which publisher, under which number, when it is
-//! sent again and where, when its time is up, when a link is tried, when a path is asked about.
+//! The sans-I/O state machine of a producer. It decides which publisher gets a batch, under which
+//! number, when it is sent again, when it times out, when a link is retried, and when a path is
+//! resolved.
 //!
-//! **The contract: after every call that takes `now`, drain [`Core::poll_action`]; call
-//! [`Core::turn`] at [`Core::next_deadline`].** `now` never falls. Nothing here reads a clock,
-//! opens a socket or waits.
+//! **Contract: after every call that takes `now`, drain [`Core::poll_action`]; call [`Core::tick`]
+//! at [`Core::next_deadline`].** `now` never decreases. Nothing here reads a clock, opens a socket
+//! or waits.
 //!
 //! ```text
-//!  push ─▶ lane: open batch per route ──seal──▶ route: unsent ──send──▶ publisher: unanswered ──answer──▶ Finish
-//!                                                  ▲                        │
-//!                                                  └── refused as a whole ──┘   (never after a mere loss of the link)
+//! push ─▶ stream: open batch ──seal──▶ route: unsent ──send──▶ publisher: unanswered ──▶ Finish
+//!                                            ▲                        │
+//!                                            └── refused as a whole ──┘
+//!                                          (never after the mere loss of a link)
 //! ```
 
 mod action;
@@ -48,7 +50,7 @@ pub(crate) use validate::check;
 
 use crate::options::Failover;
 
-/// The deciding part of a producer. `T` is the shell's name for a batch.
+/// The state machine. `T` is the driver's tag for a batch.
 pub(crate) struct Core<T> {
     answer_timeout: Duration,
     failover: Failover,
@@ -60,10 +62,10 @@ pub(crate) struct Core<T> {
     next_stream: u32,
     next_serial: u64,
     next_link: u64,
-    /// No batch's time is up before this.
+    /// No batch times out before this time.
     deadline_floor: Option<Time>,
     sweep_at: Time,
-    /// The number of a random order of publishers, this producer's own.
+    /// The seed of this producer's order of publishers.
     spread: u64,
 }
 
@@ -88,7 +90,7 @@ impl<T: Default + Clone> Core<T> {
         }
     }
 
-    /// The next thing to do, until there is none.
+    /// The next action, until there is none.
     pub(crate) fn poll_action(&mut self) -> Option<Action<T>> {
         self.actions.pop_front()
     }

@@ -1,5 +1,4 @@
-//! A publisher as a producer sees it: its link, its sequence numbers, and the batches that it has
-//! not answered.
+//! The state of one publisher: its link, its sequence numbers, and its unanswered batches.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,7 +11,7 @@ use super::batch::{Batch, Load};
 use super::ids::{LinkNumber, StreamId, Time};
 use super::limits::{FAILED_RECENTLY, UNANSWERED_BATCHES_MAX, UNANSWERED_BYTES_MAX};
 
-/// A publisher that has batches and has answered none for this long gets new ones last.
+/// A publisher with unanswered batches and no answer for this long gets new ones last.
 const SILENT_AFTER: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -27,7 +26,7 @@ pub(super) enum LinkState {
         link: LinkNumber,
         since: Time,
         durability: Durability,
-        /// A batch was answered on it.
+        /// A batch was answered on this link.
         answered: bool,
         stopping: bool,
     },
@@ -36,27 +35,28 @@ pub(super) enum LinkState {
 pub(super) struct InFlight<T> {
     pub(super) sequence: u64,
     pub(super) batch: Batch<T>,
-    /// The publisher had it before this link was attached: it is there, whatever is answered now.
+    /// The publisher had received it before this link was attached: it is there, whatever the
+    /// answer.
     pub(super) arrived: bool,
 }
 
 pub(super) struct Peer<T> {
     pub(super) info: PublisherInfo,
     pub(super) link: LinkState,
-    /// Tries since the last good link.
+    /// Attempts since the last good link.
     pub(super) attempt: u32,
     /// Why there is no link.
     pub(super) reason: Option<Arc<str>>,
     pub(super) failed_at: Option<Time>,
-    /// When it last said that it stops.
+    /// When it reported that it stops.
     pub(super) stopping_since: Option<Time>,
     /// When a batch was last sent.
     pub(super) used_at: Time,
     /// The number of the next batch.
     pub(super) next: u64,
-    /// The highest number that was taken for sure.
+    /// The highest number that it accepted for certain.
     pub(super) accepted: u64,
-    /// In the order of their numbers.
+    /// Ordered by number.
     pub(super) unanswered: VecDeque<InFlight<T>>,
     pub(super) unanswered_bytes: usize,
     /// When it was sent a batch, or attached, after its last answer.
@@ -81,26 +81,26 @@ impl<T> Peer<T> {
         }
     }
 
-    /// True while a new batch may be sent.
+    /// True if it accepts a new batch.
     pub(super) fn accepts_batches(&self) -> bool {
         matches!(self.link, LinkState::Up { stopping: false, .. })
             && self.unanswered.len() < UNANSWERED_BATCHES_MAX
             && (self.unanswered.is_empty() || self.unanswered_bytes < UNANSWERED_BYTES_MAX)
     }
 
-    /// Whether it answers nothing, as one whose disk or process hangs. Once its batches have timed
-    /// out it gets one more, to see whether it answers that.
+    /// True if it answers nothing, as a publisher with a hung disk or process. After its batches
+    /// have timed out it gets one more, as a probe.
     pub(super) fn is_silent(&self, now: Time) -> bool {
         !self.unanswered.is_empty()
             && self.silent_since.is_some_and(|since| since + SILENT_AFTER <= now)
     }
 
-    /// It has answered a batch, or its link is attached.
+    /// It answered a batch, or its link was attached.
     pub(super) fn answer_received(&mut self, now: Time) {
         self.silent_since = (!self.unanswered.is_empty()).then_some(now);
     }
 
-    /// What it has of a lane's batches and has not answered.
+    /// Its unanswered batches of a stream.
     pub(super) fn load_of(&self, stream: StreamId) -> Load {
         let of_stream = self.unanswered.iter().filter(|in_flight| in_flight.batch.stream == stream);
         of_stream.map(|in_flight| in_flight.batch.load()).fold(Load::default(), |sum, one| Load {
@@ -113,18 +113,18 @@ impl<T> Peer<T> {
         matches!(self.link, LinkState::Up { stopping: false, .. })
     }
 
-    /// Whether a part of what may be in flight is left to it: its link stands, or is dialled for
-    /// the first time.
+    /// True if it gets a share of the in-flight limits: it is up, or being dialled for the first
+    /// time.
     pub(super) fn has_share(&self) -> bool {
         self.is_up() || (self.attempt == 0 && matches!(self.link, LinkState::Dialing { .. }))
     }
 
-    /// It was lost, could not be reached or stops, and has no link since.
+    /// True if it was lost, could not be reached or is stopping, and has no link since.
     pub(super) fn is_failing(&self) -> bool {
         !self.is_up() && (self.failed_at.is_some() || self.stopping_since.is_some())
     }
 
-    /// It was started again, or is elsewhere now: it is worth a try at once.
+    /// It has restarted or moved: retry at once.
     pub(super) fn moved(&mut self, now: Time, info: &PublisherInfo) {
         self.failed_at = self.failed_at.filter(|_| info.epoch == self.info.epoch);
         self.info = info.clone();
@@ -133,12 +133,12 @@ impl<T> Peer<T> {
         }
     }
 
-    /// One that failed a minute ago and was not tried since may be well.
+    /// Forgets a failure older than a minute.
     pub(super) fn sweep(&mut self, now: Time) {
         self.failed_at = self.failed_at.filter(|&at| at + FAILED_RECENTLY > now);
     }
 
-    /// The link that stands or is being made.
+    /// The current link, attached or being made.
     pub(super) fn link_number(&self) -> Option<LinkNumber> {
         match self.link {
             LinkState::Down { .. } => None,
@@ -146,7 +146,7 @@ impl<T> Peer<T> {
         }
     }
 
-    /// The link has gone or was not made. `random` is from the whole range of u64.
+    /// The link was lost or could not be made. `random` is uniform over u64.
     pub(super) fn lost(&mut self, now: Time, reason: Arc<str>, needed: bool, random: u64) {
         self.attempt = match self.link {
             LinkState::Up { since, answered, .. } if answered || now >= since + STEADY => 0,

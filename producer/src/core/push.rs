@@ -18,7 +18,7 @@ impl<T: Default + Clone> Core<T> {
         id
     }
 
-    /// What is open in the lane goes without waiting for more.
+    /// Sends open batches of the stream without waiting for more jobs.
     pub(crate) fn flush_stream(&mut self, now: Time, stream: StreamId) {
         if let Some(stream) = self.streams.get_mut(&stream) {
             stream.flush = !stream.open.is_empty();
@@ -26,7 +26,7 @@ impl<T: Default + Clone> Core<T> {
         }
     }
 
-    /// Nothing more is pushed into the lane.
+    /// No more jobs are added to the stream.
     pub(crate) fn close_stream(&mut self, now: Time, stream: StreamId) {
         if let Some(open) = self.streams.get_mut(&stream) {
             open.closed = true;
@@ -35,13 +35,13 @@ impl<T: Default + Clone> Core<T> {
         self.end_stream_if_done(stream);
     }
 
-    /// Jobs of all lanes that have no end yet.
+    /// Jobs of all streams without an outcome.
     pub(crate) fn in_flight_jobs(&self) -> usize {
         self.streams.values().map(|stream| stream.jobs).sum()
     }
 
-    /// Adds a job to its route's open batch in the lane. The batch's tag is handed out if
-    /// `want_tag`, and always with its first job.
+    /// Adds a job to its route's open batch in the stream. Returns the batch's tag if `want_tag`,
+    /// and always for its first job.
     pub(crate) fn push(
         &mut self,
         now: Time,
@@ -98,7 +98,7 @@ impl<T: Default + Clone> Core<T> {
         Ok(Pushed { tag, index })
     }
 
-    /// Makes one atomic batch of all of `jobs`; their tickets are their places.
+    /// Makes one atomic batch of `jobs`; their tickets are their indices.
     pub(crate) fn push_atomic(
         &mut self,
         now: Time,

@@ -13,7 +13,8 @@ use super::peer::Peer;
 use super::routing::NoRoute;
 
 impl<T: Default + Clone> Core<T> {
-    /// Where `path` stands, for a caller that began at `since`: an older "no" is asked again.
+    /// The route of `path`, for a caller that started at `since`: an older negative answer is
+    /// resolved again.
     pub(crate) fn route(&mut self, now: Time, path: &Path, since: Time) -> RouteLookup {
         if let Some(entry) = self.routing.paths.get(path) {
             match (&entry.route, &entry.no) {
@@ -32,7 +33,7 @@ impl<T: Default + Clone> Core<T> {
         RouteLookup::Pending
     }
 
-    /// The answer to [`Action::Resolve`].
+    /// Handles the answer to [`Action::Resolve`].
     pub(crate) fn resolved(
         &mut self,
         now: Time,
@@ -73,14 +74,14 @@ impl<T: Default + Clone> Core<T> {
             PathAnswer::Publishers { set, fallback, .. } => (set.as_ref(), fallback.as_deref()),
             _ => (&[][..], None),
         };
-        // Who really publishes the path may be unknown to a warming replica: its defaults wait.
+        // A warming replica may not know the path's publishers yet: ignore its fallbacks.
         let fallback = fallback.filter(|_| complete).unwrap_or_default();
         let by_default = matches!(answer, PathAnswer::Publishers { by_default: true, .. });
         let is_queue = |one: &&Publication| one.terms.kind == PublicationKind::Queue;
         let (mut queues, values): (Vec<_>, Vec<_>) = set.iter().partition(is_queue);
         let refused = matches!(answer, PathAnswer::Refused(_));
         if (by_default || queues.is_empty()) && !complete && !refused {
-            // Replicas are warming: this "no" is worth nothing yet, and a default would make a
+            // A warming replica's negative answer is not reliable, and a default would create a
             // second queue of the path.
             if let Some(entry) = self.routing.paths.get_mut(path) {
                 entry.resolve_pending = false;
@@ -91,8 +92,8 @@ impl<T: Default + Clone> Core<T> {
         let mut value_of = None;
         if queues.is_empty() {
             match by_default {
-                // The nearest default is one for values; a publisher of it may have one for queues
-                // further up, and knows best.
+                // The nearest default is for values. Its publisher may have a default for queues
+                // further up, and decides.
                 true => queues = values,
                 false => {
                     value_of = values.first().map(|one| Arc::from(one.publisher.name.as_str()))
@@ -122,7 +123,7 @@ impl<T: Default + Clone> Core<T> {
             _ if route.is_none() => Some(value_of.map_or(NoRoute::NoPublisher, NoRoute::Value)),
             _ => None,
         };
-        // The directory opens links; it never closes them: a publisher that answers is good,
+        // A directory change never closes a working link: a publisher that answers is good,
         // whatever a replica forgot.
         let old = entry.route.and_then(|old| self.routing.routes.get(&old));
         let still_up = old.is_some_and(|old| {
@@ -133,7 +134,7 @@ impl<T: Default + Clone> Core<T> {
         }
     }
 
-    /// Takes down who a publisher is and where.
+    /// Stores a publisher's current information.
     pub(super) fn update_peer(&mut self, now: Time, info: &PublisherInfo) {
         let peer = self.peers.entry(info.id).or_insert_with(|| Peer::new(info.clone(), now));
         if peer.info == *info || info.epoch < peer.info.epoch {
@@ -142,7 +143,7 @@ impl<T: Default + Clone> Core<T> {
         peer.moved(now, info);
     }
 
-    /// Leads batches whose route no path leads to any more, as their paths do now.
+    /// Moves batches of routes without paths to the current routes of their paths.
     pub(super) fn reroute_orphans(&mut self, now: Time) {
         let orphans: Vec<RouteId> =
             self.routing.routes.iter().filter(|(_, r)| r.paths == 0).map(|(id, _)| *id).collect();

@@ -1,5 +1,5 @@
-//! Which publishers a path's jobs may go to. Paths with the same publishers share a route, and so
-//! their batches.
+//! Routes: the publishers that a path's jobs may go to. Paths with the same publishers share a
+//! route, and so their batches.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use super::batch::Batch;
 use super::ids::{RouteId, Time};
 use super::limits::{LINKS_PER_ROUTE, PATH_REFRESH_AGE, PATHS_MAX, ROUTE_IDLE};
 
-/// What is known of a path.
+/// The cached state of a path.
 #[derive(Debug, Default)]
 pub(super) struct PathEntry {
     pub(super) route: Option<RouteId>,
-    /// A question about it waits or is under way.
+    /// A resolve request for it is queued or in progress.
     pub(super) resolve_pending: bool,
     pub(super) answered_at: Option<Time>,
-    /// When to ask again unbidden: the answer was a warming replica's.
+    /// When to resolve it again, after a warming replica's answer.
     pub(super) retry_at: Option<Time>,
     /// Why there is no route.
     pub(super) no: Option<NoRoute>,
@@ -29,29 +29,29 @@ pub(super) struct PathEntry {
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum NoRoute {
     NoPublisher,
-    /// It holds a live value, of the publisher of that name.
+    /// The path holds a live value of the publisher with this name.
     Value(Arc<str>),
     Refused(Arc<str>),
     Resolver(Arc<ReadError>),
 }
 
-/// A set of publishers that batches go to.
+/// A set of publishers for batches.
 pub(super) struct Route<T> {
-    /// Those that publish its paths, or have the default that serves them; sorted.
+    /// Publishers of its paths, or of the default that serves them; sorted.
     pub(super) own: Arc<[PublisherId]>,
-    /// The same, and those of the default above: candidates while none of `own` can be reached.
+    /// Also the publishers of the default above, which are candidates while all of `own` fail.
     /// Sorted.
     pub(super) set: Arc<[PublisherId]>,
-    /// Those that links are kept to: at most [`LINKS_PER_ROUTE`], and as many again while all of
-    /// `own` fail.
+    /// The publishers with links: at most [`LINKS_PER_ROUTE`], and as many again while all of `own`
+    /// fail.
     pub(super) linked: Vec<PublisherId>,
-    /// Sealed, and at no publisher; by serial.
+    /// Sealed batches at no publisher, ordered by serial.
     pub(super) unsent: VecDeque<Batch<T>>,
-    /// The publisher that gets the batches for the moment, and until when.
+    /// The publisher that gets the batches at present, and until when.
     pub(super) sticky: Option<(PublisherId, Time)>,
-    /// When a job was last added for it.
+    /// When a job was last added.
     pub(super) used_at: Time,
-    /// Paths that lead here; with none, its batches are led anew.
+    /// Paths with this route; at 0 its batches are rerouted.
     pub(super) paths: usize,
 }
 
@@ -60,13 +60,13 @@ pub(super) struct Routing<T> {
     pub(super) paths: HashMap<Path, PathEntry>,
     pub(super) routes: BTreeMap<RouteId, Route<T>>,
     by_sets: BTreeMap<[Arc<[PublisherId]>; 2], RouteId>,
-    /// Paths whose "no" was a warming replica's, by the time to ask again.
+    /// Paths with an answer of a warming replica, by the time of the retry.
     warming: BTreeSet<(Time, Path)>,
-    /// Paths to ask about.
+    /// Paths to resolve.
     pub(super) to_resolve: BTreeSet<Path>,
-    /// A question is under way.
+    /// A resolve request is in progress.
     pub(super) resolving: bool,
-    /// Rises when a path leads elsewhere.
+    /// Increases when a path's route changes.
     pub(super) generation: u64,
     next_route: u32,
 }
@@ -85,7 +85,7 @@ impl<T> Routing<T> {
         }
     }
 
-    /// The route of some publishers, and of those to fall back to; made if need be.
+    /// The route of `own` publishers with a `fallback`; created on demand.
     pub(super) fn route_for(
         &mut self,
         now: Time,
@@ -120,7 +120,7 @@ impl<T> Routing<T> {
         id
     }
 
-    /// Leads `path` to `route`, or nowhere.
+    /// Sets the route of `path`.
     pub(super) fn set_route(&mut self, path: &Path, route: Option<RouteId>) {
         let Some(entry) = self.paths.get_mut(path) else { return };
         if entry.route == route {
@@ -136,7 +136,7 @@ impl<T> Routing<T> {
         self.generation += 1;
     }
 
-    /// Asks about `path`, unless that is under way.
+    /// Queues a resolve request for `path`, unless there is one.
     pub(super) fn request_resolve(&mut self, path: &Path) {
         if !self.paths.contains_key(path) && self.paths.len() >= PATHS_MAX {
             self.clear();
@@ -148,7 +148,7 @@ impl<T> Routing<T> {
         }
     }
 
-    /// Empties the full table: what is still used is asked about again.
+    /// Clears the full cache: paths in use are resolved again.
     fn clear(&mut self) {
         self.paths.clear();
         self.to_resolve.clear();
@@ -159,8 +159,7 @@ impl<T> Routing<T> {
         self.generation += 1;
     }
 
-    /// The route of batches that have all of these paths: none when they have no publisher in
-    /// common.
+    /// A route for batches with all of these paths; `None` if they have no publisher in common.
     pub(super) fn common_route(&mut self, now: Time, paths: &[Path]) -> Option<RouteId> {
         let mut routes = paths.iter().map(|path| self.paths.get(path).and_then(|e| e.route));
         let first = routes.next()??;
@@ -182,17 +181,17 @@ impl<T> Routing<T> {
         if own.is_empty() { None } else { Some(self.route_for(now, own, set)) }
     }
 
-    /// True when `path` leads to a route.
+    /// True if `path` has a route.
     pub(super) fn is_known(&self, path: &Path) -> bool {
         self.paths.get(path).is_some_and(|entry| entry.route.is_some())
     }
 
-    /// When a warming replica's "no" is to be asked about again.
+    /// The earliest retry after a warming replica's answer.
     pub(super) fn next_retry(&self) -> Option<Time> {
         self.warming.iter().map(|(at, _)| *at).next()
     }
 
-    /// Asks about the paths whose "no" was a warming replica's, once it is time.
+    /// Queues the due retries after warming replicas' answers.
     pub(super) fn resolve_due(&mut self, now: Time) {
         while let Some((at, path)) = self.warming.first().cloned()
             && at <= now
@@ -206,7 +205,7 @@ impl<T> Routing<T> {
         }
     }
 
-    /// Takes down that `path` is to be asked about again at `at`.
+    /// Schedules a retry for `path`.
     pub(super) fn resolve_again_at(&mut self, path: &Path, at: Time) {
         if let Some(entry) = self.paths.get_mut(path) {
             entry.retry_at = Some(at);
@@ -214,7 +213,7 @@ impl<T> Routing<T> {
         }
     }
 
-    /// Asks again about old paths of routes that are in use; forgets the others.
+    /// Resolves old paths of routes in use again; forgets the others.
     pub(super) fn refresh(&mut self, now: Time, open: &BTreeSet<RouteId>) {
         let mut old = Vec::new();
         let mut gone = Vec::new();
@@ -238,7 +237,7 @@ impl<T> Routing<T> {
         }
     }
 
-    /// Removes routes that no path leads to and no batch waits on, except those in `open`.
+    /// Removes routes without paths and batches, except those in `open`.
     pub(super) fn sweep(&mut self, open: &BTreeSet<RouteId>) {
         let by_sets = &mut self.by_sets;
         self.routes.retain(|id, route| {

@@ -13,7 +13,7 @@ use super::routing::Route;
 use super::stream::{StreamLimits, StreamState};
 
 impl<T: Default + Clone> Core<T> {
-    /// Whether some publisher of the route would get the lane's open batch.
+    /// True if a publisher of the route may get the stream's open batch.
     pub(super) fn has_taker(
         &self,
         route: RouteId,
@@ -30,17 +30,17 @@ impl<T: Default + Clone> Core<T> {
                 .any(|id| self.may_send_to(route, id, stream, stream_id, load))
     }
 
-    /// Those that a new batch of the route may go to: its own publishers, or, while all of these
-    /// fail, those of the default above as well.
+    /// The candidates for a new batch of the route: its own publishers or, while all of these fail,
+    /// also those of the default above.
     pub(super) fn candidates<'a>(&self, route: &'a Route<T>) -> &'a [PublisherId] {
         let fails = |id| self.peers.get(id).is_some_and(|peer| peer.is_failing());
         if route.own.iter().all(fails) { &route.set } else { &route.own }
     }
 
-    /// Whether a publisher may get a batch of the lane: it takes one, and holds no more of the
-    /// lane's unanswered jobs and bytes than its share, the same for each publisher of the route
-    /// that has one. So publishers that do not answer leave the others theirs. A publisher with
-    /// none of the lane's batches gets one of any size.
+    /// True if a publisher may get a batch of the stream: it accepts one, and has no more of the
+    /// stream's unanswered jobs and bytes than its share, which is equal for all publishers of the
+    /// route with links. So publishers that do not answer leave the others their share. A publisher
+    /// without a batch of the stream gets one of any size.
     pub(super) fn may_send_to(
         &self,
         route: &Route<T>,
@@ -54,7 +54,7 @@ impl<T: Default + Clone> Core<T> {
         };
         let StreamLimits { in_flight_jobs_max: jobs, in_flight_bytes_max: bytes, .. } =
             stream.limits;
-        // With this little in flight no share is used up: most calls end here.
+        // With this little in flight no share is used up: most calls return here.
         let of_all = LINKS_PER_ROUTE;
         if route.set.len() == 1 || (stream.jobs <= jobs / of_all && stream.bytes <= bytes / of_all)
         {
@@ -68,9 +68,8 @@ impl<T: Default + Clone> Core<T> {
                 && in_flight.bytes + load.bytes <= bytes / linked)
     }
 
-    /// The publisher that the route's next batch of the lane goes to: the same for a while, then
-    /// one at random of those that answer. One that is silent gets a batch only if no other may get
-    /// it.
+    /// The publisher of the route's next batch of the stream: the same one for a while, then a
+    /// random one that answers. A silent publisher gets a batch only if no other may get it.
     pub(super) fn choose_publisher(
         &mut self,
         now: Time,
@@ -103,7 +102,7 @@ impl<T: Default + Clone> Core<T> {
         Some(publisher)
     }
 
-    /// Seals the open batches that should not wait for more jobs. True when there was one.
+    /// Seals open batches that should not wait for more jobs. True if there was one.
     pub(super) fn seal_partial(&mut self, now: Time) -> bool {
         let mut sealed = false;
         let open: Vec<(StreamId, RouteId)> = (self.streams.iter())
@@ -166,7 +165,7 @@ impl<T: Default + Clone> Core<T> {
         self.queue_unsent(batch);
     }
 
-    /// Puts a batch that is at no publisher among those of its route, by its serial.
+    /// Queues a batch that is at no publisher at its route, ordered by serial.
     pub(super) fn queue_unsent(&mut self, mut batch: Batch<T>) {
         if !self.routing.routes.contains_key(&batch.route) {
             // Its route was swept while a publisher had it.
@@ -188,8 +187,8 @@ impl<T: Default + Clone> Core<T> {
             .map(|(id, _)| *id)
             .collect();
         for route_id in waiting {
-            // Batches of a lane that has used up its shares wait; those of other lanes go past
-            // them.
+            // A batch of a stream that has used up its shares waits; batches of other streams pass
+            // it.
             let mut at = 0;
             while let Some(route) = self.routing.routes.get(&route_id)
                 && let Some(batch) = route.unsent.get(at)

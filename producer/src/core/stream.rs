@@ -1,4 +1,5 @@
-//! A lane: the jobs of one pipeline, or of all single callers; its open batches and its bounds.
+//! A stream: the jobs of one pipeline, of one call, or of all single calls, with its open batches
+//! and its limits.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use super::batch::{OpenBatch, weight};
 use super::ids::RouteId;
 use crate::options::PipelineOptions;
 
-/// How a lane fills its batches, and what of it may be in flight.
+/// How a stream fills its batches, and its in-flight limits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StreamLimits {
     pub(crate) in_flight_jobs_max: usize,
@@ -36,16 +37,16 @@ impl From<&PipelineOptions> for StreamLimits {
 pub(super) struct StreamState<T> {
     pub(super) limits: StreamLimits,
     pub(super) open: BTreeMap<RouteId, OpenBatch<T>>,
-    /// Jobs and bytes that are in open batches or unanswered.
+    /// Jobs and bytes in open batches or unanswered.
     pub(super) jobs: usize,
     pub(super) bytes: usize,
-    /// What is open goes as soon as a publisher takes it.
+    /// Open batches are sent as soon as a publisher accepts them.
     pub(super) flush: bool,
-    /// Nothing more is pushed; the lane goes once everything is answered.
+    /// No more jobs are added; the stream ends once everything is answered.
     pub(super) closed: bool,
-    /// The last job's route, so that a run of jobs for one path costs one look-up.
+    /// The route of the last job, so that a run of jobs for one path costs one lookup.
     pub(super) last: Option<(Path, RouteId)>,
-    /// The routing that `last` was found in.
+    /// The routing generation of `last`.
     pub(super) generation: u64,
 }
 
@@ -63,14 +64,14 @@ impl<T> StreamState<T> {
         }
     }
 
-    /// True when a job may be added; an empty lane takes any.
+    /// True if a job may be added; an empty stream accepts any.
     pub(super) fn has_room(&self, job: &NewJob) -> bool {
         self.jobs == 0
             || (self.jobs < self.limits.in_flight_jobs_max
                 && self.bytes + weight(job) <= self.limits.in_flight_bytes_max)
     }
 
-    /// True when `open` has to be sealed before `job` is added.
+    /// True if `open` must be sealed before `job` is added.
     pub(super) fn overflows(&self, open: &OpenBatch<T>, job: &NewJob) -> bool {
         open.bytes + weight(job) > self.limits.batch_bytes_max || !open.builder.fits(job)
     }

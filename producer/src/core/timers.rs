@@ -1,4 +1,4 @@
-//! The core's time: what is due, when it is, and what has waited for too long.
+//! Timers: deadlines, timeouts, and the sweep of idle state.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::peer::LinkState;
 use crate::outcome::EnqueueError;
 
 impl<T: Default + Clone> Core<T> {
-    /// Does what is due at `now`.
+    /// Handles everything due at `now`.
     pub(crate) fn tick(&mut self, now: Time) {
         if self.deadline_floor.is_some_and(|floor| floor <= now) {
             self.expire(now);
@@ -31,7 +31,7 @@ impl<T: Default + Clone> Core<T> {
         self.start_resolve(now);
     }
 
-    /// When to call [`Core::turn`], if nothing happens before.
+    /// When to call [`Core::tick`], if nothing happens before.
     pub(crate) fn next_deadline(&self) -> Time {
         let mut next = self.sweep_at;
         if let Some(floor) = self.deadline_floor {
@@ -63,7 +63,7 @@ impl<T: Default + Clone> Core<T> {
         open.opened_at + self.answer_timeout + ANSWER_TIME_PER_BYTE * bytes
     }
 
-    /// Ends batches whose time is up.
+    /// Finishes batches that have timed out.
     pub(super) fn expire(&mut self, now: Time) {
         let mut overdue = Vec::new();
         for stream in self.streams.keys().copied().collect::<Vec<_>>() {
@@ -73,7 +73,7 @@ impl<T: Default + Clone> Core<T> {
                 .collect();
             late.into_iter().for_each(|route| self.seal_open(stream, route));
         }
-        // What open batches gain by growing only moves their time back.
+        // A growing batch only postpones its deadline.
         let open = self.streams.values().flat_map(|stream| stream.open.values());
         let mut floor: Option<Time> = open.map(|open| self.deadline_of(open)).min();
         let mut keep = |batch: &Batch<T>| {
@@ -149,8 +149,7 @@ impl<T: Default + Clone> Core<T> {
         format!("no publisher took it ({})", reasons.join("; ")).into()
     }
 
-    /// The slow chores: what is old is asked about again, what is idle is closed, what is unused is
-    /// forgotten.
+    /// Sweeps idle state: resolves old paths again, closes idle links, and forgets what is unused.
     pub(super) fn sweep(&mut self, now: Time) {
         self.sweep_at = now + SWEEP_INTERVAL;
         let open: BTreeSet<RouteId> =
@@ -185,8 +184,8 @@ impl<T: Default + Clone> Core<T> {
         }
         let known: BTreeSet<PublisherId> =
             self.routing.routes.values().flat_map(|route| route.set.iter().copied()).collect();
-        // The numbers of a publisher are kept as long as it may be met again on some path; past
-        // that it tells them anew.
+        // A publisher's sequence numbers are retained while some route has it; later it reports
+        // them again.
         self.peers.retain(|id, peer| {
             known.contains(id) || !peer.unanswered.is_empty() || peer.link_number().is_some()
         });

@@ -1,4 +1,4 @@
-//! What every publisher would refuse, refused before it is sent.
+//! Checks jobs for what every publisher would refuse.
 
 use longshore_protocol::limits::{
     HEADERS_BYTES_MAX, HEADERS_MAX, LEASE_MS_MAX, LEASE_MS_MIN, PAYLOAD_BYTES_MAX, RUN_AT_MS_MAX,
@@ -8,7 +8,7 @@ use longshore_protocol::{Backoff, Due, JobOptions, NewJob, Refusal};
 
 use crate::outcome::EnqueueError;
 
-/// Refuses here what every publisher would refuse.
+/// Checks a job for what every publisher would refuse.
 pub(crate) fn check(job: &NewJob) -> Result<(), EnqueueError> {
     let payload = job.payload.len();
     if payload > PAYLOAD_BYTES_MAX {
@@ -58,7 +58,7 @@ mod tests {
 
     type Set = fn(&mut JobOptions, u64);
 
-    /// Options by their least and most; what is past them is refused by every publisher.
+    /// Each option with its range; values outside are refused by every publisher.
     const RANGES: [(&str, Set, u64, u64); 8] = [
         ("delay", |o, n| o.due = Due::After(n), 0, WAIT_MS_MAX),
         ("run_at", |o, n| o.due = Due::At(n), 0, RUN_AT_MS_MAX),
@@ -80,7 +80,7 @@ mod tests {
             };
             assert!(fits(least) && fits(most), "{option}");
             assert!(least == 0 || !fits(least - 1), "{option} under its least");
-            // A number of attempts fills its type.
+            // The number of attempts uses the full range of its type.
             assert!(option == "max_attempts" || !fits(most + 1), "{option} over its most");
         }
     }

@@ -12,7 +12,7 @@ use crate::attach::open;
 use crate::core::LinkNumber;
 
 impl Driver {
-    /// Keeps one link until it ends, and tells the core.
+    /// Runs one link until it ends, and reports that to the state machine.
     pub(super) async fn run_link(
         self: Arc<Driver>,
         publisher: PublisherId,
@@ -47,8 +47,8 @@ impl Driver {
         self.lost(publisher, link, why);
     }
 
-    /// Hands the publisher's answers to the core, a frame at a time; ends with the reason why the link
-    /// did.
+    /// Passes the publisher's answers to the state machine, a frame at a time. Returns the reason
+    /// of the link's end.
     async fn read_link(
         self: &Arc<Driver>,
         publisher: PublisherId,

@@ -1,6 +1,6 @@
-//! The core's shell: one lock around it, a task for its time, a task per link. Whoever brings news
-//! steps the core and does what it says, so a job goes from its caller to the socket without a hop
-//! between tasks.
+//! Runs the state machine: one lock around it, a task for its timers, and a task per link. Every
+//! caller steps the state machine and performs its actions, so a job passes from its caller to the
+//! socket without a hop between tasks.
 
 mod links;
 
@@ -24,7 +24,7 @@ use crate::options::{ANSWER_TIMEOUT_MAX, ProducerOptions};
 use crate::outcome::{BatchReceipt, EnqueueError};
 use crate::receipt_queue::ReceiptQueue;
 
-/// Where those who wait for a batch find its end.
+/// The outcome of a batch, for its waiting callers.
 #[derive(Default)]
 pub(crate) struct BatchCompletion {
     end: OnceLock<BatchReceipt>,
@@ -32,7 +32,7 @@ pub(crate) struct BatchCompletion {
 }
 
 impl BatchCompletion {
-    /// The batch's end. Cancel safe.
+    /// Waits for the outcome. Cancel safe.
     pub(crate) async fn wait(&self) -> &BatchReceipt {
         loop {
             let notify = self.notify.notified();
@@ -44,26 +44,26 @@ impl BatchCompletion {
     }
 
     fn complete(&self, end: BatchReceipt) {
-        // A batch ends once; the core lets go of it then.
+        // A batch finishes once.
         let _ = self.end.set(end);
         self.notify.notify_waiters();
     }
 }
 
-/// A lane as its users hold it.
+/// A stream, for its users.
 #[derive(Clone)]
 pub(crate) struct StreamHandle {
     pub(crate) id: StreamId,
-    /// Notified whenever jobs of the lane have come to their end.
+    /// Notified when jobs of the stream have finished.
     pub(crate) room: Arc<Notify>,
-    /// Where a pipeline's receipts go; other callers wait for their [`BatchCompletion`].
+    /// The receipts of a pipeline; other callers wait for their [`BatchCompletion`].
     receipts: Option<Arc<ReceiptQueue>>,
 }
 
 struct LinkHandle {
     number: LinkNumber,
     stop: CancellationToken,
-    /// Once it is attached.
+    /// Present once the link is attached.
     sender: Option<LinkSender>,
 }
 
@@ -71,7 +71,7 @@ pub(crate) struct DriverState {
     pub(crate) core: Core<Arc<BatchCompletion>>,
     links: HashMap<PublisherId, LinkHandle>,
     streams: HashMap<StreamId, StreamHandle>,
-    /// When the task for time will wake.
+    /// When the timer task will wake.
     wakes_at: Time,
 }
 
@@ -79,7 +79,7 @@ pub(crate) struct Driver {
     state: Mutex<DriverState>,
     timer_moved: Notify,
     routes_changed: Notify,
-    /// Told whenever a batch has come to its end.
+    /// Notified when a batch has finished.
     batch_ended: Notify,
     started: Instant,
     pub(crate) directory: Directory,
@@ -89,7 +89,7 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    /// Starts the task for time. Needs a tokio runtime.
+    /// Starts the timer task. Needs a tokio runtime.
     pub(crate) fn start(
         directory: Directory,
         session: SessionId,
@@ -118,7 +118,7 @@ impl Driver {
         driver
     }
 
-    /// Brings news to the core, then does what it says.
+    /// Passes an event to the state machine, and performs its actions.
     pub(crate) fn step<R>(self: &Arc<Self>, event: impl FnOnce(&mut DriverState, Time) -> R) -> R {
         let mut state = self.state.lock();
         let result = event(&mut state, self.started.elapsed());
@@ -139,8 +139,8 @@ impl Driver {
         })
     }
 
-    /// Adds a job to a lane, once there is room and its path has a route. Cancel safe: a job whose
-    /// future was dropped was not added.
+    /// Adds a job to a stream, once it has room and the path has a route. Cancel safe: if the
+    /// future is dropped, the job was not added.
     pub(crate) async fn push(
         self: &Arc<Self>,
         stream: &StreamHandle,
@@ -162,8 +162,8 @@ impl Driver {
         }
     }
 
-    /// The same for a path that was found to have no route: `None` while it still has none, without
-    /// asking again.
+    /// Like [`push`](Driver::push), for a path without a route: returns `None` if it still has
+    /// none, without resolving again.
     pub(crate) async fn push_if_routed(
         self: &Arc<Self>,
         stream: &StreamHandle,
@@ -178,7 +178,7 @@ impl Driver {
         }
     }
 
-    /// Tries `push` until it is taken or refused; every wait is bounded by the time for an answer.
+    /// Retries `push` until it succeeds or fails. Every wait is limited by the answer timeout.
     pub(crate) async fn wait<R>(
         self: &Arc<Self>,
         stream: &StreamHandle,
@@ -191,7 +191,7 @@ impl Driver {
         loop {
             let (room, routes) = (stream.room.notified(), self.routes_changed.notified());
             tokio::pin!(room, routes);
-            // Enabled before the try: what changes after it is not missed.
+            // Enabled before the attempt, so that a later change is not missed.
             room.as_mut().enable();
             routes.as_mut().enable();
             let routed = match self.step(&mut push) {
@@ -231,7 +231,7 @@ impl Driver {
         }
     }
 
-    /// Told at the next end of a batch.
+    /// Notified when the next batch finishes.
     pub(crate) fn batch_ended(&self) -> tokio::sync::futures::Notified<'_> {
         self.batch_ended.notified()
     }
@@ -240,7 +240,7 @@ impl Driver {
         self.started.elapsed()
     }
 
-    /// Does what the core says. Under the lock, so that batches reach a link in the order of their
+    /// Performs the actions, under the lock, so that batches reach a link in the order of their
     /// numbers.
     fn act(self: &Arc<Self>, state: &mut DriverState) {
         while let Some(action) = state.core.poll_action() {
@@ -320,7 +320,7 @@ impl Driver {
         let mut out = FrameWriter::with_capacity(256);
         batch.encode(sequence, &mut out);
         match sender.send(out.finish()) {
-            // The link's own task tells of its end.
+            // The link's task reports its end.
             Ok(()) | Err(SendError::Closed) => {}
             Err(SendError::TooLong { .. }) => {
                 let outcome = Err(BatchRefusal::TooLarge);
@@ -334,7 +334,7 @@ impl Driver {
         }
     }
 
-    /// A link is attached; false when the core no longer wants it.
+    /// A link is attached. Returns false if the state machine no longer needs it.
     pub(crate) fn attached(
         self: &Arc<Self>,
         publisher: PublisherId,
@@ -372,7 +372,7 @@ fn no_route(path: longshore_protocol::Path, no: NoRoute) -> EnqueueError {
     }
 }
 
-/// Wakes the core when something is due.
+/// Ticks the state machine at its deadlines.
 async fn run_timers(driver: Arc<Driver>) {
     let mut at = driver.state.lock().wakes_at;
     loop {

@@ -1,4 +1,4 @@
-//! Doing something to jobs: to those that are named, or to all that a filter fits.
+//! Actions on jobs: on named jobs, or on all that match a filter.
 
 use hashbrown::HashMap;
 use longshore_protocol::limits::BATCH_JOBS_MAX;
@@ -14,63 +14,62 @@ use super::client::Queues;
 use super::job_name::JobName;
 use super::requester::{PublisherListing, Requester, everything, next};
 
-/// What became of jobs that were named ([`Queues::act_on`]).
+/// The outcome of an action on named jobs ([`Queues::act_on`]).
 #[derive(Clone, PartialEq, Debug)]
 pub struct ActedOn {
-    /// False when the resolver's replicas have started only now: there may be publishers that were
-    /// not asked.
+    /// False if the resolver has just started: there may be publishers that were not asked.
     pub complete: bool,
-    /// What became of each, in the order in which they were named.
+    /// The outcome of each job, in the order of the names.
     pub jobs: Vec<NamedAct>,
-    /// The publishers that confirmed all that they were asked, by name.
+    /// The publishers that confirmed every request, by name.
     pub answered: Vec<PublisherInfo>,
-    /// Those that did not, by name.
+    /// The publishers that did not, by name.
     pub missing: Vec<Missing>,
-    /// Replicas that were not heard, as in [`Gathered::unanswered`].
+    /// Replicas without an answer, as in [`Gathered::unanswered`](crate::Gathered::unanswered).
     pub unanswered: Vec<ReplicaFailure>,
 }
 
 impl ActedOn {
-    /// True when it was done to every job.
+    /// True if the action was done to every job.
     pub fn is_done(&self) -> bool {
         self.jobs.iter().all(|job| matches!(job.end, ActEnd::Done { .. }))
     }
 }
 
-/// What became of one of them.
+/// The outcome of one named job.
 #[derive(Clone, PartialEq, Debug)]
 pub struct NamedAct {
-    /// As it was named.
+    /// The name, as given.
     pub name: JobName,
-    /// What became of it.
+    /// The outcome.
     pub end: ActEnd,
 }
 
-/// What an action did to a job that was named.
+/// The outcome of an action on a named job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ActEnd {
-    /// It was done, or would be.
+    /// The action was done, or would be in a dry run.
     Done {
-        /// Who holds the job.
+        /// The publisher that holds the job.
         publisher: PublisherId,
     },
-    /// The job is in a state that the action is not for. It was left alone.
+    /// The job's state does not allow the action. The job is unchanged.
     NotInState {
-        /// Who holds the job.
+        /// The publisher that holds the job.
         publisher: PublisherId,
         /// The job's state.
         state: JobState,
     },
-    /// Every publisher that could have the job has answered; none has it.
+    /// Every publisher that could have the job has answered, and none has it.
     NotFound,
-    /// A publisher that could have it did not answer: see [`ActedOn::missing`]; if it has it, the
-    /// action may have been done. Or, with none missing, there may be publishers that the resolver
-    /// does not know at the moment.
+    /// A publisher that could have the job did not answer: see [`ActedOn::missing`]. If it has the
+    /// job, the action may have been done. If none is missing, the resolver may not know all
+    /// publishers at present.
     Unknown,
 }
 
 impl ActEnd {
-    /// Of two publishers' words on one job, the one that counts: that of who has it.
+    /// The stronger of two publishers' outcomes for one job: that of the publisher with the job.
     fn or(self, other: ActEnd) -> ActEnd {
         let weight = |end: &ActEnd| match end {
             ActEnd::Done { .. } => 3,
@@ -82,14 +81,14 @@ impl ActEnd {
     }
 }
 
-/// The places of some names, and what a publisher said of them.
+/// The indices of some names, and a publisher's outcomes for them.
 type PartOutcome = (Vec<usize>, Result<Vec<ActOutcome>, String>);
 
 impl Queues {
-    /// Does something to jobs that are named, any number of them; with `dry_run` it only says what
-    /// it would do. A name with a publisher is asked of that one only, a bare id of every one.
+    /// Acts on any number of named jobs; with `dry_run` only reports what would be done. A name
+    /// with a publisher is sent to that one, a bare id to all.
     ///
-    /// An answer that was lost is asked for again, except of [`Action::Revive`] (the job could have
+    /// If an answer is lost, the request is retried, except [`Action::Revive`] (the job may have
     /// died again meanwhile). Then a job that was cancelled or confirmed before is
     /// [`ActEnd::Done`], and one that was dropped before is [`ActEnd::NotFound`]. Not cancel safe:
     /// what was done stays done.
@@ -101,7 +100,7 @@ impl Queues {
     ) -> Result<ActedOn, QueuesError> {
         let roster = self.requester.list_publishers(&everything()).await?;
         let PublisherListing { complete, publishers, missing, unanswered } = roster;
-        // A job that nobody has may be at one of those that are missing.
+        // A job that no publisher has may be at a missing one.
         let all_asked = complete && missing.is_empty();
         let mut tasks = JoinSet::new();
         let mut ends: Vec<Option<ActEnd>> = vec![None; names.len()];
@@ -153,13 +152,13 @@ impl Queues {
         })
     }
 
-    /// Does something to all jobs that the filter fits, at every publisher that could have them,
-    /// 10,000 at a time and to the end; with `dry_run` it counts the first 10,000 of each publisher
-    /// and says whether there are more. Without a state in the filter, the action is done in every
-    /// state that it is for; [`Action::Drop`] drops dead letters only.
+    /// Acts on all jobs that match the filter, at every publisher that could have some, 10,000 at a
+    /// time until none is left. With `dry_run`, counts the first 10,000 of each publisher and
+    /// reports whether there are more. Without a state in the filter, acts in every state that the
+    /// action allows; [`Action::Drop`] only drops dead letters.
     ///
-    /// An answer that was lost is asked for again (not with [`Action::Revive`]); what the lost one
-    /// had counted is not counted then, so metrics say *at least*. Not cancel safe: what was done
+    /// If an answer is lost, the request is retried (not with [`Action::Revive`]). The jobs of the
+    /// lost answer are not counted, so the counts are lower bounds. Not cancel safe: what was done
     /// stays done.
     pub async fn act(
         &self,
@@ -185,10 +184,10 @@ impl Queues {
         Ok(gathered.sorted())
     }
 
-    /// Revives all dead jobs that the filter fits, so that `per_second` of them (at least 1) become
-    /// ready each second over all publishers together: the nth, from 0, is scheduled for `n /
-    /// per_second` seconds from when it was revived. Publishers are asked one after the other, each
-    /// going on where the last one ended.
+    /// Revives all dead jobs that match the filter, so that `per_second` of them (at least 1)
+    /// become ready each second over all publishers together: the nth, from 0, is scheduled `n /
+    /// per_second` seconds after it is revived. Publishers are processed one after another, each
+    /// continuing the pace of the previous one.
     ///
     /// What a publisher did before it failed to answer is in its [`Missing::why`] and counts for
     /// the pace; what it did without an answer does not. Not cancel safe: what was done stays done.
@@ -213,7 +212,7 @@ impl Queues {
     }
 }
 
-/// Where the names of each publisher are, and those without one.
+/// The indices of the names with each publisher prefix, and of those without one.
 fn indices_by_prefix(names: &[JobName]) -> HashMap<Option<String>, Vec<usize>> {
     let mut indices: HashMap<Option<String>, Vec<usize>> = HashMap::new();
     for (index, name) in names.iter().enumerate() {
@@ -222,8 +221,8 @@ fn indices_by_prefix(names: &[JobName]) -> HashMap<Option<String>, Vec<usize>> {
     indices
 }
 
-/// What is known of a job in the end. The word of the publisher that a name begins with is enough;
-/// a bare id may be at one that the resolver has not told of.
+/// The final outcome of a job. The answer of the publisher in its name is enough; a bare id may be
+/// at a publisher that the resolver does not know.
 fn final_outcome(name: &JobName, end: Option<ActEnd>, complete: bool) -> ActEnd {
     match end {
         None if name.publisher.is_some() || !complete => ActEnd::Unknown,
@@ -242,7 +241,7 @@ fn outcome_at(publisher: PublisherId, outcome: ActOutcome) -> ActEnd {
 }
 
 impl Requester {
-    /// Acts on jobs by their ids, as many at a time as one request may name.
+    /// Acts on jobs by their ids, in requests of the maximum size.
     async fn act_on_ids(
         &self,
         publisher: &PublisherInfo,
@@ -274,7 +273,7 @@ impl Requester {
         parts
     }
 
-    /// Acts on all that fits, until there is no more.
+    /// Acts on all matching jobs until none is left.
     async fn act_on_filter(
         &self,
         publisher: &PublisherInfo,
@@ -308,8 +307,8 @@ impl Requester {
     }
 }
 
-/// What an outcome says when the same was asked before and the answer was lost: the state that the
-/// action leads to may be its own doing, and it is what was asked for.
+/// Corrects an outcome after an answer was lost: if the job is in the state that the action leads
+/// to, the lost request may have caused it.
 fn outcome_after_lost_answer(action: Action, outcome: ActOutcome) -> ActOutcome {
     match (action, outcome) {
         (Action::Cancel, ActOutcome::NotInState(JobState::Cancelled)) => ActOutcome::Done,

@@ -1,4 +1,4 @@
-//! Answers of many publishers, with the names of those that gave none.
+//! Answers of several publishers, with the publishers that did not answer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -9,40 +9,39 @@ use longshore_resolver::{Departure, KnownPublisher, ReplicaFailure};
 
 use crate::directory::DirectoryTimeout;
 
-/// What publishers answered. Those that did not answer are in [`missing`](Gathered::missing):
-/// whoever wants the whole truth looks at that and at [`complete`](Gathered::complete), too.
+/// The answers of publishers. To check for completeness, also check [`missing`](Gathered::missing)
+/// and [`complete`](Gathered::complete).
 #[derive(Clone, PartialEq, Debug)]
 pub struct Gathered<T> {
-    /// False when the resolver's replicas have started only now: there may be publishers that are
-    /// not named here.
+    /// False if the resolver has just started: there may be publishers that are not listed here.
     pub complete: bool,
-    /// Those that answered, by name.
+    /// The answers, by publisher name.
     pub answers: Vec<Answered<T>>,
-    /// Those that did not, by name.
+    /// The publishers that did not answer, by name.
     pub missing: Vec<Missing>,
-    /// Replicas that were not heard: a missing publisher that only these know is not named here.
+    /// Replicas without an answer: missing publishers that only these know are not listed.
     pub unanswered: Vec<ReplicaFailure>,
 }
 
 /// One publisher's answer.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Answered<T> {
-    /// Whose.
+    /// The publisher.
     pub publisher: PublisherInfo,
-    /// What.
+    /// Its answer.
     pub answer: T,
 }
 
 /// A publisher that did not answer.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Missing {
-    /// Who.
+    /// The publisher.
     pub publisher: PublisherInfo,
-    /// Why, for people.
+    /// The reason, for people.
     pub why: String,
 }
 
-/// One that is registered at no replica.
+/// A publisher that is registered at no replica.
 impl From<KnownPublisher> for Missing {
     fn from(known: KnownPublisher) -> Missing {
         let silent = Duration::from_secs(known.silent_ms / 1_000);
@@ -56,7 +55,7 @@ impl From<KnownPublisher> for Missing {
     }
 }
 
-/// A job and who holds it.
+/// A job and its publisher.
 #[derive(Clone, PartialEq, Debug)]
 pub struct JobAt {
     /// The publisher.
@@ -66,25 +65,25 @@ pub struct JobAt {
 }
 
 impl JobAt {
-    /// How a receipt names it.
+    /// The job as receipts name it.
     pub fn job_ref(&self) -> JobRef {
         JobRef { publisher: self.publisher.id, id: self.job.id }
     }
 }
 
-/// Why nobody could be asked.
+/// Why no publisher could be asked.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum QueuesError {
-    /// No replica told which publishers there are, within so long. Try again.
+    /// No replica answered within this time. Retry.
     #[error(
         "no resolver replica told of publishers within {0:?}; longshore resolver status says how they are"
     )]
     Resolver(Duration),
-    /// No replica was named: the configuration is wrong.
+    /// No replica is configured.
     #[error("no resolver replica is configured; name at least one as host:port")]
     NoReplicas,
-    /// The name of who asks ([`QueuesOptions::name`](crate::QueuesOptions::name)) is empty, or has
-    /// more than 128 bytes. Nobody was asked.
+    /// The client's name ([`QueuesOptions::name`](crate::QueuesOptions::name)) is empty, or has
+    /// more than 128 bytes. Nothing was sent.
     #[error("who asks: {0}")]
     Name(#[from] NameError),
 }
@@ -95,38 +94,39 @@ impl From<DirectoryTimeout> for QueuesError {
     }
 }
 
-/// Why a job was not shown.
+/// Why a job lookup failed.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum JobLookupError {
-    /// Nobody could be asked.
+    /// No publisher could be asked.
     #[error(transparent)]
     Queues(#[from] QueuesError),
-    /// Every publisher that could have it was asked and answered: none has it.
+    /// Every publisher that could have the job answered, and none has it.
     #[error("no job {id}: {} publishers were asked and none has it", .asked.len())]
     NotFound {
-        /// The job.
+        /// The job's id.
         id: JobId,
-        /// Who answered.
+        /// The publishers that answered.
         asked: Vec<PublisherInfo>,
     },
-    /// Those that answered do not have it; others did not answer, or may not be known.
+    /// The publishers that answered do not have the job; others did not answer, or may not be
+    /// known.
     #[error("Unknown: job {id} is not at the {} publishers that answered{}", .asked.len(), unheard(.missing, *.complete))]
     Unknown {
-        /// The job.
+        /// The job's id.
         id: JobId,
-        /// Who answered.
+        /// The publishers that answered.
         asked: Vec<PublisherInfo>,
-        /// Who did not.
+        /// The publishers that did not answer.
         missing: Vec<Missing>,
-        /// False when there may be publishers that the resolver does not know yet.
+        /// False if there may be publishers that the resolver does not know yet.
         complete: bool,
     },
-    /// The publisher that the name begins with is not known to the resolver.
+    /// The resolver does not know the publisher in the job's name.
     #[error(
         "publisher {prefix} is not known to the resolver at the moment; the job is on its disk"
     )]
     PublisherAway {
-        /// How the name begins.
+        /// The prefix of the name.
         prefix: String,
     },
 }
@@ -169,16 +169,16 @@ impl<T> Gathered<T> {
         self
     }
 
-    /// True when every publisher that could answer did.
+    /// True if every publisher answered.
     pub fn is_whole(&self) -> bool {
         self.complete && self.missing.is_empty()
     }
 }
 
 impl Gathered<Vec<QueueStat>> {
-    /// One row per queue, over the publishers that answered, by path. Ages are the oldest; counts
-    /// are sums; pauses are those of any publisher. Settings are those of the first publisher by
-    /// name: [`Gathered::differing_settings`] says where others have others.
+    /// One row per queue over all answers, by path. Counts are sums, ages are maxima, and pauses
+    /// are the union. Settings are those of the first publisher by name: see
+    /// [`Gathered::differing_settings`].
     pub fn merged(&self) -> Vec<QueueStat> {
         let mut rows: BTreeMap<Path, QueueStat> = BTreeMap::new();
         for stat in self.answers.iter().flat_map(|answered| &answered.answer) {
@@ -192,7 +192,7 @@ impl Gathered<Vec<QueueStat>> {
         rows.into_values().collect()
     }
 
-    /// The queues whose settings are not the same at every publisher that answered, by path.
+    /// The queues whose settings differ between publishers, by path.
     pub fn differing_settings(&self) -> Vec<Path> {
         let mut first: BTreeMap<&Path, &QueueSettings> = BTreeMap::new();
         let mut differing = BTreeSet::new();
@@ -229,8 +229,7 @@ fn add(row: &mut QueueStat, stat: &QueueStat) {
 }
 
 impl Gathered<ActionReport> {
-    /// Over the publishers that answered. `unknown` is a sum over publishers: a job that one of
-    /// several has is unknown to the others.
+    /// The sums over all answers. `unknown` also counts jobs that another publisher has.
     pub fn total(&self) -> ActionReport {
         let mut total = ActionReport::default();
         for Answered { answer, .. } in &self.answers {

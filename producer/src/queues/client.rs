@@ -18,27 +18,26 @@ use super::tool_link::RequestFailure;
 use crate::directory::Directory;
 use crate::ids::new_session_id;
 
-/// Looks into queues and acts on them. Cheap to clone; all clones share links, which are opened
-/// when they are needed.
+/// Reads and controls queues. Cheap to clone; all clones share links, which are opened on demand.
 ///
-/// A call takes up to 15 s to learn from the resolver which publishers there are, and then up to
-/// [`request_timeout`](QueuesOptions::request_timeout) for each publisher, all at the same time. A
-/// publisher that does not answer is no error: it is among the `missing` of what the call gives.
-/// What a call that only looks was told is true of durable state.
+/// A call takes up to 15 s to list the publishers, and then up to
+/// [`request_timeout`](QueuesOptions::request_timeout) for all publishers concurrently. A publisher
+/// that does not answer is not an error: the result lists it in `missing`. Read-only calls report
+/// durable state.
 #[derive(Clone)]
 pub struct Queues {
     pub(super) requester: Arc<Requester>,
 }
 
 impl Queues {
-    /// Looks into the queues of the publishers that `cluster` knows: a [`Cluster`], or its replicas
-    /// as `"HOST:PORT,…"`. Waits for nothing. Needs a tokio runtime.
+    /// Creates a client that finds publishers through `cluster`: a [`Cluster`], or its replicas as
+    /// `"HOST:PORT,…"`. Waits for nothing. Needs a tokio runtime.
     pub fn connect(cluster: impl Into<Cluster>, options: QueuesOptions) -> Queues {
         let client = ReadClient::new(cluster.into(), new_session_id(), options.name.clone());
         Queues::start(Directory::Resolver(client), options)
     }
 
-    /// Looks into the queues of just these publishers, without a resolver.
+    /// Creates a client for the given publishers, without a resolver.
     pub fn to_publishers(publishers: Vec<PublisherInfo>, options: QueuesOptions) -> Queues {
         Queues::start(Directory::Named(publishers.into()), options)
     }
@@ -47,8 +46,8 @@ impl Queues {
         Queues { requester: Arc::new(Requester::new(directory, options)) }
     }
 
-    /// The publishers that could have queues which match; and true if the directory was sure to
-    /// know all of them, false while its replicas have started only now. Cancel safe.
+    /// Returns the publishers that could have matching queues, and whether the list is complete
+    /// (false while the resolver has just started). Cancel safe.
     pub async fn publishers(
         &self,
         pattern: &Glob,
@@ -56,7 +55,7 @@ impl Queues {
         self.requester.publishers(pattern).await
     }
 
-    /// Metrics of every publisher. Cancel safe.
+    /// The status of every publisher. Cancel safe.
     pub async fn status(&self) -> Result<Gathered<PublisherStatus>, QueuesError> {
         self.request_all(&everything(), Request::Status, |answer| match answer {
             Answer::Status(status) => Some(status),
@@ -65,8 +64,7 @@ impl Queues {
         .await
     }
 
-    /// Metrics of the queues that match, publisher by publisher; [`Gathered::merged`] adds them up.
-    /// Cancel safe.
+    /// The stats of matching queues, per publisher; [`Gathered::merged`] merges them. Cancel safe.
     pub async fn stats(&self, pattern: Glob) -> Result<Gathered<Vec<QueueStat>>, QueuesError> {
         let request = Request::Queues { pattern: pattern.clone() };
         self.request_all(&pattern, request, |answer| match answer {
@@ -76,16 +74,16 @@ impl Queues {
         .await
     }
 
-    /// The jobs that match, a page at a time, publisher after publisher. `query.limit` is the size
-    /// of a page (what is under 1 counts as 1, what is over 1,000 as 1,000); `query.cursor` is
-    /// where each publisher begins, usually 0. Pages are asked for as they are read. Cancel safe.
+    /// Lists matching jobs in pages, one publisher after another. `query.limit` is the page size
+    /// (clamped to 1..=1,000); `query.cursor` is the first cursor of each publisher, usually 0.
+    /// Pages are requested as they are read. Cancel safe.
     pub async fn jobs(&self, query: JobsQuery) -> Result<JobPages, QueuesError> {
         let publishers = self.requester.list_publishers(&query.filter.pattern).await?;
         Ok(JobPages::new(self.requester.clone(), query, publishers))
     }
 
-    /// One job with its payload and result. A bare id is asked of every publisher, and who has it
-    /// is believed at once; [`JobLookupError::NotFound`] is said only when all have answered.
+    /// Looks up a job with its payload and result. A bare id is requested from every publisher, and
+    /// the first one that has it counts; [`JobLookupError::NotFound`] needs the answers of all.
     /// Cancel safe.
     pub async fn job(&self, name: &JobName) -> Result<JobAt, JobLookupError> {
         let roster = self.requester.list_publishers(&everything()).await?;
@@ -113,15 +111,15 @@ impl Queues {
                 }
             }
         }
-        // With the publisher named, its own word is enough; otherwise all have to have spoken, and
-        // all have to be known.
+        // With a publisher in the name, its answer is enough. Otherwise all must be known and have
+        // answered.
         if missing.is_empty() && (complete || name.publisher.is_some()) {
             return Err(JobLookupError::NotFound { id: name.id, asked: answered });
         }
         Err(JobLookupError::Unknown { id: name.id, asked: answered, missing, complete })
     }
 
-    /// Asks one publisher until it answers or `time_up` has come.
+    /// Sends a request to one publisher until it answers or `time_up` is reached.
     pub(crate) async fn request_until(
         &self,
         target: &Target,

@@ -1,4 +1,4 @@
-//! Dead letters: what jobs died of, and a new job in the place of a dead one.
+//! Dead letters: groups of them, and replacing a dead job.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,36 +17,37 @@ use super::retry::deadline_after;
 use crate::core::check;
 use crate::outcome::EnqueueError;
 
-/// Dead letters of all publishers that answered, by what they died of; those with most jobs first.
+/// The groups of dead letters over all publishers that answered, the largest first.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct DeadGroupsAt {
-    /// The groups: at most 1,000.
+    /// The groups, at most 1,000.
     pub groups: Vec<DeadGroupAt>,
-    /// There are more. If a publisher had more than it told, numbers of jobs say *at least*.
+    /// True if there are more groups. If a publisher truncated its list, the counts are lower
+    /// bounds.
     pub more: bool,
 }
 
-/// Dead jobs of one queue that died of the same, over publishers.
+/// Dead jobs of one queue with the same reason and fingerprint, over all publishers.
 #[derive(Clone, PartialEq, Debug)]
 pub struct DeadGroupAt {
-    /// All of them; the example is the one that died last.
+    /// The merged group; the example is the job that died last.
     pub group: DeadGroup,
-    /// Who holds the example.
+    /// The publisher of the example.
     pub publisher: PublisherId,
-    /// How many publishers hold some.
+    /// The number of publishers with such jobs.
     pub publishers: usize,
 }
 
 impl DeadGroupAt {
-    /// How a receipt names the example.
+    /// The example as receipts name it.
     pub fn example(&self) -> JobRef {
         JobRef { publisher: self.publisher, id: self.group.example }
     }
 }
 
 impl Queues {
-    /// Dead letters by what they died of, publisher by publisher; [`Gathered::merged`] adds them
-    /// up. The filter's state is passed over. Cancel safe.
+    /// The groups of dead letters, per publisher; [`Gathered::merged`] merges them. Ignores the
+    /// filter's state. Cancel safe.
     pub async fn dead_groups(&self, filter: Filter) -> Result<Gathered<DeadGroups>, QueuesError> {
         let pattern = filter.pattern.clone();
         self.request_all(&pattern, Request::DeadGroups { filter }, |answer| match answer {
@@ -56,14 +57,13 @@ impl Queues {
         .await
     }
 
-    /// Puts a new job in the place of a dead one, in the same queue and in one step: the dead one
-    /// goes if and only if the new one is there. `job` needs an id of its own; its path is passed
-    /// over. A bare id is looked for first, which `limit` does not bound: that takes as long as
-    /// [`Queues::job`].
+    /// Replaces a dead job with a new one in the same queue, atomically: the dead job is removed if
+    /// and only if the new one is added. `job` needs an id of its own; its path is ignored. A bare
+    /// id is looked up first, which `limit` does not cover: that takes as long as [`Queues::job`].
     ///
-    /// A lost answer is asked for again until `limit` is over, over restarts of the publisher: said
-    /// again with the same `job`, it is the same replacement. So after [`ReplaceError::Away`] it is
-    /// safe to try again. Not cancel safe: of a call that was dropped, it may have been done.
+    /// If an answer is lost, the request is retried until `limit`, over restarts of the publisher:
+    /// with the same `job` it is idempotent. So a retry after [`ReplaceError::Away`] is safe. Not
+    /// cancel safe: if the future is dropped, the job may have been replaced.
     pub async fn replace(
         &self,
         dead: &JobName,
@@ -106,10 +106,10 @@ impl Queues {
 /// Why a dead job was not replaced.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum ReplaceError {
-    /// The new job would be refused everywhere; nothing was sent.
+    /// Every publisher would refuse the new job; nothing was sent.
     #[error("the new job: {0}")]
     Invalid(EnqueueError),
-    /// A bare id that was not found; or nobody could be asked.
+    /// A bare id was not found, or no publisher could be asked.
     #[error(transparent)]
     Lookup(#[from] JobLookupError),
     /// The publisher refused it; nothing has changed.
@@ -117,26 +117,26 @@ pub enum ReplaceError {
     Refused {
         /// The publisher.
         publisher: PublisherId,
-        /// Why; never [`ReplaceOutcome::Replaced`].
+        /// The reason; never [`ReplaceOutcome::Replaced`].
         outcome: ReplaceOutcome,
     },
-    /// The publisher did not answer in time. It may have been done; to say it again with the same
-    /// new job is safe.
+    /// The publisher did not answer in time, and may or may not have replaced the job. A retry with
+    /// the same new job is safe.
     #[error("Unknown: its publisher did not answer in time, and may have done it or not: {why}")]
     Away {
-        /// What kept it from answering.
+        /// What kept the publisher from answering.
         why: String,
     },
-    /// The publisher cannot do it: it does not know the request, being of an older version, or
+    /// The publisher cannot replace: it is of an older version and does not know the request, or
     /// cannot read its journal.
     #[error("{0}")]
     Request(RequestError),
 }
 
 impl Gathered<DeadGroups> {
-    /// One group per queue, reason and fingerprint, over the publishers that answered: at most
-    /// 1,000, most jobs first, then by path, reason and fingerprint. Jobs are sums, times the first
-    /// and the last, the example is the one that died last.
+    /// Merges groups of the same queue, reason and fingerprint: at most 1,000, the largest first,
+    /// then by path, reason and fingerprint. Counts are sums, times are the first and the last, and
+    /// the example is the job that died last.
     pub fn merged(&self) -> DeadGroupsAt {
         let mut rows: BTreeMap<_, DeadGroupAt> = BTreeMap::new();
         let mut more = false;
@@ -155,7 +155,7 @@ impl Gathered<DeadGroups> {
             }
         }
         let mut groups: Vec<DeadGroupAt> = rows.into_values().collect();
-        // Stable: equal ones stay in the order of their keys.
+        // Stable: equal groups stay ordered by their keys.
         groups.sort_by_key(|row| std::cmp::Reverse(row.group.jobs));
         more |= groups.len() > DEAD_GROUPS_MAX;
         groups.truncate(DEAD_GROUPS_MAX);

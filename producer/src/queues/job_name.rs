@@ -1,4 +1,4 @@
-//! How a user names a job: `prefix:uuid` as receipts print it, or the id alone.
+//! A job as users name it: `prefix:uuid` as in receipts, or the bare id.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,22 +6,22 @@ use std::str::FromStr;
 use longshore_protocol::id::IdError;
 use longshore_protocol::{JobId, JobRef};
 
-/// A job, with the beginning of its publisher's id or without.
+/// A job's id, with or without the prefix of its publisher's id.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct JobName {
-    /// The first eight hex digits of its publisher's id, if they are known.
+    /// The first eight hex digits of its publisher's id, if known.
     pub publisher: Option<String>,
     /// Its id.
     pub id: JobId,
 }
 
-/// A text that names no job.
+/// The text is not a job name.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum JobNameError {
-    /// The id is none.
+    /// The id is invalid.
     #[error(transparent)]
     Id(#[from] IdError),
-    /// What stands before the colon is not the beginning of a publisher's id.
+    /// The part before the colon is not the prefix of a publisher's id.
     #[error(
         "'{0}' is not the beginning of a publisher's id; it has eight hex digits, as in 1a2b3c4d:01920f3e-…"
     )]

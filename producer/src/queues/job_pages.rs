@@ -1,4 +1,4 @@
-//! Listings of jobs, page by page.
+//! Listings of jobs in pages.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,22 +11,22 @@ use longshore_resolver::ReplicaFailure;
 use super::answers::Missing;
 use super::requester::{PublisherListing, Requester};
 
-/// Some jobs of one publisher, in the order in which it holds them.
+/// A page of one publisher's jobs, in the publisher's order.
 #[derive(Clone, PartialEq, Debug)]
 pub struct JobPage {
-    /// Who holds them.
+    /// The publisher.
     pub publisher: PublisherInfo,
-    /// The jobs; never none.
+    /// The jobs; never empty.
     pub jobs: Vec<JobInfo>,
 }
 
-/// All jobs that match, page by page, publisher after publisher. Not a snapshot: a job that changes
-/// between two pages may be missing, or come twice.
+/// All matching jobs, page by page, one publisher after another. Not a snapshot: a job that changes
+/// between two pages may be missing or duplicated.
 #[derive(Debug)]
 pub struct JobPages {
     requester: Arc<Requester>,
     query: JobsQuery,
-    /// Where each publisher begins.
+    /// The first cursor of each publisher.
     start: u64,
     complete: bool,
     left: VecDeque<PublisherInfo>,
@@ -55,8 +55,8 @@ impl JobPages {
         }
     }
 
-    /// The next page; `None` after the last publisher's last. A publisher that does not answer is
-    /// passed over: see [`JobPages::missing`]. Cancel safe.
+    /// The next page; `None` after the last one. Skips a publisher that does not answer: see
+    /// [`JobPages::missing`]. Cancel safe.
     pub async fn next(&mut self) -> Option<JobPage> {
         loop {
             let publisher = self.left.front()?.clone();
@@ -88,24 +88,23 @@ impl JobPages {
         self.query.cursor = self.start;
     }
 
-    /// False when the resolver's replicas have started only now: there may be publishers that were
-    /// not asked.
+    /// False if the resolver has just started: there may be publishers that were not asked.
     pub fn is_complete(&self) -> bool {
         self.complete
     }
 
-    /// The publishers that were listed to their end so far.
+    /// The publishers listed completely so far.
     pub fn answered(&self) -> &[PublisherInfo] {
         &self.answered
     }
 
-    /// Replicas that were not heard: a publisher that only these know is not among the
+    /// Replicas without an answer: publishers that only these know are not in
     /// [`missing`](JobPages::missing).
     pub fn unanswered(&self) -> &[ReplicaFailure] {
         &self.unanswered
     }
 
-    /// The publishers that did not answer so far; pages of theirs may be missing.
+    /// The publishers that did not answer so far; some of their pages may be missing.
     pub fn missing(&self) -> &[Missing] {
         &self.missing
     }

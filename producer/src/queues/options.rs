@@ -7,13 +7,14 @@ use longshore_transport::LinkOptions;
 /// Options of [`Queues`](crate::Queues).
 #[derive(Clone, Debug)]
 pub struct QueuesOptions {
-    /// What operators see; 1 to 128 bytes. With another nothing is asked, and every call has
-    /// [`QueuesError::Name`](crate::QueuesError::Name) for an answer; a feed, which has no error, says it of each publisher
-    /// that was named, and is told of no other. The default is `tool-` and the process's id.
+    /// The name that operators see; 1 to 128 bytes. With an invalid name nothing is sent, and every
+    /// call fails with [`QueuesError::Name`](crate::QueuesError::Name). A feed has no error: it
+    /// reports the invalid name for each publisher that was named, and nothing else. The default is
+    /// `tool-` and the process id.
     pub name: String,
-    /// How long a publisher may take for one answer, over reconnects. 15 s by default.
+    /// The time limit of one request to a publisher, over reconnects. 15 s by default.
     pub request_timeout: Duration,
-    /// How links to publishers are made.
+    /// Options of links to publishers.
     pub link: LinkOptions,
 }
 

@@ -1,4 +1,4 @@
-//! How publishers are asked: at once or with patience, and when a question is asked again.
+//! Sends requests to publishers, with retries.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -18,18 +18,18 @@ use super::retry::{RetryBackoff, deadline_after};
 use super::tool_link::{LinkSlot, RequestFailure};
 use crate::directory::Directory;
 
-/// Most links to publishers; past it, those at rest are closed.
+/// Most links to publishers; beyond that, unused ones are closed.
 const LINKS_MAX: usize = 256;
-/// The longest wait for a replica that tells which publishers there are.
+/// The longest wait for a replica's answer.
 const DIRECTORY_TIMEOUT: Duration = Duration::from_secs(15);
-/// The longest wait for a replica that is not warming, once another has told.
+/// The longest further wait for a complete answer.
 const COMPLETE_WAIT: Duration = Duration::from_secs(1);
 
-/// How a publisher is named.
+/// A publisher, by its id or a prefix of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Target {
     Id(PublisherId),
-    /// The beginning of its id.
+    /// The first eight hex digits of its id.
     Prefix(String),
 }
 
@@ -42,46 +42,45 @@ impl Target {
     }
 }
 
-/// What is asked with patience.
+/// A request that is retried until a deadline.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum PatientRequest<'a> {
-    /// What is answered at once.
+    /// A request with an immediate answer.
     Request(&'a Request),
     /// The end of a job.
     JobEnd(JobId),
 }
 
-/// Why a patient question has no answer.
+/// Why a request was not answered by its deadline.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum PatientError {
-    /// Its time is over; and what kept the publisher from answering, if anything did when it was.
+    /// The deadline has passed; with the last error, if the publisher was not reachable then.
     TimedOut { away: Option<String> },
-    /// The publisher does not answer it.
+    /// The publisher refused the request.
     Refused(RequestError),
-    /// Who asks has a name that nobody could read; nothing was asked.
+    /// The client's name is invalid; nothing was sent.
     Name(NameError),
 }
 
-/// Whether a question may be asked again when its answer was lost, without doing anything twice.
-/// Actions compare the state that they expect; but a job that was revived may have died again
-/// since.
+/// True if a request may be sent again after a lost answer. Actions check the state that they
+/// expect; but a revived job may have died again meanwhile.
 fn repeatable(request: &Request) -> bool {
     !matches!(request, Request::Act { action: Action::Revive, dry_run: false, .. })
 }
 
-/// Who could hold jobs of some queues.
+/// The publishers that could hold jobs of some queues.
 pub(super) struct PublisherListing {
-    /// The directory is sure to know all of them.
+    /// False if the directory may not know all of them.
     pub(super) complete: bool,
-    /// Those that are registered.
+    /// Registered publishers.
     pub(super) publishers: Vec<PublisherInfo>,
-    /// Those that are not, and were.
+    /// Publishers that were registered before and are missing.
     pub(super) missing: Vec<Missing>,
-    /// Replicas that may know more that are missing.
+    /// Replicas without an answer, which may know more missing publishers.
     pub(super) unanswered: Vec<ReplicaFailure>,
 }
 
-/// Who there is, as a directory told last.
+/// The last list of publishers from the directory.
 #[derive(Default)]
 pub(super) struct PublisherCache {
     cached: Option<(Instant, Arc<[PublisherInfo]>)>,
@@ -101,9 +100,8 @@ impl Requester {
         Requester { directory, options, links, cache }
     }
 
-    /// Asks one publisher. One that cannot be reached is given up at once; an answer that was lost
-    /// with its link is asked for again until the time for a request is over, if the request allows
-    /// it. Cancel safe as far as the request is.
+    /// Sends a request to one publisher. Fails at once if it cannot be reached; after a lost link,
+    /// retries idempotent requests until the request timeout. As cancel safe as the request.
     pub(super) async fn request(
         &self,
         publisher: &PublisherInfo,
@@ -112,8 +110,8 @@ impl Requester {
         self.request_with_retry(publisher, request).await.map(|(answer, _)| answer)
     }
 
-    /// The same; and says whether an answer to it was lost before, so that it may have been done
-    /// twice.
+    /// Like [`request`](Requester::request). Also returns whether an answer was lost before, so
+    /// that the request may have been executed twice.
     pub(super) async fn request_with_retry(
         &self,
         publisher: &PublisherInfo,
@@ -147,8 +145,8 @@ impl Requester {
         }
     }
 
-    /// Asks one publisher until it answers or `time_up` has come, wherever it is by then. Cancel
-    /// safe as far as the question is.
+    /// Sends a request to one publisher, wherever it is, until it answers or `time_up` is reached.
+    /// As cancel safe as the request.
     pub(super) async fn request_until(
         &self,
         target: &Target,
@@ -170,7 +168,7 @@ impl Requester {
         away: &mut Option<String>,
     ) -> Result<(PublisherInfo, Answer), RequestError> {
         let mut backoff = RetryBackoff::default();
-        // What was told before is good enough for the first attempt, if the publisher is in it.
+        // The first attempt accepts any cached address; later ones need a newer one.
         let mut cached_since = None;
         loop {
             let began = Instant::now();
@@ -213,8 +211,8 @@ impl Requester {
         }
     }
 
-    /// The publisher of that name, as the directory tells; one that was told of after `cached_since`
-    /// is not asked for again.
+    /// Returns the publisher from the directory. Accepts a cached entry that is newer than
+    /// `cached_since`.
     async fn find(
         &self,
         target: &Target,
@@ -224,7 +222,7 @@ impl Requester {
         let mut cache = self.cache.lock().await;
         if let Some((at, publishers)) = &cache.cached {
             let found = publishers.iter().find(|publisher| target.matches(publisher));
-            // Those who came while somebody else asked share what was told.
+            // Callers that waited for the lock share the list of the caller before them.
             if *at >= came || (found.is_some() && cached_since.is_none_or(|since| *at >= since)) {
                 return Ok(found.cloned());
             }
@@ -235,9 +233,8 @@ impl Requester {
         Ok(found)
     }
 
-    /// The publishers that could have queues which match, and true if these are sure to be all.
-    /// Whatever is asked of more than one begins here, so a name that nobody could read is refused
-    /// here.
+    /// The publishers that could have matching queues, and whether the list is complete. All
+    /// requests to several publishers start here, so it checks the client's name.
     pub(super) async fn publishers(
         &self,
         pattern: &Glob,
@@ -246,16 +243,16 @@ impl Requester {
         Ok(self.directory.publishers(pattern, DIRECTORY_TIMEOUT, COMPLETE_WAIT).await?)
     }
 
-    /// The same, and those that are missing: they may hold jobs too.
+    /// The same with the missing publishers, which may hold jobs too.
     pub(super) async fn list_publishers(
         &self,
         pattern: &Glob,
     ) -> Result<PublisherListing, QueuesError> {
         let (complete, mut publishers) = self.publishers(pattern).await?;
-        // One that is taken out meanwhile is in one of both answers, unless the second is of
-        // before: it may be a second old, and misses nobody for longer.
+        // A publisher that is removed between the two requests is in one of both answers, unless
+        // the second is older: it is at most a second old.
         let roll = self.directory.roll(pattern).await;
-        // Without it nobody knows who is missing.
+        // Without the roll, missing publishers are unknown.
         let complete = complete && roll.is_some();
         let roll = roll.unwrap_or_default();
         let mut seen: HashSet<PublisherId> = publishers.iter().map(|one| one.id).collect();
@@ -282,7 +279,7 @@ impl std::fmt::Debug for Requester {
     }
 }
 
-/// The next answer of a fan-out. A task that was cancelled or panicked gives none.
+/// The next answer of a fan-out. A cancelled or panicked task gives none.
 pub(super) async fn next<T: 'static>(tasks: &mut JoinSet<T>) -> Option<T> {
     loop {
         match tasks.join_next().await? {

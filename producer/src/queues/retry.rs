@@ -5,20 +5,20 @@ use std::time::Duration;
 use rand::RngExt;
 use tokio::time::Instant;
 
-/// The longest that somebody may wait: what is longer counts as this, 10 years.
+/// The longest wait: longer ones are reduced to 10 years.
 const WAIT_MAX: Duration = Duration::from_secs(10 * 365 * 24 * 3_600);
-/// The wait before a question is asked a second time.
+/// The wait before the second attempt.
 const RETRY_FIRST: Duration = Duration::from_millis(50);
-/// The longest wait before it is asked once more.
+/// The longest wait between attempts.
 const RETRY_MAX: Duration = Duration::from_secs(2);
 
-/// When `limit` is over.
+/// The time at which `limit` is over.
 pub(crate) fn deadline_after(limit: Duration) -> Instant {
     Instant::now() + limit.min(WAIT_MAX)
 }
 
-/// Waits between attempts: from 50 ms on twice as long each time, up to 2 s, of which a random half
-/// is left out, so that many who wait for one publisher do not come all at once.
+/// Exponential back-off from 50 ms to 2 s. Each wait is shortened by a random part of up to a half,
+/// so that many clients of one publisher do not retry together.
 #[derive(Debug, Default)]
 pub(super) struct RetryBackoff {
     attempts: u32,
@@ -31,8 +31,8 @@ impl RetryBackoff {
         whole.mul_f64(rand::rng().random_range(0.5..=1.0))
     }
 
-    /// What was tried at `since` held until now. If that was for long enough, the next attempts are
-    /// quick again; what ends as soon as it has begun is no better than what does not begin.
+    /// Resets the back-off if the attempt that started at `since` lasted long enough. An attempt
+    /// that ends as soon as it starts is no better than a failed one.
     pub(super) fn reset_if_lasted(&mut self, since: Instant) {
         if since.elapsed() >= RETRY_MAX {
             self.attempts = 0;

@@ -1,4 +1,4 @@
-//! A tool's link to a publisher: requests out, answers back by their number.
+//! A link for requests to a publisher; answers are matched by number.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,20 +33,20 @@ pub(super) enum RequestFailure {
     Refused(RequestError),
 }
 
-/// The place of one publisher's link: whoever comes while it is being made waits for it, and shares
-/// what becomes of it.
+/// The shared link to one publisher. Callers that arrive while it is being made wait for it, and
+/// share the result.
 #[derive(Default)]
 pub(super) struct LinkSlot(tokio::sync::Mutex<SlotState>);
 
 #[derive(Default)]
 struct SlotState {
     link: Option<Arc<ToolLink>>,
-    /// When a link could not be made last, and why.
+    /// The time and error of the last failed attempt.
     failed: Option<(Instant, RequestFailure)>,
 }
 
 impl LinkSlot {
-    /// The link. Cancel safe.
+    /// Returns the link, or makes one. Cancel safe.
     pub(super) async fn link(
         &self,
         publisher: &PublisherInfo,
@@ -57,14 +57,13 @@ impl LinkSlot {
         if let Some(link) = slot.link.as_ref().filter(|link| link.is_alive()) {
             return Ok(link.clone());
         }
-        // Ten thousand that wait for one publisher make one attempt, not ten thousand after each
-        // other.
+        // Ten thousand waiters of one publisher make one attempt, not ten thousand in turn.
         if let Some((at, failure)) = &slot.failed
             && *at >= came
         {
             return Err(failure.clone());
         }
-        // A session of its own for each link: links of one session replace each other.
+        // Each link has its own session: links of one session replace each other.
         let session = new_session_id();
         let (addresses, name) = (&publisher.addresses, &options.name);
         match open(publisher.id, addresses, Role::Tool, session, name, &options.link).await {
@@ -85,11 +84,11 @@ impl LinkSlot {
 pub(super) struct ToolLink {
     sender: LinkSender,
     pending: Arc<Mutex<PendingRequests>>,
-    /// Questions that may be open: as many as a publisher lets one link have. More wait here.
+    /// Limits open requests to the publisher's limit per link. Further ones wait here.
     request_permits: Semaphore,
-    /// Ends of jobs that may be waited for at once.
+    /// Limits open waits for ends of jobs.
     await_permits: Semaphore,
-    /// Ends the reading task with the link's last user.
+    /// Ends the reading task with the last user of the link.
     _stop: DropGuard,
 }
 
@@ -97,7 +96,7 @@ pub(super) struct ToolLink {
 struct PendingRequests {
     next_id: u64,
     answers: HashMap<u64, oneshot::Sender<Result<Answer, RequestFailure>>>,
-    /// Why the link has ended.
+    /// Why the link ended.
     ended: Option<Arc<str>>,
 }
 
@@ -119,7 +118,7 @@ impl ToolLink {
         self.pending.lock().ended.is_none()
     }
 
-    /// Asks, and waits for the answer. Cancel safe.
+    /// Sends a request and waits for the answer. Cancel safe.
     pub(super) async fn request(
         &self,
         request: &Request,
@@ -131,8 +130,8 @@ impl ToolLink {
         answer.unwrap_or(Err(RequestFailure::TimedOut(limit)))
     }
 
-    /// Waits for the end of a job for as long as the link lives; the publisher is told once nobody
-    /// waits any more. Cancel safe.
+    /// Waits for the end of a job while the link lives. Dropping the future notifies the publisher.
+    /// Cancel safe.
     pub(super) async fn await_end(&self, id: JobId) -> Result<Answer, RequestFailure> {
         self.send_request(&self.await_permits, &Request::Await { id }, true).await
     }
@@ -143,7 +142,7 @@ impl ToolLink {
         request: &Request,
         forgettable: bool,
     ) -> Result<Answer, RequestFailure> {
-        // Never closed.
+        // The semaphore is never closed.
         let _permit = permits.acquire().await;
         let (answer, received) = oneshot::channel();
         let id = {
@@ -169,11 +168,11 @@ impl ToolLink {
     }
 }
 
-/// Takes back a question that nobody waits for any more.
+/// Removes a request when its caller stops waiting.
 struct ForgetOnDrop<'a> {
     link: &'a ToolLink,
     id: u64,
-    /// The publisher would keep it for long.
+    /// The publisher would keep the request open for long.
     forgettable: bool,
 }
 
@@ -183,8 +182,7 @@ impl Drop for ForgetOnDrop<'_> {
         if open && self.forgettable {
             let mut out = FrameWriter::new();
             ToPublisher::Forget(self.id).encode(&mut out);
-            // A link that takes no more is about to end, and everything that was asked on it with
-            // it.
+            // A link that cannot send is about to end, and its requests end with it.
             let _ = self.link.sender.send(out.finish());
         }
     }
@@ -212,13 +210,13 @@ async fn read(
     };
     let mut pending = pending.lock();
     for (_, answer) in pending.answers.drain() {
-        // Who no longer waits needs no answer.
+        // The caller may have stopped waiting.
         let _ = answer.send(Err(RequestFailure::LinkEnded(why.clone())));
     }
     pending.ended = Some(why);
 }
 
-/// Hands out the answers of a frame; gives back the reason of a goodbye.
+/// Passes the answers of a frame to their callers. Returns the reason of a `Goodbye`.
 fn dispatch(
     body: bytes::Bytes,
     pending: &Mutex<PendingRequests>,

@@ -1,4 +1,4 @@
-//! Waiting for the end of a job.
+//! Waiting for the ends of jobs.
 
 use std::time::{Duration, Instant};
 
@@ -13,50 +13,50 @@ use super::job_name::JobName;
 use super::requester::{PatientError, PatientRequest, Target};
 use super::retry::{RetryBackoff, deadline_after};
 
-/// How a job ended.
+/// The end of a job.
 #[derive(Clone, PartialEq, Debug)]
 pub enum JobEnd {
-    /// It was done.
+    /// The job was completed.
     Completed {
-        /// What its worker said at the end, if the job was to keep that
-        /// ([`JobOptions::keep_result`]) and there was something.
+        /// The worker's result, if there is one and the job retains it
+        /// ([`JobOptions::keep_result`]).
         ///
         /// [`JobOptions::keep_result`]: longshore_protocol::JobOptions::keep_result
         result: Option<Bytes>,
     },
-    /// It is in the dead letters. It may be revived, and end another time.
+    /// The job is among the dead letters. It may be revived, and end again.
     Dead {
-        /// Why.
+        /// The reason.
         reason: DeathReason,
-        /// Its last attempt's error, if it had one.
+        /// The error of its last attempt, if it had one.
         error: Option<JobError>,
     },
-    /// A user cancelled it.
+    /// A user cancelled the job.
     Cancelled,
-    /// No attempt had begun by the time it was to expire.
+    /// No attempt had begun when the job expired.
     Expired,
-    /// Its publisher does not have it, or no longer: it was dropped, or had ended and was kept for
-    /// as long as it was to be. How it ended is not known any more.
+    /// The publisher does not have the job, or no longer: it was dropped, or its retention is over.
+    /// How it ended is unknown.
     Gone,
 }
 
-/// Why the end of a job is not known.
+/// Why the end of a job is unknown.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum WaitError {
-    /// It had not ended when the caller's time was over, as far as its publisher could be asked.
-    /// Wait again, if it is still wanted.
+    /// The job had not ended within the limit, as far as its publisher could be asked. Wait again
+    /// if it is still needed.
     #[error("no end within {waited:?}{}", away_suffix(.away.as_deref()))]
     TimedOut {
-        /// How long was waited.
+        /// The time waited.
         waited: Duration,
-        /// What kept the publisher from answering, if it was away at last or was not found. None:
-        /// it was there, and the job had not ended.
+        /// Why the publisher was unreachable or not found at the end. `None` if it was reachable
+        /// and the job had not ended.
         away: Option<String>,
     },
-    /// A bare id, which no publisher is known to have; or nobody could be asked.
+    /// No publisher is known to have this bare id, or no publisher could be asked.
     #[error(transparent)]
     Lookup(#[from] JobLookupError),
-    /// The publisher cannot tell.
+    /// The publisher refused the request.
     #[error("the publisher cannot tell of it: {0}")]
     Refused(RequestError),
 }
@@ -66,14 +66,12 @@ fn away_suffix(away: Option<&str>) -> String {
 }
 
 impl Queues {
-    /// Waits until a job has ended, at most for `limit` (what is over 10 years counts as 10 years);
-    /// over disconnects and restarts of its publisher, which is asked again whenever it can be
-    /// reached. A bare id is looked for first, at every publisher: one that all of them answer they
-    /// do not have is [`JobLookupError::NotFound`] at once.
+    /// Waits until a job has ended, at most for `limit` (over 10 years counts as 10 years).
+    /// Continues over disconnects and restarts of its publisher. A bare id is looked up at every
+    /// publisher first: if none of them has it, this is [`JobLookupError::NotFound`] at once.
     ///
-    /// Any number may wait at the same time; those at one publisher share a link. Past 10,000 of
-    /// them, the next one is asked after one of these is told. Cancel safe: dropping the future
-    /// tells the publisher that nobody waits any more.
+    /// Any number of calls may wait concurrently; those at one publisher share a link, and beyond
+    /// 10,000 they queue. Cancel safe: dropping the future cancels the wait at the publisher.
     pub async fn wait(&self, name: &JobName, limit: Duration) -> Result<JobEnd, WaitError> {
         let (began, time_up) = (Instant::now(), deadline_after(limit));
         let target = match &name.publisher {
@@ -126,13 +124,13 @@ impl Queues {
                     return Err(JobLookupError::from(QueuesError::from(error)).into());
                 }
             }
-            // It was revived, or the publisher answers what nobody asked.
+            // The job was revived, or the publisher sent an unexpected answer.
             let _ = tokio::time::timeout_at(time_up, sleep(backoff.next())).await;
         }
     }
 
-    /// The publisher that has the job; asks again while one that could have it does not answer.
-    /// What kept it from finding it last is in `away`.
+    /// Finds the publisher of the job; retries while some publishers do not answer. Stores the last
+    /// error in `away`.
     async fn locate(
         &self,
         name: &JobName,
@@ -159,12 +157,12 @@ fn timed_out(began: Instant, away: Option<String>) -> WaitError {
     WaitError::TimedOut { waited: began.elapsed(), away }
 }
 
-/// None for a job that has not ended.
+/// `None` if the job has not ended.
 fn end_of(job: JobInfo) -> Option<JobEnd> {
     Some(match job.state {
         JobState::Completed => JobEnd::Completed { result: job.result },
         JobState::Dead => {
-            // A publisher says why of every dead one.
+            // Publishers report a reason for every dead job.
             let reason = job.death.unwrap_or(DeathReason::AttemptsExhausted);
             JobEnd::Dead { reason, error: job.error }
         }

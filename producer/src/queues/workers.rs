@@ -1,4 +1,4 @@
-//! Workers that are to begin no job for a while, asked at every publisher that they are linked to.
+//! Quieting workers, at every publisher that they are linked to.
 
 use longshore_protocol::messages::work::{Answer, QuietedWorker, Request, WorkerPattern};
 
@@ -7,14 +7,14 @@ use super::client::Queues;
 use super::requester::everything;
 
 impl Queues {
-    /// Asks the workers that any of the patterns means (at most 64) to begin no job, or with
-    /// `quiet` false to go on. A quiet worker gives back what it has not begun, goes on with what
-    /// it runs, and stays linked; it is quiet at every publisher until it is asked to go on or its
-    /// process ends. With `dry_run`, publishers only say which workers are meant.
+    /// Requests quiet from the workers that any of the patterns matches (at most 64), or with
+    /// `quiet` false ends it. A quiet worker releases jobs that have not begun, continues running
+    /// ones, and stays linked. It is quiet at every publisher until it is resumed or its process
+    /// ends. With `dry_run`, publishers only report the matching workers.
     ///
-    /// Each publisher answers for the workers that are linked to it, once they have said so
-    /// themselves or 5 s are over: a worker that confirmed begins nothing since. Said again, it
-    /// changes nothing. Not cancel safe: of a call that was dropped, workers may have been told.
+    /// Each publisher answers once its linked workers have confirmed, or after 5 s: a worker that
+    /// confirmed starts no job afterwards. Idempotent. Not cancel safe: if the future is dropped,
+    /// workers may have received the request.
     pub async fn quiet_workers(
         &self,
         workers: Vec<WorkerPattern>,

@@ -1,4 +1,4 @@
-//! Acting on jobs and queues over real links: what was done where, and where it is not known.
+//! Actions on jobs and queues over real links, and their outcomes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,7 +41,7 @@ fn path() -> Path {
 
 type Jobs = Arc<Mutex<hashbrown::HashMap<JobId, JobState>>>;
 
-/// Has these jobs and cancels, revives and drops them as a publisher does.
+/// Serves these jobs: cancels, revives and drops them as a publisher does.
 fn serve_actions(
     publisher: &FakePublisher,
     jobs: impl IntoIterator<Item = (u64, JobState)>,
@@ -86,7 +86,7 @@ async fn each_named_job_has_an_outcome_of_its_own_from_the_publisher_that_has_it
         id(3).into(),
         at(&two, id(1)),
         id(9).into(),
-        // Both have it; one does it.
+        // Both publishers have it; one cancels it.
         id(2).into(),
     ];
     let (p1, p2) = (one.info.id, two.info.id);
@@ -177,8 +177,7 @@ async fn a_revival_whose_answer_was_lost_is_not_asked_for_again() {
     assert_eq!(jobs.lock()[&id(1)], JobState::Ready);
 }
 
-/// Has so many jobs, and acts on at most ten with one request. Keeps the paces that it was asked
-/// for.
+/// Serves this many jobs, and acts on at most ten per request. Returns the paces of the requests.
 fn serve_actions_of_ten(publisher: &FakePublisher, jobs: u64) -> Arc<Mutex<Vec<(u32, u64)>>> {
     let left = Mutex::new(jobs);
     let paces = Arc::new(Mutex::new(Vec::new()));
@@ -266,7 +265,7 @@ async fn groups_of_dead_letters_are_added_up_over_publishers() {
     };
     answer_with(&one, vec![group("a", 7, 20), group("b", 5, 30)], false);
     answer_with(&two, vec![group("b", 4, 40), group("c", 1, 10)], true);
-    // The answer is lost once.
+    // One answer is lost.
     one.script_requests([RequestBehavior::DoAndBreak]);
     let groups = to(&[&one, &two]).dead_groups(all()).await.expect("known").merged();
     let b = DeadGroup { jobs: 9, first_at: 25, ..group("b", 4, 40) };
@@ -299,7 +298,7 @@ async fn pauses_name_who_confirmed_and_are_said_again_when_the_answer_was_lost()
     assert!(paused.is_whole());
     assert_eq!(paused.answers.iter().map(|p| p.answer.queues).sum::<u64>(), 6);
     assert_eq!(*requests.lock(), vec![(pattern.clone(), true); 3], "one of them twice");
-    // Over a restart.
+    // After a restart.
     one.revive_at(address.clone()).await;
     let resumed = queues.resume(pattern.clone()).await.expect("known");
     assert!(resumed.is_whole(), "{resumed:?}");
@@ -363,7 +362,7 @@ async fn a_clock_is_confirmed_everywhere() {
     assert!(confirmed.missing[0].why.contains("Unknown"), "{confirmed:?}");
 }
 
-/// Has one dead job; replaced once, it says so again for the same new job.
+/// Serves one dead job, which can be replaced idempotently.
 fn replaces(publisher: &FakePublisher, dead: JobId) -> Arc<Mutex<Option<Vec<u8>>>> {
     let new: Arc<Mutex<Option<Vec<u8>>>> = Arc::default();
     let shared = new.clone();
@@ -399,7 +398,7 @@ async fn a_dead_job_is_replaced_once_also_when_the_answer_is_lost_and_its_publis
     let job = new_job(path(), "better");
     one.script_requests([RequestBehavior::Answer, RequestBehavior::DoAndBreak]);
     let queues = to(&[&one, &two]);
-    // By its bare id: looked for at both, and replaced at the one that has it.
+    // A bare id: looked up at both, and replaced at the one that has it.
     let replaced = queues.replace(&id(1).into(), &job, LONG).await;
     assert_eq!(replaced, Ok(JobRef { publisher: one.info.id, id: job.id }));
     let entry = new.lock().clone().expect("it was done");

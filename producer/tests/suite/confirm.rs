@@ -1,4 +1,4 @@
-//! Jobs in two steps over real links: prepared, then confirmed.
+//! Two-phase enqueueing over real links: prepared, then confirmed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use longshore_protocol::messages::work::{
 use longshore_protocol::{Durability, JobId, JobRef, JobState, Path, Runs};
 use parking_lot::Mutex;
 
-/// Jobs by state; what was confirmed before is confirmed again.
+/// The state of each job; confirming is idempotent.
 type Jobs = Arc<Mutex<HashMap<JobId, JobState>>>;
 
 fn confirms(publisher: &FakePublisher, jobs: &Jobs) {

@@ -195,7 +195,7 @@ async fn with_duplicates_allowed_the_receipt_names_the_publisher_that_may_have_i
     let (mut one, two) = (FakePublisher::start(1).await, FakePublisher::start(2).await);
     let options = ProducerOptions { failover: Failover::MayDuplicate, ..options() };
     let producer = to(&[&one, &two], options);
-    // Both links stand before the first publisher goes.
+    // Both links are attached before the first publisher dies.
     while one.disk.lock().attaches == 0 || two.disk.lock().attaches == 0 {
         producer.enqueue(job("first")).await.expect("taken");
     }

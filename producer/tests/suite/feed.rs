@@ -1,5 +1,4 @@
-//! The feed over real links: whatever happens on the way, what it tells adds up to the jobs as they
-//! are.
+//! The feed over real links: after any disturbance, its items converge to the publisher's jobs.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,11 +12,11 @@ use longshore_protocol::{Glob, JobId, JobState, PublisherId};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-/// What a consumer makes of a feed.
+/// The state that a consumer builds from a feed.
 #[derive(Default)]
 struct Consumer {
     jobs: HashMap<(PublisherId, JobId), JobState>,
-    /// The index of the last thing shown of each job: it never goes back.
+    /// The index of the last item of each job, which never goes back.
     shown: HashMap<(PublisherId, JobId), u64>,
     lost: Vec<FeedLoss>,
     away: usize,
@@ -61,7 +60,7 @@ impl Consumer {
         };
     }
 
-    /// Reads until it has seen everything, and says what there is.
+    /// Reads until the feed has caught up, and compares the jobs.
     async fn catch_up(
         &mut self,
         feed: &mut Feed,
@@ -148,12 +147,12 @@ async fn what_a_publisher_no_longer_keeps_is_told_as_lost_and_a_new_snapshot_mak
     let mut feed = to(&[&publisher]).feed(Glob::everything(), FeedFrom::Snapshot);
     let mut consumer = Consumer::default();
     consumer.catch_up(&mut feed, &publisher, &model).await;
-    // While it is followed.
+    // While the feed is connected.
     (0..100).for_each(|_| model.change_random_job());
     model.forget_tail();
     consumer.catch_up(&mut feed, &publisher, &model).await;
     assert_eq!(consumer.lost, [FeedLoss::TooOld]);
-    // While it is away.
+    // While the publisher is away.
     publisher.kill().await;
     model.restart();
     (0..100).for_each(|_| model.change_random_job());

@@ -1,4 +1,4 @@
-//! Producers and tools at publishers of the tests' making.
+//! Producers and tools against scripted publishers.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod actions;

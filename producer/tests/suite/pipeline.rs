@@ -1,4 +1,4 @@
-//! The pipelined form over real links.
+//! Pipelines over real links.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -69,7 +69,7 @@ async fn a_publisher_killed_on_the_way_gets_its_own_batches_again_and_no_job_is_
         }
         ids
     });
-    // The producer chooses one at random and stays with it for a while: the chosen one is killed.
+    // The producer chooses one at random and stays with it for a while: kill the chosen one.
     while one.disk.lock().jobs.is_empty() {
         std::mem::swap(&mut one, &mut two);
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -174,7 +174,7 @@ async fn a_hung_publisher_stops_no_pipeline_whose_other_publisher_answers() {
         let mut tickets = HashMap::new();
         let began = Instant::now();
         let mut n = 0;
-        // Far below the 30 s after which the hung publisher's batches time out, and make room.
+        // Far below the 30 s after which the hung publisher's batches time out.
         while n < 20_000 || (tickets.len() < 1_000_000 && began.elapsed() < Duration::from_secs(2))
         {
             let job = job(n);
@@ -232,7 +232,7 @@ async fn one_task_may_send_and_read_though_the_publisher_keeps_up_with_it() {
         let mut pipeline = pipeline;
         for n in 1..=5_000 {
             pipeline.send(job(n)).await?;
-            // A publisher that keeps up: this task is held up, and never has to wait for room.
+            // A publisher that keeps up: this task is delayed, and never waits for room.
             let patience = Instant::now() + Duration::from_secs(20);
             while n % 50 == 0 && publisher.disk.lock().jobs.len() < n {
                 assert!(Instant::now() < patience, "{n} jobs are not taken");

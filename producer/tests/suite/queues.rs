@@ -1,4 +1,4 @@
-//! Looking into queues over real links: every result names those that did not answer.
+//! Read-only requests over real links: every result names the publishers that did not answer.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ fn job(n: u8) -> JobInfo {
     crate::fake::job_model::job(JobId([n; 16]), JobState::Ready, 1)
 }
 
-/// Has these jobs, in pages of two.
+/// Serves these jobs, in pages of two.
 fn serve_jobs(publisher: &FakePublisher, jobs: &[u8]) {
     let jobs = jobs.to_vec();
     publisher.answer_requests(move |request| {
@@ -44,7 +44,7 @@ fn serve_jobs(publisher: &FakePublisher, jobs: &[u8]) {
     });
 }
 
-/// Metrics that are all `n`.
+/// Stats with all counts equal to `n`.
 fn stat(n: u64) -> QueueStat {
     QueueStat {
         path: Path::new("/jobs").expect("a path"),

@@ -28,7 +28,7 @@ fn name(publisher: &FakePublisher, id: JobId) -> JobName {
     JobRef { publisher: publisher.info.id, id }.into()
 }
 
-/// A publisher with a job that runs.
+/// A publisher with a running job.
 async fn with_job(n: u64) -> FakePublisher {
     let publisher = FakePublisher::start(1).await;
     publisher.disk.lock().ends.insert(id(n), None);
@@ -137,7 +137,7 @@ async fn a_wait_ends_with_its_time_and_says_whether_the_publisher_was_there() {
         matches!(&unknown, Err(WaitError::TimedOut { away: Some(why), .. }) if why.contains("fake-1")),
         "a bare id: {unknown:?}"
     );
-    // A time without an end is one that can be counted.
+    // An unlimited wait must not overflow.
     drop(tokio::time::timeout(short, queues.wait(&name, Duration::MAX)).await);
 }
 
@@ -148,7 +148,7 @@ async fn a_publisher_that_is_back_in_time_is_not_said_to_be_away() {
     let (queues, name) = (queues(&[&publisher]), name(&publisher, id(1)));
     publisher.kill().await;
     let waiting = tokio::spawn(async move { queues.wait(&name, Duration::from_secs(2)).await });
-    // Long enough to be told that it is away, at least once.
+    // Long enough for at least one failed attempt.
     tokio::time::sleep(Duration::from_millis(150)).await;
     publisher.revive_at(address.clone()).await;
     wait_until(|| publisher.open_ends() == 1).await;

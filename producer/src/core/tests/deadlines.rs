@@ -1,4 +1,4 @@
-//! When time is up, the word is honest: unknown, or nowhere.
+//! Timeouts report correctly whether a publisher may have the jobs.
 
 use super::*;
 

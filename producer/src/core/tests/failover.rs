@@ -1,4 +1,4 @@
-//! What goes to another publisher, and what does not.
+//! Which batches go to another publisher.
 
 use super::*;
 
@@ -136,7 +136,7 @@ fn jobs_return_to_the_paths_own_publisher_once_it_is_back() {
     scenario.answer_all(&sent);
     let link = latest(&scenario, own.id);
     scenario.attach(own.id, link, 1);
-    // A route keeps its publisher for a moment, so that batches stay large.
+    // A route keeps its publisher for a while, so that batches stay large.
     scenario.pass(ms(300));
     for n in 2..10 {
         scenario.push(n);

@@ -1,4 +1,4 @@
-//! When links are tried.
+//! When links are dialled.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Scenarios about the core in virtual time: the test is the network, the resolver and the
+//! Scenarios for the state machine in virtual time: the test acts as network, resolver and
 //! publishers.
 
 mod deadlines;
@@ -62,7 +62,7 @@ fn number(id: JobId) -> u64 {
     u64::from_be_bytes(id.0[8..].try_into().expect("eight bytes"))
 }
 
-/// Batches of one job, sent as soon as a publisher takes them.
+/// Batches of one job, sent as soon as a publisher accepts them.
 fn single() -> StreamLimits {
     StreamLimits {
         in_flight_jobs_max: 1_000,
@@ -74,7 +74,7 @@ fn single() -> StreamLimits {
     }
 }
 
-/// A batch that went to a link.
+/// A batch sent on a link.
 #[derive(Debug)]
 struct SentBatch {
     publisher: PublisherId,
@@ -99,7 +99,7 @@ struct FinishedBatch {
     end: BatchOutcome,
 }
 
-/// The core, the time, and what the core has done so far.
+/// The state machine, a virtual clock, and the actions so far.
 struct Scenario {
     core: Core<()>,
     now: Time,
@@ -131,7 +131,7 @@ impl Scenario {
         }
     }
 
-    /// `/jobs` is published by these, and links to them stand.
+    /// `/jobs` has these publishers, and links to them are attached.
     fn linked_to(limits: StreamLimits, publishers: &[PublisherInfo]) -> Scenario {
         let mut scenario = Scenario::new(limits);
         scenario.link_all(publishers);
@@ -141,7 +141,7 @@ impl Scenario {
     fn link_all(&mut self, publishers: &[PublisherInfo]) {
         self.request_route();
         self.resolve(publishers);
-        // A first job makes the core want links; it is answered before the scenario begins.
+        // The first job makes the state machine dial; it is answered before the scenario begins.
         self.push(999_999);
         while let Some(dials) = self.dials.pop_front() {
             self.attach(dials.publisher, dials.link, 1);
@@ -174,7 +174,7 @@ impl Scenario {
         }
     }
 
-    /// Lets time pass until `at`, turning the core exactly when it wants.
+    /// Advances to `at`, ticking the state machine at its deadlines.
     fn until(&mut self, at: Time) {
         let mut turns = 0;
         loop {
@@ -214,7 +214,7 @@ impl Scenario {
         routed
     }
 
-    /// Answers the oldest question: these publish its paths.
+    /// Answers the oldest resolve request with these publishers.
     fn resolve(&mut self, publishers: &[PublisherInfo]) {
         let set = publishers.iter().map(publication).collect();
         self.resolve_with(PathAnswer::Publishers { set, by_default: false, fallback: None }, true);
@@ -239,7 +239,7 @@ impl Scenario {
         self.drain();
     }
 
-    /// The next dial succeeds; the publisher expects that batch next.
+    /// The next dial succeeds; the publisher expects this batch next.
     fn attach_next(&mut self, next_batch: u64) -> LinkNumber {
         let dials = self.dials.pop_front().expect("a dial");
         self.attach(dials.publisher, dials.link, next_batch);

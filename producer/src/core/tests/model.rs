@@ -1,6 +1,5 @@
-//! Many producers' lives at random: publishers that are killed, stopped, moved, forgetful; a
-//! network that delays and loses. The word that each job's producer gets is compared with what is
-//! on the publishers' disks.
+//! Random simulation of publishers that crash, stop, move and forget, and of a network that delays
+//! and loses. Every reported outcome is compared with the publishers' disks.
 
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
@@ -22,14 +21,14 @@ enum Event {
     Resolved,
 }
 
-/// A publisher: its disk outlives it.
+/// A publisher with a disk that survives its crashes.
 #[derive(Default)]
 struct SimulatedPublisher {
     jobs: BTreeMap<u64, usize>,
     next: u64,
     up: bool,
     stopping: bool,
-    /// The link that is attached.
+    /// The attached link.
     link: Option<u64>,
     epoch: u64,
 }
@@ -83,14 +82,13 @@ impl Simulation {
         usize::from(publisher.0[0]) - 1
     }
 
-    /// What the core did goes on its way.
+    /// Schedules the actions of the state machine.
     fn schedule_actions(&mut self) {
         while let Some(dials) = self.scenario.dials.pop_front() {
             let (at, link) = (Simulation::index(dials.publisher), dials.link.0);
             self.later(50, Event::DialEnds { at, link });
         }
-        // Within one link nothing overtakes: all of one turn's batches arrive at the same time, in
-        // order.
+        // A link preserves order: all batches of one step arrive at the same time, in order.
         let wait = self.rng.random_range(0..3_000);
         while let Some(sent) = self.scenario.sent.pop_front() {
             let (at, link) = (Simulation::index(sent.publisher), sent.link.0);
@@ -175,7 +173,7 @@ impl Simulation {
                     return;
                 }
                 let refusal = if publisher_state.stopping {
-                    // As careless as a publisher may be: it looks at nothing any more.
+                    // The most careless permitted behaviour: a stopping publisher checks nothing.
                     Some(BatchRefusal::Draining)
                 } else if sequence > publisher_state.next {
                     Some(BatchRefusal::SequenceGap)
@@ -190,7 +188,7 @@ impl Simulation {
                     None
                 };
                 if self.rng.random_bool(0.04) {
-                    // The link breaks with the answer on it.
+                    // The link breaks with the answer in flight.
                     self.publishers[at].link = None;
                     self.later(20, Event::LossSeen { at, link });
                 } else {
@@ -247,7 +245,7 @@ impl Simulation {
         }
     }
 
-    /// Every word that was given is true of the disks.
+    /// Every reported outcome matches the disks.
     fn check_outcomes(&self, failover: Failover) {
         for job in (0..JOBS).filter(|job| !self.refused.contains(job)) {
             let at: Vec<usize> =

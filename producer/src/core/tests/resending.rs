@@ -1,4 +1,4 @@
-//! K0: the link goes between a batch and its answer.
+//! Crash point K0: the link breaks between a batch and its answer.
 
 use super::*;
 

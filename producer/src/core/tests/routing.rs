@@ -1,4 +1,4 @@
-//! Who publishes a path, and what happens when that changes.
+//! Routes, and changes of a path's publishers.
 
 use longshore_protocol::PublicationKind;
 use longshore_resolver::ReadError;
@@ -50,8 +50,8 @@ fn a_default_is_not_used_before_a_complete_answer() {
     };
     let mut scenario = Scenario::new(single());
     scenario.request_route();
-    // All replicas are warming: who publishes the path may not have told them yet, and a default
-    // would make a second queue of it.
+    // All replicas are warming: they may not know the path's publishers yet, and a default would
+    // create a second queue of it.
     for _ in 0..3 {
         scenario.resolve_with(by_default.clone(), false);
         assert_eq!(scenario.request_route(), RouteLookup::Pending);
@@ -100,8 +100,8 @@ fn a_path_that_holds_a_value_is_no_queue_and_one_that_holds_both_is() {
     assert_eq!(scenario.request_route(), RouteLookup::NoRoute(NoRoute::Value("p2".into())));
     assert!(scenario.dials.is_empty(), "nobody is dialled for it");
 
-    // A default for values above it makes no value of it: its publisher may have one for queues
-    // further up.
+    // A default for values above the path does not make it a value: its publisher may have a
+    // default for queues further up.
     let mut scenario = Scenario::new(single());
     scenario.request_route();
     let by_default =
@@ -110,7 +110,7 @@ fn a_path_that_holds_a_value_is_no_queue_and_one_that_holds_both_is() {
     scenario.push(1);
     assert_eq!(scenario.dials.pop_front().expect("a dial").publisher, value.id);
 
-    // Who has a queue there may not be known to a replica that has just started.
+    // A replica that has just started may not know who has a queue there.
     let mut scenario = Scenario::new(single());
     scenario.request_route();
     scenario.resolve_with(is(std::slice::from_ref(&of_value)), false);
@@ -128,7 +128,7 @@ fn a_path_that_holds_a_value_is_no_queue_and_one_that_holds_both_is() {
     assert!(scenario.dials.is_empty());
 }
 
-/// Enqueues a job each second, and has it answered: the path stays in use.
+/// Enqueues a job each second, and answers it: the path stays in use.
 fn send_each_second(scenario: &mut Scenario, seconds: u64) {
     for n in 0..seconds {
         scenario.push(n);

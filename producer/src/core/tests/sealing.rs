@@ -1,4 +1,4 @@
-//! When a batch is sealed, and how much may be in flight.
+//! When batches are sealed, and the in-flight limits.
 
 use super::*;
 use longshore_protocol::limits::{HEADERS_BYTES_MAX, LEASE_MS_MIN, PAYLOAD_BYTES_MAX};

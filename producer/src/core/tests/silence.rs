@@ -1,9 +1,9 @@
-//! Publishers whose links stand and that answer nothing, beside others that do.
+//! Attached publishers that answer nothing, beside others that answer.
 
 use super::*;
 
-/// Two publishers, the first of which answers nothing. Pushes a job each millisecond for `time`,
-/// each answered at once by the others; gives how many were, and how many the silent one was sent.
+/// Pushes a job each millisecond for `time`. All publishers but `silent` answer at once. Returns
+/// the number of answered jobs, and of jobs sent to the silent one.
 fn flood(scenario: &mut Scenario, silent: PublisherId, time: Duration) -> (usize, usize) {
     let (mut answered, mut stuck) = (0, 0);
     let until = scenario.now + time;
@@ -96,7 +96,7 @@ fn a_lane_that_has_used_up_its_share_holds_up_no_other_lane() {
     let b = publisher(2);
     let limits = StreamLimits { in_flight_jobs_max: 4, ..single() };
     let mut scenario = Scenario::linked_to(limits, &[a, b]);
-    // Both publishers have two jobs of the lane, and answer neither.
+    // Each publisher has two jobs of the stream, and answers none.
     for n in 0..4 {
         scenario.push(n);
         scenario.pass(ms(300));

@@ -1,11 +1,10 @@
-//! What following one publisher decides. Pure: no socket, no clock.
+//! The state of following one publisher. Pure: no socket, no clock.
 //!
-//! Events and pages come over two links, so a page may be ahead of the events. The rule that makes
-//! one whole of them: **a page is asked for only while no events are read**, so nothing that was
-//! shown before is newer than it; and of the events that come after it, those up to its index are
-//! left out for the jobs that it showed, because they are in it already. Events of jobs that no
-//! page showed count from the feed's beginning on: such a job came after the listing had passed its
-//! place, or has gone.
+//! Events and pages arrive over two links, so a page may be ahead of the events. To merge them, **a
+//! page is requested only while no events are read**, so nothing that was shown before is newer
+//! than the page. Later events up to the page's index are skipped for the jobs on it, because the
+//! page includes them. Events of jobs on no page count from the start of the feed: such a job was
+//! created after the listing had passed its position, or is gone.
 
 use hashbrown::HashMap;
 use longshore_protocol::JobId;
@@ -13,40 +12,39 @@ use longshore_protocol::messages::work::{FeedEvent, FeedEvents, FeedPosition, Jo
 
 use super::items::FeedLoss;
 
-/// Where a publisher's feed begins.
+/// Where a publisher's feed starts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Start {
-    /// With what happens from now on.
+    /// With changes from now on.
     Now,
-    /// With all jobs that there are.
+    /// With a snapshot of all jobs.
     Snapshot,
-    /// After what was seen before.
+    /// After this position.
     After(FeedPosition),
 }
 
-/// A page that shows less than was shown already: the publisher is not where it was.
+/// The page is older than what was shown: the publisher has lost state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct StalePage;
 
-/// What is to be told of a page.
+/// What follows after a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum PageResult {
     More,
-    /// It was the last one.
+    /// It was the last page.
     Last,
 }
 
 #[derive(Debug)]
 pub(super) struct FeedCursor {
     snapshots: bool,
-    /// Where the listing goes on, while there is one.
+    /// The cursor of the next page, while listing.
     cursor: Option<u64>,
     /// All events up to here were shown.
     upto: Option<FeedPosition>,
-    /// Jobs of pages that are ahead of the events, with the index of the page that showed each
-    /// last.
+    /// Jobs of pages that are ahead of the events, with the index of their last page.
     ahead: HashMap<JobId, u64>,
-    /// The largest of these indexes.
+    /// The largest index in `ahead`.
     ahead_upto: u64,
 }
 
@@ -65,15 +63,15 @@ impl FeedCursor {
         }
     }
 
-    /// What to open the feed with: what was seen.
+    /// The position to open the feed at.
     pub(super) fn after(&self) -> Option<FeedPosition> {
         self.upto
     }
 
-    /// The feed is open: events after `position` follow. True when a snapshot begins.
+    /// The feed is open: events after `position` follow. Returns true if a snapshot begins.
     pub(super) fn opened(&mut self, position: FeedPosition) -> bool {
         if self.upto.is_some() {
-            // It goes on where it ended, and so does the listing.
+            // The feed and the listing resume where they ended.
             return false;
         }
         self.upto = Some(position);
@@ -81,12 +79,12 @@ impl FeedCursor {
         self.snapshots
     }
 
-    /// Where the page to ask for next begins.
+    /// The cursor of the next page to request.
     pub(super) fn next_page(&self) -> Option<u64> {
         self.cursor
     }
 
-    /// A page has come.
+    /// Handles a page.
     pub(super) fn page(&mut self, page: &JobsPage) -> Result<PageResult, StalePage> {
         let seen = self.upto.map_or(0, |upto| upto.index);
         if page.index < seen {
@@ -96,12 +94,12 @@ impl FeedCursor {
             self.ahead.extend(page.jobs.iter().map(|job| (job.id, page.index)));
             self.ahead_upto = self.ahead_upto.max(page.index);
         }
-        // A cursor that stands still would go on for ever.
+        // A cursor that does not advance would loop for ever.
         self.cursor = page.next.filter(|&next| Some(next) != self.cursor);
         Ok(if self.cursor.is_some() { PageResult::More } else { PageResult::Last })
     }
 
-    /// Events have come; those that a page has shown already are taken out.
+    /// Handles events; removes those that a page has already shown.
     pub(super) fn events(&mut self, events: &mut FeedEvents) {
         if !self.ahead.is_empty() {
             events.events.retain(|event| !self.is_shown(event));
@@ -112,7 +110,7 @@ impl FeedCursor {
         }
     }
 
-    /// True when nothing is remembered of pages.
+    /// True if no page is ahead of the events.
     #[cfg(test)]
     pub(super) fn is_caught_up(&self) -> bool {
         self.ahead.is_empty()
@@ -122,8 +120,7 @@ impl FeedCursor {
         self.ahead.get(&event.job).is_some_and(|&index| event.index <= index)
     }
 
-    /// What happened since is not to be had: the feed begins anew, with a snapshot if it began with
-    /// one.
+    /// Changes were lost: starts again, with a snapshot if the feed began with one.
     pub(super) fn lost(&mut self, why: FeedLoss) {
         tracing::debug!(%why, "a feed begins anew");
         *self = FeedCursor { snapshots: self.snapshots, ..FeedCursor::new(Start::Now) };

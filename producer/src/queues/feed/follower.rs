@@ -1,4 +1,4 @@
-//! The task that follows one publisher: dials, opens the feed, lists, reads, and again.
+//! The task that follows one publisher: dials, opens the feed, lists, reads, and retries.
 
 use std::sync::Arc;
 
@@ -18,14 +18,14 @@ use crate::ids::new_session_id;
 use crate::queues::requester::Requester;
 use crate::queues::retry::RetryBackoff;
 
-/// Frames of events that are read between two pages, if they are there.
+/// Most frames of events to read between two pages.
 const FRAMES_BETWEEN_PAGES: usize = 64;
 
-/// Why a link was given up.
+/// Why following stopped.
 enum FollowEnd {
-    /// It ended, or cannot be used.
+    /// The link ended, or cannot be used.
     LinkLost(String),
-    /// Nobody reads the feed any more.
+    /// The feed was dropped.
     ReaderGone,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Follower {
 }
 
 impl Follower {
-    /// Follows the publisher for as long as anybody reads.
+    /// Follows the publisher until the feed is dropped.
     pub(super) async fn run(mut self) {
         let mut backoff = RetryBackoff::default();
         let mut away_reported = false;
@@ -52,7 +52,7 @@ impl Follower {
                         backoff.reset_if_lasted(began);
                         away_reported = false;
                     }
-                    // Said once, however often it is tried.
+                    // Reported once per outage.
                     if !away_reported
                         && self.emit(&publisher, FeedNews::Away { why }).await.is_err()
                     {
@@ -68,8 +68,8 @@ impl Follower {
         }
     }
 
-    /// One link, from its beginning to its end. It is the feed's own: who reads slowly holds up
-    /// nobody else, and the publisher learns of it by the socket.
+    /// Serves one link until it ends. The feed has its own link: a slow reader delays nobody else,
+    /// and back-pressure reaches the publisher through the socket.
     async fn follow(&mut self, publisher: &PublisherInfo, worked: &mut bool) -> FollowEnd {
         let options = &self.requester.options;
         let (id, addresses) = (publisher.id, &publisher.addresses);
@@ -94,7 +94,7 @@ impl Follower {
         end
     }
 
-    /// Asks for the feed until it is open, or was lost and is open anew.
+    /// Requests the feed. On a loss, reports it, and the caller requests the feed again.
     async fn open_feed(
         &mut self,
         publisher: &PublisherInfo,
@@ -119,7 +119,7 @@ impl Follower {
                         answer = Some(events)
                     }
                     FromPublisher::Goodbye { reason } => return Err(FollowEnd::LinkLost(reason)),
-                    // Events may come in the same frame as the answer.
+                    // Events may arrive in the same frame as the answer.
                     other => events.push(other),
                 }
             }
@@ -146,8 +146,7 @@ impl Follower {
         }
     }
 
-    /// Pages as long as there are some, and events for ever. Ends well when the feed is to be
-    /// opened again on the same link.
+    /// Reads pages and events. Returns `Ok` if the feed is to be opened again on the same link.
     async fn read(
         &mut self,
         publisher: &PublisherInfo,
@@ -178,7 +177,7 @@ impl Follower {
         }
     }
 
-    /// Asks for a page, over the link that questions share, and tells of it.
+    /// Requests a page, over the shared request link, and emits it.
     async fn list(&mut self, publisher: &PublisherInfo, cursor: u64) -> Result<(), FollowEnd> {
         let query = JobsQuery {
             filter: Filter::of(self.pattern.clone()),

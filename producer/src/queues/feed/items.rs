@@ -5,73 +5,73 @@ use std::collections::BTreeMap;
 use longshore_protocol::messages::work::{FeedEvents, FeedPosition, JobInfo};
 use longshore_protocol::{PublisherId, PublisherInfo};
 
-/// Where a feed begins.
+/// Where a feed starts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FeedFrom {
-    /// With what happens from now on.
+    /// With changes from now on.
     Now,
-    /// With all jobs that there are, and then with what happens.
+    /// With a snapshot of all jobs, followed by changes.
     Snapshot,
-    /// After what was seen before ([`Feed::positions`](crate::Feed::positions)); with all jobs of publishers that are not
-    /// among them.
+    /// After these positions ([`Feed::positions`](crate::Feed::positions)); with a snapshot of
+    /// publishers that are not listed.
     After(FeedPositions),
 }
 
-/// What was seen of each publisher. Kept together with what was made of it, another feed goes on
-/// from there ([`FeedFrom::After`]) without a gap.
+/// The position in each publisher's feed. Stored atomically with the consumer's state, it lets
+/// another feed resume without a gap ([`FeedFrom::After`]).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct FeedPositions(pub BTreeMap<PublisherId, FeedPosition>);
 
-/// What a feed tells, of one publisher. What it tells of one publisher is in order; publishers are
-/// not ordered among each other.
+/// An item of a feed. Items of one publisher are in order; publishers are not ordered among each
+/// other.
 #[derive(Clone, PartialEq, Debug)]
 pub struct FeedItem {
-    /// Whose.
+    /// The publisher.
     pub publisher: PublisherInfo,
-    /// What.
+    /// The update.
     pub news: FeedNews,
 }
 
-/// What a feed tells. Applied as it comes, it gives the publisher's jobs as they are:
-/// [`FeedNews::Jobs`] and the events of [`FeedNews::Changes`] each say how a job stands from then
-/// on (an event without a state: it is gone).
+/// An update of a feed. Applied in order, the updates give the publisher's jobs: [`FeedNews::Jobs`]
+/// and the events of [`FeedNews::Changes`] each give a job's state from then on (an event without a
+/// state: the job is gone).
 #[derive(Clone, PartialEq, Debug)]
 pub enum FeedNews {
-    /// The publisher is followed, from there or again.
+    /// The feed is open at this publisher, for the first time or again.
     Follows {
-        /// Events after this follow.
+        /// Events after this position follow.
         at: FeedPosition,
     },
-    /// All of its jobs follow: what was known of them before is to be forgotten.
+    /// A snapshot follows: discard what was known of the publisher's jobs.
     SnapshotBegins,
-    /// Jobs of a snapshot as they stand, without payloads, headers and results; never none. Changes
-    /// may come in between.
+    /// Jobs of a snapshot, without payloads, headers and results; never empty. Changes may arrive
+    /// in between.
     Jobs(Vec<JobInfo>),
-    /// Every job was shown; only changes follow.
+    /// The snapshot is complete; only changes follow.
     SnapshotEnds {
-        /// The changes up to here were shown.
+        /// Changes up to this position are included.
         at: FeedPosition,
     },
-    /// What happened, in order; sometimes nothing, just to say how far the publisher is.
+    /// Changes, in order; may be empty, to report the publisher's position.
     Changes(FeedEvents),
-    /// What happened since is not to be had. The next is [`FeedNews::SnapshotBegins`], or for a
-    /// feed from now on [`FeedNews::Follows`] with a gap before it.
+    /// Changes were lost. The next update is [`FeedNews::SnapshotBegins`] or, for a feed without
+    /// snapshots, [`FeedNews::Follows`] after a gap.
     Lost(FeedLoss),
-    /// The publisher cannot be reached: said once, however often it is tried. It is tried again for
-    /// as long as the feed is read, and goes on where it was, which [`FeedNews::Follows`] tells.
+    /// The publisher cannot be reached; reported once per outage. The feed retries as long as it is
+    /// read, and resumes at its position, which [`FeedNews::Follows`] reports.
     Away {
-        /// Why, for people.
+        /// The reason, for people.
         why: String,
     },
 }
 
-/// Why a feed could not go on where it was.
+/// Why a feed could not resume at its position.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum FeedLoss {
-    /// More has happened since than the publisher keeps: 65,536 transitions.
+    /// The publisher retains only 65,536 transitions, and more have happened since.
     #[error("TooOld: more has happened since than the publisher keeps")]
     TooOld,
-    /// The publisher has lost what was seen: its acknowledgements are not synced.
+    /// The publisher has lost the position: its acknowledgements are not synced.
     #[error("Rewound: the publisher started again before what was seen")]
     Rewound,
 }

@@ -1,5 +1,4 @@
-//! The feed: everything that happens to jobs, at every publisher, with or without the jobs that
-//! there are already.
+//! The feed: all changes of jobs at every publisher, optionally after a snapshot.
 
 mod cursor;
 mod follower;
@@ -18,31 +17,29 @@ pub use self::items::{FeedFrom, FeedItem, FeedLoss, FeedNews, FeedPositions};
 use super::client::Queues;
 use crate::directory::Directory;
 
-/// Items that wait to be read; with more, publishers wait too, and one that waits for too long
-/// drops the feed's tail ([`FeedLoss::TooOld`]). An item holds at most 1,000 jobs or 10,000 events.
+/// Most unread items. Beyond that, publishers wait, and one that waits too long drops the feed's
+/// tail ([`FeedLoss::TooOld`]). An item has at most 1,000 jobs or 10,000 events.
 const ITEMS_MAX: usize = 16;
 
-/// A feed of all publishers that could have queues which match ([`Queues::feed`]). Ends when it is
+/// A feed of all publishers that could have matching queues ([`Queues::feed`]). Ends when it is
 /// dropped.
 #[derive(Debug)]
 pub struct Feed {
     items: mpsc::Receiver<FeedItem>,
     seen: FeedPositions,
-    /// Publishers are listed before they are followed.
+    /// Each publisher starts with a snapshot.
     snapshot_first: bool,
-    /// Of these, snapshots are not whole: there is nothing to resume from.
+    /// Publishers with an incomplete snapshot, which have no position.
     partial: hashbrown::HashSet<PublisherId>,
     _following: JoinSet<()>,
 }
 
 impl Queues {
-    /// Follows what happens to the jobs of all queues that match, at every publisher that could
-    /// have some, those included that join later. Reconnects and resumes by itself. Needs a tokio
-    /// runtime.
+    /// Follows the changes of jobs in all matching queues, at every publisher that could have some,
+    /// including later ones. Reconnects and resumes by itself. Needs a tokio runtime.
     ///
-    /// At most 16 items wait to be read; then publishers wait, too. Who reads so slowly that a
-    /// publisher has to let go is told [`FeedLoss::TooOld`], and never left with a gap that nobody
-    /// mentions.
+    /// At most 16 items wait to be read; then publishers wait, too. If a reader is so slow that a
+    /// publisher drops changes, the feed reports [`FeedLoss::TooOld`]: gaps are never silent.
     ///
     /// ```no_run
     /// # mod longshore { pub use {longshore_producer::*, longshore_protocol::*}; }
@@ -75,12 +72,12 @@ impl Queues {
 }
 
 impl Feed {
-    /// What comes next; waits for it. None only while the runtime ends. Cancel safe.
+    /// Waits for the next item. Returns `None` only while the runtime shuts down. Cancel safe.
     pub async fn next(&mut self) -> Option<FeedItem> {
         let item = self.items.recv().await?;
         let id = item.publisher.id;
         match &item.news {
-            // One that is to be listed has a position only once it was.
+            // With a snapshot, the position counts only after its end.
             FeedNews::Follows { at } if !self.snapshot_first => {
                 self.seen.0.entry(id).or_insert(*at);
             }
@@ -105,14 +102,14 @@ impl Feed {
         Some(item)
     }
 
-    /// What was seen with the items that [`Feed::next`] has given out: another feed may go on from
-    /// there with [`FeedFrom::After`]. Publishers whose snapshot is not whole are not among them.
+    /// The positions after the items returned by [`Feed::next`]: another feed may resume there with
+    /// [`FeedFrom::After`]. Publishers with an incomplete snapshot are not listed.
     pub fn positions(&self) -> FeedPositions {
         self.seen.clone()
     }
 }
 
-/// Follows every publisher that there is and every one that joins, each in a task of its own.
+/// Follows every publisher, including later ones, each in a task of its own.
 async fn follow_all(queues: Queues, pattern: Glob, from: FeedFrom, items: mpsc::Sender<FeedItem>) {
     let mut following = FollowAll {
         queues: queues.clone(),
@@ -129,8 +126,8 @@ async fn follow_all(queues: Queues, pattern: Glob, from: FeedFrom, items: mpsc::
         Directory::Resolver(client) => {
             let mut watch = client.watch_publishers(pattern);
             loop {
-                // One that is not named any more is still tried: publishers are away while they
-                // start again.
+                // An unlisted publisher is still retried: publishers are unlisted while they
+                // restart.
                 watch.changed().await.publishers.into_iter().for_each(|p| following.add(p));
             }
         }
@@ -148,7 +145,7 @@ struct FollowAll {
 }
 
 impl FollowAll {
-    /// Follows a publisher, or learns where a known one is now.
+    /// Follows a publisher, or updates the address of a known one.
     fn add(&mut self, publisher: PublisherInfo) {
         if let Some(known) = self.known.get(&publisher.id) {
             known.send_if_modified(|before| {

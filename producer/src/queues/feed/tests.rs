@@ -1,6 +1,6 @@
-//! Following a publisher that lives in a model: its log of events, its jobs in slots, pages and
-//! events at random moments, links that break, tails that are too short. What is shown never goes
-//! back, and adds up to the jobs as they are.
+//! Simulation of a followed publisher: a log of events, jobs in slots, pages and events at random
+//! times, broken links, and truncated tails. The shown state never goes back, and converges to the
+//! publisher's jobs.
 
 use hashbrown::HashMap;
 use longshore_protocol::messages::work::{FeedEvent, FeedEvents, FeedPosition, JobInfo, JobsPage};
@@ -13,18 +13,18 @@ use super::cursor::{FeedCursor, PageResult, StalePage, Start};
 const SLOTS: usize = 12;
 const PAGE: usize = 3;
 
-/// What may happen next.
+/// A step of the simulation.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// Something happens to the job in a slot.
+    /// The job in a slot changes.
     Turn { slot: usize, state: Option<JobState> },
-    /// So many events arrive.
+    /// This many events arrive.
     Events(usize),
-    /// The next page arrives, if one is wanted.
+    /// The next page arrives, if one is requested.
     Page,
-    /// The link breaks and is made again.
+    /// The link breaks and is restored.
     Break,
-    /// The publisher forgets its tail; the link breaks and is made again.
+    /// The publisher drops its tail; the link breaks and is restored.
     Forget,
 }
 
@@ -45,7 +45,7 @@ struct Scenario {
     cursor: FeedCursor,
     slots: Vec<Option<(JobId, JobState, u64)>>,
     log: Vec<FeedEvent>,
-    /// Events of the open link that have not arrived.
+    /// Events up to here were dropped.
     floor: u64,
     made: u64,
     jobs: HashMap<JobId, JobState>,

@@ -1,5 +1,4 @@
-//! Jobs that change at random, as a publisher lists them and tells of them: a model of what a feed
-//! shows.
+//! A model of a publisher's jobs that change at random, with listings and a feed.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -14,7 +13,7 @@ use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-/// A job and where it stands: `priority` tells the index of its last change.
+/// A job whose `priority` is the index of its last change.
 pub fn job(id: JobId, state: JobState, index: u64) -> JobInfo {
     JobInfo {
         id,
@@ -54,15 +53,15 @@ pub struct SharedJobModel(pub Arc<Mutex<JobModel>>);
 pub struct JobModel {
     random: StdRng,
     epoch: u64,
-    /// What its last start recovered.
+    /// The index recovered by the last restart.
     recovered: u64,
     pub index: u64,
     slots: Vec<Option<(JobId, JobState, u64)>>,
     tail: VecDeque<FeedEvent>,
-    /// Events up to here are no longer kept.
+    /// Events up to here are no longer retained.
     floor: u64,
     made: u64,
-    /// Events wait for up to so many more before they are told, so that pages are ahead of them.
+    /// Most events by which the feed lags behind, so that pages are ahead of it.
     pub lag: u64,
     pub slots_of_a_page: usize,
     pub pages: usize,
@@ -85,25 +84,25 @@ impl SharedJobModel {
         })))
     }
 
-    /// Something happens to some job.
+    /// Changes a random job.
     pub fn change_random_job(&self) {
         self.0.lock().change_random_job();
     }
 
-    /// Every job as it stands, with the index of its last change.
+    /// All jobs, with the index of their last change.
     pub fn jobs(&self) -> HashMap<JobId, (JobState, u64)> {
         let model = self.0.lock();
         model.slots.iter().flatten().map(|&(id, state, index)| (id, (state, index))).collect()
     }
 
-    /// Starts again, as it was.
+    /// Restarts without a loss.
     pub fn restart(&self) {
         let mut model = self.0.lock();
         model.epoch += 1;
         model.recovered = model.index;
     }
 
-    /// Starts again and has lost everything since `snapshot`.
+    /// Restarts with the state of `snapshot`.
     pub fn restart_from(&self, snapshot: ModelSnapshot) {
         let mut model = self.0.lock();
         model.epoch += 1;
@@ -117,7 +116,7 @@ impl SharedJobModel {
         ModelSnapshot { index: model.index, slots: model.slots.clone() }
     }
 
-    /// No longer keeps what has happened so far.
+    /// Drops all retained events.
     pub fn forget_tail(&self) {
         let mut model = self.0.lock();
         model.floor = model.index;
@@ -148,7 +147,7 @@ impl SharedJobModel {
         }
     }
 
-    /// Tells of what happens after `at`, with some delay, for as long as the link lives.
+    /// Sends events after `at`, with some delay, while the link lives.
     pub async fn pump(self, sender: LinkSender, id: u64, mut at: FeedPosition) {
         loop {
             let reported = self.0.lock().reported(id, &mut at);

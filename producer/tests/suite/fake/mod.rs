@@ -1,4 +1,4 @@
-//! A publisher that follows a script: real sockets, a disk in memory that outlives it.
+//! A scripted publisher with real sockets, and a disk in memory that survives its restarts.
 #![allow(dead_code, unreachable_pub, missing_docs, clippy::panic)]
 
 pub mod job_model;
@@ -22,32 +22,32 @@ use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// What becomes of a batch that arrives.
+/// What the publisher does with a batch.
 #[derive(Clone, Debug)]
 pub enum BatchBehavior {
     Answer,
-    /// It is taken, and the link breaks before the answer.
+    /// Accepts it, and breaks the link before the answer.
     TakeAndBreak,
-    /// It is not taken, and the link breaks.
+    /// Breaks the link without accepting it.
     Break,
-    /// It is taken, and never answered.
+    /// Accepts it, and never answers.
     TakeInSilence,
     Refuse(BatchRefusal),
-    /// Taken and answered after a while.
+    /// Accepts it, and answers after a delay.
     AnswerAfter(Duration),
-    /// The answer is not a message.
+    /// Answers with garbage.
     Garbage,
 }
 
-/// What becomes of a request that arrives.
+/// What the publisher does with a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RequestBehavior {
     Answer,
-    /// It is done, and the link breaks before the answer.
+    /// Executes it, and breaks the link before the answer.
     DoAndBreak,
-    /// It is not done, and the link breaks.
+    /// Breaks the link without executing it.
     Break,
-    /// Too many are open.
+    /// Refuses it: too many requests are open.
     TooMany,
 }
 
@@ -55,32 +55,32 @@ type Answerer = Box<dyn Fn(Request) -> Option<Result<Answer, RequestError>> + Se
 
 #[derive(Default)]
 pub struct Disk {
-    /// How often each job was taken; empty if jobs are only counted.
+    /// How often each job was accepted; empty if jobs are only counted.
     pub jobs: HashMap<JobId, usize>,
     pub counted: u64,
-    /// Those that came prepared.
+    /// Jobs that were prepared.
     pub prepared: Vec<JobId>,
     pub batches: Vec<usize>,
     pub attaches: usize,
     next: HashMap<SessionId, u64>,
     answers: HashMap<(SessionId, u64), Runs<EnqueueOutcome>>,
-    /// The fates of the next batches; then every one is answered.
+    /// The behavior for the next batches; afterwards every batch is answered.
     pub script: VecDeque<BatchBehavior>,
     /// Jobs with this payload are refused.
     pub refuse_payload: Option<(&'static [u8], Refusal)>,
     pub answerer: Option<Answerer>,
     pub count_only: bool,
-    /// The fates of the next requests; then every one is answered.
+    /// The behavior for the next requests; afterwards every request is answered.
     pub request_script: VecDeque<RequestBehavior>,
-    /// All requests that were done.
+    /// All executed requests.
     pub requests: Vec<Request>,
-    /// Jobs whose ends may be waited for; those that have not ended have none.
+    /// Jobs whose ends can be awaited; `None` for those that have not ended.
     pub ends: HashMap<JobId, Option<JobInfo>>,
-    /// Who waits for the end of which job, on which link.
+    /// The pending waits: link, request number and job.
     open_ends: Vec<(LinkSender, u64, JobId)>,
-    /// Numbers of requests that were taken back.
+    /// The numbers of cancelled requests.
     pub forgotten: Vec<u64>,
-    /// Jobs and what happens to them, for listings and feeds.
+    /// The model for listings and feeds.
     pub model: Option<SharedJobModel>,
 }
 
@@ -130,7 +130,7 @@ impl FakePublisher {
         FakePublisher { info, disk, running, done: Some(done) }
     }
 
-    /// Ends it at once, with all of its links.
+    /// Stops it at once, with all of its links.
     pub async fn kill(&mut self) {
         self.disk.lock().open_ends.clear();
         self.running.cancel();
@@ -139,12 +139,12 @@ impl FakePublisher {
         }
     }
 
-    /// Starts it again with its disk, at another address.
+    /// Restarts it with its disk, at another address.
     pub async fn revive(&mut self) {
         self.revive_at(([127, 0, 0, 1], 0).into()).await;
     }
 
-    /// Starts it again with its disk.
+    /// Restarts it with its disk.
     pub async fn revive_at(&mut self, address: Address) {
         let Address::Ip(address) = address else { panic!("{address} is no IP address") };
         self.kill().await;
@@ -160,7 +160,7 @@ impl FakePublisher {
         self.disk.lock().request_script.extend(behaviors);
     }
 
-    /// Ends a job, and tells those who wait for that.
+    /// Ends a job, and answers the pending waits.
     pub fn end(&self, job: JobInfo) {
         let mut disk = self.disk.lock();
         let (reported, open) =
@@ -176,7 +176,7 @@ impl FakePublisher {
         disk.ends.insert(job.id, Some(job));
     }
 
-    /// How many wait for ends.
+    /// The number of pending waits.
     pub fn open_ends(&self) -> usize {
         self.disk.lock().open_ends.len()
     }
@@ -188,7 +188,7 @@ impl FakePublisher {
         self.disk.lock().answerer = Some(Box::new(answerer));
     }
 
-    /// True when it has each of `ids` exactly once and nothing else.
+    /// True if the disk has each of `ids` exactly once and nothing else.
     pub fn has_exactly(&self, ids: &[JobId]) -> bool {
         let disk = self.disk.lock();
         disk.jobs.len() == ids.len() && ids.iter().all(|id| disk.jobs.get(id) == Some(&1))
@@ -207,7 +207,7 @@ async fn serve(link: Link, disk: Arc<Mutex<Disk>>) {
     let _ = serve_messages(session, &sender, &mut receiver, &disk).await;
 }
 
-/// Serves a link until it breaks or is to break.
+/// Serves a link until it breaks.
 async fn serve_messages(
     session: SessionId,
     sender: &LinkSender,
@@ -291,7 +291,7 @@ async fn enqueue(
 }
 
 impl Disk {
-    /// The answer to a request; none to say none, or none at all to break the link.
+    /// The answer to a request: `Some(None)` to send none, `None` to break the link.
     fn answer(
         &mut self,
         sender: &LinkSender,
