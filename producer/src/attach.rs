@@ -21,7 +21,7 @@ pub(crate) async fn open(
     let limit = options.handshake_timeout;
     match timeout(limit, attach(&sender, &mut receiver)).await {
         Ok(attached) => Ok((sender, receiver, attached?)),
-        Err(_) => Err(format!("the publisher did not answer the attach within {limit:?}")),
+        Err(_) => Err(format!("the publisher did not attach the link within {limit:?}")),
     }
 }
 

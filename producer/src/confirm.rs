@@ -33,7 +33,10 @@ pub enum ConfirmError {
     },
     /// The job's state does not allow it: it was never prepared, was cancelled, or was not
     /// confirmed within an hour (dead; it can be revived).
-    #[error("the job at publisher {} is {state}; only a prepared one can be confirmed", .publisher.prefix())]
+    #[error(
+        "the job at publisher {} is {state}; only a prepared one can be confirmed",
+        .publisher.prefix()
+    )]
     NotInState {
         /// The publisher.
         publisher: PublisherId,
@@ -44,7 +47,8 @@ pub enum ConfirmError {
     /// safe until an hour after the job was prepared, when the publisher buries it as
     /// `unconfirmed`.
     #[error(
-        "Unknown: publisher {} did not answer within {waited:?}, and may have confirmed the job or not: {why}",
+        "Unknown: publisher {} did not answer within {waited:?}, and may or may not have confirmed \
+         the job: {why}",
         .publisher.prefix()
     )]
     Away {
@@ -88,13 +92,16 @@ impl Producer {
     /// #     async fn delete_unconfirmed(&self, receipt: &Receipt) {}
     /// #     async fn commit(&self) -> Result<(), std::io::Error> { Ok(()) }
     /// # }
-    /// # async fn run(database: Database, producer: Producer) -> Result<(), Box<dyn std::error::Error>> {
+    /// # async fn run(
+    /// #     database: Database,
+    /// #     producer: Producer,
+    /// # ) -> Result<(), Box<dyn std::error::Error>> {
     /// let job = new_job(Path::new("/jobs/mail/confirmation")?, "order 17");
     /// let receipt = producer.prepare(job).await?;
     ///
     /// let transaction = database.begin().await;
     /// transaction.insert_order("order 17").await;
-    /// // Who starts after a crash confirms the receipts that it finds in this table.
+    /// // After a crash the program confirms the receipts in this table.
     /// transaction.insert_unconfirmed(&receipt).await;
     /// transaction.commit().await?;
     ///

@@ -57,11 +57,11 @@ impl Directory {
         let mut watch = client.watch_publishers(pattern.clone());
         let first = tokio::time::timeout(limit, watch.changed()).await;
         let mut set = first.map_err(|_| DirectoryTimeout(limit))?;
-        let patience = tokio::time::sleep(complete_wait);
-        tokio::pin!(patience);
+        let complete_timeout = tokio::time::sleep(complete_wait);
+        tokio::pin!(complete_timeout);
         while !set.complete {
             tokio::select! {
-                () = &mut patience => break,
+                () = &mut complete_timeout => break,
                 newer = watch.changed() => set = newer,
             }
         }

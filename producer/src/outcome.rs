@@ -71,8 +71,8 @@ pub enum EnqueueError {
     /// According to a replica with complete data, no publisher has the path or a default for it;
     /// the job was not sent.
     #[error(
-        "nobody publishes {path}, and no publisher has a default for it; start one with: longshore publisher --path {path}, \
-         or with --default and a path above it"
+        "nobody publishes {path}, and no publisher has a default for it; start one with: \
+         longshore publisher --path {path}, or with --default and a path above it"
     )]
     NoPublisher {
         /// The path.
@@ -80,7 +80,8 @@ pub enum EnqueueError {
     },
     /// The path holds a live value, not a queue; the job was not sent. Use another path.
     #[error(
-        "{path} is a live value of the publisher {publisher:?}; enqueue to another path, or stop publishing the value"
+        "{path} is a live value of the publisher {publisher:?}; enqueue to another path, or stop \
+         publishing the value"
     )]
     IsValue {
         /// The path.
@@ -122,7 +123,10 @@ pub enum EnqueueError {
     },
     /// The publisher may or may not have the job: it was sent, and no answer arrived in time. Look
     /// it up there by its id.
-    #[error("Unknown: {} jobs may be at publisher {} or not: {why}", .ids.len(), .publisher.prefix())]
+    #[error(
+        "Unknown: {} jobs may or may not be at publisher {}: {why}",
+        .ids.len(), .publisher.prefix()
+    )]
     Unknown {
         /// The publisher.
         publisher: PublisherId,
@@ -143,11 +147,11 @@ pub enum EnqueueError {
     },
     /// The jobs of an atomic call do not fit into one batch of 10,000 jobs, 16 MiB of payload and
     /// 18 MiB encoded, or no publisher has all of their paths. None was sent.
-    #[error("an atomic batch goes to one publisher as one batch: {0}")]
+    #[error("an atomic call must fit into one batch at one publisher: {0}")]
     NotAtomic(Arc<str>),
     /// Too many receipts are unread, and none was read within the producer's `answer_timeout`; the
     /// job was not sent.
-    #[error("{limit} receipts wait to be read; read them while sending")]
+    #[error("{limit} receipts are unread; read them while sending")]
     ReceiptsUnread {
         /// The limit.
         limit: usize,
@@ -308,7 +312,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_job_that_another_publisher_refuses_may_still_be_at_the_first() {
+    fn a_refusal_elsewhere_leaves_the_job_unknown() {
         let (first, second) = (PublisherId([1; 16]), PublisherId([2; 16]));
         let id = JobId::default();
         let receipt = |may_be_at| BatchReceipt {

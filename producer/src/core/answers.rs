@@ -54,8 +54,12 @@ impl<T: Default + Clone> Core<T> {
                 self.finish(batch, end);
             }
             Ok(_) => {
-                self.unknown(batch, publisher, "its answer is for another number of jobs".into());
-                self.close(now, publisher, "an answer for another number of jobs");
+                self.unknown(
+                    batch,
+                    publisher,
+                    "its answer has the wrong number of outcomes".into(),
+                );
+                self.close(now, publisher, "an answer with the wrong number of outcomes");
             }
             Err(BatchRefusal::SequenceGap | BatchRefusal::UnknownProducer) if arrived => {
                 // The publisher had received it, and no longer remembers its receipt.

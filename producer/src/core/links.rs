@@ -46,7 +46,11 @@ impl<T: Default + Clone> Core<T> {
             let forgotten = std::mem::take(&mut peer.unanswered);
             peer.unanswered_bytes = 0;
             for lost in forgotten {
-                self.unknown(lost.batch, publisher, "it no longer knows this producer".into());
+                self.unknown(
+                    lost.batch,
+                    publisher,
+                    "the publisher no longer knows this producer".into(),
+                );
             }
         } else {
             // The publisher has received batches below `next`, and sends their receipts again. The
@@ -222,7 +226,7 @@ impl<T: Default + Clone> Core<T> {
     }
 
     /// True if a link to this publisher is useful.
-    pub(super) fn is_wanted(&self, publisher: PublisherId) -> bool {
+    pub(super) fn is_useful(&self, publisher: PublisherId) -> bool {
         let now_used = |id: &RouteId, used_at: Time| {
             used_at + ROUTE_IDLE + SWEEP_INTERVAL > self.sweep_at
                 || self.streams.values().any(|stream| stream.open.contains_key(id))
@@ -238,7 +242,7 @@ impl<T: Default + Clone> Core<T> {
         let due: Vec<PublisherId> = (self.peers.iter())
             .filter(|(id, peer)| {
                 matches!(peer.link, LinkState::Down { retry_at } if retry_at <= now)
-                    && self.is_wanted(**id)
+                    && self.is_useful(**id)
             })
             .map(|(id, _)| *id)
             .collect();
@@ -247,7 +251,7 @@ impl<T: Default + Clone> Core<T> {
             let Some(peer) = self.peers.get_mut(&publisher) else { continue };
             if links >= LINKS_MAX && peer.unanswered.is_empty() {
                 peer.link = LinkState::Down { retry_at: now + SWEEP_INTERVAL };
-                peer.reason = Some(format!("there are {LINKS_MAX} links already").into());
+                peer.reason = Some(format!("the producer has {LINKS_MAX} links already").into());
                 continue;
             }
             let link = LinkNumber(self.next_link);

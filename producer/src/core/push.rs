@@ -88,8 +88,8 @@ impl<T: Default + Clone> Core<T> {
             self.seal_open(stream_id, route_id);
         }
         if opened || full {
-            let time_up = now + self.answer_timeout;
-            self.deadline_floor = Some(self.deadline_floor.map_or(time_up, |f| f.min(time_up)));
+            let deadline = now + self.answer_timeout;
+            self.deadline_floor = Some(self.deadline_floor.map_or(deadline, |f| f.min(deadline)));
             if let Some(route) = self.routing.routes.get_mut(&route_id) {
                 route.used_at = now;
             }

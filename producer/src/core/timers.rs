@@ -47,7 +47,7 @@ impl<T: Default + Clone> Core<T> {
         for (id, peer) in &self.peers {
             if let LinkState::Down { retry_at } = peer.link
                 && retry_at < next
-                && self.is_wanted(*id)
+                && self.is_useful(*id)
             {
                 next = retry_at;
             }
@@ -121,7 +121,7 @@ impl<T: Default + Clone> Core<T> {
     pub(super) fn why_unanswered(&self, publisher: PublisherId, waited: Time) -> Arc<str> {
         match self.peers.get(&publisher).and_then(|peer| peer.reason.as_ref()) {
             Some(reason) => format!("no answer within {waited:?}; its link is down: {reason}"),
-            None => format!("no answer within {waited:?}, though its link stands"),
+            None => format!("no answer within {waited:?}, although its link is up"),
         }
         .into()
     }
@@ -135,18 +135,18 @@ impl<T: Default + Clone> Core<T> {
             .map(|peer| match (&peer.reason, peer.link) {
                 (Some(reason), _) => format!("{}: {reason}", peer.info.name),
                 (None, LinkState::Up { stopping: true, .. }) => {
-                    format!("{}: it takes no new jobs: it is drained, or stops", peer.info.name)
+                    format!("{}: it takes no new jobs: it is draining or stopping", peer.info.name)
                 }
                 (None, LinkState::Up { .. }) => {
                     format!(
-                        "{}: it has {UNANSWERED_BATCHES_MAX} batches or 32 MiB to answer",
+                        "{}: it has {UNANSWERED_BATCHES_MAX} unanswered batches or 32 MiB",
                         peer.info.name
                     )
                 }
                 (None, _) => format!("{}: no link yet", peer.info.name),
             })
             .collect();
-        format!("no publisher took it ({})", reasons.join("; ")).into()
+        format!("no publisher accepted the batch ({})", reasons.join("; ")).into()
     }
 
     /// Sweeps idle state: resolves old paths again, closes idle links, and forgets what is unused.
@@ -156,11 +156,11 @@ impl<T: Default + Clone> Core<T> {
             self.streams.values().flat_map(|stream| stream.open.keys().copied()).collect();
         self.routing.refresh(now, &open);
         self.routing.sweep(&open);
-        let wanted: BTreeSet<PublisherId> =
-            self.peers.keys().copied().filter(|id| self.is_wanted(*id)).collect();
+        let needed: BTreeSet<PublisherId> =
+            self.peers.keys().copied().filter(|id| self.is_useful(*id)).collect();
         let idle: Vec<PublisherId> = (self.peers.iter())
             .filter(|(id, peer)| {
-                !wanted.contains(id)
+                !needed.contains(id)
                     && peer.link_number().is_some()
                     && peer.used_at + LINK_IDLE <= now
             })
@@ -179,7 +179,7 @@ impl<T: Default + Clone> Core<T> {
             .map(|(id, _)| *id)
             .collect();
         for publisher in lingering {
-            self.close(now, publisher, "it took no new jobs; asked again");
+            self.close(now, publisher, "it took no new jobs; dialling again");
             self.resolve_paths_of(now, publisher);
         }
         let known: BTreeSet<PublisherId> =

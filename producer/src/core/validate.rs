@@ -71,7 +71,7 @@ mod tests {
     ];
 
     #[test]
-    fn every_option_is_taken_within_its_range_and_refused_past_it() {
+    fn every_option_is_checked_against_its_range() {
         for (option, set, least, most) in RANGES {
             let fits = |n| {
                 let mut options = JobOptions::default();
@@ -79,14 +79,14 @@ mod tests {
                 options_fit(&options)
             };
             assert!(fits(least) && fits(most), "{option}");
-            assert!(least == 0 || !fits(least - 1), "{option} under its least");
+            assert!(least == 0 || !fits(least - 1), "{option} below its range");
             // The number of attempts uses the full range of its type.
-            assert!(option == "max_attempts" || !fits(most + 1), "{option} over its most");
+            assert!(option == "max_attempts" || !fits(most + 1), "{option} above its range");
         }
     }
 
     #[test]
-    fn options_that_are_not_said_fit() {
+    fn default_options_are_valid() {
         assert!(options_fit(&JobOptions::default()));
         assert!(options_fit(&JobOptions { prepared: true, ..JobOptions::default() }));
     }

@@ -21,9 +21,11 @@ impl Driver {
         stop: CancellationToken,
     ) {
         let (options, session) = (&self.options, self.session);
+        let opening =
+            open(publisher, &addresses, Role::Producer, session, &options.name, &options.link);
         let opened = tokio::select! {
             () = stop.cancelled() => return,
-            opened = open(publisher, &addresses, Role::Producer, session, &options.name, &options.link) => opened,
+            opened = opening => opened,
         };
         let (sender, mut receiver, attached) = match opened {
             Ok(opened) => opened,
@@ -42,7 +44,7 @@ impl Driver {
             }
             why = self.read_link(publisher, link, &mut receiver) => why,
         };
-        tracing::debug!(publisher = %publisher, %why, "the link has ended");
+        tracing::debug!(publisher = %publisher, %why, "link ended");
         sender.close("unusable");
         self.lost(publisher, link, why);
     }
@@ -63,17 +65,20 @@ impl Driver {
                 Err(end) => return goodbye.unwrap_or_else(|| end.to_string()),
             };
             if let Some(age) = disk.heard(&body) {
-                tracing::warn!(publisher = %publisher.prefix(), ?age, "the publisher's disk is slow: nothing is acknowledged meanwhile");
+                tracing::warn!(
+                    publisher = %publisher.prefix(), ?age,
+                    "the publisher's disk is slow: it acknowledges nothing meanwhile"
+                );
             }
-            let told = self.step(|inner, now| {
+            let handled = self.step(|state, now| {
                 for message in Messages::new(body) {
                     let (tag, body) = message?;
                     match FromPublisher::decode(tag, body)? {
                         Some(FromPublisher::Enqueued(answer)) => {
-                            inner.core.answered(now, publisher, link, answer);
+                            state.core.answered(now, publisher, link, answer);
                         }
                         Some(FromPublisher::Goodbye { reason }) => {
-                            inner.core.goodbye(now, publisher, link);
+                            state.core.goodbye(now, publisher, link);
                             goodbye = Some(reason);
                         }
                         _ => {}
@@ -81,7 +86,7 @@ impl Driver {
                 }
                 Ok::<(), longshore_protocol::WireError>(())
             });
-            if let Err(error) = told {
+            if let Err(error) = handled {
                 return format!("its message does not decode: {error}");
             }
         }

@@ -128,12 +128,12 @@ impl Driver {
 
     pub(crate) fn open_stream(
         self: &Arc<Self>,
-        rules: StreamLimits,
+        limits: StreamLimits,
         receipts: Option<Arc<ReceiptQueue>>,
     ) -> StreamHandle {
         self.step(|state, _| {
             let room = Arc::new(Notify::new());
-            let stream = StreamHandle { id: state.core.open_stream(rules), room, receipts };
+            let stream = StreamHandle { id: state.core.open_stream(limits), room, receipts };
             state.streams.insert(stream.id, stream.clone());
             stream
         })
@@ -186,7 +186,7 @@ impl Driver {
         jobs: &[&NewJob],
         mut push: impl FnMut(&mut DriverState, Time) -> Result<R, PushError>,
     ) -> Result<R, EnqueueError> {
-        let time_up = self.started + since + self.options.answer_timeout;
+        let deadline = self.started + since + self.options.answer_timeout;
         let mut why: &'static str = "";
         loop {
             let (room, routes) = (stream.room.notified(), self.routes_changed.notified());
@@ -214,14 +214,14 @@ impl Driver {
             };
             let in_time = match routed {
                 None => {
-                    why = "as many jobs as may be are in flight already";
-                    tokio::time::timeout_at(time_up, room).await.is_ok()
+                    why = "the in-flight limit is reached";
+                    tokio::time::timeout_at(deadline, room).await.is_ok()
                 }
                 Some((RouteLookup::Known, _)) => true,
                 Some((RouteLookup::NoRoute(no), Some(path))) => return Err(no_route(path, no)),
                 Some((RouteLookup::Pending | RouteLookup::NoRoute(_), _)) => {
-                    why = "the resolver has not yet said who publishes its path";
-                    tokio::time::timeout_at(time_up, routes).await.is_ok()
+                    why = "the resolver has not answered yet";
+                    tokio::time::timeout_at(deadline, routes).await.is_ok()
                 }
             };
             if !in_time || self.closed.is_cancelled() {

@@ -265,7 +265,7 @@ impl Requester {
                     };
                     Ok(report.outcomes.iter().map(settled).collect())
                 }
-                Ok(_) => Err("it answered something else".to_owned()),
+                Ok(_) => Err("unexpected answer".to_owned()),
                 Err(failure) => Err(failure.to_string()),
             };
             parts.push((indices, outcomes));
@@ -289,7 +289,7 @@ impl Requester {
                 Request::Act { action, selection, pace: pace.as_deref().copied(), dry_run };
             let report = match self.request(publisher, &request).await {
                 Ok(Answer::Acted(report)) => report,
-                Ok(_) => return Err("it answered something else".into()),
+                Ok(_) => return Err("unexpected answer".into()),
                 Err(failure) => {
                     return Err(format!("{failure}; it had confirmed {} before", total.done));
                 }

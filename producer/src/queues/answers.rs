@@ -47,8 +47,8 @@ impl From<KnownPublisher> for Missing {
         let silent = Duration::from_secs(known.silent_ms / 1_000);
         let departure = known.departure.unwrap_or(Departure::Silent);
         let why = format!(
-            "missing for {silent:?}, {departure}; start it, or, if it is gone for good with its jobs: \
-             longshore publisher forget {}",
+            "missing for {silent:?}, {departure}; start it, or, if it is gone for good with its \
+             jobs: longshore publisher forget {}",
             known.info.id.prefix()
         );
         Missing { publisher: known.info, why }
@@ -75,16 +75,14 @@ impl JobAt {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum QueuesError {
     /// No replica answered within this time. Retry.
-    #[error(
-        "no resolver replica told of publishers within {0:?}; longshore resolver status says how they are"
-    )]
+    #[error("no resolver replica answered within {0:?}; see: longshore resolver status")]
     Resolver(Duration),
     /// No replica is configured.
     #[error("no resolver replica is configured; name at least one as host:port")]
     NoReplicas,
     /// The client's name ([`QueuesOptions::name`](crate::QueuesOptions::name)) is empty, or has
     /// more than 128 bytes. Nothing was sent.
-    #[error("who asks: {0}")]
+    #[error("the client: {0}")]
     Name(#[from] NameError),
 }
 
@@ -110,7 +108,10 @@ pub enum JobLookupError {
     },
     /// The publishers that answered do not have the job; others did not answer, or may not be
     /// known.
-    #[error("Unknown: job {id} is not at the {} publishers that answered{}", .asked.len(), unheard(.missing, *.complete))]
+    #[error(
+        "Unknown: job {id} is not at the {} publishers that answered{}",
+        .asked.len(), missing_suffix(.missing, *.complete)
+    )]
     Unknown {
         /// The job's id.
         id: JobId,
@@ -122,16 +123,14 @@ pub enum JobLookupError {
         complete: bool,
     },
     /// The resolver does not know the publisher in the job's name.
-    #[error(
-        "publisher {prefix} is not known to the resolver at the moment; the job is on its disk"
-    )]
+    #[error("publisher {prefix} is not known to the resolver at present; the job is on its disk")]
     PublisherAway {
         /// The prefix of the name.
         prefix: String,
     },
 }
 
-fn unheard(missing: &[Missing], complete: bool) -> String {
+fn missing_suffix(missing: &[Missing], complete: bool) -> String {
     let mut text = String::new();
     for Missing { publisher, why } in missing {
         text.push_str(&format!(

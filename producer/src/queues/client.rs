@@ -104,7 +104,7 @@ impl Queues {
                 }
                 (publisher, Ok(Answer::Job(None))) => answered.push(publisher),
                 (publisher, Ok(_)) => {
-                    missing.push(Missing { publisher, why: "it answered something else".into() });
+                    missing.push(Missing { publisher, why: "unexpected answer".into() });
                 }
                 (publisher, Err(failure)) => {
                     missing.push(Missing { publisher, why: failure.to_string() });
@@ -119,30 +119,30 @@ impl Queues {
         Err(JobLookupError::Unknown { id: name.id, asked: answered, missing, complete })
     }
 
-    /// Sends a request to one publisher until it answers or `time_up` is reached.
+    /// Sends a request to one publisher until it answers or `deadline` is reached.
     pub(crate) async fn request_until(
         &self,
         target: &Target,
         question: PatientRequest<'_>,
-        time_up: tokio::time::Instant,
+        deadline: tokio::time::Instant,
     ) -> Result<Answer, PatientError> {
-        self.requester.request_until(target, question, time_up).await.map(|(_, answer)| answer)
+        self.requester.request_until(target, question, deadline).await.map(|(_, answer)| answer)
     }
 
     pub(super) async fn request_all<T>(
         &self,
         pattern: &Glob,
         request: Request,
-        wanted: impl Fn(Answer) -> Option<T>,
+        accept: impl Fn(Answer) -> Option<T>,
     ) -> Result<Gathered<T>, QueuesError> {
         let PublisherListing { complete, publishers, missing, unanswered } =
             self.requester.list_publishers(pattern).await?;
         let mut tasks = self.fan_out(&publishers, &request);
         let mut gathered = Gathered::new(complete, missing, unanswered);
         while let Some((publisher, answer)) = next(&mut tasks).await {
-            let answer = answer.map_err(|failure| failure.to_string()).and_then(|answer| {
-                wanted(answer).ok_or_else(|| "it answered something else".to_owned())
-            });
+            let answer = answer
+                .map_err(|failure| failure.to_string())
+                .and_then(|answer| accept(answer).ok_or_else(|| "unexpected answer".to_owned()));
             gathered.add(publisher, answer);
         }
         Ok(gathered.sorted())

@@ -122,7 +122,9 @@ pub enum ReplaceError {
     },
     /// The publisher did not answer in time, and may or may not have replaced the job. A retry with
     /// the same new job is safe.
-    #[error("Unknown: its publisher did not answer in time, and may have done it or not: {why}")]
+    #[error(
+        "Unknown: its publisher did not answer in time, and may or may not have done it: {why}"
+    )]
     Away {
         /// What kept the publisher from answering.
         why: String,

@@ -23,7 +23,8 @@ pub enum JobNameError {
     Id(#[from] IdError),
     /// The part before the colon is not the prefix of a publisher's id.
     #[error(
-        "'{0}' is not the beginning of a publisher's id; it has eight hex digits, as in 1a2b3c4d:01920f3e-…"
+        "'{0}' is not the beginning of a publisher's id; it has eight hex digits, as in \
+         1a2b3c4d:01920f3e-…"
     )]
     Publisher(String),
 }
@@ -68,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_job_is_named_as_its_receipt_prints_it_or_by_its_id_alone() {
+    fn job_names_parse_as_printed() {
         let job = JobRef {
             publisher: longshore_protocol::PublisherId([0xab; 16]),
             id: JobId::new_v7(7, [3; 10]),
@@ -79,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_names_no_job_is_refused_and_says_what_one_looks_like() {
+    fn an_invalid_job_name_reports_the_format() {
         let id = JobId::new_v7(7, [3; 10]);
         for text in [
             String::new(),

@@ -75,7 +75,7 @@ impl JobPages {
                     }
                     return Some(JobPage { publisher, jobs: page.jobs });
                 }
-                Ok(_) => "it answered something else".to_owned(),
+                Ok(_) => "unexpected answer".to_owned(),
                 Err(failure) => failure.to_string(),
             };
             self.pass_on();

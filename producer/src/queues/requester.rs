@@ -118,13 +118,13 @@ impl Requester {
         request: &Request,
     ) -> Result<(Answer, bool), RequestFailure> {
         let slot = self.slot(publisher.id);
-        let time_up = deadline_after(self.options.request_timeout);
+        let deadline = deadline_after(self.options.request_timeout);
         let mut backoff = RetryBackoff::default();
         let mut lost = false;
         loop {
             let failure = match slot.link(publisher, &self.options).await {
                 Ok(link) => {
-                    let left = time_up.saturating_duration_since(Instant::now());
+                    let left = deadline.saturating_duration_since(Instant::now());
                     match link.request(request, left).await {
                         Err(RequestFailure::TimedOut(_)) => {
                             return Err(RequestFailure::TimedOut(self.options.request_timeout));
@@ -138,24 +138,24 @@ impl Requester {
             };
             lost = true;
             let next = Instant::now() + backoff.next();
-            if !repeatable(request) || next >= time_up {
+            if !repeatable(request) || next >= deadline {
                 return Err(failure);
             }
             sleep_until(next).await;
         }
     }
 
-    /// Sends a request to one publisher, wherever it is, until it answers or `time_up` is reached.
+    /// Sends a request to one publisher, wherever it is, until it answers or `deadline` is reached.
     /// As cancel safe as the request.
     pub(super) async fn request_until(
         &self,
         target: &Target,
         question: PatientRequest<'_>,
-        time_up: Instant,
+        deadline: Instant,
     ) -> Result<(PublisherInfo, Answer), PatientError> {
         check_name(&self.options.name).map_err(PatientError::Name)?;
         let mut away = None;
-        match timeout_at(time_up, self.request_until_answered(target, question, &mut away)).await {
+        match timeout_at(deadline, self.request_until_answered(target, question, &mut away)).await {
             Ok(answered) => answered.map_err(PatientError::Refused),
             Err(_) => Err(PatientError::TimedOut { away }),
         }
@@ -174,7 +174,7 @@ impl Requester {
             let began = Instant::now();
             match self.find(target, cached_since).await {
                 Err(error) => *away = Some(error.to_string()),
-                Ok(None) => *away = Some("the resolver does not know it at the moment".into()),
+                Ok(None) => *away = Some("the resolver does not know it at present".into()),
                 Ok(Some(publisher)) => match self.request_once(&publisher, question, away).await {
                     Ok(answer) => return Ok((publisher, answer)),
                     Err(RequestFailure::Refused(why)) if why != RequestError::TooMany => {

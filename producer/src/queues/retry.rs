@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_ends_as_soon_as_it_has_begun_is_tried_more_and_more_slowly() {
+    fn short_attempts_are_retried_more_and_more_slowly() {
         let mut backoff = RetryBackoff::default();
         let waited = |backoff: &mut RetryBackoff| {
             let began = Instant::now();
@@ -56,6 +56,6 @@ mod tests {
         let slow = (0..8).map(|_| waited(&mut backoff)).last();
         assert!(slow.is_some_and(|wait| wait >= RETRY_MAX / 2 && wait <= RETRY_MAX), "{slow:?}");
         backoff.reset_if_lasted(Instant::now() - RETRY_MAX);
-        assert!(backoff.next() <= RETRY_FIRST, "it held for a while");
+        assert!(backoff.next() <= RETRY_FIRST, "the attempt lasted");
     }
 }

@@ -124,9 +124,9 @@ impl ToolLink {
         request: &Request,
         limit: Duration,
     ) -> Result<Answer, RequestFailure> {
-        let time_up = deadline_after(limit);
+        let deadline = deadline_after(limit);
         let answer =
-            timeout_at(time_up, self.send_request(&self.request_permits, request, false)).await;
+            timeout_at(deadline, self.send_request(&self.request_permits, request, false)).await;
         answer.unwrap_or(Err(RequestFailure::TimedOut(limit)))
     }
 

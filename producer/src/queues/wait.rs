@@ -57,7 +57,7 @@ pub enum WaitError {
     #[error(transparent)]
     Lookup(#[from] JobLookupError),
     /// The publisher refused the request.
-    #[error("the publisher cannot tell of it: {0}")]
+    #[error("the publisher refused the request: {0}")]
     Refused(RequestError),
 }
 
@@ -73,12 +73,12 @@ impl Queues {
     /// Any number of calls may wait concurrently; those at one publisher share a link, and beyond
     /// 10,000 they queue. Cancel safe: dropping the future cancels the wait at the publisher.
     pub async fn wait(&self, name: &JobName, limit: Duration) -> Result<JobEnd, WaitError> {
-        let (began, time_up) = (Instant::now(), deadline_after(limit));
+        let (began, deadline) = (Instant::now(), deadline_after(limit));
         let target = match &name.publisher {
             Some(prefix) => Target::Prefix(prefix.clone()),
             None => {
                 let mut away = None;
-                let found = tokio::time::timeout_at(time_up, self.locate(name, &mut away)).await;
+                let found = tokio::time::timeout_at(deadline, self.locate(name, &mut away)).await;
                 match found {
                     Ok(target) => target?,
                     Err(_) => return Err(timed_out(began, away)),
@@ -103,12 +103,12 @@ impl Queues {
         began: Instant,
         limit: Duration,
     ) -> Result<JobEnd, WaitError> {
-        let time_up = deadline_after(limit.saturating_sub(began.elapsed()));
+        let deadline = deadline_after(limit.saturating_sub(began.elapsed()));
         let mut backoff = RetryBackoff::default();
         loop {
             let answer = self
                 .requester
-                .request_until(target, PatientRequest::JobEnd(name.id), time_up)
+                .request_until(target, PatientRequest::JobEnd(name.id), deadline)
                 .await;
             match answer {
                 Ok((_, Answer::Job(None))) => return Ok(JobEnd::Gone),
@@ -125,7 +125,7 @@ impl Queues {
                 }
             }
             // The job was revived, or the publisher sent an unexpected answer.
-            let _ = tokio::time::timeout_at(time_up, sleep(backoff.next())).await;
+            let _ = tokio::time::timeout_at(deadline, sleep(backoff.next())).await;
         }
     }
 

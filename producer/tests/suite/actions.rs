@@ -75,7 +75,7 @@ fn serve_actions(
 }
 
 #[tokio::test]
-async fn each_named_job_has_an_outcome_of_its_own_from_the_publisher_that_has_it() {
+async fn each_named_job_has_its_own_outcome() {
     use JobState::{Completed, Ready};
     let (one, two) = (FakePublisher::start(1).await, FakePublisher::start(2).await);
     let first = serve_actions(&one, [(1, Ready), (2, Completed)]);
@@ -111,13 +111,13 @@ async fn each_named_job_has_an_outcome_of_its_own_from_the_publisher_that_has_it
 }
 
 #[tokio::test]
-async fn a_receipt_is_asked_only_of_its_publisher_and_where_that_is_away_it_is_not_known() {
+async fn a_receipt_is_sent_only_to_its_publisher() {
     let (one, mut two) = (FakePublisher::start(1).await, FakePublisher::start(2).await);
     serve_actions(&one, [(1, JobState::Ready)]);
     let queues = to(&[&one, &two]);
     let acted = queues.act_on(Action::Cancel, &[at(&one, id(1))], false).await.expect("known");
     assert!(acted.is_done() && acted.missing.is_empty());
-    assert_eq!(two.disk.lock().attaches, 0, "it has nothing to do with it");
+    assert_eq!(two.disk.lock().attaches, 0, "it is not involved");
     two.kill().await;
     let nowhere: JobName = format!("ffffffff:{}", id(1)).parse().expect("a name");
     let names = [at(&two, id(1)), nowhere, id(9).into(), at(&one, id(9))];
@@ -129,7 +129,7 @@ async fn a_receipt_is_asked_only_of_its_publisher_and_where_that_is_away_it_is_n
 }
 
 #[tokio::test]
-async fn many_names_go_ten_thousand_at_a_time_and_keep_their_order() {
+async fn many_names_are_sent_in_chunks_and_keep_their_order() {
     let publisher = FakePublisher::start(1).await;
     serve_actions(&publisher, (0..25_000).filter(|n| n % 3 != 0).map(|n| (n, JobState::Ready)));
     let names: Vec<JobName> = (0..25_000).map(|n| id(n).into()).collect();
@@ -142,7 +142,7 @@ async fn many_names_go_ten_thousand_at_a_time_and_keep_their_order() {
 }
 
 #[tokio::test]
-async fn a_cancellation_whose_answer_was_lost_is_asked_for_again_and_counts_as_done() {
+async fn a_cancellation_without_an_answer_is_retried() {
     for behavior in [RequestBehavior::DoAndBreak, RequestBehavior::Break] {
         let publisher = FakePublisher::start(1).await;
         serve_actions(&publisher, [(1, JobState::Ready), (2, JobState::Completed)]);
@@ -159,14 +159,14 @@ async fn a_cancellation_whose_answer_was_lost_is_asked_for_again_and_counts_as_d
     let names = [at(&publisher, id(1))];
     let acted = to(&[&publisher]).act_on(Action::Cancel, &names, false).await.expect("known");
     let cancelled = ActEnd::NotInState { publisher: publisher.info.id, state: JobState::Cancelled };
-    assert_eq!(acted.jobs[0].end, cancelled, "nothing was lost, so another has cancelled it");
+    assert_eq!(acted.jobs[0].end, cancelled, "no answer was lost, so another client cancelled it");
     publisher.script_requests([RequestBehavior::DoAndBreak]);
     let dry = to(&[&publisher]).act_on(Action::Cancel, &names, true).await.expect("known");
-    assert_eq!(dry.jobs[0].end, cancelled, "who only asks has cancelled nothing");
+    assert_eq!(dry.jobs[0].end, cancelled, "a dry run cancels nothing");
 }
 
 #[tokio::test]
-async fn a_revival_whose_answer_was_lost_is_not_asked_for_again() {
+async fn a_revival_without_an_answer_is_not_retried() {
     let publisher = FakePublisher::start(1).await;
     let jobs = serve_actions(&publisher, [(1, JobState::Dead)]);
     publisher.script_requests([RequestBehavior::DoAndBreak]);
@@ -197,7 +197,7 @@ fn serve_actions_of_ten(publisher: &FakePublisher, jobs: u64) -> Arc<Mutex<Vec<(
 }
 
 #[tokio::test]
-async fn an_action_is_worked_through_to_its_end_and_a_dry_run_asks_once() {
+async fn an_action_covers_all_jobs_and_a_dry_run_one_request() {
     let publisher = FakePublisher::start(1).await;
     serve_actions_of_ten(&publisher, 25);
     let queues = to(&[&publisher]);
@@ -208,7 +208,7 @@ async fn an_action_is_worked_through_to_its_end_and_a_dry_run_asks_once() {
 }
 
 #[tokio::test]
-async fn an_action_whose_answer_was_lost_goes_on_and_counts_at_least_what_it_was_told() {
+async fn a_retried_action_counts_a_lower_bound() {
     let publisher = FakePublisher::start(1).await;
     serve_actions_of_ten(&publisher, 25);
     publisher.script_requests([RequestBehavior::Answer, RequestBehavior::DoAndBreak]);
@@ -218,7 +218,7 @@ async fn an_action_whose_answer_was_lost_goes_on_and_counts_at_least_what_it_was
 }
 
 #[tokio::test]
-async fn a_pace_counts_on_over_requests_and_over_publishers() {
+async fn a_pace_continues_over_requests_and_publishers() {
     let (one, two) = (FakePublisher::start(1).await, FakePublisher::start(2).await);
     let mut away = FakePublisher::start(3).await;
     let (first, second) = (serve_actions_of_ten(&one, 25), serve_actions_of_ten(&two, 12));
@@ -233,7 +233,7 @@ async fn a_pace_counts_on_over_requests_and_over_publishers() {
 }
 
 #[tokio::test]
-async fn a_paced_revival_whose_answer_was_lost_says_what_it_had_confirmed() {
+async fn a_paced_revival_reports_what_was_confirmed() {
     let publisher = FakePublisher::start(1).await;
     serve_actions_of_ten(&publisher, 25);
     publisher.script_requests([RequestBehavior::Answer, RequestBehavior::DoAndBreak]);
@@ -256,7 +256,7 @@ fn group(kind: &str, jobs: u64, last_at: u64) -> DeadGroup {
 }
 
 #[tokio::test]
-async fn groups_of_dead_letters_are_added_up_over_publishers() {
+async fn dead_letter_groups_are_merged_over_publishers() {
     let (one, two) = (FakePublisher::start(1).await, FakePublisher::start(2).await);
     let answer_with = |publisher: &FakePublisher, groups: Vec<DeadGroup>, more| {
         publisher.answer_requests(move |_| {
@@ -276,7 +276,7 @@ async fn groups_of_dead_letters_are_added_up_over_publishers() {
 }
 
 #[tokio::test]
-async fn pauses_name_who_confirmed_and_are_said_again_when_the_answer_was_lost() {
+async fn pauses_list_confirmations_and_are_retried() {
     let mut one = FakePublisher::start(1).await;
     let (two, address) = (FakePublisher::start(2).await, one.info.addresses[0].clone());
     let requests = Arc::new(Mutex::new(Vec::new()));
@@ -310,9 +310,9 @@ async fn pauses_name_who_confirmed_and_are_said_again_when_the_answer_was_lost()
 }
 
 #[tokio::test]
-async fn workers_are_asked_at_every_publisher_and_again_when_the_answer_was_lost() {
+async fn quiet_requests_go_to_every_publisher_and_are_retried() {
     let (one, two) = (FakePublisher::start(1).await, FakePublisher::start(2).await);
-    let wanted = vec![WorkerPattern::new("mail-*").expect("a pattern")];
+    let requested = vec![WorkerPattern::new("mail-*").expect("a pattern")];
     let (requests, end) = (Arc::new(Mutex::new(Vec::new())), QuietEnd::Confirmed);
     let worker = QuietedWorker { name: "mail-1".into(), session: SessionId([7; 16]), end };
     for publisher in [&one, &two] {
@@ -325,34 +325,35 @@ async fn workers_are_asked_at_every_publisher_and_again_when_the_answer_was_lost
     }
     one.script_requests([RequestBehavior::DoAndBreak]);
     let queues = to(&[&one, &two]);
-    let quieted = queues.quiet_workers(wanted.clone(), true, false).await.expect("known");
+    let quieted = queues.quiet_workers(requested.clone(), true, false).await.expect("known");
     assert!(quieted.is_whole());
     assert!(quieted.answers.iter().all(|answered| answered.answer == [worker.clone()]));
-    assert_eq!(*requests.lock(), vec![(wanted, true, false); 3], "one of them twice");
+    assert_eq!(*requests.lock(), vec![(requested, true, false); 3], "one of them twice");
 }
 
 #[tokio::test]
-async fn settings_are_told_as_each_publisher_has_them_or_why_it_has_not_the_queue() {
+async fn each_publisher_reports_its_settings_or_a_refusal() {
     let (one, two) = (FakePublisher::start(1).await, FakePublisher::start(2).await);
-    let wanted = QueueSettings { lease_ms: Some(5_000), ..QueueSettings::default() };
-    let (is_wanted, now) = (wanted.clone(), QueueSettings { keep_ms: Some(7), ..wanted.clone() });
+    let requested = QueueSettings { lease_ms: Some(5_000), ..QueueSettings::default() };
+    let (expected_changes, now) =
+        (requested.clone(), QueueSettings { keep_ms: Some(7), ..requested.clone() });
     let reported = now.clone();
     one.answer_requests(move |request| {
         let Request::Configure { path: queue, changes, reset } = request else {
             panic!("{request:?}")
         };
-        assert_eq!((queue, &changes, reset), (path(), &is_wanted, true));
+        assert_eq!((queue, &changes, reset), (path(), &expected_changes, true));
         Some(Ok(Answer::Configured(Ok(reported.clone()))))
     });
     two.answer_requests(|_| Some(Ok(Answer::Configured(Err(Refusal::NotHere)))));
     one.script_requests([RequestBehavior::DoAndBreak]);
-    let configured = to(&[&one, &two]).configure(path(), wanted, true).await.expect("known");
+    let configured = to(&[&one, &two]).configure(path(), requested, true).await.expect("known");
     let answers: Vec<_> = configured.answers.into_iter().map(|a| a.answer).collect();
     assert_eq!(answers, [Ok(now), Err(Refusal::NotHere)]);
 }
 
 #[tokio::test]
-async fn a_clock_is_confirmed_everywhere() {
+async fn a_clock_is_confirmed_at_every_publisher() {
     let (one, two) = (FakePublisher::start(1).await, FakePublisher::start(2).await);
     one.answer_requests(|request| (request == Request::ConfirmClock).then_some(Ok(Answer::Done)));
     two.answer_requests(|_| Some(Err(RequestError::Unknown)));
@@ -391,7 +392,7 @@ fn replaces(publisher: &FakePublisher, dead: JobId) -> Arc<Mutex<Option<Vec<u8>>
 }
 
 #[tokio::test]
-async fn a_dead_job_is_replaced_once_also_when_the_answer_is_lost_and_its_publisher_starts_again() {
+async fn replacing_a_dead_job_is_idempotent() {
     let (mut one, two) = (FakePublisher::start(1).await, FakePublisher::start(2).await);
     let address = one.info.addresses[0].clone();
     let (new, _) = (replaces(&one, id(1)), replaces(&two, id(2)));
@@ -408,11 +409,11 @@ async fn a_dead_job_is_replaced_once_also_when_the_answer_is_lost_and_its_publis
     let again = tokio::spawn(async move { queues.replace(&name, &same, LONG).await });
     tokio::time::sleep(Duration::from_millis(150)).await;
     one.revive_at(address.clone()).await;
-    assert!(again.await.expect("no panic").is_ok(), "said again, it is the same replacement");
+    assert!(again.await.expect("no panic").is_ok(), "repeated, it is the same replacement");
 }
 
 #[tokio::test]
-async fn a_replacement_that_is_refused_or_not_answered_says_so() {
+async fn a_failed_replacement_reports_why() {
     let mut publisher = FakePublisher::start(1).await;
     replaces(&publisher, id(1));
     let queues = to(&[&publisher]);

@@ -53,7 +53,7 @@ fn receipt(publisher: &FakePublisher, id: JobId) -> Receipt {
 }
 
 #[tokio::test]
-async fn a_prepared_job_says_so_and_is_confirmed_only_where_its_receipt_says() {
+async fn a_prepared_job_is_confirmed_at_its_own_publisher() {
     let (one, two) = (FakePublisher::start(1).await, FakePublisher::start(2).await);
     let jobs = Jobs::default();
     confirms(&one, &jobs);
@@ -70,7 +70,7 @@ async fn a_prepared_job_says_so_and_is_confirmed_only_where_its_receipt_says() {
 }
 
 #[tokio::test]
-async fn a_job_that_cannot_be_confirmed_says_which_state_it_is_in_or_that_it_is_not_there() {
+async fn a_failed_confirmation_reports_the_jobs_state() {
     let publisher = FakePublisher::start(1).await;
     let jobs = Jobs::default();
     jobs.lock().insert(id(1), JobState::Cancelled);
@@ -88,7 +88,7 @@ async fn a_job_that_cannot_be_confirmed_says_which_state_it_is_in_or_that_it_is_
 }
 
 #[tokio::test]
-async fn confirming_is_repeated_over_lost_answers_and_a_restart_until_it_is_answered() {
+async fn confirming_is_retried_until_it_is_answered() {
     let mut publisher = FakePublisher::start(1).await;
     let address = publisher.info.addresses[0].clone();
     let jobs = Jobs::default();
@@ -110,8 +110,7 @@ async fn confirming_is_repeated_over_lost_answers_and_a_restart_until_it_is_answ
 }
 
 #[tokio::test]
-async fn with_its_publisher_away_until_the_time_is_over_it_is_not_known_whether_a_job_is_confirmed()
-{
+async fn confirming_at_an_absent_publisher_times_out() {
     let mut publisher = FakePublisher::start(1).await;
     let producer = to(&[&publisher], 200);
     publisher.kill().await;
@@ -120,7 +119,7 @@ async fn with_its_publisher_away_until_the_time_is_over_it_is_not_known_whether_
 }
 
 #[tokio::test]
-async fn many_are_confirmed_at_their_publishers_and_each_has_its_own_outcome() {
+async fn many_confirmations_have_their_own_outcomes() {
     let (one, mut two) = (FakePublisher::start(1).await, FakePublisher::start(2).await);
     let jobs = Jobs::default();
     jobs.lock().extend((0..25_000).map(|n| (id(n), JobState::Prepared)));

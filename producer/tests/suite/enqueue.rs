@@ -25,7 +25,7 @@ fn to(publishers: &[&FakePublisher], options: ProducerOptions) -> Producer {
 }
 
 #[tokio::test]
-async fn many_jobs_of_a_path_that_cannot_be_resolved_wait_together_and_not_one_after_the_other() {
+async fn jobs_of_an_unresolved_path_wait_together() {
     let producer = Producer::connect("127.0.0.1:1", with_answer_timeout(300));
     let jobs = (0..1_000).map(|_| job("x")).collect();
     let all = producer.enqueue_all(jobs, BatchOptions::default());
@@ -40,7 +40,7 @@ async fn many_jobs_of_a_path_that_cannot_be_resolved_wait_together_and_not_one_a
 }
 
 #[tokio::test]
-async fn a_time_without_an_end_is_one_that_can_be_counted() {
+async fn an_unlimited_timeout_does_not_overflow() {
     let publisher = FakePublisher::start(1).await;
     let for_ever = ProducerOptions { answer_timeout: Duration::MAX, ..options() };
     let producer = to(&[&publisher], for_ever);
@@ -48,7 +48,7 @@ async fn a_time_without_an_end_is_one_that_can_be_counted() {
 }
 
 #[tokio::test]
-async fn a_receipt_names_the_publisher_that_holds_the_job_and_how_durably() {
+async fn a_receipt_names_publisher_and_durability() {
     let publisher = FakePublisher::start(1).await;
     let producer = to(&[&publisher], options());
     let job = job("hello");
@@ -61,7 +61,7 @@ async fn a_receipt_names_the_publisher_that_holds_the_job_and_how_durably() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn callers_at_the_same_time_share_batches() {
+async fn concurrent_callers_share_batches() {
     let publisher = FakePublisher::start(1).await;
     let slow = BatchBehavior::AnswerAfter(Duration::from_millis(20));
     publisher.script(std::iter::repeat_n(slow, 8));
@@ -82,7 +82,7 @@ async fn callers_at_the_same_time_share_batches() {
 }
 
 #[tokio::test]
-async fn k0_when_the_link_breaks_before_the_answer_the_job_exists_once_and_its_caller_is_told() {
+async fn k0_a_link_that_breaks_before_the_answer_duplicates_nothing() {
     let publisher = FakePublisher::start(1).await;
     let producer = to(&[&publisher], options());
     for behavior in [BatchBehavior::TakeAndBreak, BatchBehavior::Break, BatchBehavior::Garbage] {
@@ -95,7 +95,7 @@ async fn k0_when_the_link_breaks_before_the_answer_the_job_exists_once_and_its_c
 }
 
 #[tokio::test]
-async fn a_publisher_that_does_not_answer_leaves_the_job_unknown_with_its_id() {
+async fn an_unanswered_job_is_unknown_with_its_id() {
     let publisher = FakePublisher::start(1).await;
     publisher.script([BatchBehavior::TakeInSilence]);
     let producer = to(&[&publisher], with_answer_timeout(300));
@@ -103,22 +103,22 @@ async fn a_publisher_that_does_not_answer_leaves_the_job_unknown_with_its_id() {
     let error = producer.enqueue(job.clone()).await.expect_err("no answer");
     let EnqueueError::Unknown { publisher: at, ids, .. } = error else { panic!("{error}") };
     assert_eq!((at, &*ids), (publisher.info.id, &[job.id][..]));
-    producer.enqueue(self::job("y")).await.expect("the producer stays good");
+    producer.enqueue(self::job("y")).await.expect("the producer remains usable");
 }
 
 #[tokio::test]
-async fn when_nobody_can_be_reached_the_job_is_nowhere_and_the_error_says_why() {
+async fn an_unreachable_publisher_leaves_the_job_unsent() {
     let mut publisher = FakePublisher::start(1).await;
     let producer = to(&[&publisher], with_answer_timeout(300));
     publisher.kill().await;
-    let error = producer.enqueue(job("x")).await.expect_err("nobody is there");
+    let error = producer.enqueue(job("x")).await.expect_err("no publisher is there");
     let EnqueueError::NotSent { why, .. } = &error else { panic!("{error}") };
     assert!(why.contains("fake-1") && why.contains("cannot connect"), "{why}");
     assert!(!error.is_unknown());
 }
 
 #[tokio::test]
-async fn an_address_where_another_publisher_answers_is_not_taken_for_the_right_one() {
+async fn an_address_of_another_publisher_is_rejected() {
     let (one, two) = (FakePublisher::start(1).await, FakePublisher::start(2).await);
     let wrong = PublisherInfo { addresses: two.info.addresses.clone(), ..one.info.clone() };
     let producer = Producer::to_publishers(vec![wrong], with_answer_timeout(300));
@@ -128,7 +128,7 @@ async fn an_address_where_another_publisher_answers_is_not_taken_for_the_right_o
 }
 
 #[tokio::test]
-async fn the_next_address_is_tried_when_the_first_does_not_answer() {
+async fn the_next_address_is_tried_after_the_first() {
     let publisher = FakePublisher::start(1).await;
     let mut info = publisher.info.clone();
     info.addresses.insert(0, ([127, 0, 0, 1], 1).into());
@@ -137,7 +137,7 @@ async fn the_next_address_is_tried_when_the_first_does_not_answer() {
 }
 
 #[tokio::test]
-async fn a_job_refused_by_a_stopping_publisher_goes_to_the_other() {
+async fn a_job_refused_by_a_draining_publisher_moves() {
     let (one, two) = (FakePublisher::start(1).await, FakePublisher::start(2).await);
     let producer = to(&[&one, &two], options());
     one.script([BatchBehavior::Refuse(BatchRefusal::Draining)]);
@@ -151,7 +151,7 @@ async fn a_job_refused_by_a_stopping_publisher_goes_to_the_other() {
 }
 
 #[tokio::test]
-async fn each_job_of_many_has_its_own_word_in_its_own_place() {
+async fn each_job_of_a_call_has_its_own_receipt() {
     let publisher = FakePublisher::start(1).await;
     publisher.disk.lock().refuse_payload = Some((b"bad", Refusal::QueueFull));
     let producer = to(&[&publisher], options());
@@ -191,7 +191,7 @@ async fn an_atomic_call_is_one_batch() {
 }
 
 #[tokio::test]
-async fn with_duplicates_allowed_the_receipt_names_the_publisher_that_may_have_it_too() {
+async fn may_duplicate_receipts_name_the_other_publisher() {
     let (mut one, two) = (FakePublisher::start(1).await, FakePublisher::start(2).await);
     let options = ProducerOptions { failover: Failover::MayDuplicate, ..options() };
     let producer = to(&[&one, &two], options);
@@ -225,7 +225,7 @@ async fn with_duplicates_allowed_the_receipt_names_the_publisher_that_may_have_i
 }
 
 #[tokio::test]
-async fn dropping_the_producer_ends_its_links() {
+async fn dropping_the_producer_closes_its_links() {
     let mut publisher = FakePublisher::start(1).await;
     let producer = to(&[&publisher], options());
     producer.enqueue(job("x")).await.expect("taken");

@@ -26,7 +26,7 @@ struct Consumer {
 impl Consumer {
     async fn read(&mut self, feed: &mut Feed) {
         let item = tokio::time::timeout(Duration::from_secs(20), feed.next()).await;
-        let item = item.expect("something within 20 s").expect("a feed has no end");
+        let item = item.expect("something within 20 s").expect("a feed has no outcome");
         let of = item.publisher.id;
         match item.news {
             FeedNews::SnapshotBegins => {
@@ -99,7 +99,7 @@ async fn start_with_model(n: u8, seed: u64, slots: usize) -> (FakePublisher, Sha
 }
 
 #[tokio::test]
-async fn a_snapshot_and_what_happens_meanwhile_add_up_to_the_jobs_as_they_are() {
+async fn a_snapshot_and_concurrent_changes_converge() {
     for seed in 0..20 {
         let (publisher, model) = start_with_model(1, seed, 60).await;
         (0..200).for_each(|_| model.change_random_job());
@@ -116,8 +116,7 @@ async fn a_snapshot_and_what_happens_meanwhile_add_up_to_the_jobs_as_they_are() 
 }
 
 #[tokio::test]
-async fn a_feed_goes_on_where_it_was_when_its_publisher_starts_again_also_in_the_middle_of_a_snapshot()
- {
+async fn a_feed_resumes_after_a_restart_even_during_a_snapshot() {
     let mut random = StdRng::seed_from_u64(7);
     let (mut publisher, model) = start_with_model(1, 7, 300).await;
     let address = publisher.info.addresses[0].clone();
@@ -136,11 +135,11 @@ async fn a_feed_goes_on_where_it_was_when_its_publisher_starts_again_also_in_the
     }
     consumer.catch_up(&mut feed, &publisher, &model).await;
     assert_eq!((consumer.snapshots, consumer.lost.len()), (1, 0), "nothing was lost");
-    assert!(consumer.away > 0, "that it was away is told");
+    assert!(consumer.away > 0, "the outage is reported");
 }
 
 #[tokio::test]
-async fn what_a_publisher_no_longer_keeps_is_told_as_lost_and_a_new_snapshot_makes_it_whole() {
+async fn dropped_changes_are_reported_and_followed_by_a_snapshot() {
     let (mut publisher, model) = start_with_model(1, 3, 60).await;
     let address = publisher.info.addresses[0].clone();
     (0..200).for_each(|_| model.change_random_job());
@@ -164,7 +163,7 @@ async fn what_a_publisher_no_longer_keeps_is_told_as_lost_and_a_new_snapshot_mak
 }
 
 #[tokio::test]
-async fn a_publisher_that_has_lost_what_it_told_is_listed_anew() {
+async fn a_publisher_that_lost_state_is_listed_again() {
     let (mut publisher, model) = start_with_model(1, 4, 60).await;
     let address = publisher.info.addresses[0].clone();
     (0..200).for_each(|_| model.change_random_job());
@@ -185,7 +184,7 @@ async fn a_publisher_that_has_lost_what_it_told_is_listed_anew() {
 }
 
 #[tokio::test]
-async fn another_feed_goes_on_from_the_positions_of_one_that_ended_and_lists_who_is_new() {
+async fn a_feed_resumes_from_positions_and_lists_new_publishers() {
     let (one, model) = start_with_model(1, 5, 60).await;
     (0..200).for_each(|_| model.change_random_job());
     let mut consumer = Consumer::default();
@@ -204,7 +203,7 @@ async fn another_feed_goes_on_from_the_positions_of_one_that_ended_and_lists_who
 }
 
 #[tokio::test]
-async fn a_feed_from_now_on_lists_nothing_and_tells_what_happens_since() {
+async fn a_feed_from_now_on_reports_only_changes() {
     let (publisher, model) = start_with_model(1, 8, 60).await;
     (0..200).for_each(|_| model.change_random_job());
     let before = model.0.lock().index;
@@ -226,7 +225,7 @@ async fn a_feed_from_now_on_lists_nothing_and_tells_what_happens_since() {
 }
 
 #[tokio::test]
-async fn who_reads_slowly_holds_nobody_else_up_and_loses_nothing_that_is_kept() {
+async fn a_slow_reader_delays_no_other_and_loses_nothing() {
     let (publisher, model) = start_with_model(1, 9, 60).await;
     let queues = to(&[&publisher]);
     let mut slow = queues.feed(Glob::everything(), FeedFrom::Snapshot);

@@ -18,7 +18,7 @@ fn to(publishers: &[&FakePublisher]) -> Producer {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_job_has_one_receipt_in_order_though_links_break_on_the_way() {
+async fn every_job_has_one_receipt_over_broken_links() {
     let publisher = FakePublisher::start(1).await;
     let breaks = (0..60).map(|n| match n % 6 {
         2 => BatchBehavior::TakeAndBreak,
@@ -42,7 +42,7 @@ async fn every_job_has_one_receipt_in_order_though_links_break_on_the_way() {
     while let Some(batch) = receipts.next().await {
         for receipt in batch.iter() {
             assert_eq!(receipt.ticket.0, reported.len() as u64);
-            assert!(!receipt.outcome.expect("held").existing);
+            assert!(!receipt.outcome.expect("accepted").existing);
             reported.push(receipt.id);
         }
     }
@@ -52,7 +52,7 @@ async fn every_job_has_one_receipt_in_order_though_links_break_on_the_way() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_publisher_killed_on_the_way_gets_its_own_batches_again_and_no_job_is_lost_or_doubled() {
+async fn a_killed_publisher_loses_and_duplicates_no_job() {
     let (mut one, mut two) = (FakePublisher::start(1).await, FakePublisher::start(2).await);
     let producer = to(&[&one, &two]);
     let options = PipelineOptions { batch_jobs_max: 50, ..PipelineOptions::default() };
@@ -80,13 +80,13 @@ async fn a_publisher_killed_on_the_way_gets_its_own_batches_again_and_no_job_is_
     one.kill().await;
     tokio::time::sleep(Duration::from_millis(100)).await;
     one.revive_at(address.clone()).await;
-    let mut held = 0;
+    let mut accepted = 0;
     while let Some(batch) = receipts.next().await {
         assert_eq!(batch.held(), batch.len(), "{:?}", batch.iter().next());
-        held += batch.held();
+        accepted += batch.held();
     }
     let ids = sender.await.expect("the sender");
-    assert_eq!(held, ids.len());
+    assert_eq!(accepted, ids.len());
     let (one, two) = (one.disk.lock(), two.disk.lock());
     for id in &ids {
         let times = one.jobs.get(id).unwrap_or(&0) + two.jobs.get(id).unwrap_or(&0);
@@ -95,7 +95,7 @@ async fn a_publisher_killed_on_the_way_gets_its_own_batches_again_and_no_job_is_
 }
 
 #[tokio::test]
-async fn a_pipeline_waits_while_as_much_is_in_flight_as_may_be() {
+async fn a_pipeline_waits_at_its_in_flight_limit() {
     let publisher = FakePublisher::start(1).await;
     publisher.script(vec![BatchBehavior::AnswerAfter(Duration::from_millis(200)); 1]);
     let producer = to(&[&publisher]);
@@ -120,7 +120,7 @@ async fn a_pipeline_waits_while_as_much_is_in_flight_as_may_be() {
 }
 
 #[tokio::test]
-async fn send_waits_for_a_reader_of_receipts_and_then_fails_with_the_limit() {
+async fn send_waits_for_a_reader_and_then_fails() {
     let publisher = FakePublisher::start(1).await;
     let infos = vec![publisher.info.clone()];
     let answer_timeout = Duration::from_millis(500);
@@ -159,7 +159,7 @@ async fn send_waits_for_a_reader_of_receipts_and_then_fails_with_the_limit() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hung_publisher_stops_no_pipeline_whose_other_publisher_answers() {
+async fn a_hung_publisher_does_not_stop_a_pipeline() {
     let (hung, good) = (FakePublisher::start(1).await, FakePublisher::start(2).await);
     hung.script(vec![BatchBehavior::TakeInSilence; 10_000]);
     let producer = to(&[&hung, &good]);
@@ -203,7 +203,7 @@ async fn a_hung_publisher_stops_no_pipeline_whose_other_publisher_answers() {
 }
 
 #[tokio::test]
-async fn a_pipeline_without_a_reader_of_receipts_goes_on() {
+async fn a_pipeline_without_a_reader_continues() {
     let publisher = FakePublisher::start(1).await;
     let producer = to(&[&publisher]);
     let options = PipelineOptions { receipts_jobs_max: 64, ..PipelineOptions::default() };
@@ -218,7 +218,7 @@ async fn a_pipeline_without_a_reader_of_receipts_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_task_may_send_and_read_though_the_publisher_keeps_up_with_it() {
+async fn one_task_may_both_send_and_read() {
     let publisher = FakePublisher::start(1).await;
     let producer = to(&[&publisher]);
     let options = PipelineOptions {
@@ -233,9 +233,9 @@ async fn one_task_may_send_and_read_though_the_publisher_keeps_up_with_it() {
         for n in 1..=5_000 {
             pipeline.send(job(n)).await?;
             // A publisher that keeps up: this task is delayed, and never waits for room.
-            let patience = Instant::now() + Duration::from_secs(20);
+            let deadline = Instant::now() + Duration::from_secs(20);
             while n % 50 == 0 && publisher.disk.lock().jobs.len() < n {
-                assert!(Instant::now() < patience, "{n} jobs are not taken");
+                assert!(Instant::now() < deadline, "{n} jobs are not accepted");
                 std::thread::yield_now();
             }
         }

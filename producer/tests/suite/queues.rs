@@ -75,7 +75,7 @@ fn stat(n: u64) -> QueueStat {
 }
 
 #[tokio::test]
-async fn metrics_are_added_up_over_publishers_and_one_that_is_away_is_named_with_its_reason() {
+async fn stats_are_merged_and_missing_publishers_listed() {
     let (one, two) = (FakePublisher::start(1).await, FakePublisher::start(2).await);
     let mut three = FakePublisher::start(3).await;
     serve_jobs(&one, &[1, 2]);
@@ -97,7 +97,7 @@ async fn metrics_are_added_up_over_publishers_and_one_that_is_away_is_named_with
 }
 
 #[tokio::test]
-async fn a_bare_id_is_asked_of_everyone_and_not_found_only_when_all_have_answered() {
+async fn a_bare_id_is_not_found_only_if_all_answered() {
     let (one, mut two) = (FakePublisher::start(1).await, FakePublisher::start(2).await);
     serve_jobs(&one, &[1]);
     serve_jobs(&two, &[2]);
@@ -113,7 +113,7 @@ async fn a_bare_id_is_asked_of_everyone_and_not_found_only_when_all_have_answere
 }
 
 #[tokio::test]
-async fn a_job_named_with_its_publisher_is_asked_only_there() {
+async fn a_job_with_a_publisher_is_requested_only_there() {
     let (one, mut two) = (FakePublisher::start(1).await, FakePublisher::start(2).await);
     serve_jobs(&one, &[1]);
     two.kill().await;
@@ -128,7 +128,7 @@ async fn a_job_named_with_its_publisher_is_asked_only_there() {
 }
 
 #[tokio::test]
-async fn jobs_are_listed_page_by_page_over_all_publishers_and_past_one_that_is_away() {
+async fn listings_skip_a_publisher_that_is_away() {
     let (one, two) = (FakePublisher::start(1).await, FakePublisher::start(2).await);
     let mut three = FakePublisher::start(3).await;
     serve_jobs(&one, &[1, 2, 3, 4, 5]);
@@ -145,7 +145,7 @@ async fn jobs_are_listed_page_by_page_over_all_publishers_and_past_one_that_is_a
 }
 
 #[tokio::test]
-async fn a_publisher_that_is_silent_is_named_after_the_time_for_a_request() {
+async fn a_silent_publisher_is_missing_after_the_request_timeout() {
     let publisher = FakePublisher::start(1).await;
     publisher.answer_requests(|_| None);
     let gathered = to(&[&publisher]).status().await.expect("known");
@@ -154,7 +154,7 @@ async fn a_publisher_that_is_silent_is_named_after_the_time_for_a_request() {
 }
 
 #[tokio::test]
-async fn a_kept_link_that_has_died_is_made_anew() {
+async fn a_dead_cached_link_is_replaced() {
     let mut publisher = FakePublisher::start(1).await;
     let address = publisher.info.addresses[0].clone();
     serve_jobs(&publisher, &[1]);

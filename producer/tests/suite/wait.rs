@@ -49,7 +49,7 @@ async fn wait_until(what: impl Fn() -> bool) {
 }
 
 #[tokio::test]
-async fn who_waits_is_told_how_the_job_ended() {
+async fn a_wait_returns_how_the_job_ended() {
     let error = JobError { kind: "Timeout".into(), message: "after 3 s".into() };
     let dead = JobInfo {
         death: Some(DeathReason::Buried),
@@ -73,7 +73,7 @@ async fn who_waits_is_told_how_the_job_ended() {
 }
 
 #[tokio::test]
-async fn a_job_that_has_ended_is_told_at_once_and_one_that_is_no_longer_kept_is_gone() {
+async fn an_ended_job_is_reported_at_once() {
     let publisher = with_job(1).await;
     publisher.end(completed(2, b"x"));
     let queues = queues(&[&publisher]);
@@ -84,7 +84,7 @@ async fn a_job_that_has_ended_is_told_at_once_and_one_that_is_no_longer_kept_is_
 }
 
 #[tokio::test]
-async fn waiting_goes_on_over_a_restart_of_the_publisher_and_finds_what_happened_meanwhile() {
+async fn a_wait_continues_over_publisher_restarts() {
     let mut publisher = with_job(1).await;
     let address = publisher.info.addresses[0].clone();
     let options = ProducerOptions::default();
@@ -110,7 +110,7 @@ async fn waiting_goes_on_over_a_restart_of_the_publisher_and_finds_what_happened
 }
 
 #[tokio::test]
-async fn an_answer_that_was_lost_is_asked_for_again() {
+async fn a_wait_without_an_answer_is_retried() {
     let publisher = with_job(1).await;
     publisher.end(completed(1, b"x"));
     publisher.script_requests([
@@ -123,7 +123,7 @@ async fn an_answer_that_was_lost_is_asked_for_again() {
 }
 
 #[tokio::test]
-async fn a_wait_ends_with_its_time_and_says_whether_the_publisher_was_there() {
+async fn a_wait_timeout_reports_whether_the_publisher_was_reachable() {
     let mut publisher = with_job(1).await;
     let (queues, name) = (queues(&[&publisher]), name(&publisher, id(1)));
     let short = Duration::from_millis(100);
@@ -134,7 +134,10 @@ async fn a_wait_ends_with_its_time_and_says_whether_the_publisher_was_there() {
     assert!(matches!(&away, Err(WaitError::TimedOut { away: Some(_), .. })), "{away:?}");
     let unknown = queues.wait(&id(1).into(), short).await;
     assert!(
-        matches!(&unknown, Err(WaitError::TimedOut { away: Some(why), .. }) if why.contains("fake-1")),
+        matches!(
+            &unknown,
+            Err(WaitError::TimedOut { away: Some(why), .. }) if why.contains("fake-1")
+        ),
         "a bare id: {unknown:?}"
     );
     // An unlimited wait must not overflow.
@@ -142,7 +145,7 @@ async fn a_wait_ends_with_its_time_and_says_whether_the_publisher_was_there() {
 }
 
 #[tokio::test]
-async fn a_publisher_that_is_back_in_time_is_not_said_to_be_away() {
+async fn a_publisher_that_returns_is_not_reported_away() {
     let mut publisher = with_job(1).await;
     let address = publisher.info.addresses[0].clone();
     let (queues, name) = (queues(&[&publisher]), name(&publisher, id(1)));
@@ -157,7 +160,7 @@ async fn a_publisher_that_is_back_in_time_is_not_said_to_be_away() {
 }
 
 #[tokio::test]
-async fn who_no_longer_waits_takes_the_question_back() {
+async fn dropping_a_wait_cancels_it_at_the_publisher() {
     let publisher = with_job(1).await;
     let (queues, name) = (queues(&[&publisher]), name(&publisher, id(1)));
     for _ in 0..3 {
@@ -170,7 +173,7 @@ async fn who_no_longer_waits_takes_the_question_back() {
 }
 
 #[tokio::test]
-async fn ten_thousand_wait_on_one_link_and_those_past_them_are_asked_as_others_end() {
+async fn ten_thousand_waits_share_a_link_and_more_queue() {
     const WAITS: u64 = 10_100;
     let publisher = with_job(1).await;
     publisher.disk.lock().ends.extend((0..WAITS).map(|n| (id(n), None)));
@@ -194,12 +197,12 @@ async fn ten_thousand_wait_on_one_link_and_those_past_them_are_asked_as_others_e
 }
 
 #[tokio::test]
-async fn a_bare_id_is_looked_for_at_every_publisher_first() {
+async fn a_bare_id_is_looked_up_at_every_publisher() {
     let (one, two) = (FakePublisher::start(1).await, FakePublisher::start(2).await);
     one.answer_requests(|_| Some(Ok(Answer::Job(None))));
     two.answer_requests(|request| {
         let running = JobInfo { ..job(id(1), JobState::Running, 1) };
-        let found = matches!(request, Request::Job { id: asked } if asked == id(1));
+        let found = matches!(request, Request::Job { id: requested } if requested == id(1));
         Some(Ok(Answer::Job(found.then(|| Box::new(running)))))
     });
     two.disk.lock().ends.insert(id(1), None);
@@ -213,7 +216,7 @@ async fn a_bare_id_is_looked_for_at_every_publisher_first() {
 }
 
 #[tokio::test]
-async fn a_publisher_that_cannot_tell_says_so_at_once() {
+async fn a_refused_wait_fails_at_once() {
     let publisher = FakePublisher::start(1).await;
     publisher.answer_requests(|_| Some(Err(RequestError::Unreadable)));
     let end = queues(&[&publisher]).wait(&name(&publisher, id(1)), LONG).await;

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_batch_without_an_answer_is_unknown_at_its_publisher_exactly_when_its_time_is_up() {
+fn an_unanswered_batch_is_unknown_exactly_at_its_deadline() {
     let a = publisher(1);
     let mut scenario = Scenario::linked_to(single(), std::slice::from_ref(&a));
     scenario.pass(ms(500));
@@ -19,7 +19,7 @@ fn a_batch_without_an_answer_is_unknown_at_its_publisher_exactly_when_its_time_i
     assert_eq!((end.at, &end.jobs), (deadline, &vec![1]));
     let BatchOutcome::Unknown { publisher, why } = end.end else { panic!("{:?}", end.end) };
     assert_eq!(publisher, a.id);
-    assert!(why.contains("its link stands"), "{why}");
+    assert!(why.contains("its link is up"), "{why}");
     scenario.answer_all(&sent);
     assert!(scenario.ended.is_empty(), "a late answer changes nothing");
 }
@@ -35,13 +35,13 @@ fn a_large_batch_has_more_time_than_a_small_one() {
     let large: &'static [u8] = Box::leak(vec![0; 10_000_000].into_boxed_slice());
     scenario.try_push(&job_of(1, large)).expect("taken");
     scenario.until(began + secs(39));
-    assert!(scenario.ended.is_empty(), "ten megabytes are given ten more seconds");
+    assert!(scenario.ended.is_empty(), "ten megabytes add ten seconds");
     scenario.until(began + secs(41));
     assert_eq!(scenario.ended.len(), 1);
 }
 
 #[test]
-fn a_batch_whose_publisher_stays_away_is_unknown_and_says_that_the_link_is_down() {
+fn an_unknown_batch_reports_that_the_link_is_down() {
     let a = publisher(1);
     let mut scenario = Scenario::linked_to(single(), std::slice::from_ref(&a));
     scenario.push(1);
@@ -56,7 +56,7 @@ fn a_batch_whose_publisher_stays_away_is_unknown_and_says_that_the_link_is_down(
 }
 
 #[test]
-fn jobs_that_no_publisher_could_be_reached_for_are_nowhere_and_the_error_names_each_publisher() {
+fn unsent_jobs_report_the_error_of_each_publisher() {
     let (a, b) = (publisher(1), publisher(2));
     let mut scenario = Scenario::new(single());
     scenario.request_route();
@@ -86,7 +86,7 @@ fn jobs_that_no_publisher_could_be_reached_for_are_nowhere_and_the_error_names_e
 }
 
 #[test]
-fn a_number_whose_batch_was_given_up_does_not_leave_a_gap() {
+fn a_timed_out_batch_leaves_no_sequence_gap() {
     let a = publisher(1);
     let mut scenario = Scenario::linked_to(single(), std::slice::from_ref(&a));
     scenario.push(1);
@@ -105,7 +105,7 @@ fn a_number_whose_batch_was_given_up_does_not_leave_a_gap() {
 }
 
 #[test]
-fn jobs_in_a_batch_that_was_never_full_have_their_end_at_the_same_time() {
+fn jobs_of_a_partial_batch_time_out_together() {
     let a = publisher(1);
     let mut scenario = Scenario::new(StreamLimits { batch_jobs_max: 10, ..single() });
     scenario.request_route();

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_batch_refused_by_a_publisher_that_is_drained_goes_to_another() {
+fn a_batch_refused_by_a_draining_publisher_goes_to_another() {
     let (a, b) = (publisher(1), publisher(2));
     let mut scenario = Scenario::linked_to(single(), &[a, b]);
     scenario.push(1);
@@ -16,14 +16,14 @@ fn a_batch_refused_by_a_publisher_that_is_drained_goes_to_another() {
 }
 
 #[test]
-fn a_batch_that_a_drained_publisher_refuses_asks_who_has_come_in_its_place() {
+fn a_draining_refusal_resolves_the_path_again() {
     let (a, b) = (publisher(1), publisher(2));
     let mut scenario = Scenario::linked_to(single(), std::slice::from_ref(&a));
     scenario.pass(ms(2_000));
     scenario.push(1);
     let first = scenario.next_sent();
     scenario.answer(&first, Err(BatchRefusal::Draining));
-    assert_eq!(scenario.resolve_requests.len(), 1, "at once, and not when the answer is old");
+    assert_eq!(scenario.resolve_requests.len(), 1, "at once, not when the route is old");
     scenario.resolve(&[a, b.clone()]);
     scenario.attach_next(1);
     let second = scenario.next_sent();
@@ -33,7 +33,7 @@ fn a_batch_that_a_drained_publisher_refuses_asks_who_has_come_in_its_place() {
 }
 
 #[test]
-fn a_stopping_publisher_gets_nothing_new_and_its_own_batches_stay() {
+fn a_stopping_publisher_keeps_its_batches_and_gets_none() {
     let (a, b) = (publisher(1), publisher(2));
     let mut scenario = Scenario::linked_to(single(), &[a, b]);
     scenario.push(1);
@@ -48,7 +48,7 @@ fn a_stopping_publisher_gets_nothing_new_and_its_own_batches_stay() {
 }
 
 #[test]
-fn a_batch_that_had_arrived_stays_though_its_second_copy_is_refused_by_a_drained_publisher() {
+fn a_received_batch_stays_when_its_copy_is_refused() {
     let (a, b) = (publisher(1), publisher(2));
     let mut scenario = Scenario::linked_to(single(), &[a, b]);
     scenario.push(1);
@@ -71,7 +71,7 @@ fn a_batch_that_had_arrived_stays_though_its_second_copy_is_refused_by_a_drained
 }
 
 #[test]
-fn new_batches_avoid_a_publisher_whose_link_is_down_while_another_is_up() {
+fn new_batches_avoid_a_publisher_whose_link_is_down() {
     let (a, b) = (publisher(1), publisher(2));
     let mut scenario = Scenario::linked_to(single(), &[a, b]);
     scenario.push(1);
@@ -98,14 +98,14 @@ fn below_a_default(
 }
 
 #[test]
-fn a_dead_publishers_path_goes_to_the_default_above_at_once() {
+fn a_dead_publishers_path_falls_back_to_the_default() {
     let (dead, other) = (publisher(1), publisher(2));
     let mut scenario = Scenario::new(single());
     below_a_default(&mut scenario, &dead, &other, true);
     scenario.push(1);
     let dials = scenario.dials.pop_front().expect("a dial");
     assert_eq!(dials.publisher, dead.id, "its own publisher comes first");
-    assert!(scenario.dials.is_empty(), "nobody else while it has not failed");
+    assert!(scenario.dials.is_empty(), "no other while it has not failed");
     scenario.lose_link(dead.id, dials.link);
     let next = scenario.dials.iter().find(|dials| dials.publisher == other.id);
     let (next, at) = next.map(|next| (next.link, next.at)).expect("the next candidate is dialled");
@@ -118,7 +118,7 @@ fn a_dead_publishers_path_goes_to_the_default_above_at_once() {
 }
 
 #[test]
-fn jobs_return_to_the_paths_own_publisher_once_it_is_back() {
+fn jobs_return_to_the_paths_own_publisher() {
     let (own, other) = (publisher(1), publisher(2));
     let mut scenario = Scenario::new(single());
     below_a_default(&mut scenario, &own, &other, true);
@@ -147,7 +147,7 @@ fn jobs_return_to_the_paths_own_publisher_once_it_is_back() {
 }
 
 #[test]
-fn a_batch_that_may_be_at_the_paths_own_publisher_waits_for_it() {
+fn a_sent_batch_waits_for_its_own_publisher() {
     let (own, other) = (publisher(1), publisher(2));
     let mut scenario = Scenario::new(single());
     below_a_default(&mut scenario, &own, &other, true);
@@ -160,11 +160,11 @@ fn a_batch_that_may_be_at_the_paths_own_publisher_waits_for_it() {
     scenario.attach(other.id, next, 1);
     assert!(scenario.sent.is_empty(), "it may have reached the first");
     scenario.push(2);
-    assert_eq!(scenario.next_sent().publisher, other.id, "a new one goes on");
+    assert_eq!(scenario.next_sent().publisher, other.id, "a new batch is not delayed");
 }
 
 #[test]
-fn an_idle_link_that_was_closed_is_no_reason_to_fall_back() {
+fn closing_an_idle_link_causes_no_fallback() {
     let (own, other) = (publisher(1), publisher(2));
     let mut scenario = Scenario::new(single());
     below_a_default(&mut scenario, &own, &other, true);
@@ -192,7 +192,7 @@ fn a_warming_replicas_default_is_no_candidate() {
 }
 
 #[test]
-fn a_batch_that_was_never_sent_goes_to_whichever_publisher_comes_first() {
+fn an_unsent_batch_goes_to_the_first_attached_publisher() {
     let (a, b) = (publisher(1), publisher(2));
     let mut scenario = Scenario::new(single());
     scenario.request_route();
@@ -207,14 +207,14 @@ fn a_batch_that_was_never_sent_goes_to_whichever_publisher_comes_first() {
 }
 
 #[test]
-fn with_duplicates_allowed_a_batch_goes_elsewhere_once_its_publisher_cannot_be_reached() {
+fn may_duplicate_fails_over_an_unreachable_publishers_batch() {
     let (a, b) = (publisher(1), publisher(2));
     let mut scenario = Scenario::with(single(), Failover::MayDuplicate);
     scenario.link_all(&[a, b]);
     scenario.push(1);
     let first = scenario.next_sent();
     scenario.lose_link(first.publisher, first.link);
-    assert!(scenario.sent.is_empty(), "its publisher is tried at once before another gets it");
+    assert!(scenario.sent.is_empty(), "its own publisher is retried first");
     scenario.pass(ms(100));
     let dials = scenario.dials.pop_front().expect("a try");
     assert_eq!(dials.publisher, first.publisher);
@@ -229,7 +229,7 @@ fn with_duplicates_allowed_a_batch_goes_elsewhere_once_its_publisher_cannot_be_r
 }
 
 #[test]
-fn with_duplicates_allowed_a_batch_that_nobody_answers_is_unknown_at_the_first_publisher() {
+fn may_duplicate_reports_unknown_at_the_first_publisher() {
     let (a, b) = (publisher(1), publisher(2));
     let mut scenario = Scenario::with(single(), Failover::MayDuplicate);
     scenario.link_all(&[a, b]);
@@ -250,7 +250,7 @@ fn with_duplicates_allowed_a_batch_that_nobody_answers_is_unknown_at_the_first_p
 }
 
 #[test]
-fn a_publisher_that_said_it_stops_and_did_not_is_tried_anew() {
+fn a_publisher_that_did_not_stop_is_retried() {
     let a = publisher(1);
     let mut scenario = Scenario::linked_to(single(), std::slice::from_ref(&a));
     scenario.push(1);
@@ -264,7 +264,7 @@ fn a_publisher_that_said_it_stops_and_did_not_is_tried_anew() {
 }
 
 #[test]
-fn with_duplicates_allowed_a_batch_goes_elsewhere_once_and_then_stays() {
+fn may_duplicate_fails_over_only_once() {
     let mut scenario = Scenario::with(single(), Failover::MayDuplicate);
     scenario.link_all(&[publisher(1), publisher(2), publisher(3)]);
     scenario.push(1);
@@ -278,5 +278,5 @@ fn with_duplicates_allowed_a_batch_goes_elsewhere_once_and_then_stays() {
     while let Some(dials) = scenario.dials.pop_front() {
         scenario.lose_link(dials.publisher, dials.link);
     }
-    assert!(scenario.sent.is_empty(), "a third publisher would make three of it");
+    assert!(scenario.sent.is_empty(), "a third copy must not exist");
 }

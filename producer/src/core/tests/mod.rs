@@ -184,7 +184,7 @@ impl Scenario {
             }
             self.now = self.now.max(next);
             self.core.tick(self.now);
-            assert!(self.core.next_deadline() > self.now, "a turn leaves nothing that is due");
+            assert!(self.core.next_deadline() > self.now, "a tick leaves nothing due");
             self.drain();
             turns += 1;
             assert!(turns < 100_000, "the core spins at {:?}", self.now);
@@ -266,13 +266,13 @@ impl Scenario {
     }
 
     fn next_end(&mut self) -> FinishedBatch {
-        self.ended.pop_front().expect("a batch has come to its end")
+        self.ended.pop_front().expect("a batch has finished")
     }
 }
 
 fn answered_by(end: &BatchOutcome) -> PublisherId {
     match end {
         BatchOutcome::Answered { publisher, .. } => *publisher,
-        other => panic!("answered was expected, not {other:?}"),
+        other => panic!("expected an answer, not {other:?}"),
     }
 }

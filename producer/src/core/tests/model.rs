@@ -111,13 +111,16 @@ impl Simulation {
         while let Some(end) = self.scenario.ended.pop_front() {
             for job in end.jobs {
                 let before = self.ends.insert(job, end.end.clone());
-                assert!(before.is_none(), "job {job} has two ends");
+                assert!(before.is_none(), "job {job} has two outcomes");
             }
         }
     }
 
     fn last_batch(&self, at: usize, link: u64) -> Time {
-        let of_link = |event: &Event| matches!(event, Event::Batch { at: a, link: l, .. } if (*a, *l) == (at, link));
+        let of_link = |event: &Event| match event {
+            Event::Batch { at: a, link: l, .. } => (*a, *l) == (at, link),
+            _ => false,
+        };
         let times = self.events.iter().filter(|e| of_link(&e.0.2)).map(|e| e.0.0);
         times.max().unwrap_or_default()
     }
@@ -255,7 +258,7 @@ impl Simulation {
                 .iter()
                 .filter_map(|publisher_state| publisher_state.jobs.get(&job))
                 .sum();
-            let end = self.ends.get(&job).unwrap_or_else(|| panic!("job {job} has no end"));
+            let end = self.ends.get(&job).unwrap_or_else(|| panic!("job {job} has no outcome"));
             match end {
                 BatchOutcome::Answered { publisher, may_be_at, .. } => {
                     assert!(
@@ -276,7 +279,7 @@ impl Simulation {
                 BatchOutcome::Failed(error) => {
                     assert!(
                         at.is_empty(),
-                        "job {job} is at {at:?} and was said to be nowhere: {error}"
+                        "job {job} is at {at:?} and was reported as unsent: {error}"
                     );
                 }
             }
@@ -292,14 +295,14 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_word_is_true_and_no_job_exists_twice(seed: u64) {
+    fn every_outcome_is_true_and_no_job_exists_twice(seed: u64) {
         let mut simulation = Simulation::new(seed, Failover::SamePublisher);
         simulation.run();
         simulation.check_outcomes(Failover::SamePublisher);
     }
 
     #[test]
-    fn with_duplicates_allowed_every_word_is_true(seed: u64) {
+    fn may_duplicate_reports_only_true_outcomes(seed: u64) {
         let mut simulation = Simulation::new(seed, Failover::MayDuplicate);
         simulation.run();
         simulation.check_outcomes(Failover::MayDuplicate);
@@ -307,7 +310,7 @@ proptest! {
 }
 
 #[test]
-fn publishers_that_come_back_leave_no_job_unknown() {
+fn publishers_that_return_leave_no_job_unknown() {
     let mut unknown = 0;
     for seed in 0..100 {
         let mut simulation = Simulation::new(seed, Failover::SamePublisher);
@@ -315,5 +318,5 @@ fn publishers_that_come_back_leave_no_job_unknown() {
         unknown +=
             simulation.ends.values().filter(|e| matches!(e, BatchOutcome::Unknown { .. })).count();
     }
-    assert_eq!(unknown, 0, "every publisher is back within the time for an answer");
+    assert_eq!(unknown, 0, "every publisher returns within the answer timeout");
 }

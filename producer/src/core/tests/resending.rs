@@ -3,13 +3,13 @@
 use super::*;
 
 #[test]
-fn a_batch_whose_answer_was_lost_goes_again_to_the_same_publisher_under_the_same_number() {
+fn an_unanswered_batch_is_resent_with_the_same_number() {
     let (a, b) = (publisher(1), publisher(2));
     let mut scenario = Scenario::linked_to(single(), &[a, b]);
     scenario.push(1);
     let first = scenario.next_sent();
     scenario.lose_link(first.publisher, first.link);
-    assert!(scenario.sent.is_empty(), "another publisher is up, and gets nothing of it");
+    assert!(scenario.sent.is_empty(), "another publisher is up, and gets no copy");
     let link = scenario.attach_next(first.sequence + 1);
     let again = scenario.next_sent();
     assert_eq!((again.publisher, again.link), (first.publisher, link));
@@ -21,7 +21,7 @@ fn a_batch_whose_answer_was_lost_goes_again_to_the_same_publisher_under_the_same
 }
 
 #[test]
-fn batches_that_never_arrived_are_sent_again_in_order_without_a_gap() {
+fn lost_batches_are_resent_in_order_without_a_gap() {
     let a = publisher(1);
     let mut scenario = Scenario::linked_to(single(), std::slice::from_ref(&a));
     (1..=4).for_each(|n| scenario.push(n));
@@ -31,15 +31,11 @@ fn batches_that_never_arrived_are_sent_again_in_order_without_a_gap() {
     scenario.attach_next(4);
     let again: Vec<u64> =
         std::iter::from_fn(|| scenario.sent.pop_front()).map(|s| s.sequence).collect();
-    assert_eq!(
-        again,
-        [2, 3, 4, 5],
-        "the first two for their receipts, the others for the first time"
-    );
+    assert_eq!(again, [2, 3, 4, 5], "the first two for their receipts, the others were lost");
 }
 
 #[test]
-fn an_answer_of_an_older_link_is_ignored() {
+fn an_answer_on_an_older_link_is_ignored() {
     let a = publisher(1);
     let mut scenario = Scenario::linked_to(single(), std::slice::from_ref(&a));
     scenario.push(1);
@@ -53,7 +49,7 @@ fn an_answer_of_an_older_link_is_ignored() {
 }
 
 #[test]
-fn after_a_missing_batch_the_link_is_made_anew_and_the_numbers_begin_where_the_publisher_says() {
+fn a_sequence_gap_makes_a_new_link_and_new_numbers() {
     let a = publisher(1);
     let mut scenario = Scenario::linked_to(single(), std::slice::from_ref(&a));
     (1..=3).for_each(|n| scenario.push(n));
@@ -71,12 +67,12 @@ fn after_a_missing_batch_the_link_is_made_anew_and_the_numbers_begin_where_the_p
     let again: Vec<SentBatch> = std::iter::from_fn(|| scenario.sent.pop_front()).collect();
     assert_eq!(again.iter().map(|s| s.sequence).collect::<Vec<_>>(), [2, 3]);
     again.iter().for_each(|sent| scenario.answer_all(sent));
-    let held: Vec<u64> = scenario.ended.iter().flat_map(|end| end.jobs.clone()).collect();
-    assert_eq!(held, [2, 3], "in the order in which they were enqueued");
+    let answered: Vec<u64> = scenario.ended.iter().flat_map(|end| end.jobs.clone()).collect();
+    assert_eq!(answered, [2, 3], "in the order in which they were enqueued");
 }
 
 #[test]
-fn what_follows_a_first_batch_that_was_refused_is_sent_again_and_not_unknown() {
+fn batches_after_a_refused_first_one_are_resent() {
     let a = publisher(1);
     let mut scenario = Scenario::new(single());
     scenario.request_route();
@@ -97,12 +93,12 @@ fn what_follows_a_first_batch_that_was_refused_is_sent_again_and_not_unknown() {
     let again: Vec<SentBatch> = std::iter::from_fn(|| scenario.sent.pop_front()).collect();
     assert_eq!(again.iter().map(|s| s.sequence).collect::<Vec<_>>(), [1, 2]);
     again.iter().for_each(|sent| scenario.answer_all(sent));
-    let held: Vec<u64> = scenario.ended.iter().flat_map(|end| end.jobs.clone()).collect();
-    assert_eq!(held, [2, 3]);
+    let answered: Vec<u64> = scenario.ended.iter().flat_map(|end| end.jobs.clone()).collect();
+    assert_eq!(answered, [2, 3]);
 }
 
 #[test]
-fn a_batch_that_is_told_of_a_gap_over_and_over_fails_instead_of_looping() {
+fn repeated_sequence_gaps_fail_the_batch() {
     let a = publisher(1);
     let mut scenario = Scenario::linked_to(single(), std::slice::from_ref(&a));
     scenario.push(1);
@@ -120,7 +116,7 @@ fn a_batch_that_is_told_of_a_gap_over_and_over_fails_instead_of_looping() {
 }
 
 #[test]
-fn a_publisher_that_no_longer_knows_the_producer_leaves_its_batch_unknown() {
+fn a_publisher_that_forgot_the_producer_leaves_batches_unknown() {
     let a = publisher(1);
     let mut scenario = Scenario::linked_to(single(), std::slice::from_ref(&a));
     scenario.push(1);
@@ -135,11 +131,11 @@ fn a_publisher_that_no_longer_knows_the_producer_leaves_its_batch_unknown() {
     scenario.push(2);
     scenario.pass(ms(100));
     scenario.attach_next(1);
-    assert_eq!(scenario.next_sent().sequence, 1, "the numbers begin anew");
+    assert_eq!(scenario.next_sent().sequence, 1, "the numbers start again");
 }
 
 #[test]
-fn a_publisher_that_knows_less_than_it_acknowledged_leaves_what_it_had_not_answered_unknown() {
+fn a_publisher_that_lost_state_leaves_batches_unknown() {
     let a = publisher(1);
     let mut scenario = Scenario::linked_to(single(), std::slice::from_ref(&a));
     scenario.push(1);
@@ -157,7 +153,7 @@ fn a_publisher_that_knows_less_than_it_acknowledged_leaves_what_it_had_not_answe
 }
 
 #[test]
-fn a_producer_that_was_away_for_long_goes_on_with_the_number_that_it_is_told() {
+fn a_long_absence_continues_with_the_publishers_number() {
     let a = publisher(1);
     let mut scenario = Scenario::linked_to(single(), std::slice::from_ref(&a));
     let link = LinkNumber(0);
@@ -177,7 +173,7 @@ fn a_producer_that_was_away_for_long_goes_on_with_the_number_that_it_is_told() {
 }
 
 #[test]
-fn an_answer_for_another_number_of_jobs_is_not_believed() {
+fn an_answer_with_a_wrong_count_is_rejected() {
     let a = publisher(1);
     let mut scenario = Scenario::linked_to(single(), std::slice::from_ref(&a));
     scenario.push(1);
@@ -188,7 +184,7 @@ fn an_answer_for_another_number_of_jobs_is_not_believed() {
 }
 
 #[test]
-fn a_batch_is_the_same_bytes_when_it_goes_again() {
+fn a_resent_batch_has_the_same_bytes() {
     let a = publisher(1);
     let mut scenario = Scenario::linked_to(single(), std::slice::from_ref(&a));
     scenario.push(1);

@@ -6,7 +6,7 @@ use longshore_resolver::ReadError;
 use super::*;
 
 #[test]
-fn a_path_that_nobody_publishes_is_told_to_who_asked_and_asked_again_for_the_next() {
+fn a_negative_answer_counts_only_for_earlier_callers() {
     let mut scenario = Scenario::new(single());
     assert_eq!(scenario.request_route(), RouteLookup::Pending);
     let since = scenario.now;
@@ -21,13 +21,13 @@ fn a_path_that_nobody_publishes_is_told_to_who_asked_and_asked_again_for_the_nex
     assert_eq!(
         scenario.request_route(),
         RouteLookup::Pending,
-        "an old no is not good for a new job"
+        "an old negative answer does not count for a new job"
     );
     assert_eq!(scenario.resolve_requests.len(), 1);
 }
 
 #[test]
-fn a_warming_replicas_no_is_asked_again_half_a_second_later() {
+fn a_warming_replicas_negative_answer_is_retried() {
     let a = publisher(1);
     let mut scenario = Scenario::new(single());
     scenario.request_route();
@@ -83,7 +83,7 @@ fn a_default_serves_once_the_answer_is_complete() {
 }
 
 #[test]
-fn a_path_that_holds_a_value_is_no_queue_and_one_that_holds_both_is() {
+fn a_path_with_a_value_and_a_queue_is_a_queue() {
     let (queue, value) = (publisher(1), publisher(2));
     let of_value = Publication {
         terms: Terms { kind: PublicationKind::Value, ..Terms::default() },
@@ -98,7 +98,7 @@ fn a_path_that_holds_a_value_is_no_queue_and_one_that_holds_both_is() {
     scenario.request_route();
     scenario.resolve_with(is(std::slice::from_ref(&of_value)), true);
     assert_eq!(scenario.request_route(), RouteLookup::NoRoute(NoRoute::Value("p2".into())));
-    assert!(scenario.dials.is_empty(), "nobody is dialled for it");
+    assert!(scenario.dials.is_empty(), "no publisher is dialled");
 
     // A default for values above the path does not make it a value: its publisher may have a
     // default for queues further up.
@@ -139,7 +139,7 @@ fn send_each_second(scenario: &mut Scenario, seconds: u64) {
 }
 
 #[test]
-fn a_path_keeps_its_publishers_while_warming_replicas_know_only_a_default() {
+fn a_warming_replicas_default_replaces_no_publisher() {
     let (a, default) = (publisher(1), publisher(2));
     let mut scenario = Scenario::linked_to(single(), std::slice::from_ref(&a));
     send_each_second(&mut scenario, 35);
@@ -150,7 +150,7 @@ fn a_path_keeps_its_publishers_while_warming_replicas_know_only_a_default() {
 }
 
 #[test]
-fn a_refused_path_and_a_silent_resolver_are_told_with_their_reasons() {
+fn a_refused_path_and_a_silent_resolver_report_reasons() {
     let mut scenario = Scenario::new(single());
     let since = scenario.now;
     scenario.request_route();
@@ -166,7 +166,7 @@ fn a_refused_path_and_a_silent_resolver_are_told_with_their_reasons() {
 }
 
 #[test]
-fn a_path_in_use_is_asked_about_again_slowly_and_new_publishers_are_used() {
+fn a_path_in_use_is_refreshed_and_finds_new_publishers() {
     let (a, b) = (publisher(1), publisher(2));
     let mut scenario = Scenario::linked_to(single(), std::slice::from_ref(&a));
     send_each_second(&mut scenario, 35);
@@ -189,7 +189,7 @@ fn a_path_in_use_is_asked_about_again_slowly_and_new_publishers_are_used() {
 }
 
 #[test]
-fn what_waits_for_a_publisher_that_is_away_goes_to_one_that_has_come_since() {
+fn waiting_batches_go_to_a_new_publisher() {
     let (a, b) = (publisher(1), publisher(2));
     let mut scenario = Scenario::new(single());
     scenario.request_route();
@@ -206,7 +206,7 @@ fn what_waits_for_a_publisher_that_is_away_goes_to_one_that_has_come_since() {
 }
 
 #[test]
-fn a_publisher_that_answers_is_kept_whatever_the_directory_has_forgotten() {
+fn a_publisher_that_answers_survives_a_directory_loss() {
     let a = publisher(1);
     let mut scenario = Scenario::linked_to(single(), std::slice::from_ref(&a));
     send_each_second(&mut scenario, 35);
@@ -234,7 +234,7 @@ fn paths_with_the_same_publishers_share_batches() {
 }
 
 #[test]
-fn a_full_table_of_paths_is_emptied_and_what_is_used_is_asked_again() {
+fn a_full_path_cache_is_cleared() {
     let a = publisher(1);
     let mut scenario = Scenario::new(single());
     for n in 0..=PATHS_MAX {

@@ -8,7 +8,7 @@ fn pipelined() -> StreamLimits {
 }
 
 #[test]
-fn the_first_job_goes_at_once_and_those_behind_it_wait_for_its_answer_together() {
+fn jobs_behind_the_first_batch_collect_until_its_answer() {
     let a = publisher(1);
     let mut scenario = Scenario::linked_to(pipelined(), std::slice::from_ref(&a));
     (1..=6).for_each(|n| scenario.push(n));
@@ -19,7 +19,7 @@ fn the_first_job_goes_at_once_and_those_behind_it_wait_for_its_answer_together()
 }
 
 #[test]
-fn a_full_batch_goes_without_waiting_for_an_answer() {
+fn a_full_batch_is_sent_without_waiting() {
     let a = publisher(1);
     let mut scenario = Scenario::linked_to(pipelined(), std::slice::from_ref(&a));
     (1..=22).for_each(|n| scenario.push(n));
@@ -28,7 +28,7 @@ fn a_full_batch_goes_without_waiting_for_an_answer() {
 }
 
 #[test]
-fn a_batch_is_full_by_its_bytes_too_and_a_larger_job_goes_alone() {
+fn bytes_fill_a_batch_and_large_jobs_go_alone() {
     let a = publisher(1);
     let limits = StreamLimits { batch_bytes_max: 1_000, ..pipelined() };
     let mut scenario = Scenario::linked_to(limits, std::slice::from_ref(&a));
@@ -42,7 +42,7 @@ fn a_batch_is_full_by_its_bytes_too_and_a_larger_job_goes_alone() {
 }
 
 #[test]
-fn a_batch_that_is_not_full_goes_exactly_when_its_linger_is_over() {
+fn a_partial_batch_is_sent_exactly_after_its_linger() {
     let a = publisher(1);
     let mut scenario = Scenario::linked_to(pipelined(), std::slice::from_ref(&a));
     scenario.push(1);
@@ -56,7 +56,7 @@ fn a_batch_that_is_not_full_goes_exactly_when_its_linger_is_over() {
 }
 
 #[test]
-fn while_no_publisher_takes_anything_jobs_gather_in_large_batches() {
+fn jobs_collect_in_large_batches_without_a_publisher() {
     let a = publisher(1);
     let mut scenario = Scenario::new(pipelined());
     scenario.request_route();
@@ -72,7 +72,7 @@ fn while_no_publisher_takes_anything_jobs_gather_in_large_batches() {
 }
 
 #[test]
-fn a_flush_sends_what_is_open() {
+fn a_flush_sends_open_batches() {
     let a = publisher(1);
     let mut scenario = Scenario::linked_to(pipelined(), std::slice::from_ref(&a));
     (1..=3).for_each(|n| scenario.push(n));
@@ -82,7 +82,7 @@ fn a_flush_sends_what_is_open() {
 }
 
 #[test]
-fn a_publisher_has_at_most_as_many_batches_to_answer_as_it_recognises_again() {
+fn unanswered_batches_per_publisher_are_bounded() {
     let a = publisher(1);
     let mut scenario = Scenario::linked_to(single(), std::slice::from_ref(&a));
     (0..100).for_each(|n| scenario.push(n));
@@ -93,7 +93,7 @@ fn a_publisher_has_at_most_as_many_batches_to_answer_as_it_recognises_again() {
 }
 
 #[test]
-fn no_more_jobs_are_taken_in_than_may_be_in_flight_until_one_is_answered() {
+fn in_flight_jobs_are_bounded() {
     let a = publisher(1);
     let limits = StreamLimits { in_flight_jobs_max: 5, ..single() };
     let mut scenario = Scenario::linked_to(limits, std::slice::from_ref(&a));
@@ -106,11 +106,11 @@ fn no_more_jobs_are_taken_in_than_may_be_in_flight_until_one_is_answered() {
 }
 
 #[test]
-fn bytes_in_flight_are_bounded_and_an_empty_lane_takes_any_job() {
+fn in_flight_bytes_are_bounded_unless_the_stream_is_empty() {
     let a = publisher(1);
     let limits = StreamLimits { in_flight_bytes_max: 1_000, ..single() };
     let mut scenario = Scenario::linked_to(limits, std::slice::from_ref(&a));
-    scenario.try_push(&job_of(1, &[0; 5_000])).expect("an empty lane takes it");
+    scenario.try_push(&job_of(1, &[0; 5_000])).expect("an empty stream accepts it");
     assert!(matches!(scenario.try_push(&job(2)), Err(PushError::Full)));
     let first = scenario.next_sent();
     scenario.answer_all(&first);
@@ -118,7 +118,7 @@ fn bytes_in_flight_are_bounded_and_an_empty_lane_takes_any_job() {
 }
 
 #[test]
-fn an_atomic_batch_is_one_batch_and_what_cannot_be_one_is_refused_before_it_is_sent() {
+fn an_atomic_batch_must_fit_into_one_batch() {
     let a = publisher(1);
     let mut scenario = Scenario::linked_to(pipelined(), std::slice::from_ref(&a));
     let jobs: Vec<NewJob> = (0..50).map(job).collect();
@@ -133,7 +133,7 @@ fn an_atomic_batch_is_one_batch_and_what_cannot_be_one_is_refused_before_it_is_s
 }
 
 #[test]
-fn a_job_over_a_limit_is_refused_here_and_the_error_names_the_limit() {
+fn a_job_over_a_limit_is_refused_locally() {
     let a = publisher(1);
     let mut scenario = Scenario::linked_to(single(), std::slice::from_ref(&a));
     let refused = |scenario: &mut Scenario, job: &NewJob| match scenario.try_push(job) {
@@ -150,9 +150,9 @@ fn a_job_over_a_limit_is_refused_here_and_the_error_names_the_limit() {
     let mut lease = job(1);
     lease.options.lease_ms = Some(LEASE_MS_MIN - 1);
     assert!(refused(&mut scenario, &lease).contains("BadOptions"));
-    for (bad, says) in [("/", "BadPath"), ("/sys/x", "Reserved")] {
+    for (bad, code) in [("/", "BadPath"), ("/sys/x", "Reserved")] {
         let text = refused(&mut scenario, &NewJob { path: path(bad), ..job(1) });
-        assert!(text.contains(says), "{text}");
+        assert!(text.contains(code), "{text}");
     }
     assert!(scenario.sent.is_empty());
 }

@@ -24,7 +24,7 @@ fn flood(scenario: &mut Scenario, silent: PublisherId, time: Duration) -> (usize
 }
 
 #[test]
-fn a_silent_publisher_leaves_the_others_their_share_of_what_may_be_in_flight() {
+fn a_silent_publisher_leaves_others_their_share() {
     let (a, b) = (publisher(1), publisher(2));
     let limits = StreamLimits { in_flight_jobs_max: 20, ..single() };
     let mut scenario = Scenario::linked_to(limits, &[a.clone(), b]);
@@ -34,7 +34,7 @@ fn a_silent_publisher_leaves_the_others_their_share_of_what_may_be_in_flight() {
 }
 
 #[test]
-fn of_eight_publishers_seven_may_be_silent_at_once() {
+fn seven_of_eight_publishers_may_be_silent() {
     let all: Vec<PublisherInfo> = (1..=8).map(publisher).collect();
     let limits = StreamLimits { in_flight_jobs_max: 80, ..single() };
     let mut scenario = Scenario::linked_to(limits, &all);
@@ -53,7 +53,7 @@ fn of_eight_publishers_seven_may_be_silent_at_once() {
 }
 
 #[test]
-fn a_publisher_that_is_silent_for_a_second_gets_a_batch_only_to_see_whether_it_answers() {
+fn a_silent_publisher_gets_only_probe_batches() {
     let (a, b) = (publisher(1), publisher(2));
     let mut scenario = Scenario::linked_to(single(), &[a.clone(), b]);
     let (_, first) = flood(&mut scenario, a.id, secs(2));
@@ -64,7 +64,7 @@ fn a_publisher_that_is_silent_for_a_second_gets_a_batch_only_to_see_whether_it_a
 }
 
 #[test]
-fn a_publisher_that_answers_again_gets_its_part_again() {
+fn a_publisher_that_answers_again_regains_its_part() {
     let (a, b) = (publisher(1), publisher(2));
     let mut scenario = Scenario::linked_to(single(), &[a.clone(), b]);
     flood(&mut scenario, a.id, secs(40));
@@ -82,7 +82,7 @@ fn a_publisher_that_answers_again_gets_its_part_again() {
 }
 
 #[test]
-fn the_only_publisher_gets_all_that_may_be_in_flight_silent_or_not() {
+fn the_only_publisher_may_use_the_whole_limit() {
     let a = publisher(1);
     let limits = StreamLimits { in_flight_jobs_max: 20, ..single() };
     let mut scenario = Scenario::linked_to(limits, std::slice::from_ref(&a));
@@ -91,7 +91,7 @@ fn the_only_publisher_gets_all_that_may_be_in_flight_silent_or_not() {
 }
 
 #[test]
-fn a_lane_that_has_used_up_its_share_holds_up_no_other_lane() {
+fn a_stream_without_share_does_not_delay_others() {
     let a = publisher(1);
     let b = publisher(2);
     let limits = StreamLimits { in_flight_jobs_max: 4, ..single() };
@@ -103,7 +103,10 @@ fn a_lane_that_has_used_up_its_share_holds_up_no_other_lane() {
     }
     assert_eq!(scenario.sent.len(), 4);
     let other = scenario.core.open_stream(limits);
-    scenario.core.push(scenario.now, other, 0, &job(100), false).expect("the other lane has room");
+    scenario
+        .core
+        .push(scenario.now, other, 0, &job(100), false)
+        .expect("the other stream has room");
     scenario.drain();
     assert_eq!(scenario.sent.len(), 5);
 }

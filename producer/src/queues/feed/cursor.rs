@@ -122,7 +122,7 @@ impl FeedCursor {
 
     /// Changes were lost: starts again, with a snapshot if the feed began with one.
     pub(super) fn lost(&mut self, why: FeedLoss) {
-        tracing::debug!(%why, "a feed begins anew");
+        tracing::debug!(%why, "feed starts again");
         *self = FeedCursor { snapshots: self.snapshots, ..FeedCursor::new(Start::Now) };
     }
 }

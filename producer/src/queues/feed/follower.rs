@@ -115,8 +115,8 @@ impl Follower {
             let mut answer = None;
             for message in frame {
                 match message {
-                    FromPublisher::Answer { id, answer: events } if id == number => {
-                        answer = Some(events)
+                    FromPublisher::Answer { id, answer: received } if id == number => {
+                        answer = Some(received)
                     }
                     FromPublisher::Goodbye { reason } => return Err(FollowEnd::LinkLost(reason)),
                     // Events may arrive in the same frame as the answer.
@@ -139,7 +139,7 @@ impl Follower {
                 }
                 Ok(())
             }
-            Ok(_) => Err(FollowEnd::LinkLost("it answered something else".into())),
+            Ok(_) => Err(FollowEnd::LinkLost("unexpected answer".into())),
             Err(RequestError::TooOld) => self.report_loss(publisher, FeedLoss::TooOld).await,
             Err(RequestError::Rewound) => self.report_loss(publisher, FeedLoss::Rewound).await,
             Err(error) => Err(FollowEnd::LinkLost(error.to_string())),
@@ -187,11 +187,13 @@ impl Follower {
         };
         let page = match self.requester.request(publisher, &Request::Jobs(query)).await {
             Ok(Answer::Jobs(page)) => page,
-            Ok(_) => return Err(FollowEnd::LinkLost("it answered something else".into())),
+            Ok(_) => return Err(FollowEnd::LinkLost("unexpected answer".into())),
             Err(failure) => return Err(FollowEnd::LinkLost(failure.to_string())),
         };
         let Ok(listed) = self.cursor.page(&page) else {
-            return Err(FollowEnd::LinkLost("it shows less than it had told already".into()));
+            return Err(FollowEnd::LinkLost(
+                "the publisher's listing is older than its events".into(),
+            ));
         };
         if !page.jobs.is_empty() {
             self.emit(publisher, FeedNews::Jobs(page.jobs)).await?;

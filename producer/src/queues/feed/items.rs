@@ -69,7 +69,7 @@ pub enum FeedNews {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum FeedLoss {
     /// The publisher retains only 65,536 transitions, and more have happened since.
-    #[error("TooOld: more has happened since than the publisher keeps")]
+    #[error("TooOld: more has happened since than the publisher retains")]
     TooOld,
     /// The publisher has lost the position: its acknowledgements are not synced.
     #[error("Rewound: the publisher started again before what was seen")]

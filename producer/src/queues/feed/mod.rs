@@ -51,7 +51,8 @@ impl Queues {
     /// while let Some(item) = feed.next().await {
     ///     if let FeedNews::Changes(changes) = item.news {
     ///         for event in &changes.events {
-    ///             println!("{} {} {}", changes.paths[event.path as usize], event.job, event.change);
+    ///             let path = &changes.paths[event.path as usize];
+    ///             println!("{path} {} {}", event.job, event.change);
     ///         }
     ///     }
     /// }
@@ -59,14 +60,14 @@ impl Queues {
     /// # }
     /// ```
     pub fn feed(&self, pattern: Glob, from: FeedFrom) -> Feed {
-        let (tell, items) = mpsc::channel(ITEMS_MAX);
+        let (sender, items) = mpsc::channel(ITEMS_MAX);
         let seen = match &from {
             FeedFrom::After(positions) => positions.clone(),
             FeedFrom::Now | FeedFrom::Snapshot => FeedPositions::default(),
         };
         let snapshot_first = from != FeedFrom::Now;
         let mut following = JoinSet::new();
-        following.spawn(follow_all(self.clone(), pattern, from, tell));
+        following.spawn(follow_all(self.clone(), pattern, from, sender));
         Feed { items, seen, snapshot_first, partial: Default::default(), _following: following }
     }
 }

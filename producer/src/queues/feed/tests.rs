@@ -188,7 +188,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
-    fn pages_and_events_in_any_order_add_up_to_the_jobs_as_they_are(
+    fn pages_and_events_in_any_order_converge(
         steps in prop::collection::vec(step(), 0..200),
     ) {
         let mut scenario = Scenario::begin(Start::Snapshot);
@@ -200,12 +200,12 @@ proptest! {
         let is: HashMap<_, _> =
             scenario.slots.iter().flatten().map(|&(id, state, _)| (id, state)).collect();
         prop_assert_eq!(&scenario.jobs, &is);
-        prop_assert!(scenario.cursor.is_caught_up(), "what was listed is forgotten once events caught up");
+        prop_assert!(scenario.cursor.is_caught_up(), "no page is ahead of the events");
     }
 }
 
 #[test]
-fn a_page_that_shows_less_than_was_told_is_not_taken() {
+fn a_stale_page_is_rejected() {
     let mut scenario = Scenario::begin(Start::Snapshot);
     scenario.turn(0, Some(JobState::Dead));
     scenario.events(100);
@@ -216,7 +216,7 @@ fn a_page_that_shows_less_than_was_told_is_not_taken() {
 }
 
 #[test]
-fn who_goes_on_lists_nothing_until_what_happened_since_is_lost() {
+fn a_resumed_feed_lists_only_after_a_loss() {
     let seen = FeedPosition { epoch: Epoch(1), index: 4 };
     let mut cursor = FeedCursor::new(Start::After(seen));
     assert_eq!(cursor.after(), Some(seen));
@@ -229,7 +229,7 @@ fn who_goes_on_lists_nothing_until_what_happened_since_is_lost() {
 }
 
 #[test]
-fn who_follows_from_now_on_never_lists() {
+fn a_feed_from_now_on_never_lists() {
     let mut cursor = FeedCursor::new(Start::Now);
     assert!(!cursor.opened(FeedPosition { epoch: Epoch(1), index: 3 }));
     cursor.lost(FeedLoss::TooOld);
@@ -238,7 +238,7 @@ fn who_follows_from_now_on_never_lists() {
 }
 
 #[test]
-fn a_cursor_that_stands_still_ends_the_listing() {
+fn a_cursor_that_does_not_advance_ends_the_listing() {
     let mut cursor = FeedCursor::new(Start::Snapshot);
     cursor.opened(FeedPosition { epoch: Epoch(1), index: 0 });
     let page = JobsPage { next: Some(0), ..JobsPage::default() };

@@ -251,7 +251,7 @@ async fn serve_messages(
                     disk.forgotten.push(id);
                     disk.open_ends.retain(|open| open.1 != id);
                 }
-                other => panic!("a producer does not say {other:?}"),
+                other => panic!("a producer does not send {other:?}"),
             }
         }
         if !out.is_empty() {
