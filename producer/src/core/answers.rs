@@ -70,14 +70,14 @@ impl<T: Default + Clone> Core<T> {
             // producer.
             Err(refusal @ (BatchRefusal::SequenceGap | BatchRefusal::UnknownProducer)) => {
                 // The batches after it on this link are missing as well: requeue them in order.
-                let behind = peer.take_after(sequence);
+                let later = peer.take_after(sequence);
                 batch.gaps += 1;
                 if batch.gaps > GAPS_MAX {
                     self.fail(batch, EnqueueError::BatchRefused { publisher, refusal });
                 } else {
                     self.queue_unsent(batch);
                 }
-                behind.into_iter().for_each(|batch| self.queue_unsent(batch));
+                later.into_iter().for_each(|batch| self.queue_unsent(batch));
                 // The sequence numbers diverge: a new link reports the next one.
                 self.close(now, publisher, "a batch is missing at the publisher");
             }

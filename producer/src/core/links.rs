@@ -104,9 +104,9 @@ impl<T: Default + Clone> Core<T> {
         if peer.link_number() != Some(link) {
             return;
         }
-        let never_stood = matches!(peer.link, LinkState::Dialing { .. });
+        let was_dialing = matches!(peer.link, LinkState::Dialing { .. });
         self.link_down(now, publisher, reason.into());
-        if never_stood && self.failover == Failover::MayDuplicate {
+        if was_dialing && self.failover == Failover::MayDuplicate {
             self.fail_over(publisher);
         }
         self.resolve_paths_of(now, publisher);

@@ -161,16 +161,16 @@ impl<T> Peer<T> {
 
     /// Takes the batches after `sequence` that were first sent on this link.
     pub(super) fn take_after(&mut self, sequence: u64) -> Vec<Batch<T>> {
-        let mut behind = Vec::new();
+        let mut later = Vec::new();
         for in_flight in std::mem::take(&mut self.unanswered) {
             if in_flight.sequence > sequence && !in_flight.arrived {
                 self.unanswered_bytes -= in_flight.batch.bytes;
-                behind.push(in_flight.batch);
+                later.push(in_flight.batch);
             } else {
                 self.unanswered.push_back(in_flight);
             }
         }
-        behind
+        later
     }
 
     pub(super) fn take(&mut self, at: usize) -> Option<InFlight<T>> {

@@ -76,24 +76,25 @@ impl<T: Default + Clone> Core<T> {
         // A growing batch only postpones its deadline.
         let open = self.streams.values().flat_map(|stream| stream.open.values());
         let mut floor: Option<Time> = open.map(|open| self.deadline_of(open)).min();
-        let mut keep = |batch: &Batch<T>| {
-            let in_time = batch.deadline > now;
-            if in_time {
+        let mut in_time = |batch: &Batch<T>| {
+            let is_in_time = batch.deadline > now;
+            if is_in_time {
                 floor = Some(floor.map_or(batch.deadline, |floor| floor.min(batch.deadline)));
             }
-            in_time
+            is_in_time
         };
         for route in self.routing.routes.values_mut() {
-            let (stay, late) = std::mem::take(&mut route.unsent).into_iter().partition(&mut keep);
+            let (stay, late) =
+                std::mem::take(&mut route.unsent).into_iter().partition(&mut in_time);
             route.unsent = stay;
             overdue.extend(late.into_iter().map(|batch: Batch<T>| (batch, None)));
         }
         for (id, peer) in &mut self.peers {
-            if peer.unanswered.iter().all(|in_flight| keep(&in_flight.batch)) {
+            if peer.unanswered.iter().all(|in_flight| in_time(&in_flight.batch)) {
                 continue;
             }
             for in_flight in std::mem::take(&mut peer.unanswered) {
-                if keep(&in_flight.batch) {
+                if in_time(&in_flight.batch) {
                     peer.unanswered.push_back(in_flight);
                 } else {
                     peer.unanswered_bytes -= in_flight.batch.bytes;

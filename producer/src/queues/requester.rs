@@ -218,12 +218,14 @@ impl Requester {
         target: &Target,
         cached_since: Option<Instant>,
     ) -> Result<Option<PublisherInfo>, QueuesError> {
-        let came = Instant::now();
+        let requested_at = Instant::now();
         let mut cache = self.cache.lock().await;
         if let Some((at, publishers)) = &cache.cached {
             let found = publishers.iter().find(|publisher| target.matches(publisher));
             // Callers that waited for the lock share the list of the caller before them.
-            if *at >= came || (found.is_some() && cached_since.is_none_or(|since| *at >= since)) {
+            if *at >= requested_at
+                || (found.is_some() && cached_since.is_none_or(|since| *at >= since))
+            {
                 return Ok(found.cloned());
             }
         }

@@ -52,14 +52,14 @@ impl LinkSlot {
         publisher: &PublisherInfo,
         options: &QueuesOptions,
     ) -> Result<Arc<ToolLink>, RequestFailure> {
-        let came = Instant::now();
+        let requested_at = Instant::now();
         let mut slot = self.0.lock().await;
         if let Some(link) = slot.link.as_ref().filter(|link| link.is_alive()) {
             return Ok(link.clone());
         }
         // Ten thousand waiters of one publisher make one attempt, not ten thousand in turn.
         if let Some((at, failure)) = &slot.failed
-            && *at >= came
+            && *at >= requested_at
         {
             return Err(failure.clone());
         }

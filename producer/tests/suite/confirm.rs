@@ -130,11 +130,11 @@ async fn many_confirmations_have_their_own_outcomes() {
     receipts.insert(5, receipt(&two, id(1)));
     let outcomes = to(&[&one, &two], 1_000).confirm_all(&receipts).await;
     assert_eq!(outcomes.len(), 25_001);
-    for (place, outcome) in outcomes.iter().enumerate() {
-        match place {
+    for (index, outcome) in outcomes.iter().enumerate() {
+        match index {
             5 => assert!(matches!(outcome, Err(ConfirmError::Away { .. })), "{outcome:?}"),
             18 => assert!(matches!(outcome, Err(ConfirmError::NotInState { .. })), "{outcome:?}"),
-            _ => assert_eq!(*outcome, Ok(()), "{place}"),
+            _ => assert_eq!(*outcome, Ok(()), "{index}"),
         }
     }
     assert_eq!(one.disk.lock().requests.len(), 3, "10,000 at a time");

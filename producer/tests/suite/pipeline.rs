@@ -34,7 +34,7 @@ async fn every_job_has_one_receipt_over_broken_links() {
         for n in 0..10_000 {
             let job = job(n);
             ids.push(job.id);
-            assert_eq!(pipeline.send(job).await.expect("taken in").0, n as u64);
+            assert_eq!(pipeline.send(job).await.expect("accepted").0, n as u64);
         }
         ids
     });
@@ -62,7 +62,7 @@ async fn a_killed_publisher_loses_and_duplicates_no_job() {
         for n in 0..20_000 {
             let job = job(n);
             ids.push(job.id);
-            pipeline.send(job).await.expect("taken in");
+            pipeline.send(job).await.expect("accepted");
             if n % 500 == 0 {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
@@ -179,7 +179,7 @@ async fn a_hung_publisher_does_not_stop_a_pipeline() {
         {
             let job = job(n);
             let id = job.id;
-            tickets.insert(pipeline.send(job).await.expect("taken in").0, id);
+            tickets.insert(pipeline.send(job).await.expect("accepted").0, id);
             n += 1;
         }
         (tickets, began.elapsed(), pipeline)
@@ -210,7 +210,7 @@ async fn a_pipeline_without_a_reader_continues() {
     let (mut pipeline, receipts) = producer.pipeline(options);
     drop(receipts);
     for n in 0..1_000 {
-        pipeline.send(job(n)).await.expect("taken in");
+        pipeline.send(job(n)).await.expect("accepted");
     }
     drop(pipeline);
     producer.settled().await;

@@ -84,11 +84,11 @@ mod tests {
         plans: &[Plan],
     ) -> (Result<&'static str, Vec<&'static str>>, Vec<&'static str>, Vec<String>) {
         let log = RefCell::new(Vec::new());
-        let begun = Instant::now();
+        let start = Instant::now();
         let mut candidates: VecDeque<Plan> = plans.iter().copied().collect();
         let outcome = race(&mut candidates, |(name, millis, succeeds)| {
-            log.borrow_mut().push(format!("{name} at {}", begun.elapsed().as_millis()));
-            let dropped = LogOnDrop(name, &log, begun);
+            log.borrow_mut().push(format!("{name} at {}", start.elapsed().as_millis()));
+            let dropped = LogOnDrop(name, &log, start);
             async move {
                 let _dropped = dropped;
                 tokio::time::sleep(Duration::from_millis(millis)).await;

@@ -224,9 +224,9 @@ impl Subscriber {
     ) -> Result<Value, CallError> {
         let until = Instant::now() + within.min(FAR_FUTURE);
         let options = SubscribeOptions { within, ..SubscribeOptions::default() };
-        let held = self.subscribe_with(path, &options).await?;
+        let subscription = self.subscribe_with(path, &options).await?;
         let left = until.saturating_duration_since(Instant::now());
-        Ok(held.write_with_receipt(value, left).await?)
+        Ok(subscription.write_with_receipt(value, left).await?)
     }
 }
 
@@ -278,9 +278,9 @@ impl<N: Network> GenericSubscriber<N> {
     }
 
     fn durable(&self, path: Path, options: &SubscribeOptions) -> DurableValue {
-        let (tries, state) =
+        let (retry, state) =
             (Mutex::new(RetryState::default()), watch::Sender::new(ValueState::Pending));
-        let (sub, updates) = self.sub(path, options, SubscriptionKind::Durable { tries, state });
+        let (sub, updates) = self.sub(path, options, SubscriptionKind::Durable { retry, state });
         DurableValue::new(sub, updates)
     }
 

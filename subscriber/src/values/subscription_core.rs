@@ -61,7 +61,7 @@ pub(crate) struct SubscriptionCore {
 }
 
 /// What the reader missed while it was slow. Only the newest is retained, so that a subscription
-/// that is lost and retried while nobody reads does not use more memory each time.
+/// that is lost and retried while the value has no reader does not use more memory each time.
 #[derive(Debug, Default)]
 struct Missed {
     /// The channel lists this subscription as lagging.
@@ -77,7 +77,7 @@ pub(crate) enum SubscriptionKind {
     /// It ends. The sender reports the outcome of the first attempt.
     Once(Mutex<Option<oneshot::Sender<Result<(), SubscribeError>>>>),
     /// It is retried.
-    Durable { tries: Mutex<RetryState>, state: watch::Sender<ValueState> },
+    Durable { retry: Mutex<RetryState>, state: watch::Sender<ValueState> },
 }
 
 /// The link that serves the subscription. Lock order: after a link's table, never before.
@@ -121,7 +121,7 @@ impl SubscriptionCore {
         *attachment = Attachment::Attached { link: link.clone(), slot, before };
     }
 
-    /// The publisher accepted the subscription. Returns false if nobody needs it any more.
+    /// The publisher accepted the subscription. Returns false if no subscription needs it any more.
     pub(crate) fn activated(&self, now: Duration, publisher: PublisherId) -> bool {
         if let Attachment::Attached { before, .. } = &mut *self.attachment.lock() {
             *before = None;
@@ -130,8 +130,8 @@ impl SubscriptionCore {
             SubscriptionKind::Once(answer) => {
                 answer.lock().take().is_none_or(|answer| answer.send(Ok(())).is_ok())
             }
-            SubscriptionKind::Durable { tries, state } => {
-                tries.lock().succeeded(now);
+            SubscriptionKind::Durable { retry, state } => {
+                retry.lock().succeeded(now);
                 state.send_replace(ValueState::Alive { since: now, publisher });
                 !self.is_cancelled()
             }
@@ -165,11 +165,11 @@ impl SubscriptionCore {
     /// A durable subscription is dead. Returns the number of consecutive failures if it is to be
     /// retried.
     pub(crate) fn lost(&self, now: Duration, reason: Arc<str>) -> Option<u32> {
-        let SubscriptionKind::Durable { tries, state } = &self.kind else { return None };
+        let SubscriptionKind::Durable { retry, state } = &self.kind else { return None };
         if self.is_cancelled() {
             return None;
         }
-        let (since, attempt) = tries.lock().failed(now);
+        let (since, attempt) = retry.lock().failed(now);
         state.send_replace(ValueState::Dead { reason, since, attempt });
         Some(attempt)
     }

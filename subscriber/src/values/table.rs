@@ -219,8 +219,8 @@ impl SubscriptionTable {
                 rest,
             )));
         }
-        let (mut asked, mut bytes) = (Vec::new(), 0);
-        while asked.len() < VALUE_BATCH_MAX
+        let (mut requests, mut bytes) = (Vec::new(), 0);
+        while requests.len() < VALUE_BATCH_MAX
             && bytes < SUBSCRIBE_BYTES
             && let Some(at) = self.to_subscribe.pop_front()
         {
@@ -230,10 +230,10 @@ impl SubscriptionTable {
                 slot.requested_policy = slot.policy;
                 bytes += path.as_str().len();
                 let (path, policy) = (path.clone(), slot.policy);
-                asked.push(SubscribeValue { subscription: at, path, policy });
+                requests.push(SubscribeValue { subscription: at, path, policy });
             }
         }
-        (!asked.is_empty()).then_some(ToValuePublisher::Subscribe(asked))
+        (!requests.is_empty()).then_some(ToValuePublisher::Subscribe(requests))
     }
 
     /// Handles a message from the publisher that arrived in a frame of `frame_bytes`.
@@ -320,15 +320,15 @@ impl SubscriptionTable {
             return Ok(());
         }
         slot.state = SlotState::Active(number);
-        let mut unwanted = Vec::new();
+        let mut unused = Vec::new();
         for local in slot.locals.iter_mut() {
             self.sinks.stage(local.sink, at, local.key, &value);
             if !local.activate(now, self.publisher) {
-                unwanted.push(local.key);
+                unused.push(local.key);
             }
         }
         slot.last_value.store(&value, frame_bytes);
-        unwanted.into_iter().for_each(|key| self.remove(at, key));
+        unused.into_iter().for_each(|key| self.remove(at, key));
         Ok(())
     }
 

@@ -199,7 +199,7 @@ impl Scenario {
     }
 
     fn push(&mut self, n: u64) {
-        self.try_push(&job(n)).expect("the job is taken in");
+        self.try_push(&job(n)).expect("the job is accepted");
     }
 
     fn try_push(&mut self, job: &NewJob) -> Result<(), PushError> {

@@ -42,7 +42,7 @@ fn a_warming_replicas_negative_answer_is_retried() {
 
 #[test]
 fn a_default_is_not_used_before_a_complete_answer() {
-    let (holder, default) = (publisher(1), publisher(2));
+    let (owner, default) = (publisher(1), publisher(2));
     let by_default = PathAnswer::Publishers {
         set: [publication(&default)].into(),
         by_default: true,
@@ -59,10 +59,10 @@ fn a_default_is_not_used_before_a_complete_answer() {
         assert!(scenario.resolve_requests.is_empty());
         scenario.pass(ms(1));
     }
-    scenario.resolve(std::slice::from_ref(&holder));
+    scenario.resolve(std::slice::from_ref(&owner));
     assert_eq!(scenario.request_route(), RouteLookup::Known);
     scenario.push(1);
-    assert_eq!(scenario.dials.pop_front().expect("a dial").publisher, holder.id);
+    assert_eq!(scenario.dials.pop_front().expect("a dial").publisher, owner.id);
 }
 
 #[test]

@@ -62,11 +62,11 @@ async fn a_link_ends_after_exactly_a_hundred_silent_seconds() {
     assert!(!subscription.is_alive());
 
     // The rule itself, without a clock that rounds.
-    let begun = std::time::Instant::now();
-    let mut rule = longshore_transport::Liveness::new(begun, LinkTiming::VALUES);
-    rule.sent(begun + seconds(100) - TICK);
-    assert_eq!(rule.poll(begun + seconds(100) - TICK), None);
-    assert!(rule.poll(begun + seconds(100)).is_some());
+    let start = std::time::Instant::now();
+    let mut rule = longshore_transport::Liveness::new(start, LinkTiming::VALUES);
+    rule.sent(start + seconds(100) - TICK);
+    assert_eq!(rule.poll(start + seconds(100) - TICK), None);
+    assert!(rule.poll(start + seconds(100)).is_some());
 }
 
 #[tokio::test(start_paused = true)]

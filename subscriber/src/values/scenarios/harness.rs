@@ -248,11 +248,11 @@ impl Network for Harness {
             if n % slices_of == 0 {
                 sets.clear();
             }
-            let holds = |(_, p): &(&u8, &Publisher)| p.listed && p.values.contains_key(at);
+            let has_path = |(_, p): &(&u8, &Publisher)| p.listed && p.values.contains_key(at);
             let set: Vec<Publication> = state
                 .publishers
                 .iter()
-                .filter(holds)
+                .filter(has_path)
                 .map(|(n, p)| Publication { publisher: info(*n), terms: p.terms.clone() })
                 .collect();
             if set.is_empty() {
@@ -385,13 +385,13 @@ impl Publisher {
         }
         match message {
             ToValuePublisher::Subscribe(all) => {
-                for ask in all {
-                    let subscription = ask.subscription;
-                    if self.silent_for.as_ref() == Some(&ask.path) {
+                for request in all {
+                    let subscription = request.subscription;
+                    if self.silent_for.as_ref() == Some(&request.path) {
                         continue;
                     }
-                    let refuses = self.refuses || self.refuses_only.as_ref() == Some(&ask.path);
-                    let value = self.values.get(&ask.path).filter(|_| !refuses);
+                    let refuses = self.refuses || self.refuses_only.as_ref() == Some(&request.path);
+                    let value = self.values.get(&request.path).filter(|_| !refuses);
                     let Some(value) = value.cloned() else {
                         let code = ValueRefusal::NotHere;
                         let reason = code.to_string();
@@ -400,13 +400,13 @@ impl Publisher {
                     };
                     let mut state = link.state.lock();
                     assert!(
-                        !state.subscriptions.contains_key(&ask.path),
+                        !state.subscriptions.contains_key(&request.path),
                         "{} is subscribed",
-                        ask.path
+                        request.path
                     );
                     let number = state.free_numbers.pop().unwrap_or(state.next_number);
                     state.next_number = state.next_number.max(number + 1);
-                    state.subscriptions.insert(ask.path, (subscription, number));
+                    state.subscriptions.insert(request.path, (subscription, number));
                     drop(state);
                     let subscribed = Subscribed { subscription, number, value };
                     link.send(&FromValuePublisher::Subscribed(vec![subscribed]));

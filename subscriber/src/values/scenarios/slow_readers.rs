@@ -92,7 +92,7 @@ async fn the_latest_value_arrives_before_the_end() {
     let subscriber = harness.subscriber(1);
     let mut updates = Updates::new(1);
     let into = SubscribeOptions { into: Some(updates.sink()), ..default_options() };
-    let _held = subscriber.subscribe(path("/a"), &into).await.unwrap();
+    let _subscription = subscriber.subscribe(path("/a"), &into).await.unwrap();
     for n in 1..=50 {
         harness.publish_update(1, &[("/a", n)]);
     }

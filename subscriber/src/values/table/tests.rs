@@ -53,11 +53,12 @@ impl Link {
         policy: Policy,
     ) -> Vec<Arc<SubscriptionCore>> {
         let subs = (0..count).map(|n| self.subscribe(n, reader, policy).unwrap()).collect();
-        while let Some(ToValuePublisher::Subscribe(asked)) = self.with(SubscriptionTable::outgoing)
+        while let Some(ToValuePublisher::Subscribe(requests)) =
+            self.with(SubscriptionTable::outgoing)
         {
-            for ask in asked {
-                let number: u32 = ask.path.as_str()[3..].parse().unwrap();
-                self.subscribed(ask.subscription, number).unwrap();
+            for request in requests {
+                let number: u32 = request.path.as_str()[3..].parse().unwrap();
+                self.subscribed(request.subscription, number).unwrap();
             }
         }
         subs
@@ -142,10 +143,10 @@ fn a_full_table_refuses_subscriptions_until_a_number_is_freed() {
     link.receive(FromValuePublisher::Ended(vec![SubscriptionEnded { subscription: 1, end }]))
         .unwrap();
     link.subscribe(2, &reader, Policy::Conflate).unwrap();
-    let Some(ToValuePublisher::Subscribe(asked)) = link.with(SubscriptionTable::outgoing) else {
+    let Some(ToValuePublisher::Subscribe(requests)) = link.with(SubscriptionTable::outgoing) else {
         panic!()
     };
-    assert_eq!((asked[0].subscription, &asked[0].path), (1, &path(2)));
+    assert_eq!((requests[0].subscription, &requests[0].path), (1, &path(2)));
 }
 
 #[test]
@@ -156,9 +157,9 @@ fn subscriptions_are_requested_in_the_order_of_their_numbers() {
         link.subscribe(n, &reader, Policy::Conflate).unwrap();
     }
     let mut next = 0;
-    while let Some(ToValuePublisher::Subscribe(asked)) = link.with(SubscriptionTable::outgoing) {
-        for ask in asked {
-            assert_eq!(ask.subscription, next, "publishers refuse numbers far beyond the last");
+    while let Some(ToValuePublisher::Subscribe(requests)) = link.with(SubscriptionTable::outgoing) {
+        for request in requests {
+            assert_eq!(request.subscription, next, "publishers refuse numbers far beyond the last");
             next += 1;
         }
     }
@@ -187,10 +188,10 @@ fn writes_go_only_to_their_own_subscription() {
     link.receive(FromValuePublisher::Ended(vec![SubscriptionEnded { subscription: 0, end }]))
         .unwrap();
     link.subscribe(7, &reader, Policy::Conflate).unwrap();
-    let Some(ToValuePublisher::Subscribe(asked)) = link.with(SubscriptionTable::outgoing) else {
+    let Some(ToValuePublisher::Subscribe(requests)) = link.with(SubscriptionTable::outgoing) else {
         panic!()
     };
-    assert_eq!((asked[0].subscription, &asked[0].path), (0, &path(7)));
+    assert_eq!((requests[0].subscription, &requests[0].path), (0, &path(7)));
     assert_eq!(link.with(SubscriptionTable::outgoing), None, "the write was for another value");
     assert_eq!(answered.try_recv().unwrap(), Err(crate::WriteError::Dead));
 }
@@ -202,7 +203,7 @@ fn the_wire_policy_is_that_of_the_oldest_subscription() {
     // Dropped before the answer; another subscription has a different policy.
     let first = link.subscribe(0, &reader, Policy::Conflate).unwrap();
     let policy = |message| match message {
-        Some(ToValuePublisher::Subscribe(asked)) => asked[0].policy,
+        Some(ToValuePublisher::Subscribe(requests)) => requests[0].policy,
         other => panic!("{other:?}"),
     };
     assert_eq!(policy(link.with(SubscriptionTable::outgoing)), Policy::Conflate);
@@ -378,8 +379,8 @@ fn updates_per_second_from_frame_to_reader() {
                     bytes::Bytes::from(whole).slice(4..)
                 })
                 .collect();
-            let (begun, mut seen) = (std::time::Instant::now(), 0usize);
-            while begun.elapsed() < Duration::from_secs(2) {
+            let (start, mut seen) = (std::time::Instant::now(), 0usize);
+            while start.elapsed() < Duration::from_secs(2) {
                 for frame in &frames {
                     link.with(|table| table.take_frame(NOW, frame.clone())).unwrap();
                     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
@@ -389,7 +390,7 @@ fn updates_per_second_from_frame_to_reader() {
                     }
                 }
             }
-            let rate = seen as f64 / begun.elapsed().as_secs_f64() / 1e6;
+            let rate = seen as f64 / start.elapsed().as_secs_f64() / 1e6;
             eprintln!("{what}, {paths} paths: {rate:.1} M updates/s");
         }
     }

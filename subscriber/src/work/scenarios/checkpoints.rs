@@ -46,12 +46,12 @@ async fn start_with_one_job(
     publisher: &mut FakePublisher,
     job: Delivery,
 ) -> (RunningWorker, FakeLink, JobContext, Arc<tokio::sync::Semaphore>) {
-    let (handler, mut begun, go) = gated_handler();
+    let (handler, mut started_rx, go) = gated_handler();
     let worker = start_worker(ONE_AT_A_TIME, &[publisher], handler);
     let (mut link, _) = publisher.attach(1, &[]).await;
     link.granted(1).await;
     link.deliver_all([job]);
-    let ctx = within(begun.recv()).await.unwrap();
+    let ctx = within(started_rx.recv()).await.unwrap();
     (worker, link, ctx, go)
 }
 
@@ -231,11 +231,11 @@ async fn a_context_is_unusable_after_its_handler_returns() {
 async fn an_unawaited_checkpoint_ends_with_the_attempt() {
     let mut publisher = FakePublisher::start(1).await;
     let (worker, mut link, ctx, go) = start_with_one_job(&mut publisher, delivery(1)).await;
-    let left_behind = tokio::spawn(async move { ctx.checkpoint("left behind").await });
+    let unawaited = tokio::spawn(async move { ctx.checkpoint("left behind").await });
     checkpoint(&mut link).await;
     go.add_permits(1);
     let batch = link.settle().await;
-    assert_eq!(within(left_behind).await.unwrap(), Err(CheckpointError::Ended));
+    assert_eq!(within(unawaited).await.unwrap(), Err(CheckpointError::Ended));
     drop(link);
     let (mut link, resumed) = publisher.attach(1, &[]).await;
     assert_eq!(resumed, [1], "its settle is unanswered");
@@ -406,11 +406,11 @@ async fn a_stopped_worker_leaves_no_thread_waiting() {
     .await;
     link.deliver(&[(1, "x")]);
     checkpoint(&mut link).await;
-    let kept_by_whoever_watches = worker.session.clone();
+    let session = worker.session.clone();
     worker.handle.stop_now();
     worker.report().await;
     assert_eq!(within(end.recv()).await, Some(Err(CheckpointError::Ended)));
-    drop(kept_by_whoever_watches);
+    drop(session);
 }
 
 #[tokio::test]

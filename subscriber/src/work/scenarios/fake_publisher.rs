@@ -130,12 +130,12 @@ impl FakeLink {
         }
     }
 
-    /// The next message that `wanted` accepts; those before it stay unread.
-    pub(super) async fn find<T>(&mut self, wanted: impl Fn(&ToPublisher) -> Option<T>) -> T {
+    /// The next message that `select` accepts; those before it stay unread.
+    pub(super) async fn find<T>(&mut self, select: impl Fn(&ToPublisher) -> Option<T>) -> T {
         let mut at = 0;
         loop {
             while at < self.unread.len() {
-                if let Some(found) = wanted(&self.unread[at]) {
+                if let Some(found) = select(&self.unread[at]) {
                     self.unread.remove(at);
                     return found;
                 }

@@ -151,18 +151,18 @@ where
 /// A handler that reports each job's context, and then waits for a permit.
 fn gated_handler()
 -> (impl JobService, mpsc::UnboundedReceiver<JobContext>, Arc<tokio::sync::Semaphore>) {
-    let (began, begun) = mpsc::unbounded_channel();
+    let (started_tx, started_rx) = mpsc::unbounded_channel();
     let go = Arc::new(tokio::sync::Semaphore::new(0));
     let permits = go.clone();
     let handler = handler(move |_: Job<Bytes>, ctx: JobContext| {
-        let _ = began.send(ctx);
+        let _ = started_tx.send(ctx);
         let permits = permits.clone();
         async move {
             permits.acquire().await.unwrap().forget();
             Ok(())
         }
     });
-    (handler, begun, go)
+    (handler, started_rx, go)
 }
 
 #[tokio::test]
@@ -194,13 +194,13 @@ async fn a_job_is_announced_run_and_settled_with_its_result() {
 
 #[tokio::test]
 async fn only_jobs_with_a_handler_task_are_announced() {
-    let (handler, mut begun, go) = gated_handler();
+    let (handler, mut started_rx, go) = gated_handler();
     let limits = Limits { concurrency: 2, prefetch: 3, ..ONE_AT_A_TIME };
     let (_publisher, worker, mut link) = start_linked_worker(limits, handler).await;
     link.deliver(&[(1, "a"), (2, "b"), (3, "c"), (4, "d"), (5, "e")]);
     assert_eq!(link.started().await, [1, 2]);
-    within(begun.recv()).await.unwrap();
-    within(begun.recv()).await.unwrap();
+    within(started_rx.recv()).await.unwrap();
+    within(started_rx.recv()).await.unwrap();
     assert!(!link.has_unread(|message| matches!(message, ToPublisher::Started(_))));
     go.add_permits(1);
     assert_eq!(link.started().await, [3]);
@@ -279,7 +279,7 @@ async fn undecodable_payloads_are_buried_and_damaged_ones_fail() {
 
 #[tokio::test]
 async fn a_new_link_resumes_exactly_the_unsettled_tokens() {
-    let (handler, mut begun, go) = gated_handler();
+    let (handler, mut started_rx, go) = gated_handler();
     let limits = Limits { concurrency: 1, prefetch: 3, ..ONE_AT_A_TIME };
     let (mut publisher, worker, mut link) = start_linked_worker(limits, handler).await;
     link.deliver(&[(1, "answered"), (2, "settled"), (3, "running"), (4, "waiting")]);
@@ -289,7 +289,7 @@ async fn a_new_link_resumes_exactly_the_unsettled_tokens() {
     go.add_permits(1);
     let lost = link.settle().await;
     for token in [1, 2, 3] {
-        assert_eq!(within(begun.recv()).await.unwrap().token().0, token);
+        assert_eq!(within(started_rx.recv()).await.unwrap().token().0, token);
     }
     worker.until(|stats| stats.completed == 1).await;
     drop(link);
@@ -328,13 +328,13 @@ async fn a_new_link_resumes_exactly_the_unsettled_tokens() {
 async fn a_prefetched_job_does_not_start_after_the_grace() {
     let mut publisher = FakePublisher::start(1).await;
     publisher.grace_ms = 100;
-    let (handler, mut begun, go) = gated_handler();
+    let (handler, mut started_rx, go) = gated_handler();
     let limits = Limits { concurrency: 1, prefetch: 2, ..ONE_AT_A_TIME };
     let worker = start_worker(limits, &[&publisher], handler);
     let (mut link, _) = publisher.attach(1, &[]).await;
     link.granted(3).await;
     link.deliver(&[(1, "running"), (2, "gone meanwhile"), (3, "resumed")]);
-    let ctx = within(begun.recv()).await.unwrap();
+    let ctx = within(started_rx.recv()).await.unwrap();
     drop(link);
     within(async {
         while !ctx.remaining().is_zero() {
@@ -348,21 +348,21 @@ async fn a_prefetched_job_does_not_start_after_the_grace() {
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }
-    assert!(begun.try_recv().is_err(), "the handler task is idle, and no job starts");
+    assert!(started_rx.try_recv().is_err(), "the handler task is idle, and no job starts");
     let (mut link, resumed) = publisher.attach(1, &[2]).await;
     assert_eq!(resumed, [1, 2, 3]);
     assert_eq!(link.started().await, [3]);
-    assert_eq!(within(begun.recv()).await.unwrap().token().0, 3);
+    assert_eq!(within(started_rx.recv()).await.unwrap().token().0, 3);
     drop(worker);
 }
 
 #[tokio::test]
 async fn a_token_lost_over_a_reconnect_cancels_its_context() {
-    let (handler, mut begun, go) = gated_handler();
+    let (handler, mut started_rx, go) = gated_handler();
     let limits = Limits { concurrency: 1, prefetch: 1, ..ONE_AT_A_TIME };
     let (mut publisher, worker, link) = start_linked_worker(limits, handler).await;
     link.deliver(&[(1, "running"), (2, "waiting")]);
-    let ctx = within(begun.recv()).await.unwrap();
+    let ctx = within(started_rx.recv()).await.unwrap();
     drop(link);
     let (mut link, resumed) = publisher.attach(1, &[1, 2]).await;
     assert_eq!(resumed, [1, 2]);
@@ -376,18 +376,18 @@ async fn a_token_lost_over_a_reconnect_cancels_its_context() {
     worker.handle.drain();
     let report = worker.report().await;
     assert_eq!((report.completed, report.leases_lost), (0, 2));
-    assert!(begun.try_recv().is_err(), "the one that waited never ran");
+    assert!(started_rx.try_recv().is_err(), "the one that waited never ran");
 }
 
 #[tokio::test]
 async fn a_cancelled_jobs_failure_is_not_sent() {
-    let (began, mut begun) = mpsc::unbounded_channel();
+    let (started_tx, mut started_rx) = mpsc::unbounded_channel();
     let (_publisher, worker, mut link) = start_linked_worker(
         ONE_AT_A_TIME,
         handler(move |_: Job<Bytes>, ctx: JobContext| {
-            let began = began.clone();
+            let started_tx = started_tx.clone();
             async move {
-                let _ = began.send(ctx.token().0);
+                let _ = started_tx.send(ctx.token().0);
                 if ctx.token().0 == 1 {
                     let reason = ctx.cancelled().await;
                     assert_eq!(reason, CancelReason::Cancelled);
@@ -399,7 +399,7 @@ async fn a_cancelled_jobs_failure_is_not_sent() {
     )
     .await;
     link.deliver(&[(1, "x")]);
-    within(begun.recv()).await.unwrap();
+    within(started_rx.recv()).await.unwrap();
     link.revoke(Revoked::Cancelled, 1);
     link.granted(2).await;
     link.deliver(&[(2, "y")]);
@@ -410,10 +410,10 @@ async fn a_cancelled_jobs_failure_is_not_sent() {
 
 #[tokio::test]
 async fn unanswered_renewals_cancel_a_running_job() {
-    let (handler, mut begun, _go) = gated_handler();
+    let (handler, mut started_rx, _go) = gated_handler();
     let (_publisher, worker, mut link) = start_linked_worker(ONE_AT_A_TIME, handler).await;
     link.deliver_with_lease(1, 300);
-    let ctx = within(begun.recv()).await.unwrap();
+    let ctx = within(started_rx.recv()).await.unwrap();
     let first_deadline = ctx.deadline();
     assert_eq!(link.renewal().await, [1]);
     link.send(FromPublisher::Renewed { stale: Tokens::default() });
@@ -425,11 +425,11 @@ async fn unanswered_renewals_cancel_a_running_job() {
 
 #[tokio::test]
 async fn a_drain_finishes_running_jobs_and_releases_waiting_ones() {
-    let (handler, mut begun, go) = gated_handler();
+    let (handler, mut started_rx, go) = gated_handler();
     let limits = Limits { concurrency: 1, prefetch: 2, ..ONE_AT_A_TIME };
     let (_publisher, worker, mut link) = start_linked_worker(limits, handler).await;
     link.deliver(&[(1, "running"), (2, "waiting")]);
-    let ctx = within(begun.recv()).await.unwrap();
+    let ctx = within(started_rx.recv()).await.unwrap();
     worker.handle.drain();
     let ended_first = link.find(|message| match message {
         ToPublisher::Unsubscribe(_) => Some(true),
@@ -456,11 +456,11 @@ async fn a_drain_finishes_running_jobs_and_releases_waiting_ones() {
 
 #[tokio::test]
 async fn after_the_grace_running_jobs_are_cancelled_and_released() {
-    let (handler, mut begun, _go) = gated_handler();
+    let (handler, mut started_rx, _go) = gated_handler();
     let (_publisher, worker, mut link) =
         start_linked_worker(Limits { grace: Duration::ZERO, ..ONE_AT_A_TIME }, handler).await;
     link.deliver(&[(1, "stuck")]);
-    let ctx = within(begun.recv()).await.unwrap();
+    let ctx = within(started_rx.recv()).await.unwrap();
     worker.handle.drain();
     assert_eq!(within(ctx.cancelled()).await, CancelReason::Shutdown);
     let batch = link.settle().await;
@@ -472,13 +472,13 @@ async fn after_the_grace_running_jobs_are_cancelled_and_released() {
 
 #[tokio::test]
 async fn a_stuck_handler_is_dropped_before_its_job_is_released() {
-    let (began, mut begun) = mpsc::unbounded_channel();
+    let (started_tx, mut started_rx) = mpsc::unbounded_channel();
     let running = Arc::new(());
     let runs = Arc::downgrade(&running);
     let running = std::sync::Mutex::new(Some(running));
     let handler = handler(move |_: Job<Bytes>, _: JobContext| {
         let held = running.lock().unwrap().take();
-        let _ = began.send(());
+        let _ = started_tx.send(());
         async move {
             std::future::pending::<()>().await;
             drop(held);
@@ -488,7 +488,7 @@ async fn a_stuck_handler_is_dropped_before_its_job_is_released() {
     let (_publisher, worker, mut link) =
         start_linked_worker(Limits { grace: Duration::ZERO, ..ONE_AT_A_TIME }, handler).await;
     link.deliver(&[(1, "deaf")]);
-    within(begun.recv()).await.unwrap();
+    within(started_rx.recv()).await.unwrap();
     worker.handle.drain();
     let batch = link.settle().await;
     assert_eq!(verdicts(&batch), [(1, Verdict::Release)]);
@@ -499,11 +499,11 @@ async fn a_stuck_handler_is_dropped_before_its_job_is_released() {
 
 #[tokio::test]
 async fn an_unlimited_grace_lets_handlers_finish() {
-    let (handler, mut begun, go) = gated_handler();
+    let (handler, mut started_rx, go) = gated_handler();
     let for_ever = Limits { grace: Duration::MAX, cancel_grace: Duration::MAX, ..ONE_AT_A_TIME };
     let (_publisher, worker, mut link) = start_linked_worker(for_ever, handler).await;
     link.deliver(&[(1, "long")]);
-    within(begun.recv()).await.unwrap();
+    within(started_rx.recv()).await.unwrap();
     worker.handle.drain();
     link.unsubscribe().await;
     go.add_permits(1);
@@ -514,12 +514,12 @@ async fn an_unlimited_grace_lets_handlers_finish() {
 
 #[tokio::test]
 async fn a_new_link_is_granted_exactly_the_bound() {
-    let (handler, mut begun, go) = gated_handler();
+    let (handler, mut started_rx, go) = gated_handler();
     let limits = Limits { concurrency: 2, prefetch: 0, ..ONE_AT_A_TIME };
     let (mut publisher, worker, mut link) = start_linked_worker(limits, handler).await;
     link.deliver(&[(1, "a"), (2, "b")]);
     for _ in 0..2 {
-        within(begun.recv()).await.unwrap();
+        within(started_rx.recv()).await.unwrap();
     }
     go.add_permits(1);
     link.settle().await;
@@ -536,9 +536,9 @@ async fn a_new_link_is_granted_exactly_the_bound() {
 
 #[tokio::test]
 async fn a_cancelled_handler_may_still_complete_its_job() {
-    let (began, mut begun) = mpsc::unbounded_channel();
+    let (started_tx, mut started_rx) = mpsc::unbounded_channel();
     let handler = handler(move |_: Job<Bytes>, ctx: JobContext| {
-        let _ = began.send(());
+        let _ = started_tx.send(());
         async move {
             assert_eq!(ctx.cancelled().await, CancelReason::Shutdown);
             Ok("as far as it came")
@@ -551,7 +551,7 @@ async fn a_cancelled_handler_may_still_complete_its_job() {
     )
     .await;
     link.deliver(&[(1, "x")]);
-    within(begun.recv()).await.unwrap();
+    within(started_rx.recv()).await.unwrap();
     worker.handle.drain();
     let batch = link.settle().await;
     assert!(matches!(verdicts(&batch)[..], [(1, Verdict::Complete(Some(_)))]));
@@ -561,10 +561,10 @@ async fn a_cancelled_handler_may_still_complete_its_job() {
 
 #[tokio::test]
 async fn stop_now_waits_for_nothing() {
-    let (handler, mut begun, _go) = gated_handler();
+    let (handler, mut started_rx, _go) = gated_handler();
     let (_publisher, worker, link) = start_linked_worker(ONE_AT_A_TIME, handler).await;
     link.deliver(&[(1, "stuck")]);
-    within(begun.recv()).await.unwrap();
+    within(started_rx.recv()).await.unwrap();
     worker.handle.drain();
     worker.handle.stop_now();
     let report = worker.report().await;

@@ -11,17 +11,18 @@ async fn progress(link: &mut FakeLink) -> Vec<(u64, u8, String)> {
         ToPublisher::Progress(reports) => Some(reports.clone()),
         _ => None,
     });
-    let word = |Progress { token, percent, message }| (token.0, percent, message);
-    reports.await.into_iter().map(word).collect()
+    let report = |Progress { token, percent, message }| (token.0, percent, message);
+    reports.await.into_iter().map(report).collect()
 }
 
 #[tokio::test]
 async fn only_the_latest_progress_of_each_job_is_sent() {
-    let (handler, mut begun, go) = gated_handler();
+    let (handler, mut started_rx, go) = gated_handler();
     let limits = Limits { concurrency: 2, prefetch: 0, ..ONE_AT_A_TIME };
     let (mut publisher, worker, mut link) = start_linked_worker(limits, handler).await;
     link.deliver(&[(1, "a"), (2, "b")]);
-    let (one, two) = (within(begun.recv()).await.unwrap(), within(begun.recv()).await.unwrap());
+    let (one, two) =
+        (within(started_rx.recv()).await.unwrap(), within(started_rx.recv()).await.unwrap());
     for percent in 1..=50 {
         one.progress(percent, "reading");
         two.progress(percent, format!("row {percent}"));
@@ -48,10 +49,10 @@ async fn only_the_latest_progress_of_each_job_is_sent() {
 
 #[tokio::test]
 async fn a_run_timeout_cancels_the_attempt() {
-    let (handler, mut begun, go) = gated_handler();
+    let (handler, mut started_rx, go) = gated_handler();
     let (_publisher, worker, mut link) = start_linked_worker(ONE_AT_A_TIME, handler).await;
     link.deliver(&[(1, "x")]);
-    let ctx = within(begun.recv()).await.unwrap();
+    let ctx = within(started_rx.recv()).await.unwrap();
     link.revoke(Revoked::TimedOut, 1);
     assert_eq!(within(ctx.cancelled()).await, CancelReason::TimedOut);
     assert!(CancelReason::TimedOut.to_string().contains("longer than its run timeout"));

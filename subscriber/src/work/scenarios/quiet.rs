@@ -47,12 +47,12 @@ impl FakeLink {
 #[tokio::test]
 async fn a_quiet_worker_releases_waiting_jobs_and_takes_none() {
     let mut publisher = FakePublisher::start(1).await;
-    let (handler, mut begun, go) = gated_handler();
+    let (handler, mut started_rx, go) = gated_handler();
     let worker = start_worker(Limits { prefetch: 3, ..ONE_AT_A_TIME }, &[&publisher], handler);
     let (mut link, _) = publisher.attach(1, &[]).await;
     link.drain_grants(4).await;
     link.deliver(&[(1, "runs"), (2, "waits")]);
-    within(begun.recv()).await.unwrap();
+    within(started_rx.recv()).await.unwrap();
 
     link.request_quiet(7, true);
     // A release before the recall would let the remaining credits bring the job again.
@@ -92,8 +92,8 @@ async fn a_quiet_worker_releases_waiting_jobs_and_takes_none() {
     assert_eq!(link.credits, 8, "the bound is granted again");
     assert!(!worker.session.is_quiet());
     link.deliver(&[(4, "next")]);
-    assert_eq!(within(begun.recv()).await.unwrap().token(), Token(4));
-    assert!(begun.try_recv().is_err(), "jobs 2 and 3 never began");
+    assert_eq!(within(started_rx.recv()).await.unwrap().token(), Token(4));
+    assert!(started_rx.try_recv().is_err(), "jobs 2 and 3 never began");
     drop(worker);
 }
 
@@ -101,7 +101,7 @@ async fn a_quiet_worker_releases_waiting_jobs_and_takes_none() {
 async fn quiet_applies_to_all_publishers_and_new_links() {
     let mut one = FakePublisher::start(1).await;
     let mut other = FakePublisher::start(2).await;
-    let (handler, mut begun, _go) = gated_handler();
+    let (handler, mut started_rx, _go) = gated_handler();
     let worker = start_worker(Limits { concurrency: 4, ..ONE_AT_A_TIME }, &[&one, &other], handler);
     let (mut one_link, _) = one.attach(1, &[]).await;
     let (mut other_link, _) = other.attach(1, &[]).await;
@@ -132,7 +132,7 @@ async fn quiet_applies_to_all_publishers_and_new_links() {
     one_link.granted(4).await;
     other_link.granted(2).await;
     other_link.deliver(&[(3, "next")]);
-    assert_eq!(within(begun.recv()).await.unwrap().token(), Token(3));
+    assert_eq!(within(started_rx.recv()).await.unwrap().token(), Token(3));
     drop(other_link);
     let (mut other_link, _) = other.attach(3, &[]).await;
     assert_eq!(one_link.recall().await, 1);
@@ -145,7 +145,7 @@ async fn quiet_applies_to_all_publishers_and_new_links() {
 #[tokio::test]
 async fn a_reversed_quiet_request_reports_the_current_state() {
     let mut publisher = FakePublisher::start(1).await;
-    let (handler, mut begun, _go) = gated_handler();
+    let (handler, mut started_rx, _go) = gated_handler();
     let worker = start_worker(Limits { concurrency: 2, ..ONE_AT_A_TIME }, &[&publisher], handler);
     let (mut link, _) = publisher.attach(1, &[]).await;
     link.drain_grants(2).await;
@@ -159,16 +159,16 @@ async fn a_reversed_quiet_request_reports_the_current_state() {
     link.returned(1);
     link.granted(3).await;
     assert_eq!(link.credits, 3);
-    assert_eq!(within(begun.recv()).await.unwrap().token(), Token(1));
+    assert_eq!(within(started_rx.recv()).await.unwrap().token(), Token(1));
     drop(worker);
 }
 
 #[tokio::test]
 async fn a_quiet_worker_drains_normally() {
-    let (handler, mut begun, go) = gated_handler();
+    let (handler, mut started_rx, go) = gated_handler();
     let (_publisher, worker, mut link) = start_linked_worker(ONE_AT_A_TIME, handler).await;
     link.deliver(&[(1, "runs")]);
-    within(begun.recv()).await.unwrap();
+    within(started_rx.recv()).await.unwrap();
     link.request_quiet(1, true);
     assert_eq!(link.quieted().await, (1, true));
     worker.handle.drain();
@@ -187,14 +187,14 @@ async fn a_quiet_worker_drains_normally() {
 async fn quiet_releases_jobs_of_a_lost_link_on_the_next() {
     let mut publisher = FakePublisher::start(1).await;
     let mut other = FakePublisher::start(2).await;
-    let (handler, mut begun, _go) = gated_handler();
+    let (handler, mut started_rx, _go) = gated_handler();
     let worker =
         start_worker(Limits { prefetch: 3, ..ONE_AT_A_TIME }, &[&publisher, &other], handler);
     let (mut link, _) = publisher.attach(1, &[]).await;
     let (mut other_link, _) = other.attach(1, &[]).await;
     link.granted(2).await;
     link.deliver(&[(1, "runs"), (2, "waits")]);
-    within(begun.recv()).await.unwrap();
+    within(started_rx.recv()).await.unwrap();
     drop(link);
     worker.until(|stats| stats.publishers_alive == 1).await;
     other_link.request_quiet(7, true);
@@ -221,7 +221,7 @@ async fn quiet_releases_jobs_of_a_lost_link_on_the_next() {
 async fn queued_releases_are_sent_before_quiet_is_reported() {
     let mut publisher = FakePublisher::start(1).await;
     let mut other = FakePublisher::start(2).await;
-    let (handler, mut begun, go) = gated_handler();
+    let (handler, mut started_rx, go) = gated_handler();
     let worker =
         start_worker(Limits { prefetch: 5, ..ONE_AT_A_TIME }, &[&publisher, &other], handler);
     let (mut link, _) = publisher.attach(1, &[]).await;
@@ -230,7 +230,7 @@ async fn queued_releases_are_sent_before_quiet_is_reported() {
     link.deliver(&[(1, "ends"), (2, "runs"), (3, "waits")]);
     go.add_permits(1);
     for _ in 0..2 {
-        within(begun.recv()).await.unwrap();
+        within(started_rx.recv()).await.unwrap();
     }
     // The link is lost before the answer to this settle.
     assert_eq!(link.settle().await.sequence, 1);

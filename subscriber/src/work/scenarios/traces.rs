@@ -68,7 +68,7 @@ fn traced_entry(trace: Option<&TraceContext>) -> Bytes {
 #[tokio::test]
 async fn a_handler_runs_in_a_span_with_job_and_trace() {
     let lines = LogLines::default();
-    let _kept = lines.capture();
+    let _capture = lines.capture();
     let mut publisher = FakePublisher::start(1).await;
     let _worker = start_worker(
         ONE_AT_A_TIME,
@@ -108,7 +108,7 @@ async fn a_handler_runs_in_a_span_with_job_and_trace() {
 #[tokio::test]
 async fn a_blocking_handler_runs_in_the_span_too() {
     let lines = LogLines::default();
-    let _kept = lines.capture();
+    let _capture = lines.capture();
     let blocks = Blocking::new(|_: Job<Bytes>, _: JobContext| {
         Ok(std::thread::current().name().unwrap_or_default().to_owned())
     });

@@ -88,9 +88,9 @@ impl WorkerSession {
     }
 
     pub(super) fn wake_handler_task(&self, state: &State) {
-        let for_one_more = !state.announced.is_empty()
+        let has_task_work = !state.announced.is_empty()
             || (!state.announcing && !state.ready.is_empty() && state.running < state.concurrency);
-        if for_one_more || state.intake > Intake::Open {
+        if has_task_work || state.intake > Intake::Open {
             self.handler_task_wakeup.notify_one();
         }
     }

@@ -114,7 +114,7 @@ impl WorkerSession {
             match action {
                 Action::Connect(info) => {
                     let slot_id = state.slot_for(info.id);
-                    state.slot(slot_id).given_up = false;
+                    state.slot(slot_id).forgotten = false;
                     let last = state.slot(slot_id).last_address.clone();
                     state.connects.push(Connect { slot_id, info, last });
                     self.supervisor.notify_one();
@@ -136,7 +136,7 @@ impl WorkerSession {
                 }
                 Action::Forget(publisher) => {
                     tracing::info!(%publisher, "publisher forgotten");
-                    state.slot_of(publisher).given_up = true;
+                    state.slot_of(publisher).forgotten = true;
                 }
             }
         }

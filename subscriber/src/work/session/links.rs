@@ -92,7 +92,7 @@ impl WorkerSession {
             DurableEvent::LinkLost { publisher, reason, busy }
         } else {
             tracing::debug!(%publisher, %reason, "no link to the publisher");
-            DurableEvent::TryFailed { publisher, reason, busy }
+            DurableEvent::AttemptFailed { publisher, reason, busy }
         };
         self.step(&mut state, event);
         // Last, because the steps above may have granted credits to this publisher again. They

@@ -100,7 +100,7 @@ pub(crate) struct Connect {
 struct PublisherSlot {
     id: PublisherId,
     /// The publisher is not dialled any more, unless it is found again.
-    given_up: bool,
+    forgotten: bool,
     /// Handlers that run its jobs, with or without a lease.
     running: usize,
     leases: Leases<Option<Arc<LeaseSignal>>>,
@@ -352,7 +352,7 @@ impl PublisherSlot {
     fn new(id: PublisherId) -> PublisherSlot {
         PublisherSlot {
             id,
-            given_up: false,
+            forgotten: false,
             running: 0,
             leases: Leases::default(),
             settles: Settles::default(),
@@ -372,7 +372,7 @@ impl PublisherSlot {
 
     /// True if the publisher was given up and has no link, job or running handler any more.
     fn is_free(&self) -> bool {
-        self.given_up
+        self.forgotten
             && self.sender.is_none()
             && self.running == 0
             && self.leases.len() == 0

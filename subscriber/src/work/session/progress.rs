@@ -24,12 +24,12 @@ impl PublisherSlot {
     /// The progress to send now: the latest report of each job that has a lease.
     pub(super) fn take_due_progress(&mut self, now: Duration) -> Vec<Progress> {
         let leases = &mut self.leases;
-        let word = |token: Token| {
+        let latest_report = |token: Token| {
             let signal = leases.get_mut(token)?.signal.as_ref()?;
             let (percent, message) = signal.take_unsent_progress()?;
             Some(Progress { token, percent, message })
         };
-        self.pending_progress.take_due(now).into_iter().filter_map(word).collect()
+        self.pending_progress.take_due(now).into_iter().filter_map(latest_report).collect()
     }
 
     /// The link is new: all known progress is sent again.

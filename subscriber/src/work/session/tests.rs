@@ -10,7 +10,7 @@ use crate::{CancelReason, CheckpointError, CheckpointsError, JobContext};
 const LEASE: Duration = Duration::from_secs(30);
 
 /// A session with one publisher that delivered these jobs.
-fn desk_with(tokens: &[u64]) -> Arc<WorkerSession> {
+fn session_with(tokens: &[u64]) -> Arc<WorkerSession> {
     let session = WorkerSession::new(2, 4, 7);
     let publisher =
         PublisherInfo::new(PublisherId([1; 16]), Epoch(1), "p1", [([127, 0, 0, 1], 4780)]);
@@ -70,19 +70,19 @@ fn context_of(session: &WorkerSession, job: &QueuedJob, signal: Arc<LeaseSignal>
 
 #[test]
 fn no_job_starts_after_its_lease_ended_in_a_pause() {
-    let mut session = desk_with(&[1, 2]);
+    let mut session = session_with(&[1, 2]);
     assert_eq!(next_job(&session), Some(1), "in time");
     pass(&mut session, LEASE);
     assert_eq!(next_job(&session), None);
     session.tick();
     assert_eq!(session.stats().leases_lost, 2);
 
-    let mut session = desk_with(&[1]);
+    let mut session = session_with(&[1]);
     pass(&mut session, LEASE);
     let next = session.next(None, &mut Arc::default());
     assert!(matches!(next, HandlerTaskStep::Wait), "no attempt is announced: {next:?}");
 
-    let mut session = desk_with(&[1]);
+    let mut session = session_with(&[1]);
     pass(&mut session, LEASE * 9 / 10);
     assert_eq!(next_job(&session), Some(1), "still in time");
 }
@@ -90,7 +90,7 @@ fn no_job_starts_after_its_lease_ended_in_a_pause() {
 #[test]
 fn an_overlong_resume_list_keeps_running_jobs() {
     let running = u64::MAX;
-    let session = desk_with(&[running]);
+    let session = session_with(&[running]);
     for token in 0..TOKENS_MAX as u64 {
         session.state.lock().slot(0).settles.push(Token(token), &NewSettle::Release, false);
     }
@@ -101,7 +101,7 @@ fn an_overlong_resume_list_keeps_running_jobs() {
 
 #[test]
 fn no_checkpoint_is_stored_after_the_lease_ended_in_a_pause() {
-    let mut session = desk_with(&[1]);
+    let mut session = session_with(&[1]);
     let mut signal = Arc::default();
     let HandlerTaskStep::Announce(_, jobs) = session.next(None, &mut signal) else {
         panic!("a job waits")
@@ -136,7 +136,7 @@ fn update_last_byte(session: &WorkerSession) {
 
 #[test]
 fn jobs_past_the_grace_wait_for_a_received_byte() {
-    let mut session = desk_with(&[1, 2, 3]);
+    let mut session = session_with(&[1, 2, 3]);
     grace_of(&session, GRACE);
     pass(&mut session, GRACE * 9 / 10);
     assert_eq!(next_job(&session), Some(1), "in time, and the second is announced");
@@ -166,7 +166,7 @@ fn jobs_past_the_grace_wait_for_a_received_byte() {
 
 #[test]
 fn an_announced_job_that_cannot_start_is_released() {
-    let mut session = desk_with(&[1, 2]);
+    let mut session = session_with(&[1, 2]);
     grace_of(&session, GRACE);
     let HandlerTaskStep::Announce(_, jobs) = session.next(None, &mut Arc::default()) else {
         panic!("two jobs")
@@ -189,20 +189,20 @@ fn suspended_jobs_end_with_their_leases() {
         assert_eq!(next_job(session), None);
         assert_eq!(session.state.lock().slot(0).suspended.len(), 2);
     };
-    let mut session = desk_with(&[1, 2]);
+    let mut session = session_with(&[1, 2]);
     suspended(&mut session);
     session.revoked(0, longshore_protocol::Revoked::LeaseLost, &[Token(1)]);
     update_last_byte(&session);
     assert_eq!(next_job(&session), Some(2), "the other job was revoked");
 
-    let mut session = desk_with(&[1, 2]);
+    let mut session = session_with(&[1, 2]);
     suspended(&mut session);
     pass(&mut session, LEASE);
     session.tick();
     assert_eq!(session.stats().leases_lost, 2);
     assert!(session.state.lock().slot(0).suspended.is_empty());
 
-    let mut session = desk_with(&[1, 2]);
+    let mut session = session_with(&[1, 2]);
     suspended(&mut session);
     session.drain();
     let released = session.state.lock().slot(0).settles.unanswered();
@@ -212,7 +212,7 @@ fn suspended_jobs_end_with_their_leases() {
 
 #[test]
 fn the_deadline_without_a_link_is_the_graces_end() {
-    let session = desk_with(&[1]);
+    let session = session_with(&[1]);
     let mut signal = Arc::new(LeaseSignal::for_session(Arc::downgrade(&session)));
     let HandlerTaskStep::Announce(_, jobs) = session.next(None, &mut signal) else {
         panic!("a job waits")
@@ -232,7 +232,7 @@ fn the_deadline_without_a_link_is_the_graces_end() {
 }
 
 /// A publisher that is found, cannot be reached, and is gone when the next one is found.
-fn comes_and_goes(session: &WorkerSession, n: u64) {
+fn add_and_lose_publisher(session: &WorkerSession, n: u64) {
     let mut id = [0; 16];
     id[8..].copy_from_slice(&n.to_be_bytes());
     let publisher = PublisherInfo::new(PublisherId(id), Epoch(1), "p", [([127, 0, 0, 1], 4780)]);
@@ -244,14 +244,14 @@ fn comes_and_goes(session: &WorkerSession, n: u64) {
 #[test]
 fn slots_of_forgotten_publishers_are_reused() {
     let session = WorkerSession::new(2, 4, 7);
-    (1..=1_000).for_each(|n| comes_and_goes(&session, n));
+    (1..=1_000).for_each(|n| add_and_lose_publisher(&session, n));
     let state = session.state.lock();
     assert!(state.slots.len() <= 2 && state.slot_ids.len() <= 2, "{}", state.slots.len());
 }
 
 #[test]
 fn a_slot_with_a_running_handler_is_not_reused() {
-    let session = desk_with(&[1]);
+    let session = session_with(&[1]);
     let mut signal = Arc::default();
     let HandlerTaskStep::Announce(_, jobs) = session.next(None, &mut signal) else {
         panic!("a job waits")
@@ -263,13 +263,13 @@ fn a_slot_with_a_running_handler_is_not_reused() {
     let context = context_of(&session, &job, signal.clone());
     session.revoked(0, longshore_protocol::Revoked::LeaseLost, &[Token(1)]);
     session.link_lost(0, "the link is dead".into());
-    (1..=10).for_each(|n| comes_and_goes(&session, n));
+    (1..=10).for_each(|n| add_and_lose_publisher(&session, n));
     assert_eq!(session.state.lock().slots[0].id, PublisherId([1; 16]));
     let settle = NewSettle::Release;
     let ended =
         FinishedJob { slot_id: 0, token: Token(1), settle, panicked: false, damaged: false };
     session.next(Some(ended), &mut Arc::default());
-    (11..=20).for_each(|n| comes_and_goes(&session, n));
+    (11..=20).for_each(|n| add_and_lose_publisher(&session, n));
     assert_ne!(session.state.lock().slots[0].id, PublisherId([1; 16]));
     // A job of another publisher with the same token must not accept this context.
     let lease = Some(Arc::default());

@@ -27,7 +27,7 @@ pub(crate) enum DurableEvent {
     /// The link is attached and subscribed.
     Attached(PublisherId),
     /// An attempt failed.
-    TryFailed { publisher: PublisherId, reason: String, busy: bool },
+    AttemptFailed { publisher: PublisherId, reason: String, busy: bool },
     /// The link is dead. `busy` if leases are held or settles are unanswered there.
     LinkLost { publisher: PublisherId, reason: String, busy: bool },
     /// Jobs arrived.
@@ -51,7 +51,7 @@ pub(crate) enum DurableEvent {
 /// An action for the caller.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Action {
-    /// Dial, attach and subscribe; answered by `Attached` or `TryFailed`.
+    /// Dial, attach and subscribe; answered by `Attached` or `AttemptFailed`.
     Connect(PublisherInfo),
     /// Grant credits.
     Grant { publisher: PublisherId, credits: u32 },
@@ -149,7 +149,7 @@ impl DurableSubscription {
                 self.watched(now, complete, publishers, actions)
             }
             DurableEvent::Attached(publisher) => self.attached(now, publisher),
-            DurableEvent::TryFailed { publisher, reason, busy }
+            DurableEvent::AttemptFailed { publisher, reason, busy }
             | DurableEvent::LinkLost { publisher, reason, busy } => {
                 self.lost(now, publisher, reason, busy, actions);
             }

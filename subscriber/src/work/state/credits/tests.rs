@@ -386,14 +386,14 @@ fn a_withdrawn_grant_can_be_granted_again() {
 /// Runs a burst of jobs at the first of several publishers, and then stops that publisher. Returns
 /// how long the first job of the last publisher waits for a credit: the recall is not answered, and
 /// the link to the first is dead after the hang timeout.
-fn wait_beside_one_that_is_stopped(bound: u32, publishers: u8) -> Duration {
+fn wait_beside_stopped_publisher(bound: u32, publishers: u8) -> Duration {
     let (mut credits, mut messages) = credits(bound);
     let mut all = vec![ModelPublisher::with_jobs(0); usize::from(publishers)];
     for n in 0..publishers {
         credits.opened(publisher(n), usize::from(publishers - n) - 1, &mut messages);
     }
     all[0].jobs = 10 * bound;
-    let tell = |all: &mut Vec<ModelPublisher>, messages: &mut Vec<CreditMessage>| {
+    let deliver = |all: &mut Vec<ModelPublisher>, messages: &mut Vec<CreditMessage>| {
         for one in messages.drain(..) {
             let (CreditMessage::Grant(id, _) | CreditMessage::Recall(id, _)) = one;
             all[usize::from(id.0[0])].to.push_back(one);
@@ -405,11 +405,11 @@ fn wait_beside_one_that_is_stopped(bound: u32, publishers: u8) -> Duration {
         while std::mem::take(&mut progressed) {
             for n in from..publishers {
                 progressed |= all[usize::from(n)].step(publisher(n), 0, credits, &mut messages);
-                tell(all, &mut messages);
+                deliver(all, &mut messages);
             }
         }
     };
-    tell(&mut all, &mut messages);
+    deliver(&mut all, &mut messages);
     rest(&mut all, &mut credits, 0);
     assert_eq!((all[0].jobs, all[0].running), (0, 0));
     let last = publishers - 1;
@@ -421,7 +421,7 @@ fn wait_beside_one_that_is_stopped(bound: u32, publishers: u8) -> Duration {
         return Duration::ZERO;
     }
     credits.lost(publisher(0), &mut messages);
-    tell(&mut all, &mut messages);
+    deliver(&mut all, &mut messages);
     rest(&mut all, &mut credits, 1);
     assert_eq!(all[usize::from(last)].jobs, 0);
     LinkTiming::WORK.hang
@@ -430,7 +430,7 @@ fn wait_beside_one_that_is_stopped(bound: u32, publishers: u8) -> Duration {
 #[test]
 fn a_stopped_publisher_delays_others_only_with_small_shares() {
     for publishers in 2..6 {
-        let waits = |bound: &u32| !wait_beside_one_that_is_stopped(*bound, publishers).is_zero();
+        let waits = |bound: &u32| !wait_beside_stopped_publisher(*bound, publishers).is_zero();
         let longest = (1..=100).filter(waits).max();
         let small = IDLE_RESERVE_MIN_SHARE * u32::from(publishers) - 1;
         assert_eq!(longest, Some(small), "over {publishers}");

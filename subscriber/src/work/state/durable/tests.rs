@@ -42,7 +42,11 @@ impl Scenario {
     }
 
     fn fails(&mut self, publisher: PublisherId, busy: bool) -> Vec<Action> {
-        self.step(DurableEvent::TryFailed { publisher, reason: "connection refused".into(), busy })
+        self.step(DurableEvent::AttemptFailed {
+            publisher,
+            reason: "connection refused".into(),
+            busy,
+        })
     }
 
     fn loses(&mut self, publisher: PublisherId, busy: bool) -> Vec<Action> {
