@@ -381,7 +381,7 @@ impl SubscriptionTable {
         Ok(())
     }
 
-    /// Delivers staged updates to their channels. A full channel delays nobody: subscriptions that
+    /// Delivers staged updates to their channels. A full channel delays no other: subscriptions that
     /// may drop updates become lagging, and the others end.
     pub(crate) fn deliver_staged(&mut self, frame_bytes: usize) {
         let mut overflowed = Vec::new();
@@ -535,8 +535,8 @@ impl SubscriptionTable {
 }
 
 impl LocalSubscription {
-    /// The subscription becomes active, and its caller is notified. Returns false if nobody needs
-    /// it any more.
+    /// The subscription becomes active, and its caller is notified. Returns false if no
+    /// subscription needs it any more.
     fn activate(&mut self, now: Duration, publisher: PublisherId) -> bool {
         self.active = true;
         self.refusals = None;

@@ -68,8 +68,8 @@ impl Follower {
         }
     }
 
-    /// Serves one link until it ends. The feed has its own link: a slow reader delays nobody else,
-    /// and back-pressure reaches the publisher through the socket.
+    /// Serves one link until it ends. The feed has its own link: a slow reader delays no other
+    /// feed, and back-pressure reaches the publisher through the socket.
     async fn follow(&mut self, publisher: &PublisherInfo, worked: &mut bool) -> FollowEnd {
         let options = &self.requester.options;
         let (id, addresses) = (publisher.id, &publisher.addresses);
