@@ -121,9 +121,9 @@ impl<N: Network> ConnectionManager<N> {
     /// Makes one attempt for each of `subs`: resolve, rank, connect.
     async fn attempt(self: Arc<Self>, subs: Vec<Arc<SubscriptionCore>>) {
         let until = Instant::now() + ATTEMPT_TIMEOUT;
-        let (unread, subs): (Vec<_>, Vec<_>) =
+        let (blocked, subs): (Vec<_>, Vec<_>) =
             subs.into_iter().partition(|sub| sub.blocks_resubscribe());
-        self.record_failure(unread.into_iter().map(|sub| (sub, SubscribeError::Unread)));
+        self.record_failure(blocked.into_iter().map(|sub| (sub, SubscribeError::ReaderFull)));
         let paths = subs.iter().map(|sub| sub.path.clone()).collect();
         let late = || Err(format!("no answer within {ATTEMPT_TIMEOUT:?}").into());
         let answer = timeout_at(until, self.net.resolve(paths)).await.unwrap_or_else(|_| late());

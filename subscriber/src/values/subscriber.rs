@@ -124,7 +124,7 @@ pub enum SubscribeError {
     /// The reader's queue is full, and the policy [`Policy::Disconnect`] does not allow dropping
     /// updates.
     #[error("the reader's queue is full, and the policy does not drop updates")]
-    Unread,
+    ReaderFull,
     /// It took longer than [`SubscribeOptions::within`].
     #[error("the subscription was not made within {after:?}")]
     Late {

@@ -50,7 +50,7 @@ async fn a_slow_disconnect_reader_loses_only_that_subscription() {
     let mut updates = Updates::new(10);
     let sink = Some(updates.sink());
     let into = SubscribeOptions { into: sink, policy: Policy::Disconnect, ..default_options() };
-    let unread = subscriber.subscribe(path("/a"), &into).await.unwrap();
+    let slow = subscriber.subscribe(path("/a"), &into).await.unwrap();
     let other = subscriber.subscribe(path("/b"), &default_options()).await.unwrap();
     for n in 1..=1_000 {
         harness.publish_update(1, &[("/a", n), ("/b", n)]);
@@ -58,7 +58,7 @@ async fn a_slow_disconnect_reader_loses_only_that_subscription() {
     while harness.unread(1) > 0 {
         settle().await;
     }
-    assert_eq!((unread.is_alive(), other.is_alive()), (false, true), "one link");
+    assert_eq!((slow.is_alive(), other.is_alive()), (false, true), "one link");
     assert_eq!(other.last(), Value::U64(1_000));
     let batch = updates.next().await;
     let (end, values) = batch.split_last().unwrap();

@@ -184,11 +184,11 @@ async fn an_oversized_checkpoint_is_refused_locally() {
 async fn checkpoint_calls_of_one_job_are_serialized() {
     let mut publisher = FakePublisher::start(1).await;
     let (worker, mut link, ctx, _go) = start_with_one_job(&mut publisher, delivery(1)).await;
-    let given_up = tokio::time::timeout(Duration::ZERO, ctx.checkpoint("given up")).await;
-    assert!(given_up.is_err());
+    let timed_out = tokio::time::timeout(Duration::ZERO, ctx.checkpoint("timed out")).await;
+    assert!(timed_out.is_err());
     let calls = join(ctx.checkpoint("second"), ctx.checkpoint("third"));
     let (numbers, ()) = within(join(calls, async {
-        for (sequence, bytes) in [(1, "given up"), (2, "second"), (3, "third")] {
+        for (sequence, bytes) in [(1, "timed out"), (2, "second"), (3, "third")] {
             assert_eq!(checkpoint(&mut link).await, (1, sequence, bytes.into()));
             let more = link.has_unread(|message| matches!(message, ToPublisher::Checkpoint(_)));
             assert!(!more, "one at a time");

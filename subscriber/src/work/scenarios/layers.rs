@@ -34,15 +34,15 @@ async fn settle_each(publisher: &mut FakePublisher, payloads: &[&str]) -> Vec<(V
 #[tokio::test]
 async fn a_tower_timeout_fails_the_attempt() {
     let mut publisher = FakePublisher::start(1).await;
-    let held = Arc::new(());
-    let holds = held.clone();
+    let state = Arc::new(());
+    let handler_state = state.clone();
     let hangs = InPlace::new(move |job: Job<String>, _: JobContext| {
-        let holds = holds.clone();
+        let attempt_state = handler_state.clone();
         async move {
             if job.payload == "hangs" {
                 std::future::pending::<()>().await;
             }
-            drop(holds);
+            drop(attempt_state);
             Ok(job.payload)
         }
     });
@@ -56,7 +56,7 @@ async fn a_tower_timeout_fails_the_attempt() {
     );
     assert!(matches!(received[1].0, Verdict::Complete(Some(_))), "{received:?}");
     assert_eq!(
-        Arc::strong_count(&held),
+        Arc::strong_count(&state),
         2,
         "the test's and the handler's: the attempt's is dropped"
     );

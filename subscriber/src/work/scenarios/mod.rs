@@ -477,11 +477,11 @@ async fn a_stuck_handler_is_dropped_before_its_job_is_released() {
     let runs = Arc::downgrade(&running);
     let running = std::sync::Mutex::new(Some(running));
     let handler = handler(move |_: Job<Bytes>, _: JobContext| {
-        let held = running.lock().unwrap().take();
+        let attempt = running.lock().unwrap().take();
         let _ = started_tx.send(());
         async move {
             std::future::pending::<()>().await;
-            drop(held);
+            drop(attempt);
             Ok(())
         }
     });

@@ -33,8 +33,8 @@ impl WorkerSession {
         // Limits elsewhere keep both together below what one link resumes. A token that is left out
         // is released, and its job runs again: better a job that has ended than one that still runs
         // here, so leases go first.
-        let held = slot.leases.iter().map(|(token, _)| token);
-        let tokens = held.chain(slot.settles.tokens()).take(TOKENS_MAX);
+        let leased = slot.leases.iter().map(|(token, _)| token);
+        let tokens = leased.chain(slot.settles.tokens()).take(TOKENS_MAX);
         let mut tokens: Vec<Token> = tokens.collect();
         tokens.sort_unstable();
         tokens.dedup();
@@ -110,9 +110,9 @@ impl WorkerSession {
         let state = &mut *guard;
         let jobs = u32::try_from(deliver.jobs.len()).unwrap_or(u32::MAX);
         let publisher = state.slot(slot_id).id;
-        let held = state.slot(slot_id).leases.len() + deliver.jobs.len();
-        if held > LIMIT {
-            return Err(ExcessJobs { held, limit: LIMIT });
+        let jobs_held = state.slot(slot_id).leases.len() + deliver.jobs.len();
+        if jobs_held > LIMIT {
+            return Err(ExcessJobs { jobs_held, limit: LIMIT });
         }
         self.step(state, DurableEvent::Delivered { publisher, jobs });
         let slot = &mut state.slots[slot_id as usize];

@@ -180,9 +180,11 @@ pub(crate) struct Outgoing {
 
 /// A publisher pushed more jobs than a link could ever resume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("the publisher pushed jobs far beyond its credits: {held} held, over the limit of {limit}")]
+#[error(
+    "the publisher pushed jobs far beyond its credits: {jobs_held} held, over the limit of {limit}"
+)]
 pub(crate) struct ExcessJobs {
-    held: usize,
+    jobs_held: usize,
     limit: usize,
 }
 
@@ -316,10 +318,10 @@ impl State {
             suspended.retain(|job| leases.get_mut(job.token).is_some());
         }
         let slots = &mut self.slots;
-        let mut held =
+        let mut has_lease =
             |job: &QueuedJob| slots[job.slot_id as usize].leases.get_mut(job.token).is_some();
-        self.ready.retain(&mut held);
-        self.announced.retain(&mut held);
+        self.ready.retain(&mut has_lease);
+        self.announced.retain(&mut has_lease);
     }
 
     /// Makes suspended jobs ready again if a byte of their publisher arrived. Returns true if there
@@ -337,9 +339,10 @@ impl State {
 
     fn stats_now(&self) -> WorkerStats {
         let (alive, all) = self.durable.counts();
-        let held = |slot: &PublisherSlot| slot.leases.len() as u64 + slot.settles.unsent_jobs();
+        let jobs_held =
+            |slot: &PublisherSlot| slot.leases.len() as u64 + slot.settles.unsent_jobs();
         WorkerStats {
-            in_hand: self.slots.iter().map(held).sum(),
+            in_hand: self.slots.iter().map(jobs_held).sum(),
             running: self.running as u64,
             publishers_alive: alive as u64,
             publishers: all as u64,
@@ -370,7 +373,7 @@ impl PublisherSlot {
         }
     }
 
-    /// True if the publisher was given up and has no link, job or running handler any more.
+    /// True if the publisher was forgotten and has no link, job or running handler any more.
     fn is_free(&self) -> bool {
         self.forgotten
             && self.sender.is_none()

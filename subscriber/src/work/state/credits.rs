@@ -55,7 +55,7 @@ pub(crate) struct Account {
     /// Credits known to be used up by jobs in flight.
     spent: u32,
     /// Jobs delivered and not yet freed.
-    pub(crate) held: u32,
+    pub(crate) jobs_held: u32,
     /// Credits to grant before others: the share of a new publisher, or its reported backlog.
     demand: u32,
     /// The value of `demand` at the time of the recall: all credits may be used up by jobs in
@@ -68,7 +68,7 @@ pub(crate) struct Account {
 impl Account {
     /// Credits end with their link; jobs held do not.
     fn for_new_link(&self, alive: bool) -> Account {
-        Account { alive, held: self.held, served: self.served, ..Account::default() }
+        Account { alive, jobs_held: self.jobs_held, served: self.served, ..Account::default() }
     }
 
     /// Credits that the publisher may still have.
@@ -111,7 +111,7 @@ impl Credits {
         *account = account.for_new_link(true);
         let share = self.share();
         if let Some(account) = self.accounts.get_mut(&id) {
-            account.demand = share.saturating_sub(account.held);
+            account.demand = share.saturating_sub(account.jobs_held);
         }
         self.distribute(None, messages);
         self.recall(share, messages);
@@ -127,7 +127,7 @@ impl Credits {
 
     /// Forgets a publisher, unless jobs of it are held.
     pub(crate) fn forget(&mut self, id: &PublisherId) {
-        if self.accounts.get(id).is_some_and(|account| account.held == 0) {
+        if self.accounts.get(id).is_some_and(|account| account.jobs_held == 0) {
             self.accounts.remove(id);
         }
     }
@@ -137,14 +137,14 @@ impl Credits {
         let account = self.accounts.entry(id).or_default();
         account.credits = account.credits.saturating_sub(jobs);
         account.spent = account.spent.saturating_sub(jobs);
-        account.held = account.held.saturating_add(jobs);
+        account.jobs_held = account.jobs_held.saturating_add(jobs);
     }
 
     /// Jobs are no longer held. Their credits go to publishers that wait, and otherwise back to
     /// their publisher.
     pub(crate) fn freed(&mut self, id: PublisherId, jobs: u32, messages: &mut Vec<CreditMessage>) {
         let account = self.accounts.entry(id).or_default();
-        account.held = account.held.saturating_sub(jobs);
+        account.jobs_held = account.jobs_held.saturating_sub(jobs);
         self.distribute(Some((id, jobs)), messages);
         self.recall(self.idle_reserve(), messages);
     }
@@ -240,7 +240,7 @@ impl Credits {
 
     /// Neither granted nor held.
     fn pool(&self) -> u32 {
-        let out = |account: &Account| u64::from(account.credits) + u64::from(account.held);
+        let out = |account: &Account| u64::from(account.credits) + u64::from(account.jobs_held);
         let out: u64 = self.accounts.values().map(out).sum();
         u32::try_from(u64::from(self.bound).saturating_sub(out)).unwrap_or(0)
     }
@@ -353,7 +353,7 @@ struct Allotment {
 
 impl Allotment {
     fn new(id: PublisherId, account: &Account) -> Allotment {
-        let current = account.credits.saturating_add(account.held);
+        let current = account.credits.saturating_add(account.jobs_held);
         Allotment { id, served: account.served, current, room: account.demand, granted: 0 }
     }
 

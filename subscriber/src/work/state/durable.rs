@@ -42,7 +42,7 @@ pub(crate) enum DurableEvent {
     GrantWithdrawn { publisher: PublisherId, credits: u32 },
     /// An operator requested quiet, or its end.
     Quiet(bool),
-    /// No more jobs are wanted. Publishers with unanswered settles are still retried.
+    /// No more jobs are requested. Publishers with unanswered settles are still retried.
     Drain,
     /// Time has passed.
     Tick,
@@ -57,9 +57,9 @@ pub(crate) enum Action {
     Grant { publisher: PublisherId, credits: u32 },
     /// Recall credits.
     Recall { publisher: PublisherId, credits: u32 },
-    /// Unsubscribe: no more jobs are wanted.
+    /// Unsubscribe: no more jobs are requested.
     Unsubscribe(PublisherId),
-    /// The publisher was given up.
+    /// The publisher was forgotten.
     Forget(PublisherId),
 }
 
@@ -74,8 +74,8 @@ pub struct PublisherState {
     pub standing: Standing,
     /// Jobs that the publisher may push.
     pub credits: u32,
-    /// Its jobs that are held here.
-    pub held: u32,
+    /// Jobs of this publisher that the worker holds.
+    pub jobs_held: u32,
 }
 
 /// The state of a link to a publisher. Times count from the worker's start.
@@ -199,7 +199,7 @@ impl DurableSubscription {
                 name: entry.info.name.clone(),
                 standing: entry.standing(),
                 credits: account.credits,
-                held: account.held,
+                jobs_held: account.jobs_held,
             }
         };
         self.publishers.iter().map(state).collect()

@@ -1,8 +1,8 @@
-//! The leases of one publisher's jobs: when each is renewed, and when it ends as far as this side
-//! can tell.
+//! The leases of one publisher's jobs: when each is renewed, and when it ends by the worker's
+//! clock.
 //!
 //! A renewed lease counts from when the renewal was *sent*: the publisher's own clock started
-//! later, so this side gives up first. A new lease counts from its arrival, which is later than at
+//! later, so the worker stops first. A new lease counts from its arrival, which is later than at
 //! the publisher; its first renewal corrects that.
 
 use std::collections::VecDeque;

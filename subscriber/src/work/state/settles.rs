@@ -112,15 +112,15 @@ impl Default for Settles {
 }
 
 impl Settles {
-    /// Adds a settle. With `held`, its job counts as held until the batch is sent.
-    pub(crate) fn push(&mut self, token: Token, settle: &NewSettle, held: bool) {
+    /// Adds a settle. With `job_held`, its job counts as held until the batch is sent.
+    pub(crate) fn push(&mut self, token: Token, settle: &NewSettle, job_held: bool) {
         if self.open.back().is_none_or(|open| open.isolated || open.builder.is_full()) {
             self.open.push_back(OpenBatch::default());
         }
         if let Some(open) = self.open.back_mut() {
             open.builder.push(token, settle);
             open.items.push((token, SettleKind::of(settle)));
-            open.unsent_jobs += u32::from(held);
+            open.unsent_jobs += u32::from(job_held);
         }
     }
 

@@ -87,9 +87,9 @@ fn requests_without_a_link_wait_for_one() {
 #[test]
 fn only_the_last_checkpoint_waits_behind_an_abandoned_one() {
     let mut core = attached();
-    core.store(A, "1".into(), "given up");
+    core.store(A, "1".into(), "abandoned");
     sent(&mut core);
-    core.store(A, "2".into(), "given up, too, and never sent");
+    core.store(A, "2".into(), "abandoned, and never sent");
     core.store(A, "3".into(), "waiting");
     assert_eq!(sent(&mut core), None, "one at a time");
     assert!(core.answered(&accepted(A, 1)).is_some());
@@ -131,7 +131,7 @@ fn removing_a_job_returns_its_waiters() {
 #[test]
 fn a_query_waits_for_the_checkpoint_in_flight() {
     let mut core = attached();
-    core.store(A, "1".into(), "given up");
+    core.store(A, "1".into(), "abandoned");
     sent(&mut core);
     core.query(A, "reading");
     assert_eq!(core.next_to_send(), None);
@@ -147,7 +147,7 @@ fn a_query_waits_for_the_checkpoint_in_flight() {
 #[test]
 fn an_unanswered_query_is_resent_with_a_new_number() {
     let mut core = attached();
-    core.query(A, "given up");
+    core.query(A, "abandoned");
     assert_eq!(core.next_to_send(), Some(CheckpointRequest::Query(1, A)));
     core.query(A, "reading");
     assert_eq!(core.next_to_send(), Some(CheckpointRequest::Query(2, A)));

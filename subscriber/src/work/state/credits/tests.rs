@@ -109,7 +109,7 @@ fn a_backlog_collects_nearly_all_credits_in_one_round() {
     }
     assert_eq!(take(&mut messages), [CreditMessage::Grant(A, 20), CreditMessage::Grant(A, 20)]);
     credits.delivered(A, 40);
-    assert_eq!(credits.account(&A).held, 62);
+    assert_eq!(credits.account(&A).jobs_held, 62);
     // A fourth publisher gets its share as jobs end, before publishers that have waited for longer.
     credits.waiting(A, 9_938, &mut messages);
     let d = publisher(4);
@@ -129,7 +129,7 @@ fn credits_of_a_dead_link_move_and_its_jobs_stay() {
     credits.lost(A, &mut messages);
     let granted: u32 =
         messages.iter().map(|m| if let CreditMessage::Grant(B, n) = m { *n } else { 0 }).sum();
-    assert_eq!(credits.account(&A).held, 2);
+    assert_eq!(credits.account(&A).jobs_held, 2);
     assert_eq!(credits.account(&B).credits, 8);
     assert!(granted > 0);
 }
@@ -469,7 +469,7 @@ struct ModelAccount {
     alive: bool,
     credits: u32,
     recalled: Option<u32>,
-    held: u32,
+    jobs_held: u32,
 }
 
 proptest! {
@@ -605,19 +605,19 @@ proptest! {
                 }
                 CreditEvent::Lose(p) if accounts[p as usize].alive => {
                     let account = &mut accounts[p as usize];
-                    *account = ModelAccount { held: account.held, ..ModelAccount::default() };
+                    *account = ModelAccount { jobs_held: account.jobs_held, ..ModelAccount::default() };
                     credits.lost(publisher(p), &mut messages);
                 }
                 CreditEvent::Deliver(p, n) if accounts[p as usize].credits > 0 => {
                     let account = &mut accounts[p as usize];
                     let n = n.min(account.credits);
                     account.credits -= n;
-                    account.held += n;
+                    account.jobs_held += n;
                     credits.delivered(publisher(p), n);
                 }
-                CreditEvent::Free(p, n) if accounts[p as usize].held > 0 => {
-                    let n = n.min(accounts[p as usize].held);
-                    accounts[p as usize].held -= n;
+                CreditEvent::Free(p, n) if accounts[p as usize].jobs_held > 0 => {
+                    let n = n.min(accounts[p as usize].jobs_held);
+                    accounts[p as usize].jobs_held -= n;
                     credits.freed(publisher(p), n, &mut messages);
                 }
                 CreditEvent::Return(p, n) => {
@@ -651,7 +651,7 @@ proptest! {
                     }
                 }
             }
-            let out: u32 = accounts.iter().map(|account| account.credits + account.held).sum();
+            let out: u32 = accounts.iter().map(|account| account.credits + account.jobs_held).sum();
             prop_assert!(out <= bound, "{out} are out, {bound} may be");
         }
         credits.expect(0, &mut messages);
@@ -662,7 +662,7 @@ proptest! {
             }
         }
         if accounts.iter().any(|account| account.alive) {
-            let out: u32 = accounts.iter().map(|account| account.credits + account.held).sum();
+            let out: u32 = accounts.iter().map(|account| account.credits + account.jobs_held).sum();
             prop_assert_eq!(out, bound, "with a publisher alive, nothing stays in the pool");
         }
     }
