@@ -127,7 +127,7 @@ impl Producer {
     /// confirmed; confirm it again.
     pub async fn confirm(&self, receipt: &Receipt) -> Result<(), ConfirmError> {
         let outcomes = self.confirm_all(std::slice::from_ref(receipt)).await;
-        outcomes.into_iter().next().unwrap_or(Err(not_asked(receipt)))
+        outcomes.into_iter().next().unwrap_or(Err(unanswered(receipt)))
     }
 
     /// Confirms many jobs, up to 10,000 with one request. Returns one outcome per receipt, in
@@ -151,7 +151,8 @@ impl Producer {
                 outcomes
             });
         }
-        let mut outcomes: Vec<_> = receipts.iter().map(|receipt| Err(not_asked(receipt))).collect();
+        let mut outcomes: Vec<_> =
+            receipts.iter().map(|receipt| Err(unanswered(receipt))).collect();
         while let Some(notify) = tasks.join_next().await {
             for (index, outcome) in notify.unwrap_or_default() {
                 outcomes[index] = outcome;
@@ -185,8 +186,8 @@ impl Producer {
     }
 }
 
-/// The outcome before the publisher was asked.
-fn not_asked(receipt: &Receipt) -> ConfirmError {
+/// The initial outcome, without an answer of the publisher.
+fn unanswered(receipt: &Receipt) -> ConfirmError {
     let publisher = receipt.job.publisher;
     ConfirmError::Away { publisher, waited: Duration::ZERO, why: "it was not asked".into() }
 }

@@ -17,7 +17,7 @@ use super::requester::{PublisherListing, Requester, everything, next};
 /// The outcome of an action on named jobs ([`Queues::act_on`]).
 #[derive(Clone, PartialEq, Debug)]
 pub struct ActedOn {
-    /// False if the resolver has just started: there may be publishers that were not asked.
+    /// False if the resolver has just started: it may not list every publisher yet.
     pub complete: bool,
     /// The outcome of each job, in the order of the names.
     pub jobs: Vec<NamedAct>,

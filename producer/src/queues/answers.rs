@@ -71,7 +71,7 @@ impl JobAt {
     }
 }
 
-/// Why no publisher could be asked.
+/// Why no request reached a publisher.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum QueuesError {
     /// No replica answered within this time. Retry.
@@ -95,7 +95,7 @@ impl From<DirectoryTimeout> for QueuesError {
 /// Why a job lookup failed.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum JobLookupError {
-    /// No publisher could be asked.
+    /// No request reached a publisher.
     #[error(transparent)]
     Queues(#[from] QueuesError),
     /// Every publisher that could have the job answered, and none has it.

@@ -109,7 +109,7 @@ pub enum ReplaceError {
     /// Every publisher would refuse the new job; nothing was sent.
     #[error("the new job: {0}")]
     Invalid(EnqueueError),
-    /// A bare id was not found, or no publisher could be asked.
+    /// A bare id was not found, or no request reached a publisher.
     #[error(transparent)]
     Lookup(#[from] JobLookupError),
     /// The publisher refused it; nothing has changed.

@@ -88,7 +88,7 @@ impl JobPages {
         self.query.cursor = self.start;
     }
 
-    /// False if the resolver has just started: there may be publishers that were not asked.
+    /// False if the resolver has just started: it may not list every publisher yet.
     pub fn is_complete(&self) -> bool {
         self.complete
     }

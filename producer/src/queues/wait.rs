@@ -43,8 +43,8 @@ pub enum JobEnd {
 /// Why the end of a job is unknown.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum WaitError {
-    /// The job had not ended within the limit, as far as its publisher could be asked. Wait again
-    /// if it is still needed.
+    /// The job had not ended within the limit, by the last answer of its publisher. Wait again if
+    /// it is still needed.
     #[error("no end within {waited:?}{}", away_suffix(.away.as_deref()))]
     TimedOut {
         /// The time waited.
@@ -53,7 +53,7 @@ pub enum WaitError {
         /// and the job had not ended.
         away: Option<String>,
     },
-    /// No publisher is known to have this bare id, or no publisher could be asked.
+    /// No publisher is known to have this bare id, or no request reached a publisher.
     #[error(transparent)]
     Lookup(#[from] JobLookupError),
     /// The publisher refused the request.

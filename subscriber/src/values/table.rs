@@ -381,8 +381,8 @@ impl SubscriptionTable {
         Ok(())
     }
 
-    /// Delivers staged updates to their channels. A full channel delays no other: subscriptions that
-    /// may drop updates become lagging, and the others end.
+    /// Delivers staged updates to their channels. A full channel delays no other: subscriptions
+    /// that may drop updates become lagging, and the others end.
     pub(crate) fn deliver_staged(&mut self, frame_bytes: usize) {
         let mut overflowed = Vec::new();
         while let Some(sink) = self.sinks.next_staged() {

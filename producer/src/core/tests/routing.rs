@@ -110,7 +110,7 @@ fn a_path_with_a_value_and_a_queue_is_a_queue() {
     scenario.push(1);
     assert_eq!(scenario.dials.pop_front().expect("a dial").publisher, value.id);
 
-    // A replica that has just started may not know who has a queue there.
+    // A replica that has just started may not know which publisher has a queue there.
     let mut scenario = Scenario::new(single());
     scenario.request_route();
     scenario.resolve_with(is(std::slice::from_ref(&of_value)), false);

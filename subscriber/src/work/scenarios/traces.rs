@@ -14,9 +14,9 @@ use super::*;
 const TRACEPARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
 /// A test installs a subscriber for its own thread. With a single subscriber in the process,
-/// `tracing` asks only the thread that reaches a span first, and caches its interest: another test
-/// without a subscriber would disable the span for all. With two permanent dispatchers, every
-/// subscriber is asked.
+/// `tracing` queries only the subscriber of the thread that reaches a span first, and caches its
+/// interest: another test without a subscriber would disable the span for all. With two permanent
+/// dispatchers, it queries every subscriber.
 pub(super) fn keep_spans_enabled() {
     static INACTIVE: LazyLock<[Dispatch; 2]> =
         LazyLock::new(|| [(); 2].map(|()| Dispatch::new(NoSubscriber::default())));

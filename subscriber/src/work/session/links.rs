@@ -238,10 +238,10 @@ impl WorkerSession {
         let (mut freed, mut bytes) = (0, 0);
         while room
             && bytes < OUTGOING_BYTES_MAX
-            && let Some(asked) = slot.checkpoints.next_to_send()
+            && let Some(request) = slot.checkpoints.next_to_send()
         {
-            bytes += asked.bytes();
-            out.checkpoint_requests.push(asked);
+            bytes += request.bytes();
+            out.checkpoint_requests.push(request);
         }
         while room
             && bytes < OUTGOING_BYTES_MAX

@@ -1,12 +1,12 @@
-//! How many jobs each publisher may push. Over all publishers together, granted credits and jobs
-//! held never exceed the bound: a credit moves to another publisher only after it was returned.
+//! How many jobs each publisher may push. The sum of granted credits and jobs held, over all
+//! publishers, never exceeds the bound: a credit moves only after its publisher returned it.
 //!
 //! A stopped publisher returns nothing until its link is dead, 10 s after its last byte by the hang
 //! timeout of work links. With an even share of 8 credits or more, idle publishers keep a reserve,
 //! and the first job of another publisher does not wait. With smaller shares, all credits may be at
 //! the publisher that had the last jobs, and a first job elsewhere may wait for those 10 s. One
 //! credit at each idle publisher would fix that and cost more: below saturation it moves with
-//! nearly every job, and each stopped publisher takes a handler with it.
+//! nearly every job, and each stopped publisher makes a handler idle.
 
 use std::collections::BTreeMap;
 
@@ -159,7 +159,7 @@ impl Credits {
         let Some(account) = self.accounts.get_mut(&id) else { return };
         // A smaller answer than the recall means that no credit was left: all earlier grants are
         // used up, and are not recalled again while their jobs are in flight.
-        let had_none_left = account.recalled.is_some_and(|asked| credits < asked);
+        let had_none_left = account.recalled.is_some_and(|recall| credits < recall);
         account.credits = account.credits.saturating_sub(credits);
         account.recalled = None;
         if had_none_left {
@@ -211,7 +211,7 @@ impl Credits {
         }
     }
 
-    /// Takes back a grant that was not sent. The publisher may have reported its backlog, and does
+    /// Withdraws a grant that was not sent. The publisher may have reported its backlog, and does
     /// not report it twice: it comes first when grants resume.
     pub(crate) fn grant_withdrawn(&mut self, id: PublisherId, credits: u32) {
         if let Some(account) = self.accounts.get_mut(&id) {
@@ -287,7 +287,7 @@ impl Credits {
     }
 
     /// Recalls credits above `reserve` for publishers that wait, the richest first. A recalled
-    /// publisher has no claim until it has answered: it would get back what it returned. A
+    /// publisher has no demand until it has answered: it would get the same credits again. A
     /// publisher with jobs uses its credits before it reads the recall, and returns none.
     fn recall(&mut self, reserve: u32, messages: &mut Vec<CreditMessage>) {
         if self.stopped || self.quiet {
@@ -311,29 +311,29 @@ impl Credits {
         for (spare, id) in rich {
             let Some(account) = self.accounts.get_mut(&id) else { continue };
             let for_others = missing.saturating_sub(account.demand);
-            let asked = spare.min(for_others);
-            if asked == 0 {
+            let recall = spare.min(for_others);
+            if recall == 0 {
                 continue;
             }
             account.recalled_demand = std::mem::take(&mut account.demand);
-            (account.recalled, account.granted_since) = (Some(asked), 0);
-            missing = for_others - asked;
-            messages.push(CreditMessage::Recall(id, asked));
+            (account.recalled, account.granted_since) = (Some(recall), 0);
+            missing = for_others - recall;
+            messages.push(CreditMessage::Recall(id, recall));
         }
     }
 
-    /// Asks everybody for everything. Who is asked already is asked for the rest once it has
-    /// answered.
+    /// Recalls all credits. A publisher with a pending recall gets another, for the rest, after its
+    /// answer.
     fn recall_all(&mut self, messages: &mut Vec<CreditMessage>) {
         if self.stopped {
             return;
         }
         for (id, account) in &mut self.accounts {
-            let asked = account.unspent();
-            if account.alive && account.recalled.is_none() && asked > 0 {
+            let recall = account.unspent();
+            if account.alive && account.recalled.is_none() && recall > 0 {
                 account.recalled_demand = std::mem::take(&mut account.demand);
-                (account.recalled, account.granted_since) = (Some(asked), 0);
-                messages.push(CreditMessage::Recall(*id, asked));
+                (account.recalled, account.granted_since) = (Some(recall), 0);
+                messages.push(CreditMessage::Recall(*id, recall));
             }
         }
     }

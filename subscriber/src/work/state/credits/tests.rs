@@ -79,7 +79,7 @@ fn idle_credits_move_to_a_waiting_publisher_once_returned() {
     credits.waiting(A, 100, &mut messages);
     assert_eq!(take(&mut messages), [CreditMessage::Recall(B, 2)]);
     credits.waiting(A, 100, &mut messages);
-    assert_eq!(take(&mut messages), [], "asked once");
+    assert_eq!(take(&mut messages), [], "one recall");
     credits.returned(B, 1, &mut messages);
     assert_eq!(take(&mut messages), [CreditMessage::Grant(A, 1)]);
 }
@@ -97,13 +97,13 @@ fn a_backlog_collects_nearly_all_credits_in_one_round() {
     );
     credits.delivered(A, 22);
     credits.waiting(A, 10_000, &mut messages);
-    let asked = take(&mut messages);
+    let recalls = take(&mut messages);
     assert_eq!(
-        asked,
+        recalls,
         [CreditMessage::Recall(C, 20), CreditMessage::Recall(B, 20)],
         "both at once, all but one"
     );
-    for one in asked {
+    for one in recalls {
         let CreditMessage::Recall(id, back) = one else { panic!() };
         credits.returned(id, back, &mut messages);
     }
@@ -263,12 +263,12 @@ fn a_recalled_publisher_with_jobs_in_flight_still_waits() {
     // Both have used up their credits; the jobs arrive after the messages.
     credits.waiting(A, 90, &mut messages);
     credits.waiting(B, 90, &mut messages);
-    let asked = take(&mut messages);
-    assert!(asked.iter().any(|one| matches!(one, CreditMessage::Recall(A, _))), "{asked:?}");
+    let recalls = take(&mut messages);
+    assert!(recalls.iter().any(|one| matches!(one, CreditMessage::Recall(A, _))), "{recalls:?}");
     for id in [A, B] {
         credits.delivered(id, 5);
     }
-    for one in asked {
+    for one in recalls {
         if let CreditMessage::Recall(id, _) = one {
             credits.returned(id, 0, &mut messages);
         }
@@ -293,15 +293,15 @@ fn publishers_with_jobs_in_flight_are_recalled_once() {
     for id in [A, B] {
         credits.waiting(id, 50, &mut messages);
     }
-    let mut asked = 0;
+    let mut recalls = 0;
     while let Some(CreditMessage::Recall(id, _)) =
         (!messages.is_empty()).then(|| messages.remove(0))
     {
-        asked += 1;
-        assert!(asked <= 2, "recalled for ever");
+        recalls += 1;
+        assert!(recalls <= 2, "recalled for ever");
         credits.returned(id, 0, &mut messages);
     }
-    assert_eq!(asked, 2);
+    assert_eq!(recalls, 2);
     credits.delivered(A, 6);
     credits.freed(A, 6, &mut messages);
     assert!(matches!(messages.first(), Some(CreditMessage::Grant(..))), "{messages:?}");
@@ -605,7 +605,8 @@ proptest! {
                 }
                 CreditEvent::Lose(p) if accounts[p as usize].alive => {
                     let account = &mut accounts[p as usize];
-                    *account = ModelAccount { jobs_held: account.jobs_held, ..ModelAccount::default() };
+                    *account =
+                        ModelAccount { jobs_held: account.jobs_held, ..ModelAccount::default() };
                     credits.lost(publisher(p), &mut messages);
                 }
                 CreditEvent::Deliver(p, n) if accounts[p as usize].credits > 0 => {
@@ -622,8 +623,8 @@ proptest! {
                 }
                 CreditEvent::Return(p, n) => {
                     let account = &mut accounts[p as usize];
-                    if let Some(asked) = account.recalled.take() {
-                        let n = n.min(asked).min(account.credits);
+                    if let Some(recalled) = account.recalled.take() {
+                        let n = n.min(recalled).min(account.credits);
                         account.credits -= n;
                         credits.returned(publisher(p), n, &mut messages);
                     }
