@@ -106,13 +106,25 @@ fn compacted_files(disk: &SimulatedDisk) -> usize {
 
 #[test]
 fn cycle_without_room_to_compact_still_writes_its_snapshot() {
+    // The room is missing from the start, or runs out once the cycle has begun to compact.
+    for free_mib in [0, 1] {
+        let (disk, journal) = full(free_mib);
+        let (mut compactor, metrics) = compactor(&journal);
+        let compacts =
+            |call, path: &Path| call == Call::Create && path.to_string_lossy().contains(".carried");
+        // The ballast gives way to the first failures.
+        for nth in 1..=8 {
+            disk.fail(Fault::nth_where(nth, compacts).with(Failure::Full));
+        }
+        compactor.cycle(Box::new(half(&journal)), &mut short()).unwrap();
+        assert_eq!(snapshots_of(&disk), [path("snapshots/00000000000000000003.snap")]);
+        // No compacted file remains, and the original segment still exists.
+        let compacted_bytes = metrics.compacted_bytes.load(Ordering::Relaxed);
+        assert_eq!((compacted_files(&disk), compacted_bytes), (0, 0));
+        assert!(disk.paths().contains(&segment(2)) && part_is_readable(&journal));
+    }
     let (disk, journal) = full(0);
-    let (mut compactor, metrics) = compactor(&journal);
-    compactor.cycle(Box::new(half(&journal)), &mut short()).unwrap();
-    assert_eq!(snapshots_of(&disk), [path("snapshots/00000000000000000003.snap")]);
-    // No compacted file remains, and the original segment still exists.
-    assert_eq!((compacted_files(&disk), metrics.compacted_bytes.load(Ordering::Relaxed)), (0, 0));
-    assert!(disk.paths().contains(&segment(2)) && part_is_readable(&journal));
+    let (mut compactor, _) = compactor(&journal);
     disk.set_capacity(None);
     journal.directory.ballast.measure();
     compactor.cycle(Box::new(half(&journal)), &mut short()).unwrap();

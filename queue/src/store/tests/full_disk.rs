@@ -7,6 +7,8 @@ use super::*;
 use crate::journal::files::Files;
 
 const MIB: u64 = 1024 * 1024;
+/// Bytes that the end of one lease may take, as the budget counts them.
+const LEASE_BYTES: u64 = 2 * (4 * 1024 + 512);
 /// How long the housekeeper may take to detect room: it measures once a second.
 const DETECTED_WITHIN: Duration = Duration::from_secs(20);
 
@@ -103,7 +105,16 @@ async fn full_disk_refuses_enqueues_and_recovers_unaided() {
     assert_eq!(outcomes, [SettleOutcome::Accepted, SettleOutcome::NoSpace]);
     assert!(store.state().holds(handed[1], WORKER), "its lease runs on");
 
-    // Another program takes the rest: now no job is delivered either.
+    // Another program leaves room for the ends of a few leases: no more are delivered.
+    let few = disk.create(FilePath::new("/few")).unwrap();
+    few.allocate(store.budget().handouts().saturating_sub(4) * LEASE_BYTES).unwrap();
+    until(&mut store, now, |store| store.budget().handouts() <= 16).await;
+    let most = store.budget().handouts() as usize;
+    store.submit(now, Command::Credit { link: WORKER, subscription: 1, count: 30 }).unwrap();
+    let delivered = all(&mut store).await.handed.len();
+    assert!((1..=most).contains(&delivered), "{delivered} jobs, room for {most}");
+
+    // It takes the rest: now no job is delivered either.
     let ballast = disk.create(FilePath::new("/ballast")).unwrap();
     ballast.allocate(disk.free_bytes(FilePath::new("/")).unwrap()).unwrap();
     until(&mut store, now, |store| store.budget().handouts() == 0).await;
