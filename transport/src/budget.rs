@@ -1,8 +1,8 @@
 //! The memory of a process for the frames that its accepted links receive.
 //!
-//! A frame is charged with its length as soon as its header has come, before there is memory for
-//! its body, and until the last slice of it is dropped. A link that has to wait for that is not
-//! read.
+//! A frame is charged with its length as soon as its header has arrived, before its body is
+//! allocated, and until the last slice of it is dropped. A link is not read while it waits for a
+//! charge.
 
 use std::sync::Arc;
 
@@ -14,9 +14,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// Each link may hold one frame of at most this many bytes without a charge: heartbeats and small
 /// requests never wait.
 pub(crate) const SMALL_FRAME_BYTES_MAX: usize = 8 * 1024;
-/// The least that a frame is charged, in bytes: it pays for what is kept beside a short one.
+/// The smallest charge for a frame, in bytes: it covers the bookkeeping of a short one.
 const CHARGE_MIN: usize = 1024;
-/// So many bytes of a budget, at most a quarter, are reserved for the links of workers, and of
+/// Bytes of a budget, at most a quarter of it, that are reserved for the links of workers, and of
 /// publishers at a resolver.
 const RESERVED_BYTES: usize = 64 * 1024 * 1024;
 
@@ -24,26 +24,26 @@ const fn reserved(bytes: usize) -> usize {
     if bytes / 4 < RESERVED_BYTES { bytes / 4 } else { RESERVED_BYTES }
 }
 
-/// Bytes of received frames that a process holds at most, partial ones included. Clones share it:
-/// give all listeners of a process the same. Links that this process dials are exempt: whoever
-/// dials chooses whom to trust, and a worker that did not read the answers its handlers wait for
-/// would wait for ever.
+/// The most bytes of received frames that a process holds, partial ones included. Clones share one
+/// budget: give all listeners of a process the same. Links that this process dials are exempt: the
+/// dialler chooses whom to trust, and a worker that stopped reading the answers its handlers wait
+/// for would deadlock.
 #[derive(Clone, Debug)]
 pub struct FrameBudget {
     bytes: usize,
     all: Arc<Semaphore>,
-    /// What is not reserved: other roles take from both, so that readers and producers never keep
-    /// out those who settle and register.
+    /// The unreserved part. Other roles are charged to both, so that readers and producers never
+    /// keep out workers that settle and publishers that register.
     unreserved: Arc<Semaphore>,
 }
 
 impl FrameBudget {
-    /// Bytes, unless told otherwise: 256 MiB.
+    /// The default: 256 MiB.
     pub const BYTES: usize = 256 * 1024 * 1024;
-    /// The least bytes: the longest frame fits into what is not reserved.
+    /// The least bytes of a budget: the longest frame fits into the unreserved part.
     pub const BYTES_MIN: usize = 32 * 1024 * 1024;
 
-    /// A budget of so many bytes, at least [`BYTES_MIN`](FrameBudget::BYTES_MIN).
+    /// A budget of `bytes`, at least [`BYTES_MIN`](FrameBudget::BYTES_MIN).
     pub fn new(bytes: usize) -> FrameBudget {
         let bytes = bytes.clamp(FrameBudget::BYTES_MIN, Semaphore::MAX_PERMITS);
         let unreserved = Semaphore::new(bytes - reserved(bytes));
@@ -54,7 +54,7 @@ impl FrameBudget {
         }
     }
 
-    /// Its bytes.
+    /// The total bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -80,9 +80,9 @@ const _: () = {
 #[derive(Debug)]
 pub(crate) struct LinkBudget {
     budget: FrameBudget,
-    /// Whether the role of the link may take what is reserved.
+    /// Whether the link's role may use the reserved part.
     reserved: bool,
-    /// Cloned by the small frame that is held without a charge, if there is one.
+    /// Cloned by the uncharged small frame, while there is one.
     small: Arc<()>,
 }
 
@@ -92,15 +92,14 @@ impl LinkBudget {
         LinkBudget { budget, reserved, small: Arc::new(()) }
     }
 
-    /// Waits until a frame of that length may be held. Waiters are served in their order. Cancel
-    /// safe.
+    /// Waits until a frame of `length` may be held. Waiters are served in order. Cancel safe.
     pub(crate) async fn charge(&self, length: usize) -> Charge {
         if length <= SMALL_FRAME_BYTES_MAX && Arc::strong_count(&self.small) == 1 {
             return Charge { small: Some(self.small.clone()), ..Charge::default() };
         }
         // The protocol has no longer frames, and a longer charge might never fit.
         let bytes = length.clamp(CHARGE_MIN, FRAME_BYTES_MAX) as u32;
-        // An error says that the semaphore is closed, which it never is.
+        // `acquire` fails only on a closed semaphore, and this one is never closed.
         let of = async |semaphore: &Arc<Semaphore>| {
             semaphore.clone().acquire_many_owned(bytes).await.ok()
         };
@@ -109,7 +108,7 @@ impl LinkBudget {
     }
 }
 
-/// What a frame holds of the budget: nothing, if its link was dialled. Dropped, it is released.
+/// A frame's charge to the budget: none if its link was dialled. Dropping it releases it.
 #[derive(Debug, Default)]
 pub(crate) struct Charge {
     small: Option<Arc<()>>,
@@ -118,7 +117,7 @@ pub(crate) struct Charge {
 }
 
 impl Charge {
-    /// The frame, which holds the charge until its last slice is dropped.
+    /// The frame, which owns the charge until its last slice is dropped.
     pub(crate) fn hold(self, body: Vec<u8>) -> Bytes {
         match self {
             Charge { small: None, unreserved: None, all: None } => Bytes::from(body),
@@ -149,7 +148,7 @@ mod tests {
         LinkBudget::new(budget.clone(), role)
     }
 
-    /// The charge, if there is no need to wait for it.
+    /// The charge, if it is granted without waiting.
     fn now(link: &LinkBudget, length: usize) -> Option<Charge> {
         link.charge(length).now_or_never()
     }
@@ -199,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_waiter_that_gives_up_holds_nothing() {
+    fn a_cancelled_waiter_holds_no_charge() {
         let budget = FrameBudget::new(40 * MIB);
         let (producer, worker) = (link(&budget, Role::Producer), link(&budget, Role::Worker));
         let all = [20 * MIB; 2].map(|bytes| now(&worker, bytes).unwrap());

@@ -1,51 +1,54 @@
-//! Open files: links must not take those that the rest of the process needs. A journal that gets
-//! none for its next segment fails, and with it the publisher.
+//! Open files: links must leave enough for the rest of the process. A journal that gets none for
+//! its next segment fails, and with it the publisher.
 
 use std::fs::File;
 use std::io;
 
-/// Above this many the limit is never raised: some programs still go through every number up to it
+/// The limit is never raised above this: some programs still loop over every possible descriptor
 /// when they start a child.
 #[cfg(unix)]
 const RAISED_MAX: u64 = 1_048_576;
 
-/// What a listener's connections may take, each one descriptor.
+/// The descriptors that a listener's connections may take, one each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Budget {
+pub(crate) struct DescriptorBudget {
     /// Links.
     pub(crate) links: usize,
-    /// Handshakes under way.
+    /// Handshakes in progress.
     pub(crate) handshakes: usize,
-    /// Refused diallers that are waited for.
+    /// Refused diallers that the listener waits for.
     pub(crate) refusals: usize,
 }
 
-impl Budget {
+impl DescriptorBudget {
     fn sum(self) -> usize {
         self.links.saturating_add(self.handshakes).saturating_add(self.refusals)
     }
 }
 
-/// How much of `wanted` the process may open besides `kept` descriptors for everything else, and
-/// its limit. The soft limit is raised to the hard one if it is too low: for the whole process, and
-/// for what it starts.
-pub(crate) fn within_limit(wanted: Budget, kept: usize) -> (Budget, Option<u64>) {
-    let limit = raised(wanted.sum().saturating_add(kept) as u64);
-    (within(wanted, kept, limit), limit)
+/// The part of `wanted` that the process may open besides `reserved` descriptors for everything else,
+/// and its limit. Raises the soft limit to the hard one if it is too low: for the whole process,
+/// and for its children.
+pub(crate) fn within_limit(
+    wanted: DescriptorBudget,
+    reserved: usize,
+) -> (DescriptorBudget, Option<u64>) {
+    let limit = raised(wanted.sum().saturating_add(reserved) as u64);
+    (within(wanted, reserved, limit), limit)
 }
 
-/// A tight limit is shared: half of it at most is kept, an eighth of the rest is for handshakes, as
-/// much for refusals.
-fn within(wanted: Budget, kept: usize, limit: Option<u64>) -> Budget {
+/// Divides a tight limit: at most half of it is reserved for the rest of the process, an eighth of
+/// what remains is for handshakes, as much for refusals.
+fn within(wanted: DescriptorBudget, reserved: usize, limit: Option<u64>) -> DescriptorBudget {
     let Some(limit) = limit.and_then(|most| usize::try_from(most).ok()) else { return wanted };
-    let room = limit.saturating_sub(kept).max(limit / 2);
+    let room = limit.saturating_sub(reserved).max(limit / 2);
     let part = |wanted: usize| wanted.min((room / 8).max(1));
     let (handshakes, refusals) = (part(wanted.handshakes), part(wanted.refusals));
     let links = wanted.links.min(room.saturating_sub(handshakes + refusals).max(1));
-    Budget { links, handshakes, refusals }
+    DescriptorBudget { links, handshakes, refusals }
 }
 
-/// The soft limit once it is at least `needed`, or as high as it may be; none if there is no limit.
+/// The soft limit after raising it to at least `needed` or as far as allowed; `None` if unlimited.
 #[cfg(unix)]
 fn raised(needed: u64) -> Option<u64> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -59,7 +62,7 @@ fn raised(needed: u64) -> Option<u64> {
     match setrlimit(Resource::Nofile, Rlimit { current: Some(highest), ..limit }) {
         Ok(()) => Some(highest),
         Err(error) => {
-            tracing::debug!(%error, now, highest, "the limit of open files stays as it is");
+            tracing::debug!(%error, now, highest, "the limit of open files cannot be raised");
             Some(now)
         }
     }
@@ -70,26 +73,26 @@ fn raised(_needed: u64) -> Option<u64> {
     None
 }
 
-/// One descriptor in reserve. When there is none left, a connection cannot even be refused: it
-/// would wait in the kernel for a process that seems well. Given up for a moment, the reserve lets
-/// one be accepted, told so, and closed.
+/// One descriptor in reserve. Without one, a process at its limit cannot even refuse a connection,
+/// which would wait in the kernel for a process that seems well. Released for a moment, the reserve
+/// lets the listener accept, refuse and close one.
 #[derive(Debug)]
 pub(crate) struct Reserve(Option<File>);
 
 impl Reserve {
-    /// Sets one aside.
+    /// Opens the reserve.
     pub(crate) fn new() -> Reserve {
         let mut reserve = Reserve(None);
         reserve.restore();
         reserve
     }
 
-    /// Gives it up. False if there is none.
+    /// Releases the reserve. False if there is none.
     pub(crate) fn give(&mut self) -> bool {
         self.0.take().is_some()
     }
 
-    /// Sets one aside again, unless others were faster.
+    /// Opens the reserve again, unless no descriptor is free.
     pub(crate) fn restore(&mut self) {
         if self.0.is_none() && cfg!(unix) {
             self.0 = File::open("/dev/null").ok();
@@ -97,7 +100,7 @@ impl Reserve {
     }
 }
 
-/// True if the process, or the system, has as many open files as it may.
+/// True if the process, or the system, has reached its limit of open files.
 pub(crate) fn none_left(error: &io::Error) -> bool {
     #[cfg(unix)]
     {
@@ -118,8 +121,9 @@ mod tests {
 
     #[test]
     fn links_leave_the_rest_of_the_process_its_files() {
-        let wanted = |links| Budget { links, handshakes: 256, refusals: 256 };
-        let reduced = |links, handshakes| Budget { links, handshakes, refusals: handshakes };
+        let wanted = |links| DescriptorBudget { links, handshakes: 256, refusals: 256 };
+        let reduced =
+            |links, handshakes| DescriptorBudget { links, handshakes, refusals: handshakes };
         for (links, limit, within_it) in [
             (16_384, None, wanted(16_384)),
             (16_384, Some(1_000_000), wanted(16_384)),
@@ -136,8 +140,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_at_most_half_of_a_limit_and_never_taken() {
-        let wanted = Budget { links: usize::MAX, handshakes: usize::MAX, refusals: usize::MAX };
+    fn the_reserved_descriptors_are_at_most_half_of_a_limit_and_never_taken() {
+        let wanted =
+            DescriptorBudget { links: usize::MAX, handshakes: usize::MAX, refusals: usize::MAX };
         for limit in 16..5_000 {
             let taken = within(wanted, 256, Some(limit as u64)).sum();
             assert_eq!(taken + 256.min(limit - limit / 2), limit);
@@ -145,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reserve_is_given_once_and_set_aside_again() {
+    fn a_reserve_is_released_once_and_opened_again() {
         let mut reserve = Reserve::new();
         assert!(reserve.give() && !reserve.give());
         reserve.restore();

@@ -1,4 +1,4 @@
-//! Opening a link to somebody who listens.
+//! Dialling: opening a link to a listener.
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,71 +16,71 @@ use crate::handshake::{self, HandshakeError};
 use crate::link::{Link, Peer, Terms};
 use crate::lookup::LookupError;
 use crate::negotiation::workable;
-use crate::oldest::OldestCommand;
+use crate::oldest_command::OldestCommand;
 use crate::options::LinkOptions;
 use crate::socket::{Connection, open_options};
 
-/// Why there is no link. All but [`Name`](DialError::Name), [`Refused`](DialError::Refused) with
-/// `WrongRole`, [`Version`](DialError::Version) and [`Tls`](DialError::Tls) may go away by
-/// themselves: try again, or try another server.
+/// Why a dial failed. All but [`Name`](DialError::Name), [`Refused`](DialError::Refused) with
+/// `WrongRole`, [`Version`](DialError::Version) and [`Tls`](DialError::Tls) may be transient: try
+/// again, or try another server.
 #[derive(Debug, thiserror::Error)]
 pub enum DialError {
-    /// The handshake's name is empty, or has more than 128 bytes. Nobody was dialled.
+    /// The handshake's name is empty, or has more than 128 bytes. Nothing was dialled.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// The host name leads to no IP address. Nobody was dialled.
+    /// The host name resolves to no IP address. Nothing was dialled.
     #[error(transparent)]
     Lookup(#[from] LookupError),
-    /// There is a link to none of the publisher's addresses.
+    /// None of the publisher's addresses could be dialled.
     #[error("{}", each(.0))]
     Each(Vec<(Address, DialError)>),
-    /// Another publisher answers there.
+    /// Another publisher answers at the address.
     #[error("{address} is publisher {}, not {}", found.prefix(), wanted.prefix())]
     OtherPublisher {
-        /// Where to.
+        /// The dialled address.
         address: SocketAddr,
-        /// Who answers.
+        /// The publisher that answered.
         found: PublisherId,
-        /// Who was dialled.
+        /// The publisher that was dialled.
         wanted: PublisherId,
     },
-    /// Nobody listens there, or there is no way there.
+    /// Nothing listens at the address, or there is no route to it.
     #[error("cannot connect to {address}: {source}")]
     Connect {
-        /// Where to.
+        /// The dialled address.
         address: SocketAddr,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// Connecting took too long.
+    /// Connecting took longer than the connect timeout.
     #[error("cannot connect to {address}: no answer within {after:?}")]
     ConnectTimeout {
-        /// Where to.
+        /// The dialled address.
         address: SocketAddr,
         /// The connect timeout.
         after: Duration,
     },
-    /// Connected, but the handshake, TLS included, took too long: the process there hangs, or it is
-    /// something else.
+    /// The connection was accepted, but the handshake, TLS included, took too long: the process
+    /// there hangs, or is not Longshore.
     #[error("{address} accepted the connection but did not finish the handshake within {after:?}")]
     HandshakeTimeout {
-        /// Where to.
+        /// The dialled address.
         address: SocketAddr,
         /// The handshake timeout.
         after: Duration,
     },
-    /// What listens there does not speak Longshore's protocol.
+    /// The listener does not speak Longshore's protocol.
     #[error("{address} does not speak Longshore's protocol: {detail}")]
     NotLongshore {
-        /// Where to.
+        /// The dialled address.
         address: SocketAddr,
-        /// What came instead.
+        /// What was received instead.
         detail: String,
     },
-    /// It answered, and refused.
+    /// The server answered with a refusal.
     #[error("{address} refused the link: {reason}")]
     Refused {
-        /// Where to.
+        /// The dialled address.
         address: SocketAddr,
         /// For programs; never `Version`.
         code: HandshakeRefusal,
@@ -90,30 +90,30 @@ pub enum DialError {
     /// No common protocol version. One of the two sides has to be upgraded.
     #[error("{address} speaks no common protocol version: {reason}")]
     Version {
-        /// Where to.
+        /// The dialled address.
         address: SocketAddr,
         /// Both ranges.
         reason: String,
     },
-    /// The TLS handshake failed: certificates, names, or the other side wants none.
+    /// The TLS handshake failed: certificates or names, or the other side has no TLS.
     #[error("TLS with {address} failed: {source}")]
     Tls {
-        /// Where to.
+        /// The dialled address.
         address: SocketAddr,
-        /// What rustls says.
+        /// The error of rustls.
         source: io::Error,
     },
     /// The connection broke during the handshake.
     #[error("the connection to {address} broke during the handshake: {source}")]
     Io {
-        /// Where to.
+        /// The dialled address.
         address: SocketAddr,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
 }
 
-/// The reason of each address; a host name is in no reason of its IP addresses.
+/// The reason for each address; the reasons of IP addresses do not name the host they belong to.
 fn each(failures: &[(Address, DialError)]) -> String {
     let line = |(address, error): &(Address, DialError)| match (address, error) {
         (Address::Ip(_), _) | (_, DialError::Lookup(_)) => error.to_string(),
@@ -122,10 +122,11 @@ fn each(failures: &[(Address, DialError)]) -> String {
     failures.iter().map(line).collect::<Vec<_>>().join("; ")
 }
 
-/// Connects to `address` and makes the handshake. The timing sent is the shorter of the handshake's
-/// and the options'.
+/// Connects to `address` and makes the handshake. The timing offered is the shorter of the
+/// handshake's and the options'.
 ///
-/// Takes at most `connect_timeout` and then `handshake_timeout`. Dropped, it leaves nothing behind.
+/// Takes at most `connect_timeout` and then `handshake_timeout`. Cancel safe: dropped, it closes
+/// the connection.
 pub async fn dial(
     address: SocketAddr,
     handshake: &Handshake,
@@ -156,8 +157,8 @@ async fn connect(address: SocketAddr, limit: Duration) -> Result<TcpStream, Dial
         Ok(stream) => stream.map_err(failed)?,
         Err(_) => return Err(DialError::ConnectTimeout { address, after: limit }),
     };
-    // Where nobody listens on a local port, TCP may by chance choose that very port to dial from
-    // and connect to itself, which would also keep the listener from coming back.
+    // If nothing listens on a local port, TCP may by chance dial from that very port and connect to
+    // itself, which would also prevent the listener from binding it again.
     if stream.local_addr().map_err(failed)? == address {
         return Err(failed(io::ErrorKind::ConnectionRefused.into()));
     }
@@ -179,9 +180,9 @@ async fn shake_hands(
     }
     let handshake =
         Handshake { timing: handshake.timing.agreed(options.timing), ..handshake.clone() };
-    // A server that is busy may have answered and closed before it read this: its answer says more
-    // than the failure.
-    let said = handshake::write_handshake(&mut connection, &handshake).await;
+    // A busy server may have answered and closed before it read the handshake: its answer explains
+    // more than the write error.
+    let written = handshake::write_handshake(&mut connection, &handshake).await;
     let welcome = match handshake::read_answer(&mut connection).await {
         Ok(HandshakeAnswer::Welcome(welcome)) => check(welcome, &handshake, address)?,
         Ok(HandshakeAnswer::Refused { code: HandshakeRefusal::Version, reason }) => {
@@ -190,18 +191,18 @@ async fn shake_hands(
         Ok(HandshakeAnswer::Refused { code, reason }) => {
             return Err(DialError::Refused { address, code, reason });
         }
-        Err(error) => return Err(unanswered(address, said.err(), error, options.tls.is_some())),
+        Err(error) => return Err(no_answer(address, written.err(), error, options.tls.is_some())),
     };
     let terms = Terms {
         peer_address: address,
         version: welcome.version,
         timing: welcome.timing,
-        beat: None,
+        schedule: None,
         own_frame_bytes_max: handshake.frame_bytes_max as usize,
         peer_frame_bytes_max: welcome.frame_bytes_max as usize,
         send_queue_bytes_max: options.send_queue_bytes_max,
         features: welcome.features,
-        // Only who is dialled keeps anything.
+        // Only the accepting side has commands.
         oldest: OldestCommand::default(),
         budget: None,
         peer: Peer::Server(welcome),
@@ -220,19 +221,19 @@ fn check(
         let reason = format!("it chose {}; {min} to {max} were offered", welcome.version);
         return Err(DialError::Version { address, reason });
     }
-    // What was asked for is an upper bound, whatever the answer says.
+    // The offered timing is an upper bound, whatever the answer contains.
     welcome.timing = workable(welcome.timing.agreed(handshake.timing));
     welcome.features &= handshake.features;
     Ok(welcome)
 }
 
-fn unanswered(
+fn no_answer(
     address: SocketAddr,
-    said: Option<io::Error>,
+    write_error: Option<io::Error>,
     error: HandshakeError,
     tls: bool,
 ) -> DialError {
-    match (error, said) {
+    match (error, write_error) {
         (HandshakeError::Io(source), _) if tls && source.get_ref().is_some() => {
             DialError::Tls { address, source }
         }

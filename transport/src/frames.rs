@@ -1,4 +1,4 @@
-//! Cuts a stream of bytes into frames. Pure: it is lent to whatever reads.
+//! Cuts a stream of bytes into frames. Pure: the caller reads.
 
 use bytes::buf::Limit;
 use bytes::{BufMut, Bytes};
@@ -6,55 +6,55 @@ use longshore_protocol::frame::{FRAME_HEADER_BYTES, MESSAGE_HEADER_BYTES};
 use longshore_protocol::messages::HEARTBEAT;
 
 use crate::budget::Charge;
-use crate::end::LinkEnd;
+use crate::link_end::LinkEnd;
 
-/// The read buffer of an accepted link, in bytes. A frame that fits into it is copied out of it
-/// once it is whole.
+/// The read buffer of an accepted link, in bytes. A frame that fits into it is copied out once it
+/// is whole.
 pub(crate) const READ_BYTES: usize = 32 * 1024;
-/// The same of a dialled link: a process has few of them, and many updates come with each read.
+/// The read buffer of a dialled link: a process has few of them, and one read returns many updates.
 pub(crate) const DIALLED_READ_BYTES: usize = 128 * 1024;
 
-/// What [`FrameReader::next`] finds.
+/// The result of [`FrameReader::next`].
 #[derive(Debug)]
 pub(crate) enum Next {
     /// A frame's body.
     Frame(Bytes),
-    /// A bare heartbeat, or a frame with nothing in it: neither holds memory.
+    /// A bare heartbeat, or an empty frame: neither takes memory.
     Heartbeat,
-    /// A frame of that length goes on once it is [`charged`](FrameReader::charged).
+    /// A frame of this length continues once it is [`charged`](FrameReader::charged).
     Charge(usize),
-    /// There is no more: read.
+    /// No whole frame is buffered: read.
     Read,
 }
 
 /// Reads go into [`spare`](FrameReader::spare), frames come out of [`next`](FrameReader::next).
 ///
-/// Every frame has memory of its own, so that what is charged for it is what a slice of it keeps
-/// alive. A long one is read right into that memory, but for what had arrived together with its
-/// length.
+/// Every frame has memory of its own, so that a slice keeps alive exactly what was charged for its
+/// frame. A long frame is read directly into that memory, except for the bytes that arrived
+/// together with its length.
 #[derive(Debug)]
 pub(crate) struct FrameReader {
     limit: usize,
-    /// Bytes of the read buffer.
+    /// Capacity of the read buffer, in bytes.
     read_bytes: usize,
-    /// What came; what begins at `at` was not given out. That starts with a frame's length field,
-    /// unless `long` holds the frame that is arriving.
+    /// Received bytes. Those from `at` on are not yet returned; they begin with a frame's length
+    /// field, unless `long` holds the frame that is arriving.
     buffer: Vec<u8>,
     at: usize,
     /// The body of a long frame, and its length.
     long: Option<(Vec<u8>, usize)>,
-    /// Of the next frame, or of the long one.
+    /// The charge of the next frame, or of the long one.
     charge: Option<Charge>,
 }
 
 impl FrameReader {
-    /// Frames with bodies of at most `limit` bytes, and a read buffer of so many.
+    /// A reader of frames with bodies of at most `limit` bytes, and a read buffer of `read_bytes`.
     pub(crate) fn new(limit: usize, read_bytes: usize) -> FrameReader {
         FrameReader { limit, read_bytes, buffer: Vec::new(), at: 0, long: None, charge: None }
     }
 
-    /// What comes next, as far as it is here. A frame over the limit is refused from its length,
-    /// before anything is charged or allocated for it.
+    /// The next step with the bytes that have arrived. A frame over the limit is refused from its
+    /// length, before anything is charged or allocated for it.
     pub(crate) fn next(&mut self) -> Result<Next, LinkEnd> {
         if let Some((body, length)) = &mut self.long {
             if body.len() < *length {
@@ -76,7 +76,7 @@ impl FrameReader {
             self.at += FRAME_HEADER_BYTES + length;
             return Ok(Next::Heartbeat);
         }
-        // The buffer, which the link has anyway, holds the rest of a short one.
+        // The read buffer, which the link has anyway, has room for the rest of a short frame.
         if whole.is_none() && FRAME_HEADER_BYTES + length <= self.read_bytes {
             return Ok(Next::Read);
         }
@@ -96,14 +96,13 @@ impl FrameReader {
         Ok(Next::Read)
     }
 
-    /// The frame that [`Next::Charge`] named may be held.
+    /// Grants the charge that [`Next::Charge`] asked for.
     pub(crate) fn charged(&mut self, charge: Charge) {
         self.charge = Some(charge);
     }
 
-    /// Where the next bytes go. To be called once [`next`](FrameReader::next) has nothing but
-    /// [`Next::Read`]; it has room for at
-    /// least one byte.
+    /// The buffer for the next bytes, with room for at least one. Call it only after
+    /// [`next`](FrameReader::next) has returned [`Next::Read`].
     pub(crate) fn spare(&mut self) -> Limit<&mut Vec<u8>> {
         if let Some((body, length)) = &mut self.long {
             let left = *length - body.len();
@@ -116,8 +115,8 @@ impl FrameReader {
         (&mut self.buffer).limit(room)
     }
 
-    /// Of a frame that is here in part: how many bytes there are, and how many it has as far as is
-    /// known, its length field included.
+    /// For a partial frame: the bytes that have arrived, and its total as far as is known, its
+    /// length field included.
     pub(crate) fn partial(&self) -> Option<(usize, usize)> {
         match &self.long {
             Some((body, length)) => {
@@ -131,7 +130,7 @@ impl FrameReader {
         }
     }
 
-    /// What the end of the stream means here.
+    /// The meaning of the stream's end at this position.
     pub(crate) fn end_of_stream(&self) -> LinkEnd {
         match self.partial() {
             Some((had, needed)) => LinkEnd::Truncated { had, needed },
@@ -146,8 +145,8 @@ impl FrameReader {
     }
 }
 
-/// A frame with nothing in it but a bare heartbeat, or with nothing at all. A heartbeat that
-/// carries a number is for the layer above.
+/// True for an empty frame, or one with only a bare heartbeat. A heartbeat with a number is for the
+/// layer above.
 fn is_bare_heartbeat(body: &[u8]) -> bool {
     body.is_empty() || (body.len() == MESSAGE_HEADER_BYTES && body == [HEARTBEAT, 0, 0, 0, 0])
 }
@@ -166,8 +165,8 @@ mod tests {
         stream
     }
 
-    /// Feeds `stream` in reads of at most the given sizes, over and over, as a socket would. Each
-    /// frame is charged as a dialled link's is, with nothing.
+    /// Feeds `stream` in reads of at most the given sizes, repeated, as a socket would. Each frame
+    /// gets the empty charge of a dialled link.
     fn read_in(frames: &mut FrameReader, mut stream: &[u8], sizes: &[usize]) -> Vec<Bytes> {
         let mut out = Vec::new();
         let mut sizes = sizes.iter().cycle();
@@ -194,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_over_the_limit_is_refused_from_its_length_before_memory_is_taken() {
+    fn a_frame_over_the_limit_is_refused_before_it_is_allocated() {
         let mut frames = FrameReader::new(100_000, READ_BYTES);
         frames.spare().put_slice(&100_001u32.to_le_bytes());
         let end = frames.next().unwrap_err();
@@ -207,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_frame_has_no_memory_before_its_charge_and_exactly_its_length_then() {
+    fn a_long_frame_is_allocated_exactly_once_it_is_charged() {
         let mut frames = FrameReader::new(1_000_000, READ_BYTES);
         frames.spare().put_slice(&framed(&[vec![1; 300_000]])[..10_000]);
         for _ in 0..2 {
@@ -221,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_frame_is_charged_once_it_is_whole_and_a_heartbeat_never() {
+    fn a_short_frame_is_charged_once_whole_and_a_heartbeat_never() {
         let mut frames = FrameReader::new(1_000_000, READ_BYTES);
         let short = framed(&[vec![1; 20_000]]);
         frames.spare().put_slice(&short[..19_000]);

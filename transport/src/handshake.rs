@@ -1,5 +1,5 @@
-//! The handshake's bytes: magic and one frame each way, read to the byte, so that what follows
-//! belongs to the link.
+//! The handshake's bytes: magic and one frame each way. Reads stop at its last byte, so that what
+//! follows belongs to the link.
 
 use std::future::poll_fn;
 use std::io;
@@ -14,7 +14,7 @@ use longshore_protocol::{
 
 use crate::socket::Connection;
 
-/// Why there was no handshake to be read.
+/// Why no handshake could be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HandshakeError {
     #[error("not Longshore's protocol: it begins with {0:02x?}")]
@@ -29,7 +29,7 @@ pub(crate) enum HandshakeError {
     Io(#[from] io::Error),
 }
 
-/// Says what this side has come for.
+/// Sends this side's handshake.
 pub(crate) async fn write_handshake(
     connection: &mut Connection,
     handshake: &Handshake,
@@ -37,7 +37,7 @@ pub(crate) async fn write_handshake(
     write(connection, &encoded(handshake)).await
 }
 
-/// Reads what the other side has come for.
+/// Reads the other side's handshake.
 pub(crate) async fn read_handshake(
     connection: &mut Connection,
 ) -> Result<Handshake, HandshakeError> {
@@ -59,7 +59,7 @@ pub(crate) async fn read_answer(
     Ok(HandshakeAnswer::decode(&mut Reader::new(read(connection).await?))?)
 }
 
-/// A refusal whose reason is cut to what the wire takes.
+/// A refusal whose reason is cut to the limit of the protocol.
 pub(crate) fn refusal(code: HandshakeRefusal, reason: impl Into<String>) -> HandshakeAnswer {
     let mut reason = reason.into();
     while reason.len() > REASON_BYTES_MAX {
@@ -106,7 +106,7 @@ async fn read_exact(connection: &mut Connection, length: usize) -> Result<Bytes,
     while bytes.len() < length {
         let left = length - bytes.len();
         let mut room = (&mut bytes).limit(left);
-        if connection.reads.read(&mut room, &connection.pulse).await? == 0 {
+        if connection.reads.read(&mut room, &connection.activity).await? == 0 {
             return Err(HandshakeError::Closed);
         }
     }

@@ -1,13 +1,13 @@
-//! Handshakes under way: diallers from whom the rest of a handshake is still to come. Each costs a
-//! descriptor and some memory, so there may be only so many; and whoever connects and says little
-//! or nothing must not occupy them.
+//! Handshakes in progress: diallers whose handshake has not fully arrived. Each costs a descriptor
+//! and some memory, so their number is limited; and a dialler that connects and sends little or
+//! nothing must not occupy a permit for long.
 //!
-//! **When all turns are taken, the oldest handshake that may be displaced ends**: one that has said
-//! nothing may be at once, one that has begun once [`GRACE`] is over, however it trickles in. Not a
-//! share for each address: behind one address there may be a whole site, or a proxy, or on one
-//! machine everybody. To keep an honest dialler out, a flood has to bring
-//! [`HANDSHAKES_MAX`](crate::HANDSHAKES_MAX) new connections within the time that its handshake
-//! takes, or within `GRACE` if that is shorter, over and over.
+//! **When all permits are taken, the oldest handshake that may be displaced ends**: one that has
+//! sent nothing may be displaced at once, one that has begun once [`GRACE`] is over, however slowly
+//! its bytes arrive. There is no share for each address: behind one address there may be a whole
+//! company, a proxy, or on one machine every client. To keep an honest dialler out, a flood has to
+//! open [`HANDSHAKES_MAX`](crate::HANDSHAKES_MAX) new connections within the time of its handshake,
+//! or within `GRACE` if that is shorter, again and again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,17 +18,17 @@ use parking_lot::Mutex;
 use tokio::net::tcp::OwnedWriteHalf;
 use tokio::time::Instant;
 
-use crate::socket::{Pulse, has_unread};
+use crate::socket::{Activity, has_unread};
 
-/// How long a handshake that has begun keeps its turn whoever else comes: a TLS handshake goes back
-/// and forth.
+/// How long a handshake that has begun cannot be displaced: a TLS handshake takes several round
+/// trips.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Most turns that only seem silent and are looked at for one dialler: with a thousand of them at
-/// once the listener would stand still.
-const LOOKS_MAX: usize = 4;
+/// The most permits checked for unread bytes for one dialler: with a thousand of them at once the
+/// listener would stall.
+const UNREAD_CHECKS_MAX: usize = 4;
 
-/// Those whose handshake is under way, of whom there may be so many.
+/// The handshakes in progress, at most `most`.
 #[derive(Debug)]
 pub(crate) struct Handshakes {
     most: usize,
@@ -37,31 +37,31 @@ pub(crate) struct Handshakes {
 
 #[derive(Debug)]
 struct Table {
-    /// In the order in which they came.
+    /// In the order of arrival.
     turns: BTreeMap<u64, UnderWay>,
     next: u64,
 }
 
-/// A handshake under way.
+/// A handshake in progress.
 #[derive(Debug)]
 struct UnderWay {
-    line: Line,
+    connection: PendingConnection,
     age: Age,
-    /// Ends its hearing.
-    hearing: AbortHandle,
+    /// Aborts its task.
+    abort: AbortHandle,
 }
 
-/// What decides who is displaced. Pure.
+/// Decides whether a handshake may be displaced. Pure.
 #[derive(Clone, Copy, Debug)]
 struct Age {
     came_at: Instant,
-    /// When it was found that its bytes had come and nobody had read them: once, its grace counts
-    /// from then.
+    /// When its bytes were found to have arrived unread. From then it has another grace period,
+    /// once.
     unread_at: Option<Instant>,
 }
 
 impl Age {
-    /// Since when it occupies a turn, if it may be displaced for another dialler. `has_begun` is
+    /// Since when it occupies a permit, if it may be displaced for another dialler. `has_begun` is
     /// whether a byte of it was read.
     fn displaceable(self, has_begun: bool, now: Instant) -> Option<Instant> {
         let in_grace = match self.unread_at {
@@ -72,11 +72,11 @@ impl Age {
     }
 }
 
-/// A dialler's connection, as others than its hearing see it.
+/// A dialler's connection, as seen from outside its handshake task.
 #[derive(Clone, Debug)]
-pub(crate) struct Line {
+pub(crate) struct PendingConnection {
     pub(crate) raw: Arc<OwnedWriteHalf>,
-    pub(crate) pulse: Arc<Pulse>,
+    pub(crate) activity: Arc<Activity>,
 }
 
 impl Handshakes {
@@ -85,33 +85,37 @@ impl Handshakes {
         Handshakes { most: most.max(1), table: Mutex::new(table) }
     }
 
-    /// Most at a time.
+    /// The limit.
     pub(crate) fn most(&self) -> usize {
         self.most
     }
 
-    /// Makes room for one more. `displaced` is whoever had to go for it: it is heard no more, and
-    /// was told nothing. False if there is none: all are speaking.
-    pub(crate) fn make_room(&self, displaced: impl FnOnce(Line)) -> bool {
+    /// Makes room for one more. `displaced` gets the connection whose handshake was aborted for it;
+    /// it was sent nothing. False if no handshake may be displaced.
+    pub(crate) fn make_room(&self, displaced: impl FnOnce(PendingConnection)) -> bool {
         let mut table = self.table.lock();
         if table.turns.len() < self.most {
             return true;
         }
-        let Some(line) = table.displace(Instant::now()) else { return false };
+        let Some(connection) = table.displace(Instant::now()) else { return false };
         drop(table);
-        displaced(line);
+        displaced(connection);
         true
     }
 
-    /// Begins a handshake. `hearing` ends it if it is displaced.
-    pub(crate) fn begin(self: &Arc<Self>, line: Line, hearing: AbortHandle) -> Turn {
+    /// Begins a handshake. `abort` aborts it if it is displaced.
+    pub(crate) fn begin(
+        self: &Arc<Self>,
+        connection: PendingConnection,
+        abort: AbortHandle,
+    ) -> HandshakePermit {
         let mut table = self.table.lock();
         let number = table.next;
         table.next += 1;
         let came_at = Instant::now();
         let age = Age { came_at, unread_at: None };
-        table.turns.insert(number, UnderWay { line, age, hearing });
-        Turn { handshakes: self.clone(), number }
+        table.turns.insert(number, UnderWay { connection, age, abort });
+        HandshakePermit { handshakes: self.clone(), number }
     }
 
     /// False if it was displaced before.
@@ -121,25 +125,25 @@ impl Handshakes {
 }
 
 impl Table {
-    /// Ends the oldest handshake that may be displaced, if there is one.
-    fn displace(&mut self, now: Instant) -> Option<Line> {
-        // One whose bytes nobody has read yet is excused, once; the next dialler finds others.
-        for _ in 0..LOOKS_MAX {
+    /// Aborts the oldest handshake that may be displaced, if there is one.
+    fn displace(&mut self, now: Instant) -> Option<PendingConnection> {
+        // A handshake with unread bytes is excused once; the next dialler displaces another.
+        for _ in 0..UNREAD_CHECKS_MAX {
             let number = self.oldest(now)?;
             let turn = self.turns.get_mut(&number)?;
-            if turn.age.unread_at.is_none() && has_unread(&turn.line.raw) {
+            if turn.age.unread_at.is_none() && has_unread(&turn.connection.raw) {
                 turn.age.unread_at = Some(now);
                 continue;
             }
             let turn = self.turns.remove(&number)?;
-            turn.hearing.abort();
-            return Some(turn.line);
+            turn.abort.abort();
+            return Some(turn.connection);
         }
         None
     }
 
     fn oldest(&self, now: Instant) -> Option<u64> {
-        let begun = |turn: &UnderWay| turn.line.pulse.heard_at().is_some();
+        let begun = |turn: &UnderWay| turn.connection.activity.last_received().is_some();
         let oldest = self
             .turns
             .iter()
@@ -148,22 +152,22 @@ impl Table {
     }
 }
 
-/// One handshake's turn. It ends when the dialler has said all that it had to, or is given up.
+/// The permit of one handshake. It is released when the handshake has arrived or was given up.
 #[derive(Debug)]
-pub(crate) struct Turn {
+pub(crate) struct HandshakePermit {
     handshakes: Arc<Handshakes>,
     number: u64,
 }
 
-impl Turn {
-    /// The handshake is heard; what follows takes no time of others. False if it was displaced
-    /// meanwhile, and told so.
+impl HandshakePermit {
+    /// Releases the permit: the handshake was read, and the rest holds up no other. False if it was
+    /// displaced, and refused, meanwhile.
     pub(crate) fn end(self) -> bool {
         self.handshakes.end(self.number)
     }
 }
 
-impl Drop for Turn {
+impl Drop for HandshakePermit {
     fn drop(&mut self) {
         self.handshakes.end(self.number);
     }
@@ -177,7 +181,7 @@ mod tests {
     const TICK: Duration = Duration::from_nanos(1);
 
     #[tokio::test(start_paused = true)]
-    async fn a_handshake_that_has_begun_keeps_its_turn_for_a_second_whatever_trickles_in() {
+    async fn a_handshake_that_has_begun_cannot_be_displaced_for_a_second() {
         let came_at = Instant::now();
         let age = Age { came_at, unread_at: None };
         assert_eq!(age.displaceable(false, came_at), Some(came_at));
@@ -189,11 +193,11 @@ mod tests {
         assert_eq!(excused.displaceable(true, late + SECOND), Some(came_at), "once");
     }
 
-    /// 1,024 turns are taken by diallers that trickle; they dial again as soon as they are
-    /// displaced, 100 times a second in all. An honest one comes every 100 ms and needs 60 ms for
-    /// its handshake.
+    /// 1,024 permits are taken by diallers that send slowly; they dial again as soon as they are
+    /// displaced, 100 times a second in all. An honest dialler arrives every 100 ms and needs 60 ms
+    /// for its handshake.
     #[test]
-    fn honest_diallers_get_in_beside_1024_that_trickle() {
+    fn honest_diallers_are_admitted_beside_1024_slow_ones() {
         let start = Instant::now();
         let at = |ms: u64| start + Duration::from_millis(ms);
         let mut turns: BTreeMap<u64, (Age, bool)> = BTreeMap::new();
@@ -211,7 +215,7 @@ mod tests {
             Some(next)
         };
         (0..1_024).for_each(|_| assert!(come(&mut turns, true, start).is_some()));
-        assert_eq!(come(&mut turns, false, at(999)), None, "all are within their grace");
+        assert_eq!(come(&mut turns, false, at(999)), None, "all are within their grace period");
         let mut honest = Vec::new();
         for ms in (1_000..60_000).step_by(10) {
             come(&mut turns, true, at(ms));

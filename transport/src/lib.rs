@@ -1,10 +1,10 @@
-//! Longshore's sockets, and the only place that opens one: [`dial`] and [`Listener`] make a
-//! [`Link`], which splits into a [`LinkSender`] and a [`LinkReceiver`] of whole frames. A handshake
-//! settles version, role, timing and limits once per link; heartbeats both ways turn a hang into an
-//! end.
+//! Longshore's sockets. Only this crate opens one: [`dial`] and [`Listener`] make a [`Link`], which
+//! splits into a [`LinkSender`] and a [`LinkReceiver`] of whole frames. A handshake settles
+//! version, role, timing and limits once per link. Both sides send heartbeats, so that a hang ends
+//! the link.
 //!
-//! What a link decides about time is in [`Liveness`], which reads no clock; everything else here
-//! moves bytes.
+//! [`Liveness`] makes a link's decisions about time and reads no clock; everything else here moves
+//! bytes.
 //!
 //! ```
 //! use longshore_protocol::{FrameWriter, Handshake, LinkTiming, Messages, Role, SessionId};
@@ -32,62 +32,63 @@
 //! # }
 //! ```
 //!
-//! Where to look: `frames` cuts the stream into frames, `negotiation` answers a handshake, `places`
-//! counts links, `liveness` knows what is due, `refusals` since when the kernel takes nothing,
-//! `pace` how slowly a frame may come (all six are pure); `budget` charges received frames; `queue`
-//! is what the halves of a link share, `keeper` the task that writes and ends it; `listener`
-//! accepts, `door` lets in or refuses, `handshakes` bounds who is between; `socket` is the TCP
-//! connection below, with or without TLS.
+//! Modules: `frames` cuts the stream into frames, `negotiation` answers a handshake, `slots` counts
+//! links, `liveness` computes heartbeats and timeouts, `write_stalls` records since when the kernel
+//! takes nothing, `pace` bounds how slowly a frame may arrive (all six are pure). `budget` charges
+//! received frames; `queue` is the state that the halves of a link share; `link_writer` is the task
+//! that writes and ends a link. `listener` accepts connections, `admission` admits or refuses them,
+//! `handshakes` bounds those in progress; `socket` is the TCP connection below, with or without
+//! TLS.
 
+mod admission;
 mod backoff;
 mod budget;
 mod descriptors;
 mod dial;
-mod door;
-mod end;
 mod frames;
 mod handshake;
 mod handshakes;
-mod keeper;
 mod link;
+mod link_end;
+mod link_writer;
 mod listener;
 mod liveness;
 mod log_limit;
 mod lookup;
 mod memory;
 mod negotiation;
-mod oldest;
+mod oldest_command;
 mod options;
 mod own_address;
 mod pace;
-mod places;
 mod publisher_dial;
 mod queue;
 mod receiver;
-mod refusals;
 mod sender;
+mod slots;
 mod socket;
 mod tls;
+mod write_stalls;
 
 pub use backoff::{RETRY_STEP, RETRY_WAIT_BUSY_MAX, RETRY_WAIT_MAX, STEADY, retry_wait};
 pub use budget::FrameBudget;
 pub use dial::{DialError, dial};
-pub use end::LinkEnd;
 pub use link::{Link, Peer};
-pub use listener::{BindError, Listener, PlacesHandle};
-pub use liveness::{Beat, Due, Liveness};
+pub use link_end::LinkEnd;
+pub use listener::{BindError, Listener, SlotsHandle};
+pub use liveness::{Due, HeartbeatSchedule, Liveness};
 pub use log_limit::LogLimit;
 pub use lookup::{LookupError, lookup};
 pub use memory::MemoryBounds;
 pub use negotiation::Identity;
-pub use oldest::{OldestCommand, SlowDisk};
+pub use oldest_command::{OldestCommand, SlowDisk};
 pub use options::{
-    CONNECTIONS_MAX, DESCRIPTORS_KEPT, HANDSHAKES_MAX, LINK_BYTES, LinkOptions, ListenerOptions,
-    REFUSALS_MAX, SEND_QUEUE_BYTES_MAX,
+    CONNECTIONS_MAX, DESCRIPTORS_RESERVED, HANDSHAKES_MAX, LINK_BYTES, LinkOptions,
+    ListenerOptions, REFUSALS_MAX, SEND_QUEUE_BYTES_MAX,
 };
 pub use own_address::is_own_address;
-pub use places::Kept;
 pub use publisher_dial::{LastAddress, dial_publisher};
 pub use receiver::LinkReceiver;
 pub use sender::{LinkSender, SendError};
+pub use slots::ReservedSlots;
 pub use tls::{TlsAcceptor, TlsDialer, TlsError};

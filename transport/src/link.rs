@@ -1,4 +1,4 @@
-//! One connection whose handshake has ended.
+//! A connection after its handshake.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -7,83 +7,84 @@ use longshore_protocol::{Handshake, LinkTiming, Welcome};
 
 use crate::budget::LinkBudget;
 use crate::frames::{DIALLED_READ_BYTES, FrameReader, READ_BYTES};
-use crate::keeper;
-use crate::liveness::Beat;
-use crate::oldest::OldestCommand;
+use crate::link_writer;
+use crate::liveness::HeartbeatSchedule;
+use crate::oldest_command::OldestCommand;
 use crate::pace::Pace;
-use crate::places::Place;
 use crate::queue::Shared;
 use crate::receiver::LinkReceiver;
 use crate::sender::LinkSender;
-use crate::socket::{Connection, ReadSide, WriteSide, second_net};
+use crate::slots::Slot;
+use crate::socket::{Connection, ReadSide, WriteSide, set_keepalive};
 
-/// Who is at the other end.
+/// The other side of a link.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Peer {
-    /// A dialler, and what it has come for: on the accepting side.
+    /// A dialler and its handshake: on the accepting side.
     Client(Handshake),
-    /// Who answered: on the dialling side.
+    /// The server's welcome: on the dialling side.
     Server(Welcome),
 }
 
-/// A connection whose handshake has ended. Heartbeats run from the start; frames flow once it is
-/// [`split`](Link::split). Dropped, it closes.
+/// A connection after its handshake. Heartbeats run from the start; frames flow once it is
+/// [`split`](Link::split). Dropping it closes it.
 pub struct Link {
     peer: Peer,
     version: u16,
     features: u64,
-    hold: Arc<Hold>,
+    guard: Arc<LinkGuard>,
     reads: ReadSide,
     frames: FrameReader,
     budget: Option<LinkBudget>,
 }
 
-/// Keeps the link open; the last one to go closes it.
-pub(crate) struct Hold {
+/// Keeps the link open; dropping the last one closes it.
+pub(crate) struct LinkGuard {
     pub(crate) shared: Arc<Shared>,
 }
 
-impl Drop for Hold {
+impl Drop for LinkGuard {
     fn drop(&mut self) {
         self.shared.close("dropped".into());
     }
 }
 
-/// What the handshake has settled.
+/// The outcome of the handshake.
 pub(crate) struct Terms {
     pub(crate) peer: Peer,
     pub(crate) peer_address: SocketAddr,
     pub(crate) version: u16,
-    /// The features of both sides.
+    /// Features of both sides.
     pub(crate) features: u64,
     pub(crate) timing: LinkTiming,
-    /// On the accepting side: what its links' heartbeats are in time with.
-    pub(crate) beat: Option<Beat>,
-    /// The longest frame body that this side takes, in bytes.
+    /// On the accepting side: the schedule that all its links' heartbeats share.
+    pub(crate) schedule: Option<HeartbeatSchedule>,
+    /// The longest frame body that this side accepts, in bytes.
     pub(crate) own_frame_bytes_max: usize,
-    /// The longest frame body that the other side takes, in bytes.
+    /// The longest frame body that the other side accepts, in bytes.
     pub(crate) peer_frame_bytes_max: usize,
     pub(crate) send_queue_bytes_max: usize,
     pub(crate) oldest: OldestCommand,
-    /// What received frames are charged to: on the accepting side.
+    /// The budget of received frames: on the accepting side.
     pub(crate) budget: Option<LinkBudget>,
 }
 
 impl Link {
-    /// Starts the link's task. `place` is its own among a listener's, given back at its end.
-    pub(crate) fn start(connection: Connection, terms: Terms, place: Option<Place>) -> Link {
-        let Connection { reads, writes, raw, pulse } = connection;
-        if let Err(error) = second_net(&raw, terms.timing) {
+    /// Starts the link's writer task. `slot` is the link's slot at the listener, released at its
+    /// end.
+    pub(crate) fn start(connection: Connection, terms: Terms, slot: Option<Slot>) -> Link {
+        let Connection { reads, writes, raw, activity } = connection;
+        if let Err(error) = set_keepalive(&raw, terms.timing) {
             tracing::debug!(%error, peer = %terms.peer_address, "no TCP keepalive; heartbeats have to do");
         }
         let shared =
-            Arc::new(Shared::new(raw, pulse, matches!(writes, WriteSide::Plain(_)), &terms));
-        tokio::spawn(keeper::keep(shared.clone(), writes, place));
+            Arc::new(Shared::new(raw, activity, matches!(writes, WriteSide::Plain(_)), &terms));
+        tokio::spawn(link_writer::run(shared.clone(), writes, slot));
         Link {
             peer: terms.peer,
             version: terms.version,
             features: terms.features,
-            hold: Arc::new(Hold { shared }),
+            guard: Arc::new(LinkGuard { shared }),
             reads,
             frames: FrameReader::new(
                 terms.own_frame_bytes_max,
@@ -93,7 +94,7 @@ impl Link {
         }
     }
 
-    /// Who is at the other end.
+    /// The other side.
     pub fn peer(&self) -> &Peer {
         &self.peer
     }
@@ -116,7 +117,7 @@ impl Link {
 
     /// The other side's address.
     pub fn peer_address(&self) -> SocketAddr {
-        self.hold.shared.peer_address
+        self.guard.shared.peer_address
     }
 
     /// The protocol version spoken.
@@ -124,27 +125,27 @@ impl Link {
         self.version
     }
 
-    /// What both sides can do beyond the version, a bit each.
+    /// Features of both sides beyond the version, one bit each.
     pub fn features(&self) -> u64 {
         self.features
     }
 
-    /// The timing that both sides hold to.
+    /// The timing that both sides use.
     pub fn timing(&self) -> LinkTiming {
-        self.hold.shared.timing
+        self.guard.shared.timing
     }
 
-    /// The longest frame body that the other side takes, in bytes.
+    /// The longest frame body that the other side accepts, in bytes.
     pub fn peer_frame_bytes_max(&self) -> usize {
-        self.hold.shared.peer_frame_bytes_max
+        self.guard.shared.peer_frame_bytes_max
     }
 
     /// The two halves. The link lives until both are dropped, one of them ends it, or the other
-    /// side does.
+    /// side ends it.
     pub fn split(self) -> (LinkSender, LinkReceiver) {
-        let Link { hold, reads, frames, budget, .. } = self;
-        let sender = LinkSender { hold: hold.clone() };
-        (sender, LinkReceiver { hold, reads, frames, budget, pace: Pace::default() })
+        let Link { guard, reads, frames, budget, .. } = self;
+        let sender = LinkSender { guard: guard.clone() };
+        (sender, LinkReceiver { guard, reads, frames, budget, pace: Pace::default() })
     }
 }
 

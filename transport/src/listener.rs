@@ -1,7 +1,7 @@
-//! Accepting links. One task accepts and hears all handshakes, each as it comes, so that a slow or
-//! hostile one holds up nobody. And only one, in slices: were each handshake a task of its own,
-//! then of thousands that come at once hundreds would be ready before every message of a link that
-//! stands.
+//! Accepting links. One task accepts connections and runs all handshakes concurrently, so that a
+//! slow or hostile one delays no other. It is a single task that yields after each slice of time:
+//! if each handshake were its own task, thousands arriving at once would put hundreds of tasks
+//! before every message of an established link.
 
 use std::future::poll_fn;
 use std::io;
@@ -18,27 +18,27 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, yield_now};
 use tokio::time::{Instant, sleep_until};
 
-use crate::descriptors::{self, Budget, Reserve};
-use crate::door::Door;
+use crate::admission::Admission;
+use crate::descriptors::{self, DescriptorBudget, Reserve};
 use crate::link::Link;
 use crate::negotiation::Identity;
 use crate::options::ListenerOptions;
-use crate::places::Kept;
+use crate::slots::ReservedSlots;
 
-/// Connections that the kernel holds for this process before it accepts them; it may be set to hold
-/// fewer. Beyond, it ignores diallers, who try again only a second later: thousands at once have to
-/// fit.
+/// Connections that the kernel queues for this process before it accepts them; the system may allow
+/// fewer. Beyond it the kernel ignores diallers, which try again only a second later: thousands at
+/// once have to fit.
 const BACKLOG: u32 = 4_096;
 /// The first wait after the system had no descriptor or memory for a connection; it doubles.
 const ACCEPT_WAIT_MIN: Duration = Duration::from_millis(10);
 /// The longest such wait.
 const ACCEPT_WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// How long the listener works for diallers before everything else that is ready has its turn.
+/// How long the listener works for diallers before it yields to other ready tasks.
 const SLICE: Duration = Duration::from_micros(200);
 
-/// Why nothing listens. [`InUse`](BindError::InUse) may pass; the others are wrong addresses or a
-/// system that has to be set up.
+/// Why binding failed. [`InUse`](BindError::InUse) may pass; the others are wrong addresses or a
+/// misconfigured system.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
     /// Another process has the port.
@@ -46,7 +46,7 @@ pub enum BindError {
         "{address} is in use by another process; stop it (`ss -ltnp` shows which) or choose another port"
     )]
     InUse {
-        /// Where it was to listen.
+        /// The address to listen on.
         address: SocketAddr,
     },
     /// Other machines can reach the address, and nothing would be encrypted or authenticated.
@@ -55,13 +55,13 @@ pub enum BindError {
          give a certificate and key, listen on 127.0.0.1, or accept it with --insecure"
     )]
     NeedsTls {
-        /// Where it was to listen.
+        /// The address to listen on.
         address: SocketAddr,
     },
     /// No interface of this machine has the address.
     #[error("{address} is not an address of this machine; choose one that `ip address` shows")]
     NotHere {
-        /// Where it was to listen.
+        /// The address to listen on.
         address: SocketAddr,
     },
     /// The user may not listen there.
@@ -69,31 +69,31 @@ pub enum BindError {
         "no permission to listen on {address}; ports below 1024 need privileges, choose a higher one"
     )]
     NotAllowed {
-        /// Where it was to listen.
+        /// The address to listen on.
         address: SocketAddr,
     },
-    /// Anything else.
+    /// Any other error.
     #[error("cannot listen on {address}: {source}")]
     Io {
-        /// Where it was to listen.
+        /// The address to listen on.
         address: SocketAddr,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
 }
 
 /// Listens, makes handshakes, and returns links. Dropped, it stops listening; links that it has
-/// handed out go on.
+/// returned stay open.
 #[derive(Debug)]
 pub struct Listener {
     local_address: SocketAddr,
     links: mpsc::Receiver<Link>,
-    door: Arc<Door>,
+    admission: Arc<Admission>,
     accepting: JoinHandle<()>,
 }
 
 impl Listener {
-    /// Listens on `address`; port 0 lets the system choose one.
+    /// Listens on `address`; with port 0 the system chooses one.
     pub async fn bind(
         address: SocketAddr,
         identity: Identity,
@@ -105,14 +105,14 @@ impl Listener {
         let (listener, local_address) =
             listen(address).map_err(|source| bind_error(address, source))?;
         let budget = affordable(&options, options.connections_max, local_address);
-        // As many as may be open; it fills only if links end faster than they are taken.
+        // As large as the limit of links; it fills only if links end faster than they are accepted.
         let (ready, links) = mpsc::channel(budget.links.max(1));
-        let door = Arc::new(Door::new(identity, options, budget, ready));
-        let accepting = tokio::spawn(accept_all(listener, door.clone(), Reserve::new()));
-        Ok(Listener { local_address, links, door, accepting })
+        let admission = Arc::new(Admission::new(identity, options, budget, ready));
+        let accepting = tokio::spawn(accept_all(listener, admission.clone(), Reserve::new()));
+        Ok(Listener { local_address, links, admission, accepting })
     }
 
-    /// Where it listens, the port that was chosen included.
+    /// The local address, with the port that was chosen.
     pub fn local_address(&self) -> SocketAddr {
         self.local_address
     }
@@ -121,59 +121,59 @@ impl Listener {
     pub async fn accept(&mut self) -> Link {
         match self.links.recv().await {
             Some(link) => link,
-            // `door` holds a sender.
+            // `admission` holds a sender.
             None => std::future::pending().await,
         }
     }
 
-    /// Changes how many links there may be.
-    pub fn places(&self) -> PlacesHandle {
-        PlacesHandle { door: self.door.clone(), address: self.local_address }
+    /// A handle that changes the limit of links.
+    pub fn places(&self) -> SlotsHandle {
+        SlotsHandle { admission: self.admission.clone(), address: self.local_address }
     }
 
     /// From now on every handshake is refused with `Stopping`, so that diallers go elsewhere at
     /// once.
     pub fn refuse_new(&self) {
-        self.door.refuse_new();
+        self.admission.refuse_new();
     }
 
-    /// Stops listening, and returns once the port is free. Links that were not handed out close.
+    /// Stops listening, and returns once the port is free. Links that were not yet returned close.
     pub async fn close(mut self) {
         self.accepting.abort();
-        // It ends by being cancelled: that is what is waited for.
+        // The task ends by cancellation; only its end matters.
         let _ = (&mut self.accepting).await;
     }
 
-    /// Links that are open, those not yet handed out included.
+    /// Links that are open, those not yet returned included.
     pub fn connections(&self) -> usize {
-        self.door.links()
+        self.admission.links()
     }
 }
 
-/// Changes how many links a listener takes while it listens. Cheap to clone.
+/// Changes the limit of a listener's links while it listens. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct PlacesHandle {
-    door: Arc<Door>,
+pub struct SlotsHandle {
+    admission: Arc<Admission>,
     address: SocketAddr,
 }
 
-impl PlacesHandle {
-    /// From now on there may be `connections_max` links, fewer if the process may not open that
-    /// many files, with those kept. Links that are open beyond that stay.
-    pub fn set(&self, connections_max: usize, kept: &[Kept]) {
-        let budget = affordable(self.door.options(), connections_max, self.address);
-        self.door.resize(budget.links, kept);
+impl SlotsHandle {
+    /// Sets the limit to `connections_max` links, fewer if the process may not open that many
+    /// files, and the reserved slots. Links that are open beyond the limit stay.
+    pub fn set(&self, connections_max: usize, reserved: &[ReservedSlots]) {
+        let budget = affordable(self.admission.options(), connections_max, self.address);
+        self.admission.resize(budget.links, reserved);
     }
 
-    /// Most links that there may be.
+    /// The limit of links.
     pub fn most(&self) -> usize {
-        self.door.most()
+        self.admission.most()
     }
 
-    /// Diallers that were told `Busy`, or that there was not even a descriptor for, since the
-    /// listener began.
+    /// Diallers that were refused with `Busy`, or for lack of a descriptor, since the listener
+    /// began.
     pub fn refused(&self) -> u64 {
-        self.door.busy()
+        self.admission.busy()
     }
 }
 
@@ -189,7 +189,7 @@ fn is_loopback(ip: IpAddr) -> bool {
 
 fn listen(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    // A restarted process takes its port back although old connections still wait out their time.
+    // A restarted process can bind its port again while old connections are in TIME_WAIT.
     #[cfg(unix)]
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
@@ -207,11 +207,14 @@ fn bind_error(address: SocketAddr, source: io::Error) -> BindError {
     }
 }
 
-/// What the process can open of what the options allow.
-fn affordable(options: &ListenerOptions, links: usize, address: SocketAddr) -> Budget {
-    let wanted =
-        Budget { links, handshakes: options.handshakes_max, refusals: options.refusals_max };
-    let (budget, limit) = descriptors::within_limit(wanted, options.descriptors_kept);
+/// The part of what the options allow that the process can open.
+fn affordable(options: &ListenerOptions, links: usize, address: SocketAddr) -> DescriptorBudget {
+    let wanted = DescriptorBudget {
+        links,
+        handshakes: options.handshakes_max,
+        refusals: options.refusals_max,
+    };
+    let (budget, limit) = descriptors::within_limit(wanted, options.descriptors_reserved);
     if let (true, Some(limit)) = (budget.links < wanted.links, limit) {
         tracing::warn!(
             %address, connections = budget.links, wanted = wanted.links, open_files = limit,
@@ -221,10 +224,10 @@ fn affordable(options: &ListenerOptions, links: usize, address: SocketAddr) -> B
     budget
 }
 
-async fn accept_all(listener: TcpListener, door: Arc<Door>, reserve: Reserve) {
+async fn accept_all(listener: TcpListener, admission: Arc<Admission>, reserve: Reserve) {
     let wait = ACCEPT_WAIT_MIN;
-    let mut accepting = Accepting { listener, door, reserve, wait, rest_until: None };
-    // They end with the listener.
+    let mut accepting = Accepting { listener, admission, reserve, wait, rest_until: None };
+    // Handshakes end with the listener.
     let mut under_way = FuturesUnordered::new();
     let mut slice = Instant::now();
     loop {
@@ -239,25 +242,25 @@ async fn accept_all(listener: TcpListener, door: Arc<Door>, reserve: Reserve) {
     }
 }
 
-/// What befalls one dialler befalls no other.
+/// A panic in one handshake affects no other.
 async fn unless_it_panics(what: impl Future<Output = ()>) {
     if AssertUnwindSafe(what).catch_unwind().await.is_err() {
-        tracing::error!("a handshake has panicked; its connection is closed");
+        tracing::error!("a handshake panicked; its connection is closed");
     }
 }
 
-/// What accepts.
+/// The accept loop's state.
 struct Accepting {
     listener: TcpListener,
-    door: Arc<Door>,
+    admission: Arc<Admission>,
     reserve: Reserve,
-    /// How long it rests after the next failure.
+    /// The wait after the next failure.
     wait: Duration,
     rest_until: Option<Instant>,
 }
 
 impl Accepting {
-    /// The next connection, and what is to be done for it if that takes time. Cancel safe.
+    /// The next connection, and the rest of its handling if that takes time. Cancel safe.
     async fn next(&mut self) -> Option<impl Future<Output = ()> + Send + use<>> {
         if let Some(until) = self.rest_until {
             sleep_until(until).await;
@@ -270,17 +273,19 @@ impl Accepting {
         }
         let mut met = None;
         match accepted {
-            // It went away meanwhile.
+            // It was closed meanwhile.
             None => {}
-            Some(Ok((stream, peer))) if out_of_files => self.door.cannot_afford(stream, peer),
+            Some(Ok((stream, peer))) if out_of_files => {
+                self.admission.refuse_for_descriptors(stream, peer)
+            }
             Some(Ok((stream, peer))) => {
                 self.wait = ACCEPT_WAIT_MIN;
-                met = self.door.meet(stream, peer);
+                met = self.admission.start_handshake(stream, peer);
             }
             Some(Err(error)) if is_of_one_connection(&error) => {}
             Some(Err(error)) => {
                 let wait = self.wait;
-                self.door.log(|left_out| {
+                self.admission.log(|left_out| {
                     tracing::warn!(%error, ?wait, left_out, "cannot accept connections; trying again");
                 });
                 self.rest_until = Some(Instant::now() + wait);
@@ -292,7 +297,7 @@ impl Accepting {
     }
 }
 
-/// A connection, or the failure, if there is one without waiting.
+/// A connection, or the error, if one is ready without waiting.
 async fn accept_now(listener: &TcpListener) -> Option<io::Result<(TcpStream, SocketAddr)>> {
     poll_fn(|cx| match listener.poll_accept(cx) {
         Poll::Ready(accepted) => Poll::Ready(Some(accepted)),
@@ -301,7 +306,7 @@ async fn accept_now(listener: &TcpListener) -> Option<io::Result<(TcpStream, Soc
     .await
 }
 
-/// True of errors of a connection that broke before it was accepted: the next one may be well.
+/// True for errors of a connection that broke before it was accepted: the next one may be fine.
 fn is_of_one_connection(error: &io::Error) -> bool {
     matches!(
         error.kind(),

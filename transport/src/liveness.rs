@@ -1,45 +1,43 @@
-//! When a link owes the other side a sign of life, and when it is dead. Pure: time is an argument.
+//! Decides when a link has to send a heartbeat, and when it is dead. Pure: time is an argument.
 
 use std::time::{Duration, Instant};
 
 use longshore_protocol::LinkTiming;
 
-/// The rules of time of one link. Tell it what happened, ask it what is due; it never looks at a
-/// clock.
+/// The timing rules of one link. It reads no clock; the caller calls
 ///
 /// - [`sent`](Liveness::sent) and [`received`](Liveness::received) for every byte that the socket
-///   took or gave,
-/// - [`refused`](Liveness::refused) when the socket takes no more of what is to be sent,
-/// - [`next_deadline`](Liveness::next_deadline) for when to [`poll`](Liveness::poll) at the latest.
+///   took or returned,
+/// - [`refused`](Liveness::refused) when the socket takes no more of what is queued,
+/// - [`poll`](Liveness::poll) no later than [`next_deadline`](Liveness::next_deadline).
 ///
-/// What is due is due *at* its deadline, not after it.
+/// An action is due *at* its deadline, not after it.
 #[derive(Clone, Debug)]
 pub struct Liveness {
     timing: LinkTiming,
-    beat: Option<Beat>,
+    schedule: Option<HeartbeatSchedule>,
     sent_at: Instant,
     received_at: Instant,
     refused_since: Option<Instant>,
 }
 
-/// When the side that has accepted many links sends their heartbeats: a tick early, so that those
-/// of the diallers are answers ([`Liveness::answers`]), and many at a time. Ten thousand links with
-/// a moment each of their own would wake the process ten thousand times for each interval, and
-/// twice that for what comes; so it is 64 times, each for 156 of them.
+/// When the accepting side of many links sends their heartbeats: a tick early, so that those of the
+/// diallers are answers ([`Liveness::answers`]), and many at a time. Ten thousand links, each with
+/// a moment of its own, would wake the process ten thousand times an interval, and twice that for
+/// received heartbeats. With ticks it wakes 64 times, each for 156 links.
 #[derive(Clone, Copy, Debug)]
-pub struct Beat {
-    /// The moment that the ticks are counted from: one for all links.
+pub struct HeartbeatSchedule {
+    /// The instant from which ticks are counted: one for all links.
     pub origin: Instant,
 }
 
-impl Beat {
-    /// Of an interval.
+impl HeartbeatSchedule {
+    /// Ticks of an interval.
     const TICKS: u32 = 64;
 
-    /// The last tick at which nothing will have been sent for the interval less a tick since
-    /// `sent_at`.
+    /// The last tick that is not after `sent_at` plus the interval less a tick.
     fn after(self, sent_at: Instant, interval: Duration) -> Instant {
-        let tick = interval / Beat::TICKS;
+        let tick = interval / HeartbeatSchedule::TICKS;
         let latest = sent_at + interval - tick;
         let since_origin = latest.checked_duration_since(self.origin).unwrap_or_default();
         let late_by = since_origin.as_nanos().checked_rem(tick.as_nanos()).unwrap_or(0);
@@ -48,20 +46,19 @@ impl Beat {
     }
 }
 
-/// What [`Liveness::poll`] finds due.
+/// What [`Liveness::poll`] requires the caller to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Due {
     /// Nothing was sent for the heartbeat interval: send one.
     SendHeartbeat,
-    /// No byte came for the hang timeout: end the link.
+    /// No byte arrived for the hang timeout: end the link.
     Hung {
-        /// How long ago the last byte came.
+        /// Time since the last byte arrived.
         silent_for: Duration,
     },
-    /// The socket took no byte for the hang timeout though there was something to send: end the
-    /// link.
+    /// The socket took no byte for the hang timeout though bytes were queued: end the link.
     SendStalled {
-        /// How long ago it refused first.
+        /// Time since the first refusal.
         stalled_for: Duration,
     },
 }
@@ -69,40 +66,41 @@ pub enum Due {
 impl Liveness {
     /// A link that began at `now`, which counts as a byte sent and a byte received.
     pub fn new(now: Instant, timing: LinkTiming) -> Liveness {
-        Liveness { timing, beat: None, sent_at: now, received_at: now, refused_since: None }
+        Liveness { timing, schedule: None, sent_at: now, received_at: now, refused_since: None }
     }
 
-    /// The same, with heartbeats in time with those of other links.
-    pub fn in_time(now: Instant, timing: LinkTiming, beat: Beat) -> Liveness {
-        Liveness { beat: Some(beat), ..Liveness::new(now, timing) }
+    /// A link that sends its heartbeats at the ticks of `schedule`, together with other links.
+    pub fn on_schedule(now: Instant, timing: LinkTiming, schedule: HeartbeatSchedule) -> Liveness {
+        Liveness { schedule: Some(schedule), ..Liveness::new(now, timing) }
     }
 
-    /// The socket took at least one byte.
+    /// Reports that the socket took at least one byte.
     pub fn sent(&mut self, now: Instant) {
         self.sent_at = self.sent_at.max(now);
         self.refused_since = None;
     }
 
-    /// The socket took nothing of what is to be sent. The stall counts from the first refusal since
-    /// a byte was taken.
+    /// Reports that the socket took none of the queued bytes. The stall counts from the first
+    /// refusal since a byte was taken.
     pub fn refused(&mut self, now: Instant) {
         self.refused_since.get_or_insert(now);
     }
 
-    /// The socket gave at least one byte. Word of an earlier one than is known changes nothing.
+    /// Reports that the socket returned at least one byte. An instant before the last known one
+    /// changes nothing.
     pub fn received(&mut self, now: Instant) {
         self.received_at = self.received_at.max(now);
     }
 
-    /// Whether a heartbeat that came at `now` is to be answered with one: this side has sent
-    /// nothing for half the interval. The answer takes the place of the heartbeat that would be due
-    /// soon, and carries the acknowledgement of the one that came.
+    /// Whether to answer a heartbeat that arrived at `now` with one: this side has sent nothing for
+    /// half the interval. The answer replaces the heartbeat that would soon be due, and carries the
+    /// TCP acknowledgement of the received one.
     pub fn answers(&self, now: Instant) -> bool {
         let quiet_for = now.saturating_duration_since(self.sent_at);
         self.refused_since.is_none() && quiet_for >= self.timing.heartbeat / 2
     }
 
-    /// The first moment at which something is due if nothing happens until then.
+    /// The first instant at which an action is due if nothing happens until then.
     pub fn next_deadline(&self) -> Instant {
         let out = match self.refused_since {
             Some(since) => since + self.timing.hang,
@@ -111,8 +109,8 @@ impl Liveness {
         out.min(self.received_at + self.timing.hang)
     }
 
-    /// What is due at `now`. Deaths come before heartbeats; a heartbeat stays due until
-    /// [`sent`](Liveness::sent), and none is due while the socket refuses what is before it.
+    /// The action due at `now`. Deaths come before heartbeats. A heartbeat stays due until
+    /// [`sent`](Liveness::sent); none is due while the socket refuses the bytes before it.
     pub fn poll(&self, now: Instant) -> Option<Due> {
         let silent_for = now.saturating_duration_since(self.received_at);
         if silent_for >= self.timing.hang {
@@ -128,8 +126,8 @@ impl Liveness {
     }
 
     fn heartbeat_at(&self) -> Instant {
-        match self.beat {
-            Some(beat) => beat.after(self.sent_at, self.timing.heartbeat),
+        match self.schedule {
+            Some(schedule) => schedule.after(self.sent_at, self.timing.heartbeat),
             None => self.sent_at + self.timing.heartbeat,
         }
     }
@@ -220,18 +218,18 @@ mod tests {
     }
 
     #[test]
-    fn a_heartbeat_is_answered_if_nothing_was_sent_for_half_the_interval() {
+    fn a_heartbeat_is_answered_after_half_an_interval_without_sending() {
         let (start, mut link) = begun();
         assert!(!link.answers(start + HEARTBEAT / 2 - TICK));
         assert!(link.answers(start + HEARTBEAT / 2));
         link.sent(start + HEARTBEAT / 2);
-        assert!(!link.answers(start + HEARTBEAT / 2), "an answer is not answered");
+        assert!(!link.answers(start + HEARTBEAT / 2), "the other side does not answer an answer");
         link.refused(start + HEARTBEAT);
         assert!(!link.answers(start + 2 * HEARTBEAT), "bytes that are stuck are before it");
     }
 
     #[test]
-    fn late_word_of_an_earlier_byte_changes_nothing() {
+    fn a_late_report_of_an_earlier_byte_changes_nothing() {
         let (start, mut link) = begun();
         link.received(start + Duration::from_secs(5));
         link.received(start + Duration::from_secs(1));
@@ -242,13 +240,14 @@ mod tests {
     }
 
     #[test]
-    fn beats_in_time_come_together_a_little_early_and_never_late() {
+    fn scheduled_heartbeats_coincide_a_little_early_and_never_late() {
         let origin = Instant::now();
-        let tick = HEARTBEAT / Beat::TICKS;
-        // Sent within one tick of each other, at any moment of it: due at the same moment.
+        let tick = HEARTBEAT / HeartbeatSchedule::TICKS;
+        // Sent within one tick of each other: due at the same instant.
         let sent = |after: Duration| {
             let sent_at = origin + 5 * HEARTBEAT + after;
-            let link = Liveness::in_time(sent_at, LinkTiming::WORK, Beat { origin });
+            let link =
+                Liveness::on_schedule(sent_at, LinkTiming::WORK, HeartbeatSchedule { origin });
             let due = link.next_deadline();
             assert_eq!((link.poll(due - TICK), link.poll(due)), (None, Some(Due::SendHeartbeat)));
             assert!(due <= sent_at + HEARTBEAT - tick);
@@ -263,26 +262,27 @@ mod tests {
     }
 
     #[test]
-    fn a_beat_without_ticks_or_before_them_is_early_all_the_same() {
+    fn a_schedule_without_ticks_or_before_its_origin_stays_early() {
         let origin = Instant::now() + 10 * HEARTBEAT;
         let start = Instant::now();
-        let link = Liveness::in_time(start, LinkTiming::WORK, Beat { origin });
-        assert_eq!(link.next_deadline(), start + HEARTBEAT - HEARTBEAT / Beat::TICKS);
+        let link = Liveness::on_schedule(start, LinkTiming::WORK, HeartbeatSchedule { origin });
+        assert_eq!(link.next_deadline(), start + HEARTBEAT - HEARTBEAT / HeartbeatSchedule::TICKS);
         let timing = LinkTiming { heartbeat: Duration::from_nanos(40), hang: HANG };
-        let link = Liveness::in_time(start, timing, Beat { origin: start });
+        let link = Liveness::on_schedule(start, timing, HeartbeatSchedule { origin: start });
         assert_eq!(link.next_deadline(), start + timing.heartbeat);
     }
 
     proptest! {
-        /// Whoever sleeps until the deadline never sleeps too long and never wakes for nothing.
+        /// A caller that sleeps until the deadline never sleeps too long and never wakes for
+        /// nothing.
         #[test]
         fn something_is_due_at_the_deadline_and_nothing_before(
             events in prop::collection::vec((0u8..3, 0u64..3_000), 0..20),
-            in_time in any::<bool>(),
+            on_schedule in any::<bool>(),
         ) {
             let (mut now, mut link) = begun();
-            if in_time {
-                link = Liveness::in_time(now, LinkTiming::WORK, Beat { origin: now });
+            if on_schedule {
+                link = Liveness::on_schedule(now, LinkTiming::WORK, HeartbeatSchedule { origin: now });
             }
             for (event, wait) in events {
                 now += Duration::from_millis(wait);

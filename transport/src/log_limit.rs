@@ -1,8 +1,8 @@
-//! A bound on how often this process writes one kind of line to its log. Pure.
+//! A rate limit for one kind of log line. Pure.
 
 use std::time::{Duration, Instant};
 
-/// Admits so many lines in each period, and counts the others.
+/// Admits a number of lines in each period, and counts the suppressed ones.
 #[derive(Debug)]
 pub struct LogLimit {
     lines_max: u32,
@@ -13,13 +13,13 @@ pub struct LogLimit {
 }
 
 impl LogLimit {
-    /// `lines_max` lines in each `period`, which begins with its first line.
+    /// Admits at most `lines_max` lines in each `period`, which begins with its first line.
     pub fn new(lines_max: u32, period: Duration) -> LogLimit {
         LogLimit { lines_max, period, since: None, lines: 0, left_out: 0 }
     }
 
-    /// Whether a line may be written at `now`, and if so, how many were left out since the last
-    /// one.
+    /// Admits or suppresses a line at `now`. If it is admitted: the number of lines suppressed
+    /// since the last one.
     pub fn admit(&mut self, now: Instant) -> Option<u64> {
         if self.since.is_none_or(|since| now.saturating_duration_since(since) >= self.period) {
             self.since = Some(now);
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn so_many_lines_are_admitted_in_a_period_and_the_others_are_counted() {
+    fn lines_beyond_the_limit_of_a_period_are_counted() {
         let (start, period) = (Instant::now(), Duration::from_secs(10));
         let mut limit = LogLimit::new(10, period);
         for _ in 0..10 {

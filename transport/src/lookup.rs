@@ -1,4 +1,4 @@
-//! What a host name leads to.
+//! Lookups of host names.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs as _};
@@ -8,22 +8,22 @@ use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-/// Most IP addresses of a name that are tried, one after the other.
+/// The most IP addresses of a name that are tried, one after the other.
 const ADDRESSES_TRIED_MAX: usize = 8;
 
-/// Lookups under way in this process. One that is given up goes on in the system for up to half a
-/// minute, on a thread that handlers and reads of the disk want, too.
+/// Lookups in progress in this process. After its timeout a lookup runs on in the system for up to
+/// half a minute, on a thread of the pool that handlers and disk reads also use.
 static LOOKUPS: Semaphore = Semaphore::const_new(16);
 
-/// Why a host name leads to no address. Both may go away by themselves.
+/// Why a lookup failed. Both cases may be transient.
 #[derive(Debug, thiserror::Error)]
 pub enum LookupError {
-    /// The system does not know it.
+    /// The system does not know the name.
     #[error("cannot resolve the address {host}: {source}")]
     Unknown {
         /// The name and the port.
         host: String,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// The system did not answer in time.
@@ -36,8 +36,8 @@ pub enum LookupError {
     },
 }
 
-/// The IP addresses behind `host`, a name or an IP address with a port: at least one, at most
-/// eight, best first.
+/// The IP addresses of `host`, a name or an IP address with a port: at least one, at most eight,
+/// best first.
 pub async fn lookup(host: &str, limit: Duration) -> Result<Vec<SocketAddr>, LookupError> {
     if let Ok(address) = host.parse() {
         return Ok(vec![address]);

@@ -1,37 +1,37 @@
-//! What the links of a service can make it hold.
+//! The memory bound of a service's links.
 
 use std::fmt;
 
 const MIB: usize = 1024 * 1024;
 
 /// The most memory that the links of a service can make it take, in bytes: the sum of the bounds of
-/// its buffers, which it logs when it starts.
+/// its buffers, which it logs at start.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MemoryBounds {
     /// Received frames: the budget, which services of one process share.
     pub frames: usize,
-    /// All else that does not depend on who reads, each with what it is for.
+    /// Every other buffer whose bound does not depend on slow readers, with its purpose.
     pub parts: Vec<(&'static str, usize)>,
-    /// What waits for a link that does not read.
+    /// What is queued for a link that does not read.
     pub unread: usize,
-    /// Most links.
+    /// The limit of links.
     pub links: usize,
 }
 
 impl MemoryBounds {
-    /// Bytes while everybody reads what it is sent.
+    /// Bytes while every link reads.
     pub fn received(&self) -> usize {
         self.parts.iter().fold(self.frames, |sum, (_, bytes)| sum.saturating_add(*bytes))
     }
 
-    /// Bytes if nobody does.
+    /// Bytes if no link reads.
     pub fn total(&self) -> usize {
         self.received().saturating_add(self.links.saturating_mul(self.unread))
     }
 }
 
 impl fmt::Display for MemoryBounds {
-    /// In MiB, each rounded up.
+    /// In MiB, each number rounded up.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mib = |bytes: usize| bytes.div_ceil(MIB);
         let (received, total) = (mib(self.received()), mib(self.total()));
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_sum_is_that_of_all_bounds() {
+    fn the_total_is_the_sum_of_all_bounds() {
         let parts = vec![("links", 3 * MIB), ("decoding", MIB / 2)];
         let bounds = MemoryBounds { frames: 32 * MIB, parts, unread: 2 * MIB, links: 10 };
         assert_eq!((bounds.received(), bounds.total()), (71 * MIB / 2, 111 * MIB / 2));

@@ -1,4 +1,4 @@
-//! What an accepting side answers to a handshake. Pure.
+//! The accepting side's answer to a handshake. Pure.
 
 use std::time::Duration;
 
@@ -6,28 +6,29 @@ use longshore_protocol::handshake::{VERSION_MAX, VERSION_MIN};
 use longshore_protocol::limits::{FRAME_BYTES_MAX, HANDSHAKE_FRAME_BYTES_MAX};
 use longshore_protocol::{Handshake, HandshakeRefusal, LinkTiming, Role, Welcome};
 
-/// The shortest heartbeat interval that is agreed to: nobody is made to send more often.
+/// The shortest heartbeat interval that this side agrees to: no peer can force it to send more
+/// often.
 pub(crate) const HEARTBEAT_MIN: Duration = Duration::from_millis(10);
-/// The shortest hang timeout that is agreed to.
+/// The shortest hang timeout that this side agrees to.
 pub(crate) const HANG_MIN: Duration = Duration::from_millis(50);
 
-/// Who listens: what every dialler is told.
+/// The listener's identity, which every dialler receives.
 #[derive(Clone, Debug)]
 pub struct Identity {
     /// A publisher's id, or a resolver's incarnation.
     pub instance: [u8; 16],
     /// The publisher's epoch; 0 for a resolver.
     pub epoch: u64,
-    /// What operators see.
+    /// The name that operators see.
     pub name: String,
-    /// Which roles are served; the others are refused with `WrongRole`.
+    /// The roles that are served; the others are refused with `WrongRole`.
     pub serves: fn(Role) -> bool,
 }
 
-/// A refusal: for programs, and for people.
+/// A refusal: a code for programs, a reason for people.
 pub(crate) type Refused = (HandshakeRefusal, String);
 
-/// The welcome for `handshake`, or why there is none.
+/// The welcome for `handshake`, or the refusal.
 pub(crate) fn answer(
     handshake: &Handshake,
     identity: &Identity,
@@ -74,8 +75,8 @@ fn common_version(handshake: &Handshake, min: u16, max: u16) -> Result<u16, Refu
     Ok(highest)
 }
 
-/// A timing under which two healthy sides keep a link: neither shorter than the floors, nor a
-/// heartbeat so rare that the hang timeout could strike between two of them.
+/// A timing under which two healthy sides keep a link: no shorter than the minimums, and at least
+/// two heartbeats in a hang timeout.
 pub(crate) fn workable(timing: LinkTiming) -> LinkTiming {
     let hang = timing.hang.max(HANG_MIN);
     LinkTiming { heartbeat: timing.heartbeat.min(hang / 2).max(HEARTBEAT_MIN), hang }
@@ -135,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn the_welcome_says_who_answers_and_the_shorter_timing() {
+    fn the_welcome_has_the_identity_and_the_shorter_timing() {
         let (short, long) = (Duration::from_millis(400), Duration::from_millis(900));
         let asked =
             Handshake { timing: LinkTiming { heartbeat: short, hang: long }, ..handshake() };
@@ -146,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn the_welcome_names_the_features_of_both_and_passes_over_those_it_does_not_know() {
+    fn the_welcome_has_the_common_features_and_ignores_unknown_ones() {
         let asked = Handshake { features: 1 << 63 | 0b110, ..handshake() };
         let welcome = answer(&asked, &publisher(), LinkTiming::WORK, 5_000, 0b011).unwrap();
         assert_eq!(welcome.features, 0b010);
@@ -156,7 +157,7 @@ mod tests {
     fn a_credential_is_ignored() {
         let asked = Handshake { credential: Credential(b"token".as_slice().into()), ..handshake() };
         assert!(answer(&asked, &publisher(), LinkTiming::WORK, 5_000, 0b011).is_ok());
-        assert!(!format!("{asked:?}").contains("token"), "and no log shows it");
+        assert!(!format!("{asked:?}").contains("token"), "and no log contains it");
     }
 
     #[test]

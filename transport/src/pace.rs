@@ -1,24 +1,23 @@
-//! How slowly a frame may come. Pure: time is an argument.
+//! A bound on how slowly a frame may arrive. Pure: time is an argument.
 
 use std::time::{Duration, Instant};
 
-/// Bytes that a partial frame has to bring in [`PACE_TIME`], unless it ends: 52 kbit/s. Without it,
-/// a byte now and then would keep the memory of a frame for ever.
+/// Bytes of a partial frame that have to arrive in [`PACE_TIME`], unless it ends: 52 kbit/s.
+/// Without it, a byte now and then would occupy the memory of a frame for ever.
 pub(crate) const PACE_BYTES: usize = 64 * 1024;
 /// See [`PACE_BYTES`].
 pub(crate) const PACE_TIME: Duration = Duration::from_secs(10);
 
-/// The progress of a partial frame, from the first moment at which the link waits for the rest of
-/// it. Time in which the link is not read does not count.
+/// The progress of a partial frame, from the first time that the link waits for the rest of it.
+/// Time in which the link is not read does not count.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
-    /// When the current window began, and how much of the frame there was.
+    /// When the current window began, and the bytes of the frame then.
     window: Option<(Instant, usize)>,
 }
 
 impl Pace {
-    /// When the link counts as too slow, if no more comes of a frame of which there are `had`
-    /// bytes.
+    /// When the link counts as too slow if no more arrives of a frame that has `had` bytes.
     pub(crate) fn deadline(&mut self, now: Instant, had: usize) -> Instant {
         let (since, _) = match self.window {
             Some(window @ (_, from)) if had < from + PACE_BYTES => window,
@@ -27,8 +26,7 @@ impl Pace {
         since + PACE_TIME
     }
 
-    /// The frame has ended, or the link was not read: the next window begins when it is waited for
-    /// again.
+    /// The frame has ended, or the link was not read: the next window begins with the next wait.
     pub(crate) fn restart(&mut self) {
         self.window = None;
     }
@@ -52,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_frame_has_its_full_time() {
+    fn the_next_frame_gets_the_full_time() {
         let (start, mut pace) = (Instant::now(), Pace::default());
         pace.deadline(start, 1_000);
         pace.restart();

@@ -1,4 +1,4 @@
-//! Dialling one publisher at the addresses that it advertises.
+//! Dialling one publisher at its advertised addresses.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -12,16 +12,16 @@ use crate::link::Link;
 use crate::lookup::{LookupError, lookup};
 use crate::options::LinkOptions;
 
-/// Where a publisher answered last: its advertised address, and the IP address behind that. A
-/// worker keeps it over the loss of a link: leases outlive the link by seconds, and a lookup may
-/// take as long. Clones share it.
+/// Where a publisher answered last: its advertised address, and the IP address that it resolved to.
+/// A worker retains it after the loss of a link: leases outlive the link by seconds, and a lookup
+/// may take as long. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct LastAddress(Arc<Mutex<Option<(Address, SocketAddr)>>>);
 
 /// Dials `publisher` at the IP address where it answered last, and then at each of `addresses`.
 /// Host names are resolved only then, each within `connect_timeout`, and their IP addresses are
 /// tried in the order in which the system returns them. An IP address at which another publisher
-/// answers is passed over. With TLS the certificate has to bear the host name, unless the options
+/// answers is skipped. With TLS the certificate has to contain the host name, unless the options
 /// name another.
 pub async fn dial_publisher(
     publisher: PublisherId,
@@ -48,7 +48,7 @@ where
 {
     check_name(&handshake.name)?;
     let mut failures = Vec::new();
-    // An address that is advertised no longer may be another publisher's by now.
+    // An address that is advertised no longer may belong to another publisher by now.
     let known = last.0.lock().clone().filter(|(address, _)| addresses.contains(address));
     if let Some((address, ip)) = &known {
         match dial_one(publisher, address, *ip, handshake, options).await {
@@ -68,16 +68,16 @@ where
             },
         };
         for ip in ips {
-            let place = (address.clone(), ip);
-            if known.as_ref() == Some(&place) {
+            let found = (address.clone(), ip);
+            if known.as_ref() == Some(&found) {
                 continue;
             }
             match dial_one(publisher, address, ip, handshake, options).await {
                 Ok(link) => {
-                    *last.0.lock() = Some(place);
+                    *last.0.lock() = Some(found);
                     return Ok(link);
                 }
-                Err(error) => failures.push((place.0, error)),
+                Err(error) => failures.push((found.0, error)),
             }
         }
     }
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_redial_of_a_host_name_does_not_wait_for_the_lookup() {
+    async fn a_redial_of_a_host_name_skips_the_lookup() {
         let listener = listener(WANTED, loopback(1, 0)).await;
         let (at, last) = (listener.local_address(), LastAddress::default());
         let first = dial(&["jobs-1:1"], &last, |_| async move { Ok(vec![at]) }).await.unwrap();
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_publisher_that_moved_is_found_after_its_last_address_has_failed() {
+    async fn a_publisher_that_moved_is_found_after_its_last_address_fails() {
         let before = listener(WANTED, loopback(1, 0)).await;
         let (old, last) = (before.local_address(), LastAddress::default());
         dial(&["jobs-1:1"], &last, |_| async move { Ok(vec![old]) }).await.unwrap();

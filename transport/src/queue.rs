@@ -1,4 +1,4 @@
-//! What waits to be sent on one link, and the state that its sender, its receiver and its keeper
+//! The send queue of one link, and the state that its sender, its receiver and its writer task
 //! share.
 
 use std::collections::VecDeque;
@@ -18,40 +18,40 @@ use tokio::net::tcp::OwnedWriteHalf;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::end::LinkEnd;
 use crate::link::Terms;
+use crate::link_end::LinkEnd;
 use crate::liveness::{Due, Liveness};
-use crate::oldest::OldestCommand;
-use crate::refusals::Refusals;
+use crate::oldest_command::OldestCommand;
 use crate::sender::SendError;
-use crate::socket::{Pulse, try_write};
+use crate::socket::{Activity, try_write};
+use crate::write_stalls::WriteStalls;
 
-/// Longest frame, in bytes, that `send` writes itself; longer ones are worth another core.
+/// The longest frame, in bytes, that `send` writes itself; longer ones are worth another core.
 const DIRECT_BYTES_MAX: usize = 16 * 1024;
-/// Two sends within this time are a burst: they are left to the keeper, which writes many with one
-/// system call.
+/// Two sends within this time are a burst: they are left to the writer task, which writes many with
+/// one system call.
 const BURST_GAP: Duration = Duration::from_micros(20);
 /// Most parts of one vectored write; the kernel takes no more (IOV_MAX).
 pub(crate) const WRITE_PARTS_MAX: usize = 1_024;
 
-/// One link's shared state.
+/// The shared state of one link.
 pub(crate) struct Shared {
     pub(crate) raw: Arc<OwnedWriteHalf>,
-    pub(crate) pulse: Arc<Pulse>,
+    pub(crate) activity: Arc<Activity>,
     pub(crate) peer_address: SocketAddr,
     pub(crate) timing: LinkTiming,
-    /// The longest frame body that the other side takes, in bytes.
+    /// The longest frame body that the other side accepts, in bytes.
     pub(crate) peer_frame_bytes_max: usize,
     /// Most bytes in the queue.
     queue_bytes_max: usize,
     oldest: OldestCommand,
-    /// False with TLS: only the keeper can encrypt.
+    /// False with TLS: only the writer task can encrypt.
     direct: bool,
     queue: Mutex<Queue>,
     end: OnceLock<LinkEnd>,
-    /// Wakes the keeper: there is something to write, to close, or the link has ended.
+    /// Wakes the writer task: bytes are queued, the link is closing, or it has ended.
     pub(crate) wake: Notify,
-    /// Wakes those who wait for the queue to drain, or for the end.
+    /// Wakes callers that wait for the queue to drain, or for the end.
     pub(crate) progress: Notify,
     /// Wakes the receiver at the end.
     pub(crate) reader: AtomicWaker,
@@ -59,18 +59,18 @@ pub(crate) struct Shared {
 
 struct Queue {
     parts: VecDeque<Bytes>,
-    /// Bytes that `send` took, ever.
+    /// Total bytes that `send` took.
     taken: u64,
-    /// Bytes that the kernel took, ever.
+    /// Total bytes that the kernel took.
     written: u64,
-    /// The keeper has been woken and will look for more before it rests.
-    keeper_busy: bool,
+    /// The writer task has been woken and will check for more before it sleeps.
+    writer_busy: bool,
     closing: Option<Arc<str>>,
-    /// The socket takes no more bytes, ever.
+    /// The socket has failed for writing.
     broken: bool,
     liveness: Liveness,
     sent_at: Instant,
-    refusals: Refusals,
+    stalls: WriteStalls,
 }
 
 impl Queue {
@@ -78,32 +78,32 @@ impl Queue {
         (self.taken - self.written) as usize
     }
 
-    /// The kernel took so many bytes.
+    /// The kernel took `bytes`.
     fn took(&mut self, bytes: usize, now: Instant) {
         self.written += bytes as u64;
         self.sent_at = now;
         self.liveness.sent(now.into_std());
-        self.refusals.took(now.into_std());
+        self.stalls.took(now.into_std());
     }
 }
 
-/// Where a queue stands.
+/// The progress of a queue.
 pub(crate) struct Position {
-    /// Bytes that `send` took, ever.
+    /// Total bytes that `send` took.
     pub(crate) taken: u64,
-    /// Bytes that the kernel took, ever.
+    /// Total bytes that the kernel took.
     pub(crate) written: u64,
     /// More of them may yet be written.
     pub(crate) open: bool,
 }
 
-/// What the keeper is to do next.
+/// The writer task's next step.
 pub(crate) enum Task {
-    /// The parts that it holds go to the socket.
+    /// Write the parts that it holds to the socket.
     Write,
-    /// Nothing until woken, or until this moment.
+    /// Sleep until woken, or until this instant.
     Rest(Instant),
-    /// Everything is written; say farewell with this reason.
+    /// Everything is written: close gracefully with this reason.
     Finish(Arc<str>),
     /// The link has ended or is dead.
     Stop,
@@ -112,16 +112,16 @@ pub(crate) enum Task {
 impl Shared {
     pub(crate) fn new(
         raw: Arc<OwnedWriteHalf>,
-        pulse: Arc<Pulse>,
+        activity: Arc<Activity>,
         direct: bool,
         terms: &Terms,
     ) -> Shared {
         let now = Instant::now();
-        // The handshake's bytes are this link's first signs of life.
-        pulse.received();
+        // The handshake's bytes count as this link's first bytes.
+        activity.received();
         Shared {
             raw,
-            pulse,
+            activity,
             peer_address: terms.peer_address,
             timing: terms.timing,
             peer_frame_bytes_max: terms.peer_frame_bytes_max.min(FRAME_BYTES_MAX),
@@ -132,15 +132,15 @@ impl Shared {
                 parts: VecDeque::new(),
                 taken: 0,
                 written: 0,
-                keeper_busy: false,
+                writer_busy: false,
                 closing: None,
                 broken: false,
-                liveness: match terms.beat {
-                    Some(beat) => Liveness::in_time(now.into_std(), terms.timing, beat),
+                liveness: match terms.schedule {
+                    Some(schedule) => Liveness::on_schedule(now.into_std(), terms.timing, schedule),
                     None => Liveness::new(now.into_std(), terms.timing),
                 },
                 sent_at: now,
-                refusals: Refusals::default(),
+                stalls: WriteStalls::default(),
             }),
             end: OnceLock::new(),
             wake: Notify::new(),
@@ -154,8 +154,7 @@ impl Shared {
         self.end.get()
     }
 
-    /// Ends the link, unless it has ended: everybody learns it at once, and what was queued is
-    /// dropped.
+    /// Ends the link, unless it has ended: wakes all waiters and drops the queue.
     pub(crate) fn end(&self, end: LinkEnd) -> LinkEnd {
         let reason = self.end.get_or_init(|| end).clone();
         let dropped = std::mem::take(&mut self.queue.lock().parts);
@@ -166,12 +165,12 @@ impl Shared {
         reason
     }
 
-    /// Queues a frame, or hands it to the kernel at once when nothing is before it.
+    /// Queues a frame, or writes it to the kernel at once when the queue is empty.
     pub(crate) fn send(&self, frame: Frame) -> Result<(), SendError> {
         self.send_within(frame, self.queue_bytes_max)
     }
 
-    /// The same, if no more than `limit` bytes are queued then.
+    /// The same with a queue limit of `limit` bytes, if that is lower.
     pub(crate) fn send_within(&self, frame: Frame, limit: usize) -> Result<(), SendError> {
         let length = frame.len();
         let body = length.saturating_sub(FRAME_HEADER_BYTES);
@@ -189,20 +188,20 @@ impl Shared {
         }
         queue.taken += length as u64;
         queue.parts.extend(frame.into_parts());
-        if queue.keeper_busy {
+        if queue.writer_busy {
             return Ok(());
         }
         if self.direct && length <= DIRECT_BYTES_MAX && self.write_at_once(&mut queue) {
             return Ok(());
         }
-        queue.keeper_busy = true;
+        queue.writer_busy = true;
         drop(queue);
         self.wake.notify_one();
         Ok(())
     }
 
-    /// True if the whole queue went to the kernel. What did not is the keeper's, errors as well: it
-    /// meets them again.
+    /// True if the whole queue went to the kernel. The rest is left to the writer task, errors as
+    /// well: it will get them again.
     fn write_at_once(&self, queue: &mut Queue) -> bool {
         let now = Instant::now();
         if now.saturating_duration_since(queue.sent_at) < BURST_GAP {
@@ -216,7 +215,7 @@ impl Shared {
         queue.parts.is_empty()
     }
 
-    /// What the keeper is to do, now that `parts`, what it held, is written. It gets all that is
+    /// The writer task's next step after it has written `parts`. `parts` receives all that is
     /// queued.
     pub(crate) fn next_task(&self, parts: &mut VecDeque<Bytes>) -> Task {
         debug_assert!(parts.is_empty());
@@ -228,7 +227,7 @@ impl Shared {
             match self.due(&mut queue) {
                 Some(Due::SendHeartbeat) => {
                     self.queue_heartbeat(&mut queue);
-                    // What the kernel does not take is written below.
+                    // The writer task writes below what the kernel does not take.
                     let _taken = self.direct && self.write_at_once(&mut queue);
                 }
                 Some(death) => {
@@ -240,26 +239,26 @@ impl Shared {
             }
         }
         if !queue.parts.is_empty() {
-            queue.keeper_busy = true;
+            queue.writer_busy = true;
             std::mem::swap(&mut queue.parts, parts);
             return Task::Write;
         }
         if let Some(reason) = &queue.closing {
             return Task::Finish(reason.clone());
         }
-        queue.keeper_busy = false;
+        queue.writer_busy = false;
         Task::Rest(queue.liveness.next_deadline().into())
     }
 
-    /// A heartbeat has come. Answered at once, this side's own next one needs no timer and no
-    /// wake-up, and carries the acknowledgement.
-    pub(crate) fn heard_heartbeat(&self) {
+    /// A heartbeat has arrived. If it is answered at once, this side's own next one needs no timer
+    /// and no wake-up, and carries the TCP acknowledgement.
+    pub(crate) fn heartbeat_arrived(&self) {
         let mut queue = self.queue.lock();
-        let idle = queue.parts.is_empty() && !queue.keeper_busy;
+        let idle = queue.parts.is_empty() && !queue.writer_busy;
         if !idle || self.end.get().is_some() || queue.closing.is_some() || queue.broken {
             return;
         }
-        // What TLS has sent is known only then.
+        // With TLS, `due` also updates what was sent.
         let _ = self.due(&mut queue);
         if !queue.liveness.answers(Instant::now().into_std()) {
             return;
@@ -268,7 +267,7 @@ impl Shared {
         if self.direct && self.write_at_once(&mut queue) {
             return;
         }
-        queue.keeper_busy = true;
+        queue.writer_busy = true;
         drop(queue);
         self.wake.notify_one();
     }
@@ -282,20 +281,20 @@ impl Shared {
         queue.parts.extend(heartbeat.into_parts());
     }
 
-    /// The kernel took `bytes` of what the keeper holds.
+    /// The kernel took `bytes` of the writer task's parts.
     pub(crate) fn wrote(&self, bytes: usize) {
         let now = Instant::now();
         self.queue.lock().took(bytes, now);
         self.progress.notify_waiters();
     }
 
-    /// The socket takes nothing of what the keeper holds: the moment at which to look again.
+    /// The socket takes none of the writer task's parts. Returns the instant of the next check.
     pub(crate) fn refused(&self) -> Instant {
         let mut queue = self.queue.lock();
         let _ = self.due(&mut queue);
         let now = Instant::now();
         queue.liveness.refused(now.into_std());
-        let first = queue.refusals.refused(now.into_std());
+        let first = queue.stalls.refused(now.into_std());
         let next = queue.liveness.next_deadline().into();
         drop(queue);
         if first {
@@ -304,7 +303,7 @@ impl Shared {
         next
     }
 
-    /// Whether the link is dead.
+    /// The reason if the link is dead.
     pub(crate) fn death(&self) -> Option<LinkEnd> {
         let due = self.due(&mut self.queue.lock())?;
         (due != Due::SendHeartbeat).then(|| death_of(due))
@@ -312,11 +311,11 @@ impl Shared {
 
     fn due(&self, queue: &mut Queue) -> Option<Due> {
         let liveness = &mut queue.liveness;
-        liveness.received(self.pulse.received_at().into_std());
-        if !self.direct && self.pulse.sent_at() > queue.sent_at {
-            queue.sent_at = self.pulse.sent_at();
+        liveness.received(self.activity.received_at().into_std());
+        if !self.direct && self.activity.sent_at() > queue.sent_at {
+            queue.sent_at = self.activity.sent_at();
             liveness.sent(queue.sent_at.into_std());
-            queue.refusals.took(queue.sent_at.into_std());
+            queue.stalls.took(queue.sent_at.into_std());
         }
         let now = Instant::now().into_std();
         let due = liveness.poll(now)?;
@@ -327,7 +326,7 @@ impl Shared {
         Some(due)
     }
 
-    /// The socket failed for writing: nothing more is taken.
+    /// The socket failed for writing: accept nothing more.
     pub(crate) fn break_off(&self) {
         let mut queue = self.queue.lock();
         queue.broken = true;
@@ -336,7 +335,7 @@ impl Shared {
         self.progress.notify_waiters();
     }
 
-    /// Takes nothing more; the link ends once what is queued was written.
+    /// Accepts nothing more; the link ends once the queue is written.
     pub(crate) fn close(&self, reason: Arc<str>) {
         let mut queue = self.queue.lock();
         if queue.closing.is_none() {
@@ -346,10 +345,10 @@ impl Shared {
         self.wake.notify_one();
     }
 
-    /// When the kernel first refused a byte, at or after `moment`; one that stands refused then
-    /// counts from then.
+    /// When the kernel first refused a byte, at or after `moment`; a stall that lasts at `moment`
+    /// counts from `moment`.
     pub(crate) fn refused_after(&self, moment: std::time::Instant) -> Option<std::time::Instant> {
-        self.queue.lock().refusals.first_after(moment)
+        self.queue.lock().stalls.first_after(moment)
     }
 
     /// Bytes that `send` took and the kernel has not.
@@ -357,7 +356,7 @@ impl Shared {
         self.queue.lock().bytes()
     }
 
-    /// Where the queue stands.
+    /// The progress of the queue.
     pub(crate) fn position(&self) -> Position {
         let queue = self.queue.lock();
         Position {
@@ -376,7 +375,7 @@ fn death_of(due: Due) -> LinkEnd {
     }
 }
 
-/// Runs `write` over the first parts, as many as one vectored write takes.
+/// Calls `write` with the first parts, as many as one vectored write takes.
 pub(crate) fn with_slices<T>(
     parts: &VecDeque<Bytes>,
     write: impl FnOnce(&[IoSlice<'_>]) -> T,
@@ -425,17 +424,18 @@ mod tests {
     use tokio::net::TcpStream;
 
     use super::*;
-    use crate::link::{Hold, Peer};
+    use crate::link::{LinkGuard, Peer};
     use crate::sender::LinkSender;
     use crate::socket::Connection;
 
-    /// A link that nobody keeps: what the kernel takes and refuses is the test's to say.
-    fn unkept() -> (LinkSender, Arc<Shared>) {
+    /// A link without a writer task: the test reports what the kernel takes and refuses.
+    fn without_writer() -> (LinkSender, Arc<Shared>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         stream.set_nonblocking(true).unwrap();
         let peer_address = stream.peer_addr().unwrap();
-        let Connection { raw, pulse, .. } = Connection::plain(TcpStream::from_std(stream).unwrap());
+        let Connection { raw, activity, .. } =
+            Connection::plain(TcpStream::from_std(stream).unwrap());
         let terms = Terms {
             peer: Peer::Client(Handshake::new(
                 Role::Values,
@@ -452,23 +452,23 @@ mod tests {
             send_queue_bytes_max: FRAME_BYTES_MAX,
             oldest: OldestCommand::default(),
             budget: None,
-            beat: None,
+            schedule: None,
         };
-        let shared = Arc::new(Shared::new(raw, pulse, false, &terms));
-        (LinkSender { hold: Arc::new(Hold { shared: shared.clone() }) }, shared)
+        let shared = Arc::new(Shared::new(raw, activity, false, &terms));
+        (LinkSender { guard: Arc::new(LinkGuard { shared: shared.clone() }) }, shared)
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_was_refused_and_taken_before_a_moment_is_not_held_against_what_follows_it() {
+    async fn a_stall_that_ended_before_an_instant_does_not_count_after_it() {
         const SECOND: Duration = Duration::from_secs(1);
-        let (sender, shared) = unkept();
+        let (sender, shared) = without_writer();
         for n in 0..10 {
             let mut out = FrameWriter::new();
             out.message(50, |out| out.u64(n));
             sender.send(out.finish()).unwrap();
         }
         shared.refused();
-        // It takes a few bytes every second, and never all.
+        // The kernel takes a few bytes every second, and never all.
         for _ in 0..10 {
             tokio::time::advance(SECOND).await;
             shared.wrote(1);
@@ -482,12 +482,12 @@ mod tests {
         tokio::time::advance(SECOND).await;
         assert_eq!(refused.await, Ok(asked + 3 * SECOND));
         let later = Instant::now().into_std();
-        assert_eq!(sender.refused_after(later).await, Ok(later), "it stands refused");
+        assert_eq!(sender.refused_after(later).await, Ok(later), "it is stalled");
     }
 
     proptest! {
         #[test]
-        fn whatever_part_is_written_the_rest_follows_it(
+        fn after_any_partial_write_the_rest_follows(
             lengths in prop::collection::vec(1usize..50, 0..40),
             writes in prop::collection::vec(1usize..200, 1..20),
         ) {

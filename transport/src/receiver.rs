@@ -1,4 +1,4 @@
-//! The half of a link that frames come out of.
+//! The receiving half of a link.
 
 use std::future::{pending, poll_fn};
 use std::sync::Arc;
@@ -9,39 +9,39 @@ use longshore_protocol::messages::HEARTBEAT;
 use tokio::time::{Instant, sleep_until};
 
 use crate::budget::{Charge, LinkBudget};
-use crate::end::LinkEnd;
 use crate::frames::{FrameReader, Next};
-use crate::link::Hold;
+use crate::link::LinkGuard;
+use crate::link_end::LinkEnd;
 use crate::pace::Pace;
 use crate::queue::Shared;
 use crate::socket::{ReadSide, has_unread};
 
-/// Gives out the other side's frames. Once it and all senders are dropped the link closes.
+/// Returns the other side's frames. Once it and all senders are dropped the link closes.
 ///
-/// It reads the socket in the task of its caller. While nobody calls [`recv`](LinkReceiver::recv)
-/// the kernel's buffers fill and the other side has to wait; heartbeats go on all the same.
+/// It reads the socket in its caller's task. While no caller runs [`recv`](LinkReceiver::recv), the
+/// kernel's buffers fill and the other side has to wait; heartbeats continue all the same.
 pub struct LinkReceiver {
-    pub(crate) hold: Arc<Hold>,
+    pub(crate) guard: Arc<LinkGuard>,
     pub(crate) reads: ReadSide,
     pub(crate) frames: FrameReader,
-    /// None of a link that was dialled.
+    /// `None` for a dialled link.
     pub(crate) budget: Option<LinkBudget>,
     pub(crate) pace: Pace,
 }
 
 impl LinkReceiver {
-    /// The body of the next frame, without its length. Heartbeats are swallowed. After an end every
-    /// call returns it again.
+    /// The body of the next frame, without its length. Bare heartbeats are skipped. After the end
+    /// every call returns the same error.
     ///
     /// Cancel safe: a call that is dropped loses nothing.
     ///
     /// A slice of a frame holds all of it, and, on the accepting side, its charge to the
-    /// [`FrameBudget`](crate::FrameBudget): copy what is kept for long. An accepted link is not
-    /// read while the budget has no room for its next frame, and ends if a partial frame brings
-    /// less than 64 KiB in 10 s.
+    /// [`FrameBudget`](crate::FrameBudget): copy what you retain for long. An accepted link is not
+    /// read while the budget has no room for its next frame, and ends if less than 64 KiB of a
+    /// partial frame arrive in 10 s.
     pub async fn recv(&mut self) -> Result<Bytes, LinkEnd> {
         loop {
-            let shared = &self.hold.shared;
+            let shared = &self.guard.shared;
             if let Some(end) = shared.ended() {
                 return Err(end.clone());
             }
@@ -49,13 +49,13 @@ impl LinkReceiver {
                 Ok(Next::Frame(body)) => {
                     self.pace.restart();
                     if body.first() == Some(&HEARTBEAT) {
-                        shared.heard_heartbeat();
+                        shared.heartbeat_arrived();
                     }
                     return Ok(body);
                 }
                 Ok(Next::Heartbeat) => {
                     self.pace.restart();
-                    shared.heard_heartbeat();
+                    shared.heartbeat_arrived();
                     continue;
                 }
                 Ok(Next::Charge(length)) => {
@@ -78,11 +78,11 @@ impl LinkReceiver {
             let mut spare = self.frames.spare();
             let read = tokio::select! {
                 biased;
-                read = self.reads.read(&mut spare, &shared.pulse) => read,
+                read = self.reads.read(&mut spare, &shared.activity) => read,
                 () = ended(shared) => continue,
                 end = too_slow(&mut self.pace, partial) => {
-                    // After the process was stopped and continued the runtime may not know yet of
-                    // what came meanwhile.
+                    // After the process was stopped and continued, the runtime may not yet know of
+                    // bytes that arrived meanwhile.
                     if has_unread(&shared.raw) {
                         self.pace.restart();
                         tokio::task::yield_now().await;
@@ -100,8 +100,8 @@ impl LinkReceiver {
     }
 }
 
-/// Waits until a partial frame is too slow. Polled only while the socket has nothing, so that
-/// others cost no look at the clock.
+/// Waits until a partial frame is too slow. Polled only while the socket has nothing to read, so
+/// that other reads never read the clock.
 async fn too_slow(pace: &mut Pace, partial: Option<(usize, usize)>) -> LinkEnd {
     let Some((had, needed)) = partial else { return pending().await };
     sleep_until(pace.deadline(Instant::now().into_std(), had).into()).await;
@@ -118,7 +118,7 @@ async fn ended(shared: &Shared) {
 
 impl std::fmt::Debug for LinkReceiver {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let shared = &self.hold.shared;
+        let shared = &self.guard.shared;
         f.debug_struct("LinkReceiver")
             .field("peer_address", &shared.peer_address)
             .field("ended", &shared.ended())

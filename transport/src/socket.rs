@@ -1,5 +1,5 @@
-//! One TCP connection under a link: its options, its raw side, and the two sides that carry the
-//! link's bytes.
+//! The TCP connection under a link: its options, its raw socket, and the read and write sides of
+//! the link's byte stream.
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
@@ -22,14 +22,14 @@ use tokio_rustls::TlsStream;
 /// Probes that the kernel sends into silence before it gives a connection up.
 const KEEPALIVE_PROBES: u32 = 3;
 
-/// Bytes at once: a frame is a batch already, so nothing is gained by waiting for more.
+/// Send at once: a frame is a batch already, so waiting for more gains nothing.
 pub(crate) fn open_options(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)
 }
 
-/// The second net below the heartbeats: the kernel gives up after twice the hang timeout, so that
-/// the link, which can say why, always does so first.
-pub(crate) fn second_net(socket: &OwnedWriteHalf, timing: LinkTiming) -> io::Result<()> {
+/// TCP keepalive, a second safeguard below the heartbeats. The kernel gives up after twice the hang
+/// timeout, so that the link, which knows the reason, always ends first.
+pub(crate) fn set_keepalive(socket: &OwnedWriteHalf, timing: LinkTiming) -> io::Result<()> {
     let socket = SockRef::from(socket.as_ref());
     let patience = (timing.hang * 2).max(Duration::from_secs(1));
     let probe = (patience / (KEEPALIVE_PROBES + 1)).max(Duration::from_secs(1));
@@ -40,24 +40,24 @@ pub(crate) fn second_net(socket: &OwnedWriteHalf, timing: LinkTiming) -> io::Res
     Ok(())
 }
 
-/// Bounds what the kernel holds of what was sent. It counts its own books too, so that about half
-/// is the link's.
+/// Bounds the kernel's send buffer. The kernel also counts its own overhead, so that about half is
+/// the link's data.
 pub(crate) fn bound_send_buffer(socket: &OwnedWriteHalf, bytes: usize) -> io::Result<()> {
     SockRef::from(socket.as_ref()).set_send_buffer_size(bytes)
 }
 
-/// When the kernel last took and gave a byte; shared by all that touch one connection.
+/// When the kernel last took and returned a byte; shared by all users of one connection.
 #[derive(Debug)]
-pub(crate) struct Pulse {
+pub(crate) struct Activity {
     begun: Instant,
     /// Nanoseconds since `begun`.
     received: AtomicU64,
     sent: AtomicU64,
 }
 
-impl Pulse {
-    fn new() -> Pulse {
-        Pulse { begun: Instant::now(), received: AtomicU64::new(0), sent: AtomicU64::new(0) }
+impl Activity {
+    fn new() -> Activity {
+        Activity { begun: Instant::now(), received: AtomicU64::new(0), sent: AtomicU64::new(0) }
     }
 
     pub(crate) fn received(&self) {
@@ -68,8 +68,8 @@ impl Pulse {
         self.begun + Duration::from_nanos(self.received.load(Ordering::Acquire))
     }
 
-    /// When the last byte came; none if there was none yet.
-    pub(crate) fn heard_at(&self) -> Option<Instant> {
+    /// When the last byte arrived; `None` before the first.
+    pub(crate) fn last_received(&self) -> Option<Instant> {
         let received = self.received.load(Ordering::Acquire);
         (received > 0).then(|| self.begun + Duration::from_nanos(received))
     }
@@ -92,19 +92,19 @@ pub(crate) struct Connection {
     pub(crate) reads: ReadSide,
     pub(crate) writes: WriteSide,
     pub(crate) raw: Arc<OwnedWriteHalf>,
-    pub(crate) pulse: Arc<Pulse>,
+    pub(crate) activity: Arc<Activity>,
 }
 
-/// Where a link's bytes come from.
+/// The read side of a link's byte stream.
 pub(crate) enum ReadSide {
     Plain(OwnedReadHalf),
-    Tls(ReadHalf<TlsStream<Metered>>),
+    Tls(ReadHalf<TlsStream<MeteredStream>>),
 }
 
-/// Where a link's bytes go: with TLS here, without it straight to the raw side.
+/// The write side: through TLS, or without it directly to the raw socket.
 pub(crate) enum WriteSide {
     Plain(Arc<OwnedWriteHalf>),
-    Tls(WriteHalf<TlsStream<Metered>>),
+    Tls(WriteHalf<TlsStream<MeteredStream>>),
 }
 
 impl Connection {
@@ -116,47 +116,55 @@ impl Connection {
             reads: ReadSide::Plain(reads),
             writes: WriteSide::Plain(raw.clone()),
             raw,
-            pulse: Arc::new(Pulse::new()),
+            activity: Arc::new(Activity::new()),
         }
     }
 
-    /// The same with TLS; `handshake` does it over the stream that it is given.
-    pub(crate) async fn tls<F>(self, handshake: impl FnOnce(Metered) -> F) -> io::Result<Connection>
+    /// The same with TLS; `handshake` runs over the stream that it gets.
+    pub(crate) async fn tls<F>(
+        self,
+        handshake: impl FnOnce(MeteredStream) -> F,
+    ) -> io::Result<Connection>
     where
-        F: Future<Output = io::Result<TlsStream<Metered>>>,
+        F: Future<Output = io::Result<TlsStream<MeteredStream>>>,
     {
-        let Connection { reads, raw, pulse, .. } = self;
+        let Connection { reads, raw, activity, .. } = self;
         let ReadSide::Plain(reads) = reads else { return Err(io::ErrorKind::AlreadyExists.into()) };
-        let metered = Metered { reads, raw: raw.clone(), pulse: pulse.clone() };
+        let metered = MeteredStream { reads, raw: raw.clone(), activity: activity.clone() };
         let (reads, writes) = tokio::io::split(handshake(metered).await?);
-        Ok(Connection { reads: ReadSide::Tls(reads), writes: WriteSide::Tls(writes), raw, pulse })
+        Ok(Connection {
+            reads: ReadSide::Tls(reads),
+            writes: WriteSide::Tls(writes),
+            raw,
+            activity,
+        })
     }
 }
 
 impl ReadSide {
-    /// Reads what there is, at least one byte unless the stream has ended (0). Cancel safe.
+    /// Reads at least one byte, or 0 at the end of the stream. Cancel safe.
     pub(crate) async fn read(
         &mut self,
         into: &mut impl BufMut,
-        pulse: &Pulse,
+        activity: &Activity,
     ) -> io::Result<usize> {
         let read = match self {
             ReadSide::Plain(half) => half.read_buf(into).await?,
             ReadSide::Tls(half) => match half.read_buf(into).await {
-                // No close_notify: the process died. Frames show whether anything is missing.
+                // No close_notify: the process died. The frames show whether anything is missing.
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => 0,
                 read => read?,
             },
         };
         if read > 0 && matches!(self, ReadSide::Plain(_)) {
-            pulse.received();
+            activity.received();
         }
         Ok(read)
     }
 }
 
 impl WriteSide {
-    /// Writes what fits.
+    /// Writes as much as fits.
     pub(crate) fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
@@ -172,7 +180,7 @@ impl WriteSide {
         Poll::Ready(Ok(written))
     }
 
-    /// Pushes what TLS holds into the kernel.
+    /// Flushes the TLS buffer into the kernel.
     pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             WriteSide::Plain(_) => Poll::Ready(Ok(())),
@@ -180,7 +188,7 @@ impl WriteSide {
         }
     }
 
-    /// Says that nothing more will come.
+    /// Ends this direction of the stream.
     pub(crate) fn poll_finish(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             WriteSide::Plain(raw) => Poll::Ready(shutdown(raw, Shutdown::Write)),
@@ -189,8 +197,8 @@ impl WriteSide {
     }
 }
 
-/// Writes what fits without waiting. A single slice, which a heartbeat is, takes the kernel's
-/// shorter way.
+/// Writes as much as fits without waiting. A single slice, such as a heartbeat, uses the kernel's
+/// shorter path.
 pub(crate) fn try_write(raw: &OwnedWriteHalf, slices: &[IoSlice<'_>]) -> io::Result<usize> {
     match slices {
         [one] => raw.try_write(one),
@@ -212,9 +220,9 @@ fn poll_write_raw(
     }
 }
 
-/// True if the kernel holds bytes (or an end, or an error) that were not read yet, whatever the
-/// runtime knows of it: after the process was stopped and continued, or while nobody reads, the
-/// other side is not silent.
+/// True if the kernel has unread bytes (or an end, or an error), whatever the runtime knows of it.
+/// After the process was stopped and continued, or while no caller reads, the other side is not
+/// silent.
 pub(crate) fn has_unread(raw: &OwnedWriteHalf) -> bool {
     let mut byte = [MaybeUninit::uninit()];
     match SockRef::from(raw.as_ref()).peek(&mut byte) {
@@ -223,11 +231,11 @@ pub(crate) fn has_unread(raw: &OwnedWriteHalf) -> bool {
     }
 }
 
-/// Says the last word at once, without asking the runtime, which does not know of a connection just
-/// accepted whether it takes bytes. What has come is read first: unread when the socket closes, it
-/// would reset the connection, and the reset could overtake the word. `word` is short, so the
-/// socket takes all of it or is broken.
-pub(crate) fn last_word(stream: &TcpStream, word: &[u8]) {
+/// Sends a final message at once, bypassing the runtime, which does not yet know whether a
+/// connection just accepted is writable. Received bytes are read first: left unread when the socket
+/// closes, they would reset the connection, and the reset could overtake the message. `word` is
+/// short, so the socket takes all of it or is broken.
+pub(crate) fn send_final(stream: &TcpStream, word: &[u8]) {
     let socket = SockRef::from(stream);
     let _ = socket.recv(&mut [MaybeUninit::uninit(); 4096]);
     let _ = socket.send(word);
@@ -239,16 +247,16 @@ pub(crate) fn shutdown(raw: &OwnedWriteHalf, how: Shutdown) -> io::Result<()> {
     SockRef::from(raw.as_ref()).shutdown(how)
 }
 
-/// Ends the connection without caring for what is unsent: the kernel drops it instead of keeping it
-/// for a peer that does not read.
+/// Aborts the connection: the kernel drops unsent bytes instead of keeping them for a peer that
+/// does not read.
 pub(crate) fn abort(raw: &OwnedWriteHalf) {
     let socket = SockRef::from(raw.as_ref());
     let _ = socket.set_linger(Some(Duration::ZERO));
     let _ = socket.shutdown(Shutdown::Both);
 }
 
-/// Reads and drops whatever comes until the other side has closed too. Closing a socket that has
-/// unread bytes resets the connection, and the reset could overtake the last words.
+/// Reads and drops bytes until the other side has closed too. Closing a socket that has unread
+/// bytes resets the connection, and the reset could overtake the last frames.
 pub(crate) async fn drain(raw: &OwnedWriteHalf) {
     let mut scratch = vec![0u8; 16 * 1024];
     loop {
@@ -263,15 +271,15 @@ pub(crate) async fn drain(raw: &OwnedWriteHalf) {
     }
 }
 
-/// The TCP stream below TLS. It notes every byte that the kernel takes and gives, which TLS, whose
+/// The TCP stream below TLS. It records when the kernel takes and returns bytes, which TLS, whose
 /// records are 16 KiB, would hide.
-pub(crate) struct Metered {
+pub(crate) struct MeteredStream {
     reads: OwnedReadHalf,
     raw: Arc<OwnedWriteHalf>,
-    pulse: Arc<Pulse>,
+    activity: Arc<Activity>,
 }
 
-impl AsyncRead for Metered {
+impl AsyncRead for MeteredStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -280,13 +288,13 @@ impl AsyncRead for Metered {
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.reads).poll_read(cx, buffer))?;
         if buffer.filled().len() > before {
-            self.pulse.received();
+            self.activity.received();
         }
         Poll::Ready(Ok(()))
     }
 }
 
-impl AsyncWrite for Metered {
+impl AsyncWrite for MeteredStream {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -302,7 +310,7 @@ impl AsyncWrite for Metered {
     ) -> Poll<io::Result<usize>> {
         let written = ready!(poll_write_raw(&self.raw, cx, |raw| try_write(raw, slices)))?;
         if written > 0 {
-            self.pulse.sent();
+            self.activity.sent();
         }
         Poll::Ready(Ok(written))
     }

@@ -12,35 +12,35 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio_rustls::TlsStream;
 
-use crate::socket::Metered;
+use crate::socket::MeteredStream;
 
-/// Why there is no TLS configuration.
+/// Why a TLS configuration could not be built.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A PEM file cannot be read, or has not in it what it should.
+    /// A PEM file cannot be read, or has not the expected content.
     #[error("{}: {source}", path.display())]
     Pem {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The parser's error.
         source: rustls::pki_types::pem::Error,
     },
-    /// A PEM file has no certificate in it.
+    /// A PEM file contains no certificate.
     #[error("{}: no certificate in it", path.display())]
     NoCertificate {
         /// The file.
         path: PathBuf,
     },
-    /// The name that the server's certificate should bear is neither a DNS name nor an address.
+    /// The expected server name is neither a DNS name nor an address.
     #[error("`{name}` is not a server name")]
     ServerName {
         /// The name.
         name: String,
     },
-    /// Certificates and key do not go together, or rustls does not take them.
+    /// Certificate and key do not match, or rustls does not accept them.
     #[error(transparent)]
     Rustls(#[from] rustls::Error),
-    /// The certificates that clients are checked against cannot be used.
+    /// The certificate authority for clients cannot be used.
     #[error("client certificate authority: {0}")]
     ClientAuthority(#[from] rustls::client::VerifierBuilderError),
 }
@@ -54,9 +54,8 @@ pub struct TlsDialer {
 
 impl TlsDialer {
     /// Trusts servers whose certificate the authority in `authority` has signed, for `server_name`
-    /// or, without one, for the host name or IP address that is dialled. With `identity`, a
-    /// certificate chain and its key, it shows who it is. Reads the PEM files on the thread that
-    /// calls.
+    /// or, without one, for the dialled host name or IP address. `identity`, a certificate chain
+    /// and its key, is the client's certificate. Reads the PEM files on the calling thread.
     pub fn from_pem(
         authority: &Path,
         server_name: Option<&str>,
@@ -84,11 +83,11 @@ impl TlsDialer {
         &self,
         address: SocketAddr,
         host: Option<&HostAddress>,
-        stream: Metered,
-    ) -> io::Result<TlsStream<Metered>> {
+        stream: MeteredStream,
+    ) -> io::Result<TlsStream<MeteredStream>> {
         let name = match (&self.server_name, host) {
             (Some(name), _) => name.clone(),
-            // A dot at the end is for the system's lookup; certificates are without it.
+            // A trailing dot is for the system's lookup; certificates have none.
             (None, Some(host)) => {
                 ServerName::try_from(host.name().trim_end_matches('.').to_owned())
                     .map_err(io::Error::other)?
@@ -107,9 +106,9 @@ pub struct TlsAcceptor {
 }
 
 impl TlsAcceptor {
-    /// Shows the certificate chain in `chain`, whose key is in `key`. With `client_authority`, only
-    /// diallers with a certificate that it has signed are let in. Reads the PEM files on the thread
-    /// that calls.
+    /// Presents the certificate chain in `chain`, whose key is in `key`. With `client_authority`,
+    /// only diallers with a certificate that it has signed are admitted. Reads the PEM files on the
+    /// calling thread.
     pub fn from_pem(
         chain: &Path,
         key: &Path,
@@ -128,7 +127,10 @@ impl TlsAcceptor {
         Ok(TlsAcceptor { config: Arc::new(config) })
     }
 
-    pub(crate) async fn accept(&self, stream: Metered) -> io::Result<TlsStream<Metered>> {
+    pub(crate) async fn accept(
+        &self,
+        stream: MeteredStream,
+    ) -> io::Result<TlsStream<MeteredStream>> {
         let acceptor = tokio_rustls::TlsAcceptor::from(self.config.clone());
         Ok(acceptor.accept(stream).await?.into())
     }

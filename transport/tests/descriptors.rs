@@ -1,5 +1,5 @@
-//! A process that may open no more files. It is alone in this one: the limit is the whole
-//! process's.
+//! Tests at the limit of open files. They have a process of their own: the limit applies to the
+//! whole process.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -21,14 +21,14 @@ fn limit(descriptors: u64) {
 }
 
 #[tokio::test]
-async fn the_limit_is_raised_and_where_it_is_reached_diallers_are_told_busy_and_later_let_in() {
+async fn the_limit_is_raised_and_diallers_beyond_it_are_refused_until_files_close() {
     let hard = getrlimit(Resource::Nofile).maximum.unwrap_or(1 << 20).min(1 << 20);
     limit(300);
     let options = ListenerOptions { connections_max: hard as usize, ..listening() };
     let mut listener = listener(options).await;
     assert_eq!(getrlimit(Resource::Nofile).current, Some(hard), "raised for so many links");
 
-    // From now on nothing raises it any more.
+    // From now on nothing raises it.
     limit(300);
     let sockets: Vec<_> = (0..20).map(|_| TcpSocket::new_v4().unwrap()).collect();
     let mut files = Vec::new();
@@ -43,8 +43,8 @@ async fn the_limit_is_raised_and_where_it_is_reached_diallers_are_told_busy_and_
         let HandshakeAnswer::Refused { code: HandshakeRefusal::Busy, reason } = answer else {
             panic!("{answer:?}")
         };
-        assert!(reason.contains("open no more files"), "{reason}");
-        // Closed, it would leave a descriptor to the next one.
+        assert!(reason.contains("limit of open files"), "{reason}");
+        // A closed stream would leave its descriptor to the next one.
         refused.push(stream);
     }
     drop(files);

@@ -13,14 +13,14 @@ pub(crate) type TermsId = u32;
 const DEFAULT: TermsId = 0;
 
 #[derive(Clone, Default, Debug)]
-struct Kept {
+struct ReservedSlots {
     terms: Terms,
     digest: u64,
     /// How many sets, and others, name them. Of a free entry, the next one that is free.
     uses: u32,
 }
 
-impl Entry for Kept {
+impl Entry for ReservedSlots {
     fn next_free(&self) -> u32 {
         self.uses
     }
@@ -32,7 +32,7 @@ impl Entry for Kept {
 /// All terms.
 #[derive(Debug)]
 pub(super) struct TermsKept {
-    kept: Slab<Kept>,
+    kept: Slab<ReservedSlots>,
     index: Index,
     /// Those that were asked for last: they count as used. Paths come in groups on the same terms.
     last: TermsId,
@@ -92,7 +92,7 @@ impl TermsKept {
 
     fn insert(&mut self, terms: Terms) -> TermsId {
         let digest = terms.digest();
-        let number = self.kept.insert(Kept { terms, digest, uses: 0 });
+        let number = self.kept.insert(ReservedSlots { terms, digest, uses: 0 });
         let kept = &self.kept;
         self.index.insert(short(digest), number, |number| short(kept[number].digest));
         number

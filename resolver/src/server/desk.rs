@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use hashbrown::HashMap;
 use longshore_protocol::frame::{FrameWriter, Messages};
 use longshore_protocol::messages::resolver::{ReplicaStatus, RequestCounts};
-use longshore_transport::{LinkSender, LogLimit, PlacesHandle, SendError};
+use longshore_transport::{LinkSender, LogLimit, SendError, SlotsHandle};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 
@@ -114,7 +114,7 @@ struct Standing<'a> {
     uptime: Duration,
     slice_max: Duration,
     requests: &'a Cell<RequestCounts>,
-    places: Option<&'a PlacesHandle>,
+    places: Option<&'a SlotsHandle>,
 }
 
 impl Standing<'_> {
@@ -131,7 +131,7 @@ impl Standing<'_> {
             watches: directory.watches_len() as u64,
             warming_left_ms: millis(directory.warming_left(now())),
             hidden: directory.hidden_len() as u64,
-            refused_busy: self.places.map_or(0, PlacesHandle::refused),
+            refused_busy: self.places.map_or(0, SlotsHandle::refused),
             slice_max_us: u64::try_from(self.slice_max.as_micros()).unwrap_or(u64::MAX),
             memory_bytes: resident_bytes(),
             publishers_max: directory.rules().publishers_max as u64,
@@ -180,7 +180,7 @@ pub(super) struct Desk {
     /// Where it writes down which publishers it knows.
     pub(super) known: Option<KnownWriter>,
     /// Of the listener, for the status. None of a desk that is tested alone.
-    pub(super) places: Option<PlacesHandle>,
+    pub(super) places: Option<SlotsHandle>,
 }
 
 /// A client at the desk.

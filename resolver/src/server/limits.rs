@@ -3,7 +3,7 @@
 
 use longshore_protocol::Role;
 use longshore_protocol::limits::RESOLVER_WATCHES_MAX;
-use longshore_transport::{Kept, PlacesHandle};
+use longshore_transport::{ReservedSlots, SlotsHandle};
 use tokio::sync::mpsc;
 
 use crate::server::ServerOptions;
@@ -43,10 +43,10 @@ impl Limits {
     }
 
     /// For whom connections are kept. Readers ask another replica; a writer needs this one.
-    pub(super) fn kept(&self) -> [Kept; 2] {
+    pub(super) fn kept(&self) -> [ReservedSlots; 2] {
         [
-            Kept { role: Role::ResolverWriter, places: self.writers_kept },
-            Kept { role: Role::Tool, places: self.tools_kept },
+            ReservedSlots { role: Role::ResolverWriter, slots: self.writers_kept },
+            ReservedSlots { role: Role::Tool, slots: self.tools_kept },
         ]
     }
 
@@ -73,7 +73,7 @@ impl From<&ServerOptions> for Limits {
 /// Changes the limits of a replica that serves. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct LimitsHandle {
-    pub(super) places: PlacesHandle,
+    pub(super) places: SlotsHandle,
     pub(super) desk: mpsc::WeakSender<Said>,
 }
 

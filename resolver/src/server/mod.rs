@@ -173,7 +173,7 @@ impl ResolverServer {
             },
             handshake_timeout: timing.handshake_timeout,
             connections_max: options.connections_max,
-            kept: kept.to_vec(),
+            reserved: kept.to_vec(),
             tls: options.tls,
             insecure: options.insecure,
             frame_bytes_max: FRAME_BYTES_MAX,

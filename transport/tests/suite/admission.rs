@@ -1,4 +1,4 @@
-//! Who gets in when not everybody can, and what the others are told.
+//! Which diallers are admitted at a limit, and what the others are sent.
 
 use std::time::{Duration, Instant};
 
@@ -6,11 +6,13 @@ use crate::common::pem::Pem;
 use crate::common::*;
 use longshore_protocol::handshake::MAGIC;
 use longshore_protocol::{Handshake, HandshakeAnswer, HandshakeRefusal, Role};
-use longshore_transport::{DialError, Kept, Link, LinkOptions, Listener, ListenerOptions, dial};
+use longshore_transport::{
+    DialError, Link, LinkOptions, Listener, ListenerOptions, ReservedSlots, dial,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// So long that nothing here ends by it.
+/// A timeout so long that no test here reaches it.
 fn patient() -> ListenerOptions {
     ListenerOptions { handshake_timeout: 10 * SOON, ..listening() }
 }
@@ -34,7 +36,7 @@ fn busy(error: DialError) -> String {
     }
 }
 
-/// Connections that have sent these bytes and then wait.
+/// Connections that have sent `bytes` and then wait.
 async fn waiting(listener: &Listener, count: usize, bytes: &[u8]) -> Vec<TcpStream> {
     let mut streams = Vec::new();
     for _ in 0..count {
@@ -46,7 +48,7 @@ async fn waiting(listener: &Listener, count: usize, bytes: &[u8]) -> Vec<TcpStre
 }
 
 #[tokio::test]
-async fn a_flood_of_links_for_values_leaves_places_for_workers_and_hears_why_it_ends() {
+async fn links_of_values_at_their_limit_leave_slots_for_workers() {
     let options =
         ListenerOptions { connections_max: 4, value_connections_max: Some(2), ..patient() };
     let mut listener = listener(options).await;
@@ -63,15 +65,16 @@ async fn a_flood_of_links_for_values_leaves_places_for_workers_and_hears_why_it_
 }
 
 #[tokio::test]
-async fn places_are_kept_for_roles_and_the_others_hear_for_whom() {
-    let kept = vec![Kept { role: Role::Tool, places: 1 }];
-    let mut listener = listener(ListenerOptions { connections_max: 3, kept, ..patient() }).await;
+async fn reserved_slots_admit_only_their_role_and_refusals_name_it() {
+    let reserved = vec![ReservedSlots { role: Role::Tool, slots: 1 }];
+    let mut listener =
+        listener(ListenerOptions { connections_max: 3, reserved, ..patient() }).await;
     let mut links = Vec::new();
     for _ in 0..2 {
         links.push((dial_as(&listener, Role::Worker).await.unwrap(), listener.accept().await));
     }
     let reason = busy(dial_as(&listener, Role::Worker).await.unwrap_err());
-    for part in ["`here`", "worker", "2 of 3 connections", "1 are kept for the role `tool`"] {
+    for part in ["`here`", "worker", "2 of 3 connections", "1 are reserved for the role `tool`"] {
         assert!(reason.contains(part), "{reason}");
     }
     let tool = dial_as(&listener, Role::Tool).await.unwrap();
@@ -83,14 +86,14 @@ async fn places_are_kept_for_roles_and_the_others_hear_for_whom() {
     drop((tool, accepted));
     let again = async { while dial_as(&listener, Role::Tool).await.is_err() {} };
     soon(again).await;
-    assert!(dial_as(&listener, Role::Worker).await.is_err(), "the place was not one for all");
+    assert!(dial_as(&listener, Role::Worker).await.is_err(), "the slot was a reserved one");
 }
 
 #[tokio::test]
-async fn who_says_nothing_makes_room_for_who_speaks() {
+async fn a_silent_handshake_is_displaced_by_the_next_dialler() {
     let mut listener = listener(ListenerOptions { handshakes_max: 4, ..patient() }).await;
     let mut silent = waiting(&listener, 4, b"").await;
-    // Each takes its turn from the one that has been silent the longest.
+    // Each takes the permit of the one that has been silent the longest.
     for _ in 0..3 {
         let link = dial_as(&listener, Role::Worker).await.unwrap();
         drop((link, soon(listener.accept()).await));
@@ -101,13 +104,13 @@ async fn who_says_nothing_makes_room_for_who_speaks() {
         let HandshakeAnswer::Refused { code: HandshakeRefusal::Busy, reason } = answer else {
             panic!("{answer:?}")
         };
-        assert!(reason.contains("handshakes under way as it may (4)"), "{reason}");
+        assert!(reason.contains("limit of handshakes (4)"), "{reason}");
         assert_eq!(soon(stream.read(&mut [0; 8])).await.unwrap(), 0, "closed");
     }
 }
 
 #[tokio::test]
-async fn who_has_begun_to_speak_is_not_displaced_before_a_second_is_over() {
+async fn a_handshake_that_has_begun_is_not_displaced_within_a_second() {
     let listener = listener(ListenerOptions { handshakes_max: 2, ..patient() }).await;
     let begun = Instant::now();
     let speaking = waiting(&listener, 2, &MAGIC).await;
@@ -117,7 +120,7 @@ async fn who_has_begun_to_speak_is_not_displaced_before_a_second_is_over() {
             Ok(_) => break begun.elapsed(),
             Err(error) => {
                 let reason = busy(error);
-                assert!(reason.contains("handshakes under way as it may (2)"), "{reason}");
+                assert!(reason.contains("limit of handshakes (2)"), "{reason}");
                 refused += 1;
             }
         }
@@ -128,13 +131,13 @@ async fn who_has_begun_to_speak_is_not_displaced_before_a_second_is_over() {
 }
 
 #[tokio::test]
-async fn an_honest_dialler_gets_in_beside_1024_that_trickle_a_byte_each_900_ms() {
-    let options = ListenerOptions { descriptors_kept: 2_048, ..patient() };
+async fn an_honest_dialler_is_admitted_beside_1024_that_send_a_byte_every_900_ms() {
+    let options = ListenerOptions { descriptors_reserved: 2_048, ..patient() };
     let mut listener = listener(options).await;
     let begun = Instant::now();
     let mut slow = waiting(&listener, 1_024, &MAGIC[..1]).await;
     let trickling = tokio::spawn(async move {
-        // Never a whole handshake: its length comes last.
+        // Never a whole handshake: its last bytes never come.
         for byte in [&MAGIC[1..], &[200, 0, 0, 0], &[0; 100]].concat() {
             tokio::time::sleep(Duration::from_millis(900)).await;
             for stream in &mut slow {
@@ -143,7 +146,7 @@ async fn an_honest_dialler_gets_in_beside_1024_that_trickle_a_byte_each_900_ms()
             }
         }
     });
-    // All of them have begun, and none is within its first second any more.
+    // All of them have begun, and the first second of each is over.
     tokio::time::sleep(Duration::from_secs(2)).await;
     for _ in 0..20 {
         let link = dial_as(&listener, Role::Worker).await.unwrap();
@@ -154,7 +157,7 @@ async fn an_honest_dialler_gets_in_beside_1024_that_trickle_a_byte_each_900_ms()
 }
 
 #[tokio::test]
-async fn a_handshake_that_trickles_ends_at_its_deadline_counted_from_the_connection() {
+async fn a_slow_handshake_ends_at_its_deadline_counted_from_the_connection() {
     let limit = Duration::from_millis(500);
     let listener = listener(ListenerOptions { handshake_timeout: limit, ..listening() }).await;
     let begun = Instant::now();
@@ -164,22 +167,25 @@ async fn a_handshake_that_trickles_ends_at_its_deadline_counted_from_the_connect
         if stream.write_all(&[byte]).await.is_err() {
             break;
         }
-        assert!(begun.elapsed() < 4 * limit, "it goes on for ever");
+        assert!(begun.elapsed() < 4 * limit, "it never ends");
     }
     assert!(begun.elapsed() >= limit);
 }
 
 #[tokio::test]
-async fn who_was_refused_and_does_not_go_takes_no_turn_of_a_handshake() {
+async fn a_refused_dialler_that_stays_occupies_no_handshake_permit() {
     let options = ListenerOptions { handshakes_max: 1, refusals_max: 2, ..patient() };
     let listener = listener(options).await;
     let mut refused = Vec::new();
-    // More than are waited for: each is told all the same.
+    // More than the listener waits for: each is refused all the same.
     for _ in 0..6 {
         let lost = handshake_bytes(&handshake_as(Role::ResolverReader));
         let mut stream = waiting(&listener, 1, &lost).await.remove(0);
         let answer = soon(raw_answer(&mut stream)).await;
-        let wrong_role = matches!(answer, HandshakeAnswer::Refused { code, .. } if code == HandshakeRefusal::WrongRole);
+        let wrong_role = matches!(
+            answer,
+            HandshakeAnswer::Refused { code, .. } if code == HandshakeRefusal::WrongRole
+        );
         assert!(wrong_role, "{answer:?}");
         refused.push(stream);
         dial_as(&listener, Role::Worker).await.unwrap();
@@ -187,7 +193,7 @@ async fn who_was_refused_and_does_not_go_takes_no_turn_of_a_handshake() {
 }
 
 #[tokio::test]
-async fn without_room_for_one_more_refusal_busy_is_said_all_the_same() {
+async fn busy_is_sent_even_beyond_the_limit_of_refusals() {
     let options = ListenerOptions { handshakes_max: 1, refusals_max: 0, ..patient() };
     let listener = listener(options).await;
     let _speaking = waiting(&listener, 1, &MAGIC).await;
@@ -198,7 +204,7 @@ async fn without_room_for_one_more_refusal_busy_is_said_all_the_same() {
 }
 
 #[tokio::test]
-async fn under_tls_an_excess_connection_is_told_busy_too() {
+async fn an_excess_connection_is_refused_with_busy_over_tls() {
     let pem = Pem::new();
     let options = ListenerOptions { connections_max: 1, ..pem.listening(None) };
     let mut listener = listener(options).await;
@@ -214,7 +220,7 @@ async fn under_tls_an_excess_connection_is_told_busy_too() {
 const TLS_BEGUN: &[u8] = &[0x16];
 
 #[tokio::test]
-async fn under_tls_a_handshake_beyond_the_limit_is_told_busy_and_a_silent_one_makes_room() {
+async fn over_tls_an_excess_handshake_is_refused_and_a_silent_one_displaced() {
     let pem = Pem::new();
     let tls = pem.listening(None);
     let options = ListenerOptions { handshakes_max: 1, handshake_timeout: 10 * SOON, ..tls };
@@ -231,7 +237,7 @@ async fn under_tls_a_handshake_beyond_the_limit_is_told_busy_and_a_silent_one_ma
 }
 
 #[tokio::test]
-async fn under_tls_without_room_for_a_handshake_it_is_closed_at_once() {
+async fn over_tls_without_room_for_a_refusal_the_connection_closes_at_once() {
     let pem = Pem::new();
     let tls = pem.listening(None);
     let options =

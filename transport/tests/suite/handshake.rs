@@ -1,4 +1,4 @@
-//! How links begin, and how they do not.
+//! How links are established, and how that fails.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 #[tokio::test]
-async fn both_sides_know_each_other_and_hold_to_the_shorter_timing() {
+async fn both_sides_learn_the_others_identity_and_the_shorter_timing() {
     let (dialled, accepted, _listener) = link().await;
     let Peer::Server(welcome) = dialled.peer() else { panic!("the dialler sees a server") };
     assert_eq!((welcome.instance, welcome.epoch, welcome.name.as_str()), ([9; 16], 4, "here"));
@@ -27,7 +27,7 @@ async fn both_sides_know_each_other_and_hold_to_the_shorter_timing() {
 }
 
 #[tokio::test]
-async fn both_sides_report_the_features_that_both_have() {
+async fn both_sides_report_their_common_features() {
     let mut listener = listener(ListenerOptions { features: 0b011, ..listening() }).await;
     let credential = Credential(b"nobody checks it yet".as_slice().into());
     let handshake = Handshake { features: 1 << 63 | 0b110, credential, ..handshake() };
@@ -37,11 +37,11 @@ async fn both_sides_report_the_features_that_both_have() {
 }
 
 #[tokio::test]
-async fn a_host_name_is_resolved_when_it_is_dialled_and_its_addresses_are_tried_in_order() {
+async fn a_host_name_is_resolved_at_dial_and_its_addresses_tried_in_order() {
     let listener = listener(listening()).await;
     let port = listener.local_address().port();
     let host = |name: &str| Address::Host(HostAddress::new(name, port).unwrap());
-    // On most machines `::1`, where nobody listens, comes first.
+    // On most machines `::1`, where nothing listens, comes first.
     let reach = async |name: &str| {
         let (publisher, last) = (PublisherId(identity().instance), LastAddress::default());
         soon(dial_publisher(publisher, &[host(name)], &last, &handshake(), &dialling())).await
@@ -76,7 +76,7 @@ async fn frames_sent_right_behind_the_handshake_are_not_lost() {
 }
 
 #[tokio::test]
-async fn a_dialler_of_another_version_is_told_both_ranges() {
+async fn a_dialler_of_another_version_is_refused_with_both_ranges() {
     let listener = listener(listening()).await;
     let later = Handshake { version_min: 2, version_max: 5, ..handshake() };
     let error = soon(dial(listener.local_address(), &later, &dialling())).await.unwrap_err();
@@ -85,17 +85,17 @@ async fn a_dialler_of_another_version_is_told_both_ranges() {
 }
 
 #[tokio::test]
-async fn a_name_that_nobody_could_read_is_not_dialled_with() {
+async fn an_empty_or_too_long_name_is_not_dialled_with() {
     let server = TcpListener::bind(LOOPBACK).await.unwrap();
     let address = server.local_addr().unwrap();
     for bytes in [0, 129] {
         let handshake = Handshake { name: "n".repeat(bytes), ..handshake() };
         let error = soon(dial(address, &handshake, &dialling())).await.unwrap_err();
-        assert!(matches!(error, DialError::Name(NameError(told)) if told == bytes), "{error}");
+        assert!(matches!(error, DialError::Name(NameError(length)) if length == bytes), "{error}");
     }
     let handshake = Handshake { name: "n".repeat(128), ..handshake() };
     let dialled = tokio::spawn(async move { dial(address, &handshake, &dialling()).await });
-    // The only one that came.
+    // The only connection that was made.
     let (mut stream, _) = soon(server.accept()).await.unwrap();
     let mut magic = [0; MAGIC.len()];
     soon(stream.read_exact(&mut magic)).await.unwrap();
@@ -104,7 +104,7 @@ async fn a_name_that_nobody_could_read_is_not_dialled_with() {
 }
 
 #[tokio::test]
-async fn a_version_that_was_not_offered_is_not_spoken() {
+async fn a_version_that_was_not_offered_is_an_error() {
     let server = TcpListener::bind(LOOPBACK).await.unwrap();
     let address = server.local_addr().unwrap();
     let answer = HandshakeAnswer::Welcome(Welcome {
@@ -127,7 +127,7 @@ async fn a_version_that_was_not_offered_is_not_spoken() {
 }
 
 #[tokio::test]
-async fn a_resolver_reader_at_a_publisher_is_told_so() {
+async fn a_resolver_reader_is_refused_by_a_publisher_with_the_reason() {
     let listener = listener(listening()).await;
     let lost = Handshake { role: Role::ResolverReader, ..handshake() };
     let error = soon(dial(listener.local_address(), &lost, &dialling())).await.unwrap_err();
@@ -137,7 +137,7 @@ async fn a_resolver_reader_at_a_publisher_is_told_so() {
 }
 
 #[tokio::test]
-async fn one_connection_too_many_is_told_busy_and_takes_the_place_of_one_that_ends() {
+async fn an_excess_connection_is_refused_with_busy_until_another_ends() {
     let mut listener = listener(ListenerOptions { connections_max: 1, ..listening() }).await;
     let address = listener.local_address();
     let first = dial(address, &handshake(), &dialling()).await.unwrap();
@@ -147,7 +147,7 @@ async fn one_connection_too_many_is_told_busy_and_takes_the_place_of_one_that_en
     let error = soon(dial(address, &handshake(), &dialling())).await.unwrap_err();
     let busy = matches!(error, DialError::Refused { code: HandshakeRefusal::Busy, .. });
     assert!(busy, "{error}");
-    assert!(started.elapsed() < Duration::from_millis(400), "told at once, not at a timeout");
+    assert!(started.elapsed() < Duration::from_millis(400), "refused at once, not at a timeout");
 
     drop((first, accepted));
     let again = async {
@@ -159,7 +159,7 @@ async fn one_connection_too_many_is_told_busy_and_takes_the_place_of_one_that_en
 }
 
 #[tokio::test]
-async fn handshakes_that_never_come_neither_hold_places_nor_stop_others() {
+async fn silent_connections_occupy_no_slots_and_block_no_others() {
     let options = ListenerOptions { connections_max: 1, handshakes_max: 4, ..listening() };
     let mut listener = listener(options).await;
     let address = listener.local_address();
@@ -175,7 +175,7 @@ async fn handshakes_that_never_come_neither_hold_places_nor_stop_others() {
 }
 
 #[tokio::test]
-async fn a_listener_that_stops_says_so() {
+async fn a_stopping_listener_refuses_with_stopping() {
     let listener = listener(listening()).await;
     listener.refuse_new();
     let error = soon(dial(listener.local_address(), &handshake(), &dialling())).await.unwrap_err();
@@ -186,7 +186,7 @@ async fn a_listener_that_stops_says_so() {
 }
 
 #[tokio::test]
-async fn garbage_is_answered_and_closed_and_disturbs_nobody() {
+async fn garbage_is_refused_and_closed_without_effect_on_other_links() {
     let mut listener = listener(listening()).await;
     let address = listener.local_address();
     let (good, mut received) = {
@@ -211,7 +211,7 @@ async fn garbage_is_answered_and_closed_and_disturbs_nobody() {
 }
 
 #[tokio::test]
-async fn a_server_of_another_kind_is_told_from_ours() {
+async fn a_server_of_another_protocol_is_reported_as_not_longshore() {
     for (banner, hint) in [
         (&b"SSH-2.0-OpenSSH_9.2\r\n"[..], "begins with"),
         (b"\x15\x03\x01\x00\x02\x02\x46\x00", "TLS"),
@@ -231,7 +231,7 @@ async fn a_server_of_another_kind_is_told_from_ours() {
 }
 
 #[tokio::test]
-async fn a_server_that_hangs_within_the_handshake_is_given_up_at_the_timeout() {
+async fn a_server_that_hangs_in_the_handshake_ends_the_dial_at_the_timeout() {
     let server = TcpListener::bind(LOOPBACK).await.unwrap();
     let mut options = dialling();
     options.handshake_timeout = Duration::from_millis(50);
@@ -240,7 +240,7 @@ async fn a_server_that_hangs_within_the_handshake_is_given_up_at_the_timeout() {
 }
 
 #[tokio::test]
-async fn a_server_that_closes_within_the_handshake_is_an_error_of_its_own() {
+async fn a_server_that_closes_in_the_handshake_is_an_io_error() {
     let server = TcpListener::bind(LOOPBACK).await.unwrap();
     let address = server.local_addr().unwrap();
     let closing = tokio::spawn(async move { drop(server.accept().await.unwrap()) });
@@ -250,7 +250,7 @@ async fn a_server_that_closes_within_the_handshake_is_an_error_of_its_own() {
 }
 
 #[tokio::test]
-async fn nobody_there_is_a_connect_error_that_names_the_address() {
+async fn a_refused_connection_is_a_connect_error_that_names_the_address() {
     let address = {
         let gone = TcpListener::bind(LOOPBACK).await.unwrap();
         gone.local_addr().unwrap()
@@ -261,7 +261,7 @@ async fn nobody_there_is_a_connect_error_that_names_the_address() {
 }
 
 #[tokio::test]
-async fn a_port_in_use_is_named_with_a_remedy() {
+async fn a_port_in_use_is_an_error_with_a_remedy() {
     let first = listener(listening()).await;
     let address = first.local_address();
     let error = Listener::bind(address, identity(), listening()).await.unwrap_err();
@@ -273,13 +273,13 @@ async fn a_port_in_use_is_named_with_a_remedy() {
 }
 
 #[tokio::test]
-async fn an_address_that_others_can_reach_needs_tls_or_insecure() {
+async fn a_reachable_address_needs_tls_or_insecure() {
     let everywhere = "0.0.0.0:0".parse().unwrap();
     let error = Listener::bind(everywhere, identity(), listening()).await.unwrap_err();
     assert!(matches!(error, BindError::NeedsTls { .. }));
     assert!(error.to_string().contains("--insecure"), "{error}");
 
-    // TEST-NET-1: no machine has it, so nothing is opened to the outside here.
+    // TEST-NET-1: no machine has it, so nothing is exposed here.
     let elsewhere = "192.0.2.1:0".parse().unwrap();
     let insecure = ListenerOptions { insecure: true, ..listening() };
     let error = Listener::bind(elsewhere, identity(), insecure).await.unwrap_err();

@@ -1,4 +1,4 @@
-//! How links carry frames, and how they end.
+//! How links transfer frames, and how they end.
 
 use std::time::{Duration, Instant};
 
@@ -51,7 +51,7 @@ async fn a_burst_in_one_task_arrives_in_order() {
 }
 
 #[tokio::test]
-async fn a_stream_in_single_bytes_reads_the_same() {
+async fn a_stream_in_single_bytes_yields_the_same_frames() {
     let mut listener = listener(listening()).await;
     let mut stream = raw_dialler(listener.local_address(), LinkTiming::WORK).await;
     let (_sender, mut receiver) = soon(listener.accept()).await.split();
@@ -61,8 +61,8 @@ async fn a_stream_in_single_bytes_reads_the_same() {
                 stream.write_all(&[byte]).await.unwrap();
             }
         }
-        // Not dropped: on a slow machine there are heartbeats in it that were not read, and the
-        // kernel would reset the link.
+        // Not dropped: on a slow machine it has unread heartbeats, and the kernel would reset the
+        // link.
         stream.shutdown().await.unwrap();
         stream
     });
@@ -74,7 +74,7 @@ async fn a_stream_in_single_bytes_reads_the_same() {
 }
 
 #[tokio::test]
-async fn a_frame_over_the_limit_ends_the_link_from_its_length() {
+async fn a_frame_over_the_limit_ends_the_link_at_its_length() {
     let options = ListenerOptions { frame_bytes_max: 10_000, ..listening() };
     let mut listener = listener(options).await;
     let mut stream = raw_dialler(listener.local_address(), LinkTiming::WORK).await;
@@ -84,7 +84,7 @@ async fn a_frame_over_the_limit_ends_the_link_from_its_length() {
     assert!(matches!(end, LinkEnd::FrameTooLong { length: 10_001, limit: 10_000 }), "{end}");
     assert_eq!(sender.send(frame(0, 0)), Err(SendError::Closed));
     let again = soon(receiver.recv()).await.unwrap_err();
-    assert!(matches!(again, LinkEnd::FrameTooLong { .. }), "the end is told again: {again}");
+    assert!(matches!(again, LinkEnd::FrameTooLong { .. }), "the end is returned again: {again}");
     // Closed or reset, but not left open.
     let _ = soon(stream.read_to_end(&mut Vec::new())).await;
 }
@@ -116,12 +116,12 @@ async fn a_stream_that_ends_within_a_frame_is_truncated() {
 }
 
 #[tokio::test]
-async fn a_quiet_link_lives_on_heartbeats_alone() {
+async fn an_idle_link_lives_on_heartbeats_alone() {
     let (dialled, accepted, _listener) = link().await;
     let (sender, _replies) = dialled.split();
     let (_back, mut receiver) = accepted.split();
     let quiet = tokio::time::timeout(3 * TIMING.hang, receiver.recv()).await;
-    assert!(quiet.is_err(), "heartbeats are swallowed and the link lives: {quiet:?}");
+    assert!(quiet.is_err(), "heartbeats are skipped and the link lives: {quiet:?}");
     sender.send(frame(5, 0)).unwrap();
     assert_eq!(number(&soon(receiver.recv()).await.unwrap()), 5);
 }
@@ -143,7 +143,7 @@ async fn a_heartbeat_is_answered_at_once_but_not_twice_within_half_the_interval(
     soon(stream.read_exact(&mut answer)).await.unwrap();
     assert_eq!(answer, HEARTBEAT);
 
-    // Behind the second one comes a frame: once that was read, an answer would have been sent.
+    // After the second heartbeat comes a frame: once it was read, an answer would have been sent.
     stream.write_all(&HEARTBEAT).await.unwrap();
     stream.write_all(&bytes_of(&frame(3, 0))).await.unwrap();
     assert_eq!(number(&soon(reading).await.unwrap().unwrap()), 3);
@@ -156,7 +156,7 @@ async fn a_heartbeat_is_answered_at_once_but_not_twice_within_half_the_interval(
 }
 
 #[tokio::test]
-async fn a_heartbeat_that_carries_a_number_is_for_the_layer_above() {
+async fn a_heartbeat_with_a_number_is_returned_to_the_caller() {
     let (dialled, accepted, _listener) = link().await;
     let (sender, _replies) = dialled.split();
     let (_back, mut receiver) = accepted.split();
@@ -167,7 +167,7 @@ async fn a_heartbeat_that_carries_a_number_is_for_the_layer_above() {
 }
 
 #[tokio::test]
-async fn heartbeats_tell_how_long_the_oldest_command_has_waited() {
+async fn heartbeats_carry_the_age_of_the_oldest_command() {
     let oldest = OldestCommand::default();
     let options = ListenerOptions { oldest: oldest.clone(), ..listening() };
     let (dialled, accepted, _listener) = link_with(options, dialling()).await;
@@ -184,14 +184,14 @@ async fn heartbeats_tell_how_long_the_oldest_command_has_waited() {
         last = age;
     }
     oldest.waits_since(None);
-    // One may have been on its way.
-    let _on_its_way = tokio::time::timeout(TIMING.hang, receiver.recv()).await;
+    // One may already be in flight.
+    let _in_flight = tokio::time::timeout(TIMING.hang, receiver.recv()).await;
     let quiet = tokio::time::timeout(2 * TIMING.hang, receiver.recv()).await;
     assert!(quiet.is_err(), "nothing waits: {quiet:?}");
 }
 
 #[tokio::test]
-async fn a_side_that_says_nothing_is_hung_and_both_halves_learn_it() {
+async fn a_silent_peer_is_hung_and_both_halves_return_it() {
     let mut listener = listener(listening()).await;
     let _silent = raw_dialler(listener.local_address(), LinkTiming::WORK).await;
     let started = Instant::now();
@@ -204,7 +204,7 @@ async fn a_side_that_says_nothing_is_hung_and_both_halves_learn_it() {
 }
 
 #[tokio::test]
-async fn a_link_whose_receiver_is_not_read_is_not_taken_for_hung() {
+async fn a_link_that_is_not_read_does_not_count_as_hung() {
     let (dialled, accepted, _listener) = link().await;
     let (sender, _replies) = dialled.split();
     let (back, mut receiver) = accepted.split();
@@ -215,13 +215,13 @@ async fn a_link_whose_receiver_is_not_read_is_not_taken_for_hung() {
 }
 
 #[tokio::test]
-async fn a_peer_that_stops_reading_ends_the_link_and_holds_no_more_than_the_limit() {
+async fn a_peer_that_stops_reading_ends_the_link_within_the_queue_limit() {
     const LIMIT: usize = 3 * MIB;
     let options = ListenerOptions { send_queue_bytes_max: LIMIT, ..listening() };
     let mut listener = listener(options).await;
     let mut stopped = raw_dialler(listener.local_address(), LinkTiming::WORK).await;
     let (sender, mut receiver) = soon(listener.accept()).await.split();
-    // It still talks, so that only its not reading can end the link.
+    // The peer still sends, so that only its not reading can end the link.
     let (_stopped_reads, mut stopped_writes) = stopped.split();
     let talking = async {
         loop {
@@ -250,18 +250,18 @@ async fn a_peer_that_stops_reading_ends_the_link_and_holds_no_more_than_the_limi
         }
     };
     let ended = async { tokio::join!(filling, reading) };
-    let (told_sender, told_receiver) = tokio::select! {
+    let (sender_end, receiver_end) = tokio::select! {
         ends = soon(ended) => ends,
         () = talking => unreachable!(),
     };
-    for end in [told_sender, told_receiver] {
+    for end in [sender_end, receiver_end] {
         let LinkEnd::SendStalled { stalled_for } = end else { panic!("{end}") };
         assert!(stalled_for >= TIMING.hang && stalled_for < 2 * TIMING.hang, "{stalled_for:?}");
     }
 }
 
 #[tokio::test]
-async fn a_frame_larger_than_the_whole_queue_goes_through_an_empty_one() {
+async fn a_frame_larger_than_the_queue_passes_an_empty_queue() {
     let options = LinkOptions { send_queue_bytes_max: 1_000, ..dialling() };
     let (dialled, accepted, _listener) = link_with(listening(), options).await;
     let (sender, _replies) = dialled.split();
@@ -296,7 +296,7 @@ async fn flushed_waits_until_the_kernel_has_everything() {
 }
 
 #[tokio::test]
-async fn the_first_refused_byte_after_a_moment_is_told() {
+async fn the_first_refused_byte_after_an_instant_is_reported() {
     let (dialled, accepted, _listener) = link().await;
     let (sender, _replies) = dialled.split();
     let (_back, mut receiver) = accepted.split();
@@ -309,9 +309,9 @@ async fn the_first_refused_byte_after_a_moment_is_told() {
             sender.send(frame(round, 15 * MIB)).unwrap();
         }
         let first = soon(sender.refused_after(begun)).await.unwrap();
-        assert!(first >= begun, "what was refused and taken before counts no more");
+        assert!(first >= begun, "a stall that ended before does not count");
         let later = Instant::now();
-        assert_eq!(soon(sender.refused_after(later)).await.unwrap(), later, "it stands refused");
+        assert_eq!(soon(sender.refused_after(later)).await.unwrap(), later, "it is stalled");
         for _ in 0..4 {
             assert_eq!(number(&soon(receiver.recv()).await.unwrap()), round);
         }
@@ -320,11 +320,11 @@ async fn the_first_refused_byte_after_a_moment_is_told() {
 }
 
 #[tokio::test]
-async fn a_queue_may_be_full_sooner_and_a_link_is_cut_though_nothing_is_read() {
+async fn a_lower_queue_limit_applies_and_an_unread_link_can_be_cut() {
     let (dialled, accepted, _listener) = link().await;
     let (sender, _replies) = dialled.split();
     let (_back, _receiver) = accepted.split();
-    // More than the kernel takes, and it is alone: an empty queue takes any frame.
+    // More than the kernel takes; each frame goes alone, and an empty queue takes any frame.
     while sender.queued_bytes() == 0 {
         sender.send_within(frame(0, 16 * MIB), MIB).unwrap();
         tokio::task::yield_now().await;
@@ -340,7 +340,7 @@ async fn a_queue_may_be_full_sooner_and_a_link_is_cut_though_nothing_is_read() {
 }
 
 #[tokio::test]
-async fn what_was_queued_before_a_close_arrives_though_the_other_side_keeps_talking() {
+async fn frames_queued_before_a_close_arrive_while_the_other_side_sends() {
     let (dialled, accepted, _listener) = link().await;
     let (sender, mut replies) = dialled.split();
     let (back, mut receiver) = accepted.split();
@@ -365,7 +365,7 @@ async fn what_was_queued_before_a_close_arrives_though_the_other_side_keeps_talk
 }
 
 #[tokio::test]
-async fn dropping_both_halves_sends_what_is_queued_and_ends_the_link() {
+async fn dropping_both_halves_sends_the_queue_and_ends_the_link() {
     let (dialled, accepted, listener) = link().await;
     let (sender, replies) = dialled.split();
     let (_back, mut receiver) = accepted.split();
@@ -386,7 +386,7 @@ async fn dropping_both_halves_sends_what_is_queued_and_ends_the_link() {
 }
 
 #[tokio::test]
-async fn the_last_words_of_a_process_that_died_are_read_though_sending_to_it_fails() {
+async fn the_last_frames_of_a_dead_process_are_read_though_sending_fails() {
     let mut listener = listener(listening()).await;
     let mut dying = raw_dialler(listener.local_address(), LinkTiming::WORK).await;
     let (sender, mut receiver) = soon(listener.accept()).await.split();
@@ -402,7 +402,7 @@ async fn the_last_words_of_a_process_that_died_are_read_though_sending_to_it_fai
 }
 
 #[tokio::test]
-async fn a_receive_that_is_given_up_loses_nothing() {
+async fn a_cancelled_receive_loses_nothing() {
     let (dialled, accepted, _listener) = link().await;
     let (sender, _replies) = dialled.split();
     let (_back, mut receiver) = accepted.split();
@@ -413,7 +413,7 @@ async fn a_receive_that_is_given_up_loses_nothing() {
         }
         sender
     });
-    let (mut expected, mut given_up) = (0, 0);
+    let (mut expected, mut cancelled) = (0, 0);
     while expected < 300 {
         tokio::select! {
             biased;
@@ -421,15 +421,15 @@ async fn a_receive_that_is_given_up_loses_nothing() {
                 assert_eq!(number(&body.unwrap()), expected);
                 expected += 1;
             }
-            () = tokio::task::yield_now() => given_up += 1,
+            () = tokio::task::yield_now() => cancelled += 1,
         }
     }
-    assert!(given_up > 0, "nothing was given up, so nothing was tested");
+    assert!(cancelled > 0, "no call was cancelled, so nothing was tested");
     drop(soon(sending).await.unwrap());
 }
 
 #[tokio::test]
-async fn a_close_is_learned_at_once_though_the_other_side_stays() {
+async fn a_close_is_reported_at_once_though_the_other_side_stays() {
     let mut listener = listener(listening()).await;
     let _stays = raw_dialler(listener.local_address(), LinkTiming::WORK).await;
     let (sender, mut receiver) = soon(listener.accept()).await.split();
@@ -439,17 +439,17 @@ async fn a_close_is_learned_at_once_though_the_other_side_stays() {
     sender.close("done");
     let end = soon(receiving).await.unwrap();
     assert!(matches!(end, LinkEnd::Local(_)), "{end}");
-    assert!(closed_at.elapsed() < Duration::from_millis(500), "not only after the last words");
+    assert!(closed_at.elapsed() < Duration::from_millis(500), "not only after the close wait");
 }
 
 #[tokio::test]
-async fn short_frames_into_a_kernel_that_is_filling_up_stay_whole() {
+async fn short_frames_into_a_filling_kernel_buffer_stay_whole() {
     let (dialled, accepted, _listener) = link().await;
     let (sender, _replies) = dialled.split();
     let (_back, mut receiver) = accepted.split();
     let mut sent = 0;
     while sender.queued_bytes() < 200_000 {
-        // No burst: each is written at once, as far as the kernel takes it.
+        // Not a burst: each is written at once, as far as the kernel takes it.
         let last = Instant::now();
         while last.elapsed() < Duration::from_micros(30) {
             std::hint::spin_loop();

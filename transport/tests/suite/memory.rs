@@ -1,4 +1,4 @@
-//! What received frames are charged, over real sockets.
+//! The charges of received frames, over real sockets.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ async fn charging() -> (Listener, FrameBudget) {
     (listener(options).await, budget)
 }
 
-/// A link of that role: what dials it by hand, and the accepted side.
+/// A link of `role`: the raw dialling stream, and the accepted side.
 async fn dialled(listener: &mut Listener, role: Role) -> (TcpStream, LinkSender, LinkReceiver) {
     let mut stream = TcpStream::connect(listener.local_address()).await.unwrap();
     stream.set_nodelay(true).unwrap();
@@ -90,20 +90,20 @@ async fn a_partial_frame_is_charged_until_its_link_ends() {
 }
 
 #[tokio::test]
-async fn while_the_budget_is_taken_small_frames_and_workers_go_on() {
+async fn with_the_budget_used_up_small_frames_and_workers_continue() {
     let (mut listener, budget) = charging().await;
     let (mut stream, _sender, mut receiver) = dialled(&mut listener, Role::Producer).await;
     let first = sent(&mut stream, &frame(1, 19 * MIB), &mut receiver).await;
     let second = sent(&mut stream, &frame(2, 4 * MIB), &mut receiver).await;
 
-    let (mut other, _kept, mut others) = dialled(&mut listener, Role::Producer).await;
+    let (mut other, _sender, mut others) = dialled(&mut listener, Role::Producer).await;
     for n in 3..20 {
         assert_eq!(number(&sent(&mut other, &frame(n, 8_000), &mut others).await), n);
     }
-    let (mut worker, _kept, mut workers) = dialled(&mut listener, Role::Worker).await;
+    let (mut worker, _sender, mut workers) = dialled(&mut listener, Role::Worker).await;
     assert_eq!(number(&sent(&mut worker, &frame(3, 6 * MIB), &mut workers).await), 3);
 
-    // Its header and some more: the buffer of the kernel takes it.
+    // Its header and some more: the kernel's buffer takes that much.
     let fourth = bytes_of(&frame(4, 2 * MIB));
     soon(other.write_all(&fourth[..100_000])).await.unwrap();
     let waits = timeout(Duration::from_millis(100), others.recv()).await;
@@ -116,12 +116,12 @@ async fn while_the_budget_is_taken_small_frames_and_workers_go_on() {
 }
 
 #[tokio::test]
-async fn a_link_that_is_dialled_is_not_charged() {
+async fn a_dialled_link_is_not_charged() {
     let (dialled, accepted, _listener) = link().await;
     let (sender, _receiver) = accepted.split();
     let (_sender, mut receiver) = dialled.split();
     let mut received = Vec::new();
-    // More than the usual budget in all.
+    // Together more than the default budget.
     for n in 0..20 {
         sender.send(frame(n, 15 * MIB)).unwrap();
         received.push(soon(receiver.recv()).await.unwrap());
@@ -130,13 +130,13 @@ async fn a_link_that_is_dialled_is_not_charged() {
 }
 
 #[tokio::test]
-async fn a_frame_that_comes_too_slowly_ends_its_link() {
+async fn a_frame_that_arrives_too_slowly_ends_its_link() {
     let (mut listener, budget) = charging().await;
     let (mut stream, sender, mut receiver) = dialled(&mut listener, Role::Producer).await;
     stream.write_all(&bytes_of(&frame(1, MIB))[..300_000]).await.unwrap();
     pause();
     let start = Instant::now();
-    let dribbling = tokio::spawn(async move {
+    let slow_writes = tokio::spawn(async move {
         loop {
             sleep(Duration::from_secs(1)).await;
             stream.write_all(&[1; 6_000]).await.unwrap();
@@ -147,20 +147,20 @@ async fn a_frame_that_comes_too_slowly_ends_its_link() {
     let after = start.elapsed().as_secs();
     assert!((10..=21).contains(&after), "after {after} s");
     assert!(sender.closed().await.to_string().contains("too slowly"));
-    dribbling.abort();
+    slow_writes.abort();
     drop(receiver);
     assert_eq!(budget.charged(), 0);
 }
 
 #[tokio::test]
-async fn a_frame_at_the_least_pace_arrives_and_time_in_which_nobody_reads_does_not_count() {
+async fn a_frame_at_the_least_pace_arrives_and_time_without_a_reader_does_not_count() {
     let (mut listener, _budget) = charging().await;
     let (mut stream, _sender, mut receiver) = dialled(&mut listener, Role::Producer).await;
     let sent = bytes_of(&frame(1, MIB));
     let (now, later) = sent.split_at(300_000);
     stream.write_all(now).await.unwrap();
     pause();
-    // Nobody reads.
+    // No reader for 40 s.
     advance(Duration::from_secs(40)).await;
     let later = later.to_vec();
     let writing = tokio::spawn(async move {

@@ -1,11 +1,11 @@
-//! Links under TLS: the same scenarios, and the ways in which certificates are refused.
+//! Links over TLS: the same scenarios, and how certificates are refused.
 
 use crate::common::pem::Pem;
 use crate::common::*;
 use longshore_transport::{DialError, LinkEnd, TlsAcceptor, TlsDialer, TlsError, dial};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn large_and_small_frames_arrive_both_ways_and_a_close_is_seen() {
+async fn frames_of_all_sizes_arrive_both_ways_and_a_close_is_seen() {
     let pem = Pem::new();
     let (dialled, accepted, _listener) =
         link_with(pem.listening(None), pem.dialling(None, None)).await;
@@ -60,7 +60,7 @@ async fn a_server_of_another_authority_is_not_trusted() {
 }
 
 #[tokio::test]
-async fn the_name_in_the_certificate_counts() {
+async fn the_name_in_the_certificate_has_to_match() {
     let pem = Pem::new();
     let listener = listener(pem.listening(None)).await;
     let named = pem.dialling(Some("longshore.test"), None);
@@ -71,7 +71,7 @@ async fn the_name_in_the_certificate_counts() {
 }
 
 #[tokio::test]
-async fn a_listener_with_an_authority_lets_in_only_whom_it_has_signed() {
+async fn a_listener_with_an_authority_admits_only_clients_that_it_signed() {
     let (pem, stranger) = (Pem::new(), Pem::new());
     let listener = listener(pem.listening(Some(&pem))).await;
     let address = listener.local_address();
@@ -83,7 +83,7 @@ async fn a_listener_with_an_authority_lets_in_only_whom_it_has_signed() {
 }
 
 #[tokio::test]
-async fn one_side_with_tls_and_one_without_is_told_apart() {
+async fn tls_on_one_side_only_is_reported_as_such() {
     let pem = Pem::new();
     let with = listener(pem.listening(None)).await;
     let error = soon(dial(with.local_address(), &handshake(), &dialling())).await.unwrap_err();
@@ -97,7 +97,7 @@ async fn one_side_with_tls_and_one_without_is_told_apart() {
 }
 
 #[test]
-fn files_that_will_not_do_are_named() {
+fn unusable_pem_files_are_named_in_the_error() {
     let pem = Pem::new();
     let missing = TlsDialer::from_pem(&pem.file("nothing.pem"), None, None).unwrap_err();
     assert!(missing.to_string().contains("nothing.pem"), "{missing}");

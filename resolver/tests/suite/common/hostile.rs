@@ -82,7 +82,7 @@ impl Kind {
             Kind::Endless => "a frame of 4294967295 bytes was announced",
             Kind::OtherVersion => "no common protocol version",
             Kind::WrongRole => "is this really the address of a resolver?",
-            Kind::Busy => "has no place for a resolver",
+            Kind::Busy => "has no free connection for a resolver",
             Kind::Stopped => "cannot connect",
             Kind::Stranger => "TLS with",
             Kind::Demanding => "received fatal alert",

@@ -1,4 +1,4 @@
-//! What the link scenarios share: a listener, a dialler, a raw peer that says what it likes.
+//! What the link scenarios share: a listener, a dialler, a raw peer that sends arbitrary bytes.
 #![allow(dead_code, unreachable_pub)]
 
 #[path = "../../../../tests/pem.rs"]
@@ -20,7 +20,7 @@ use tokio::net::TcpStream;
 pub const TIMING: LinkTiming =
     LinkTiming { heartbeat: Duration::from_millis(100), hang: Duration::from_millis(600) };
 
-/// Far longer than anything here takes.
+/// Far longer than any step here takes.
 pub const SOON: Duration = Duration::from_secs(20);
 
 pub const LOOPBACK: SocketAddr =
@@ -65,7 +65,7 @@ pub async fn link_with(
     (dialled, accepted, listener)
 }
 
-/// A frame with one message: a number and so many more bytes.
+/// A frame with one message: a number and `more` further bytes.
 pub fn frame(number: u64, more: usize) -> Frame {
     let mut out = FrameWriter::new();
     out.message(50, |out| {
@@ -75,14 +75,14 @@ pub fn frame(number: u64, more: usize) -> Frame {
     out.finish()
 }
 
-/// The number of such a frame, whose body has to be whole.
+/// The number of such a frame, whose body has to be intact.
 pub fn number(body: &Bytes) -> u64 {
     let number = u64::from_le_bytes(body[5..13].try_into().unwrap());
     assert!(body[13..].iter().all(|byte| *byte == number as u8), "frame {number} is garbled");
     number
 }
 
-/// Someone who dials by hand, with a proper handshake.
+/// A raw dialler with a proper handshake.
 pub async fn raw_dialler(address: SocketAddr, timing: LinkTiming) -> TcpStream {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.set_nodelay(true).unwrap();
@@ -115,7 +115,7 @@ pub async fn raw_answer(stream: &mut TcpStream) -> HandshakeAnswer {
     HandshakeAnswer::decode(&mut Reader::new(body.into())).unwrap()
 }
 
-/// Waits for it, and fails instead of hanging.
+/// Waits for `what`, and fails instead of hanging.
 pub async fn soon<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(SOON, what).await.expect("it takes far too long")
 }

@@ -1,8 +1,8 @@
-//! Who is let in, and how the others are told that they are not.
+//! Admission: which diallers become links, and how the others are refused.
 //!
-//! A refusal costs time too, since the dialler has to hear it; it has a bound of its own, so that
-//! it takes no turn of a handshake. Beyond that bound it is said all the same, but nobody waits
-//! until it is heard.
+//! A refusal takes time too, since the dialler has to read it. WriteStalls have a limit of their own,
+//! so that they occupy no handshake permit. Beyond that limit a refusal is still sent, but the
+//! listener does not wait until it is read.
 
 use std::future::poll_fn;
 use std::io;
@@ -24,59 +24,59 @@ use tokio::task::unconstrained;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::budget::LinkBudget;
-use crate::descriptors::Budget;
+use crate::descriptors::DescriptorBudget;
 use crate::handshake::{self, HandshakeError};
-use crate::handshakes::{Handshakes, Line, Turn};
+use crate::handshakes::{HandshakePermit, Handshakes, PendingConnection};
 use crate::link::{Link, Peer, Terms};
-use crate::liveness::Beat;
+use crate::liveness::HeartbeatSchedule;
 use crate::log_limit::LogLimit;
 use crate::negotiation::{self, Identity, Refused};
 use crate::options::ListenerOptions;
-use crate::places::{Kept, Place, Places};
+use crate::slots::{ReservedSlots, Slot, SlotTable};
 use crate::socket::{self, Connection, open_options};
 
-/// The longest that a refused dialler is waited for, so that it gets to read why.
+/// The longest wait for a refused dialler to read the reason.
 const REFUSAL_WAIT: Duration = Duration::from_secs(1);
 
-/// Lines about connections that were not accepted, in [`LOG_PERIOD`].
+/// Log lines about connections that were not accepted, in [`LOG_PERIOD`].
 const LOG_LINES_MAX: u32 = 10;
 const LOG_PERIOD: Duration = Duration::from_secs(10);
 
-/// What every handshake needs.
+/// The shared state of all handshakes of a listener.
 #[derive(Debug)]
-pub(crate) struct Door {
+pub(crate) struct Admission {
     identity: Identity,
     options: ListenerOptions,
-    places: Arc<Mutex<Places>>,
+    slots: Arc<Mutex<SlotTable>>,
     handshakes: Arc<Handshakes>,
     refusals: Arc<Semaphore>,
     stopping: AtomicBool,
-    /// Diallers for whom there was no place, no turn or no descriptor.
+    /// Diallers refused for lack of a slot, a handshake permit or a descriptor.
     busy: AtomicU64,
     log: Mutex<LogLimit>,
-    /// Of all links' heartbeats.
-    beat: Beat,
+    /// The heartbeat schedule of all links.
+    schedule: HeartbeatSchedule,
     ready: mpsc::Sender<Link>,
 }
 
-impl Door {
-    /// A door to so many places; links that stand go to `ready`.
+impl Admission {
+    /// Admission within `budget`; established links go to `ready`.
     pub(crate) fn new(
         identity: Identity,
         options: ListenerOptions,
-        budget: Budget,
+        budget: DescriptorBudget,
         ready: mpsc::Sender<Link>,
-    ) -> Door {
-        let places = Places::new(budget.links, &options.kept);
-        let places = places.with_values_at_most(values_most(&options, budget.links));
-        Door {
-            places: Arc::new(Mutex::new(places)),
+    ) -> Admission {
+        let slots = SlotTable::new(budget.links, &options.reserved);
+        let slots = slots.with_values_at_most(values_most(&options, budget.links));
+        Admission {
+            slots: Arc::new(Mutex::new(slots)),
             handshakes: Arc::new(Handshakes::new(budget.handshakes)),
             refusals: Arc::new(Semaphore::new(budget.refusals)),
             stopping: AtomicBool::new(false),
             busy: AtomicU64::new(0),
             log: Mutex::new(LogLimit::new(LOG_LINES_MAX, LOG_PERIOD)),
-            beat: Beat { origin: Instant::now().into_std() },
+            schedule: HeartbeatSchedule { origin: Instant::now().into_std() },
             identity,
             options,
             ready,
@@ -87,9 +87,9 @@ impl Door {
         &self.options
     }
 
-    /// Changes how many places there are.
-    pub(crate) fn resize(&self, links: usize, kept: &[Kept]) {
-        self.places.lock().resize(links, kept);
+    /// Changes the limit of links and the reserved slots.
+    pub(crate) fn resize(&self, links: usize, reserved: &[ReservedSlots]) {
+        self.slots.lock().resize(links, reserved);
     }
 
     /// From now on every handshake is refused.
@@ -97,23 +97,23 @@ impl Door {
         self.stopping.store(true, Ordering::Release);
     }
 
-    /// Most links that there may be.
+    /// The limit of links.
     pub(crate) fn most(&self) -> usize {
-        self.places.lock().most()
+        self.slots.lock().most()
     }
 
-    /// How many diallers were too many.
+    /// Diallers that were refused for lack of room.
     pub(crate) fn busy(&self) -> u64 {
         self.busy.load(Ordering::Relaxed)
     }
 
     /// Links that are open.
     pub(crate) fn links(&self) -> usize {
-        self.places.lock().open()
+        self.slots.lock().open()
     }
 
-    /// Sees to one connection: what is to be done for it, as far as that takes time.
-    pub(crate) fn meet(
+    /// Starts the handshake of one connection, and returns the rest of it if that takes time.
+    pub(crate) fn start_handshake(
         self: &Arc<Self>,
         stream: TcpStream,
         peer: SocketAddr,
@@ -123,48 +123,53 @@ impl Door {
             return None;
         }
         let connection = Connection::plain(stream);
-        if self.handshakes.make_room(|line| self.displaced(&line)) {
-            let line = Line { raw: connection.raw.clone(), pulse: connection.pulse.clone() };
-            let (hearing, ends) = AbortHandle::new_pair();
-            let turn = self.handshakes.begin(line, hearing);
-            let (door, came_at) = (self.clone(), Instant::now());
-            let receiving = async move { door.receive(connection, peer, turn, came_at).await };
+        if self.handshakes.make_room(|pending| self.displaced(&pending)) {
+            let pending = PendingConnection {
+                raw: connection.raw.clone(),
+                activity: connection.activity.clone(),
+            };
+            let (abort, ends) = AbortHandle::new_pair();
+            let permit = self.handshakes.begin(pending, abort);
+            let (admission, came_at) = (self.clone(), Instant::now());
+            let receiving =
+                async move { admission.receive(connection, peer, permit, came_at).await };
             return Some(Either::Left(Abortable::new(receiving, ends).map(drop)));
         }
-        let (code, reason) = self.no_turn();
+        let (code, reason) = self.no_permit();
         self.not_accepted(peer, &reason);
         let Ok(permit) = self.refusals.clone().try_acquire_owned() else {
-            self.turn_away(connection.raw.as_ref().as_ref(), &reason);
+            self.refuse_at_once(connection.raw.as_ref().as_ref(), &reason);
             return None;
         };
-        let door = self.clone();
+        let admission = self.clone();
         Some(Either::Right(async move {
-            door.refuse_unheard(connection, code, &reason).await;
+            admission.refuse_before_handshake(connection, code, &reason).await;
             drop(permit);
         }))
     }
 
-    /// There is no descriptor for this connection but one in reserve: it is told so as far as that
-    /// goes without waiting.
-    pub(crate) fn cannot_afford(&self, stream: TcpStream, peer: SocketAddr) {
+    /// Refuses a connection that took the reserve descriptor, as far as that works without waiting.
+    pub(crate) fn refuse_for_descriptors(&self, stream: TcpStream, peer: SocketAddr) {
         self.busy.fetch_add(1, Ordering::Relaxed);
-        let reason =
-            format!("`{}` may open no more files for now; try another server", self.identity.name);
-        self.turn_away(&stream, &reason);
+        let reason = format!(
+            "`{}` has reached its limit of open files; try another server",
+            self.identity.name
+        );
+        self.refuse_at_once(&stream, &reason);
         self.not_accepted(peer, &reason);
     }
 
-    /// Greets one dialler, within the handshake timeout from `came_at` on, whatever trickles in.
+    /// Runs one dialler's handshake, within the handshake timeout from `came_at` on.
     async fn receive(
         &self,
         connection: Connection,
         peer: SocketAddr,
-        turn: Turn,
+        permit: HandshakePermit,
         came_at: Instant,
     ) {
         let limit = self.options.handshake_timeout;
         let handshake = async {
-            match self.hear(connection, turn).await? {
+            match self.hear(connection, permit).await? {
                 Some((connection, handshake)) => {
                     self.welcome(connection, handshake, peer).await.map(Some)
                 }
@@ -175,27 +180,27 @@ impl Door {
             Ok(Ok(Some(link))) => Ok(link),
             Ok(Ok(None)) => return,
             Ok(Err(error)) => Err(error),
-            Err(_) => Err(Unwelcome::TooSlow(limit)),
+            Err(_) => Err(NotAdmitted::TooSlow(limit)),
         };
         let reason = match shaken {
             Ok(link) => match self.ready.try_send(link) {
                 Ok(()) | Err(TrySendError::Closed(_)) => return,
-                Err(TrySendError::Full(_)) => "nobody takes links from the listener".to_owned(),
+                Err(TrySendError::Full(_)) => "the queue of accepted links is full".to_owned(),
             },
             Err(error) => error.to_string(),
         };
         self.not_accepted(peer, &reason);
     }
 
-    /// All that the dialler has to say before it is answered; nothing if it was displaced.
+    /// Reads the dialler's handshake; `None` if it was displaced.
     async fn hear(
         &self,
         connection: Connection,
-        turn: Turn,
-    ) -> Result<Option<(Connection, Handshake)>, Unwelcome> {
-        let mut connection = self.secure(connection).await.map_err(Unwelcome::Tls)?;
+        permit: HandshakePermit,
+    ) -> Result<Option<(Connection, Handshake)>, NotAdmitted> {
+        let mut connection = self.secure(connection).await.map_err(NotAdmitted::Tls)?;
         let handshake = handshake::read_handshake(&mut connection).await;
-        if !turn.end() {
+        if !permit.end() {
             return Ok(None);
         }
         match handshake {
@@ -208,18 +213,18 @@ impl Door {
         }
     }
 
-    /// Answers a handshake, and makes the link if it may be.
+    /// Answers a handshake, and makes the link if it is admitted.
     async fn welcome(
         &self,
         mut connection: Connection,
         handshake: Handshake,
         peer_address: SocketAddr,
-    ) -> Result<Link, Unwelcome> {
-        let (welcome, place) = match self.admit(&handshake) {
+    ) -> Result<Link, NotAdmitted> {
+        let (welcome, slot) = match self.admit(&handshake) {
             Ok(admitted) => admitted,
             Err((code, reason)) => {
                 self.refuse(connection, code, &reason).await;
-                return Err(Unwelcome::Refused { role: handshake.role.to_string(), reason });
+                return Err(NotAdmitted::Refused { role: handshake.role.to_string(), reason });
             }
         };
         let terms = Terms {
@@ -227,7 +232,7 @@ impl Door {
             version: welcome.version,
             features: welcome.features,
             timing: welcome.timing,
-            beat: Some(self.beat),
+            schedule: Some(self.schedule),
             own_frame_bytes_max: welcome.frame_bytes_max as usize,
             peer_frame_bytes_max: handshake.frame_bytes_max as usize,
             send_queue_bytes_max: self.options.send_queue_bytes_max,
@@ -237,10 +242,10 @@ impl Door {
         };
         let answer = HandshakeAnswer::Welcome(welcome);
         handshake::write_answer(&mut connection, &answer).await.map_err(HandshakeError::Io)?;
-        Ok(Link::start(connection, terms, Some(place)))
+        Ok(Link::start(connection, terms, Some(slot)))
     }
 
-    fn admit(&self, handshake: &Handshake) -> Result<(Welcome, Place), Refused> {
+    fn admit(&self, handshake: &Handshake) -> Result<(Welcome, Slot), Refused> {
         let name = &self.identity.name;
         if self.stopping.load(Ordering::Acquire) {
             return Err((HandshakeRefusal::Stopping, format!("`{name}` is stopping")));
@@ -252,13 +257,14 @@ impl Door {
         let (frame_limit, features) = (self.options.frame_bytes_max, self.options.features);
         let welcome =
             negotiation::answer(handshake, &self.identity, timing, frame_limit, features)?;
-        let place = Place::take(&self.places, handshake.role).map_err(|full| {
+        let slot = Slot::take(&self.slots, handshake.role).map_err(|full| {
             self.busy.fetch_add(1, Ordering::Relaxed);
             let role = handshake.role;
-            let reason = format!("`{name}` has no place for a {role}: {full}; try another server");
+            let reason =
+                format!("`{name}` has no free connection for a {role}: {full}; try another server");
             (HandshakeRefusal::Busy, reason)
         })?;
-        Ok((welcome, place))
+        Ok((welcome, slot))
     }
 
     async fn secure(&self, connection: Connection) -> io::Result<Connection> {
@@ -268,44 +274,49 @@ impl Door {
         }
     }
 
-    /// Says no to whom has said what it came for.
+    /// Refuses a dialler after its handshake was read.
     async fn refuse(&self, mut connection: Connection, code: HandshakeRefusal, reason: &str) {
         let permit = self.refusals.try_acquire().ok();
-        wait_if(permit.is_some(), say_no(&mut connection, code, reason)).await;
+        run_or_poll_once(permit.is_some(), send_refusal(&mut connection, code, reason)).await;
     }
 
-    /// Says no before a word was heard. With TLS that takes a handshake.
-    async fn refuse_unheard(&self, connection: Connection, code: HandshakeRefusal, reason: &str) {
+    /// Refuses a dialler before anything was read. With TLS that takes a TLS handshake.
+    async fn refuse_before_handshake(
+        &self,
+        connection: Connection,
+        code: HandshakeRefusal,
+        reason: &str,
+    ) {
         let saying = async {
             if let Ok(mut connection) = self.secure(connection).await {
-                say_no(&mut connection, code, reason).await;
+                send_refusal(&mut connection, code, reason).await;
             }
         };
         let _ = timeout(REFUSAL_WAIT, saying).await;
     }
 
-    /// Says `Busy` without waiting. Under TLS nothing can be said: there was no handshake, and
+    /// Sends `Busy` without waiting. With TLS nothing can be sent: there was no TLS handshake, and
     /// there is no room for one.
-    fn turn_away(&self, stream: &TcpStream, reason: &str) {
+    fn refuse_at_once(&self, stream: &TcpStream, reason: &str) {
         if self.options.tls.is_none() {
             let answer = handshake::refusal(HandshakeRefusal::Busy, reason);
-            socket::last_word(stream, &handshake::encoded(&answer));
+            socket::send_final(stream, &handshake::encoded(&answer));
         }
     }
 
-    /// Tells a dialler that was silent or slow that another has its turn.
-    fn displaced(&self, line: &Line) {
-        let (_, reason) = self.no_turn();
-        self.turn_away(line.raw.as_ref().as_ref(), &reason);
-        if let Ok(peer) = line.raw.peer_addr() {
+    /// Refuses a silent or slow dialler whose permit another takes.
+    fn displaced(&self, pending: &PendingConnection) {
+        let (_, reason) = self.no_permit();
+        self.refuse_at_once(pending.raw.as_ref().as_ref(), &reason);
+        if let Ok(peer) = pending.raw.peer_addr() {
             self.not_accepted(peer, &format!("it was silent or slow; {reason}"));
         }
     }
 
-    fn no_turn(&self) -> Refused {
+    fn no_permit(&self) -> Refused {
         self.busy.fetch_add(1, Ordering::Relaxed);
         let reason = format!(
-            "`{}` has as many handshakes under way as it may ({}); try another server",
+            "`{}` has reached its limit of handshakes ({}); try another server",
             self.identity.name,
             self.handshakes.most()
         );
@@ -318,7 +329,7 @@ impl Door {
         );
     }
 
-    /// Writes a line of the log, unless there were many just now.
+    /// Writes a log pending, unless there were too many just now.
     pub(crate) fn log(&self, write: impl FnOnce(u64)) {
         let admitted = self.log.lock().admit(Instant::now().into_std());
         if let Some(left_out) = admitted {
@@ -327,8 +338,8 @@ impl Door {
     }
 }
 
-/// Says no, and waits until the other side has closed.
-async fn say_no(connection: &mut Connection, code: HandshakeRefusal, reason: &str) {
+/// Sends a refusal, and waits until the other side has closed.
+async fn send_refusal(connection: &mut Connection, code: HandshakeRefusal, reason: &str) {
     let answer = handshake::refusal(code, reason);
     if handshake::write_answer(connection, &answer).await.is_ok()
         && poll_fn(|cx| connection.writes.poll_finish(cx)).await.is_ok()
@@ -337,8 +348,8 @@ async fn say_no(connection: &mut Connection, code: HandshakeRefusal, reason: &st
     }
 }
 
-/// Does it for [`REFUSAL_WAIT`] at most; or, without waiting, as much of it as goes at once.
-async fn wait_if(wait: bool, what: impl Future<Output = ()>) {
+/// Runs `what` for at most [`REFUSAL_WAIT`]; without `wait`, polls it only once.
+async fn run_or_poll_once(wait: bool, what: impl Future<Output = ()>) {
     if wait {
         let _ = timeout(REFUSAL_WAIT, what).await;
     } else {
@@ -353,7 +364,7 @@ async fn wait_if(wait: bool, what: impl Future<Output = ()>) {
 
 /// Why a connection did not become a link.
 #[derive(Debug, thiserror::Error)]
-enum Unwelcome {
+enum NotAdmitted {
     #[error(transparent)]
     Greeting(#[from] HandshakeError),
     #[error("TLS: {0}")]
@@ -364,13 +375,13 @@ enum Unwelcome {
     Refused { role: String, reason: String },
 }
 
-/// How many of `links` places those of the role `Values` may take.
+/// The slots of `links` that the role `Values` may take.
 fn values_most(options: &ListenerOptions, links: usize) -> Option<usize> {
     let wanted = options.value_connections_max?;
     if links >= options.connections_max {
         return Some(wanted);
     }
-    // Not more than `wanted`, which was a usize.
+    // At most `wanted`, which fits a usize.
     let part = (wanted as u128 * links as u128).div_ceil(options.connections_max.max(1) as u128);
     Some(part as usize)
 }

@@ -6,50 +6,51 @@ use std::time::Duration;
 
 use crate::pace::{PACE_BYTES, PACE_TIME};
 
-/// Why a link ended. Both halves tell the same reason.
+/// Why a link ended. Both halves return the same reason.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum LinkEnd {
-    /// The other side closed it, between two frames; a process that died looks the same.
+    /// The other side closed it between two frames; a process that died looks the same.
     #[error("the other side closed the link")]
     Closed,
-    /// No byte came for the hang timeout.
+    /// No byte arrived for the hang timeout.
     #[error("the other side was silent for {silent_for:?}")]
     Hung {
-        /// How long ago the last byte came.
+        /// Time since the last byte arrived.
         silent_for: Duration,
     },
-    /// The other side announced a frame that is over the negotiated limit. Nothing of it was read.
+    /// The other side announced a frame over the negotiated limit. None of it was read.
     #[error("a frame of {length} bytes was announced; the limit is {limit}")]
     FrameTooLong {
         /// Bytes that the frame's body would have had.
         length: usize,
-        /// The most that it may have.
+        /// The negotiated limit.
         limit: usize,
     },
     /// The other side closed it in the middle of a frame.
     #[error("the link ended within a frame: {had} of {needed} bytes came")]
     Truncated {
-        /// Bytes of the frame that came, its length field included.
+        /// Bytes of the frame that arrived, its length field included.
         had: usize,
-        /// Bytes that it has as far as is known.
+        /// Bytes of the whole frame as far as is known.
         needed: usize,
     },
-    /// Less than 64 KiB of a frame came in 10 s, and it did not end: it would keep its memory for
-    /// too long. Only an accepted link ends so.
+    /// Less than 64 KiB of a frame arrived in 10 s, and it did not end: it would occupy its memory
+    /// for too long. Only an accepted link ends this way.
     #[error(
-        "a frame came too slowly: {had} of {needed} bytes are here, and fewer than {PACE_BYTES} came in {PACE_TIME:?}"
+        "a frame came too slowly: {had} of {needed} bytes are here, and fewer than {PACE_BYTES} came \
+         in {PACE_TIME:?}"
     )]
     TooSlow {
-        /// Bytes of the frame that came, its length field included.
+        /// Bytes of the frame that arrived, its length field included.
         had: usize,
-        /// Bytes that it has as far as is known.
+        /// Bytes of the whole frame as far as is known.
         needed: usize,
     },
-    /// The socket took no byte for the hang timeout though there was something to send: the other
-    /// side does not read.
+    /// The socket took no byte for the hang timeout though bytes were queued: the other side does
+    /// not read.
     #[error("the other side took no byte for {stalled_for:?}")]
     SendStalled {
-        /// How long ago the first byte was refused.
+        /// Time since the first byte was refused.
         stalled_for: Duration,
     },
     /// The socket failed.

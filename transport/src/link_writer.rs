@@ -1,5 +1,4 @@
-//! The small task of every link: writes what is queued, sends heartbeats, and sees to it that the
-//! link ends.
+//! The writer task of every link: writes what is queued, sends heartbeats, and ends the link.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -12,24 +11,24 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::end::LinkEnd;
-use crate::places::Place;
+use crate::link_end::LinkEnd;
 use crate::queue::{Shared, Task, advance, with_slices};
+use crate::slots::Slot;
 use crate::socket::{self, WriteSide};
 
-/// The longest that a closed link waits for the other side to close too, so that its last words
-/// arrive; and that a link whose socket failed for writing waits for the receiver to read what the
-/// other side said last.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+/// Two bounds. A closed link waits this long for the other side to close too, so that the last
+/// frames arrive. A link whose socket failed for writing waits this long for the receiver to read
+/// the other side's last bytes.
+const CLOSE_WAIT: Duration = Duration::from_secs(1);
 
-/// Keeps the link until it ends. `place` is its own among the listener's.
-pub(crate) async fn keep(shared: Arc<Shared>, mut writes: WriteSide, place: Option<Place>) {
-    let farewell = run(&shared, &mut writes).await;
-    drop(place);
-    match (farewell, shared.ended()) {
+/// Writes for the link until it ends. `slot` is the link's slot at the listener.
+pub(crate) async fn run(shared: Arc<Shared>, mut writes: WriteSide, slot: Option<Slot>) {
+    let graceful = write_until_end(&shared, &mut writes).await;
+    drop(slot);
+    match (graceful, shared.ended()) {
         (true, _) => {
-            // The bound is what matters; a socket that fails now is gone, which is what is wanted.
-            let _ = timeout(LAST_WORDS, async {
+            // The timeout bounds the wait; if the socket fails now, it is closed anyway.
+            let _ = timeout(CLOSE_WAIT, async {
                 if poll_fn(|cx| writes.poll_finish(cx)).await.is_ok() {
                     socket::drain(&shared.raw).await;
                 }
@@ -44,8 +43,8 @@ pub(crate) async fn keep(shared: Arc<Shared>, mut writes: WriteSide, place: Opti
     }
 }
 
-/// True if the link ended well from this side: a farewell is due.
-async fn run(shared: &Shared, writes: &mut WriteSide) -> bool {
+/// True if this side ended the link in order: shut it down gracefully.
+async fn write_until_end(shared: &Shared, writes: &mut WriteSide) -> bool {
     let mut parts = VecDeque::new();
     let mut alarm = std::pin::pin!(sleep_until(Instant::now() + shared.timing.heartbeat));
     loop {
@@ -54,14 +53,13 @@ async fn run(shared: &Shared, writes: &mut WriteSide) -> bool {
                 if let Err(error) = write_all(shared, writes, &mut parts).await {
                     parts.clear();
                     shared.break_off();
-                    hear_out(shared).await;
+                    drain_received(shared).await;
                     shared.end(LinkEnd::io(error));
                     return false;
                 }
             }
             Task::Rest(until) => {
-                // Most of the time the deadline has only moved on: the alarm rings early and is set
-                // anew.
+                // The deadline usually has only moved back: the timer fires early and is reset.
                 if alarm.is_elapsed() || until < alarm.deadline() {
                     alarm.as_mut().reset(until);
                 }
@@ -80,7 +78,7 @@ async fn run(shared: &Shared, writes: &mut WriteSide) -> bool {
     }
 }
 
-/// Writes `parts`; returns early, with parts left out, only if the link has ended.
+/// Writes `parts`; returns early, with parts left over, only if the link has ended.
 async fn write_all(
     shared: &Shared,
     writes: &mut WriteSide,
@@ -88,13 +86,13 @@ async fn write_all(
 ) -> io::Result<()> {
     while !parts.is_empty() {
         let written = poll_fn(|cx| with_slices(parts, |slices| writes.poll_write(cx, slices)));
-        let Some(written) = unless_dead(shared, written).await else {
+        let Some(written) = unless_ended(shared, written).await else {
             parts.clear();
             return Ok(());
         };
         let written = written?;
         advance(parts, written);
-        let Some(flushed) = unless_dead(shared, poll_fn(|cx| writes.poll_flush(cx))).await else {
+        let Some(flushed) = unless_ended(shared, poll_fn(|cx| writes.poll_flush(cx))).await else {
             parts.clear();
             return Ok(());
         };
@@ -104,42 +102,42 @@ async fn write_all(
     Ok(())
 }
 
-/// The outcome of a write, or nothing if the link ended before the socket took anything.
-async fn unless_dead<T>(shared: &Shared, write: impl Future<Output = T>) -> Option<T> {
+/// The outcome of a write, or `None` if the link ended before the socket took anything.
+async fn unless_ended<T>(shared: &Shared, write: impl Future<Output = T>) -> Option<T> {
     let mut write = std::pin::pin!(write);
-    // Almost always the socket takes it at once; the clock is looked at only when it does not.
+    // Almost always the socket takes it at once; read the clock only when it does not.
     if let Poll::Ready(outcome) = poll_fn(|cx| Poll::Ready(write.as_mut().poll(cx))).await {
         return Some(outcome);
     }
-    let mut last_look = false;
+    let mut last_poll = false;
     loop {
         let deadline = shared.refused();
         tokio::select! {
             biased;
             outcome = &mut write => return Some(outcome),
-            () = shared.wake.notified(), if !last_look => {}
-            () = sleep_until(deadline), if !last_look => {}
-            () = tokio::task::yield_now(), if last_look => {}
+            () = shared.wake.notified(), if !last_poll => {}
+            () = sleep_until(deadline), if !last_poll => {}
+            () = tokio::task::yield_now(), if last_poll => {}
         }
         if shared.ended().is_some() {
             return None;
         }
         match shared.death() {
-            // A process that was stopped and continued finds the deadline passed before it hears
-            // that the socket is writable: the runtime looks at its sockets once more first.
-            Some(_) if !last_look => last_look = true,
+            // A process that was stopped and continued sees the deadline as passed before it learns
+            // that the socket is writable: let the runtime poll its sockets once more first.
+            Some(_) if !last_poll => last_poll = true,
             Some(end) => {
                 shared.end(end);
                 return None;
             }
-            None => last_look = false,
+            None => last_poll = false,
         }
     }
 }
 
 /// Gives the receiver time to read what the other side sent before the socket failed.
-async fn hear_out(shared: &Shared) {
-    let _ = timeout(LAST_WORDS, async {
+async fn drain_received(shared: &Shared) {
+    let _ = timeout(CLOSE_WAIT, async {
         while shared.ended().is_none() {
             shared.wake.notified().await;
         }

@@ -1,5 +1,4 @@
-//! What heartbeats tell beyond a sign of life: how long the sender's oldest command has waited to
-//! become durable.
+//! The payload of heartbeats: how long the sender's oldest command has waited to become durable.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,13 +8,13 @@ use bytes::Bytes;
 use longshore_protocol::messages::HEARTBEAT;
 use longshore_protocol::{Messages, Reader};
 
-/// Since when the oldest command waits: told by whoever knows, and sent by every link of a
+/// Since when the oldest command has waited: set by the publisher, sent by every link of a
 /// listener. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct OldestCommand {
-    /// What the time below counts from.
+    /// The origin of `since`.
     began: Instant,
-    /// Milliseconds since then, and 1; 0 when nothing waits.
+    /// Milliseconds from `began`, plus 1; 0 when nothing waits.
     since: Arc<AtomicU64>,
 }
 
@@ -27,13 +26,13 @@ impl Default for OldestCommand {
 }
 
 impl OldestCommand {
-    /// The oldest command came then; none waits.
+    /// Sets the arrival of the oldest command; `None` if none waits.
     pub fn waits_since(&self, since: Option<Instant>) {
         let ms = |since: Instant| since.saturating_duration_since(self.began).as_millis() as u64;
         self.since.store(since.map_or(0, |since| ms(since) + 1), Ordering::Relaxed);
     }
 
-    /// Its age in milliseconds; none when nothing waits.
+    /// Its age in milliseconds; `None` when nothing waits.
     pub(crate) fn age_ms(&self, now: Instant) -> Option<u64> {
         let since = self.since.load(Ordering::Relaxed).checked_sub(1)?;
         let now = now.saturating_duration_since(self.began).as_millis() as u64;
@@ -41,19 +40,19 @@ impl OldestCommand {
     }
 }
 
-/// Hears from the other side's heartbeats that its disk is slow. Pure.
+/// Detects a slow disk of the other side from its heartbeats. Pure.
 #[derive(Debug, Default)]
 pub struct SlowDisk {
     last: Duration,
 }
 
 impl SlowDisk {
-    /// From this age on people should know: a third of that at which a publisher withdraws, unless
-    /// it was told otherwise.
+    /// The age from which users should be informed: a third of the default age at which a publisher
+    /// withdraws.
     pub const AFTER: Duration = Duration::from_secs(10);
 
-    /// Takes a frame. The age of the other side's oldest command when it is over
-    /// [`SlowDisk::AFTER`] and was not before.
+    /// Reads a frame. Returns the age of the other side's oldest command when it reaches
+    /// [`SlowDisk::AFTER`] and had not before.
     pub fn heard(&mut self, frame: &Bytes) -> Option<Duration> {
         if frame.first() != Some(&HEARTBEAT) {
             return None;
@@ -94,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_disk_is_told_once_and_again_when_it_is_slow_again() {
+    fn a_slow_disk_is_reported_once_and_again_when_it_recurs() {
         let mut disk = SlowDisk::default();
         let seconds = |disk: &mut SlowDisk, seconds: u64| {
             disk.heard(&heartbeat(Some(Duration::from_millis(seconds * 1_000))))
@@ -108,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn other_frames_say_nothing_of_a_disk() {
+    fn other_frames_report_nothing_about_a_disk() {
         let mut disk = SlowDisk::default();
         let mut other = FrameWriter::new();
         other.message(50, |out| out.u64(99_999));
