@@ -1,24 +1,24 @@
-//! The replicas of a resolver, as its clients know them.
+//! The replicas of a resolver, as its clients see them.
 
 use longshore_protocol::{LinkTiming, ResolverTiming, Role};
 use longshore_transport::TlsDialer;
 
-/// The replicas of a resolver, and the rules of time that hold with them. Made from a text:
-/// `Cluster::from("a.example:4770,b.example")`. Replicas know nothing of each other: whoever
-/// publishes tells all of them, whoever asks asks one that answers.
+/// The replicas of a resolver and their timing. Made from a text:
+/// `Cluster::from("a.example:4770,b.example")`. Replicas do not know each other: publishers write
+/// to all of them, readers ask any that answers.
 #[derive(Clone, Debug)]
 pub struct Cluster {
-    /// Every replica, as `host:port`. With none, clients can be made of it, and find nobody;
+    /// Every replica, as `host:port`. With none, clients can be created and find no publisher;
     /// workers and subscribers refuse it.
     pub replicas: Vec<String>,
-    /// Timeouts, waits and tries.
+    /// Timeouts, waits and attempts.
     pub timing: ResolverTiming,
-    /// TLS, if the replicas want it.
+    /// TLS, if the replicas require it.
     pub tls: Option<TlsDialer>,
 }
 
 impl Cluster {
-    /// These replicas, with default timing, without TLS.
+    /// A cluster of `replicas` with default timing, without TLS.
     pub fn new(replicas: impl IntoIterator<Item = impl Into<String>>) -> Cluster {
         Cluster {
             replicas: replicas.into_iter().map(Into::into).collect(),
@@ -34,12 +34,12 @@ impl Cluster {
 pub struct ReplicaFailure {
     /// The replica, as `host:port`.
     pub replica: String,
-    /// What went wrong there last.
+    /// The last error there.
     pub why: String,
 }
 
-/// The timing of a link in that role: a side that is silent for the role's time to live is gone,
-/// and four heartbeats fit into it.
+/// The timing of a link in `role`: a side that is silent for the role's time to live is gone, and
+/// four heartbeats fit into it.
 pub(crate) fn link_timing(timing: &ResolverTiming, role: Role) -> LinkTiming {
     let hang = match role {
         Role::ResolverWriter => timing.writer_ttl,
@@ -48,16 +48,16 @@ pub(crate) fn link_timing(timing: &ResolverTiming, role: Role) -> LinkTiming {
     LinkTiming { heartbeat: hang / 4, hang }
 }
 
-/// Where a replica listens unless it is told otherwise.
+/// The default port of a replica.
 pub const REPLICA_PORT: u16 = 4770;
 
 impl Cluster {
-    /// The replicas that a text names, separated by commas; one without a port listens at 4770.
-    /// Checks nothing: a wrong name shows when it is dialled.
+    /// The replicas in a comma-separated text; the default port is 4770. Checks nothing: a wrong
+    /// name fails when it is dialled.
     pub fn parse(replicas: &str) -> Cluster {
         let named = replicas.split(',').map(str::trim).filter(|replica| !replica.is_empty());
         Cluster::new(named.map(|replica| match replica.rsplit_once(':') {
-            // A colon within brackets is the address's own.
+            // A colon within brackets belongs to the address.
             Some((_, after)) if !after.contains(']') => replica.to_owned(),
             _ => format!("{replica}:{REPLICA_PORT}"),
         }))

@@ -1,18 +1,18 @@
-//! Which publisher holds which path. A cluster of 1 to N replicas keeps that in memory, each for
-//! itself: publishers write to every replica ([`WriteClient`]), everybody reads from any
-//! ([`ReadClient`]). What publishers want published is the truth, and it is in the publishers; a
-//! replica may forget everything and is told again.
+//! The directory of publishers: it maps paths to the publishers that hold them. A cluster has 1 to
+//! N replicas, each with its own copy in memory: publishers write to every replica
+//! ([`WriteClient`]), and clients read from any ([`ReadClient`]). The publishers are the source of
+//! truth; a replica may forget everything and gets it again from them.
 //!
-//! Three pure cores decide: `directory`, `read_client::core` and `write_client::core`. They are
-//! told the time and what happened, and say what is to be done. The tasks around them move bytes
-//! and time.
+//! Three pure cores make the decisions: `directory`, `read_client::core` and `write_client::core`.
+//! They take the time and events as arguments and return what to do. The tasks around them do I/O
+//! and read the clock.
 
 mod cluster;
 mod directory;
 mod read_client;
 mod replica_link;
 mod server;
-mod slept;
+mod sleep_detector;
 mod write_client;
 
 pub use cluster::{Cluster, REPLICA_PORT, ReplicaFailure};

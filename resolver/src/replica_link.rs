@@ -1,4 +1,4 @@
-//! A client's link to one replica, or the attempt at one: what the cores' shells share.
+//! A client's link to one replica, or the attempt to open it: shared by the tasks of both clients.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -13,28 +13,29 @@ use tokio::time::{sleep_until, timeout};
 
 use crate::cluster::{Cluster, link_timing};
 
-/// Who dials.
+/// The dialling client.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
     pub(crate) cluster: Cluster,
     pub(crate) role: Role,
     pub(crate) session: SessionId,
-    /// What operators see.
+    /// The name that operators see.
     pub(crate) name: String,
 }
 
 /// What happened to a link.
 #[derive(Debug)]
 pub(crate) enum LinkEvent {
-    /// It stands.
+    /// It is established.
     Linked,
-    /// It does not, and why; or it has ended. There is none now.
+    /// It could not be established, or has ended, and why. There is no link now.
     Unlinked { why: String },
-    /// Messages came; the reason if those after them do not decode. Then the link is of no use.
+    /// Messages arrived; `damaged` is set if those after them do not decode. Then the link is
+    /// unusable.
     Told { messages: Vec<FromReplica>, damaged: Option<String> },
 }
 
-/// A link, or the attempt at one, or none.
+/// A link, the attempt to open one, or none.
 #[derive(Default)]
 pub(crate) enum ReplicaLink {
     #[default]
@@ -50,7 +51,7 @@ impl ReplicaLink {
         *self = ReplicaLink::Dialling(Box::pin(async move { connect(&caller, &replica).await }));
     }
 
-    /// What happens next; for ever nothing while there is no link. Cancel safe.
+    /// The next event; pending for ever without a link. Cancel safe.
     pub(crate) async fn next(&mut self) -> LinkEvent {
         let event = match self {
             ReplicaLink::None => std::future::pending().await,
@@ -71,8 +72,8 @@ impl ReplicaLink {
         event
     }
 
-    /// Sends one message in a frame of its own. The reason if it cannot be; then there is no link
-    /// any more.
+    /// Sends one message in a frame of its own. Returns the reason if that fails; then the link is
+    /// closed.
     pub(crate) fn send(&mut self, message: &ToReplica) -> Result<(), String> {
         let mut out = FrameWriter::new();
         message.encode(&mut out);
@@ -112,12 +113,12 @@ fn read(frame: Messages) -> LinkEvent {
     LinkEvent::Told { messages, damaged: None }
 }
 
-/// Tries every address of the replica. Each has until connect and handshake timeout are over.
+/// Tries every address of the replica. Each may take connect and handshake timeout.
 pub(crate) async fn connect(caller: &Caller, replica: &str) -> Result<Link, String> {
     connect_any(caller, addresses(caller, replica).await?).await
 }
 
-/// Nobody's address is looked up for a caller that no replica could read the name of.
+/// A caller whose name no replica accepts causes no lookup.
 async fn addresses(caller: &Caller, replica: &str) -> Result<Vec<SocketAddr>, String> {
     check_name(&caller.name).map_err(|error| error.to_string())?;
     let found = lookup(replica, caller.cluster.timing.connect_timeout).await;
@@ -139,7 +140,7 @@ async fn connect_any(caller: &Caller, addresses: Vec<SocketAddr>) -> Result<Link
     for address in addresses {
         match dial(address, &handshake, &options).await {
             Ok(link) => match link.welcome().filter(|welcome| welcome.epoch != 0) {
-                // It serves tools, too, and would only close the link at the first question.
+                // A publisher serves tools, too, but would close the link at the first question.
                 Some(publisher) => failures.push(format!(
                     "{address} is not a replica of the resolver, but the publisher {}; name the resolver's address",
                     publisher.name
@@ -152,12 +153,12 @@ async fn connect_any(caller: &Caller, addresses: Vec<SocketAddr>) -> Result<Link
     Err(failures.join("; "))
 }
 
-/// The time, as the cores are told it.
+/// The time for the cores.
 pub(crate) fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }
 
-/// Waits until `deadline`; for ever if there is none. Cancel safe.
+/// Waits until `deadline`; for ever without one. Cancel safe.
 pub(crate) async fn until(deadline: Option<Instant>) {
     match deadline {
         Some(deadline) => sleep_until(deadline.into()).await,
@@ -165,9 +166,9 @@ pub(crate) async fn until(deadline: Option<Instant>) {
     }
 }
 
-/// Asks one replica one question over a link of its own. Each address of its name has until connect
-/// and handshake timeout are over, and each part of the answer until `request_timeout_min` is.
-/// `take` says when the answer is whole.
+/// Sends one question to one replica over a link of its own. Each address of its name may take
+/// connect and handshake timeout, and each part of the answer `request_timeout_min`. `take` returns
+/// the answer once it is complete.
 pub(crate) async fn ask_one<T>(
     caller: &Caller,
     replica: &str,
@@ -221,7 +222,7 @@ mod tests {
     use crate::{ResolverServer, ServerOptions};
 
     #[tokio::test]
-    async fn the_first_addresses_of_a_name_take_no_time_from_the_answer_of_a_later_one() {
+    async fn slow_addresses_of_a_name_leave_time_for_a_later_one() {
         let local = || SocketAddr::from(([127, 0, 0, 1], 0));
         let options = ServerOptions { name: "right".into(), ..ServerOptions::default() };
         let server = ResolverServer::bind(local(), options).await.unwrap();
@@ -236,7 +237,7 @@ mod tests {
             ..ResolverTiming::default()
         };
         let mut addresses = Vec::new();
-        // They accept, and never say a handshake: 1.6 s in all.
+        // These accept and never send a handshake: 1.6 s in all.
         let mut silent = Vec::new();
         for _ in 0..4 {
             let listener = TcpListener::bind(local()).await.unwrap();

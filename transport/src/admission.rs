@@ -1,7 +1,7 @@
 //! Admission: which diallers become links, and how the others are refused.
 //!
-//! A refusal takes time too, since the dialler has to read it. WriteStalls have a limit of their own,
-//! so that they occupy no handshake permit. Beyond that limit a refusal is still sent, but the
+//! A refusal takes time too, since the dialler has to read it. WriteStalls have a limit of their
+//! own, so that they occupy no handshake permit. Beyond that limit a refusal is still sent, but the
 //! listener does not wait until it is read.
 
 use std::future::poll_fn;

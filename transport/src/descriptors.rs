@@ -26,9 +26,9 @@ impl DescriptorBudget {
     }
 }
 
-/// The part of `wanted` that the process may open besides `reserved` descriptors for everything else,
-/// and its limit. Raises the soft limit to the hard one if it is too low: for the whole process,
-/// and for its children.
+/// The part of `wanted` that the process may open besides `reserved` descriptors for everything
+/// else, and its limit. Raises the soft limit to the hard one if it is too low: for the whole
+/// process, and for its children.
 pub(crate) fn within_limit(
     wanted: DescriptorBudget,
     reserved: usize,

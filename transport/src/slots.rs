@@ -28,8 +28,8 @@ pub(crate) struct SlotTable {
 }
 
 impl SlotTable {
-    /// A table of `most` slots. Those in `reserved` are reserved for their roles; together they are at
-    /// most half of all, and above that each reservation shrinks in proportion.
+    /// A table of `most` slots. Those in `reserved` are reserved for their roles; together they are
+    /// at most half of all, and above that each reservation shrinks in proportion.
     pub(crate) fn new(most: usize, reserved: &[ReservedSlots]) -> SlotTable {
         let sum: u128 = reserved.iter().map(|reserved| reserved.slots as u128).sum();
         let half = (most / 2) as u128;

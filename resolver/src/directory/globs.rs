@@ -1,10 +1,10 @@
-//! The paths that match globs, a slice at a time: a walk down the tree that goes only where
-//! something can match still.
+//! The paths that match globs, a slice at a time: a walk down the tree that enters only nodes at or
+//! below which something can still match.
 //!
-//! All alternatives of all globs lie one after the other in one list of pieces. What is alive at a
-//! path is a set of places in that list: those that the path's segments have led to. A child is
-//! gone into if its name leads on from one of them; where only names without wildcards lead on,
-//! those children are looked up, and the others not even looked at.
+//! All alternatives of all globs are concatenated in one list of segments. The state of the walk at
+//! a path is a set of positions in that list: those that the path's segments have led to. A child
+//! is entered if its name leads on from one of them; where only names without wildcards lead on,
+//! those children are looked up, and the others are skipped.
 
 use std::cmp::Ordering;
 
@@ -16,33 +16,33 @@ use crate::directory::Directory;
 use crate::directory::tree::{NodeId, ROOT, Tree};
 use crate::directory::walks::{Step, Walk};
 
-/// Most pieces in the globs of one listing: what is alive at each depth takes 4 bytes for each, at
+/// Most segments in the globs of one listing: the state at each depth takes 4 bytes for each, at
 /// most 8 MiB in all.
-const PIECES_MAX: usize = RESOLVER_GLOB_SEGMENTS_MAX;
+const SEGMENTS_MAX: usize = RESOLVER_GLOB_SEGMENTS_MAX;
 /// Characters compared that count as one step.
 const STEP_CHARACTERS: usize = 512;
 
-/// The globs of a listing stand for too much.
+/// The globs of a listing expand to too much.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "the globs stand for {0} segments, over the limit of {PIECES_MAX}; ask for fewer at a time"
+    "the globs stand for {0} segments, over the limit of {SEGMENTS_MAX}; ask for fewer at a time"
 )]
-pub(crate) struct TooManyPieces(usize);
+pub(crate) struct TooManySegments(usize);
 
-/// Goes over the paths that match at least one of some globs.
+/// Iterates over the paths that match at least one of some globs.
 #[derive(Debug)]
-pub(crate) struct Matching {
-    pieces: Vec<Piece>,
+pub(crate) struct GlobWalk {
+    segments: Vec<GlobSegment>,
     walk: Option<Walk>,
-    /// What is alive at each node on the way to the one that the walk stands at.
+    /// The state at each node on the way to the walk's position.
     levels: Vec<Level>,
-    /// A node that is being compared, and how far that has come.
-    trying: Option<Trying>,
+    /// A node whose comparison is incomplete.
+    comparison: Option<Comparison>,
     over: bool,
 }
 
 #[derive(Debug)]
-enum Piece {
+enum GlobSegment {
     /// Any number of segments.
     Deep,
     /// This segment.
@@ -55,17 +55,17 @@ enum Piece {
 
 #[derive(Debug)]
 struct Level {
-    /// Places in the list of pieces, ascending.
+    /// Positions in the list of segments, ascending.
     alive: Vec<u32>,
-    row: Row,
+    row: ChildSelection,
 }
 
-/// Which children are looked at.
+/// The children to visit.
 #[derive(Debug)]
-enum Row {
+enum ChildSelection {
     All,
-    /// Those with the names of these pieces, which differ; `next` is the next one to look up, `at`
-    /// the child found last.
+    /// Those with the names of these segments, all different; `next` is the next one to look up,
+    /// `at` the child found last.
     Named {
         names: Vec<u32>,
         next: usize,
@@ -74,37 +74,36 @@ enum Row {
 }
 
 #[derive(Debug)]
-struct Trying {
+struct Comparison {
     node: NodeId,
-    /// How many of those alive above it have been compared.
-    tried: usize,
+    /// How many positions of the parent's state have been compared.
+    compared: usize,
     reached: Vec<u32>,
 }
 
-impl Matching {
-    /// The pieces that the globs stand for, unless there are too many.
-    pub(crate) fn check(globs: &[Glob]) -> Result<usize, TooManyPieces> {
+impl GlobWalk {
+    /// The number of segments that the globs expand to, unless there are too many.
+    pub(crate) fn check(globs: &[Glob]) -> Result<usize, TooManySegments> {
         let alternatives = globs.iter().flat_map(Glob::alternatives);
         let count = alternatives.map(|parts| parts.len() + 1).sum();
-        if count > PIECES_MAX { Err(TooManyPieces(count)) } else { Ok(count) }
+        if count > SEGMENTS_MAX { Err(TooManySegments(count)) } else { Ok(count) }
     }
 
-    pub(crate) fn new(globs: &[Glob]) -> Result<Matching, TooManyPieces> {
-        let count = Matching::check(globs)?;
-        let (mut pieces, mut alive) = (Vec::with_capacity(count), Vec::new());
+    pub(crate) fn new(globs: &[Glob]) -> Result<GlobWalk, TooManySegments> {
+        let count = GlobWalk::check(globs)?;
+        let (mut segments, mut alive) = (Vec::with_capacity(count), Vec::new());
         let mut starts = Vec::new();
         for parts in globs.iter().flat_map(Glob::alternatives) {
-            starts.push(pieces.len() as u32);
-            pieces.extend(parts.iter().map(Piece::of));
-            pieces.push(Piece::End);
+            starts.push(segments.len() as u32);
+            segments.extend(parts.iter().map(GlobSegment::of));
+            segments.push(GlobSegment::End);
         }
-        starts.into_iter().for_each(|start| reach(&pieces, start, &mut alive));
-        let root = Level::new(&pieces, alive);
-        Ok(Matching { pieces, walk: None, levels: vec![root], trying: None, over: false })
+        starts.into_iter().for_each(|start| reach(&segments, start, &mut alive));
+        let root = Level::new(&segments, alive);
+        Ok(GlobWalk { segments, walk: None, levels: vec![root], comparison: None, over: false })
     }
 
-    /// Adds matching paths to `out`, in no more than about `budget` steps. True when there are no
-    /// more.
+    /// Adds matching paths to `out`, in about `budget` steps. True when there are no more.
     pub(crate) fn take(
         &mut self,
         directory: &mut Directory,
@@ -118,8 +117,9 @@ impl Matching {
         })
     }
 
-    /// Goes on, in no more than about `budget` steps. Each node at or below which something could
-    /// match is visited once, and whether it matches itself. True when there are no more.
+    /// Continues the walk, for about `budget` steps. It visits each node at or below which
+    /// something could match once, with whether the node itself matches. True when there are no
+    /// more.
     pub(super) fn visit(
         &mut self,
         directory: &mut Directory,
@@ -131,7 +131,7 @@ impl Matching {
         }
         let mut step = match &self.walk {
             None => {
-                visit(directory, ROOT, self.levels[0].matches(&self.pieces));
+                visit(directory, ROOT, self.levels[0].matches(&self.segments));
                 self.levels[0].first_step(directory, ROOT)
             }
             Some(walk) => match directory.paths.tree.walks.step(walk) {
@@ -142,7 +142,7 @@ impl Matching {
         let mut left = budget;
         while left > 0 {
             left -= 1;
-            match self.look(directory, step, &mut left, visit) {
+            match self.advance(directory, step, &mut left, visit) {
                 Some(next) => step = next,
                 None => {
                     (self.over, self.walk) = (true, None);
@@ -152,23 +152,25 @@ impl Matching {
         }
         let walks = &mut directory.paths.tree.walks;
         match &self.walk {
-            Some(walk) => walks.rest(walk, step),
+            Some(walk) => walks.suspend(walk, step),
             None => self.walk = Some(walks.begin(step)),
         }
         false
     }
 
-    /// Whether the walk has visited a node of the tree, or will not come to it any more. Asked only
-    /// of nodes at or below which something could match.
+    /// Whether the walk has visited a node of the tree, or will never reach it. Only for nodes at
+    /// or below which something could match.
     pub(super) fn has_passed(&self, tree: &Tree, node: NodeId) -> bool {
         let Some(step) = self.walk.as_ref().and_then(|walk| tree.walks.step(walk)) else {
             return self.over;
         };
-        // As `look` does: one that was looked up and has gone left the walk at a neighbour, which
-        // it does not enter from here.
+        // As in `advance`: if the child looked up has been removed, the walk was moved to its
+        // neighbour, which it does not enter from here.
         let step = match step {
             Step::Enter(at) => match self.levels.get(tree.depth(at).wrapping_sub(1)) {
-                Some(Level { row: Row::Named { at: Some(wanted), .. }, .. }) if *wanted != at => {
+                Some(Level { row: ChildSelection::Named { at: Some(wanted), .. }, .. })
+                    if *wanted != at =>
+                {
                     match tree.above(at) {
                         Some(above) => Step::Leave(above),
                         None => return self.over,
@@ -188,10 +190,10 @@ impl Matching {
             return false;
         }
         match self.levels.get(tree.depth(fork)).map(|level| &level.row) {
-            Some(Row::Named { names, next, .. }) => {
+            Some(ChildSelection::Named { names, next, .. }) => {
                 let segment = tree.segment(towards);
-                let place = names.binary_search_by(|&name| match &self.pieces[name as usize] {
-                    Piece::Name(name) => name.as_str().cmp(segment),
+                let place = names.binary_search_by(|&name| match &self.segments[name as usize] {
+                    GlobSegment::Name(name) => name.as_str().cmp(segment),
                     _ => Ordering::Less,
                 });
                 place.is_ok_and(|place| place < *next)
@@ -200,8 +202,8 @@ impl Matching {
         }
     }
 
-    /// Takes one step. None when all has been walked through.
-    fn look(
+    /// Takes one step. `None` at the end of the walk.
+    fn advance(
         &mut self,
         directory: &Directory,
         step: Step,
@@ -209,33 +211,33 @@ impl Matching {
         visit: &mut impl FnMut(&Directory, NodeId, bool),
     ) -> Option<Step> {
         let tree = &directory.paths.tree;
-        // Of use at the very next step only: later the number may be that of another node.
-        let trying = self.trying.take();
+        // Valid at the very next step only: later another node may have the number.
+        let comparison = self.comparison.take();
         match step {
             Step::Enter(node) => {
-                // A node that the walk stood at may have gone: what is alive below it is of no use
-                // then.
+                // The node of the walk's position may have been removed: the state below it is
+                // useless then.
                 self.levels.truncate(tree.depth(node));
-                let Row::Named { at, .. } = &self.levels.last()?.row else {
-                    return self.enter(directory, node, trying, left, visit);
+                let ChildSelection::Named { at, .. } = &self.levels.last()?.row else {
+                    return self.enter(directory, node, comparison, left, visit);
                 };
-                // One that was looked up and has gone: the walk was moved to its neighbour, whose
-                // name is another.
+                // The child looked up was removed and the walk moved to its neighbour, whose name
+                // is another.
                 if *at != Some(node) {
                     return tree.above(node).map(Step::Leave);
                 }
-                self.enter(directory, node, trying, left, visit)
+                self.enter(directory, node, comparison, left, visit)
             }
             Step::Leave(node) => {
                 self.levels.truncate(tree.depth(node) + 1);
                 if self.levels.len() == tree.depth(node) + 1
                     && let Some(level) = self.levels.last_mut()
-                    && let Row::Named { names, next, at } = &mut level.row
+                    && let ChildSelection::Named { names, next, at } = &mut level.row
                     && let Some(&name) = names.get(*next)
                 {
                     *next += 1;
-                    *at = match &self.pieces[name as usize] {
-                        Piece::Name(name) => tree.child(node, name),
+                    *at = match &self.segments[name as usize] {
+                        GlobSegment::Name(name) => tree.child(node, name),
                         _ => None,
                     };
                     return Some(at.map_or(Step::Leave(node), Step::Enter));
@@ -246,47 +248,45 @@ impl Matching {
         }
     }
 
-    /// Where the walk goes that is done with a node and all below it.
+    /// The next step after a node and all below it.
     fn after(&self, directory: &Directory, node: NodeId) -> Option<Step> {
         match self.levels.last()?.row {
-            Row::All => Some(directory.paths.tree.after(node)),
-            Row::Named { .. } => directory.paths.tree.above(node).map(Step::Leave),
+            ChildSelection::All => Some(directory.paths.tree.after(node)),
+            ChildSelection::Named { .. } => directory.paths.tree.above(node).map(Step::Leave),
         }
     }
 
-    /// Compares a node with what is alive above it.
+    /// Compares a node with the state of its parent.
     fn enter(
         &mut self,
         directory: &Directory,
         node: NodeId,
-        trying: Option<Trying>,
+        comparison: Option<Comparison>,
         left: &mut usize,
         visit: &mut impl FnMut(&Directory, NodeId, bool),
     ) -> Option<Step> {
         let segment = directory.paths.tree.segment(node);
         let above = &self.levels.last()?.alive;
-        let mut trying = trying.filter(|trying| trying.node == node).unwrap_or_else(|| Trying {
-            node,
-            tried: 0,
-            reached: Vec::new(),
-        });
-        while let Some(&place) = above.get(trying.tried) {
-            trying.tried += 1;
-            let (leads_to, cost) = self.pieces[place as usize].leads_to(place, segment);
+        let mut comparison = comparison
+            .filter(|comparison| comparison.node == node)
+            .unwrap_or_else(|| Comparison { node, compared: 0, reached: Vec::new() });
+        while let Some(&place) = above.get(comparison.compared) {
+            comparison.compared += 1;
+            let (leads_to, cost) = self.segments[place as usize].leads_to(place, segment);
             *left = left.saturating_sub(cost);
             if let Some(place) = leads_to {
-                reach(&self.pieces, place, &mut trying.reached);
+                reach(&self.segments, place, &mut comparison.reached);
             }
-            if *left == 0 && trying.tried < above.len() {
-                self.trying = Some(trying);
+            if *left == 0 && comparison.compared < above.len() {
+                self.comparison = Some(comparison);
                 return Some(Step::Enter(node));
             }
         }
-        let level = Level::new(&self.pieces, trying.reached);
+        let level = Level::new(&self.segments, comparison.reached);
         if !level.alive.is_empty() {
-            visit(directory, node, level.matches(&self.pieces));
+            visit(directory, node, level.matches(&self.segments));
         }
-        if !level.leads_on(&self.pieces) || !directory.paths.tree.is_inner(node) {
+        if !level.leads_on(&self.segments) || !directory.paths.tree.is_inner(node) {
             return self.after(directory, node);
         }
         let step = level.first_step(directory, node);
@@ -295,33 +295,36 @@ impl Matching {
     }
 }
 
-/// Adds a place, and the one after it too where it is satisfied by no segment at all.
-fn reach(pieces: &[Piece], place: u32, reached: &mut Vec<u32>) {
-    // Places lead to themselves or the next: one that is there already is among the last three.
+/// Adds a position, and the next one too where it matches zero segments.
+fn reach(segments: &[GlobSegment], place: u32, reached: &mut Vec<u32>) {
+    // Positions lead to themselves or the next: a duplicate is among the last three.
     if !reached.iter().rev().take(3).any(|&other| other == place) {
         reached.push(place);
     }
-    if let Piece::Deep = pieces[place as usize] {
-        reach(pieces, place + 1, reached);
+    if let GlobSegment::Deep = segments[place as usize] {
+        reach(segments, place + 1, reached);
     }
 }
 
-impl Piece {
-    fn of(part: &GlobPart) -> Piece {
+impl GlobSegment {
+    fn of(part: &GlobPart) -> GlobSegment {
         match part {
-            GlobPart::Deep => Piece::Deep,
-            GlobPart::Segment(text) if text.contains(['*', '?']) => Piece::Pattern(part.clone()),
-            GlobPart::Segment(text) => Piece::Name(text.clone()),
+            GlobPart::Deep => GlobSegment::Deep,
+            GlobPart::Segment(text) if text.contains(['*', '?']) => {
+                GlobSegment::Pattern(part.clone())
+            }
+            GlobPart::Segment(text) => GlobSegment::Name(text.clone()),
         }
     }
 
-    /// Where the segment leads from here, at `place`; and what it costs to tell, in steps.
+    /// The position that the segment leads to from `place`, and the cost of the comparison in
+    /// steps.
     fn leads_to(&self, place: u32, segment: &str) -> (Option<u32>, usize) {
         match self {
-            Piece::End => (None, 0),
-            Piece::Deep => (Some(place), 1),
-            Piece::Name(name) => ((name == segment).then_some(place + 1), 1),
-            Piece::Pattern(part) => {
+            GlobSegment::End => (None, 0),
+            GlobSegment::Deep => (Some(place), 1),
+            GlobSegment::Name(name) => ((name == segment).then_some(place + 1), 1),
+            GlobSegment::Pattern(part) => {
                 let cost = 1 + length(part) * segment.len() / STEP_CHARACTERS;
                 (part.matches(segment).then_some(place + 1), cost)
             }
@@ -337,45 +340,47 @@ fn length(part: &GlobPart) -> usize {
 }
 
 impl Level {
-    fn new(pieces: &[Piece], alive: Vec<u32>) -> Level {
-        let name = |&place: &u32| match &pieces[place as usize] {
-            Piece::Name(name) => Some(name.as_str()),
+    fn new(segments: &[GlobSegment], alive: Vec<u32>) -> Level {
+        let name = |&place: &u32| match &segments[place as usize] {
+            GlobSegment::Name(name) => Some(name.as_str()),
             _ => None,
         };
-        let any = |place: &u32| matches!(pieces[*place as usize], Piece::Deep | Piece::Pattern(_));
+        let any = |place: &u32| {
+            matches!(segments[*place as usize], GlobSegment::Deep | GlobSegment::Pattern(_))
+        };
         let row = if alive.iter().any(any) {
-            Row::All
+            ChildSelection::All
         } else {
             let mut names: Vec<u32> =
                 alive.iter().copied().filter(|place| name(place).is_some()).collect();
             names.sort_by_key(name);
             names.dedup_by_key(|place| name(place));
-            Row::Named { names, next: 0, at: None }
+            ChildSelection::Named { names, next: 0, at: None }
         };
         Level { alive, row }
     }
 
-    fn matches(&self, pieces: &[Piece]) -> bool {
-        self.alive.iter().any(|&place| matches!(pieces[place as usize], Piece::End))
+    fn matches(&self, segments: &[GlobSegment]) -> bool {
+        self.alive.iter().any(|&place| matches!(segments[place as usize], GlobSegment::End))
     }
 
     /// Something below could match.
-    fn leads_on(&self, pieces: &[Piece]) -> bool {
-        self.alive.iter().any(|&place| !matches!(pieces[place as usize], Piece::End))
+    fn leads_on(&self, segments: &[GlobSegment]) -> bool {
+        self.alive.iter().any(|&place| !matches!(segments[place as usize], GlobSegment::End))
     }
 
     fn first_step(&self, directory: &Directory, node: NodeId) -> Step {
         match self.row {
-            Row::All => directory.paths.tree.down(node),
-            Row::Named { .. } => Step::Leave(node),
+            ChildSelection::All => directory.paths.tree.down(node),
+            ChildSelection::Named { .. } => Step::Leave(node),
         }
     }
 }
 
 impl Directory {
-    /// Lists a path, if anybody can be seen who holds it.
+    /// Lists a path, if it has a visible publisher.
     fn list(&self, node: NodeId, out: &mut Vec<PathListed>) {
-        let seen = self.seen_at(node);
+        let seen = self.visible_at(node);
         if seen.any()
             && let Some(path) = self.paths.path(node)
         {

@@ -1,14 +1,14 @@
-//! From a hash to numbers, in shards: one that grows moves some thousand entries, not all of them.
-//! And the hash of a path.
+//! An index from hashes to numbers, in shards: growing one moves some thousand entries, not all of
+//! them. And the hash of a path.
 
 use hashbrown::HashTable;
 
-/// As many shards, as a power of two. With 16 million entries each holds 16,384, and growing it
+/// The number of shards, as a power of two. With 16 million entries each has 16,384, and growing it
 /// takes less than 1 ms.
 const SHARD_BITS: u32 = 10;
 
-/// Numbers by 32 bits of hash. What has a number keeps its hash: looking it up anew must cost no
-/// second look at what it was made of.
+/// Numbers by 32 bits of hash. Indexed objects store their hash, so that growing need not recompute
+/// it.
 #[derive(Debug)]
 pub(super) struct Index {
     shards: Vec<HashTable<u32>>,
@@ -19,7 +19,7 @@ impl Index {
         Index { shards: (0..1 << SHARD_BITS).map(|_| HashTable::new()).collect() }
     }
 
-    /// The entry with that hash that `is` it.
+    /// The entry with this hash for which `is` returns true.
     pub(super) fn find(&self, hash: u32, is: impl FnMut(u32) -> bool) -> Option<u32> {
         let mut is = is;
         self.shards[shard(hash)].find(spread(hash), |&entry| is(entry)).copied()
@@ -31,7 +31,7 @@ impl Index {
         self.shards[shard(hash)].insert_unique(spread(hash), entry, hash_of);
     }
 
-    /// Takes an entry out.
+    /// Removes an entry.
     pub(super) fn remove(&mut self, hash: u32, entry: u32) {
         let found = self.shards[shard(hash)].find_entry(spread(hash), |&other| other == entry);
         if let Ok(found) = found {
@@ -45,8 +45,8 @@ impl Index {
     }
 }
 
-/// From the middle of the hash: a table takes the place in it from the low bits, and a tag from the
-/// top 7.
+/// Bits from the middle of the hash: a table uses the low bits for the position, and the top 7 for
+/// a tag.
 fn shard(hash: u32) -> usize {
     (hash >> (25 - SHARD_BITS)) as usize % (1 << SHARD_BITS)
 }
@@ -55,9 +55,9 @@ fn spread(hash: u32) -> u64 {
     u64::from(hash) << 32 | u64::from(hash)
 }
 
-/// How paths are hashed: segment by segment, so that the hashes of all paths above come on the way.
-/// Keyed with a secret that no client is told, so that nobody can prepare paths that all fall into
-/// one place.
+/// The hash of paths: segment by segment, so that the hashes of all ancestors are computed on the
+/// way. Keyed with a secret that no client learns, so that nobody can prepare paths that all
+/// collide.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PathHasher {
     start: u64,
@@ -74,7 +74,7 @@ impl PathHasher {
         let (low, high) = secret.split_at(8);
         let word = |bytes: &[u8]| bytes.iter().fold(0, |word, &byte| word << 8 | u64::from(byte));
         let (low, high) = (word(low), word(high));
-        // Odd, and with bits all over, whatever the secret.
+        // Odd, with bits all over, whatever the secret.
         let key = |n: u64| mix(low ^ n, high ^ 0x9e37_79b9_7f4a_7c15) | 1;
         PathHasher {
             start: key(0x243f_6a88_85a3_08d3),
@@ -83,17 +83,17 @@ impl PathHasher {
         }
     }
 
-    /// A word that nobody can know, for other tables.
+    /// A secret word for other tables.
     pub(super) fn word(&self) -> u64 {
         mix(self.start, self.end)
     }
 
-    /// Of the root.
+    /// The hash of the root.
     pub(super) fn root(&self) -> PathHash {
         PathHash(self.start)
     }
 
-    /// Of the path that lies by that segment below another.
+    /// The hash of the child with this segment.
     pub(super) fn below(&self, above: PathHash, segment: &[u8]) -> PathHash {
         let mut hash = above.0;
         let (words, tail) = segment.as_chunks::<8>();
@@ -106,13 +106,13 @@ impl PathHasher {
 }
 
 impl PathHash {
-    /// What an [`Index`] goes by.
+    /// The 32 bits that an [`Index`] uses.
     pub(super) fn short(self) -> u32 {
         (self.0 >> 32) as u32
     }
 }
 
-/// The two halves of a product: every bit of a word comes to bear on every bit of this.
+/// The two halves of a product: every bit of the inputs affects every bit of the result.
 pub(super) fn mix(one: u64, other: u64) -> u64 {
     let product = u128::from(one) * u128::from(other);
     (product >> 64) as u64 ^ product as u64
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_that_look_alike_spread_over_all_shards_and_two_replicas_hash_apart() {
+    fn similar_paths_spread_over_all_shards_and_two_replicas_hash_differently() {
         let hasher = PathHasher::new([7; 16]);
         let mut shards = vec![0; 1 << SHARD_BITS];
         let mut hashes = HashSet::new();
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_of_the_same_hash_are_told_apart() {
+    fn entries_of_the_same_hash_are_distinguished() {
         let mut index = Index::new();
         for entry in 0..10 {
             index.insert(77, entry, |_| 77);

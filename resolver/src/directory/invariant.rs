@@ -1,4 +1,4 @@
-//! What always holds of a directory: its indexes say the same.
+//! The invariants of a directory: its indexes agree.
 
 use longshore_protocol::PublisherId;
 use longshore_protocol::messages::resolver::Digest;
@@ -6,19 +6,22 @@ use longshore_protocol::messages::resolver::Digest;
 use crate::directory::Directory;
 
 impl Directory {
-    /// The digest of what a publisher holds; of nothing if nobody can see it.
-    pub(crate) fn held_by(&self, publisher: PublisherId) -> Digest {
-        let slot = self.living.find(publisher);
-        slot.map(|slot| self.living[slot].holdings.digest()).unwrap_or_default()
+    /// The digest of a publisher's registrations; the empty one if it is not visible.
+    pub(crate) fn digest_of(&self, publisher: PublisherId) -> Digest {
+        let slot = self.publishers.find(publisher);
+        slot.map(|slot| self.publishers[slot].registrations.digest()).unwrap_or_default()
     }
 
-    /// Panics where two indexes disagree. Looks at everything: for tests, after every step.
+    /// Panics where two indexes disagree. It checks everything: for tests, after every step.
     pub(crate) fn invariant(&self) {
-        self.living.invariant();
-        self.paths.invariant(&self.living);
-        let untold = self.untold.iter().map(|&(slot, _)| slot).collect();
-        self.count_invariant(&untold);
-        assert!(untold.iter().all(|&slot| self.living[slot].hidden), "who can be seen is not gone");
+        self.publishers.invariant();
+        self.paths.invariant(&self.publishers);
+        let unreported = self.unreported.iter().map(|&(slot, _)| slot).collect();
+        self.count_invariant(&unreported);
+        assert!(
+            unreported.iter().all(|&slot| self.publishers[slot].hidden),
+            "a visible publisher is not unreported"
+        );
         self.watches.invariant();
     }
 }

@@ -1,31 +1,31 @@
-//! What lies just below a path, a slice at a time. What comes or goes between two slices may be in
-//! the listing or not; what is there all the time is in it, once.
+//! The children of a path, a slice at a time. What comes or goes between two slices may be in the
+//! listing or not; what is there all the time is in it, once.
 
 use longshore_protocol::messages::resolver::PathListed;
 use longshore_protocol::{Path, PublicationKind};
 
 use crate::directory::Directory;
-use crate::directory::holdings::Held;
+use crate::directory::registrations::Registration;
 use crate::directory::tree::{NodeId, Tree};
 use crate::directory::walks::{Step, Walk};
 
-/// Goes over what lies just below one path.
+/// Iterates over the children of one path.
 ///
-/// A child that nobody holds is listed if anything below it can be seen. While hidden publishers
-/// are being swept that has to be looked for, and the looking may take several slices.
+/// A child without publishers is listed if anything below it is visible. While hidden publishers
+/// are being swept that has to be searched for, which may take several slices.
 #[derive(Debug)]
 pub(crate) struct Children {
     below: Path,
-    at: At,
+    at: ListingState,
 }
 
 #[derive(Debug)]
-enum At {
+enum ListingState {
     Start,
     Going {
         depth: usize,
         walk: Walk,
-        /// The revision when the last child was gone into.
+        /// The revision when the last child was entered.
         since: u64,
     },
     End,
@@ -33,67 +33,66 @@ enum At {
 
 impl Children {
     pub(crate) fn new(below: &Path) -> Children {
-        Children { below: below.clone(), at: At::Start }
+        Children { below: below.clone(), at: ListingState::Start }
     }
 
-    /// Adds children to `out`, in no more than `budget` steps. True when there are no more.
+    /// Adds children to `out`, in at most `budget` steps. True when there are no more.
     pub(crate) fn take(
         &mut self,
         directory: &mut Directory,
         budget: usize,
         out: &mut Vec<PathListed>,
     ) -> bool {
-        if let At::Start = self.at {
+        if let ListingState::Start = self.at {
             let begun = directory.paths.tree.begin_below(self.below.as_str());
             self.at = match begun {
-                Some((depth, walk)) => At::Going { depth, walk, since: 0 },
-                None => At::End,
+                Some((depth, walk)) => ListingState::Going { depth, walk, since: 0 },
+                None => ListingState::End,
             };
         }
-        let At::Going { depth, walk, since } = &mut self.at else { return true };
+        let ListingState::Going { depth, walk, since } = &mut self.at else { return true };
         let Some(mut step) = directory.paths.tree.walks.step(walk) else { return true };
         let mut text = self.below.as_str().to_owned();
-        let mut children = Row { directory, depth: *depth, since, text: &mut text, out };
+        let mut children = ChildSlice { directory, depth: *depth, since, text: &mut text, out };
         for _ in 0..budget {
-            match children.look(step) {
+            match children.advance(step) {
                 Some(next) => step = next,
                 None => {
-                    self.at = At::End;
+                    self.at = ListingState::End;
                     return true;
                 }
             }
         }
-        directory.paths.tree.walks.rest(walk, step);
+        directory.paths.tree.walks.suspend(walk, step);
         false
     }
 }
 
-/// The children of a path at that depth, for the length of a slice.
-struct Row<'a> {
+/// The children of a path at `depth`, during one slice.
+struct ChildSlice<'a> {
     directory: &'a Directory,
     depth: usize,
     since: &'a mut u64,
-    /// The path, with the name of a child after it for a moment.
+    /// The path, with the name of a child appended temporarily.
     text: &'a mut String,
     out: &'a mut Vec<PathListed>,
 }
 
-impl Row<'_> {
-    /// Takes one step. None when the walk has come out of what it walks through.
-    fn look(&mut self, step: Step) -> Option<Step> {
+impl ChildSlice<'_> {
+    /// Takes one step. `None` at the end of the walk.
+    fn advance(&mut self, step: Step) -> Option<Step> {
         let tree = &self.directory.paths.tree;
         let node = step.node();
         let below = tree.depth(node).checked_sub(self.depth).filter(|&below| below > 0)?;
         let Step::Enter(_) = step else {
-            let again = below == 1 && self.directory.is_to_be_seen(node, *self.since);
+            let again = below == 1 && self.directory.must_revisit(node, *self.since);
             return Some(if again { Step::Enter(node) } else { tree.after(node) });
         };
         if below == 1 {
             *self.since = self.directory.revision;
         }
-        if self.directory.shows(node) {
-            // Something that can be seen: so the child that it lies at or below is listed, and is
-            // done.
+        if self.directory.is_certainly_visible(node) {
+            // Something visible: so the child at or above it is listed, and done.
             let child = (1..below).fold(node, |at, _| tree.above(at).unwrap_or(at));
             self.list(tree, child);
             return Some(tree.after(child));
@@ -108,21 +107,21 @@ impl Row<'_> {
         }
         self.text.push_str(tree.segment(child));
         if let Ok(path) = Path::new(self.text) {
-            self.out.push(self.directory.seen_at(child).listed(path));
+            self.out.push(self.directory.visible_at(child).listed(path));
         }
         self.text.truncate(length);
     }
 }
 
-/// What can be seen at a path.
+/// The visible state of a path.
 #[derive(Clone, Copy, Default, Debug)]
-pub(super) struct Seen {
+pub(super) struct Visible {
     queue: bool,
     value: bool,
     default: bool,
 }
 
-impl Seen {
+impl Visible {
     pub(super) fn any(self) -> bool {
         self.queue || self.value || self.default
     }
@@ -133,18 +132,18 @@ impl Seen {
 }
 
 impl Directory {
-    /// What of that which is held at a node can be seen.
-    pub(super) fn seen_at(&self, node: NodeId) -> Seen {
-        let mut seen = Seen::default();
-        if !self.paths.tree.is_held(node) {
+    /// The visible state of a node.
+    pub(super) fn visible_at(&self, node: NodeId) -> Visible {
+        let mut seen = Visible::default();
+        if !self.paths.tree.is_registered(node) {
             return seen;
         }
         let members = |default| {
-            let members = self.paths.members(Held { node, default }).iter();
-            members.filter(|member| !self.living[member.slot].hidden)
+            let members = self.paths.members(Registration { node, default }).iter();
+            members.filter(|member| !self.publishers[member.slot].hidden)
         };
         for member in members(false) {
-            match self.paths.sets.terms_kept.get(member.terms).kind {
+            match self.paths.sets.terms_table.get(member.terms).kind {
                 PublicationKind::Queue => seen.queue = true,
                 PublicationKind::Value => seen.value = true,
             }
@@ -156,21 +155,21 @@ impl Directory {
         seen
     }
 
-    /// Whether a node, gone into at `since` and through without finding anything, has to be looked
-    /// at again: what can be seen there may have come behind the walk's back, while what could be
-    /// seen before has gone.
-    pub(super) fn is_to_be_seen(&self, node: NodeId, since: u64) -> bool {
+    /// Whether a node that was entered at `since` and walked without finding anything has to be
+    /// walked again: something visible may have appeared behind the walk, while what was visible
+    /// before has gone.
+    pub(super) fn must_revisit(&self, node: NodeId, since: u64) -> bool {
         if self.paths.tree.is_inner(node) {
             self.trackers.moved_since(node, since)
         } else {
-            self.seen_at(node).any()
+            self.visible_at(node).any()
         }
     }
 
-    /// Whether it is plain at the node itself that there is something to be seen at or below it:
-    /// where nothing is hidden, whatever has something below it shows.
-    pub(super) fn shows(&self, node: NodeId) -> bool {
-        let nothing_hidden = self.living.grave().is_none();
-        nothing_hidden && self.paths.tree.is_inner(node) || self.seen_at(node).any()
+    /// Whether it is certain from the node alone that something is visible at or below it: if no
+    /// publisher is hidden, every inner node is visible.
+    pub(super) fn is_certainly_visible(&self, node: NodeId) -> bool {
+        let nothing_hidden = self.publishers.next_tombstone().is_none();
+        nothing_hidden && self.paths.tree.is_inner(node) || self.visible_at(node).any()
     }
 }

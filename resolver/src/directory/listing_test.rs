@@ -8,9 +8,9 @@ use longshore_protocol::{Epoch, Glob, Incarnation, Path, PublisherId, PublisherI
 use proptest::prelude::*;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
-use crate::directory::{Cells, Children, Client, Directory, Matching, Rules, Slot, Told};
+use crate::directory::{Cells, Children, Client, Directory, GlobWalk, Rules, Slot, TablePart};
 
-/// One that stays, and one that may be swept away.
+/// A publisher that stays, and one that may be swept.
 const STAYS: Client = Client(1);
 const GOES: Client = Client(2);
 
@@ -20,8 +20,8 @@ fn path(text: &str) -> Path {
 
 struct Scenario {
     directory: Directory,
-    /// What each of the two holds.
-    held: [BTreeSet<Path>; 2],
+    /// The paths of each of the two.
+    registered: [BTreeSet<Path>; 2],
 }
 
 impl Scenario {
@@ -32,7 +32,7 @@ impl Scenario {
             ..Rules::small(Duration::from_secs(120))
         };
         let directory = Directory::new(Instant::now(), Incarnation([5; 16]), rules);
-        let mut scenario = Scenario { directory, held: [BTreeSet::new(), BTreeSet::new()] };
+        let mut scenario = Scenario { directory, registered: [BTreeSet::new(), BTreeSet::new()] };
         scenario.announce(STAYS);
         scenario.announce(GOES);
         scenario
@@ -52,27 +52,27 @@ impl Scenario {
     fn publish(&mut self, client: Client, text: &str) {
         let slot = self.directory.writer(client).unwrap();
         self.directory.change(slot, Change::Publish, &path(text)).unwrap();
-        self.held[client.0 as usize - 1].insert(path(text));
+        self.registered[client.0 as usize - 1].insert(path(text));
     }
 
     fn unpublish(&mut self, client: Client, text: &Path) {
         let slot = self.directory.writer(client).unwrap();
         self.directory.change(slot, Change::Unpublish, text).unwrap();
-        self.held[client.0 as usize - 1].remove(text);
+        self.registered[client.0 as usize - 1].remove(text);
     }
 
-    /// All that one of them holds is hidden at once.
+    /// Hides everything of one of them at once.
     fn clear(&mut self) {
         self.directory.clear(GOES).unwrap();
-        self.held[1].clear();
+        self.registered[1].clear();
         self.announce(GOES);
     }
 
     fn all(&self) -> BTreeSet<Path> {
-        self.held.iter().flatten().cloned().collect()
+        self.registered.iter().flatten().cloned().collect()
     }
 
-    /// What lies just below a path, or at or above something that is held and below it.
+    /// The children of a path that are registered or have registrations below them.
     fn children(&self, of: &Path) -> BTreeSet<Path> {
         let above = |path: &Path| std::iter::successors(Some(path.clone()), Path::parent);
         let all = self.all();
@@ -80,7 +80,7 @@ impl Scenario {
         all.iter().filter_map(child).collect()
     }
 
-    /// Row and column of each cell of a table; of a row without columns, with no name for one.
+    /// Row and column of each cell of a table; for a row without columns, an empty column name.
     fn cells(&self, of: &Path) -> BTreeSet<(String, String)> {
         let name = |path: &Path| path.segments().next_back().unwrap_or_default().to_owned();
         let mut cells = BTreeSet::new();
@@ -91,7 +91,7 @@ impl Scenario {
         cells
     }
 
-    /// Some change.
+    /// Applies a random change.
     fn change(&mut self, rng: &mut StdRng) {
         let text = random_path(rng);
         match rng.random_range(0..20) {
@@ -119,8 +119,8 @@ fn random_path(rng: &mut StdRng) -> String {
     (0..rng.random_range(1..4)).map(|_| format!("/{}", segment(rng))).collect()
 }
 
-/// Takes a listing to its end with changes between its slices: what is there all the time is
-/// listed, once, and nothing that never was.
+/// Runs a listing to its end with changes between its slices: what is there all the time is listed,
+/// once, and nothing that never was.
 fn check(
     scenario: &mut Scenario,
     rng: &mut StdRng,
@@ -131,7 +131,7 @@ fn check(
     let (mut out, mut slices) = (Vec::new(), 0);
     while !take(&mut scenario.directory, rng.random_range(1..5), &mut out) {
         slices += 1;
-        assert!(slices < 10_000, "it has no end");
+        assert!(slices < 10_000, "it does not end");
         for _ in 0..rng.random_range(0..4) {
             scenario.change(rng);
             let now = expected(scenario);
@@ -178,9 +178,9 @@ proptest! {
             scenario.change(&mut rng);
         }
         let of = if rng.random_bool(0.5) { Path::root() } else { path("/1") };
-        let (mut cells, mut told) = (Cells::new(&of), Told::default());
+        let (mut cells, mut sent) = (Cells::new(&of), TablePart::default());
         let (mut always, mut ever) = (scenario.cells(&of), scenario.cells(&of));
-        while !cells.take(&mut scenario.directory, rng.random_range(1..5), &mut told) {
+        while !cells.take(&mut scenario.directory, rng.random_range(1..5), &mut sent) {
             for _ in 0..rng.random_range(0..4) {
                 scenario.change(&mut rng);
                 let now = scenario.cells(&of);
@@ -188,20 +188,20 @@ proptest! {
                 ever.extend(now);
             }
         }
-        let rows: BTreeSet<String> = told.rows.iter().cloned().collect();
-        assert_eq!(rows.len(), told.rows.len(), "a row is told twice: {told:?}");
+        let rows: BTreeSet<String> = sent.rows.iter().cloned().collect();
+        assert_eq!(rows.len(), sent.rows.len(), "a row is reported twice: {sent:?}");
         let (least, most) = (counts(&always), counts(&ever));
-        assert!(least.0.is_subset(&rows) && rows.is_subset(&most.0), "rows {told:?}");
+        assert!(least.0.is_subset(&rows) && rows.is_subset(&most.0), "rows {sent:?}");
         for (name, rows) in &most.1 {
-            let (least, told) = (least.1.get(name).unwrap_or(&0), told.columns.get(name));
-            let told = told.unwrap_or(&0);
-            assert!((least..=rows).contains(&told), "{name} in {told} rows, not {least} to {rows}");
+            let (least, sent) = (least.1.get(name).unwrap_or(&0), sent.columns.get(name));
+            let sent = sent.unwrap_or(&0);
+            assert!((least..=rows).contains(&sent), "{name} in {sent} rows, not {least} to {rows}");
         }
-        assert!(told.columns.keys().all(|name| most.1.contains_key(name)));
+        assert!(sent.columns.keys().all(|name| most.1.contains_key(name)));
     }
 }
 
-/// A listing by some globs, with some changes.
+/// A listing by random globs, with random changes.
 fn check_globs(seed: u64) {
     let mut rng = StdRng::seed_from_u64(seed);
     let mut scenario = Scenario::new();
@@ -223,7 +223,7 @@ fn check_globs(seed: u64) {
     let globs: Vec<Glob> = (0..rng.random_range(1..4))
         .map(|_| Glob::new(all[rng.random_range(0..all.len())]).unwrap())
         .collect();
-    let mut matching = Matching::new(&globs).unwrap();
+    let mut matching = GlobWalk::new(&globs).unwrap();
     let take = |directory: &mut Directory, budget, out: &mut Vec<PathListed>| {
         matching.take(directory, budget, out)
     };
@@ -234,11 +234,11 @@ fn check_globs(seed: u64) {
 }
 
 #[test]
-fn a_node_whose_number_was_that_of_one_half_compared_is_compared_anew() {
+fn a_node_that_reuses_the_number_of_a_half_compared_one_is_compared_anew() {
     check_globs(8_595_136_418_892_024_972);
 }
 
-/// The rows of some cells, and in how many of them each column is.
+/// The rows of some cells, and the number of rows of each column.
 fn counts(cells: &BTreeSet<(String, String)>) -> (BTreeSet<String>, BTreeMap<String, u64>) {
     let rows = cells.iter().map(|(row, _)| row.clone()).collect();
     let mut columns = BTreeMap::new();
@@ -249,7 +249,7 @@ fn counts(cells: &BTreeSet<(String, String)>) -> (BTreeSet<String>, BTreeMap<Str
 }
 
 #[test]
-fn a_table_has_a_row_for_each_child_and_counts_the_rows_of_each_column() {
+fn a_table_has_a_row_for_each_child_and_counts_rows_by_column() {
     let mut scenario = Scenario::new();
     for text in ["/t/a/x", "/t/a/y/deep", "/t/b/x", "/t/c", "/t2/d/x"] {
         scenario.publish(STAYS, text);
@@ -257,16 +257,16 @@ fn a_table_has_a_row_for_each_child_and_counts_the_rows_of_each_column() {
     scenario.publish(GOES, "/t/e/z");
     scenario.publish(GOES, "/t/a/z/deep");
     scenario.clear();
-    let (mut cells, mut told) = (Cells::new(&path("/t")), Told::default());
-    assert!(cells.take(&mut scenario.directory, 100, &mut told));
-    told.rows.sort();
-    assert_eq!(told.rows, ["a", "b", "c"]);
+    let (mut cells, mut sent) = (Cells::new(&path("/t")), TablePart::default());
+    assert!(cells.take(&mut scenario.directory, 100, &mut sent));
+    sent.rows.sort();
+    assert_eq!(sent.rows, ["a", "b", "c"]);
     let columns = [("x".to_owned(), 2), ("y".to_owned(), 1)];
-    assert_eq!(told.columns, columns.into_iter().collect());
+    assert_eq!(sent.columns, columns.into_iter().collect());
 }
 
 #[test]
-fn a_walk_that_is_dropped_leaves_nothing_behind() {
+fn a_dropped_walk_leaves_nothing_behind() {
     let mut scenario = Scenario::new();
     (0..10).for_each(|n| scenario.publish(STAYS, &format!("/a/{n}")));
     let below = path("/a");
@@ -283,7 +283,7 @@ fn a_walk_that_is_dropped_leaves_nothing_behind() {
 }
 
 #[test]
-fn only_what_can_match_is_looked_at() {
+fn a_listing_visits_only_what_can_match() {
     let mut scenario = Scenario::new();
     for n in 0..1_000 {
         scenario.publish(STAYS, &format!("/a/{n}"));
@@ -296,7 +296,7 @@ fn only_what_can_match_is_looked_at() {
         (&["/b/{1,2,3,4000}/*"], 30),
     ] {
         let globs: Vec<Glob> = globs.iter().map(|glob| Glob::new(glob).unwrap()).collect();
-        let mut matching = Matching::new(&globs).unwrap();
+        let mut matching = GlobWalk::new(&globs).unwrap();
         let (mut steps, mut out) = (1, Vec::new());
         while !matching.take(&mut scenario.directory, 1, &mut out) {
             steps += 1;
@@ -307,11 +307,11 @@ fn only_what_can_match_is_looked_at() {
 }
 
 #[test]
-fn what_is_compared_with_many_globs_counts_for_as_many_steps() {
+fn comparisons_with_many_globs_count_as_many_steps() {
     let mut scenario = Scenario::new();
     scenario.publish(STAYS, "/a");
     let globs: Vec<Glob> = (0..200).map(|n| Glob::new(&format!("/*{n}")).unwrap()).collect();
-    let mut matching = Matching::new(&globs).unwrap();
+    let mut matching = GlobWalk::new(&globs).unwrap();
     let mut slices = 1;
     while !matching.take(&mut scenario.directory, 10, &mut Vec::new()) {
         slices += 1;
@@ -320,10 +320,10 @@ fn what_is_compared_with_many_globs_counts_for_as_many_steps() {
 }
 
 #[test]
-fn globs_that_stand_for_too_much_are_refused() {
+fn globs_that_expand_to_too_many_segments_are_refused() {
     let wide = format!("/{{{}}}/**", ["*"; 200].join(","));
     let glob = Glob::new(&wide).unwrap();
-    assert!(Matching::new(&vec![glob.clone(); 100]).is_ok());
-    let refused = Matching::new(&vec![glob; 256]).unwrap_err().to_string();
+    assert!(GlobWalk::new(&vec![glob.clone(); 100]).is_ok());
+    let refused = GlobWalk::new(&vec![glob; 256]).unwrap_err().to_string();
     assert!(refused.contains("over the limit of 65536"), "{refused}");
 }

@@ -13,10 +13,12 @@ use longshore_protocol::{
 };
 use proptest::prelude::*;
 
-use crate::directory::{Children, Client, Confirming, Directory, Matching, Push, Resolver, Rules};
+use crate::directory::{
+    AnswerBuilder, Children, Client, ConfirmProgress, Directory, GlobWalk, Push, Rules,
+};
 
 const TTL: Duration = Duration::from_millis(1_000);
-/// Chosen so that one's text begins another's, with and without a slash between.
+/// Chosen so that texts are prefixes of others, with and without a slash between.
 const PATHS: [&str; 12] = [
     "/", "/a", "/a/b", "/a/b/c", "/a/b/d", "/a/bb", "/a/b-c", "/a-b", "/ab", "/ab/c", "/b",
     "/b/c/d",
@@ -26,7 +28,7 @@ const GLOBS: [&str; 10] =
 
 #[derive(Clone, Debug)]
 enum Op {
-    /// With the digest of what is held, or with another.
+    /// With the digest of the registrations, or with another.
     Announce {
         client: u64,
         publisher: u8,
@@ -45,7 +47,7 @@ enum Op {
     Clear {
         client: u64,
     },
-    Beat {
+    Heartbeat {
         client: u64,
     },
     Gone {
@@ -68,8 +70,8 @@ enum Op {
         client: u64,
         watch: u32,
     },
-    /// A client is told so many things of what it watches.
-    Tell {
+    /// A client is sent so many messages of its watches.
+    Push {
         client: u64,
         times: usize,
     },
@@ -89,7 +91,7 @@ fn op() -> impl Strategy<Value = Op> {
             .prop_map(|(client, change, path, terms)| Op::Change { client, change, path, terms }),
         2 => client.clone().prop_map(|client| Op::Confirm { client }),
         1 => client.clone().prop_map(|client| Op::Clear { client }),
-        2 => client.clone().prop_map(|client| Op::Beat { client }),
+        2 => client.clone().prop_map(|client| Op::Heartbeat { client }),
         1 => client.clone().prop_map(|client| Op::Gone { client }),
         3 => (1..600u64).prop_map(|ms| Op::Pass { ms }),
         3 => (client.clone(), 0..2u32, 0..GLOBS.len())
@@ -97,12 +99,12 @@ fn op() -> impl Strategy<Value = Op> {
         3 => (client.clone(), 0..2u32, 0..GLOBS.len())
             .prop_map(|(client, watch, glob)| Op::WatchPaths { client, watch, glob }),
         1 => (client.clone(), 0..2u32).prop_map(|(client, watch)| Op::Unwatch { client, watch }),
-        3 => (client, 1..4usize).prop_map(|(client, times)| Op::Tell { client, times }),
+        3 => (client, 1..4usize).prop_map(|(client, times)| Op::Push { client, times }),
         4 => (1..6usize).prop_map(|budget| Op::Sweep { budget }),
     ]
 }
 
-/// Little but changes, and walks that rest among them.
+/// Mostly changes, between the steps of suspended walks.
 fn counting_op() -> impl Strategy<Value = Op> {
     let change = proptest::sample::select(Change::ALL);
     prop_oneof![
@@ -110,34 +112,34 @@ fn counting_op() -> impl Strategy<Value = Op> {
             .prop_map(|(client, change, path, terms)| Op::Change { client, change, path, terms }),
         2 => (0..2u32, 0..GLOBS.len())
             .prop_map(|(watch, glob)| Op::Watch { client: 0, watch, glob }),
-        8 => (1..4usize).prop_map(|times| Op::Tell { client: 0, times }),
+        8 => (1..4usize).prop_map(|times| Op::Push { client: 0, times }),
     ]
 }
 
-/// What a publisher is to the model.
+/// A publisher in the model.
 #[derive(Clone, Debug)]
-struct Known {
+struct ModelPublisher {
     epoch: u64,
     client: u64,
     round: u64,
     /// A confirm removes what is of an earlier round.
     rewriting: bool,
     deadline: Instant,
-    /// The round in which each was last written, and on which terms.
+    /// The round in which each path was last written, and its terms.
     holds: BTreeMap<(Path, bool), (u64, usize)>,
 }
 
 #[derive(Default, Debug)]
 struct Model {
-    known: BTreeMap<u8, Known>,
-    /// For whom each client writes; none once a newer has taken over.
+    known: BTreeMap<u8, ModelPublisher>,
+    /// The publisher that each client writes for; `None` once a newer client has taken over.
     writers: BTreeMap<u64, Option<u8>>,
     watches: BTreeMap<(u64, u32), usize>,
     path_watches: BTreeMap<(u64, u32), usize>,
 }
 
 impl Model {
-    fn writer(&mut self, client: u64) -> Result<&mut Known, RequestRefusal> {
+    fn writer(&mut self, client: u64) -> Result<&mut ModelPublisher, RequestRefusal> {
         match self.writers.get(&client) {
             None => Err(RequestRefusal::NotAnnounced),
             Some(None) => Err(RequestRefusal::Superseded),
@@ -153,7 +155,7 @@ impl Model {
         epoch: u64,
         equal: bool,
     ) -> bool {
-        let known = self.known.entry(publisher).or_insert_with(|| Known {
+        let known = self.known.entry(publisher).or_insert_with(|| ModelPublisher {
             epoch,
             client,
             round: 0,
@@ -182,11 +184,12 @@ impl Model {
         self.writers.retain(|_, writes_for| *writes_for != Some(publisher));
     }
 
-    /// Who holds it, and on which terms.
+    /// The publishers of a path, and their terms.
     fn holders(&self, path: &Path, default: bool) -> BTreeSet<(u8, usize)> {
         let key = (path.clone(), default);
-        let held = |(&number, known): (&u8, &Known)| Some((number, known.holds.get(&key)?.1));
-        self.known.iter().filter_map(held).collect()
+        let publication =
+            |(&number, known): (&u8, &ModelPublisher)| Some((number, known.holds.get(&key)?.1));
+        self.known.iter().filter_map(publication).collect()
     }
 
     fn resolve(&self, path: &Path) -> (BTreeSet<(u8, usize)>, bool) {
@@ -223,13 +226,13 @@ impl Model {
         }
     }
 
-    fn held_paths(&self) -> BTreeSet<Path> {
+    fn registered_paths(&self) -> BTreeSet<Path> {
         self.known.values().flat_map(|k| k.holds.keys().map(|(path, _)| path.clone())).collect()
     }
 
     fn children(&self, of: &Path) -> BTreeSet<PathListed> {
         let mut children = BTreeSet::new();
-        for mut path in self.held_paths() {
+        for mut path in self.registered_paths() {
             while let Some(parent) = path.parent() {
                 if parent == *of {
                     children.insert(self.listed(&path));
@@ -245,8 +248,8 @@ impl Model {
             if *default { glob.could_match_at_or_below(path) } else { glob.matches(path) }
         };
         let of_jobs = |at: usize| terms(at).kind == PublicationKind::Queue;
-        let holds = |known: &Known| {
-            known.holds.iter().any(|(held, &(_, at))| concerns(held) && of_jobs(at))
+        let holds = |known: &ModelPublisher| {
+            known.holds.iter().any(|(key, &(_, at))| concerns(key) && of_jobs(at))
         };
         self.known.iter().filter(|(_, known)| holds(known)).map(|(&number, _)| number).collect()
     }
@@ -256,7 +259,7 @@ fn path(text: &str) -> Path {
     Path::new(text).unwrap()
 }
 
-/// The default ones, and two that differ from them in one thing each.
+/// The default terms, and two that differ from them in one field each.
 fn terms(number: usize) -> Terms {
     let kind = if number == 1 { PublicationKind::Value } else { PublicationKind::Queue };
     Terms { kind, priority: u16::from(number == 2), ..Terms::default() }
@@ -279,25 +282,25 @@ struct Pair {
     now: Instant,
     directory: Directory,
     model: Model,
-    /// What each watch over publishers takes to be so, from what it was told.
-    told: BTreeMap<(u64, u32), BTreeSet<u8>>,
-    /// And each watch over paths.
-    paths_told: BTreeMap<(u64, u32), BTreeSet<PathListed>>,
-    /// Clients that have something to be told.
+    /// The state of each watch over publishers, by the messages it was sent.
+    sent: BTreeMap<(u64, u32), BTreeSet<u8>>,
+    /// And of each watch over paths.
+    paths_sent: BTreeMap<(u64, u32), BTreeSet<PathListed>>,
+    /// Clients with pending messages.
     due: BTreeSet<u64>,
 }
 
 impl Pair {
     fn new() -> Pair {
         let now = Instant::now();
-        let rules = Rules { stand_still_max: TTL, ..Rules::small(TTL) };
+        let rules = Rules { stall_max: TTL, ..Rules::small(TTL) };
         let directory = Directory::new(now, Incarnation([9; 16]), rules);
         Pair {
             now,
             directory,
             model: Model::default(),
-            told: BTreeMap::new(),
-            paths_told: BTreeMap::new(),
+            sent: BTreeMap::new(),
+            paths_sent: BTreeMap::new(),
             due: BTreeSet::new(),
         }
     }
@@ -307,10 +310,10 @@ impl Pair {
         match *op {
             Op::Announce { client, publisher, epoch, equal } => {
                 let info = info(publisher, epoch);
-                let mut wanted = self.directory.held_by(info.id);
-                wanted.count += u64::from(!equal);
+                let mut desired = self.directory.digest_of(info.id);
+                desired.count += u64::from(!equal);
                 let taken = self.model.announce(now, client, publisher, epoch, equal);
-                match self.directory.announce(now, Client(client), &info, &[wanted]) {
+                match self.directory.announce(now, Client(client), &info, &[desired]) {
                     Ok(digest) => {
                         assert!(taken, "a lower epoch is refused");
                         let mut expected = Digest::default();
@@ -348,7 +351,7 @@ impl Pair {
             }
             Op::Confirm { client } => {
                 let Ok(slot) = self.directory.writer(Client(client)) else { return };
-                let mut cursor = Confirming::default();
+                let mut cursor = ConfirmProgress::default();
                 while !self.directory.confirm(slot, &mut cursor, 2) {
                     self.directory.invariant();
                 }
@@ -363,8 +366,8 @@ impl Pair {
                     self.model.forget(publisher);
                 }
             }
-            Op::Beat { client } => {
-                self.directory.heard(Client(client), now);
+            Op::Heartbeat { client } => {
+                self.directory.record_activity(Client(client), now);
                 if let Ok(known) = self.model.writer(client) {
                     known.deadline = now + TTL;
                 }
@@ -393,23 +396,23 @@ impl Pair {
                 assert_eq!(made, Ok(()));
                 self.model.path_watches.remove(&(client, watch));
                 self.model.watches.insert((client, watch), glob);
-                self.told.remove(&(client, watch));
+                self.sent.remove(&(client, watch));
             }
             Op::WatchPaths { client, watch, glob } => {
                 let globs = [Glob::new(GLOBS[glob]).unwrap()];
                 assert_eq!(self.directory.watch_paths(Client(client), watch, &globs), Ok(()));
                 self.model.watches.remove(&(client, watch));
                 self.model.path_watches.insert((client, watch), glob);
-                self.paths_told.remove(&(client, watch));
+                self.paths_sent.remove(&(client, watch));
             }
             Op::Unwatch { client, watch } => {
                 self.directory.unwatch(Client(client), watch);
                 self.model.watches.remove(&(client, watch));
                 self.model.path_watches.remove(&(client, watch));
             }
-            Op::Tell { client, times } => {
+            Op::Push { client, times } => {
                 for _ in 0..times {
-                    self.tell(client);
+                    self.push(client);
                 }
             }
             Op::Sweep { budget } => {
@@ -423,15 +426,15 @@ impl Pair {
         assert_eq!(self.directory.publishers_len(), self.model.known.len());
         let asked: Vec<Path> =
             PATHS.iter().chain(&["/a/b/c/d", "/abc", "/z"]).map(|text| path(text)).collect();
-        let mut resolver = Resolver::default();
+        let mut resolver = AnswerBuilder::default();
         asked.iter().for_each(|path| resolver.answer(&self.directory, PathText::from(path)));
         let answer = resolver.finish(&self.directory, 7, true);
         for (path, answered) in asked.iter().zip(&answer.answers) {
             let members = |set: u32| {
                 let member = |member: &SetMember| {
                     let number = answer.publishers[member.publisher as usize].id.0[0];
-                    let told = &answer.terms[member.terms as usize];
-                    (number, (0..3).find(|&at| terms(at) == *told).unwrap())
+                    let sent = &answer.terms[member.terms as usize];
+                    (number, (0..3).find(|&at| terms(at) == *sent).unwrap())
                 };
                 answer.sets[set as usize].iter().map(member).collect::<BTreeSet<_>>()
             };
@@ -454,7 +457,7 @@ impl Pair {
                 let (mut children, mut out) = (Children::new(&of), Vec::new());
                 while !children.take(&mut self.directory, budget, &mut out) {}
                 let once: BTreeSet<PathListed> = out.iter().cloned().collect();
-                assert_eq!(once.len(), out.len(), "{of}: one is told twice: {out:?}");
+                assert_eq!(once.len(), out.len(), "{of}: one is listed twice: {out:?}");
                 assert_eq!(once, self.model.children(&of), "below {of}, {budget} at a time");
             }
         }
@@ -463,10 +466,10 @@ impl Pair {
         {
             let globs: Vec<Glob> = globs.iter().map(|text| Glob::new(text).unwrap()).collect();
             let matches = |path: &Path| globs.iter().any(|glob| glob.matches(path));
-            let held = self.model.held_paths();
+            let registered = self.model.registered_paths();
             let expected: Vec<PathListed> =
-                held.iter().filter(|p| matches(p)).map(|p| self.model.listed(p)).collect();
-            let (mut matching, mut out) = (Matching::new(&globs).unwrap(), Vec::new());
+                registered.iter().filter(|p| matches(p)).map(|p| self.model.listed(p)).collect();
+            let (mut matching, mut out) = (GlobWalk::new(&globs).unwrap(), Vec::new());
             while !matching.take(&mut self.directory, 2, &mut out) {}
             out.sort();
             assert_eq!(out, expected, "{globs:?}");
@@ -477,8 +480,8 @@ impl Pair {
         self.due.extend(self.directory.newly_due().map(|client| client.0));
     }
 
-    /// Tells a client one thing, if the directory has said that it is due.
-    fn tell(&mut self, client: u64) {
+    /// Sends a client one message, if the directory has reported it as due.
+    fn push(&mut self, client: u64) {
         self.note_due();
         if !self.due.contains(&client) {
             return;
@@ -488,50 +491,50 @@ impl Pair {
             Push::Done => {
                 self.due.remove(&client);
             }
-            Push::Tell(FromReplica::Publishers(all)) => {
+            Push::Send(FromReplica::Publishers(all)) => {
                 assert!(self.model.watches.contains_key(&(client, all.watch)));
-                let told = numbers(&all.publishers);
-                assert_eq!(told.len(), all.publishers.len());
+                let sent = numbers(&all.publishers);
+                assert_eq!(sent.len(), all.publishers.len());
                 for info in &all.publishers {
                     assert_eq!(info.epoch.0, self.model.known[&info.id.0[0]].epoch);
                 }
-                self.told.insert((client, all.watch), told);
+                self.sent.insert((client, all.watch), sent);
             }
-            Push::Tell(FromReplica::PublisherGone(gone)) => {
+            Push::Send(FromReplica::PublisherGone(gone)) => {
                 for watch in gone.watches {
-                    if let Some(told) = self.told.get_mut(&(client, watch)) {
-                        told.remove(&gone.publisher.0[0]);
+                    if let Some(sent) = self.sent.get_mut(&(client, watch)) {
+                        sent.remove(&gone.publisher.0[0]);
                     }
                 }
             }
-            Push::Tell(FromReplica::PathSnapshot(some)) => {
+            Push::Send(FromReplica::PathSnapshot(some)) => {
                 assert!(self.model.path_watches.contains_key(&(client, some.watch)));
                 if some.first {
-                    self.paths_told.insert((client, some.watch), BTreeSet::new());
+                    self.paths_sent.insert((client, some.watch), BTreeSet::new());
                 }
                 self.paths_are((client, some.watch), &some.paths);
             }
-            Push::Tell(FromReplica::PathChanges(some)) => {
+            Push::Send(FromReplica::PathChanges(some)) => {
                 for watch in some.watches {
                     self.paths_are((client, watch), &some.paths);
                 }
             }
-            Push::Tell(other) => panic!("{other:?}"),
+            Push::Send(other) => panic!("{other:?}"),
         }
     }
 
     fn paths_are(&mut self, key: (u64, u32), paths: &[PathListed]) {
-        let told = self.paths_told.entry(key).or_default();
+        let sent = self.paths_sent.entry(key).or_default();
         for listed in paths {
-            told.retain(|known| known.path != listed.path);
+            sent.retain(|known| known.path != listed.path);
             if listed.published() || listed.default {
-                told.insert(listed.clone());
+                sent.insert(listed.clone());
             }
         }
     }
 
-    /// Level-triggered: whatever happened in between, what was told last is what is so, once
-    /// nothing is left to tell.
+    /// Level-triggered: whatever happened in between, once nothing is pending the last message of
+    /// each watch shows the current state.
     fn compare_watches(&mut self) {
         while self.directory.sweep(3) {
             self.directory.invariant();
@@ -539,21 +542,21 @@ impl Pair {
         self.note_due();
         for times in 0.. {
             let Some(&client) = self.due.first() else { break };
-            assert!(times < 10_000, "there is no end of telling");
-            self.tell(client);
+            assert!(times < 10_000, "the messages never end");
+            self.push(client);
         }
         for (key, &glob) in &self.model.path_watches {
             let glob = Glob::new(GLOBS[glob]).unwrap();
-            let held = self.model.held_paths().into_iter();
-            let expected: BTreeSet<PathListed> = held
+            let registered = self.model.registered_paths().into_iter();
+            let expected: BTreeSet<PathListed> = registered
                 .filter(|path| glob.matches(path))
                 .map(|path| self.model.listed(&path))
                 .collect();
-            assert_eq!(self.paths_told.get(key), Some(&expected), "watch {key:?} of {glob}");
+            assert_eq!(self.paths_sent.get(key), Some(&expected), "watch {key:?} of {glob}");
         }
         for (key, &glob) in &self.model.watches {
             let expected = self.model.concerned(&Glob::new(GLOBS[glob]).unwrap());
-            assert_eq!(self.told.get(key), Some(&expected), "watch {key:?} of {}", GLOBS[glob]);
+            assert_eq!(self.sent.get(key), Some(&expected), "watch {key:?} of {}", GLOBS[glob]);
         }
     }
 }
@@ -578,7 +581,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_count_is_exact_whatever_changes_while_its_walk_rests(
+    fn a_count_is_exact_whatever_changes_while_its_walk_is_suspended(
         ops in proptest::collection::vec(counting_op(), 1..120)
     ) {
         let mut pair = Pair::announced();
@@ -590,7 +593,7 @@ proptest! {
     }
 
     #[test]
-    fn the_directory_does_as_the_model(ops in proptest::collection::vec(op(), 1..120)) {
+    fn the_directory_behaves_like_the_model(ops in proptest::collection::vec(op(), 1..120)) {
         let mut pair = Pair::announced();
         for (step, op) in ops.iter().enumerate() {
             pair.step(op);

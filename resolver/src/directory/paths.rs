@@ -1,5 +1,4 @@
-//! Who holds which path: the tree, the sets, and what each publisher holds, which always say the
-//! same.
+//! Registered paths: the tree, the sets, and the registrations of each publisher, kept consistent.
 
 use std::collections::BTreeMap;
 
@@ -7,9 +6,9 @@ use longshore_protocol::messages::resolver::KeyHash;
 use longshore_protocol::{Path, PublicationKind};
 
 use crate::directory::Slot;
-use crate::directory::holdings::{Held, Mark};
-use crate::directory::liveness::Liveness;
-use crate::directory::sets::{Member, NOBODY, SetId, Sets};
+use crate::directory::publishers::PublisherTable;
+use crate::directory::registrations::{DigestEntry, Registration};
+use crate::directory::sets::{EMPTY_SET, Member, SetId, Sets};
 use crate::directory::terms::TermsId;
 use crate::directory::tree::{NodeId, Tree};
 
@@ -18,13 +17,13 @@ use crate::directory::tree::{NodeId, Tree};
 pub(super) struct Paths {
     pub(super) tree: Tree,
     pub(super) sets: Sets,
-    /// Who has declared a default, by node: few. Sorted, because a hash table that grows would make
-    /// everybody wait.
+    /// The sets of publishers of defaults, by node: few. Sorted, because a growing hash table would
+    /// block all clients.
     defaults: BTreeMap<NodeId, SetId>,
-    /// The nodes that have a publisher.
+    /// Nodes with a publisher.
     published: usize,
-    /// Of those, the nodes that have only one, who is hidden.
-    unseen: usize,
+    /// Nodes whose only publisher is hidden.
+    hidden_only: usize,
 }
 
 impl Paths {
@@ -34,14 +33,14 @@ impl Paths {
             sets: Sets::new(),
             defaults: BTreeMap::new(),
             published: 0,
-            unseen: 0,
+            hidden_only: 0,
         }
     }
 
-    /// Paths that somebody publishes. One that only hidden publishers hold may count until the last
-    /// but one of them is swept.
+    /// Paths with a publisher. A path of several hidden publishers may count until all but one of
+    /// them are swept.
     pub(super) fn published_len(&self) -> usize {
-        self.published - self.unseen
+        self.published - self.hidden_only
     }
 
     /// Paths with a default.
@@ -49,33 +48,33 @@ impl Paths {
         self.defaults.len()
     }
 
-    /// Paths that somebody holds something at, without those that only one holds, who is hidden.
-    pub(super) fn seen_len(&self) -> usize {
-        self.tree.held_len() - self.unseen
+    /// Paths with any registration, without those whose only publisher is hidden.
+    pub(super) fn visible_len(&self) -> usize {
+        self.tree.registered_len() - self.hidden_only
     }
 
-    /// The set of those that hold the path, or the default at it.
-    pub(super) fn set(&self, held: Held) -> SetId {
-        if !held.default {
-            self.tree.set(held.node)
-        } else if self.tree.has_default(held.node) {
-            self.defaults.get(&held.node).copied().unwrap_or(NOBODY)
+    /// The set of publishers of the path, or of the default at it.
+    pub(super) fn set(&self, registration: Registration) -> SetId {
+        if !registration.default {
+            self.tree.set(registration.node)
+        } else if self.tree.has_default(registration.node) {
+            self.defaults.get(&registration.node).copied().unwrap_or(EMPTY_SET)
         } else {
-            NOBODY
+            EMPTY_SET
         }
     }
 
-    /// Those that hold it.
-    pub(super) fn members(&self, held: Held) -> &[Member] {
-        self.sets.members(self.set(held))
+    /// The publishers of a registration.
+    pub(super) fn members(&self, registration: Registration) -> &[Member] {
+        self.sets.members(self.set(registration))
     }
 
-    /// True of what holds jobs, or makes queues: those are whom watches over publishers are for.
+    /// True for terms of queues and of defaults for queues, which watches over publishers are for.
     pub(super) fn is_of_jobs(&self, terms: TermsId) -> bool {
-        self.sets.terms_kept.get(terms).kind == PublicationKind::Queue
+        self.sets.terms_table.get(terms).kind == PublicationKind::Queue
     }
 
-    /// Who has declared the deepest default at or above the path that `seen` likes.
+    /// The set of the deepest default at or above the path that `seen` accepts.
     pub(super) fn default_above(
         &self,
         path: &str,
@@ -86,8 +85,8 @@ impl Paths {
         }
         let mut at = Some(self.tree.nearest(path));
         while let Some(node) = at {
-            let set = self.set(Held { node, default: true });
-            if set != NOBODY && seen(set) {
+            let set = self.set(Registration { node, default: true });
+            if set != EMPTY_SET && seen(set) {
                 return Some(set);
             }
             at = self.tree.above(node);
@@ -95,149 +94,176 @@ impl Paths {
         None
     }
 
-    /// What the digest of a bucket says of it, held by that publisher.
+    /// The contribution of a publisher's registration to its bucket's digest.
     #[cfg(test)]
-    pub(super) fn mark(&self, held: Held, slot: Slot) -> Mark {
-        self.mark_spelt(held, slot, &mut String::new())
+    pub(super) fn digest_entry(&self, registration: Registration, slot: Slot) -> DigestEntry {
+        self.spelt_digest_entry(registration, slot, &mut String::new())
     }
 
-    fn mark_spelt(&self, held: Held, slot: Slot, text: &mut String) -> Mark {
-        self.tree.spell(held.node, text);
-        let terms = self.sets.terms(self.set(held), slot).unwrap_or_default();
-        self.mark_of(text, held.default, terms)
+    fn spelt_digest_entry(
+        &self,
+        registration: Registration,
+        slot: Slot,
+        text: &mut String,
+    ) -> DigestEntry {
+        self.tree.spell(registration.node, text);
+        let terms = self.sets.terms(self.set(registration), slot).unwrap_or_default();
+        self.digest_entry_of(text, registration.default, terms)
     }
 
-    /// What the digest of a bucket says of a path, or the default at it, held on these terms.
-    pub(super) fn mark_of(&self, path: &str, default: bool, terms: TermsId) -> Mark {
-        Mark { key: KeyHash::of(path, default), terms: self.sets.terms_kept.digest(terms) }
+    /// The contribution of a path, or the default at it, registered on these terms.
+    pub(super) fn digest_entry_of(&self, path: &str, default: bool, terms: TermsId) -> DigestEntry {
+        DigestEntry { key: KeyHash::of(path, default), terms: self.sets.terms_table.digest(terms) }
     }
 
     /// The path of a node.
     pub(super) fn path(&self, node: NodeId) -> Option<Path> {
         let mut text = String::new();
         self.tree.spell(node, &mut text);
-        // What was a path once is one still.
+        // The text was once parsed as a path.
         Path::new(&text).ok()
     }
 
-    /// The publisher holds this from now on, on these terms. `before` is on which it did until now,
-    /// if it did. Answers with how many of its other paths were moved for it, in the index of
-    /// buckets.
-    pub(super) fn hold(
+    /// Registers a path for a publisher, on these terms; `before` are its terms until now, if it
+    /// was registered. Returns how many of its other registrations were moved between buckets.
+    pub(super) fn register(
         &mut self,
-        living: &mut Liveness,
+        publishers: &mut PublisherTable,
         slot: Slot,
-        held: Held,
-        mark: Mark,
+        registration: Registration,
+        digest_entry: DigestEntry,
         terms: TermsId,
         before: Option<TermsId>,
     ) -> usize {
-        let from = self.set(held);
+        let from = self.set(registration);
         let to = self.sets.with(from, Member { slot, terms });
-        self.put(living, held, from, to);
-        let holdings = &mut living[slot].holdings;
+        self.put(publishers, registration, from, to);
+        let registrations = &mut publishers[slot].registrations;
         match before {
             None => {
-                holdings.insert(held, mark);
+                registrations.insert(registration, digest_entry);
                 let mut text = String::new();
-                holdings.part(|held| self.mark_spelt(held, slot, &mut text))
+                registrations.split_next(|registration| {
+                    self.spelt_digest_entry(registration, slot, &mut text)
+                })
             }
             Some(before) => {
-                holdings.replace(held, self.sets.terms_kept.digest(before), mark);
+                registrations.replace(
+                    registration,
+                    self.sets.terms_table.digest(before),
+                    digest_entry,
+                );
                 0
             }
         }
     }
 
-    /// The publisher no longer holds it. That it goes from the holdings is up to who calls this.
-    pub(super) fn let_go(&mut self, living: &mut Liveness, slot: Slot, held: Held) {
-        let from = self.set(held);
+    /// Unregisters a path of a publisher. The caller removes it from the publisher's registrations.
+    pub(super) fn unregister(
+        &mut self,
+        publishers: &mut PublisherTable,
+        slot: Slot,
+        registration: Registration,
+    ) {
+        let from = self.set(registration);
         let to = self.sets.without(from, slot);
-        self.put(living, held, from, to);
-        self.tree.prune(held.node);
+        self.put(publishers, registration, from, to);
+        self.tree.prune(registration.node);
     }
 
-    fn put(&mut self, living: &mut Liveness, held: Held, from: SetId, to: SetId) {
-        if !held.default {
-            self.count(living, from, false);
-            self.count(living, to, true);
+    fn put(
+        &mut self,
+        publishers: &mut PublisherTable,
+        registration: Registration,
+        from: SetId,
+        to: SetId,
+    ) {
+        if !registration.default {
+            self.count(publishers, from, false);
+            self.count(publishers, to, true);
         }
         self.sets.exchange(from, to);
-        if held.default {
-            self.tree.put_default(held.node, to != NOBODY);
-            if to == NOBODY {
-                self.defaults.remove(&held.node);
+        if registration.default {
+            self.tree.put_default(registration.node, to != EMPTY_SET);
+            if to == EMPTY_SET {
+                self.defaults.remove(&registration.node);
             } else {
-                self.defaults.insert(held.node, to);
+                self.defaults.insert(registration.node, to);
             }
             return;
         }
-        self.tree.put_set(held.node, to);
-        self.published = self.published + usize::from(to != NOBODY) - usize::from(from != NOBODY);
+        self.tree.put_set(registration.node, to);
+        self.published =
+            self.published + usize::from(to != EMPTY_SET) - usize::from(from != EMPTY_SET);
     }
 
-    /// A path has that set, or has it no longer.
-    fn count(&mut self, living: &mut Liveness, set: SetId, has: bool) {
+    /// A path now has this set, or no longer has it.
+    fn count(&mut self, publishers: &mut PublisherTable, set: SetId, has: bool) {
         let [only] = self.sets.members(set) else { return };
-        let publisher = &mut living[only.slot];
+        let publisher = &mut publishers[only.slot];
         if has {
-            publisher.alone += 1;
-            self.unseen += usize::from(publisher.hidden);
+            publisher.sole_paths += 1;
+            self.hidden_only += usize::from(publisher.hidden);
         } else {
-            publisher.alone -= 1;
-            self.unseen -= usize::from(publisher.hidden);
+            publisher.sole_paths -= 1;
+            self.hidden_only -= usize::from(publisher.hidden);
         }
     }
 
-    /// A publisher has been hidden.
-    pub(super) fn hide(&mut self, living: &Liveness, slot: Slot) {
-        self.unseen += living[slot].alone;
+    /// A publisher was hidden.
+    pub(super) fn hide(&mut self, publishers: &PublisherTable, slot: Slot) {
+        self.hidden_only += publishers[slot].sole_paths;
     }
 
     /// Panics where the indexes disagree.
     #[cfg(test)]
-    pub(super) fn invariant(&self, living: &Liveness) {
+    pub(super) fn invariant(&self, publishers: &PublisherTable) {
         use std::collections::{BTreeMap, BTreeSet};
 
         self.tree.invariant();
         self.sets.invariant();
-        let mut holders: BTreeMap<Held, BTreeSet<Slot>> = BTreeMap::new();
-        for (slot, publisher) in living.iter() {
-            for held in publisher.holdings.iter() {
-                assert!(holders.entry(held).or_default().insert(slot), "held twice");
+        let mut registered: BTreeMap<Registration, BTreeSet<Slot>> = BTreeMap::new();
+        for (slot, publisher) in publishers.iter() {
+            for registration in publisher.registrations.iter() {
+                assert!(
+                    registered.entry(registration).or_default().insert(slot),
+                    "registered twice"
+                );
             }
             if !publisher.hidden {
-                publisher.holdings.invariant(|held| self.mark(held, slot));
+                publisher
+                    .registrations
+                    .invariant(|registration| self.digest_entry(registration, slot));
             }
         }
-        let (mut uses, mut alone): (BTreeMap<SetId, usize>, BTreeMap<Slot, usize>) =
+        let (mut uses, mut sole_paths): (BTreeMap<SetId, usize>, BTreeMap<Slot, usize>) =
             (BTreeMap::new(), BTreeMap::new());
         let (mut published, mut defaults) = (0, 0);
         for node in (0..self.tree.end()).filter(|&node| self.tree.in_use(node)) {
             for default in [false, true] {
-                let held = Held { node, default };
-                let set = self.set(held);
+                let registration = Registration { node, default };
+                let set = self.set(registration);
                 let members = self.sets.members(set).iter().map(|member| member.slot);
-                let expected = holders.remove(&held).unwrap_or_default();
-                assert!(members.eq(expected.iter().copied()), "holders of node {node}");
-                if set != NOBODY {
+                let expected = registered.remove(&registration).unwrap_or_default();
+                assert!(members.eq(expected.iter().copied()), "registered of node {node}");
+                if set != EMPTY_SET {
                     *uses.entry(set).or_default() += 1;
                     published += usize::from(!default);
                     defaults += usize::from(default);
                 }
                 if let (false, [only]) = (default, self.sets.members(set)) {
-                    *alone.entry(only.slot).or_default() += 1;
+                    *sole_paths.entry(only.slot).or_default() += 1;
                 }
             }
         }
-        assert_eq!(holders, BTreeMap::new(), "held where there is no node");
+        assert_eq!(registered, BTreeMap::new(), "registered without a node");
         assert_eq!(uses, self.sets.uses(), "paths of each set");
         assert_eq!((published, defaults), (self.published, self.defaults.len()));
-        let mut unseen = 0;
-        for (slot, publisher) in living.iter() {
-            assert_eq!(publisher.alone, alone.remove(&slot).unwrap_or_default());
-            unseen += if publisher.hidden { publisher.alone } else { 0 };
+        let mut hidden_only = 0;
+        for (slot, publisher) in publishers.iter() {
+            assert_eq!(publisher.sole_paths, sole_paths.remove(&slot).unwrap_or_default());
+            hidden_only += if publisher.hidden { publisher.sole_paths } else { 0 };
         }
-        assert_eq!(unseen, self.unseen);
+        assert_eq!(hidden_only, self.hidden_only);
     }
 }

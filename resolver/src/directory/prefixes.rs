@@ -1,10 +1,10 @@
-//! Patterns by the path that everything they match lies at or below: what changes at a path
-//! concerns only those found above it.
+//! Patterns by their literal prefix: a change of a path concerns only the patterns found at it and
+//! above.
 
 use hashbrown::HashMap;
 use longshore_protocol::Glob;
 
-/// The number of a pattern: globs that are watched together. Never used again.
+/// The number of a pattern: globs that are watched together. Never reused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(super) struct PatternId(u64);
 
@@ -21,7 +21,7 @@ impl PatternId {
 pub(super) struct Prefixes {
     last: PatternId,
     patterns: HashMap<Box<str>, Vec<PatternId>>,
-    /// Of all patterns.
+    /// Parts of all patterns.
     parts: usize,
 }
 
@@ -41,7 +41,7 @@ impl Prefixes {
         self.last
     }
 
-    /// The parts of all patterns, and of these globs as one more.
+    /// The parts of all patterns, with these globs added.
     pub(super) fn parts_with(&self, globs: &[Glob]) -> usize {
         self.parts + parts(globs)
     }
@@ -57,7 +57,7 @@ impl Prefixes {
         }
     }
 
-    /// Those that could match the path, each once, in no promised order.
+    /// The patterns that could match the path, each once, in no particular order.
     pub(super) fn above(&self, path: &str) -> Vec<PatternId> {
         let mut found = Vec::new();
         if self.patterns.is_empty() {
@@ -77,7 +77,7 @@ impl Prefixes {
                 _ => break,
             };
         }
-        // One with globs of several prefixes, one above the other, was found more than once.
+        // A pattern with several prefixes, one above the other, was found more than once.
         if rows > 1 {
             found.sort_unstable();
             found.dedup();
@@ -86,7 +86,7 @@ impl Prefixes {
     }
 }
 
-/// What globs take in memory and to compare, in parts of all their alternatives.
+/// The size of globs for memory and comparisons: parts of all their alternatives.
 fn parts(globs: &[Glob]) -> usize {
     globs.iter().flat_map(Glob::alternatives).map(|parts| parts.len() + 1).sum()
 }
@@ -99,7 +99,7 @@ fn prefixes(globs: &[Glob]) -> Vec<&str> {
     all
 }
 
-/// The segments before the first that has a wildcard: `/a/**` matches `/a` too.
+/// The segments before the first with a wildcard: `/a/**` matches `/a` too.
 pub(super) fn prefix(glob: &Glob) -> &str {
     let text = glob.as_str();
     match text.find(['*', '?', '{']) {

@@ -1,4 +1,4 @@
-//! What clients are told without having asked: of watches over publishers and over paths.
+//! Messages of watches over publishers and over paths, which clients receive unasked.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,71 +9,71 @@ use longshore_protocol::messages::resolver::{
 };
 use longshore_protocol::{Glob, Path, PublisherId};
 
-use crate::directory::holdings::Held;
 use crate::directory::prefixes::PatternId;
-use crate::directory::watches::{Kind, Next};
-use crate::directory::{Client, Directory, Matching, Slot};
+use crate::directory::registrations::Registration;
+use crate::directory::watches::{WatchKind, WatchStep};
+use crate::directory::{Client, Directory, GlobWalk, Slot};
 
 /// Most watches of one client, of both kinds.
 pub(crate) const WATCHES_OF_CLIENT_MAX: usize = 4_096;
 /// Most parts of watched globs, over all watches and all alternatives of each: some 50 to 100 MiB,
-/// and at most 200 MiB more while walks for all of them rest.
+/// and at most 200 MiB more while walks for all of them are suspended.
 pub(crate) const WATCHED_PARTS_MAX: usize = 1 << 20;
-/// Steps of a snapshot between two looks at the clock.
+/// Steps of a snapshot between two reads of the clock.
 const SNAPSHOT_STEPS: usize = 1_024;
-/// Steps of a count between two looks at the clock: at each may be 1,024 publishers. Tests have few
-/// nodes, and are to see walks rest.
+/// Steps of a count between two reads of the clock: each step may meet 1,024 publishers. Tests have
+/// few nodes, and have to cover suspended walks.
 const COUNT_STEPS: usize = if cfg!(test) { 1 } else { 256 };
 
-/// Why a watch is not made.
+/// Why a watch is refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum WatchRefusal {
-    /// As many watches as there may be.
+    /// The replica has reached its limit of watches.
     #[error("the replica has {0} watches, as many as it may; try another replica")]
     ReplicaFull(usize),
-    /// As many watches as one client may have.
+    /// The client has reached its limit of watches.
     #[error("the connection has {WATCHES_OF_CLIENT_MAX} watches, as many as it may")]
     ClientFull,
-    /// All watched globs together stand for as much as they may.
+    /// All watched globs together have reached their limit.
     #[error(
         "the replica's watched globs have {WATCHED_PARTS_MAX} parts, as many as they may; try another replica, or use fewer braces"
     )]
     GlobsFull,
-    /// The globs stand for too much.
+    /// The globs expand to too much.
     #[error("{0}")]
     TooLarge(String),
 }
 
-/// A snapshot that is being told.
+/// A snapshot in progress.
 #[derive(Debug)]
 pub(super) struct Snapshot {
-    matching: Box<Matching>,
+    matching: Box<GlobWalk>,
     /// As of its beginning.
     tracker: Tracker,
-    /// Something of it has been told.
-    told: bool,
+    /// A part of it has been sent.
+    sent: bool,
 }
 
-/// What a client is told next.
+/// The next message of a client.
 #[derive(Debug)]
 pub(crate) enum Push {
-    Tell(FromReplica),
-    /// A part of a snapshot was looked through, and nothing found that is worth a message.
+    Send(FromReplica),
+    /// A part of a snapshot was walked without finding anything to send.
     Working,
-    /// Nothing, until it is newly due.
+    /// Nothing, until the client is due again.
     Done,
 }
 
-/// Goes over all publishers, a slice at a time: those of this run, then those that are missing.
+/// Iterates over all publishers, a slice at a time: those of this run, then the missing ones.
 #[derive(Default, Debug)]
-pub(crate) struct Known {
+pub(crate) struct PublisherListing {
     next: Slot,
     run_done: bool,
     last_missing: Option<PublisherId>,
 }
 
-impl Known {
-    /// Adds publishers to `out`: looks at no more than `budget`. True when there are no more.
+impl PublisherListing {
+    /// Adds publishers to `out`, after checking at most `budget`. True when there are no more.
     pub(crate) fn take(
         &mut self,
         directory: &Directory,
@@ -81,55 +81,55 @@ impl Known {
         budget: usize,
         out: &mut Vec<KnownPublisher>,
     ) -> bool {
-        let mut looked = 0;
+        let mut compared = 0;
         if !self.run_done {
-            for (slot, publisher) in directory.living.from(self.next).take(budget) {
-                looked += 1;
+            for (slot, publisher) in directory.publishers.from(self.next).take(budget) {
+                compared += 1;
                 self.next = slot + 1;
-                // One whose paths are still being taken out is among the missing.
+                // One whose paths are still being removed is among the missing.
                 if !publisher.hidden {
                     out.push(directory.known_at(now, slot));
                 }
             }
-            self.run_done = looked < budget;
+            self.run_done = compared < budget;
             return false;
         }
-        for missing in directory.remembered.after(now, self.last_missing).take(budget) {
-            looked += 1;
+        for missing in directory.missing_publishers.after(now, self.last_missing).take(budget) {
+            compared += 1;
             self.last_missing = Some(missing.info.id);
             out.push(missing);
         }
-        looked < budget
+        compared < budget
     }
 }
 
 impl Directory {
-    /// Watches the publishers that could serve what matches `glob`; the first push follows. A watch
-    /// of the same number is replaced.
+    /// Watches the publishers that could serve what matches `glob`; the first push follows. It
+    /// replaces a watch of the same number.
     pub(crate) fn watch(
         &mut self,
         client: Client,
         watch: u32,
         glob: Glob,
     ) -> Result<(), WatchRefusal> {
-        self.add_watch(client, watch, Kind::Publishers, [glob].into())
+        self.add_watch(client, watch, WatchKind::Publishers, [glob].into())
     }
 
-    /// Watches the paths that match; a snapshot follows. A watch of the same number is replaced.
+    /// Watches the paths that match; a snapshot follows. It replaces a watch of the same number.
     pub(crate) fn watch_paths(
         &mut self,
         client: Client,
         watch: u32,
         globs: &[Glob],
     ) -> Result<(), WatchRefusal> {
-        self.add_watch(client, watch, Kind::Paths, globs.into())
+        self.add_watch(client, watch, WatchKind::Paths, globs.into())
     }
 
     fn add_watch(
         &mut self,
         client: Client,
         watch: u32,
-        kind: Kind,
+        kind: WatchKind,
         globs: Arc<[Glob]>,
     ) -> Result<(), WatchRefusal> {
         self.unwatch(client, watch);
@@ -142,7 +142,7 @@ impl Directory {
         if self.watches.len_of(client) >= WATCHES_OF_CLIENT_MAX {
             return Err(WatchRefusal::ClientFull);
         }
-        Matching::check(&globs).map_err(|limit| WatchRefusal::TooLarge(limit.to_string()))?;
+        GlobWalk::check(&globs).map_err(|limit| WatchRefusal::TooLarge(limit.to_string()))?;
         self.watches.add(client, watch, kind, globs);
         Ok(())
     }
@@ -151,51 +151,50 @@ impl Directory {
         self.watches.remove(client, watch);
     }
 
-    /// How many watches, of both kinds.
+    /// The number of watches, of both kinds.
     pub(crate) fn watches_len(&self) -> usize {
         self.watches.len()
     }
 
-    /// Clients for which there is something to do, and was not when this was last asked; some of
-    /// them twice.
+    /// Clients that have become due since the last call; some of them twice.
     pub(crate) fn newly_due(&mut self) -> impl Iterator<Item = Client> {
         self.watches.newly_due()
     }
 
-    /// What that client is to be told next.
+    /// The next message for a client.
     pub(crate) fn push(&mut self, client: Client) -> Push {
         let (tracker, complete) = (self.tracker(), self.complete);
-        Push::Tell(match self.watches.next(client) {
+        Push::Send(match self.watches.next(client) {
             None => return Push::Done,
-            Some(Next::Count { pattern, globs, walk }) => {
+            Some(WatchStep::Count { pattern, globs, walk }) => {
                 self.count(pattern, &globs, walk);
                 return Push::Working;
             }
-            Some(Next::Publishers { watch, publishers }) => {
-                // One that was hidden just now may be counted still.
-                let slots = publishers.into_iter().map(|slot| &self.living[slot]);
+            Some(WatchStep::Publishers { watch, publishers }) => {
+                // A publisher hidden just now may still be counted.
+                let slots = publishers.into_iter().map(|slot| &self.publishers[slot]);
                 let seen = slots.filter(|publisher| !publisher.hidden);
                 let mut publishers: Vec<_> = seen.map(|publisher| publisher.info.clone()).collect();
                 publishers.sort_unstable_by_key(|info| info.id);
                 FromReplica::Publishers(Publishers { watch, tracker, complete, publishers })
             }
-            Some(Next::Gone { watches, publisher, departure }) => {
+            Some(WatchStep::Gone { watches, publisher, departure }) => {
                 let gone = PublisherGone { watches, tracker, complete, publisher, departure };
                 FromReplica::PublisherGone(gone)
             }
-            Some(Next::Changes { watches, paths }) => {
-                let paths = paths.iter().filter_map(|path| self.as_it_is(path)).collect();
+            Some(WatchStep::Changes { watches, paths }) => {
+                let paths = paths.iter().filter_map(|path| self.current_state(path)).collect();
                 FromReplica::PathChanges(PathChanges { watches, complete, tracker, paths })
             }
-            Some(Next::Snapshot { watch, globs, walk }) => {
+            Some(WatchStep::Snapshot { watch, globs, walk }) => {
                 let begin = || {
-                    let matching = Box::new(Matching::new(&globs).ok()?);
-                    Some(Snapshot { matching, tracker, told: false })
+                    let matching = Box::new(GlobWalk::new(&globs).ok()?);
+                    Some(Snapshot { matching, tracker, sent: false })
                 };
                 return match walk.or_else(begin) {
-                    Some(snapshot) => self.tell_snapshot(client, watch, snapshot),
+                    Some(snapshot) => self.push_snapshot(client, watch, snapshot),
                     None => {
-                        // Checked when the watch was made: never.
+                        // Never happens: the globs were checked when the watch was made.
                         self.watches.remove(client, watch);
                         Push::Working
                     }
@@ -204,26 +203,26 @@ impl Directory {
         })
     }
 
-    /// Counts who has jobs where it matches: some of the nodes that could, or, of everything, whom
-    /// the directory knows to have any.
-    fn count(&mut self, pattern: PatternId, globs: &[Glob], walk: Option<Box<Matching>>) {
+    /// Counts the publishers with jobs at matching paths: walks some of the nodes, or, for a glob
+    /// that matches everything, takes all publishers with jobs.
+    fn count(&mut self, pattern: PatternId, globs: &[Glob], walk: Option<Box<GlobWalk>>) {
         let mut counts: BTreeMap<Slot, u64> = BTreeMap::new();
         let mut done = true;
         let mut walk = match globs.iter().any(Glob::is_everything) {
             true => None,
             // The globs were checked when the watch was made.
-            false => walk.or_else(|| Matching::new(globs).ok().map(Box::new)),
+            false => walk.or_else(|| GlobWalk::new(globs).ok().map(Box::new)),
         };
         match &mut walk {
             None => {
-                let seen = self.living.from(0).filter(|(_, one)| !one.hidden && one.jobs > 0);
+                let seen = self.publishers.from(0).filter(|(_, one)| !one.hidden && one.jobs > 0);
                 counts.extend(seen.map(|(slot, publisher)| (slot, publisher.jobs)));
             }
             Some(walk) => {
                 done = walk.visit(self, COUNT_STEPS, &mut |directory, node, matches| {
-                    // A default there could make what matches.
+                    // A default here could make a matching queue.
                     for default in [false, true].into_iter().filter(|&default| default || matches) {
-                        for slot in directory.with_jobs(Held { node, default }) {
+                        for slot in directory.with_jobs(Registration { node, default }) {
                             *counts.entry(slot).or_default() += 1;
                         }
                     }
@@ -233,40 +232,39 @@ impl Directory {
         self.watches.counted(pattern, counts, walk.filter(|_| !done));
     }
 
-    /// The publishers that can be seen and have jobs, or make queues, there.
-    pub(super) fn with_jobs(&self, held: Held) -> impl Iterator<Item = Slot> {
-        let members = self.paths.members(held).iter();
-        let seen = members.filter(|member| !self.living[member.slot].hidden);
+    /// The visible publishers that have jobs, or make queues, there.
+    pub(super) fn with_jobs(&self, registration: Registration) -> impl Iterator<Item = Slot> {
+        let members = self.paths.members(registration).iter();
+        let seen = members.filter(|member| !self.publishers[member.slot].hidden);
         seen.filter(|member| self.paths.is_of_jobs(member.terms)).map(|member| member.slot)
     }
 
-    fn tell_snapshot(&mut self, client: Client, watch: u32, mut snapshot: Snapshot) -> Push {
+    fn push_snapshot(&mut self, client: Client, watch: u32, mut snapshot: Snapshot) -> Push {
         let mut paths = Vec::new();
         let last = snapshot.matching.take(self, SNAPSHOT_STEPS, &mut paths);
-        let (first, tracker, complete) = (!snapshot.told, snapshot.tracker, self.complete);
+        let (first, tracker, complete) = (!snapshot.sent, snapshot.tracker, self.complete);
         let worth_it = first || last || !paths.is_empty();
-        snapshot.told = true;
-        self.watches.rest(client, watch, (!last).then_some(snapshot));
+        snapshot.sent = true;
+        self.watches.suspend_snapshot(client, watch, (!last).then_some(snapshot));
         if !worth_it {
             return Push::Working;
         }
         let some = PathSnapshot { watch, first, last, complete, tracker, paths };
-        Push::Tell(FromReplica::PathSnapshot(some))
+        Push::Send(FromReplica::PathSnapshot(some))
     }
 
-    /// A path as it is now; one that is nothing is gone.
-    fn as_it_is(&self, path: &str) -> Option<PathListed> {
-        // What was a path once is one still.
+    /// The current state of a path; one without publishers is gone.
+    fn current_state(&self, path: &str) -> Option<PathListed> {
+        // The text was once parsed as a path.
         let path = Path::new(path).ok()?;
         let found = self.paths.tree.find(path.as_str());
         Some(match found {
-            Some(node) => self.seen_at(node).listed(path),
+            Some(node) => self.visible_at(node).listed(path),
             None => PathListed { path, queue: false, value: false, default: false },
         })
     }
 
-    /// What changes have cost since this was last asked, beside themselves: in globs compared with
-    /// their paths.
+    /// The additional cost of changes since the last call, in globs compared with their paths.
     pub(crate) fn spent(&mut self) -> usize {
         std::mem::take(&mut self.spent)
     }

@@ -4,24 +4,24 @@ use hashbrown::HashMap;
 use longshore_protocol::messages::resolver::{PathAnswer, PathText, Resolved, SetMember};
 use longshore_protocol::{Address, PublisherInfo, Terms};
 
-use crate::directory::holdings::Held;
-use crate::directory::sets::{Member, NOBODY, SetId};
+use crate::directory::registrations::Registration;
+use crate::directory::sets::{EMPTY_SET, Member, SetId};
 use crate::directory::terms::TermsId;
 use crate::directory::tree::NodeId;
 use crate::directory::{Directory, Slot};
 
-/// Builds one message of answers: each publisher and each set in it once.
+/// Builds one message of answers: with each publisher and each set once.
 #[derive(Default, Debug)]
-pub(crate) struct Resolver {
+pub(crate) struct AnswerBuilder {
     publishers: Vec<Slot>,
     places: HashMap<Slot, u32>,
     terms: Vec<TermsId>,
     terms_places: HashMap<TermsId, u32>,
-    /// The places of the sets that were met, as far as they can be seen; none where nobody can.
-    met: HashMap<SetId, Option<u32>>,
-    /// The set met last: most paths have the same.
+    /// The index in the message of each set, reduced to visible members; `None` if there are none.
+    known_sets: HashMap<SetId, Option<u32>>,
+    /// The last set: most paths have the same.
     last: Option<(SetId, Option<u32>)>,
-    /// The default above the children of a node, met last: most paths have the same parent.
+    /// The default above the children of a node, the last one: most paths have the same parent.
     last_default: Option<(NodeId, Option<u32>)>,
     sets: Vec<Vec<Member>>,
     by_members: HashMap<Vec<Member>, u32>,
@@ -30,14 +30,14 @@ pub(crate) struct Resolver {
     bytes: usize,
 }
 
-impl Resolver {
-    /// Members of all sets so far: what the message's length depends on, beside the number of
+impl AnswerBuilder {
+    /// Members of all sets so far: the message's length depends on them, beside the number of
     /// answers.
     pub(crate) fn members(&self) -> usize {
         self.members
     }
 
-    /// About how long publishers, terms and refusals make the message, in bytes.
+    /// The approximate size of publishers, terms and refusals in the message, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -45,7 +45,7 @@ impl Resolver {
     /// Answers the next path.
     pub(crate) fn answer(&mut self, directory: &Directory, text: PathText<'_>) {
         let node = text.as_str().and_then(|path| directory.paths.tree.find(path));
-        let set = node.map_or(NOBODY, |node| directory.paths.tree.set(node));
+        let set = node.map_or(EMPTY_SET, |node| directory.paths.tree.set(node));
         let answer = match (node, self.seen(directory, set)) {
             (Some(node), Some(set)) => {
                 PathAnswer::Published { set, default: self.default_for(directory, node) }
@@ -58,7 +58,7 @@ impl Resolver {
         self.answers.push(answer);
     }
 
-    /// Answers a path that nobody publishes, or that is none.
+    /// Answers a path that is not published, or is invalid.
     fn answer_unpublished(&mut self, directory: &Directory, text: PathText<'_>) -> PathAnswer {
         let path = match text.check() {
             Ok(path) => path,
@@ -98,7 +98,7 @@ impl Resolver {
     }
 
     fn default_at(&mut self, directory: &Directory, node: NodeId) -> Option<u32> {
-        self.seen(directory, directory.paths.set(Held { node, default: true }))
+        self.seen(directory, directory.paths.set(Registration { node, default: true }))
     }
 
     /// The message, for the request `id`.
@@ -107,8 +107,8 @@ impl Resolver {
             publisher: self.places[&member.slot],
             terms: self.terms_places[&member.terms],
         };
-        let terms = |&terms: &TermsId| directory.paths.sets.terms_kept.get(terms).clone();
-        let info = |&slot: &Slot| directory.living[slot].info.clone();
+        let terms = |&terms: &TermsId| directory.paths.sets.terms_table.get(terms).clone();
+        let info = |&slot: &Slot| directory.publishers[slot].info.clone();
         Resolved {
             id,
             last,
@@ -121,9 +121,9 @@ impl Resolver {
         }
     }
 
-    /// The place of a set, or of what can be seen of it. None where nobody can.
+    /// The index of a set, reduced to its visible members. `None` if there are none.
     fn seen(&mut self, directory: &Directory, set: SetId) -> Option<u32> {
-        if set == NOBODY {
+        if set == EMPTY_SET {
             return None;
         }
         if let Some((last, place)) = self.last
@@ -131,11 +131,11 @@ impl Resolver {
         {
             return place;
         }
-        let place = match self.met.get(&set) {
+        let place = match self.known_sets.get(&set) {
             Some(&place) => place,
             None => {
-                let place = self.meet(directory, set);
-                self.met.insert(set, place);
+                let place = self.add_set(directory, set);
+                self.known_sets.insert(set, place);
                 place
             }
         };
@@ -143,10 +143,10 @@ impl Resolver {
         place
     }
 
-    fn meet(&mut self, directory: &Directory, set: SetId) -> Option<u32> {
+    fn add_set(&mut self, directory: &Directory, set: SetId) -> Option<u32> {
         let members = directory.paths.sets.members(set).iter().copied();
         let seen: Vec<Member> =
-            members.filter(|member| !directory.living[member.slot].hidden).collect();
+            members.filter(|member| !directory.publishers[member.slot].hidden).collect();
         if seen.is_empty() {
             return None;
         }
@@ -156,12 +156,12 @@ impl Resolver {
         for member in &seen {
             self.places.entry(member.slot).or_insert_with(|| {
                 self.publishers.push(member.slot);
-                self.bytes += publisher_bytes(&directory.living[member.slot].info);
+                self.bytes += publisher_bytes(&directory.publishers[member.slot].info);
                 (self.publishers.len() - 1) as u32
             });
             self.terms_places.entry(member.terms).or_insert_with(|| {
                 self.terms.push(member.terms);
-                self.bytes += terms_bytes(directory.paths.sets.terms_kept.get(member.terms));
+                self.bytes += terms_bytes(directory.paths.sets.terms_table.get(member.terms));
                 (self.terms.len() - 1) as u32
             });
         }
@@ -173,12 +173,12 @@ impl Resolver {
     }
 }
 
-/// Bytes of a field that has a fixed length, or of the length of one that has not, at most.
+/// The most bytes of a fixed-length field, or of the length of a variable one.
 const FIELD_BYTES: usize = 16;
-/// And of an address.
+/// The most bytes of an address.
 const ADDRESS_BYTES: usize = 32;
 
-/// About how long a publisher is in a message, in bytes; not less than it is.
+/// An upper estimate of a publisher's size in a message, in bytes.
 fn publisher_bytes(info: &PublisherInfo) -> usize {
     let host = |address: &Address| match address {
         Address::Ip(_) => 0,
@@ -189,7 +189,7 @@ fn publisher_bytes(info: &PublisherInfo) -> usize {
     4 * FIELD_BYTES + name + ADDRESS_BYTES * info.addresses.len() + hosts + later
 }
 
-/// About how long terms are in a message, in bytes; not less than they are.
+/// An upper estimate of the size of terms in a message, in bytes.
 fn terms_bytes(terms: &Terms) -> usize {
     let homes = terms.homes.iter().map(|home| FIELD_BYTES + home.len());
     5 * FIELD_BYTES + homes.sum::<usize>() + terms.later.as_bytes().len()

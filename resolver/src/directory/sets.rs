@@ -1,4 +1,4 @@
-//! Sets of publishers, each kept once: a million paths of the same publishers cost one set and a
+//! Sets of publishers, each stored once: a million paths of the same publishers cost one set and a
 //! million numbers.
 
 use hashbrown::HashMap;
@@ -6,18 +6,18 @@ use hashbrown::HashMap;
 use crate::directory::Slot;
 use crate::directory::index::{Index, mix};
 use crate::directory::slab::{Entry, NONE, Slab};
-use crate::directory::terms::{TermsId, TermsKept};
+use crate::directory::terms::{TermsId, TermsTable};
 
-/// The number of a set. Used again once no path has it and it has been collected.
+/// The number of a set. Reused once no path has it and it was collected.
 pub(super) type SetId = u32;
-/// The set of nobody, which is always there.
-pub(super) const NOBODY: SetId = 0;
-/// Most sets that no path has any more and that are kept for the next that comes to the same.
+/// The empty set, which is always there.
+pub(super) const EMPTY_SET: SetId = 0;
+/// Most unused sets that are retained for paths that need them again.
 const UNUSED_MAX: usize = 1_024;
-/// Most steps from a set to the next that are remembered.
+/// Most cached transitions from one set to another.
 const STEPS_MAX: usize = 4_096;
 
-/// A publisher in a set, and on what terms.
+/// A publisher in a set, and its terms.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct Member {
     pub(crate) slot: Slot,
@@ -29,9 +29,9 @@ struct Set {
     /// By slot, each once.
     members: Box<[Member]>,
     hash: u32,
-    /// How many paths have it. Of a free entry, the next one that is free.
+    /// The number of paths that have it. In a free entry, the next free entry.
     uses: u32,
-    /// It is among those that no path had.
+    /// It is in the list of unused sets.
     unused: bool,
 }
 
@@ -44,8 +44,8 @@ impl Entry for Set {
     }
 }
 
-/// From a set to the one with a member more, with other terms, or (with [`NONE`] for its terms)
-/// without it.
+/// The transition from a set to the one with a member more, with other terms, or (with [`NONE`] for
+/// its terms) without it.
 type Step = (SetId, Member);
 
 /// All sets.
@@ -53,10 +53,11 @@ type Step = (SetId, Member);
 pub(super) struct Sets {
     sets: Slab<Set>,
     index: Index,
-    /// What the members' terms are.
-    pub(super) terms_kept: TermsKept,
+    /// The terms of the members.
+    pub(super) terms_table: TermsTable,
     steps: HashMap<Step, SetId>,
-    /// The step taken last: a publisher with a million paths takes the same one a million times.
+    /// The transition taken last: a publisher with a million paths takes the same one a million
+    /// times.
     last: Option<(Step, SetId)>,
     unused: Vec<SetId>,
     scratch: Vec<Member>,
@@ -65,12 +66,12 @@ pub(super) struct Sets {
 impl Sets {
     pub(super) fn new() -> Sets {
         let mut sets = Slab::new();
-        let nobody = sets.insert(Set::default());
-        debug_assert_eq!(nobody, NOBODY);
+        let empty = sets.insert(Set::default());
+        debug_assert_eq!(empty, EMPTY_SET);
         Sets {
             sets,
             index: Index::new(),
-            terms_kept: TermsKept::new(),
+            terms_table: TermsTable::new(),
             steps: HashMap::new(),
             last: None,
             unused: Vec::new(),
@@ -82,10 +83,10 @@ impl Sets {
         &self.sets[set].members
     }
 
-    /// On what terms the publisher is in the set, if it is.
+    /// The publisher's terms in the set, if it is a member.
     pub(super) fn terms(&self, set: SetId, slot: Slot) -> Option<TermsId> {
         let members = self.members(set);
-        // Most sets have one.
+        // Most sets have one member.
         if let [only] = members {
             return (only.slot == slot).then_some(only.terms);
         }
@@ -93,7 +94,7 @@ impl Sets {
         Some(members[place].terms)
     }
 
-    /// The set with that member, in place of the same publisher on other terms.
+    /// The set with this member, which replaces the same publisher on other terms.
     pub(super) fn with(&mut self, set: SetId, member: Member) -> SetId {
         self.step((set, member), |members| {
             match members.binary_search_by_key(&member.slot, |member| member.slot) {
@@ -103,7 +104,7 @@ impl Sets {
         })
     }
 
-    /// The set without that publisher.
+    /// The set without this publisher.
     pub(super) fn without(&mut self, set: SetId, slot: Slot) -> SetId {
         self.step((set, Member { slot, terms: NONE }), |members| {
             members.retain(|member| member.slot != slot);
@@ -138,14 +139,14 @@ impl Sets {
 
     fn of(&mut self, members: &[Member]) -> SetId {
         if members.is_empty() {
-            return NOBODY;
+            return EMPTY_SET;
         }
         let hash = hash(members);
         let same = |set: u32| *self.sets[set].members == *members;
         if let Some(set) = self.index.find(hash, same) {
             return set;
         }
-        members.iter().for_each(|member| self.terms_kept.hold(member.terms));
+        members.iter().for_each(|member| self.terms_table.add_use(member.terms));
         let set = self.sets.insert(Set { members: members.into(), hash, uses: 0, unused: false });
         let sets = &self.sets;
         self.index.insert(hash, set, |set| sets[set].hash);
@@ -153,12 +154,12 @@ impl Sets {
         set
     }
 
-    /// A path that had the set `from` has `to` now.
+    /// A path that had the set `from` now has `to`.
     pub(super) fn exchange(&mut self, from: SetId, to: SetId) {
-        if to != NOBODY {
+        if to != EMPTY_SET {
             self.sets[to].uses += 1;
         }
-        if from != NOBODY {
+        if from != EMPTY_SET {
             self.sets[from].uses -= 1;
             if self.sets[from].uses == 0 {
                 self.note_unused(from);
@@ -175,7 +176,7 @@ impl Sets {
         }
     }
 
-    /// Forgets the sets that no path has, and the steps, which may lead to them.
+    /// Removes unused sets, and the transitions, which may lead to them.
     pub(super) fn collect(&mut self) {
         self.steps.clear();
         self.last = None;
@@ -183,7 +184,7 @@ impl Sets {
             self.sets[set].unused = false;
             if self.sets[set].uses == 0 {
                 for member in std::mem::take(&mut self.sets[set].members) {
-                    self.terms_kept.let_go(member.terms);
+                    self.terms_table.release(member.terms);
                 }
                 self.index.remove(self.sets[set].hash, set);
                 self.sets.remove(set);
@@ -191,14 +192,14 @@ impl Sets {
         }
     }
 
-    /// How many paths have each set that some path has.
+    /// The number of paths of each set in use.
     #[cfg(test)]
     pub(super) fn uses(&self) -> std::collections::BTreeMap<SetId, usize> {
         let used = self.index.iter().filter(|&set| self.sets[set].uses > 0);
         used.map(|set| (set, self.sets[set].uses as usize)).collect()
     }
 
-    /// Panics where the sets contradict themselves.
+    /// Panics where the sets are inconsistent.
     #[cfg(test)]
     pub(super) fn invariant(&self) {
         assert_eq!(self.index.iter().count(), self.sets.len() - 1, "sets in the index");
@@ -206,7 +207,7 @@ impl Sets {
         for member in self.index.iter().flat_map(|set| self.members(set)) {
             *terms.entry(member.terms).or_default() += 1;
         }
-        self.terms_kept.invariant(terms);
+        self.terms_table.invariant(terms);
         for set in self.index.iter() {
             let members = self.members(set);
             assert!(members.is_sorted_by_key(|member| member.slot) && !members.is_empty());
@@ -214,7 +215,7 @@ impl Sets {
             assert_eq!(self.index.find(hash(members), same), Some(set), "one set, two numbers");
             let listed = self.unused.contains(&set);
             assert_eq!(self.sets[set].unused, listed);
-            assert!(self.sets[set].uses > 0 || listed, "a set that nobody would ever collect");
+            assert!(self.sets[set].uses > 0 || listed, "a set that would never be collected");
         }
         assert!(self.unused.len() <= UNUSED_MAX + 1);
     }
@@ -242,41 +243,41 @@ mod tests {
         let mut sets = Sets::new();
         for flags in 1..4 {
             let terms = Terms { flags, ..Terms::default() };
-            let number = sets.terms_kept.number(&terms).unwrap();
-            // Used for ever: they are only named here.
-            sets.terms_kept.hold(number);
+            let number = sets.terms_table.number(&terms).unwrap();
+            // In use for ever: the tests only refer to them.
+            sets.terms_table.add_use(number);
         }
         sets
     }
 
     #[test]
-    fn the_same_members_are_the_same_set_whatever_the_way_there() {
+    fn the_same_members_are_the_same_set_by_any_transition() {
         let mut sets = sets();
-        let one = sets.with(NOBODY, member(1, 0));
+        let one = sets.with(EMPTY_SET, member(1, 0));
         let both = sets.with(one, member(2, 2));
         let two = sets.without(both, 1);
-        assert_eq!(sets.with(NOBODY, member(2, 2)), two);
+        assert_eq!(sets.with(EMPTY_SET, member(2, 2)), two);
         assert_eq!(sets.with(two, member(1, 0)), both);
         assert_eq!(sets.members(both), [member(1, 0), member(2, 2)]);
         let other_terms = sets.with(both, member(1, 3));
         assert_ne!(other_terms, both);
         assert_eq!((sets.terms(other_terms, 1), sets.terms(other_terms, 7)), (Some(3), None));
-        assert_eq!(sets.without(two, 2), NOBODY);
+        assert_eq!(sets.without(two, 2), EMPTY_SET);
     }
 
     #[test]
-    fn sets_that_no_path_has_are_kept_to_a_bound_and_those_in_use_for_good() {
+    fn unused_sets_are_retained_up_to_a_bound_and_used_ones_stay() {
         let mut sets = sets();
-        let kept = sets.with(NOBODY, member(9, 3));
-        sets.exchange(NOBODY, kept);
+        let used = sets.with(EMPTY_SET, member(9, 3));
+        sets.exchange(EMPTY_SET, used);
         for slot in 0..10 * UNUSED_MAX as u32 {
-            let set = sets.with(NOBODY, member(slot + 10, 0));
-            sets.exchange(NOBODY, set);
-            sets.exchange(set, NOBODY);
+            let set = sets.with(EMPTY_SET, member(slot + 10, 0));
+            sets.exchange(EMPTY_SET, set);
+            sets.exchange(set, EMPTY_SET);
         }
         assert!(sets.sets.len() <= UNUSED_MAX + 3, "{} sets", sets.sets.len());
-        assert_eq!(sets.members(kept), [member(9, 3)]);
-        assert_eq!(sets.with(NOBODY, member(9, 3)), kept);
-        assert_eq!(sets.uses().into_iter().collect::<Vec<_>>(), [(kept, 1)]);
+        assert_eq!(sets.members(used), [member(9, 3)]);
+        assert_eq!(sets.with(EMPTY_SET, member(9, 3)), used);
+        assert_eq!(sets.uses().into_iter().collect::<Vec<_>>(), [(used, 1)]);
     }
 }

@@ -1,8 +1,8 @@
-//! Entries by number, in chunks: a number leads to its entry as long as the entry is there, and
-//! nothing ever moves.
+//! Entries by number, in chunks: a number is valid as long as its entry exists, and nothing ever
+//! moves.
 //!
-//! One growing `Vec` would copy 32 MB at once on its way to a million nodes, and everybody would
-//! wait for it some 10 ms.
+//! One growing `Vec` would copy 32 MB at once on its way to a million nodes, which would block all
+//! clients for some 10 ms.
 
 use std::ops::{Index, IndexMut};
 
@@ -12,7 +12,7 @@ pub(super) const NONE: u32 = u32::MAX;
 const CHUNK_BITS: u32 = 12;
 const CHUNK: usize = 1 << CHUNK_BITS;
 
-/// What a slab may hold. An entry that is free names the next one that is.
+/// An entry of a slab. A free entry holds the number of the next free one.
 pub(super) trait Entry: Clone + Default {
     fn next_free(&self) -> u32;
     fn set_next_free(&mut self, next: u32);
@@ -22,7 +22,7 @@ pub(super) trait Entry: Clone + Default {
 #[derive(Debug)]
 pub(super) struct Slab<T> {
     chunks: Vec<Box<[T]>>,
-    /// Numbers given out at any time: all below.
+    /// All numbers that were ever in use are below this one.
     end: u32,
     free: u32,
     len: usize,
@@ -33,12 +33,12 @@ impl<T: Entry> Slab<T> {
         Slab { chunks: Vec::new(), end: 0, free: NONE, len: 0 }
     }
 
-    /// How many entries there are.
+    /// The number of entries.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// Every number in use is below this one; so may be numbers that are free.
+    /// Every number in use is below this one; so may be free numbers.
     #[cfg(test)]
     pub(super) fn end(&self) -> u32 {
         self.end
@@ -70,7 +70,7 @@ impl<T: Entry> Slab<T> {
     }
 }
 
-/// Numbers come from `insert`, and nobody keeps one beyond its `remove`.
+/// Numbers come from `insert`, and are not used after `remove`.
 impl<T> Index<u32> for Slab<T> {
     type Output = T;
     fn index(&self, number: u32) -> &T {
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_used_again_and_nothing_moves() {
+    fn numbers_are_reused_and_nothing_moves() {
         let mut slab = Slab::new();
         let count = 2 * CHUNK as u32 + 1;
         for n in 0..count {

@@ -1,6 +1,5 @@
-//! What lies two levels below a path, as a table, a slice at a time: what lies just below it are
-//! the rows, the names just below those the columns. As with listings, what is there all the time
-//! is told of, once.
+//! The two levels below a path as a table, a slice at a time: its children are the rows, the names
+//! of their children the columns. As with listings, what is there all the time is reported, once.
 
 use std::collections::BTreeMap;
 
@@ -10,98 +9,98 @@ use crate::directory::Directory;
 use crate::directory::tree::NodeId;
 use crate::directory::walks::{Step, Walk};
 
-/// Goes over the cells of a table, row by row.
+/// Iterates over the cells of a table, row by row.
 #[derive(Debug)]
 pub(crate) struct Cells {
     of: Path,
-    at: At,
-    /// The row that was told of last: the walk is in it, or has left it.
-    told: Option<NodeId>,
-    /// The revisions when the last row, and the last column, were gone into.
+    at: TableState,
+    /// The row that was reported last: the walk is in it, or has left it.
+    reported_row: Option<NodeId>,
+    /// The revisions when the last row, and the last column, were entered.
     since: [u64; 2],
 }
 
 #[derive(Debug)]
-enum At {
+enum TableState {
     Start,
     Going { depth: usize, walk: Walk },
     End,
 }
 
-/// Some of a table.
+/// A part of a table.
 #[derive(Default, Debug)]
-pub(crate) struct Told {
+pub(crate) struct TablePart {
     /// Names of rows.
     pub(crate) rows: Vec<String>,
-    /// In how many rows each column has been met.
+    /// The number of rows that have each column.
     pub(crate) columns: BTreeMap<String, u64>,
 }
 
 impl Cells {
     pub(crate) fn new(of: &Path) -> Cells {
-        Cells { of: of.clone(), at: At::Start, told: None, since: [0; 2] }
+        Cells { of: of.clone(), at: TableState::Start, reported_row: None, since: [0; 2] }
     }
 
-    /// Adds rows and columns to `out`, in no more than `budget` steps. True when there are no more.
+    /// Adds rows and columns to `out`, in at most `budget` steps. True when there are no more.
     pub(crate) fn take(
         &mut self,
         directory: &mut Directory,
         budget: usize,
-        out: &mut Told,
+        out: &mut TablePart,
     ) -> bool {
-        if let At::Start = self.at {
+        if let TableState::Start = self.at {
             let begun = directory.paths.tree.begin_below(self.of.as_str());
             self.at = match begun {
-                Some((depth, walk)) => At::Going { depth, walk },
-                None => At::End,
+                Some((depth, walk)) => TableState::Going { depth, walk },
+                None => TableState::End,
             };
         }
-        let At::Going { depth, walk } = &self.at else { return true };
+        let TableState::Going { depth, walk } = &self.at else { return true };
         let Some(mut step) = directory.paths.tree.walks.step(walk) else { return true };
         for _ in 0..budget {
-            match look(directory, *depth, step, (&mut self.told, &mut self.since), out) {
+            match advance(directory, *depth, step, (&mut self.reported_row, &mut self.since), out) {
                 Some(next) => step = next,
                 None => {
-                    self.at = At::End;
+                    self.at = TableState::End;
                     return true;
                 }
             }
         }
-        directory.paths.tree.walks.rest(walk, step);
+        directory.paths.tree.walks.suspend(walk, step);
         false
     }
 }
 
-/// Takes one step. None when the walk has come out of what it walks through.
-fn look(
+/// Takes one step. `None` at the end of the walk.
+fn advance(
     directory: &Directory,
     depth: usize,
     step: Step,
-    (told, since): (&mut Option<NodeId>, &mut [u64; 2]),
-    out: &mut Told,
+    (reported_row, since): (&mut Option<NodeId>, &mut [u64; 2]),
+    out: &mut TablePart,
 ) -> Option<Step> {
     let tree = &directory.paths.tree;
     let node = step.node();
     let below = tree.depth(node).checked_sub(depth).filter(|&below| below > 0)?;
     let Step::Enter(_) = step else {
-        let is_told = below > 2 || below == 1 && *told == Some(node);
-        let again = !is_told && directory.is_to_be_seen(node, since[below - 1]);
+        let is_reported = below > 2 || below == 1 && *reported_row == Some(node);
+        let again = !is_reported && directory.must_revisit(node, since[below - 1]);
         return Some(if again { Step::Enter(node) } else { tree.after(node) });
     };
     if below == 1 {
-        *told = None;
+        *reported_row = None;
     }
     if below <= 2 {
         since[below - 1] = directory.revision;
     }
-    if !directory.shows(node) {
+    if !directory.is_certainly_visible(node) {
         return Some(tree.down(node));
     }
-    // The row and the column that it lies at or below, if it lies so deep.
+    // The row and the column that the node is at or below, if it is that deep.
     let above = |levels: usize| (0..levels).fold(node, |at, _| tree.above(at).unwrap_or(at));
     let row = above(below - 1);
-    if *told != Some(row) {
-        *told = Some(row);
+    if *reported_row != Some(row) {
+        *reported_row = Some(row);
         out.rows.push(tree.segment(row).to_owned());
     }
     if below == 1 {

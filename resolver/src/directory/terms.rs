@@ -1,5 +1,5 @@
-//! The terms that paths are held on. A directory with a million paths has few different ones: each
-//! is kept once, and counted.
+//! The terms of publications. A directory with a million paths has few different ones: each is
+//! stored once, with a reference count.
 
 use longshore_protocol::Terms;
 use longshore_protocol::limits::TERMS_MAX;
@@ -7,20 +7,20 @@ use longshore_protocol::limits::TERMS_MAX;
 use crate::directory::index::Index;
 use crate::directory::slab::{Entry, NONE, Slab};
 
-/// The number of some terms. Used again once nothing is held on them.
+/// The number of stored terms. Reused once nothing uses them.
 pub(crate) type TermsId = u32;
-/// The default ones, which are always there.
+/// The default terms, which are always stored.
 const DEFAULT: TermsId = 0;
 
 #[derive(Clone, Default, Debug)]
-struct ReservedSlots {
+struct StoredTerms {
     terms: Terms,
     digest: u64,
-    /// How many sets, and others, name them. Of a free entry, the next one that is free.
+    /// The number of users: sets, and others. In a free entry, the next free entry.
     uses: u32,
 }
 
-impl Entry for ReservedSlots {
+impl Entry for StoredTerms {
     fn next_free(&self) -> u32 {
         self.uses
     }
@@ -31,87 +31,87 @@ impl Entry for ReservedSlots {
 
 /// All terms.
 #[derive(Debug)]
-pub(super) struct TermsKept {
-    kept: Slab<ReservedSlots>,
+pub(super) struct TermsTable {
+    stored: Slab<StoredTerms>,
     index: Index,
-    /// Those that were asked for last: they count as used. Paths come in groups on the same terms.
+    /// The terms requested last, which count as used. Paths come in groups on the same terms.
     last: TermsId,
 }
 
-impl TermsKept {
-    pub(super) fn new() -> TermsKept {
-        let mut kept = TermsKept { kept: Slab::new(), index: Index::new(), last: NONE };
-        let default = kept.insert(Terms::default());
+impl TermsTable {
+    pub(super) fn new() -> TermsTable {
+        let mut stored = TermsTable { stored: Slab::new(), index: Index::new(), last: NONE };
+        let default = stored.insert(Terms::default());
         debug_assert_eq!(default, DEFAULT);
-        kept.hold(default);
-        kept.last = default;
-        kept.hold(default);
-        kept
+        stored.add_use(default);
+        stored.last = default;
+        stored.add_use(default);
+        stored
     }
 
-    /// Their number, if they are kept or there is room to. It stays theirs until the next call, or
-    /// as long as it is held.
+    /// The number of `terms`, stored if there is room. It is valid until the next call, or as long
+    /// as it is in use.
     pub(super) fn number(&mut self, terms: &Terms) -> Option<TermsId> {
-        if self.kept[self.last].terms == *terms {
+        if self.stored[self.last].terms == *terms {
             return Some(self.last);
         }
-        let same = |kept: TermsId| self.kept[kept].terms == *terms;
+        let same = |stored: TermsId| self.stored[stored].terms == *terms;
         let number = match self.index.find(short(terms.digest()), same) {
             Some(number) => number,
-            None if self.kept.len() >= TERMS_MAX => return None,
+            None if self.stored.len() >= TERMS_MAX => return None,
             None => self.insert(terms.clone()),
         };
-        self.hold(number);
+        self.add_use(number);
         let before = std::mem::replace(&mut self.last, number);
-        self.let_go(before);
+        self.release(before);
         Some(number)
     }
 
     pub(super) fn get(&self, number: TermsId) -> &Terms {
-        &self.kept[number].terms
+        &self.stored[number].terms
     }
 
-    /// What a digest adds for something held on them.
+    /// The contribution of these terms to a digest.
     pub(super) fn digest(&self, number: TermsId) -> u64 {
-        self.kept[number].digest
+        self.stored[number].digest
     }
 
-    /// Something more is held on them.
-    pub(super) fn hold(&mut self, number: TermsId) {
-        self.kept[number].uses += 1;
+    /// Adds a user.
+    pub(super) fn add_use(&mut self, number: TermsId) {
+        self.stored[number].uses += 1;
     }
 
-    /// Something is no longer held on them.
-    pub(super) fn let_go(&mut self, number: TermsId) {
-        self.kept[number].uses -= 1;
-        if self.kept[number].uses == 0 {
-            self.index.remove(short(self.kept[number].digest), number);
-            self.kept.remove(number);
+    /// Removes a user.
+    pub(super) fn release(&mut self, number: TermsId) {
+        self.stored[number].uses -= 1;
+        if self.stored[number].uses == 0 {
+            self.index.remove(short(self.stored[number].digest), number);
+            self.stored.remove(number);
         }
     }
 
     fn insert(&mut self, terms: Terms) -> TermsId {
         let digest = terms.digest();
-        let number = self.kept.insert(ReservedSlots { terms, digest, uses: 0 });
-        let kept = &self.kept;
-        self.index.insert(short(digest), number, |number| short(kept[number].digest));
+        let number = self.stored.insert(StoredTerms { terms, digest, uses: 0 });
+        let stored = &self.stored;
+        self.index.insert(short(digest), number, |number| short(stored[number].digest));
         number
     }
 
-    /// How many different ones there are.
+    /// The number of different terms.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        self.kept.len()
+        self.stored.len()
     }
 
-    /// Panics if they are not used as often as `uses` says, by what holds them.
+    /// Panics if `uses` differs from the stored counts.
     #[cfg(test)]
     pub(super) fn invariant(&self, mut uses: std::collections::BTreeMap<TermsId, u32>) {
         *uses.entry(DEFAULT).or_default() += 1;
         *uses.entry(self.last).or_default() += 1;
-        let counted = self.index.iter().map(|number| (number, self.kept[number].uses));
+        let counted = self.index.iter().map(|number| (number, self.stored[number].uses));
         assert_eq!(counted.collect::<std::collections::BTreeMap<_, _>>(), uses, "uses of terms");
-        assert_eq!(self.index.iter().count(), self.kept.len());
+        assert_eq!(self.index.iter().count(), self.stored.len());
     }
 }
 
@@ -128,29 +128,29 @@ mod tests {
     }
 
     #[test]
-    fn terms_are_kept_once_and_forgotten_when_nothing_is_held_on_them() {
-        let mut kept = TermsKept::new();
-        assert_eq!(kept.number(&terms(0)), Some(DEFAULT));
-        let one = kept.number(&terms(1)).unwrap();
-        kept.hold(one);
-        let two = kept.number(&terms(2)).unwrap();
-        assert_eq!(kept.number(&terms(1)), Some(one));
-        assert_eq!((kept.get(one), kept.digest(one)), (&terms(1), terms(1).digest()));
+    fn terms_are_stored_once_and_removed_when_unused() {
+        let mut stored = TermsTable::new();
+        assert_eq!(stored.number(&terms(0)), Some(DEFAULT));
+        let one = stored.number(&terms(1)).unwrap();
+        stored.add_use(one);
+        let two = stored.number(&terms(2)).unwrap();
+        assert_eq!(stored.number(&terms(1)), Some(one));
+        assert_eq!((stored.get(one), stored.digest(one)), (&terms(1), terms(1).digest()));
         assert_ne!(two, one);
-        assert_eq!(kept.len(), 2, "nothing was held on the second");
-        kept.let_go(one);
-        kept.number(&terms(0));
-        assert_eq!(kept.len(), 1);
+        assert_eq!(stored.len(), 2, "the second one was unused");
+        stored.release(one);
+        stored.number(&terms(0));
+        assert_eq!(stored.len(), 1);
     }
 
     #[test]
-    fn there_is_a_limit_to_how_many_differ() {
-        let mut kept = TermsKept::new();
+    fn the_number_of_different_terms_is_limited() {
+        let mut stored = TermsTable::new();
         for flags in 1..TERMS_MAX as u32 {
-            let number = kept.number(&terms(flags)).unwrap();
-            kept.hold(number);
+            let number = stored.number(&terms(flags)).unwrap();
+            stored.add_use(number);
         }
-        assert_eq!(kept.number(&terms(TERMS_MAX as u32)), None);
-        assert!(kept.number(&terms(7)).is_some());
+        assert_eq!(stored.number(&terms(TERMS_MAX as u32)), None);
+        assert!(stored.number(&terms(7)).is_some());
     }
 }

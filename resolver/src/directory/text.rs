@@ -1,18 +1,18 @@
-//! The last segments of paths: 1 to 255 bytes each, cut from chunks of 64 KiB. Nothing moves; what
-//! is given back serves texts of the same length, to within 4 bytes.
+//! The last segments of paths: 1 to 255 bytes each, in chunks of 64 KiB. Nothing moves; freed space
+//! is reused for texts of the same length, to within 4 bytes.
 
 use longshore_protocol::limits::PATH_SEGMENT_BYTES_MAX;
 
-/// Bytes of the unit that places and lengths are counted in. A `u32` so names places in 16 GiB.
+/// The unit of offsets and lengths, in bytes. A `u32` thus addresses 16 GiB.
 const UNIT: usize = 4;
 /// Units of a chunk.
 const CHUNK: usize = 16 * 1024;
-/// One list of free places for each length in units.
+/// One free list for each length in units.
 const CLASSES: usize = PATH_SEGMENT_BYTES_MAX.div_ceil(UNIT) + 1;
 const NONE: u32 = u32::MAX;
-/// Units from which on no new paths are taken: 4 MiB before places cannot be named any more. A path
-/// that is refused may have taken places before it is, and has given them back: of all lengths
-/// together such never take more than a fifteenth of that.
+/// From this many units on no new paths are accepted: 4 MiB before offsets overflow. A path may
+/// have allocated text before it is refused, and then frees it: of all lengths together such
+/// allocations never exceed a fifteenth of that.
 const FULL: u32 = u32::MAX - (1 << 20);
 
 /// All texts.
@@ -21,12 +21,12 @@ pub(super) struct Text {
     chunks: Vec<Box<[u8]>>,
     /// The first unit that was never used.
     end: u32,
-    /// For each class the place given back last; its first 4 bytes name the one before.
+    /// The free list of each class: the offset freed last; its first 4 bytes hold the next one.
     free: [u32; CLASSES],
     full: u32,
 }
 
-/// Where a text is. Its owner keeps its length.
+/// The offset of a text. Its owner stores the length.
 pub(super) type Place = u32;
 
 impl Text {
@@ -34,18 +34,18 @@ impl Text {
         Text { chunks: Vec::new(), end: 0, free: [NONE; CLASSES], full: FULL }
     }
 
-    /// As much was ever kept at a time as may be: nothing new is to be added.
+    /// True if the limit was reached once: nothing new may be added.
     pub(super) fn is_full(&self) -> bool {
         self.end >= self.full
     }
 
-    /// From now on it is full.
+    /// Makes it full.
     #[cfg(test)]
     pub(super) fn fill(&mut self) {
         self.full = 0;
     }
 
-    /// Keeps a segment of a path.
+    /// Stores a segment of a path.
     pub(super) fn insert(&mut self, segment: &[u8]) -> Place {
         let class = segment.len().div_ceil(UNIT);
         let mut place = self.free[class];
@@ -53,7 +53,7 @@ impl Text {
             let left = self.chunks.len() * CHUNK - self.end as usize;
             if left < class {
                 self.chunks.push(vec![0; CHUNK * UNIT].into_boxed_slice());
-                // What is left of the chunk before is lost: at most 252 bytes in 65,536.
+                // The rest of the previous chunk is lost: at most 252 bytes in 65,536.
                 self.end += left as u32;
             }
             place = self.end;
@@ -65,7 +65,7 @@ impl Text {
         place
     }
 
-    /// Gives a place back.
+    /// Frees a text.
     pub(super) fn remove(&mut self, place: Place, len: usize) {
         let class = len.div_ceil(UNIT);
         let before = self.free[class];
@@ -73,7 +73,7 @@ impl Text {
         self.free[class] = place;
     }
 
-    /// The text of that length at that place.
+    /// The text at `place`.
     pub(super) fn get(&self, place: Place, len: usize) -> &[u8] {
         let at = place as usize % CHUNK * UNIT;
         &self.chunks[place as usize / CHUNK][at..at + len]
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_of_every_length_stay_what_they_are_while_others_come_and_go() {
+    fn texts_of_every_length_stay_intact_while_others_come_and_go() {
         let mut text = Text::new();
         let segment = |n: usize| vec![n as u8; n % PATH_SEGMENT_BYTES_MAX + 1];
         let mut places: Vec<Place> = (0..3_000).map(|n| text.insert(&segment(n))).collect();
@@ -107,7 +107,7 @@ mod tests {
             for n in (round..3_000).step_by(2) {
                 places[n] = text.insert(&segment(n));
             }
-            assert_eq!(text.chunks.len(), chunks, "what was given back is used again");
+            assert_eq!(text.chunks.len(), chunks, "freed space is reused");
             for (n, &place) in places.iter().enumerate() {
                 assert_eq!(text.get(place, segment(n).len()), segment(n));
             }

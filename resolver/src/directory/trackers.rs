@@ -1,23 +1,23 @@
-//! The revision at which something that can be seen came or went last, at and below each path.
+//! The revision of the last visible change at and below each path.
 //!
-//! Only paths with others below them have a number of their own; a change writes it to each path
-//! above the changed one.
+//! Only paths with others below them have a number of their own; a change writes it to each
+//! ancestor of the changed path.
 
 use crate::directory::tree::{NodeId, ROOT, Tree};
 
-/// Nodes that share a piece of memory, as a power of two; where none of them has others below it,
-/// there is none.
+/// Nodes that share a chunk, as a power of two; a chunk is allocated only if one of them has nodes
+/// below it.
 const CHUNK_BITS: u32 = 6;
 const CHUNK: usize = 1 << CHUNK_BITS;
 
-/// The numbers.
+/// The revision of each inner node.
 #[derive(Default, Debug)]
 pub(super) struct Trackers {
     chunks: Vec<Option<Box<[u64; CHUNK]>>>,
 }
 
 impl Trackers {
-    /// Something at that node changes, with `revision`. Called while the node is in the tree.
+    /// A node changes, with `revision`. Must be called while the node is in the tree.
     pub(super) fn change(&mut self, tree: &Tree, node: NodeId, revision: u64) {
         let mut at = Some(tracked(tree, node));
         while let Some(node) = at {
@@ -26,8 +26,7 @@ impl Trackers {
         }
     }
 
-    /// Whether something at or below a node that has others below it has come, or gone, after
-    /// `revision`.
+    /// Whether anything at or below an inner node has appeared or disappeared after `revision`.
     pub(super) fn moved_since(&self, node: NodeId, revision: u64) -> bool {
         self.get(node) > revision
     }
@@ -40,7 +39,7 @@ impl Trackers {
     fn put(&mut self, node: NodeId, revision: u64) {
         let place = node as usize >> CHUNK_BITS;
         if place >= self.chunks.len() {
-            // 8 bytes for 64 nodes: doubling it copies 2 MB at 16 million nodes.
+            // 8 bytes for 64 nodes: doubling the `Vec` copies 2 MB at 16 million nodes.
             self.chunks.resize(place + 1, None);
         }
         let chunk = self.chunks[place].get_or_insert_with(|| Box::new([0; CHUNK]));
@@ -48,7 +47,7 @@ impl Trackers {
     }
 }
 
-/// The nearest node, at that one or above it, that has a number.
+/// The node itself if it is inner, else its parent.
 fn tracked(tree: &Tree, node: NodeId) -> NodeId {
     if tree.is_inner(node) { node } else { tree.above(node).unwrap_or(ROOT) }
 }

@@ -1,6 +1,6 @@
-//! All paths as a tree of segments. A path costs its last segment and a node of 36 bytes; the paths
-//! above it are nodes too, whether anybody holds them or not, so what lies just below a path is a
-//! row of nodes to walk along.
+//! All paths as a tree of segments. A path costs its last segment and a node of 36 bytes; its
+//! ancestors are nodes too, registered or not, so that the children of a path form a row of nodes
+//! to walk along.
 //!
 //! ```text
 //! hash of the whole path ──▶ node { above, first below, row, last segment, set of publishers }
@@ -13,37 +13,37 @@ use crate::directory::slab::{Entry, NONE, Slab};
 use crate::directory::text::Text;
 use crate::directory::walks::{Step, Walk, Walks};
 
-/// The number of a node. Used again once the node is gone.
+/// The number of a node. Reused once the node is gone.
 pub(super) type NodeId = u32;
 
-/// The root, which is always there.
+/// The root, which always exists.
 pub(super) const ROOT: NodeId = 0;
-/// Most nodes: holdings say in the two bits above them what is held, and whether it was written
-/// anew.
+/// Most nodes: registrations store in the two bits above the number which kind they are, and
+/// whether they were written again.
 pub(super) const NODES_MAX: usize = 1 << 30;
 
 /// Paths that are looked up together.
-pub(crate) const WARM: usize = 16;
+pub(crate) const PREFETCH_PATHS: usize = 16;
 
 /// One path.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
-    /// The path above.
+    /// The parent.
     above: NodeId,
-    /// The first of the row of those just below.
+    /// The first of the row of its children.
     below: NodeId,
-    /// The row that it is in itself. Of a free node, the next one that is free.
+    /// The row that it is in itself. In a free node, the next free one.
     next: NodeId,
     before: NodeId,
     text: u32,
     hash: u32,
-    /// Who publishes it.
+    /// The set of its publishers.
     set: u32,
-    /// How many nodes had been made before this one, in 48 bits: a row has the newest first.
+    /// The number of nodes made before this one, in 48 bits: a row has the newest first.
     born: u32,
     born_high: u16,
     text_len: u8,
-    /// And in its highest bit, whether somebody has declared a default here.
+    /// In its highest bit: whether a default is declared here.
     depth: u8,
 }
 
@@ -79,8 +79,8 @@ impl Entry for Node {
 }
 
 impl Node {
-    /// Somebody holds something here, or has and is not swept yet.
-    fn is_held(&self) -> bool {
+    /// Registered, or not yet swept.
+    fn is_registered(&self) -> bool {
         self.set != 0 || self.has_default()
     }
 
@@ -101,14 +101,14 @@ pub(super) struct Tree {
     index: Index,
     hasher: PathHasher,
     pub(super) walks: Walks,
-    /// Nodes that somebody holds something at.
-    held: usize,
+    /// Nodes with a registration.
+    registration: usize,
     /// Nodes that were ever made. At a million a second 48 bits last for nine years.
     births: u64,
 }
 
 impl Tree {
-    /// An empty tree. Nobody else knows the `secret`: see [`PathHasher`].
+    /// An empty tree. Only this replica knows the `secret`: see [`PathHasher`].
     pub(super) fn new(secret: [u8; 16]) -> Tree {
         let hasher = PathHasher::new(secret);
         let mut tree = Tree {
@@ -117,7 +117,7 @@ impl Tree {
             index: Index::new(),
             hasher,
             walks: Walks::default(),
-            held: 0,
+            registration: 0,
             births: 0,
         };
         let hash = hasher.root().short();
@@ -126,14 +126,14 @@ impl Tree {
         tree
     }
 
-    /// Nodes, the root and those that nobody holds included.
+    /// Nodes, the root and unregistered ones included.
     pub(super) fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Nodes that somebody holds something at.
-    pub(super) fn held_len(&self) -> usize {
-        self.held
+    /// Nodes with a registration.
+    pub(super) fn registered_len(&self) -> usize {
+        self.registration
     }
 
     /// There is no room for the texts of more paths.
@@ -141,7 +141,7 @@ impl Tree {
         self.text.is_full()
     }
 
-    /// From now on there is none.
+    /// Makes it full.
     #[cfg(test)]
     pub(super) fn fill(&mut self) {
         self.text.fill();
@@ -153,7 +153,7 @@ impl Tree {
         self.nodes.end()
     }
 
-    /// The node of a path. `path` has to be the text of one.
+    /// The node of a path. `path` must be the text of one.
     pub(super) fn find(&self, path: &str) -> Option<NodeId> {
         self.look_up(self.hash(path.as_bytes()), path)
     }
@@ -163,28 +163,27 @@ impl Tree {
         segments(path).fold(self.hasher.root(), below)
     }
 
-    /// Touches all that looking up these paths will touch. A look-up waits for memory four times,
-    /// each time because of what it was told the time before; those of different paths can wait
-    /// together.
-    pub(super) fn warm<'a>(&self, paths: impl Iterator<Item = &'a [u8]>) {
-        let (mut hashes, mut nodes) = ([0; WARM], [NONE; WARM]);
+    /// Touches all memory that looking up these paths will touch. A lookup waits for memory four
+    /// times, each depending on the one before; lookups of different paths can wait together.
+    pub(super) fn prefetch<'a>(&self, paths: impl Iterator<Item = &'a [u8]>) {
+        let (mut hashes, mut nodes) = ([0; PREFETCH_PATHS], [NONE; PREFETCH_PATHS]);
         let mut count = 0;
         for (hash, path) in hashes.iter_mut().zip(paths) {
             *hash = self.hash(path).short();
             count += 1;
         }
         for (node, &hash) in nodes.iter_mut().zip(&hashes[..count]) {
-            // Not always the right one, and that does no harm.
+            // Sometimes the wrong node, which is harmless.
             *node = self.index.find(hash, |_| true).unwrap_or(NONE);
         }
         let found = nodes.iter().filter(|&&node| node != NONE && node != ROOT);
         let texts = found.clone().fold(0, |sum, &node| sum ^ self.nodes[node].text);
         let first = |&node: &u32| self.text.get(self.nodes[node].text, 1)[0];
-        // Else the compiler would see that nobody needs it.
+        // Otherwise the compiler would remove the unused reads.
         std::hint::black_box((texts, found.fold(0, |sum, node| sum ^ first(node))));
     }
 
-    /// The node of that name just below another.
+    /// The child of that name.
     pub(super) fn child(&self, at: NodeId, name: &str) -> Option<NodeId> {
         let mut path = String::new();
         self.spell(at, &mut path);
@@ -195,15 +194,15 @@ impl Tree {
         self.find(&path)
     }
 
-    /// What the index goes by for a path.
+    /// The hash of a path in the index.
     #[cfg(test)]
     pub(super) fn short_hash(&self, path: &str) -> u32 {
         self.hash(path.as_bytes()).short()
     }
 
-    /// The node of a path, or of the nearest path above it that has one.
+    /// The node of a path, or of its nearest ancestor that has one.
     pub(super) fn nearest(&self, path: &str) -> NodeId {
-        let above = Above::of(&self.hasher, path);
+        let above = Ancestors::of(&self.hasher, path);
         let found = (0..=above.depth).rev().find_map(|depth| {
             let (hash, end) = above.at[depth];
             self.look_up(hash, &path[..end])
@@ -231,8 +230,8 @@ impl Tree {
         }
     }
 
-    /// The node of a path; it is made, and those above it, where it is missing. Whoever asks puts
-    /// something there, or calls [`Tree::prune`].
+    /// The node of a path; it and its ancestors are made where missing. The caller puts something
+    /// there, or calls [`Tree::prune`].
     pub(super) fn make(&mut self, path: &str) -> NodeId {
         let Some((above, name)) = path.rsplit_once('/').filter(|(_, name)| !name.is_empty()) else {
             return ROOT;
@@ -242,7 +241,7 @@ impl Tree {
         if let Some(node) = self.look_up(hash, path) {
             return node;
         }
-        // Most paths have neighbours.
+        // Most paths have siblings.
         match self.look_up(above_hash, above) {
             Some(at) => self.make_below(at, name.as_bytes(), self.depth(at) + 1, hash.short()),
             None => self.make_all(path),
@@ -250,7 +249,7 @@ impl Tree {
     }
 
     fn make_all(&mut self, path: &str) -> NodeId {
-        let above = Above::of(&self.hasher, path);
+        let above = Ancestors::of(&self.hasher, path);
         let (mut depth, mut at) = (above.depth, None);
         while at.is_none() && depth > 0 {
             let (hash, end) = above.at[depth];
@@ -291,12 +290,11 @@ impl Tree {
         node
     }
 
-    /// Takes the node out if nobody holds anything at or below it, and then those above it,
-    /// likewise.
+    /// Removes the node if nothing is registered at or below it, and then its ancestors likewise.
     pub(super) fn prune(&mut self, mut at: NodeId) {
         while at != ROOT {
             let node = self.nodes[at].clone();
-            if node.is_held() || node.below != NONE {
+            if node.is_registered() || node.below != NONE {
                 return;
             }
             self.walks.leave(at, self.after(at));
@@ -314,7 +312,7 @@ impl Tree {
         }
     }
 
-    /// Where a walk goes that is done with a node and all below it.
+    /// The next step of a walk after a node and all below it.
     pub(super) fn after(&self, at: NodeId) -> Step {
         match self.nodes[at].next {
             NONE => Step::Leave(self.nodes[at].above),
@@ -322,7 +320,7 @@ impl Tree {
         }
     }
 
-    /// A walk through what lies below a path, and the path's depth. None where there is no such
+    /// A walk through everything below a path, and the path's depth. `None` if there is no such
     /// path.
     pub(super) fn begin_below(&mut self, path: &str) -> Option<(usize, Walk)> {
         let node = self.find(path)?;
@@ -330,7 +328,7 @@ impl Tree {
         Some((depth, self.walks.begin(first)))
     }
 
-    /// Where a walk goes that wants to see what lies below a node.
+    /// The step into the children of a node.
     pub(super) fn down(&self, at: NodeId) -> Step {
         match self.nodes[at].below {
             NONE => Step::Leave(at),
@@ -338,17 +336,17 @@ impl Tree {
         }
     }
 
-    /// The set of those that publish the path.
+    /// The set of publishers of the path.
     pub(super) fn set(&self, at: NodeId) -> u32 {
         self.nodes[at].set
     }
 
-    /// Makes it another set; 0 is that of nobody.
+    /// Sets it; 0 is the empty set.
     pub(super) fn put_set(&mut self, at: NodeId, set: u32) {
         self.put(at, |node| node.set = set);
     }
 
-    /// Whether somebody has declared a default at the path.
+    /// Whether a default is declared at the path.
     pub(super) fn has_default(&self, at: NodeId) -> bool {
         self.nodes[at].has_default()
     }
@@ -362,38 +360,38 @@ impl Tree {
 
     fn put(&mut self, at: NodeId, change: impl FnOnce(&mut Node)) {
         let node = &mut self.nodes[at];
-        self.held -= usize::from(node.is_held());
+        self.registration -= usize::from(node.is_registered());
         change(node);
-        self.held += usize::from(node.is_held());
+        self.registration += usize::from(node.is_registered());
     }
 
-    /// Whether somebody holds something at the path.
-    pub(super) fn is_held(&self, at: NodeId) -> bool {
-        self.nodes[at].is_held()
+    /// Whether anything is registered at the path.
+    pub(super) fn is_registered(&self, at: NodeId) -> bool {
+        self.nodes[at].is_registered()
     }
 
-    /// The path just above; none above the root.
+    /// The parent; `None` for the root.
     pub(super) fn above(&self, at: NodeId) -> Option<NodeId> {
         Some(self.nodes[at].above).filter(|&above| above != NONE)
     }
 
-    /// Whether there is a path below.
+    /// Whether the path has children.
     pub(super) fn is_inner(&self, at: NodeId) -> bool {
         self.nodes[at].below != NONE
     }
 
-    /// How many segments the path has.
+    /// The number of segments of the path.
     pub(super) fn depth(&self, at: NodeId) -> usize {
         usize::from(self.nodes[at].depth & !HAS_DEFAULT)
     }
 
-    /// Whether a walk along their row comes to `at` before it comes to `other`.
+    /// Whether a walk along their row visits `at` before `other`.
     pub(super) fn is_before(&self, at: NodeId, other: NodeId) -> bool {
         self.nodes[at].born() > self.nodes[other].born()
     }
 
-    /// The nearest node at or above both, and what lies just below it on the way to each: none for
-    /// one that it is itself.
+    /// The nearest common ancestor, and its child on the way to each: `None` for one that is the
+    /// ancestor itself.
     pub(super) fn fork(
         &self,
         mut at: NodeId,
@@ -425,7 +423,7 @@ impl Tree {
         std::str::from_utf8(bytes).expect("segments are cut from texts at slashes")
     }
 
-    /// Writes the text of the path into `out`, instead of what was there.
+    /// Writes the text of the path into `out`, replacing its content.
     pub(super) fn spell(&self, at: NodeId, out: &mut String) {
         let (mut line, mut depth) = ([ROOT; PATH_DEPTH_MAX], 0);
         let mut next = at;
@@ -449,15 +447,15 @@ fn segments(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     path.split(|&byte| byte == b'/').filter(|segment| !segment.is_empty())
 }
 
-/// A path and those above it, from the root on: the hash of each, and where its text ends.
-struct Above {
+/// A path and its ancestors, from the root on: the hash of each, and the end of its text.
+struct Ancestors {
     at: [(PathHash, usize); PATH_DEPTH_MAX + 1],
     depth: usize,
 }
 
-impl Above {
-    fn of(hasher: &PathHasher, path: &str) -> Above {
-        let mut above = Above { at: [(hasher.root(), 0); PATH_DEPTH_MAX + 1], depth: 0 };
+impl Ancestors {
+    fn of(hasher: &PathHasher, path: &str) -> Ancestors {
+        let mut above = Ancestors { at: [(hasher.root(), 0); PATH_DEPTH_MAX + 1], depth: 0 };
         for segment in segments(path.as_bytes()) {
             let (hash, end) = above.at[above.depth];
             above.depth += 1;
@@ -469,21 +467,18 @@ impl Above {
 
 #[cfg(test)]
 impl Tree {
-    /// Panics where the tree contradicts itself. Looks at everything.
+    /// Panics where the tree is inconsistent. It checks everything.
     pub(super) fn invariant(&self) {
-        let (mut seen, mut held, mut text) = (0, 0, String::new());
+        let (mut seen, mut registration, mut text) = (0, 0, String::new());
         let mut stack = vec![ROOT];
         while let Some(at) = stack.pop() {
             let node = &self.nodes[at];
             assert!(self.in_use(at), "node {at} is linked and free");
             seen += 1;
-            held += usize::from(node.is_held());
+            registration += usize::from(node.is_registered());
             self.spell(at, &mut text);
             assert_eq!(self.find(&text), Some(at), "the node of {text}");
-            assert!(
-                at == ROOT || node.is_held() || node.below != NONE,
-                "{text} is there for nothing"
-            );
+            assert!(at == ROOT || node.is_registered() || node.below != NONE, "{text} is unused");
             let (mut below, mut before) = (node.below, NONE);
             while below != NONE {
                 let child = &self.nodes[below];
@@ -494,10 +489,10 @@ impl Tree {
                 (before, below) = (below, child.next);
             }
         }
-        assert_eq!(seen, self.nodes.len(), "nodes that nobody leads to");
+        assert_eq!(seen, self.nodes.len(), "unreachable nodes");
         assert_eq!(self.index.iter().count(), self.nodes.len(), "nodes in the index");
         assert_eq!((0..self.end()).filter(|&at| self.in_use(at)).count(), self.nodes.len());
-        assert_eq!(held, self.held, "nodes that are held");
+        assert_eq!(registration, self.registration, "registered nodes");
     }
 }
 

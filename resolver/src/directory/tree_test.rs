@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Segments that begin alike, short ones, and the longest there may be.
+/// Segments with common prefixes, short ones, and the longest possible.
 fn segment() -> impl Strategy<Value = String> {
     prop_oneof![
         6 => proptest::sample::select(vec!["a", "b", "ab", "abc", "a-b", "é", "aaaaaaaa", "aaaaaaab"])
@@ -29,7 +29,7 @@ fn path() -> impl Strategy<Value = String> {
 enum Op {
     Put(String, u32),
     Default(String, bool),
-    /// Takes out the path of that place among those that are held.
+    /// Removes the registered path at this index.
     Remove(usize),
     Find(String),
 }
@@ -47,7 +47,7 @@ fn nearest<'a>(model: &BTreeMap<String, (u32, bool)>, path: &'a str) -> &'a str 
     let mut at = path;
     while at.len() > 1 {
         let below = format!("{at}/");
-        if model.keys().any(|held| held == at || held.starts_with(&below)) {
+        if model.keys().any(|path| path == at || path.starts_with(&below)) {
             return at;
         }
         at = &at[..at.rfind('/').unwrap()];
@@ -59,7 +59,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_tree_does_as_a_sorted_map(ops in proptest::collection::vec(op(), 1..150)) {
+    fn the_tree_behaves_like_a_sorted_map(ops in proptest::collection::vec(op(), 1..150)) {
         let mut tree = Tree::new([3; 16]);
         let mut model: BTreeMap<String, (u32, bool)> = BTreeMap::new();
         for op in ops {
@@ -88,24 +88,24 @@ proptest! {
                 }
                 Op::Remove(_) => {}
                 Op::Find(path) => {
-                    let held = tree.find(&path).filter(|&node| tree.nodes[node].is_held());
-                    let found = held.map(|node| (tree.set(node), tree.has_default(node)));
+                    let node = tree.find(&path).filter(|&node| tree.nodes[node].is_registered());
+                    let found = node.map(|node| (tree.set(node), tree.has_default(node)));
                     assert_eq!(found, model.get(&path).copied(), "{path}");
                     let mut text = String::new();
                     tree.spell(tree.nearest(&path), &mut text);
                     assert_eq!(text, nearest(&model, &path), "nearest to {path}");
-                    // Were the hashes equal, the texts would have to tell them apart.
-                    for held in model.keys() {
-                        let node = tree.find(held).unwrap();
-                        assert_eq!(tree.spells(node, &path), *held == path, "{held}, {path}");
+                    // With equal hashes the texts would have to distinguish them.
+                    for other in model.keys() {
+                        let node = tree.find(other).unwrap();
+                        assert_eq!(tree.spells(node, &path), *other == path, "{other}, {path}");
                     }
                 }
             }
             tree.invariant();
-            assert_eq!(tree.held_len(), model.len());
-            for (path, held) in &model {
+            assert_eq!(tree.registered_len(), model.len());
+            for (path, state) in &model {
                 let node = tree.find(path).unwrap();
-                assert_eq!((tree.set(node), tree.has_default(node)), *held, "{path}");
+                assert_eq!((tree.set(node), tree.has_default(node)), *state, "{path}");
             }
         }
         for path in model.keys() {
@@ -115,6 +115,6 @@ proptest! {
             tree.prune(node);
         }
         tree.invariant();
-        assert_eq!(tree.len(), 1, "nothing but the root is left");
+        assert_eq!(tree.len(), 1, "only the root is left");
     }
 }

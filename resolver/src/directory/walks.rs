@@ -1,8 +1,8 @@
-//! Walks through the tree that stop and go on later, while the tree changes.
+//! Walks through the tree that are suspended and resumed while the tree changes.
 //!
-//! A walk that rests stands at a node. When that node is taken out, the walk is moved to where it
-//! would have gone next. Children go in at the front of their row and walks go towards its end: so
-//! a walk meets once whatever is there all the time, and never meets what came after it had passed.
+//! A suspended walk is at a node. When that node is removed, the walk is moved to where it would
+//! have gone next. Children are inserted at the front of their row and walks go towards its end: so
+//! a walk visits once whatever is there all the time, and never visits what was added behind it.
 
 use std::sync::Arc;
 
@@ -11,12 +11,12 @@ use parking_lot::Mutex;
 
 use crate::directory::tree::NodeId;
 
-/// Where a walk goes on.
+/// Where a walk resumes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Step {
-    /// The node, then what lies below it.
+    /// The node, then everything below it.
     Enter(NodeId),
-    /// What lies below the node is done.
+    /// Everything below the node is done.
     Leave(NodeId),
 }
 
@@ -28,7 +28,7 @@ impl Step {
     }
 }
 
-/// A walk that rests. Dropped, it is over.
+/// A suspended walk. Dropping it ends it.
 #[derive(Debug)]
 pub(super) struct Walk {
     number: u64,
@@ -41,19 +41,19 @@ impl Drop for Walk {
     }
 }
 
-/// Where all walks stand that rest.
+/// The positions of all suspended walks.
 #[derive(Default, Debug)]
 pub(super) struct Walks {
     next: u64,
     steps: HashMap<u64, Step>,
-    /// Walks by the node they stand at.
+    /// Walks by the node they are at.
     standing: HashMap<NodeId, Vec<u64>>,
-    /// Walks that were dropped and are still known here.
+    /// Dropped walks that are still recorded here.
     over: Arc<Mutex<Vec<u64>>>,
 }
 
 impl Walks {
-    /// A new walk rests before `step`.
+    /// Begins a walk, suspended before `step`.
     pub(super) fn begin(&mut self, step: Step) -> Walk {
         self.forget_those_over();
         let walk = Walk { number: self.next, over: self.over.clone() };
@@ -62,18 +62,18 @@ impl Walks {
         walk
     }
 
-    /// Where a walk stands now.
+    /// The position of a walk.
     pub(super) fn step(&self, walk: &Walk) -> Option<Step> {
         self.steps.get(&walk.number).copied()
     }
 
-    /// A walk rests again, elsewhere.
-    pub(super) fn rest(&mut self, walk: &Walk, step: Step) {
+    /// Suspends a walk at a new position.
+    pub(super) fn suspend(&mut self, walk: &Walk, step: Step) {
         self.forget(walk.number);
         self.stand(walk.number, step);
     }
 
-    /// A node is about to be taken out: who stands at it goes on with `next`.
+    /// Moves all walks at a node that is about to be removed to `next`.
     pub(super) fn leave(&mut self, node: NodeId, next: Step) {
         if self.steps.is_empty() {
             return;
@@ -106,7 +106,7 @@ impl Walks {
         over.into_iter().for_each(|number| self.forget(number));
     }
 
-    /// How many walks rest.
+    /// The number of suspended walks.
     #[cfg(test)]
     pub(super) fn len(&mut self) -> usize {
         self.forget_those_over();

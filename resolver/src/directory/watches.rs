@@ -1,12 +1,12 @@
 //! Watches: of the publishers that have, or could make, queues that match a glob; and of the paths
 //! that match some globs.
 //!
-//! A watch is sent a snapshot first, then what has changed. Watches of one kind and of the same
-//! globs share a pattern, and a pattern has one log. A watch stands somewhere in that log; one that
-//! is too far behind starts over with a snapshot. Changes of paths are sent as what a path is now,
-//! not as what happened: it does no harm to send one twice, and the changes since a snapshot
-//! *began* make it whole. A snapshot of publishers is their whole set, and only departures are
-//! logged: with any other change all watches start over.
+//! A watch is sent a snapshot first, then the changes. Watches of one kind with the same globs
+//! share a pattern, and a pattern has one log. Each watch has a position in that log; one that is
+//! too far behind starts over with a snapshot. A change of a path is sent as its current state, not
+//! as an event: sending it twice is harmless, and the changes since a snapshot *began* complete it.
+//! A snapshot of publishers is their whole set, and only departures are logged: with any other
+//! change all watches start over.
 //!
 //! ```text
 //!  path changes ──▶ patterns by literal prefix ──▶ log:  /a/b  /a/c  /a/b  …
@@ -21,40 +21,40 @@ use hashbrown::{HashMap, HashSet};
 use longshore_protocol::messages::resolver::Departure;
 use longshore_protocol::{Glob, Path, PublisherId};
 
-use crate::directory::globs::Matching;
-use crate::directory::holdings::Held;
+use crate::directory::globs::GlobWalk;
 use crate::directory::prefixes::{PatternId, Prefixes};
+use crate::directory::registrations::Registration;
 use crate::directory::tree::Tree;
 use crate::directory::{Client, Slot};
 
-/// Changes that one pattern logs for its slowest watch. Of more, the older half is dropped, and a
-/// watch that was not sent them starts over.
+/// Changes that one pattern logs for its slowest watch. Beyond that the older half is dropped, and
+/// a watch that was not sent them starts over.
 const LOG_MAX: usize = 4_096;
 /// Changes in the logs of all patterns.
 const LOGGED_MAX: usize = 1 << 20;
 /// Most changed paths in one message.
 const SENT_MAX: usize = 1_024;
 
-/// What is watched.
+/// The subject of a watch.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(super) enum Kind {
+pub(super) enum WatchKind {
     Publishers,
     Paths,
 }
 
-/// All watches. A snapshot of paths goes on where `W` rests.
+/// All watches. `W` is the suspended walk of a path snapshot.
 #[derive(Debug)]
 pub(super) struct Watches<W> {
     patterns: HashMap<PatternId, Pattern>,
-    by_globs: HashMap<(Kind, Arc<[Glob]>), PatternId>,
+    by_globs: HashMap<(WatchKind, Arc<[Glob]>), PatternId>,
     prefixes: Prefixes,
     by_key: BTreeMap<(Client, u32), PatternId>,
-    stages: BTreeMap<(Client, PatternId, u32), Stage<W>>,
-    /// Clients, by pattern, for which there is something to send: all others are in its `idle`.
+    states: BTreeMap<(Client, PatternId, u32), WatchState<W>>,
+    /// Pairs of client and pattern with something to send; all others are in the pattern's `idle`.
     due: BTreeSet<(Client, PatternId)>,
-    /// The pattern of which a client was sent something last: the others come first.
+    /// The pattern that a client was sent last: the others come first.
     last: HashMap<Client, PatternId>,
-    /// Clients that have become due since this was last asked for.
+    /// Clients that have become due since the last call of [`Watches::newly_due`].
     newly_due: Vec<Client>,
     /// Changes in all logs.
     logged: usize,
@@ -65,60 +65,61 @@ pub(super) struct Watches<W> {
 #[derive(Debug)]
 struct Pattern {
     globs: Arc<[Glob]>,
-    /// None of watches over paths.
+    /// `None` for watches of paths.
     count: Option<Count>,
-    log: VecDeque<Change>,
-    /// The place of the log's first entry, counted from the pattern's beginning.
+    log: VecDeque<LoggedChange>,
+    /// The log position of the first entry, counted from the pattern's beginning.
     from: u64,
-    /// Clients with a watch of it.
+    /// Clients with a watch of this pattern.
     clients: usize,
-    /// Those that have been sent everything.
+    /// Clients that have been sent everything.
     idle: Vec<Client>,
 }
 
 /// The publishers that match a pattern.
 #[derive(Default, Debug)]
 struct Count {
-    /// For each that can be seen: how many of its paths match, and how many of its defaults could.
+    /// For each visible publisher: the number of its paths that match, and of its defaults that
+    /// could.
     publishers: BTreeMap<Slot, u64>,
-    /// The first count, once it has begun and until it is done: what the walk has passed is
-    /// counted, and is kept counted.
-    walk: Option<Box<Matching>>,
+    /// The first count while it is in progress: paths that the walk has passed are counted, and
+    /// their changes update the count.
+    walk: Option<Box<GlobWalk>>,
     done: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Change {
-    /// A path is something else than it was.
+enum LoggedChange {
+    /// The state of a path has changed.
     Path(Arc<str>),
-    /// A publisher can no longer be seen.
+    /// A publisher is no longer visible.
     Gone(PublisherId, Departure),
 }
 
-/// How far a watch is.
+/// The progress of a watch.
 #[derive(Debug)]
-enum Stage<W> {
-    /// It is being sent what there is; what has changed from `from` on follows. `walk` is none
-    /// before the first part.
+enum WatchState<W> {
+    /// A snapshot is being sent; the changes from `from` on follow. `walk` is `None` before the
+    /// first part.
     Snapshot { from: u64, walk: Option<W> },
-    /// It has been sent everything up to here.
+    /// Everything up to this position has been sent.
     Following { at: u64 },
 }
 
-/// What there is to do next for a client.
+/// The next step for a client.
 #[derive(Debug)]
-pub(super) enum Next<W> {
-    /// Some of the first count: the first part if there is no walk yet. [`Watches::counted`]
-    /// follows.
-    Count { pattern: PatternId, globs: Arc<[Glob]>, walk: Option<Box<Matching>> },
+pub(super) enum WatchStep<W> {
+    /// Continue the first count, or begin it if there is no walk. [`Watches::counted`] takes the
+    /// result.
+    Count { pattern: PatternId, globs: Arc<[Glob]>, walk: Option<Box<GlobWalk>> },
     /// Send all publishers that match.
     Publishers { watch: u32, publishers: Vec<Slot> },
-    /// Send that one of them is gone.
+    /// Send the departure of a publisher.
     Gone { watches: Vec<u32>, publisher: PublisherId, departure: Departure },
-    /// Send the next part of a snapshot: the first one if there is no walk yet. [`Watches::rest`]
-    /// follows.
+    /// Send the next part of a snapshot: the first one if there is no walk.
+    /// [`Watches::suspend_snapshot`] takes the result.
     Snapshot { watch: u32, globs: Arc<[Glob]>, walk: Option<W> },
-    /// Send what these paths are now, each once.
+    /// Send the current state of these paths.
     Changes { watches: Vec<u32>, paths: Vec<Arc<str>> },
 }
 
@@ -135,7 +136,7 @@ impl<W> Watches<W> {
             by_globs: HashMap::new(),
             prefixes: Prefixes::default(),
             by_key: BTreeMap::new(),
-            stages: BTreeMap::new(),
+            states: BTreeMap::new(),
             due: BTreeSet::new(),
             last: HashMap::new(),
             newly_due: Vec::new(),
@@ -149,18 +150,18 @@ impl<W> Watches<W> {
         self.by_key.len()
     }
 
-    /// The parts of all globs, and of these as well.
+    /// The parts of all globs, with `globs` added.
     pub(super) fn parts_with(&self, globs: &[Glob]) -> usize {
         self.prefixes.parts_with(globs)
     }
 
-    /// How many watches a client has.
+    /// The number of a client's watches.
     pub(super) fn len_of(&self, client: Client) -> usize {
         self.by_key.range((client, 0)..=(client, u32::MAX)).count()
     }
 
-    /// Watches what matches any of these. A watch of the same number is replaced.
-    pub(super) fn add(&mut self, client: Client, watch: u32, kind: Kind, globs: Arc<[Glob]>) {
+    /// Adds a watch of whatever matches any of `globs`. It replaces a watch of the same number.
+    pub(super) fn add(&mut self, client: Client, watch: u32, kind: WatchKind, globs: Arc<[Glob]>) {
         self.remove(client, watch);
         let key = (kind, globs);
         let id = match self.by_globs.get(&key) {
@@ -174,17 +175,17 @@ impl<W> Watches<W> {
         } else {
             pattern.idle.retain(|&idle| idle != client);
         }
-        let stage = Stage::Snapshot { from: pattern.end(), walk: None };
+        let state = WatchState::Snapshot { from: pattern.end(), walk: None };
         self.by_key.insert((client, watch), id);
-        self.stages.insert((client, id, watch), stage);
+        self.states.insert((client, id, watch), state);
         self.make_due(client, id);
     }
 
-    fn add_pattern(&mut self, key: (Kind, Arc<[Glob]>)) -> PatternId {
+    fn add_pattern(&mut self, key: (WatchKind, Arc<[Glob]>)) -> PatternId {
         let id = self.prefixes.add(&key.1);
         let pattern = Pattern {
             globs: key.1.clone(),
-            count: (key.0 == Kind::Publishers).then(Count::default),
+            count: (key.0 == WatchKind::Publishers).then(Count::default),
             log: VecDeque::new(),
             from: 0,
             clients: 0,
@@ -195,10 +196,10 @@ impl<W> Watches<W> {
         id
     }
 
-    /// No more of that watch.
+    /// Removes a watch.
     pub(super) fn remove(&mut self, client: Client, watch: u32) {
         let Some(id) = self.by_key.remove(&(client, watch)) else { return };
-        self.stages.remove(&(client, id, watch));
+        self.states.remove(&(client, id, watch));
         if self.watches(client, id).next().is_some() {
             return;
         }
@@ -227,24 +228,24 @@ impl<W> Watches<W> {
     }
 
     fn watches(&self, client: Client, id: PatternId) -> impl Iterator<Item = u32> {
-        self.stages.range((client, id, 0)..=(client, id, u32::MAX)).map(|(&(.., watch), _)| watch)
+        self.states.range((client, id, 0)..=(client, id, u32::MAX)).map(|(&(.., watch), _)| watch)
     }
 
-    /// Something has changed at a path, or in the default at it: a publisher has jobs there now, or
-    /// has no longer, if that is `jobs`. To be called while the path's node is in the tree. Returns
-    /// what noting that has cost, in globs compared.
+    /// A path, or the default at it, has changed. `jobs` is set if a publisher now has jobs there,
+    /// or no longer has. Must be called while the path's node is in the tree. Returns the cost, in
+    /// globs compared.
     pub(super) fn changed(
         &mut self,
         tree: &Tree,
-        held: Held,
+        registration: Registration,
         path: &str,
         jobs: Option<(Slot, bool)>,
     ) -> usize {
         if self.by_key.is_empty() {
             return 0;
         }
-        // Publishers that could make a queue: a default concerns what lies below it, too.
-        let makes = held.default && jobs.is_some();
+        // A default could make queues: it concerns everything below it, too.
+        let makes = registration.default && jobs.is_some();
         let below = makes.then(|| Path::new(path).ok()).flatten();
         let concerned = match below {
             Some(_) => self.patterns.keys().copied().collect(),
@@ -257,7 +258,7 @@ impl<W> Watches<W> {
             let Some(count) = &mut pattern.count else {
                 if pattern.globs.iter().any(|glob| glob.matches_str(path)) {
                     let text = text.get_or_insert_with(|| Arc::<str>::from(path));
-                    self.log(id, Change::Path(text.clone()));
+                    self.log(id, LoggedChange::Path(text.clone()));
                 }
                 continue;
             };
@@ -267,7 +268,7 @@ impl<W> Watches<W> {
             };
             if let Some((slot, holds)) = jobs
                 && pattern.globs.iter().any(concerns)
-                && count.has_passed(tree, held)
+                && count.has_passed(tree, registration)
                 && count.add(slot, holds)
             {
                 self.start_over(id);
@@ -276,7 +277,7 @@ impl<W> Watches<W> {
         cost
     }
 
-    /// A publisher can no longer be seen. Returns what noting that has cost, in patterns.
+    /// A publisher is no longer visible. Returns the cost, in patterns.
     pub(super) fn hide(
         &mut self,
         slot: Slot,
@@ -288,11 +289,11 @@ impl<W> Watches<W> {
             (count.publishers.remove(&slot).is_some() && count.done).then_some(id)
         };
         let patterns: Vec<PatternId> = self.patterns.iter_mut().filter_map(counted).collect();
-        patterns.into_iter().for_each(|id| self.log(id, Change::Gone(publisher, departure)));
+        patterns.into_iter().for_each(|id| self.log(id, LoggedChange::Gone(publisher, departure)));
         self.patterns.len()
     }
 
-    /// A publisher has moved, or started again.
+    /// A publisher has moved or restarted.
     pub(super) fn publisher_moved(&mut self, slot: Slot) {
         let with = |(&id, pattern): (&PatternId, &Pattern)| {
             pattern.count.as_ref()?.publishers.contains_key(&slot).then_some(id)
@@ -301,13 +302,13 @@ impl<W> Watches<W> {
         patterns.into_iter().for_each(|id| self.start_over(id));
     }
 
-    /// Everything is to be sent again: what was missing before may be gone now.
+    /// Everything is to be sent again: the completeness of the directory has changed.
     pub(super) fn all_start_over(&mut self) {
         let patterns: Vec<PatternId> = self.patterns.keys().copied().collect();
         patterns.into_iter().for_each(|id| self.start_over(id));
     }
 
-    /// All watches of a pattern are to be sent a snapshot.
+    /// All watches of a pattern start over with a snapshot.
     fn start_over(&mut self, id: PatternId) {
         let Some(pattern) = self.patterns.get_mut(&id) else { return };
         self.logged -= pattern.forget(pattern.log.len());
@@ -315,7 +316,7 @@ impl<W> Watches<W> {
         self.wake(id);
     }
 
-    fn log(&mut self, id: PatternId, change: Change) {
+    fn log(&mut self, id: PatternId, change: LoggedChange) {
         let Some(pattern) = self.patterns.get_mut(&id) else { return };
         pattern.log.push_back(change);
         self.logged += 1;
@@ -342,14 +343,14 @@ impl<W> Watches<W> {
         self.due.insert((client, id));
     }
 
-    /// Clients for which there is something to do, and was not when this was last asked.
+    /// Clients that have become due since the last call.
     pub(super) fn newly_due(&mut self) -> std::vec::Drain<'_, Client> {
         self.newly_due.drain(..)
     }
 
-    /// What is to be done next for a client. None when it has been sent everything: once something
-    /// has changed, it is newly due.
-    pub(super) fn next(&mut self, client: Client) -> Option<Next<W>> {
+    /// The next step for a client. `None` when it has been sent everything: with the next change it
+    /// becomes due again.
+    pub(super) fn next(&mut self, client: Client) -> Option<WatchStep<W>> {
         loop {
             let id = self.next_due(client)?;
             self.last.insert(client, id);
@@ -364,7 +365,7 @@ impl<W> Watches<W> {
         }
     }
 
-    /// The patterns in turns.
+    /// Patterns take turns.
     fn next_due(&self, client: Client) -> Option<PatternId> {
         let last = self.last.get(&client).copied().unwrap_or(PatternId::MIN);
         let after = self.due.range((client, last.next())..=(client, PatternId::MAX)).next();
@@ -372,53 +373,53 @@ impl<W> Watches<W> {
         after.or_else(first).map(|&(_, id)| id)
     }
 
-    fn next_of(&mut self, client: Client, id: PatternId) -> Option<Next<W>> {
+    fn next_of(&mut self, client: Client, id: PatternId) -> Option<WatchStep<W>> {
         let pattern = self.patterns.get_mut(&id)?;
         let (from, end) = (pattern.from, pattern.end());
         if let Some(count) = &mut pattern.count
             && !count.done
         {
             let (globs, walk) = (pattern.globs.clone(), count.walk.take());
-            return Some(Next::Count { pattern: id, globs, walk });
+            return Some(WatchStep::Count { pattern: id, globs, walk });
         }
         let range = (client, id, 0)..=(client, id, u32::MAX);
         let mut at = None;
-        for (&(.., watch), stage) in self.stages.range_mut(range.clone()) {
-            if let Stage::Following { at } = stage
+        for (&(.., watch), state) in self.states.range_mut(range.clone()) {
+            if let WatchState::Following { at } = state
                 && *at < from
             {
-                *stage = Stage::Snapshot { from: end, walk: None };
+                *state = WatchState::Snapshot { from: end, walk: None };
             }
-            match stage {
-                Stage::Snapshot { from, walk } => {
+            match state {
+                WatchState::Snapshot { from, walk } => {
                     if let Some(count) = &pattern.count {
                         let publishers = count.publishers.keys().copied().collect();
-                        *stage = Stage::Following { at: end };
-                        return Some(Next::Publishers { watch, publishers });
+                        *state = WatchState::Following { at: end };
+                        return Some(WatchStep::Publishers { watch, publishers });
                     }
-                    // It begins now, however long it waited for its turn: what changed before is in
-                    // it.
+                    // The snapshot begins now, however long it waited for its turn: it contains all
+                    // earlier changes.
                     if walk.is_none() {
                         *from = end;
                     }
                     let (globs, walk) = (pattern.globs.clone(), walk.take());
-                    return Some(Next::Snapshot { watch, globs, walk });
+                    return Some(WatchStep::Snapshot { watch, globs, walk });
                 }
-                Stage::Following { at: stands } if *stands < end => {
-                    at.get_or_insert(*stands);
+                WatchState::Following { at: position } if *position < end => {
+                    at.get_or_insert(*position);
                 }
-                Stage::Following { .. } => {}
+                WatchState::Following { .. } => {}
             }
         }
         let at = at?;
-        if let Some(&Change::Gone(publisher, departure)) = pattern.change(at) {
-            let watches = self.past_departure(client, &Change::Gone(publisher, departure));
-            return Some(Next::Gone { watches, publisher, departure });
+        if let Some(&LoggedChange::Gone(publisher, departure)) = pattern.change(at) {
+            let watches = self.past_departure(client, &LoggedChange::Gone(publisher, departure));
+            return Some(WatchStep::Gone { watches, publisher, departure });
         }
-        // All watches that stand at the same place are sent the same message.
+        // All watches at the same position are sent one message.
         let (mut paths, mut seen, mut until) = (Vec::new(), HashSet::new(), at);
         while until < at + SENT_MAX as u64
-            && let Some(Change::Path(path)) = pattern.change(until)
+            && let Some(LoggedChange::Path(path)) = pattern.change(until)
         {
             until += 1;
             if seen.insert(path.clone()) {
@@ -426,24 +427,24 @@ impl<W> Watches<W> {
             }
         }
         let mut watches = Vec::new();
-        for (&(.., watch), stage) in self.stages.range_mut(range) {
-            if let Stage::Following { at: stands } = stage
-                && *stands == at
+        for (&(.., watch), state) in self.states.range_mut(range) {
+            if let WatchState::Following { at: position } = state
+                && *position == at
             {
-                *stands = until;
+                *position = until;
                 watches.push(watch);
             }
         }
-        Some(Next::Changes { watches, paths })
+        Some(WatchStep::Changes { watches, paths })
     }
 
-    /// The watches of a client, of whatever pattern, that are to be sent this departure next: one
-    /// message is for all of them.
-    fn past_departure(&mut self, client: Client, gone: &Change) -> Vec<u32> {
+    /// Advances all watches of a client, of any pattern, whose next message is this departure: they
+    /// share one message.
+    fn past_departure(&mut self, client: Client, gone: &LoggedChange) -> Vec<u32> {
         let all = (client, PatternId::MIN, 0)..=(client, PatternId::MAX, u32::MAX);
         let mut watches = Vec::new();
-        for (&(_, id, watch), stage) in self.stages.range_mut(all) {
-            if let Stage::Following { at } = stage
+        for (&(_, id, watch), state) in self.states.range_mut(all) {
+            if let WatchState::Following { at } = state
                 && self.patterns.get(&id).and_then(|pattern| pattern.change(*at)) == Some(gone)
             {
                 *at += 1;
@@ -453,12 +454,13 @@ impl<W> Watches<W> {
         watches
     }
 
-    /// The first count has passed these, so often each. There is no walk once it is done.
+    /// Adds the counts of the publishers that the first count has passed. `walk` is `None` once it
+    /// is done.
     pub(super) fn counted(
         &mut self,
         id: PatternId,
         publishers: BTreeMap<Slot, u64>,
-        walk: Option<Box<Matching>>,
+        walk: Option<Box<GlobWalk>>,
     ) {
         let pattern = self.patterns.get_mut(&id);
         let Some(count) = pattern.and_then(|pattern| pattern.count.as_mut()) else { return };
@@ -468,20 +470,20 @@ impl<W> Watches<W> {
         (count.done, count.walk) = (walk.is_none(), walk);
     }
 
-    /// The snapshot of that watch goes on there, or has been sent whole.
-    pub(super) fn rest(&mut self, client: Client, watch: u32, rested: Option<W>) {
+    /// Suspends the snapshot of a watch; `suspended` is `None` once it was sent whole.
+    pub(super) fn suspend_snapshot(&mut self, client: Client, watch: u32, suspended: Option<W>) {
         let Some(&id) = self.by_key.get(&(client, watch)) else { return };
-        if let Some(stage) = self.stages.get_mut(&(client, id, watch))
-            && let Stage::Snapshot { from, walk } = stage
+        if let Some(state) = self.states.get_mut(&(client, id, watch))
+            && let WatchState::Snapshot { from, walk } = state
         {
-            match rested {
-                None => *stage = Stage::Following { at: *from },
-                rested => *walk = rested,
+            match suspended {
+                None => *state = WatchState::Following { at: *from },
+                suspended => *walk = suspended,
             }
         }
     }
 
-    /// Nobody needs a log that everybody has been sent.
+    /// Drops the log once every client has been sent it.
     fn forget_sent(&mut self, id: PatternId) {
         if let Some(pattern) = self.patterns.get_mut(&id)
             && pattern.idle.len() == pattern.clients
@@ -492,20 +494,20 @@ impl<W> Watches<W> {
 }
 
 impl Pattern {
-    fn kind(&self) -> Kind {
-        if self.count.is_some() { Kind::Publishers } else { Kind::Paths }
+    fn kind(&self) -> WatchKind {
+        if self.count.is_some() { WatchKind::Publishers } else { WatchKind::Paths }
     }
 
-    /// The place after the log's last entry.
+    /// The position after the log's last entry.
     fn end(&self) -> u64 {
         self.from + self.log.len() as u64
     }
 
-    fn change(&self, at: u64) -> Option<&Change> {
+    fn change(&self, at: u64) -> Option<&LoggedChange> {
         self.log.get(usize::try_from(at.checked_sub(self.from)?).ok()?)
     }
 
-    /// Forgets the oldest entries, and returns how many.
+    /// Drops the oldest entries, and returns their number.
     fn forget(&mut self, entries: usize) -> usize {
         let entries = entries.min(self.log.len());
         self.log.drain(..entries);
@@ -515,12 +517,12 @@ impl Pattern {
 }
 
 impl Count {
-    /// False of what the first count is still to come to.
-    fn has_passed(&self, tree: &Tree, held: Held) -> bool {
-        self.done || self.walk.as_ref().is_some_and(|walk| walk.has_passed(tree, held.node))
+    /// False for a path that the first count has not passed yet.
+    fn has_passed(&self, tree: &Tree, registration: Registration) -> bool {
+        self.done || self.walk.as_ref().is_some_and(|walk| walk.has_passed(tree, registration.node))
     }
 
-    /// A publisher has jobs at one path more, or at one less. True if it has come, or gone, by
+    /// A publisher has jobs at one more path, or at one less. True if it appears, or disappears, by
     /// that.
     fn add(&mut self, slot: Slot, holds: bool) -> bool {
         if holds {

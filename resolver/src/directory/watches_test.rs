@@ -1,5 +1,4 @@
-//! Watches over paths without a directory; what is and what is sent is made up. And what always
-//! holds of all watches.
+//! Watches over paths without a directory, with made-up states. And the invariants of all watches.
 
 use std::sync::LazyLock;
 
@@ -18,7 +17,7 @@ const LOGGED: usize = 16;
 impl<W> Watches<W> {
     /// Panics where two indexes disagree: for tests, after every step.
     pub(in crate::directory) fn invariant(&self) {
-        assert_eq!(self.by_key.len(), self.stages.len());
+        assert_eq!(self.by_key.len(), self.states.len());
         assert_eq!(self.by_globs.len(), self.patterns.len());
         let logged: usize = self.patterns.values().map(|pattern| pattern.log.len()).sum();
         assert_eq!(logged, self.logged);
@@ -26,7 +25,7 @@ impl<W> Watches<W> {
         for (&id, pattern) in &self.patterns {
             assert!(pattern.log.len() <= self.log_max);
             let clients: BTreeSet<Client> =
-                self.stages.keys().filter(|key| key.1 == id).map(|key| key.0).collect();
+                self.states.keys().filter(|key| key.1 == id).map(|key| key.0).collect();
             assert_eq!(clients.len(), pattern.clients);
             for client in clients {
                 let times = pattern.idle.iter().filter(|&&idle| idle == client).count();
@@ -38,19 +37,19 @@ impl<W> Watches<W> {
         for &(client, id) in &self.due {
             assert!(self.watches(client, id).next().is_some(), "{client:?} is due for nothing");
         }
-        for (&(client, id, watch), stage) in &self.stages {
+        for (&(client, id, watch), state) in &self.states {
             assert_eq!(self.by_key.get(&(client, watch)), Some(&id));
             let end = self.patterns[&id].end();
-            let (Stage::Snapshot { from: at, .. } | Stage::Following { at }) = *stage;
+            let (WatchState::Snapshot { from: at, .. } | WatchState::Following { at }) = *state;
             assert!(at <= end);
         }
     }
 }
 
 impl Directory {
-    /// Panics where a pattern's count is not that of what its walk has passed. It may count those
-    /// that are still `untold`.
-    pub(in crate::directory) fn count_invariant(&self, untold: &BTreeSet<Slot>) {
+    /// Panics where a pattern's count differs from what its walk has passed. It may count
+    /// publishers that are still `unreported`.
+    pub(in crate::directory) fn count_invariant(&self, unreported: &BTreeSet<Slot>) {
         for pattern in self.watches.patterns.values() {
             let Some(count) = &pattern.count else { continue };
             let [glob] = &*pattern.globs else { panic!("watches over publishers have one glob") };
@@ -59,29 +58,29 @@ impl Directory {
             for node in (0..tree.end()).filter(|&node| tree.in_use(node)) {
                 let path = self.paths.path(node).unwrap();
                 for default in [false, true] {
-                    let held = Held { node, default };
+                    let registration = Registration { node, default };
                     let concerns = match default {
                         true => glob.could_match_at_or_below(&path),
                         false => glob.matches(&path),
                     };
-                    if concerns && count.has_passed(tree, held) {
-                        for slot in self.with_jobs(held) {
+                    if concerns && count.has_passed(tree, registration) {
+                        for slot in self.with_jobs(registration) {
                             *expected.entry(slot).or_default() += 1;
                         }
                     }
                 }
             }
             let mut counted = count.publishers.clone();
-            counted.retain(|slot, _| !untold.contains(slot));
+            counted.retain(|slot, _| !unreported.contains(slot));
             assert_eq!(counted, expected, "publishers of {glob}");
         }
     }
 }
 
-/// A path changes. Watches over paths have no use for a tree.
+/// A path changes. Watches over paths do not use the tree.
 fn change<W>(watches: &mut Watches<W>, path: &str) {
     static TREE: LazyLock<Tree> = LazyLock::new(|| Tree::new([7; 16]));
-    watches.changed(&TREE, Held { node: ROOT, default: false }, path, None);
+    watches.changed(&TREE, Registration { node: ROOT, default: false }, path, None);
 }
 
 fn globs(pattern: usize) -> Arc<[Glob]> {
@@ -94,7 +93,7 @@ fn matching(pattern: usize, path: &str) -> bool {
 
 #[derive(Clone, Debug)]
 enum Op {
-    /// A path is something else now.
+    /// The state of a path changes.
     Change {
         path: usize,
     },
@@ -110,8 +109,8 @@ enum Op {
     Gone {
         client: u64,
     },
-    /// A client is told so many things.
-    Tell {
+    /// A client is sent so many messages.
+    Push {
         client: u64,
         times: usize,
     },
@@ -126,25 +125,25 @@ fn op() -> impl Strategy<Value = Op> {
             .prop_map(|(client, watch, pattern)| Op::Watch { client, watch, pattern }),
         1 => (client.clone(), 0u32..3).prop_map(|(client, watch)| Op::Unwatch { client, watch }),
         1 => client.clone().prop_map(|client| Op::Gone { client }),
-        6 => (client, 1usize..6).prop_map(|(client, times)| Op::Tell { client, times }),
+        6 => (client, 1usize..6).prop_map(|(client, times)| Op::Push { client, times }),
         1 => Just(Op::StartOver),
     ]
 }
 
-/// What a client believes: for each watch its pattern, and what each path was when it was told of
-/// it.
-type Beliefs = BTreeMap<(u64, u32), (usize, BTreeMap<usize, u64>)>;
+/// The state of a client: for each watch its pattern, and the version of each path that it was
+/// sent.
+type ClientStates = BTreeMap<(u64, u32), (usize, BTreeMap<usize, u64>)>;
 
 #[derive(Default)]
-struct World {
+struct Scenario {
     watches: Option<Watches<usize>>,
-    /// A number for what each path is.
-    truth: [u64; PATHS.len()],
-    beliefs: Beliefs,
+    /// The version of each path.
+    versions: [u64; PATHS.len()],
+    client_states: ClientStates,
     due: BTreeSet<u64>,
 }
 
-impl World {
+impl Scenario {
     fn watches(&mut self) -> &mut Watches<usize> {
         self.watches.get_or_insert_with(|| Watches::with_limits(LOG, LOGGED))
     }
@@ -152,24 +151,24 @@ impl World {
     fn step(&mut self, op: &Op) {
         match *op {
             Op::Change { path } => {
-                self.truth[path] += 1;
+                self.versions[path] += 1;
                 change(self.watches(), PATHS[path]);
             }
             Op::Watch { client, watch, pattern } => {
-                self.watches().add(Client(client), watch, Kind::Paths, globs(pattern));
-                self.beliefs.insert((client, watch), (pattern, BTreeMap::new()));
+                self.watches().add(Client(client), watch, WatchKind::Paths, globs(pattern));
+                self.client_states.insert((client, watch), (pattern, BTreeMap::new()));
             }
             Op::Unwatch { client, watch } => {
                 self.watches().remove(Client(client), watch);
-                self.beliefs.remove(&(client, watch));
+                self.client_states.remove(&(client, watch));
             }
             Op::Gone { client } => {
                 self.watches().client_gone(Client(client));
-                self.beliefs.retain(|key, _| key.0 != client);
+                self.client_states.retain(|key, _| key.0 != client);
             }
-            Op::Tell { client, times } => {
+            Op::Push { client, times } => {
                 for _ in 0..times {
-                    self.tell(client);
+                    self.push(client);
                 }
             }
             Op::StartOver => self.watches().all_start_over(),
@@ -179,8 +178,8 @@ impl World {
         self.watches().invariant();
     }
 
-    /// One thing is told, if the client is known to be due. A snapshot is told one path at a time.
-    fn tell(&mut self, client: u64) {
+    /// Sends one message, if the client is due. A snapshot is sent one path at a time.
+    fn push(&mut self, client: u64) {
         if !self.due.contains(&client) {
             return;
         }
@@ -188,25 +187,25 @@ impl World {
             None => {
                 self.due.remove(&client);
             }
-            Some(Next::Snapshot { watch, walk, .. }) => {
-                let (pattern, told) = self.beliefs.get_mut(&(client, watch)).unwrap();
+            Some(WatchStep::Snapshot { watch, walk, .. }) => {
+                let (pattern, sent) = self.client_states.get_mut(&(client, watch)).unwrap();
                 if walk.is_none() {
-                    told.clear();
+                    sent.clear();
                 }
                 let at = walk.unwrap_or(0);
                 if matching(*pattern, PATHS[at]) {
-                    told.insert(at, self.truth[at]);
+                    sent.insert(at, self.versions[at]);
                 }
-                let rested = (at + 1 < PATHS.len()).then_some(at + 1);
-                self.watches().rest(Client(client), watch, rested);
+                let suspended = (at + 1 < PATHS.len()).then_some(at + 1);
+                self.watches().suspend_snapshot(Client(client), watch, suspended);
             }
-            Some(Next::Changes { watches, paths }) => {
+            Some(WatchStep::Changes { watches, paths }) => {
                 assert!(!watches.is_empty() && !paths.is_empty());
                 for watch in watches {
-                    let (_, told) = self.beliefs.get_mut(&(client, watch)).unwrap();
+                    let (_, sent) = self.client_states.get_mut(&(client, watch)).unwrap();
                     for path in &paths {
                         let at = PATHS.iter().position(|p| **p == **path).unwrap();
-                        told.insert(at, self.truth[at]);
+                        sent.insert(at, self.versions[at]);
                     }
                 }
             }
@@ -214,128 +213,128 @@ impl World {
         }
     }
 
-    /// Everybody who is due is told until nobody is.
+    /// Sends messages until no client is due.
     fn settle(&mut self) {
         for _ in 0..10_000 {
             let newly: Vec<u64> = self.watches().newly_due().map(|client| client.0).collect();
             self.due.extend(newly);
             let Some(&client) = self.due.first() else { return };
-            self.tell(client);
+            self.push(client);
             self.watches().invariant();
         }
-        panic!("there is no end of telling");
+        panic!("the messages never end");
     }
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(3_000))]
 
-    /// Whatever has been forgotten on the way.
+    /// Even if parts of the logs were dropped on the way.
     #[test]
-    fn every_watcher_ends_in_the_true_state(ops in prop::collection::vec(op(), 1..80)) {
-        let mut world = World::default();
-        ops.iter().for_each(|op| world.step(op));
-        world.settle();
-        for ((client, watch), (pattern, told)) in &world.beliefs {
-            let truth: BTreeMap<usize, u64> = (0..PATHS.len())
+    fn every_watcher_ends_in_the_current_state(ops in prop::collection::vec(op(), 1..80)) {
+        let mut scenario = Scenario::default();
+        ops.iter().for_each(|op| scenario.step(op));
+        scenario.settle();
+        for ((client, watch), (pattern, sent)) in &scenario.client_states {
+            let versions: BTreeMap<usize, u64> = (0..PATHS.len())
                 .filter(|&at| matching(*pattern, PATHS[at]))
-                .map(|at| (at, world.truth[at]))
+                .map(|at| (at, scenario.versions[at]))
                 .collect();
-            prop_assert_eq!(told, &truth, "watch {} of client {}", watch, client);
+            prop_assert_eq!(sent, &versions, "watch {} of client {}", watch, client);
         }
-        prop_assert_eq!(world.watches().logged, 0, "what everybody was told is forgotten");
+        prop_assert_eq!(scenario.watches().logged, 0, "a log that everybody was sent is dropped");
     }
 }
 
 #[test]
-fn watches_of_one_client_that_see_the_same_are_told_at_once() {
+fn watches_of_one_client_at_the_same_position_share_one_message() {
     let mut watches: Watches<()> = Watches::default();
     let client = Client(1);
     for watch in 0..100 {
-        watches.add(client, watch, Kind::Paths, globs(1));
+        watches.add(client, watch, WatchKind::Paths, globs(1));
     }
-    while let Some(Next::Snapshot { watch, .. }) = watches.next(client) {
-        watches.rest(client, watch, None);
+    while let Some(WatchStep::Snapshot { watch, .. }) = watches.next(client) {
+        watches.suspend_snapshot(client, watch, None);
     }
     change(&mut watches, "/a/b");
     change(&mut watches, "/a/x");
     change(&mut watches, "/a/b");
-    let Some(Next::Changes { watches: told, paths }) = watches.next(client) else {
-        panic!("nothing is told");
+    let Some(WatchStep::Changes { watches: sent, paths }) = watches.next(client) else {
+        panic!("nothing is sent");
     };
-    assert_eq!(told, (0..100).collect::<Vec<u32>>());
+    assert_eq!(sent, (0..100).collect::<Vec<u32>>());
     let paths: Vec<&str> = paths.iter().map(|path| &**path).collect();
     assert_eq!(paths, ["/a/b", "/a/x"]);
     assert!(watches.next(client).is_none());
 }
 
 #[test]
-fn a_snapshot_that_waited_for_its_turn_is_told_once() {
+fn a_snapshot_that_waited_for_its_turn_is_sent_once() {
     let mut watches: Watches<()> = Watches::with_limits(LOG, LOGGED);
     let client = Client(1);
-    watches.add(client, 1, Kind::Paths, globs(0));
-    // More than the log keeps: who stood before them would have to start over.
+    watches.add(client, 1, WatchKind::Paths, globs(0));
+    // More than the log retains: a watch at an earlier position would have to start over.
     for _ in 0..2 * LOG {
         change(&mut watches, "/a/b");
     }
-    let Some(Next::Snapshot { watch, .. }) = watches.next(client) else {
-        panic!("nothing is told");
+    let Some(WatchStep::Snapshot { watch, .. }) = watches.next(client) else {
+        panic!("nothing is sent");
     };
-    watches.rest(client, watch, None);
+    watches.suspend_snapshot(client, watch, None);
     assert!(watches.next(client).is_none(), "what changed before it began is in it");
 }
 
 #[test]
-fn who_has_been_told_everything_is_told_it_again_after_a_start_over() {
+fn a_watcher_that_is_up_to_date_gets_a_snapshot_after_a_start_over() {
     let mut watches: Watches<()> = Watches::with_limits(LOG, LOGGED);
     let client = Client(1);
-    watches.add(client, 1, Kind::Paths, globs(0));
-    assert!(matches!(watches.next(client), Some(Next::Snapshot { walk: None, .. })));
-    watches.rest(client, 1, None);
+    watches.add(client, 1, WatchKind::Paths, globs(0));
+    assert!(matches!(watches.next(client), Some(WatchStep::Snapshot { walk: None, .. })));
+    watches.suspend_snapshot(client, 1, None);
     assert!(watches.next(client).is_none());
     watches.all_start_over();
     assert_eq!(watches.newly_due().next_back(), Some(client));
     let begun = watches.next(client);
-    assert!(matches!(begun, Some(Next::Snapshot { watch: 1, walk: None, .. })), "{begun:?}");
+    assert!(matches!(begun, Some(WatchStep::Snapshot { watch: 1, walk: None, .. })), "{begun:?}");
 }
 
 #[test]
-fn a_client_is_told_of_its_patterns_in_turns() {
+fn the_patterns_of_a_client_take_turns() {
     let mut watches: Watches<()> = Watches::default();
     let client = Client(1);
-    watches.add(client, 1, Kind::Paths, globs(0));
-    watches.add(client, 2, Kind::Paths, globs(1));
-    while let Some(Next::Snapshot { watch, .. }) = watches.next(client) {
-        watches.rest(client, watch, None);
+    watches.add(client, 1, WatchKind::Paths, globs(0));
+    watches.add(client, 2, WatchKind::Paths, globs(1));
+    while let Some(WatchStep::Snapshot { watch, .. }) = watches.next(client) {
+        watches.suspend_snapshot(client, watch, None);
     }
-    let mut told = Vec::new();
+    let mut sent = Vec::new();
     for _ in 0..3 {
-        // More than is told at once: each is due again at once.
+        // More than one message: each pattern is due again at once.
         for _ in 0..SENT_MAX + 100 {
             change(&mut watches, "/a/b");
         }
         for _ in 0..2 {
-            let Some(Next::Changes { watches, .. }) = watches.next(client) else {
-                panic!("nothing is told");
+            let Some(WatchStep::Changes { watches, .. }) = watches.next(client) else {
+                panic!("nothing is sent");
             };
-            told.extend(watches);
+            sent.extend(watches);
         }
     }
-    assert_eq!(told, [1, 2, 1, 2, 1, 2]);
+    assert_eq!(sent, [1, 2, 1, 2, 1, 2]);
 }
 
 /// Watches over publishers, whose first counts have found the first two slots.
 fn counted(watches: &mut Watches<()>, client: Client, globs: &[&str]) {
     for (watch, glob) in (0..).zip(globs) {
         let glob = [Glob::new(glob).unwrap()];
-        watches.add(client, watch, Kind::Publishers, glob.into());
+        watches.add(client, watch, WatchKind::Publishers, glob.into());
     }
     while let Some(next) = watches.next(client) {
         match next {
-            Next::Count { pattern, .. } => {
+            WatchStep::Count { pattern, .. } => {
                 watches.counted(pattern, BTreeMap::from([(0, 1), (1, 1)]), None);
             }
-            Next::Publishers { publishers, .. } => assert_eq!(publishers, [0, 1]),
+            WatchStep::Publishers { publishers, .. } => assert_eq!(publishers, [0, 1]),
             other => panic!("{other:?}"),
         }
     }
@@ -349,7 +348,7 @@ fn a_departure_is_one_message_for_all_watches_of_a_client() {
     watches.hide(0, id(0), Departure::Silent);
     watches.hide(1, id(1), Departure::Stopped);
     for (n, departed) in [(0, Departure::Silent), (1, Departure::Stopped)] {
-        let Some(Next::Gone { watches, publisher, departure }) = watches.next(client) else {
+        let Some(WatchStep::Gone { watches, publisher, departure }) = watches.next(client) else {
             panic!("no departure of {n}");
         };
         assert_eq!((watches.len(), publisher, departure), (4, id(n), departed));
@@ -359,13 +358,13 @@ fn a_departure_is_one_message_for_all_watches_of_a_client() {
 }
 
 #[test]
-fn a_watch_that_is_behind_more_departures_than_are_logged_is_sent_the_whole_set() {
+fn a_watch_behind_more_departures_than_are_logged_is_sent_the_whole_set() {
     let (mut watches, client) = (Watches::with_limits(1, LOGGED), Client(1));
     counted(&mut watches, client, &["/a"]);
     for slot in [0, 1] {
         watches.hide(slot, PublisherId([slot as u8; 16]), Departure::Silent);
     }
-    let Some(Next::Publishers { publishers, .. }) = watches.next(client) else {
+    let Some(WatchStep::Publishers { publishers, .. }) = watches.next(client) else {
         panic!("it is not sent the set");
     };
     assert_eq!(publishers, []);

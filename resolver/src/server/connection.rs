@@ -1,4 +1,4 @@
-//! One connection: passes its frames to the desk, in their order.
+//! One connection: forwards its frames to the server loop, in order.
 
 use std::sync::Arc;
 
@@ -9,39 +9,39 @@ use tokio::sync::{Semaphore, mpsc};
 
 use crate::directory::Client;
 use crate::replica_link::now;
-use crate::server::desk::Said;
+use crate::server::server_loop::Event;
 
-/// Longest frame that a client may send, in bytes: some of the largest requests.
+/// The longest frame that a client may send, in bytes: several of the largest requests.
 pub(super) const FRAME_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// Bytes of unanswered frames of one connection: four of the longest. Beyond, it is not read.
+/// Bytes of unanswered frames of one connection: four of the longest. Above that it is not read.
 pub(super) const UNANSWERED_BYTES_MAX: usize = 4 * FRAME_BYTES_MAX;
-/// What a frame counts at least: bounds how many there can be.
+/// The smallest charge for a frame: it bounds their number.
 const FRAME_BYTES_COUNTED_MIN: usize = 1024;
 
 /// Serves a link until it ends.
-pub(super) async fn serve(client: Client, link: Link, said: mpsc::Sender<Said>) {
+pub(super) async fn serve(client: Client, link: Link, events: mpsc::Sender<Event>) {
     let peer = link.peer_address();
     let (writes, name) = match link.handshake() {
         Some(handshake) => (handshake.role == Role::ResolverWriter, handshake.name.clone()),
         None => (false, String::new()),
     };
     let (sender, receiver) = link.split();
-    let joined = Said::Joined { client, sender: sender.clone(), writes };
-    if said.send(joined).await.is_err() {
+    let joined = Event::Joined { client, sender: sender.clone(), writes };
+    if events.send(joined).await.is_err() {
         return;
     }
     tracing::debug!(%peer, name, writes, "connected");
-    let end = forward(client, &sender, receiver, &said).await;
+    let end = forward(client, &sender, receiver, &events).await;
     tracing::debug!(%peer, name, ?end, "disconnected");
-    let _ = said.send(Said::Left { client }).await;
+    let _ = events.send(Event::Left { client }).await;
 }
 
-/// None when the desk is gone.
+/// `None` when the server loop is gone.
 async fn forward(
     client: Client,
     sender: &LinkSender,
     mut receiver: LinkReceiver,
-    said: &mpsc::Sender<Said>,
+    events: &mpsc::Sender<Event>,
 ) -> Option<LinkEnd> {
     let unanswered = Arc::new(Semaphore::new(UNANSWERED_BYTES_MAX));
     loop {
@@ -51,14 +51,15 @@ async fn forward(
         };
         let at = now();
         let bytes = frame.len().clamp(FRAME_BYTES_COUNTED_MIN, UNANSWERED_BYTES_MAX) as u32;
-        // The desk releases nothing of a client that does not read, and may never: only its link's
-        // end is sure to come.
+        // The server loop releases nothing of a client that never reads: only its link's end is
+        // certain.
         let counted = tokio::select! {
             biased;
             counted = unanswered.clone().acquire_many_owned(bytes) => counted.ok()?,
             end = sender.closed() => return Some(end),
         };
-        said.send(Said::Frame { client, messages: Messages::new(frame), at, counted })
+        events
+            .send(Event::Frame { client, messages: Messages::new(frame), at, counted })
             .await
             .ok()?;
     }

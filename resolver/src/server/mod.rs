@@ -1,18 +1,18 @@
 //! A replica as a service.
 
 mod connection;
-mod desk;
-mod job;
-mod known_file;
+mod known_publishers_file;
 mod limits;
 mod memory;
+mod request;
+mod server_loop;
 
 #[cfg(test)]
-mod clog_test;
-#[cfg(test)]
-mod desk_test;
+mod server_loop_test;
 #[cfg(test)]
 mod slice_test;
+#[cfg(test)]
+mod slow_client_test;
 #[cfg(test)]
 pub(crate) mod socket_test;
 
@@ -37,51 +37,57 @@ use crate::cluster::link_timing;
 use crate::directory::{Client, Directory, Rules};
 use crate::replica_link::now;
 use crate::server::connection::FRAME_BYTES_MAX;
-use crate::server::desk::{ANSWER_BYTES_QUEUED_MAX, Desk, FRAME_BYTES_GOAL, KnownWriter, SAID_MAX};
-use crate::server::job::{ANSWER_BYTES_GOAL, DECODED_BYTES_MAX, GLOB_PIECE_BYTES, GLOB_PIECES_MAX};
-use crate::server::known_file::{Knowledge, KnownFile, Recalled};
+use crate::server::known_publishers_file::{
+    KnownPublishers, KnownPublishersFile, RestoredPublishers,
+};
 pub use crate::server::limits::{Limits, LimitsHandle};
+use crate::server::request::{
+    ANSWER_BYTES_GOAL, DECODED_BYTES_MAX, GLOB_SEGMENT_BYTES, GLOB_SEGMENTS_MAX,
+};
+use crate::server::server_loop::{
+    ANSWER_BYTES_QUEUED_MAX, EVENTS_QUEUED_MAX, Event, FRAME_BYTES_GOAL, KnownWriter, ServerLoop,
+};
 
 /// Most watches of one replica, over all its connections.
 const WATCHES_MAX: usize = 16_384;
 /// Most paths of one replica, defaults included.
 const PATHS_MAX: usize = 16_000_000;
-/// How long the directory, and the writing of what it knows, may take to end.
-const ENDS_WITHIN: std::time::Duration = std::time::Duration::from_secs(5);
+/// The longest wait at shutdown for the directory, and for the write of the known publishers.
+const SHUTDOWN_WAIT: std::time::Duration = std::time::Duration::from_secs(5);
 
-/// How to serve a replica. Limits are refusals, each with its reason: what is over one is told so,
-/// and nothing that stands is thrown out.
+/// The options of a replica. Each limit refuses requests beyond it with the reason; it never drops
+/// an existing connection, watch or path.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
-    /// What operators see; at most 128 bytes, what is over is cut. `resolver` by default.
+    /// The name that operators see; cut to 128 bytes. `resolver` by default.
     pub name: String,
-    /// Of these `reader_ttl`, `writer_ttl` and `handshake_timeout` count here.
+    /// A replica uses only `reader_ttl`, `writer_ttl` and `handshake_timeout`.
     pub timing: ResolverTiming,
-    /// This is a new cluster: nobody can have published before, so nothing is missing at the start.
-    /// False by default: then the replica warms, and says so with every answer: until those that it
-    /// knows from `data` have confirmed, or for a `writer_ttl` (120 s).
+    /// Marks a new cluster: nothing was published before, so nothing is missing at the start. False
+    /// by default: then the replica warms, and marks every answer accordingly, until the publishers
+    /// that it knows from `data` have confirmed, or for a `writer_ttl` (120 s).
     pub fresh: bool,
-    /// A directory of this replica alone, made if need be: there it writes down which publishers it
-    /// knows. Started again it warms until those that were there have confirmed what they publish,
-    /// 15 s after a short absence and half a `writer_ttl` (60 s) after a longer one at most, and
-    /// goes on to report those that are missing. None by default: it remembers nothing.
+    /// A directory used by this replica alone, created if missing: the replica records there which
+    /// publishers it knows. After a restart it warms until those publishers have confirmed what
+    /// they publish, at most 15 s after a short downtime and half a `writer_ttl` (60 s) after a
+    /// longer one, and continues to report the missing ones. None by default: nothing is recorded.
     pub data: Option<PathBuf>,
-    /// Most connections; an excess one is told `Busy`. Default 768. Fewer if the process may not
-    /// open that many files.
+    /// Most connections; an excess one is refused with `Busy`. Default 768. Fewer if the process
+    /// may not open that many files.
     pub connections_max: usize,
-    /// Connections that only writers may have; they may have others too. Default an eighth.
-    /// Together with those for tools at most half.
+    /// Connections reserved for writers; writers may use unreserved ones too. Default an eighth.
+    /// Together with those reserved for tools at most half.
     pub writers_kept: Option<usize>,
-    /// Connections that only tools may have, such as `longshore resolver status`. Default 8, or an
-    /// eighth if that is less.
+    /// Connections reserved for tools, such as `longshore resolver status`. Default 8, or an eighth
+    /// if that is less.
     pub tools_kept: Option<usize>,
     /// Most watches, over all connections. Default 16,384.
     pub watches_max: usize,
     /// Most paths, defaults included. Default 16 million.
     pub paths_max: usize,
-    /// What received frames are charged to. A connection is not read while it has no room for the
-    /// next one, but for one frame of 8 KiB; 64 MiB, at most a quarter, are reserved for
-    /// publishers. 256 MiB of its own by default; services of one process share one.
+    /// The budget of received frames. While it has no room, a connection is not read, except for
+    /// one frame of 8 KiB; 64 MiB, at most a quarter, are reserved for publishers. By default 256
+    /// MiB of its own; services of one process share one.
     pub budget: FrameBudget,
     /// Allows an address that other machines can reach, without TLS. False by default.
     pub insecure: bool,
@@ -108,8 +114,8 @@ impl Default for ServerOptions {
     }
 }
 
-/// The replica's directory has stopped though nobody asked it to: the process should end, and be
-/// started again. Publishers tell it everything anew.
+/// The replica's directory has stopped unexpectedly: the process should end and be restarted.
+/// Publishers then send everything again.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the replica's directory has stopped: {why}")]
 pub struct DirectoryStopped {
@@ -117,14 +123,14 @@ pub struct DirectoryStopped {
     pub why: String,
 }
 
-/// One replica of the resolver, to be served by this process. It knows of no other replica.
+/// One replica of the resolver, to be served by this process. It knows no other replica.
 #[derive(Debug)]
 pub struct ResolverServer {
     listener: Listener,
-    desk: Desk,
-    said: mpsc::Sender<desk::Said>,
+    server_loop: ServerLoop,
+    events: mpsc::Sender<Event>,
     memory: MemoryBounds,
-    known: Option<(KnownFile, watch::Receiver<Knowledge>)>,
+    known: Option<(KnownPublishersFile, watch::Receiver<KnownPublishers>)>,
 }
 
 /// Why a replica does not start.
@@ -136,22 +142,22 @@ pub enum ReplicaStartError {
     /// Its directory cannot be used.
     #[error("the replica's directory {}: {error}", folder.display())]
     Data {
-        /// Which.
+        /// The directory.
         folder: PathBuf,
-        /// Why.
+        /// The error.
         error: io::Error,
     },
 }
 
 impl ResolverServer {
     /// Listens at `address`; port 0 takes any free one. The replica warms from now on, unless it is
-    /// `fresh`. Needs a tokio runtime. Cancel safe: dropped, it listens no more.
+    /// `fresh`. Needs a tokio runtime. Cancel safe: dropped, it stops listening.
     pub async fn bind(
         address: SocketAddr,
         options: ServerOptions,
     ) -> Result<ResolverServer, ReplicaStartError> {
         let incarnation = Incarnation(rand::random());
-        let kept = Limits::from(&options).kept();
+        let reserved = Limits::from(&options).reserved_slots();
         let mut name = options.name;
         while name.len() > NAME_BYTES_MAX {
             name.pop();
@@ -166,14 +172,15 @@ impl ResolverServer {
         let of = |role| link_timing(&timing, role);
         let (reader, writer) = (of(Role::ResolverReader), of(Role::ResolverWriter));
         let listener_options = ListenerOptions {
-            // The client's handshake says what its role wants; this is the longest of any role.
+            // The client's handshake asks for the timing of its role; this is the longest of any
+            // role.
             timing: LinkTiming {
                 heartbeat: reader.heartbeat.max(writer.heartbeat),
                 hang: reader.hang.max(writer.hang),
             },
             handshake_timeout: timing.handshake_timeout,
             connections_max: options.connections_max,
-            reserved: kept.to_vec(),
+            reserved: reserved.to_vec(),
             tls: options.tls,
             insecure: options.insecure,
             frame_bytes_max: FRAME_BYTES_MAX,
@@ -183,72 +190,71 @@ impl ResolverServer {
         let listener = Listener::bind(address, identity, listener_options).await?;
         let rules = Rules {
             writer_ttl: timing.writer_ttl,
-            stand_still_max: timing.request_timeout_min,
+            stall_max: timing.request_timeout_min,
             fresh: options.fresh,
             publishers_max: RESOLVER_PUBLISHERS_MAX,
             paths_max: options.paths_max,
             watches_max: options.watches_max,
         };
-        let (said, received) = mpsc::channel(SAID_MAX);
+        let (events, received) = mpsc::channel(EVENTS_QUEUED_MAX);
         let mut directory = Directory::keyed(now(), incarnation, rand::random(), rules);
         let mut known = None;
         if let Some(folder) = options.data {
-            let opened = KnownFile::open(&folder, options.fresh);
-            let (file, recalled) =
+            let opened = KnownPublishersFile::open(&folder, options.fresh);
+            let (file, restored) =
                 opened.map_err(|error| ReplicaStartError::Data { folder, error })?;
-            if let Some(Recalled { knowledge, away }) = recalled {
-                let wait = known_file::wait(&timing, away);
+            if let Some(RestoredPublishers { knowledge, downtime }) = restored {
+                let wait = known_publishers_file::wait(&timing, downtime);
                 directory.restore(now(), knowledge.publishers, knowledge.all, wait);
             }
-            let (newest, received) = watch::channel(Knowledge::default());
+            let (newest, received) = watch::channel(KnownPublishers::default());
             known = Some((newest, (file, received)));
         }
         let (newest, known) = known.unzip();
-        let mut desk = Desk::new(name, directory, received, said.downgrade());
-        desk.known = newest.map(KnownWriter::new);
-        desk.places = Some(listener.places());
+        let mut server_loop = ServerLoop::new(name, directory, received, events.downgrade());
+        server_loop.known = newest.map(KnownWriter::new);
+        server_loop.slots = Some(listener.places());
         let memory = memory_bounds(&options.budget, listener.places().most());
         tracing::info!(%memory, "memory of a replica beside its directory");
-        Ok(ResolverServer { listener, desk, said, memory, known })
+        Ok(ResolverServer { listener, server_loop, events, memory, known })
     }
 
-    /// How long it will warm at most.
+    /// The longest that it will still warm.
     pub fn warming_left(&self) -> Duration {
-        self.desk.directory.warming_left(now())
+        self.server_loop.directory.warming_left(now())
     }
 
-    /// Where it listens, the port that was chosen included.
+    /// The local address, with the port that was chosen.
     pub fn local_address(&self) -> SocketAddr {
         self.listener.local_address()
     }
 
-    /// The most memory that its clients can make it take, beside the directory: about 70 bytes a
-    /// path.
+    /// The most memory that clients can make it take, beside the directory: about 70 bytes a path.
     pub fn memory_bounds(&self) -> &MemoryBounds {
         &self.memory
     }
 
-    /// Changes its limits while it serves.
+    /// A handle that changes the limits while the replica serves.
     pub fn limits(&self) -> LimitsHandle {
-        LimitsHandle { places: self.listener.places(), desk: self.said.downgrade() }
+        LimitsHandle { slots: self.listener.places(), server_loop: self.events.downgrade() }
     }
 
-    /// Says how it is, to this process.
+    /// A handle that returns the replica's status to this process.
     pub fn standing(&self) -> StandingHandle {
-        StandingHandle { desk: self.said.downgrade() }
+        StandingHandle { server_loop: self.events.downgrade() }
     }
 
     /// Serves until `shutdown` is ready, or its directory has stopped; then closes every link. The
     /// port is free when it returns. Dropping the future ends all of it at once.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), DirectoryStopped> {
-        let ResolverServer { mut listener, desk, said, known, .. } = self;
-        // Dropped at the end, they stop.
-        let mut keeping = JoinSet::new();
+        let ResolverServer { mut listener, server_loop, events, known, .. } = self;
+        // Dropping the sets aborts their tasks.
+        let mut file_task = JoinSet::new();
         if let Some((file, newest)) = known {
-            keeping.spawn(known_file::keep(file, newest));
+            file_task.spawn(known_publishers_file::run_writer(file, newest));
         }
-        let mut desk_task = JoinSet::new();
-        desk_task.spawn(desk.run());
+        let mut loop_task = JoinSet::new();
+        loop_task.spawn(server_loop.run());
         let mut connections = JoinSet::new();
         let mut clients = (0..).map(Client);
         let mut shutdown = std::pin::pin!(shutdown);
@@ -257,11 +263,11 @@ impl ResolverServer {
                 () = &mut shutdown => break Ok(()),
                 link = listener.accept() => {
                     if let Some(client) = clients.next() {
-                        connections.spawn(connection::serve(client, link, said.clone()));
+                        connections.spawn(connection::serve(client, link, events.clone()));
                     }
                 }
                 Some(_) = connections.join_next() => {}
-                Some(ended) = desk_task.join_next() => break Err(DirectoryStopped::after(ended)),
+                Some(ended) = loop_task.join_next() => break Err(DirectoryStopped::after(ended)),
             }
         };
         if let Err(error) = &served {
@@ -270,24 +276,24 @@ impl ResolverServer {
         listener.refuse_new();
         listener.close().await;
         connections.shutdown().await;
-        // Nobody else can say anything: the desk ends, and what it knows is written down, unless
-        // the disk hangs.
-        drop(said);
-        let _ = timeout(ENDS_WITHIN, desk_task.join_next()).await;
-        desk_task.shutdown().await;
-        let _ = timeout(ENDS_WITHIN, keeping.join_next()).await;
+        // Without senders the server loop ends and the known publishers are written, unless the
+        // disk hangs.
+        drop(events);
+        let _ = timeout(SHUTDOWN_WAIT, loop_task.join_next()).await;
+        loop_task.shutdown().await;
+        let _ = timeout(SHUTDOWN_WAIT, file_task.join_next()).await;
         served
     }
 }
 
 fn memory_bounds(budget: &FrameBudget, links: usize) -> MemoryBounds {
-    // A frame that is written has up to twice its length: its buffer doubles as it grows.
+    // A buffered frame takes up to twice its length: its buffer doubles as it grows.
     let unread = 2 * (ANSWER_BYTES_QUEUED_MAX + FRAME_BYTES_GOAL + ANSWER_BYTES_GOAL);
     MemoryBounds {
         frames: budget.bytes(),
         parts: vec![
             ("links", (links + HANDSHAKES_MAX) * LINK_BYTES),
-            ("globs of listings", GLOB_PIECES_MAX * GLOB_PIECE_BYTES),
+            ("globs of listings", GLOB_SEGMENTS_MAX * GLOB_SEGMENT_BYTES),
             ("decoding", DECODED_BYTES_MAX),
         ],
         unread,
@@ -295,20 +301,20 @@ fn memory_bounds(budget: &FrameBudget, links: usize) -> MemoryBounds {
     }
 }
 
-/// Says how a replica of this process is. Cheap to clone.
+/// Returns the status of a replica of this process. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct StandingHandle {
-    desk: mpsc::WeakSender<desk::Said>,
+    server_loop: mpsc::WeakSender<Event>,
 }
 
 impl StandingHandle {
-    /// How it is; none once it serves no more. Waits until [`ResolverServer::run`] serves. Cancel
-    /// safe.
+    /// The status; `None` once the replica has stopped. Waits until [`ResolverServer::run`] serves.
+    /// Cancel safe.
     pub async fn status(&self) -> Option<ReplicaStatus> {
         let (answer, answered) = oneshot::channel();
-        let desk = self.desk.upgrade()?;
-        desk.send(desk::Said::Status(answer)).await.ok()?;
-        drop(desk);
+        let server_loop = self.server_loop.upgrade()?;
+        server_loop.send(Event::Status(answer)).await.ok()?;
+        drop(server_loop);
         answered.await.ok()
     }
 }
@@ -316,7 +322,7 @@ impl StandingHandle {
 impl DirectoryStopped {
     fn after(ended: Result<(), JoinError>) -> DirectoryStopped {
         let why = match ended.map_err(JoinError::try_into_panic) {
-            Ok(()) => String::from("nobody could say anything to it any more"),
+            Ok(()) => String::from("it has no more clients"),
             Err(Ok(panic)) => {
                 match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
                     (Some(text), _) => format!("it panicked: {text}"),

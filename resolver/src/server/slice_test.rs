@@ -21,7 +21,7 @@ use longshore_protocol::{
 use tokio::sync::Semaphore;
 
 use crate::directory::{Client, Directory, Rules};
-use crate::server::job::{Bench, GLOB_PIECES_MAX, Job, Progress};
+use crate::server::request::{Context, GLOB_SEGMENTS_MAX, Progress, Request};
 
 const PATHS: usize = 10_000;
 const WRITER: Client = Client(1);
@@ -45,30 +45,30 @@ fn paths() -> PathTexts {
     paths.iter().collect()
 }
 
-/// What the desk makes of a request.
-fn job(request: &ToReplica) -> Job {
+/// The request as the server loop decodes it.
+fn job(request: &ToReplica) -> Request {
     let mut out = FrameWriter::new();
     request.encode(&mut out);
     let message = Messages::new(out.into_body()).next().unwrap();
-    Job::next(message, &Cell::default()).unwrap()
+    Request::next(message, &Cell::default()).unwrap()
 }
 
-/// The answers to a request whose every slice is over before it begins: only what is done between
-/// two looks at the clock.
+/// The answers to a request whose every slice is over before it begins: each slice does only the
+/// work between two reads of the clock.
 fn answers(directory: &mut Directory, client: Client, request: ToReplica) -> Vec<FromReplica> {
     answers_of(directory, client, job(&request))
 }
 
-fn answers_of(directory: &mut Directory, client: Client, mut job: Job) -> Vec<FromReplica> {
-    let status = |_: &Directory| -> ReplicaStatus { unreachable!("nobody asks") };
+fn answers_of(directory: &mut Directory, client: Client, mut job: Request) -> Vec<FromReplica> {
+    let status = |_: &Directory| -> ReplicaStatus { unreachable!("no test requests it") };
     let until = Instant::now();
-    let glob_pieces = &Arc::new(Semaphore::new(GLOB_PIECES_MAX));
+    let glob_segments = &Arc::new(Semaphore::new(GLOB_SEGMENTS_MAX));
     let (status, writer_ttl) = (&status, TTL);
-    let mut bench =
-        Bench { directory, client, writes: true, status, writer_ttl, glob_pieces, until };
+    let mut context =
+        Context { directory, client, writes: true, status, writer_ttl, glob_segments, until };
     let mut answers = Vec::new();
     loop {
-        match job.slice(&mut bench) {
+        match job.slice(&mut context) {
             Progress::More(answer) => answers.extend(answer),
             Progress::Done(answer) => {
                 answers.extend(answer);
@@ -87,7 +87,7 @@ fn publish_all(directory: &mut Directory) -> Vec<FromReplica> {
 }
 
 #[tokio::test]
-async fn a_large_write_is_answered_slice_by_slice_and_every_path_counts_once() {
+async fn a_large_write_is_answered_in_slices_and_counts_every_path_once() {
     let mut directory = directory(Instant::now());
     let answers = publish_all(&mut directory);
     assert!(answers.len() > 100, "{} answers", answers.len());
@@ -100,14 +100,14 @@ async fn a_large_write_is_answered_slice_by_slice_and_every_path_counts_once() {
     }
     assert_eq!(done_before, PATHS as u64 + 1);
     assert_eq!(directory.published_len(), PATHS);
-    // The directory is full: the default was refused, alone, by its place.
+    // The directory is full: only the default was refused, identified by its index.
     let FromReplica::Written(last) = &answers[answers.len() - 1] else { panic!("no answer") };
     assert_eq!(last.refused.len(), 1);
     assert_eq!(last.refused[0].place, PATHS as u32);
 }
 
 #[tokio::test]
-async fn large_reads_are_answered_slice_by_slice_too() {
+async fn large_reads_are_answered_in_slices() {
     let mut directory = directory(Instant::now());
     publish_all(&mut directory);
     let resolve = ToReplica::Resolve(Resolve { id: 8, paths: paths() });
@@ -131,28 +131,28 @@ async fn large_reads_are_answered_slice_by_slice_too() {
 }
 
 #[tokio::test]
-async fn an_answer_is_cut_by_the_bytes_of_its_terms_too() {
+async fn an_answer_is_also_limited_by_the_bytes_of_its_terms() {
     const TERMS: usize = 4_000;
     let mut directory = directory(Instant::now());
     let slot = directory.writer(WRITER).unwrap();
     let paths: Vec<Path> = (0..TERMS).map(|n| Path::new(&format!("/jobs/{n}")).unwrap()).collect();
     for (n, path) in paths.iter().enumerate() {
-        // As long as terms may be: the names of 64 homes, of 128 bytes each.
+        // Terms of the maximum length: the names of 64 homes, of 128 bytes each.
         let homes = (0..64).map(|home| format!("{n:064}{home:064}")).collect();
         let terms = Terms { homes, ..Terms::default() };
         directory.write(slot, Change::Publish, &terms, path.into()).unwrap();
     }
-    let status = |_: &Directory| -> ReplicaStatus { unreachable!("nobody asks") };
+    let status = |_: &Directory| -> ReplicaStatus { unreachable!("no test requests it") };
     let until = Instant::now() + TTL;
     let (directory, client) = (&mut directory, Client(2));
-    let glob_pieces = &Arc::new(Semaphore::new(GLOB_PIECES_MAX));
+    let glob_segments = &Arc::new(Semaphore::new(GLOB_SEGMENTS_MAX));
     let (status, writer_ttl) = (&status, TTL);
-    let mut bench =
-        Bench { directory, client, writes: false, status, writer_ttl, glob_pieces, until };
+    let mut context =
+        Context { directory, client, writes: false, status, writer_ttl, glob_segments, until };
     let ask = Resolve { id: 8, paths: paths.iter().collect() };
     let (mut job, mut answered, mut over) = (job(&ToReplica::Resolve(ask)), 0, false);
     while !over {
-        let progress = job.slice(&mut bench);
+        let progress = job.slice(&mut context);
         over = matches!(progress, Progress::Done(_));
         let (Progress::More(answer) | Progress::Done(answer)) = progress;
         let Some(FromReplica::Resolved(resolved)) = answer else { panic!("{answer:?}") };
@@ -165,7 +165,7 @@ async fn an_answer_is_cut_by_the_bytes_of_its_terms_too() {
 }
 
 #[test]
-fn globs_that_stand_for_too_much_are_refused() {
+fn globs_that_expand_to_too_many_segments_are_refused() {
     let globs = vec![Glob::new(&("/{a,b}".repeat(8) + "/c")).unwrap(); 64];
     let ask = ListMatching { id: 9, globs };
     let mut directory = directory(Instant::now());
@@ -175,17 +175,18 @@ fn globs_that_stand_for_too_much_are_refused() {
 }
 
 #[test]
-fn globs_for_which_there_is_no_room_are_refused_until_another_listing_is_answered() {
+fn a_listing_beyond_the_budget_of_segments_is_refused_until_another_ends() {
     let globs = vec![Glob::new("/a/{b,c}/**").unwrap()];
     let ask = ToReplica::ListMatching(ListMatching { id: 9, globs });
-    let (mut directory, glob_pieces) = (directory(Instant::now()), &Arc::new(Semaphore::new(8)));
+    let (mut directory, glob_segments) = (directory(Instant::now()), &Arc::new(Semaphore::new(8)));
     let status = &|_: &Directory| -> ReplicaStatus { unreachable!("nobody asks") };
     let (directory, until) = (&mut directory, Instant::now());
     let (client, writes, writer_ttl) = (Client(2), false, TTL);
-    let mut bench = Bench { directory, client, writes, status, writer_ttl, glob_pieces, until };
+    let mut context =
+        Context { directory, client, writes, status, writer_ttl, glob_segments, until };
     let first = job(&ask);
-    let others = glob_pieces.clone().try_acquire_many_owned(1).unwrap();
-    let mut busy = |mut job: Job| match job.slice(&mut bench) {
+    let others = glob_segments.clone().try_acquire_many_owned(1).unwrap();
+    let mut busy = |mut job: Request| match job.slice(&mut context) {
         Progress::Done(Some(FromReplica::Refused { id: 9, code, .. })) => {
             assert_eq!(code, RequestRefusal::Busy);
             true
@@ -194,12 +195,12 @@ fn globs_for_which_there_is_no_room_are_refused_until_another_listing_is_answere
     };
     assert!(busy(first));
     drop(others);
-    assert!(!busy(job(&ask)) && !busy(job(&ask)), "what it took is released with it");
-    assert_eq!(glob_pieces.available_permits(), 8);
+    assert!(!busy(job(&ask)) && !busy(job(&ask)), "its share of the budget is released with it");
+    assert_eq!(glob_segments.available_permits(), 8);
 }
 
 #[tokio::test]
-async fn who_has_not_announced_a_publisher_writes_nothing() {
+async fn a_client_that_has_not_announced_a_publisher_writes_nothing() {
     let mut directory = directory(Instant::now());
     let groups = vec![group(Change::Publish, paths())];
     let write = ToReplica::Write(Write { id: 7, groups });
@@ -210,7 +211,7 @@ async fn who_has_not_announced_a_publisher_writes_nothing() {
 }
 
 #[test]
-fn nothing_is_done_of_a_write_that_does_not_decode_to_its_end() {
+fn a_write_that_does_not_decode_to_its_end_has_no_effect() {
     let mut directory = directory(Instant::now());
     let mut out = FrameWriter::new();
     out.message(tag::WRITE, |out| {
@@ -220,7 +221,7 @@ fn nothing_is_done_of_a_write_that_does_not_decode_to_its_end() {
         out.u32_fixed(99);
     });
     let message = Messages::new(out.into_body()).next().unwrap();
-    let job = Job::next(message, &Cell::default()).unwrap();
+    let job = Request::next(message, &Cell::default()).unwrap();
     let answers = answers_of(&mut directory, WRITER, job);
     let [FromReplica::Refused { id: 7, code, .. }] = &answers[..] else { panic!("{answers:?}") };
     assert_eq!(*code, RequestRefusal::Malformed);
@@ -228,7 +229,7 @@ fn nothing_is_done_of_a_write_that_does_not_decode_to_its_end() {
 }
 
 #[test]
-fn a_table_is_answered_slice_by_slice() {
+fn a_table_is_answered_in_slices() {
     let now = Instant::now();
     let mut directory = directory(now);
     let slot = directory.writer(WRITER).unwrap();
@@ -253,7 +254,7 @@ fn a_table_is_answered_slice_by_slice() {
     assert_eq!(columns, expected);
 }
 
-/// A publisher whose record is as long as it may be.
+/// A publisher whose record has the maximum length.
 fn largest_publisher(n: u16) -> PublisherInfo {
     let mut id = [0; 16];
     id[..2].copy_from_slice(&n.to_be_bytes());
@@ -270,7 +271,7 @@ fn largest_publisher(n: u16) -> PublisherInfo {
     info
 }
 
-/// Terms like nobody else's whose record is as long as it may be.
+/// Distinct terms whose record has the maximum length.
 fn largest_terms(n: u16) -> Terms {
     let mut terms = Terms::default();
     terms.homes.push(format!("{n:0100}"));
@@ -284,7 +285,7 @@ fn largest_terms(n: u16) -> Terms {
     terms
 }
 
-/// As many fields of later versions as fit.
+/// Adds as many fields of later versions as fit.
 fn fill(mut fits: impl FnMut(LaterFields) -> bool) {
     let later = |bytes| LaterFields::new(&vec![1; bytes]).unwrap();
     let most = (0..=LATER_BYTES_MAX).rev().find(|&bytes| fits(later(bytes)));

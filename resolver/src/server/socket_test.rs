@@ -15,13 +15,13 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::directory::{Directory, Rules};
 use crate::replica_link::{Caller, connect, now};
-use crate::server::desk::{Desk, SAID_MAX};
+use crate::server::server_loop::{EVENTS_QUEUED_MAX, ServerLoop};
 use crate::{
     Cluster, DirectoryStopped, PathAnswer, PublicationTerms, ReadClient, ReplicaStanding,
     ResolverServer, ServerOptions, WriteClient,
 };
 
-/// Longer than anything here takes, on a machine that is busy with other things.
+/// Longer than any step here takes, on a machine that is busy with other things.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn quick() -> ResolverTiming {
@@ -106,7 +106,7 @@ fn who(answer: &PathAnswer) -> Vec<(String, bool)> {
         PathAnswer::Publishers { set, by_default, .. } => {
             let name = |one: &crate::Publication| (one.publisher.name.clone(), *by_default);
             let mut set: Vec<_> = set.iter().map(name).collect();
-            // Who has reached a replica first comes first there.
+            // Publishers are in the order in which they reached the replica.
             set.sort_unstable();
             set
         }
@@ -120,7 +120,7 @@ pub(crate) async fn in_time<T>(what: impl Future<Output = T>) -> T {
 }
 
 #[tokio::test]
-async fn what_is_published_at_every_replica_is_resolved_listed_and_watched_at_any() {
+async fn paths_published_at_every_replica_are_readable_at_any() {
     let replicas = [Replica::start().await, Replica::start().await, Replica::start().await];
     let cluster = cluster(&replicas);
     let (left, right) = (writer(&cluster, 1), writer(&cluster, 2));
@@ -177,7 +177,7 @@ async fn what_is_published_at_every_replica_is_resolved_listed_and_watched_at_an
 }
 
 #[tokio::test]
-async fn a_replica_that_comes_back_empty_is_told_everything_again() {
+async fn a_replica_that_restarts_empty_gets_everything_again() {
     let replicas = [Replica::start().await, Replica::start().await];
     let cluster = cluster(&replicas);
     let writer = writer(&cluster, 1);
@@ -185,7 +185,7 @@ async fn a_replica_that_comes_back_empty_is_told_everything_again() {
     in_time(writer.flushed(2)).await;
     let [first, second] = replicas;
     let address = first.kill().await;
-    // Published while that replica is away; the other one takes it.
+    // Published while that replica is down; the other one takes it.
     writer.publish(path("/b"), &PublicationTerms::default());
     in_time(writer.flushed(1)).await;
     let first = Replica::start_with(address, |_| {}).await;
@@ -197,7 +197,7 @@ async fn a_replica_that_comes_back_empty_is_told_everything_again() {
 }
 
 #[tokio::test]
-async fn when_all_replicas_crash_and_return_all_is_published_again_within_half_the_writer_ttl() {
+async fn after_a_crash_of_all_replicas_all_is_republished_within_half_the_writer_ttl() {
     let replicas = [Replica::start().await, Replica::start().await, Replica::start().await];
     let cluster = cluster(&replicas);
     let writer = writer(&cluster, 1);
@@ -207,7 +207,7 @@ async fn when_all_replicas_crash_and_return_all_is_published_again_within_half_t
     for replica in replicas {
         addresses.push(replica.kill().await);
     }
-    // Long enough for three tries: every replica is degraded by then.
+    // Long enough for three attempts: every replica is degraded by then.
     let degraded = |state: &crate::ReplicaState| {
         matches!(state.standing, ReplicaStanding::Degraded { .. }) && state.last_error.is_some()
     };
@@ -224,7 +224,7 @@ async fn when_all_replicas_crash_and_return_all_is_published_again_within_half_t
     }
     let since = Instant::now();
     in_time(writer.flushed(3)).await;
-    // The rule is exact in virtual time; here there is a second for a busy machine.
+    // The rule is exact in virtual time; here a second is added for a busy machine.
     assert!(since.elapsed() < quick().heartbeat() + Duration::from_secs(1));
     for replica in &returned {
         let reader = reader(&self::cluster([replica]));
@@ -234,7 +234,7 @@ async fn when_all_replicas_crash_and_return_all_is_published_again_within_half_t
 }
 
 #[tokio::test]
-async fn a_full_replica_says_so_at_once_and_readers_go_elsewhere() {
+async fn a_full_replica_refuses_at_once_and_readers_use_another() {
     let full = Replica::start_with("127.0.0.1:0".parse().unwrap(), |o| o.connections_max = 1).await;
     let roomy = Replica::start().await;
     let occupant = reader(&cluster([&full]));
@@ -290,17 +290,17 @@ async fn a_hundred_thousand_paths_are_published_and_resolved_in_slices() {
 }
 
 #[tokio::test]
-async fn a_replica_whose_directory_dies_ends_with_the_reason() {
+async fn a_replica_whose_directory_panics_ends_with_the_reason() {
     let options = ServerOptions { timing: quick(), fresh: true, ..ServerOptions::default() };
     let address = "127.0.0.1:0".parse().unwrap();
     let mut server = ResolverServer::bind(address, options).await.unwrap();
-    // Its first publisher would be silent for too long at a time that cannot be told: as good a
-    // defect as any.
+    // Its first publisher gets a deadline beyond the clock's range: the test's stand-in for a
+    // defect.
     let rules = Rules::small(Duration::MAX);
     let directory = Directory::new(now(), Incarnation([1; 16]), rules);
-    let (said, received) = mpsc::channel(SAID_MAX);
-    server.desk = Desk::new("left".into(), directory, received, said.downgrade());
-    server.said = said;
+    let (events, received) = mpsc::channel(EVENTS_QUEUED_MAX);
+    server.server_loop = ServerLoop::new("left".into(), directory, received, events.downgrade());
+    server.events = events;
     let address = server.local_address();
     let running = tokio::spawn(server.run(std::future::pending()));
     let cluster = Cluster { timing: quick(), ..Cluster::new([address.to_string()]) };
@@ -310,7 +310,7 @@ async fn a_replica_whose_directory_dies_ends_with_the_reason() {
     assert!(ended.why.contains("overflow when adding duration"), "{ended}");
 }
 
-/// A link that says what no client of ours would.
+/// A raw link, which sends what no client of ours would.
 struct Raw {
     sender: LinkSender,
     receiver: LinkReceiver,
@@ -329,7 +329,7 @@ impl Raw {
         Raw { sender, receiver }
     }
 
-    /// Says something, and waits for so many answers.
+    /// Sends a frame, and waits for `count` answers.
     async fn ask(&mut self, out: FrameWriter, count: usize) -> Vec<FromReplica> {
         self.sender.send(out.finish()).unwrap();
         let mut answers = Vec::new();
@@ -345,13 +345,13 @@ impl Raw {
 }
 
 #[tokio::test]
-async fn a_request_of_a_later_version_is_refused_by_its_tag_and_others_are_passed_over() {
+async fn a_request_of_a_later_version_is_refused_and_unknown_messages_are_skipped() {
     let replica = Replica::start().await;
     let mut raw = Raw::reader(&replica).await;
     let mut out = FrameWriter::new();
-    // No request: nobody waits for an answer to it.
+    // Not a request: it gets no answer.
     out.message(99, |out| out.u64(6));
-    // One whose fields after its number are anybody's guess.
+    // A request whose fields after its number are unknown here.
     out.message(69, |out| {
         out.u64(7);
         out.string("something new");

@@ -44,7 +44,7 @@ pub(super) fn place(hash: KeyHash) -> u64 {
 /// A path, or a default, and its terms. Which of the two it is, its tag says.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
-    /// ReservedSlots, 16 bytes: taken again, it would bring the path's text into the cache whenever a key is
+    /// Kept, 16 bytes: taken again, it would bring the path's text into the cache whenever a key is
     /// looked up or its bucket is parted.
     pub(super) hash: KeyHash,
     pub(super) path: Path,

@@ -12,7 +12,7 @@ use longshore_protocol::messages::resolver::{
 use longshore_protocol::{Epoch, Incarnation, PublisherId, PublisherInfo};
 
 use super::HALF_TTL;
-use crate::directory::{Client, Confirming, Directory, Rules};
+use crate::directory::{Client, ConfirmProgress, Directory, Rules};
 use crate::write_client::buckets::PLACES;
 use crate::write_client::wanted::Wanted;
 
@@ -75,7 +75,7 @@ impl Replica {
 
     pub(super) fn heard(&mut self, link: Client, now: Instant) {
         match self {
-            Replica::Directory(directory) => directory.heard(link, now),
+            Replica::Directory(directory) => directory.record_activity(link, now),
             Replica::Model(model) => {
                 if let Ok(publisher) = model.writer(link) {
                     publisher.deadline = now + 2 * HALF_TTL;
@@ -142,7 +142,7 @@ impl Replica {
         match self {
             Replica::Directory(directory) => {
                 let slot = directory.writer(link)?;
-                let mut cursor = Confirming::default();
+                let mut cursor = ConfirmProgress::default();
                 while !directory.confirm(slot, &mut cursor, 3) {}
             }
             Replica::Model(model) => model.writer(link)?.confirm(),
@@ -166,7 +166,7 @@ impl Replica {
         match self {
             Replica::Directory(directory) => {
                 directory.invariant();
-                directory.held_by(PublisherId([1; 16]))
+                directory.digest_of(PublisherId([1; 16]))
             }
             Replica::Model(model) => {
                 model.publisher.as_ref().map_or(Digest::default(), |one| one.digests(1)[0])

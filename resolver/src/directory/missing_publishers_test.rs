@@ -9,12 +9,14 @@ use longshore_protocol::{
     Epoch, Incarnation, Path, PublicationKind, PublisherId, PublisherInfo, Terms,
 };
 
-use crate::directory::{Client, Confirming, Directory, Known, Resolver, Rules, Wait};
+use crate::directory::{
+    AnswerBuilder, Client, ConfirmProgress, Directory, PublisherListing, Rules, Wait,
+};
 
 const TTL: Duration = Duration::from_secs(120);
-/// A restarted replica waits so long at most.
+/// The longest wait of a restarted replica.
 const WAIT: Duration = Duration::from_secs(15);
-/// It was away for a short time.
+/// A short downtime.
 const SHORT: Duration = Duration::from_secs(5);
 
 fn rules(fresh: bool) -> Rules {
@@ -30,7 +32,7 @@ fn info(number: u8) -> PublisherInfo {
     )
 }
 
-/// A replica, its runs and its time.
+/// A replica across its runs, in virtual time.
 struct Scenario {
     now: Instant,
     directory: Directory,
@@ -43,7 +45,7 @@ impl Scenario {
         Scenario { now, directory: Directory::new(now, Incarnation([1; 16]), rules(true)) }
     }
 
-    /// The replica stops, and starts again that much later with what it wrote down.
+    /// Stops the replica, and restarts it after `away` with its records.
     fn restart(&mut self, away: Duration) {
         let mut known = self.directory.known(self.now);
         let all = self.directory.knows_all();
@@ -65,12 +67,12 @@ impl Scenario {
         self.directory.invariant();
     }
 
-    /// A publisher registers: it wants that default.
+    /// A publisher registers with one desired default.
     fn announce(&mut self, number: u8, default: &str) {
-        let mut wanted = Digest::default();
-        wanted.add(KeyHash::of(default, true), Terms::default().digest());
+        let mut desired = Digest::default();
+        desired.add(KeyHash::of(default, true), Terms::default().digest());
         let client = Client(number.into());
-        self.directory.announce(self.now, client, &info(number), &[wanted]).unwrap();
+        self.directory.announce(self.now, client, &info(number), &[desired]).unwrap();
     }
 
     fn write(&mut self, number: u8, change: Change, path: &str) {
@@ -80,28 +82,28 @@ impl Scenario {
 
     fn confirm(&mut self, number: u8) {
         let slot = self.directory.writer(Client(number.into())).unwrap();
-        let mut cursor = Confirming::default();
+        let mut cursor = ConfirmProgress::default();
         while !self.directory.confirm(slot, &mut cursor, 10) {}
         self.directory.tick(self.now);
     }
 
-    /// It registers and writes all it wants.
+    /// It registers and writes everything.
     fn register(&mut self, number: u8, default: &str) {
         self.announce(number, default);
         self.write(number, Change::PublishDefault, default);
         self.confirm(number);
     }
 
-    /// What a reader of a new queue below the default learns: whether it may use the answer.
+    /// Whether a reader of a new queue below the default gets a usable answer.
     fn serves(&self, path: &str) -> bool {
-        let mut resolver = Resolver::default();
+        let mut resolver = AnswerBuilder::default();
         resolver.answer(&self.directory, PathText::new(path.as_bytes()));
         let answer = resolver.finish(&self.directory, 1, true);
         answer.complete && matches!(answer.answers[0], PathAnswer::ByDefault { .. })
     }
 
     fn listed(&self) -> Vec<KnownPublisher> {
-        let (mut known, mut listed) = (Known::default(), Vec::new());
+        let (mut known, mut listed) = (PublisherListing::default(), Vec::new());
         while !known.take(&self.directory, self.now, 1, &mut listed) {}
         listed
     }
@@ -121,25 +123,25 @@ fn secs(secs: u64) -> Duration {
 }
 
 #[test]
-fn a_new_queue_below_a_default_is_served_as_soon_as_all_have_confirmed_after_a_restart() {
+fn after_a_restart_new_queues_are_served_once_all_publishers_confirmed() {
     let mut scenario = Scenario::fresh();
     scenario.register(1, "/jobs");
     scenario.register(2, "/other");
     scenario.restart(secs(2));
-    assert!(!scenario.serves("/jobs/new"), "nobody is back");
+    assert!(!scenario.serves("/jobs/new"), "no publisher has returned");
     scenario.pass(secs(3));
     scenario.announce(1, "/jobs");
     scenario.write(1, Change::PublishDefault, "/jobs");
     scenario.pass(secs(1));
     assert!(!scenario.directory.is_complete(), "neither has confirmed");
     scenario.confirm(1);
-    assert!(!scenario.serves("/jobs/new"), "the other was there, too");
+    assert!(!scenario.serves("/jobs/new"), "the other one is awaited, too");
     scenario.register(2, "/other");
     assert!(scenario.serves("/jobs/new"), "{:?} after the restart", secs(4));
 }
 
 #[test]
-fn a_long_absence_leaves_new_publishers_the_time_to_find_the_replica() {
+fn a_long_downtime_leaves_new_publishers_the_time_to_register() {
     let mut scenario = Scenario::fresh();
     scenario.register(1, "/jobs");
     scenario.restart(SHORT + secs(1));
@@ -153,14 +155,14 @@ fn a_long_absence_leaves_new_publishers_the_time_to_find_the_replica() {
     assert!(scenario.directory.is_complete());
     scenario.restart(SHORT + secs(1));
     scenario.pass(WAIT);
-    assert!(!scenario.directory.is_complete(), "those that were there are waited for longer");
+    assert!(!scenario.directory.is_complete(), "publishers of the last run are awaited for longer");
     scenario.register(1, "/jobs");
     scenario.register(2, "/jobs/new");
     assert!(scenario.directory.is_complete());
 }
 
 #[test]
-fn a_long_absence_is_waited_for_though_the_replica_restarts_meanwhile() {
+fn the_wait_after_a_long_downtime_survives_another_restart() {
     let mut scenario = Scenario::fresh();
     scenario.register(1, "/jobs");
     scenario.restart(SHORT + secs(1));
@@ -168,13 +170,13 @@ fn a_long_absence_is_waited_for_though_the_replica_restarts_meanwhile() {
     scenario.restart(secs(1));
     scenario.register(1, "/jobs");
     scenario.pass(WAIT);
-    assert!(!scenario.directory.is_complete(), "who has appeared meanwhile is not known");
+    assert!(!scenario.directory.is_complete(), "publishers that appeared meanwhile are unknown");
     scenario.pass(TTL - WAIT);
     assert!(scenario.directory.is_complete());
 }
 
 #[test]
-fn a_publisher_that_does_not_return_is_waited_for_for_so_long_and_then_missing() {
+fn a_publisher_that_does_not_return_is_awaited_and_then_missing() {
     let mut scenario = Scenario::fresh();
     scenario.register(1, "/jobs");
     scenario.register(2, "/other");
@@ -190,7 +192,7 @@ fn a_publisher_that_does_not_return_is_waited_for_for_so_long_and_then_missing()
     assert_eq!(silent, 17_000);
     scenario.restart(secs(1));
     scenario.register(1, "/jobs");
-    assert!(scenario.directory.is_complete(), "one that was missing is not waited for again");
+    assert!(scenario.directory.is_complete(), "a missing one is not awaited again");
     assert_eq!(scenario.missing(), [("p2".to_owned(), Departure::Silent)]);
 }
 
@@ -202,7 +204,7 @@ fn a_silent_publisher_is_missing_until_it_returns_or_is_forgotten() {
     assert_eq!(scenario.missing(), [("p1".to_owned(), Departure::Silent)]);
     scenario.sweep();
     let listed = scenario.listed();
-    assert_eq!(listed.len(), 1, "its paths are taken out, and it is known");
+    assert_eq!(listed.len(), 1, "its paths are removed, and it is known");
     assert_eq!(listed[0].declared.defaults, [Path::new("/jobs").unwrap()]);
     scenario.register(1, "/jobs");
     assert_eq!(scenario.missing(), []);
@@ -219,7 +221,7 @@ fn a_silent_publisher_is_missing_until_it_returns_or_is_forgotten() {
     assert_eq!(scenario.missing().len(), 1, "it returned, and is known again");
 }
 
-/// Whether it could hold jobs of that queue, by what is listed of it.
+/// Whether it could hold jobs of that queue, by its listed declarations.
 fn could_hold(scenario: &Scenario, number: u8, queue: &str) -> bool {
     let queue = longshore_protocol::Glob::new(queue).unwrap();
     let of_it = |one: &KnownPublisher| one.info.id == PublisherId([number; 16]);
@@ -227,7 +229,7 @@ fn could_hold(scenario: &Scenario, number: u8, queue: &str) -> bool {
 }
 
 #[test]
-fn a_publisher_that_took_everything_back_and_died_is_missing_all_the_same() {
+fn a_publisher_that_withdrew_everything_and_died_is_missing() {
     let mut scenario = Scenario::fresh();
     scenario.register(1, "/jobs");
     // Its disk hangs.
@@ -242,7 +244,7 @@ fn a_publisher_that_took_everything_back_and_died_is_missing_all_the_same() {
 }
 
 #[test]
-fn a_publisher_that_gave_up_a_default_may_hold_queues_below_it() {
+fn a_publisher_that_withdrew_a_default_may_hold_queues_below_it() {
     let mut scenario = Scenario::fresh();
     scenario.register(1, "/jobs");
     scenario.write(1, Change::PublishDefault, "/other");
@@ -255,28 +257,28 @@ fn a_publisher_that_gave_up_a_default_may_hold_queues_below_it() {
 }
 
 #[test]
-fn what_was_declared_before_counts_until_what_is_declared_now_is_confirmed() {
+fn earlier_declarations_count_until_the_current_ones_are_confirmed() {
     let mut scenario = Scenario::fresh();
     scenario.register(1, "/jobs");
     scenario.pass(TTL);
-    // It comes back, and ends before its first write.
+    // It returns, and ends before its first write.
     scenario.announce(1, "/jobs");
     assert_eq!(scenario.missing(), []);
     assert!(could_hold(&scenario, 1, "/jobs/a"));
     let known = scenario.directory.known(scenario.now);
-    assert_eq!(known.len(), 1, "it is written down");
+    assert_eq!(known.len(), 1, "it is recorded");
     scenario.directory.clear(Client(1)).unwrap();
     assert_eq!(scenario.missing(), [("p1".to_owned(), Departure::Stopped)]);
-    assert!(could_hold(&scenario, 1, "/jobs/a"), "also while its paths are taken out");
+    assert!(could_hold(&scenario, 1, "/jobs/a"), "also while its paths are removed");
     scenario.sweep();
     assert!(could_hold(&scenario, 1, "/jobs/a") && !could_hold(&scenario, 1, "/other"));
-    // What it declares from now on replaces that.
+    // Its new declarations replace the earlier ones.
     scenario.register(1, "/other");
     assert!(could_hold(&scenario, 1, "/other") && !could_hold(&scenario, 1, "/jobs/a"));
 }
 
 #[test]
-fn a_publisher_whose_many_paths_are_still_taken_out_is_missing() {
+fn a_publisher_whose_paths_are_still_being_removed_is_missing() {
     let mut scenario = Scenario::fresh();
     scenario.register(1, "/jobs");
     (0..50).for_each(|n| scenario.write(1, Change::Publish, &format!("/jobs/{n}")));
@@ -286,14 +288,14 @@ fn a_publisher_whose_many_paths_are_still_taken_out_is_missing() {
 }
 
 #[test]
-fn a_replica_that_never_knew_any_waits_for_a_whole_writer_ttl() {
+fn a_replica_without_records_waits_for_a_whole_writer_ttl() {
     let mut scenario = Scenario::fresh();
     scenario.register(1, "/jobs");
     scenario.directory = Directory::new(scenario.now, Incarnation([2; 16]), rules(false));
     scenario.register(1, "/jobs");
     scenario.pass(TTL / 2);
     assert!(!scenario.directory.is_complete());
-    // It stops before it knew all: its next run does not, either.
+    // It stops before it knew all publishers: its next run does not know all either.
     scenario.restart(secs(1));
     scenario.register(1, "/jobs");
     assert!(!scenario.directory.is_complete());
@@ -302,18 +304,18 @@ fn a_replica_that_never_knew_any_waits_for_a_whole_writer_ttl() {
 }
 
 #[test]
-fn an_announce_before_anything_is_written_confirms_nothing() {
+fn an_announce_without_registrations_confirms_nothing() {
     let mut scenario = Scenario::fresh();
     scenario.register(1, "/jobs");
     scenario.restart(secs(2));
     let client = Client(1);
     scenario.directory.announce(scenario.now, client, &info(1), &[Digest::default()]).unwrap();
     scenario.pass(secs(1));
-    assert!(!scenario.directory.is_complete(), "it has a default, and has not said so yet");
+    assert!(!scenario.directory.is_complete(), "it has a default, but has not written it yet");
 }
 
 #[test]
-fn what_was_declared_is_bounded_and_what_a_default_covers_is_not_listed() {
+fn declarations_are_bounded_and_omit_what_a_default_covers() {
     let mut scenario = Scenario::fresh();
     scenario.register(1, "/jobs");
     for n in 0..100 {
@@ -326,7 +328,7 @@ fn what_was_declared_is_bounded_and_what_a_default_covers_is_not_listed() {
 }
 
 #[test]
-fn publishers_of_metrics_alone_are_not_waited_for() {
+fn publishers_of_metrics_alone_are_not_awaited() {
     let mut scenario = Scenario::fresh();
     scenario.register(1, "/jobs");
     let metrics = "/sys/replicas/a";

@@ -1,4 +1,4 @@
-//! The desk in virtual time.
+//! The server loop in virtual time.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,11 +16,11 @@ use tokio::sync::{Semaphore, mpsc};
 use crate::Cluster;
 use crate::directory::{Client, Directory, Rules};
 use crate::replica_link::{Caller, connect, now};
-use crate::server::desk::{Desk, SAID_MAX, SWEPT_MAX, Said};
-use crate::slept::pretended;
+use crate::server::server_loop::{EVENTS_QUEUED_MAX, Event, SWEPT_PER_PASS_MAX, ServerLoop};
+use crate::sleep_detector::fake_sleep;
 
 const TTL: Duration = Duration::from_secs(120);
-const STAND_STILL_MAX: Duration = Duration::from_secs(15);
+const STALL_MAX: Duration = Duration::from_secs(15);
 
 fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
@@ -35,11 +35,11 @@ fn info(number: u8) -> PublisherInfo {
     )
 }
 
-/// A desk that is complete, and one publisher, heard of just now. Nobody but the test moves the
-/// clock on.
+/// A server loop that is complete, and one publisher that was active just now. Only the test
+/// advances the clock.
 struct Scenario {
-    desk: Desk,
-    said: mpsc::Sender<Said>,
+    server_loop: ServerLoop,
+    events: mpsc::Sender<Event>,
 }
 
 impl Scenario {
@@ -52,26 +52,26 @@ impl Scenario {
     fn begin(fresh: bool) -> Scenario {
         let rules = Rules {
             writer_ttl: TTL,
-            stand_still_max: STAND_STILL_MAX,
+            stall_max: STALL_MAX,
             fresh,
             publishers_max: 8,
             paths_max: 100_000,
             watches_max: 100_000,
         };
         let directory = Directory::new(now(), Incarnation([1; 16]), rules);
-        let (said, received) = mpsc::channel(SAID_MAX);
-        let desk = Desk::new("left".into(), directory, received, said.downgrade());
-        let mut scenario = Scenario { desk, said };
+        let (events, received) = mpsc::channel(EVENTS_QUEUED_MAX);
+        let server_loop = ServerLoop::new("left".into(), directory, received, events.downgrade());
+        let mut scenario = Scenario { server_loop, events };
         scenario.announce(1);
         scenario
     }
 
     fn announce(&mut self, number: u8) {
         let client = Client(number.into());
-        self.desk.directory.announce(now(), client, &info(number), &[]).unwrap();
+        self.server_loop.directory.announce(now(), client, &info(number), &[]).unwrap();
     }
 
-    /// The publisher says something now.
+    /// The publisher sends a request now.
     async fn hear(&mut self, number: u8) {
         self.ask(Client(number.into()), ToReplica::Status { id: 1 }).await;
     }
@@ -85,53 +85,52 @@ impl Scenario {
     async fn say(&mut self, client: Client, out: FrameWriter) {
         let none = Arc::new(Semaphore::new(0)).try_acquire_many_owned(0);
         let (messages, counted) = (Messages::new(out.into_body()), none.unwrap());
-        let said = Said::Frame { client, messages, at: now(), counted };
-        self.said.send(said).await.unwrap();
+        let events = Event::Frame { client, messages, at: now(), counted };
+        self.events.send(events).await.unwrap();
     }
 
     fn counts(&self) -> Vec<(&'static str, u64)> {
-        self.desk.requests.get().iter().filter(|(_, count)| *count > 0).collect()
+        self.server_loop.requests.get().iter().filter(|(_, count)| *count > 0).collect()
     }
 
     fn sees(&self, number: u8) -> bool {
-        self.desk.directory.writer(Client(number.into())).is_ok()
+        self.server_loop.directory.writer(Client(number.into())).is_ok()
     }
 
     fn is_complete(&self) -> bool {
-        self.desk.directory.is_complete()
+        self.server_loop.directory.is_complete()
     }
 
-    /// A publisher that stops with more paths than one pass takes out.
+    /// A publisher that stops with more paths than one pass removes.
     async fn give_work(&mut self) {
         self.announce(2);
-        let slot = self.desk.directory.writer(Client(2)).unwrap();
-        for n in 0..5 * SWEPT_MAX {
+        let slot = self.server_loop.directory.writer(Client(2)).unwrap();
+        for n in 0..5 * SWEPT_PER_PASS_MAX {
             let path = Path::new(&format!("/jobs/{n}")).unwrap();
-            self.desk.directory.change(slot, Change::Publish, &path).unwrap();
+            self.server_loop.directory.change(slot, Change::Publish, &path).unwrap();
         }
-        self.desk.directory.clear(Client(2)).unwrap();
-        self.said.send(Said::Ready { client: Client(9) }).await.unwrap();
+        self.server_loop.directory.clear(Client(2)).unwrap();
+        self.events.send(Event::Ready { client: Client(9) }).await.unwrap();
         self.pass().await;
-        assert!(self.desk.sweeping);
+        assert!(self.server_loop.sweeping);
     }
 
-    /// One pass. A desk that waits for an hour, though nothing is said to it, would wait for ever.
+    /// One pass. The timeout of an hour detects a loop that waits for ever.
     async fn pass(&mut self) {
-        let pass = tokio::time::timeout(secs(3_600), self.desk.pass());
+        let pass = tokio::time::timeout(secs(3_600), self.server_loop.pass());
         assert_eq!(pass.await, Ok(true));
-        self.desk.invariant();
+        self.server_loop.invariant();
     }
 
-    /// The desk at work, with nothing said to it, for as long.
+    /// Runs the loop without events until `end`.
     async fn pass_until(&mut self, end: Instant) {
         while now() < end {
-            let pass = tokio::time::timeout_at(end.into(), self.desk.pass());
+            let pass = tokio::time::timeout_at(end.into(), self.server_loop.pass());
             let passed = pass.await;
-            self.desk.invariant();
+            self.server_loop.invariant();
             if passed.is_err() {
-                // It waits for longer. Once more with the clock at the end, as a shell would that
-                // is asked at that moment.
-                self.said.send(Said::Ready { client: Client(9) }).await.unwrap();
+                // The loop waits for longer. Run one more pass with the clock at the end.
+                self.events.send(Event::Ready { client: Client(9) }).await.unwrap();
                 self.pass().await;
             }
         }
@@ -139,7 +138,7 @@ impl Scenario {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_publisher_is_hidden_in_time_by_a_desk_that_never_stood_still() {
+async fn a_silent_publisher_is_hidden_in_time_by_a_running_loop() {
     let mut scenario = Scenario::new().await;
     scenario.pass_until(now() + TTL - secs(2)).await;
     assert!(scenario.sees(1));
@@ -148,22 +147,22 @@ async fn a_publisher_is_hidden_in_time_by_a_desk_that_never_stood_still() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_desk_that_stood_still_with_nothing_to_do_hides_nobody() {
+async fn an_idle_loop_that_stalled_hides_no_publisher() {
     let mut scenario = Scenario::new().await;
     scenario.pass_until(now() + secs(59)).await;
     tokio::time::advance(secs(200)).await;
     scenario.pass().await;
     assert!(scenario.sees(1));
-    // A minute was left, and is left still; it is over then.
+    // A minute was left before the stall, and still is; then it is over.
     scenario.pass_until(now() + secs(59)).await;
-    assert!(scenario.sees(1), "the time that the replica stood still counts for nobody");
+    assert!(scenario.sees(1), "the time of the stall does not count");
     scenario.pass_until(now() + secs(2)).await;
     assert!(!scenario.sees(1));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_publisher_heard_first_after_a_stand_still_has_its_time_from_then_on_and_no_more() {
-    // The desk may come to what was said before it comes to its look at the clock, or after.
+async fn a_publisher_first_heard_after_a_stall_gets_its_full_time_once() {
+    // The loop may handle the event before it reads the clock, or after.
     for _ in 0..16 {
         let mut scenario = Scenario::new().await;
         scenario.pass_until(now() + secs(59)).await;
@@ -179,27 +178,27 @@ async fn a_publisher_heard_first_after_a_stand_still_has_its_time_from_then_on_a
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_desk_that_stood_still_with_work_to_do_hides_nobody() {
+async fn a_busy_loop_that_stalled_hides_no_publisher() {
     let mut scenario = Scenario::new().await;
     scenario.give_work().await;
     for _ in 0..2 {
         tokio::time::advance(secs(200)).await;
         scenario.pass().await;
-        assert!(scenario.desk.sweeping && scenario.sees(1));
+        assert!(scenario.server_loop.sweeping && scenario.sees(1));
     }
     scenario.pass_until(now() + secs(121)).await;
     assert!(!scenario.sees(1));
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_long_stand_still_the_replica_warms_for_half_a_writer_ttl() {
+async fn after_a_long_stall_the_replica_warms_for_half_a_writer_ttl() {
     let mut scenario = Scenario::new().await;
-    tokio::time::advance(STAND_STILL_MAX - secs(1)).await;
+    tokio::time::advance(STALL_MAX - secs(1)).await;
     scenario.pass().await;
     assert!(scenario.is_complete(), "its writers have not given up yet");
-    tokio::time::advance(STAND_STILL_MAX + secs(1)).await;
+    tokio::time::advance(STALL_MAX + secs(1)).await;
     scenario.pass().await;
-    assert!(!scenario.is_complete(), "what was published meanwhile it does not know");
+    assert!(!scenario.is_complete(), "it does not know what was published meanwhile");
     scenario.pass_until(now() + TTL / 2 - secs(1)).await;
     assert!(!scenario.is_complete());
     scenario.pass_until(now() + secs(2)).await;
@@ -207,12 +206,12 @@ async fn after_a_long_stand_still_the_replica_warms_for_half_a_writer_ttl() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stand_still_while_warming_is_made_up_for() {
+async fn a_stall_extends_the_warming() {
     let mut scenario = Scenario::new().await;
     tokio::time::advance(secs(16)).await;
     scenario.pass().await;
     scenario.pass_until(now() + secs(55)).await;
-    // Short enough to be no reason to warm anew, and yet nobody could be heard meanwhile.
+    // Too short to begin to warm again, but no publisher could be heard meanwhile.
     tokio::time::advance(secs(14)).await;
     scenario.pass().await;
     scenario.pass_until(now() + secs(4)).await;
@@ -221,16 +220,15 @@ async fn a_stand_still_while_warming_is_made_up_for() {
     assert!(scenario.is_complete());
 }
 
-/// The clock by which the desk does everything stands still while its machine sleeps: it has to ask
-/// the other one.
+/// The monotonic clock of the loop stops while its machine sleeps: it has to read the boot clock.
 #[tokio::test(start_paused = true)]
-async fn after_the_machine_slept_for_long_the_replica_warms_for_half_a_writer_ttl() {
+async fn after_a_long_sleep_the_replica_warms_for_half_a_writer_ttl() {
     let mut scenario = Scenario::new().await;
-    pretended::sleep(STAND_STILL_MAX - secs(1));
+    fake_sleep::sleep(STALL_MAX - secs(1));
     scenario.pass().await;
     assert!(scenario.is_complete(), "its writers have not given up yet");
-    // An hour with nothing to do, and one in the middle of its work.
-    pretended::sleep(secs(3_600));
+    // An hour of sleep while idle, and below one while busy.
+    fake_sleep::sleep(secs(3_600));
     scenario.pass().await;
     assert!(!scenario.is_complete() && scenario.sees(1));
     scenario.pass_until(now() + TTL / 2 - secs(1)).await;
@@ -238,21 +236,21 @@ async fn after_the_machine_slept_for_long_the_replica_warms_for_half_a_writer_tt
     scenario.pass_until(now() + secs(2)).await;
     assert!(scenario.is_complete() && scenario.sees(1));
     scenario.give_work().await;
-    pretended::sleep(secs(3_600));
+    fake_sleep::sleep(secs(3_600));
     scenario.pass().await;
     assert!(!scenario.is_complete() && scenario.sees(1));
 }
 
 const WATCHER: Client = Client(5);
 
-/// A link of the desk, and what a client reads at its other end.
+/// The loop's side of a link, and what a client reads at its other end.
 struct Ends {
     sender: LinkSender,
     receiver: LinkReceiver,
     others: Others,
 }
 
-/// What keeps a link.
+/// What keeps the link open.
 type Others = (Listener, LinkReceiver, LinkSender);
 
 async fn ends() -> Ends {
@@ -279,80 +277,80 @@ async fn answers(receiver: &mut LinkReceiver) -> Vec<FromReplica> {
     messages.filter_map(|message| decode(message.unwrap())).collect()
 }
 
-/// A desk with a client that watches all publishers, over a real link that is full: it does not
+/// A loop with a client that watches all publishers over a real link that is full: it does not
 /// read.
-struct Clogged {
+struct SlowWatcher {
     scenario: Scenario,
     receiver: LinkReceiver,
     _others: Others,
-    /// Tasks before anybody waited for it to read.
+    /// The number of tasks before the loop waits for it.
     tasks: usize,
 }
 
-impl Clogged {
-    async fn new() -> Clogged {
+impl SlowWatcher {
+    async fn new() -> SlowWatcher {
         let mut scenario = Scenario::begin(true);
-        let slot = scenario.desk.directory.writer(Client(1)).unwrap();
+        let slot = scenario.server_loop.directory.writer(Client(1)).unwrap();
         for n in 0..50_000 {
             let path = Path::new(&format!("/jobs/{n}")).unwrap();
-            scenario.desk.directory.change(slot, Change::Publish, &path).unwrap();
+            scenario.server_loop.directory.change(slot, Change::Publish, &path).unwrap();
         }
         let Ends { sender, receiver, others } = ends().await;
-        let joined = Said::Joined { client: WATCHER, sender: sender.clone(), writes: false };
-        scenario.said.send(joined).await.unwrap();
+        let joined = Event::Joined { client: WATCHER, sender: sender.clone(), writes: false };
+        scenario.events.send(joined).await.unwrap();
         let watch = WatchPublishers { id: 1, watch: 1, glob: Glob::new("/**").unwrap() };
         scenario.ask(WATCHER, ToReplica::WatchPublishers(watch)).await;
         let globs = vec![Glob::new("/**").unwrap()];
         let watch = WatchPaths { id: 1, watch: 2, globs };
         scenario.ask(WATCHER, ToReplica::WatchPaths(watch)).await;
         scenario.pass().await;
-        assert_eq!(scenario.desk.pushing_on, [WATCHER], "so many paths are told in parts");
+        assert_eq!(scenario.server_loop.pushing_on, [WATCHER], "so many paths are sent in parts");
         // More than the kernel takes.
         for _ in 0..3 {
             let mut out = FrameWriter::new();
             out.message(99, |out| out.string(&"x".repeat(15 << 20)));
             sender.send(out.finish()).unwrap();
         }
-        let tasks = Clogged::tasks();
-        Clogged { scenario, receiver, _others: others, tasks }
+        let tasks = SlowWatcher::tasks();
+        SlowWatcher { scenario, receiver, _others: others, tasks }
     }
 
     fn tasks() -> usize {
         tokio::runtime::Handle::current().metrics().num_alive_tasks()
     }
 
-    /// It is to be told something, and asks something, over and over.
-    async fn clog(&mut self) {
+    /// Changes for its watches and requests of it alternate.
+    async fn wait_for_reader(&mut self) {
         for number in 2..7 {
             self.scenario.announce(number);
-            let slot = self.scenario.desk.directory.writer(Client(number.into())).unwrap();
+            let slot = self.scenario.server_loop.directory.writer(Client(number.into())).unwrap();
             let path = Path::new(&format!("/{number}")).unwrap();
-            self.scenario.desk.directory.change(slot, Change::Publish, &path).unwrap();
+            self.scenario.server_loop.directory.change(slot, Change::Publish, &path).unwrap();
             if number % 2 == 1 {
                 self.scenario.pass_for_work().await;
             }
             self.scenario.ask(WATCHER, ToReplica::Status { id: number.into() }).await;
             self.scenario.pass().await;
-            assert!(self.scenario.desk.is_clogged(WATCHER));
-            assert_eq!(Clogged::tasks(), self.tasks + 1, "one waits for it to read");
+            assert!(self.scenario.server_loop.is_slow_reader(WATCHER));
+            assert_eq!(SlowWatcher::tasks(), self.tasks + 1, "one task waits for it to read");
         }
     }
 }
 
 impl Scenario {
-    /// A pass that waits for nothing.
+    /// A pass that does not wait.
     async fn pass_for_work(&mut self) {
-        self.said.send(Said::Ready { client: Client(9) }).await.unwrap();
+        self.events.send(Event::Ready { client: Client(9) }).await.unwrap();
         self.pass().await;
     }
 }
 
 #[tokio::test]
-async fn a_client_that_reads_again_is_told_once_and_answered_in_its_order() {
-    let Clogged { mut scenario, receiver, _others, .. } = {
-        let mut clogged = Clogged::new().await;
-        clogged.clog().await;
-        clogged
+async fn a_client_that_reads_again_gets_the_latest_state_and_answers_in_order() {
+    let SlowWatcher { mut scenario, receiver, _others, .. } = {
+        let mut slow_reader = SlowWatcher::new().await;
+        slow_reader.wait_for_reader().await;
+        slow_reader
     };
     let reading = tokio::spawn(async move {
         let (mut receiver, mut answered, mut seen) = (receiver, Vec::new(), 0);
@@ -373,49 +371,49 @@ async fn a_client_that_reads_again_is_told_once_and_answered_in_its_order() {
         scenario.pass().await;
     }
     assert_eq!(reading.await.unwrap(), [2, 3, 4, 5, 6]);
-    assert!(!scenario.desk.is_clogged(WATCHER));
+    assert!(!scenario.server_loop.is_slow_reader(WATCHER));
 }
 
 #[tokio::test]
-async fn nobody_waits_for_a_client_that_has_left() {
-    let mut clogged = Clogged::new().await;
-    clogged.clog().await;
-    clogged.scenario.said.send(Said::Left { client: WATCHER }).await.unwrap();
-    clogged.scenario.pass().await;
-    assert_eq!(clogged.scenario.desk.directory.watches_len(), 0);
-    // Well before the link ends because its other side takes nothing, after 10 s.
+async fn no_task_waits_for_a_client_that_has_left() {
+    let mut slow_reader = SlowWatcher::new().await;
+    slow_reader.wait_for_reader().await;
+    slow_reader.scenario.events.send(Event::Left { client: WATCHER }).await.unwrap();
+    slow_reader.scenario.pass().await;
+    assert_eq!(slow_reader.scenario.server_loop.directory.watches_len(), 0);
+    // Well before the link ends after 10 s because its other side takes nothing.
     let end = now() + secs(5);
-    while Clogged::tasks() > clogged.tasks {
-        assert!(now() < end, "somebody waits for it still");
-        clogged.scenario.pass_for_work().await;
+    while SlowWatcher::tasks() > slow_reader.tasks {
+        assert!(now() < end, "a task still waits for it");
+        slow_reader.scenario.pass_for_work().await;
     }
 }
 
 #[tokio::test]
-async fn hearing_ends_with_its_slice() {
+async fn event_handling_ends_with_its_slice() {
     let mut scenario = Scenario::begin(true);
-    // 100 that leave, each with a thousand watches to be forgotten: no machine does that in 1 ms.
+    // 100 clients leave, each with a thousand watches to remove: no machine does that in 1 ms.
     for client in 10..110 {
         for watch in 0..1_000 {
             let glob = Glob::new(&format!("/{client}/{watch}/**")).unwrap();
-            scenario.desk.directory.watch(Client(client), watch, glob).unwrap();
+            scenario.server_loop.directory.watch(Client(client), watch, glob).unwrap();
         }
-        scenario.said.send(Said::Left { client: Client(client) }).await.unwrap();
+        scenario.events.send(Event::Left { client: Client(client) }).await.unwrap();
     }
     scenario.pass().await;
-    assert!(scenario.desk.directory.watches_len() > 0, "all were heard in one pass");
-    while scenario.desk.directory.watches_len() > 0 {
+    assert!(scenario.server_loop.directory.watches_len() > 0, "all were handled in one pass");
+    while scenario.server_loop.directory.watches_len() > 0 {
         scenario.pass().await;
     }
 }
 
 #[tokio::test]
-async fn what_is_asked_is_counted_by_its_kind_and_what_is_not_begun_apart() {
+async fn requests_are_counted_by_kind_and_refused_ones_separately() {
     let mut scenario = Scenario::begin(true);
     let Ends { sender, receiver: _receiver, others: _others } = ends().await;
     for (client, writes) in [(WATCHER, false), (Client(1), true)] {
-        let joined = Said::Joined { client, sender: sender.clone(), writes };
-        scenario.said.send(joined).await.unwrap();
+        let joined = Event::Joined { client, sender: sender.clone(), writes };
+        scenario.events.send(joined).await.unwrap();
     }
     scenario.pass().await;
     assert!(scenario.counts().is_empty());
@@ -432,15 +430,15 @@ async fn what_is_asked_is_counted_by_its_kind_and_what_is_not_begun_apart() {
 }
 
 #[tokio::test]
-async fn while_a_replica_warms_writers_have_most_of_the_turns() {
+async fn while_a_replica_warms_writers_get_most_of_the_turns() {
     let order = async |fresh: bool| {
         let mut scenario = Scenario::begin(fresh);
         let Ends { sender, mut receiver, others: _others } = ends().await;
         let (readers, writers) = (100..105, 1..8);
-        // Who asks comes first.
+        // The readers come first.
         for number in readers.chain(writers) {
             let (client, sender, writes) = (Client(number), sender.clone(), number < 100);
-            scenario.said.send(Said::Joined { client, sender, writes }).await.unwrap();
+            scenario.events.send(Event::Joined { client, sender, writes }).await.unwrap();
             scenario.ask(client, ToReplica::Status { id: number }).await;
         }
         for _ in 0..12 {
@@ -460,12 +458,12 @@ async fn while_a_replica_warms_writers_have_most_of_the_turns() {
 }
 
 #[tokio::test]
-async fn a_client_with_news_waits_for_one_walk_and_not_for_all_of_them() {
-    let mut desk = Scenario::begin(true).desk;
-    desk.pushing_on.extend((0..64).map(Client));
+async fn a_client_with_a_new_change_waits_for_one_walk_only() {
+    let mut server_loop = Scenario::begin(true).server_loop;
+    server_loop.pushing_on.extend((0..64).map(Client));
     for round in 1..=64 {
-        desk.pushing.push_back(Client(100));
-        desk.push_watches();
-        assert_eq!((desk.pushing.len(), desk.pushing_on.len()), (0, 64 - round));
+        server_loop.pushing.push_back(Client(100));
+        server_loop.push_watches();
+        assert_eq!((server_loop.pushing.len(), server_loop.pushing_on.len()), (0, 64 - round));
     }
 }

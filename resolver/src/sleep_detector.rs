@@ -1,17 +1,17 @@
-//! How long the machine slept. The time that cores are told stands still meanwhile
-//! (CLOCK_MONOTONIC), while that of all others goes on: who was asleep for long is told nothing,
-//! and would believe what it knew before.
+//! Detects that the machine slept. CLOCK_MONOTONIC, which the cores use, stops during sleep, while
+//! time goes on elsewhere: a process that slept for long receives no event and would treat its old
+//! state as current.
 //!
-//! Pure but for [`Reading::take`]: it is given readings. On Linux CLOCK_BOOTTIME goes on through
-//! sleep, and nothing else tells it from CLOCK_MONOTONIC.
+//! Pure except for [`ClockReading::take`]: it works on readings. On Linux CLOCK_BOOTTIME continues
+//! during sleep, and otherwise equals CLOCK_MONOTONIC.
 
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// The two clocks, of which the one that stands still in sleep is read before and after the other.
+/// A reading of both clocks: CLOCK_MONOTONIC is read before and after CLOCK_BOOTTIME.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Reading {
+pub(crate) struct ClockReading {
     /// CLOCK_MONOTONIC.
     pub(crate) before: Duration,
     /// CLOCK_BOOTTIME.
@@ -20,9 +20,9 @@ pub(crate) struct Reading {
     pub(crate) after: Duration,
 }
 
-impl Reading {
-    /// What the clocks say now: some 100 ns.
-    pub(crate) fn take() -> Reading {
+impl ClockReading {
+    /// Reads the clocks, in some 100 ns.
+    pub(crate) fn take() -> ClockReading {
         let at = |clock| {
             let time = clock_gettime(clock);
             let nanos = u32::try_from(time.tv_nsec).unwrap_or(0);
@@ -31,14 +31,14 @@ impl Reading {
         let [before, boot, after] =
             [ClockId::Monotonic, ClockId::Boottime, ClockId::Monotonic].map(at);
         #[cfg(test)]
-        let boot = boot + pretended::SLEPT.get();
-        Reading { before, boot, after }
+        let boot = boot + fake_sleep::SLEPT.get();
+        ClockReading { before, boot, after }
     }
 }
 
-/// Sleep that a test has this thread's readings tell of: no test can send its machine to sleep.
+/// Simulated sleep in this thread's readings: no test can send its machine to sleep.
 #[cfg(test)]
-pub(crate) mod pretended {
+pub(crate) mod fake_sleep {
     use std::cell::Cell;
     use std::time::Duration;
 
@@ -46,42 +46,42 @@ pub(crate) mod pretended {
         pub(super) static SLEPT: Cell<Duration> = const { Cell::new(Duration::ZERO) };
     }
 
-    /// From the next reading on the machine has slept for so long more.
+    /// From the next reading on the machine has slept for `more` longer.
     pub(crate) fn sleep(more: Duration) {
         SLEPT.set(SLEPT.get() + more);
     }
 }
 
-/// The longest between the first clock of a reading and its last. One that took longer, because the
-/// process had to wait in the middle, says nothing; the next one does.
+/// The longest time between the first and the last clock of a reading. A reading that took longer,
+/// because the process was descheduled, is ignored; the next one is used.
 const READING_MAX: Duration = Duration::from_millis(10);
 
-/// Notices that the machine slept.
+/// Detects sleep of the machine.
 #[derive(Debug)]
-pub(crate) struct Slept {
-    /// In all, since it booted: how far the one clock was ahead of the other when last read.
+pub(crate) struct SleepDetector {
+    /// Total sleep since boot: how far CLOCK_BOOTTIME was ahead of CLOCK_MONOTONIC at the last
+    /// reading.
     in_all: Duration,
 }
 
-impl Slept {
-    /// What was slept before does not count.
-    pub(crate) fn new(first: Reading) -> Slept {
-        Slept { in_all: first.boot.saturating_sub(first.before) }
+impl SleepDetector {
+    /// Sleep before `first` does not count.
+    pub(crate) fn new(first: ClockReading) -> SleepDetector {
+        SleepDetector { in_all: first.boot.saturating_sub(first.before) }
     }
 
-    /// How long the machine slept since the last time, give or take [`READING_MAX`], below which it
-    /// is 0.
+    /// How long the machine slept since the last call, to within [`READING_MAX`], below which it is
+    /// 0.
     ///
-    /// It is no time to give back to anybody: no deadline on the clock that stood still came
-    /// nearer. But whoever was to be heard of has gone on without being heard.
-    pub(crate) fn since_last(&mut self, now: Reading) -> Duration {
+    /// Deadlines are not extended by it: they use the clock that stopped, so none came nearer. But
+    pub(crate) fn since_last(&mut self, now: ClockReading) -> Duration {
         if now.after.saturating_sub(now.before) > READING_MAX {
             return Duration::ZERO;
         }
         let in_all = now.boot.saturating_sub(now.before);
         let slept = in_all.saturating_sub(self.in_all);
         if slept <= READING_MAX {
-            // Not kept: many such add up to no sleep.
+            // `in_all` stays: many such differences add up to no sleep.
             return Duration::ZERO;
         }
         self.in_all = in_all;
@@ -97,15 +97,15 @@ mod tests {
         Duration::from_millis(ms)
     }
 
-    /// Read at that time, with that much sleep behind it, and so long between two clocks.
-    fn read(mono: u64, slept: u64, pause: u64) -> Reading {
+    /// A reading at `mono`, with `slept` of sleep before it, and `pause` between two clocks.
+    fn read(mono: u64, slept: u64, pause: u64) -> ClockReading {
         let (mono, slept, pause) = (ms(mono), ms(slept), ms(pause));
-        Reading { before: mono, boot: mono + slept + pause, after: mono + 2 * pause }
+        ClockReading { before: mono, boot: mono + slept + pause, after: mono + 2 * pause }
     }
 
     #[test]
     fn sleep_is_noticed_once() {
-        let mut slept = Slept::new(read(1_000, 60_000, 0));
+        let mut slept = SleepDetector::new(read(1_000, 60_000, 0));
         assert_eq!(slept.since_last(read(2_000, 60_000, 0)), ms(0));
         assert_eq!(slept.since_last(read(2_250, 3_660_000, 0)), ms(3_600_000));
         assert_eq!(slept.since_last(read(2_500, 3_660_000, 0)), ms(0));
@@ -114,16 +114,16 @@ mod tests {
 
     #[test]
     fn a_process_that_waited_between_two_clocks_did_not_sleep() {
-        let mut slept = Slept::new(read(1_000, 0, 0));
+        let mut slept = SleepDetector::new(read(1_000, 0, 0));
         assert_eq!(slept.since_last(read(2_000, 0, 5_000)), ms(0));
-        // Sleep in the middle of such a reading is seen by the next.
+        // Sleep during such a reading is seen by the next.
         assert_eq!(slept.since_last(read(20_000, 30_000, 5_000)), ms(0));
         assert_eq!(slept.since_last(read(40_000, 30_000, 1)), ms(30_001));
     }
 
     #[test]
     fn the_pauses_of_many_readings_add_up_to_no_sleep() {
-        let mut slept = Slept::new(read(0, 0, 0));
+        let mut slept = SleepDetector::new(read(0, 0, 0));
         for n in 1..10_000 {
             assert_eq!(slept.since_last(read(n * 250, 0, n % 6)), ms(0), "{n}");
         }
@@ -132,20 +132,20 @@ mod tests {
 
     #[test]
     fn a_clock_that_goes_back_is_no_sleep() {
-        let mut slept = Slept::new(read(1_000, 50_000, 0));
+        let mut slept = SleepDetector::new(read(1_000, 50_000, 0));
         assert_eq!(slept.since_last(read(2_000, 40_000, 0)), ms(0));
         assert_eq!(slept.since_last(read(3_000, 50_000, 0)), ms(0));
     }
 
-    /// Nothing here tells what the machine really slept: the clock that goes on through it is that
-    /// by which Linux says how long it is up.
+    /// No test can check what the machine really slept: this one checks that CLOCK_BOOTTIME is the
+    /// clock of Linux's uptime.
     #[test]
-    fn the_clock_that_is_read_goes_on_through_sleep() {
+    fn the_boot_clock_matches_the_uptime() {
         let uptime = || {
             let text = std::fs::read_to_string("/proc/uptime").unwrap();
             Duration::from_secs_f64(text.split(' ').next().unwrap().parse().unwrap())
         };
-        let (earlier, first, later) = (uptime(), Reading::take(), uptime());
+        let (earlier, first, later) = (uptime(), ClockReading::take(), uptime());
         let second = Duration::from_secs(1);
         let within = earlier.saturating_sub(second)..=later + second;
         assert!(within.contains(&first.boot), "{first:?} {within:?}");

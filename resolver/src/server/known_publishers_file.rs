@@ -1,9 +1,9 @@
-//! The one file of a replica: the publishers that it knows. Read at the start, written off the
-//! replica's own loop.
+//! The one file of a replica: the publishers that it knows. It is read at start and written outside
+//! the server loop.
 //!
-//! It is written whole, beside the old one, and moved over it, so that a crash leaves one or the
-//! other. Its modification time is set each second: by that the next run knows how long the replica
-//! was away, without a write for each heartbeat.
+//! It is written whole beside the old file, which it then replaces by a rename, so that a crash
+//! leaves one or the other. Its modification time is set each second: from it the next run computes
+//! the downtime, without a write for each heartbeat.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Write};
@@ -26,58 +26,61 @@ use crate::replica_link::now;
 const NAME: &str = "known-publishers";
 /// Its first bytes, with the number of its format.
 const MAGIC: &[u8; 8] = b"LSKNOWN1";
-/// More than a replica writes: 32,768 publishers of at most 1.2 KB, and 131,072 declared paths of 1
-/// KiB.
+/// More than a replica ever writes: 32,768 publishers of at most 1.2 KB, and 131,072 declared paths
+/// of 1 KiB.
 const BYTES_MAX: u64 = 192 * 1024 * 1024;
 /// How often the file's time is set.
 const TOUCH_EVERY: Duration = Duration::from_secs(1);
-/// One line of the log about failures to write it in this time, at most.
-const FAILURES_LOGGED: Duration = Duration::from_secs(10);
-/// A replica that was away for no more than so many of the shortest waits between tries was away
-/// for a short time: of the publishers, one in 27 has failed three times by then and tries again
-/// only half a `writer_ttl` later.
-const SHORT_OUTAGE_WAITS: u32 = 5;
+/// The period in which write failures are logged at most once.
+const FAILURE_LOG_PERIOD: Duration = Duration::from_secs(10);
+/// A downtime of at most so many of the shortest waits between attempts counts as short: of the
+/// publishers, one in 27 has failed three times by then and tries again only half a `writer_ttl`
+/// later.
+const SHORT_DOWNTIME_WAITS: u32 = 5;
 
-/// What is written down.
+/// The content of the file.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct Knowledge {
+pub(super) struct KnownPublishers {
     pub(super) publishers: Vec<KnownPublisher>,
-    /// No publisher was unknown.
+    /// Every publisher was known.
     pub(super) all: bool,
 }
 
-/// What an earlier run has written down.
+/// The content as an earlier run left it.
 #[derive(PartialEq, Eq, Debug)]
-pub(super) struct Recalled {
-    pub(super) knowledge: Knowledge,
+pub(super) struct RestoredPublishers {
+    pub(super) knowledge: KnownPublishers,
     /// How long ago the replica last ran, by the wall clock.
-    pub(super) away: Duration,
+    pub(super) downtime: Duration,
 }
 
-/// The file of a replica that runs. No other process has it.
+/// The open file of a running replica. No other process has it.
 #[derive(Debug)]
-pub(super) struct KnownFile {
+pub(super) struct KnownPublishersFile {
     path: PathBuf,
     _lock: File,
 }
 
-/// How long a replica that was away for so long waits for its publishers. After a short time, at
-/// most until each has tried again. After a longer one, at most until those that are degraded have;
-/// and at least for as long as each takes to try again: there may be some that it never knew.
-pub(super) fn wait(timing: &ResolverTiming, away: Duration) -> Wait {
+/// How long a replica waits for its publishers after a downtime. After a short one, at most until
+/// each has tried again. After a longer one, at most until the degraded ones have; and at least
+/// until each has tried again: some may be unknown to it.
+pub(super) fn wait(timing: &ResolverTiming, downtime: Duration) -> Wait {
     let late = timing.heartbeat();
     let next_try = late.min(timing.retry_wait_max + timing.connect_timeout);
-    match away <= SHORT_OUTAGE_WAITS * timing.retry_wait_min {
+    match downtime <= SHORT_DOWNTIME_WAITS * timing.retry_wait_min {
         true => Wait { least: Duration::ZERO, most: next_try },
         false => Wait { least: next_try, most: late },
     }
 }
 
-impl KnownFile {
-    /// Takes the directory, made if need be, for this replica alone; and what the file in it says,
-    /// if there is one. One that is damaged is set aside, and so is that of another cluster, if
-    /// this one is `fresh`.
-    pub(super) fn open(folder: &Path, fresh: bool) -> io::Result<(KnownFile, Option<Recalled>)> {
+impl KnownPublishersFile {
+    /// Locks the directory for this replica, creating it if missing, and loads the file in it, if
+    /// there is one. A damaged file is renamed, and so is that of another cluster, if this one is
+    /// `fresh`.
+    pub(super) fn open(
+        folder: &Path,
+        fresh: bool,
+    ) -> io::Result<(KnownPublishersFile, Option<RestoredPublishers>)> {
         fs::create_dir_all(folder)?;
         let lock = File::create(folder.join("lock"))?;
         match lock.try_lock() {
@@ -88,19 +91,19 @@ impl KnownFile {
             }
             Err(TryLockError::Error(error)) => return Err(error),
         }
-        let file = KnownFile { path: folder.join(NAME), _lock: lock };
-        let recalled = if fresh { file.set_aside("before-fresh")? } else { file.recall()? };
-        Ok((file, recalled))
+        let file = KnownPublishersFile { path: folder.join(NAME), _lock: lock };
+        let restored = if fresh { file.set_aside("before-fresh")? } else { file.load()? };
+        Ok((file, restored))
     }
 
-    fn set_aside(&self, why: &str) -> io::Result<Option<Recalled>> {
+    fn set_aside(&self, why: &str) -> io::Result<Option<RestoredPublishers>> {
         match fs::rename(&self.path, self.path.with_extension(why)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             renamed => renamed.map(|()| None),
         }
     }
 
-    fn recall(&self) -> io::Result<Option<Recalled>> {
+    fn load(&self) -> io::Result<Option<RestoredPublishers>> {
         let mut file = match File::open(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             file => file?,
@@ -109,7 +112,7 @@ impl KnownFile {
         let mut bytes = Vec::new();
         Read::by_ref(&mut file).take(BYTES_MAX + 1).read_to_end(&mut bytes)?;
         match decode(&bytes, SystemTime::now(), touched) {
-            Ok(recalled) => Ok(Some(recalled)),
+            Ok(restored) => Ok(Some(restored)),
             Err(why) => {
                 let aside = format!("damaged-{}", millis(SystemTime::now()));
                 tracing::error!(
@@ -121,7 +124,7 @@ impl KnownFile {
         }
     }
 
-    fn write(&self, knowledge: &Knowledge) -> io::Result<()> {
+    fn write(&self, knowledge: &KnownPublishers) -> io::Result<()> {
         let new = self.path.with_extension("new");
         let mut file = File::create(&new)?;
         file.write_all(&encode(knowledge, SystemTime::now()))?;
@@ -138,10 +141,13 @@ impl KnownFile {
     }
 }
 
-/// Writes down the newest knowledge, and sets the file's time each second, until no more can come.
-pub(super) async fn keep(file: KnownFile, mut newest: watch::Receiver<Knowledge>) {
+/// Writes the newest content, and sets the file's time each second, until the sender is dropped.
+pub(super) async fn run_writer(
+    file: KnownPublishersFile,
+    mut newest: watch::Receiver<KnownPublishers>,
+) {
     let (path, file) = (file.path.clone(), Arc::new(file));
-    let mut failures = LogLimit::new(1, FAILURES_LOGGED);
+    let mut failures = LogLimit::new(1, FAILURE_LOG_PERIOD);
     let (mut unwritten, mut written) = (None, false);
     loop {
         let ended = match tokio::time::timeout(TOUCH_EVERY, newest.changed()).await {
@@ -160,9 +166,9 @@ pub(super) async fn keep(file: KnownFile, mut newest: watch::Receiver<Knowledge>
         });
         match done.await {
             Ok(Ok(())) => written |= unwritten.take().is_some(),
-            // What could not be written is tried again in a second. Until then the old file would
-            // name all that there were, and those that have come since would be neither waited for
-            // nor missing: a full disk has room to remove it.
+            // A failed write is retried in a second. Until then the old file would be outdated:
+            // publishers that came since would be neither waited for nor reported as missing. So
+            // remove it; even a full disk allows that.
             Ok(Err(error)) => {
                 if unwritten.is_some() {
                     written &= std::fs::remove_file(&path).is_err();
@@ -179,7 +185,7 @@ pub(super) async fn keep(file: KnownFile, mut newest: watch::Receiver<Knowledge>
     }
 }
 
-fn encode(knowledge: &Knowledge, now: SystemTime) -> Vec<u8> {
+fn encode(knowledge: &KnownPublishers, now: SystemTime) -> Vec<u8> {
     let mut out = FrameWriter::new();
     out.u64(millis(now));
     out.bool(knowledge.all);
@@ -189,7 +195,11 @@ fn encode(knowledge: &Knowledge, now: SystemTime) -> Vec<u8> {
 }
 
 /// `touched` is when the file's time was last set.
-fn decode(bytes: &[u8], now: SystemTime, touched: SystemTime) -> Result<Recalled, String> {
+fn decode(
+    bytes: &[u8],
+    now: SystemTime,
+    touched: SystemTime,
+) -> Result<RestoredPublishers, String> {
     let Some((magic, rest)) = bytes.split_first_chunk::<8>() else {
         return Err(String::from("it ends too early"));
     };
@@ -200,24 +210,24 @@ fn decode(bytes: &[u8], now: SystemTime, touched: SystemTime) -> Result<Recalled
         return Err(String::from("its checksum does not match"));
     }
     let mut r = Reader::new(body.to_vec().into());
-    let read = |r: &mut Reader| -> Result<(u64, Knowledge), WireError> {
+    let read = |r: &mut Reader| -> Result<(u64, KnownPublishers), WireError> {
         let (at, all) = (r.u64()?, r.bool()?);
         let publishers = r.list("known publishers", 2 * RESOLVER_PUBLISHERS_MAX)?;
-        Ok((at, Knowledge { publishers, all }))
+        Ok((at, KnownPublishers { publishers, all }))
     };
     let (written_at, mut knowledge) = read(&mut r).map_err(|error| error.to_string())?;
     let since_written = millis(now).saturating_sub(written_at);
-    // A clock that was set back: as long as can be told.
-    let away = now.duration_since(touched).map_or(since_written, |away| {
-        u64::try_from(away.as_millis()).unwrap_or(u64::MAX).min(since_written)
+    // If the clock was set back, use the time since the write.
+    let downtime = now.duration_since(touched).map_or(since_written, |downtime| {
+        u64::try_from(downtime.as_millis()).unwrap_or(u64::MAX).min(since_written)
     });
     for one in &mut knowledge.publishers {
-        // One that was there was heard of while the replica ran.
+        // A publisher that was present was heard while the replica ran.
         let there = matches!(one.departure, None | Some(Departure::NotBack));
-        let more = if there { away } else { since_written };
+        let more = if there { downtime } else { since_written };
         one.silent_ms = one.silent_ms.saturating_add(more);
     }
-    Ok(Recalled { knowledge, away: Duration::from_millis(away) })
+    Ok(RestoredPublishers { knowledge, downtime: Duration::from_millis(downtime) })
 }
 
 fn millis(at: SystemTime) -> u64 {
@@ -232,7 +242,7 @@ mod tests {
 
     use super::*;
 
-    fn knowledge() -> Knowledge {
+    fn knowledge() -> KnownPublishers {
         let one = |n: u8, departure| KnownPublisher {
             info: PublisherInfo::new(
                 PublisherId([n; 16]),
@@ -248,7 +258,10 @@ mod tests {
                 ..Declared::default()
             },
         };
-        Knowledge { publishers: vec![one(1, None), one(2, Some(Departure::Silent))], all: true }
+        KnownPublishers {
+            publishers: vec![one(1, None), one(2, Some(Departure::Silent))],
+            all: true,
+        }
     }
 
     fn at(secs: u64) -> SystemTime {
@@ -256,26 +269,26 @@ mod tests {
     }
 
     #[test]
-    fn a_next_run_knows_who_was_there_and_how_long_it_was_away() {
+    fn the_next_run_knows_the_publishers_and_the_downtime() {
         let bytes = encode(&knowledge(), at(1_000));
-        let recalled = decode(&bytes, at(1_060), at(1_050)).unwrap();
-        assert_eq!(recalled.away, Duration::from_secs(10));
-        assert!(recalled.knowledge.all);
+        let restored = decode(&bytes, at(1_060), at(1_050)).unwrap();
+        assert_eq!(restored.downtime, Duration::from_secs(10));
+        assert!(restored.knowledge.all);
         let silent: Vec<u64> =
-            recalled.knowledge.publishers.iter().map(|one| one.silent_ms).collect();
-        assert_eq!(silent, [11_000, 61_000], "one that was there was heard of until the end");
-        assert_eq!(recalled.knowledge.publishers[1].departure, Some(Departure::Silent));
+            restored.knowledge.publishers.iter().map(|one| one.silent_ms).collect();
+        assert_eq!(silent, [11_000, 61_000], "a present one was heard until the end");
+        assert_eq!(restored.knowledge.publishers[1].departure, Some(Departure::Silent));
     }
 
     #[test]
-    fn a_clock_that_was_set_back_does_not_make_the_replica_older_than_its_file() {
+    fn a_clock_that_was_set_back_yields_no_downtime() {
         let bytes = encode(&knowledge(), at(1_000));
-        let recalled = decode(&bytes, at(900), at(1_050)).unwrap();
-        assert_eq!(recalled.away, Duration::ZERO);
+        let restored = decode(&bytes, at(900), at(1_050)).unwrap();
+        assert_eq!(restored.downtime, Duration::ZERO);
     }
 
     #[test]
-    fn every_damaged_byte_and_every_cut_is_noticed() {
+    fn every_damaged_byte_and_every_truncation_is_detected() {
         let whole = encode(&knowledge(), at(1_000));
         for place in 0..whole.len() {
             let mut bytes = whole.clone();
@@ -286,20 +299,20 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_file_is_set_aside_and_a_second_replica_is_refused() {
+    fn a_damaged_file_is_renamed_and_a_second_replica_is_refused() {
         let folder = tempfile::tempdir().unwrap();
-        let (file, none) = KnownFile::open(folder.path(), false).unwrap();
+        let (file, none) = KnownPublishersFile::open(folder.path(), false).unwrap();
         assert_eq!(none, None);
         file.write(&knowledge()).unwrap();
-        let refused = KnownFile::open(folder.path(), false).unwrap_err();
+        let refused = KnownPublishersFile::open(folder.path(), false).unwrap_err();
         assert!(refused.to_string().contains("another replica"), "{refused}");
         drop(file);
 
-        let (file, recalled) = KnownFile::open(folder.path(), false).unwrap();
-        assert_eq!(recalled.unwrap().knowledge.publishers.len(), 2);
+        let (file, restored) = KnownPublishersFile::open(folder.path(), false).unwrap();
+        assert_eq!(restored.unwrap().knowledge.publishers.len(), 2);
         fs::write(folder.path().join(NAME), b"LSKNOWN1 and nothing of it").unwrap();
         drop(file);
-        let (_file, none) = KnownFile::open(folder.path(), false).unwrap();
+        let (_file, none) = KnownPublishersFile::open(folder.path(), false).unwrap();
         assert_eq!(none, None);
         let names = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
         let aside = |name: std::ffi::OsString| name.to_string_lossy().contains(".damaged-");
@@ -307,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_outage_is_waited_for_until_each_publisher_has_tried_again() {
+    fn after_a_short_downtime_the_replica_waits_for_one_attempt_of_each_publisher() {
         let timing = ResolverTiming::default();
         let [next_try, late] = [15, 60].map(Duration::from_secs);
         let short = Wait { least: Duration::ZERO, most: next_try };

@@ -1,15 +1,14 @@
-//! What one publisher holds, in buckets by the hash of its keys. Two sides compare a digest for
-//! each bucket, write again only the buckets that differ, and what is not written again in those is
-//! removed.
+//! The registrations of one publisher, in buckets by the hash of their keys. Two sides compare a
+//! digest for each bucket, write again only the buckets that differ, and remove what is not written
+//! again in those.
 //!
-//! A bucket is the keys whose hash begins with its number, so neighbours add up to a coarser one.
-//! There are 16 times as many when there are 256 keys to each; they are parted one at a time, some
-//! with every few keys that come.
+//! A bucket has the keys whose hash begins with its number, so neighbours add up to a coarser
+//! bucket. With 256 keys to each, their number grows 16-fold; they are split one at a time, some
+//! with every few new keys.
 //!
-//! The hash that buckets go by is public: anybody can choose paths that all fall into one. Entries
-//! of a bucket that has far more than its share are therefore found by a hash that is keyed with
-//! the replica's secret, such a bucket is not parted, and work over a whole bucket is counted by
-//! whoever asks for it.
+//! The hash of the buckets is public: anybody can choose paths that all fall into one. So entries
+//! of a bucket far above its share are found by a hash keyed with the replica's secret, such a
+//! bucket is not split, and work over a whole bucket counts towards the budget of the request.
 
 use hashbrown::HashTable;
 use longshore_protocol::messages::resolver::{Digest, KeyHash};
@@ -19,46 +18,46 @@ use crate::directory::tree::{NODES_MAX, NodeId};
 
 /// Most buckets, as a power of two.
 const LEVEL_MAX: u32 = 14;
-/// Buckets are parted into 16.
+/// A bucket is split into 16.
 const LEVEL_STEP: u32 = 4;
-/// Keys to a bucket, on average, from which on there are to be more buckets.
+/// The average keys of a bucket from which on buckets are split.
 const KEYS_PER_BUCKET: usize = 256;
-/// Most keys of a bucket that is parted: it is parted in one step, 1 to 2 ms for so many. A bucket
-/// of keys that nobody has chosen has about 270 then. While one has more, its publisher's buckets
-/// are not parted any further, and this one goes on growing, so that it may stay whole until the
-/// replica starts again: what differs costs that publisher more paths to write again.
-const PARTED_KEYS_MAX: usize = 16 * KEYS_PER_BUCKET;
-/// Keys that come for each bucket that is parted meanwhile.
-const KEYS_PER_PARTING: u32 = 16;
+/// Most keys of a bucket that is split: it is split in one step, which takes 1 to 2 ms for so many.
+/// Without chosen keys a bucket has about 270 then. A bucket with more stops all further splits of
+/// its publisher's buckets and keeps growing, so that it may stay whole until the replica restarts:
+/// each difference then costs that publisher more paths to write again.
+const SPLIT_KEYS_MAX: usize = 16 * KEYS_PER_BUCKET;
+/// New keys between two splits.
+const KEYS_PER_SPLIT: u32 = 16;
 
 /// The number of a node, and two bits.
 type Entry = u32;
 const NODE: u32 = NODES_MAX as u32 - 1;
-/// It is the default at that node that is held.
+/// Set if the registration is the default at the node.
 const DEFAULT: u32 = 1 << 30;
-/// It has been written since its bucket is being rewritten.
+/// Set once it was written while its bucket is rewritten.
 const WRITTEN: u32 = 1 << 31;
 
-/// A path, or the default at it, that is held.
+/// A registered path, or the default at it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(super) struct Held {
+pub(super) struct Registration {
     pub(super) node: NodeId,
     pub(super) default: bool,
 }
 
-impl Held {
+impl Registration {
     fn entry(self) -> Entry {
         self.node | if self.default { DEFAULT } else { 0 }
     }
 
-    fn of(entry: Entry) -> Held {
-        Held { node: entry & NODE, default: entry & DEFAULT != 0 }
+    fn of(entry: Entry) -> Registration {
+        Registration { node: entry & NODE, default: entry & DEFAULT != 0 }
     }
 }
 
-/// What the digest of a bucket says of something that is held.
+/// The contribution of a registration to the digest of a bucket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Mark {
+pub(super) struct DigestEntry {
     pub(super) key: KeyHash,
     /// The digest of its terms.
     pub(super) terms: u64,
@@ -68,14 +67,13 @@ pub(super) struct Mark {
 struct Bucket {
     digest: Digest,
     entries: Entries,
-    /// In which rewriting the entries were last marked.
+    /// The rewriting in which the entries were last marked.
     rewriting: u64,
 }
 
-/// From so many entries on a bucket has an index: four times as many as buckets have when they are
-/// parted, which without anybody's choosing takes over 16 million paths. Fewer are looked through:
-/// an index costs a third more for each path that is registered. Tests have few, and are to meet
-/// both.
+/// A bucket with so many entries has an index: four times as many as a bucket has at a split, which
+/// without chosen keys takes over 16 million paths. Smaller buckets are scanned: an index costs a
+/// third more for each registered path. Tests have few paths, and have to cover both.
 const INDEXED_FROM: usize = if cfg!(test) { 8 } else { 4 * KEYS_PER_BUCKET };
 
 /// The entries of a bucket.
@@ -159,35 +157,34 @@ impl Entries {
     }
 }
 
-/// What is being written again.
+/// The buckets that are being rewritten.
 #[derive(Debug)]
 struct Rewriting {
-    /// At how many bits of the hash it was compared.
+    /// The bits of the hash at which the buckets were compared.
     level: u32,
-    /// One bit for each of those buckets: it differs.
+    /// One bit for each of those buckets: set if it differs.
     differ: Vec<u64>,
 }
 
-/// All that one publisher holds.
+/// All registrations of one publisher.
 #[derive(Debug)]
-pub(super) struct Holdings {
+pub(super) struct Registrations {
     level: u32,
-    /// 2^level. While they are being parted, those that have been are empty.
+    /// 2^level buckets. During a split those already split are empty.
     buckets: Vec<Bucket>,
-    /// The first of the buckets that there are to be: as many as come of those that have been
-    /// parted.
+    /// The first of the finer buckets: those that the already split ones were split into.
     finer: Option<Vec<Bucket>>,
-    keys_since_parting: u32,
+    keys_since_split: u32,
     len: usize,
     rewriting: Option<Rewriting>,
-    /// How many rewritings there have been.
+    /// The number of rewritings so far.
     rewritings: u64,
-    /// What is left of a bucket that is being emptied.
+    /// The rest of a bucket that is being emptied.
     emptied: Vec<Entry>,
     by: EntryHasher,
 }
 
-/// How entries are hashed within a bucket.
+/// The hash of entries within a bucket.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EntryHasher {
     secret: u64,
@@ -204,73 +201,77 @@ impl EntryHasher {
     }
 }
 
-impl Holdings {
-    pub(super) fn new(by: EntryHasher) -> Holdings {
-        Holdings {
+impl Registrations {
+    pub(super) fn new(by: EntryHasher) -> Registrations {
+        Registrations {
             emptied: Vec::new(),
             by,
             level: 0,
             buckets: vec![Bucket::default()],
             finer: None,
-            keys_since_parting: 0,
+            keys_since_split: 0,
             len: 0,
             rewriting: None,
             rewritings: 0,
         }
     }
 
-    /// Paths and defaults that are held.
+    /// Registered paths and defaults.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// Notes that it holds what it did not.
-    pub(super) fn insert(&mut self, held: Held, mark: Mark) {
-        let written = if self.is_rewriting(mark.key) { WRITTEN } else { 0 };
-        let (entry, by) = (held.entry() | written, self.by);
-        let bucket = self.bucket(mark.key);
+    /// Adds a registration that was not there.
+    pub(super) fn insert(&mut self, registration: Registration, digest_entry: DigestEntry) {
+        let written = if self.is_rewriting(digest_entry.key) { WRITTEN } else { 0 };
+        let (entry, by) = (registration.entry() | written, self.by);
+        let bucket = self.bucket(digest_entry.key);
         bucket.entries.insert(entry, by);
-        bucket.digest.add(mark.key, mark.terms);
+        bucket.digest.add(digest_entry.key, digest_entry.terms);
         self.len += 1;
-        self.keys_since_parting += 1;
+        self.keys_since_split += 1;
     }
 
-    /// Notes that it no longer holds it.
-    pub(super) fn remove(&mut self, held: Held, mark: Mark) {
+    /// Removes a registration.
+    pub(super) fn remove(&mut self, registration: Registration, digest_entry: DigestEntry) {
         let by = self.by;
-        let bucket = self.bucket(mark.key);
-        if !bucket.entries.remove(held.entry(), by) {
+        let bucket = self.bucket(digest_entry.key);
+        if !bucket.entries.remove(registration.entry(), by) {
             return;
         }
-        bucket.digest.remove(mark.key, mark.terms);
+        bucket.digest.remove(digest_entry.key, digest_entry.terms);
         self.len -= 1;
     }
 
-    /// What it holds has other terms now than `before`.
-    pub(super) fn replace(&mut self, held: Held, before: u64, mark: Mark) {
-        self.written_again(held, mark.key);
-        let bucket = self.bucket(mark.key);
-        bucket.digest.remove(mark.key, before);
-        bucket.digest.add(mark.key, mark.terms);
+    /// Changes the terms of a registration from `before`.
+    pub(super) fn replace(
+        &mut self,
+        registration: Registration,
+        before: u64,
+        digest_entry: DigestEntry,
+    ) {
+        self.written_again(registration, digest_entry.key);
+        let bucket = self.bucket(digest_entry.key);
+        bucket.digest.remove(digest_entry.key, before);
+        bucket.digest.add(digest_entry.key, digest_entry.terms);
     }
 
-    /// True while something is being written again.
+    /// True while buckets are being rewritten.
     pub(super) fn any_rewriting(&self) -> bool {
         self.rewriting.is_some()
     }
 
-    /// What it holds was written again.
-    pub(super) fn written_again(&mut self, held: Held, key: KeyHash) {
+    /// Marks a registration as written again.
+    pub(super) fn written_again(&mut self, registration: Registration, key: KeyHash) {
         if self.is_rewriting(key) {
-            let (by, entry) = (self.by, held.entry());
+            let (by, entry) = (self.by, registration.entry());
             if let Some(found) = self.bucket(key).entries.find(entry, by) {
                 *found |= WRITTEN;
             }
         }
     }
 
-    /// Whether the bucket of that key is being written again; its entries are then ready to be
-    /// marked.
+    /// Whether the bucket of this key is being rewritten; its entries then have clean marks.
     fn is_rewriting(&mut self, key: KeyHash) -> bool {
         let Some(rewriting) = &self.rewriting else { return false };
         if !rewriting.differs(top(key, rewriting.level)) {
@@ -285,27 +286,27 @@ impl Holdings {
         true
     }
 
-    /// What is `wanted`, by bucket, compared with what is held: the answer, by as many buckets or
-    /// by fewer. From here on those that differ are being written again, and no others.
-    pub(super) fn compare(&mut self, wanted: &[Digest]) -> Vec<Digest> {
+    /// Compares the registrations with the digests in `desired`. Returns their own digests, in as
+    /// many buckets or fewer. From here on the buckets that differ are rewritten, and no others.
+    pub(super) fn compare(&mut self, desired: &[Digest]) -> Vec<Digest> {
         self.rewritings += 1;
-        if !wanted.len().is_power_of_two() || wanted.len() > 1 << LEVEL_MAX {
-            // It cannot be compared: all of it differs.
+        if !desired.len().is_power_of_two() || desired.len() > 1 << LEVEL_MAX {
+            // Not comparable: everything differs.
             self.rewriting = Some(Rewriting { level: 0, differ: vec![1] });
             return Vec::new();
         }
-        let level = wanted.len().ilog2().min(self.level);
-        let held = self.digests(level);
-        let mut differ = vec![0u64; held.len().div_ceil(64)];
-        for (place, wanted) in Digest::fold(wanted, held.len()).iter().enumerate() {
-            differ[place / 64] |= u64::from(held[place] != *wanted) << (place % 64);
+        let level = desired.len().ilog2().min(self.level);
+        let digests = self.digests(level);
+        let mut differ = vec![0u64; digests.len().div_ceil(64)];
+        for (bucket, desired) in Digest::fold(desired, digests.len()).iter().enumerate() {
+            differ[bucket / 64] |= u64::from(digests[bucket] != *desired) << (bucket % 64);
         }
         let any = differ.iter().any(|&word| word != 0);
         self.rewriting = any.then_some(Rewriting { level, differ });
-        held
+        digests
     }
 
-    /// The digests of what is held, by the first `level` bits of the hash.
+    /// The digests by the first `level` bits of the hash.
     fn digests(&self, level: u32) -> Vec<Digest> {
         let mut digests = vec![Digest::default(); 1 << level];
         for (first, bits, bucket) in self.by_hash() {
@@ -314,7 +315,7 @@ impl Holdings {
         digests
     }
 
-    /// Of all that is held.
+    /// The digest of all registrations.
     #[cfg(test)]
     pub(super) fn digest(&self) -> Digest {
         self.digests(0)[0]
@@ -324,16 +325,16 @@ impl Holdings {
     fn by_hash(&self) -> impl Iterator<Item = (usize, u32, &Bucket)> {
         let finer = self.finer.as_deref().unwrap_or_default();
         let finer_level = self.level + self.step();
-        let parted = finer.len() >> self.step();
+        let split = finer.len() >> self.step();
         let finer = finer.iter().enumerate().map(move |(at, bucket)| (at, finer_level, bucket));
-        let rest = self.buckets.iter().enumerate().skip(parted);
+        let rest = self.buckets.iter().enumerate().skip(split);
         finer.chain(rest.map(|(at, bucket)| (at, self.level, bucket)))
     }
 
-    /// What is held, was to be written again and was not: that of the next bucket of those that
-    /// differ, from the place that `cursor` says, which is moved. Answers with how many entries it
-    /// has looked at. None when there are no more; nothing is being written again from then on.
-    pub(super) fn stale(&mut self, cursor: &mut u32, out: &mut Vec<Held>) -> Option<usize> {
+    /// Collects the registrations that were not written again, in the next bucket that differs from
+    /// the position `cursor` on, which advances. Returns the number of entries compared. `None`
+    /// when there are no more buckets; the rewriting is over then.
+    pub(super) fn stale(&mut self, cursor: &mut u32, out: &mut Vec<Registration>) -> Option<usize> {
         let Some(rewriting) = &self.rewriting else { return None };
         while *cursor < 1 << LEVEL_MAX {
             let at = *cursor as usize;
@@ -344,7 +345,7 @@ impl Holdings {
                 let touched = bucket.rewriting == self.rewritings;
                 let stale =
                     bucket.entries.iter().filter(|&&entry| !touched || entry & WRITTEN == 0);
-                out.extend(stale.map(|&entry| Held::of(entry)));
+                out.extend(stale.map(|&entry| Registration::of(entry)));
                 return Some(bucket.entries.len());
             }
         }
@@ -352,12 +353,12 @@ impl Holdings {
         None
     }
 
-    /// Takes one thing out, whichever: for a publisher that nobody sees any more.
-    pub(super) fn pop(&mut self) -> Option<Held> {
+    /// Removes any registration: for a hidden publisher.
+    pub(super) fn pop(&mut self) -> Option<Registration> {
         loop {
             if let Some(entry) = self.emptied.pop() {
                 self.len -= 1;
-                return Some(Held::of(entry));
+                return Some(Registration::of(entry));
             }
             let buckets = match &mut self.finer {
                 Some(finer) if !finer.is_empty() => finer,
@@ -367,13 +368,16 @@ impl Holdings {
         }
     }
 
-    /// Parts a bucket, if there are to be more of them and it is time for the next. Answers with
-    /// how many entries that has moved: at most [`PARTED_KEYS_MAX`].
-    pub(super) fn part(&mut self, mut mark: impl FnMut(Held) -> Mark) -> usize {
-        if self.keys_since_parting < KEYS_PER_PARTING {
+    /// Splits the next bucket, if more buckets are needed and a split is due. Returns the number of
+    /// entries moved: at most [`SPLIT_KEYS_MAX`].
+    pub(super) fn split_next(
+        &mut self,
+        mut digest_entry: impl FnMut(Registration) -> DigestEntry,
+    ) -> usize {
+        if self.keys_since_split < KEYS_PER_SPLIT {
             return 0;
         }
-        self.keys_since_parting = 0;
+        self.keys_since_split = 0;
         let step = self.step();
         if self.finer.is_none() {
             if step == 0 || self.len < KEYS_PER_BUCKET << self.level {
@@ -384,21 +388,21 @@ impl Holdings {
         let bits = self.level + step;
         let (by, Some(finer)) = (self.by, &mut self.finer) else { return 0 };
         let next = &mut self.buckets[finer.len() >> step];
-        if next.entries.len() > PARTED_KEYS_MAX {
+        if next.entries.len() > SPLIT_KEYS_MAX {
             return 0;
         }
         let bucket = std::mem::take(next);
         let first = finer.len();
         finer.resize(first + (1 << step), Bucket::default());
-        for part in &mut finer[first..] {
-            part.rewriting = bucket.rewriting;
+        for finer_bucket in &mut finer[first..] {
+            finer_bucket.rewriting = bucket.rewriting;
         }
         let moved = bucket.entries.len();
         for &entry in bucket.entries.iter() {
-            let mark = mark(Held::of(entry));
-            let part = &mut finer[top(mark.key, bits)];
-            part.entries.insert(entry, by);
-            part.digest.add(mark.key, mark.terms);
+            let digest_entry = digest_entry(Registration::of(entry));
+            let finer_bucket = &mut finer[top(digest_entry.key, bits)];
+            finer_bucket.entries.insert(entry, by);
+            finer_bucket.digest.add(digest_entry.key, digest_entry.terms);
         }
         if finer.len() == 1 << bits {
             self.buckets = self.finer.take().unwrap_or_default();
@@ -407,7 +411,7 @@ impl Holdings {
         moved
     }
 
-    /// By how many bits of the hash the finer buckets are finer.
+    /// The additional bits of the hash for the finer buckets.
     fn step(&self) -> u32 {
         LEVEL_STEP.min(LEVEL_MAX - self.level)
     }
@@ -420,7 +424,7 @@ impl Holdings {
         }
     }
 
-    /// The bucket at a place among as many as there may be, and by how many bits it is found.
+    /// The bucket at a position among the most possible buckets, and the bits of its number.
     fn bucket_at(&self, at: usize) -> (u32, &Bucket) {
         let (coarse, step) = (at >> (LEVEL_MAX - self.level), self.step());
         let bits = self.level + step;
@@ -431,21 +435,21 @@ impl Holdings {
     }
 
     #[cfg(test)]
-    pub(super) fn iter(&self) -> impl Iterator<Item = Held> {
-        let held = self.by_hash().flat_map(|(_, _, bucket)| bucket.entries.iter());
-        held.chain(&self.emptied).map(|&entry| Held::of(entry))
+    pub(super) fn iter(&self) -> impl Iterator<Item = Registration> {
+        let entries = self.by_hash().flat_map(|(_, _, bucket)| bucket.entries.iter());
+        entries.chain(&self.emptied).map(|&entry| Registration::of(entry))
     }
 
-    /// Panics where the buckets contradict each other.
+    /// Panics where the buckets are inconsistent.
     #[cfg(test)]
-    pub(super) fn invariant(&self, mark: impl Fn(Held) -> Mark) {
-        assert_eq!(self.iter().count(), self.len, "things held");
+    pub(super) fn invariant(&self, digest_entry: impl Fn(Registration) -> DigestEntry) {
+        assert_eq!(self.iter().count(), self.len, "registrations");
         for (number, bits, bucket) in self.by_hash() {
             let mut digest = Digest::default();
             for &entry in bucket.entries.iter() {
-                let mark = mark(Held::of(entry));
-                assert_eq!(top(mark.key, bits), number, "in the bucket of another hash");
-                digest.add(mark.key, mark.terms);
+                let digest_entry = digest_entry(Registration::of(entry));
+                assert_eq!(top(digest_entry.key, bits), number, "in the bucket of another hash");
+                digest.add(digest_entry.key, digest_entry.terms);
             }
             assert_eq!(digest, bucket.digest, "the digest of bucket {number} of {bits} bits");
         }
@@ -458,11 +462,11 @@ impl Rewriting {
     }
 }
 
-/// The place of a key among 2^`bits` buckets.
+/// The number of a key's bucket among 2^`bits`.
 fn top(key: KeyHash, bits: u32) -> usize {
     key.bucket(1 << bits)
 }
 
 #[cfg(test)]
-#[path = "holdings_test.rs"]
-mod holdings_test;
+#[path = "registrations_test.rs"]
+mod registrations_test;

@@ -1,5 +1,5 @@
-//! Clients that do not read their answers, over real sockets: what they hold up, and what is left
-//! of them.
+//! Clients that do not read their answers, over real sockets: what they block, and what is released
+//! when they end.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::replica_link::{Caller, connect};
 use crate::server::connection::{FRAME_BYTES_MAX, UNANSWERED_BYTES_MAX};
 use crate::{Cluster, PublicationTerms, ReadClient, ResolverServer, ServerOptions, WriteClient};
 
-/// Longer than anything here takes, on a machine that is busy with other things.
+/// Longer than any step here takes, on a machine that is busy with other things.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 async fn in_time<T>(what: impl Future<Output = T>) -> T {
@@ -27,7 +27,7 @@ fn glob() -> Glob {
     Glob::new("/**").unwrap()
 }
 
-/// A replica with paths enough for long answers.
+/// A replica with enough paths for long answers.
 struct Replica {
     cluster: Cluster,
     budget: FrameBudget,
@@ -69,8 +69,8 @@ impl Replica {
         (status.connections, status.watches)
     }
 
-    /// Sends those frames at a link of its own, and reads nothing. Dropped, the process behind the
-    /// link has died.
+    /// Sends `frames` over a link of its own, and reads nothing. Dropping the result kills the
+    /// process behind the link.
     async fn say(&self, role: Role, frames: Vec<FrameWriter>) -> Killed {
         let caller = Caller {
             cluster: self.cluster.clone(),
@@ -82,7 +82,7 @@ impl Replica {
         let replica = self.cluster.replicas[0].clone();
         runtime.spawn(async move {
             let (sender, receiver) = connect(&caller, &replica).await.unwrap().split();
-            // More than the replica reads: it is not waited for.
+            // More than the replica reads, so do not wait for it.
             frames.into_iter().for_each(|out| sender.send(out.finish()).unwrap());
             std::future::pending::<()>().await;
             drop(receiver);
@@ -91,7 +91,7 @@ impl Replica {
     }
 }
 
-/// Its sockets are closed with everything that was not read in them.
+/// Closes its sockets with everything unread in them.
 struct Killed(Option<Runtime>);
 
 impl Drop for Killed {
@@ -103,14 +103,14 @@ impl Drop for Killed {
 }
 
 #[tokio::test]
-async fn of_a_client_that_dies_with_more_asked_than_it_may_nothing_is_left() {
+async fn a_client_that_dies_beyond_its_limit_leaves_nothing_behind() {
     let replica = Replica::start().await;
     let before = replica.load().await;
     let watch = |watch| ToReplica::WatchPublishers(WatchPublishers { id: 1, watch, glob: glob() });
     let list = |id| ToReplica::ListMatching(ListMatching { id, globs: vec![glob()] });
     let mut watches = FrameWriter::new();
     (0..10).map(watch).for_each(|request| request.encode(&mut watches));
-    // Each of 60,000 in a frame is answered with a MiB that nobody reads.
+    // Each of 60,000 requests in a frame is answered with a MiB that is never read.
     let mut lists = FrameWriter::new();
     (0..60_000).map(list).for_each(|request| request.encode(&mut lists));
     let (bytes, lists) = (lists.body_len(), lists.into_body());
@@ -125,13 +125,13 @@ async fn of_a_client_that_dies_with_more_asked_than_it_may_nothing_is_left() {
         while replica.load().await != (before.0 + 1, 10) {
             sleep(Duration::from_millis(10)).await;
         }
-        // Until it has taken what it may, and its connection waits for more.
+        // Until the replica has taken what it may, and the connection waits for more.
         while replica.budget.charged() < UNANSWERED_BYTES_MAX - bytes {
             sleep(Duration::from_millis(10)).await;
         }
     })
     .await;
-    // What may be unanswered, and the frame that waits for it.
+    // The limit of unanswered bytes, and the frame that waits for it.
     assert!(replica.budget.charged() <= UNANSWERED_BYTES_MAX + FRAME_BYTES_MAX);
     drop(client);
     in_time(async {

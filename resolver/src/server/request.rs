@@ -1,4 +1,4 @@
-//! A request that is being answered, a slice at a time.
+//! A request in progress, answered in slices.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -16,45 +16,45 @@ use longshore_protocol::{Decode, Glob, PublisherId, Reader};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::directory::{
-    Cells, Children, Client, Confirming, Directory, Known, Matching, Resolver, Slot, Told,
-    TooManyPieces, WARM, WatchRefusal,
+    AnswerBuilder, Cells, Children, Client, ConfirmProgress, Directory, GlobWalk, PREFETCH_PATHS,
+    PublisherListing, Slot, TablePart, TooManySegments, WatchRefusal,
 };
 use crate::replica_link::now;
 
-/// How long a slice may take. What it is in the middle of is finished: some microseconds more, and
-/// up to some milliseconds where one change is compared with thousands of watched globs, or the
-/// globs of a listing stand for tens of thousands of segments.
+/// The length of a slice. A step in progress is finished: some microseconds more, and up to some
+/// milliseconds where one change is compared with thousands of watched globs, or where the globs of
+/// a listing expand to tens of thousands of segments.
 pub(super) const SLICE: Duration = Duration::from_millis(2);
-/// Paths between two looks at the clock.
+/// Paths between two reads of the clock.
 const STRIDE: usize = 64;
-/// The same for publishers, each with up to 128 declared paths of 1 KiB.
+/// Publishers between two reads, each with up to 128 declared paths of 1 KiB.
 const KNOWN_STRIDE: usize = 4;
-/// Most publishers in one message of an answer: 8 MiB at most, of the 20 MiB that a frame may have.
+/// Most publishers in one message of an answer: at most 8 MiB of the 20 MiB of a frame.
 const ANSWER_PUBLISHERS_MAX: usize = 64;
 /// Most paths in one message of an answer.
 const ANSWER_PATHS_MAX: usize = 4_096;
 /// Most members of publisher sets in one message of an answer.
 const ANSWER_MEMBERS_MAX: usize = 65_536;
-/// With so many bytes of publishers, terms and refusals no more paths go into one message of an
-/// answer. The last path adds at most 1,024 publishers of its own, as many of its default, and
-/// different terms of each, 15 MiB: together less than a frame may have, 20 MiB.
+/// After this many bytes of publishers, terms and refusals a message of an answer takes no further
+/// paths. The last path adds at most 1,024 publishers of its own, as many of its default, and
+/// different terms of each, 15 MiB: together less than the 20 MiB of a frame.
 pub(super) const ANSWER_BYTES_GOAL: usize = 1024 * 1024;
 
 /// Bytes of paths, or of refusals, after which a message of an answer ends.
 const LISTED_BYTES_GOAL: usize = 256 * 1024;
-/// Segments that the globs of all listings which are being answered may stand for: four of the
-/// largest. Each takes about [`GLOB_PIECE_BYTES`] until its listing is answered, however slowly its
-/// client reads.
-pub(super) const GLOB_PIECES_MAX: usize = 4 * 65_536;
-/// See [`GLOB_PIECES_MAX`].
-pub(super) const GLOB_PIECE_BYTES: usize = 256;
+/// Segments that the globs of all listings in progress may expand to: four of the largest listings.
+/// Each takes about [`GLOB_SEGMENT_BYTES`] until its listing is answered, however slowly its client
+/// reads.
+pub(super) const GLOB_SEGMENTS_MAX: usize = 4 * 65_536;
+/// See [`GLOB_SEGMENTS_MAX`].
+pub(super) const GLOB_SEGMENT_BYTES: usize = 256;
 /// Memory of the one request that is being decoded, in bytes, beside its frame: 73,728 segments of
 /// globs.
 pub(super) const DECODED_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// A request that is being answered.
+/// A request in progress.
 #[derive(Debug)]
-pub(super) enum Job {
+pub(super) enum Request {
     Resolve {
         id: u64,
         paths: PathTexts,
@@ -65,12 +65,12 @@ pub(super) enum Job {
         began: Option<Tracker>,
         children: Children,
     },
-    /// Its globs are taken apart at the first slice: that can be much to do.
+    /// The globs are parsed in the first slice, since that can be expensive.
     ListMatching {
         id: u64,
         began: Option<Tracker>,
         globs: Vec<Glob>,
-        matching: Option<(Box<Matching>, OwnedSemaphorePermit)>,
+        matching: Option<(Box<GlobWalk>, OwnedSemaphorePermit)>,
     },
     Table {
         id: u64,
@@ -82,7 +82,7 @@ pub(super) enum Job {
     },
     ListPublishers {
         id: u64,
-        known: Known,
+        known: PublisherListing,
     },
     ForgetPublisher {
         id: u64,
@@ -96,8 +96,8 @@ pub(super) enum Job {
     Announce(Announce),
     Write {
         id: u64,
-        /// Those that have not been checked, and the paths of the others: nothing is done of a
-        /// request that does not decode.
+        /// Groups that are still unchecked, and the paths of those already checked: a request that
+        /// does not decode completely has no effect.
         unchecked: Option<(Groups, usize)>,
         groups: Groups,
         rest: Option<Group>,
@@ -106,7 +106,7 @@ pub(super) enum Job {
     },
     Confirm {
         id: u64,
-        confirming: Confirming,
+        progress: ConfirmProgress,
     },
     Clear {
         id: u64,
@@ -114,10 +114,10 @@ pub(super) enum Job {
     Refuse(Refusal),
 }
 
-/// Why a request is not even begun.
+/// Why a request is refused before it begins.
 #[derive(Debug)]
 pub(super) struct Refusal {
-    /// The request's number; 0 where it is too damaged to tell.
+    /// The request's number; 0 if it cannot be decoded.
     id: u64,
     code: RequestRefusal,
     reason: String,
@@ -140,8 +140,8 @@ impl Refusal {
     }
 }
 
-/// The groups of a write, decoded one by one as they are done. As a list they would take up to
-/// twenty times their frame, all of it at once, for as long as the client does not read.
+/// The groups of a write, decoded one by one as they are applied. As a list they would take up to
+/// twenty times their frame, for as long as the client does not read.
 #[derive(Clone, Debug)]
 pub(super) struct Groups {
     rest: Reader,
@@ -166,47 +166,51 @@ impl Iterator for Groups {
     }
 }
 
-/// What a job works with.
-pub(super) struct Bench<'a> {
+/// What a request works with.
+pub(super) struct Context<'a> {
     pub(super) directory: &'a mut Directory,
     pub(super) client: Client,
-    /// The client has come to write.
+    /// The client's role is that of a writer.
     pub(super) writes: bool,
-    /// Filled in for [`Job::Status`].
+    /// Computes the answer of [`Request::Status`].
     pub(super) status: &'a dyn Fn(&Directory) -> ReplicaStatus,
     pub(super) writer_ttl: Duration,
-    /// See [`GLOB_PIECES_MAX`].
-    pub(super) glob_pieces: &'a Arc<Semaphore>,
-    /// When the slice ends.
+    /// See [`GLOB_SEGMENTS_MAX`].
+    pub(super) glob_segments: &'a Arc<Semaphore>,
+    /// The end of the slice.
     pub(super) until: Instant,
 }
 
-/// What a slice has come to.
+/// The result of a slice.
 pub(super) enum Progress {
     /// There is more to do.
     More(Option<FromReplica>),
     Done(Option<FromReplica>),
 }
 
-impl Job {
-    /// The request of a message, or its refusal. None for what is no request: nobody waits for an
-    /// answer to it.
+impl Request {
+    /// The request of a message, or its refusal. `None` for messages that are no requests: they get
+    /// no answer.
     pub(super) fn next(
         message: Result<(u8, Bytes), WireError>,
         counts: &Cell<RequestCounts>,
-    ) -> Option<Job> {
+    ) -> Option<Request> {
         let job = match message {
-            Ok((tag, body)) => Job::decode(tag, body, counts)?,
-            // What comes after it cannot be found.
+            Ok((tag, body)) => Request::decode(tag, body, counts)?,
+            // The messages after it cannot be found.
             Err(error) => Err(Refusal::malformed(0, &error)),
         };
         Some(job.unwrap_or_else(|refusal| {
             count(counts, RequestCounts::add_refused);
-            Job::Refuse(refusal)
+            Request::Refuse(refusal)
         }))
     }
 
-    fn decode(tag: u8, body: Bytes, counts: &Cell<RequestCounts>) -> Option<Result<Job, Refusal>> {
+    fn decode(
+        tag: u8,
+        body: Bytes,
+        counts: &Cell<RequestCounts>,
+    ) -> Option<Result<Request, Refusal>> {
         let request = match tag {
             tag::WRITE => Ok(Some(ToReplica::Write(Write { id: 0, groups: Vec::new() }))),
             _ => ToReplica::decode(tag, body.clone()),
@@ -215,7 +219,7 @@ impl Job {
             Ok(Some(request)) => {
                 count(counts, |counts| counts.add(&request));
                 let id = ToReplica::id_of_damaged(&body);
-                Some(Job::new(request, body).map_err(|error| Refusal::malformed(id, &error)))
+                Some(Request::new(request, body).map_err(|error| Refusal::malformed(id, &error)))
             }
             Ok(None) if tag::REQUESTS.contains(&tag) => {
                 Some(Err(Refusal::unknown(ToReplica::id_of_damaged(&body), tag)))
@@ -225,93 +229,106 @@ impl Job {
         }
     }
 
-    /// Of a request that was read from `body`. The groups of a write are still to be read.
-    fn new(request: ToReplica, body: Bytes) -> Result<Job, WireError> {
+    /// A request decoded from `body`. The groups of a write are decoded later.
+    fn new(request: ToReplica, body: Bytes) -> Result<Request, WireError> {
         Ok(match request {
-            ToReplica::Resolve(ask) => Job::Resolve { id: ask.id, paths: ask.paths, at: 0 },
+            ToReplica::Resolve(ask) => Request::Resolve { id: ask.id, paths: ask.paths, at: 0 },
             ToReplica::List(ask) => {
-                Job::List { id: ask.id, began: None, children: Children::new(&ask.path) }
+                Request::List { id: ask.id, began: None, children: Children::new(&ask.path) }
             }
             ToReplica::ListMatching(ask) => {
-                Job::ListMatching { id: ask.id, began: None, globs: ask.globs, matching: None }
+                Request::ListMatching { id: ask.id, began: None, globs: ask.globs, matching: None }
             }
-            ToReplica::Status { id } => Job::Status { id },
-            ToReplica::WatchPublishers(watch) => Job::Watch(watch),
-            ToReplica::Unwatch { watch, .. } => Job::Unwatch { watch },
-            ToReplica::Announce(announce) => Job::Announce(announce),
+            ToReplica::Status { id } => Request::Status { id },
+            ToReplica::WatchPublishers(watch) => Request::Watch(watch),
+            ToReplica::Unwatch { watch, .. } => Request::Unwatch { watch },
+            ToReplica::Announce(announce) => Request::Announce(announce),
             ToReplica::Write(_) => {
                 let (id, groups) = Groups::of(body)?;
                 let unchecked = Some((groups.clone(), 0));
-                Job::Write { id, unchecked, groups, rest: None, at: 0, done: 0 }
+                Request::Write { id, unchecked, groups, rest: None, at: 0, done: 0 }
             }
-            ToReplica::Confirm { id } => Job::Confirm { id, confirming: Confirming::default() },
-            ToReplica::Clear { id } => Job::Clear { id },
+            ToReplica::Confirm { id } => {
+                Request::Confirm { id, progress: ConfirmProgress::default() }
+            }
+            ToReplica::Clear { id } => Request::Clear { id },
             ToReplica::Table(ask) => {
-                Job::Table { id: ask.id, began: None, cells: Cells::new(&ask.path) }
+                Request::Table { id: ask.id, began: None, cells: Cells::new(&ask.path) }
             }
-            ToReplica::WatchPaths(watch) => Job::WatchPaths(watch),
-            ToReplica::ListPublishers { id } => Job::ListPublishers { id, known: Known::default() },
-            ToReplica::ForgetPublisher { id, publisher } => Job::ForgetPublisher { id, publisher },
+            ToReplica::WatchPaths(watch) => Request::WatchPaths(watch),
+            ToReplica::ListPublishers { id } => {
+                Request::ListPublishers { id, known: PublisherListing::default() }
+            }
+            ToReplica::ForgetPublisher { id, publisher } => {
+                Request::ForgetPublisher { id, publisher }
+            }
         })
     }
 
-    /// Does the next slice.
-    pub(super) fn slice(&mut self, bench: &mut Bench<'_>) -> Progress {
+    /// Runs the next slice.
+    pub(super) fn slice(&mut self, context: &mut Context<'_>) -> Progress {
         match self {
-            Job::Resolve { id, paths, at } => resolve(bench, *id, paths, at),
-            Job::List { id, began, children } => {
-                list(bench, *id, began, |directory, out| children.take(directory, STRIDE, out))
+            Request::Resolve { id, paths, at } => resolve(context, *id, paths, at),
+            Request::List { id, began, children } => {
+                list(context, *id, began, |directory, out| children.take(directory, STRIDE, out))
             }
-            Job::ListMatching { id, began, globs, matching } => {
+            Request::ListMatching { id, began, globs, matching } => {
                 if matching.is_none() {
                     let globs = std::mem::take(globs);
-                    let pieces = match Matching::check(&globs) {
-                        Ok(pieces) => pieces as u32,
+                    let segments = match GlobWalk::check(&globs) {
+                        Ok(segments) => segments as u32,
                         Err(limit) => return over_limit(*id, &limit),
                     };
-                    let Ok(taken) = bench.glob_pieces.clone().try_acquire_many_owned(pieces) else {
+                    let Ok(taken) = context.glob_segments.clone().try_acquire_many_owned(segments)
+                    else {
                         return refused(*id, RequestRefusal::Busy);
                     };
-                    match Matching::new(&globs) {
+                    match GlobWalk::new(&globs) {
                         Ok(new) => *matching = Some((Box::new(new), taken)),
                         Err(limit) => return over_limit(*id, &limit),
                     }
                 }
                 let Some((matching, _)) = matching else { return Progress::Done(None) };
-                list(bench, *id, began, |directory, out| matching.take(directory, STRIDE, out))
+                list(context, *id, began, |directory, out| matching.take(directory, STRIDE, out))
             }
-            Job::Table { id, began, cells } => table(bench, *id, began, cells),
-            Job::Status { id } => {
-                let status = (bench.status)(bench.directory);
+            Request::Table { id, began, cells } => table(context, *id, began, cells),
+            Request::Status { id } => {
+                let status = (context.status)(context.directory);
                 Progress::Done(Some(FromReplica::Status { id: *id, status }))
             }
-            Job::Watch(WatchPublishers { id, watch, glob }) => {
-                watched(*id, bench.directory.watch(bench.client, *watch, glob.clone()))
+            Request::Watch(WatchPublishers { id, watch, glob }) => {
+                watched(*id, context.directory.watch(context.client, *watch, glob.clone()))
             }
-            Job::WatchPaths(WatchPaths { id, watch, globs }) => {
-                watched(*id, bench.directory.watch_paths(bench.client, *watch, globs))
+            Request::WatchPaths(WatchPaths { id, watch, globs }) => {
+                watched(*id, context.directory.watch_paths(context.client, *watch, globs))
             }
-            Job::ListPublishers { id, known } => list_publishers(bench, *id, known),
-            Job::ForgetPublisher { id, publisher } => match bench.directory.forget(*publisher) {
-                Ok(known) => Progress::Done(Some(written(*id, true, u64::from(known), Vec::new()))),
-                Err(code) => refused(*id, code),
-            },
-            Job::Unwatch { watch } => {
-                bench.directory.unwatch(bench.client, *watch);
+            Request::ListPublishers { id, known } => list_publishers(context, *id, known),
+            Request::ForgetPublisher { id, publisher } => {
+                match context.directory.forget(*publisher) {
+                    Ok(known) => {
+                        Progress::Done(Some(written(*id, true, u64::from(known), Vec::new())))
+                    }
+                    Err(code) => refused(*id, code),
+                }
+            }
+            Request::Unwatch { watch } => {
+                context.directory.unwatch(context.client, *watch);
                 Progress::Done(None)
             }
-            Job::Announce(announce) => self::announce(bench, announce),
-            Job::Write { id, unchecked, groups, rest, at, done } => match check(bench, unchecked) {
-                Ok(true) => write(bench, *id, groups, rest, at, done),
-                Ok(false) => Progress::More(None),
-                Err(error) => malformed(*id, &error),
-            },
-            Job::Confirm { id, confirming } => confirm(bench, *id, confirming),
-            Job::Clear { id } => match bench.directory.clear(bench.client) {
+            Request::Announce(announce) => self::announce(context, announce),
+            Request::Write { id, unchecked, groups, rest, at, done } => {
+                match check(context, unchecked) {
+                    Ok(true) => write(context, *id, groups, rest, at, done),
+                    Ok(false) => Progress::More(None),
+                    Err(error) => malformed(*id, &error),
+                }
+            }
+            Request::Confirm { id, progress } => confirm(context, *id, progress),
+            Request::Clear { id } => match context.directory.clear(context.client) {
                 Ok(()) => Progress::Done(Some(written(*id, true, 0, Vec::new()))),
                 Err(code) => refused(*id, code),
             },
-            Job::Refuse(Refusal { id, code, reason }) => {
+            Request::Refuse(Refusal { id, code, reason }) => {
                 let reason = std::mem::take(reason);
                 Progress::Done(Some(FromReplica::Refused { id: *id, code: *code, reason }))
             }
@@ -345,8 +362,8 @@ fn malformed(id: u64, error: &WireError) -> Progress {
     Progress::Done(Some(FromReplica::Refused { id, code, reason }))
 }
 
-/// It asks for more than may be asked for at once.
-fn over_limit(id: u64, limit: &TooManyPieces) -> Progress {
+/// It exceeds the limit of one request.
+fn over_limit(id: u64, limit: &TooManySegments) -> Progress {
     let code = RequestRefusal::OverLimit;
     let reason = format!("{code}: {limit}");
     Progress::Done(Some(FromReplica::Refused { id, code, reason }))
@@ -356,83 +373,83 @@ fn written(id: u64, last: bool, done: u64, refused: Vec<RefusedPath>) -> FromRep
     FromReplica::Written(Written { id, last, done, refused })
 }
 
-fn resolve(bench: &Bench<'_>, id: u64, paths: &PathTexts, at: &mut usize) -> Progress {
-    let mut resolver = Resolver::default();
+fn resolve(context: &Context<'_>, id: u64, paths: &PathTexts, at: &mut usize) -> Progress {
+    let mut resolver = AnswerBuilder::default();
     let mut texts = paths.from(*at);
     for done in 0..ANSWER_PATHS_MAX {
         if resolver.members() >= ANSWER_MEMBERS_MAX || resolver.bytes() >= ANSWER_BYTES_GOAL {
             break;
         }
-        if done > 0 && done.is_multiple_of(STRIDE) && now() >= bench.until {
+        if done > 0 && done.is_multiple_of(STRIDE) && now() >= context.until {
             break;
         }
-        if done.is_multiple_of(WARM) {
-            bench.directory.warm(texts.clone());
+        if done.is_multiple_of(PREFETCH_PATHS) {
+            context.directory.prefetch(texts.clone());
         }
         let Some(path) = texts.next() else { break };
-        resolver.answer(bench.directory, path);
+        resolver.answer(context.directory, path);
     }
     *at = texts.offset();
     let last = texts.is_empty();
-    let answer = Some(FromReplica::Resolved(resolver.finish(bench.directory, id, last)));
+    let answer = Some(FromReplica::Resolved(resolver.finish(context.directory, id, last)));
     if last { Progress::Done(answer) } else { Progress::More(answer) }
 }
 
-/// A slice that finds nothing is answered too: it shows that the replica is at work.
+/// An empty slice is answered too: it shows that the replica is alive.
 fn list(
-    bench: &mut Bench<'_>,
+    context: &mut Context<'_>,
     id: u64,
     began: &mut Option<Tracker>,
     mut take: impl FnMut(&mut Directory, &mut Vec<PathListed>) -> bool,
 ) -> Progress {
-    let tracker = *began.get_or_insert_with(|| bench.directory.tracker());
+    let tracker = *began.get_or_insert_with(|| context.directory.tracker());
     let (mut paths, mut counted, mut bytes) = (Vec::new(), 0, 0);
     let last = loop {
-        if take(bench.directory, &mut paths) {
+        if take(context.directory, &mut paths) {
             break true;
         }
         bytes += paths[counted..].iter().map(|listed| listed.path.as_str().len()).sum::<usize>();
         counted = paths.len();
         let full = counted >= ANSWER_PATHS_MAX || bytes >= LISTED_BYTES_GOAL;
-        if full || now() >= bench.until {
+        if full || now() >= context.until {
             break false;
         }
     };
-    let complete = bench.directory.is_complete();
+    let complete = context.directory.is_complete();
     let answer = Some(FromReplica::Listed(Listed { id, last, complete, tracker, paths }));
     if last { Progress::Done(answer) } else { Progress::More(answer) }
 }
 
 fn table(
-    bench: &mut Bench<'_>,
+    context: &mut Context<'_>,
     id: u64,
     began: &mut Option<Tracker>,
     cells: &mut Cells,
 ) -> Progress {
-    let tracker = *began.get_or_insert_with(|| bench.directory.tracker());
-    let mut told = Told::default();
+    let tracker = *began.get_or_insert_with(|| context.directory.tracker());
+    let mut table = TablePart::default();
     let last = loop {
-        if cells.take(bench.directory, STRIDE, &mut told) {
+        if cells.take(context.directory, STRIDE, &mut table) {
             break true;
         }
-        if told.rows.len() + told.columns.len() >= ANSWER_PATHS_MAX || now() >= bench.until {
+        if table.rows.len() + table.columns.len() >= ANSWER_PATHS_MAX || now() >= context.until {
             break false;
         }
     };
-    let complete = bench.directory.is_complete();
-    let columns = told.columns.into_iter().map(|(name, rows)| Column { name, rows }).collect();
-    let answer = TableAnswer { id, last, complete, tracker, rows: told.rows, columns };
+    let complete = context.directory.is_complete();
+    let columns = table.columns.into_iter().map(|(name, rows)| Column { name, rows }).collect();
+    let answer = TableAnswer { id, last, complete, tracker, rows: table.rows, columns };
     let answer = Some(FromReplica::Table(answer));
     if last { Progress::Done(answer) } else { Progress::More(answer) }
 }
 
-fn list_publishers(bench: &Bench<'_>, id: u64, known: &mut Known) -> Progress {
+fn list_publishers(context: &Context<'_>, id: u64, known: &mut PublisherListing) -> Progress {
     let mut publishers = Vec::new();
     let last = loop {
-        if known.take(bench.directory, now(), KNOWN_STRIDE, &mut publishers) {
+        if known.take(context.directory, now(), KNOWN_STRIDE, &mut publishers) {
             break true;
         }
-        if publishers.len() >= ANSWER_PUBLISHERS_MAX || now() >= bench.until {
+        if publishers.len() >= ANSWER_PUBLISHERS_MAX || now() >= context.until {
             break false;
         }
     };
@@ -441,24 +458,27 @@ fn list_publishers(bench: &Bench<'_>, id: u64, known: &mut Known) -> Progress {
     if last { Progress::Done(answer) } else { Progress::More(answer) }
 }
 
-fn announce(bench: &mut Bench<'_>, announce: &Announce) -> Progress {
-    if !bench.writes {
+fn announce(context: &mut Context<'_>, announce: &Announce) -> Progress {
+    if !context.writes {
         return refused(announce.id, RequestRefusal::NotAnnounced);
     }
-    match bench.directory.announce(now(), bench.client, &announce.publisher, &announce.wanted) {
-        Ok(held) => Progress::Done(Some(FromReplica::Announced(Announced {
+    match context.directory.announce(now(), context.client, &announce.publisher, &announce.wanted) {
+        Ok(digests) => Progress::Done(Some(FromReplica::Announced(Announced {
             id: announce.id,
-            held,
-            writer_ttl_ms: u64::try_from(bench.writer_ttl.as_millis()).unwrap_or(u64::MAX),
+            held: digests,
+            writer_ttl_ms: u64::try_from(context.writer_ttl.as_millis()).unwrap_or(u64::MAX),
         }))),
         Err(code) => refused(announce.id, code),
     }
 }
 
 /// Whether all groups of a write decode; false if there are more to check.
-fn check(bench: &Bench<'_>, unchecked: &mut Option<(Groups, usize)>) -> Result<bool, WireError> {
-    // Nothing of it will be done.
-    if bench.directory.writer(bench.client).is_err() {
+fn check(
+    context: &Context<'_>,
+    unchecked: &mut Option<(Groups, usize)>,
+) -> Result<bool, WireError> {
+    // The write will be refused anyway.
+    if context.directory.writer(context.client).is_err() {
         return Ok(true);
     }
     let Some((groups, paths)) = unchecked else { return Ok(true) };
@@ -471,7 +491,7 @@ fn check(bench: &Bench<'_>, unchecked: &mut Option<(Groups, usize)>) -> Result<b
             return Err(WireError::OverLimit { offset: 1, what, value, limit });
         }
         steps += 1;
-        if steps % STRIDE == 0 && now() >= bench.until {
+        if steps % STRIDE == 0 && now() >= context.until {
             return Ok(false);
         }
     }
@@ -480,18 +500,18 @@ fn check(bench: &Bench<'_>, unchecked: &mut Option<(Groups, usize)>) -> Result<b
 }
 
 fn write(
-    bench: &mut Bench<'_>,
+    context: &mut Context<'_>,
     id: u64,
     groups: &mut Groups,
     rest: &mut Option<Group>,
     at: &mut usize,
     done: &mut u64,
 ) -> Progress {
-    let slot: Slot = match bench.directory.writer(bench.client) {
+    let slot: Slot = match context.directory.writer(context.client) {
         Ok(slot) => slot,
         Err(code) => return refused(id, code),
     };
-    let (mut refusals, mut refusals_bytes, mut steps, mut warmed) = (Vec::new(), 0, 0, 0);
+    let (mut refusals, mut refusals_bytes, mut steps, mut prefetched) = (Vec::new(), 0, 0, 0);
     loop {
         let group = rest.as_ref().and_then(|group| {
             let mut texts = group.paths.from(*at);
@@ -499,24 +519,24 @@ fn write(
         });
         let Some((group, ahead, path, after)) = group else {
             match groups.next() {
-                Some(Ok(group)) => (*rest, *at, warmed) = (Some(group), 0, 0),
+                Some(Ok(group)) => (*rest, *at, prefetched) = (Some(group), 0, 0),
                 Some(Err(error)) => return malformed(id, &error),
                 None => return Progress::Done(Some(written(id, true, *done, refusals))),
             }
             continue;
         };
-        if warmed == 0 {
-            bench.directory.warm(ahead);
-            warmed = WARM;
+        if prefetched == 0 {
+            context.directory.prefetch(ahead);
+            prefetched = PREFETCH_PATHS;
         }
-        warmed -= 1;
-        if let Err(reason) = bench.directory.write(slot, group.change, &group.terms, path) {
+        prefetched -= 1;
+        if let Err(reason) = context.directory.write(slot, group.change, &group.terms, path) {
             refusals_bytes += reason.len();
             refusals.push(RefusedPath { place: u32::try_from(*done).unwrap_or(u32::MAX), reason });
         }
         (*at, *done) = (after, *done + 1);
-        steps += 1 + bench.directory.spent();
-        let over = steps >= STRIDE && now() >= bench.until;
+        steps += 1 + context.directory.spent();
+        let over = steps >= STRIDE && now() >= context.until;
         steps %= STRIDE;
         if over || refusals.len() >= ANSWER_PATHS_MAX || refusals_bytes >= LISTED_BYTES_GOAL {
             return Progress::More(Some(written(id, false, *done, refusals)));
@@ -524,13 +544,13 @@ fn write(
     }
 }
 
-fn confirm(bench: &mut Bench<'_>, id: u64, confirming: &mut Confirming) -> Progress {
-    let slot = match bench.directory.writer(bench.client) {
+fn confirm(context: &mut Context<'_>, id: u64, progress: &mut ConfirmProgress) -> Progress {
+    let slot = match context.directory.writer(context.client) {
         Ok(slot) => slot,
         Err(code) => return refused(id, code),
     };
-    while !bench.directory.confirm(slot, confirming, STRIDE) {
-        if now() >= bench.until {
+    while !context.directory.confirm(slot, progress, STRIDE) {
+        if now() >= context.until {
             return Progress::More(Some(written(id, false, 0, Vec::new())));
         }
     }

@@ -1,4 +1,4 @@
-//! Who the publishers are, who writes for each, and who has been silent for too long.
+//! The table of publishers: their records, their writers, and their deadlines.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::{Index, IndexMut};
@@ -8,37 +8,37 @@ use hashbrown::HashMap;
 use longshore_protocol::messages::resolver::{Departure, RequestRefusal};
 use longshore_protocol::{PublisherId, PublisherInfo};
 
-use crate::directory::holdings::{EntryHasher, Holdings};
-use crate::directory::remembered::Declares;
+use crate::directory::missing_publishers::Declarations;
+use crate::directory::registrations::{EntryHasher, Registrations};
 use crate::directory::{Client, Slot};
 
 /// One publisher.
 #[derive(Debug)]
 pub(super) struct Publisher {
     pub(super) info: PublisherInfo,
-    /// Who writes for it at the moment.
+    /// Its current writer.
     client: Option<Client>,
-    /// When it will have been silent for too long.
+    /// The deadline at which it counts as silent.
     deadline: Instant,
-    /// When it was last heard of.
-    pub(super) heard_at: Instant,
-    /// Silent for too long, or stopped: nobody sees it any more, and its paths are being taken out.
+    /// When it last sent anything.
+    pub(super) last_active: Instant,
+    /// Silent for too long, or stopped: no longer visible, and its paths are being removed.
     pub(super) hidden: bool,
-    /// Why, then.
+    /// The reason, if it is hidden.
     pub(super) departure: Option<Departure>,
-    pub(super) holdings: Holdings,
-    /// Paths that nobody else publishes: once it is hidden, nobody sees them.
-    pub(super) alone: usize,
-    /// How many queues it holds, and defaults for queues.
+    pub(super) registrations: Registrations,
+    /// Paths that it alone publishes: once it is hidden they are invisible.
+    pub(super) sole_paths: usize,
+    /// Its queues and its defaults for queues.
     pub(super) jobs: u64,
-    /// Where it holds queues, or makes them.
-    pub(super) declares: Declares,
-    /// It has held something that is not below `/sys`: metrics come and go with their process,
-    /// under a new id each time.
-    pub(super) is_awaited: bool,
+    /// The queues and defaults that it has declared.
+    pub(super) declarations: Declarations,
+    /// It has registered something outside `/sys`: publishers of metrics alone come and go with
+    /// their process, under a new id each time.
+    pub(super) is_recorded: bool,
 }
 
-/// For whom a client writes.
+/// The publisher that a client writes for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Writer {
     For(Slot),
@@ -48,30 +48,30 @@ enum Writer {
 
 /// All publishers.
 #[derive(Debug)]
-pub(super) struct Liveness {
+pub(super) struct PublisherTable {
     ttl: Duration,
-    /// How the entries of holdings are hashed.
+    /// The hash of registrations within a bucket.
     entries_by: EntryHasher,
     slots: Vec<Option<Publisher>>,
     free: Vec<Slot>,
     by_id: HashMap<PublisherId, Slot>,
     writers: HashMap<Client, Writer>,
-    /// When each publisher that can be seen will have been silent for too long.
+    /// The deadlines of all visible publishers.
     deadlines: BTreeSet<(Instant, Slot)>,
-    /// Hidden publishers whose paths are still to be taken out.
-    graves: VecDeque<Slot>,
+    /// Hidden publishers whose paths are still to be removed.
+    tombstones: VecDeque<Slot>,
 }
 
-/// What an announce has come to.
+/// The result of an announce.
 pub(super) struct Announcement {
     pub(super) slot: Slot,
-    /// It is known by something else than before: its epoch, its name, its addresses.
+    /// Its record has changed: epoch, name or addresses.
     pub(super) moved: bool,
 }
 
-impl Liveness {
-    pub(super) fn new(ttl: Duration, entries_by: EntryHasher) -> Liveness {
-        Liveness {
+impl PublisherTable {
+    pub(super) fn new(ttl: Duration, entries_by: EntryHasher) -> PublisherTable {
+        PublisherTable {
             ttl,
             entries_by,
             slots: Vec::new(),
@@ -79,26 +79,26 @@ impl Liveness {
             by_id: HashMap::new(),
             writers: HashMap::new(),
             deadlines: BTreeSet::new(),
-            graves: VecDeque::new(),
+            tombstones: VecDeque::new(),
         }
     }
 
-    /// Publishers that can be seen.
+    /// Visible publishers.
     pub(super) fn len(&self) -> usize {
         self.by_id.len()
     }
 
-    /// Whether that publisher can be seen.
-    pub(super) fn is_seen(&self, publisher: PublisherId) -> bool {
+    /// Whether a publisher is visible.
+    pub(super) fn is_visible(&self, publisher: PublisherId) -> bool {
         self.by_id.contains_key(&publisher)
     }
 
-    /// Hidden publishers that still hold paths.
-    pub(super) fn graves_len(&self) -> usize {
-        self.graves.len()
+    /// Hidden publishers that still have paths.
+    pub(super) fn tombstones_len(&self) -> usize {
+        self.tombstones.len()
     }
 
-    /// From now on `client` writes for this publisher, and who did before no longer does.
+    /// Makes `client` the writer of this publisher, in place of any earlier one.
     pub(super) fn announce(
         &mut self,
         now: Instant,
@@ -114,7 +114,7 @@ impl Liveness {
                 (slot, self.take_over(slot, client, info))
             }
             None => {
-                // Hidden ones do not count, but are not to pile up either.
+                // Hidden publishers do not count, but must not accumulate either.
                 if self.by_id.len() >= most || self.slots.len() - self.free.len() >= 2 * most {
                     return Err(RequestRefusal::TooManyPublishers);
                 }
@@ -122,14 +122,14 @@ impl Liveness {
                     info: info.clone(),
                     client: Some(client),
                     deadline: now,
-                    heard_at: now,
+                    last_active: now,
                     hidden: false,
                     departure: None,
-                    holdings: Holdings::new(self.entries_by),
-                    alone: 0,
+                    registrations: Registrations::new(self.entries_by),
+                    sole_paths: 0,
                     jobs: 0,
-                    declares: Declares::default(),
-                    is_awaited: false,
+                    declarations: Declarations::default(),
+                    is_recorded: false,
                 });
                 self.by_id.insert(info.id, slot);
                 (slot, false)
@@ -141,7 +141,7 @@ impl Liveness {
         {
             self[before].client = None;
         }
-        self.heard(client, now);
+        self.record_activity(client, now);
         Ok(Announcement { slot, moved })
     }
 
@@ -158,10 +158,10 @@ impl Liveness {
         moved
     }
 
-    /// Something came from that client at `at`: its publisher lives.
-    pub(super) fn heard(&mut self, client: Client, at: Instant) {
+    /// A message of this client arrived at `at`: its publisher is alive.
+    pub(super) fn record_activity(&mut self, client: Client, at: Instant) {
         let Some(&Writer::For(slot)) = self.writers.get(&client) else { return };
-        self[slot].heard_at = at.max(self[slot].heard_at);
+        self[slot].last_active = at.max(self[slot].last_active);
         let (before, deadline) = (self[slot].deadline, at + self.ttl);
         if deadline > before || !self.deadlines.contains(&(before, slot)) {
             self.deadlines.remove(&(before, slot));
@@ -179,14 +179,14 @@ impl Liveness {
         }
     }
 
-    /// The publisher that has been silent for longest, and when that is too long.
+    /// The next deadline, and its publisher.
     pub(super) fn next_deadline(&self) -> Option<(Instant, Slot)> {
         self.deadlines.first().copied()
     }
 
-    /// Nobody could be heard for `gap`, until `now`. Who has been heard since has its time from
-    /// then on, and not the gap as well.
-    pub(super) fn put_off(&mut self, gap: Duration, now: Instant) {
+    /// Extends all deadlines by a `gap` until `now` in which no publisher could be heard. One that
+    /// was heard since has its time from then on, without the gap.
+    pub(super) fn extend_deadlines(&mut self, gap: Duration, now: Instant) {
         let deadlines = std::mem::take(&mut self.deadlines);
         for (at, slot) in deadlines {
             let deadline = (at + gap).min(now + self.ttl);
@@ -196,7 +196,7 @@ impl Liveness {
     }
 
     /// Hides a publisher for good. A later announce of the same id begins anew.
-    pub(super) fn bury(&mut self, slot: Slot, departure: Departure) {
+    pub(super) fn add_tombstone(&mut self, slot: Slot, departure: Departure) {
         let publisher = &mut self[slot];
         publisher.hidden = true;
         publisher.departure = Some(departure);
@@ -207,31 +207,31 @@ impl Liveness {
         if let Some(client) = client {
             self.writers.remove(&client);
         }
-        self.graves.push_back(slot);
+        self.tombstones.push_back(slot);
     }
 
-    /// The hidden publisher whose paths are taken out next.
-    pub(super) fn grave(&self) -> Option<Slot> {
-        self.graves.front().copied()
+    /// The hidden publisher whose paths are removed next.
+    pub(super) fn next_tombstone(&self) -> Option<Slot> {
+        self.tombstones.front().copied()
     }
 
-    /// All paths of the first hidden publisher have been taken out: it is forgotten.
-    pub(super) fn close_grave(&mut self) {
-        if let Some(slot) = self.graves.pop_front()
+    /// All paths of the first hidden publisher are removed: so is its record.
+    pub(super) fn remove_tombstone(&mut self) {
+        if let Some(slot) = self.tombstones.pop_front()
             && self.slots[slot as usize].take().is_some()
         {
             self.free.push(slot);
         }
     }
 
-    /// The client is gone; its publisher may be back with another.
+    /// The client is gone; its publisher may return with another.
     pub(super) fn client_gone(&mut self, client: Client) {
         if let Some(Writer::For(slot)) = self.writers.remove(&client) {
             self[slot].client = None;
         }
     }
 
-    /// Publishers from that slot on, hidden ones included.
+    /// Publishers from this slot on, hidden ones included.
     pub(super) fn from(&self, slot: Slot) -> impl Iterator<Item = (Slot, &Publisher)> {
         let rest = self.slots.get(slot as usize..).unwrap_or_default();
         (slot..).zip(rest).filter_map(|(slot, publisher)| Some((slot, publisher.as_ref()?)))
@@ -251,23 +251,23 @@ impl Liveness {
     }
 }
 
-/// A slot is named by sets, indexes and writers only while its publisher is there.
-impl Index<Slot> for Liveness {
+/// Sets, indexes and writers refer to a slot only while its publisher is there.
+impl Index<Slot> for PublisherTable {
     type Output = Publisher;
     fn index(&self, slot: Slot) -> &Publisher {
         self.slots[slot as usize].as_ref().expect("a slot in use has its publisher")
     }
 }
 
-impl IndexMut<Slot> for Liveness {
+impl IndexMut<Slot> for PublisherTable {
     fn index_mut(&mut self, slot: Slot) -> &mut Publisher {
         self.slots[slot as usize].as_mut().expect("a slot in use has its publisher")
     }
 }
 
 #[cfg(test)]
-impl Liveness {
-    /// The slot of a publisher that can be seen.
+impl PublisherTable {
+    /// The slot of a visible publisher.
     pub(super) fn find(&self, publisher: PublisherId) -> Option<Slot> {
         self.by_id.get(&publisher).copied()
     }
@@ -279,11 +279,11 @@ impl Liveness {
     /// Panics where two indexes disagree.
     pub(super) fn invariant(&self) {
         for (slot, publisher) in self.iter() {
-            assert_eq!(self.graves.contains(&slot), publisher.hidden, "buried is hidden");
+            assert_eq!(self.tombstones.contains(&slot), publisher.hidden, "a tombstone is hidden");
             let named = self.by_id.get(&publisher.info.id) == Some(&slot);
-            assert_eq!(named, !publisher.hidden, "who is hidden is not found by its id");
+            assert_eq!(named, !publisher.hidden, "a hidden publisher is not found by its id");
             let awaited = self.deadlines.contains(&(publisher.deadline, slot));
-            assert_eq!(awaited, !publisher.hidden, "who can be seen has a deadline");
+            assert_eq!(awaited, !publisher.hidden, "a visible publisher has a deadline");
             if let Some(client) = publisher.client {
                 assert_eq!(self.writers.get(&client), Some(&Writer::For(slot)));
             }
@@ -291,7 +291,7 @@ impl Liveness {
         assert_eq!(self.by_id.len(), self.deadlines.len());
         for writer in self.writers.values() {
             if let Writer::For(slot) = writer {
-                assert!(!self[*slot].hidden, "nobody writes for a hidden publisher");
+                assert!(!self[*slot].hidden, "a hidden publisher has no writer");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What a replica promises, told one by one.
+//! The guarantees of a replica, one by one.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use longshore_protocol::messages::resolver::{
 use longshore_protocol::{Epoch, Glob, Incarnation, Path, PublisherId, PublisherInfo};
 
 use crate::directory::pushes::{WATCHED_PARTS_MAX, WatchRefusal};
-use crate::directory::{Client, Confirming, Directory, Push, Resolver, Rules};
+use crate::directory::{AnswerBuilder, Client, ConfirmProgress, Directory, Push, Rules};
 
 const TTL: Duration = Duration::from_secs(120);
 const INSTANT: Duration = Duration::from_nanos(1);
@@ -54,7 +54,7 @@ impl Scenario {
     }
 
     fn resolve(&self, text: &str) -> PathAnswer {
-        let mut resolver = Resolver::default();
+        let mut resolver = AnswerBuilder::default();
         let text = PathText::new(text.as_bytes());
         resolver.answer(&self.directory, text);
         resolver.finish(&self.directory, 1, true).answers.remove(0)
@@ -69,7 +69,7 @@ impl Scenario {
     fn push(&mut self, client: Client) -> Option<Publishers> {
         loop {
             return match self.directory.push(client) {
-                Push::Tell(FromReplica::Publishers(all)) => Some(all),
+                Push::Send(FromReplica::Publishers(all)) => Some(all),
                 Push::Working => continue,
                 Push::Done => None,
                 other => panic!("{other:?}"),
@@ -78,19 +78,19 @@ impl Scenario {
     }
 
     fn watched(&mut self, client: Client) -> Vec<PublisherInfo> {
-        self.push(client).expect("there is no news").publishers
+        self.push(client).expect("nothing is pending").publishers
     }
 }
 
 const FOUND: PathAnswer = PathAnswer::Published { set: 0, default: None };
 
 #[test]
-fn a_publisher_is_hidden_at_the_very_deadline_and_not_before() {
+fn a_publisher_is_hidden_exactly_at_its_deadline() {
     let mut scenario = Scenario::new(rules());
     scenario.announce(1, 1).unwrap();
     scenario.publish(1, "/a");
     let heard = scenario.now + Duration::from_secs(30);
-    scenario.directory.heard(Client(1), heard);
+    scenario.directory.record_activity(Client(1), heard);
     assert_eq!(scenario.directory.next_deadline(), Some(heard + TTL));
     scenario.at(heard + TTL - INSTANT);
     assert_eq!(scenario.resolve("/a"), FOUND);
@@ -100,12 +100,12 @@ fn a_publisher_is_hidden_at_the_very_deadline_and_not_before() {
 }
 
 #[test]
-fn while_the_replica_itself_stood_still_nobody_was_silent() {
+fn during_a_stall_of_the_replica_no_publisher_is_silent() {
     let mut scenario = Scenario::new(rules());
     scenario.announce(1, 1).unwrap();
     scenario.publish(1, "/a");
     let begun = scenario.now;
-    scenario.directory.stood_still(begun + Duration::from_secs(600), Duration::from_secs(600));
+    scenario.directory.stalled(begun + Duration::from_secs(600), Duration::from_secs(600));
     scenario.at(begun + TTL + Duration::from_secs(599));
     assert_eq!(scenario.resolve("/a"), FOUND);
     scenario.at(begun + TTL + Duration::from_secs(600));
@@ -113,42 +113,42 @@ fn while_the_replica_itself_stood_still_nobody_was_silent() {
 }
 
 #[test]
-fn a_replica_that_is_slow_all_the_time_finds_a_silent_publisher_all_the_same() {
+fn a_replica_that_always_stalls_still_detects_a_silent_publisher() {
     let mut scenario = Scenario::new(rules());
     scenario.announce(1, 1).unwrap();
     scenario.publish(1, "/a");
     let began = scenario.now;
-    // Each pass takes 200 ms, three quarters of which count as a stand-still.
+    // Each pass takes 200 ms, three quarters of which count as a stall.
     while scenario.resolve("/a") == FOUND {
         scenario.now += Duration::from_millis(200);
-        scenario.directory.stood_still(scenario.now, Duration::from_millis(150));
+        scenario.directory.stalled(scenario.now, Duration::from_millis(150));
         scenario.directory.tick(scenario.now);
         assert!(scenario.now - began <= 3 * TTL, "it is silent for {:?}", scenario.now - began);
     }
-    assert!(scenario.now - began > 2 * TTL, "slowness alone is given back for a while");
+    assert!(scenario.now - began > 2 * TTL, "stalls are compensated for a while");
 }
 
 #[test]
-fn warming_ends_though_the_replica_stands_still_every_minute() {
+fn warming_ends_though_the_replica_stalls_every_minute() {
     let mut scenario = Scenario::new(Rules { fresh: false, ..rules() });
     let began = scenario.now;
     while !scenario.directory.is_complete() {
         scenario.at(scenario.now + Duration::from_secs(40));
         scenario.now += Duration::from_secs(20);
-        scenario.directory.stood_still(scenario.now, Duration::from_secs(20));
+        scenario.directory.stalled(scenario.now, Duration::from_secs(20));
         assert!(scenario.now - began <= 2 * TTL + Duration::from_secs(60), "it warms for ever");
         scenario.at(scenario.now);
     }
 }
 
 #[test]
-fn who_is_heard_after_a_stand_still_and_before_it_is_noticed_is_not_given_the_time_twice() {
+fn a_publisher_heard_before_a_stall_is_noticed_gets_no_extra_time() {
     let mut scenario = Scenario::new(rules());
     scenario.announce(1, 1).unwrap();
     scenario.publish(1, "/a");
     let noticed = scenario.now + Duration::from_secs(600);
-    scenario.directory.heard(Client(1), noticed);
-    scenario.directory.stood_still(noticed, Duration::from_secs(600));
+    scenario.directory.record_activity(Client(1), noticed);
+    scenario.directory.stalled(noticed, Duration::from_secs(600));
     scenario.at(noticed + TTL - INSTANT);
     assert_eq!(scenario.resolve("/a"), FOUND);
     scenario.at(noticed + TTL);
@@ -156,42 +156,38 @@ fn who_is_heard_after_a_stand_still_and_before_it_is_noticed_is_not_given_the_ti
 }
 
 #[test]
-fn after_the_machine_slept_the_replica_warms_and_nobody_gets_time_for_it() {
+fn after_sleep_the_replica_warms_and_deadlines_are_not_extended() {
     let mut scenario = Scenario::new(rules());
     scenario.announce(1, 1).unwrap();
     scenario.publish(1, "/a");
     let woke = scenario.now + INSTANT;
-    assert!(!scenario.directory.slept(woke, rules().stand_still_max));
+    assert!(!scenario.directory.slept(woke, rules().stall_max));
     assert!(scenario.directory.is_complete());
-    assert!(scenario.directory.slept(woke, rules().stand_still_max + INSTANT));
+    assert!(scenario.directory.slept(woke, rules().stall_max + INSTANT));
     assert!(!scenario.directory.is_complete(), "writers have gone on meanwhile");
     scenario.at(woke + TTL / 2);
     assert!(scenario.directory.is_complete());
     assert_eq!(scenario.resolve("/a"), FOUND);
     scenario.at(woke - INSTANT + TTL);
-    assert_eq!(
-        scenario.resolve("/a"),
-        PathAnswer::NotFound,
-        "its clock stood still with the others"
-    );
+    assert_eq!(scenario.resolve("/a"), PathAnswer::NotFound, "its clock stopped with the others");
 }
 
 #[test]
-fn watchers_are_told_that_a_replica_warms_again_after_a_long_stand_still() {
+fn watchers_are_notified_when_a_replica_warms_again_after_a_long_stall() {
     let mut scenario = Scenario::new(rules());
     scenario.directory.watch(Client(9), 1, Glob::new("/**").unwrap()).unwrap();
     assert_eq!(scenario.watched(Client(9)), []);
-    let long = rules().stand_still_max;
-    scenario.directory.stood_still(scenario.now + long, long);
+    let long = rules().stall_max;
+    scenario.directory.stalled(scenario.now + long, long);
     assert_eq!(scenario.push(Client(9)), None);
-    scenario.directory.stood_still(scenario.now + 2 * long, long + INSTANT);
+    scenario.directory.stalled(scenario.now + 2 * long, long + INSTANT);
     assert!(!scenario.push(Client(9)).unwrap().complete);
     scenario.at(scenario.now + 2 * long + TTL / 2);
     assert!(scenario.push(Client(9)).unwrap().complete);
 }
 
 #[test]
-fn one_bad_path_is_refused_alone() {
+fn an_invalid_path_is_refused_alone() {
     let mut scenario = Scenario::new(rules());
     scenario.announce(1, 1).unwrap();
     scenario.publish(1, "/a");
@@ -203,7 +199,7 @@ fn one_bad_path_is_refused_alone() {
 }
 
 #[test]
-fn a_replica_warms_for_one_writer_ttl_and_tells_its_watchers_when_that_is_over() {
+fn a_replica_warms_for_one_writer_ttl_and_then_notifies_watchers() {
     let mut scenario = Scenario::new(Rules { fresh: false, ..rules() });
     let begun = scenario.now;
     scenario.directory.watch(Client(9), 1, Glob::new("/**").unwrap()).unwrap();
@@ -217,7 +213,7 @@ fn a_replica_warms_for_one_writer_ttl_and_tells_its_watchers_when_that_is_over()
 }
 
 #[test]
-fn a_watcher_is_told_of_a_restart_and_once_of_whatever_changed_while_it_did_not_read() {
+fn a_slow_watcher_gets_a_restart_and_the_latest_state_once() {
     let mut scenario = Scenario::new(rules());
     scenario.directory.watch(Client(9), 1, Glob::new("/a/*").unwrap()).unwrap();
     assert_eq!(scenario.watched(Client(9)), []);
@@ -230,8 +226,8 @@ fn a_watcher_is_told_of_a_restart_and_once_of_whatever_changed_while_it_did_not_
     scenario.announce(1, 2).unwrap();
     assert_eq!(scenario.watched(Client(9)), [publisher(1, 2)]);
     scenario.at(scenario.now + TTL);
-    let Push::Tell(FromReplica::PublisherGone(gone)) = scenario.directory.push(Client(9)) else {
-        panic!("nobody is told gone");
+    let Push::Send(FromReplica::PublisherGone(gone)) = scenario.directory.push(Client(9)) else {
+        panic!("no departure was sent");
     };
     assert_eq!(gone.watches, [1]);
     assert_eq!((gone.publisher, gone.departure), (publisher(1, 2).id, Departure::Silent));
@@ -239,7 +235,7 @@ fn a_watcher_is_told_of_a_restart_and_once_of_whatever_changed_while_it_did_not_
 }
 
 #[test]
-fn a_new_watcher_is_told_nothing_before_all_that_could_match_has_been_looked_at() {
+fn a_new_watcher_is_sent_nothing_before_its_count_is_complete() {
     let mut scenario = Scenario::new(rules());
     scenario.announce(1, 1).unwrap();
     scenario.announce(2, 1).unwrap();
@@ -248,7 +244,7 @@ fn a_new_watcher_is_told_nothing_before_all_that_could_match_has_been_looked_at(
     for client in [8, 9] {
         scenario.directory.watch(Client(client), 1, Glob::new("/*").unwrap()).unwrap();
     }
-    // Both go on with the same count.
+    // Both continue the same count.
     for client in [8, 9, 8] {
         assert!(matches!(scenario.directory.push(Client(client)), Push::Working));
         scenario.directory.invariant();
@@ -259,7 +255,7 @@ fn a_new_watcher_is_told_nothing_before_all_that_could_match_has_been_looked_at(
 }
 
 #[test]
-fn a_glob_is_counted_from_its_literal_prefix_and_where_it_can_match() {
+fn a_count_walks_only_where_its_glob_can_match() {
     const PATHS: usize = 5_000;
     let mut scenario = Scenario::new(Rules { paths_max: 2 * PATHS, ..rules() });
     scenario.announce(1, 1).unwrap();
@@ -284,8 +280,8 @@ fn a_glob_is_counted_from_its_literal_prefix_and_where_it_can_match() {
             assert!(steps < 20, "{glob}: nothing in {steps} steps");
             scenario.directory.sweep(1);
             match scenario.directory.push(Client(9)) {
-                Push::Tell(FromReplica::Publishers(all)) => break all.publishers,
-                Push::Tell(other) => panic!("{other:?}"),
+                Push::Send(FromReplica::Publishers(all)) => break all.publishers,
+                Push::Send(other) => panic!("{other:?}"),
                 Push::Working | Push::Done => {}
             }
         };
@@ -294,7 +290,7 @@ fn a_glob_is_counted_from_its_literal_prefix_and_where_it_can_match() {
 }
 
 #[test]
-fn every_limit_is_refused_by_its_name() {
+fn every_limit_is_refused_with_its_name() {
     let mut scenario = Scenario::new(rules());
     scenario.announce(1, 1).unwrap();
     scenario.announce(2, 1).unwrap();
@@ -310,7 +306,7 @@ fn every_limit_is_refused_by_its_name() {
     scenario.directory.watch(Client(9), 2, glob()).unwrap();
     let refused = scenario.directory.watch(Client(8), 1, glob()).unwrap_err().to_string();
     assert_eq!(refused, "the replica has 2 watches, as many as it may; try another replica");
-    // One of the same number takes the place of the one before.
+    // A watch of the same number is replaced.
     scenario.directory.watch(Client(9), 1, glob()).unwrap();
     scenario.directory.client_gone(Client(9));
     scenario.directory.watch(Client(8), 1, glob()).unwrap();
@@ -318,7 +314,7 @@ fn every_limit_is_refused_by_its_name() {
 }
 
 #[test]
-fn all_watched_globs_together_have_a_limit_and_those_that_go_make_room() {
+fn all_watched_globs_share_a_limit_and_removed_ones_make_room() {
     let mut scenario = Scenario::new(Rules { watches_max: 1_000, ..rules() });
     // Eight pairs of braces: 256 alternatives, of nine parts and an end.
     let braces = |n: usize| format!("/watch-{n}{}", "/{a,b}".repeat(8));
@@ -337,14 +333,14 @@ fn all_watched_globs_together_have_a_limit_and_those_that_go_make_room() {
 }
 
 #[test]
-fn no_path_is_taken_that_there_is_no_room_to_name() {
+fn paths_are_refused_when_their_texts_do_not_fit() {
     let mut scenario = Scenario::new(rules());
     scenario.announce(1, 1).unwrap();
     scenario.publish(1, "/a");
     scenario.directory.paths.tree.fill();
     let refusal = scenario.change(1, Change::Publish, "/b/c").unwrap_err();
     assert!(refusal.contains("16 GiB"), "{refusal}");
-    // What is there stays, and may be written again, and by others.
+    // Existing paths stay, and may be written again, and by others.
     scenario.publish(1, "/a");
     scenario.announce(2, 1).unwrap();
     scenario.publish(2, "/a");
@@ -352,7 +348,7 @@ fn no_path_is_taken_that_there_is_no_room_to_name() {
 }
 
 #[test]
-fn paths_are_hashed_with_the_secret_and_not_with_the_incarnation_that_clients_are_told() {
+fn paths_are_hashed_with_the_secret_and_not_the_incarnation() {
     let hash = |incarnation: u8, secret: u8| {
         let (now, incarnation) = (Instant::now(), Incarnation([incarnation; 16]));
         let directory = Directory::keyed(now, incarnation, [secret; 16], rules());
@@ -363,7 +359,7 @@ fn paths_are_hashed_with_the_secret_and_not_with_the_incarnation_that_clients_ar
 }
 
 #[test]
-fn all_that_are_silent_are_hidden_at_the_deadline_and_their_watchers_told_in_parts() {
+fn silent_publishers_are_hidden_at_the_deadline_and_reported_in_parts() {
     const PUBLISHERS: u8 = 40;
     let mut scenario = Scenario::new(Rules {
         watches_max: 10_000,
@@ -390,8 +386,12 @@ fn all_that_are_silent_are_hidden_at_the_deadline_and_their_watchers_told_in_par
             Err(RequestRefusal::NotAnnounced)
         );
     }
-    assert_eq!(scenario.directory.untold.len(), usize::from(PUBLISHERS) - 1, "told in parts");
-    // One comes back at once; the others stay hidden.
+    assert_eq!(
+        scenario.directory.unreported.len(),
+        usize::from(PUBLISHERS) - 1,
+        "reported in parts"
+    );
+    // One returns at once; the others stay hidden.
     let back = PUBLISHERS - 1;
     scenario.announce(back, 2).unwrap();
     scenario.publish(back, "/p/back");
@@ -401,21 +401,21 @@ fn all_that_are_silent_are_hidden_at_the_deadline_and_their_watchers_told_in_par
         scenario.directory.invariant();
         loop {
             match scenario.directory.push(Client(101)) {
-                Push::Tell(FromReplica::PublisherGone(one)) => gone.push(one.publisher.0[0]),
-                Push::Tell(FromReplica::Publishers(all)) => seen.push((gone.len(), all.publishers)),
+                Push::Send(FromReplica::PublisherGone(one)) => gone.push(one.publisher.0[0]),
+                Push::Send(FromReplica::Publishers(all)) => seen.push((gone.len(), all.publishers)),
                 Push::Working => {}
                 Push::Done => break,
                 other => panic!("{other:?}"),
             }
         }
     }
-    // Numbers 0 and 1 went while the whole set was still to be told, which says so.
+    // Numbers 0 and 1 went before the whole set was sent, which omits them.
     assert_eq!(seen, [(0, vec![publisher(back, 2)])], "{gone:?}");
     assert!(gone.iter().copied().eq(2..back), "each once: {gone:?}");
 }
 
 #[test]
-fn what_watches_cost_is_taken_from_the_budget_of_sweeping_and_of_confirming() {
+fn the_cost_of_watches_counts_towards_sweeping_and_confirming() {
     const PATHS: usize = 300;
     let mut scenario = Scenario::new(Rules { watches_max: 1_000, paths_max: 1_000, ..rules() });
     // Every change below `/a` is compared with a hundred globs.
@@ -434,7 +434,7 @@ fn what_watches_cost_is_taken_from_the_budget_of_sweeping_and_of_confirming() {
     };
     let slot = publish_all(&mut scenario);
     scenario.announce(1, 1).unwrap();
-    let (mut cursor, mut calls) = (Confirming::default(), 1);
+    let (mut cursor, mut calls) = (ConfirmProgress::default(), 1);
     while !scenario.directory.confirm(slot, &mut cursor, 1_000) {
         scenario.directory.invariant();
         calls += 1;
