@@ -32,7 +32,7 @@ pub(crate) enum LinkEvent {
     Unlinked { why: String },
     /// Messages arrived; `damaged` is set if those after them do not decode. Then the link is
     /// unusable.
-    Told { messages: Vec<FromReplica>, damaged: Option<String> },
+    Received { messages: Vec<FromReplica>, damaged: Option<String> },
 }
 
 /// A link, the attempt to open one, or none.
@@ -93,7 +93,7 @@ impl ReplicaLink {
     }
 
     /// Closes the link, or stops dialling.
-    pub(crate) fn hang_up(&mut self) {
+    pub(crate) fn close(&mut self) {
         *self = ReplicaLink::None;
     }
 }
@@ -106,11 +106,11 @@ fn read(frame: Messages) -> LinkEvent {
             Ok(None) => {}
             Err(error) => {
                 let damaged = Some(format!("its answer does not decode: {error}"));
-                return LinkEvent::Told { messages, damaged };
+                return LinkEvent::Received { messages, damaged };
             }
         }
     }
-    LinkEvent::Told { messages, damaged: None }
+    LinkEvent::Received { messages, damaged: None }
 }
 
 /// Tries every address of the replica. Each may take connect and handshake timeout.
@@ -194,7 +194,9 @@ async fn ask_at<T>(
             .await
             .map_err(|_| format!("no answer for {limit:?}"))?
             .map_err(|end| end.to_string())?;
-        let LinkEvent::Told { messages, damaged } = read(Messages::new(frame)) else { continue };
+        let LinkEvent::Received { messages, damaged } = read(Messages::new(frame)) else {
+            continue;
+        };
         for message in messages {
             match message {
                 FromReplica::Refused { reason, .. } => return Err(reason),

@@ -1,4 +1,4 @@
-//! What the read client answers with.
+//! The answers of the read client.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use longshore_protocol::{NameError, PublisherInfo, Terms};
 
 use crate::cluster::ReplicaFailure;
 
-/// What became of a batch of paths.
+/// The answer to a batch of paths.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Resolution {
     /// False when every replica that answered is warming: a path that was not found may be
@@ -19,31 +19,31 @@ pub struct Resolution {
     pub answers: Vec<PathAnswer>,
 }
 
-/// What became of one path.
+/// The answer for one path.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PathAnswer {
-    /// These serve it.
+    /// The path has publishers.
     Publishers {
-        /// Who, shared with the other paths that have the same publishers.
+        /// The publishers, shared with the other paths that have the same ones.
         set: Arc<[Publication]>,
-        /// Nobody publishes the path itself; these have declared the nearest default above it.
+        /// The path itself has no publisher; these have declared the nearest default above it.
         by_default: bool,
-        /// Of a path that is published: the publishers of the nearest default at or above it, if
-        /// there is one. A producer tries them while none of `set` can be reached.
+        /// For a published path: the publishers of the nearest default at or above it, if there is
+        /// one. A producer tries them while none of `set` can be reached.
         fallback: Option<Arc<[Publication]>>,
     },
-    /// Nobody does.
+    /// The path has no publisher.
     NotFound,
-    /// This path was refused, and why.
+    /// This path was refused, with the reason.
     Refused(String),
 }
 
 /// A publisher of a path, or of the default that serves it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Publication {
-    /// Who, and where.
+    /// The publisher's record.
     pub publisher: PublisherInfo,
-    /// On which terms.
+    /// The terms of the publication.
     pub terms: Terms,
 }
 
@@ -52,60 +52,60 @@ pub struct Publication {
 pub struct Listing {
     /// False when every replica that answered is warming: there may be more paths.
     pub complete: bool,
-    /// The paths, sorted, none twice.
+    /// The paths, sorted, without duplicates.
     pub paths: Vec<PathListed>,
 }
 
-/// What lies two levels below a path: the first for rows, the second for columns.
+/// The two levels below a path: the first as rows, the second as columns.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PathTable {
     /// False when every replica that answered is warming: there may be more.
     pub complete: bool,
-    /// The names of the rows, sorted, none twice.
+    /// The names of the rows, sorted, without duplicates.
     pub rows: Vec<String>,
-    /// The columns, by name, each with how many rows have it; at least so many, if several replicas
+    /// The columns by name, each with the number of its rows; a lower bound if several replicas
     /// were asked.
     pub columns: Vec<Column>,
 }
 
-/// Why a batch has no answer. The client stays good: the next batch starts afresh. After
-/// [`NoAnswer`](ReadError::NoAnswer) try again; the others would be said again.
+/// Why a batch has no answer. The client stays usable: the next batch starts afresh. After
+/// [`NoAnswer`](ReadError::NoAnswer) try again; the other errors would recur.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ReadError {
-    /// Every replica failed it, in each of three rounds: what each said last. None are named if the
+    /// Every replica failed in each of three rounds, with its last error. The list is empty if the
     /// runtime has ended.
     #[error("no resolver replica answered: {}", list(.0))]
     NoAnswer(Vec<ReplicaFailure>),
-    /// A replica refused the whole request; another of its version would too.
+    /// A replica refused the whole request; another of its version would refuse it too.
     #[error("resolver replica {replica} refused the request: {reason}")]
     Refused {
-        /// Which.
+        /// The replica.
         replica: String,
-        /// Why, for people.
+        /// The reason, for people.
         reason: String,
     },
-    /// The answer is more than the client takes in. Ask for less at a time.
+    /// The answer exceeds the client's limit. Ask for less at a time.
     #[error(
         "resolver replica {replica} answers with more than {limit} bytes; ask for less at a time"
     )]
     TooLong {
-        /// Which.
+        /// The replica.
         replica: String,
         /// The limit, in bytes.
         limit: usize,
     },
-    /// More globs than one request may have. Nobody was asked; list them in parts.
+    /// More globs than one request may have. No replica was asked; list them in parts.
     #[error("a list of {globs} globs is over the limit of {limit}; list them in parts")]
     TooManyGlobs {
-        /// How many were given.
+        /// The number given.
         globs: usize,
-        /// How many there may be.
+        /// The limit.
         limit: usize,
     },
     /// The cluster names no replica: the configuration is wrong.
     #[error("no resolver replica is configured; name at least one as host:port")]
     NoReplicas,
-    /// The client's own name is empty, or has more than 128 bytes. Nobody was asked.
+    /// The client's own name is empty, or has more than 128 bytes. No replica was asked.
     #[error("the resolver's client: {0}")]
     Name(#[from] NameError),
 }
@@ -115,13 +115,12 @@ fn list(failures: &[ReplicaFailure]) -> String {
 }
 
 impl PathAnswer {
-    /// A "no" may be a yes at a replica that has been told more.
-    fn is_no(&self) -> bool {
+    /// True for a negative answer, which a replica with more information may contradict.
+    fn is_negative(&self) -> bool {
         matches!(self, PathAnswer::NotFound | PathAnswer::Publishers { by_default: true, .. })
     }
 
-    /// Which of two answers to believe: somebody that publishes the path before a default, that
-    /// before nobody.
+    /// The better of two answers: a publisher of the path before a default, a default before none.
     fn better(self, other: PathAnswer) -> PathAnswer {
         let worth = |answer: &PathAnswer| match answer {
             PathAnswer::Publishers { by_default: false, .. } => 3,
@@ -133,10 +132,10 @@ impl PathAnswer {
     }
 }
 
-/// What each path, row or column takes beside its text, about, in bytes.
+/// The approximate size of each path, row or column beside its text, in bytes.
 const ENTRY_BYTES: usize = 32;
 
-/// What the sets of publishers take. Paths that share one mostly stand side by side.
+/// The size of the sets of publishers. Paths that share one are mostly adjacent.
 fn resolved_bytes(answers: &[PathAnswer]) -> usize {
     let (mut bytes, mut last) = (0, None);
     for answer in answers {
@@ -162,7 +161,7 @@ impl Publication {
     }
 }
 
-/// What replicas have answered to one question, or to a part of it.
+/// The answer of replicas to one question, or to a part of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Answer {
     Resolved(Resolution),
@@ -171,7 +170,7 @@ pub(super) enum Answer {
 }
 
 impl Answer {
-    /// How many answers, paths, or rows and columns.
+    /// The number of answers, paths, or rows and columns.
     pub(super) fn len(&self) -> usize {
         match self {
             Answer::Resolved(all) => all.answers.len(),
@@ -180,7 +179,7 @@ impl Answer {
         }
     }
 
-    /// About what they take in memory, in bytes.
+    /// The approximate size in memory, in bytes.
     pub(super) fn bytes(&self) -> usize {
         let texts = match self {
             Answer::Resolved(all) => resolved_bytes(&all.answers),
@@ -213,16 +212,18 @@ impl Answer {
         }
     }
 
-    /// Whether another replica, which is not warming, could know better.
+    /// Whether another replica, which is not warming, could have a better answer.
     pub(super) fn is_doubtful(&self) -> bool {
         match self {
-            Answer::Resolved(all) => !all.complete && all.answers.iter().any(PathAnswer::is_no),
+            Answer::Resolved(all) => {
+                !all.complete && all.answers.iter().any(PathAnswer::is_negative)
+            }
             Answer::Listed(all) => !all.complete,
             Answer::Table(all) => !all.complete,
         }
     }
 
-    /// Joins what two replicas answered to the same question.
+    /// Merges two replicas' answers to the same question.
     pub(super) fn join(self, other: Answer) -> Answer {
         match (self, other) {
             (Answer::Resolved(one), Answer::Resolved(other)) => {
@@ -241,14 +242,14 @@ impl Answer {
                 one.complete |= other.complete;
                 one.rows.extend(other.rows);
                 one.columns.extend(other.columns);
-                // Nobody knows which rows they both mean.
+                // Which rows both counted is unknown.
                 Answer::Table(one.sorted(u64::max))
             }
             (one, _) => one,
         }
     }
 
-    /// In the order that is promised.
+    /// Sorts the answer as documented.
     pub(super) fn sorted(self) -> Answer {
         match self {
             Answer::Listed(listing) => Answer::Listed(listing.sorted()),
@@ -261,13 +262,13 @@ impl Answer {
 impl Listing {
     fn sorted(mut self) -> Listing {
         self.paths.sort_unstable();
-        // The same path told twice: by two replicas, or because it came between two slices.
-        self.paths.dedup_by(|later, kept| {
-            let same = later.path == kept.path;
+        // A path may occur twice: from two replicas, or because it came between two slices.
+        self.paths.dedup_by(|later, earlier| {
+            let same = later.path == earlier.path;
             if same {
-                kept.queue |= later.queue;
-                kept.value |= later.value;
-                kept.default |= later.default;
+                earlier.queue |= later.queue;
+                earlier.value |= later.value;
+                earlier.default |= later.default;
             }
             same
         });
@@ -276,15 +277,15 @@ impl Listing {
 }
 
 impl PathTable {
-    /// Columns told of several times become one, with so many rows as `joined` makes of both.
+    /// Merges columns that occur several times; `joined` combines their numbers of rows.
     fn sorted(mut self, joined: impl Fn(u64, u64) -> u64) -> PathTable {
         self.rows.sort_unstable();
         self.rows.dedup();
         self.columns.sort_unstable();
-        self.columns.dedup_by(|later, kept| {
-            let same = later.name == kept.name;
+        self.columns.dedup_by(|later, earlier| {
+            let same = later.name == earlier.name;
             if same {
-                kept.rows = joined(kept.rows, later.rows);
+                earlier.rows = joined(earlier.rows, later.rows);
             }
             same
         });

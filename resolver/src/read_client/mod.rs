@@ -1,9 +1,9 @@
-//! The read client: asks any replica that answers.
+//! The read client: reads from any replica that answers.
 
 mod answer;
 mod core;
-mod known;
-mod lines;
+mod known_publishers;
+mod links;
 mod path_view;
 mod task;
 mod watch;
@@ -28,25 +28,25 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 pub use answer::{Listing, PathAnswer, PathTable, Publication, ReadError, Resolution};
-pub use known::PublisherRoll;
+pub use known_publishers::PublisherRoll;
 pub use path_view::{PathEvent, WATCHED_PATHS_MAX, WatchEnded};
 pub use watch::{PathWatch, PublisherSet, PublisherWatch};
 
 use crate::cluster::{Cluster, ReplicaFailure};
 use crate::read_client::answer::Answer;
 use crate::read_client::core::Question;
-use crate::read_client::known::{Answers, Known, RecentAnswers};
+use crate::read_client::known_publishers::{Answers, KnownCollector, RecentAnswers};
 use crate::read_client::task::Command;
 use crate::replica_link::{Caller, ask_one};
 
-/// Once a replica has answered, how long it is waited for the others to say which publishers they
-/// know.
+/// How long to wait for the other replicas' known publishers once one has answered.
 const OTHERS_WAIT: Duration = Duration::from_millis(250);
 
-/// Asks a resolver: who publishes a path, what there is, what changes. Producers, workers and
-/// subscribers have one of their own; this one is for programs that look into the directory. Cheap
-/// to clone: all clones share one link, over which many batches are in flight; it is opened at the
-/// first batch or watch. The link and its task end with the last clone and the last watch.
+/// Reads from a resolver: the publishers of a path, the paths there are, and their changes.
+/// Producers, workers and subscribers have one of their own; this one is for programs that inspect
+/// the directory. Cheap to clone: all clones share one link, over which many batches are in flight;
+/// it is opened at the first batch or watch. The link and its task end with the last clone and the
+/// last watch.
 #[derive(Clone)]
 pub struct ReadClient {
     handle: Arc<Handle>,
@@ -54,7 +54,7 @@ pub struct ReadClient {
 
 struct Handle {
     caller: Caller,
-    /// Unbounded, and yet bounded: each call and each watch has one command in it at a time.
+    /// Unbounded, and yet bounded: each call and each watch queues one command at a time.
     commands: mpsc::UnboundedSender<Command>,
     next_batch: AtomicU64,
     next_watch: AtomicU32,
@@ -62,18 +62,19 @@ struct Handle {
 }
 
 impl Handle {
-    /// Who asks one replica about itself: of a full replica's places some are kept for tools.
+    /// The caller for questions about one replica itself: a full replica has slots reserved for
+    /// tools.
     fn tool(&self) -> Caller {
         Caller { role: Role::Tool, ..self.caller.clone() }
     }
 }
 
 impl ReadClient {
-    /// A client of `cluster`. `session` is 16 random bytes that name this client (a `SessionId`, in
-    /// `protocol`); `name` is what operators see, 1 to 128 bytes. With another, whatever is asked
-    /// has [`ReadError::Name`] for an answer, or its text, and a watch over publishers, which has
-    /// no error, is told nothing, as where the cluster names no replica; the log says why. Waits
-    /// for nothing. Needs a tokio runtime.
+    /// A client of `cluster`. `session` is 16 random bytes that identify this client (a
+    /// `SessionId`, in `protocol`); `name` is what operators see, 1 to 128 bytes. With an invalid
+    /// name every call fails with [`ReadError::Name`], or its text, and a watch over publishers,
+    /// which has no error, receives nothing, as with a cluster without replicas; the log has the
+    /// reason. Does not block. Needs a tokio runtime.
     pub fn new(cluster: Cluster, session: SessionId, name: impl Into<String>) -> ReadClient {
         let caller = Caller { cluster, role: Role::ResolverReader, session, name: name.into() };
         if let Err(error) = check_name(&caller.name) {
@@ -86,10 +87,10 @@ impl ReadClient {
         ReadClient { handle: Arc::new(Handle { caller, commands, next_batch, next_watch, recent }) }
     }
 
-    /// Who publishes each of `paths`? Any number; answers come in order. A "no" of a replica that
-    /// is warming is asked of another before it is believed. Takes until some replica answers or
-    /// all have failed three times, which can be minutes (each may take 15 s and more for an
-    /// answer): put a deadline of your own around it. Cancel safe.
+    /// The publishers of each of `paths`: any number; answers are in order. A negative answer of a
+    /// warming replica is checked with another one. Takes until some replica answers or all have
+    /// failed three times, which can be minutes (each may take 15 s and more for an answer): put a
+    /// deadline of your own around it. Cancel safe.
     pub async fn resolve(&self, paths: Vec<Path>) -> Result<Resolution, ReadError> {
         match self.ask(Question::Resolve(paths.into())).await? {
             Answer::Resolved(resolution) => Ok(resolution),
@@ -97,13 +98,13 @@ impl ReadClient {
         }
     }
 
-    /// What lies just below `path`. Takes as long as [`ReadClient::resolve`]. Cancel safe.
+    /// The children of `path`. Takes as long as [`ReadClient::resolve`]. Cancel safe.
     pub async fn list(&self, path: Path) -> Result<Listing, ReadError> {
         self.listing(Question::List(path)).await
     }
 
     /// Every path that matches at least one of `globs`: published, or with a default. At most 256
-    /// globs; with more nobody is asked ([`ReadError::TooManyGlobs`]). Takes as long as
+    /// globs; with more no replica is asked ([`ReadError::TooManyGlobs`]). Takes as long as
     /// [`ReadClient::resolve`]. Cancel safe.
     pub async fn list_matching(&self, globs: Vec<Glob>) -> Result<Listing, ReadError> {
         let limit = RESOLVER_GLOBS_MAX;
@@ -113,7 +114,7 @@ impl ReadClient {
         self.listing(Question::ListMatching(globs.into())).await
     }
 
-    /// What lies just below `path`, as rows, and below those, as columns. Takes as long as
+    /// The children of `path` as rows, and their children as columns. Takes as long as
     /// [`ReadClient::resolve`]. Cancel safe.
     pub async fn table(&self, path: Path) -> Result<PathTable, ReadError> {
         match self.ask(Question::Table(path)).await? {
@@ -129,30 +130,30 @@ impl ReadClient {
         }
     }
 
-    /// Watches the publishers that have, or could make, queues that match `glob`: those of a path
-    /// that matches, and those with a default at or below which one could. Those of live values
-    /// alone are not told. Goes from replica to replica by itself, for ever, or until it is
+    /// Watches the publishers that have, or could make, queues that match `glob`: those of a
+    /// matching path, and those with a default at or below which one could match. Publishers of
+    /// live values alone are excluded. The watch moves between replicas by itself, until it is
     /// dropped.
     pub fn watch_publishers(&self, glob: Glob) -> PublisherWatch {
         let number = self.handle.next_watch.fetch_add(1, Ordering::Relaxed);
         PublisherWatch::start(number, glob, self.handle.commands.clone())
     }
 
-    /// Watches the paths that match at least one of `globs`, at most 256: first those that there
-    /// are, then what changes. Goes from replica to replica by itself, for ever, and tells only
-    /// what differs. Holds at most 1,000,000 paths ([`WATCHED_PATHS_MAX`]); with more, or with more
-    /// globs, [`PathWatch::next`] says that it has ended.
+    /// Watches the paths that match at least one of `globs`, at most 256: first the existing ones,
+    /// then the changes. The watch moves between replicas by itself and returns only differences.
+    /// It is limited to 1,000,000 paths ([`WATCHED_PATHS_MAX`]); beyond that, or with more globs,
+    /// [`PathWatch::next`] returns an error.
     pub fn watch_paths(&self, globs: Vec<Glob>) -> PathWatch {
         let number = self.handle.next_watch.fetch_add(1, Ordering::Relaxed);
         let caller = &self.handle.caller.name;
         PathWatch::start(number, caller, globs, self.handle.commands.clone())
     }
 
-    /// Asks one replica, named as `host:port`, over a link of its own, which publishers it knows;
-    /// they come by name, hidden ones too. Takes as long as [`ReadClient::replica_status`]; the
-    /// error is for people. Cancel safe.
+    /// The publishers that one replica, named as `host:port`, knows, sorted by name, hidden ones
+    /// included. Uses a link of its own. Takes as long as [`ReadClient::replica_status`]; the error
+    /// is for people. Cancel safe.
     pub async fn publishers_known(&self, replica: &str) -> Result<Vec<KnownPublisher>, String> {
-        let mut known = Known::default();
+        let mut known = KnownCollector::default();
         let question = ToReplica::ListPublishers { id: 1 };
         ask_one(&self.handle.tool(), replica, &question, |message| match message {
             FromReplica::PublishersKnown(part) => known.take(part),
@@ -161,15 +162,15 @@ impl ReadClient {
         .await
     }
 
-    /// The publishers that could hold jobs of queues which match, as all replicas know them: those
-    /// that are registered, those that are missing, and the replicas that did not answer. Asks all
-    /// replicas at once; once one has answered, the others have a quarter of a second. Answers of
-    /// up to a second ago serve later calls. An error, for people, if none answers. Cancel safe.
+    /// The publishers that could hold jobs of matching queues, as all replicas know them: the
+    /// registered ones, the missing ones, and the replicas that did not answer. Asks all replicas
+    /// at once; once one has answered, the others have a quarter of a second. Answers up to a
+    /// second old serve later calls. An error, for people, if no replica answers. Cancel safe.
     pub async fn publisher_roll(&self, pattern: &Glob) -> Result<PublisherRoll, String> {
-        self.handle.recent.roll(pattern, self.ask_who_is_known()).await
+        self.handle.recent.roll(pattern, self.ask_all_replicas()).await
     }
 
-    async fn ask_who_is_known(&self) -> Answers {
+    async fn ask_all_replicas(&self) -> Answers {
         let mut asking = JoinSet::new();
         let mut waiting = self.handle.caller.cluster.replicas.clone();
         for replica in waiting.iter().cloned() {
@@ -181,7 +182,7 @@ impl ReadClient {
             true => asking.join_next().await,
             false => timeout(OTHERS_WAIT, asking.join_next()).await.ok().flatten(),
         } {
-            // A task that was cancelled or panicked answers nothing.
+            // A task that was cancelled or panicked returns no answer.
             let Ok((known, replica)) = known else { continue };
             waiting.retain(|one| *one != replica);
             match known {
@@ -195,9 +196,9 @@ impl ReadClient {
         answers
     }
 
-    /// Has one replica forget a publisher that is missing: it is reported no longer. False if the
+    /// Makes one replica forget a missing publisher, so that it is reported no longer. False if the
     /// replica does not know it. Takes as long as [`ReadClient::replica_status`]; the error is for
-    /// people. Not cancel safe: dropped, it may have been done.
+    /// people. Not cancel safe: a dropped call may have succeeded.
     pub async fn forget_publisher(
         &self,
         replica: &str,
@@ -211,9 +212,9 @@ impl ReadClient {
         .await
     }
 
-    /// Asks every replica, each on a link of its own, how it is; in the order of the cluster, each
-    /// with its answer or, for people, why there is none. Each address of a replica has until
-    /// connect and handshake timeout are over, and the answer 15 s. Cancel safe.
+    /// The status of every replica, each over a link of its own, in the order of the cluster; or,
+    /// for people, why there is none. Each address of a replica may take connect and handshake
+    /// timeout, and the answer 15 s. Cancel safe.
     pub async fn replica_status(&self) -> Vec<(String, Result<ReplicaStatus, String>)> {
         let mut asking = JoinSet::new();
         for (place, replica) in self.handle.caller.cluster.replicas.iter().cloned().enumerate() {
@@ -244,7 +245,7 @@ impl ReadClient {
         let (reply, answer) = oneshot::channel();
         let gone = || ReadError::NoAnswer(Vec::new());
         self.handle.commands.send(Command::Ask { batch, question, reply }).map_err(|_| gone())?;
-        let mut forget = Forget { batch, commands: Some(&self.handle.commands) };
+        let mut forget = ForgetOnDrop { batch, commands: Some(&self.handle.commands) };
         let answer = answer.await;
         forget.commands = None;
         // The task ends only with its runtime.
@@ -254,13 +255,13 @@ impl ReadClient {
 
 const FITS: &str = "the core checks that an answer fits its question";
 
-/// A caller that no longer waits says so.
-struct Forget<'a> {
+/// Sends `Forget` when a caller stops waiting.
+struct ForgetOnDrop<'a> {
     batch: u64,
     commands: Option<&'a mpsc::UnboundedSender<Command>>,
 }
 
-impl Drop for Forget<'_> {
+impl Drop for ForgetOnDrop<'_> {
     fn drop(&mut self) {
         if let Some(commands) = self.commands {
             let _ = commands.send(Command::Forget { batch: self.batch });

@@ -1,44 +1,43 @@
-//! What a watch over paths has told its user, and what there is to be told. Pure.
+//! The state of a watch over paths as its reader knows it, and the changes to deliver. Pure.
 //!
-//! A client moves from replica to replica, and a replica starts over where its watcher is slow:
-//! each time it is told everything again. The view compares that with what the user knows, so that
-//! the user is told true differences only. What changes while nobody reads is merged per path: the
-//! view holds a path once, however often it changes.
+//! A client moves from replica to replica, and a replica starts over for a slow watcher: each time
+//! everything is sent again. The view compares that with what the reader knows, so that the reader
+//! gets true differences only. Changes between two reads are merged per path: the view has a path
+//! once, however often it changes.
 
 use std::collections::BTreeSet;
 
 use hashbrown::HashMap;
-use hashbrown::hash_map::{Entry as Place, OccupiedEntry};
+use hashbrown::hash_map::{Entry as MapEntry, OccupiedEntry};
 use longshore_protocol::messages::resolver::{PathChanges, PathListed, PathSnapshot};
 use longshore_protocol::{NameError, Path};
 
-/// Most paths that one watch holds, those that are gone and not yet read among them. A watch of
-/// more ends.
+/// Most paths of one watch, including removed ones that were not read yet. A watch of more ends.
 pub const WATCHED_PATHS_MAX: usize = 1_000_000;
 
-/// What happens to the paths of a watch.
+/// An event of a watch over paths.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PathEvent {
-    /// A replica begins to tell what there is: at first, and whenever the client has moved to it.
-    /// Only what is new to the reader follows.
+    /// A replica begins a snapshot: at first, and whenever the client has moved to it. Only
+    /// differences follow.
     SnapshotBegins {
-        /// Which, as `host:port`.
+        /// The replica, as `host:port`.
         replica: String,
     },
-    /// A path is there, and is this now.
+    /// A path exists, in this state.
     Now(PathListed),
-    /// A path is there no longer.
+    /// A path no longer exists.
     Gone(Path),
-    /// The reader has been told everything that the replica has said.
+    /// The reader has received everything that the replica has sent.
     Whole {
-        /// False while it is warming: there may be more, and nothing is told to be gone.
+        /// False while the replica is warming: there may be more paths, and no removal is reported.
         complete: bool,
     },
     /// A replica refuses the watch; it is tried at another.
     Refused {
-        /// Which, as `host:port`.
+        /// The replica, as `host:port`.
         replica: String,
-        /// Why, for people.
+        /// The reason, for people.
         reason: String,
     },
 }
@@ -46,26 +45,26 @@ pub enum PathEvent {
 /// Why a watch over paths has ended.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum WatchEnded {
-    /// More paths match than a watch holds.
+    /// More paths match than a watch may have.
     #[error("more than {limit} paths match, the most that one watch holds; watch less at once")]
     TooManyPaths {
-        /// How many it holds.
+        /// The limit.
         limit: usize,
     },
     /// More globs than one watch may have.
     #[error("a watch of {globs} globs is over the limit of {limit}")]
     TooManyGlobs {
-        /// How many were given.
+        /// The number given.
         globs: usize,
-        /// How many there may be.
+        /// The limit.
         limit: usize,
     },
-    /// The client's own name is empty, or has more than 128 bytes. Nobody was asked.
+    /// The client's own name is empty, or has more than 128 bytes. No replica was asked.
     #[error("the resolver's client: {0}")]
     Name(#[from] NameError),
 }
 
-/// What is published at a path, as bits. 0: nothing, it is not there.
+/// The state of a path as bits. 0: it does not exist.
 type Flags = u8;
 const THERE: Flags = 1;
 const QUEUE: Flags = 2;
@@ -76,22 +75,20 @@ const DEFAULT: Flags = 8;
 #[derive(Debug)]
 pub(super) struct PathView {
     limit: usize,
-    /// In no order: to be found with one look, since strings in a tree are compared at every step,
-    /// each where it lies.
+    /// Unordered, for lookups with one probe: a tree would compare strings at every step, each in
+    /// its own memory.
     paths: HashMap<Path, Entry>,
-    /// Paths of which the reader does not know what they are now.
+    /// Paths whose state has changed since it was read.
     unread: BTreeSet<Path>,
-    /// The link that tells. None: it has not begun a snapshot yet, and what it says is about
-    /// something else.
+    /// The link whose messages count. `None` before a snapshot begins on it: its earlier messages
+    /// are ignored.
     link: Option<u64>,
-    /// Counts snapshots: what an entry's replica has said counts if it was said since the newest
-    /// began.
+    /// The number of the current snapshot: reports of earlier ones no longer count.
     snapshot: u64,
     phase: Phase,
     begins: Option<String>,
     refused: Option<(String, String)>,
-    /// Everything has been told, and whether that is complete: to be read once nothing else is
-    /// unread.
+    /// Everything was received, and whether it is complete: an event once nothing else is unread.
     whole: Option<bool>,
     /// As it was read last.
     whole_read: Option<bool>,
@@ -100,31 +97,31 @@ pub(super) struct PathView {
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Phase {
-    /// In the middle of a snapshot, all parts of which were complete so far, or not.
+    /// In a snapshot whose parts so far were all complete, or not.
     Snapshot { complete: bool },
-    /// Changes are told. What the replica lacks is gone, or, `settled` being false, may be.
+    /// Changes follow. Paths that the replica lacks are gone, or may be, if `settled` is false.
     Following { settled: bool },
 }
 
 #[derive(Clone, Copy, Default, Debug)]
 struct Entry {
-    /// What the reader knows.
+    /// The state that the reader knows.
     read: Flags,
-    /// What is so.
+    /// The current state.
     now: Flags,
-    /// What the replica has said since that snapshot began.
-    said: Flags,
-    said_in: u64,
+    /// The state that the replica reported, in snapshot `reported_in`.
+    reported: Flags,
+    reported_in: u64,
 }
 
 impl Entry {
-    fn said(&self, snapshot: u64) -> Flags {
-        if self.said_in == snapshot { self.said } else { 0 }
+    fn reported(&self, snapshot: u64) -> Flags {
+        if self.reported_in == snapshot { self.reported } else { 0 }
     }
 }
 
 impl PathView {
-    /// A watch that holds up to `limit` paths.
+    /// An empty view of up to `limit` paths.
     pub(super) fn new(limit: usize) -> PathView {
         PathView {
             limit,
@@ -141,17 +138,17 @@ impl PathView {
         }
     }
 
-    /// It ends.
+    /// Ends the watch.
     pub(super) fn end(&mut self, why: WatchEnded) {
         *self = PathView { ended: Some(why), ..PathView::new(0) };
     }
 
-    /// A replica refused it.
+    /// A replica refused the watch.
     pub(super) fn refused(&mut self, replica: &str, reason: String) {
         self.refused = Some((replica.to_owned(), reason));
     }
 
-    /// Some of a snapshot. False if the watch has ended by it.
+    /// A part of a snapshot. False if the watch has ended by it.
     pub(super) fn snapshot(&mut self, link: u64, replica: &str, part: PathSnapshot) -> bool {
         if part.first {
             if self.link != Some(link) {
@@ -168,7 +165,7 @@ impl PathView {
         }
         let complete = complete && part.complete;
         self.phase = Phase::Snapshot { complete };
-        if !part.paths.into_iter().all(|listed| self.say(listed, complete)) {
+        if !part.paths.into_iter().all(|listed| self.report(listed, complete)) {
             return false;
         }
         if part.last {
@@ -186,7 +183,7 @@ impl PathView {
         if self.link != Some(link) {
             return true;
         }
-        let fits = changes.paths.iter().all(|listed| self.say(listed.clone(), changes.complete));
+        let fits = changes.paths.iter().all(|listed| self.report(listed.clone(), changes.complete));
         if !fits {
             return false;
         }
@@ -200,18 +197,18 @@ impl PathView {
         true
     }
 
-    /// What the replica says of a path. One that is warming adds, and takes nothing away: it may
-    /// not have been told yet.
-    fn say(&mut self, listed: PathListed, complete: bool) -> bool {
-        let said = flags(&listed);
-        let mut place = match self.paths.entry(listed.path) {
-            Place::Occupied(place) => place,
-            Place::Vacant(place) => place.insert_entry(Entry::default()),
+    /// Handles the replica's report of a path. A warming replica only adds: it may not know every
+    /// publisher yet.
+    fn report(&mut self, listed: PathListed, complete: bool) -> bool {
+        let reported = flags(&listed);
+        let mut slot = match self.paths.entry(listed.path) {
+            MapEntry::Occupied(slot) => slot,
+            MapEntry::Vacant(slot) => slot.insert_entry(Entry::default()),
         };
-        let entry = place.get_mut();
-        (entry.said, entry.said_in) = (said, self.snapshot);
-        let now = if complete { said } else { entry.now | said };
-        becomes(place, &mut self.unread, now);
+        let entry = slot.get_mut();
+        (entry.reported, entry.reported_in) = (reported, self.snapshot);
+        let now = if complete { reported } else { entry.now | reported };
+        set_state(slot, &mut self.unread, now);
         if self.paths.len() <= self.limit {
             return true;
         }
@@ -219,22 +216,22 @@ impl PathView {
         false
     }
 
-    /// What the replica has not said is not so.
+    /// Removes what the replica has not reported.
     fn settle(&mut self) {
         let snapshot = self.snapshot;
         let differs = |(path, entry): (&Path, &Entry)| {
-            let said = entry.said(snapshot);
-            (entry.now != said).then(|| (path.clone(), said))
+            let reported = entry.reported(snapshot);
+            (entry.now != reported).then(|| (path.clone(), reported))
         };
         let different: Vec<(Path, Flags)> = self.paths.iter().filter_map(differs).collect();
-        for (path, said) in different {
-            if let Place::Occupied(place) = self.paths.entry(path) {
-                becomes(place, &mut self.unread, said);
+        for (path, reported) in different {
+            if let MapEntry::Occupied(slot) = self.paths.entry(path) {
+                set_state(slot, &mut self.unread, reported);
             }
         }
     }
 
-    /// What the reader is told next.
+    /// The next event for the reader.
     pub(super) fn take(&mut self) -> Result<Option<PathEvent>, WatchEnded> {
         if let Some(why) = &self.ended {
             return Err(why.clone());
@@ -260,17 +257,17 @@ impl PathView {
 
     fn read(&mut self, path: Path) -> PathEvent {
         let now = match self.paths.entry(path.clone()) {
-            Place::Occupied(place) if place.get().now == 0 => {
-                place.remove();
+            MapEntry::Occupied(slot) if slot.get().now == 0 => {
+                slot.remove();
                 0
             }
-            Place::Occupied(mut place) => {
-                let entry = place.get_mut();
+            MapEntry::Occupied(mut slot) => {
+                let entry = slot.get_mut();
                 entry.read = entry.now;
                 entry.now
             }
-            // What is unread has its entry: never.
-            Place::Vacant(_) => 0,
+            // Never happens: every unread path has an entry.
+            MapEntry::Vacant(_) => 0,
         };
         if now == 0 {
             return PathEvent::Gone(path);
@@ -281,28 +278,28 @@ impl PathView {
     }
 }
 
-/// Notes what a path is now. A watch of many paths that change often does little else, so it is
-/// looked for once: `unread` has it exactly if what was read is not what is so.
-fn becomes(mut place: OccupiedEntry<'_, Path, Entry>, unread: &mut BTreeSet<Path>, now: Flags) {
-    let entry = place.get_mut();
+/// Sets the state of a path. In busy watches this is most of the work, so the path is looked up
+/// once. `unread` contains the path exactly if the state read differs from the current one.
+fn set_state(mut slot: OccupiedEntry<'_, Path, Entry>, unread: &mut BTreeSet<Path>, now: Flags) {
+    let entry = slot.get_mut();
     let (was_unread, is_unread) = (entry.read != entry.now, entry.read != now);
     entry.now = now;
     let is_nothing = now == 0 && entry.read == 0;
     match (was_unread, is_unread) {
         (false, true) => {
-            unread.insert(place.key().clone());
+            unread.insert(slot.key().clone());
         }
         (true, false) => {
-            unread.remove(place.key());
+            unread.remove(slot.key());
         }
         _ => {}
     }
     if is_nothing {
-        place.remove();
+        slot.remove();
     }
 }
 
-/// A path without any of them is gone: watches see nothing of what only lies above another.
+/// A path without any flag is gone: watches ignore paths that only have others below them.
 fn flags(listed: &PathListed) -> Flags {
     let bit = |is: bool, flag: Flags| if is { THERE | flag } else { 0 };
     bit(listed.queue, QUEUE) | bit(listed.value, VALUE) | bit(listed.default, DEFAULT)
@@ -350,7 +347,7 @@ mod tests {
     const WARMING: PathEvent = PathEvent::Whole { complete: false };
 
     #[test]
-    fn another_replica_tells_differences_only() {
+    fn a_change_of_the_replica_yields_only_differences() {
         let mut view = PathView::new(10);
         view.snapshot(1, "a:1", whole(true, vec![queue("/x"), queue("/y")]));
         let now = |text| PathEvent::Now(queue(text));
@@ -358,13 +355,13 @@ mod tests {
         view.snapshot(2, "b:1", whole(true, vec![queue("/y"), queue("/z")]));
         let expected = [begins("b:1"), PathEvent::Gone(path("/x")), now("/z"), COMPLETE];
         assert_eq!(all(&mut view), expected);
-        // What the link before says is not for it.
+        // Changes of the previous link are ignored.
         view.changes(1, &changes(true, vec![gone("/y")]));
         assert_eq!(all(&mut view), []);
     }
 
     #[test]
-    fn a_warming_replica_adds_and_takes_nothing_away_until_it_is_complete() {
+    fn a_warming_replica_adds_and_removes_nothing_until_it_is_complete() {
         let mut view = PathView::new(10);
         view.snapshot(1, "a:1", whole(true, vec![queue("/x"), queue("/y")]));
         all(&mut view);
@@ -379,11 +376,11 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_has_read_is_told_once_as_it_is_now() {
+    fn unread_changes_are_merged_into_the_latest_state() {
         let mut view = PathView::new(2);
         view.snapshot(1, "a:1", whole(true, vec![queue("/x")]));
         all(&mut view);
-        // Thousands of paths come and go: the view holds no more than two at any time.
+        // Thousands of paths come and go: the view has no more than two at any time.
         for n in 0..5_000 {
             let name = format!("/y{n}");
             assert!(view.changes(1, &changes(true, vec![queue(&name), gone("/x")])));
@@ -395,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_of_too_much_ends_and_says_so() {
+    fn a_watch_of_too_many_paths_ends_with_an_error() {
         let mut view = PathView::new(2);
         assert!(view.snapshot(1, "a:1", whole(true, vec![queue("/a"), queue("/b")])));
         assert!(!view.changes(1, &changes(true, vec![queue("/c")])));

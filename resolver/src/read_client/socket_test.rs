@@ -1,4 +1,4 @@
-//! What replicas answer to the read client over real sockets: tables, publishers known, and watches
+//! Answers of replicas to the read client over real sockets: tables, known publishers, and watches
 //! over paths.
 
 use std::collections::BTreeSet;
@@ -8,7 +8,7 @@ use longshore_protocol::{Glob, Path, Terms};
 use crate::server::socket_test::{Replica, cluster, in_time, path, reader, writer};
 use crate::{PathAnswer, PathEvent, PathWatch, PublicationTerms, ReadError, ServerOptions};
 
-/// Everything up to the next time that the watch is whole: what is now there, and what is gone.
+/// Everything up to the next `Whole` event: the paths that are there now, and those that are gone.
 async fn until_whole(watch: &mut PathWatch) -> (BTreeSet<Path>, BTreeSet<Path>) {
     let (mut now, mut gone) = (BTreeSet::new(), BTreeSet::new());
     loop {
@@ -23,7 +23,7 @@ async fn until_whole(watch: &mut PathWatch) -> (BTreeSet<Path>, BTreeSet<Path>) 
 }
 
 #[tokio::test]
-async fn tables_terms_and_publishers_are_told() {
+async fn tables_terms_and_publishers_are_answered() {
     let replicas = [Replica::start().await];
     let cluster = cluster(&replicas);
     let (writer, reader) = (writer(&cluster, 1), reader(&cluster));
@@ -38,7 +38,9 @@ async fn tables_terms_and_publishers_are_told() {
     assert_eq!(columns, [("mail", 2), ("sha", 1)]);
 
     let resolution = in_time(reader.resolve(vec![path("/jobs/west/sha")])).await.unwrap();
-    let [PathAnswer::Publishers { set, .. }] = &resolution.answers[..] else { panic!("nobody") };
+    let [PathAnswer::Publishers { set, .. }] = &resolution.answers[..] else {
+        panic!("no publisher")
+    };
     assert_eq!((set[0].publisher.name.as_str(), &set[0].terms), ("publisher-1", &Terms::default()));
 
     let replica = replicas[0].address.to_string();
@@ -47,10 +49,10 @@ async fn tables_terms_and_publishers_are_told() {
 }
 
 #[tokio::test]
-async fn a_roll_names_the_replicas_that_did_not_answer() {
+async fn unanswered_replicas_are_listed_with_the_publishers() {
     let replicas = [Replica::start().await];
     let mut cluster = cluster(&replicas);
-    // The system takes connections to it, and nobody answers.
+    // The system accepts connections to it, but no process answers.
     let hangs = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let hangs = (hangs.local_addr().unwrap().to_string(), hangs);
     cluster.replicas.push(hangs.0.clone());
@@ -64,7 +66,7 @@ async fn a_roll_names_the_replicas_that_did_not_answer() {
 }
 
 #[tokio::test]
-async fn a_replica_that_is_full_of_readers_tells_of_itself_all_the_same() {
+async fn a_replica_full_of_readers_still_answers_tools() {
     let full = |options: &mut ServerOptions| {
         (options.connections_max, options.tools_kept) = (2, Some(1));
     };
@@ -74,14 +76,14 @@ async fn a_replica_that_is_full_of_readers_tells_of_itself_all_the_same() {
     in_time(reads.list(path("/"))).await.unwrap();
 
     let operator = reader(&cluster);
-    let asked = cluster.replicas[0].as_str();
-    assert_eq!(in_time(operator.publishers_known(asked)).await, Ok(Vec::new()));
+    let outstanding = cluster.replicas[0].as_str();
+    assert_eq!(in_time(operator.publishers_known(outstanding)).await, Ok(Vec::new()));
     drop(reads);
     replica.kill().await;
 }
 
 #[tokio::test]
-async fn more_globs_than_a_request_may_have_are_refused_here_and_as_many_are_answered() {
+async fn more_globs_than_the_limit_are_refused_by_the_client() {
     let replicas = [Replica::start().await];
     let cluster = cluster(&replicas);
     let (writer, reader) = (writer(&cluster, 1), reader(&cluster));
@@ -92,14 +94,14 @@ async fn more_globs_than_a_request_may_have_are_refused_here_and_as_many_are_ans
     assert_eq!(listing.paths.len(), 1);
     let error = in_time(reader.list_matching(globs(257).collect())).await.unwrap_err();
     assert_eq!(error, ReadError::TooManyGlobs { globs: 257, limit: 256 });
-    let told = "a list of 257 globs is over the limit of 256; list them in parts";
-    assert_eq!(error.to_string(), told);
+    let expected = "a list of 257 globs is over the limit of 256; list them in parts";
+    assert_eq!(error.to_string(), expected);
 }
 
 #[tokio::test]
-async fn a_watch_over_paths_goes_on_at_the_other_replica_and_tells_what_differs() {
+async fn a_watch_over_paths_moves_to_the_other_replica_and_yields_differences() {
     let [left, right] = [Replica::start().await, Replica::start().await];
-    // Only the left one has been told of /jobs/old.
+    // Only the left one has /jobs/old.
     let at_left = writer(&cluster([&left]), 1);
     at_left.publish(path("/jobs/old"), &PublicationTerms::default());
     at_left.publish(path("/jobs/both"), &PublicationTerms::default());

@@ -1,4 +1,4 @@
-//! The task around the core: moves bytes and time, decides nothing.
+//! The task around the core: it does I/O and timing, and makes no decisions.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,17 +11,17 @@ use longshore_protocol::messages::resolver::{
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::read_client::answer::{Answer, ReadError};
-use crate::read_client::core::{Action, Input, News, Question, ReadCore, Subject};
-use crate::read_client::lines::Lines;
+use crate::read_client::core::{Action, Event, Question, ReadCore, Subject, WatchUpdate};
+use crate::read_client::links::Links;
 use crate::read_client::watch::{PublisherSet, SharedView};
 use crate::replica_link::{Caller, LinkEvent, now, until};
 
-/// What a handle wants.
+/// A command of a handle.
 #[derive(Debug)]
 pub(super) enum Command {
     Ask { batch: u64, question: Question, reply: oneshot::Sender<Result<Answer, ReadError>> },
     Forget { batch: u64 },
-    Watch { watch: u32, glob: Glob, news: watch::Sender<Option<PublisherSet>> },
+    Watch { watch: u32, glob: Glob, update: watch::Sender<Option<PublisherSet>> },
     WatchPaths { watch: u32, globs: Arc<[Glob]>, view: Arc<SharedView> },
     Unwatch { watch: u32 },
 }
@@ -30,87 +30,87 @@ pub(super) enum Command {
 pub(super) async fn run(caller: Caller, mut commands: mpsc::UnboundedReceiver<Command>) {
     let cluster = &caller.cluster;
     let core = ReadCore::new(cluster.timing.clone(), cluster.replicas.clone(), rand::random());
-    let mut shell = Shell {
+    let mut task = ClientTask {
         core,
         caller,
-        lines: Lines::default(),
+        links: Links::default(),
         replies: HashMap::new(),
         watches: HashMap::new(),
-        inputs: VecDeque::new(),
+        events: VecDeque::new(),
     };
     loop {
         tokio::select! {
             command = commands.recv() => match command {
-                Some(command) => shell.command(command),
+                Some(command) => task.command(command),
                 None => return,
             },
-            (link, event) = shell.lines.next() => shell.event(link, event),
-            () = until(shell.core.next_deadline()) => shell.inputs.push_back(Input::Tick),
+            (link, event) = task.links.next() => task.event(link, event),
+            () = until(task.core.next_deadline()) => task.events.push_back(Event::Tick),
         }
-        shell.settle();
+        task.settle();
     }
 }
 
-struct Shell {
+struct ClientTask {
     caller: Caller,
     core: ReadCore,
-    lines: Lines,
+    links: Links,
     replies: HashMap<u64, oneshot::Sender<Result<Answer, ReadError>>>,
     watches: HashMap<u32, Watcher>,
-    inputs: VecDeque<Input>,
+    events: VecDeque<Event>,
 }
 
-/// Who hears of a watch.
+/// The receiver of a watch's updates.
 enum Watcher {
     Publishers(watch::Sender<Option<PublisherSet>>),
     Paths(Arc<SharedView>),
 }
 
-impl Shell {
+impl ClientTask {
     fn command(&mut self, command: Command) {
-        self.inputs.push_back(match command {
+        self.events.push_back(match command {
             Command::Ask { batch, question, reply } => {
                 self.replies.insert(batch, reply);
-                Input::Ask { batch, question }
+                Event::Ask { batch, question }
             }
             Command::Forget { batch } => {
                 self.replies.remove(&batch);
-                Input::Forget { batch }
+                Event::Forget { batch }
             }
-            Command::Watch { watch, glob, news } => {
-                self.watches.insert(watch, Watcher::Publishers(news));
-                Input::Watch { watch, subject: Subject::Publishers(glob) }
+            Command::Watch { watch, glob, update } => {
+                self.watches.insert(watch, Watcher::Publishers(update));
+                Event::Watch { watch, subject: Subject::Publishers(glob) }
             }
             Command::WatchPaths { watch, globs, view } => {
                 self.watches.insert(watch, Watcher::Paths(view));
-                Input::Watch { watch, subject: Subject::Paths(globs) }
+                Event::Watch { watch, subject: Subject::Paths(globs) }
             }
             Command::Unwatch { watch } => {
                 self.watches.remove(&watch);
-                Input::Unwatch { watch }
+                Event::Unwatch { watch }
             }
         });
     }
 
     fn event(&mut self, link: u64, event: LinkEvent) {
         match event {
-            LinkEvent::Linked => self.inputs.push_back(Input::Linked { link }),
-            LinkEvent::Unlinked { why } => self.inputs.push_back(Input::Unlinked { link, why }),
-            LinkEvent::Told { messages, damaged } => {
-                let told = |message| Input::Told { link, message };
-                self.inputs.extend(messages.into_iter().map(told));
+            LinkEvent::Linked => self.events.push_back(Event::Linked { link }),
+            LinkEvent::Unlinked { why } => self.events.push_back(Event::Unlinked { link, why }),
+            LinkEvent::Received { messages, damaged } => {
+                let received = |message| Event::Received { link, message };
+                self.events.extend(messages.into_iter().map(received));
                 if let Some(why) = damaged {
-                    self.lines.hang_up(link);
-                    self.inputs.push_back(Input::Unlinked { link, why });
+                    self.links.close(link);
+                    self.events.push_back(Event::Unlinked { link, why });
                 }
             }
         }
     }
 
-    /// Steps the core until it has nothing more to say.
+    /// Steps the core until no event is left.
     fn settle(&mut self) {
-        while let Some(input) = self.inputs.pop_front() {
-            for action in self.core.step(now(), input) {
+        while let Some(event) = self.events.pop_front() {
+            for action in self.core.step(now(), event) {
                 self.act(action);
             }
         }
@@ -120,12 +120,12 @@ impl Shell {
         match action {
             Action::Dial { link, replica } => {
                 let replica = &self.caller.cluster.replicas[replica];
-                if let Err(why) = self.lines.dial(link, &self.caller, replica) {
-                    self.inputs.push_back(Input::Unlinked { link, why });
+                if let Err(why) = self.links.dial(link, &self.caller, replica) {
+                    self.events.push_back(Event::Unlinked { link, why });
                 }
             }
-            // What it has said and nobody has heard yet, the core passes over.
-            Action::Hangup { link } => self.lines.hang_up(link),
+            // The core ignores earlier messages of this link that are still queued.
+            Action::Close { link } => self.links.close(link),
             Action::Ask { link, request: id, question, range } => self.send(
                 link,
                 match question {
@@ -162,32 +162,34 @@ impl Shell {
                     let _ = reply.send(answer);
                 }
             }
-            Action::Tell { link, watch, replica, news } => self.tell(link, watch, replica, news),
+            Action::Update { link, watch, replica, update } => {
+                self.deliver(link, watch, replica, update)
+            }
         }
     }
 
-    fn tell(&mut self, link: u64, watch: u32, replica: usize, news: News) {
+    fn deliver(&mut self, link: u64, watch: u32, replica: usize, update: WatchUpdate) {
         let replica = &self.caller.cluster.replicas[replica];
-        if let News::Refused(reason) = &news {
+        if let WatchUpdate::Refused(reason) = &update {
             tracing::warn!(%replica, watch, "a resolver replica refuses a watch: {reason}");
         }
-        let fits = match (self.watches.get(&watch), news) {
-            (Some(Watcher::Publishers(to)), News::Publishers(told)) => {
-                to.send_replace(Some(PublisherSet::new(replica, told)));
+        let fits = match (self.watches.get(&watch), update) {
+            (Some(Watcher::Publishers(to)), WatchUpdate::Publishers(received)) => {
+                to.send_replace(Some(PublisherSet::new(replica, received)));
                 true
             }
-            (Some(Watcher::Publishers(to)), News::Gone(gone)) => {
+            (Some(Watcher::Publishers(to)), WatchUpdate::Gone(gone)) => {
                 to.send_if_modified(|set| set.as_mut().is_some_and(|set| set.remove(&gone)));
                 true
             }
-            (Some(Watcher::Paths(view)), News::Snapshot(part)) => {
-                view.tell(|view| view.snapshot(link, replica, part))
+            (Some(Watcher::Paths(view)), WatchUpdate::Snapshot(part)) => {
+                view.update(|view| view.snapshot(link, replica, part))
             }
-            (Some(Watcher::Paths(view)), News::Changes(changes)) => {
-                view.tell(|view| view.changes(link, &changes))
+            (Some(Watcher::Paths(view)), WatchUpdate::Changes(changes)) => {
+                view.update(|view| view.changes(link, &changes))
             }
-            (Some(Watcher::Paths(view)), News::Refused(reason)) => {
-                view.tell(|view| view.refused(replica, reason));
+            (Some(Watcher::Paths(view)), WatchUpdate::Refused(reason)) => {
+                view.update(|view| view.refused(replica, reason));
                 true
             }
             // One number is never used for both kinds.
@@ -195,13 +197,13 @@ impl Shell {
         };
         if !fits {
             self.watches.remove(&watch);
-            self.inputs.push_back(Input::Unwatch { watch });
+            self.events.push_back(Event::Unwatch { watch });
         }
     }
 
     fn send(&mut self, link: u64, message: ToReplica) {
-        if let Err(why) = self.lines.send(link, &message) {
-            self.inputs.push_back(Input::Unlinked { link, why });
+        if let Err(why) = self.links.send(link, &message) {
+            self.events.push_back(Event::Unlinked { link, why });
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Watches, as their callers hold them.
+//! Watches, as their callers use them.
 
 use std::sync::Arc;
 
@@ -14,31 +14,31 @@ use crate::read_client::task::Command;
 /// All publishers of a watch, as one replica knows them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PublisherSet {
-    /// The replica that told, as `host:port`.
+    /// The replica, as `host:port`.
     pub replica: String,
-    /// Its run.
+    /// The replica's incarnation.
     pub incarnation: Incarnation,
-    /// Its revision; within one incarnation it rises.
+    /// Its revision; it increases within one incarnation.
     pub revision: u64,
-    /// False while it is warming: who is missing may be there all the same.
+    /// False while the replica is warming: publishers may be missing from the set.
     pub complete: bool,
     /// The publishers, by id.
     pub publishers: Vec<PublisherInfo>,
 }
 
 impl PublisherSet {
-    pub(super) fn new(replica: &str, told: Publishers) -> PublisherSet {
+    pub(super) fn new(replica: &str, received: Publishers) -> PublisherSet {
         PublisherSet {
             replica: replica.to_owned(),
-            incarnation: told.tracker.incarnation,
-            revision: told.tracker.revision,
-            complete: told.complete,
-            publishers: told.publishers,
+            incarnation: received.tracker.incarnation,
+            revision: received.tracker.revision,
+            complete: received.complete,
+            publishers: received.publishers,
         }
     }
 
-    /// Takes out one that is gone. False if that is nothing new, or said by another replica than
-    /// the set was.
+    /// Removes a publisher. False if that changes nothing, or if it comes from another replica than
+    /// the set.
     pub(super) fn remove(&mut self, gone: &PublisherGone) -> bool {
         if gone.tracker.incarnation != self.incarnation {
             return false;
@@ -65,13 +65,13 @@ impl PublisherWatch {
         glob: Glob,
         commands: mpsc::UnboundedSender<Command>,
     ) -> PublisherWatch {
-        let (news, newest) = watch::channel(None);
-        let _ = commands.send(Command::Watch { watch: number, glob, news });
+        let (update, newest) = watch::channel(None);
+        let _ = commands.send(Command::Watch { watch: number, glob, update });
         PublisherWatch { number, newest, commands }
     }
 
-    /// The publishers once they have changed, or were told of by another replica; at first, as soon
-    /// as any replica tells. What changed while nobody waited is told once, as it is now. Cancel
+    /// The publishers once they have changed, or come from another replica; at first, as soon as
+    /// any replica has answered. Changes between two calls are merged into the latest state. Cancel
     /// safe.
     pub async fn changed(&mut self) -> PublisherSet {
         loop {
@@ -103,17 +103,17 @@ pub struct PathWatch {
 /// A view that the client's task writes and the watch reads.
 #[derive(Debug)]
 pub(super) struct SharedView {
-    /// Held for a step of it only.
+    /// Locked for single steps only.
     view: Mutex<PathView>,
-    news: Notify,
+    changed: Notify,
 }
 
 impl SharedView {
-    /// The task tells it something.
-    pub(super) fn tell<T>(&self, tell: impl FnOnce(&mut PathView) -> T) -> T {
-        let told = tell(&mut self.view.lock());
-        self.news.notify_one();
-        told
+    /// Updates the view and wakes the watch.
+    pub(super) fn update<T>(&self, change: impl FnOnce(&mut PathView) -> T) -> T {
+        let outcome = change(&mut self.view.lock());
+        self.changed.notify_one();
+        outcome
     }
 }
 
@@ -125,12 +125,12 @@ impl PathWatch {
         commands: mpsc::UnboundedSender<Command>,
     ) -> PathWatch {
         let view = Mutex::new(PathView::new(WATCHED_PATHS_MAX));
-        let shared = Arc::new(SharedView { view, news: Notify::new() });
+        let shared = Arc::new(SharedView { view, changed: Notify::new() });
         if let Err(error) = check_name(caller) {
-            shared.tell(|view| view.end(WatchEnded::Name(error)));
+            shared.update(|view| view.end(WatchEnded::Name(error)));
         } else if globs.len() > RESOLVER_GLOBS_MAX {
             let (globs, limit) = (globs.len(), RESOLVER_GLOBS_MAX);
-            shared.tell(|view| view.end(WatchEnded::TooManyGlobs { globs, limit }));
+            shared.update(|view| view.end(WatchEnded::TooManyGlobs { globs, limit }));
         } else {
             let view = shared.clone();
             let globs = globs.into();
@@ -139,16 +139,15 @@ impl PathWatch {
         PathWatch { number, shared, commands }
     }
 
-    /// What happens next. Only what is new to the reader is told, whichever replica it comes from;
-    /// what changed while nobody waited is told once for each path, as it is now. An error is the
-    /// end of the watch. Cancel safe.
+    /// The next event. Only differences for the reader are returned, whichever replica they come
+    /// from; changes between two calls are merged per path. An error ends the watch. Cancel safe.
     pub async fn next(&mut self) -> Result<PathEvent, WatchEnded> {
         loop {
-            let news = self.shared.news.notified();
+            let changed = self.shared.changed.notified();
             if let Some(event) = self.shared.view.lock().take()? {
                 return Ok(event);
             }
-            news.await;
+            changed.await;
         }
     }
 }
@@ -182,16 +181,16 @@ mod tests {
     }
 
     #[test]
-    fn a_publisher_that_is_gone_leaves_the_set_of_the_replica_that_told_it() {
+    fn a_departure_applies_only_to_the_set_of_the_same_replica() {
         let tracker = Tracker { incarnation: Incarnation([7; 16]), revision: 3 };
         let publishers = vec![info(1), info(2)];
-        let told = Publishers { watch: 1, tracker, complete: true, publishers };
-        let mut set = PublisherSet::new("a:1", told);
-        assert!(!set.remove(&gone(1, 8, true)), "another replica's word is not about this set");
+        let received = Publishers { watch: 1, tracker, complete: true, publishers };
+        let mut set = PublisherSet::new("a:1", received);
+        assert!(!set.remove(&gone(1, 8, true)), "a departure of another replica is ignored");
         assert!(!set.remove(&gone(3, 7, true)), "it was not there");
         assert!(set.remove(&gone(1, 7, false)));
         assert_eq!(set.publishers, [info(2)]);
-        // Who reads it forgets nobody for the word of a replica that is warming.
+        // The set is marked incomplete, since the replica is warming.
         assert_eq!((set.revision, set.complete), (9, false));
     }
 }

@@ -1,9 +1,9 @@
-//! Paths and defaults by the topmost bits of their hashes, with a digest for each bucket: what two
-//! sides compare, and what is written again where they differ.
+//! Paths and defaults by the topmost bits of their hashes, with a digest for each bucket: two sides
+//! compare the digests, and rewrite the buckets that differ.
 //!
-//! There are 2ᵏ buckets of about [`BUCKET_KEYS`]. As they fill up, each is parted in two, one with
-//! every [`KEYS_PER_PARTING`] keys that come: whoever records some hundreds of keys under one lock
-//! pays for a few. Within a bucket the order means nothing.
+//! There are 2ᵏ buckets of about [`BUCKET_KEYS`]. As they fill up, each is split in two, one with
+//! every [`KEYS_PER_SPLIT`] new keys: recording some hundreds of keys under one lock includes
+//! only a few splits. The order within a bucket is arbitrary.
 
 use longshore_protocol::Path;
 use longshore_protocol::limits::RESOLVER_BUCKETS_MAX;
@@ -11,17 +11,17 @@ use longshore_protocol::messages::resolver::{Digest, KeyHash};
 
 use crate::write_client::terms::PublicationTerms;
 
-/// Keys of a bucket, about: it is parted when the average is half as much again.
+/// The approximate keys of a bucket: it is split when the average is half as much again.
 const BUCKET_KEYS: usize = 256;
-/// Keys that come between two partings. One moves a bucket's keys, some 10 µs; with this many all
-/// are parted long before the next doubling, when the average has grown by as many.
-const KEYS_PER_PARTING: usize = 64;
-/// Most bits of a hash that tell buckets apart: enough for 268 million keys.
+/// New keys between two splits. A split moves a bucket's keys, in some 10 µs; at this rate all are
+/// split long before the next doubling, when the average has grown by as many.
+const KEYS_PER_SPLIT: usize = 64;
+/// Most bits of a bucket's number: enough for 268 million keys.
 const LEVEL_MAX: u32 = 20;
 /// Tags that are compared at once.
 const TAGS_AT_ONCE: usize = 64;
-/// One past the last [`place`].
-pub(super) const PLACES: u64 = 1 << 32;
+/// One past the last [`position`].
+pub(super) const POSITIONS: u64 = 1 << 32;
 
 /// A path, or a default at a path.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -36,33 +36,33 @@ impl Key {
     }
 }
 
-/// Where a hash stands among all, in the order of buckets, however many there are.
-pub(super) fn place(hash: KeyHash) -> u64 {
+/// The position of a hash among all, in the order of buckets, however many there are.
+pub(super) fn position(hash: KeyHash) -> u64 {
     hash.bucket(1 << 32) as u64
 }
 
-/// A path, or a default, and its terms. Which of the two it is, its tag says.
+/// A path, or a default, and its terms. Its tag distinguishes paths and defaults.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
-    /// Kept, 16 bytes: taken again, it would bring the path's text into the cache whenever a key is
-    /// looked up or its bucket is parted.
+    /// Stored, in 16 bytes: computing it would load the path's text into the cache whenever a key
+    /// is looked up or its bucket is split.
     pub(super) hash: KeyHash,
     pub(super) path: Path,
     pub(super) terms: PublicationTerms,
 }
 
 impl Entry {
-    /// Whether it stands from `from` up to, not at, `end`.
-    pub(super) fn stands_in(&self, from: u64, end: u64) -> bool {
-        (from..end).contains(&place(self.hash))
+    /// Whether its position is from `from` up to, not at, `end`.
+    pub(super) fn is_within(&self, from: u64, end: u64) -> bool {
+        (from..end).contains(&position(self.hash))
     }
 }
 
 #[derive(Default, Debug)]
 struct Bucket {
     digest: Digest,
-    /// Fifteen bits of each hash, and whether it is a default's: in a row of their own, so that one
-    /// key of 256 is found in nine cache lines.
+    /// Fifteen bits of each hash, and whether it is a default's: in an array of their own, so that
+    /// one key of 256 is found in nine cache lines.
     tags: Vec<u16>,
     entries: Vec<Entry>,
 }
@@ -71,12 +71,12 @@ struct Bucket {
 #[derive(Debug)]
 pub(super) struct Buckets {
     level: u32,
-    /// 2^level. While they are being parted, those that have been are empty.
+    /// 2^level buckets. During a split those already split are empty.
     buckets: Vec<Bucket>,
-    /// The first of the buckets of the next level: two for each that has been parted.
+    /// The first of the buckets of the next level: two for each that was split.
     finer: Vec<Bucket>,
-    /// Keys that have come since one was parted.
-    since_parting: usize,
+    /// New keys since the last split.
+    since_split: usize,
     len: usize,
 }
 
@@ -86,19 +86,19 @@ impl Default for Buckets {
             level: 0,
             buckets: vec![Bucket::default()],
             finer: Vec::new(),
-            since_parting: 0,
+            since_split: 0,
             len: 0,
         }
     }
 }
 
 impl Buckets {
-    /// How many keys.
+    /// The number of keys.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// Takes in a key; the terms that it had before, if it was there.
+    /// Inserts a key; returns its earlier terms, if it was there.
     pub(super) fn insert(
         &mut self,
         hash: KeyHash,
@@ -128,12 +128,12 @@ impl Buckets {
         bucket.digest.add(hash, digest);
         if before.is_none() {
             self.len += 1;
-            self.part_one();
+            self.split_next();
         }
         before
     }
 
-    /// Takes out a key; its terms, if it was there.
+    /// Removes a key; returns its terms, if it was there.
     pub(super) fn remove(&mut self, hash: KeyHash, key: &Key) -> Option<PublicationTerms> {
         let bucket = self.bucket_mut(hash);
         let at = bucket.find(hash, key)?;
@@ -146,28 +146,28 @@ impl Buckets {
 
     /// The terms of a key.
     pub(super) fn get(&self, hash: KeyHash, key: &Key) -> Option<&PublicationTerms> {
-        let bucket = self.bucket_at(place(hash)).0;
+        let bucket = self.bucket_at(position(hash)).0;
         bucket.find(hash, key).map(|at| &bucket.entries[at].terms)
     }
 
     /// The key of a hash, true for a default.
     pub(super) fn by_hash(&self, hash: KeyHash) -> Option<(bool, &Entry)> {
-        let bucket = self.bucket_at(place(hash)).0;
+        let bucket = self.bucket_at(position(hash)).0;
         let at = bucket.find_by(hash, |_| true)?;
         Some((bucket.tags[at] & 1 == 1, &bucket.entries[at]))
     }
 
-    /// The keys of the bucket at `place`, true for defaults, and the place at which the next one
-    /// begins.
+    /// The keys of the bucket at `position`, true for defaults, and the position at which the next
+    /// bucket begins.
     pub(super) fn keys_at(
         &self,
-        place: u64,
+        position: u64,
     ) -> (impl ExactSizeIterator<Item = (bool, &Entry)>, u64) {
-        let (bucket, bits) = self.bucket_at(place);
-        (bucket.keys(), end_of(place, bits))
+        let (bucket, bits) = self.bucket_at(position);
+        (bucket.keys(), end_of(position, bits))
     }
 
-    /// Takes out whatever stands from `from` up to, not at, `end`.
+    /// Removes the keys at the positions from `from` up to, not at, `end`.
     pub(super) fn clear(&mut self, from: u64, end: u64) {
         let mut at = from;
         while at < end && self.len > 0 {
@@ -175,7 +175,7 @@ impl Buckets {
             let bucket = self.slot_mut(at);
             let mut gone = 0;
             for index in (0..bucket.entries.len()).rev() {
-                if bucket.entries[index].stands_in(from, end) {
+                if bucket.entries[index].is_within(from, end) {
                     let hash = bucket.entries[index].hash;
                     bucket.tags.swap_remove(index);
                     let entry = bucket.entries.swap_remove(index);
@@ -188,19 +188,19 @@ impl Buckets {
         }
     }
 
-    /// By how many bits of the hash digests are best compared: one for about [`BUCKET_KEYS`] keys,
-    /// as far as the buckets are parted.
+    /// The best number of hash bits for comparing digests: one bucket for about [`BUCKET_KEYS`]
+    /// keys, as far as the buckets are split.
     pub(super) fn level(&self) -> u32 {
         let enough = (0..).find(|&level| self.len >> level <= BUCKET_KEYS * 3 / 2);
         enough.unwrap_or(LEVEL_MAX).min(self.level).min(RESOLVER_BUCKETS_MAX.ilog2())
     }
 
-    /// The digests by the topmost `level` bits of the hash. Costs a look at every bucket, and at
-    /// every key of those that are larger.
+    /// The digests by the topmost `level` bits of the hash. Visits every bucket, and every key of
+    /// larger ones.
     pub(super) fn digests(&self, level: u32) -> Vec<Digest> {
         let mut digests = vec![Digest::default(); 1 << level];
         let mut at = 0;
-        while at < PLACES && self.len > 0 {
+        while at < POSITIONS && self.len > 0 {
             let (bucket, bits) = self.bucket_at(at);
             if bits >= level {
                 digests[(at >> (32 - level)) as usize].join(bucket.digest);
@@ -214,47 +214,47 @@ impl Buckets {
         digests
     }
 
-    /// The bucket at `place`, and how many bits tell it apart.
-    fn bucket_at(&self, place: u64) -> (&Bucket, u32) {
-        let (index, bits) = self.index(place);
+    /// The bucket at `position`, and the bits of its number.
+    fn bucket_at(&self, position: u64) -> (&Bucket, u32) {
+        let (index, bits) = self.index(position);
         (if bits > self.level { &self.finer[index] } else { &self.buckets[index] }, bits)
     }
 
-    fn slot_mut(&mut self, place: u64) -> &mut Bucket {
-        let (index, bits) = self.index(place);
+    fn slot_mut(&mut self, position: u64) -> &mut Bucket {
+        let (index, bits) = self.index(position);
         if bits > self.level { &mut self.finer[index] } else { &mut self.buckets[index] }
     }
 
     fn bucket_mut(&mut self, hash: KeyHash) -> &mut Bucket {
-        self.slot_mut(place(hash))
+        self.slot_mut(position(hash))
     }
 
-    fn index(&self, place: u64) -> (usize, u32) {
-        debug_assert!(place < PLACES, "{place} is past the last bucket");
+    fn index(&self, position: u64) -> (usize, u32) {
+        debug_assert!(position < POSITIONS, "{position} is past the last bucket");
         // Shifted by 12 bits at least: it fits any `usize`.
-        let finer = (place >> (32 - self.level - 1)) as usize;
+        let finer = (position >> (32 - self.level - 1)) as usize;
         if finer < self.finer.len() { (finer, self.level + 1) } else { (finer >> 1, self.level) }
     }
 
-    /// Parts the next bucket, if there are too many keys for as many buckets as there are.
-    fn part_one(&mut self) {
+    /// Splits the next bucket, if there are too many keys for the number of buckets.
+    fn split_next(&mut self) {
         let full = self.len > (BUCKET_KEYS * 3 / 2) << self.level && self.level < LEVEL_MAX;
-        self.since_parting += 1;
-        if !full && self.finer.is_empty() || self.since_parting < KEYS_PER_PARTING {
+        self.since_split += 1;
+        if !full && self.finer.is_empty() || self.since_split < KEYS_PER_SPLIT {
             return;
         }
-        self.since_parting = 0;
+        self.since_split = 0;
         if self.finer.is_empty() {
             self.finer = Vec::with_capacity(2 << self.level);
         }
-        let parted = std::mem::take(&mut self.buckets[self.finer.len() / 2]);
+        let split = std::mem::take(&mut self.buckets[self.finer.len() / 2]);
         let buckets = 2usize << self.level;
         let upper = |hash: KeyHash| hash.bucket(buckets) & 1 == 1;
         let (mut low, mut high) = (Bucket::default(), Bucket::default());
-        let above = parted.entries.iter().filter(|entry| upper(entry.hash)).count();
-        low.reserve(parted.entries.len() - above);
+        let above = split.entries.iter().filter(|entry| upper(entry.hash)).count();
+        low.reserve(split.entries.len() - above);
         high.reserve(above);
-        for (tag, entry) in parted.tags.into_iter().zip(parted.entries) {
+        for (tag, entry) in split.tags.into_iter().zip(split.entries) {
             let half = if upper(entry.hash) { &mut high } else { &mut low };
             half.digest.add(entry.hash, entry.terms.digest());
             half.tags.push(tag);
@@ -274,10 +274,11 @@ impl Bucket {
     }
 
     fn find_by(&self, hash: KeyHash, is: impl Fn(&Entry) -> bool) -> Option<usize> {
-        // The lowest bit is the default's, which the hash tells too.
+        // The lowest bit is that of defaults, which the hash distinguishes too.
         let tag = tag(hash, true);
         for (row, tags) in self.tags.chunks(TAGS_AT_ONCE).enumerate() {
-            // Without a branch for each: the compiler compares all of them in a few instructions.
+            // Without a branch for each tag: the compiler compares all of them in a few
+            // instructions.
             if tags.iter().fold(false, |any, other| any | (*other | 1 == tag)) {
                 let mut places = row * TAGS_AT_ONCE..row * TAGS_AT_ONCE + tags.len();
                 let found = places.find(|&at| {
@@ -296,7 +297,7 @@ impl Bucket {
         self.tags.iter().map(|tag| tag & 1 == 1).zip(&self.entries)
     }
 
-    /// Makes room for `keys`, and no more.
+    /// Reserves room for exactly `keys`.
     fn reserve(&mut self, keys: usize) {
         self.tags.reserve_exact(keys);
         self.entries.reserve_exact(keys);
@@ -304,13 +305,13 @@ impl Bucket {
 }
 
 fn tag(hash: KeyHash, default: bool) -> u16 {
-    // The lowest bits of the half that says nothing of the bucket.
+    // The lowest bits of the half that does not determine the bucket.
     hash.bits() as u16 & !1 | u16::from(default)
 }
 
-/// Where the bucket that `bits` tell apart, and that holds `place`, ends.
-fn end_of(place: u64, bits: u32) -> u64 {
-    ((place >> (32 - bits)) + 1) << (32 - bits)
+/// The end of the bucket with `bits` bits at `position`.
+fn end_of(position: u64, bits: u32) -> u64 {
+    ((position >> (32 - bits)) + 1) << (32 - bits)
 }
 
 #[cfg(test)]
@@ -341,11 +342,11 @@ mod tests {
             assert_eq!(buckets.digests(level), expected, "at {level} bits");
         }
         let (mut at, mut found) = (0, BTreeMap::new());
-        while at < PLACES {
+        while at < POSITIONS {
             let (keys, next) = buckets.keys_at(at);
             for (default, entry) in keys {
                 let key = Key { path: entry.path.clone(), default };
-                assert!((at..next).contains(&place(key.hash())));
+                assert!((at..next).contains(&position(key.hash())));
                 found.insert(key, entry.terms.weight);
             }
             at = next;
@@ -354,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_comes_and_goes_the_digests_of_all_levels_are_those_of_what_is_there() {
+    fn digests_of_all_levels_match_the_keys_after_any_changes() {
         let mut random = StdRng::seed_from_u64(7);
         let (mut buckets, mut model) = (Buckets::default(), BTreeMap::new());
         for round in 0..20 {
@@ -376,42 +377,44 @@ mod tests {
             }
             check(&buckets, &model);
             if round % 5 == 4 {
-                let (from, end) =
-                    (random.random_range(0..PLACES / 2), random.random_range(PLACES / 2..PLACES));
+                let (from, end) = (
+                    random.random_range(0..POSITIONS / 2),
+                    random.random_range(POSITIONS / 2..POSITIONS),
+                );
                 buckets.clear(from, end);
-                model.retain(|key, _| !(from..end).contains(&place(key.hash())));
+                model.retain(|key, _| !(from..end).contains(&position(key.hash())));
                 check(&buckets, &model);
             }
         }
         assert!(buckets.level >= 4, "{} bits for {} keys", buckets.level, buckets.len());
         while buckets.len() > 0 {
-            let at = random.random_range(0..PLACES);
+            let at = random.random_range(0..POSITIONS);
             let (keys, next) = buckets.keys_at(at);
-            for (default, entry) in keys.filter(|(_, entry)| entry.stands_in(at, next)) {
+            for (default, entry) in keys.filter(|(_, entry)| entry.is_within(at, next)) {
                 let key = Key { path: entry.path.clone(), default };
-                assert!(place(key.hash()) < next && model.remove(&key).is_some());
+                assert!(position(key.hash()) < next && model.remove(&key).is_some());
             }
             buckets.clear(at, next);
         }
         check(&buckets, &model);
     }
 
-    /// Parting moves a whole bucket: 512 keys under one lock must not mean 512 of those.
+    /// A split moves a whole bucket: 512 keys under one lock must not cause 512 of them.
     #[test]
-    fn few_buckets_are_parted_with_many_keys() {
+    fn few_buckets_are_split_with_many_keys() {
         let mut buckets = Buckets::default();
-        // Each parting takes one bucket of a level away: so many have been, in all.
-        let parted = |buckets: &Buckets| (1 << buckets.level) - 1 + buckets.finer.len() / 2;
+        // Each split removes one bucket of a level, so this counts all splits so far.
+        let split = |buckets: &Buckets| (1 << buckets.level) - 1 + buckets.finer.len() / 2;
         for batch in 0..200 {
-            let before = parted(&buckets);
+            let before = split(&buckets);
             for n in 512 * batch..512 * (batch + 1) {
                 let key = key(n);
                 buckets.insert(key.hash(), key, terms(1));
             }
-            let now = parted(&buckets) - before;
-            assert!(now <= 512 / KEYS_PER_PARTING, "{now} partings in batch {batch}");
+            let now = split(&buckets) - before;
+            assert!(now <= 512 / KEYS_PER_SPLIT, "{now} splits in batch {batch}");
         }
-        assert!(parted(&buckets) > 200, "{}", parted(&buckets));
+        assert!(split(&buckets) > 200, "{}", split(&buckets));
     }
 
     #[test]
@@ -421,8 +424,8 @@ mod tests {
             let key = key(n);
             buckets.insert(key.hash(), key, terms(1));
             let each = buckets.len() >> buckets.level();
-            // It is parted while the average grows by another 64.
-            let most = BUCKET_KEYS * 3 / 2 + KEYS_PER_PARTING;
+            // It is split while the average grows by another 64.
+            let most = BUCKET_KEYS * 3 / 2 + KEYS_PER_SPLIT;
             assert!(each <= most, "{each} a bucket, of {n}");
         }
         assert_eq!(buckets.level(), 9);

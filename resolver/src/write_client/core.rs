@@ -1,11 +1,11 @@
-//! How one replica is driven towards what is wanted, and when it is tried again. Pure: it reads no
-//! clock, draws from a seeded source, opens nothing.
+//! Makes one replica match the desired state, and decides when it is tried again. Pure: it reads no
+//! clock, draws from a seeded source, and does no I/O.
 //!
-//! **After every [`WriteCore::step`] its actions are carried out in their order; it is stepped with
-//! [`Input::Tick`] again at once while [`WriteCore::has_more`], and at
-//! [`WriteCore::next_deadline`].** A step puts one request together at most: none takes longer than
-//! a millisecond, however much there is to say. Nothing that happens makes it give up, or forget
-//! what the replica lacks.
+//! **After every [`WriteCore::step`] its actions are executed in order; it is stepped with
+//! [`Event::Tick`] again at once while [`WriteCore::has_more`], and at
+//! [`WriteCore::next_deadline`].** A step builds one request at most: none takes longer than a
+//! millisecond, however much there is to send. No event makes it give up, or forget what the
+//! replica lacks.
 //!
 //! ```text
 //!   Waiting ──▶ Dialling ──▶ Linked: compare, write, and compare again every half writer_ttl
@@ -22,18 +22,18 @@
 //!      └── half writer_ttl, or changes were missed ◀── confirm ◀── write those buckets again, and what changes meanwhile
 //! ```
 //!
-//! - What changes while a replica keeps up is written key by key, from [`Wanted::changes`]. What it
-//!   was not told of, because it was away or far behind, the next comparison finds: no copy is kept
-//!   for it.
-//! - The replica may tell apart fewer buckets than this side, down to one; then those are compared,
-//!   and written again.
-//! - No write is sent between an announce and its answer: both digests are of the same moment, but
-//!   for refusals under way, which are counted out.
-//! - What it refuses is left out of the digests, and tried again after each comparison that was
+//! - While a replica keeps up, changes are written key by key, from [`DesiredState::changes`]. ChangeLog
+//!   that it was not sent, because it was disconnected or far behind, are found by the next
+//!   comparison: no copy is retained for it.
+//! - The replica may have fewer buckets than this side, down to one; then those are compared and
+//!   rewritten.
+//! - No write is sent between an announce and its answer: both digests are of the same moment,
+//!   except for refusals in flight, which are subtracted.
+//! - Refused keys are excluded from the digests, and sent again after each comparison that was
 //!   equal.
-//! - *Confirm* removes what an earlier start held. It follows once all buckets that differ are
-//!   written again, every change is told, and the wanted set is still: see [`CONFIRM_QUIET`]. It is
-//!   for the last announce alone.
+//! - *Confirm* removes what an earlier start registered. It follows once all differing buckets are
+//!   rewritten, every change is sent, and the desired state is stable: see [`CONFIRM_QUIET`]. It
+//!   applies to the last announce only.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -46,74 +46,74 @@ use rand::{Rng, SeedableRng, rngs::StdRng};
 
 use crate::write_client::ReplicaStanding;
 use crate::write_client::buckets::Key;
-use crate::write_client::lacking::{Batch, Lacking};
-use crate::write_client::wanted::{Extent, Wanted};
+use crate::write_client::desired_state::{DesiredState, StateSummary};
+use crate::write_client::pending_changes::{Batch, PendingChanges};
 
-/// Most requests that wait for an answer.
+/// Most requests in flight.
 pub(super) const REQUESTS_IN_FLIGHT_MAX: usize = 8;
-/// How long the wanted set has to be still before what is not in it is removed: a publisher that
-/// starts again publishes its paths one by one. One that is never still has it removed with the
-/// next heartbeat.
+/// How long the desired state has to be stable before everything else is removed: a publisher that
+/// restarts publishes its paths one by one. If it is never stable, the removal comes with the next
+/// heartbeat.
 pub(super) const CONFIRM_QUIET: Duration = Duration::from_secs(1);
 
-/// What happened.
+/// An event for the core.
 #[derive(Debug)]
-pub(super) enum Input {
-    /// The link that was dialled stands.
+pub(super) enum Event {
+    /// The link that was dialled is established.
     Linked,
-    /// It does not, and why; or it did, and has ended.
+    /// The link could not be established, and why; or it has ended.
     Unlinked { why: String },
-    /// The replica said something.
-    Told(FromReplica),
+    /// A message of the replica.
+    Received(FromReplica),
     /// The publisher stops.
     Close,
-    /// Time has passed, or something is wanted otherwise.
+    /// Time has passed, or the desired state has changed.
     Tick,
 }
 
-/// What is to be done.
+/// An action for the task.
 #[derive(PartialEq, Debug)]
 pub(super) enum Action {
-    /// Connect, and say whether it worked.
+    /// Connect, and report the outcome.
     Dial,
-    /// Close the link; nothing more is to be said of it.
-    Hangup,
-    /// Say who the publisher is and what it wants.
-    Announce { request: u64, wanted: Vec<Digest> },
+    /// Close the link; report nothing more about it.
+    Close,
+    /// Send the publisher's record and its digests.
+    Announce { request: u64, desired: Vec<Digest> },
     /// Send changes. Without any it is a heartbeat.
     Write { request: u64, groups: Vec<Group> },
-    /// Say that everything wanted has been written.
+    /// Send that everything desired has been written.
     Confirm { request: u64 },
-    /// Have everything of the publisher removed.
+    /// Remove everything of the publisher.
     Clear { request: u64 },
-    /// For the log: a try has failed.
+    /// For the log: an attempt has failed.
     Failed { why: String, degraded: bool, again: Instant },
     /// For the log: the replica refuses a path.
     PathRefused { path: Path, reason: String },
-    /// The publisher has stopped, as far as this replica can be told.
+    /// The publisher has stopped, as far as this replica is concerned.
     Closed,
 }
 
-/// The write client, towards one replica.
+/// The write client of one replica.
 #[derive(Debug)]
 pub(super) struct WriteCore {
     timing: ResolverTiming,
     random: StdRng,
     state: State,
     standing: ReplicaStanding,
-    /// Failures since something last went well.
+    /// Failures since the last success.
     failures: u32,
-    /// When the try began that is under way, or was last.
-    tried_at: Instant,
+    /// When the current or the last attempt began.
+    attempted_at: Instant,
     last_error: Option<String>,
     next_request: u64,
-    lacking: Lacking,
-    /// How much is wanted, and how much of it has changed, as far as it has looked.
-    extent: Extent,
-    /// When the wanted set last changed.
+    pending: PendingChanges,
+    /// The size of the desired state and its log, as of the last step.
+    summary: StateSummary,
+    /// When the desired state last changed.
     changed_at: Instant,
-    /// The replica did not hold what it should when last asked: what differs is written again, and
-    /// then to be confirmed.
+    /// The replica differed at the last comparison: buckets are rewritten, and then have to be
+    /// confirmed.
     unconfirmed: bool,
     closing: bool,
     actions: Vec<Action>,
@@ -129,17 +129,17 @@ enum State {
 
 #[derive(Debug)]
 struct Linked {
-    /// Requests without their last answer, in the order in which they were sent.
+    /// Requests whose last answer has not arrived, in the order in which they were sent.
     in_flight: BTreeMap<u64, Request>,
-    /// Since when the replica owes an answer, and how long it may take.
-    owing: Option<(Instant, Duration)>,
+    /// Since when an answer is awaited, and its timeout.
+    awaiting: Option<(Instant, Duration)>,
     /// When something was last sent.
     sent_at: Instant,
-    /// When both sides' digests were last compared, as far as this side is concerned.
+    /// When this side last sent its digests.
     compared_at: Instant,
-    /// How often both are to be: half of the shorter `writer_ttl` of both sides.
+    /// The interval of comparisons: half of the shorter `writer_ttl` of both sides.
     heartbeat: Duration,
-    /// The first announce is answered.
+    /// The first announce was answered.
     announced: bool,
 }
 
@@ -150,7 +150,7 @@ enum Request {
         digests: Vec<Digest>,
         changes: u64,
     },
-    /// All keys of it, and how many are answered.
+    /// All its keys, and how many are answered.
     Write {
         keys: Vec<KeyHash>,
         done: usize,
@@ -160,7 +160,7 @@ enum Request {
 }
 
 impl WriteCore {
-    /// A client that tries at once.
+    /// A client that connects at once.
     pub(super) fn new(now: Instant, timing: ResolverTiming, seed: u64) -> WriteCore {
         WriteCore {
             timing,
@@ -168,11 +168,11 @@ impl WriteCore {
             state: State::Waiting { until: now },
             standing: ReplicaStanding::Connecting { since: now },
             failures: 0,
-            tried_at: now,
+            attempted_at: now,
             last_error: None,
             next_request: 1,
-            lacking: Lacking::new(),
-            extent: Extent::default(),
+            pending: PendingChanges::new(),
+            summary: StateSummary::default(),
             changed_at: now,
             unconfirmed: false,
             closing: false,
@@ -180,33 +180,38 @@ impl WriteCore {
         }
     }
 
-    /// Takes in what happened, and says what is to be done.
-    pub(super) fn step(&mut self, now: Instant, wanted: &Wanted, input: Input) -> Vec<Action> {
-        let extent = wanted.extent();
-        if self.extent.changes < extent.changes {
+    /// Handles an event, and returns the actions to execute.
+    pub(super) fn step(
+        &mut self,
+        now: Instant,
+        desired: &DesiredState,
+        event: Event,
+    ) -> Vec<Action> {
+        let summary = desired.summary();
+        if self.summary.changes < summary.changes {
             self.changed_at = now;
         }
-        self.extent = extent;
-        match input {
-            Input::Linked => self.linked(now, wanted),
-            Input::Unlinked { why } => self.failed(now, why),
-            Input::Told(message) => self.told(now, wanted, message),
-            Input::Close => self.close(now),
-            Input::Tick => {}
+        self.summary = summary;
+        match event {
+            Event::Linked => self.linked(now, desired),
+            Event::Unlinked { why } => self.failed(now, why),
+            Event::Received(message) => self.received(now, desired, message),
+            Event::Close => self.close(now),
+            Event::Tick => {}
         }
         self.due(now);
-        self.send(now, wanted);
-        self.compare(now, wanted);
+        self.send(now, desired);
+        self.compare(now, desired);
         std::mem::take(&mut self.actions)
     }
 
-    /// When it is to be stepped though nothing has happened.
+    /// When to step without another event.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         match &self.state {
             State::Waiting { until } => Some(*until),
             State::Dialling | State::Closed => None,
             State::Linked(linked) => {
-                let answer = linked.owing.map(|(since, allowed)| since + allowed);
+                let answer = linked.awaiting.map(|(since, allowed)| since + allowed);
                 let beats = linked.announced && !self.closing;
                 let beat = beats.then_some(linked.sent_at + linked.heartbeat);
                 [answer, beat, self.compare_at()].into_iter().flatten().min()
@@ -214,16 +219,15 @@ impl WriteCore {
         }
     }
 
-    /// When the digests are to be compared, or a rewriting confirmed. None while that has to wait
-    /// for something to happen: for all that is lacking to be sent, or for the answer to the last
-    /// time.
+    /// When to compare digests, or to confirm a rewriting. `None` while that has to wait for an
+    /// event: for everything pending to be sent, or for the last answer.
     fn compare_at(&self) -> Option<Instant> {
         let State::Linked(linked) = &self.state else { return None };
         let under_way = linked.in_flight.values().any(|r| !matches!(r, Request::Write { .. }));
-        if !linked.announced || self.closing || under_way || self.lacking.any(self.extent) {
+        if !linked.announced || self.closing || under_way || self.pending.any(self.summary) {
             return None;
         }
-        if self.lacking.missed {
+        if self.pending.missed {
             return Some(linked.compared_at);
         }
         let at = linked.compared_at + linked.heartbeat;
@@ -241,118 +245,118 @@ impl WriteCore {
 
     /// There is more to write, and it may be written now.
     pub(super) fn has_more(&self) -> bool {
-        self.may_write() && self.lacking.any(self.extent)
+        self.may_write() && self.pending.any(self.summary)
     }
 
-    /// How many changes of the wanted set it has taken in.
+    /// The number of changes of the desired state that it has handled.
     pub(super) fn changes(&self) -> u64 {
-        self.extent.changes
+        self.summary.changes
     }
 
-    /// From which number on it needs changes; none while there is no link, because the next one
-    /// begins with a comparison.
+    /// The first change that it still needs; `None` without a link, because the next one begins
+    /// with a comparison.
     pub(super) fn needs_changes(&self) -> Option<u64> {
         let State::Linked(linked) = &self.state else { return None };
         let covered = linked.in_flight.values().filter_map(|request| match request {
             Request::Announce { changes, .. } => Some(*changes),
             _ => None,
         });
-        Some(covered.fold(self.lacking.told(), u64::max))
+        Some(covered.fold(self.pending.sent_up_to(), u64::max))
     }
 
-    /// How many paths and defaults the replica may not have been told of.
-    pub(super) fn lacking(&self) -> usize {
+    /// The number of paths and defaults that the replica may lack.
+    pub(super) fn pending(&self) -> usize {
         let in_flight = match &self.state {
             State::Linked(linked) => linked.unanswered(),
             _ => 0,
         };
-        self.untold() + in_flight
+        self.unsent() + in_flight
     }
 
-    /// How many of them are not on their way.
-    fn untold(&self) -> usize {
+    /// How many of them are not in flight.
+    fn unsent(&self) -> usize {
         let by_change = matches!(&self.state, State::Linked(linked) if linked.announced);
-        self.lacking.len(self.extent, by_change)
+        self.pending.len(self.summary, by_change)
     }
 
     pub(super) fn refused(&self) -> usize {
-        self.lacking.refused()
+        self.pending.refused()
     }
 
-    /// The replica has answered, and holds everything that is wanted but for what it refuses. Not
-    /// while digests are compared: what comes of that is known in a moment.
-    pub(super) fn is_whole(&self) -> bool {
+    /// The replica has answered, and matches the desired state except for what it refuses. False
+    /// while digests are compared, which takes a moment.
+    pub(super) fn is_up_to_date(&self) -> bool {
         let State::Linked(linked) = &self.state else { return false };
-        let told = linked.unanswered() == 0 && !self.lacking.may_lack(self.extent);
-        linked.announced && !linked.compares() && told && !self.closing
+        let sent = linked.unanswered() == 0 && !self.pending.may_be_incomplete(self.summary);
+        linked.announced && !linked.compares() && sent && !self.closing
     }
 
     /// Whether the replica has refused that key.
     #[cfg(test)]
     pub(super) fn has_refused(&self, hash: KeyHash) -> bool {
-        self.lacking.has_refused(hash)
+        self.pending.has_refused(hash)
     }
 
-    fn linked(&mut self, now: Instant, wanted: &Wanted) {
+    fn linked(&mut self, now: Instant, desired: &DesiredState) {
         if !matches!(self.state, State::Dialling) {
             return;
         }
         self.state = State::Linked(Linked {
             in_flight: BTreeMap::new(),
-            owing: None,
+            awaiting: None,
             sent_at: now,
             compared_at: now,
             heartbeat: self.timing.heartbeat(),
             announced: false,
         });
-        self.announce(now, wanted, 0);
+        self.announce(now, desired, 0);
     }
 
-    /// Compares, by so many bits of the hash.
-    fn announce(&mut self, now: Instant, wanted: &Wanted, level: u32) {
-        let digests = self.lacking.digests(wanted, level);
-        self.lacking.is_compared();
-        let changes = wanted.changes().end();
+    /// Compares digests at `level` bits of the hash.
+    fn announce(&mut self, now: Instant, desired: &DesiredState, level: u32) {
+        let digests = self.pending.digests(desired, level);
+        self.pending.comparison_sent();
+        let changes = desired.changes().end();
         let request = self.sent(now, Request::Announce { digests: digests.clone(), changes });
         if let State::Linked(linked) = &mut self.state {
             linked.compared_at = now;
         }
-        self.actions.push(Action::Announce { request, wanted: digests });
+        self.actions.push(Action::Announce { request, desired: digests });
     }
 
-    /// Notes a request as sent, and gives it its number.
+    /// Records a request as sent, and returns its number.
     fn sent(&mut self, now: Instant, request: Request) -> u64 {
         let number = self.next_request;
         self.next_request += 1;
-        let more = self.untold();
+        let more = self.unsent();
         if let State::Linked(linked) = &mut self.state {
             linked.sent_at = now;
             linked.in_flight.insert(number, request);
-            if linked.owing.is_none() {
-                linked.owe(now, &self.timing, more);
+            if linked.awaiting.is_none() {
+                linked.await_answer(now, &self.timing, more);
             }
         }
         number
     }
 
-    fn told(&mut self, now: Instant, wanted: &Wanted, message: FromReplica) {
+    fn received(&mut self, now: Instant, desired: &DesiredState, message: FromReplica) {
         if !matches!(self.state, State::Linked(_)) {
             return;
         }
         match message {
-            FromReplica::Announced(answer) => self.announced(now, wanted, answer),
-            FromReplica::Written(answer) => self.written(now, wanted, answer),
+            FromReplica::Announced(answer) => self.announced(now, desired, answer),
+            FromReplica::Written(answer) => self.written(now, desired, answer),
             FromReplica::Refused { code: RequestRefusal::NotAnnounced, .. } if !self.closing => {
-                // It was silent for too long as the replica sees it, and has been forgotten.
-                self.take_back();
-                self.lacking.unknown = self.lacking.unknown.max(1);
+                // The replica considered it silent, and has removed it.
+                self.reset_in_flight();
+                self.pending.unknown = self.pending.unknown.max(1);
                 if let State::Linked(linked) = &mut self.state {
                     linked.announced = false;
                 }
-                self.announce(now, wanted, 0);
+                self.announce(now, desired, 0);
             }
             FromReplica::Refused { reason, .. } => {
-                self.actions.push(Action::Hangup);
+                self.actions.push(Action::Close);
                 self.failed(now, reason);
             }
             FromReplica::Resolved(_)
@@ -367,7 +371,7 @@ impl WriteCore {
         }
     }
 
-    fn announced(&mut self, now: Instant, wanted: &Wanted, answer: Announced) {
+    fn announced(&mut self, now: Instant, desired: &DesiredState, answer: Announced) {
         let State::Linked(linked) = &mut self.state else { return };
         let Some(Request::Announce { digests, changes }) = linked.in_flight.remove(&answer.id)
         else {
@@ -376,43 +380,44 @@ impl WriteCore {
         let ttl = Duration::from_millis(answer.writer_ttl_ms.max(1)).min(self.timing.writer_ttl);
         linked.heartbeat = ttl / 2;
         linked.announced = true;
-        let level = self.lacking.level(wanted);
+        let level = self.pending.level(desired);
         if digests.len() == 1 && level > 0 && answer.held != digests {
-            // Something differs: which buckets, the next answer tells.
-            self.lacking.unknown = self.lacking.unknown.max(1);
+            // Some buckets differ; the next answer shows which.
+            self.pending.unknown = self.pending.unknown.max(1);
             self.progress(now);
-            self.announce(now, wanted, level);
+            self.announce(now, desired, level);
             return;
         }
-        self.lacking.told_up_to(changes);
-        self.lacking.unknown = 0;
-        self.unconfirmed = self.lacking.rewrite(wanted, &digests, &answer.held);
+        self.pending.set_sent_up_to(changes);
+        self.pending.unknown = 0;
+        self.unconfirmed = self.pending.rewrite(desired, &digests, &answer.held);
         if !self.unconfirmed {
-            // Whatever a link was lost in the middle of: nothing has to be written again, so
-            // nothing is stale.
-            self.went_well(now);
-            self.lacking.retry();
+            // Even if a link was lost during a rewriting: nothing has to be rewritten, so nothing
+            // is stale.
+            self.record_success(now);
+            self.pending.retry();
         }
         self.progress(now);
     }
 
-    fn written(&mut self, now: Instant, wanted: &Wanted, answer: Written) {
+    fn written(&mut self, now: Instant, desired: &DesiredState, answer: Written) {
         let State::Linked(linked) = &mut self.state else { return };
         let Some(request) = linked.in_flight.get_mut(&answer.id) else { return };
         let mut refused = Vec::new();
         match request {
             Request::Write { keys, done } => {
                 for no in answer.refused {
-                    let place = usize::try_from(no.place).ok().filter(|place| place >= done);
-                    let hash = place.and_then(|place| keys.get(place));
+                    let position =
+                        usize::try_from(no.place).ok().filter(|position| position >= done);
+                    let hash = position.and_then(|position| keys.get(position));
                     refused.extend(hash.map(|hash| (*hash, no.reason)));
                 }
-                let told = usize::try_from(answer.done).unwrap_or(usize::MAX);
-                *done = told.clamp(*done, keys.len().max(*done));
+                let sent = usize::try_from(answer.done).unwrap_or(usize::MAX);
+                *done = sent.clamp(*done, keys.len().max(*done));
             }
             Request::Confirm if answer.last => self.unconfirmed = false,
             Request::Clear if answer.last => {
-                self.actions.push(Action::Hangup);
+                self.actions.push(Action::Close);
                 self.closed();
                 return;
             }
@@ -422,26 +427,26 @@ impl WriteCore {
             let ended = linked.in_flight.remove(&answer.id);
             // A replica that ends a request early has not done the rest.
             if ended.is_some_and(|request| request.len() > 0) {
-                self.lacking.missed = true;
+                self.pending.missed = true;
             }
         }
         for (hash, reason) in refused {
-            self.refuse(wanted, answer.id, hash, reason);
+            self.refuse(desired, answer.id, hash, reason);
         }
-        self.went_well(now);
+        self.record_success(now);
         self.progress(now);
     }
 
-    /// The replica refuses a key of a request. What is no longer wanted is not missed; what is
-    /// wanted on other terms by now is written again.
-    fn refuse(&mut self, wanted: &Wanted, request: u64, hash: KeyHash, reason: String) {
-        let Some((default, entry)) = wanted.keys().by_hash(hash) else { return };
+    /// The replica refuses a key of a request. A key that is no longer desired is not pending; one
+    /// with other terms by now is written again.
+    fn refuse(&mut self, desired: &DesiredState, request: u64, hash: KeyHash, reason: String) {
+        let Some((default, entry)) = desired.keys().by_hash(hash) else { return };
         let (path, terms) = (entry.path.clone(), entry.terms.clone());
         let digest = terms.digest();
-        if self.lacking.refuse(hash, Key { path: path.clone(), default }, terms)
+        if self.pending.refuse(hash, Key { path: path.clone(), default }, terms)
             && let State::Linked(linked) = &mut self.state
         {
-            // A digest that was sent behind it takes it for held.
+            // Digests sent after the request assume that the key is registered.
             for (_, request) in linked.in_flight.range_mut(request..) {
                 if let Request::Announce { digests, .. } = request {
                     let bucket = hash.bucket(digests.len());
@@ -452,27 +457,27 @@ impl WriteCore {
         self.actions.push(Action::PathRefused { path, reason });
     }
 
-    /// An answer has come: the next may take its full time again.
+    /// An answer has arrived: the timeout of the next one begins anew.
     fn progress(&mut self, now: Instant) {
-        let more = self.untold();
+        let more = self.unsent();
         if let State::Linked(linked) = &mut self.state {
-            linked.owe(now, &self.timing, more);
+            linked.await_answer(now, &self.timing, more);
         }
     }
 
-    fn went_well(&mut self, now: Instant) {
+    fn record_success(&mut self, now: Instant) {
         self.failures = 0;
         if !matches!(self.standing, ReplicaStanding::Connected { .. }) {
             self.standing = ReplicaStanding::Connected { since: now };
         }
     }
 
-    /// A try has failed: nothing that the replica lacks is forgotten.
+    /// An attempt has failed. Everything that the replica lacks stays recorded.
     fn failed(&mut self, now: Instant, why: String) {
         if matches!(self.state, State::Waiting { .. } | State::Closed) {
             return;
         }
-        self.take_back();
+        self.reset_in_flight();
         if self.closing {
             self.closed();
             return;
@@ -480,10 +485,10 @@ impl WriteCore {
         self.failures += 1;
         let degraded = self.failures >= self.timing.tries;
         let half = self.timing.heartbeat();
-        // Counted from the start of the try, so that a replica that returns is tried within half a
-        // writer_ttl, however long a try takes to fail.
+        // Counted from the start of the attempt, so that a replica that returns is tried within
+        // half a `writer_ttl`, however long an attempt takes to fail.
         let again = if degraded {
-            (self.tried_at + half).max(now)
+            (self.attempted_at + half).max(now)
         } else {
             now + self.timing.retry_wait(self.random.next_u64()).min(half)
         };
@@ -498,13 +503,13 @@ impl WriteCore {
         self.actions.push(Action::Failed { why, degraded, again });
     }
 
-    /// What was being told may not have arrived: the next comparison shows.
-    fn take_back(&mut self) {
+    /// Requests in flight may not have arrived: the next comparison shows.
+    fn reset_in_flight(&mut self) {
         let State::Linked(linked) = &mut self.state else { return };
-        linked.owing = None;
-        self.lacking.unknown += linked.unanswered();
+        linked.awaiting = None;
+        self.pending.unknown += linked.unanswered();
         linked.in_flight.clear();
-        self.lacking.interrupted();
+        self.pending.link_lost();
     }
 
     fn close(&mut self, now: Instant) {
@@ -529,20 +534,20 @@ impl WriteCore {
 
     fn dial(&mut self, now: Instant) {
         self.state = State::Dialling;
-        self.tried_at = now;
+        self.attempted_at = now;
         self.actions.push(Action::Dial);
     }
 
-    /// Does what is due, but for what follows the writes: see [`WriteCore::compare`].
+    /// Handles expired deadlines, except for what follows the writes: see [`WriteCore::compare`].
     fn due(&mut self, now: Instant) {
         match &self.state {
             State::Waiting { until } if *until <= now => self.dial(now),
             State::Linked(linked) => {
-                if let Some((since, allowed)) = linked.owing
+                if let Some((since, allowed)) = linked.awaiting
                     && since + allowed <= now
                 {
                     let silent = now.saturating_duration_since(since);
-                    self.actions.push(Action::Hangup);
+                    self.actions.push(Action::Close);
                     self.failed(now, format!("no answer for {silent:?}"));
                     return;
                 }
@@ -557,8 +562,8 @@ impl WriteCore {
         }
     }
 
-    /// Sends one request, if there is room for it and anything to say.
-    fn send(&mut self, now: Instant, wanted: &Wanted) {
+    /// Sends one request, if it may and there is anything to send.
+    fn send(&mut self, now: Instant, desired: &DesiredState) {
         if self.closing
             && let State::Linked(linked) = &self.state
             && linked.announced
@@ -570,7 +575,7 @@ impl WriteCore {
             self.clear(now);
         }
         if self.may_write()
-            && let Some(Batch { groups, keys }) = self.lacking.next(wanted)
+            && let Some(Batch { groups, keys }) = self.pending.next(desired)
         {
             let request = self.sent(now, Request::Write { keys, done: 0 });
             self.actions.push(Action::Write { request, groups });
@@ -586,47 +591,46 @@ impl WriteCore {
             && !linked.compares()
     }
 
-    /// Compares digests, or confirms a rewriting, once it is time. Behind whatever is under way: a
-    /// replica does things in their order, and a publisher that writes all the time leaves no
-    /// moment without a request.
-    fn compare(&mut self, now: Instant, wanted: &Wanted) {
+    /// Compares digests, or confirms a rewriting, once it is time. It need not wait for requests in
+    /// flight: a replica handles requests in order, and a publisher that writes all the time always
+    /// has one in flight.
+    fn compare(&mut self, now: Instant, desired: &DesiredState) {
         if self.compare_at().is_none_or(|at| at > now) {
             return;
         }
-        // What was missed may be something that a confirm would remove.
-        if self.unconfirmed && !self.lacking.missed {
+        // A missed change may be one that a confirm would remove.
+        if self.unconfirmed && !self.pending.missed {
             let request = self.sent(now, Request::Confirm);
             self.actions.push(Action::Confirm { request });
         } else {
-            self.announce(now, wanted, 0);
+            self.announce(now, desired, 0);
         }
     }
 }
 
 impl Linked {
-    /// Digests are being compared.
+    /// Whether digests are being compared.
     fn compares(&self) -> bool {
         self.in_flight.values().any(|request| matches!(request, Request::Announce { .. }))
     }
 
-    /// Paths and defaults that are on their way and not answered.
+    /// Paths and defaults in flight.
     fn unanswered(&self) -> usize {
         self.in_flight.values().map(Request::len).sum()
     }
 
-    /// From `now` on the replica owes an answer, if there is any request: the whole of what is on
-    /// its way, and of what is `lacking` still, is the batch that decides how long that may take.
-    /// With an announce on its way, what is lacking is not asked of it yet: digests are compared no
-    /// slower if much has changed while it was away.
-    fn owe(&mut self, now: Instant, timing: &ResolverTiming, lacking: usize) {
-        let lacking = if self.compares() { 0 } else { lacking };
-        let allowed = timing.write_timeout((self.unanswered() + lacking) as u64);
-        self.owing = (!self.in_flight.is_empty()).then_some((now, allowed));
+    /// Starts the timeout of the next answer at `now`, if there is any request. The timeout is that
+    /// of a batch of everything in flight and still `pending`. With an announce in flight, pending
+    /// changes do not count: a comparison does not take longer after many changes.
+    fn await_answer(&mut self, now: Instant, timing: &ResolverTiming, pending: usize) {
+        let pending = if self.compares() { 0 } else { pending };
+        let allowed = timing.write_timeout((self.unanswered() + pending) as u64);
+        self.awaiting = (!self.in_flight.is_empty()).then_some((now, allowed));
     }
 }
 
 impl Request {
-    /// Paths and defaults that it carries and that are not answered.
+    /// Its unanswered paths and defaults.
     fn len(&self) -> usize {
         match self {
             Request::Write { keys, done } => keys.len() - done,

@@ -1,13 +1,13 @@
-//! The write client: drives every replica towards what its publisher wants published.
+//! The write client: makes every replica match its publisher's desired state.
 
 mod buckets;
-mod changes;
+mod change_log;
 mod core;
-mod lacking;
+mod desired_state;
+mod pending_changes;
 mod shared;
 mod task;
 mod terms;
-mod wanted;
 
 #[cfg(test)]
 mod scenario_test;
@@ -27,23 +27,23 @@ use crate::write_client::shared::Shared;
 
 pub use crate::write_client::terms::{PublicationTerms, TermsError};
 
-/// How far a replica is in knowing what a publisher publishes ([`WriteClient::status`]).
+/// How far a replica matches what its publisher publishes ([`WriteClient::status`]).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ReplicaState {
     /// The replica, as `host:port`.
     pub replica: String,
-    /// Whether it is reached.
+    /// Whether it is connected.
     pub standing: ReplicaStanding,
-    /// Changes of paths and defaults that it may still have to be told of. 0 once it is known to
-    /// hold everything; while it is away, or being compared with, an estimate.
+    /// ChangeLog of paths and defaults that may still have to be sent. 0 once it is known to match;
+    /// an estimate while it is disconnected or being compared.
     pub lacking: usize,
-    /// Paths and defaults that it has refused; they are tried again every half `writer_ttl`.
+    /// Paths and defaults that it has refused; they are sent again every half `writer_ttl`.
     pub refused: usize,
-    /// What went wrong last, for people, if anything ever did.
+    /// The last error, for people, if there ever was one.
     pub last_error: Option<String>,
 }
 
-/// Whether a replica is reached.
+/// Whether a replica is connected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReplicaStanding {
     /// Not yet, or not at the moment.
@@ -56,17 +56,17 @@ pub enum ReplicaStanding {
         /// Since when.
         since: Instant,
     },
-    /// Three tries failed; it is tried again every half `writer_ttl`.
+    /// Three attempts failed; the next follow every half `writer_ttl`.
     Degraded {
         /// Since when.
         since: Instant,
     },
 }
 
-/// Publishes at every replica. Nothing here blocks or fails: what is wanted is recorded, and each
-/// replica is driven towards it by a task of its own, for as long as the client lives. Cheap to
-/// clone; all clones are one publisher. When the last one is dropped without
-/// [`WriteClient::close`], replicas see the publisher as silent, as after a crash.
+/// Publishes at every replica. Nothing here blocks or fails: the desired state is recorded, and a
+/// task for each replica makes it match, for as long as the client lives. Cheap to clone; all
+/// clones are one publisher. When the last one is dropped without [`WriteClient::close`], replicas
+/// see the publisher as silent, as after a crash.
 #[derive(Clone)]
 pub struct WriteClient {
     handle: Arc<Handle>,
@@ -84,15 +84,15 @@ impl Drop for Handle {
 }
 
 impl WriteClient {
-    /// A client for one publisher; its tasks start at once. `session` is 16 random bytes that name
-    /// this run of it. Needs a tokio runtime.
+    /// A client for one publisher; its tasks start at once. `session` is 16 random bytes that
+    /// identify this run. Needs a tokio runtime.
     ///
     /// With a publisher's name that is empty or over 128 bytes nothing is sent, and nothing is ever
-    /// flushed: [`ReplicaState::last_error`] says why, at every replica.
+    /// flushed: [`ReplicaState::last_error`] has the reason, at every replica.
     ///
-    /// Paths of an earlier start that are not wanted again are removed once the wanted set has been
-    /// still for a second, so that a restart can publish its paths one by one without one of them
-    /// being gone for a moment.
+    /// Paths of an earlier start that are not published again are removed once the desired state
+    /// has not changed for a second. So a restart can publish its paths one by one without any of
+    /// them disappearing meanwhile.
     pub fn new(cluster: Cluster, publisher: PublisherInfo, session: SessionId) -> WriteClient {
         let shared = Arc::new(Shared::new(&cluster.replicas));
         let name = publisher.name.clone();
@@ -106,63 +106,61 @@ impl WriteClient {
         WriteClient { handle: Arc::new(Handle { shared, tasks }) }
     }
 
-    /// The publisher holds `path`, on these terms: those before them no longer hold. Like all that
-    /// is recorded here, it is ignored after [`WriteClient::close`].
+    /// The publisher holds `path`, on these terms, which replace earlier ones. Like all records, it
+    /// is ignored after [`WriteClient::close`].
     pub fn publish(&self, path: Path, terms: &PublicationTerms) {
-        self.want(path, false, Some(terms));
+        self.set_desired(path, false, Some(terms));
     }
 
-    /// It no longer does.
+    /// The publisher no longer holds `path`.
     pub fn unpublish(&self, path: Path) {
-        self.want(path, false, None);
+        self.set_desired(path, false, None);
     }
 
-    /// The publisher makes whatever is asked for at or below `path`, on these terms.
+    /// The publisher creates whatever is requested at or below `path`, on these terms.
     pub fn publish_default(&self, path: Path, terms: &PublicationTerms) {
-        self.want(path, true, Some(terms));
+        self.set_desired(path, true, Some(terms));
     }
 
-    /// It no longer does.
+    /// The publisher no longer has a default at `path`.
     pub fn unpublish_default(&self, path: Path) {
-        self.want(path, true, None);
+        self.set_desired(path, true, None);
     }
 
-    /// The publisher holds all of these paths: as [`WriteClient::publish`] for each, but for many
-    /// at a time, while other callers wait for no more than some hundreds of them.
+    /// The publisher holds all of these paths: like [`WriteClient::publish`] for each, but in
+    /// batches, so that other callers wait for no more than some hundreds of them.
     pub fn publish_all(&self, paths: impl IntoIterator<Item = (Path, PublicationTerms)>) {
         let key = |(path, terms)| (Key { path, default: false }, Some(terms));
-        self.handle.shared.want(paths.into_iter().map(key));
+        self.handle.shared.set_desired(paths.into_iter().map(key));
     }
 
-    /// It no longer holds any of these paths.
+    /// The publisher no longer holds any of these paths.
     pub fn unpublish_all(&self, paths: impl IntoIterator<Item = Path>) {
         let key = |path| (Key { path, default: false }, None);
-        self.handle.shared.want(paths.into_iter().map(key));
+        self.handle.shared.set_desired(paths.into_iter().map(key));
     }
 
-    fn want(&self, path: Path, default: bool, terms: Option<&PublicationTerms>) {
-        self.handle.shared.want([(Key { path, default }, terms.cloned())]);
+    fn set_desired(&self, path: Path, default: bool, terms: Option<&PublicationTerms>) {
+        self.handle.shared.set_desired([(Key { path, default }, terms.cloned())]);
     }
 
-    /// How far each replica is, in the order of the cluster.
+    /// The state of each replica, in the order of the cluster.
     pub fn status(&self) -> Vec<ReplicaState> {
         self.handle.shared.states()
     }
 
-    /// Waits until `n` replicas (at most all there are) hold everything that is wanted, but for
-    /// what they refuse. With `n` = 0, and for a cluster without replicas, there is nobody to wait
-    /// for: it returns at once, whatever is wanted. It returns too once any clone has been closed:
-    /// from then on the replicas are to hold nothing, and what they held before is not known any
-    /// more. Cancel safe.
+    /// Waits until `n` replicas (at most all there are) match the desired state, except for what
+    /// they refuse. With `n` = 0, and for a cluster without replicas, it returns at once, whatever
+    /// the desired state. It also returns once any clone has been closed: from then on the replicas
+    /// are to hold nothing, and their earlier state is unknown. Cancel safe.
     pub async fn flushed(&self, n: usize) {
         self.handle.shared.flushed(n).await;
     }
 
     /// The graceful stop: removes the publisher at every replica that is reached within
-    /// `timeout_after`, then ends the tasks. The others notice by its silence. Other clones publish
-    /// nothing any more, and wait for nothing in [`WriteClient::flushed`]. Not cancel safe: of a
-    /// call that was dropped, the publisher may stand at some replicas until its silence is
-    /// noticed.
+    /// `timeout_after`, then ends the tasks. The others notice its silence. Other clones publish
+    /// nothing any more, and their [`WriteClient::flushed`] returns at once. Not cancel safe: after
+    /// a dropped call, some replicas may list the publisher until they notice its silence.
     pub async fn close(self, timeout_after: Duration) {
         self.handle.shared.close();
         let _ = timeout(timeout_after, self.handle.shared.closed()).await;

@@ -1,4 +1,4 @@
-//! What the handles of a write client and its tasks share.
+//! The state shared by the handles of a write client and its tasks.
 
 use std::time::{Duration, Instant};
 
@@ -8,36 +8,36 @@ use tokio::sync::Notify;
 
 use crate::replica_link::now;
 use crate::write_client::buckets::Key;
-use crate::write_client::core::{Action, Input, WriteCore};
-use crate::write_client::lacking::WRITE_PATHS_MAX;
+use crate::write_client::core::{Action, Event, WriteCore};
+use crate::write_client::desired_state::DesiredState;
+use crate::write_client::pending_changes::WRITE_PATHS_MAX;
 use crate::write_client::terms::PublicationTerms;
-use crate::write_client::wanted::Wanted;
 use crate::write_client::{ReplicaStanding, ReplicaState};
 
 /// Most keys that are recorded under one lock: some 100 µs.
-const WANTED_AT_ONCE: usize = 512;
+const KEYS_AT_ONCE: usize = 512;
 
-/// One line of the log about a refused path in this time, at most.
-const REFUSALS_LOGGED: Duration = Duration::from_secs(1);
+/// The period in which refused paths are logged at most once.
+const REFUSAL_LOG_PERIOD: Duration = Duration::from_secs(1);
 
-/// The wanted set, and how far each replica is with it.
+/// The desired state, and the state of each replica.
 #[derive(Debug)]
 pub(super) struct Shared {
-    /// Held for about a millisecond at most, however many paths there are; no lock is taken,
-    /// nothing is awaited under it.
+    /// Locked for about a millisecond at most, however many paths there are; no other lock is taken
+    /// and nothing is awaited under it.
     all: Mutex<All>,
     /// One for each replica's task.
     wakes: Vec<Notify>,
     /// A replica's state has changed.
     changed: Notify,
-    /// Of lines about refused paths: a replica that refuses all of them refuses a million, again
-    /// each time it is told of them.
-    refusals_logged: Mutex<LogLimit>,
+    /// Limits the log lines about refused paths: a replica that refuses all paths refuses a
+    /// million, each time they are sent.
+    refusal_log: Mutex<LogLimit>,
 }
 
 #[derive(Debug)]
 struct All {
-    wanted: Wanted,
+    desired: DesiredState,
     closing: bool,
     replicas: Vec<PerReplica>,
 }
@@ -45,13 +45,13 @@ struct All {
 #[derive(Debug)]
 struct PerReplica {
     state: ReplicaState,
-    /// How many changes its core has taken in.
+    /// The number of changes that its core has handled.
     changes: u64,
-    /// From which one on it needs them.
+    /// The first change that it still needs.
     needs_changes: Option<u64>,
-    /// It has been told to close.
-    told_to_close: bool,
-    whole: bool,
+    /// Its core was stepped with the close.
+    close_sent: bool,
+    up_to_date: bool,
     closed: bool,
 }
 
@@ -68,41 +68,45 @@ impl Shared {
             },
             changes: 0,
             needs_changes: None,
-            told_to_close: false,
-            whole: false,
+            close_sent: false,
+            up_to_date: false,
             closed: false,
         };
         let replicas: Vec<PerReplica> = replicas.iter().map(per_replica).collect();
         Shared {
             wakes: replicas.iter().map(|_| Notify::new()).collect(),
-            all: Mutex::new(All { wanted: Wanted::default(), closing: false, replicas }),
+            all: Mutex::new(All { desired: DesiredState::default(), closing: false, replicas }),
             changed: Notify::new(),
-            refusals_logged: Mutex::new(LogLimit::new(1, REFUSALS_LOGGED)),
+            refusal_log: Mutex::new(LogLimit::new(1, REFUSAL_LOG_PERIOD)),
         }
     }
 
-    /// Whether a refused path may be logged at `now`, whichever replica refuses it; if so, how many
-    /// were left out since the last one.
+    /// Whether a refused path may be logged at `now`, for any replica; if so, the number of lines
+    /// suppressed since the last one.
     pub(super) fn admit_refusal_line(&self, now: Instant) -> Option<u64> {
-        self.refusals_logged.lock().admit(now)
+        self.refusal_log.lock().admit(now)
     }
 
-    /// Records what is wanted: keys on terms, or no longer. Ignored once the publisher stops.
-    pub(super) fn want(&self, keys: impl IntoIterator<Item = (Key, Option<PublicationTerms>)>) {
+    /// Records the desired state of keys: their terms, or removal. Ignored once the publisher
+    /// stops.
+    pub(super) fn set_desired(
+        &self,
+        keys: impl IntoIterator<Item = (Key, Option<PublicationTerms>)>,
+    ) {
         let mut keys = keys.into_iter();
         let (mut taken, mut terms, mut unsaid) = (Vec::new(), Vec::new(), 0);
         loop {
-            // Whatever the caller does to come by them is not done under the lock.
-            for (key, on) in keys.by_ref().take(WANTED_AT_ONCE) {
+            // The caller's iterator runs outside the lock.
+            for (key, on) in keys.by_ref().take(KEYS_AT_ONCE) {
                 taken.push((key.hash(), key));
                 terms.push(on);
             }
-            let more = taken.len() == WANTED_AT_ONCE;
+            let more = taken.len() == KEYS_AT_ONCE;
             let mut all = self.all.lock();
             if all.closing {
                 return;
             }
-            unsaid += all.wanted.set_all(&mut taken, &mut terms);
+            unsaid += all.desired.set_all(&mut taken, &mut terms);
             all.forget();
             drop(all);
             if unsaid >= WRITE_PATHS_MAX || unsaid > 0 && !more {
@@ -121,30 +125,30 @@ impl Shared {
         self.changed.notify_waiters();
     }
 
-    /// Waits until something is wanted otherwise, or the publisher stops. Cancel safe.
+    /// Waits until the desired state changes, or the publisher stops. Cancel safe.
     pub(super) async fn woken(&self, replica: usize) {
         self.wakes[replica].notified().await;
     }
 
-    /// Steps a replica's core, and notes how far it is. One lock over all of it: whoever looks sees
-    /// a change either as one that the core has not taken in, or in its state.
-    pub(super) fn step(&self, replica: usize, core: &mut WriteCore, input: Input) -> Vec<Action> {
+    /// Steps a replica's core, and records its state, under one lock: a change is visible either as
+    /// not yet handled by the core, or in its state.
+    pub(super) fn step(&self, replica: usize, core: &mut WriteCore, event: Event) -> Vec<Action> {
         let now = now();
         let mut all = self.all.lock();
-        let All { wanted, closing, replicas } = &mut *all;
+        let All { desired, closing, replicas } = &mut *all;
         let own = &mut replicas[replica];
         let mut actions = Vec::new();
-        if *closing && !own.told_to_close {
-            own.told_to_close = true;
-            actions.extend(core.step(now, wanted, Input::Close));
+        if *closing && !own.close_sent {
+            own.close_sent = true;
+            actions.extend(core.step(now, desired, Event::Close));
         }
-        actions.extend(core.step(now, wanted, input));
-        own.whole = core.is_whole();
+        actions.extend(core.step(now, desired, event));
+        own.up_to_date = core.is_up_to_date();
         own.changes = core.changes();
         own.needs_changes = core.needs_changes();
         own.closed |= actions.iter().any(|action| matches!(action, Action::Closed));
         own.state.standing = core.standing();
-        own.state.lacking = core.lacking();
+        own.state.lacking = core.pending();
         own.state.refused = core.refused();
         if own.state.last_error.as_deref() != core.last_error() {
             own.state.last_error = core.last_error().map(str::to_owned);
@@ -159,18 +163,19 @@ impl Shared {
         let all = self.all.lock();
         let state = |replica: &PerReplica| {
             let mut state = replica.state.clone();
-            state.lacking += all.unseen(replica);
+            state.lacking += all.unhandled(replica);
             state
         };
         all.replicas.iter().map(state).collect()
     }
 
-    /// Waits until `n` replicas are whole, or the publisher stops: then none will be.
+    /// Waits until `n` replicas are up to date, or the publisher stops: then none will be.
     pub(super) async fn flushed(&self, n: usize) {
         self.reached(|all| {
-            let whole = |replica: &&PerReplica| replica.whole && all.unseen(replica) == 0;
+            let up_to_date =
+                |replica: &&PerReplica| replica.up_to_date && all.unhandled(replica) == 0;
             let n = n.min(all.replicas.len());
-            all.closing || all.replicas.iter().filter(whole).count() >= n
+            all.closing || all.replicas.iter().filter(up_to_date).count() >= n
         })
         .await;
     }
@@ -192,16 +197,16 @@ impl Shared {
 }
 
 impl All {
-    /// Drops the changes that every replica that keeps up has been told of.
+    /// Drops the changes that no replica needs any more.
     fn forget(&mut self) {
         let needed = self.replicas.iter().filter_map(|replica| replica.needs_changes).min();
-        self.wanted.forget(needed.unwrap_or(u64::MAX));
+        self.desired.forget(needed.unwrap_or(u64::MAX));
     }
 
-    /// How many changes a replica's core has not taken in yet.
-    fn unseen(&self, replica: &PerReplica) -> usize {
-        let unseen = self.wanted.changes().end() - replica.changes;
-        usize::try_from(unseen).unwrap_or(usize::MAX)
+    /// The number of changes that a replica's core has not handled yet.
+    fn unhandled(&self, replica: &PerReplica) -> usize {
+        let unhandled = self.desired.changes().end() - replica.changes;
+        usize::try_from(unhandled).unwrap_or(usize::MAX)
     }
 }
 
@@ -214,12 +219,12 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn nobody_waits_for_replicas_of_a_publisher_that_stops() {
+    async fn flushed_returns_when_the_publisher_stops() {
         let shared = Shared::new(&["replica:1".to_owned()]);
         let flushed = shared.flushed(1);
         let waits = async {
             tokio::task::yield_now().await;
-            assert!(!shared.all.lock().replicas[0].whole);
+            assert!(!shared.all.lock().replicas[0].up_to_date);
             shared.close();
         };
         let both = async { tokio::join!(flushed, waits) };
@@ -228,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_million_refused_paths_log_a_line_a_second_and_how_many_were_left_out() {
+    fn refused_paths_log_one_line_a_second_with_the_number_suppressed() {
         let shared = Shared::new(&["a:1".into(), "b:1".into()]);
         let start = Instant::now();
         let mut lines = Vec::new();

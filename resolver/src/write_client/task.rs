@@ -1,4 +1,4 @@
-//! The task around the core of one replica: moves bytes and time, decides nothing.
+//! The task around the core of one replica: it does I/O and timing, and makes no decisions.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use longshore_protocol::PublisherInfo;
 use longshore_protocol::messages::resolver::{Announce, ToReplica, Write};
 
 use crate::replica_link::{Caller, LinkEvent, ReplicaLink, now, until};
-use crate::write_client::core::{Action, Input, WriteCore};
+use crate::write_client::core::{Action, Event, WriteCore};
 use crate::write_client::shared::Shared;
 
 /// Runs until the publisher has stopped, or the task is aborted.
@@ -18,56 +18,56 @@ pub(super) async fn run(
     shared: Arc<Shared>,
 ) {
     let core = WriteCore::new(now(), caller.cluster.timing.clone(), rand::random());
-    let mut shell = Shell {
+    let mut task = ClientTask {
         address: caller.cluster.replicas[replica].clone(),
         caller,
         publisher,
         shared: shared.clone(),
         core,
         link: ReplicaLink::None,
-        inputs: VecDeque::new(),
+        events: VecDeque::new(),
         done: false,
     };
-    while !shell.done {
+    while !task.done {
         tokio::select! {
-            () = shared.woken(replica) => shell.inputs.push_back(Input::Tick),
-            event = shell.link.next() => shell.event(event),
-            () = until(shell.core.next_deadline()) => shell.inputs.push_back(Input::Tick),
+            () = shared.woken(replica) => task.events.push_back(Event::Tick),
+            event = task.link.next() => task.event(event),
+            () = until(task.core.next_deadline()) => task.events.push_back(Event::Tick),
         }
-        while let Some(input) = shell.inputs.pop_front() {
-            for action in shared.step(replica, &mut shell.core, input) {
-                shell.act(action);
+        while let Some(event) = task.events.pop_front() {
+            for action in shared.step(replica, &mut task.core, event) {
+                task.act(action);
             }
-            // One request a step: between two of them others get at what is wanted.
-            if shell.inputs.is_empty() && shell.core.has_more() {
-                shell.inputs.push_back(Input::Tick);
+            // One request a step: between two steps others can lock the desired state.
+            if task.events.is_empty() && task.core.has_more() {
+                task.events.push_back(Event::Tick);
             }
         }
     }
 }
 
-struct Shell {
+struct ClientTask {
     caller: Caller,
-    /// The replica's.
+    /// The replica's address.
     address: String,
     publisher: PublisherInfo,
     shared: Arc<Shared>,
     core: WriteCore,
     link: ReplicaLink,
-    inputs: VecDeque<Input>,
+    events: VecDeque<Event>,
     done: bool,
 }
 
-impl Shell {
+impl ClientTask {
     fn event(&mut self, event: LinkEvent) {
         match event {
-            LinkEvent::Linked => self.inputs.push_back(Input::Linked),
-            LinkEvent::Unlinked { why } => self.inputs.push_back(Input::Unlinked { why }),
-            LinkEvent::Told { messages, damaged } => {
-                self.inputs.extend(messages.into_iter().map(Input::Told));
+            LinkEvent::Linked => self.events.push_back(Event::Linked),
+            LinkEvent::Unlinked { why } => self.events.push_back(Event::Unlinked { why }),
+            LinkEvent::Received { messages, damaged } => {
+                self.events.extend(messages.into_iter().map(Event::Received));
                 if let Some(why) = damaged {
-                    self.link.hang_up();
-                    self.inputs.push_back(Input::Unlinked { why });
+                    self.link.close();
+                    self.events.push_back(Event::Unlinked { why });
                 }
             }
         }
@@ -77,16 +77,16 @@ impl Shell {
         let replica = &self.address;
         match action {
             Action::Dial => self.link.dial(&self.caller, replica),
-            Action::Hangup => {
-                self.link.hang_up();
-                // What the link has said is not for the next one.
-                self.inputs.retain(|input| {
-                    !matches!(input, Input::Told(_) | Input::Linked | Input::Unlinked { .. })
+            Action::Close => {
+                self.link.close();
+                // Queued messages of this link do not concern the next one.
+                self.events.retain(|event| {
+                    !matches!(event, Event::Received(_) | Event::Linked | Event::Unlinked { .. })
                 });
             }
-            Action::Announce { request: id, wanted } => {
+            Action::Announce { request: id, desired } => {
                 let publisher = self.publisher.clone();
-                self.send(ToReplica::Announce(Announce { id, publisher, wanted }));
+                self.send(ToReplica::Announce(Announce { id, publisher, wanted: desired }));
             }
             Action::Write { request: id, groups } => {
                 self.send(ToReplica::Write(Write { id, groups }));
@@ -108,7 +108,7 @@ impl Shell {
 
     fn send(&mut self, message: ToReplica) {
         if let Err(why) = self.link.send(&message) {
-            self.inputs.push_back(Input::Unlinked { why });
+            self.events.push_back(Event::Unlinked { why });
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Terms that are checked, and cheap to share.
+//! Checked terms that are cheap to share.
 
 use std::collections::BTreeSet;
 use std::ops::Deref;
@@ -8,16 +8,16 @@ use hashbrown::HashTable;
 use longshore_protocol::limits::{HOMES_MAX, NAME_BYTES_MAX, TERMS_BYTES_MAX};
 use longshore_protocol::{NameError, Terms, check_name};
 
-/// Why terms cannot be published on.
+/// Why terms are invalid.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TermsError {
-    /// More than 64 homes. So many were given.
+    /// More than 64 homes. Contains their number.
     #[error("{0} homes are more than the {HOMES_MAX} that a path may have")]
     TooManyHomes(usize),
-    /// The name of a home is empty, or has more than 128 bytes. It had so many.
+    /// The name of a home is empty, or has more than 128 bytes. Contains its bytes.
     #[error("the name of a home has {0} bytes; it needs 1 to {NAME_BYTES_MAX}")]
     BadHome(usize),
-    /// With their homes they take so many bytes.
+    /// The terms with their homes take too many bytes. Contains their bytes.
     #[error(
         "terms take {0} bytes and may take {TERMS_BYTES_MAX}; name fewer homes, or shorter names"
     )]
@@ -25,7 +25,7 @@ pub enum TermsError {
 }
 
 /// The terms on which paths are published: checked, and with their digest. Cheap to clone, and best
-/// made once for many paths.
+/// created once for many paths.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PublicationTerms(Arc<Checked>);
 
@@ -37,7 +37,7 @@ struct Checked {
 }
 
 impl PublicationTerms {
-    /// Checks terms, and brings their homes into the order that the protocol wants.
+    /// Checks terms, and sorts their homes as the protocol requires.
     pub fn new(mut terms: Terms) -> Result<PublicationTerms, TermsError> {
         let homes: BTreeSet<String> = std::mem::take(&mut terms.homes).into_iter().collect();
         if homes.len() > HOMES_MAX {
@@ -58,23 +58,23 @@ impl PublicationTerms {
         PublicationTerms(Arc::new(Checked { digest: terms.digest(), bytes, terms }))
     }
 
-    /// What a digest adds to a path.
+    /// Its contribution to the digest of a path.
     pub(super) fn digest(&self) -> u64 {
         self.0.digest
     }
 
-    /// What they take once encoded, in bytes, beside their length.
+    /// Its encoded bytes, without their length.
     pub(super) fn bytes(&self) -> usize {
         self.0.bytes
     }
 
-    /// True for the very same, without a look at what they say.
+    /// True for the same allocation, without comparing the contents.
     fn is(&self, other: &PublicationTerms) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
-/// Those of a queue whose publisher says nothing of homes, priority or weight.
+/// The terms of a queue whose publisher sets no homes, priority or weight.
 impl Default for PublicationTerms {
     fn default() -> PublicationTerms {
         PublicationTerms::of(Terms::default())
@@ -88,30 +88,30 @@ impl Deref for PublicationTerms {
     }
 }
 
-/// One copy of all terms that are in use, however often somebody makes the same.
+/// One copy of all terms in use, however often they are created.
 #[derive(Default, Debug)]
 pub(super) struct TermsInUse {
     table: HashTable<PublicationTerms>,
-    /// Those of the last time: paths mostly come many at a time.
+    /// The last terms: paths mostly come in batches with the same terms.
     last: Option<PublicationTerms>,
-    /// How many there may be until those that nothing uses are dropped.
+    /// The number of entries at which unused ones are dropped.
     full: usize,
 }
 
 impl TermsInUse {
-    /// The copy that is kept of these terms.
-    pub(super) fn kept(&mut self, terms: &PublicationTerms) -> PublicationTerms {
+    /// The shared copy of these terms.
+    pub(super) fn shared(&mut self, terms: &PublicationTerms) -> PublicationTerms {
         if let Some(last) = self.last.as_ref().filter(|last| last.is(terms)) {
             return last.clone();
         }
-        if let Some(kept) = self.table.find(terms.digest(), |other| other == terms) {
-            self.last = Some(kept.clone());
-            return kept.clone();
+        if let Some(shared) = self.table.find(terms.digest(), |other| other == terms) {
+            self.last = Some(shared.clone());
+            return shared.clone();
         }
         if self.table.len() >= self.full {
             self.last = None;
-            self.table.retain(|kept| Arc::strong_count(&kept.0) > 1);
-            // So seldom that it costs each of them nothing to speak of.
+            self.table.retain(|shared| Arc::strong_count(&shared.0) > 1);
+            // So rare that the cost per entry is negligible.
             self.full = (2 * self.table.len()).max(64);
         }
         self.table.insert_unique(terms.digest(), terms.clone(), PublicationTerms::digest);
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn homes_are_sorted_and_a_replica_would_take_them() {
+    fn homes_are_sorted_and_checked_like_on_a_replica() {
         let terms = homes(&["b", "a", "b"]).unwrap();
         assert_eq!(terms.homes, ["a", "b"]);
         assert_eq!(terms, homes(&["a", "b"]).unwrap());
@@ -147,16 +147,16 @@ mod tests {
     }
 
     #[test]
-    fn one_copy_is_kept_of_equal_terms_and_none_of_those_that_nothing_uses() {
+    fn equal_terms_share_one_copy_and_unused_ones_are_dropped() {
         let mut in_use = TermsInUse::default();
-        let one = in_use.kept(&homes(&["a"]).unwrap());
-        assert!(in_use.kept(&homes(&["b"]).unwrap()) != one);
-        assert!(in_use.kept(&homes(&["a"]).unwrap()).is(&one));
+        let one = in_use.shared(&homes(&["a"]).unwrap());
+        assert!(in_use.shared(&homes(&["b"]).unwrap()) != one);
+        assert!(in_use.shared(&homes(&["a"]).unwrap()).is(&one));
         for weight in 0..10_000 {
             let terms = Terms { weight, ..Terms::default() };
-            in_use.kept(&PublicationTerms::new(terms).unwrap());
-            assert!(in_use.table.len() <= 64, "{} are kept", in_use.table.len());
+            in_use.shared(&PublicationTerms::new(terms).unwrap());
+            assert!(in_use.table.len() <= 64, "{} are stored", in_use.table.len());
         }
-        assert!(in_use.kept(&homes(&["a"]).unwrap()).is(&one), "what is used stays");
+        assert!(in_use.shared(&homes(&["a"]).unwrap()).is(&one), "used terms stay");
     }
 }

@@ -1,10 +1,10 @@
-//! Batches: what is asked, and how far it is.
+//! Batches: their questions and their progress.
 
 use std::time::{Duration, Instant};
 
 use longshore_protocol::messages::resolver::RequestRefusal;
 
-use super::asked::{Asked, Wrong};
+use super::outstanding::{InvalidAnswer, OutstandingAnswer};
 use super::{Action, Question, REQUESTS_IN_FLIGHT_MAX, ReadCore, Replica, State, Up};
 use crate::cluster::ReplicaFailure;
 use crate::read_client::answer::{Answer, ReadError};
@@ -14,19 +14,19 @@ pub(super) struct Batch {
     question: Question,
     /// How long an answer may take.
     timeout: Duration,
-    /// Rounds that are over.
+    /// Completed rounds.
     pub(super) rounds: u32,
-    /// It has been there since the round began that is under way: one that joins in the middle is
-    /// not charged with it.
+    /// It was there when the current round began: a batch that joins later is not charged with that
+    /// round.
     pub(super) whole_round: bool,
     /// By replica.
     pub(super) trials: Vec<Trial>,
-    /// What the replica of the link has answered so far.
-    so_far: Option<Answer>,
-    /// Requests that have not had their last answer.
+    /// The answer of the current replica so far.
+    partial: Option<Answer>,
+    /// Requests whose last answer has not arrived.
     parts_left: usize,
-    /// What warming replicas have answered.
-    doubtful: Option<Answer>,
+    /// The merged answers of warming replicas.
+    provisional: Option<Answer>,
 }
 
 /// How a replica has served a batch.
@@ -34,7 +34,7 @@ pub(super) struct Batch {
 pub(super) struct Trial {
     pub(super) failures: u32,
     pub(super) why: Option<String>,
-    /// It has answered, and is warming: another is asked.
+    /// It has answered while warming: another is asked.
     pub(super) warming: bool,
     /// It does not know the request, or has no room for it: another is asked.
     pub(super) refused: bool,
@@ -42,11 +42,11 @@ pub(super) struct Trial {
 
 impl Trial {
     /// Another is asked, though nothing has failed.
-    pub(super) fn is_passed(&self) -> bool {
+    pub(super) fn is_skipped(&self) -> bool {
         self.warming || self.refused
     }
 
-    /// It has had its chance.
+    /// It has been tried.
     pub(super) fn is_over(&self) -> bool {
         self.warming || self.failures > 0
     }
@@ -65,30 +65,30 @@ impl ReadCore {
             rounds: 0,
             whole_round: !matches!(self.state, State::Dialling { .. }),
             trials: vec![Trial::default(); self.replicas.len()],
-            so_far: None,
+            partial: None,
             parts_left: 0,
-            doubtful: None,
+            provisional: None,
         };
         self.batches.insert(number, batch);
         match &self.state {
             State::Idle => self.start_round(now),
-            State::Up(up) if !self.is_leaving() && !self.is_passed(up.replica) => {
+            State::Up(up) if !self.is_leaving() && !self.is_skipped(up.replica) => {
                 self.queue(now, number);
             }
             State::Up(_) | State::Dialling { .. } | State::Waiting { .. } => {}
         }
     }
 
-    /// Every batch has one round less. Those that have none left fail, once every replica has had
-    /// its chance.
+    /// Every batch has one round less. Those without further rounds fail, once every replica has
+    /// been tried.
     pub(super) fn count_round(&mut self) {
         let numbers: Vec<u64> = self.batches.keys().copied().collect();
         for number in numbers {
             let Some(batch) = self.batches.get_mut(&number) else { continue };
             batch.rounds += u32::from(batch.whole_round);
-            batch.so_far = None;
+            batch.partial = None;
             let tried = batch.trials.iter().all(Trial::is_over);
-            if batch.doubtful.is_some() && tried {
+            if batch.provisional.is_some() && tried {
                 self.finish_doubtful(number);
             } else if batch.rounds >= self.timing.tries && tried {
                 let failures =
@@ -105,20 +105,20 @@ impl ReadCore {
 
     pub(super) fn finish_doubtful(&mut self, number: u64) {
         if let Some(batch) = self.batches.remove(&number)
-            && let Some(answer) = batch.doubtful
+            && let Some(answer) = batch.provisional
         {
             self.actions.push(Action::Finish { batch: number, answer: Ok(answer) });
         }
     }
 
-    /// Cuts a batch into requests.
+    /// Divides a batch into requests.
     pub(super) fn queue(&mut self, now: Instant, number: u64) {
         let (State::Up(up), Some(batch)) = (&mut self.state, self.batches.get_mut(&number)) else {
             return;
         };
         let parts = batch.question.parts();
         batch.parts_left = parts.len();
-        batch.so_far = None;
+        batch.partial = None;
         if parts.is_empty() {
             let answer = Ok(batch.question.empty_answer());
             self.batches.remove(&number);
@@ -126,32 +126,31 @@ impl ReadCore {
             return;
         }
         if up.in_flight.is_empty() && up.to_send.is_empty() {
-            up.owing_since = now;
+            up.awaiting_since = now;
         }
         up.to_send.extend(parts.into_iter().map(|part| (number, part)));
     }
 
-    /// Whether a batch waits for another replica than this: its link is left as soon as it owes
-    /// nothing.
-    fn is_passed(&self, replica: Replica) -> bool {
-        self.batches.values().any(|batch| batch.trials[replica].is_passed())
+    /// Whether a batch waits for another replica than this: the link is left as soon as it awaits
+    /// no answer.
+    fn is_skipped(&self, replica: Replica) -> bool {
+        self.batches.values().any(|batch| batch.trials[replica].is_skipped())
     }
 
-    /// Those that were to go to the next replica have to do with this one after all, unless there
-    /// is still one that cannot.
-    pub(super) fn queue_those_asked_meanwhile(&mut self, now: Instant) {
+    /// Queues the batches that were to go to the next replica at this one after all, unless one
+    /// still waits for another replica.
+    pub(super) fn queue_waiting_batches(&mut self, now: Instant) {
         let waits = |(number, batch): (&u64, &Batch)| (batch.parts_left == 0).then_some(*number);
         let State::Up(up) = &self.state else { return };
         let replica = up.replica;
-        if self.is_passed(replica) {
+        if self.is_skipped(replica) {
             return;
         }
         let numbers: Vec<u64> = self.batches.iter().filter_map(waits).collect();
         numbers.into_iter().for_each(|number| self.queue(now, number));
     }
 
-    /// Sends what there is room for, over the next replica's link once this one owes nothing and
-    /// that has answered.
+    /// Sends what fits, and then over the candidate's link if it takes over.
     pub(super) fn send(&mut self, now: Instant) {
         self.send_over_link(now);
         if self.take_over(now) {
@@ -166,37 +165,37 @@ impl ReadCore {
         {
             let Some(batch) = self.batches.get(&number) else { continue };
             if up.in_flight.is_empty() {
-                up.owing_since = now;
+                up.awaiting_since = now;
             }
             let request = self.next_request;
             self.next_request += 1;
             let answers = batch.question.answers(&range);
-            up.in_flight.insert(request, Asked::new(number, answers, self.answer_bytes_max));
+            up.in_flight
+                .insert(request, OutstandingAnswer::new(number, answers, self.answer_bytes_max));
             let (link, question) = (up.link, batch.question.clone());
             self.actions.push(Action::Ask { link, request, question, range });
         }
-        // What was asked of this replica before it answers first: it may be the only one that can
-        // be reached.
+        // Requests to this replica are answered first: it may be the only one that can be reached.
         if let State::Up(up) = &self.state
-            && up.owes_nothing()
-            && self.is_passed(up.replica)
+            && up.is_idle()
+            && self.is_skipped(up.replica)
         {
-            self.move_on(now);
+            self.leave_warming_replica(now);
         }
     }
 
-    /// Some of an answer has come. If there is anything in it, it shows that the replica is at
-    /// work, for every request: it answers them in their order.
+    /// A part of an answer has arrived. Unless empty, it shows for every request that the replica
+    /// works: it answers them in order.
     pub(super) fn answered(&mut self, now: Instant, request: u64, last: bool, slice: Answer) {
         let State::Up(up) = &mut self.state else { return };
         let replica = up.replica;
-        let Some(asked) = up.in_flight.get_mut(&request) else { return };
-        let number = asked.batch;
-        match asked.take(&slice, last) {
-            Ok(true) => up.owing_since = now,
+        let Some(outstanding) = up.in_flight.get_mut(&request) else { return };
+        let number = outstanding.batch;
+        match outstanding.take(&slice, last) {
+            Ok(true) => up.awaiting_since = now,
             Ok(false) => {}
-            Err(wrong) => {
-                self.answers_wrong(now, number, wrong);
+            Err(invalid) => {
+                self.leave_for_invalid_answer(now, number, invalid);
                 return;
             }
         }
@@ -204,9 +203,9 @@ impl ReadCore {
             up.in_flight.remove(&request);
         }
         let Some(batch) = self.batches.get_mut(&number) else { return };
-        match &mut batch.so_far {
+        match &mut batch.partial {
             Some(answer) => answer.extend(slice),
-            None => batch.so_far = Some(slice),
+            None => batch.partial = Some(slice),
         }
         if !last {
             return;
@@ -215,44 +214,44 @@ impl ReadCore {
         if batch.parts_left > 0 {
             return;
         }
-        let Some(answer) = batch.so_far.take().filter(|answer| batch.question.is_answered(answer))
+        let Some(answer) = batch.partial.take().filter(|answer| batch.question.is_answered(answer))
         else {
-            self.answers_wrong(now, number, Wrong::SomethingElse);
+            self.leave_for_invalid_answer(now, number, InvalidAnswer::SomethingElse);
             return;
         };
-        let doubtful = answer.is_doubtful();
-        let answer = match batch.doubtful.take() {
+        let provisional = answer.is_doubtful();
+        let answer = match batch.provisional.take() {
             Some(before) => before.join(answer.sorted()),
             None => answer.sorted(),
         };
-        if !doubtful {
+        if !provisional {
             self.batches.remove(&number);
             self.actions.push(Action::Finish { batch: number, answer: Ok(answer) });
             return;
         }
-        batch.doubtful = Some(answer);
+        batch.provisional = Some(answer);
         batch.trials[replica].warming = true;
         if batch.trials.iter().all(Trial::is_over) {
             self.finish_doubtful(number);
         }
     }
 
-    /// The replica does not answer what it was asked, or without end: it is left. Another is asked;
-    /// but not for what is too long to be taken in, because from there it would be as long.
-    fn answers_wrong(&mut self, now: Instant, number: u64, wrong: Wrong) {
+    /// The replica sends a wrong or endless answer: it is left, and another is asked. But not for
+    /// an answer over the limit, which would be as long there.
+    fn leave_for_invalid_answer(&mut self, now: Instant, number: u64, invalid: InvalidAnswer) {
         let State::Up(up) = &self.state else { return };
         let (link, replica) = (up.link, up.replica);
-        if wrong == Wrong::TooLong && self.batches.remove(&number).is_some() {
+        if invalid == InvalidAnswer::TooLong && self.batches.remove(&number).is_some() {
             let (replica, limit) = (self.replicas[replica].clone(), self.answer_bytes_max);
             let answer = Err(ReadError::TooLong { replica, limit });
             self.actions.push(Action::Finish { batch: number, answer });
         }
-        self.actions.push(Action::Hangup { link });
-        self.abandon(now, wrong.why());
+        self.actions.push(Action::Close { link });
+        self.abandon(now, invalid.why());
     }
 
-    /// The replica refused a whole request. What another may take, another is asked, once; what
-    /// none would, fails at once.
+    /// The replica refused a whole request. If another may accept it, another is asked, once;
+    /// otherwise the batch fails at once.
     pub(super) fn request_refused(
         &mut self,
         now: Instant,
@@ -262,8 +261,10 @@ impl ReadCore {
     ) {
         let State::Up(up) = &mut self.state else { return };
         let replica = up.replica;
-        let Some(Asked { batch: number, .. }) = up.in_flight.remove(&request) else { return };
-        up.owing_since = now;
+        let Some(OutstandingAnswer { batch: number, .. }) = up.in_flight.remove(&request) else {
+            return;
+        };
+        up.awaiting_since = now;
         let Some(batch) = self.batches.get_mut(&number) else { return };
         let trial = &mut batch.trials[replica];
         let elsewhere = matches!(code, RequestRefusal::UnknownRequest | RequestRefusal::Busy);
@@ -274,7 +275,7 @@ impl ReadCore {
         }
         if elsewhere && !batch.trials.iter().all(Trial::is_over) {
             up.to_send.retain(|(other, _)| *other != number);
-        } else if batch.doubtful.is_some() {
+        } else if batch.provisional.is_some() {
             self.finish_doubtful(number);
         } else {
             self.batches.remove(&number);
@@ -284,11 +285,12 @@ impl ReadCore {
         }
     }
 
-    /// Until when the replica may be silent, counted from its last answer: it answers requests in
-    /// their order, so the batch of the oldest says how long that may take.
+    /// The deadline of the replica's next answer, counted from its last one. It answers requests in
+    /// order, so the timeout is that of the oldest batch.
     pub(super) fn answer_deadline(&self, up: &Up) -> Instant {
-        let oldest = up.in_flight.values().find_map(|asked| self.batches.get(&asked.batch));
+        let oldest =
+            up.in_flight.values().find_map(|outstanding| self.batches.get(&outstanding.batch));
         let allowed = oldest.map_or(self.timing.request_timeout_min, |batch| batch.timeout);
-        up.owing_since + allowed
+        up.awaiting_since + allowed
     }
 }

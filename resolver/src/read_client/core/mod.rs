@@ -1,10 +1,10 @@
-//! Which replica next, how long to wait, when to give up. Pure: it reads no clock, draws from a
-//! seeded source, opens nothing.
+//! Decides which replica to use, how long to wait, and when to give up. Pure: it reads no clock,
+//! draws from a seeded source, and does no I/O.
 //!
-//! **After every [`ReadCore::step`] its actions are carried out in their order, and at
-//! [`ReadCore::next_deadline`] it is stepped with [`Input::Tick`].** There is one link at a time,
-//! which every batch and every watch uses; and while only watches use it, each `reader_ttl`, a
-//! second one to the next replica beside it, which takes its place once it has answered.
+//! **After every [`ReadCore::step`] its actions are executed in order, and at
+//! [`ReadCore::next_deadline`] it is stepped with [`Event::Tick`].** There is one link at a time,
+//! which every batch and every watch uses. While only watches use it, each `reader_ttl` a second
+//! link to the next replica is opened beside it, and replaces it once that replica has answered.
 //!
 //! ```text
 //!            batch, watch               all replicas refused: a round is over
@@ -16,11 +16,11 @@
 //!                 └─┘ only watches, for a reader_ttl: the next replica, once it has answered
 //! ```
 
-mod asked;
 mod batches;
-mod memory;
+mod candidate;
+mod failure_history;
+mod outstanding;
 mod question;
-mod turn;
 mod watches;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -33,52 +33,52 @@ use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng, rngs::StdRng};
 
 pub(super) use question::Question;
-pub(super) use watches::{News, Subject};
+pub(super) use watches::{Subject, WatchUpdate};
 
 use crate::read_client::answer::{Answer, ReadError};
-use asked::{ANSWER_BYTES_MAX, Asked};
 use batches::{Batch, Trial};
-use memory::Memory;
-use turn::Candidate;
+use candidate::Candidate;
+use failure_history::FailureHistory;
+use outstanding::{ANSWER_BYTES_MAX, OutstandingAnswer};
 
-/// Most requests that wait for an answer on the link; each has at most 1 MiB of paths.
+/// Most requests in flight on the link; each has at most 1 MiB of paths.
 pub(super) const REQUESTS_IN_FLIGHT_MAX: usize = 8;
 
-/// Most links at a time: that in use, and one to a replica that may take its place.
+/// Most links at a time: the one in use, and one to a replica that may replace it.
 pub(super) const LINKS_MAX: usize = 2;
 
-/// A replica's place in the cluster.
+/// A replica's index in the cluster.
 pub(super) type Replica = usize;
 
-/// What happened.
+/// An event for the core.
 #[derive(Debug)]
-pub(super) enum Input {
-    /// The caller has a batch. Its number is new.
+pub(super) enum Event {
+    /// A caller asks a batch. Its number is new.
     Ask { batch: u64, question: Question },
-    /// Its caller no longer waits.
+    /// The batch's caller no longer waits.
     Forget { batch: u64 },
-    /// The caller watches. Its number is new.
+    /// A caller adds a watch. Its number is new.
     Watch { watch: u32, subject: Subject },
-    /// It no longer does.
+    /// A watch is dropped.
     Unwatch { watch: u32 },
-    /// The link that was dialled stands.
+    /// The link that was dialled is established.
     Linked { link: u64 },
-    /// It does not, and why; or it did, and has ended.
+    /// The link could not be established, and why; or it has ended.
     Unlinked { link: u64, why: String },
-    /// The replica said something over it.
-    Told { link: u64, message: FromReplica },
+    /// A message of the replica.
+    Received { link: u64, message: FromReplica },
     /// Time has passed.
     Tick,
 }
 
-/// What is to be done.
+/// An action for the task.
 #[derive(PartialEq, Debug)]
 pub(super) enum Action {
-    /// Connect to that replica, and say whether it worked. There are at most [`LINKS_MAX`] links.
+    /// Connect to the replica, and report the outcome. There are at most [`LINKS_MAX`] links.
     Dial { link: u64, replica: Replica },
-    /// Close the link, or stop dialling; nothing more is to be said of it.
-    Hangup { link: u64 },
-    /// Send a question, or of its paths those in `range`.
+    /// Close the link, or stop dialling; report nothing more about it.
+    Close { link: u64 },
+    /// Send a question, or the part of its paths in `range`.
     Ask { link: u64, request: u64, question: Question, range: Range<usize> },
     /// Send a watch. `request` is the number under which it may be refused.
     Watch { link: u64, request: u64, watch: u32, subject: Subject },
@@ -86,8 +86,8 @@ pub(super) enum Action {
     Unwatch { link: u64, request: u64, watch: u32 },
     /// The batch has ended.
     Finish { batch: u64, answer: Result<Answer, ReadError> },
-    /// The watch has news.
-    Tell { link: u64, watch: u32, replica: Replica, news: News },
+    /// Deliver an update of a watch.
+    Update { link: u64, watch: u32, replica: Replica, update: WatchUpdate },
 }
 
 /// The read client.
@@ -103,26 +103,26 @@ pub(super) struct ReadCore {
     next_link: u64,
     /// The replica that is tried beside the link.
     candidate: Option<Candidate>,
-    memory: Memory,
+    failures: FailureHistory,
     /// The replica whose link ended last: tried after the others.
-    shunned: Option<Replica>,
-    /// Links in a row over which a watch was refused.
+    last_ended: Option<Replica>,
+    /// Consecutive links over which a watch was refused.
     refusals: usize,
-    /// Most that the answer to one request may take, in bytes.
+    /// The most memory for the answer to one request, in bytes.
     answer_bytes_max: usize,
     actions: Vec<Action>,
 }
 
 #[derive(Debug)]
 enum State {
-    /// Nobody wants anything.
+    /// No batch and no watch.
     Idle,
-    /// Trying one replica after the other; `rest` is to come, from its end.
+    /// Trying one replica after the other; `rest` has the remaining ones, the next at its end.
     Dialling { link: u64, replica: Replica, rest: Vec<Replica> },
     /// Linked.
     Up(Up),
-    /// Between two rounds. It is the client that waits before it connects again: a batch that comes
-    /// meanwhile waits with it, and has all its rounds after that.
+    /// Between two rounds. The client as a whole waits before it connects again: a batch that
+    /// arrives meanwhile waits with it, and has all its rounds after that.
     Waiting { until: Instant },
 }
 
@@ -130,24 +130,24 @@ enum State {
 struct Up {
     link: u64,
     replica: Replica,
-    /// When a link that only watches goes on to the next replica.
+    /// When a link that serves only watches moves to the next replica.
     next_turn_at: Instant,
     /// What is still to be sent: a batch's paths, or its whole question.
     to_send: VecDeque<(u64, Range<usize>)>,
-    /// Requests without their last answer.
-    in_flight: BTreeMap<u64, Asked>,
-    /// Since when the replica owes an answer.
-    owing_since: Instant,
-    /// Watches that it has not answered, by the number of their request.
+    /// Requests whose last answer has not arrived.
+    in_flight: BTreeMap<u64, OutstandingAnswer>,
+    /// Since when an answer is awaited.
+    awaiting_since: Instant,
+    /// Watches that the replica has not answered, by the number of their request.
     watch_requests: BTreeMap<u64, u32>,
-    /// The watches that it has no room for. The link is of use for everything else.
+    /// The watches that the replica has refused for lack of room. The link serves everything else.
     refused: BTreeSet<u32>,
-    /// When those are to be tried elsewhere.
+    /// When these are to be tried elsewhere.
     try_elsewhere_at: Option<Instant>,
 }
 
 impl Up {
-    fn owes_nothing(&self) -> bool {
+    fn is_idle(&self) -> bool {
         self.in_flight.is_empty() && self.to_send.is_empty()
     }
 }
@@ -156,7 +156,7 @@ impl ReadCore {
     /// A client of these replicas.
     pub(super) fn new(timing: ResolverTiming, replicas: Vec<String>, seed: u64) -> ReadCore {
         ReadCore {
-            memory: Memory::of(replicas.len()),
+            failures: FailureHistory::of(replicas.len()),
             timing,
             replicas,
             random: StdRng::seed_from_u64(seed),
@@ -166,42 +166,42 @@ impl ReadCore {
             next_request: 1,
             next_link: 1,
             candidate: None,
-            shunned: None,
+            last_ended: None,
             refusals: 0,
             answer_bytes_max: ANSWER_BYTES_MAX,
             actions: Vec::new(),
         }
     }
 
-    /// Takes in only so much for each request.
+    /// Lowers the limit of the answer to one request.
     #[cfg(test)]
     pub(super) fn limit_answers(&mut self, bytes: usize) {
         self.answer_bytes_max = bytes;
     }
 
-    /// Takes in what happened, and says what is to be done.
-    pub(super) fn step(&mut self, now: Instant, input: Input) -> Vec<Action> {
-        match input {
-            Input::Ask { batch, question } => self.ask(now, batch, question),
-            Input::Forget { batch } => {
+    /// Handles an event, and returns the actions to execute.
+    pub(super) fn step(&mut self, now: Instant, event: Event) -> Vec<Action> {
+        match event {
+            Event::Ask { batch, question } => self.ask(now, batch, question),
+            Event::Forget { batch } => {
                 self.batches.remove(&batch);
                 if !self.is_leaving() {
-                    self.queue_those_asked_meanwhile(now);
+                    self.queue_waiting_batches(now);
                 }
             }
-            Input::Watch { watch, subject } => self.watch(now, watch, subject),
-            Input::Unwatch { watch } => self.unwatch(now, watch),
-            Input::Linked { link } => self.linked(now, link),
-            Input::Unlinked { link, why } => self.unlinked(now, link, why),
-            Input::Told { link, message } => self.told(now, link, message),
-            Input::Tick => {}
+            Event::Watch { watch, subject } => self.watch(now, watch, subject),
+            Event::Unwatch { watch } => self.unwatch(now, watch),
+            Event::Linked { link } => self.linked(now, link),
+            Event::Unlinked { link, why } => self.unlinked(now, link, why),
+            Event::Received { link, message } => self.received(now, link, message),
+            Event::Tick => {}
         }
         self.due(now);
         self.send(now);
         std::mem::take(&mut self.actions)
     }
 
-    /// When it is to be stepped though nothing has happened.
+    /// When to step without another event.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         match &self.state {
             State::Waiting { until } => Some(*until),
@@ -226,8 +226,8 @@ impl ReadCore {
         order.sort_by_cached_key(|&replica| {
             let warming = trial(replica).any(|trial| trial.warming);
             let failures = trial(replica).map(|trial| trial.failures).max();
-            let doubted = self.memory.doubts(replica, now);
-            (warming, failures, doubted, self.shunned == Some(replica))
+            let doubted = self.failures.is_avoided(replica, now);
+            (warming, failures, doubted, self.last_ended == Some(replica))
         });
         order.reverse();
         self.begin_round();
@@ -247,7 +247,7 @@ impl ReadCore {
         link
     }
 
-    /// From here on a round is a whole one for every batch there is.
+    /// From here on the current round counts as a whole one for every batch.
     fn begin_round(&mut self) {
         self.batches.values_mut().for_each(|batch| batch.whole_round = true);
     }
@@ -270,14 +270,14 @@ impl ReadCore {
             next_turn_at: now + self.timing.reader_ttl,
             to_send: VecDeque::new(),
             in_flight: BTreeMap::new(),
-            owing_since: now,
+            awaiting_since: now,
             watch_requests: BTreeMap::new(),
             refused: BTreeSet::new(),
             try_elsewhere_at: None,
         }
     }
 
-    /// From here on this is the link.
+    /// Makes `up` the link in use.
     fn serve_over(&mut self, now: Instant, up: Up) {
         self.begin_round();
         let replica = up.replica;
@@ -289,8 +289,7 @@ impl ReadCore {
             if !trials[replica].warming {
                 self.queue(now, number);
             } else if trials.iter().all(Trial::is_over) {
-                // Nobody knows better than what has been said already. Otherwise somebody may, and
-                // the link is left again.
+                // No replica has a better answer. Otherwise one may, and the link is left again.
                 self.finish_doubtful(number);
             }
         }
@@ -306,7 +305,7 @@ impl ReadCore {
                     let link = self.dial(replica);
                     self.state = State::Dialling { link, replica, rest };
                 }
-                self.blame(now, failed, &why);
+                self.record_failure(now, failed, &why);
                 if next.is_none() {
                     self.round_over(now);
                 }
@@ -316,25 +315,25 @@ impl ReadCore {
         }
     }
 
-    /// The link is of no use any more.
+    /// Gives up the link.
     fn abandon(&mut self, now: Instant, why: String) {
         self.drop_candidate();
         let State::Up(up) = &self.state else { return };
         let replica = up.replica;
         self.link_ends(replica);
-        self.blame(now, replica, &why);
+        self.record_failure(now, replica, &why);
         self.round_over(now);
     }
 
     fn link_ends(&mut self, replica: Replica) {
-        self.shunned = Some(replica);
+        self.last_ended = Some(replica);
         if matches!(&self.state, State::Up(up) if up.refused.is_empty()) {
             self.refusals = 0;
         }
     }
 
-    fn blame(&mut self, now: Instant, replica: Replica, why: &str) {
-        self.memory.failed(replica, now, self.timing.reader_ttl);
+    fn record_failure(&mut self, now: Instant, replica: Replica, why: &str) {
+        self.failures.failed(replica, now, self.timing.reader_ttl);
         for batch in self.batches.values_mut() {
             let trial = &mut batch.trials[replica];
             trial.failures += 1;
@@ -342,8 +341,8 @@ impl ReadCore {
         }
     }
 
-    /// Every batch has one round less. Those that have none left fail, once every replica has had
-    /// its chance.
+    /// Every batch has one round less. Those without further rounds fail, once every replica has
+    /// been tried.
     fn round_over(&mut self, now: Instant) {
         self.count_round();
         self.state = if self.batches.is_empty() && self.watches.is_empty() {
@@ -354,31 +353,31 @@ impl ReadCore {
         };
     }
 
-    /// Leaves a replica that is warming for one that may know better.
-    fn move_on(&mut self, now: Instant) {
+    /// Leaves a warming replica for one that may have a better answer.
+    fn leave_warming_replica(&mut self, now: Instant) {
         let State::Up(up) = &self.state else { return };
         let (link, here) = (up.link, up.replica);
         self.drop_candidate();
-        let waiting = || self.batches.values().filter(|batch| batch.trials[here].is_passed());
-        let wanted = |replica: Replica| waiting().any(|batch| !batch.trials[replica].is_passed());
+        let waiting = || self.batches.values().filter(|batch| batch.trials[here].is_skipped());
+        let wanted = |replica: Replica| waiting().any(|batch| !batch.trials[replica].is_skipped());
         let mut order: Vec<Replica> =
             (0..self.replicas.len()).filter(|&replica| wanted(replica)).collect();
         if order.is_empty() {
             order.extend(0..self.replicas.len());
         }
-        self.actions.push(Action::Hangup { link });
+        self.actions.push(Action::Close { link });
         order.shuffle(&mut self.random);
         self.dial_in_order(now, order);
     }
 
-    fn told(&mut self, now: Instant, link: u64, message: FromReplica) {
+    fn received(&mut self, now: Instant, link: u64, message: FromReplica) {
         let State::Up(up) = &mut self.state else { return };
         if up.link != link {
-            self.candidate_told(now, link, message);
+            self.candidate_received(now, link, message);
             return;
         }
         let replica = up.replica;
-        self.memory.answered(replica);
+        self.failures.answered(replica);
         match message {
             FromReplica::Resolved(slice) => {
                 let (id, last) = (slice.id, slice.last);
@@ -394,12 +393,17 @@ impl ReadCore {
             }
             FromReplica::Publishers(publishers) => {
                 up.watch_requests.retain(|_, watch| *watch != publishers.watch);
-                self.tell(link, replica, publishers.watch, News::Publishers(publishers));
+                self.update_watch(
+                    link,
+                    replica,
+                    publishers.watch,
+                    WatchUpdate::Publishers(publishers),
+                );
             }
             FromReplica::PublisherGone(gone) => self.publisher_gone(link, replica, gone),
             FromReplica::PathSnapshot(part) => {
                 up.watch_requests.retain(|_, watch| *watch != part.watch);
-                self.tell(link, replica, part.watch, News::Snapshot(part));
+                self.update_watch(link, replica, part.watch, WatchUpdate::Snapshot(part));
             }
             FromReplica::PathChanges(changes) => self.paths_changed(link, replica, changes),
             FromReplica::Refused { id, code, reason } => match up.watch_requests.remove(&id) {
@@ -413,7 +417,7 @@ impl ReadCore {
         }
     }
 
-    /// Does what is due.
+    /// Handles expired deadlines.
     fn due(&mut self, now: Instant) {
         match &self.state {
             State::Waiting { until } if *until <= now => {
@@ -424,8 +428,8 @@ impl ReadCore {
                 }
             }
             State::Up(up) if !up.in_flight.is_empty() && self.answer_deadline(up) <= now => {
-                let silent = now.saturating_duration_since(up.owing_since);
-                self.actions.push(Action::Hangup { link: up.link });
+                let silent = now.saturating_duration_since(up.awaiting_since);
+                self.actions.push(Action::Close { link: up.link });
                 self.abandon(now, format!("no answer for {silent:?}"));
             }
             State::Up(_) => self.turn_due(now),

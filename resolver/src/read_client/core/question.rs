@@ -1,4 +1,4 @@
-//! A question, and the requests that it takes.
+//! A question, and its division into requests.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use longshore_protocol::{Glob, Path, ResolverTiming};
 
 use crate::read_client::answer::{Answer, Listing, PathTable, Resolution};
 
-/// What is asked.
+/// A question to the resolver.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(in crate::read_client) enum Question {
     Resolve(Arc<[Path]>),
@@ -19,7 +19,7 @@ pub(in crate::read_client) enum Question {
 }
 
 impl Question {
-    /// `max(15 s, 50 µs × simple reads)`; a listing has another 15 s, as it may look at every path.
+    /// `max(15 s, 50 µs × simple reads)`; a listing has another 15 s, as it may visit every path.
     pub(super) fn timeout(&self, timing: &ResolverTiming) -> Duration {
         match self {
             Question::Resolve(paths) => timing.read_timeout(paths.len() as u64),
@@ -29,7 +29,7 @@ impl Question {
         }
     }
 
-    /// The requests that it takes.
+    /// The requests of the question.
     pub(super) fn parts(&self) -> Vec<Range<usize>> {
         match self {
             Question::Resolve(paths) => cut(paths),
@@ -39,12 +39,12 @@ impl Question {
         }
     }
 
-    /// How many answers there are to the paths in `range`; none for a listing, where nobody knows.
+    /// The number of answers to the paths in `range`; `None` for a listing, where it is unknown.
     pub(super) fn answers(&self, range: &Range<usize>) -> Option<usize> {
         matches!(self, Question::Resolve(_)).then_some(range.len())
     }
 
-    /// Whether that can be an answer to it.
+    /// Whether `answer` fits the question.
     pub(super) fn is_answered(&self, answer: &Answer) -> bool {
         match (self, answer) {
             (Question::Resolve(paths), Answer::Resolved(all)) => all.answers.len() == paths.len(),
@@ -54,7 +54,7 @@ impl Question {
         }
     }
 
-    /// What is answered to nothing asked.
+    /// The answer to an empty question.
     pub(super) fn empty_answer(&self) -> Answer {
         match self {
             Question::Resolve(_) => {
@@ -70,7 +70,7 @@ impl Question {
     }
 }
 
-/// Cuts paths into requests of at most 100,000 and 1 MiB.
+/// Divides paths into requests of at most 100,000 and 1 MiB.
 fn cut(paths: &[Path]) -> Vec<Range<usize>> {
     let (mut parts, mut start, mut bytes) = (Vec::new(), 0, 0);
     for (at, path) in paths.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! What is watched.
+//! The watches of the core.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,23 +11,23 @@ use rand::Rng;
 
 use super::{Action, ReadCore, Replica, State, Up};
 
-/// What a watch is over.
+/// The subject of a watch.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(in crate::read_client) enum Subject {
     /// Publishers that could serve what matches.
     Publishers(Glob),
-    /// Paths that match one of them.
+    /// Paths that match one of the globs.
     Paths(Arc<[Glob]>),
 }
 
-/// What a watch is told.
+/// An update of a watch.
 #[derive(Clone, PartialEq, Debug)]
-pub(in crate::read_client) enum News {
+pub(in crate::read_client) enum WatchUpdate {
     Publishers(Publishers),
     Gone(Arc<PublisherGone>),
     Snapshot(PathSnapshot),
     Changes(Arc<PathChanges>),
-    /// The replica does not take the watch: it is tried elsewhere.
+    /// The replica refuses the watch: it is tried elsewhere.
     Refused(String),
 }
 
@@ -58,7 +58,7 @@ impl ReadCore {
         }
         if self.watches.is_empty() {
             self.drop_candidate();
-            self.queue_those_asked_meanwhile(now);
+            self.queue_waiting_batches(now);
         }
         let State::Up(up) = &mut self.state else { return };
         if up.refused.remove(&watch) && up.refused.is_empty() {
@@ -85,7 +85,7 @@ impl ReadCore {
         self.next_request - 1
     }
 
-    /// Sends one over the link in use.
+    /// Sends a watch over the link in use.
     pub(super) fn send_watch(&mut self, watch: u32) {
         if let State::Up(mut up) = std::mem::replace(&mut self.state, State::Idle) {
             self.send_watch_over(&mut up, watch);
@@ -102,39 +102,45 @@ impl ReadCore {
         }
     }
 
-    pub(super) fn tell(&mut self, link: u64, replica: Replica, watch: u32, news: News) {
+    pub(super) fn update_watch(
+        &mut self,
+        link: u64,
+        replica: Replica,
+        watch: u32,
+        update: WatchUpdate,
+    ) {
         if self.watches.contains_key(&watch) {
-            self.actions.push(Action::Tell { link, watch, replica, news });
+            self.actions.push(Action::Update { link, watch, replica, update });
         }
     }
 
     pub(super) fn publisher_gone(&mut self, link: u64, replica: Replica, gone: PublisherGone) {
         let gone = Arc::new(gone);
         for &watch in &gone.watches {
-            self.tell(link, replica, watch, News::Gone(gone.clone()));
+            self.update_watch(link, replica, watch, WatchUpdate::Gone(gone.clone()));
         }
     }
 
     pub(super) fn paths_changed(&mut self, link: u64, replica: Replica, changes: PathChanges) {
         let changes = Arc::new(changes);
         for &watch in &changes.watches {
-            self.tell(link, replica, watch, News::Changes(changes.clone()));
+            self.update_watch(link, replica, watch, WatchUpdate::Changes(changes.clone()));
         }
     }
 
-    /// A full table of watches is no reason to leave a replica that answers: only the watch goes
-    /// without it, until the others are tried, one after the other. If none of them has room, they
-    /// are tried at the pace of any watch.
+    /// A full table of watches is no reason to leave a replica that answers: only the watch is
+    /// without a replica, until the others are tried, one after the other. If none of them has
+    /// room, they are tried at the pace of any watch.
     pub(super) fn watch_refused(&mut self, now: Instant, watch: u32, reason: String) {
         let State::Up(up) = &self.state else { return };
         let (link, replica) = (up.link, up.replica);
         if self.watches.contains_key(&watch) {
-            self.tell(link, replica, watch, News::Refused(reason));
+            self.update_watch(link, replica, watch, WatchUpdate::Refused(reason));
             self.pace_refused(now, watch);
         }
     }
 
-    /// When a watch that was refused is tried elsewhere.
+    /// Schedules when a refused watch is tried elsewhere.
     pub(super) fn pace_refused(&mut self, now: Instant, watch: u32) {
         let State::Up(up) = &mut self.state else { return };
         up.refused.insert(watch);
@@ -148,7 +154,7 @@ impl ReadCore {
         }
     }
 
-    /// Asks for the watches that were refused once more.
+    /// Sends the refused watches again.
     pub(super) fn send_refused_again(&mut self) {
         let State::Up(up) = &mut self.state else { return };
         up.try_elsewhere_at = None;

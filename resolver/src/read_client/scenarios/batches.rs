@@ -1,9 +1,9 @@
-//! Many batches over one link, and those that are cut, empty or forgotten.
+//! Many batches over one link, and divided, empty or forgotten ones.
 
 use super::*;
 
 #[test]
-fn a_link_that_is_lost_while_nobody_asks_costs_nothing() {
+fn a_link_lost_while_idle_is_not_dialled_again_until_a_batch() {
     let mut scenario = Scenario::new(1, 7);
     scenario.ask(1, 1);
     scenario.linked();
@@ -40,7 +40,7 @@ fn many_batches_share_the_link_and_each_gets_its_own_answer() {
 }
 
 #[test]
-fn a_huge_batch_is_cut_and_only_some_of_it_is_on_its_way() {
+fn a_huge_batch_is_divided_and_only_some_requests_are_in_flight() {
     let mut scenario = Scenario::new(1, 7);
     scenario.ask(1, 1_500_000);
     scenario.linked();
@@ -64,13 +64,13 @@ fn a_batch_without_paths_is_answered_and_one_without_replicas_refused() {
 }
 
 #[test]
-fn a_replica_that_answers_something_else_is_left() {
+fn a_replica_that_sends_a_wrong_answer_is_left() {
     let mut scenario = Scenario::new(2, 7);
     scenario.ask(1, 2);
     scenario.linked();
     let (id, _) = scenario.requests[0];
-    scenario.told(resolved(id, true, true, vec![FOUND]));
-    assert!(std::mem::take(&mut scenario.hung_up) && scenario.finished.is_empty());
+    scenario.received(resolved(id, true, true, vec![FOUND]));
+    assert!(std::mem::take(&mut scenario.closed) && scenario.finished.is_empty());
     scenario.wait();
     scenario.linked();
     scenario.answer(true, FOUND);
@@ -78,12 +78,12 @@ fn a_replica_that_answers_something_else_is_left() {
 }
 
 #[test]
-fn who_no_longer_waits_is_forgotten() {
+fn a_batch_whose_caller_has_gone_is_forgotten() {
     let mut scenario = Scenario::new(1, 7);
     scenario.ask(1, 1);
     scenario.linked();
     scenario.unlinked("it crashed");
-    scenario.step(Input::Forget { batch: 1 });
+    scenario.step(Event::Forget { batch: 1 });
     scenario.wait();
     assert_eq!((scenario.dialled.len(), scenario.core.next_deadline()), (1, None));
     assert!(scenario.finished.is_empty());

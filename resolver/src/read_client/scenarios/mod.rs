@@ -1,5 +1,5 @@
-//! The sentences of the fault-tolerance chapter about read connections, each as a test in virtual
-//! time.
+//! The guarantees of the fault-tolerance documentation about read connections, each as a test in
+//! virtual time.
 
 mod batches;
 mod hostile;
@@ -23,34 +23,34 @@ use longshore_protocol::{
 
 use crate::read_client::answer::{Answer, PathAnswer, Publication, ReadError};
 use crate::read_client::core::{
-    Action, Input, LINKS_MAX, News, Question, REQUESTS_IN_FLIGHT_MAX, ReadCore,
+    Action, Event, LINKS_MAX, Question, REQUESTS_IN_FLIGHT_MAX, ReadCore, WatchUpdate,
 };
 use crate::read_client::path_view::PathView;
 
 const INSTANT: Duration = Duration::from_nanos(1);
 
-/// A client, and a clock that moves when it is told to.
+/// A client, and a clock that only the test advances.
 struct Scenario {
     now: Instant,
     core: ReadCore,
     /// Every replica that was dialled, in order.
     dialled: Vec<usize>,
-    /// Links that were dialled and have not ended, each to which replica.
+    /// Links that were dialled and have not ended, with their replicas.
     links: BTreeMap<u64, usize>,
-    /// The requests that were sent, without their last answer: number, how many paths.
+    /// The requests without their last answer: number, and paths.
     requests: Vec<(u64, usize)>,
-    /// Over which link each was sent.
+    /// The link of each request.
     sent_over: BTreeMap<u64, u64>,
     finished: Vec<(u64, Result<Answer, ReadError>)>,
-    /// What is watched, and over which link.
+    /// The active watches, by link.
     watched: BTreeSet<(u64, u32)>,
-    /// The number of the newest request for each watch over each link.
+    /// The number of the latest request for each watch over each link.
     watch_requests: BTreeMap<(u64, u32), u64>,
-    told: Vec<(u32, usize)>,
-    /// Every watch that was sent, in order, and over which link.
+    delivered: Vec<(u32, usize)>,
+    /// Every watch that was sent, in order, by link.
     sent_watches: Vec<(u64, u32)>,
     views: BTreeMap<u32, PathView>,
-    hung_up: bool,
+    closed: bool,
 }
 
 impl Scenario {
@@ -66,27 +66,27 @@ impl Scenario {
             finished: Vec::new(),
             watched: BTreeSet::new(),
             watch_requests: BTreeMap::new(),
-            told: Vec::new(),
+            delivered: Vec::new(),
             sent_watches: Vec::new(),
             views: BTreeMap::new(),
-            hung_up: false,
+            closed: false,
         }
     }
 
-    fn step(&mut self, input: Input) {
-        if let Input::Unlinked { link, .. } = &input {
+    fn step(&mut self, event: Event) {
+        if let Event::Unlinked { link, .. } = &event {
             self.unlink(*link);
         }
-        for action in self.core.step(self.now, input) {
+        for action in self.core.step(self.now, event) {
             match action {
                 Action::Dial { link, replica } => {
                     self.dialled.push(replica);
                     self.links.insert(link, replica);
                     assert!(self.links.len() <= LINKS_MAX, "{:?}", self.links);
                 }
-                Action::Hangup { link } => {
+                Action::Close { link } => {
                     self.unlink(link);
-                    self.hung_up = true;
+                    self.closed = true;
                 }
                 Action::Ask { link, request, range, .. } => {
                     self.requests.push((request, range.len()));
@@ -101,24 +101,24 @@ impl Scenario {
                     self.watched.remove(&(link, watch));
                 }
                 Action::Finish { batch, answer } => self.finished.push((batch, answer)),
-                Action::Tell { link, watch, replica, news } => {
-                    self.tell(link, watch, replica, news);
+                Action::Update { link, watch, replica, update } => {
+                    self.deliver(link, watch, replica, update);
                 }
             }
         }
     }
 
-    fn tell(&mut self, link: u64, watch: u32, replica: usize, news: News) {
+    fn deliver(&mut self, link: u64, watch: u32, replica: usize, update: WatchUpdate) {
         let name = format!("replica-{replica}:4800");
         if let Some(view) = self.views.get_mut(&watch) {
-            match news {
-                News::Snapshot(part) => assert!(view.snapshot(link, &name, part)),
-                News::Changes(changes) => assert!(view.changes(link, &changes)),
-                News::Refused(reason) => view.refused(&name, reason),
-                News::Publishers(_) | News::Gone(_) => panic!("a watch over paths"),
+            match update {
+                WatchUpdate::Snapshot(part) => assert!(view.snapshot(link, &name, part)),
+                WatchUpdate::Changes(changes) => assert!(view.changes(link, &changes)),
+                WatchUpdate::Refused(reason) => view.refused(&name, reason),
+                WatchUpdate::Publishers(_) | WatchUpdate::Gone(_) => panic!("a watch over paths"),
             }
-        } else if !matches!(news, News::Refused(_)) {
-            self.told.push((watch, replica));
+        } else if !matches!(update, WatchUpdate::Refused(_)) {
+            self.delivered.push((watch, replica));
         }
     }
 
@@ -131,20 +131,20 @@ impl Scenario {
 
     /// The link that was dialled last, if it has not ended.
     fn link(&self) -> u64 {
-        *self.links.last_key_value().expect("nobody was dialled").0
+        *self.links.last_key_value().expect("no replica was dialled").0
     }
 
     fn linked(&mut self) {
-        self.step(Input::Linked { link: self.link() });
+        self.step(Event::Linked { link: self.link() });
     }
 
     fn ask(&mut self, batch: u64, paths: usize) {
         let paths: Arc<[Path]> = vec![Path::new("/a").unwrap(); paths].into();
-        self.step(Input::Ask { batch, question: Question::Resolve(paths) });
+        self.step(Event::Ask { batch, question: Question::Resolve(paths) });
     }
 
     fn unlinked(&mut self, why: &str) {
-        self.step(Input::Unlinked { link: self.link(), why: why.to_owned() });
+        self.step(Event::Unlinked { link: self.link(), why: why.to_owned() });
     }
 
     /// Answers the oldest request.
@@ -152,12 +152,12 @@ impl Scenario {
         let (id, paths) = self.requests.remove(0);
         let (link, message) =
             (self.sent_over[&id], resolved(id, true, complete, vec![answer; paths]));
-        self.step(Input::Told { link, message });
+        self.step(Event::Received { link, message });
     }
 
-    /// The replica that was dialled last says something.
-    fn told(&mut self, message: FromReplica) {
-        self.step(Input::Told { link: self.link(), message });
+    /// Receives a message of the replica that was dialled last.
+    fn received(&mut self, message: FromReplica) {
+        self.step(Event::Received { link: self.link(), message });
     }
 
     fn is_watched(&self, watch: u32) -> bool {
@@ -166,18 +166,18 @@ impl Scenario {
 
     /// The replica that was dialled last.
     fn replica(&self) -> usize {
-        *self.dialled.last().expect("nobody was dialled")
+        *self.dialled.last().expect("no replica was dialled")
     }
 
     fn wait(&mut self) -> Duration {
-        let deadline = self.core.next_deadline().expect("it waits for nothing");
+        let deadline = self.core.next_deadline().expect("there is no deadline");
         let wait = deadline - self.now;
         let dialled = self.dialled.len();
         self.now = deadline - INSTANT;
-        self.step(Input::Tick);
-        assert_eq!((self.dialled.len(), self.hung_up), (dialled, false), "too early");
+        self.step(Event::Tick);
+        assert_eq!((self.dialled.len(), self.closed), (dialled, false), "too early");
         self.now = deadline;
-        self.step(Input::Tick);
+        self.step(Event::Tick);
         wait
     }
 

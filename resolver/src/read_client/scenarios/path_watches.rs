@@ -1,5 +1,5 @@
 //! Watches over paths: whatever replicas do, and however the client moves between them, the reader
-//! ends with what the last of them knows.
+//! ends with the state of the last one.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,34 +12,34 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use super::{Scenario, tracker};
-use crate::read_client::core::{Input, LINKS_MAX, Subject};
+use crate::read_client::core::{Event, LINKS_MAX, Subject};
 use crate::read_client::path_view::{PathEvent, PathView};
 
 const WATCH: u32 = 5;
 const PATHS: usize = 12;
 
-/// What is published at a path: queue, value, default.
-type Is = [bool; 3];
-const NOTHING: Is = [false; 3];
+/// The state of a path: queue, value, default.
+type PathState = [bool; 3];
+const NOTHING: PathState = [false; 3];
 
-/// A replica that does as it likes.
+/// A replica with arbitrary behaviour.
 #[derive(Clone, Debug)]
 struct Replica {
-    paths: [Is; PATHS],
+    paths: [PathState; PATHS],
     complete: bool,
 }
 
-/// How far a watch is that a replica serves over one link.
+/// The progress of a watch that a replica serves over one link.
 #[derive(Clone, Debug, Default)]
 struct Serving {
-    /// How much of the snapshot has been told; all of it: changes follow.
-    told: usize,
-    /// What has changed since the snapshot began, and is to be told.
+    /// Paths of the snapshot sent so far; after all of them changes follow.
+    sent: usize,
+    /// Paths that have changed since the snapshot began, still to be sent.
     changed: Vec<usize>,
-    /// Something was told of this snapshot.
+    /// A part of this snapshot was sent.
     begun: bool,
     whole: bool,
-    /// Everything told so far was told by a complete replica.
+    /// All parts so far were sent while the replica was complete.
     complete: bool,
 }
 
@@ -48,9 +48,9 @@ struct Model {
     random: StdRng,
     replicas: Vec<Replica>,
     serving: BTreeMap<u64, Serving>,
-    /// What the reader believes.
-    believed: BTreeMap<Path, Is>,
-    /// Whether it was told that this is all.
+    /// The paths that the reader knows.
+    known: BTreeMap<Path, PathState>,
+    /// The last `Whole` event.
     whole: Option<bool>,
 }
 
@@ -58,7 +58,7 @@ fn path(n: usize) -> Path {
     Path::new(&format!("/jobs/{n}")).unwrap()
 }
 
-fn listed(n: usize, [queue, value, default]: Is) -> PathListed {
+fn listed(n: usize, [queue, value, default]: PathState) -> PathListed {
     PathListed { path: path(n), queue, value, default }
 }
 
@@ -72,7 +72,7 @@ impl Model {
         let replicas = random.random_range(1..=3);
         let mut scenario = Scenario::new(replicas, seed);
         scenario.views.insert(WATCH, PathView::new(PATHS));
-        scenario.step(Input::Watch { watch: WATCH, subject: everything() });
+        scenario.step(Event::Watch { watch: WATCH, subject: everything() });
         let mut paths = [NOTHING; PATHS];
         paths.iter_mut().for_each(|is| *is = something(&mut random));
         let replica = Replica { paths, complete: random.random() };
@@ -80,7 +80,7 @@ impl Model {
             scenario,
             replicas: vec![replica; replicas],
             serving: BTreeMap::new(),
-            believed: BTreeMap::new(),
+            known: BTreeMap::new(),
             whole: None,
             random,
         }
@@ -91,14 +91,14 @@ impl Model {
         (!links.is_empty()).then(|| links[self.random.random_range(0..links.len())])
     }
 
-    /// Takes in which watches the client has made and which links it has closed.
+    /// Takes over the watches that the client has sent and the links that it has closed.
     fn follow(&mut self) {
         for (link, _) in std::mem::take(&mut self.scenario.sent_watches) {
             self.serving.insert(link, Serving::default());
         }
         let links = &self.scenario.links;
         self.serving.retain(|link, _| links.contains_key(link));
-        self.scenario.hung_up = false;
+        self.scenario.closed = false;
     }
 
     fn step(&mut self) {
@@ -106,7 +106,7 @@ impl Model {
             0..5 => self.change(),
             5..11 => {
                 if let Some(link) = self.any_link() {
-                    self.tell(link);
+                    self.send_part(link);
                 }
             }
             11 => {
@@ -116,7 +116,7 @@ impl Model {
             }
             12 => {
                 if let Some(link) = self.any_link() {
-                    self.scenario.step(Input::Unlinked { link, why: "it crashed".into() });
+                    self.scenario.step(Event::Unlinked { link, why: "it crashed".into() });
                 }
             }
             13 => self.warm(),
@@ -131,7 +131,7 @@ impl Model {
         self.follow();
     }
 
-    /// A publisher is heard of, or leaves, at one replica or at all.
+    /// A publisher comes or goes, at one replica or at all.
     fn change(&mut self) {
         let (n, is) = (self.random.random_range(0..PATHS), something(&mut self.random));
         let only = self.random.random_range(0..=self.replicas.len());
@@ -147,8 +147,7 @@ impl Model {
         }
     }
 
-    /// A replica is complete from now on, or warms again; then it starts over, or says so with its
-    /// next word.
+    /// A replica becomes complete, or warms again; then it starts over, or marks its next message.
     fn warm(&mut self) {
         let at = self.random.random_range(0..self.replicas.len());
         self.replicas[at].complete = !self.replicas[at].complete;
@@ -160,15 +159,14 @@ impl Model {
         }
     }
 
-    /// Some of what a replica has to say.
-    fn tell(&mut self, link: u64) {
+    /// Sends a part of what a replica has to send.
+    fn send_part(&mut self, link: u64) {
         let replica = self.replicas[self.scenario.links[&link]].clone();
         let serving = self.serving.get_mut(&link).unwrap();
         let complete = replica.complete;
         let message = if serving.whole {
             let count = self.random.random_range(0..=serving.changed.len());
-            // What a replica has said until it is complete is whole once all changes have been
-            // told.
+            // After a replica becomes complete, its view is whole once all changes were sent.
             let changed: Vec<usize> = match complete && !serving.complete {
                 true => serving.changed.drain(..).collect(),
                 false => serving.changed.drain(..count).collect(),
@@ -178,11 +176,11 @@ impl Model {
             let (watches, tracker) = (vec![1, WATCH], tracker());
             FromReplica::PathChanges(PathChanges { watches, complete, tracker, paths })
         } else {
-            let until = self.random.random_range(serving.told..=PATHS);
-            let told = (serving.told..until).filter(|&n| replica.paths[n] != NOTHING);
-            let paths = told.map(|n| listed(n, replica.paths[n])).collect();
+            let until = self.random.random_range(serving.sent..=PATHS);
+            let sent = (serving.sent..until).filter(|&n| replica.paths[n] != NOTHING);
+            let paths = sent.map(|n| listed(n, replica.paths[n])).collect();
             let (first, last) = (!serving.begun, until == PATHS);
-            (serving.told, serving.begun, serving.whole) = (until, true, last);
+            (serving.sent, serving.begun, serving.whole) = (until, true, last);
             serving.complete = complete && (first || serving.complete);
             let tracker = tracker();
             FromReplica::PathSnapshot(PathSnapshot {
@@ -194,13 +192,13 @@ impl Model {
                 paths,
             })
         };
-        self.scenario.step(Input::Told { link, message });
+        self.scenario.step(Event::Received { link, message });
     }
 
     fn time_passes(&mut self) {
         if let Some(deadline) = self.scenario.core.next_deadline() {
             self.scenario.now = deadline;
-            self.scenario.step(Input::Tick);
+            self.scenario.step(Event::Tick);
         }
     }
 
@@ -210,34 +208,34 @@ impl Model {
             self.scenario.links.keys().copied().find(|link| !self.serving.contains_key(link));
         let Some(link) = dialling else { return };
         if self.random.random_range(0..4) == 0 {
-            self.scenario.step(Input::Unlinked { link, why: "refused".into() });
+            self.scenario.step(Event::Unlinked { link, why: "refused".into() });
         } else {
-            self.scenario.step(Input::Linked { link });
+            self.scenario.step(Event::Linked { link });
         }
     }
 
-    /// The reader takes one event, which says something new to it.
+    /// The reader takes one event, which has to be a difference.
     fn read(&mut self) -> bool {
         match self.scenario.views.get_mut(&WATCH).unwrap().take().unwrap() {
             None => return false,
             Some(PathEvent::Now(PathListed { path, queue, value, default })) => {
                 let is = [queue, value, default];
                 assert_ne!(is, NOTHING);
-                assert_ne!(self.believed.insert(path, is), Some(is), "nothing new");
+                assert_ne!(self.known.insert(path, is), Some(is), "nothing new");
             }
             Some(PathEvent::Gone(path)) => {
-                assert!(self.believed.remove(&path).is_some(), "{path:?} was not there");
+                assert!(self.known.remove(&path).is_some(), "{path:?} was not there");
             }
             Some(PathEvent::SnapshotBegins { .. }) => self.whole = None,
             Some(PathEvent::Whole { complete }) => {
                 assert_ne!(self.whole.replace(complete), Some(complete), "nothing new");
             }
-            Some(PathEvent::Refused { .. }) => panic!("nobody refuses"),
+            Some(PathEvent::Refused { .. }) => panic!("no replica refuses"),
         }
         true
     }
 
-    /// From here on nobody changes anything, and everything is told, by complete replicas.
+    /// Stops all changes, and sends everything, from complete replicas.
     fn comes_to_rest(&mut self) -> usize {
         self.replicas.iter_mut().for_each(|replica| replica.complete = true);
         while self.scenario.links.len() != 1 || self.serving.len() != 1 {
@@ -245,12 +243,12 @@ impl Model {
                 self.scenario.links.keys().copied().find(|link| !self.serving.contains_key(link));
             match (dialling, self.scenario.links.len() == LINKS_MAX) {
                 (Some(link), true) => {
-                    self.scenario.step(Input::Unlinked { link, why: "refused".into() });
+                    self.scenario.step(Event::Unlinked { link, why: "refused".into() });
                 }
-                (Some(link), false) => self.scenario.step(Input::Linked { link }),
+                (Some(link), false) => self.scenario.step(Event::Linked { link }),
                 (None, true) => {
                     let newest = self.scenario.link();
-                    self.scenario.step(Input::Unlinked { link: newest, why: "it crashed".into() });
+                    self.scenario.step(Event::Unlinked { link: newest, why: "it crashed".into() });
                 }
                 (None, false) => self.time_passes(),
             }
@@ -258,23 +256,23 @@ impl Model {
         }
         let link = self.scenario.link();
         for _ in 0..100 {
-            self.tell(link);
+            self.send_part(link);
         }
-        // Ten empty words after the last change, the last of which certainly held what was left.
+        // The last messages contain every change that was left.
         while !self.serving[&link].changed.is_empty() || !self.serving[&link].whole {
-            self.tell(link);
+            self.send_part(link);
         }
         while self.read() {}
         self.scenario.links[&link]
     }
 }
 
-fn something(random: &mut StdRng) -> Is {
+fn something(random: &mut StdRng) -> PathState {
     if random.random() { NOTHING } else { random.random() }
 }
 
 #[test]
-fn what_the_reader_is_told_adds_up_to_what_the_last_replica_knows() {
+fn the_events_of_a_reader_add_up_to_the_state_of_the_last_replica() {
     for seed in 0..2_000 {
         let mut model = Model::new(seed);
         for _ in 0..80 {
@@ -282,21 +280,21 @@ fn what_the_reader_is_told_adds_up_to_what_the_last_replica_knows() {
         }
         let last = model.comes_to_rest();
         let known = model.replicas[last].paths.iter().enumerate();
-        let known: BTreeMap<Path, Is> =
+        let known: BTreeMap<Path, PathState> =
             known.filter(|(_, is)| **is != NOTHING).map(|(n, is)| (path(n), *is)).collect();
-        assert_eq!((&model.believed, model.whole), (&known, Some(true)), "seed {seed}");
+        assert_eq!((&model.known, model.whole), (&known, Some(true)), "seed {seed}");
     }
 }
 
 #[test]
-fn a_watch_that_a_replica_refuses_is_told_so_and_tried_elsewhere() {
+fn a_refused_watch_is_reported_and_tried_elsewhere() {
     let mut scenario = Scenario::new(2, 7);
     scenario.views.insert(WATCH, PathView::new(PATHS));
-    scenario.step(Input::Watch { watch: WATCH, subject: everything() });
+    scenario.step(Event::Watch { watch: WATCH, subject: everything() });
     scenario.linked();
     // The first request of the client is the watch.
     let (code, reason) = (RequestRefusal::TooManyWatches, String::from("the table is full"));
-    scenario.told(FromReplica::Refused { id: 1, code, reason: reason.clone() });
+    scenario.received(FromReplica::Refused { id: 1, code, reason: reason.clone() });
     let replica = format!("replica-{}:4800", scenario.replica());
     let view = scenario.views.get_mut(&WATCH).unwrap();
     assert_eq!(view.take(), Ok(Some(PathEvent::Refused { replica, reason })));
@@ -307,10 +305,10 @@ fn a_watch_that_a_replica_refuses_is_told_so_and_tried_elsewhere() {
 }
 
 #[test]
-fn paths_told_while_the_link_still_owes_an_answer_are_asked_for_again() {
+fn paths_reported_while_the_link_awaits_an_answer_are_requested_again() {
     let mut scenario = Scenario::new(2, 7);
     scenario.views.insert(WATCH, PathView::new(PATHS));
-    scenario.step(Input::Watch { watch: WATCH, subject: everything() });
+    scenario.step(Event::Watch { watch: WATCH, subject: everything() });
     scenario.linked();
     let snapshot = |paths| {
         let (first, last, complete) = (true, true, true);
@@ -325,17 +323,17 @@ fn paths_told_while_the_link_still_owes_an_answer_are_asked_for_again() {
         })
     };
     let queue = |n| listed(n, [true, false, false]);
-    scenario.told(snapshot(vec![queue(1)]));
+    scenario.received(snapshot(vec![queue(1)]));
     scenario.wait();
     scenario.ask(1, 1);
     scenario.linked();
     scenario.sent_watches.clear();
-    scenario.told(snapshot(vec![queue(2)]));
-    assert!(scenario.sent_watches.is_empty() && !scenario.hung_up);
+    scenario.received(snapshot(vec![queue(2)]));
+    assert!(scenario.sent_watches.is_empty() && !scenario.closed);
     scenario.answer(true, super::FOUND);
-    assert!(scenario.hung_up);
+    assert!(scenario.closed);
     assert_eq!(scenario.sent_watches, [(scenario.link(), WATCH)]);
-    scenario.told(snapshot(vec![queue(2)]));
+    scenario.received(snapshot(vec![queue(2)]));
     let view = scenario.views.get_mut(&WATCH).unwrap();
     let events: Vec<PathEvent> = std::iter::from_fn(|| view.take().unwrap()).collect();
     assert_eq!(events[1..], [PathEvent::Now(queue(2)), PathEvent::Whole { complete: true }]);

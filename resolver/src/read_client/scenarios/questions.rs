@@ -1,4 +1,4 @@
-//! Questions that are no batches of paths to resolve, and requests that a replica refuses.
+//! Questions other than resolving paths, and requests that a replica refuses.
 
 use longshore_protocol::Path;
 use longshore_protocol::messages::resolver::{
@@ -7,10 +7,10 @@ use longshore_protocol::messages::resolver::{
 
 use super::{FOUND, Scenario, found, tracker};
 use crate::read_client::answer::{Answer, PathTable, ReadError};
-use crate::read_client::core::{Input, Question};
+use crate::read_client::core::{Event, Question};
 
 #[test]
-fn listings_of_warming_replicas_are_joined() {
+fn listings_of_warming_replicas_are_merged() {
     let listed = |id, paths: &[(&str, bool)]| {
         let listed = |&(path, published): &(&str, bool)| wire::PathListed {
             path: Path::new(path).unwrap(),
@@ -22,13 +22,13 @@ fn listings_of_warming_replicas_are_joined() {
         FromReplica::Listed(Listed { id, last: true, complete: false, tracker: tracker(), paths })
     };
     let mut scenario = Scenario::new(2, 7);
-    scenario.step(Input::Ask { batch: 1, question: Question::List(Path::root()) });
+    scenario.step(Event::Ask { batch: 1, question: Question::List(Path::root()) });
     scenario.linked();
     let (id, _) = scenario.requests.remove(0);
-    scenario.told(listed(id, &[("/b", false), ("/c", true)]));
+    scenario.received(listed(id, &[("/b", false), ("/c", true)]));
     scenario.linked();
     let (id, _) = scenario.requests.remove(0);
-    scenario.told(listed(id, &[("/a", true), ("/b", true)]));
+    scenario.received(listed(id, &[("/a", true), ("/b", true)]));
     let Ok(Answer::Listed(listing)) = scenario.only_answer() else { panic!("no listing") };
     let paths: Vec<_> = listing.paths.iter().map(|p| (p.path.as_str(), p.published())).collect();
     assert_eq!(paths, [("/a", true), ("/b", true), ("/c", true)]);
@@ -36,14 +36,14 @@ fn listings_of_warming_replicas_are_joined() {
 }
 
 #[test]
-fn a_refused_request_fails_and_leaves_the_link_as_it_is() {
+fn a_refused_request_fails_without_effect_on_the_link() {
     let mut scenario = Scenario::new(2, 7);
     scenario.ask(1, 1);
     scenario.ask(2, 1);
     scenario.linked();
     let (id, _) = scenario.requests.remove(0);
     let (code, reason) = (RequestRefusal::Malformed, String::from("malformed"));
-    scenario.told(FromReplica::Refused { id, code, reason });
+    scenario.received(FromReplica::Refused { id, code, reason });
     assert!(matches!(scenario.only_answer(), Err(ReadError::Refused { .. })));
     scenario.answer(true, FOUND);
     assert_eq!(scenario.complete().1, [found(false)]);
@@ -70,11 +70,11 @@ fn columns(table: &PathTable) -> Vec<(&str, u64)> {
 #[test]
 fn a_table_of_one_replica_adds_up_its_parts() {
     let mut scenario = Scenario::new(2, 7);
-    scenario.step(Input::Ask { batch: 1, question: Question::Table(Path::root()) });
+    scenario.step(Event::Ask { batch: 1, question: Question::Table(Path::root()) });
     scenario.linked();
     let (id, _) = scenario.requests.remove(0);
-    scenario.told(table(id, false, true, &["b", "a"], &[("size", 2), ("age", 1)]));
-    scenario.told(table(id, true, true, &["c"], &[("age", 1)]));
+    scenario.received(table(id, false, true, &["b", "a"], &[("size", 2), ("age", 1)]));
+    scenario.received(table(id, true, true, &["c"], &[("age", 1)]));
     let Ok(Answer::Table(table)) = scenario.only_answer() else { panic!("no table") };
     assert_eq!(table.rows, ["a", "b", "c"]);
     assert_eq!(columns(&table), [("age", 2), ("size", 2)]);
@@ -82,26 +82,26 @@ fn a_table_of_one_replica_adds_up_its_parts() {
 }
 
 #[test]
-fn tables_of_warming_replicas_are_joined() {
+fn tables_of_warming_replicas_are_merged() {
     let mut scenario = Scenario::new(2, 7);
-    scenario.step(Input::Ask { batch: 1, question: Question::Table(Path::root()) });
+    scenario.step(Event::Ask { batch: 1, question: Question::Table(Path::root()) });
     scenario.linked();
     let (id, _) = scenario.requests.remove(0);
-    scenario.told(table(id, false, false, &["a"], &[("age", 1)]));
-    scenario.told(table(id, true, false, &["b"], &[("age", 1), ("size", 1)]));
+    scenario.received(table(id, false, false, &["a"], &[("age", 1)]));
+    scenario.received(table(id, true, false, &["b"], &[("age", 1), ("size", 1)]));
     scenario.linked();
     let (id, _) = scenario.requests.remove(0);
-    scenario.told(table(id, false, false, &["c"], &[("age", 1)]));
-    scenario.told(table(id, true, false, &["a"], &[("age", 1), ("name", 1)]));
+    scenario.received(table(id, false, false, &["c"], &[("age", 1)]));
+    scenario.received(table(id, true, false, &["a"], &[("age", 1), ("name", 1)]));
     let Ok(Answer::Table(table)) = scenario.only_answer() else { panic!("no table") };
     assert_eq!(table.rows, ["a", "b", "c"]);
-    // Nobody knows whether they mean the same two rows: it is no less than two.
+    // Whether both counted the same two rows is unknown: it is at least two.
     assert_eq!(columns(&table), [("age", 2), ("name", 1), ("size", 1)]);
     assert!(!table.complete);
 }
 
 #[test]
-fn a_replica_that_does_not_know_a_request_or_is_busy_is_passed_over_for_it() {
+fn a_request_unknown_or_refused_as_busy_goes_to_another_replica() {
     for code in [RequestRefusal::UnknownRequest, RequestRefusal::Busy] {
         let mut scenario = Scenario::new(3, 7);
         let begun = scenario.now;
@@ -115,7 +115,7 @@ fn a_replica_that_does_not_know_a_request_or_is_busy_is_passed_over_for_it() {
                 assert_eq!(scenario.complete().1, [found(false)]);
                 break;
             }
-            scenario.told(FromReplica::Refused { id, code, reason: "not here".into() });
+            scenario.received(FromReplica::Refused { id, code, reason: "not here".into() });
         }
         assert_eq!((scenario.dialled.len(), scenario.now), (3, begun), "at once");
         if code == RequestRefusal::UnknownRequest {
@@ -127,14 +127,14 @@ fn a_replica_that_does_not_know_a_request_or_is_busy_is_passed_over_for_it() {
 }
 
 #[test]
-fn what_the_only_replica_refuses_fails_at_once() {
+fn a_request_that_the_only_replica_refuses_fails_at_once() {
     let mut scenario = Scenario::new(1, 7);
     scenario.ask(1, 1);
     scenario.ask(2, 1);
     scenario.linked();
     let (id, _) = scenario.requests.remove(0);
     let code = RequestRefusal::Busy;
-    scenario.told(FromReplica::Refused { id, code, reason: "full".into() });
+    scenario.received(FromReplica::Refused { id, code, reason: "full".into() });
     assert!(matches!(scenario.only_answer(), Err(ReadError::Refused { .. })));
     scenario.answer(true, FOUND);
     assert!(scenario.only_answer().is_ok());

@@ -1,9 +1,9 @@
-//! Which replica is tried when, and when a batch has failed.
+//! Which replica is tried when, and when a batch fails.
 
 use super::*;
 
 #[test]
-fn the_list_of_all_servers_is_permuted() {
+fn replicas_are_tried_in_random_order() {
     let mut orders = BTreeSet::new();
     for seed in 0..200 {
         let mut scenario = Scenario::new(3, seed);
@@ -17,7 +17,7 @@ fn the_list_of_all_servers_is_permuted() {
 }
 
 #[test]
-fn a_server_that_does_not_say_a_proper_handshake_is_passed_over_at_once() {
+fn a_replica_without_a_proper_handshake_is_skipped_at_once() {
     let mut scenario = Scenario::new(3, 7);
     let begun = scenario.now;
     scenario.ask(1, 1);
@@ -31,7 +31,7 @@ fn a_server_that_does_not_say_a_proper_handshake_is_passed_over_at_once() {
 }
 
 #[test]
-fn after_a_crash_it_waits_a_random_time_between_1_and_12_s_and_connects_again() {
+fn after_a_crash_the_client_reconnects_after_1_to_12_s() {
     let mut waits = Vec::new();
     for seed in 0..500 {
         let mut scenario = Scenario::new(3, seed);
@@ -61,7 +61,7 @@ fn a_hang_becomes_a_crash() {
     scenario.linked();
     let hung = scenario.replica();
     scenario.wait();
-    assert!(std::mem::take(&mut scenario.hung_up));
+    assert!(std::mem::take(&mut scenario.closed));
     scenario.wait();
     assert_ne!(scenario.replica(), hung);
     scenario.linked();
@@ -70,7 +70,7 @@ fn a_hang_becomes_a_crash() {
 }
 
 #[test]
-fn every_server_is_tried_3_times_then_the_batch_fails_naming_each_and_why() {
+fn a_batch_fails_after_three_rounds_with_each_replica_and_its_reason() {
     for seed in 0..50 {
         let mut scenario = Scenario::new(3, seed);
         scenario.ask(1, 1);
@@ -99,13 +99,13 @@ fn every_server_is_tried_3_times_then_the_batch_fails_naming_each_and_why() {
 }
 
 #[test]
-fn a_server_that_hangs_on_every_answer_costs_three_rounds() {
+fn a_replica_that_hangs_on_every_answer_costs_three_rounds() {
     let mut scenario = Scenario::new(1, 7);
     scenario.ask(1, 1);
     for round in 1..=3 {
         scenario.linked();
         assert_eq!(scenario.wait(), Duration::from_secs(15));
-        assert!(std::mem::take(&mut scenario.hung_up));
+        assert!(std::mem::take(&mut scenario.closed));
         if round < 3 {
             scenario.wait();
         }
@@ -118,7 +118,7 @@ fn a_server_that_hangs_on_every_answer_costs_three_rounds() {
 }
 
 #[test]
-fn it_gives_up_on_a_batch_only_if_every_server_is_down_or_unable_to_answer() {
+fn a_batch_fails_only_if_every_replica_fails() {
     // Four of five accept and never answer: more than there are rounds.
     for seed in 0..100 {
         let mut scenario = Scenario::new(5, seed);
@@ -137,7 +137,7 @@ fn it_gives_up_on_a_batch_only_if_every_server_is_down_or_unable_to_answer() {
 }
 
 #[test]
-fn after_a_batch_has_failed_the_next_one_starts_afresh() {
+fn after_a_failed_batch_the_next_one_starts_afresh() {
     let mut scenario = Scenario::new(1, 7);
     scenario.ask(1, 1);
     for round in 0..3 {
@@ -160,7 +160,7 @@ fn after_a_batch_has_failed_the_next_one_starts_afresh() {
 }
 
 #[test]
-fn a_batch_that_joins_in_the_middle_of_a_round_has_three_whole_ones_of_its_own() {
+fn a_batch_that_joins_during_a_round_gets_three_whole_ones() {
     let mut scenario = Scenario::new(2, 7);
     scenario.ask(1, 1);
     scenario.unlinked("refused");
@@ -180,10 +180,10 @@ fn a_batch_that_joins_in_the_middle_of_a_round_has_three_whole_ones_of_its_own()
     }
 }
 
-/// The wait is the client's, before it connects again: who asks meanwhile shares it, and has all
-/// three rounds after it.
+/// The client as a whole waits before it connects again: a batch that arrives meanwhile shares the
+/// wait, and has all three rounds after it.
 #[test]
-fn a_batch_that_comes_while_the_client_waits_has_three_rounds_after_that() {
+fn a_batch_that_arrives_during_the_wait_gets_three_rounds_after_it() {
     let mut scenario = Scenario::new(1, 7);
     scenario.ask(1, 1);
     scenario.unlinked("refused");

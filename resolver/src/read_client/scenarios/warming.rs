@@ -1,33 +1,32 @@
-//! Replicas that are warming: another is asked before their "no" is believed.
+//! Warming replicas: their negative answers are checked with another one.
 
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
 use super::*;
 
 #[test]
-fn a_no_of_a_warming_replica_is_asked_of_another_before_it_is_believed() {
-    for doubtful in [NOT_FOUND, BY_DEFAULT] {
+fn a_negative_answer_of_a_warming_replica_is_checked_with_another() {
+    for provisional in [NOT_FOUND, BY_DEFAULT] {
         let mut scenario = Scenario::new(3, 7);
         let begun = scenario.now;
         scenario.ask(1, 1);
         scenario.linked();
         let warming = scenario.replica();
-        scenario.answer(false, doubtful);
+        scenario.answer(false, provisional);
         assert!(scenario.finished.is_empty());
         assert_ne!(scenario.replica(), warming);
         scenario.linked();
         scenario.answer(true, NOT_FOUND);
         let (complete, answers) = scenario.complete();
         assert!(complete);
-        // Somebody's default, told by whoever knows it, is believed once a complete replica has
-        // been asked.
+        // A default is accepted once a complete replica has been asked.
         assert_eq!(answers.len(), 1);
-        assert_eq!(scenario.now, begun, "nobody has failed; nobody waits");
+        assert_eq!(scenario.now, begun, "no failure and no wait");
     }
 }
 
 #[test]
-fn a_yes_of_a_warming_replica_is_believed() {
+fn a_positive_answer_of_a_warming_replica_is_accepted() {
     let mut scenario = Scenario::new(3, 7);
     scenario.ask(1, 1);
     scenario.linked();
@@ -37,14 +36,14 @@ fn a_yes_of_a_warming_replica_is_believed() {
 }
 
 #[test]
-fn when_all_are_warming_or_down_the_answer_says_that_it_is_incomplete() {
+fn when_all_replicas_are_warming_or_down_the_answer_is_incomplete() {
     for seed in 0..50 {
         let mut scenario = Scenario::new(3, seed);
         scenario.ask(1, 2);
         for _ in 0..2 {
             scenario.linked();
             let (id, _) = scenario.requests.remove(0);
-            scenario.told(resolved(id, true, false, vec![NOT_FOUND, FOUND]));
+            scenario.received(resolved(id, true, false, vec![NOT_FOUND, FOUND]));
             assert!(scenario.finished.is_empty());
         }
         scenario.unlinked("refused");
@@ -53,12 +52,12 @@ fn when_all_are_warming_or_down_the_answer_says_that_it_is_incomplete() {
     }
 }
 
-/// A link is left because one batch waits for another replica; what it was to be asked for others,
-/// it is asked first.
+/// The link is left because one batch waits for another replica; but first the replica answers the
+/// requests of the others.
 #[test]
-fn a_batch_that_waits_for_another_replica_does_not_keep_others_from_this_one() {
+fn a_batch_that_waits_for_another_replica_does_not_hold_up_others() {
     let mut scenario = Scenario::new(2, 7);
-    // More than are on their way at once; the first is answered, and doubted.
+    // More than may be in flight; the first is answered, and doubtful.
     for batch in 1..=10 {
         scenario.ask(batch, 1);
     }
@@ -66,20 +65,20 @@ fn a_batch_that_waits_for_another_replica_does_not_keep_others_from_this_one() {
     scenario.answer(false, NOT_FOUND);
     scenario.ask(11, 1);
     for _ in 2..=10 {
-        assert!(!scenario.hung_up);
+        assert!(!scenario.closed);
         scenario.answer(true, FOUND);
     }
-    assert!(scenario.hung_up, "it owes nothing");
+    assert!(scenario.closed, "no answer is awaited");
     assert_eq!(scenario.finished.len(), 9);
     scenario.finished.clear();
     scenario.linked();
-    assert_eq!(scenario.requests.len(), 2, "what came later is asked there too");
+    assert_eq!(scenario.requests.len(), 2, "later batches are sent there too");
 }
 
-/// What is asked while a link is to be left goes over it all the same, if whom it is left for no
-/// longer waits.
+/// Batches asked while a link is to be left go over it all the same, if the batch it is left for is
+/// forgotten.
 #[test]
-fn a_link_that_is_not_left_after_all_takes_what_was_asked_meanwhile() {
+fn a_link_that_is_not_left_after_all_takes_later_batches() {
     let mut scenario = Scenario::new(2, 7);
     scenario.ask(1, 1);
     scenario.ask(2, 2);
@@ -87,15 +86,15 @@ fn a_link_that_is_not_left_after_all_takes_what_was_asked_meanwhile() {
     scenario.answer(false, NOT_FOUND);
     scenario.ask(3, 3);
     assert_eq!(scenario.requests.len(), 1);
-    scenario.step(Input::Forget { batch: 1 });
+    scenario.step(Event::Forget { batch: 1 });
     let lengths: Vec<usize> = scenario.requests.iter().map(|(_, paths)| *paths).collect();
     assert_eq!((lengths, scenario.dialled.len()), (vec![2, 3], 1));
 }
 
-/// Batches that come at any time, replicas that warm, refuse links or crash: before a batch is told
-/// "perhaps", each replica has had its chance to know better; and each batch ends.
+/// Batches at any time, replicas that warm, refuse links or crash: before a batch ends with a
+/// doubtful answer, each replica was tried; and each batch ends.
 #[test]
-fn no_batch_ends_in_doubt_before_every_replica_has_had_its_chance() {
+fn no_batch_ends_in_doubt_before_every_replica_was_tried() {
     (0..2_000).for_each(doubts_end);
 }
 
@@ -103,20 +102,20 @@ fn doubts_end(seed: u64) {
     let mut random = StdRng::seed_from_u64(seed);
     let replicas = random.random_range(2..5);
     let mut scenario = Scenario::new(replicas, seed);
-    // By batch, which has as many paths as its number says: the replicas that have answered, or
-    // failed since it was asked.
+    // By batch, which has as many paths as its number: the replicas that have answered, or failed
+    // since it was asked.
     let mut chances: BTreeMap<u64, BTreeSet<usize>> = BTreeMap::new();
     let batches = random.random_range(1..25);
     for event in 0.. {
         assert!(event < 5_000, "seed {seed}: {:?} do not end", chances.keys());
-        let asked = chances.len() as u64 + scenario.finished.len() as u64;
-        if asked == batches && chances.is_empty() {
+        let outstanding = chances.len() as u64 + scenario.finished.len() as u64;
+        if outstanding == batches && chances.is_empty() {
             break;
         }
         match random.random_range(0..6) {
-            0 | 1 if asked < batches => {
-                chances.insert(asked + 1, BTreeSet::new());
-                scenario.ask(asked + 1, asked as usize + 1);
+            0 | 1 if outstanding < batches => {
+                chances.insert(outstanding + 1, BTreeSet::new());
+                scenario.ask(outstanding + 1, outstanding as usize + 1);
             }
             // The oldest request is answered, or a later one.
             2 | 3 if !scenario.requests.is_empty() => {
@@ -126,7 +125,7 @@ fn doubts_end(seed: u64) {
                 let link = scenario.sent_over[&id];
                 chances.get_mut(&(paths as u64)).unwrap().insert(scenario.links[&link]);
                 let message = resolved(id, true, false, vec![answer; paths]);
-                scenario.step(Input::Told { link, message });
+                scenario.step(Event::Received { link, message });
             }
             4 if !scenario.links.is_empty() => {
                 let replica = scenario.links[&scenario.link()];
@@ -139,7 +138,7 @@ fn doubts_end(seed: u64) {
                     && scenario.requests.is_empty()
                 {
                     scenario.now = scenario.now.max(deadline);
-                    scenario.step(Input::Tick);
+                    scenario.step(Event::Tick);
                 }
             }
         }

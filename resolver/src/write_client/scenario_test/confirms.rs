@@ -1,75 +1,74 @@
-//! What an earlier start held goes, and nothing else does.
+//! Registrations of an earlier start are removed, and nothing else is.
 
 use super::replica::with_each;
 use super::*;
 use crate::write_client::core::CONFIRM_QUIET;
 
 #[test]
-fn what_an_earlier_start_held_goes_within_half_a_writer_ttl_though_writes_go_on() {
+fn registrations_of_an_earlier_start_are_removed_during_steady_writes() {
     let mut before = Scenario::published(50);
     let mut after = Scenario::restarted(&mut before);
-    after.want(keys(49), true);
+    after.set_desired(keys(49), true);
     after.settle();
     let begun = after.now;
     for n in 0.. {
         if after.now > begun + HALF_TTL {
             break;
         }
-        assert!(after.held().count >= 49 + n, "what is wanted stays");
-        after.want([key(&format!("/steady/{n}"))], true);
+        assert!(after.registered().count >= 49 + n, "desired paths stay");
+        after.set_desired([key(&format!("/steady/{n}"))], true);
         after.pass(CONFIRM_QUIET - Duration::from_millis(1));
     }
-    after.want([key("/last")], true);
+    after.set_desired([key("/last")], true);
     after.settle();
-    assert!(after.holds_all());
+    assert!(after.is_in_sync());
 }
 
 #[test]
 fn a_link_lost_before_its_confirm_removes_nothing() {
     let mut scenario = Scenario::published(3);
     assert!(scenario.sent.is_empty(), "it has written everything, and confirmed nothing");
-    scenario.cut();
+    scenario.lose_link();
     scenario.pass(Duration::from_secs(12) + CONFIRM_QUIET);
-    assert!(scenario.holds_all(), "what the replica held is not stale because a link was");
+    assert!(scenario.is_in_sync(), "a lost link makes nothing stale");
     assert_eq!(scenario.sent, [Sent::Announce], "equal digests: there is nothing to confirm");
-    assert!(scenario.core.is_whole());
+    assert!(scenario.core.is_up_to_date());
 }
 
 #[test]
-fn a_restart_with_the_same_paths_removes_none_of_them_for_a_moment() {
+fn a_restart_with_the_same_paths_never_removes_any_of_them() {
     let mut before = Scenario::published(50);
     before.pass(Duration::from_secs(5));
-    // The same data directory, a higher epoch; the paths come one by one, with some time between
-    // them.
+    // The same data directory, a higher epoch; the paths come one by one, with pauses.
     let mut after = Scenario::restarted(&mut before);
     after.settle();
     for key in keys(50) {
-        assert!(after.held().count >= 50, "a path is gone");
-        after.want([key], true);
+        assert!(after.registered().count >= 50, "a path is gone");
+        after.set_desired([key], true);
         after.settle();
         after.pass(Duration::from_millis(100));
     }
-    // Not wanted before, nor now.
+    // Desired neither before nor now.
     after.pass(HALF_TTL);
-    assert!(after.holds_all());
+    assert!(after.is_in_sync());
 }
 
 #[test]
-fn a_restart_without_a_path_has_it_removed_once_the_wanted_set_is_still() {
+fn a_restart_without_a_path_removes_it_once_the_state_is_stable() {
     let mut before = Scenario::published(50);
     let mut after = Scenario::restarted(&mut before);
-    after.want(keys(49), true);
+    after.set_desired(keys(49), true);
     after.pass(CONFIRM_QUIET - INSTANT);
-    assert_eq!(after.held().count, 50);
+    assert_eq!(after.registered().count, 50);
     after.pass(INSTANT);
-    assert_eq!(after.held().count, 49);
-    assert!(after.holds_all());
+    assert_eq!(after.registered().count, 49);
+    assert!(after.is_in_sync());
 }
 
-/// A path of the earlier start for each of the later one: as many in every bucket, where they fall
-/// so.
+/// A path of the earlier start for each of the later one, so that many buckets have the right
+/// number of keys.
 #[test]
-fn what_an_earlier_start_held_goes_from_buckets_that_hold_as_many_as_they_should() {
+fn stale_paths_are_removed_from_buckets_with_the_right_count() {
     with_each(|| {
         let paths = |from, to| (from..to).map(|n| key(&format!("/jobs/{n}")));
         let bucket = |key: &Key| key.hash().bucket(4);
@@ -83,63 +82,62 @@ fn what_an_earlier_start_held_goes_from_buckets_that_hold_as_many_as_they_should
             })
             .collect();
         let mut before = Scenario::new(7);
-        before.want(gone.into_iter().chain(paths(40, 2_000)), true);
+        before.set_desired(gone.into_iter().chain(paths(40, 2_000)), true);
         before.pass(CONFIRM_QUIET);
-        assert!(before.holds_all());
+        assert!(before.is_in_sync());
 
         let mut after = Scenario::restarted(&mut before);
-        after.want(come.into_iter().chain(paths(40, 2_000)), true);
+        after.set_desired(come.into_iter().chain(paths(40, 2_000)), true);
         after.settle();
-        assert_eq!(after.held().count, 2_040, "none goes before it is confirmed");
+        assert_eq!(after.registered().count, 2_040, "none is removed before the confirm");
         after.pass(CONFIRM_QUIET);
-        assert_eq!(after.held().count, 2_000);
-        assert!(after.holds_all());
-        // Of a bucket that was equal nothing was written, nor removed.
+        assert_eq!(after.registered().count, 2_000);
+        assert!(after.is_in_sync());
+        // In equal buckets nothing was written or removed.
         assert_eq!(after.count(Sent::Confirm), 1);
     });
 }
 
 #[test]
-fn a_restart_in_the_middle_of_a_rewriting_removes_none_that_is_wanted() {
+fn a_restart_during_a_rewriting_removes_no_desired_path() {
     with_each(|| {
         let mut before = Scenario::published(2_000);
         let mut after = Scenario::restarted(&mut before);
-        // The first half is there before the link, the others come while it is compared and
-        // written.
-        after.want(keys(1_000), true);
+        // The first half exists before the link, the others come during comparison and rewriting.
+        after.set_desired(keys(1_000), true);
         let mut rest = keys(2_000).into_iter().skip(1);
         loop {
-            assert!(after.held().count >= 2_000);
+            assert!(after.registered().count >= 2_000);
             let some: Vec<Key> = rest.by_ref().take(97).collect();
             if some.is_empty() {
                 break;
             }
-            after.want(some, true);
+            after.set_desired(some, true);
             if let Some(message) = after.inbox.pop_front() {
-                after.step(Input::Told(message));
+                after.step(Event::Received(message));
             }
         }
         after.settle();
         after.pass(2 * CONFIRM_QUIET);
-        assert!(after.holds_all() && after.core.is_whole());
+        assert!(after.is_in_sync() && after.core.is_up_to_date());
     });
 }
 
 #[test]
-fn a_confirm_waits_for_all_that_is_to_be_written() {
+fn a_confirm_waits_for_all_pending_writes() {
     with_each(|| {
         let mut before = Scenario::published(60_000);
         before.lose(&key("/jobs/7"));
         let mut after = Scenario::restarted(&mut before);
         // Each on other terms.
-        after.want_on(keys(60_000), Some(&terms(1)));
+        after.set_desired_on(keys(60_000), Some(&terms(1)));
         let mut rounds = 0;
-        while !after.holds_all() {
-            let message = after.inbox.pop_front().expect("it waits for nothing");
+        while !after.is_in_sync() {
+            let message = after.inbox.pop_front().expect("no message is queued");
             // Heartbeats are due meanwhile.
             after.now += 3 * CONFIRM_QUIET;
-            after.step(Input::Told(message));
-            // It may be on its way behind the last of them: a replica does things in their order.
+            after.step(Event::Received(message));
+            // It may be in flight behind the last of them: a replica handles requests in order.
             assert!(
                 after.count(Sent::Confirm) == 0 || after.written() == 60_000,
                 "{:?}",
@@ -148,10 +146,10 @@ fn a_confirm_waits_for_all_that_is_to_be_written() {
             rounds += 1;
         }
         assert!(rounds >= 2);
-        assert!(after.held().count >= 60_000);
+        assert!(after.registered().count >= 60_000);
         after.settle();
         after.pass(CONFIRM_QUIET);
         assert_eq!(after.count(Sent::Confirm), 1);
-        assert!(after.holds_all());
+        assert!(after.is_in_sync());
     });
 }

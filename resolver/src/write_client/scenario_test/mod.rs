@@ -1,14 +1,14 @@
-//! The sentences of the fault-tolerance chapter about write connections, each as a test in virtual
-//! time.
+//! The guarantees of the fault-tolerance documentation about write connections, each as a test in
+//! virtual time.
 
+mod attempts;
 mod confirms;
 mod digests;
-mod holds;
 mod refusals;
 mod replica;
 mod size;
-mod tries;
-mod whole;
+mod step_times;
+mod up_to_date;
 mod writes;
 
 use std::collections::{BTreeSet, VecDeque};
@@ -24,39 +24,39 @@ use longshore_protocol::{Epoch, Path, PublisherId, PublisherInfo, ResolverTiming
 use crate::directory::Client;
 use crate::write_client::ReplicaStanding;
 use crate::write_client::buckets::Key;
-use crate::write_client::core::{Action, Input, WriteCore};
+use crate::write_client::core::{Action, Event, WriteCore};
+use crate::write_client::desired_state::DesiredState;
 use crate::write_client::terms::PublicationTerms;
-use crate::write_client::wanted::Wanted;
 use replica::Replica;
 
 const INSTANT: Duration = Duration::from_nanos(1);
 const HALF_TTL: Duration = Duration::from_secs(60);
 
-/// A client of one replica, and a clock that moves when it is told to.
+/// A client of one replica, and a clock that only the test advances.
 struct Scenario {
     now: Instant,
-    wanted: Wanted,
+    desired: DesiredState,
     core: WriteCore,
-    /// The replica; none while it is down.
+    /// The replica; `None` while it is down.
     replica: Option<Replica>,
-    /// It takes links and requests, and answers none.
+    /// It accepts links and requests, and answers none.
     hangs: bool,
     epoch: u64,
     link: Client,
     linked: bool,
-    /// What was said on the link and not taken in yet.
+    /// Messages of the replica that are not handled yet.
     inbox: VecDeque<FromReplica>,
     tries: Vec<Instant>,
     failures: Vec<(bool, Duration)>,
     sent: Vec<Sent>,
     /// The number of the last of them.
     requests: u64,
-    /// What both sides have said, in bytes.
+    /// The bytes that both sides have sent.
     bytes: usize,
     closed: bool,
-    /// The replica has lost something: no writer can know that before the next comparison.
+    /// The replica has lost something: a writer cannot know before the next comparison.
     lost: bool,
-    was_whole: bool,
+    was_up_to_date: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -86,7 +86,7 @@ impl Scenario {
         Scenario { replica: Some(Replica::new(scenario.now)), ..scenario }
     }
 
-    /// The same publisher, started again while the replica goes on.
+    /// The same publisher, restarted while the replica continues.
     fn restarted(before: &mut Scenario) -> Scenario {
         Scenario {
             now: before.now,
@@ -103,7 +103,7 @@ impl Scenario {
         let now = Instant::now();
         Scenario {
             now,
-            wanted: Wanted::default(),
+            desired: DesiredState::default(),
             core: WriteCore::new(now, ResolverTiming::default(), seed),
             replica: None,
             hangs: false,
@@ -118,48 +118,52 @@ impl Scenario {
             bytes: 0,
             closed: false,
             lost: false,
-            was_whole: false,
+            was_up_to_date: false,
         }
     }
 
     /// A client that has published `count` paths.
     fn published(count: usize) -> Scenario {
         let mut scenario = Scenario::new(7);
-        scenario.want(keys(count), true);
+        scenario.set_desired(keys(count), true);
         scenario.settle();
-        assert!(scenario.core.is_whole());
+        assert!(scenario.core.is_up_to_date());
         scenario.sent.clear();
         scenario
     }
 
-    /// Wants keys, on the terms of the default, or no longer.
-    fn want(&mut self, keys: impl IntoIterator<Item = Key>, wanted: bool) {
-        let terms = wanted.then(PublicationTerms::default);
-        self.want_on(keys, terms.as_ref());
+    /// Publishes keys on default terms, or removes them.
+    fn set_desired(&mut self, keys: impl IntoIterator<Item = Key>, desired: bool) {
+        let terms = desired.then(PublicationTerms::default);
+        self.set_desired_on(keys, terms.as_ref());
     }
 
-    fn want_on(&mut self, keys: impl IntoIterator<Item = Key>, terms: Option<&PublicationTerms>) {
+    fn set_desired_on(
+        &mut self,
+        keys: impl IntoIterator<Item = Key>,
+        terms: Option<&PublicationTerms>,
+    ) {
         for key in keys {
-            self.wanted.set_one(key, terms);
+            self.desired.set_one(key, terms);
         }
-        self.step(Input::Tick);
+        self.step(Event::Tick);
     }
 
-    fn step(&mut self, input: Input) {
-        let mut inputs = VecDeque::from([input]);
-        while let Some(input) = inputs.pop_front() {
-            for action in self.core.step(self.now, &self.wanted, input) {
+    fn step(&mut self, event: Event) {
+        let mut events = VecDeque::from([event]);
+        while let Some(event) = events.pop_front() {
+            for action in self.core.step(self.now, &self.desired, event) {
                 match action {
                     Action::Dial => {
                         self.tries.push(self.now);
                         self.linked = self.replica.is_some();
                         self.link.0 += 1;
-                        inputs.push_back(match self.linked {
-                            true => Input::Linked,
-                            false => Input::Unlinked { why: "refused".into() },
+                        events.push_back(match self.linked {
+                            true => Event::Linked,
+                            false => Event::Unlinked { why: "refused".into() },
                         });
                     }
-                    Action::Hangup => self.unlink(),
+                    Action::Close => self.unlink(),
                     Action::Failed { degraded, again, .. } => {
                         self.failures.push((degraded, again - self.now));
                     }
@@ -168,28 +172,28 @@ impl Scenario {
                     request => self.serve(request),
                 }
             }
-            self.check_whole();
-            // As the replicas' tasks do, with one replica.
-            self.wanted.forget(self.core.needs_changes().unwrap_or(u64::MAX));
-            if inputs.is_empty() && self.core.has_more() {
-                inputs.push_back(Input::Tick);
+            self.check_up_to_date();
+            // Like the tasks of the replicas, with one replica.
+            self.desired.forget(self.core.needs_changes().unwrap_or(u64::MAX));
+            if events.is_empty() && self.core.has_more() {
+                events.push_back(Event::Tick);
             }
         }
     }
 
-    /// Whoever waits for the replica to hold everything is told no lie, at any moment.
-    fn check_whole(&mut self) {
-        let is_whole = self.core.is_whole();
-        assert!(!is_whole || self.core.lacking() == 0, "it holds all, and lacks some");
-        let came = is_whole && !self.was_whole;
-        self.was_whole = is_whole;
-        // Looking at very many at every step would take minutes.
-        if is_whole && (came || self.wanted.keys().len() <= 2_000) {
-            let replica = self.replica.as_ref().expect("the link stands");
+    /// Checks that the client never reports a replica as up to date that is not.
+    fn check_up_to_date(&mut self) {
+        let is_up_to_date = self.core.is_up_to_date();
+        assert!(!is_up_to_date || self.core.pending() == 0, "it is up to date, and lacks some");
+        let came = is_up_to_date && !self.was_up_to_date;
+        self.was_up_to_date = is_up_to_date;
+        // Checking very many keys at every step would take minutes.
+        if is_up_to_date && (came || self.desired.keys().len() <= 2_000) {
+            let replica = self.replica.as_ref().expect("there is a link");
             let core = &self.core;
-            let lacks = replica.first_lacking(&self.wanted, |hash| core.has_refused(hash));
+            let lacks = replica.first_pending(&self.desired, |hash| core.has_refused(hash));
             self.lost &= lacks.is_some();
-            assert!(lacks.is_none() || self.lost, "it does not hold {lacks:?}: {core:?}");
+            assert!(lacks.is_none() || self.lost, "it lacks {lacks:?}: {core:?}");
         }
     }
 
@@ -201,13 +205,13 @@ impl Scenario {
         }
     }
 
-    /// The link is lost, and the client hears of it.
-    fn cut(&mut self) {
+    /// The link is lost, and the client notices.
+    fn lose_link(&mut self) {
         self.unlink();
-        self.step(Input::Unlinked { why: "a cable".into() });
+        self.step(Event::Unlinked { why: "a cable".into() });
     }
 
-    /// What the replica does with a request; its answer waits in the inbox.
+    /// The replica handles a request; its answer is queued in the inbox.
     fn serve(&mut self, request: Action) {
         let Some(replica) = &mut self.replica else { return };
         let (sent, id, message) = said(request, self.epoch);
@@ -218,10 +222,10 @@ impl Scenario {
             return;
         }
         replica.tick(self.now);
-        replica.heard(self.link, self.now);
+        replica.record_activity(self.link, self.now);
         let answer = match message {
-            ToReplica::Announce(Announce { wanted, .. }) => {
-                let held = replica.announce(self.now, self.link, self.epoch, &wanted);
+            ToReplica::Announce(Announce { wanted: desired, .. }) => {
+                let held = replica.announce(self.now, self.link, self.epoch, &desired);
                 let writer_ttl_ms = (2 * HALF_TTL).as_millis() as u64;
                 held.map(|held| FromReplica::Announced(Announced { id, held, writer_ttl_ms }))
             }
@@ -233,7 +237,7 @@ impl Scenario {
             }
             ToReplica::Confirm { .. } => replica.confirm(self.link).map(|()| written(id)),
             ToReplica::Clear { .. } => replica.clear(self.link).map(|()| written(id)),
-            other => panic!("a writer says {other:?}"),
+            other => panic!("a writer sends {other:?}"),
         };
         let refused = |code| FromReplica::Refused { id, code, reason: format!("{code:?}") };
         let answer = answer.unwrap_or_else(refused);
@@ -241,19 +245,19 @@ impl Scenario {
         self.inbox.push_back(answer);
     }
 
-    /// Takes in everything that the replica has said.
+    /// Handles all queued messages of the replica.
     fn settle(&mut self) {
-        self.step(Input::Tick);
+        self.step(Event::Tick);
         while let Some(message) = self.inbox.pop_front() {
-            self.step(Input::Told(message));
+            self.step(Event::Received(message));
         }
     }
 
-    /// Lets time pass up to `end`, doing what is due when it is due.
+    /// Advances time up to `end`, stepping at every deadline.
     fn pass_until(&mut self, end: Instant) {
         self.settle();
         while let Some(deadline) = self.core.next_deadline().filter(|&deadline| deadline <= end) {
-            assert!(deadline >= self.now, "it is late, and does nothing about it");
+            assert!(deadline >= self.now, "a deadline has passed without a step");
             self.now = deadline;
             self.settle();
         }
@@ -271,7 +275,7 @@ impl Scenario {
         self.replica = None;
         if std::mem::take(&mut self.linked) {
             self.inbox.clear();
-            self.step(Input::Unlinked { why: "it crashed".into() });
+            self.step(Event::Unlinked { why: "it crashed".into() });
         }
     }
 
@@ -279,7 +283,7 @@ impl Scenario {
         self.replica = Some(Replica::new(self.now));
     }
 
-    /// The replica loses a path, as none should.
+    /// The replica loses a path, which none should.
     fn lose(&mut self, key: &Key) {
         let paths = [&key.path].into_iter().collect();
         let group = Group { change: Change::Unpublish, terms: Terms::default(), paths };
@@ -287,20 +291,20 @@ impl Scenario {
         self.replica.as_mut().unwrap().write(self.link, &[group]).unwrap();
     }
 
-    /// What the replica holds of the publisher.
-    fn held(&self) -> Digest {
-        self.replica.as_ref().expect("the replica is down").held()
+    /// The replica's registrations of the publisher.
+    fn registered(&self) -> Digest {
+        self.replica.as_ref().expect("the replica is down").registered()
     }
 
-    fn holds_all(&self) -> bool {
-        self.held() == self.wanted.keys().digests(0)[0]
+    fn is_in_sync(&self) -> bool {
+        self.registered() == self.desired.keys().digests(0)[0]
     }
 
     fn is_degraded(&self) -> bool {
         matches!(self.core.standing(), ReplicaStanding::Degraded { .. })
     }
 
-    /// How many paths were written.
+    /// The number of paths written.
     fn written(&self) -> usize {
         let paths =
             self.sent.iter().map(|sent| if let Sent::Write(paths) = sent { *paths } else { 0 });
@@ -318,17 +322,17 @@ impl Scenario {
     }
 }
 
-/// What an action says to the replica.
+/// The message of an action.
 fn said(action: Action, epoch: u64) -> (Sent, u64, ToReplica) {
     match action {
-        Action::Announce { request: id, wanted } => {
+        Action::Announce { request: id, desired } => {
             let publisher = PublisherInfo::new(
                 PublisherId([1; 16]),
                 Epoch(epoch),
                 "left",
                 [([127, 0, 0, 1], 4000)],
             );
-            (Sent::Announce, id, ToReplica::Announce(Announce { id, publisher, wanted }))
+            (Sent::Announce, id, ToReplica::Announce(Announce { id, publisher, wanted: desired }))
         }
         Action::Write { request: id, groups } => {
             let paths = groups.iter().map(|group| group.paths.len()).sum();

@@ -1,5 +1,5 @@
 //! The replica of a scenario: a real directory without a socket, or a small model that follows the
-//! protocol with buckets of any number.
+//! protocol with any number of buckets.
 
 use std::cell::Cell;
 use std::cmp::Ordering;
@@ -13,34 +13,39 @@ use longshore_protocol::{Epoch, Incarnation, PublisherId, PublisherInfo};
 
 use super::HALF_TTL;
 use crate::directory::{Client, ConfirmProgress, Directory, Rules};
-use crate::write_client::buckets::PLACES;
-use crate::write_client::wanted::Wanted;
+use crate::write_client::buckets::POSITIONS;
+use crate::write_client::desired_state::DesiredState;
 
-/// Which replica scenarios are told with.
+/// The kind of replica in a scenario.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Kind {
+pub(super) enum ReplicaKind {
     Directory,
     /// The model, with so many buckets at most.
     Model(usize),
 }
 
 thread_local! {
-    /// The kind that the next replica is of.
-    static KIND: Cell<Kind> = const { Cell::new(Kind::Directory) };
+    /// The kind of the next replica.
+    static REPLICA_KIND: Cell<ReplicaKind> = const { Cell::new(ReplicaKind::Directory) };
 }
 
-/// Tells a scenario with every kind of replica.
+/// Runs a scenario with every kind of replica.
 pub(super) fn with_each(scenario: impl Fn()) {
-    for kind in [Kind::Directory, Kind::Model(1), Kind::Model(4), Kind::Model(16_384)] {
+    for kind in [
+        ReplicaKind::Directory,
+        ReplicaKind::Model(1),
+        ReplicaKind::Model(4),
+        ReplicaKind::Model(16_384),
+    ] {
         with(kind, &scenario);
     }
 }
 
-/// Tells a scenario with replicas of that kind.
-pub(super) fn with(kind: Kind, scenario: impl FnOnce()) {
-    KIND.set(kind);
+/// Runs a scenario with replicas of that kind.
+pub(super) fn with(kind: ReplicaKind, scenario: impl FnOnce()) {
+    REPLICA_KIND.set(kind);
     scenario();
-    KIND.set(Kind::Directory);
+    REPLICA_KIND.set(ReplicaKind::Directory);
 }
 
 pub(super) enum Replica {
@@ -50,12 +55,12 @@ pub(super) enum Replica {
 
 impl Replica {
     pub(super) fn new(now: Instant) -> Replica {
-        match KIND.get() {
-            Kind::Directory => {
+        match REPLICA_KIND.get() {
+            ReplicaKind::Directory => {
                 let rules = Rules { paths_max: 2_000_000, ..Rules::small(2 * HALF_TTL) };
                 Replica::Directory(Box::new(Directory::new(now, Incarnation([1; 16]), rules)))
             }
-            Kind::Model(buckets) => {
+            ReplicaKind::Model(buckets) => {
                 Replica::Model(Model { buckets, refuses: |_| false, publisher: None })
             }
         }
@@ -73,7 +78,7 @@ impl Replica {
         }
     }
 
-    pub(super) fn heard(&mut self, link: Client, now: Instant) {
+    pub(super) fn record_activity(&mut self, link: Client, now: Instant) {
         match self {
             Replica::Directory(directory) => directory.record_activity(link, now),
             Replica::Model(model) => {
@@ -95,7 +100,7 @@ impl Replica {
         now: Instant,
         link: Client,
         epoch: u64,
-        wanted: &[Digest],
+        desired: &[Digest],
     ) -> Result<Vec<Digest>, RequestRefusal> {
         match self {
             Replica::Directory(directory) => {
@@ -105,20 +110,20 @@ impl Replica {
                     "left",
                     [([127, 0, 0, 1], 4000)],
                 );
-                directory.announce(now, link, &info, wanted)
+                directory.announce(now, link, &info, desired)
             }
-            Replica::Model(model) => model.announce(now, link, epoch, wanted),
+            Replica::Model(model) => model.announce(now, link, epoch, desired),
         }
     }
 
-    /// The places of the paths that it refuses.
+    /// Returns the indexes of the paths that it refuses.
     pub(super) fn write(
         &mut self,
         link: Client,
         groups: &[Group],
     ) -> Result<Vec<RefusedPath>, RequestRefusal> {
         let mut refused = Vec::new();
-        let mut place = 0;
+        let mut position = 0;
         for group in groups {
             for text in group.paths.iter() {
                 let path = text.parse().expect("the client sends paths");
@@ -131,8 +136,8 @@ impl Replica {
                         model.change(link, group.change, group.terms.digest(), path.as_str())?
                     }
                 };
-                refused.extend(done.err().map(|reason| RefusedPath { place, reason }));
-                place += 1;
+                refused.extend(done.err().map(|reason| RefusedPath { place: position, reason }));
+                position += 1;
             }
         }
         Ok(refused)
@@ -161,8 +166,8 @@ impl Replica {
         }
     }
 
-    /// The digest of all that it holds.
-    pub(super) fn held(&self) -> Digest {
+    /// The digest of all its registrations.
+    pub(super) fn registered(&self) -> Digest {
         match self {
             Replica::Directory(directory) => {
                 directory.invariant();
@@ -174,42 +179,42 @@ impl Replica {
         }
     }
 
-    /// Something wanted that it does not hold as it is wanted, but for what it has refused. Of a
-    /// directory only digests are looked at: while it holds something else as well, how much.
-    pub(super) fn first_lacking(
+    /// A desired key that it lacks or has on other terms, except for refused ones. A directory is
+    /// checked by digests only: while it has stale keys as well, by their number.
+    pub(super) fn first_pending(
         &self,
-        wanted: &Wanted,
+        desired: &DesiredState,
         refused: impl Fn(KeyHash) -> bool,
     ) -> Option<String> {
         let mut at = 0;
         let mut all = Digest::default();
-        while at < PLACES {
-            let (keys, next) = wanted.keys().keys_at(at);
+        while at < POSITIONS {
+            let (keys, next) = desired.keys().keys_at(at);
             for (_, entry) in keys.filter(|(_, entry)| !refused(entry.hash)) {
                 all.add(entry.hash, entry.terms.digest());
                 if let Replica::Model(model) = self {
                     let held = model.publisher.as_ref().and_then(|one| one.held.get(&entry.hash));
                     if held.map(|(terms, _)| *terms) != Some(entry.terms.digest()) {
-                        return Some(format!("{} as it is wanted", entry.path));
+                        return Some(format!("{} as it is desired", entry.path));
                     }
                 }
             }
             at = next;
         }
-        let held = self.held();
+        let held = self.registered();
         let less = held.count < all.count || held.count == all.count && held != all;
         let is_directory = matches!(self, Replica::Directory(_));
         (is_directory && less).then(|| format!("{all:?}, but {held:?}"))
     }
 
-    /// Makes a model refuse some.
+    /// Makes a model refuse some keys.
     pub(super) fn refuse(&mut self, refuses: fn(KeyHash) -> bool) {
-        let Replica::Model(model) = self else { panic!("a directory has its own mind") };
+        let Replica::Model(model) = self else { panic!("a directory decides by itself") };
         model.refuses = refuses;
     }
 }
 
-/// What the protocol says of a replica, for one publisher.
+/// The protocol's rules of a replica, for one publisher.
 pub(super) struct Model {
     buckets: usize,
     refuses: fn(KeyHash) -> bool,
@@ -231,7 +236,7 @@ impl Model {
         let Some(publisher) = &mut self.publisher else { return Err(RequestRefusal::NotAnnounced) };
         match publisher.link.cmp(&link) {
             Ordering::Equal => Ok(publisher),
-            // Links are numbered in their order.
+            // Links are numbered in order.
             Ordering::Greater => Err(RequestRefusal::Superseded),
             Ordering::Less => Err(RequestRefusal::NotAnnounced),
         }
@@ -242,7 +247,7 @@ impl Model {
         now: Instant,
         link: Client,
         epoch: u64,
-        wanted: &[Digest],
+        desired: &[Digest],
     ) -> Result<Vec<Digest>, RequestRefusal> {
         if self.publisher.as_ref().is_some_and(|one| one.epoch > epoch) {
             return Err(RequestRefusal::Superseded);
@@ -256,10 +261,10 @@ impl Model {
         });
         (publisher.epoch, publisher.link) = (epoch, link);
         publisher.deadline = now + 2 * HALF_TTL;
-        let buckets = wanted.len().min(self.buckets);
+        let buckets = desired.len().min(self.buckets);
         let held = publisher.digests(buckets);
-        let pairs = held.iter().zip(Digest::fold(wanted, buckets));
-        publisher.differ = pairs.map(|(held, wanted)| *held != wanted).collect();
+        let pairs = held.iter().zip(Digest::fold(desired, buckets));
+        publisher.differ = pairs.map(|(held, desired)| *held != desired).collect();
         publisher.held.values_mut().for_each(|(_, written)| *written = false);
         Ok(held)
     }

@@ -1,5 +1,4 @@
-//! Whatever is wanted, a replica takes the requests that say so: paths with terms of their own make
-//! them long.
+//! A replica accepts every request: paths with terms of their own make them long.
 
 use std::net::SocketAddr;
 
@@ -7,10 +6,10 @@ use longshore_protocol::SessionId;
 use longshore_protocol::limits::{HOMES_MAX, RESOLVER_BATCH_BYTES_MAX, TERMS_BYTES_MAX};
 
 use super::*;
-use crate::write_client::lacking::{Lacking, WRITE_PATHS_MAX};
+use crate::write_client::pending_changes::{PendingChanges, WRITE_PATHS_MAX};
 use crate::{Cluster, ResolverServer, ServerOptions, WriteClient};
 
-/// The longest terms that there may be, others for each number.
+/// The longest possible terms, different for each number.
 fn long_terms(n: usize) -> PublicationTerms {
     // Each has its length in a byte, and the numbers take 24 bytes at most.
     let home_bytes = (TERMS_BYTES_MAX - 24) / HOMES_MAX - 1;
@@ -20,18 +19,17 @@ fn long_terms(n: usize) -> PublicationTerms {
         .unwrap()
 }
 
-/// The longest path that there may be.
+/// The longest possible path.
 fn long_path(n: usize) -> Path {
     let segment = "s".repeat(240);
     Path::new(&format!("/{n:056}/{segment}/{segment}/{segment}/{segment}")).unwrap()
 }
 
-/// Puts together all requests that there are to make: how long each is, and how many paths they
-/// have.
-fn requests(wanted: &Wanted, lacking: &mut Lacking) -> (Vec<usize>, usize) {
+/// Builds all requests: their lengths, and the number of their paths.
+fn requests(desired: &DesiredState, pending: &mut PendingChanges) -> (Vec<usize>, usize) {
     let (mut lengths, mut paths) = (Vec::new(), 0);
-    while lacking.any(wanted.extent()) {
-        let Some(batch) = lacking.next(wanted) else { continue };
+    while pending.any(desired.summary()) {
+        let Some(batch) = pending.next(desired) else { continue };
         assert!(batch.keys.len() <= WRITE_PATHS_MAX);
         paths += batch.keys.len();
         let write = ToReplica::Write(Write { id: u64::MAX, groups: batch.groups });
@@ -40,42 +38,42 @@ fn requests(wanted: &Wanted, lacking: &mut Lacking) -> (Vec<usize>, usize) {
     (lengths, paths)
 }
 
-/// Of its frame, its number, and how many groups there are.
+/// The bytes of the frame's head, its number, and the number of groups.
 const HEAD_BYTES: usize = 32;
 
 #[test]
-fn no_request_is_longer_than_its_limit_on_terms_of_its_paths_own() {
+fn requests_stay_within_their_limit_even_with_terms_of_each_paths_own() {
     for (terms_of, count) in [(0_usize, 2_000_usize), (1, 2_000), (300, 2_000)] {
-        let (mut wanted, mut lacking) = (Wanted::default(), Lacking::new());
+        let (mut desired, mut pending) = (DesiredState::default(), PendingChanges::new());
         for n in 0..count {
             let terms = long_terms(if terms_of == 0 { n } else { n % terms_of });
-            wanted.set_one(Key { path: long_path(n), default: false }, Some(&terms));
+            desired.set_one(Key { path: long_path(n), default: false }, Some(&terms));
         }
-        let keys = wanted.keys().len();
-        // As changes; by bucket, which alone would be too long; and as what was refused.
+        let keys = desired.keys().len();
+        // As changes; by bucket, which alone would be too long; and as refused keys.
         for how in ["changed", "rewritten", "refused"] {
             match how {
-                "rewritten" => assert!(lacking.rewrite(&wanted, &[Digest::default()], &[])),
+                "rewritten" => assert!(pending.rewrite(&desired, &[Digest::default()], &[])),
                 "refused" => {
                     let mut at = 0;
-                    while at < crate::write_client::buckets::PLACES {
-                        let (some, next) = wanted.keys().keys_at(at);
+                    while at < crate::write_client::buckets::POSITIONS {
+                        let (some, next) = desired.keys().keys_at(at);
                         for (default, entry) in some {
                             let key = Key { path: entry.path.clone(), default };
-                            assert!(lacking.refuse(entry.hash, key, entry.terms.clone()));
+                            assert!(pending.refuse(entry.hash, key, entry.terms.clone()));
                         }
                         at = next;
                     }
-                    lacking.retry();
+                    pending.retry();
                 }
                 _ => {}
             }
-            let (lengths, paths) = requests(&wanted, &mut lacking);
+            let (lengths, paths) = requests(&desired, &mut pending);
             assert_eq!(paths, keys, "{how}: each once");
             let longest = lengths.iter().max().unwrap();
             assert!(*longest <= RESOLVER_BATCH_BYTES_MAX + HEAD_BYTES, "{how}: {longest} bytes");
-            // Nor are there many more than that takes: a bucket that is parted leaves room in what
-            // its halves are in.
+            // Nor many more than that takes: a bucket that is divided leaves room in the requests
+            // of its halves.
             let all: usize = lengths.iter().sum();
             let most = 4 * all.div_ceil(RESOLVER_BATCH_BYTES_MAX) + 2 * count / WRITE_PATHS_MAX;
             assert!(lengths.len() <= most, "{how}: {} requests for {all} bytes", lengths.len());
@@ -83,9 +81,9 @@ fn no_request_is_longer_than_its_limit_on_terms_of_its_paths_own() {
     }
 }
 
-/// The replica's own limit of a frame is what counts.
+/// The replica's own limit of a frame is decisive.
 #[tokio::test]
-async fn a_replica_takes_a_thousand_paths_on_terms_of_their_own() {
+async fn a_replica_accepts_a_thousand_paths_on_terms_of_their_own() {
     let server = SocketAddr::from(([127, 0, 0, 1], 0));
     let server = ResolverServer::bind(server, ServerOptions::default()).await.unwrap();
     let replica = server.local_address().to_string();

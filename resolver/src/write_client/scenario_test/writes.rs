@@ -1,83 +1,83 @@
-//! What is written arrives, whatever happens.
+//! Every write arrives in the end, whatever happens.
 
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
 use super::replica::with_each;
 use super::*;
 use crate::write_client::core::CONFIRM_QUIET;
-use crate::write_client::lacking::{Lacking, WRITE_PATHS_MAX};
+use crate::write_client::pending_changes::{PendingChanges, WRITE_PATHS_MAX};
 
 #[test]
-fn a_batch_never_fails_what_was_published_while_the_server_was_away_arrives_when_it_is_back() {
+fn paths_published_while_the_replica_is_down_arrive_after_its_return() {
     let mut scenario = Scenario::down(7);
-    scenario.want(keys(5), true);
+    scenario.set_desired(keys(5), true);
     scenario.pass(Duration::from_secs(3_600));
-    scenario.want([key("/while/away")], true);
-    scenario.want([key("/jobs/0")], false);
-    assert_eq!(scenario.core.lacking(), 5, "of which no more than all are wanted");
+    scenario.set_desired([key("/while/away")], true);
+    scenario.set_desired([key("/jobs/0")], false);
+    assert_eq!(scenario.core.pending(), 5, "limited by the number of desired keys");
     scenario.returns();
     scenario.pass(HALF_TTL);
-    assert!(scenario.core.is_whole() && scenario.holds_all());
-    assert_eq!(scenario.held().count, 5);
+    assert!(scenario.core.is_up_to_date() && scenario.is_in_sync());
+    assert_eq!(scenario.registered().count, 5);
 }
 
 #[test]
-fn after_a_dropped_link_only_what_changed_meanwhile_makes_a_difference() {
+fn after_a_lost_link_only_changes_meanwhile_make_a_difference() {
     let mut scenario = Scenario::published(100);
-    scenario.cut();
-    scenario.want([key("/jobs/7")], false);
-    scenario.want([key("/new")], true);
+    scenario.lose_link();
+    scenario.set_desired([key("/jobs/7")], false);
+    scenario.set_desired([key("/new")], true);
     scenario.pass(Duration::from_secs(12) + CONFIRM_QUIET);
-    assert!(scenario.holds_all());
-    assert_eq!(scenario.core.lacking(), 0);
+    assert!(scenario.is_in_sync());
+    assert_eq!(scenario.core.pending(), 0);
 }
 
 #[test]
-fn a_huge_publish_goes_out_in_requests_of_bounded_size() {
+fn a_huge_publish_is_sent_in_requests_of_bounded_size() {
     let mut scenario = Scenario::published(0);
-    scenario.want(keys(WRITE_PATHS_MAX * 12 + 5), true);
+    scenario.set_desired(keys(WRITE_PATHS_MAX * 12 + 5), true);
     assert_eq!(scenario.sent, [const { Sent::Write(WRITE_PATHS_MAX) }; 8]);
     scenario.settle();
-    assert!(scenario.core.is_whole() && scenario.holds_all());
+    assert!(scenario.core.is_up_to_date() && scenario.is_in_sync());
 }
 
 #[test]
-fn a_publisher_that_was_forgotten_announces_itself_again_at_once() {
+fn a_publisher_that_was_removed_announces_itself_again_at_once() {
     let mut scenario = Scenario::published(10);
-    // It was stopped for so long that the replica has hidden it, and yet its link stands.
+    // The client was stopped for so long that the replica has hidden it, but its link remains.
     let silent = scenario.now + 3 * HALF_TTL;
     scenario.replica.as_mut().unwrap().tick(silent);
     scenario.now = silent;
-    scenario.want([key("/new")], true);
+    scenario.set_desired([key("/new")], true);
     scenario.settle();
-    assert!(scenario.core.is_whole() && scenario.holds_all());
+    assert!(scenario.core.is_up_to_date() && scenario.is_in_sync());
     assert_eq!(scenario.tries.len(), 1);
 }
 
-/// The replica stays, links come and go in the middle of anything, the wanted set only grows: so
-/// does what is held.
+/// The replica stays, links come and go at any time, and the desired state only grows: so do the
+/// registrations.
 #[test]
-fn links_that_drop_at_any_moment_remove_nothing() {
+fn links_lost_at_any_moment_remove_nothing() {
     with_each(|| (0..60).for_each(only_grows));
 }
 
 fn only_grows(seed: u64) {
     let mut random = StdRng::seed_from_u64(seed);
     let (mut scenario, mut held) = (Scenario::new(seed), 0);
-    scenario.want(keys(crowd(seed)), true);
+    scenario.set_desired(keys(crowd(seed)), true);
     for _ in 0..80 {
         match random.random_range(0..8) {
-            0 | 1 if scenario.linked => scenario.cut(),
+            0 | 1 if scenario.linked => scenario.lose_link(),
             2 => scenario.pass(Duration::from_millis(random.random_range(0..90_000))),
             3 | 4 if !scenario.inbox.is_empty() => {
                 let message = scenario.inbox.pop_front().unwrap();
-                scenario.step(Input::Told(message));
+                scenario.step(Event::Received(message));
             }
             5 => scenario.settle(),
             6 => scenario.pass(Duration::from_millis(random.random_range(0..3_000))),
-            _ => scenario.want([key(&format!("/q/{}", random.random_range(0..40)))], true),
+            _ => scenario.set_desired([key(&format!("/q/{}", random.random_range(0..40)))], true),
         }
-        let now = scenario.held().count;
+        let now = scenario.registered().count;
         assert!(now >= held, "seed {seed}: {held} paths were held, {now} are left");
         held = now;
     }
@@ -88,31 +88,31 @@ fn crowd(seed: u64) -> usize {
     if seed.is_multiple_of(4) { 1_500 } else { 0 }
 }
 
-/// Whatever goes wrong, in the end the replica holds what is wanted.
+/// Whatever goes wrong, in the end the replica matches the desired state.
 #[test]
-fn after_any_series_of_faults_and_changes_the_replica_ends_up_with_what_is_wanted() {
+fn after_any_faults_and_changes_the_replica_matches_the_desired_state() {
     with_each(|| (0..120).for_each(ends_well));
 }
 
 fn ends_well(seed: u64) {
     let mut random = StdRng::seed_from_u64(seed);
     let mut scenario = Scenario::new(seed);
-    scenario.want(keys(crowd(seed)), true);
+    scenario.set_desired(keys(crowd(seed)), true);
     for _ in 0..60 {
         match random.random_range(0..13) {
             0 => scenario.crash(),
             1 if scenario.replica.is_none() => scenario.returns(),
-            2 if scenario.linked => scenario.cut(),
+            2 if scenario.linked => scenario.lose_link(),
             3 => scenario.hangs = random.random_bool(0.3),
             4 | 5 => scenario.pass(Duration::from_millis(random.random_range(0..90_000))),
             6 if !scenario.inbox.is_empty() => {
                 let message = scenario.inbox.pop_front().unwrap();
-                scenario.step(Input::Told(message));
+                scenario.step(Event::Received(message));
             }
             7 => scenario.settle(),
             8 if scenario.replica.is_some() && !scenario.linked => {
                 scenario = Scenario::restarted(&mut scenario);
-                scenario.want(keys(crowd(seed) / 2), true);
+                scenario.set_desired(keys(crowd(seed) / 2), true);
             }
             _ => {
                 let key = |n: u32| Key {
@@ -123,7 +123,7 @@ fn ends_well(seed: u64) {
                     .map(|_| key(random.random_range(0..20)))
                     .collect();
                 let terms = random.random_bool(0.6).then(|| terms(random.random_range(98..102)));
-                scenario.want_on(some, terms.as_ref());
+                scenario.set_desired_on(some, terms.as_ref());
             }
         }
     }
@@ -131,45 +131,41 @@ fn ends_well(seed: u64) {
     if scenario.replica.is_none() {
         scenario.returns();
     }
-    // The longest timeout, the longest wait, and the removal of what is not wanted any more.
+    // The longest timeout, the longest wait, and the removal of stale paths.
     scenario.pass(Duration::from_secs(15) + HALF_TTL + 2 * CONFIRM_QUIET + HALF_TTL);
-    assert!(scenario.core.is_whole(), "seed {seed}: {:?}", scenario.core);
-    assert!(scenario.holds_all(), "seed {seed}");
+    assert!(scenario.core.is_up_to_date(), "seed {seed}: {:?}", scenario.core);
+    assert!(scenario.is_in_sync(), "seed {seed}");
 }
 
 #[test]
-fn a_path_on_other_terms_is_a_change_that_is_written() {
+fn changed_terms_are_a_change_that_is_written() {
     with_each(|| {
         let mut scenario = Scenario::published(10);
         scenario.pass(CONFIRM_QUIET);
         scenario.sent.clear();
-        scenario.want_on([key("/jobs/1")], Some(&terms(7)));
-        scenario.want_on([key("/jobs/2")], Some(&terms(7)));
-        scenario.want_on([key("/jobs/3")], Some(&terms(100)));
+        scenario.set_desired_on([key("/jobs/1")], Some(&terms(7)));
+        scenario.set_desired_on([key("/jobs/2")], Some(&terms(7)));
+        scenario.set_desired_on([key("/jobs/3")], Some(&terms(100)));
         scenario.settle();
-        assert_eq!(
-            scenario.sent,
-            [Sent::Write(1), Sent::Write(1)],
-            "those of the third are the same"
-        );
-        assert!(scenario.holds_all());
+        assert_eq!(scenario.sent, [Sent::Write(1), Sent::Write(1)], "the third has the same terms");
+        assert!(scenario.is_in_sync());
         scenario.pass(2 * HALF_TTL);
         assert_eq!(scenario.written(), 2, "and both sides' digests agree");
     });
 }
 
 #[test]
-fn one_request_has_a_group_for_each_change_and_terms() {
-    let (mut wanted, mut lacking) = (Wanted::default(), Lacking::new());
+fn a_request_has_a_group_for_each_change_and_terms() {
+    let (mut desired, mut pending) = (DesiredState::default(), PendingChanges::new());
     for n in 0..100 {
         let key = Key { default: n % 10 == 0, ..key(&format!("/jobs/{n}")) };
-        wanted.set_one(key, Some(&terms(n % 2)));
+        desired.set_one(key, Some(&terms(n % 2)));
     }
     for n in 50..60 {
         let key = Key { default: n % 10 == 0, ..key(&format!("/jobs/{n}")) };
-        wanted.set_one(key, None);
+        desired.set_one(key, None);
     }
-    let batch = lacking.next(&wanted).unwrap();
+    let batch = pending.next(&desired).unwrap();
     let mut said: Vec<_> = batch
         .groups
         .iter()
@@ -193,24 +189,24 @@ fn one_request_has_a_group_for_each_change_and_terms() {
         group.paths.iter().map(move |path| KeyHash::of(path.as_str().unwrap(), default))
     });
     assert!(paths.eq(batch.keys.iter().copied()));
-    assert!(lacking.next(&wanted).is_none() && !lacking.any(wanted.extent()));
+    assert!(pending.next(&desired).is_none() && !pending.any(desired.summary()));
 }
 
 #[test]
-fn what_a_replica_did_not_do_of_a_request_that_it_ended_is_found_by_comparing() {
+fn the_rest_of_a_request_that_a_replica_ended_early_is_found_by_comparing() {
     with_each(|| {
         let mut scenario = Scenario::published(10);
         scenario.pass(CONFIRM_QUIET);
         scenario.hangs = true;
-        scenario.want(keys(30), true);
+        scenario.set_desired(keys(30), true);
         assert_eq!(scenario.sent.last(), Some(&Sent::Write(20)));
         scenario.hangs = false;
-        // It says that this is all, after five of twenty, of which it holds none.
+        // It marks its answer as the last after five of twenty, and has done none.
         let id = scenario.newest_request();
         let answer = Written { id, last: true, done: 5, refused: Vec::new() };
-        scenario.step(Input::Told(FromReplica::Written(answer)));
+        scenario.step(Event::Received(FromReplica::Written(answer)));
         assert_eq!(scenario.sent.last(), Some(&Sent::Announce), "at once");
         scenario.settle();
-        assert!(scenario.holds_all() && scenario.core.is_whole());
+        assert!(scenario.is_in_sync() && scenario.core.is_up_to_date());
     });
 }

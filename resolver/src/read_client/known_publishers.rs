@@ -1,5 +1,5 @@
-//! The publishers that replicas know: of one, gathered from the parts of its answer; of all, as one
-//! roll.
+//! The publishers that replicas know: of one replica, collected from the parts of its answer; of
+//! all, merged.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -13,28 +13,28 @@ use tokio::time::Instant;
 
 use crate::cluster::ReplicaFailure;
 
-/// Most publishers that a replica lists: as many as it lets be seen, as many that are hidden and
-/// not swept yet, and as many that are missing.
-const PUBLISHERS_TOLD_MAX: usize = 3 * RESOLVER_PUBLISHERS_MAX;
+/// Most publishers that a replica lists: the limit of visible ones, as many hidden and not yet
+/// swept, and as many missing.
+const PUBLISHERS_LISTED_MAX: usize = 3 * RESOLVER_PUBLISHERS_MAX;
 
-/// How long what replicas answered serves later calls: a tool that asks once a job would dial every
+/// How long answers serve later calls: a tool that asks once a job would otherwise dial every
 /// replica as often.
 const ROLL_AGE_MAX: Duration = Duration::from_secs(1);
 
-/// What the replicas of a cluster answered about publishers.
+/// The answers of a cluster's replicas about publishers.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Answers {
     pub(super) known: Vec<Vec<KnownPublisher>>,
     pub(super) unanswered: Vec<ReplicaFailure>,
 }
 
-/// The newest answers. They are asked for once at a time; whoever comes meanwhile shares them.
+/// The latest answers. One request for them runs at a time; concurrent callers share it.
 #[derive(Default, Debug)]
 pub(super) struct RecentAnswers(Mutex<Option<(Instant, Answers)>>);
 
 impl RecentAnswers {
-    /// The roll of what is known, or of what `ask` gives if that is too old. An error, for people,
-    /// if no replica answered. Cancel safe if `ask` is.
+    /// The publishers by the latest answers, or by those of `ask` if these are too old. An error,
+    /// for people, if no replica answered. Cancel safe if `ask` is.
     pub(super) async fn roll(
         &self,
         pattern: &Glob,
@@ -45,7 +45,7 @@ impl RecentAnswers {
         let (_, answers) = recent.insert(match young {
             Some(young) => young,
             None => {
-                // As old as its end: those who waited for it share it, however long it took.
+                // The age counts from the end: callers that waited share it, however long it took.
                 let answers = ask.await;
                 (Instant::now(), answers)
             }
@@ -60,49 +60,49 @@ impl RecentAnswers {
     }
 }
 
-/// Those told of so far.
+/// The publishers listed so far.
 #[derive(Default, Debug)]
-pub(super) struct Known {
-    so_far: Vec<KnownPublisher>,
+pub(super) struct KnownCollector {
+    partial: Vec<KnownPublisher>,
 }
 
-impl Known {
-    /// Takes in a part of the answer. All of them, by name, once it was the last; an error, for
-    /// people, if there are more than there can be.
+impl KnownCollector {
+    /// Adds a part of the answer. Returns all publishers, sorted by name, after the last part; an
+    /// error, for people, if there are too many.
     pub(super) fn take(
         &mut self,
         part: PublishersKnown,
     ) -> Option<Result<Vec<KnownPublisher>, String>> {
-        if self.so_far.len() + part.publishers.len() > PUBLISHERS_TOLD_MAX {
-            let why = format!("it tells of more than {PUBLISHERS_TOLD_MAX} publishers");
+        if self.partial.len() + part.publishers.len() > PUBLISHERS_LISTED_MAX {
+            let why = format!("it lists more than {PUBLISHERS_LISTED_MAX} publishers");
             return Some(Err(why));
         }
-        self.so_far.extend(part.publishers);
+        self.partial.extend(part.publishers);
         part.last.then(|| {
-            self.so_far.sort_unstable_by(|one, other| one.info.name.cmp(&other.info.name));
-            Ok(std::mem::take(&mut self.so_far))
+            self.partial.sort_unstable_by(|one, other| one.info.name.cmp(&other.info.name));
+            Ok(std::mem::take(&mut self.partial))
         })
     }
 }
 
-/// The publishers that any replica knows and that could hold jobs of some queues.
+/// The publishers known to any replica that could hold jobs of some queues.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PublisherRoll {
-    /// Those that are registered at some replica.
+    /// Publishers that are registered at some replica.
     pub registered: Vec<KnownPublisher>,
-    /// Those that are registered at none.
+    /// Publishers that are registered at no replica.
     pub missing: Vec<KnownPublisher>,
-    /// The replicas that did not answer: a publisher that only these know is in neither list.
+    /// The replicas that did not answer: publishers that only these know are in neither list.
     pub unanswered: Vec<ReplicaFailure>,
 }
 
 impl PublisherRoll {
-    /// Joins what replicas answered: a publisher that one of them sees is there.
+    /// Merges replicas' answers: a publisher that one of them sees is registered.
     pub(super) fn of(answers: &Answers, pattern: &Glob) -> PublisherRoll {
         let mut best: BTreeMap<_, &KnownPublisher> = BTreeMap::new();
         let matching = |one: &&KnownPublisher| one.declared.could_match(pattern);
         for one in answers.known.iter().flatten().filter(matching) {
-            // One that is seen before one that is not; of two, the one that was heard of last.
+            // A visible one before a missing one; of two, the one heard most recently.
             let rank = |one: &KnownPublisher| (one.departure.is_some(), one.silent_ms);
             match best.entry(one.info.id) {
                 Entry::Vacant(entry) => {
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_publisher_is_missing_where_no_replica_sees_it_and_it_could_hold_what_matches() {
+    fn a_publisher_is_missing_if_no_replica_sees_it_and_it_could_hold_matching_jobs() {
         let declared = |text: &str| Declared {
             defaults: vec![longshore_protocol::Path::new(text).unwrap()],
             ..Declared::default()
@@ -178,28 +178,28 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn answers_serve_later_calls_for_a_second() {
         let recent = RecentAnswers::default();
-        let asked = std::cell::Cell::new(0);
+        let outstanding = std::cell::Cell::new(0);
         let failure = || ReplicaFailure { replica: "r2:1".into(), why: "it hangs".into() };
         let roll = async || {
             let answers = async {
-                asked.set(asked.get() + 1);
+                outstanding.set(outstanding.get() + 1);
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 Answers { known: vec![Vec::new()], unanswered: vec![failure()] }
             };
             recent.roll(&Glob::everything(), answers).await.unwrap()
         };
         let (one, two) = tokio::join!(roll(), roll());
-        assert_eq!((asked.get(), &one), (1, &two));
+        assert_eq!((outstanding.get(), &one), (1, &two));
         assert_eq!(one.unanswered, [failure()]);
         tokio::time::sleep(ROLL_AGE_MAX).await;
         roll().await;
-        assert_eq!(asked.get(), 2);
+        assert_eq!(outstanding.get(), 2);
     }
 
-    /// A replica holds at most so many of both kinds: see `liveness`, which refuses more.
+    /// A replica limits both kinds: see its table of publishers.
     #[test]
-    fn all_are_taken_that_can_be_seen_and_as_many_that_are_hidden() {
-        let mut known = Known::default();
+    fn as_many_publishers_are_accepted_as_a_replica_can_have() {
+        let mut known = KnownCollector::default();
         let half = RESOLVER_PUBLISHERS_MAX;
         assert_eq!(known.take(part((half..2 * half).rev(), false)), None);
         let all = known.take(part((0..half).rev(), true)).unwrap().unwrap();
@@ -208,6 +208,6 @@ mod tests {
 
         assert_eq!(known.take(part(0..3 * half, false)), None);
         let refused = known.take(part(0..1, true));
-        assert_eq!(refused, Some(Err("it tells of more than 49152 publishers".into())));
+        assert_eq!(refused, Some(Err("it lists more than 49152 publishers".into())));
     }
 }
