@@ -4,7 +4,7 @@
 //!
 //!     cargo run --release -p longshore-resolver --example first_answers -- PATHS GLOBS CLIENTS
 //!
-//! GLOBS are the others', over all CLIENTS.
+//! GLOBS are those of the other clients, over all CLIENTS.
 
 #[path = "../tests/suite/common/process.rs"]
 #[allow(
@@ -32,7 +32,7 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 const SIBLINGS: usize = 1_000;
 /// Parents in one group: fewer than 10,000 nodes lie below it.
 const PARENTS: usize = 9;
-/// Answers that take longer are not waited for.
+/// The longest wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 const TRIES: usize = 5;
 
@@ -89,7 +89,7 @@ async fn main() -> Result<(), Failure> {
     let beside = format!("beside {globs} globs of {clients} clients");
     let connected = reader();
     measure(&beside, &connected, &asked).await?;
-    // All at once over a new link: what a replica is sent when a reader's turn comes to it.
+    // All at once over a new link, as when a reader moves to a replica.
     let begun = Instant::now();
     let turned = reader();
     let mut waits = JoinSet::new();
@@ -123,7 +123,7 @@ async fn measure(
     reader: &ReadClient,
     asked: &[(&str, String)],
 ) -> Result<(), Failure> {
-    // The link stands before anything is measured.
+    // Establish the link before the measurement.
     reader.resolve(vec![Path::new("/load")?]).await?;
     for (name, glob) in asked {
         let mut took = Vec::new();

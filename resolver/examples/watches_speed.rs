@@ -1,20 +1,13 @@
-//! What many watches of one subtree cost while it changes: how long until the last of them is told,
-//! and the replica's processor time and memory. The replica is a process of its own; writer and
-//! watchers share this one.
+//! The cost of many watches of one subtree while it changes: the time until the last of them has
+//! received a change, and the replica's processor time and memory. The replica is a process of its
+//! own; writer and watchers share this one.
 //!
-//!     cargo run --release -p longshore-resolver --example watches_speed -- [WATCHES] [LINKS] [CHANGES] [SECONDS] [PATHS]
+//!     cargo run --release -p longshore-resolver --example watches_speed -- \
+//!         [WATCHES] [LINKS] [CHANGES] [SECONDS] [PATHS]
 //!
-//! CHANGES is for each second. A change costs its watchers something too: where this process has no
-//! time left, the replica tells it of many changes at once.
+//! CHANGES is per second. A change also costs its watchers time: where this process has none left,
+//! the replica sends many changes at once.
 
-#[path = "../tests/suite/common/crowd.rs"]
-#[allow(
-    dead_code,
-    unreachable_pub,
-    clippy::panic,
-    reason = "shared with the tests, which use more of it"
-)]
-mod crowd;
 #[path = "../tests/suite/common/process.rs"]
 #[allow(
     dead_code,
@@ -23,22 +16,30 @@ mod crowd;
     reason = "shared with the tests, which use more of it"
 )]
 mod process;
+#[path = "../tests/suite/common/watchers.rs"]
+#[allow(
+    dead_code,
+    unreachable_pub,
+    clippy::panic,
+    reason = "shared with the tests, which use more of it"
+)]
+mod watchers;
 
 use std::process::Command;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crowd::{Crowd, Writer};
 use longshore_protocol::{ResolverTiming, SessionId};
 use longshore_resolver::{Cluster, ReadClient};
 use process::ReplicaProcess;
+use watchers::{WatcherGroup, Writer};
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// How often a change is followed to the last watcher, and the replica's memory looked at.
-const MARK_EVERY: Duration = Duration::from_millis(100);
-/// How often it is looked whether everybody has been told.
-const LOOK: Duration = Duration::from_millis(20);
+/// How often a change is timed to the last watcher, and the replica's memory is measured.
+const PROBE_EVERY: Duration = Duration::from_millis(100);
+/// How often to check whether all watches are up to date.
+const CHECK_EVERY: Duration = Duration::from_millis(20);
 const MIB: u64 = 1024 * 1024;
 
 #[tokio::main]
@@ -65,57 +66,60 @@ async fn main() -> Result<(), Failure> {
 
     let since = Instant::now();
     let lasts = Duration::from_secs(seconds as u64);
-    let marks = (lasts.as_millis() / MARK_EVERY.as_millis()) as usize;
-    let crowd = Crowd::start(&cluster, watches, links, paths, marks);
+    let probes = (lasts.as_millis() / PROBE_EVERY.as_millis()) as usize;
+    let watchers = WatcherGroup::start(&cluster, watches, links, paths, probes);
     let mut most = before;
-    all_told(&crowd, &writer, &replica, &mut most).await;
+    all_up_to_date(&watchers, &writer, &replica, &mut most).await;
     let (connected, used) = (replica.resident(), replica.used());
     println!(
-        "{watches} watches over {links} links, {paths} paths: all told after {:?}, replica {used:?}",
+        "{watches} watches over {links} links, {paths} paths: all up to date after {:?}, \
+         replica {used:?}",
         since.elapsed()
     );
 
     let (events, own_used, since) =
-        (crowd.events.load(Ordering::Relaxed), process::used_by("self"), Instant::now());
+        (watchers.events.load(Ordering::Relaxed), process::used_by("self"), Instant::now());
     let mut changes = 0;
     while since.elapsed() < lasts {
-        writer.mark(&crowd.marks);
-        changes += writer.run(rate, MARK_EVERY).await;
+        writer.probe(&watchers.probes);
+        changes += writer.run(rate, PROBE_EVERY).await;
         most = most.max(replica.resident());
     }
     let ran = since.elapsed();
     writer.flushed(1).await;
-    all_told(&crowd, &writer, &replica, &mut most).await;
+    all_up_to_date(&watchers, &writer, &replica, &mut most).await;
     let settled = since.elapsed() - ran;
-    let marks = loop {
-        if let Some(took) = crowd.marks.took() {
+    let probes = loop {
+        if let Some(took) = watchers.probes.took() {
             break took;
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(CHECK_EVERY).await;
     };
     let used = replica.used() - used;
-    let told = crowd.events.load(Ordering::Relaxed) - events;
+    let received = watchers.events.load(Ordering::Relaxed) - events;
     println!(
-        "{changes} changes in {ran:?}: {:.0} a second; {:.0} told a second; all true {settled:?} after the last",
+        "{changes} changes in {ran:?}: {:.0} a second; {:.0} events a second; \
+         all up to date {settled:?} after the last",
         changes as f64 / ran.as_secs_f64(),
-        told as f64 / (ran + settled).as_secs_f64()
+        received as f64 / (ran + settled).as_secs_f64()
     );
     println!(
         "to the last watcher: p50 {:?} p99 {:?} max {:?} of {} changes",
-        part(&marks, 0.5),
-        part(&marks, 0.99),
-        part(&marks, 1.0),
-        marks.len()
+        part(&probes, 0.5),
+        part(&probes, 0.99),
+        part(&probes, 1.0),
+        probes.len()
     );
     println!(
         "processor time: replica {used:?}, {:.1} ns for each change and watcher; this process {:?}",
         used.as_nanos() as f64 / (changes * watches) as f64,
         process::used_by("self") - own_used,
     );
-    drop(crowd);
+    drop(watchers);
     let after = without_watches(&cluster, &replica).await?;
     println!(
-        "replica's memory in MiB: before {}, with the watches {}, at most {}, without them again {}",
+        "replica's memory in MiB: before {}, with the watches {}, at most {}, \
+         without them again {}",
         before / MIB,
         connected / MIB,
         most / MIB,
@@ -126,23 +130,28 @@ async fn main() -> Result<(), Failure> {
 
 /// The replica's memory once it has noticed that the watches' links have ended.
 async fn without_watches(cluster: &Cluster, replica: &ReplicaProcess) -> Result<u64, Failure> {
-    let client = ReadClient::new(cluster.clone(), SessionId([5; 16]), "looking");
+    let client = ReadClient::new(cluster.clone(), SessionId([5; 16]), "status");
     while client.replica_status().await.remove(0).1?.watches > 0 {
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(CHECK_EVERY).await;
     }
     Ok(replica.resident())
 }
 
-/// Waits until every watch believes what is true.
-async fn all_told(crowd: &Crowd, writer: &Writer, replica: &ReplicaProcess, most: &mut u64) {
-    let truth = writer.truth();
-    while crowd.astray(&truth) > 0 {
+/// Waits until every watch has the current state.
+async fn all_up_to_date(
+    watchers: &WatcherGroup,
+    writer: &Writer,
+    replica: &ReplicaProcess,
+    most: &mut u64,
+) {
+    let expected = writer.expected();
+    while watchers.differing(&expected) > 0 {
         *most = (*most).max(replica.resident());
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(CHECK_EVERY).await;
     }
 }
 
 fn part(sorted: &[Duration], part: f64) -> Duration {
-    let place = (sorted.len() as f64 * part).ceil() as usize;
-    sorted.get(place.saturating_sub(1)).copied().unwrap_or_default()
+    let index = (sorted.len() as f64 * part).ceil() as usize;
+    sorted.get(index.saturating_sub(1)).copied().unwrap_or_default()
 }

@@ -142,7 +142,8 @@ async fn connect_any(caller: &Caller, addresses: Vec<SocketAddr>) -> Result<Link
             Ok(link) => match link.welcome().filter(|welcome| welcome.epoch != 0) {
                 // A publisher serves tools, too, but would close the link at the first question.
                 Some(publisher) => failures.push(format!(
-                    "{address} is not a replica of the resolver, but the publisher {}; name the resolver's address",
+                    "{address} is not a replica of the resolver, but the publisher {}; \
+                     name the resolver's address",
                     publisher.name
                 )),
                 None => return Ok(link),

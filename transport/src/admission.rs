@@ -169,7 +169,7 @@ impl Admission {
     ) {
         let limit = self.options.handshake_timeout;
         let handshake = async {
-            match self.hear(connection, permit).await? {
+            match self.read_handshake(connection, permit).await? {
                 Some((connection, handshake)) => {
                     self.welcome(connection, handshake, peer).await.map(Some)
                 }
@@ -193,7 +193,7 @@ impl Admission {
     }
 
     /// Reads the dialler's handshake; `None` if it was displaced.
-    async fn hear(
+    async fn read_handshake(
         &self,
         connection: Connection,
         permit: HandshakePermit,

@@ -118,7 +118,7 @@ pub(crate) struct Charge {
 
 impl Charge {
     /// The frame, which owns the charge until its last slice is dropped.
-    pub(crate) fn hold(self, body: Vec<u8>) -> Bytes {
+    pub(crate) fn into_bytes(self, body: Vec<u8>) -> Bytes {
         match self {
             Charge { small: None, unreserved: None, all: None } => Bytes::from(body),
             charge => Bytes::from_owner(Charged { body, _charge: charge }),
@@ -157,7 +157,7 @@ mod tests {
     fn a_frame_is_charged_until_its_last_slice_is_dropped() {
         let budget = FrameBudget::new(64 * MIB);
         let producer = link(&budget, Role::Producer);
-        let body = now(&producer, 10 * MIB).unwrap().hold(vec![7; 10 * MIB]);
+        let body = now(&producer, 10 * MIB).unwrap().into_bytes(vec![7; 10 * MIB]);
         assert_eq!(budget.charged(), 10 * MIB);
         let slice = body.slice(1_000..1_001);
         drop(body);
@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(budget.bytes(), FrameBudget::BYTES_MIN);
         let (one, other) = (link(&budget, Role::Worker), link(&budget, Role::Worker));
         let all = [20 * MIB, 12 * MIB].map(|bytes| now(&one, bytes).unwrap());
-        let small = now(&one, SMALL_FRAME_BYTES_MAX).unwrap().hold(vec![1]);
+        let small = now(&one, SMALL_FRAME_BYTES_MAX).unwrap().into_bytes(vec![1]);
         assert!(now(&one, 1).is_none(), "a second one is charged, and waits");
         assert!(now(&other, 1).is_some(), "each link has its own");
         assert!(now(&other, SMALL_FRAME_BYTES_MAX + 1).is_none());

@@ -62,7 +62,7 @@ impl FrameReader {
             }
             let body = std::mem::take(body);
             self.long = None;
-            return Ok(Next::Frame(self.charge.take().unwrap_or_default().hold(body)));
+            return Ok(Next::Frame(self.charge.take().unwrap_or_default().into_bytes(body)));
         }
         let Some(length) = self.announced() else {
             return Ok(Next::Read);
@@ -84,7 +84,7 @@ impl FrameReader {
             return Ok(Next::Charge(length));
         };
         if let Some(body) = whole {
-            let frame = charge.hold(body.to_vec());
+            let frame = charge.into_bytes(body.to_vec());
             self.at += FRAME_HEADER_BYTES + length;
             return Ok(Next::Frame(frame));
         }
@@ -258,7 +258,10 @@ mod tests {
                 prop_oneof![4 => 0usize..300, 1 => 30_000usize..34_000, 1 => 130_000usize..140_000],
                 1..30,
             ),
-            sizes in prop::collection::vec(prop_oneof![1usize..10, 1usize..5_000, Just(usize::MAX)], 1..10),
+            sizes in prop::collection::vec(
+                prop_oneof![1usize..10, 1usize..5_000, Just(usize::MAX)],
+                1..10,
+            ),
         ) {
             let bodies: Vec<Vec<u8>> =
                 lengths.iter().enumerate().map(|(i, length)| vec![i as u8; *length]).collect();

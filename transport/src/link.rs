@@ -75,7 +75,10 @@ impl Link {
     pub(crate) fn start(connection: Connection, terms: Terms, slot: Option<Slot>) -> Link {
         let Connection { reads, writes, raw, activity } = connection;
         if let Err(error) = set_keepalive(&raw, terms.timing) {
-            tracing::debug!(%error, peer = %terms.peer_address, "no TCP keepalive; heartbeats have to do");
+            tracing::debug!(
+                %error, peer = %terms.peer_address,
+                "no TCP keepalive; heartbeats have to do"
+            );
         }
         let shared =
             Arc::new(Shared::new(raw, activity, matches!(writes, WriteSide::Plain(_)), &terms));

@@ -37,8 +37,8 @@ pub enum LinkEnd {
     /// Less than 64 KiB of a frame arrived in 10 s, and it did not end: it would occupy its memory
     /// for too long. Only an accepted link ends this way.
     #[error(
-        "a frame came too slowly: {had} of {needed} bytes are here, and fewer than {PACE_BYTES} came \
-         in {PACE_TIME:?}"
+        "a frame came too slowly: {had} of {needed} bytes are here, and fewer than {PACE_BYTES} \
+         came in {PACE_TIME:?}"
     )]
     TooSlow {
         /// Bytes of the frame that arrived, its length field included.

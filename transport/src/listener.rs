@@ -43,7 +43,8 @@ const SLICE: Duration = Duration::from_micros(200);
 pub enum BindError {
     /// Another process has the port.
     #[error(
-        "{address} is in use by another process; stop it (`ss -ltnp` shows which) or choose another port"
+        "{address} is in use by another process; stop it (`ss -ltnp` shows which) \
+         or choose another port"
     )]
     InUse {
         /// The address to listen on.
@@ -51,8 +52,9 @@ pub enum BindError {
     },
     /// Other machines can reach the address, and nothing would be encrypted or authenticated.
     #[error(
-        "{address} can be reached from other machines and there is no TLS: anyone there could read, add and take jobs; \
-         give a certificate and key, listen on 127.0.0.1, or accept it with --insecure"
+        "{address} can be reached from other machines and there is no TLS: \
+         anyone there could read, add and take jobs; give a certificate and key, \
+         listen on 127.0.0.1, or accept it with --insecure"
     )]
     NeedsTls {
         /// The address to listen on.
@@ -66,7 +68,8 @@ pub enum BindError {
     },
     /// The user may not listen there.
     #[error(
-        "no permission to listen on {address}; ports below 1024 need privileges, choose a higher one"
+        "no permission to listen on {address}; ports below 1024 need privileges, \
+         choose a higher one"
     )]
     NotAllowed {
         /// The address to listen on.
@@ -286,7 +289,10 @@ impl Accepting {
             Some(Err(error)) => {
                 let wait = self.wait;
                 self.admission.log(|left_out| {
-                    tracing::warn!(%error, ?wait, left_out, "cannot accept connections; trying again");
+                    tracing::warn!(
+                        %error, ?wait, left_out,
+                        "cannot accept connections; trying again"
+                    );
                 });
                 self.rest_until = Some(Instant::now() + wait);
                 self.wait = (wait * 2).min(ACCEPT_WAIT_MAX);

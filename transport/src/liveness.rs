@@ -282,7 +282,8 @@ mod tests {
         ) {
             let (mut now, mut link) = begun();
             if on_schedule {
-                link = Liveness::on_schedule(now, LinkTiming::WORK, HeartbeatSchedule { origin: now });
+                let schedule = HeartbeatSchedule { origin: now };
+                link = Liveness::on_schedule(now, LinkTiming::WORK, schedule);
             }
             for (event, wait) in events {
                 now += Duration::from_millis(wait);

@@ -51,8 +51,8 @@ mod tests {
         let parts = vec![("links", 3 * MIB), ("decoding", MIB / 2)];
         let bounds = MemoryBounds { frames: 32 * MIB, parts, unread: 2 * MIB, links: 10 };
         assert_eq!((bounds.received(), bounds.total()), (71 * MIB / 2, 111 * MIB / 2));
-        let expected = "at most 36 MiB (32 received frames, 3 links, 1 decoding), and 2 MiB for each of 10 links that does not \
-                        read: 56 MiB";
+        let expected = "at most 36 MiB (32 received frames, 3 links, 1 decoding), \
+                        and 2 MiB for each of 10 links that does not read: 56 MiB";
         assert_eq!(bounds.to_string(), expected);
     }
 }

@@ -86,7 +86,8 @@ impl SlotTable {
             Some(most) if self.is_full_of(role) => {
                 let (open, all) = (self.open_in(role), self.most);
                 format!(
-                    "{open} of {most} connections for live values are taken; the rest of {all} is for other roles"
+                    "{open} of {most} connections for live values are taken; \
+                     the rest of {all} is for other roles"
                 )
             }
             _ => self.to_string(),
@@ -257,7 +258,9 @@ mod tests {
                     slots.release(role);
                 }
                 prop_assert!(slots.open() <= most);
-                let unused = |role: &Role| slots.reserved_for(*role).saturating_sub(slots.open_in(*role));
+                let unused = |role: &Role| {
+                    slots.reserved_for(*role).saturating_sub(slots.open_in(*role))
+                };
                 prop_assert!(slots.open() + ROLES.iter().map(unused).sum::<usize>() <= most);
             }
         }

@@ -89,12 +89,12 @@ fn a_publisher_is_hidden_exactly_at_its_deadline() {
     let mut scenario = Scenario::new(rules());
     scenario.announce(1, 1).unwrap();
     scenario.publish(1, "/a");
-    let heard = scenario.now + Duration::from_secs(30);
-    scenario.directory.record_activity(Client(1), heard);
-    assert_eq!(scenario.directory.next_deadline(), Some(heard + TTL));
-    scenario.at(heard + TTL - INSTANT);
+    let last_active = scenario.now + Duration::from_secs(30);
+    scenario.directory.record_activity(Client(1), last_active);
+    assert_eq!(scenario.directory.next_deadline(), Some(last_active + TTL));
+    scenario.at(last_active + TTL - INSTANT);
     assert_eq!(scenario.resolve("/a"), FOUND);
-    scenario.at(heard + TTL);
+    scenario.at(last_active + TTL);
     assert_eq!(scenario.resolve("/a"), PathAnswer::NotFound);
     assert_eq!(scenario.directory.writer(Client(1)), Err(RequestRefusal::NotAnnounced));
 }

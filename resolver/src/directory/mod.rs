@@ -568,7 +568,10 @@ impl Directory {
         let slot = self.writer(client)?;
         let (info, registered) =
             (&self.publishers[slot].info, self.publishers[slot].registrations.len());
-        tracing::info!(publisher = %info.name, id = %info.id, registered, "a publisher stops; hiding it");
+        tracing::info!(
+            publisher = %info.name, id = %info.id, registered,
+            "a publisher stops; hiding it"
+        );
         self.hide_publisher(slot, Departure::Stopped);
         self.report_hidden(HIDE_STEPS);
         Ok(())

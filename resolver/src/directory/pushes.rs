@@ -36,7 +36,8 @@ pub(crate) enum WatchRefusal {
     ClientFull,
     /// All watched globs together have reached their limit.
     #[error(
-        "the replica's watched globs have {WATCHED_PARTS_MAX} parts, as many as they may; try another replica, or use fewer braces"
+        "the replica's watched globs have {WATCHED_PARTS_MAX} parts, as many as they may; \
+         try another replica, or use fewer braces"
     )]
     GlobsFull,
     /// The globs expand to too much.

@@ -14,9 +14,9 @@ use crate::directory::{Directory, Slot};
 #[derive(Default, Debug)]
 pub(crate) struct AnswerBuilder {
     publishers: Vec<Slot>,
-    places: HashMap<Slot, u32>,
+    publisher_indexes: HashMap<Slot, u32>,
     terms: Vec<TermsId>,
-    terms_places: HashMap<TermsId, u32>,
+    terms_indexes: HashMap<TermsId, u32>,
     /// The index in the message of each set, reduced to visible members; `None` if there are none.
     known_sets: HashMap<SetId, Option<u32>>,
     /// The last set: most paths have the same.
@@ -104,8 +104,8 @@ impl AnswerBuilder {
     /// The message, for the request `id`.
     pub(crate) fn finish(self, directory: &Directory, id: u64, last: bool) -> Resolved {
         let member = |member: &Member| SetMember {
-            publisher: self.places[&member.slot],
-            terms: self.terms_places[&member.terms],
+            publisher: self.publisher_indexes[&member.slot],
+            terms: self.terms_indexes[&member.terms],
         };
         let terms = |&terms: &TermsId| directory.paths.sets.terms_table.get(terms).clone();
         let info = |&slot: &Slot| directory.publishers[slot].info.clone();
@@ -126,21 +126,21 @@ impl AnswerBuilder {
         if set == EMPTY_SET {
             return None;
         }
-        if let Some((last, place)) = self.last
+        if let Some((last, index)) = self.last
             && last == set
         {
-            return place;
+            return index;
         }
-        let place = match self.known_sets.get(&set) {
-            Some(&place) => place,
+        let index = match self.known_sets.get(&set) {
+            Some(&index) => index,
             None => {
-                let place = self.add_set(directory, set);
-                self.known_sets.insert(set, place);
-                place
+                let index = self.add_set(directory, set);
+                self.known_sets.insert(set, index);
+                index
             }
         };
-        self.last = Some((set, place));
-        place
+        self.last = Some((set, index));
+        index
     }
 
     fn add_set(&mut self, directory: &Directory, set: SetId) -> Option<u32> {
@@ -150,26 +150,26 @@ impl AnswerBuilder {
         if seen.is_empty() {
             return None;
         }
-        if let Some(&place) = self.by_members.get(&seen) {
-            return Some(place);
+        if let Some(&index) = self.by_members.get(&seen) {
+            return Some(index);
         }
         for member in &seen {
-            self.places.entry(member.slot).or_insert_with(|| {
+            self.publisher_indexes.entry(member.slot).or_insert_with(|| {
                 self.publishers.push(member.slot);
                 self.bytes += publisher_bytes(&directory.publishers[member.slot].info);
                 (self.publishers.len() - 1) as u32
             });
-            self.terms_places.entry(member.terms).or_insert_with(|| {
+            self.terms_indexes.entry(member.terms).or_insert_with(|| {
                 self.terms.push(member.terms);
                 self.bytes += terms_bytes(directory.paths.sets.terms_table.get(member.terms));
                 (self.terms.len() - 1) as u32
             });
         }
         self.members += seen.len();
-        let place = self.sets.len() as u32;
-        self.by_members.insert(seen.clone(), place);
+        let index = self.sets.len() as u32;
+        self.by_members.insert(seen.clone(), index);
         self.sets.push(seen);
-        Some(place)
+        Some(index)
     }
 }
 

@@ -27,7 +27,7 @@ pub(super) struct Text {
 }
 
 /// The offset of a text. Its owner stores the length.
-pub(super) type Place = u32;
+pub(super) type TextOffset = u32;
 
 impl Text {
     pub(super) fn new() -> Text {
@@ -46,46 +46,46 @@ impl Text {
     }
 
     /// Stores a segment of a path.
-    pub(super) fn insert(&mut self, segment: &[u8]) -> Place {
+    pub(super) fn insert(&mut self, segment: &[u8]) -> TextOffset {
         let class = segment.len().div_ceil(UNIT);
-        let mut place = self.free[class];
-        if place == NONE {
+        let mut offset = self.free[class];
+        if offset == NONE {
             let left = self.chunks.len() * CHUNK - self.end as usize;
             if left < class {
                 self.chunks.push(vec![0; CHUNK * UNIT].into_boxed_slice());
                 // The rest of the previous chunk is lost: at most 252 bytes in 65,536.
                 self.end += left as u32;
             }
-            place = self.end;
+            offset = self.end;
             self.end += class as u32;
         } else {
-            self.free[class] = self.link(place);
+            self.free[class] = self.link(offset);
         }
-        self.bytes_mut(place, segment.len()).copy_from_slice(segment);
-        place
+        self.bytes_mut(offset, segment.len()).copy_from_slice(segment);
+        offset
     }
 
     /// Frees a text.
-    pub(super) fn remove(&mut self, place: Place, len: usize) {
+    pub(super) fn remove(&mut self, offset: TextOffset, len: usize) {
         let class = len.div_ceil(UNIT);
         let before = self.free[class];
-        self.bytes_mut(place, UNIT).copy_from_slice(&before.to_le_bytes());
-        self.free[class] = place;
+        self.bytes_mut(offset, UNIT).copy_from_slice(&before.to_le_bytes());
+        self.free[class] = offset;
     }
 
-    /// The text at `place`.
-    pub(super) fn get(&self, place: Place, len: usize) -> &[u8] {
-        let at = place as usize % CHUNK * UNIT;
-        &self.chunks[place as usize / CHUNK][at..at + len]
+    /// The text at `offset`.
+    pub(super) fn get(&self, offset: TextOffset, len: usize) -> &[u8] {
+        let at = offset as usize % CHUNK * UNIT;
+        &self.chunks[offset as usize / CHUNK][at..at + len]
     }
 
-    fn bytes_mut(&mut self, place: Place, len: usize) -> &mut [u8] {
-        let at = place as usize % CHUNK * UNIT;
-        &mut self.chunks[place as usize / CHUNK][at..at + len]
+    fn bytes_mut(&mut self, offset: TextOffset, len: usize) -> &mut [u8] {
+        let at = offset as usize % CHUNK * UNIT;
+        &mut self.chunks[offset as usize / CHUNK][at..at + len]
     }
 
-    fn link(&self, place: Place) -> u32 {
-        let bytes = self.get(place, UNIT);
+    fn link(&self, offset: TextOffset) -> u32 {
+        let bytes = self.get(offset, UNIT);
         u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
     }
 }
@@ -98,18 +98,18 @@ mod tests {
     fn texts_of_every_length_stay_intact_while_others_come_and_go() {
         let mut text = Text::new();
         let segment = |n: usize| vec![n as u8; n % PATH_SEGMENT_BYTES_MAX + 1];
-        let mut places: Vec<Place> = (0..3_000).map(|n| text.insert(&segment(n))).collect();
+        let mut offsets: Vec<TextOffset> = (0..3_000).map(|n| text.insert(&segment(n))).collect();
         for round in 0..3 {
             for n in (round..3_000).step_by(2) {
-                text.remove(places[n], segment(n).len());
+                text.remove(offsets[n], segment(n).len());
             }
             let chunks = text.chunks.len();
             for n in (round..3_000).step_by(2) {
-                places[n] = text.insert(&segment(n));
+                offsets[n] = text.insert(&segment(n));
             }
             assert_eq!(text.chunks.len(), chunks, "freed space is reused");
-            for (n, &place) in places.iter().enumerate() {
-                assert_eq!(text.get(place, segment(n).len()), segment(n));
+            for (n, &offset) in offsets.iter().enumerate() {
+                assert_eq!(text.get(offset, segment(n).len()), segment(n));
             }
         }
     }

@@ -10,7 +10,9 @@ use super::*;
 /// Segments with common prefixes, short ones, and the longest possible.
 fn segment() -> impl Strategy<Value = String> {
     prop_oneof![
-        6 => proptest::sample::select(vec!["a", "b", "ab", "abc", "a-b", "é", "aaaaaaaa", "aaaaaaab"])
+        6 => proptest::sample::select(
+            vec!["a", "b", "ab", "abc", "a-b", "é", "aaaaaaaa", "aaaaaaab"]
+        )
             .prop_map(str::to_owned),
         1 => (250..=255usize, "[xy]").prop_map(|(length, letter)| letter.repeat(length)),
     ]

@@ -327,7 +327,8 @@ impl From<Resolved> for Resolution {
             wire::PathAnswer::ByDefault { set } => publishers(set, true, None),
             wire::PathAnswer::Refused { reason } => PathAnswer::Refused(reason),
             wire::PathAnswer::Unknown { kind } => PathAnswer::Refused(format!(
-                "the replica gave an answer of kind {kind}, which this version does not know; upgrade the client"
+                "the replica gave an answer of kind {kind}, which this version does not know; \
+                 upgrade the client"
             )),
         };
         Resolution {

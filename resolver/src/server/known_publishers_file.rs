@@ -117,7 +117,7 @@ impl KnownPublishersFile {
                 let aside = format!("damaged-{}", millis(SystemTime::now()));
                 tracing::error!(
                     file = %self.path.display(), set_aside = aside, %why,
-                    "what the replica knew of publishers is damaged; it starts as one that never knew any"
+                    "the file of known publishers is damaged; the replica starts without them"
                 );
                 self.set_aside(&aside)
             }
@@ -174,10 +174,13 @@ pub(super) async fn run_writer(
                     written &= std::fs::remove_file(&path).is_err();
                 }
                 if let Some(left_out) = failures.admit(now()) {
-                    tracing::warn!(%error, left_out, "the replica cannot write down which publishers it knows");
+                    tracing::warn!(
+                        %error, left_out,
+                        "the replica cannot write its known publishers"
+                    );
                 }
             }
-            Err(error) => tracing::error!(%error, "writing down known publishers failed"),
+            Err(error) => tracing::error!(%error, "writing known publishers failed"),
         }
         if ended {
             return;

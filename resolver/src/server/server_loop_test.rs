@@ -72,17 +72,17 @@ impl Scenario {
     }
 
     /// The publisher sends a request now.
-    async fn hear(&mut self, number: u8) {
+    async fn send_activity(&mut self, number: u8) {
         self.ask(Client(number.into()), ToReplica::Status { id: 1 }).await;
     }
 
     async fn ask(&mut self, client: Client, request: ToReplica) {
         let mut out = FrameWriter::new();
         request.encode(&mut out);
-        self.say(client, out).await;
+        self.send_frame(client, out).await;
     }
 
-    async fn say(&mut self, client: Client, out: FrameWriter) {
+    async fn send_frame(&mut self, client: Client, out: FrameWriter) {
         let none = Arc::new(Semaphore::new(0)).try_acquire_many_owned(0);
         let (messages, counted) = (Messages::new(out.into_body()), none.unwrap());
         let events = Event::Frame { client, messages, at: now(), counted };
@@ -167,12 +167,12 @@ async fn a_publisher_first_heard_after_a_stall_gets_its_full_time_once() {
         let mut scenario = Scenario::new().await;
         scenario.pass_until(now() + secs(59)).await;
         tokio::time::advance(secs(200)).await;
-        scenario.hear(1).await;
+        scenario.send_activity(1).await;
         scenario.pass().await;
-        let heard = now();
-        scenario.pass_until(heard + TTL - Duration::from_millis(1)).await;
+        let last_active = now();
+        scenario.pass_until(last_active + TTL - Duration::from_millis(1)).await;
         assert!(scenario.sees(1));
-        scenario.pass_until(heard + TTL).await;
+        scenario.pass_until(last_active + TTL).await;
         assert!(!scenario.sees(1), "it has been silent for all of it");
     }
 }
@@ -423,7 +423,7 @@ async fn requests_are_counted_by_kind_and_refused_ones_separately() {
     }
     let mut unknown = FrameWriter::new();
     unknown.message(69, |out| out.u64(3));
-    scenario.say(WATCHER, unknown).await;
+    scenario.send_frame(WATCHER, unknown).await;
     scenario.pass().await;
     scenario.pass().await;
     assert_eq!(scenario.counts(), [("status", 1), ("confirm", 3), ("refused", 1)]);

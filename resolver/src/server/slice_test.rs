@@ -179,7 +179,7 @@ fn a_listing_beyond_the_budget_of_segments_is_refused_until_another_ends() {
     let globs = vec![Glob::new("/a/{b,c}/**").unwrap()];
     let ask = ToReplica::ListMatching(ListMatching { id: 9, globs });
     let (mut directory, glob_segments) = (directory(Instant::now()), &Arc::new(Semaphore::new(8)));
-    let status = &|_: &Directory| -> ReplicaStatus { unreachable!("nobody asks") };
+    let status = &|_: &Directory| -> ReplicaStatus { unreachable!("no test requests it") };
     let (directory, until) = (&mut directory, Instant::now());
     let (client, writes, writer_ttl) = (Client(2), false, TTL);
     let mut context =

@@ -71,7 +71,7 @@ impl Replica {
 
     /// Sends `frames` over a link of its own, and reads nothing. Dropping the result kills the
     /// process behind the link.
-    async fn say(&self, role: Role, frames: Vec<FrameWriter>) -> Killed {
+    async fn send_frames(&self, role: Role, frames: Vec<FrameWriter>) -> Killed {
         let caller = Caller {
             cluster: self.cluster.clone(),
             role,
@@ -120,7 +120,7 @@ async fn a_client_that_dies_beyond_its_limit_leaves_nothing_behind() {
         out
     };
     let frames = [watches].into_iter().chain((0..2 * UNANSWERED_BYTES_MAX / bytes).map(again));
-    let client = replica.say(Role::ResolverReader, frames.collect()).await;
+    let client = replica.send_frames(Role::ResolverReader, frames.collect()).await;
     in_time(async {
         while replica.load().await != (before.0 + 1, 10) {
             sleep(Duration::from_millis(10)).await;

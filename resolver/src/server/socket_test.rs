@@ -101,7 +101,7 @@ fn glob(text: &str) -> Glob {
     Glob::new(text).unwrap()
 }
 
-fn who(answer: &PathAnswer) -> Vec<(String, bool)> {
+fn publisher_names(answer: &PathAnswer) -> Vec<(String, bool)> {
     match answer {
         PathAnswer::Publishers { set, by_default, .. } => {
             let name = |one: &crate::Publication| (one.publisher.name.clone(), *by_default);
@@ -136,7 +136,7 @@ async fn paths_published_at_every_replica_are_readable_at_any() {
         let asked = ["/jobs/mail/welcome", "/jobs/mail/bye", "/jobs/else", "/jobsx"].map(path);
         let resolution = in_time(reader.resolve(asked.to_vec())).await.unwrap();
         assert!(resolution.complete);
-        let answers: Vec<_> = resolution.answers.iter().map(who).collect();
+        let answers: Vec<_> = resolution.answers.iter().map(publisher_names).collect();
         let (one, two) = (String::from("publisher-1"), String::from("publisher-2"));
         assert_eq!(
             answers,
@@ -192,7 +192,10 @@ async fn a_replica_that_restarts_empty_gets_everything_again() {
     in_time(writer.flushed(2)).await;
     let reader = reader(&self::cluster([&first]));
     let resolution = in_time(reader.resolve(vec![path("/a"), path("/b")])).await.unwrap();
-    assert!(resolution.answers.iter().all(|answer| who(answer).len() == 1), "{resolution:?}");
+    assert!(
+        resolution.answers.iter().all(|answer| publisher_names(answer).len() == 1),
+        "{resolution:?}"
+    );
     drop(second);
 }
 
@@ -229,7 +232,7 @@ async fn after_a_crash_of_all_replicas_all_is_republished_within_half_the_writer
     for replica in &returned {
         let reader = reader(&self::cluster([replica]));
         let resolution = in_time(reader.resolve(vec![path("/a"), path("/b")])).await.unwrap();
-        assert!(resolution.answers.iter().all(|answer| who(answer).len() == 1));
+        assert!(resolution.answers.iter().all(|answer| publisher_names(answer).len() == 1));
     }
 }
 
@@ -281,7 +284,7 @@ async fn a_hundred_thousand_paths_are_published_and_resolved_in_slices() {
     let reader = reader(&cluster);
     let resolution = in_time(reader.resolve(paths.clone())).await.unwrap();
     assert_eq!(resolution.answers.len(), paths.len());
-    assert!(resolution.answers.iter().all(|answer| who(answer).len() == 1));
+    assert!(resolution.answers.iter().all(|answer| publisher_names(answer).len() == 1));
     let all = in_time(reader.list_matching(vec![glob("/jobs/**")])).await.unwrap();
     assert_eq!(all.paths.len(), paths.len());
     assert_eq!(in_time(reader.list(path("/jobs"))).await.unwrap().paths.len(), 100);

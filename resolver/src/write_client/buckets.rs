@@ -280,8 +280,8 @@ impl Bucket {
             // Without a branch for each tag: the compiler compares all of them in a few
             // instructions.
             if tags.iter().fold(false, |any, other| any | (*other | 1 == tag)) {
-                let mut places = row * TAGS_AT_ONCE..row * TAGS_AT_ONCE + tags.len();
-                let found = places.find(|&at| {
+                let mut indexes = row * TAGS_AT_ONCE..row * TAGS_AT_ONCE + tags.len();
+                let found = indexes.find(|&at| {
                     let entry = &self.entries[at];
                     self.tags[at] | 1 == tag && entry.hash == hash && is(entry)
                 });

@@ -16,7 +16,7 @@ pub(super) struct KeyChange {
 /// Most changes that are retained, of 32 bytes each. A replica that is further behind is compared
 /// bucket by bucket.
 pub(super) const CHANGES_MAX: u64 = 1 << 20;
-/// ChangeLog in one chunk of memory: a growing one is never copied.
+/// Changes in one chunk of memory: a growing one is never copied.
 const CHUNK: usize = 1_024;
 /// Most chunks that are dropped at once: it blocks others for some 100 µs.
 const FORGOTTEN_MAX: usize = 8;

@@ -10,20 +10,21 @@
 //! ```text
 //!   Waiting ──▶ Dialling ──▶ Linked: compare, write, and compare again every half writer_ttl
 //!      ▲            │           │
-//!      └────────────┴───────────┘   a failure: 1–12 s, 1–12 s, then degraded: every half writer_ttl
+//!      └────────────┴───────────┘ a failure: 1–12 s, 1–12 s, then degraded: every half writer_ttl
 //!
 //!   Linked:
-//!                    ┌──────────────────── equal: nothing is lacking, and nothing is stale
+//!                    ┌──────────── equal: nothing is pending, and nothing is stale
 //!                    │                                                   │
 //!   announce one digest ── differs ──▶ announce those of all buckets ────┤
 //!      ▲             │                                                   │ differ
-//!      │             └── differs, and one bucket is all there is ───┐    │
+//!      │             └── differs, and there is only one bucket ─────┐    │
 //!      │                                                            ▼    ▼
-//!      └── half writer_ttl, or changes were missed ◀── confirm ◀── write those buckets again, and what changes meanwhile
+//!      └── half writer_ttl, or a missed change ◀── confirm ◀── rewrite those buckets,
+//!                                                              and write later changes
 //! ```
 //!
-//! - While a replica keeps up, changes are written key by key, from [`DesiredState::changes`]. ChangeLog
-//!   that it was not sent, because it was disconnected or far behind, are found by the next
+//! - While a replica keeps up, changes are written key by key, from [`DesiredState::changes`].
+//!   Changes that it was not sent, because it was disconnected or far behind, are found by the next
 //!   comparison: no copy is retained for it.
 //! - The replica may have fewer buckets than this side, down to one; then those are compared and
 //!   rewritten.

@@ -12,7 +12,7 @@ pub(super) struct DesiredState {
     keys: Buckets,
     terms: TermsInUse,
     changes: ChangeLog,
-    /// ChangeLog about to be logged; empty in between.
+    /// Changes about to be logged; empty in between.
     logging: Vec<KeyChange>,
 }
 

@@ -34,7 +34,7 @@ pub struct ReplicaState {
     pub replica: String,
     /// Whether it is connected.
     pub standing: ReplicaStanding,
-    /// ChangeLog of paths and defaults that may still have to be sent. 0 once it is known to match;
+    /// Changes of paths and defaults that may still have to be sent. 0 once it is known to match;
     /// an estimate while it is disconnected or being compared.
     pub lacking: usize,
     /// Paths and defaults that it has refused; they are sent again every half `writer_ttl`.

@@ -30,7 +30,7 @@ pub(super) struct PendingChanges {
     refused: Buckets,
     /// Refused keys are sent again, from this position on.
     retrying: Option<u64>,
-    /// ChangeLog were dropped before they were sent: only a comparison shows which.
+    /// Changes were dropped before they were sent: only a comparison shows which.
     pub(super) missed: bool,
     /// How many further keys it may lack, because a link was lost, or digests differ.
     pub(super) unknown: usize,

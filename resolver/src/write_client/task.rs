@@ -95,11 +95,17 @@ impl ClientTask {
             Action::Clear { request: id } => self.send(ToReplica::Clear { id }),
             Action::Failed { why, degraded, again } => {
                 let again_in = again.saturating_duration_since(now());
-                tracing::warn!(%replica, degraded, ?again_in, "a resolver replica is not reached: {why}");
+                tracing::warn!(
+                    %replica, degraded, ?again_in,
+                    "a resolver replica is not reached: {why}"
+                );
             }
             Action::PathRefused { path, reason } => {
                 if let Some(left_out) = self.shared.admit_refusal_line(now()) {
-                    tracing::error!(%replica, %path, left_out, "a resolver replica refuses a path: {reason}");
+                    tracing::error!(
+                        %replica, %path, left_out,
+                        "a resolver replica refuses a path: {reason}"
+                    );
                 }
             }
             Action::Closed => self.done = true,

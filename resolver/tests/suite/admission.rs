@@ -1,4 +1,4 @@
-//! Far more connections than a replica takes: those it serves are served, the others are told so at
+//! Far more connections than a replica accepts: accepted ones are served, the others are refused at
 //! once.
 
 use std::net::SocketAddr;
@@ -15,14 +15,14 @@ use longshore_transport::{DialError, LinkOptions, LinkReceiver, LinkSender, dial
 use tokio::task::JoinSet;
 use tokio::time::interval;
 
-/// What a replica takes, and what it keeps for others than readers.
+/// The connections of a replica, and those available to readers.
 const CONNECTIONS: usize = 768;
 const READERS: usize = CONNECTIONS - CONNECTIONS / 8 - 8;
-/// Until each of so many diallers is told that it is one too many. They and the replica share this
-/// machine, which has about 0.15 ms of work with each: more of them are given more time.
+/// The time to refuse so many excess diallers. They and the replica share this machine, which has
+/// about 0.15 ms of work with each: more of them get more time.
 const AT_ONCE: (Duration, usize) = (Duration::from_secs(1), 2_000);
 
-/// How often each served reader asks.
+/// How often each served reader sends a request.
 const PACE: Duration = Duration::from_millis(2);
 
 fn patient() -> LinkOptions {
@@ -45,8 +45,8 @@ async fn resolved(link: &mut Served) {
     assert_eq!(resolved.publishers.len(), 1, "{resolved:?}");
 }
 
-/// So many connect at once, on a thread of their own, and each is told `Busy`; how long that took
-/// at most.
+/// Opens so many connections at once, on a thread of their own, each of which has to be refused
+/// with `Busy`; returns the longest time that took.
 fn flood(address: SocketAddr, excess: usize) -> Duration {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -59,12 +59,12 @@ fn flood(address: SocketAddr, excess: usize) -> Duration {
             });
         }
         let mut longest = Duration::ZERO;
-        while let Some(told) = dialling.join_next().await {
-            let (link, took) = told.unwrap();
+        while let Some(refused) = dialling.join_next().await {
+            let (link, took) = refused.unwrap();
             longest = longest.max(took);
             match link.unwrap_err() {
                 DialError::Refused { code: HandshakeRefusal::Busy, .. } => {}
-                error => panic!("not told: {error}"),
+                error => panic!("not refused as busy: {error}"),
             }
         }
         longest
@@ -72,7 +72,7 @@ fn flood(address: SocketAddr, excess: usize) -> Duration {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_thousands_that_connect_at_once_each_is_told_busy_and_the_served_go_on() {
+async fn thousands_of_excess_diallers_are_refused_at_once_while_others_are_served() {
     let excess = if long() { 10_000 } else { 2_000 };
     let replica = Replica::start(ServerOptions {
         fresh: true,
@@ -104,7 +104,7 @@ async fn of_thousands_that_connect_at_once_each_is_told_busy_and_the_served_go_o
     }
     let address = replica.address;
     let flood = tokio::task::spawn_blocking(move || flood(address, excess));
-    // Others than readers get in meanwhile, as many as are kept for them.
+    // Writers and tools are admitted meanwhile, as many as have reserved slots.
     let late = writer(&cluster, 2);
     late.publish(path("/late"), &PublicationTerms::default());
     in_time(late.flushed(1)).await;
@@ -118,18 +118,18 @@ async fn of_thousands_that_connect_at_once_each_is_told_busy_and_the_served_go_o
 
     let longest = in_time(flood).await.unwrap();
     let at_once = AT_ONCE.0 * (excess / AT_ONCE.1) as u32;
-    assert!(longest <= at_once, "the last of {excess} was told after {longest:?}");
+    assert!(longest <= at_once, "the last of {excess} was refused after {longest:?}");
     over.store(true, Ordering::Relaxed);
     links.extend(in_time(asking.join_all()).await);
     for link in &mut links {
         resolved(link).await;
     }
     assert_eq!(links.len(), READERS);
-    println!("{excess} told within {longest:?}");
+    println!("{excess} refused within {longest:?}");
 }
 
 #[tokio::test]
-async fn a_small_replica_keeps_no_place_that_it_does_not_have() {
+async fn a_replica_with_one_slot_reserves_none() {
     let options = ServerOptions { fresh: true, connections_max: 1, ..ServerOptions::default() };
     let replica = Replica::start(options).await;
     let cluster = cluster(ResolverTiming::default(), [replica.address]);
@@ -138,7 +138,7 @@ async fn a_small_replica_keeps_no_place_that_it_does_not_have() {
 }
 
 #[tokio::test]
-async fn what_is_kept_can_be_set() {
+async fn the_reserved_slots_are_configurable() {
     let replica = Replica::start(ServerOptions {
         fresh: true,
         connections_max: 4,

@@ -1,8 +1,8 @@
-//! Replicas that fail their clients, beside one that keeps its promises, and alone.
+//! Hostile replicas, beside an honest one and alone.
 
 use std::time::{Duration, Instant};
 
-use crate::common::hostile::{Hostile, Kind};
+use crate::common::hostile::{Hostile, HostileKind};
 use crate::common::pem::Pem;
 use crate::common::*;
 use longshore_protocol::ResolverTiming;
@@ -14,7 +14,7 @@ use longshore_transport::{TlsAcceptor, TlsDialer};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-/// What is given to a machine that is busy with other things.
+/// Extra time for a machine that is busy with other things.
 const SLACK: Duration = Duration::from_secs(10);
 
 fn quick() -> ResolverTiming {
@@ -44,7 +44,7 @@ async fn honest(options: ServerOptions) -> Replica {
     Replica::start(ServerOptions { timing: quick(), fresh: true, ..options }).await
 }
 
-/// Publishes `/jobs` there, and sees to it that it is known.
+/// Publishes `/jobs`, and waits until the replica has it.
 async fn published(cluster: &Cluster) -> WriteClient {
     let writer = writer(cluster, 1);
     writer.publish(path("/jobs"), &PublicationTerms::default());
@@ -54,12 +54,12 @@ async fn published(cluster: &Cluster) -> WriteClient {
 
 async fn resolve(reader: &ReadClient) -> Result<(bool, Vec<String>), ReadError> {
     let resolution = in_time(reader.resolve(vec![path("/jobs")])).await?;
-    let who = who(&resolution.answers[0]).into_iter().map(str::to_owned).collect();
-    Ok((resolution.complete, who))
+    let names = publisher_names(&resolution.answers[0]).into_iter().map(str::to_owned).collect();
+    Ok((resolution.complete, names))
 }
 
-/// Every new reader gets the right answer in time, until one has tried the hostile replica first;
-/// of which none can be told to, so a few do where tries are not counted.
+/// Every new reader gets the right answer in time, until one has tried the hostile replica first.
+/// Readers choose at random; where attempts are not counted, a few readers suffice.
 async fn readers_are_answered(cluster: Cluster, hostile: &Hostile) {
     for readers in 1.. {
         let since = Instant::now();
@@ -68,7 +68,7 @@ async fn readers_are_answered(cluster: Cluster, hostile: &Hostile) {
         let right = (true, vec!["publisher-1".to_owned()]);
         assert_eq!(answer, Ok(right), "{kind:?}");
         assert!(since.elapsed() < round() + SLACK, "{kind:?} costs {:?}", since.elapsed());
-        if hostile.tried().map_or(readers == 8, |tries| tries > 0) {
+        if hostile.attempts().map_or(readers == 8, |tries| tries > 0) {
             return;
         }
         assert!(readers < 100, "{kind:?} is never tried");
@@ -76,9 +76,9 @@ async fn readers_are_answered(cluster: Cluster, hostile: &Hostile) {
 }
 
 #[tokio::test]
-async fn readers_are_answered_by_the_honest_replica_whatever_the_other_does() {
+async fn readers_get_answers_from_the_honest_replica_beside_a_hostile_one() {
     let mut kinds = JoinSet::new();
-    for kind in Kind::PLAIN {
+    for kind in HostileKind::PLAIN {
         kinds.spawn(async move {
             let (hostile, honest) =
                 (Hostile::start(kind).await, honest(ServerOptions::default()).await);
@@ -90,7 +90,7 @@ async fn readers_are_answered_by_the_honest_replica_whatever_the_other_does() {
     kinds.join_all().await;
 }
 
-/// What a reader says that found hostile replicas only.
+/// The error of a reader that finds only hostile replicas.
 async fn unanswered(cluster: Cluster, hostile: &[Hostile]) {
     let reader = reader(&cluster);
     let since = Instant::now();
@@ -100,7 +100,7 @@ async fn unanswered(cluster: Cluster, hostile: &[Hostile]) {
     assert_eq!(failures.len(), hostile.len(), "{error}");
     for (failure, hostile) in failures.iter().zip(hostile) {
         assert_eq!(failure.replica, hostile.address.to_string());
-        let why = hostile.kind.why();
+        let why = hostile.kind.expected_error();
         assert!(failure.why.contains(why), "{:?}: {}", hostile.kind, failure.why);
         assert!(error.to_string().contains(why), "{error}");
     }
@@ -110,18 +110,18 @@ async fn unanswered(cluster: Cluster, hostile: &[Hostile]) {
     if let [hostile] = hostile {
         assert!(took < timing.tries * round() + SLACK, "{:?}: {took:?}", hostile.kind);
         let tries = timing.tries as usize;
-        assert!(hostile.tried().is_none_or(|tried| tried == tries), "{:?}", hostile.kind);
-        // The client stays good: the next batch has three rounds again.
+        assert!(hostile.attempts().is_none_or(|attempts| attempts == tries), "{:?}", hostile.kind);
+        // The client stays usable: the next batch has three rounds again.
         assert!(resolve(&reader).await.is_err());
-        let tried = hostile.tried();
-        assert!(tried.is_none_or(|tried| tried == 2 * tries), "{:?}", hostile.kind);
+        let attempts = hostile.attempts();
+        assert!(attempts.is_none_or(|attempts| attempts == 2 * tries), "{:?}", hostile.kind);
     }
 }
 
 #[tokio::test]
-async fn alone_each_is_tried_in_three_rounds_and_named_with_what_it_does() {
+async fn a_hostile_replica_alone_is_tried_in_three_rounds_and_named() {
     let mut kinds = JoinSet::new();
-    for kind in Kind::PLAIN {
+    for kind in HostileKind::PLAIN {
         kinds.spawn(async move {
             let hostile = Hostile::start(kind).await;
             unanswered(cluster(quick(), [hostile.address]), &[hostile]).await;
@@ -131,15 +131,15 @@ async fn alone_each_is_tried_in_three_rounds_and_named_with_what_it_does() {
 }
 
 #[tokio::test]
-async fn of_many_each_is_named_with_what_it_does() {
+async fn each_of_many_hostile_replicas_is_named_with_its_fault() {
     let mut hostile = Vec::new();
-    for kind in Kind::PLAIN {
+    for kind in HostileKind::PLAIN {
         hostile.push(Hostile::start(kind).await);
     }
     unanswered(cluster(quick(), hostile.iter().map(|hostile| hostile.address)), &hostile).await;
 }
 
-/// The honest replica is told at once, the other is degraded, and it is said why.
+/// The honest replica gets the path at once, the other is degraded, with the reason.
 async fn writers_go_on(cluster: Cluster, hostile: &Hostile) {
     let kind = hostile.kind;
     let since = Instant::now();
@@ -157,21 +157,24 @@ async fn writers_go_on(cluster: Cluster, hostile: &Hostile) {
     };
     let state = timeout(3 * round() + SLACK, degraded).await;
     let state = state.unwrap_or_else(|_| panic!("{kind:?}: {:?}", writer.status()));
-    assert!(state.last_error.as_ref().is_some_and(|why| why.contains(kind.why())), "{state:?}");
+    assert!(
+        state.last_error.as_ref().is_some_and(|why| why.contains(kind.expected_error())),
+        "{state:?}"
+    );
     assert_eq!((state.replica, state.lacking), (hostile.address.to_string(), 1), "{kind:?}");
-    assert!(hostile.tried().is_none_or(|tries| tries >= 3), "{kind:?}");
+    assert!(hostile.attempts().is_none_or(|tries| tries >= 3), "{kind:?}");
     let honest = writer.status().remove(1);
     assert!(matches!(honest.standing, ReplicaStanding::Connected { .. }), "{kind:?}: {honest:?}");
     assert_eq!(honest.lacking, 0);
-    // What is published from then on arrives as well.
+    // Later paths arrive as well.
     writer.publish(path("/jobs/more"), &PublicationTerms::default());
     in_time(writer.flushed(1)).await;
 }
 
 #[tokio::test]
-async fn writers_reach_the_honest_replica_and_call_the_other_degraded() {
+async fn writers_reach_the_honest_replica_and_report_the_other_as_degraded() {
     let mut kinds = JoinSet::new();
-    for kind in Kind::PLAIN {
+    for kind in HostileKind::PLAIN {
         kinds.spawn(async move {
             let (hostile, honest) =
                 (Hostile::start(kind).await, honest(ServerOptions::default()).await);
@@ -181,8 +184,13 @@ async fn writers_reach_the_honest_replica_and_call_the_other_degraded() {
     kinds.join_all().await;
 }
 
-/// What is true of the others, of one that TLS keeps apart from its clients.
-async fn is_passed_over(kind: Kind, theirs: &TlsAcceptor, honest: TlsAcceptor, ours: &TlsDialer) {
+/// The same guarantees for a replica that TLS separates from its clients.
+async fn is_skipped(
+    kind: HostileKind,
+    theirs: &TlsAcceptor,
+    honest: TlsAcceptor,
+    ours: &TlsDialer,
+) {
     let tls =
         |addresses: Vec<_>| Cluster { tls: Some(ours.clone()), ..cluster(quick(), addresses) };
     let honest =
@@ -199,24 +207,30 @@ async fn is_passed_over(kind: Kind, theirs: &TlsAcceptor, honest: TlsAcceptor, o
 }
 
 #[tokio::test]
-async fn a_replica_whose_certificate_nobody_knows_is_passed_over_too() {
+async fn a_replica_with_an_unknown_certificate_is_skipped() {
     let (ours, strange) = (Pem::new(), Pem::new().acceptor(None));
-    is_passed_over(Kind::Stranger, &strange, ours.acceptor(None), &ours.dialer(None, None)).await;
+    is_skipped(HostileKind::Stranger, &strange, ours.acceptor(None), &ours.dialer(None, None))
+        .await;
 }
 
 #[tokio::test]
-async fn a_replica_that_does_not_take_the_clients_certificate_is_passed_over_too() {
+async fn a_replica_that_refuses_the_clients_certificate_is_skipped() {
     let (servers, clients, others) = (Pem::new(), Pem::new(), Pem::new());
     let theirs = servers.acceptor(Some(&others));
-    // Without one the honest replica asks for none, and with one it knows whose it is.
-    is_passed_over(Kind::Demanding, &theirs, servers.acceptor(None), &servers.dialer(None, None))
-        .await;
+    // The honest replica requires no client certificate, or accepts this one.
+    is_skipped(
+        HostileKind::Demanding,
+        &theirs,
+        servers.acceptor(None),
+        &servers.dialer(None, None),
+    )
+    .await;
     let (honest, ours) = (servers.acceptor(Some(&clients)), servers.dialer(None, Some(&clients)));
-    is_passed_over(Kind::Demanding, &theirs, honest, &ours).await;
+    is_skipped(HostileKind::Demanding, &theirs, honest, &ours).await;
 }
 
 #[tokio::test]
-async fn a_no_of_a_replica_that_is_warming_is_not_believed_and_alone_it_says_so() {
+async fn a_negative_answer_of_a_warming_replica_is_checked_and_marked() {
     let minute = ResolverTiming { writer_ttl: Duration::from_secs(60), ..quick() };
     let warming = ServerOptions { timing: minute, fresh: false, ..ServerOptions::default() };
     let (warming, honest) = (Replica::start(warming).await, honest(ServerOptions::default()).await);
@@ -237,11 +251,11 @@ async fn a_no_of_a_replica_that_is_warming_is_not_believed_and_alone_it_says_so(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_replica_that_is_busy_is_not_taken_for_one_that_hangs() {
+async fn a_busy_replica_does_not_count_as_hanging() {
     const PATHS: usize = 100_000;
     const CLIENTS: usize = 16;
     const BATCHES: usize = 2;
-    // The least that any request is given; a batch of so many is given five seconds.
+    // The shortest timeout of any request; a batch of so many paths has five seconds.
     let timing = ResolverTiming { request_timeout_min: Duration::from_secs(1), ..quick() };
     let replica = honest(ServerOptions::default()).await;
     let relay = crate::common::relay::Relay::to(replica.address).await;

@@ -1,5 +1,5 @@
-//! Limits that change while a replica serves: a lower one refuses what is new and throws nobody
-//! out, a higher one lets more in.
+//! Limits that change while a replica serves: a lower one refuses new requests and drops nothing, a
+//! higher one accepts more.
 
 use std::time::{Duration, Instant};
 
@@ -58,7 +58,7 @@ async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 #[tokio::test]
-async fn fewer_paths_refuse_new_ones_and_keep_those_that_are_there() {
+async fn a_lower_limit_of_paths_refuses_new_ones_and_keeps_the_others() {
     let mut served = Served::start(768).await;
     let (writer, terms) = (writer(&served.cluster, 1), PublicationTerms::default());
     ["/a", "/b"].iter().for_each(|text| writer.publish(path(text), &terms));
@@ -72,11 +72,11 @@ async fn fewer_paths_refuse_new_ones_and_keep_those_that_are_there() {
     let found = async || {
         let paths = ["/a", "/b", "/c"].map(path).to_vec();
         let answers = in_time(reader.resolve(paths)).await.unwrap().answers;
-        answers.iter().map(|answer| who(answer).len()).collect::<Vec<_>>()
+        answers.iter().map(|answer| publisher_names(answer).len()).collect::<Vec<_>>()
     };
     assert_eq!(found().await, [1, 1, 0]);
 
-    // What was refused is tried again every half `writer_ttl`.
+    // Refused paths are sent again every half `writer_ttl`.
     served.set(|limits| limits.paths_max = 3).await;
     eventually("/c is taken", || writer.status()[0].refused == 0).await;
     in_time(writer.flushed(1)).await;
@@ -84,7 +84,7 @@ async fn fewer_paths_refuse_new_ones_and_keep_those_that_are_there() {
 }
 
 #[tokio::test]
-async fn fewer_watches_refuse_new_ones_and_keep_those_that_are_there() {
+async fn a_lower_limit_of_watches_refuses_new_ones_and_keeps_the_others() {
     let mut served = Served::start(768).await;
     let reader = reader(&served.cluster);
     let glob = || Glob::new("/**").unwrap();
@@ -94,7 +94,7 @@ async fn fewer_watches_refuse_new_ones_and_keep_those_that_are_there() {
     in_time(second.changed()).await;
     served.set(|limits| limits.watches_max = 1).await;
     let _third = reader.watch_publishers(glob());
-    // The desk does what one connection asks for in its order.
+    // The server loop handles the requests of one connection in order.
     in_time(reader.resolve(vec![path("/a")])).await.unwrap();
     let status = served.status().await;
     assert_eq!((status.watches, status.watches_max), (2, 1));
@@ -106,7 +106,7 @@ async fn fewer_watches_refuse_new_ones_and_keep_those_that_are_there() {
 }
 
 #[tokio::test]
-async fn fewer_connections_refuse_new_ones_and_keep_those_that_are_there() {
+async fn a_lower_limit_of_connections_refuses_new_ones_and_keeps_the_others() {
     let mut served = Served::start(2).await;
     let ask = async |reader: &longshore_resolver::ReadClient| {
         in_time(reader.resolve(vec![path("/a")])).await.map(drop)
@@ -121,7 +121,7 @@ async fn fewer_connections_refuse_new_ones_and_keep_those_that_are_there() {
     ask(&third).await.unwrap();
     let status = served.status().await;
     assert_eq!((status.connections, status.connections_max), (4, 4));
-    assert!(status.refused_busy > 0, "it is told of those who were refused");
+    assert!(status.refused_busy > 0, "refused diallers are counted");
     served.set(|limits| limits.connections_max = 1).await;
     for reader in [&first, &second, &third] {
         ask(reader).await.unwrap();

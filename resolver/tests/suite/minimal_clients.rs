@@ -1,5 +1,5 @@
-//! Clients of a replica that are written from `docs/PROTOCOL.md` alone: they put bytes together by
-//! hand, and compute no digests.
+//! Clients of a replica that are written from `docs/PROTOCOL.md` alone: they encode bytes by hand,
+//! and compute no digests.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -29,7 +29,7 @@ const LATER_TERMS: &[u8] = &[1, 0, 0, 100, 0, 0x80, 0x01, b'x'];
 struct Link(TcpStream);
 
 impl Link {
-    /// Roles: 1 reads, 2 writes.
+    /// Roles: 1 reader, 2 writer.
     async fn open(replica: SocketAddr, role: u8) -> Link {
         let mut link = Link(TcpStream::connect(replica).await.unwrap());
         let mut handshake = vec![1, 1, role];
@@ -84,7 +84,7 @@ impl Link {
         self.ask(ANNOUNCE, &body, ANNOUNCED).await
     }
 
-    /// Publishes a path, and nothing else: what was there before goes.
+    /// Publishes one path, and removes everything else.
     async fn publish_only(&mut self, path: &str, terms: &[u8]) {
         let group = record(&[&[1], &record(terms)[..]].concat());
         let body = [&[9, 1][..], &group, &[1, path.len() as u8], path.as_bytes()].concat();
@@ -97,7 +97,7 @@ impl Link {
         self.ask(RESOLVE, &body, RESOLVED).await
     }
 
-    /// The answer to a path ends the message: 0 nobody, 1 a set publishes it, with no default
+    /// The answer to a path ends the message: 0 not found, 1 published by a set, with no default
     /// above.
     async fn is_published(&mut self, path: &str) -> bool {
         match self.resolve(path).await[..] {
@@ -123,11 +123,11 @@ async fn replica() -> Replica {
 }
 
 #[tokio::test]
-async fn a_writer_without_digests_publishes_and_is_hidden_once_it_is_silent() {
+async fn a_writer_without_digests_publishes_and_is_hidden_when_silent() {
     let replica = replica().await;
     let mut reader = Link::open(replica.address, 1).await;
     let mut writer = Link::open(replica.address, 2).await;
-    // No digests are held against none; writer_ttl 2,000 ms.
+    // The replica has no digests; writer_ttl is 2,000 ms.
     assert_eq!(writer.announce(&publisher(1), None).await, [9, 0, 0xd0, 0x0f]);
     writer.publish_only("/jobs/mail", TERMS).await;
     assert!(reader.is_published("/jobs/mail").await);
@@ -135,12 +135,12 @@ async fn a_writer_without_digests_publishes_and_is_hidden_once_it_is_silent() {
     // Its next start publishes another path.
     let mut writer = Link::open(replica.address, 2).await;
     writer.announce(&publisher(2), None).await;
-    assert!(reader.is_published("/jobs/mail").await, "nothing goes before it confirms");
+    assert!(reader.is_published("/jobs/mail").await, "nothing is removed before the confirm");
     writer.publish_only("/jobs/sms", TERMS).await;
     assert!(reader.is_published("/jobs/sms").await);
     assert!(!reader.is_published("/jobs/mail").await);
 
-    // Announcing is its heartbeat, and removes nothing.
+    // An announce serves as heartbeat, and removes nothing.
     for _ in 0..6 {
         sleep(Duration::from_millis(500)).await;
         writer.announce(&publisher(2), None).await;
@@ -155,7 +155,7 @@ async fn a_writer_without_digests_publishes_and_is_hidden_once_it_is_silent() {
 }
 
 #[tokio::test]
-async fn fields_of_later_versions_reach_readers_byte_for_byte_and_are_not_written_again() {
+async fn fields_of_later_versions_reach_readers_unchanged_and_are_in_digests() {
     let replica = replica().await;
     let publisher = [&publisher(1)[..], b"\x05later"].concat();
     let mut writer = Link::open(replica.address, 2).await;
@@ -164,16 +164,20 @@ async fn fields_of_later_versions_reach_readers_byte_for_byte_and_are_not_writte
 
     let mut reader = Link::open(replica.address, 1).await;
     let answer = reader.resolve("/jobs/mail").await;
-    let told = |bytes: &[u8]| answer.windows(bytes.len()).any(|window| window == bytes);
-    assert!(told(&record(&publisher)), "{answer:02x?}");
-    assert!(told(&record(LATER_TERMS)), "{answer:02x?}");
+    let contains = |bytes: &[u8]| answer.windows(bytes.len()).any(|window| window == bytes);
+    assert!(contains(&record(&publisher)), "{answer:02x?}");
+    assert!(contains(&record(LATER_TERMS)), "{answer:02x?}");
 
     // FNV-1a over the fields as they were written, those of later versions included.
     let fnv = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
-    let mut wanted = Digest::default();
+    let mut expected = Digest::default();
     let terms = LATER_TERMS.iter().fold(0xcbf2_9ce4_8422_2325, fnv);
-    wanted.add(KeyHash::of("/jobs/mail", false), terms);
-    let held = writer.announce(&publisher, Some(wanted)).await;
-    assert_eq!(held[..3], [9, 1, 1]);
-    assert_eq!(held[3..19], wanted.sum.to_le_bytes(), "both sides agree: nothing is written again");
+    expected.add(KeyHash::of("/jobs/mail", false), terms);
+    let answer = writer.announce(&publisher, Some(expected)).await;
+    assert_eq!(answer[..3], [9, 1, 1]);
+    assert_eq!(
+        answer[3..19],
+        expected.sum.to_le_bytes(),
+        "both sides agree, so nothing is rewritten"
+    );
 }

@@ -1,7 +1,7 @@
 //! Replicas at size. Many watches of one subtree while it changes a thousand times a second:
-//! whatever becomes of the replica that tells them, each ends with what is true, and no replica
-//! needs more memory for it than its limits say. A huge publish: what its paths take of memory, and
-//! that other publishers need not wait for it. Replicas are processes of their own.
+//! whatever happens to their replica, each ends in the current state, and no replica needs more
+//! memory for them than its limits allow. A huge publish: the memory of its paths, and that other
+//! publishers need not wait for it. Replicas are processes of their own.
 //!
 //! `LONGSHORE_LONG=1` has 10,000 watches and 10 s of changes, and a million paths.
 
@@ -9,8 +9,8 @@ use std::net::SocketAddr;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::common::crowd::{Belief, Crowd, Writer};
 use crate::common::process::{ReplicaProcess, is_replica, serve};
+use crate::common::watchers::{WatchView, WatcherGroup, Writer};
 use crate::common::*;
 use crate::long::long;
 use longshore_protocol::frame::{Frame, FrameWriter, Messages};
@@ -31,30 +31,30 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 const RATE: usize = 1_000;
 /// Paths that come, go, come back and change.
 const PATHS: usize = 500;
-/// How often the replica's memory is looked at, and whether everybody has been told.
-const LOOK: Duration = Duration::from_millis(50);
-/// How long everybody may take to be told: the watchers, too, share this machine.
+/// How often to measure the replica's memory, and to check the watches.
+const CHECK_EVERY: Duration = Duration::from_millis(50);
+/// The longest time until all watches are up to date: the watchers share this machine.
 const SETTLED: Duration = Duration::from_secs(180);
-/// A replica that was started again knows everything after as long.
+/// A restarted replica knows everything after that time.
 const WRITER_TTL: Duration = Duration::from_secs(3);
 
 const MIB: u64 = 1024 * 1024;
-/// What waits for one connection, at most: 1 MiB, a frame of 256 KiB and one message more, and what
-/// their buffers have in reserve.
-const OF_A_LINK: u64 = 2 * MIB;
-/// Of a watch: its key, its stage and where it rests.
-const OF_A_WATCH: u64 = 1024;
-/// The subtree's log of 4,096 changed paths, and what the process takes for its work.
-const OF_A_REPLICA: u64 = 4 * MIB;
+/// The most bytes that wait for one connection: 1 MiB, a frame of 256 KiB and one message more, and
+/// the spare capacity of their buffers.
+const BYTES_PER_LINK: u64 = 2 * MIB;
+/// The memory of a watch: its key, its state and its suspended walk.
+const BYTES_PER_WATCH: u64 = 1024;
+/// The subtree's log of 4,096 changed paths, and the working memory of the process.
+const BYTES_PER_REPLICA: u64 = 4 * MIB;
 
-/// How much more memory a replica may have than without watches.
+/// The most memory that a replica may have beyond that without watches.
 fn bound(links: usize, watches: usize) -> u64 {
-    links as u64 * OF_A_LINK + watches as u64 * OF_A_WATCH + OF_A_REPLICA
+    links as u64 * BYTES_PER_LINK + watches as u64 * BYTES_PER_WATCH + BYTES_PER_REPLICA
 }
 
 struct Size {
     watches: usize,
-    /// So many that some choose each of two replicas.
+    /// So many that both of two replicas have some.
     links: usize,
     lasts: Duration,
 }
@@ -76,34 +76,34 @@ fn quick() -> ResolverTiming {
 }
 
 #[tokio::test]
-#[ignore = "no scenario: the replica of those below, when they start it"]
+#[ignore = "not a scenario: the replica process of the tests below"]
 async fn replica() {
     if is_replica() {
         serve().await.unwrap();
     }
 }
 
-/// A replica; a new cluster's first, or one that comes back knowing nothing.
+/// A replica: a new cluster's first, or one that restarts empty.
 fn start(address: SocketAddr, fresh: bool) -> ReplicaProcess {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["watches_at_size::replica", "--exact", "--ignored", "--nocapture"]);
     block_in_place(|| ReplicaProcess::start(command, address, fresh, WRITER_TTL)).unwrap()
 }
 
-/// Looks at a replica's memory: how much it had before, and at most.
-struct Weight {
+/// Measures a replica's memory: at the start, and at most.
+struct MemoryUse {
     before: u64,
     most: u64,
 }
 
-impl Weight {
-    fn of(replica: &ReplicaProcess) -> Weight {
+impl MemoryUse {
+    fn of(replica: &ReplicaProcess) -> MemoryUse {
         let before = replica.resident();
         assert!(before > 0, "it runs");
-        Weight { before, most: before }
+        MemoryUse { before, most: before }
     }
 
-    fn look(&mut self, replica: &ReplicaProcess) {
+    fn measure(&mut self, replica: &ReplicaProcess) {
         self.most = self.most.max(replica.resident());
     }
 
@@ -115,114 +115,112 @@ impl Weight {
     }
 }
 
-/// Waits until every watch believes what is true.
-async fn settled(crowd: &Crowd, writer: &Writer, mut look: impl FnMut()) {
-    let (truth, since) = (writer.truth(), Instant::now());
+/// Waits until every watch has the current state.
+async fn settled(watchers: &WatcherGroup, writer: &Writer, mut measure: impl FnMut()) {
+    let (expected, since) = (writer.expected(), Instant::now());
     loop {
-        look();
-        let astray = crowd.astray(&truth);
-        if astray == 0 {
+        measure();
+        let differing = watchers.differing(&expected);
+        if differing == 0 {
             return println!("all true {:?} after the last change was written", since.elapsed());
         }
-        let one = || crowd.one_astray(&truth);
-        assert!(since.elapsed() < SETTLED, "{astray} watches are astray: {}", one());
-        sleep(LOOK).await;
+        let one = || watchers.describe_differing(&expected);
+        assert!(since.elapsed() < SETTLED, "{differing} watches are astray: {}", one());
+        sleep(CHECK_EVERY).await;
     }
 }
 
 /// Two replicas, a publisher at both, watches at both.
-struct Watched {
+struct WatchedPair {
     replicas: [ReplicaProcess; 2],
     cluster: Cluster,
     writer: Writer,
-    crowd: Crowd,
-    weight: Weight,
+    watchers: WatcherGroup,
+    memory: MemoryUse,
     size: Size,
 }
 
-impl Watched {
-    async fn start() -> Watched {
+impl WatchedPair {
+    async fn start() -> WatchedPair {
         let (size, replicas) = (size(), [start(LOOPBACK, true), start(LOOPBACK, true)]);
         let cluster = cluster(quick(), replicas.each_ref().map(|replica| replica.address));
         let mut writer = Writer::new(&cluster, PATHS, 1);
         writer.begin();
         in_time(writer.flushed(2)).await;
-        let mut weight = Weight::of(&replicas[1]);
-        let crowd = Crowd::start(&cluster, size.watches, size.links, PATHS, 0);
-        settled(&crowd, &writer, || weight.look(&replicas[1])).await;
-        let watched = Watched { replicas, cluster, writer, crowd, weight, size };
+        let mut memory = MemoryUse::of(&replicas[1]);
+        let watchers = WatcherGroup::start(&cluster, size.watches, size.links, PATHS, 0);
+        settled(&watchers, &writer, || memory.measure(&replicas[1])).await;
+        let watched = WatchedPair { replicas, cluster, writer, watchers, memory, size };
         assert!(watched.at(0) > 0 && watched.at(1) > 0, "all are at one replica");
         watched
     }
 
-    /// How many watches that replica tells.
+    /// The number of watches at that replica.
     fn at(&self, replica: usize) -> usize {
-        self.crowd.at(&self.replicas[replica].address.to_string())
+        self.watchers.at(&self.replicas[replica].address.to_string())
     }
 
-    /// Changes for a part of the time.
+    /// Makes changes for a part of the time.
     async fn changes(&mut self, part: u32) {
         let (since, lasts) = (Instant::now(), self.size.lasts / part);
         let mut changes = 0;
         while since.elapsed() < lasts {
-            changes += self.writer.run(RATE, LOOK).await;
-            self.weight.look(&self.replicas[1]);
+            changes += self.writer.run(RATE, CHECK_EVERY).await;
+            self.memory.measure(&self.replicas[1]);
         }
-        // At least half of what was asked for, on a machine that is busy with other things.
+        // At least half of the target rate, on a machine that is busy with other things.
         let wanted = (since.elapsed().as_secs_f64() * RATE as f64) as usize;
         assert!(changes >= wanted / 2, "{changes} of {wanted} changes were made");
     }
 
-    /// The writer is still; `replicas` are left, and hold everything.
+    /// Checks everything after the writer has stopped; `replicas` are left, and have everything.
     async fn ends(&mut self, replicas: usize) {
         in_time(self.writer.flushed(replicas)).await;
-        settled(&self.crowd, &self.writer, || self.weight.look(&self.replicas[1])).await;
-        // Watches are told no priorities, but they count as true only if the replica has those,
-        // too.
-        let wrong = in_time(self.writer.resolved_wrong(&self.cluster)).await;
+        settled(&self.watchers, &self.writer, || self.memory.measure(&self.replicas[1])).await;
+        // Watches receive no priorities, but the check includes that the replica has them, too.
+        let wrong = in_time(self.writer.wrongly_resolved(&self.cluster)).await;
         assert!(wrong.is_empty(), "paths {wrong:?} are resolved otherwise than published");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_watcher_ends_in_the_true_state_though_one_replica_is_gone_for_good() {
-    let mut watched = Watched::start().await;
+async fn every_watcher_ends_in_the_current_state_after_the_loss_of_a_replica() {
+    let mut watched = WatchedPair::start().await;
     watched.changes(2).await;
     watched.replicas[0].kill();
     watched.changes(2).await;
     watched.ends(1).await;
     assert_eq!(watched.at(1), watched.size.watches);
-    watched.weight.is_within(bound(watched.size.links, watched.size.watches));
+    watched.memory.is_within(bound(watched.size.links, watched.size.watches));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_watcher_ends_in_the_true_state_though_its_replica_is_replaced_by_one_that_knows_nothing()
- {
-    let mut watched = Watched::start().await;
+async fn every_watcher_ends_in_the_current_state_after_an_empty_restart_of_its_replica() {
+    let mut watched = WatchedPair::start().await;
     watched.changes(3).await;
     watched.replicas[0].kill();
     watched.replicas[0] = start(watched.replicas[0].address, false);
     watched.changes(3).await;
     in_time(watched.writer.flushed(2)).await;
-    watched.weight.is_within(bound(watched.size.links, watched.size.watches));
-    // Now there is nobody else whom they could ask.
+    watched.memory.is_within(bound(watched.size.links, watched.size.watches));
+    // Now no other replica is left.
     watched.replicas[1].kill();
     watched.changes(3).await;
     watched.ends(1).await;
     assert_eq!(watched.at(0), watched.size.watches);
 }
 
-/// A link by hand, with watches of everything below `/load` numbered from 0. It is not read.
-struct Slow {
+/// A raw link with watches of everything below `/load`, numbered from 0, that is not read.
+struct SlowWatcher {
     sender: LinkSender,
     receiver: LinkReceiver,
-    beliefs: Vec<Belief>,
-    /// Snapshots that were begun, over all watches.
+    views: Vec<WatchView>,
+    /// Snapshots that have begun, over all watches.
     begun: usize,
 }
 
-impl Slow {
-    async fn start(address: SocketAddr, watches: usize, hang: Duration) -> Slow {
+impl SlowWatcher {
+    async fn start(address: SocketAddr, watches: usize, hang: Duration) -> SlowWatcher {
         let timing = LinkTiming { heartbeat: hang / 4, hang };
         let handshake = Handshake::new(Role::ResolverReader, SessionId([7; 16]), "slow", timing);
         let options = LinkOptions { timing, ..LinkOptions::default() };
@@ -234,31 +232,31 @@ impl Slow {
             ToReplica::WatchPaths(WatchPaths { id: 1, watch, globs }).encode(&mut out);
             sender.send(out.finish()).unwrap();
         }
-        Slow { sender, receiver, beliefs: vec![Belief::of(PATHS); watches], begun: 0 }
+        SlowWatcher { sender, receiver, views: vec![WatchView::of(PATHS); watches], begun: 0 }
     }
 
     /// Reads the next frame.
     async fn read(&mut self) {
-        let frame = in_time(self.receiver.recv()).await.expect("the link stands");
+        let frame = in_time(self.receiver.recv()).await.expect("the link is up");
         for message in Messages::new(frame) {
             let (tag, body) = message.unwrap();
             match FromReplica::decode(tag, body).unwrap() {
                 Some(FromReplica::PathSnapshot(part)) => {
-                    let belief = &mut self.beliefs[part.watch as usize];
+                    let view = &mut self.views[part.watch as usize];
                     if part.first {
                         self.begun += 1;
-                        *belief = Belief::of(PATHS);
+                        *view = WatchView::of(PATHS);
                     }
                     for listed in part.paths {
-                        belief.now(listed);
+                        view.now(listed);
                     }
-                    belief.whole = part.last.then_some(part.complete);
+                    view.whole = part.last.then_some(part.complete);
                 }
                 Some(FromReplica::PathChanges(changes)) => {
                     for watch in changes.watches {
-                        let belief = &mut self.beliefs[watch as usize];
+                        let view = &mut self.views[watch as usize];
                         for listed in changes.paths.iter().cloned() {
-                            belief.now(listed);
+                            view.now(listed);
                         }
                     }
                 }
@@ -268,8 +266,8 @@ impl Slow {
     }
 }
 
-/// Lets one connection through to the server, and after the handshake nothing back from it any
-/// more; it closes neither side.
+/// Relays one connection to the server, and after the handshake nothing back; it closes neither
+/// side.
 async fn one_way(server: SocketAddr) -> (SocketAddr, AbortHandle) {
     let listener = TcpListener::bind(LOOPBACK).await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -292,103 +290,103 @@ async fn one_way(server: SocketAddr) -> (SocketAddr, AbortHandle) {
     (address, task.abort_handle())
 }
 
-/// Connections of the replica, that which asks among them.
+/// Connections of the replica, including this reader's.
 async fn connections(cluster: &Cluster) -> usize {
     reader(cluster).replica_status().await.remove(0).1.unwrap().connections as usize
 }
 
-/// Watches that each link asks for that is not read: their snapshots alone are more than a link and
-/// its sockets hold, and some of the watches are not even made until it is read.
+/// Watches of each unread link: their snapshots alone exceed a link and its sockets' buffers, and
+/// some of the watches are not even added until it is read.
 const UNREAD: usize = 2_000;
-/// Paths of 200 bytes that come and go at once, and how often: far more than a log keeps.
+/// Paths of 200 bytes that come and go at once, and how often: far more than a log retains.
 const WAVE: usize = 2_500;
 const WAVES: usize = 30;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_watcher_that_does_not_read_costs_a_bounded_part_of_the_memory_and_nobody_else_anything()
-{
+async fn a_watcher_that_does_not_read_costs_bounded_memory_and_delays_no_other() {
     let replica = start(LOOPBACK, true);
     let cluster = cluster(quick(), [replica.address]);
     let mut writer = Writer::new(&cluster, PATHS, 2);
     writer.begin();
     in_time(writer.come_and_go(WAVE)).await;
-    let mut weight = Weight::of(&replica);
+    let mut memory = MemoryUse::of(&replica);
 
     let hang = Duration::from_secs(2);
     let (stuck_address, stuck) = one_way(replica.address).await;
-    let _stuck = Slow::start(stuck_address, UNREAD, hang).await;
-    let mut slow = Slow::start(replica.address, UNREAD, 4 * PATIENCE).await;
+    let _stuck = SlowWatcher::start(stuck_address, UNREAD, hang).await;
+    let mut slow = SlowWatcher::start(replica.address, UNREAD, 4 * PATIENCE).await;
     let (watches, links) = (50, 5);
-    let crowd = Crowd::start(&cluster, watches, links, PATHS, 1);
-    settled(&crowd, &writer, || weight.look(&replica)).await;
+    let watchers = WatcherGroup::start(&cluster, watches, links, PATHS, 1);
+    settled(&watchers, &writer, || memory.measure(&replica)).await;
 
-    // The others are told of everything while the slow ones have read nothing. What changes first
-    // is forgotten again by the end.
+    // The others receive everything while the slow ones have read nothing. The first changes are no
+    // longer in the log at the end.
     writer.run(RATE, Duration::from_millis(500)).await;
     for _ in 0..WAVES {
         in_time(writer.come_and_go(WAVE)).await;
-        weight.look(&replica);
+        memory.measure(&replica);
     }
     writer.run(RATE, Duration::from_millis(500)).await;
     in_time(writer.flushed(1)).await;
-    settled(&crowd, &writer, || weight.look(&replica)).await;
-    weight.is_within(bound(links + 2, 2 * UNREAD + watches));
+    settled(&watchers, &writer, || memory.measure(&replica)).await;
+    memory.is_within(bound(links + 2, 2 * UNREAD + watches));
 
-    // Who takes nothing for as long as its link may be silent is disconnected, by the replica:
-    // nobody closes that link.
+    // A client that takes nothing for its link's hang timeout is disconnected by the replica:
+    // neither side closes that link.
     let since = Instant::now();
-    let others = ["slow", "the writer", "who asks"].len() + links;
+    let others = ["slow", "the writer", "this reader"].len() + links;
     while connections(&cluster).await != others {
-        assert!(since.elapsed() < hang + PATIENCE, "the link that is stuck stands");
-        sleep(LOOK).await;
+        assert!(since.elapsed() < hang + PATIENCE, "the stuck link is still connected");
+        sleep(CHECK_EVERY).await;
     }
     stuck.abort();
 
-    // Who begins to read is started over, and ends in the true state too.
-    let truth = writer.truth();
-    while !slow.beliefs.iter().all(|belief| belief.is_true(&truth)) {
+    // A client that begins to read starts over, and ends in the current state too.
+    let expected = writer.expected();
+    while !slow.views.iter().all(|view| view.is_current(&expected)) {
         slow.read().await;
     }
-    assert!(slow.begun > UNREAD, "none of {UNREAD} was started over");
+    assert!(slow.begun > UNREAD, "none of {UNREAD} has started over");
     println!("{} snapshots for {UNREAD} slow watches", slow.begun);
     slow.sender.close("enough");
-    settled(&crowd, &writer, || weight.look(&replica)).await;
-    weight.is_within(bound(links + 2, 2 * UNREAD + watches));
+    settled(&watchers, &writer, || memory.measure(&replica)).await;
+    memory.is_within(bound(links + 2, 2 * UNREAD + watches));
 }
 
-/// What a path may take of a replica's memory, all indexes included.
-const OF_A_PATH: u64 = 150;
+/// The most memory of a path in a replica, all indexes included.
+const BYTES_PER_PATH: u64 = 150;
 /// Paths of 30 bytes that one publisher has.
 const HUGE: usize = 250_000;
 const HUGE_LONG: usize = 1_000_000;
-/// In 99 of 100 cases a path of another publisher is registered as soon as this, where nobody else
-/// uses the machine.
-const ANOTHERS: Duration = Duration::from_millis(50);
-/// How often it registers one; each waits for a slice of the other one's, of 2 ms, and a turn of
-/// its own. It is counted from when it was due: who waits for one does not leave out those after
-/// it.
-const ANOTHER_EVERY: Duration = Duration::from_millis(10);
+/// In 99 of 100 cases a path of another publisher is registered within this time, on an otherwise
+/// idle machine.
+const OTHER_PUBLISH_MAX: Duration = Duration::from_millis(50);
+/// How often that publisher registers one; each waits for a slice of the huge publish, of 2 ms, and
+/// a turn of its own. The time counts from when it was due, so that one slow registration does not
+/// hide those after it.
+const OTHER_PUBLISH_EVERY: Duration = Duration::from_millis(10);
 /// Paths of one request, which may have a mebibyte.
-const A_REQUEST: usize = 25_000;
-/// Requests that are not waited for.
-const UNDER_WAY: usize = 8;
+const PATHS_PER_REQUEST: usize = 25_000;
+/// Requests in flight.
+const REQUESTS_IN_FLIGHT: usize = 8;
 
-/// Requests, as long as they may be, that publish so many paths.
+/// Requests of the maximum size that publish so many paths.
 fn requests(count: usize) -> Vec<Frame> {
     let path = |n: usize| path(&format!("/jobs/{:04}/job-{n:015}", n / 1_000));
     assert_eq!(path(0).as_str().len(), 30);
     let request = |id: usize| {
-        let paths: Vec<Path> = (id * A_REQUEST..(id + 1) * A_REQUEST).map(path).collect();
+        let paths: Vec<Path> =
+            (id * PATHS_PER_REQUEST..(id + 1) * PATHS_PER_REQUEST).map(path).collect();
         let (change, paths) = (Change::Publish, paths.iter().collect());
         let groups = vec![Group { change, terms: Terms::default(), paths }];
         let mut out = FrameWriter::new();
         ToReplica::Write(Write { id: id as u64, groups }).encode(&mut out);
         out.finish()
     };
-    (0..count / A_REQUEST).map(request).collect()
+    (0..count / PATHS_PER_REQUEST).map(request).collect()
 }
 
-/// Makes them as fast as a replica takes them. The link on which it did.
+/// Publishes them as fast as a replica accepts them. Returns the link.
 async fn publish_huge(replica: SocketAddr, requests: Vec<Frame>) -> (LinkSender, LinkReceiver) {
     let link = dial(replica, &handshake(Role::ResolverWriter), &LinkOptions::default()).await;
     let mut link = link.unwrap().split();
@@ -398,7 +396,7 @@ async fn publish_huge(replica: SocketAddr, requests: Vec<Frame>) -> (LinkSender,
     assert!(matches!(answer, FromReplica::Announced(_)), "{answer:?}");
     let (mut sent, mut done) = (0, 0);
     while done < requests.len() {
-        while sent < requests.len().min(done + UNDER_WAY) {
+        while sent < requests.len().min(done + REQUESTS_IN_FLIGHT) {
             link.0.send(requests[sent].clone()).unwrap();
             sent += 1;
         }
@@ -417,19 +415,19 @@ async fn publish_huge(replica: SocketAddr, requests: Vec<Frame>) -> (LinkSender,
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_huge_publish_takes_its_memory_and_no_other_publishers_time() {
+async fn a_huge_publish_has_bounded_memory_and_does_not_delay_other_publishers() {
     let count = if long() { HUGE_LONG } else { HUGE };
     let replica = start(LOOPBACK, true);
     let cluster = cluster(quick(), [replica.address]);
     let (other, terms) = (writer(&cluster, 2), PublicationTerms::default());
-    // What the replica needs for any request at all is no part of a path.
+    // The replica's memory for any request at all is not counted.
     let before = (0..1_000).map(|n| (path(&format!("/other/before/{n}")), terms.clone()));
     other.publish_all(before);
     in_time(other.flushed(1)).await;
-    let mut weight = Weight::of(&replica);
+    let mut memory = MemoryUse::of(&replica);
 
     let mut publishing = tokio::spawn(publish_huge(replica.address, requests(count)));
-    let mut due = interval(ANOTHER_EVERY);
+    let mut due = interval(OTHER_PUBLISH_EVERY);
     due.set_missed_tick_behavior(MissedTickBehavior::Burst);
     let (began, mut took) = (Instant::now(), Vec::new());
     let _link = loop {
@@ -442,7 +440,7 @@ async fn a_huge_publish_takes_its_memory_and_no_other_publishers_time() {
         // The last one has waited for as long as the rest of it.
         in_time(other.flushed(1)).await;
         took.push(since.elapsed());
-        weight.look(&replica);
+        memory.measure(&replica);
         if let Some(link) = done {
             break link;
         }
@@ -453,12 +451,13 @@ async fn a_huge_publish_takes_its_memory_and_no_other_publishers_time() {
     took.sort();
     let p99 = took[took.len() * 99 / 100];
     println!(
-        "{count} paths in {registered:?}; meanwhile {} of another publisher, p99 {p99:?}, at most {:?}",
+        "{count} paths in {registered:?}; meanwhile {} of another publisher, p99 {p99:?}, \
+         at most {:?}",
         took.len(),
         took[took.len() - 1],
     );
-    assert!(!long() || p99 <= ANOTHERS, "p99 is {p99:?}");
-    println!("{} bytes a path", (replica.resident() - weight.before) / count as u64);
-    // At any time: while its tables grow, too.
-    weight.is_within(OF_A_PATH * count as u64);
+    assert!(!long() || p99 <= OTHER_PUBLISH_MAX, "p99 is {p99:?}");
+    println!("{} bytes a path", (replica.resident() - memory.before) / count as u64);
+    // At any time, also while its tables grow.
+    memory.is_within(BYTES_PER_PATH * count as u64);
 }

@@ -16,12 +16,12 @@ async fn frames_of_each_of_many_senders_arrive_whole_and_in_order() {
     let (dialled, accepted, _listener) = link().await;
     let (sender, _replies) = dialled.split();
     let (_back, mut receiver) = accepted.split();
-    for who in 0..SENDERS {
+    for sender_number in 0..SENDERS {
         let sender = sender.clone();
         tokio::spawn(async move {
             for i in 0..FRAMES {
                 let more = if i % 100 == 0 { 100_000 } else { (i as usize * 7) % 6_000 };
-                sender.send(frame(who << 32 | i, more)).unwrap();
+                sender.send(frame(sender_number << 32 | i, more)).unwrap();
                 if i % 50 == 0 {
                     sender.ready(4 * MIB).await.unwrap();
                 }
@@ -31,9 +31,9 @@ async fn frames_of_each_of_many_senders_arrive_whole_and_in_order() {
     let mut next = [0; SENDERS as usize];
     for _ in 0..SENDERS * FRAMES {
         let number = number(&soon(receiver.recv()).await.unwrap());
-        let (who, i) = ((number >> 32) as usize, number & 0xffff_ffff);
-        assert_eq!(i, next[who]);
-        next[who] += 1;
+        let (sender_number, i) = ((number >> 32) as usize, number & 0xffff_ffff);
+        assert_eq!(i, next[sender_number]);
+        next[sender_number] += 1;
     }
 }
 

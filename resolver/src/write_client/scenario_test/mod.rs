@@ -214,7 +214,7 @@ impl Scenario {
     /// The replica handles a request; its answer is queued in the inbox.
     fn serve(&mut self, request: Action) {
         let Some(replica) = &mut self.replica else { return };
-        let (sent, id, message) = said(request, self.epoch);
+        let (sent, id, message) = request_message(request, self.epoch);
         self.sent.push(sent);
         self.requests = id;
         self.bytes += len(|out| message.encode(out));
@@ -225,9 +225,9 @@ impl Scenario {
         replica.record_activity(self.link, self.now);
         let answer = match message {
             ToReplica::Announce(Announce { wanted: desired, .. }) => {
-                let held = replica.announce(self.now, self.link, self.epoch, &desired);
+                let digests = replica.announce(self.now, self.link, self.epoch, &desired);
                 let writer_ttl_ms = (2 * HALF_TTL).as_millis() as u64;
-                held.map(|held| FromReplica::Announced(Announced { id, held, writer_ttl_ms }))
+                digests.map(|held| FromReplica::Announced(Announced { id, held, writer_ttl_ms }))
             }
             ToReplica::Write(Write { groups, .. }) => {
                 let done = groups.iter().map(|group| group.paths.len() as u64).sum();
@@ -323,7 +323,7 @@ impl Scenario {
 }
 
 /// The message of an action.
-fn said(action: Action, epoch: u64) -> (Sent, u64, ToReplica) {
+fn request_message(action: Action, epoch: u64) -> (Sent, u64, ToReplica) {
     match action {
         Action::Announce { request: id, desired } => {
             let publisher = PublisherInfo::new(

@@ -193,18 +193,20 @@ impl Replica {
             for (_, entry) in keys.filter(|(_, entry)| !refused(entry.hash)) {
                 all.add(entry.hash, entry.terms.digest());
                 if let Replica::Model(model) = self {
-                    let held = model.publisher.as_ref().and_then(|one| one.held.get(&entry.hash));
-                    if held.map(|(terms, _)| *terms) != Some(entry.terms.digest()) {
+                    let registered =
+                        model.publisher.as_ref().and_then(|one| one.registered.get(&entry.hash));
+                    if registered.map(|(terms, _)| *terms) != Some(entry.terms.digest()) {
                         return Some(format!("{} as it is desired", entry.path));
                     }
                 }
             }
             at = next;
         }
-        let held = self.registered();
-        let less = held.count < all.count || held.count == all.count && held != all;
+        let registered = self.registered();
+        let less =
+            registered.count < all.count || registered.count == all.count && registered != all;
         let is_directory = matches!(self, Replica::Directory(_));
-        (is_directory && less).then(|| format!("{all:?}, but {held:?}"))
+        (is_directory && less).then(|| format!("{all:?}, but {registered:?}"))
     }
 
     /// Makes a model refuse some keys.
@@ -226,7 +228,7 @@ struct Publisher {
     link: Client,
     deadline: Instant,
     /// With the terms, and whether it was written since the last announce.
-    held: HashMap<KeyHash, (u64, bool)>,
+    registered: HashMap<KeyHash, (u64, bool)>,
     /// Whether each bucket differed at the last announce.
     differ: Vec<bool>,
 }
@@ -256,17 +258,17 @@ impl Model {
             epoch,
             link,
             deadline: now,
-            held: HashMap::new(),
+            registered: HashMap::new(),
             differ: Vec::new(),
         });
         (publisher.epoch, publisher.link) = (epoch, link);
         publisher.deadline = now + 2 * HALF_TTL;
         let buckets = desired.len().min(self.buckets);
-        let held = publisher.digests(buckets);
-        let pairs = held.iter().zip(Digest::fold(desired, buckets));
-        publisher.differ = pairs.map(|(held, desired)| *held != desired).collect();
-        publisher.held.values_mut().for_each(|(_, written)| *written = false);
-        Ok(held)
+        let registered = publisher.digests(buckets);
+        let pairs = registered.iter().zip(Digest::fold(desired, buckets));
+        publisher.differ = pairs.map(|(registered, desired)| *registered != desired).collect();
+        publisher.registered.values_mut().for_each(|(_, written)| *written = false);
+        Ok(registered)
     }
 
     fn change(
@@ -281,11 +283,11 @@ impl Model {
         let refuses = self.refuses;
         let publisher = self.writer(link)?;
         if !change.publishes() {
-            publisher.held.remove(&hash);
+            publisher.registered.remove(&hash);
         } else if refuses(hash) || path == "/" && !default {
             return Ok(Err("not this one".into()));
         } else {
-            publisher.held.insert(hash, (terms, true));
+            publisher.registered.insert(hash, (terms, true));
         }
         Ok(Ok(()))
     }
@@ -294,7 +296,7 @@ impl Model {
 impl Publisher {
     fn digests(&self, buckets: usize) -> Vec<Digest> {
         let mut digests = vec![Digest::default(); buckets];
-        for (hash, (terms, _)) in &self.held {
+        for (hash, (terms, _)) in &self.registered {
             digests[hash.bucket(buckets)].add(*hash, *terms);
         }
         digests
@@ -302,7 +304,7 @@ impl Publisher {
 
     fn confirm(&mut self) {
         let differ = std::mem::take(&mut self.differ);
-        self.held.retain(|hash, (_, written)| *written || !differ[hash.bucket(differ.len())]);
+        self.registered.retain(|hash, (_, written)| *written || !differ[hash.bucket(differ.len())]);
         self.differ = vec![false; differ.len()];
     }
 }

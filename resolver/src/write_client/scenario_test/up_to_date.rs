@@ -51,7 +51,7 @@ fn a_replica_that_has_forgotten_the_publisher_is_not_up_to_date() {
     let no = FromReplica::Refused {
         id: scenario.newest_request(),
         code: RequestRefusal::NotAnnounced,
-        reason: "who?".into(),
+        reason: "unknown".into(),
     };
     scenario.inbox.clear();
     scenario.step(Event::Received(no));

@@ -63,7 +63,7 @@ fn links_lost_at_any_moment_remove_nothing() {
 
 fn only_grows(seed: u64) {
     let mut random = StdRng::seed_from_u64(seed);
-    let (mut scenario, mut held) = (Scenario::new(seed), 0);
+    let (mut scenario, mut registered) = (Scenario::new(seed), 0);
     scenario.set_desired(keys(crowd(seed)), true);
     for _ in 0..80 {
         match random.random_range(0..8) {
@@ -78,8 +78,8 @@ fn only_grows(seed: u64) {
             _ => scenario.set_desired([key(&format!("/q/{}", random.random_range(0..40)))], true),
         }
         let now = scenario.registered().count;
-        assert!(now >= held, "seed {seed}: {held} paths were held, {now} are left");
-        held = now;
+        assert!(now >= registered, "seed {seed}: {now} of {registered} paths are left");
+        registered = now;
     }
 }
 
@@ -166,15 +166,15 @@ fn a_request_has_a_group_for_each_change_and_terms() {
         desired.set_one(key, None);
     }
     let batch = pending.next(&desired).unwrap();
-    let mut said: Vec<_> = batch
+    let mut groups: Vec<_> = batch
         .groups
         .iter()
         .map(|group| (group.change, group.terms.weight, group.paths.len()))
         .collect();
-    said.sort_unstable_by_key(|(change, weight, _)| (change.code(), *weight));
+    groups.sort_unstable_by_key(|(change, weight, _)| (change.code(), *weight));
     let default = Terms::default().weight;
     assert_eq!(
-        said,
+        groups,
         [
             (Change::Publish, 0, 36),
             (Change::Publish, 1, 45),

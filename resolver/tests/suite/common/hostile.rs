@@ -20,18 +20,18 @@ use tokio::time::{interval, timeout};
 use super::relay::Relay;
 use super::{LOOPBACK, Replica, publisher};
 
-/// How long each byte of a slow answer takes: one of the shortest timeouts sees many of them, and a
-/// handshake takes two.
-const A_BYTE: Duration = Duration::from_millis(50);
+/// The time for each byte of a slow answer: one of the shortest timeouts spans many of them, and a
+/// handshake spans two timeouts.
+const BYTE_INTERVAL: Duration = Duration::from_millis(50);
 
-/// How it fails them.
+/// How it fails its clients.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
-    /// It accepts, and says nothing.
+pub enum HostileKind {
+    /// It accepts, and sends nothing.
     Silent,
     /// It answers the handshake, sends its heartbeats, and answers nothing else.
     Mute,
-    /// What listens there is something else.
+    /// Another protocol's server.
     Garbage,
     /// After a good handshake its answers do not decode.
     Damaged,
@@ -41,103 +41,104 @@ pub enum Kind {
     OtherVersion,
     /// It is a publisher.
     WrongRole,
-    /// It has no place.
+    /// It has no free connection.
     Busy,
-    /// It is stopped: the kernel takes no connection for it any more.
+    /// It is stopped: the kernel accepts no more connections for it.
     Stopped,
-    /// It answers the handshake as slowly as a byte at a time takes.
+    /// It answers the handshake one byte at a time.
     TricklesHandshake,
-    /// After a good handshake it answers so: a good answer, of which the end never comes.
+    /// After a good handshake it sends a good answer one byte at a time, without ever ending it.
     Trickles,
-    /// Its certificate is of an authority that nobody here knows.
+    /// Its certificate is of an unknown authority.
     Stranger,
-    /// It wants a certificate of its clients, and theirs is none of those that it knows; or they
-    /// have none.
+    /// It requires a client certificate, and theirs is of another authority; or they have none.
     Demanding,
 }
 
-impl Kind {
-    /// All but those that need TLS.
-    pub const PLAIN: [Kind; 11] = [
-        Kind::Silent,
-        Kind::Mute,
-        Kind::Garbage,
-        Kind::Damaged,
-        Kind::Endless,
-        Kind::OtherVersion,
-        Kind::WrongRole,
-        Kind::Busy,
-        Kind::Stopped,
-        Kind::TricklesHandshake,
-        Kind::Trickles,
+impl HostileKind {
+    /// All kinds without TLS.
+    pub const PLAIN: [HostileKind; 11] = [
+        HostileKind::Silent,
+        HostileKind::Mute,
+        HostileKind::Garbage,
+        HostileKind::Damaged,
+        HostileKind::Endless,
+        HostileKind::OtherVersion,
+        HostileKind::WrongRole,
+        HostileKind::Busy,
+        HostileKind::Stopped,
+        HostileKind::TricklesHandshake,
+        HostileKind::Trickles,
     ];
 
-    /// What clients should say of it.
-    pub fn why(self) -> &'static str {
+    /// What the clients' errors should contain.
+    pub fn expected_error(self) -> &'static str {
         match self {
-            Kind::Silent | Kind::TricklesHandshake => "did not finish the handshake within",
-            Kind::Mute | Kind::Trickles => "no answer for",
-            Kind::Garbage => "does not speak Longshore's protocol",
-            Kind::Damaged => "does not decode",
-            Kind::Endless => "a frame of 4294967295 bytes was announced",
-            Kind::OtherVersion => "no common protocol version",
-            Kind::WrongRole => "is this really the address of a resolver?",
-            Kind::Busy => "has no free connection for a resolver",
-            Kind::Stopped => "cannot connect",
-            Kind::Stranger => "TLS with",
-            Kind::Demanding => "received fatal alert",
+            HostileKind::Silent | HostileKind::TricklesHandshake => {
+                "did not finish the handshake within"
+            }
+            HostileKind::Mute | HostileKind::Trickles => "no answer for",
+            HostileKind::Garbage => "does not speak Longshore's protocol",
+            HostileKind::Damaged => "does not decode",
+            HostileKind::Endless => "a frame of 4294967295 bytes was announced",
+            HostileKind::OtherVersion => "no common protocol version",
+            HostileKind::WrongRole => "is this really the address of a resolver?",
+            HostileKind::Busy => "has no free connection for a resolver",
+            HostileKind::Stopped => "cannot connect",
+            HostileKind::Stranger => "TLS with",
+            HostileKind::Demanding => "received fatal alert",
         }
     }
 }
 
-/// Such a replica.
+/// A hostile replica.
 pub struct Hostile {
-    pub kind: Kind,
+    pub kind: HostileKind,
     pub address: SocketAddr,
-    /// Who comes is counted, unless nobody can.
+    /// Counts connections, if there are any.
     relay: Option<Relay>,
     _replica: Option<Replica>,
     task: JoinHandle<()>,
 }
 
 impl Hostile {
-    pub async fn start(kind: Kind) -> Hostile {
+    pub async fn start(kind: HostileKind) -> Hostile {
         Hostile::with(kind, None).await
     }
 
-    /// One that does not know who comes, or whom nobody knows.
-    pub async fn secured(kind: Kind, tls: TlsAcceptor) -> Hostile {
+    /// One whose certificates and those of its clients do not match.
+    pub async fn secured(kind: HostileKind, tls: TlsAcceptor) -> Hostile {
         Hostile::with(kind, Some(tls)).await
     }
 
-    async fn with(kind: Kind, tls: Option<TlsAcceptor>) -> Hostile {
+    async fn with(kind: HostileKind, tls: Option<TlsAcceptor>) -> Hostile {
         let (mut replica, idle) = (None, tokio::spawn(async {}));
         let (address, task) = match kind {
-            Kind::Silent => by_hand(|stream| async move { forever(stream).await }).await,
-            Kind::Garbage => by_hand(garbage).await,
-            Kind::Endless => by_hand(endless).await,
-            Kind::OtherVersion => by_hand(other_version).await,
-            Kind::Mute => listening(|_| true, ListenerOptions::default(), false).await,
-            Kind::Damaged => listening(|_| true, ListenerOptions::default(), true).await,
-            Kind::WrongRole => {
+            HostileKind::Silent => by_hand(|stream| async move { forever(stream).await }).await,
+            HostileKind::Garbage => by_hand(garbage).await,
+            HostileKind::Endless => by_hand(endless).await,
+            HostileKind::OtherVersion => by_hand(other_version).await,
+            HostileKind::Mute => listening(|_| true, ListenerOptions::default(), false).await,
+            HostileKind::Damaged => listening(|_| true, ListenerOptions::default(), true).await,
+            HostileKind::WrongRole => {
                 listening(|role| !role.is_for_resolver(), ListenerOptions::default(), false).await
             }
-            Kind::TricklesHandshake => {
+            HostileKind::TricklesHandshake => {
                 by_hand(|stream| trickle(stream, Vec::new(), handshake_bytes(1))).await
             }
-            Kind::Trickles => {
+            HostileKind::Trickles => {
                 by_hand(|stream| trickle(stream, handshake_bytes(1), long_answer())).await
             }
-            Kind::Stranger | Kind::Demanding => {
+            HostileKind::Stranger | HostileKind::Demanding => {
                 let options = ListenerOptions { tls, ..ListenerOptions::default() };
                 listening(|_| true, options, false).await
             }
-            Kind::Busy => {
+            HostileKind::Busy => {
                 let options = ServerOptions { connections_max: 0, ..ServerOptions::default() };
                 let address = replica.insert(Replica::start(options).await).address;
                 (address, idle)
             }
-            Kind::Stopped => {
+            HostileKind::Stopped => {
                 let (address, task) = stopped().await;
                 return Hostile { kind, address, relay: None, _replica: None, task };
             }
@@ -146,8 +147,8 @@ impl Hostile {
         Hostile { kind, address: relay.address, relay: Some(relay), _replica: replica, task }
     }
 
-    /// How often it was tried; none if that cannot be told.
-    pub fn tried(&self) -> Option<usize> {
+    /// The number of attempts; `None` if it is unknown.
+    pub fn attempts(&self) -> Option<usize> {
         self.relay.as_ref().map(Relay::connections)
     }
 }
@@ -158,7 +159,7 @@ impl Drop for Hostile {
     }
 }
 
-/// Accepts, and does that to each.
+/// Accepts, and calls `to_each` with each stream.
 async fn by_hand<F>(
     to_each: impl Fn(TcpStream) -> F + Send + 'static,
 ) -> (SocketAddr, JoinHandle<()>)
@@ -176,7 +177,7 @@ where
     (address, task)
 }
 
-/// Holds the stream until the other side has closed it.
+/// Keeps the stream open until the other side has closed it.
 async fn forever(mut stream: TcpStream) {
     let mut scratch = [0; 4096];
     while stream.read(&mut scratch).await.is_ok_and(|read| read > 0) {}
@@ -199,7 +200,7 @@ async fn other_version(mut stream: TcpStream) {
     forever(stream).await;
 }
 
-/// The answer to a handshake, of that version.
+/// The answer to a handshake, with that version.
 fn handshake_bytes(version: u16) -> Vec<u8> {
     let hang = Duration::from_secs(60);
     let welcome = HandshakeAnswer::Welcome(Welcome {
@@ -216,12 +217,12 @@ fn handshake_bytes(version: u16) -> Vec<u8> {
     [&MAGIC[..], &out.finish().parts().concat()].concat()
 }
 
-/// Says one part at once and the other a byte at a time, and then nothing.
+/// Sends one part at once and the other one byte at a time, and then nothing.
 async fn trickle(mut stream: TcpStream, at_once: Vec<u8>, slowly: Vec<u8>) {
     let (mut reads, mut writes) = stream.split();
-    let say = async {
+    let send = async {
         writes.write_all(&at_once).await?;
-        let mut pace = interval(A_BYTE);
+        let mut pace = interval(BYTE_INTERVAL);
         for byte in slowly {
             pace.tick().await;
             writes.write_all(&[byte]).await?;
@@ -229,15 +230,15 @@ async fn trickle(mut stream: TcpStream, at_once: Vec<u8>, slowly: Vec<u8>) {
         std::future::pending::<io::Result<()>>().await
     };
     let mut scratch = [0; 4096];
-    let heard = async { while reads.read(&mut scratch).await.is_ok_and(|read| read > 0) {} };
+    let received = async { while reads.read(&mut scratch).await.is_ok_and(|read| read > 0) {} };
     tokio::select! {
-        _ = say => {}
-        () = heard => {}
+        _ = send => {}
+        () = received => {}
     }
 }
 
-/// A right answer to request 1: so many publishers that it takes far longer than any test to say it
-/// a byte at a time.
+/// A right answer to request 1, with so many publishers that sending it one byte at a time takes
+/// far longer than any test.
 fn long_answer() -> Vec<u8> {
     let publishers: Vec<_> = (0..=255).map(publisher).collect();
     let set = (0..256).map(|publisher| SetMember { publisher, terms: 0 }).collect();
@@ -256,7 +257,7 @@ fn long_answer() -> Vec<u8> {
     out.finish().parts().concat()
 }
 
-/// Answers handshakes of the roles that it serves; then nothing, or what does not decode.
+/// Answers handshakes of the roles that it serves; then sends nothing, or damaged messages.
 async fn listening(
     serves: fn(Role) -> bool,
     options: ListenerOptions,
@@ -289,8 +290,7 @@ async fn answer(link: Link, damaged: bool) {
     }
 }
 
-/// Nobody accepts, and the queue of those who wait for it is full: so is a process that was
-/// stopped.
+/// A listener that never accepts and whose backlog is full, like a stopped process.
 async fn stopped() -> (SocketAddr, JoinHandle<()>) {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind(LOOPBACK).unwrap();

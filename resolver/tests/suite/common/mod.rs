@@ -1,12 +1,12 @@
 //! What the scenarios over sockets share: an honest replica, its clients, short times.
 #![allow(dead_code, unreachable_pub)]
 
-pub mod crowd;
 pub mod hostile;
 #[path = "../../../../tests/pem.rs"]
 pub mod pem;
 pub mod process;
 pub mod relay;
+pub mod watchers;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -24,12 +24,12 @@ use longshore_transport::{LinkReceiver, LinkSender};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-/// Longer than anything here takes, on a machine that is busy with other things.
+/// Longer than any step here takes, on a machine that is busy with other things.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub const LOOPBACK: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-/// A replica that keeps every promise.
+/// A replica that follows the protocol.
 pub struct Replica {
     pub address: SocketAddr,
     task: JoinHandle<Result<(), DirectoryStopped>>,
@@ -75,8 +75,8 @@ pub fn path(text: &str) -> Path {
     Path::new(text).unwrap()
 }
 
-/// Who publishes the path.
-pub fn who(answer: &PathAnswer) -> Vec<&str> {
+/// The names of the path's publishers.
+pub fn publisher_names(answer: &PathAnswer) -> Vec<&str> {
     match answer {
         PathAnswer::Publishers { set, .. } => {
             set.iter().map(|info| info.publisher.name.as_str()).collect()
@@ -91,13 +91,13 @@ pub fn handshake(role: Role) -> Handshake {
     Handshake::new(role, SessionId([7; 16]), "by hand", LinkTiming { heartbeat: hang / 4, hang })
 }
 
-/// One request on a link, and what is answered.
+/// Sends one request on a link, and returns the answer.
 pub async fn ask(link: &mut (LinkSender, LinkReceiver), request: &ToReplica) -> FromReplica {
     let mut out = FrameWriter::new();
     request.encode(&mut out);
     link.0.send(out.finish()).unwrap();
     loop {
-        let frame: Bytes = link.1.recv().await.expect("the link stands");
+        let frame: Bytes = link.1.recv().await.expect("the link is up");
         for message in Messages::new(frame) {
             let (tag, body) = message.unwrap();
             if let Some(answer) = FromReplica::decode(tag, body).unwrap() {

@@ -1,5 +1,5 @@
-//! A replica in a process of its own: it can be killed, started again where it was, and its memory
-//! and processor time are its alone.
+//! A replica in a process of its own: it can be killed and restarted at the same address, and its
+//! memory and processor time can be measured separately.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -11,28 +11,27 @@ use longshore_resolver::{ResolverServer, ServerOptions};
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// Where it listens: told to the process, and told by it.
+/// Its address: passed to the process, and printed by it.
 const ADDRESS: &str = "LONGSHORE_REPLICA_ADDRESS";
-/// It is a new cluster's first start.
+/// Set at the first start of a new cluster.
 const FRESH: &str = "LONGSHORE_REPLICA_FRESH";
 /// Its `writer_ttl`, in milliseconds.
 const WRITER_TTL: &str = "LONGSHORE_REPLICA_WRITER_TTL_MS";
-/// Ticks of the clock in which Linux tells processor time, a second: 100 on every machine that it
-/// runs on.
+/// Clock ticks a second in Linux's processor times: 100 on every machine that it runs on.
 const TICKS: u64 = 100;
-/// Pages of memory on machines that have them of 4 KiB; others are told too little by their factor.
+/// Bytes of a page of memory; with larger pages the result is too small by their factor.
 const PAGE_BYTES: u64 = 4_096;
 
-/// The replica. Killed when dropped.
+/// The replica's process. Killed when dropped.
 pub struct ReplicaProcess {
     child: Child,
-    /// Open for as long as it may still say something: else a word of its would end it.
-    _says: BufReader<ChildStdout>,
+    /// Kept open while the process may still print: closed, the next line would end it.
+    _output: BufReader<ChildStdout>,
     pub address: SocketAddr,
 }
 
 impl ReplicaProcess {
-    /// `command` starts a process that comes to [`serve`].
+    /// `command` starts a process that calls [`serve`].
     pub fn start(
         mut command: Command,
         address: SocketAddr,
@@ -45,22 +44,22 @@ impl ReplicaProcess {
             command.env(FRESH, "1");
         }
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        let mut says = BufReader::new(child.stdout.take().ok_or("it has no output")?);
+        let mut output = BufReader::new(child.stdout.take().ok_or("it has no output")?);
         let mut line = String::new();
-        // Whoever runs it may say something first.
+        // A test runner may print something first.
         let address = loop {
             line.clear();
-            if says.read_line(&mut line)? == 0 {
+            if output.read_line(&mut line)? == 0 {
                 return Err("the replica ended before it listened".into());
             }
             if let Some((_, address)) = line.trim().split_once(ADDRESS) {
                 break address.trim_start_matches('=').parse()?;
             }
         };
-        Ok(ReplicaProcess { child, _says: says, address })
+        Ok(ReplicaProcess { child, _output: output, address })
     }
 
-    /// Ends it at once, and waits until it has.
+    /// Kills it, and waits until it has ended.
     pub fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -82,8 +81,8 @@ impl ReplicaProcess {
 /// Processor time that a process has used, by its number or as `self`.
 pub fn used_by(process: &str) -> Duration {
     let stat = proc(process, "stat");
-    // The name may hold anything; what follows its bracket does not. User's and kernel's time are
-    // the 12th and 13th there.
+    // The name may contain anything; the fields after its bracket do not. User and kernel time are
+    // the 12th and 13th of them.
     let after = stat.rsplit_once(')').map_or("", |(_, after)| after);
     let numbers = after.split_ascii_whitespace().skip(11).take(2);
     let ticks: u64 = numbers.filter_map(|text| text.parse::<u64>().ok()).sum();
@@ -100,12 +99,12 @@ impl Drop for ReplicaProcess {
     }
 }
 
-/// True in a process that is to be the replica.
+/// True in a process that is to be a replica.
 pub fn is_replica() -> bool {
     std::env::var_os(ADDRESS).is_some()
 }
 
-/// Serves until the process that started this one has ended, or lets go of its input.
+/// Serves until the parent process has ended, or closes the input.
 pub async fn serve() -> Result<(), Failure> {
     let writer_ttl = Duration::from_millis(std::env::var(WRITER_TTL)?.parse()?);
     let timing = ResolverTiming { writer_ttl, ..ResolverTiming::default() };

@@ -1,4 +1,4 @@
-//! Stands between clients and a server, and counts who comes.
+//! A relay between clients and a server, which counts connections.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ impl Relay {
         Relay { address, connections, task }
     }
 
-    /// How many have come.
+    /// The number of accepted connections.
     pub fn connections(&self) -> usize {
         self.connections.load(Ordering::SeqCst)
     }

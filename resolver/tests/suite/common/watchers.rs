@@ -1,5 +1,5 @@
-//! Many watches of one subtree over some links, each with what it believes; and the writer whose
-//! changes they are told of.
+//! Many watches of one subtree over some links, each with its own view; and the writer whose
+//! changes they receive.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,107 +18,107 @@ use rand::{RngExt, SeedableRng};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 
-/// Changes are made in portions, this often.
+/// Changes are made in batches, this often.
 const PACE: Duration = Duration::from_millis(10);
-/// Priorities from among so many.
+/// The number of different priorities.
 const PRIORITIES: u16 = 3;
 
-/// What is published at a path, as bits; 0: nothing. Watches are told these.
-pub type Is = u8;
-const QUEUE: Is = 1;
-const VALUE: Is = 2;
-const DEFAULT: Is = 4;
+/// The state of a path as bits, as watches receive it; 0: not there.
+pub type PathState = u8;
+const QUEUE: PathState = 1;
+const VALUE: PathState = 2;
+const DEFAULT: PathState = 4;
 
 /// Path number `n`. Sixteen below each parent, so that the subtree has a second level.
 fn path(n: usize) -> Path {
     Path::new(&format!("/load/{:04}/{n:06}", n / 16)).expect("it is a path")
 }
 
-fn mark(n: usize) -> Path {
+fn probe(n: usize) -> Path {
     Path::new(&format!("/load/mark/{n:06}")).expect("it is a path")
 }
 
-/// Path number `n` of those that come and go all at once, as long as paths get: 200 bytes.
+/// Path number `n` of those that come and go all at once, of the maximum usual length: 200 bytes.
 fn wide(n: usize) -> Path {
     Path::new(&format!("/load/wide/{n:0189}")).expect("it is a path")
 }
 
-/// What a path of the subtree is for.
-enum Place {
+/// The purpose of a path of the subtree.
+enum PathKind {
     Number(usize),
-    Mark(usize),
+    Probe(usize),
     Wide,
 }
 
-fn place(path: &Path) -> Place {
+fn path_kind(path: &Path) -> PathKind {
     let number = || path.as_str().rsplit('/').next().and_then(|last| last.parse().ok());
     match path.as_str().split('/').nth(2) {
-        Some("wide") => Place::Wide,
-        Some("mark") => Place::Mark(number().expect("a mark")),
-        _ => Place::Number(number().expect("a path that the writer numbered")),
+        Some("wide") => PathKind::Wide,
+        Some("mark") => PathKind::Probe(number().expect("a mark")),
+        _ => PathKind::Number(number().expect("a path that the writer numbered")),
     }
 }
 
-/// When each mark was made, and when the last watch was told of it.
+/// When each probe was published, and when the last watch received it.
 #[derive(Default, Debug)]
-pub struct Marks {
+pub struct Probes {
     made: Mutex<Vec<Instant>>,
-    told: Vec<AtomicUsize>,
-    all_told_us: Vec<AtomicU64>,
+    received: Vec<AtomicUsize>,
+    all_received_us: Vec<AtomicU64>,
 }
 
-impl Marks {
-    fn told(&self, n: usize, of: usize) {
-        if self.told[n].fetch_add(1, Ordering::Relaxed) + 1 == of {
+impl Probes {
+    fn received(&self, n: usize, of: usize) {
+        if self.received[n].fetch_add(1, Ordering::Relaxed) + 1 == of {
             let took = self.made.lock()[n].elapsed();
-            self.all_told_us[n].store(took.as_micros() as u64, Ordering::Relaxed);
+            self.all_received_us[n].store(took.as_micros() as u64, Ordering::Relaxed);
         }
     }
 
-    /// How long each mark took to the last watch, sorted. None while one is under way.
+    /// The time that each probe took to the last watch, sorted. `None` while one is in flight.
     pub fn took(&self) -> Option<Vec<Duration>> {
         let made = self.made.lock().len();
         let took = |us: &AtomicU64| Duration::from_micros(us.load(Ordering::Relaxed));
-        let mut all: Vec<Duration> = self.all_told_us[..made].iter().map(took).collect();
+        let mut all: Vec<Duration> = self.all_received_us[..made].iter().map(took).collect();
         all.sort_unstable();
         (!all.contains(&Duration::ZERO)).then_some(all)
     }
 }
 
-/// What the reader of one watch believes, from nothing but what the watch told it.
+/// The view of one watch's reader, built only from the watch's events.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Belief {
-    pub is: Vec<Is>,
-    /// How many of those are there that come and go all at once.
+pub struct WatchView {
+    pub is: Vec<PathState>,
+    /// The wide paths that are there.
     pub wide: BTreeSet<Path>,
-    /// It was told that this is all: `Some(false)` by a replica that is warming.
+    /// The last `Whole` event: `Some(false)` from a warming replica.
     pub whole: Option<bool>,
-    /// The replica that tells.
+    /// The replica of the watch.
     pub replica: String,
 }
 
-impl Belief {
-    pub fn of(paths: usize) -> Belief {
-        Belief { is: vec![0; paths], wide: BTreeSet::new(), whole: None, replica: String::new() }
+impl WatchView {
+    pub fn of(paths: usize) -> WatchView {
+        WatchView { is: vec![0; paths], wide: BTreeSet::new(), whole: None, replica: String::new() }
     }
 
-    /// Nothing else than this, and that it is all.
-    pub fn is_true(&self, truth: &[Is]) -> bool {
-        self.whole == Some(true) && self.is == truth && self.wide.is_empty()
+    /// Whether the view equals `expected`, and is complete.
+    pub fn is_current(&self, expected: &[PathState]) -> bool {
+        self.whole == Some(true) && self.is == expected && self.wide.is_empty()
     }
 
-    /// A path is this now. The number of the mark that it is, if it is one.
+    /// Sets the state of a path. Returns its number if it is a probe.
     pub fn now(&mut self, listed: PathListed) -> Option<usize> {
-        let bit = |is: bool, bit: Is| if is { bit } else { 0 };
+        let bit = |is: bool, bit: PathState| if is { bit } else { 0 };
         let PathListed { path, queue, value, default } = listed;
         let is = bit(queue, QUEUE) | bit(value, VALUE) | bit(default, DEFAULT);
-        match place(&path) {
-            Place::Number(n) => self.is[n] = is,
-            Place::Mark(n) => return Some(n),
-            Place::Wide if is == 0 => {
+        match path_kind(&path) {
+            PathKind::Number(n) => self.is[n] = is,
+            PathKind::Probe(n) => return Some(n),
+            PathKind::Wide if is == 0 => {
                 self.wide.remove(&path);
             }
-            Place::Wide => {
+            PathKind::Wide => {
                 self.wide.insert(path);
             }
         }
@@ -127,66 +127,66 @@ impl Belief {
 }
 
 /// The watches.
-pub struct Crowd {
-    beliefs: Vec<Arc<Mutex<Belief>>>,
+pub struct WatcherGroup {
+    views: Vec<Arc<Mutex<WatchView>>>,
     pub events: Arc<AtomicU64>,
-    pub marks: Arc<Marks>,
+    pub probes: Arc<Probes>,
     /// Ends the watches, and their links, when dropped.
     _readers: JoinSet<()>,
 }
 
-impl Crowd {
-    /// So many watches of everything below `/load`, over so many links; `paths` there may be, and
-    /// marks.
+impl WatcherGroup {
+    /// So many watches of everything below `/load`, over so many links; for up to `paths` paths,
+    /// and probes.
     pub fn start(
         cluster: &Cluster,
         watches: usize,
         links: usize,
         paths: usize,
-        marks: usize,
-    ) -> Crowd {
-        let (mut beliefs, mut readers) = (Vec::new(), JoinSet::new());
+        probes: usize,
+    ) -> WatcherGroup {
+        let (mut views, mut readers) = (Vec::new(), JoinSet::new());
         let zeros = |count| (0..count).map(|_| AtomicUsize::new(0)).collect();
-        let all_told_us = (0..marks).map(|_| AtomicU64::new(0)).collect();
-        let marks = Marks { made: Mutex::default(), told: zeros(marks), all_told_us };
-        let (marks, events) = (Arc::new(marks), Arc::new(AtomicU64::new(0)));
+        let all_received_us = (0..probes).map(|_| AtomicU64::new(0)).collect();
+        let probes = Probes { made: Mutex::default(), received: zeros(probes), all_received_us };
+        let (probes, events) = (Arc::new(probes), Arc::new(AtomicU64::new(0)));
         for link in 0..links {
             let client = ReadClient::new(cluster.clone(), SessionId([9; 16]), format!("{link}"));
             for _ in (link..watches).step_by(links) {
                 let mut watch = client.watch_paths(vec![Glob::new("/load/**").expect("a glob")]);
-                let belief = Arc::new(Mutex::new(Belief::of(paths)));
-                beliefs.push(belief.clone());
-                let (marks, events) = (marks.clone(), events.clone());
+                let view = Arc::new(Mutex::new(WatchView::of(paths)));
+                views.push(view.clone());
+                let (probes, events) = (probes.clone(), events.clone());
                 readers.spawn(async move {
                     while let Ok(event) = watch.next().await {
                         events.fetch_add(1, Ordering::Relaxed);
-                        believe(&belief, event, &marks, watches);
+                        apply(&view, event, &probes, watches);
                     }
                 });
             }
         }
-        Crowd { beliefs, events, marks, _readers: readers }
+        WatcherGroup { views, events, probes, _readers: readers }
     }
 
-    /// How many of the watches believe something else than this, or have not been told that it is
-    /// all.
-    pub fn astray(&self, truth: &[Is]) -> usize {
-        let astray = |belief: &&Arc<Mutex<Belief>>| !belief.lock().is_true(truth);
-        self.beliefs.iter().filter(astray).count()
+    /// The number of watches whose view differs from this, or is incomplete.
+    pub fn differing(&self, expected: &[PathState]) -> usize {
+        let differing = |view: &&Arc<Mutex<WatchView>>| !view.lock().is_current(expected);
+        self.views.iter().filter(differing).count()
     }
 
-    /// One of those that are astray, and what it has wrong: for people.
-    pub fn one_astray(&self, truth: &[Is]) -> String {
-        for (watch, belief) in self.beliefs.iter().enumerate() {
-            let belief = belief.lock();
-            let wrong: Vec<(usize, Is, Is)> = (0..truth.len())
-                .filter(|&n| belief.is[n] != truth[n])
-                .map(|n| (n, belief.is[n], truth[n]))
+    /// One of the differing views, for people.
+    pub fn describe_differing(&self, expected: &[PathState]) -> String {
+        for (watch, view) in self.views.iter().enumerate() {
+            let view = view.lock();
+            let wrong: Vec<(usize, PathState, PathState)> = (0..expected.len())
+                .filter(|&n| view.is[n] != expected[n])
+                .map(|n| (n, view.is[n], expected[n]))
                 .collect();
-            if !belief.is_true(truth) {
-                let Belief { whole, replica, wide, .. } = &*belief;
+            if !view.is_current(expected) {
+                let WatchView { whole, replica, wide, .. } = &*view;
                 return format!(
-                    "watch {watch} at {replica}, whole {whole:?}, {} too many: (path, believed, true) {wrong:?}",
+                    "watch {watch} at {replica}, whole {whole:?}, {} too many: \
+                     (path, actual, expected) {wrong:?}",
                     wide.len()
                 );
             }
@@ -194,42 +194,42 @@ impl Crowd {
         String::from("none")
     }
 
-    /// How many are told by that replica.
+    /// The number of watches at that replica.
     pub fn at(&self, replica: &str) -> usize {
-        self.beliefs.iter().filter(|belief| belief.lock().replica == replica).count()
+        self.views.iter().filter(|view| view.lock().replica == replica).count()
     }
 }
 
-fn believe(belief: &Mutex<Belief>, event: PathEvent, marks: &Marks, watches: usize) {
-    let mut belief = belief.lock();
+fn apply(view: &Mutex<WatchView>, event: PathEvent, probes: &Probes, watches: usize) {
+    let mut view = view.lock();
     match event {
         PathEvent::SnapshotBegins { replica } => {
-            belief.replica = replica;
-            belief.whole = None;
+            view.replica = replica;
+            view.whole = None;
         }
         PathEvent::Now(listed) => {
-            if let Some(mark) = belief.now(listed) {
-                marks.told(mark, watches);
+            if let Some(probe) = view.now(listed) {
+                probes.received(probe, watches);
             }
         }
         PathEvent::Gone(path) => {
             let gone = PathListed { path, queue: false, value: false, default: false };
-            belief.now(gone);
+            view.now(gone);
         }
-        PathEvent::Whole { complete } => belief.whole = Some(complete),
+        PathEvent::Whole { complete } => view.whole = Some(complete),
         PathEvent::Refused { reason, .. } => panic!("refused: {reason}"),
     }
 }
 
-/// What is published, by one publisher, and what of it is so.
+/// A publisher, and what it publishes.
 pub struct Writer {
     client: WriteClient,
     random: StdRng,
     terms: Vec<PublicationTerms>,
-    /// By path, what is published there, on which of the terms.
+    /// The index of its terms by path, if it is published.
     queue_or_value: Vec<Option<usize>>,
     default: Vec<bool>,
-    marks: usize,
+    probes: usize,
 }
 
 impl Writer {
@@ -251,11 +251,11 @@ impl Writer {
             terms: terms.collect(),
             queue_or_value: vec![None; paths],
             default: vec![false; paths],
-            marks: 0,
+            probes: 0,
         }
     }
 
-    /// About half of the paths are published at first.
+    /// Publishes about half of the paths at first.
     pub fn begin(&mut self) {
         for n in 0..self.queue_or_value.len() {
             if self.random.random() {
@@ -290,7 +290,7 @@ impl Writer {
         }
     }
 
-    /// So many changes a second, for so long. Says how many there were.
+    /// Makes so many changes a second, for so long. Returns their number.
     pub async fn run(&mut self, rate: usize, lasts: Duration) -> usize {
         let (began, mut done) = (Instant::now(), 0);
         let mut pace = interval(PACE);
@@ -306,16 +306,16 @@ impl Writer {
         done
     }
 
-    /// One more path beside them that stays, if there is to be another mark.
-    pub fn mark(&mut self, marks: &Marks) {
-        if self.marks < marks.told.len() {
-            marks.made.lock().push(Instant::now());
-            self.client.publish(mark(self.marks), &self.terms[0]);
-            self.marks += 1;
+    /// Publishes one more path, which stays, if there is to be another probe.
+    pub fn probe(&mut self, probes: &Probes) {
+        if self.probes < probes.received.len() {
+            probes.made.lock().push(Instant::now());
+            self.client.publish(probe(self.probes), &self.terms[0]);
+            self.probes += 1;
         }
     }
 
-    /// So many paths of 200 bytes come, and go again.
+    /// Publishes so many paths of 200 bytes, and removes them.
     pub async fn come_and_go(&self, paths: usize) {
         self.client.publish_all((0..paths).map(|n| (wide(n), self.terms[0].clone())));
         self.flushed(1).await;
@@ -323,13 +323,13 @@ impl Writer {
         self.flushed(1).await;
     }
 
-    /// Until so many replicas hold everything.
+    /// Waits until so many replicas have everything.
     pub async fn flushed(&self, replicas: usize) {
         self.client.flushed(replicas).await;
     }
 
-    /// What watches are to be told of each path.
-    pub fn truth(&self) -> Vec<Is> {
+    /// The states that watches have to receive.
+    pub fn expected(&self) -> Vec<PathState> {
         let is = |n: usize| {
             let kind = self.queue_or_value[n].map(|which| self.terms[which].kind);
             let published = match kind {
@@ -342,9 +342,9 @@ impl Writer {
         (0..self.queue_or_value.len()).map(is).collect()
     }
 
-    /// Which paths a resolver answers otherwise than they are published, all terms included.
-    pub async fn resolved_wrong(&self, cluster: &Cluster) -> Vec<usize> {
-        let client = ReadClient::new(cluster.clone(), SessionId([8; 16]), "the truth");
+    /// The paths that a resolver answers otherwise than they are published, all terms included.
+    pub async fn wrongly_resolved(&self, cluster: &Cluster) -> Vec<usize> {
+        let client = ReadClient::new(cluster.clone(), SessionId([8; 16]), "checker");
         let all = (0..self.queue_or_value.len()).map(path).collect();
         let answers = client.resolve(all).await.expect("it answers").answers;
         let wrong = |&n: &usize| {
