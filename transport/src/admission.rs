@@ -1,6 +1,6 @@
 //! Admission: which diallers become links, and how the others are refused.
 //!
-//! A refusal takes time too, since the dialler has to read it. WriteStalls have a limit of their
+//! A refusal takes time too, since the dialler has to read it. Refusals have a limit of their
 //! own, so that they occupy no handshake permit. Beyond that limit a refusal is still sent, but the
 //! listener does not wait until it is read.
 
@@ -130,9 +130,9 @@ impl Admission {
             };
             let (abort, ends) = AbortHandle::new_pair();
             let permit = self.handshakes.begin(pending, abort);
-            let (admission, came_at) = (self.clone(), Instant::now());
+            let (admission, accepted_at) = (self.clone(), Instant::now());
             let receiving =
-                async move { admission.receive(connection, peer, permit, came_at).await };
+                async move { admission.receive(connection, peer, permit, accepted_at).await };
             return Some(Either::Left(Abortable::new(receiving, ends).map(drop)));
         }
         let (code, reason) = self.no_permit();
@@ -159,13 +159,13 @@ impl Admission {
         self.not_accepted(peer, &reason);
     }
 
-    /// Runs one dialler's handshake, within the handshake timeout from `came_at` on.
+    /// Runs one dialler's handshake, within the handshake timeout from `accepted_at` on.
     async fn receive(
         &self,
         connection: Connection,
         peer: SocketAddr,
         permit: HandshakePermit,
-        came_at: Instant,
+        accepted_at: Instant,
     ) {
         let limit = self.options.handshake_timeout;
         let handshake = async {
@@ -176,7 +176,7 @@ impl Admission {
                 None => Ok(None),
             }
         };
-        let shaken = match timeout_at(came_at + limit, handshake).await {
+        let shaken = match timeout_at(accepted_at + limit, handshake).await {
             Ok(Ok(Some(link))) => Ok(link),
             Ok(Ok(None)) => return,
             Ok(Err(error)) => Err(error),

@@ -38,13 +38,13 @@ pub(crate) struct Handshakes {
 #[derive(Debug)]
 struct Table {
     /// In the order of arrival.
-    turns: BTreeMap<u64, UnderWay>,
+    in_progress: BTreeMap<u64, HandshakeInProgress>,
     next: u64,
 }
 
 /// A handshake in progress.
 #[derive(Debug)]
-struct UnderWay {
+struct HandshakeInProgress {
     connection: PendingConnection,
     age: Age,
     /// Aborts its task.
@@ -54,7 +54,7 @@ struct UnderWay {
 /// Decides whether a handshake may be displaced. Pure.
 #[derive(Clone, Copy, Debug)]
 struct Age {
-    came_at: Instant,
+    accepted_at: Instant,
     /// When its bytes were found to have arrived unread. From then it has another grace period,
     /// once.
     unread_at: Option<Instant>,
@@ -66,9 +66,9 @@ impl Age {
     fn displaceable(self, has_begun: bool, now: Instant) -> Option<Instant> {
         let in_grace = match self.unread_at {
             Some(at) => now < at + GRACE,
-            None => has_begun && now < self.came_at + GRACE,
+            None => has_begun && now < self.accepted_at + GRACE,
         };
-        (!in_grace).then_some(self.came_at)
+        (!in_grace).then_some(self.accepted_at)
     }
 }
 
@@ -81,7 +81,7 @@ pub(crate) struct PendingConnection {
 
 impl Handshakes {
     pub(crate) fn new(most: usize) -> Handshakes {
-        let table = Table { turns: BTreeMap::new(), next: 0 };
+        let table = Table { in_progress: BTreeMap::new(), next: 0 };
         Handshakes { most: most.max(1), table: Mutex::new(table) }
     }
 
@@ -94,7 +94,7 @@ impl Handshakes {
     /// it was sent nothing. False if no handshake may be displaced.
     pub(crate) fn make_room(&self, displaced: impl FnOnce(PendingConnection)) -> bool {
         let mut table = self.table.lock();
-        if table.turns.len() < self.most {
+        if table.in_progress.len() < self.most {
             return true;
         }
         let Some(connection) = table.displace(Instant::now()) else { return false };
@@ -112,15 +112,15 @@ impl Handshakes {
         let mut table = self.table.lock();
         let number = table.next;
         table.next += 1;
-        let came_at = Instant::now();
-        let age = Age { came_at, unread_at: None };
-        table.turns.insert(number, UnderWay { connection, age, abort });
+        let accepted_at = Instant::now();
+        let age = Age { accepted_at, unread_at: None };
+        table.in_progress.insert(number, HandshakeInProgress { connection, age, abort });
         HandshakePermit { handshakes: self.clone(), number }
     }
 
     /// False if it was displaced before.
     fn end(&self, number: u64) -> bool {
-        self.table.lock().turns.remove(&number).is_some()
+        self.table.lock().in_progress.remove(&number).is_some()
     }
 }
 
@@ -130,24 +130,24 @@ impl Table {
         // A handshake with unread bytes is excused once; the next dialler displaces another.
         for _ in 0..UNREAD_CHECKS_MAX {
             let number = self.oldest(now)?;
-            let turn = self.turns.get_mut(&number)?;
-            if turn.age.unread_at.is_none() && has_unread(&turn.connection.raw) {
-                turn.age.unread_at = Some(now);
+            let entry = self.in_progress.get_mut(&number)?;
+            if entry.age.unread_at.is_none() && has_unread(&entry.connection.raw) {
+                entry.age.unread_at = Some(now);
                 continue;
             }
-            let turn = self.turns.remove(&number)?;
-            turn.abort.abort();
-            return Some(turn.connection);
+            let entry = self.in_progress.remove(&number)?;
+            entry.abort.abort();
+            return Some(entry.connection);
         }
         None
     }
 
     fn oldest(&self, now: Instant) -> Option<u64> {
-        let begun = |turn: &UnderWay| turn.connection.activity.last_received().is_some();
-        let oldest = self
-            .turns
-            .iter()
-            .filter_map(|(number, turn)| Some((turn.age.displaceable(begun(turn), now)?, *number)));
+        let begun =
+            |entry: &HandshakeInProgress| entry.connection.activity.last_received().is_some();
+        let oldest = self.in_progress.iter().filter_map(|(number, entry)| {
+            Some((entry.age.displaceable(begun(entry), now)?, *number))
+        });
         oldest.min().map(|(_, number)| number)
     }
 }
@@ -182,15 +182,15 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_handshake_that_has_begun_cannot_be_displaced_for_a_second() {
-        let came_at = Instant::now();
-        let age = Age { came_at, unread_at: None };
-        assert_eq!(age.displaceable(false, came_at), Some(came_at));
-        assert_eq!(age.displaceable(true, came_at + SECOND - TICK), None);
-        assert_eq!(age.displaceable(true, came_at + SECOND), Some(came_at));
-        let late = came_at + 20 * SECOND;
+        let accepted_at = Instant::now();
+        let age = Age { accepted_at, unread_at: None };
+        assert_eq!(age.displaceable(false, accepted_at), Some(accepted_at));
+        assert_eq!(age.displaceable(true, accepted_at + SECOND - TICK), None);
+        assert_eq!(age.displaceable(true, accepted_at + SECOND), Some(accepted_at));
+        let late = accepted_at + 20 * SECOND;
         let excused = Age { unread_at: Some(late), ..age };
         assert_eq!(excused.displaceable(false, late + SECOND - TICK), None);
-        assert_eq!(excused.displaceable(true, late + SECOND), Some(came_at), "once");
+        assert_eq!(excused.displaceable(true, late + SECOND), Some(accepted_at), "once");
     }
 
     /// 1,024 permits are taken by diallers that send slowly; they dial again as soon as they are
@@ -200,34 +200,38 @@ mod tests {
     fn honest_diallers_are_admitted_beside_1024_slow_ones() {
         let start = Instant::now();
         let at = |ms: u64| start + Duration::from_millis(ms);
-        let mut turns: BTreeMap<u64, (Age, bool)> = BTreeMap::new();
+        let mut in_progress: BTreeMap<u64, (Age, bool)> = BTreeMap::new();
         let mut next = 0;
-        let mut come = |turns: &mut BTreeMap<u64, (Age, bool)>, begun: bool, now: Instant| {
-            if turns.len() == 1_024 {
+        let mut come = |in_progress: &mut BTreeMap<u64, (Age, bool)>, begun: bool, now: Instant| {
+            if in_progress.len() == 1_024 {
                 let may = |(number, (age, begun)): (&u64, &(Age, bool))| {
                     Some((age.displaceable(*begun, now)?, *number))
                 };
-                let (_, oldest) = turns.iter().filter_map(may).min()?;
-                turns.remove(&oldest);
+                let (_, oldest) = in_progress.iter().filter_map(may).min()?;
+                in_progress.remove(&oldest);
             }
             next += 1;
-            turns.insert(next, (Age { came_at: now, unread_at: None }, begun));
+            in_progress.insert(next, (Age { accepted_at: now, unread_at: None }, begun));
             Some(next)
         };
-        (0..1_024).for_each(|_| assert!(come(&mut turns, true, start).is_some()));
-        assert_eq!(come(&mut turns, false, at(999)), None, "all are within their grace period");
+        (0..1_024).for_each(|_| assert!(come(&mut in_progress, true, start).is_some()));
+        assert_eq!(
+            come(&mut in_progress, false, at(999)),
+            None,
+            "all are within their grace period"
+        );
         let mut honest = Vec::new();
         for ms in (1_000..60_000).step_by(10) {
-            come(&mut turns, true, at(ms));
+            come(&mut in_progress, true, at(ms));
             if ms % 100 == 0 {
-                let number = come(&mut turns, false, at(ms)).expect("there is an older one");
+                let number = come(&mut in_progress, false, at(ms)).expect("there is an older one");
                 honest.push((number, ms + 60));
             }
             honest.retain(|(number, done)| {
-                assert!(turns.contains_key(number), "an honest dialler was displaced");
+                assert!(in_progress.contains_key(number), "an honest dialler was displaced");
                 let done = *done <= ms;
                 if done {
-                    turns.remove(number);
+                    in_progress.remove(number);
                 }
                 !done
             });

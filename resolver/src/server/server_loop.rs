@@ -162,7 +162,7 @@ pub(super) struct ServerLoop {
     clock_read_at: Instant,
     /// Limits the log lines about stalls.
     stall_log: LogLimit,
-    slept: SleepDetector,
+    sleep_detector: SleepDetector,
     /// There is more to sweep.
     pub(super) sweeping: bool,
     /// Clients with a first push to send, each once.
@@ -246,7 +246,7 @@ impl ServerLoop {
             started: now(),
             clock_read_at: now(),
             stall_log: LogLimit::new(1, STALL_LOG_PERIOD),
-            slept: SleepDetector::new(ClockReading::take()),
+            sleep_detector: SleepDetector::new(ClockReading::take()),
             sweeping: false,
             pushing: VecDeque::new(),
             pushing_on: VecDeque::new(),
@@ -280,8 +280,8 @@ impl ServerLoop {
             next_clock_read =
                 deadline.map_or(tick, |deadline| deadline.clamp(self.clock_read_at, tick));
             tokio::select! {
-                events = self.events.recv() => match events {
-                    Some(events) => self.handle(events),
+                event = self.events.recv() => match event {
+                    Some(event) => self.handle(event),
                     None => return false,
                 },
                 () = until(Some(next_clock_read)) => {}
@@ -292,8 +292,8 @@ impl ServerLoop {
         }
         self.read_clock(next_clock_read);
         for _ in 0..EVENTS_PER_PASS_MAX {
-            let Ok(events) = self.events.try_recv() else { break };
-            self.handle(events);
+            let Ok(event) = self.events.try_recv() else { break };
+            self.handle(event);
             if now() >= self.clock_read_at + EVENTS_SLICE {
                 break;
             }
@@ -332,13 +332,13 @@ impl ServerLoop {
         }
     }
 
-    fn handle(&mut self, events: Event) {
-        match events {
+    fn handle(&mut self, event: Event) {
+        match event {
             Event::Joined { client, sender, writes } => {
                 let (frames, request) = (VecDeque::new(), None);
                 let (in_turn_queue, push_pending, in_push_queue, slow_reader) =
                     (false, false, false, None);
-                let at = ClientState {
+                let state = ClientState {
                     sender,
                     writes,
                     frames,
@@ -348,18 +348,18 @@ impl ServerLoop {
                     in_push_queue,
                     slow_reader,
                 };
-                self.clients.insert(client, at);
+                self.clients.insert(client, state);
             }
             Event::Frame { client, messages, at, counted } => {
                 self.directory.record_activity(client, at);
-                if let Some(at) = self.clients.get_mut(&client) {
-                    at.frames.push_back((messages, counted));
+                if let Some(state) = self.clients.get_mut(&client) {
+                    state.frames.push_back((messages, counted));
                     self.queue_turn(client);
                 }
             }
             Event::Ready { client } => {
-                if let Some(at) = self.clients.get_mut(&client) {
-                    at.slow_reader = None;
+                if let Some(state) = self.clients.get_mut(&client) {
+                    state.slow_reader = None;
                     self.queue_push(client, false);
                     self.queue_turn(client);
                 }
@@ -372,7 +372,7 @@ impl ServerLoop {
                 self.directory.limit(limits.paths_max, limits.watches_max);
             }
             Event::Status(answer) => {
-                let standing = StatusContext {
+                let status_context = StatusContext {
                     name: &self.name,
                     connections: self.clients.len() as u64,
                     uptime: now().saturating_duration_since(self.started),
@@ -381,17 +381,17 @@ impl ServerLoop {
                     slots: self.slots.as_ref(),
                 };
                 // The requester may have gone.
-                let _ = answer.send(standing.status(&self.directory));
+                let _ = answer.send(status_context.status(&self.directory));
             }
         }
     }
 
     /// Queues a turn for a client, if it has work.
     fn queue_turn(&mut self, client: Client) {
-        let Some(at) = self.clients.get_mut(&client) else { return };
-        if !at.in_turn_queue && at.slow_reader.is_none() && at.has_work() {
-            at.in_turn_queue = true;
-            let first = at.writes && !self.directory.is_complete();
+        let Some(state) = self.clients.get_mut(&client) else { return };
+        if !state.in_turn_queue && state.slow_reader.is_none() && state.has_work() {
+            state.in_turn_queue = true;
+            let first = state.writes && !self.directory.is_complete();
             if first { &mut self.writer_turns } else { &mut self.turns }.push_back(client);
         }
     }
@@ -409,9 +409,9 @@ impl ServerLoop {
 
     /// Queues a push for a client, if changes are pending for it. `again` if it already had one.
     fn queue_push(&mut self, client: Client, again: bool) {
-        let Some(at) = self.clients.get_mut(&client) else { return };
-        if !at.in_push_queue && at.slow_reader.is_none() && at.push_pending {
-            at.in_push_queue = true;
+        let Some(state) = self.clients.get_mut(&client) else { return };
+        if !state.in_push_queue && state.slow_reader.is_none() && state.push_pending {
+            state.in_push_queue = true;
             if again { &mut self.pushing_on } else { &mut self.pushing }.push_back(client);
         }
     }
@@ -431,7 +431,7 @@ impl ServerLoop {
             }
             self.directory.stalled(self.clock_read_at, late);
         }
-        let slept = self.slept.since_last(ClockReading::take());
+        let slept = self.sleep_detector.since_last(ClockReading::take());
         if slept > Duration::ZERO && self.directory.slept(self.clock_read_at, slept) {
             tracing::warn!(?slept, "the machine slept; the replica warms again");
         }
@@ -439,16 +439,16 @@ impl ServerLoop {
 
     /// One client's turn: its requests, in their order, for one slice.
     fn serve(&mut self, client: Client) {
-        let Some(at) = self.clients.get_mut(&client) else { return };
-        at.in_turn_queue = false;
-        if at.slow_reader.is_some() {
+        let Some(state) = self.clients.get_mut(&client) else { return };
+        state.in_turn_queue = false;
+        if state.slow_reader.is_some() {
             return;
         }
-        if at.sender.queued_bytes() > ANSWER_BYTES_QUEUED_MAX {
+        if state.sender.queued_bytes() > ANSWER_BYTES_QUEUED_MAX {
             self.wait_for_reader(client);
             return;
         }
-        let standing = StatusContext {
+        let status_context = StatusContext {
             name: &self.name,
             connections: self.clients.len() as u64,
             uptime: now().saturating_duration_since(self.started),
@@ -456,8 +456,8 @@ impl ServerLoop {
             requests: &self.requests,
             slots: self.slots.as_ref(),
         };
-        let status = |directory: &Directory| standing.status(directory);
-        let Some(at) = self.clients.get_mut(&client) else { return };
+        let status = |directory: &Directory| status_context.status(directory);
+        let Some(state) = self.clients.get_mut(&client) else { return };
         let begun = now();
         // A publisher whose writes are waiting here is not silent.
         self.directory.record_activity(client, begun);
@@ -465,17 +465,17 @@ impl ServerLoop {
             writer_ttl: self.directory.writer_ttl(),
             directory: &mut self.directory,
             client,
-            writes: at.writes,
+            writes: state.writes,
             status: &status,
             glob_segments: &self.glob_segments,
             until: begun + SLICE,
         };
         let mut out = FrameWriter::new();
-        while let Some(request) = at.request(&self.requests) {
+        while let Some(request) = state.request(&self.requests) {
             let answer = match request.slice(&mut context) {
                 Progress::More(answer) => answer,
                 Progress::Done(answer) => {
-                    at.request = None;
+                    state.request = None;
                     answer
                 }
             };
@@ -486,7 +486,7 @@ impl ServerLoop {
                 break;
             }
         }
-        send(&at.sender, out);
+        send(&state.sender, out);
         self.queue_turn(client);
     }
 
@@ -494,8 +494,8 @@ impl ServerLoop {
     pub(super) fn push_watches(&mut self) {
         let newly_due: Vec<Client> = self.directory.newly_due().collect();
         for client in newly_due {
-            if let Some(at) = self.clients.get_mut(&client) {
-                at.push_pending = true;
+            if let Some(state) = self.clients.get_mut(&client) {
+                state.push_pending = true;
                 self.queue_push(client, false);
             }
         }
@@ -514,14 +514,14 @@ impl ServerLoop {
     }
 
     fn push(&mut self, client: Client, until: Instant) {
-        let Some(at) = self.clients.get_mut(&client) else { return };
-        at.in_push_queue = false;
-        if at.slow_reader.is_some() {
+        let Some(state) = self.clients.get_mut(&client) else { return };
+        state.in_push_queue = false;
+        if state.slow_reader.is_some() {
             return;
         }
         let mut out = FrameWriter::new();
         let full = loop {
-            let full = at.sender.queued_bytes() + out.body_len() > ANSWER_BYTES_QUEUED_MAX;
+            let full = state.sender.queued_bytes() + out.body_len() > ANSWER_BYTES_QUEUED_MAX;
             if full || out.body_len() >= FRAME_BYTES_GOAL || now() >= until {
                 break full;
             }
@@ -529,12 +529,12 @@ impl ServerLoop {
                 Push::Send(news) => news.encode(&mut out),
                 Push::Working => {}
                 Push::Done => {
-                    at.push_pending = false;
+                    state.push_pending = false;
                     break false;
                 }
             }
         };
-        send(&at.sender, out);
+        send(&state.sender, out);
         if full {
             self.wait_for_reader(client);
         } else {
@@ -544,11 +544,11 @@ impl ServerLoop {
 
     /// Stops serving a client until it has read most of its answers.
     fn wait_for_reader(&mut self, client: Client) {
-        let Some(at) = self.clients.get_mut(&client) else { return };
-        if at.slow_reader.is_some() {
+        let Some(state) = self.clients.get_mut(&client) else { return };
+        if state.slow_reader.is_some() {
             return;
         }
-        let (sender, events) = (at.sender.clone(), self.own_events.clone());
+        let (sender, events) = (state.sender.clone(), self.own_events.clone());
         let waiter = tokio::spawn(async move {
             // An error means that the link has ended; then `Left` follows.
             if sender.ready(ANSWER_BYTES_QUEUED_MAX / 2).await.is_ok()
@@ -557,7 +557,7 @@ impl ServerLoop {
                 let _ = events.send(Event::Ready { client }).await;
             }
         });
-        at.slow_reader = Some(ReadWaiter(waiter.abort_handle()));
+        state.slow_reader = Some(ReadWaiter(waiter.abort_handle()));
     }
 }
 
@@ -566,22 +566,22 @@ impl ServerLoop {
     /// Panics if queues and flags are inconsistent.
     pub(super) fn invariant(&self) {
         let slots = |row: &VecDeque<Client>, client| row.iter().filter(|&&at| at == client).count();
-        for (&client, at) in &self.clients {
+        for (&client, state) in &self.clients {
             let turns = slots(&self.turns, client) + slots(&self.writer_turns, client);
             let in_push_queue = slots(&self.pushing, client) + slots(&self.pushing_on, client);
-            assert_eq!(turns, usize::from(at.in_turn_queue), "{client:?} among the turns");
+            assert_eq!(turns, usize::from(state.in_turn_queue), "{client:?} among the turns");
             assert_eq!(
                 in_push_queue,
-                usize::from(at.in_push_queue),
+                usize::from(state.in_push_queue),
                 "{client:?} in the push queues"
             );
-            let slow_reader = at.slow_reader.is_some();
+            let slow_reader = state.slow_reader.is_some();
             assert!(
-                slow_reader || at.in_turn_queue == at.has_work(),
+                slow_reader || state.in_turn_queue == state.has_work(),
                 "{client:?} in_turn_queue for its turn"
             );
             assert!(
-                slow_reader || at.in_push_queue || !at.push_pending,
+                slow_reader || state.in_push_queue || !state.push_pending,
                 "{client:?} in_turn_queue for a push"
             );
         }
@@ -589,7 +589,7 @@ impl ServerLoop {
 
     /// Whether the loop waits for this client to read.
     pub(super) fn is_slow_reader(&self, client: Client) -> bool {
-        self.clients.get(&client).is_some_and(|at| at.slow_reader.is_some())
+        self.clients.get(&client).is_some_and(|state| state.slow_reader.is_some())
     }
 }
 
