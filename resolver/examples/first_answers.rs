@@ -34,7 +34,7 @@ const SIBLINGS: usize = 1_000;
 const PARENTS: usize = 9;
 /// The longest wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(60);
-const TRIES: usize = 5;
+const ATTEMPTS: usize = 5;
 
 #[tokio::main]
 async fn main() -> Result<(), Failure> {
@@ -127,7 +127,7 @@ async fn measure(
     reader.resolve(vec![Path::new("/load")?]).await?;
     for (name, glob) in asked {
         let mut took = Vec::new();
-        for _ in 0..TRIES {
+        for _ in 0..ATTEMPTS {
             let begun = Instant::now();
             let mut watch = reader.watch_publishers(Glob::new(glob)?);
             let answered = timeout(PATIENCE, watch.changed()).await.is_ok();

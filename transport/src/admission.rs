@@ -68,7 +68,7 @@ impl Admission {
         ready: mpsc::Sender<Link>,
     ) -> Admission {
         let slots = SlotTable::new(budget.links, &options.reserved);
-        let slots = slots.with_values_at_most(values_most(&options, budget.links));
+        let slots = slots.with_values_at_most(values_limit(&options, budget.links));
         Admission {
             slots: Arc::new(Mutex::new(slots)),
             handshakes: Arc::new(Handshakes::new(budget.handshakes)),
@@ -98,8 +98,8 @@ impl Admission {
     }
 
     /// The limit of links.
-    pub(crate) fn most(&self) -> usize {
-        self.slots.lock().most()
+    pub(crate) fn limit(&self) -> usize {
+        self.slots.lock().limit()
     }
 
     /// Diallers that were refused for lack of room.
@@ -318,7 +318,7 @@ impl Admission {
         let reason = format!(
             "`{}` has reached its limit of handshakes ({}); try another server",
             self.identity.name,
-            self.handshakes.most()
+            self.handshakes.limit()
         );
         (HandshakeRefusal::Busy, reason)
     }
@@ -376,12 +376,12 @@ enum NotAdmitted {
 }
 
 /// The slots of `links` that the role `Values` may take.
-fn values_most(options: &ListenerOptions, links: usize) -> Option<usize> {
-    let wanted = options.value_connections_max?;
+fn values_limit(options: &ListenerOptions, links: usize) -> Option<usize> {
+    let requested = options.value_connections_max?;
     if links >= options.connections_max {
-        return Some(wanted);
+        return Some(requested);
     }
-    // At most `wanted`, which fits a usize.
-    let part = (wanted as u128 * links as u128).div_ceil(options.connections_max.max(1) as u128);
+    // At most `requested`, which fits a usize.
+    let part = (requested as u128 * links as u128).div_ceil(options.connections_max.max(1) as u128);
     Some(part as usize)
 }

@@ -26,25 +26,25 @@ impl DescriptorBudget {
     }
 }
 
-/// The part of `wanted` that the process may open besides `reserved` descriptors for everything
+/// The part of `requested` that the process may open besides `reserved` descriptors for everything
 /// else, and its limit. Raises the soft limit to the hard one if it is too low: for the whole
 /// process, and for its children.
 pub(crate) fn within_limit(
-    wanted: DescriptorBudget,
+    requested: DescriptorBudget,
     reserved: usize,
 ) -> (DescriptorBudget, Option<u64>) {
-    let limit = raised(wanted.sum().saturating_add(reserved) as u64);
-    (within(wanted, reserved, limit), limit)
+    let limit = raised(requested.sum().saturating_add(reserved) as u64);
+    (within(requested, reserved, limit), limit)
 }
 
 /// Divides a tight limit: at most half of it is reserved for the rest of the process, an eighth of
 /// what remains is for handshakes, as much for refusals.
-fn within(wanted: DescriptorBudget, reserved: usize, limit: Option<u64>) -> DescriptorBudget {
-    let Some(limit) = limit.and_then(|most| usize::try_from(most).ok()) else { return wanted };
+fn within(requested: DescriptorBudget, reserved: usize, limit: Option<u64>) -> DescriptorBudget {
+    let Some(limit) = limit.and_then(|most| usize::try_from(most).ok()) else { return requested };
     let room = limit.saturating_sub(reserved).max(limit / 2);
-    let part = |wanted: usize| wanted.min((room / 8).max(1));
-    let (handshakes, refusals) = (part(wanted.handshakes), part(wanted.refusals));
-    let links = wanted.links.min(room.saturating_sub(handshakes + refusals).max(1));
+    let part = |requested: usize| requested.min((room / 8).max(1));
+    let (handshakes, refusals) = (part(requested.handshakes), part(requested.refusals));
+    let links = requested.links.min(room.saturating_sub(handshakes + refusals).max(1));
     DescriptorBudget { links, handshakes, refusals }
 }
 
@@ -121,30 +121,30 @@ mod tests {
 
     #[test]
     fn links_leave_the_rest_of_the_process_its_files() {
-        let wanted = |links| DescriptorBudget { links, handshakes: 256, refusals: 256 };
+        let requested = |links| DescriptorBudget { links, handshakes: 256, refusals: 256 };
         let reduced =
             |links, handshakes| DescriptorBudget { links, handshakes, refusals: handshakes };
         for (links, limit, within_it) in [
-            (16_384, None, wanted(16_384)),
-            (16_384, Some(1_000_000), wanted(16_384)),
-            (16_384, Some(17_152), wanted(16_384)),
-            (16_384, Some(17_151), wanted(16_383)),
+            (16_384, None, requested(16_384)),
+            (16_384, Some(1_000_000), requested(16_384)),
+            (16_384, Some(17_152), requested(16_384)),
+            (16_384, Some(17_151), requested(16_383)),
             (16_384, Some(1_024), reduced(576, 96)),
             (768, Some(1_024), reduced(576, 96)),
             (100, Some(1_024), reduced(100, 96)),
             (16_384, Some(256), reduced(96, 16)),
             (16_384, Some(0), reduced(1, 1)),
         ] {
-            assert_eq!(within(wanted(links), 256, limit), within_it, "{links} of {limit:?}");
+            assert_eq!(within(requested(links), 256, limit), within_it, "{links} of {limit:?}");
         }
     }
 
     #[test]
     fn the_reserved_descriptors_are_at_most_half_of_a_limit_and_never_taken() {
-        let wanted =
+        let requested =
             DescriptorBudget { links: usize::MAX, handshakes: usize::MAX, refusals: usize::MAX };
         for limit in 16..5_000 {
-            let taken = within(wanted, 256, Some(limit as u64)).sum();
+            let taken = within(requested, 256, Some(limit as u64)).sum();
             assert_eq!(taken + 256.min(limit - limit / 2), limit);
         }
     }

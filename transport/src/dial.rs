@@ -35,14 +35,14 @@ pub enum DialError {
     #[error("{}", each(.0))]
     Each(Vec<(Address, DialError)>),
     /// Another publisher answers at the address.
-    #[error("{address} is publisher {}, not {}", found.prefix(), wanted.prefix())]
-    OtherPublisher {
+    #[error("{address} is publisher {}, not {}", found.prefix(), expected.prefix())]
+    UnexpectedPublisher {
         /// The dialled address.
         address: SocketAddr,
         /// The publisher that answered.
         found: PublisherId,
         /// The publisher that was dialled.
-        wanted: PublisherId,
+        expected: PublisherId,
     },
     /// Nothing listens at the address, or there is no route to it.
     #[error("cannot connect to {address}: {source}")]

@@ -28,10 +28,10 @@ const GRACE: Duration = Duration::from_secs(1);
 /// listener would stall.
 const UNREAD_CHECKS_MAX: usize = 4;
 
-/// The handshakes in progress, at most `most`.
+/// The handshakes in progress, at most `limit`.
 #[derive(Debug)]
 pub(crate) struct Handshakes {
-    most: usize,
+    limit: usize,
     table: Mutex<Table>,
 }
 
@@ -80,21 +80,21 @@ pub(crate) struct PendingConnection {
 }
 
 impl Handshakes {
-    pub(crate) fn new(most: usize) -> Handshakes {
+    pub(crate) fn new(limit: usize) -> Handshakes {
         let table = Table { in_progress: BTreeMap::new(), next: 0 };
-        Handshakes { most: most.max(1), table: Mutex::new(table) }
+        Handshakes { limit: limit.max(1), table: Mutex::new(table) }
     }
 
     /// The limit.
-    pub(crate) fn most(&self) -> usize {
-        self.most
+    pub(crate) fn limit(&self) -> usize {
+        self.limit
     }
 
     /// Makes room for one more. `displaced` gets the connection whose handshake was aborted for it;
     /// it was sent nothing. False if no handshake may be displaced.
     pub(crate) fn make_room(&self, displaced: impl FnOnce(PendingConnection)) -> bool {
         let mut table = self.table.lock();
-        if table.in_progress.len() < self.most {
+        if table.in_progress.len() < self.limit {
             return true;
         }
         let Some(connection) = table.displace(Instant::now()) else { return false };

@@ -170,7 +170,7 @@ impl SlotsHandle {
 
     /// The limit of links.
     pub fn most(&self) -> usize {
-        self.admission.most()
+        self.admission.limit()
     }
 
     /// Diallers that were refused with `Busy`, or for lack of a descriptor, since the listener
@@ -212,16 +212,17 @@ fn bind_error(address: SocketAddr, source: io::Error) -> BindError {
 
 /// The part of what the options allow that the process can open.
 fn affordable(options: &ListenerOptions, links: usize, address: SocketAddr) -> DescriptorBudget {
-    let wanted = DescriptorBudget {
+    let requested = DescriptorBudget {
         links,
         handshakes: options.handshakes_max,
         refusals: options.refusals_max,
     };
-    let (budget, limit) = descriptors::within_limit(wanted, options.descriptors_reserved);
-    if let (true, Some(limit)) = (budget.links < wanted.links, limit) {
+    let (budget, limit) = descriptors::within_limit(requested, options.descriptors_reserved);
+    if let (true, Some(limit)) = (budget.links < requested.links, limit) {
         tracing::warn!(
-            %address, connections = budget.links, wanted = wanted.links, open_files = limit,
-            "fewer connections than wanted: raise the limit of open files (LimitNOFILE, ulimit -n)"
+            %address, connections = budget.links, requested = requested.links, open_files = limit,
+            "fewer connections than requested: \
+             raise the limit of open files (LimitNOFILE, ulimit -n)"
         );
     }
     budget

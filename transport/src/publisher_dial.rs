@@ -98,7 +98,9 @@ async fn dial_one(
     let link = dial_ip(ip, host, handshake, options).await?;
     let found = link.welcome().map(|welcome| PublisherId(welcome.instance));
     match found.filter(|found| *found != publisher) {
-        Some(found) => Err(DialError::OtherPublisher { address: ip, found, wanted: publisher }),
+        Some(found) => {
+            Err(DialError::UnexpectedPublisher { address: ip, found, expected: publisher })
+        }
         None => Ok(link),
     }
 }

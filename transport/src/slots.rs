@@ -20,19 +20,19 @@ pub struct ReservedSlots {
 /// Counts links by role.
 #[derive(Debug)]
 pub(crate) struct SlotTable {
-    most: usize,
+    limit: usize,
     /// The most slots that links of the role `Values` may take; `None` for no separate limit.
-    values_most: Option<usize>,
+    values_limit: Option<usize>,
     reserved: BTreeMap<Role, usize>,
     open: BTreeMap<Role, usize>,
 }
 
 impl SlotTable {
-    /// A table of `most` slots. Those in `reserved` are reserved for their roles; together they are
-    /// at most half of all, and above that each reservation shrinks in proportion.
-    pub(crate) fn new(most: usize, reserved: &[ReservedSlots]) -> SlotTable {
+    /// A table of `limit` slots. Those in `reserved` are reserved for their roles; together they
+    /// are at most half of all, and above that each reservation shrinks in proportion.
+    pub(crate) fn new(limit: usize, reserved: &[ReservedSlots]) -> SlotTable {
         let sum: u128 = reserved.iter().map(|reserved| reserved.slots as u128).sum();
-        let half = (most / 2) as u128;
+        let half = (limit / 2) as u128;
         let cut = |slots: usize| match sum > half {
             // At most `half`, which fits a usize.
             true => (slots as u128 * half / sum) as usize,
@@ -43,20 +43,20 @@ impl SlotTable {
             *of_role.entry(reserved.role).or_default() += cut(reserved.slots);
         }
         of_role.retain(|_, slots| *slots > 0);
-        SlotTable { most, values_most: None, reserved: of_role, open: BTreeMap::new() }
+        SlotTable { limit, values_limit: None, reserved: of_role, open: BTreeMap::new() }
     }
 
     /// Limits links of the role `Values`: they are idle for longer than others, and may be many.
-    pub(crate) fn with_values_at_most(self, values_most: Option<usize>) -> SlotTable {
-        SlotTable { values_most, ..self }
+    pub(crate) fn with_values_at_most(self, values_limit: Option<usize>) -> SlotTable {
+        SlotTable { values_limit, ..self }
     }
 
     /// Changes the number of slots. Open links keep their slots even above a lower limit; until
     /// enough have closed, only roles with an unused reservation get a slot.
-    pub(crate) fn resize(&mut self, most: usize, reserved: &[ReservedSlots]) {
+    pub(crate) fn resize(&mut self, limit: usize, reserved: &[ReservedSlots]) {
         let open = std::mem::take(&mut self.open);
-        let values_most = self.values_most;
-        *self = SlotTable { open, values_most, ..SlotTable::new(most, reserved) };
+        let values_limit = self.values_limit;
+        *self = SlotTable { open, values_limit, ..SlotTable::new(limit, reserved) };
     }
 
     /// Takes a slot, preferring one that is reserved for the role.
@@ -67,7 +67,7 @@ impl SlotTable {
         let (open, reserved) = (self.open_in(role), self.reserved_for(role));
         let beyond =
             self.open.iter().map(|(role, open)| open.saturating_sub(self.reserved_for(*role)));
-        let for_all = self.most - self.reserved.values().sum::<usize>();
+        let for_all = self.limit - self.reserved.values().sum::<usize>();
         let free = open < reserved || beyond.sum::<usize>() < for_all;
         if free {
             *self.open.entry(role).or_default() += 1;
@@ -77,16 +77,16 @@ impl SlotTable {
 
     /// True if the role has reached its own limit, even if slots are free.
     fn is_full_of(&self, role: Role) -> bool {
-        role == Role::Values && self.values_most.is_some_and(|most| self.open_in(role) >= most)
+        role == Role::Values && self.values_limit.is_some_and(|limit| self.open_in(role) >= limit)
     }
 
     /// The reason why no slot is free for the role.
     fn reason(&self, role: Role) -> String {
-        match self.values_most {
-            Some(most) if self.is_full_of(role) => {
-                let (open, all) = (self.open_in(role), self.most);
+        match self.values_limit {
+            Some(limit) if self.is_full_of(role) => {
+                let (open, all) = (self.open_in(role), self.limit);
                 format!(
-                    "{open} of {most} connections for live values are taken; \
+                    "{open} of {limit} connections for live values are taken; \
                      the rest of {all} is for other roles"
                 )
             }
@@ -101,8 +101,8 @@ impl SlotTable {
     }
 
     /// The limit of links.
-    pub(crate) fn most(&self) -> usize {
-        self.most
+    pub(crate) fn limit(&self) -> usize {
+        self.limit
     }
 
     /// Links that are open.
@@ -122,7 +122,7 @@ impl SlotTable {
 impl fmt::Display for SlotTable {
     /// The text of a refusal.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of {} connections are taken", self.open(), self.most)?;
+        write!(f, "{} of {} connections are taken", self.open(), self.limit)?;
         for (index, (role, reserved)) in self.reserved.iter().enumerate() {
             let lead = if index == 0 { "; " } else { ", " };
             write!(f, "{lead}{reserved} are reserved for the role `{role}`")?;
@@ -241,12 +241,12 @@ mod tests {
     proptest! {
         #[test]
         fn the_limit_is_never_exceeded_and_reservations_are_honoured(
-            most in 0_usize..20,
+            limit in 0_usize..20,
             writers in 0_usize..20,
             tools in 0_usize..20,
             steps in prop::collection::vec((0_usize..3, any::<bool>()), 0..80),
         ) {
-            let mut slots = SlotTable::new(most, &reserved(writers, tools));
+            let mut slots = SlotTable::new(limit, &reserved(writers, tools));
             for (role, comes) in steps {
                 let role = ROLES[role];
                 let (open, sum) = (slots.open_in(role), slots.open());
@@ -257,11 +257,11 @@ mod tests {
                 } else if open > 0 {
                     slots.release(role);
                 }
-                prop_assert!(slots.open() <= most);
+                prop_assert!(slots.open() <= limit);
                 let unused = |role: &Role| {
                     slots.reserved_for(*role).saturating_sub(slots.open_in(*role))
                 };
-                prop_assert!(slots.open() + ROLES.iter().map(unused).sum::<usize>() <= most);
+                prop_assert!(slots.open() + ROLES.iter().map(unused).sum::<usize>() <= limit);
             }
         }
     }

@@ -192,11 +192,12 @@ impl GlobWalk {
         match self.levels.get(tree.depth(fork)).map(|level| &level.row) {
             Some(ChildSelection::Named { names, next, .. }) => {
                 let segment = tree.segment(towards);
-                let place = names.binary_search_by(|&name| match &self.segments[name as usize] {
-                    GlobSegment::Name(name) => name.as_str().cmp(segment),
-                    _ => Ordering::Less,
-                });
-                place.is_ok_and(|place| place < *next)
+                let position =
+                    names.binary_search_by(|&name| match &self.segments[name as usize] {
+                        GlobSegment::Name(name) => name.as_str().cmp(segment),
+                        _ => Ordering::Less,
+                    });
+                position.is_ok_and(|position| position < *next)
             }
             _ => at.is_none_or(|at| tree.is_before(towards, at)),
         }
@@ -270,12 +271,12 @@ impl GlobWalk {
         let mut comparison = comparison
             .filter(|comparison| comparison.node == node)
             .unwrap_or_else(|| Comparison { node, compared: 0, reached: Vec::new() });
-        while let Some(&place) = above.get(comparison.compared) {
+        while let Some(&position) = above.get(comparison.compared) {
             comparison.compared += 1;
-            let (leads_to, cost) = self.segments[place as usize].leads_to(place, segment);
+            let (leads_to, cost) = self.segments[position as usize].leads_to(position, segment);
             *left = left.saturating_sub(cost);
-            if let Some(place) = leads_to {
-                reach(&self.segments, place, &mut comparison.reached);
+            if let Some(position) = leads_to {
+                reach(&self.segments, position, &mut comparison.reached);
             }
             if *left == 0 && comparison.compared < above.len() {
                 self.comparison = Some(comparison);
@@ -296,13 +297,13 @@ impl GlobWalk {
 }
 
 /// Adds a position, and the next one too where it matches zero segments.
-fn reach(segments: &[GlobSegment], place: u32, reached: &mut Vec<u32>) {
+fn reach(segments: &[GlobSegment], position: u32, reached: &mut Vec<u32>) {
     // Positions lead to themselves or the next: a duplicate is among the last three.
-    if !reached.iter().rev().take(3).any(|&other| other == place) {
-        reached.push(place);
+    if !reached.iter().rev().take(3).any(|&other| other == position) {
+        reached.push(position);
     }
-    if let GlobSegment::Deep = segments[place as usize] {
-        reach(segments, place + 1, reached);
+    if let GlobSegment::Deep = segments[position as usize] {
+        reach(segments, position + 1, reached);
     }
 }
 
@@ -317,16 +318,16 @@ impl GlobSegment {
         }
     }
 
-    /// The position that the segment leads to from `place`, and the cost of the comparison in
+    /// The position that the segment leads to from `position`, and the cost of the comparison in
     /// steps.
-    fn leads_to(&self, place: u32, segment: &str) -> (Option<u32>, usize) {
+    fn leads_to(&self, position: u32, segment: &str) -> (Option<u32>, usize) {
         match self {
             GlobSegment::End => (None, 0),
-            GlobSegment::Deep => (Some(place), 1),
-            GlobSegment::Name(name) => ((name == segment).then_some(place + 1), 1),
+            GlobSegment::Deep => (Some(position), 1),
+            GlobSegment::Name(name) => ((name == segment).then_some(position + 1), 1),
             GlobSegment::Pattern(part) => {
                 let cost = 1 + length(part) * segment.len() / STEP_CHARACTERS;
-                (part.matches(segment).then_some(place + 1), cost)
+                (part.matches(segment).then_some(position + 1), cost)
             }
         }
     }
@@ -341,32 +342,32 @@ fn length(part: &GlobPart) -> usize {
 
 impl Level {
     fn new(segments: &[GlobSegment], alive: Vec<u32>) -> Level {
-        let name = |&place: &u32| match &segments[place as usize] {
+        let name = |&position: &u32| match &segments[position as usize] {
             GlobSegment::Name(name) => Some(name.as_str()),
             _ => None,
         };
-        let any = |place: &u32| {
-            matches!(segments[*place as usize], GlobSegment::Deep | GlobSegment::Pattern(_))
+        let any = |position: &u32| {
+            matches!(segments[*position as usize], GlobSegment::Deep | GlobSegment::Pattern(_))
         };
         let row = if alive.iter().any(any) {
             ChildSelection::All
         } else {
             let mut names: Vec<u32> =
-                alive.iter().copied().filter(|place| name(place).is_some()).collect();
+                alive.iter().copied().filter(|position| name(position).is_some()).collect();
             names.sort_by_key(name);
-            names.dedup_by_key(|place| name(place));
+            names.dedup_by_key(|position| name(position));
             ChildSelection::Named { names, next: 0, at: None }
         };
         Level { alive, row }
     }
 
     fn matches(&self, segments: &[GlobSegment]) -> bool {
-        self.alive.iter().any(|&place| matches!(segments[place as usize], GlobSegment::End))
+        self.alive.iter().any(|&position| matches!(segments[position as usize], GlobSegment::End))
     }
 
     /// Something below could match.
     fn leads_on(&self, segments: &[GlobSegment]) -> bool {
-        self.alive.iter().any(|&place| !matches!(segments[place as usize], GlobSegment::End))
+        self.alive.iter().any(|&position| !matches!(segments[position as usize], GlobSegment::End))
     }
 
     fn first_step(&self, directory: &Directory, node: NodeId) -> Step {

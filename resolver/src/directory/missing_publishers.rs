@@ -19,7 +19,7 @@ use crate::directory::{Directory, Slot};
 const MISSING_MAX: usize = RESOLVER_PUBLISHERS_MAX;
 /// Most declared paths, of all publishers, that the next run takes over; of the others it knows
 /// only that they exist.
-const DECLARED_KEPT_MAX: usize = 65_536;
+const DECLARED_RETAINED_MAX: usize = 65_536;
 
 /// How long a restarted replica waits for the publishers that it knows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -84,7 +84,7 @@ impl MissingPublisher {
 #[derive(Default, Debug)]
 pub(super) struct MissingPublishers {
     missing: BTreeMap<PublisherId, MissingPublisher>,
-    /// Declared paths of all of them, at most [`DECLARED_KEPT_MAX`].
+    /// Declared paths of all of them, at most [`DECLARED_RETAINED_MAX`].
     paths: usize,
     /// Publishers that were present when the replica stopped and have not confirmed since; true if
     /// they had declared anything.
@@ -132,7 +132,7 @@ impl MissingPublishers {
 
     fn insert(&mut self, mut missing: MissingPublisher) {
         self.take(missing.info.id);
-        if self.paths + len(&missing.declared) > DECLARED_KEPT_MAX {
+        if self.paths + len(&missing.declared) > DECLARED_RETAINED_MAX {
             missing.declared = some();
         }
         self.paths += len(&missing.declared);
@@ -258,7 +258,7 @@ impl Directory {
     /// The registered and the missing publishers, as recorded for the next run.
     pub(crate) fn known(&self, now: Instant) -> Vec<KnownPublisher> {
         // The missing ones have as many at most.
-        let mut left = DECLARED_KEPT_MAX;
+        let mut left = DECLARED_RETAINED_MAX;
         let seen = self.publishers.from(0);
         let seen = seen.filter(|(_, publisher)| publisher.is_recorded && !publisher.hidden);
         let seen = seen.map(|(slot, publisher)| {

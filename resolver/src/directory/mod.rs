@@ -343,8 +343,8 @@ impl Directory {
     ) -> Result<Vec<Digest>, RequestRefusal> {
         // Watchers have to receive the departure before the return.
         let same = |&(slot, _): &(Slot, Departure)| self.publishers[slot].info.id == info.id;
-        if let Some(place) = self.unreported.iter().position(same)
-            && let Some((slot, departure)) = self.unreported.remove(place)
+        if let Some(index) = self.unreported.iter().position(same)
+            && let Some((slot, departure)) = self.unreported.remove(index)
         {
             self.report_departure(slot, departure);
         }
@@ -459,8 +459,8 @@ impl Directory {
             return Err(refusal);
         }
         let digest_entry = self.paths.digest_entry_of(path, default, terms);
-        let held_jobs = before.is_some_and(|before| self.paths.is_of_jobs(before));
-        let holds_jobs = self.paths.is_of_jobs(terms);
+        let had_queue = before.is_some_and(|before| self.paths.is_of_jobs(before));
+        let has_queue = self.paths.is_of_jobs(terms);
         let moved = self.paths.register(
             &mut self.publishers,
             slot,
@@ -470,7 +470,7 @@ impl Directory {
             before,
         );
         self.spent += moved / MOVED_PER_STEP;
-        let jobs = (held_jobs != holds_jobs).then_some((slot, holds_jobs));
+        let jobs = (had_queue != has_queue).then_some((slot, has_queue));
         self.changed(registration, path, jobs);
         Ok(())
     }

@@ -90,16 +90,16 @@ impl Sets {
         if let [only] = members {
             return (only.slot == slot).then_some(only.terms);
         }
-        let place = members.binary_search_by_key(&slot, |member| member.slot).ok()?;
-        Some(members[place].terms)
+        let index = members.binary_search_by_key(&slot, |member| member.slot).ok()?;
+        Some(members[index].terms)
     }
 
     /// The set with this member, which replaces the same publisher on other terms.
     pub(super) fn with(&mut self, set: SetId, member: Member) -> SetId {
         self.step((set, member), |members| {
             match members.binary_search_by_key(&member.slot, |member| member.slot) {
-                Ok(place) => members[place] = member,
-                Err(place) => members.insert(place, member),
+                Ok(index) => members[index] = member,
+                Err(index) => members.insert(index, member),
             }
         })
     }

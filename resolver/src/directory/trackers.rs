@@ -37,12 +37,12 @@ impl Trackers {
     }
 
     fn put(&mut self, node: NodeId, revision: u64) {
-        let place = node as usize >> CHUNK_BITS;
-        if place >= self.chunks.len() {
+        let index = node as usize >> CHUNK_BITS;
+        if index >= self.chunks.len() {
             // 8 bytes for 64 nodes: doubling the `Vec` copies 2 MB at 16 million nodes.
-            self.chunks.resize(place + 1, None);
+            self.chunks.resize(index + 1, None);
         }
-        let chunk = self.chunks[place].get_or_insert_with(|| Box::new([0; CHUNK]));
+        let chunk = self.chunks[index].get_or_insert_with(|| Box::new([0; CHUNK]));
         chunk[node as usize % CHUNK] = revision;
     }
 }

@@ -80,8 +80,8 @@ proptest! {
                         model.remove(&path);
                     }
                 }
-                Op::Remove(place) if !model.is_empty() => {
-                    let path = model.keys().nth(place % model.len()).unwrap().clone();
+                Op::Remove(index) if !model.is_empty() => {
+                    let path = model.keys().nth(index % model.len()).unwrap().clone();
                     let node = tree.find(&path).unwrap();
                     tree.put_set(node, 0);
                     tree.put_default(node, false);

@@ -32,12 +32,12 @@ impl Step {
 #[derive(Debug)]
 pub(super) struct Walk {
     number: u64,
-    over: Arc<Mutex<Vec<u64>>>,
+    ended: Arc<Mutex<Vec<u64>>>,
 }
 
 impl Drop for Walk {
     fn drop(&mut self) {
-        self.over.lock().push(self.number);
+        self.ended.lock().push(self.number);
     }
 }
 
@@ -47,18 +47,18 @@ pub(super) struct Walks {
     next: u64,
     steps: HashMap<u64, Step>,
     /// Walks by the node they are at.
-    standing: HashMap<NodeId, Vec<u64>>,
+    by_node: HashMap<NodeId, Vec<u64>>,
     /// Dropped walks that are still recorded here.
-    over: Arc<Mutex<Vec<u64>>>,
+    ended: Arc<Mutex<Vec<u64>>>,
 }
 
 impl Walks {
     /// Begins a walk, suspended before `step`.
     pub(super) fn begin(&mut self, step: Step) -> Walk {
-        self.forget_those_over();
-        let walk = Walk { number: self.next, over: self.over.clone() };
+        self.forget_ended();
+        let walk = Walk { number: self.next, ended: self.ended.clone() };
         self.next += 1;
-        self.stand(walk.number, step);
+        self.suspend_at(walk.number, step);
         walk
     }
 
@@ -70,7 +70,7 @@ impl Walks {
     /// Suspends a walk at a new position.
     pub(super) fn suspend(&mut self, walk: &Walk, step: Step) {
         self.forget(walk.number);
-        self.stand(walk.number, step);
+        self.suspend_at(walk.number, step);
     }
 
     /// Moves all walks at a node that is about to be removed to `next`.
@@ -78,39 +78,39 @@ impl Walks {
         if self.steps.is_empty() {
             return;
         }
-        self.forget_those_over();
-        let Some(walks) = self.standing.remove(&node) else { return };
+        self.forget_ended();
+        let Some(walks) = self.by_node.remove(&node) else { return };
         for &walk in &walks {
             self.steps.insert(walk, next);
         }
-        self.standing.entry(next.node()).or_default().extend(walks);
+        self.by_node.entry(next.node()).or_default().extend(walks);
     }
 
-    fn stand(&mut self, number: u64, step: Step) {
+    fn suspend_at(&mut self, number: u64, step: Step) {
         self.steps.insert(number, step);
-        self.standing.entry(step.node()).or_default().push(number);
+        self.by_node.entry(step.node()).or_default().push(number);
     }
 
     fn forget(&mut self, number: u64) {
         let Some(step) = self.steps.remove(&number) else { return };
-        if let Some(walks) = self.standing.get_mut(&step.node()) {
+        if let Some(walks) = self.by_node.get_mut(&step.node()) {
             walks.retain(|&other| other != number);
             if walks.is_empty() {
-                self.standing.remove(&step.node());
+                self.by_node.remove(&step.node());
             }
         }
     }
 
-    fn forget_those_over(&mut self) {
-        let over = std::mem::take(&mut *self.over.lock());
-        over.into_iter().for_each(|number| self.forget(number));
+    fn forget_ended(&mut self) {
+        let ended = std::mem::take(&mut *self.ended.lock());
+        ended.into_iter().for_each(|number| self.forget(number));
     }
 
     /// The number of suspended walks.
     #[cfg(test)]
     pub(super) fn len(&mut self) -> usize {
-        self.forget_those_over();
-        assert_eq!(self.steps.len(), self.standing.values().map(Vec::len).sum::<usize>());
+        self.forget_ended();
+        assert_eq!(self.steps.len(), self.by_node.values().map(Vec::len).sum::<usize>());
         self.steps.len()
     }
 }

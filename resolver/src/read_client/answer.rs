@@ -213,7 +213,7 @@ impl Answer {
     }
 
     /// Whether another replica, which is not warming, could have a better answer.
-    pub(super) fn is_doubtful(&self) -> bool {
+    pub(super) fn is_provisional(&self) -> bool {
         match self {
             Answer::Resolved(all) => {
                 !all.complete && all.answers.iter().any(PathAnswer::is_negative)

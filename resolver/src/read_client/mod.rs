@@ -217,7 +217,7 @@ impl ReadClient {
     /// timeout, and the answer 15 s. Cancel safe.
     pub async fn replica_status(&self) -> Vec<(String, Result<ReplicaStatus, String>)> {
         let mut asking = JoinSet::new();
-        for (place, replica) in self.handle.caller.cluster.replicas.iter().cloned().enumerate() {
+        for (index, replica) in self.handle.caller.cluster.replicas.iter().cloned().enumerate() {
             let caller = self.handle.tool();
             asking.spawn(async move {
                 let status =
@@ -231,11 +231,11 @@ impl ReadClient {
                         },
                     );
                 let status = status.await;
-                (place, replica, status)
+                (index, replica, status)
             });
         }
         let mut answers = asking.join_all().await;
-        answers.sort_unstable_by_key(|(place, ..)| *place);
+        answers.sort_unstable_by_key(|(index, ..)| *index);
         answers.into_iter().map(|(_, replica, status)| (replica, status)).collect()
     }
 

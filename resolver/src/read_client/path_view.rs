@@ -89,9 +89,9 @@ pub(super) struct PathView {
     begins: Option<String>,
     refused: Option<(String, String)>,
     /// Everything was received, and whether it is complete: an event once nothing else is unread.
-    whole: Option<bool>,
+    caught_up: Option<bool>,
     /// As it was read last.
-    whole_read: Option<bool>,
+    caught_up_read: Option<bool>,
     ended: Option<WatchEnded>,
 }
 
@@ -132,8 +132,8 @@ impl PathView {
             phase: Phase::Following { settled: false },
             begins: None,
             refused: None,
-            whole: None,
-            whole_read: None,
+            caught_up: None,
+            caught_up_read: None,
             ended: None,
         }
     }
@@ -157,7 +157,7 @@ impl PathView {
             self.link = Some(link);
             self.snapshot += 1;
             self.phase = Phase::Snapshot { complete: true };
-            self.whole = None;
+            self.caught_up = None;
         }
         let Phase::Snapshot { complete } = self.phase else { return true };
         if self.link != Some(link) {
@@ -173,7 +173,7 @@ impl PathView {
             if complete {
                 self.settle();
             }
-            self.whole = Some(complete);
+            self.caught_up = Some(complete);
         }
         true
     }
@@ -192,7 +192,7 @@ impl PathView {
                 self.settle();
             }
             self.phase = Phase::Following { settled: changes.complete };
-            self.whole = Some(changes.complete);
+            self.caught_up = Some(changes.complete);
         }
         true
     }
@@ -240,16 +240,16 @@ impl PathView {
             return Ok(Some(PathEvent::Refused { replica, reason }));
         }
         if let Some(replica) = self.begins.take() {
-            self.whole_read = None;
+            self.caught_up_read = None;
             return Ok(Some(PathEvent::SnapshotBegins { replica }));
         }
         if let Some(path) = self.unread.pop_first() {
             return Ok(Some(self.read(path)));
         }
-        if self.whole != self.whole_read
-            && let Some(complete) = self.whole
+        if self.caught_up != self.caught_up_read
+            && let Some(complete) = self.caught_up
         {
-            self.whole_read = self.whole;
+            self.caught_up_read = self.caught_up;
             return Ok(Some(PathEvent::Whole { complete }));
         }
         Ok(None)
@@ -322,7 +322,7 @@ mod tests {
         PathListed { queue: false, ..queue(text) }
     }
 
-    fn whole(complete: bool, paths: Vec<PathListed>) -> PathSnapshot {
+    fn one_part_snapshot(complete: bool, paths: Vec<PathListed>) -> PathSnapshot {
         let (first, last) = (true, true);
         PathSnapshot { watch: 1, first, last, complete, tracker: TRACKER, paths }
     }
@@ -349,10 +349,10 @@ mod tests {
     #[test]
     fn a_change_of_the_replica_yields_only_differences() {
         let mut view = PathView::new(10);
-        view.snapshot(1, "a:1", whole(true, vec![queue("/x"), queue("/y")]));
+        view.snapshot(1, "a:1", one_part_snapshot(true, vec![queue("/x"), queue("/y")]));
         let now = |text| PathEvent::Now(queue(text));
         assert_eq!(all(&mut view), [begins("a:1"), now("/x"), now("/y"), COMPLETE]);
-        view.snapshot(2, "b:1", whole(true, vec![queue("/y"), queue("/z")]));
+        view.snapshot(2, "b:1", one_part_snapshot(true, vec![queue("/y"), queue("/z")]));
         let expected = [begins("b:1"), PathEvent::Gone(path("/x")), now("/z"), COMPLETE];
         assert_eq!(all(&mut view), expected);
         // Changes of the previous link are ignored.
@@ -363,9 +363,9 @@ mod tests {
     #[test]
     fn a_warming_replica_adds_and_removes_nothing_until_it_is_complete() {
         let mut view = PathView::new(10);
-        view.snapshot(1, "a:1", whole(true, vec![queue("/x"), queue("/y")]));
+        view.snapshot(1, "a:1", one_part_snapshot(true, vec![queue("/x"), queue("/y")]));
         all(&mut view);
-        view.snapshot(2, "b:1", whole(false, vec![queue("/z")]));
+        view.snapshot(2, "b:1", one_part_snapshot(false, vec![queue("/z")]));
         let expected = [begins("b:1"), PathEvent::Now(queue("/z")), WARMING];
         assert_eq!(all(&mut view), expected);
         view.changes(2, &changes(false, vec![queue("/y"), gone("/z")]));
@@ -378,7 +378,7 @@ mod tests {
     #[test]
     fn unread_changes_are_merged_into_the_latest_state() {
         let mut view = PathView::new(2);
-        view.snapshot(1, "a:1", whole(true, vec![queue("/x")]));
+        view.snapshot(1, "a:1", one_part_snapshot(true, vec![queue("/x")]));
         all(&mut view);
         // Thousands of paths come and go: the view has no more than two at any time.
         for n in 0..5_000 {
@@ -394,7 +394,7 @@ mod tests {
     #[test]
     fn a_watch_of_too_many_paths_ends_with_an_error() {
         let mut view = PathView::new(2);
-        assert!(view.snapshot(1, "a:1", whole(true, vec![queue("/a"), queue("/b")])));
+        assert!(view.snapshot(1, "a:1", one_part_snapshot(true, vec![queue("/a"), queue("/b")])));
         assert!(!view.changes(1, &changes(true, vec![queue("/c")])));
         let ended = view.take().unwrap_err();
         assert_eq!(ended, WatchEnded::TooManyPaths { limit: 2 });

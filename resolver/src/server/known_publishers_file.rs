@@ -49,7 +49,7 @@ pub(super) struct KnownPublishers {
 /// The content as an earlier run left it.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) struct RestoredPublishers {
-    pub(super) knowledge: KnownPublishers,
+    pub(super) known: KnownPublishers,
     /// How long ago the replica last ran, by the wall clock.
     pub(super) downtime: Duration,
 }
@@ -66,10 +66,10 @@ pub(super) struct KnownPublishersFile {
 /// until each has tried again: some may be unknown to it.
 pub(super) fn wait(timing: &ResolverTiming, downtime: Duration) -> Wait {
     let late = timing.heartbeat();
-    let next_try = late.min(timing.retry_wait_max + timing.connect_timeout);
+    let next_attempt = late.min(timing.retry_wait_max + timing.connect_timeout);
     match downtime <= SHORT_DOWNTIME_WAITS * timing.retry_wait_min {
-        true => Wait { least: Duration::ZERO, most: next_try },
-        false => Wait { least: next_try, most: late },
+        true => Wait { least: Duration::ZERO, most: next_attempt },
+        false => Wait { least: next_attempt, most: late },
     }
 }
 
@@ -124,10 +124,10 @@ impl KnownPublishersFile {
         }
     }
 
-    fn write(&self, knowledge: &KnownPublishers) -> io::Result<()> {
+    fn write(&self, known: &KnownPublishers) -> io::Result<()> {
         let new = self.path.with_extension("new");
         let mut file = File::create(&new)?;
-        file.write_all(&encode(knowledge, SystemTime::now()))?;
+        file.write_all(&encode(known, SystemTime::now()))?;
         file.sync_all()?;
         fs::rename(&new, &self.path)?;
         match self.path.parent() {
@@ -160,7 +160,7 @@ pub(super) async fn run_writer(
         };
         let (file, to_write) = (file.clone(), unwritten.clone());
         let done = tokio::task::spawn_blocking(move || match to_write {
-            Some(knowledge) => file.write(&knowledge),
+            Some(known) => file.write(&known),
             None if written => file.touch(),
             None => Ok(()),
         });
@@ -188,11 +188,11 @@ pub(super) async fn run_writer(
     }
 }
 
-fn encode(knowledge: &KnownPublishers, now: SystemTime) -> Vec<u8> {
+fn encode(known: &KnownPublishers, now: SystemTime) -> Vec<u8> {
     let mut out = FrameWriter::new();
     out.u64(millis(now));
-    out.bool(knowledge.all);
-    knowledge.publishers.encode(&mut out);
+    out.bool(known.all);
+    known.publishers.encode(&mut out);
     let body = out.into_body();
     [&MAGIC[..], &crc32c::crc32c(&body).to_le_bytes(), &body[..]].concat()
 }
@@ -218,19 +218,19 @@ fn decode(
         let publishers = r.list("known publishers", 2 * RESOLVER_PUBLISHERS_MAX)?;
         Ok((at, KnownPublishers { publishers, all }))
     };
-    let (written_at, mut knowledge) = read(&mut r).map_err(|error| error.to_string())?;
+    let (written_at, mut known) = read(&mut r).map_err(|error| error.to_string())?;
     let since_written = millis(now).saturating_sub(written_at);
     // If the clock was set back, use the time since the write.
     let downtime = now.duration_since(touched).map_or(since_written, |downtime| {
         u64::try_from(downtime.as_millis()).unwrap_or(u64::MAX).min(since_written)
     });
-    for one in &mut knowledge.publishers {
+    for one in &mut known.publishers {
         // A publisher that was present was heard while the replica ran.
         let there = matches!(one.departure, None | Some(Departure::NotBack));
         let more = if there { downtime } else { since_written };
         one.silent_ms = one.silent_ms.saturating_add(more);
     }
-    Ok(RestoredPublishers { knowledge, downtime: Duration::from_millis(downtime) })
+    Ok(RestoredPublishers { known, downtime: Duration::from_millis(downtime) })
 }
 
 fn millis(at: SystemTime) -> u64 {
@@ -245,7 +245,7 @@ mod tests {
 
     use super::*;
 
-    fn knowledge() -> KnownPublishers {
+    fn known() -> KnownPublishers {
         let one = |n: u8, departure| KnownPublisher {
             info: PublisherInfo::new(
                 PublisherId([n; 16]),
@@ -273,31 +273,33 @@ mod tests {
 
     #[test]
     fn the_next_run_knows_the_publishers_and_the_downtime() {
-        let bytes = encode(&knowledge(), at(1_000));
+        let bytes = encode(&known(), at(1_000));
         let restored = decode(&bytes, at(1_060), at(1_050)).unwrap();
         assert_eq!(restored.downtime, Duration::from_secs(10));
-        assert!(restored.knowledge.all);
-        let silent: Vec<u64> =
-            restored.knowledge.publishers.iter().map(|one| one.silent_ms).collect();
+        assert!(restored.known.all);
+        let silent: Vec<u64> = restored.known.publishers.iter().map(|one| one.silent_ms).collect();
         assert_eq!(silent, [11_000, 61_000], "a present one was heard until the end");
-        assert_eq!(restored.knowledge.publishers[1].departure, Some(Departure::Silent));
+        assert_eq!(restored.known.publishers[1].departure, Some(Departure::Silent));
     }
 
     #[test]
     fn a_clock_that_was_set_back_yields_no_downtime() {
-        let bytes = encode(&knowledge(), at(1_000));
+        let bytes = encode(&known(), at(1_000));
         let restored = decode(&bytes, at(900), at(1_050)).unwrap();
         assert_eq!(restored.downtime, Duration::ZERO);
     }
 
     #[test]
     fn every_damaged_byte_and_every_truncation_is_detected() {
-        let whole = encode(&knowledge(), at(1_000));
-        for place in 0..whole.len() {
-            let mut bytes = whole.clone();
-            bytes[place] ^= 1;
-            assert!(decode(&bytes, at(1_001), at(1_001)).is_err(), "byte {place}");
-            assert!(decode(&whole[..place], at(1_001), at(1_001)).is_err(), "cut at {place}");
+        let bytes_written = encode(&known(), at(1_000));
+        for offset in 0..bytes_written.len() {
+            let mut bytes = bytes_written.clone();
+            bytes[offset] ^= 1;
+            assert!(decode(&bytes, at(1_001), at(1_001)).is_err(), "byte {offset}");
+            assert!(
+                decode(&bytes_written[..offset], at(1_001), at(1_001)).is_err(),
+                "cut at {offset}"
+            );
         }
     }
 
@@ -306,13 +308,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (file, none) = KnownPublishersFile::open(folder.path(), false).unwrap();
         assert_eq!(none, None);
-        file.write(&knowledge()).unwrap();
+        file.write(&known()).unwrap();
         let refused = KnownPublishersFile::open(folder.path(), false).unwrap_err();
         assert!(refused.to_string().contains("another replica"), "{refused}");
         drop(file);
 
         let (file, restored) = KnownPublishersFile::open(folder.path(), false).unwrap();
-        assert_eq!(restored.unwrap().knowledge.publishers.len(), 2);
+        assert_eq!(restored.unwrap().known.publishers.len(), 2);
         fs::write(folder.path().join(NAME), b"LSKNOWN1 and nothing of it").unwrap();
         drop(file);
         let (_file, none) = KnownPublishersFile::open(folder.path(), false).unwrap();
@@ -325,9 +327,9 @@ mod tests {
     #[test]
     fn after_a_short_downtime_the_replica_waits_for_one_attempt_of_each_publisher() {
         let timing = ResolverTiming::default();
-        let [next_try, late] = [15, 60].map(Duration::from_secs);
-        let short = Wait { least: Duration::ZERO, most: next_try };
+        let [next_attempt, late] = [15, 60].map(Duration::from_secs);
+        let short = Wait { least: Duration::ZERO, most: next_attempt };
         assert_eq!(wait(&timing, Duration::from_secs(5)), short);
-        assert_eq!(wait(&timing, Duration::from_secs(6)), Wait { least: next_try, most: late });
+        assert_eq!(wait(&timing, Duration::from_secs(6)), Wait { least: next_attempt, most: late });
     }
 }

@@ -26,19 +26,19 @@ pub struct Limits {
 
 /// One in so many connections is reserved for writers: publishers that cannot connect are hidden
 /// after a `writer_ttl`.
-const WRITERS_KEPT_PART: usize = 8;
+const WRITERS_RESERVED_PART: usize = 8;
 /// Connections reserved for tools, such as `longshore resolver status`; at most one in eight.
-const TOOLS_KEPT: usize = 8;
+const TOOLS_RESERVED: usize = 8;
 
 impl Limits {
     /// The default number of connections reserved for writers: an eighth.
     pub fn usual_writers_kept(connections_max: usize) -> usize {
-        connections_max / WRITERS_KEPT_PART
+        connections_max / WRITERS_RESERVED_PART
     }
 
     /// The default number of connections reserved for tools: 8, or an eighth if that is less.
     pub fn usual_tools_kept(connections_max: usize) -> usize {
-        TOOLS_KEPT.min(connections_max / WRITERS_KEPT_PART)
+        TOOLS_RESERVED.min(connections_max / WRITERS_RESERVED_PART)
     }
 
     /// The reserved connections. A reader can ask another replica; a writer needs this one.

@@ -203,9 +203,9 @@ impl ResolverServer {
             let opened = KnownPublishersFile::open(&folder, options.fresh);
             let (file, restored) =
                 opened.map_err(|error| ReplicaStartError::Data { folder, error })?;
-            if let Some(RestoredPublishers { knowledge, downtime }) = restored {
+            if let Some(RestoredPublishers { known, downtime }) = restored {
                 let wait = known_publishers_file::wait(&timing, downtime);
-                directory.restore(now(), knowledge.publishers, knowledge.all, wait);
+                directory.restore(now(), known.publishers, known.all, wait);
             }
             let (newest, received) = watch::channel(KnownPublishers::default());
             known = Some((newest, (file, received)));

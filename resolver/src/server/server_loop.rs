@@ -565,10 +565,11 @@ impl ServerLoop {
 impl ServerLoop {
     /// Panics if queues and flags are inconsistent.
     pub(super) fn invariant(&self) {
-        let slots = |row: &VecDeque<Client>, client| row.iter().filter(|&&at| at == client).count();
+        let entries =
+            |queue: &VecDeque<Client>, client| queue.iter().filter(|&&at| at == client).count();
         for (&client, state) in &self.clients {
-            let turns = slots(&self.turns, client) + slots(&self.writer_turns, client);
-            let in_push_queue = slots(&self.pushing, client) + slots(&self.pushing_on, client);
+            let turns = entries(&self.turns, client) + entries(&self.writer_turns, client);
+            let in_push_queue = entries(&self.pushing, client) + entries(&self.pushing_on, client);
             assert_eq!(turns, usize::from(state.in_turn_queue), "{client:?} among the turns");
             assert_eq!(
                 in_push_queue,
@@ -578,11 +579,11 @@ impl ServerLoop {
             let slow_reader = state.slow_reader.is_some();
             assert!(
                 slow_reader || state.in_turn_queue == state.has_work(),
-                "{client:?} in_turn_queue for its turn"
+                "{client:?} is queued for its turn"
             );
             assert!(
                 slow_reader || state.in_push_queue || !state.push_pending,
-                "{client:?} in_turn_queue for a push"
+                "{client:?} is queued for a push"
             );
         }
     }

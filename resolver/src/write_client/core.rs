@@ -200,7 +200,7 @@ impl WriteCore {
             Event::Close => self.close(now),
             Event::Tick => {}
         }
-        self.due(now);
+        self.handle_deadlines(now);
         self.send(now, desired);
         self.compare(now, desired);
         std::mem::take(&mut self.actions)
@@ -540,7 +540,7 @@ impl WriteCore {
     }
 
     /// Handles expired deadlines, except for what follows the writes: see [`WriteCore::compare`].
-    fn due(&mut self, now: Instant) {
+    fn handle_deadlines(&mut self, now: Instant) {
         match &self.state {
             State::Waiting { until } if *until <= now => self.dial(now),
             State::Linked(linked) => {

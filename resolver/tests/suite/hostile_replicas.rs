@@ -68,7 +68,7 @@ async fn readers_are_answered(cluster: Cluster, hostile: &Hostile) {
         let right = (true, vec!["publisher-1".to_owned()]);
         assert_eq!(answer, Ok(right), "{kind:?}");
         assert!(since.elapsed() < round() + SLACK, "{kind:?} costs {:?}", since.elapsed());
-        if hostile.attempts().map_or(readers == 8, |tries| tries > 0) {
+        if hostile.attempts().map_or(readers == 8, |attempts| attempts > 0) {
             return;
         }
         assert!(readers < 100, "{kind:?} is never tried");
@@ -109,12 +109,16 @@ async fn unanswered(cluster: Cluster, hostile: &[Hostile]) {
     assert!(took >= waits, "{took:?} for {hostile:?}", hostile = hostile.len());
     if let [hostile] = hostile {
         assert!(took < timing.tries * round() + SLACK, "{:?}: {took:?}", hostile.kind);
-        let tries = timing.tries as usize;
-        assert!(hostile.attempts().is_none_or(|attempts| attempts == tries), "{:?}", hostile.kind);
+        let expected = timing.tries as usize;
+        assert!(
+            hostile.attempts().is_none_or(|attempts| attempts == expected),
+            "{:?}",
+            hostile.kind
+        );
         // The client stays usable: the next batch has three rounds again.
         assert!(resolve(&reader).await.is_err());
         let attempts = hostile.attempts();
-        assert!(attempts.is_none_or(|attempts| attempts == 2 * tries), "{:?}", hostile.kind);
+        assert!(attempts.is_none_or(|attempts| attempts == 2 * expected), "{:?}", hostile.kind);
     }
 }
 
@@ -162,7 +166,7 @@ async fn writers_go_on(cluster: Cluster, hostile: &Hostile) {
         "{state:?}"
     );
     assert_eq!((state.replica, state.lacking), (hostile.address.to_string(), 1), "{kind:?}");
-    assert!(hostile.attempts().is_none_or(|tries| tries >= 3), "{kind:?}");
+    assert!(hostile.attempts().is_none_or(|attempts| attempts >= 3), "{kind:?}");
     let honest = writer.status().remove(1);
     assert!(matches!(honest.standing, ReplicaStanding::Connected { .. }), "{kind:?}: {honest:?}");
     assert_eq!(honest.lacking, 0);

@@ -250,7 +250,7 @@ impl SlowWatcher {
                     for listed in part.paths {
                         view.now(listed);
                     }
-                    view.whole = part.last.then_some(part.complete);
+                    view.caught_up = part.last.then_some(part.complete);
                 }
                 Some(FromReplica::PathChanges(changes)) => {
                     for watch in changes.watches {

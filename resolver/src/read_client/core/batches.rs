@@ -89,7 +89,7 @@ impl ReadCore {
             batch.partial = None;
             let tried = batch.trials.iter().all(Trial::is_over);
             if batch.provisional.is_some() && tried {
-                self.finish_doubtful(number);
+                self.finish_provisional(number);
             } else if batch.rounds >= self.timing.tries && tried {
                 let failures =
                     self.replicas.iter().zip(&batch.trials).map(|(name, trial)| ReplicaFailure {
@@ -103,7 +103,7 @@ impl ReadCore {
         }
     }
 
-    pub(super) fn finish_doubtful(&mut self, number: u64) {
+    pub(super) fn finish_provisional(&mut self, number: u64) {
         if let Some(batch) = self.batches.remove(&number)
             && let Some(answer) = batch.provisional
         {
@@ -219,7 +219,7 @@ impl ReadCore {
             self.leave_for_invalid_answer(now, number, InvalidAnswer::SomethingElse);
             return;
         };
-        let provisional = answer.is_doubtful();
+        let provisional = answer.is_provisional();
         let answer = match batch.provisional.take() {
             Some(before) => before.join(answer.sorted()),
             None => answer.sorted(),
@@ -232,7 +232,7 @@ impl ReadCore {
         batch.provisional = Some(answer);
         batch.trials[replica].warming = true;
         if batch.trials.iter().all(Trial::is_over) {
-            self.finish_doubtful(number);
+            self.finish_provisional(number);
         }
     }
 
@@ -276,7 +276,7 @@ impl ReadCore {
         if elsewhere && !batch.trials.iter().all(Trial::is_over) {
             up.to_send.retain(|(other, _)| *other != number);
         } else if batch.provisional.is_some() {
-            self.finish_doubtful(number);
+            self.finish_provisional(number);
         } else {
             self.batches.remove(&number);
             let replica = self.replicas[replica].clone();

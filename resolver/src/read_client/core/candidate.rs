@@ -65,7 +65,7 @@ impl ReadCore {
         (only_watches && self.replicas.len() > 1).then_some(up.next_turn_at)
     }
 
-    pub(super) fn turn_due(&mut self, now: Instant) {
+    pub(super) fn handle_turn_deadline(&mut self, now: Instant) {
         let State::Up(up) = &self.state else { return };
         if self.turn_deadline(up).is_none_or(|at| now < at) {
             return;

@@ -196,7 +196,7 @@ impl ReadCore {
             Event::Received { link, message } => self.received(now, link, message),
             Event::Tick => {}
         }
-        self.due(now);
+        self.handle_deadlines(now);
         self.send(now);
         std::mem::take(&mut self.actions)
     }
@@ -290,7 +290,7 @@ impl ReadCore {
                 self.queue(now, number);
             } else if trials.iter().all(Trial::is_over) {
                 // No replica has a better answer. Otherwise one may, and the link is left again.
-                self.finish_doubtful(number);
+                self.finish_provisional(number);
             }
         }
     }
@@ -418,7 +418,7 @@ impl ReadCore {
     }
 
     /// Handles expired deadlines.
-    fn due(&mut self, now: Instant) {
+    fn handle_deadlines(&mut self, now: Instant) {
         match &self.state {
             State::Waiting { until } if *until <= now => {
                 if self.batches.is_empty() && self.watches.is_empty() {
@@ -432,7 +432,7 @@ impl ReadCore {
                 self.actions.push(Action::Close { link: up.link });
                 self.abandon(now, format!("no answer for {silent:?}"));
             }
-            State::Up(_) => self.turn_due(now),
+            State::Up(_) => self.handle_turn_deadline(now),
             _ => {}
         }
     }

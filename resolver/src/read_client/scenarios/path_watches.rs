@@ -38,7 +38,8 @@ struct Serving {
     changed: Vec<usize>,
     /// A part of this snapshot was sent.
     begun: bool,
-    whole: bool,
+    /// All parts of this snapshot were sent.
+    snapshot_sent: bool,
     /// All parts so far were sent while the replica was complete.
     complete: bool,
 }
@@ -51,7 +52,7 @@ struct Model {
     /// The paths that the reader knows.
     known: BTreeMap<Path, PathState>,
     /// The last `Whole` event.
-    whole: Option<bool>,
+    caught_up: Option<bool>,
 }
 
 fn path(n: usize) -> Path {
@@ -81,7 +82,7 @@ impl Model {
             replicas: vec![replica; replicas],
             serving: BTreeMap::new(),
             known: BTreeMap::new(),
-            whole: None,
+            caught_up: None,
             random,
         }
     }
@@ -164,9 +165,9 @@ impl Model {
         let replica = self.replicas[self.scenario.links[&link]].clone();
         let serving = self.serving.get_mut(&link).unwrap();
         let complete = replica.complete;
-        let message = if serving.whole {
+        let message = if serving.snapshot_sent {
             let count = self.random.random_range(0..=serving.changed.len());
-            // After a replica becomes complete, its view is whole once all changes were sent.
+            // After a replica becomes complete, its view is complete once all changes were sent.
             let changed: Vec<usize> = match complete && !serving.complete {
                 true => serving.changed.drain(..).collect(),
                 false => serving.changed.drain(..count).collect(),
@@ -180,7 +181,7 @@ impl Model {
             let sent = (serving.sent..until).filter(|&n| replica.paths[n] != NOTHING);
             let paths = sent.map(|n| listed(n, replica.paths[n])).collect();
             let (first, last) = (!serving.begun, until == PATHS);
-            (serving.sent, serving.begun, serving.whole) = (until, true, last);
+            (serving.sent, serving.begun, serving.snapshot_sent) = (until, true, last);
             serving.complete = complete && (first || serving.complete);
             let tracker = tracker();
             FromReplica::PathSnapshot(PathSnapshot {
@@ -226,9 +227,9 @@ impl Model {
             Some(PathEvent::Gone(path)) => {
                 assert!(self.known.remove(&path).is_some(), "{path:?} was not there");
             }
-            Some(PathEvent::SnapshotBegins { .. }) => self.whole = None,
+            Some(PathEvent::SnapshotBegins { .. }) => self.caught_up = None,
             Some(PathEvent::Whole { complete }) => {
-                assert_ne!(self.whole.replace(complete), Some(complete), "nothing new");
+                assert_ne!(self.caught_up.replace(complete), Some(complete), "nothing new");
             }
             Some(PathEvent::Refused { .. }) => panic!("no replica refuses"),
         }
@@ -259,7 +260,7 @@ impl Model {
             self.send_part(link);
         }
         // The last messages contain every change that was left.
-        while !self.serving[&link].changed.is_empty() || !self.serving[&link].whole {
+        while !self.serving[&link].changed.is_empty() || !self.serving[&link].snapshot_sent {
             self.send_part(link);
         }
         while self.read() {}
@@ -282,7 +283,7 @@ fn the_events_of_a_reader_add_up_to_the_state_of_the_last_replica() {
         let known = model.replicas[last].paths.iter().enumerate();
         let known: BTreeMap<Path, PathState> =
             known.filter(|(_, is)| **is != NOTHING).map(|(n, is)| (path(n), *is)).collect();
-        assert_eq!((&model.known, model.whole), (&known, Some(true)), "seed {seed}");
+        assert_eq!((&model.known, model.caught_up), (&known, Some(true)), "seed {seed}");
     }
 }
 

@@ -89,11 +89,11 @@ fn a_replica_is_tried_3_times_1_to_12_s_apart_and_then_degraded() {
         scenario.settle();
         assert!(!scenario.is_degraded());
         scenario.pass(Duration::from_secs(24));
-        let tries = &scenario.tries;
-        assert_eq!(tries.len(), 3, "after that it waits for longer");
-        waits.extend([tries[1] - tries[0], tries[2] - tries[1]]);
+        let attempts = &scenario.attempts;
+        assert_eq!(attempts.len(), 3, "after that it waits for longer");
+        waits.extend([attempts[1] - attempts[0], attempts[2] - attempts[1]]);
         assert!(scenario.is_degraded());
-        assert_eq!(scenario.core.standing(), ReplicaStanding::Degraded { since: tries[2] });
+        assert_eq!(scenario.core.standing(), ReplicaStanding::Degraded { since: attempts[2] });
         assert_eq!(scenario.failures.iter().filter(|(degraded, _)| *degraded).count(), 1);
     }
     waits.sort();
@@ -107,9 +107,9 @@ fn a_replica_is_tried_3_times_1_to_12_s_apart_and_then_degraded() {
 fn a_degraded_replica_is_tried_again_every_half_writer_ttl() {
     let mut scenario = Scenario::down(7);
     scenario.pass(Duration::from_secs(24));
-    let third = scenario.tries[2];
+    let third = scenario.attempts[2];
     scenario.pass_until(third + 10 * HALF_TTL);
-    let later: Vec<Duration> = scenario.tries[3..].iter().map(|&at| at - third).collect();
+    let later: Vec<Duration> = scenario.attempts[3..].iter().map(|&at| at - third).collect();
     assert_eq!(later, (1..=10).map(|n| n * HALF_TTL).collect::<Vec<_>>());
     scenario.returns();
     scenario.pass(HALF_TTL);
@@ -175,7 +175,7 @@ fn a_heartbeat_every_half_writer_ttl_keeps_the_publisher_visible() {
     scenario.pass(20 * HALF_TTL);
     assert_eq!(scenario.sent, [vec![Sent::Confirm], vec![Sent::Announce; 20]].concat());
     assert!(scenario.is_in_sync());
-    assert_eq!(scenario.tries.len(), 1, "over the link that is open");
+    assert_eq!(scenario.attempts.len(), 1, "over the link that is open");
 }
 
 #[test]
@@ -228,7 +228,7 @@ fn closing_tries_a_disconnected_replica_once_more_without_waiting() {
     away.pass(Duration::from_secs(24));
     away.step(Event::Close);
     assert!(away.closed);
-    assert_eq!(away.tries.len(), 4);
+    assert_eq!(away.attempts.len(), 4);
 
     let mut back = Scenario::published(10);
     back.lose_link();

@@ -22,7 +22,7 @@ fn digests_are_compared_during_steady_writes() {
     }
     let announces = scenario.count(Sent::Announce);
     assert!((5..=6).contains(&announces), "{announces} in five minutes");
-    assert_eq!(scenario.tries.len(), 1);
+    assert_eq!(scenario.attempts.len(), 1);
 }
 
 #[test]

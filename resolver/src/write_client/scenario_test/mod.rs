@@ -46,7 +46,7 @@ struct Scenario {
     linked: bool,
     /// Messages of the replica that are not handled yet.
     inbox: VecDeque<FromReplica>,
-    tries: Vec<Instant>,
+    attempts: Vec<Instant>,
     failures: Vec<(bool, Duration)>,
     sent: Vec<Sent>,
     /// The number of the last of them.
@@ -111,7 +111,7 @@ impl Scenario {
             link: Client(0),
             linked: false,
             inbox: VecDeque::new(),
-            tries: Vec::new(),
+            attempts: Vec::new(),
             failures: Vec::new(),
             sent: Vec::new(),
             requests: 0,
@@ -155,7 +155,7 @@ impl Scenario {
             for action in self.core.step(self.now, &self.desired, event) {
                 match action {
                     Action::Dial => {
-                        self.tries.push(self.now);
+                        self.attempts.push(self.now);
                         self.linked = self.replica.is_some();
                         self.link.0 += 1;
                         events.push_back(match self.linked {

@@ -51,7 +51,7 @@ fn a_publisher_that_was_removed_announces_itself_again_at_once() {
     scenario.set_desired([key("/new")], true);
     scenario.settle();
     assert!(scenario.core.is_up_to_date() && scenario.is_in_sync());
-    assert_eq!(scenario.tries.len(), 1);
+    assert_eq!(scenario.attempts.len(), 1);
 }
 
 /// The replica stays, links come and go at any time, and the desired state only grows: so do the

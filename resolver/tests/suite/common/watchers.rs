@@ -35,7 +35,7 @@ fn path(n: usize) -> Path {
 }
 
 fn probe(n: usize) -> Path {
-    Path::new(&format!("/load/mark/{n:06}")).expect("it is a path")
+    Path::new(&format!("/load/probe/{n:06}")).expect("it is a path")
 }
 
 /// Path number `n` of those that come and go all at once, of the maximum usual length: 200 bytes.
@@ -54,7 +54,7 @@ fn path_kind(path: &Path) -> PathKind {
     let number = || path.as_str().rsplit('/').next().and_then(|last| last.parse().ok());
     match path.as_str().split('/').nth(2) {
         Some("wide") => PathKind::Wide,
-        Some("mark") => PathKind::Probe(number().expect("a mark")),
+        Some("probe") => PathKind::Probe(number().expect("a probe")),
         _ => PathKind::Number(number().expect("a path that the writer numbered")),
     }
 }
@@ -92,19 +92,24 @@ pub struct WatchView {
     /// The wide paths that are there.
     pub wide: BTreeSet<Path>,
     /// The last `Whole` event: `Some(false)` from a warming replica.
-    pub whole: Option<bool>,
+    pub caught_up: Option<bool>,
     /// The replica of the watch.
     pub replica: String,
 }
 
 impl WatchView {
     pub fn of(paths: usize) -> WatchView {
-        WatchView { is: vec![0; paths], wide: BTreeSet::new(), whole: None, replica: String::new() }
+        WatchView {
+            is: vec![0; paths],
+            wide: BTreeSet::new(),
+            caught_up: None,
+            replica: String::new(),
+        }
     }
 
     /// Whether the view equals `expected`, and is complete.
     pub fn is_current(&self, expected: &[PathState]) -> bool {
-        self.whole == Some(true) && self.is == expected && self.wide.is_empty()
+        self.caught_up == Some(true) && self.is == expected && self.wide.is_empty()
     }
 
     /// Sets the state of a path. Returns its number if it is a probe.
@@ -183,9 +188,9 @@ impl WatcherGroup {
                 .map(|n| (n, view.is[n], expected[n]))
                 .collect();
             if !view.is_current(expected) {
-                let WatchView { whole, replica, wide, .. } = &*view;
+                let WatchView { caught_up, replica, wide, .. } = &*view;
                 return format!(
-                    "watch {watch} at {replica}, whole {whole:?}, {} too many: \
+                    "watch {watch} at {replica}, caught up {caught_up:?}, {} too many: \
                      (path, actual, expected) {wrong:?}",
                     wide.len()
                 );
@@ -205,7 +210,7 @@ fn apply(view: &Mutex<WatchView>, event: PathEvent, probes: &Probes, watches: us
     match event {
         PathEvent::SnapshotBegins { replica } => {
             view.replica = replica;
-            view.whole = None;
+            view.caught_up = None;
         }
         PathEvent::Now(listed) => {
             if let Some(probe) = view.now(listed) {
@@ -216,7 +221,7 @@ fn apply(view: &Mutex<WatchView>, event: PathEvent, probes: &Probes, watches: us
             let gone = PathListed { path, queue: false, value: false, default: false };
             view.now(gone);
         }
-        PathEvent::Whole { complete } => view.whole = Some(complete),
+        PathEvent::Whole { complete } => view.caught_up = Some(complete),
         PathEvent::Refused { reason, .. } => panic!("refused: {reason}"),
     }
 }
