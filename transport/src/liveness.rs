@@ -22,9 +22,9 @@ pub struct Liveness {
 }
 
 /// When the accepting side of many links sends their heartbeats: a tick early, so that those of the
-/// diallers are answers ([`Liveness::answers`]), and many at a time. Ten thousand links, each with
-/// a moment of its own, would wake the process ten thousand times an interval, and twice that for
-/// received heartbeats. With ticks it wakes 64 times, each for 156 links.
+/// diallers are answers ([`Liveness::should_answer`]), and many at a time. Ten thousand links, each
+/// with a moment of its own, would wake the process ten thousand times an interval, and twice that
+/// for received heartbeats. With ticks it wakes 64 times, each for 156 links.
 #[derive(Clone, Copy, Debug)]
 pub struct HeartbeatSchedule {
     /// The instant from which ticks are counted: one for all links.
@@ -95,7 +95,7 @@ impl Liveness {
     /// Whether to answer a heartbeat that arrived at `now` with one: this side has sent nothing for
     /// half the interval. The answer replaces the heartbeat that would soon be due, and carries the
     /// TCP acknowledgement of the received one.
-    pub fn answers(&self, now: Instant) -> bool {
+    pub fn should_answer(&self, now: Instant) -> bool {
         let quiet_for = now.saturating_duration_since(self.sent_at);
         self.refused_since.is_none() && quiet_for >= self.timing.heartbeat / 2
     }
@@ -220,12 +220,15 @@ mod tests {
     #[test]
     fn a_heartbeat_is_answered_after_half_an_interval_without_sending() {
         let (start, mut link) = begun();
-        assert!(!link.answers(start + HEARTBEAT / 2 - TICK));
-        assert!(link.answers(start + HEARTBEAT / 2));
+        assert!(!link.should_answer(start + HEARTBEAT / 2 - TICK));
+        assert!(link.should_answer(start + HEARTBEAT / 2));
         link.sent(start + HEARTBEAT / 2);
-        assert!(!link.answers(start + HEARTBEAT / 2), "the other side does not answer an answer");
+        assert!(
+            !link.should_answer(start + HEARTBEAT / 2),
+            "the other side does not answer an answer"
+        );
         link.refused(start + HEARTBEAT);
-        assert!(!link.answers(start + 2 * HEARTBEAT), "bytes that are stuck are before it");
+        assert!(!link.should_answer(start + 2 * HEARTBEAT), "bytes that are stuck are before it");
     }
 
     #[test]

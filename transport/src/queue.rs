@@ -260,7 +260,7 @@ impl Shared {
         }
         // With TLS, `due` also updates what was sent.
         let _ = self.due(&mut queue);
-        if !queue.liveness.answers(Instant::now().into_std()) {
+        if !queue.liveness.should_answer(Instant::now().into_std()) {
             return;
         }
         self.queue_heartbeat(&mut queue);
