@@ -299,13 +299,13 @@ fn every_limit_is_refused_with_its_name() {
         scenario.publish(1, path);
     }
     let full = scenario.change(1, Change::Publish, "/d").unwrap_err();
-    assert_eq!(full, "the replica holds 3 paths, as many as it may");
+    assert_eq!(full, "the replica has reached its limit of 3 paths");
     scenario.change(2, Change::Publish, "/a").unwrap();
     let glob = || Glob::new("/**").unwrap();
     scenario.directory.watch(Client(9), 1, glob()).unwrap();
     scenario.directory.watch(Client(9), 2, glob()).unwrap();
     let refused = scenario.directory.watch(Client(8), 1, glob()).unwrap_err().to_string();
-    assert_eq!(refused, "the replica has 2 watches, as many as it may; try another replica");
+    assert_eq!(refused, "the replica has reached its limit of 2 watches; try another replica");
     // A watch of the same number is replaced.
     scenario.directory.watch(Client(9), 1, glob()).unwrap();
     scenario.directory.client_gone(Client(9));

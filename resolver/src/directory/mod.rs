@@ -421,7 +421,7 @@ impl Directory {
         sets.collect();
         sets.terms_table.number(terms).ok_or_else(|| {
             format!(
-                "the replica keeps {TERMS_MAX} different terms of publication, as many as it may"
+                "the replica has reached its limit of {TERMS_MAX} different terms of publication"
             )
         })
     }
@@ -485,17 +485,17 @@ impl Directory {
             let full = self.paths.visible_len() >= paths_max
                 || self.paths.tree.registered_len() >= 2 * paths_max;
             if full {
-                return Err(format!("the replica holds {paths_max} paths, as many as it may"));
+                return Err(format!("the replica has reached its limit of {paths_max} paths"));
             }
             if self.paths.tree.is_full() {
                 return Err(String::from(
-                    "the replica keeps 16 GiB of names of path segments, as many as it may; \
-                     publish fewer, and start it again",
+                    "the replica has reached its limit of 16 GiB of path segment names; \
+                     publish fewer, and restart it",
                 ));
             }
             if self.paths.tree.len() > nodes_max {
                 return Err(format!(
-                    "the replica's tree has {nodes_max} nodes, as many as it may; publish paths of \
+                    "the replica's tree has reached its limit of {nodes_max} nodes; publish paths of \
                      fewer segments, or under fewer parents"
                 ));
             }
@@ -505,7 +505,7 @@ impl Directory {
             let seen = members.iter().filter(|member| !self.publishers[member.slot].hidden).count();
             if seen >= PUBLISHERS_PER_PATH_MAX || members.len() >= 2 * PUBLISHERS_PER_PATH_MAX {
                 return Err(format!(
-                    "{PUBLISHERS_PER_PATH_MAX} publishers hold the path, as many as may"
+                    "the path has reached its limit of {PUBLISHERS_PER_PATH_MAX} publishers"
                 ));
             }
         }

@@ -29,14 +29,14 @@ const COUNT_STEPS: usize = if cfg!(test) { 1 } else { 256 };
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum WatchRefusal {
     /// The replica has reached its limit of watches.
-    #[error("the replica has {0} watches, as many as it may; try another replica")]
+    #[error("the replica has reached its limit of {0} watches; try another replica")]
     ReplicaFull(usize),
     /// The client has reached its limit of watches.
-    #[error("the connection has {WATCHES_OF_CLIENT_MAX} watches, as many as it may")]
+    #[error("the connection has reached its limit of {WATCHES_OF_CLIENT_MAX} watches")]
     ClientFull,
     /// All watched globs together have reached their limit.
     #[error(
-        "the replica's watched globs have {WATCHED_PARTS_MAX} parts, as many as they may; \
+        "the replica's watched globs have reached their limit of {WATCHED_PARTS_MAX} parts; \
          try another replica, or use fewer braces"
     )]
     GlobsFull,

@@ -53,13 +53,13 @@ async fn forward(
         let bytes = frame.len().clamp(FRAME_BYTES_COUNTED_MIN, UNANSWERED_BYTES_MAX) as u32;
         // The server loop releases nothing of a client that never reads: only its link's end is
         // certain.
-        let counted = tokio::select! {
+        let permit = tokio::select! {
             biased;
-            counted = unanswered.clone().acquire_many_owned(bytes) => counted.ok()?,
+            permit = unanswered.clone().acquire_many_owned(bytes) => permit.ok()?,
             end = sender.closed() => return Some(end),
         };
         events
-            .send(Event::Frame { client, messages: Messages::new(frame), at, counted })
+            .send(Event::Frame { client, messages: Messages::new(frame), at, permit })
             .await
             .ok()?;
     }

@@ -195,12 +195,12 @@ impl Request {
         message: Result<(u8, Bytes), WireError>,
         counts: &Cell<RequestCounts>,
     ) -> Option<Request> {
-        let job = match message {
+        let request = match message {
             Ok((tag, body)) => Request::decode(tag, body, counts)?,
             // The messages after it cannot be found.
             Err(error) => Err(Refusal::malformed(0, &error)),
         };
-        Some(job.unwrap_or_else(|refusal| {
+        Some(request.unwrap_or_else(|refusal| {
             count(counts, RequestCounts::add_refused);
             Request::Refuse(refusal)
         }))
@@ -374,10 +374,10 @@ fn written(id: u64, last: bool, done: u64, refused: Vec<RefusedPath>) -> FromRep
 }
 
 fn resolve(context: &Context<'_>, id: u64, paths: &PathTexts, at: &mut usize) -> Progress {
-    let mut resolver = AnswerBuilder::default();
+    let mut builder = AnswerBuilder::default();
     let mut texts = paths.from(*at);
     for done in 0..ANSWER_PATHS_MAX {
-        if resolver.members() >= ANSWER_MEMBERS_MAX || resolver.bytes() >= ANSWER_BYTES_GOAL {
+        if builder.members() >= ANSWER_MEMBERS_MAX || builder.bytes() >= ANSWER_BYTES_GOAL {
             break;
         }
         if done > 0 && done.is_multiple_of(STRIDE) && now() >= context.until {
@@ -387,11 +387,11 @@ fn resolve(context: &Context<'_>, id: u64, paths: &PathTexts, at: &mut usize) ->
             context.directory.prefetch(texts.clone());
         }
         let Some(path) = texts.next() else { break };
-        resolver.answer(context.directory, path);
+        builder.answer(context.directory, path);
     }
     *at = texts.offset();
     let last = texts.is_empty();
-    let answer = Some(FromReplica::Resolved(resolver.finish(context.directory, id, last)));
+    let answer = Some(FromReplica::Resolved(builder.finish(context.directory, id, last)));
     if last { Progress::Done(answer) } else { Progress::More(answer) }
 }
 

@@ -49,7 +49,7 @@ const PUSH_SLICE: Duration = Duration::from_millis(1);
 const FIRST_PUSH: Duration = Duration::from_millis(2);
 /// The limit of each further push of the same client. There is one between two turns: with 64
 /// clients that walk through all paths each has one in 32 ms.
-const NEXT_PUSH: Duration = Duration::from_micros(500);
+const FURTHER_PUSH: Duration = Duration::from_micros(500);
 /// An idle loop reads the clock this often: a longer gap between two reads shows that the loop did
 /// not run.
 const IDLE_TICK: Duration = Duration::from_millis(250);
@@ -90,7 +90,7 @@ pub(super) enum Event {
         /// When it arrived.
         at: Instant,
         /// Its share of the connection's limit of unanswered bytes.
-        counted: OwnedSemaphorePermit,
+        permit: OwnedSemaphorePermit,
     },
     /// The client has read its answers.
     Ready {
@@ -166,9 +166,9 @@ pub(super) struct ServerLoop {
     /// There is more to sweep.
     pub(super) sweeping: bool,
     /// Clients with a first push to send, each once.
-    pub(super) pushing: VecDeque<Client>,
-    /// Clients that had a push and need more of them, each once and none in `pushing`.
-    pub(super) pushing_on: VecDeque<Client>,
+    pub(super) first_pushes: VecDeque<Client>,
+    /// Clients that had a push and need more of them, each once and none in `first_pushes`.
+    pub(super) further_pushes: VecDeque<Client>,
     /// The longest time of one pass.
     slice_max: Duration,
     /// Counts of requests. Owned by this task, so that counting takes no lock.
@@ -194,7 +194,7 @@ struct ClientState {
     in_turn_queue: bool,
     /// Changes for its watches are pending; unless it is a slow reader, it is in a push queue.
     push_pending: bool,
-    /// It is in `pushing` or `pushing_on`.
+    /// It is in `first_pushes` or `further_pushes`.
     in_push_queue: bool,
     /// Set while it does not read its answers: the task that waits until it has.
     slow_reader: Option<ReadWaiter>,
@@ -248,8 +248,8 @@ impl ServerLoop {
             stall_log: LogLimit::new(1, STALL_LOG_PERIOD),
             sleep_detector: SleepDetector::new(ClockReading::take()),
             sweeping: false,
-            pushing: VecDeque::new(),
-            pushing_on: VecDeque::new(),
+            first_pushes: VecDeque::new(),
+            further_pushes: VecDeque::new(),
             slice_max: Duration::ZERO,
             requests: Cell::default(),
             glob_segments: Arc::new(Semaphore::new(GLOB_SEGMENTS_MAX)),
@@ -273,7 +273,7 @@ impl ServerLoop {
     pub(super) async fn pass(&mut self) -> bool {
         let mut next_clock_read = self.clock_read_at;
         let no_turns = self.turns.is_empty() && self.writer_turns.is_empty();
-        let no_pushes = self.pushing.is_empty() && self.pushing_on.is_empty();
+        let no_pushes = self.first_pushes.is_empty() && self.further_pushes.is_empty();
         if no_turns && no_pushes && !self.sweeping {
             let deadline = self.directory.next_deadline();
             let tick = self.clock_read_at + IDLE_TICK;
@@ -335,25 +335,22 @@ impl ServerLoop {
     fn handle(&mut self, event: Event) {
         match event {
             Event::Joined { client, sender, writes } => {
-                let (frames, request) = (VecDeque::new(), None);
-                let (in_turn_queue, push_pending, in_push_queue, slow_reader) =
-                    (false, false, false, None);
                 let state = ClientState {
                     sender,
                     writes,
-                    frames,
-                    request,
-                    in_turn_queue,
-                    push_pending,
-                    in_push_queue,
-                    slow_reader,
+                    frames: VecDeque::new(),
+                    request: None,
+                    in_turn_queue: false,
+                    push_pending: false,
+                    in_push_queue: false,
+                    slow_reader: None,
                 };
                 self.clients.insert(client, state);
             }
-            Event::Frame { client, messages, at, counted } => {
+            Event::Frame { client, messages, at, permit } => {
                 self.directory.record_activity(client, at);
                 if let Some(state) = self.clients.get_mut(&client) {
-                    state.frames.push_back((messages, counted));
+                    state.frames.push_back((messages, permit));
                     self.queue_turn(client);
                 }
             }
@@ -412,7 +409,7 @@ impl ServerLoop {
         let Some(state) = self.clients.get_mut(&client) else { return };
         if !state.in_push_queue && state.slow_reader.is_none() && state.push_pending {
             state.in_push_queue = true;
-            if again { &mut self.pushing_on } else { &mut self.pushing }.push_back(client);
+            if again { &mut self.further_pushes } else { &mut self.first_pushes }.push_back(client);
         }
     }
 
@@ -426,7 +423,7 @@ impl ServerLoop {
                 tracing::warn!(
                     ?late,
                     left_out,
-                    "the replica stood still; publishers get the time back"
+                    "the replica stalled; publishers' deadlines are extended"
                 );
             }
             self.directory.stalled(self.clock_read_at, late);
@@ -500,16 +497,16 @@ impl ServerLoop {
             }
         }
         let until = now() + PUSH_SLICE;
-        for _ in 0..self.pushing.len() {
-            let Some(client) = self.pushing.pop_front() else { break };
+        for _ in 0..self.first_pushes.len() {
+            let Some(client) = self.first_pushes.pop_front() else { break };
             self.push(client, now() + FIRST_PUSH);
             if now() >= until {
                 break;
             }
         }
         // A client with a new change waits for one of these, and not for all.
-        if let Some(client) = self.pushing_on.pop_front() {
-            self.push(client, now() + NEXT_PUSH);
+        if let Some(client) = self.further_pushes.pop_front() {
+            self.push(client, now() + FURTHER_PUSH);
         }
     }
 
@@ -569,7 +566,8 @@ impl ServerLoop {
             |queue: &VecDeque<Client>, client| queue.iter().filter(|&&at| at == client).count();
         for (&client, state) in &self.clients {
             let turns = entries(&self.turns, client) + entries(&self.writer_turns, client);
-            let in_push_queue = entries(&self.pushing, client) + entries(&self.pushing_on, client);
+            let in_push_queue =
+                entries(&self.first_pushes, client) + entries(&self.further_pushes, client);
             assert_eq!(turns, usize::from(state.in_turn_queue), "{client:?} among the turns");
             assert_eq!(
                 in_push_queue,

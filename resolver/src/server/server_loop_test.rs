@@ -84,9 +84,9 @@ impl Scenario {
 
     async fn send_frame(&mut self, client: Client, out: FrameWriter) {
         let none = Arc::new(Semaphore::new(0)).try_acquire_many_owned(0);
-        let (messages, counted) = (Messages::new(out.into_body()), none.unwrap());
-        let events = Event::Frame { client, messages, at: now(), counted };
-        self.events.send(events).await.unwrap();
+        let (messages, permit) = (Messages::new(out.into_body()), none.unwrap());
+        let event = Event::Frame { client, messages, at: now(), permit };
+        self.events.send(event).await.unwrap();
     }
 
     fn counts(&self) -> Vec<(&'static str, u64)> {
@@ -304,7 +304,11 @@ impl SlowWatcher {
         let watch = WatchPaths { id: 1, watch: 2, globs };
         scenario.ask(WATCHER, ToReplica::WatchPaths(watch)).await;
         scenario.pass().await;
-        assert_eq!(scenario.server_loop.pushing_on, [WATCHER], "so many paths are sent in parts");
+        assert_eq!(
+            scenario.server_loop.further_pushes,
+            [WATCHER],
+            "so many paths are sent in parts"
+        );
         // More than the kernel takes.
         for _ in 0..3 {
             let mut out = FrameWriter::new();
@@ -460,10 +464,13 @@ async fn while_a_replica_warms_writers_get_most_of_the_turns() {
 #[tokio::test]
 async fn a_client_with_a_new_change_waits_for_one_walk_only() {
     let mut server_loop = Scenario::begin(true).server_loop;
-    server_loop.pushing_on.extend((0..64).map(Client));
+    server_loop.further_pushes.extend((0..64).map(Client));
     for round in 1..=64 {
-        server_loop.pushing.push_back(Client(100));
+        server_loop.first_pushes.push_back(Client(100));
         server_loop.push_watches();
-        assert_eq!((server_loop.pushing.len(), server_loop.pushing_on.len()), (0, 64 - round));
+        assert_eq!(
+            (server_loop.first_pushes.len(), server_loop.further_pushes.len()),
+            (0, 64 - round)
+        );
     }
 }
