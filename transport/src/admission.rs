@@ -176,13 +176,13 @@ impl Admission {
                 None => Ok(None),
             }
         };
-        let shaken = match timeout_at(accepted_at + limit, handshake).await {
+        let outcome = match timeout_at(accepted_at + limit, handshake).await {
             Ok(Ok(Some(link))) => Ok(link),
             Ok(Ok(None)) => return,
             Ok(Err(error)) => Err(error),
             Err(_) => Err(NotAdmitted::TooSlow(limit)),
         };
-        let reason = match shaken {
+        let reason = match outcome {
             Ok(link) => match self.ready.try_send(link) {
                 Ok(()) | Err(TrySendError::Closed(_)) => return,
                 Err(TrySendError::Full(_)) => "the queue of accepted links is full".to_owned(),
@@ -287,12 +287,12 @@ impl Admission {
         code: HandshakeRefusal,
         reason: &str,
     ) {
-        let saying = async {
+        let refusal = async {
             if let Ok(mut connection) = self.secure(connection).await {
                 send_refusal(&mut connection, code, reason).await;
             }
         };
-        let _ = timeout(REFUSAL_WAIT, saying).await;
+        let _ = timeout(REFUSAL_WAIT, refusal).await;
     }
 
     /// Sends `Busy` without waiting. With TLS nothing can be sent: there was no TLS handshake, and
@@ -329,7 +329,7 @@ impl Admission {
         );
     }
 
-    /// Writes a log pending, unless there were too many just now.
+    /// Calls `write` to log a line, unless there were too many just now.
     pub(crate) fn log(&self, write: impl FnOnce(u64)) {
         let admitted = self.log.lock().admit(Instant::now().into_std());
         if let Some(left_out) = admitted {
@@ -348,14 +348,14 @@ async fn send_refusal(connection: &mut Connection, code: HandshakeRefusal, reaso
     }
 }
 
-/// Runs `what` for at most [`REFUSAL_WAIT`]; without `wait`, polls it only once.
-async fn run_or_poll_once(wait: bool, what: impl Future<Output = ()>) {
+/// Runs `refusal` for at most [`REFUSAL_WAIT`]; without `wait`, polls it only once.
+async fn run_or_poll_once(wait: bool, refusal: impl Future<Output = ()>) {
     if wait {
-        let _ = timeout(REFUSAL_WAIT, what).await;
+        let _ = timeout(REFUSAL_WAIT, refusal).await;
     } else {
-        let mut what = pin!(unconstrained(what));
+        let mut refusal = pin!(unconstrained(refusal));
         poll_fn(|cx| {
-            let _ = what.as_mut().poll(cx);
+            let _ = refusal.as_mut().poll(cx);
             Poll::Ready(())
         })
         .await;
@@ -366,7 +366,7 @@ async fn run_or_poll_once(wait: bool, what: impl Future<Output = ()>) {
 #[derive(Debug, thiserror::Error)]
 enum NotAdmitted {
     #[error(transparent)]
-    Greeting(#[from] HandshakeError),
+    Handshake(#[from] HandshakeError),
     #[error("TLS: {0}")]
     Tls(io::Error),
     #[error("no handshake within {0:?}")]

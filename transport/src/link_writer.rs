@@ -58,7 +58,7 @@ async fn write_until_end(shared: &Shared, writes: &mut WriteSide) -> bool {
                     return false;
                 }
             }
-            Task::Rest(until) => {
+            Task::Sleep(until) => {
                 // The deadline usually has only moved back: the timer fires early and is reset.
                 if alarm.is_elapsed() || until < alarm.deadline() {
                     alarm.as_mut().reset(until);

@@ -102,7 +102,7 @@ pub(crate) enum Task {
     /// Write the parts that it holds to the socket.
     Write,
     /// Sleep until woken, or until this instant.
-    Rest(Instant),
+    Sleep(Instant),
     /// Everything is written: close gracefully with this reason.
     Finish(Arc<str>),
     /// The link has ended or is dead.
@@ -247,7 +247,7 @@ impl Shared {
             return Task::Finish(reason.clone());
         }
         queue.writer_busy = false;
-        Task::Rest(queue.liveness.next_deadline().into())
+        Task::Sleep(queue.liveness.next_deadline().into())
     }
 
     /// A heartbeat has arrived. If it is answered at once, this side's own next one needs no timer

@@ -54,10 +54,10 @@ impl Scenario {
     }
 
     fn resolve(&self, text: &str) -> PathAnswer {
-        let mut resolver = AnswerBuilder::default();
+        let mut builder = AnswerBuilder::default();
         let text = PathText::new(text.as_bytes());
-        resolver.answer(&self.directory, text);
-        resolver.finish(&self.directory, 1, true).answers.remove(0)
+        builder.answer(&self.directory, text);
+        builder.finish(&self.directory, 1, true).answers.remove(0)
     }
 
     fn at(&mut self, now: Instant) {

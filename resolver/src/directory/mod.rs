@@ -495,8 +495,8 @@ impl Directory {
             }
             if self.paths.tree.len() > nodes_max {
                 return Err(format!(
-                    "the replica's tree has reached its limit of {nodes_max} nodes; publish paths of \
-                     fewer segments, or under fewer parents"
+                    "the replica's tree has reached its limit of {nodes_max} nodes; \
+                     publish paths of fewer segments, or under fewer parents"
                 ));
             }
         }

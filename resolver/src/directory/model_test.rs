@@ -132,7 +132,7 @@ struct ModelPublisher {
 #[derive(Default, Debug)]
 struct Model {
     known: BTreeMap<u8, ModelPublisher>,
-    /// The publisher that each client writes for; `None` once a newer client has taken over.
+    /// The publisher that each client writes for; `None` once a newer client has accepted over.
     writers: BTreeMap<u64, Option<u8>>,
     watches: BTreeMap<(u64, u32), usize>,
     path_watches: BTreeMap<(u64, u32), usize>,
@@ -312,10 +312,10 @@ impl Pair {
                 let info = info(publisher, epoch);
                 let mut desired = self.directory.digest_of(info.id);
                 desired.count += u64::from(!equal);
-                let taken = self.model.announce(now, client, publisher, epoch, equal);
+                let accepted = self.model.announce(now, client, publisher, epoch, equal);
                 match self.directory.announce(now, Client(client), &info, &[desired]) {
                     Ok(digest) => {
-                        assert!(taken, "a lower epoch is refused");
+                        assert!(accepted, "a lower epoch is refused");
                         let mut expected = Digest::default();
                         let known = &self.model.known[&publisher];
                         for ((path, default), &(_, at)) in &known.holds {
@@ -325,7 +325,7 @@ impl Pair {
                         assert_eq!(digest, [expected]);
                     }
                     Err(error) => {
-                        assert_eq!((taken, error), (false, RequestRefusal::Superseded));
+                        assert_eq!((accepted, error), (false, RequestRefusal::Superseded));
                     }
                 }
             }
@@ -351,8 +351,8 @@ impl Pair {
             }
             Op::Confirm { client } => {
                 let Ok(slot) = self.directory.writer(Client(client)) else { return };
-                let mut cursor = ConfirmProgress::default();
-                while !self.directory.confirm(slot, &mut cursor, 2) {
+                let mut progress = ConfirmProgress::default();
+                while !self.directory.confirm(slot, &mut progress, 2) {
                     self.directory.invariant();
                 }
                 let known = self.model.writer(client).unwrap();
@@ -426,9 +426,9 @@ impl Pair {
         assert_eq!(self.directory.publishers_len(), self.model.known.len());
         let asked: Vec<Path> =
             PATHS.iter().chain(&["/a/b/c/d", "/abc", "/z"]).map(|text| path(text)).collect();
-        let mut resolver = AnswerBuilder::default();
-        asked.iter().for_each(|path| resolver.answer(&self.directory, PathText::from(path)));
-        let answer = resolver.finish(&self.directory, 7, true);
+        let mut builder = AnswerBuilder::default();
+        asked.iter().for_each(|path| builder.answer(&self.directory, PathText::from(path)));
+        let answer = builder.finish(&self.directory, 7, true);
         for (path, answered) in asked.iter().zip(&answer.answers) {
             let members = |set: u32| {
                 let member = |member: &SetMember| {

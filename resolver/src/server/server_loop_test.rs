@@ -244,16 +244,16 @@ async fn after_a_long_sleep_the_replica_warms_for_half_a_writer_ttl() {
 const WATCHER: Client = Client(5);
 
 /// The loop's side of a link, and what a client reads at its other end.
-struct Ends {
+struct TestLink {
     sender: LinkSender,
     receiver: LinkReceiver,
-    others: Others,
+    open_ends: OpenEnds,
 }
 
 /// What keeps the link open.
-type Others = (Listener, LinkReceiver, LinkSender);
+type OpenEnds = (Listener, LinkReceiver, LinkSender);
 
-async fn ends() -> Ends {
+async fn test_link() -> TestLink {
     let identity = Identity { instance: [1; 16], epoch: 0, name: "left".into(), serves: |_| true };
     let loopback = "127.0.0.1:0".parse().unwrap();
     let listening = Listener::bind(loopback, identity, ListenerOptions::default());
@@ -267,7 +267,7 @@ async fn ends() -> Ends {
     };
     let (here, there) = tokio::join!(listener.accept(), connect(&caller, &address));
     let ((sender, reads), (other, receiver)) = (here.split(), there.unwrap().split());
-    Ends { sender, receiver, others: (listener, reads, other) }
+    TestLink { sender, receiver, open_ends: (listener, reads, other) }
 }
 
 /// The answers of a frame.
@@ -282,7 +282,7 @@ async fn answers(receiver: &mut LinkReceiver) -> Vec<FromReplica> {
 struct SlowWatcher {
     scenario: Scenario,
     receiver: LinkReceiver,
-    _others: Others,
+    _open_ends: OpenEnds,
     /// The number of tasks before the loop waits for it.
     tasks: usize,
 }
@@ -295,7 +295,7 @@ impl SlowWatcher {
             let path = Path::new(&format!("/jobs/{n}")).unwrap();
             scenario.server_loop.directory.change(slot, Change::Publish, &path).unwrap();
         }
-        let Ends { sender, receiver, others } = ends().await;
+        let TestLink { sender, receiver, open_ends } = test_link().await;
         let joined = Event::Joined { client: WATCHER, sender: sender.clone(), writes: false };
         scenario.events.send(joined).await.unwrap();
         let watch = WatchPublishers { id: 1, watch: 1, glob: Glob::new("/**").unwrap() };
@@ -316,7 +316,7 @@ impl SlowWatcher {
             sender.send(out.finish()).unwrap();
         }
         let tasks = SlowWatcher::tasks();
-        SlowWatcher { scenario, receiver, _others: others, tasks }
+        SlowWatcher { scenario, receiver, _open_ends: open_ends, tasks }
     }
 
     fn tasks() -> usize {
@@ -351,7 +351,7 @@ impl Scenario {
 
 #[tokio::test]
 async fn a_client_that_reads_again_gets_the_latest_state_and_answers_in_order() {
-    let SlowWatcher { mut scenario, receiver, _others, .. } = {
+    let SlowWatcher { mut scenario, receiver, _open_ends, .. } = {
         let mut slow_reader = SlowWatcher::new().await;
         slow_reader.wait_for_reader().await;
         slow_reader
@@ -414,7 +414,7 @@ async fn event_handling_ends_with_its_slice() {
 #[tokio::test]
 async fn requests_are_counted_by_kind_and_refused_ones_separately() {
     let mut scenario = Scenario::begin(true);
-    let Ends { sender, receiver: _receiver, others: _others } = ends().await;
+    let TestLink { sender, receiver: _receiver, open_ends: _open_ends } = test_link().await;
     for (client, writes) in [(WATCHER, false), (Client(1), true)] {
         let joined = Event::Joined { client, sender: sender.clone(), writes };
         scenario.events.send(joined).await.unwrap();
@@ -437,7 +437,7 @@ async fn requests_are_counted_by_kind_and_refused_ones_separately() {
 async fn while_a_replica_warms_writers_get_most_of_the_turns() {
     let order = async |fresh: bool| {
         let mut scenario = Scenario::begin(fresh);
-        let Ends { sender, mut receiver, others: _others } = ends().await;
+        let TestLink { sender, mut receiver, open_ends: _open_ends } = test_link().await;
         let (readers, writers) = (100..105, 1..8);
         // The readers come first.
         for number in readers.chain(writers) {

@@ -122,10 +122,13 @@ async fn settled(watchers: &WatcherGroup, writer: &Writer, mut measure: impl FnM
         measure();
         let differing = watchers.differing(&expected);
         if differing == 0 {
-            return println!("all true {:?} after the last change was written", since.elapsed());
+            return println!(
+                "all are current {:?} after the last change was written",
+                since.elapsed()
+            );
         }
         let one = || watchers.describe_differing(&expected);
-        assert!(since.elapsed() < SETTLED, "{differing} watches are astray: {}", one());
+        assert!(since.elapsed() < SETTLED, "{differing} watches differ: {}", one());
         sleep(CHECK_EVERY).await;
     }
 }
@@ -169,12 +172,12 @@ impl WatchedPair {
             self.memory.measure(&self.replicas[1]);
         }
         // At least half of the target rate, on a machine that is busy with other things.
-        let wanted = (since.elapsed().as_secs_f64() * RATE as f64) as usize;
-        assert!(changes >= wanted / 2, "{changes} of {wanted} changes were made");
+        let target = (since.elapsed().as_secs_f64() * RATE as f64) as usize;
+        assert!(changes >= target / 2, "{changes} of {target} changes were made");
     }
 
     /// Checks everything after the writer has stopped; `replicas` are left, and have everything.
-    async fn ends(&mut self, replicas: usize) {
+    async fn finish(&mut self, replicas: usize) {
         in_time(self.writer.flushed(replicas)).await;
         settled(&self.watchers, &self.writer, || self.memory.measure(&self.replicas[1])).await;
         // Watches receive no priorities, but the check includes that the replica has them, too.
@@ -189,7 +192,7 @@ async fn every_watcher_ends_in_the_current_state_after_the_loss_of_a_replica() {
     watched.changes(2).await;
     watched.replicas[0].kill();
     watched.changes(2).await;
-    watched.ends(1).await;
+    watched.finish(1).await;
     assert_eq!(watched.at(1), watched.size.watches);
     watched.memory.is_within(bound(watched.size.links, watched.size.watches));
 }
@@ -206,7 +209,7 @@ async fn every_watcher_ends_in_the_current_state_after_an_empty_restart_of_its_r
     // Now no other replica is left.
     watched.replicas[1].kill();
     watched.changes(3).await;
-    watched.ends(1).await;
+    watched.finish(1).await;
     assert_eq!(watched.at(0), watched.size.watches);
 }
 

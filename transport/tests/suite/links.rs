@@ -150,9 +150,9 @@ async fn a_heartbeat_is_answered_at_once_but_not_twice_within_half_the_interval(
     let next = frame(4, 0);
     let expected = bytes_of(&next);
     sender.send(next).unwrap();
-    let mut came = vec![0; expected.len()];
-    soon(stream.read_exact(&mut came)).await.unwrap();
-    assert_eq!(came, expected);
+    let mut received = vec![0; expected.len()];
+    soon(stream.read_exact(&mut received)).await.unwrap();
+    assert_eq!(received, expected);
 }
 
 #[tokio::test]
@@ -320,7 +320,7 @@ async fn the_first_refused_byte_after_an_instant_is_reported() {
 }
 
 #[tokio::test]
-async fn a_lower_queue_limit_applies_and_an_unread_link_can_be_cut() {
+async fn a_lower_queue_limit_applies_and_an_unread_link_can_be_aborted() {
     let (dialled, accepted, _listener) = link().await;
     let (sender, _replies) = dialled.split();
     let (_back, _receiver) = accepted.split();

@@ -226,8 +226,8 @@ impl ReadCore {
         order.sort_by_cached_key(|&replica| {
             let warming = trial(replica).any(|trial| trial.warming);
             let failures = trial(replica).map(|trial| trial.failures).max();
-            let doubted = self.failures.is_avoided(replica, now);
-            (warming, failures, doubted, self.last_ended == Some(replica))
+            let avoided = self.failures.is_avoided(replica, now);
+            (warming, failures, avoided, self.last_ended == Some(replica))
         });
         order.reverse();
         self.begin_round();
@@ -359,9 +359,10 @@ impl ReadCore {
         let (link, here) = (up.link, up.replica);
         self.drop_candidate();
         let waiting = || self.batches.values().filter(|batch| batch.trials[here].is_skipped());
-        let wanted = |replica: Replica| waiting().any(|batch| !batch.trials[replica].is_skipped());
+        let may_answer =
+            |replica: Replica| waiting().any(|batch| !batch.trials[replica].is_skipped());
         let mut order: Vec<Replica> =
-            (0..self.replicas.len()).filter(|&replica| wanted(replica)).collect();
+            (0..self.replicas.len()).filter(|&replica| may_answer(replica)).collect();
         if order.is_empty() {
             order.extend(0..self.replicas.len());
         }

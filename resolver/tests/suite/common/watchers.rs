@@ -353,12 +353,12 @@ impl Writer {
         let all = (0..self.queue_or_value.len()).map(path).collect();
         let answers = client.resolve(all).await.expect("it answers").answers;
         let wrong = |&n: &usize| {
-            let wanted = self.queue_or_value[n].map(|which| &*self.terms[which]);
-            match (&answers[n], wanted) {
+            let expected = self.queue_or_value[n].map(|which| &*self.terms[which]);
+            match (&answers[n], expected) {
                 (PathAnswer::NotFound, None) => self.default[n],
                 (PathAnswer::Publishers { set, .. }, None) => !self.default[n] || set.len() != 1,
-                (PathAnswer::Publishers { set, .. }, Some(wanted)) => {
-                    set.len() != 1 || set[0].terms != *wanted
+                (PathAnswer::Publishers { set, .. }, Some(expected)) => {
+                    set.len() != 1 || set[0].terms != *expected
                 }
                 _ => true,
             }
