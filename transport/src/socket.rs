@@ -233,12 +233,12 @@ pub(crate) fn has_unread(raw: &OwnedWriteHalf) -> bool {
 
 /// Sends a final message at once, bypassing the runtime, which does not yet know whether a
 /// connection just accepted is writable. Received bytes are read first: left unread when the socket
-/// closes, they would reset the connection, and the reset could overtake the message. `word` is
+/// closes, they would reset the connection, and the reset could overtake the message. `message` is
 /// short, so the socket takes all of it or is broken.
-pub(crate) fn send_final(stream: &TcpStream, word: &[u8]) {
+pub(crate) fn send_final(stream: &TcpStream, message: &[u8]) {
     let socket = SockRef::from(stream);
     let _ = socket.recv(&mut [MaybeUninit::uninit(); 4096]);
-    let _ = socket.send(word);
+    let _ = socket.send(message);
     let _ = socket.shutdown(Shutdown::Write);
 }
 

@@ -183,13 +183,13 @@ impl PendingChanges {
     /// more may follow, see [`PendingChanges::any`].
     pub(super) fn next(&mut self, desired: &DesiredState) -> Option<Batch> {
         let mut builder = BatchBuilder::default();
-        self.changed(desired, &mut builder);
+        self.add_changed(desired, &mut builder);
         self.add_rewritten(desired, &mut builder);
         self.add_retried(desired, &mut builder);
         builder.finish()
     }
 
-    fn changed(&mut self, desired: &DesiredState, builder: &mut BatchBuilder) {
+    fn add_changed(&mut self, desired: &DesiredState, builder: &mut BatchBuilder) {
         let changes = desired.changes();
         if self.sent_up_to < changes.start() {
             self.missed = true;
@@ -201,24 +201,25 @@ impl PendingChanges {
         {
             let KeyChange { key, terms } = change;
             let hash = key.hash();
-            let by_now = match changes.is_last(self.sent_up_to) {
+            let current = match changes.is_last(self.sent_up_to) {
                 true => terms.as_ref(),
                 false => desired.keys().get(hash, key),
             };
             // A key that is removed or added again is sent with its later change; a key whose
             // bucket will be rewritten is not sent twice.
-            let later = by_now.is_some() != terms.is_some();
+            let changes_again = current.is_some() != terms.is_some();
             let will_write = |all: &Rewriting| all.will_write(hash);
-            let comes = by_now.is_some() && self.rewriting.as_ref().is_some_and(will_write);
-            if !later && !comes {
-                let group_key = group_key(key.default, by_now);
+            let will_be_rewritten =
+                current.is_some() && self.rewriting.as_ref().is_some_and(will_write);
+            if !changes_again && !will_be_rewritten {
+                let group_key = group_key(key.default, current);
                 if !builder.has_room(&key.path, group_key) {
                     return;
                 }
                 if self.refused.len() > 0 {
                     self.refused.remove(hash, key);
                 }
-                builder.add(hash, &key.path, group_key, by_now);
+                builder.add(hash, &key.path, group_key, current);
             }
             self.sent_up_to += 1;
         }
@@ -246,9 +247,9 @@ impl PendingChanges {
         while let Some(at) = self.retrying {
             // They are sent with their current terms, if still desired.
             let terms = |hash| desired.keys().by_hash(hash).map(|(_, entry)| &entry.terms);
-            let by_now = |default, entry: &Entry| group_key(default, terms(entry.hash));
+            let current = |default, entry: &Entry| group_key(default, terms(entry.hash));
             let (keys, next) = self.refused.keys_at(at);
-            let Some(end) = builder.fitting_end(&self.refused, at, next, by_now) else { return };
+            let Some(end) = builder.fitting_end(&self.refused, at, next, current) else { return };
             for (default, entry) in keys.filter(|(_, entry)| entry.is_within(at, end)) {
                 let terms = terms(entry.hash);
                 builder.add(entry.hash, &entry.path, group_key(default, terms), terms);

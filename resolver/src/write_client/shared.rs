@@ -23,7 +23,7 @@ const REFUSAL_LOG_PERIOD: Duration = Duration::from_secs(1);
 /// The desired state, and the state of each replica.
 #[derive(Debug)]
 pub(super) struct Shared {
-    /// Locked for about a millisecond at most, however many paths there are; no other lock is taken
+    /// Locked for about a millisecond at most, however many paths there are; no other lock is hashed_keys
     /// and nothing is awaited under it.
     all: Mutex<All>,
     /// One for each replica's task.
@@ -94,24 +94,24 @@ impl Shared {
         keys: impl IntoIterator<Item = (Key, Option<PublicationTerms>)>,
     ) {
         let mut keys = keys.into_iter();
-        let (mut taken, mut terms, mut unsaid) = (Vec::new(), Vec::new(), 0);
+        let (mut hashed_keys, mut terms, mut changes_since_wake) = (Vec::new(), Vec::new(), 0);
         loop {
             // The caller's iterator runs outside the lock.
             for (key, on) in keys.by_ref().take(KEYS_AT_ONCE) {
-                taken.push((key.hash(), key));
+                hashed_keys.push((key.hash(), key));
                 terms.push(on);
             }
-            let more = taken.len() == KEYS_AT_ONCE;
+            let more = hashed_keys.len() == KEYS_AT_ONCE;
             let mut all = self.all.lock();
             if all.closing {
                 return;
             }
-            unsaid += all.desired.set_all(&mut taken, &mut terms);
+            changes_since_wake += all.desired.set_all(&mut hashed_keys, &mut terms);
             all.forget();
             drop(all);
-            if unsaid >= WRITE_PATHS_MAX || unsaid > 0 && !more {
+            if changes_since_wake >= WRITE_PATHS_MAX || changes_since_wake > 0 && !more {
                 self.wakes.iter().for_each(Notify::notify_one);
-                unsaid = 0;
+                changes_since_wake = 0;
             }
             if !more {
                 return;
