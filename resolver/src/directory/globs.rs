@@ -38,7 +38,7 @@ pub(crate) struct GlobWalk {
     levels: Vec<Level>,
     /// A node whose comparison is incomplete.
     comparison: Option<Comparison>,
-    over: bool,
+    done: bool,
 }
 
 #[derive(Debug)]
@@ -56,7 +56,7 @@ enum GlobSegment {
 #[derive(Debug)]
 struct Level {
     /// Positions in the list of segments, ascending.
-    alive: Vec<u32>,
+    positions: Vec<u32>,
     row: ChildSelection,
 }
 
@@ -91,16 +91,16 @@ impl GlobWalk {
 
     pub(crate) fn new(globs: &[Glob]) -> Result<GlobWalk, TooManySegments> {
         let count = GlobWalk::check(globs)?;
-        let (mut segments, mut alive) = (Vec::with_capacity(count), Vec::new());
+        let (mut segments, mut positions) = (Vec::with_capacity(count), Vec::new());
         let mut starts = Vec::new();
         for parts in globs.iter().flat_map(Glob::alternatives) {
             starts.push(segments.len() as u32);
             segments.extend(parts.iter().map(GlobSegment::of));
             segments.push(GlobSegment::End);
         }
-        starts.into_iter().for_each(|start| reach(&segments, start, &mut alive));
-        let root = Level::new(&segments, alive);
-        Ok(GlobWalk { segments, walk: None, levels: vec![root], comparison: None, over: false })
+        starts.into_iter().for_each(|start| reach(&segments, start, &mut positions));
+        let root = Level::new(&segments, positions);
+        Ok(GlobWalk { segments, walk: None, levels: vec![root], comparison: None, done: false })
     }
 
     /// Adds matching paths to `out`, in about `budget` steps. True when there are no more.
@@ -126,7 +126,7 @@ impl GlobWalk {
         budget: usize,
         visit: &mut impl FnMut(&Directory, NodeId, bool),
     ) -> bool {
-        if self.over {
+        if self.done {
             return true;
         }
         let mut step = match &self.walk {
@@ -145,7 +145,7 @@ impl GlobWalk {
             match self.advance(directory, step, &mut left, visit) {
                 Some(next) => step = next,
                 None => {
-                    (self.over, self.walk) = (true, None);
+                    (self.done, self.walk) = (true, None);
                     return true;
                 }
             }
@@ -162,18 +162,18 @@ impl GlobWalk {
     /// or below which something could match.
     pub(super) fn has_passed(&self, tree: &Tree, node: NodeId) -> bool {
         let Some(step) = self.walk.as_ref().and_then(|walk| tree.walks.step(walk)) else {
-            return self.over;
+            return self.done;
         };
         // As in `advance`: if the child looked up has been removed, the walk was moved to its
         // neighbour, which it does not enter from here.
         let step = match step {
             Step::Enter(at) => match self.levels.get(tree.depth(at).wrapping_sub(1)) {
-                Some(Level { row: ChildSelection::Named { at: Some(wanted), .. }, .. })
-                    if *wanted != at =>
+                Some(Level { row: ChildSelection::Named { at: Some(child), .. }, .. })
+                    if *child != at =>
                 {
                     match tree.above(at) {
                         Some(above) => Step::Leave(above),
-                        None => return self.over,
+                        None => return self.done,
                     }
                 }
                 _ => step,
@@ -267,7 +267,7 @@ impl GlobWalk {
         visit: &mut impl FnMut(&Directory, NodeId, bool),
     ) -> Option<Step> {
         let segment = directory.paths.tree.segment(node);
-        let above = &self.levels.last()?.alive;
+        let above = &self.levels.last()?.positions;
         let mut comparison = comparison
             .filter(|comparison| comparison.node == node)
             .unwrap_or_else(|| Comparison { node, compared: 0, reached: Vec::new() });
@@ -284,7 +284,7 @@ impl GlobWalk {
             }
         }
         let level = Level::new(&self.segments, comparison.reached);
-        if !level.alive.is_empty() {
+        if !level.positions.is_empty() {
             visit(directory, node, level.matches(&self.segments));
         }
         if !level.leads_on(&self.segments) || !directory.paths.tree.is_inner(node) {
@@ -341,7 +341,7 @@ fn length(part: &GlobPart) -> usize {
 }
 
 impl Level {
-    fn new(segments: &[GlobSegment], alive: Vec<u32>) -> Level {
+    fn new(segments: &[GlobSegment], positions: Vec<u32>) -> Level {
         let name = |&position: &u32| match &segments[position as usize] {
             GlobSegment::Name(name) => Some(name.as_str()),
             _ => None,
@@ -349,25 +349,29 @@ impl Level {
         let any = |position: &u32| {
             matches!(segments[*position as usize], GlobSegment::Deep | GlobSegment::Pattern(_))
         };
-        let row = if alive.iter().any(any) {
+        let row = if positions.iter().any(any) {
             ChildSelection::All
         } else {
             let mut names: Vec<u32> =
-                alive.iter().copied().filter(|position| name(position).is_some()).collect();
+                positions.iter().copied().filter(|position| name(position).is_some()).collect();
             names.sort_by_key(name);
             names.dedup_by_key(|position| name(position));
             ChildSelection::Named { names, next: 0, at: None }
         };
-        Level { alive, row }
+        Level { positions, row }
     }
 
     fn matches(&self, segments: &[GlobSegment]) -> bool {
-        self.alive.iter().any(|&position| matches!(segments[position as usize], GlobSegment::End))
+        self.positions
+            .iter()
+            .any(|&position| matches!(segments[position as usize], GlobSegment::End))
     }
 
     /// Something below could match.
     fn leads_on(&self, segments: &[GlobSegment]) -> bool {
-        self.alive.iter().any(|&position| !matches!(segments[position as usize], GlobSegment::End))
+        self.positions
+            .iter()
+            .any(|&position| !matches!(segments[position as usize], GlobSegment::End))
     }
 
     fn first_step(&self, directory: &Directory, node: NodeId) -> Step {

@@ -36,7 +36,7 @@ fn an_announce_may_take_15_s_however_much_has_changed() {
     }
     scenario.step(Event::Tick);
     assert_eq!(scenario.core.pending(), 10, "there are no more keys");
-    scenario.returns();
+    scenario.restart_replica();
     scenario.hangs = true;
     scenario.now = scenario.core.next_deadline().unwrap();
     scenario.step(Event::Tick);
@@ -111,7 +111,7 @@ fn a_degraded_replica_is_tried_again_every_half_writer_ttl() {
     scenario.pass_until(third + 10 * HALF_TTL);
     let later: Vec<Duration> = scenario.attempts[3..].iter().map(|&at| at - third).collect();
     assert_eq!(later, (1..=10).map(|n| n * HALF_TTL).collect::<Vec<_>>());
-    scenario.returns();
+    scenario.restart_replica();
     scenario.pass(HALF_TTL);
     assert!(!scenario.is_degraded());
 }
@@ -162,7 +162,7 @@ fn after_a_crash_of_all_replicas_all_is_republished_within_half_writer_ttl() {
             scenario.crash();
             scenario.pass(away);
             scenario.set_desired([key("/while/away")], true);
-            scenario.returns();
+            scenario.restart_replica();
             scenario.pass(HALF_TTL);
             assert!(scenario.is_in_sync(), "seed {seed}");
         }

@@ -185,15 +185,15 @@ impl Scenario {
     fn check_up_to_date(&mut self) {
         let is_up_to_date = self.core.is_up_to_date();
         assert!(!is_up_to_date || self.core.pending() == 0, "it is up to date, and lacks some");
-        let came = is_up_to_date && !self.was_up_to_date;
+        let became_up_to_date = is_up_to_date && !self.was_up_to_date;
         self.was_up_to_date = is_up_to_date;
         // Checking very many keys at every step would take minutes.
-        if is_up_to_date && (came || self.desired.keys().len() <= 2_000) {
+        if is_up_to_date && (became_up_to_date || self.desired.keys().len() <= 2_000) {
             let replica = self.replica.as_ref().expect("there is a link");
             let core = &self.core;
-            let lacks = replica.first_pending(&self.desired, |hash| core.has_refused(hash));
-            self.lost &= lacks.is_some();
-            assert!(lacks.is_none() || self.lost, "it lacks {lacks:?}: {core:?}");
+            let missing = replica.first_pending(&self.desired, |hash| core.has_refused(hash));
+            self.lost &= missing.is_some();
+            assert!(missing.is_none() || self.lost, "it lacks {missing:?}: {core:?}");
         }
     }
 
@@ -279,7 +279,7 @@ impl Scenario {
         }
     }
 
-    fn returns(&mut self) {
+    fn restart_replica(&mut self) {
         self.replica = Some(Replica::new(self.now));
     }
 

@@ -147,8 +147,8 @@ impl Replica {
         match self {
             Replica::Directory(directory) => {
                 let slot = directory.writer(link)?;
-                let mut cursor = ConfirmProgress::default();
-                while !directory.confirm(slot, &mut cursor, 3) {}
+                let mut progress = ConfirmProgress::default();
+                while !directory.confirm(slot, &mut progress, 3) {}
             }
             Replica::Model(model) => model.writer(link)?.confirm(),
         }

@@ -15,7 +15,7 @@ fn paths_published_while_the_replica_is_down_arrive_after_its_return() {
     scenario.set_desired([key("/while/away")], true);
     scenario.set_desired([key("/jobs/0")], false);
     assert_eq!(scenario.core.pending(), 5, "limited by the number of desired keys");
-    scenario.returns();
+    scenario.restart_replica();
     scenario.pass(HALF_TTL);
     assert!(scenario.core.is_up_to_date() && scenario.is_in_sync());
     assert_eq!(scenario.registered().count, 5);
@@ -101,7 +101,7 @@ fn ends_well(seed: u64) {
     for _ in 0..60 {
         match random.random_range(0..13) {
             0 => scenario.crash(),
-            1 if scenario.replica.is_none() => scenario.returns(),
+            1 if scenario.replica.is_none() => scenario.restart_replica(),
             2 if scenario.linked => scenario.lose_link(),
             3 => scenario.hangs = random.random_bool(0.3),
             4 | 5 => scenario.pass(Duration::from_millis(random.random_range(0..90_000))),
@@ -129,7 +129,7 @@ fn ends_well(seed: u64) {
     }
     scenario.hangs = false;
     if scenario.replica.is_none() {
-        scenario.returns();
+        scenario.restart_replica();
     }
     // The longest timeout, the longest wait, and the removal of stale paths.
     scenario.pass(Duration::from_secs(15) + HALF_TTL + 2 * CONFIRM_QUIET + HALF_TTL);
