@@ -137,20 +137,6 @@ async fn the_next_address_is_tried_after_the_first() {
 }
 
 #[tokio::test]
-async fn a_job_refused_by_a_draining_publisher_moves() {
-    let (one, two) = (FakePublisher::start(1).await, FakePublisher::start(2).await);
-    let producer = to(&[&one, &two], options());
-    one.script([BatchBehavior::Refuse(BatchRefusal::Draining)]);
-    let mut ids = Vec::new();
-    while !one.disk.lock().script.is_empty() {
-        let receipt = producer.enqueue(job("x")).await.expect("taken");
-        assert_eq!(receipt.job.publisher, two.info.id);
-        ids.push(receipt.job.id);
-    }
-    assert!(two.has_exactly(&ids));
-}
-
-#[tokio::test]
 async fn each_job_of_a_call_has_its_own_receipt() {
     let publisher = FakePublisher::start(1).await;
     publisher.disk.lock().refuse_payload = Some((b"bad", Refusal::QueueFull));

@@ -51,49 +51,6 @@ async fn every_job_has_one_receipt_over_broken_links() {
     assert!(publisher.has_exactly(&ids));
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_killed_publisher_loses_and_duplicates_no_job() {
-    let (mut one, mut two) = (FakePublisher::start(1).await, FakePublisher::start(2).await);
-    let producer = to(&[&one, &two]);
-    let options = PipelineOptions { batch_jobs_max: 50, ..PipelineOptions::default() };
-    let (mut pipeline, mut receipts) = producer.pipeline(options);
-    let sender = tokio::spawn(async move {
-        let mut ids = Vec::new();
-        for n in 0..20_000 {
-            let job = job(n);
-            ids.push(job.id);
-            pipeline.send(job).await.expect("accepted");
-            if n % 500 == 0 {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        }
-        ids
-    });
-    // The producer chooses one at random and stays with it for a while: kill the chosen one.
-    while one.disk.lock().jobs.is_empty() {
-        std::mem::swap(&mut one, &mut two);
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-    let address = one.info.addresses[0].clone();
-    one.script([BatchBehavior::TakeInSilence]);
-    tokio::time::sleep(Duration::from_millis(50)).await;
-    one.kill().await;
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    one.revive_at(address.clone()).await;
-    let mut accepted = 0;
-    while let Some(batch) = receipts.next().await {
-        assert_eq!(batch.held(), batch.len(), "{:?}", batch.iter().next());
-        accepted += batch.held();
-    }
-    let ids = sender.await.expect("the sender");
-    assert_eq!(accepted, ids.len());
-    let (one, two) = (one.disk.lock(), two.disk.lock());
-    for id in &ids {
-        let times = one.jobs.get(id).unwrap_or(&0) + two.jobs.get(id).unwrap_or(&0);
-        assert_eq!(times, 1, "job {id}");
-    }
-}
-
 #[tokio::test]
 async fn a_pipeline_waits_at_its_in_flight_limit() {
     let publisher = FakePublisher::start(1).await;

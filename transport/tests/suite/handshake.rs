@@ -137,28 +137,6 @@ async fn a_resolver_reader_is_refused_by_a_publisher_with_the_reason() {
 }
 
 #[tokio::test]
-async fn an_excess_connection_is_refused_with_busy_until_another_ends() {
-    let mut listener = listener(ListenerOptions { connections_max: 1, ..listening() }).await;
-    let address = listener.local_address();
-    let first = dial(address, &handshake(), &dialling()).await.unwrap();
-    let accepted = soon(listener.accept()).await;
-
-    let started = Instant::now();
-    let error = soon(dial(address, &handshake(), &dialling())).await.unwrap_err();
-    let busy = matches!(error, DialError::Refused { code: HandshakeRefusal::Busy, .. });
-    assert!(busy, "{error}");
-    assert!(started.elapsed() < Duration::from_millis(400), "refused at once, not at a timeout");
-
-    drop((first, accepted));
-    let again = async {
-        while dial(address, &handshake(), &dialling()).await.is_err() {
-            tokio::task::yield_now().await;
-        }
-    };
-    soon(again).await;
-}
-
-#[tokio::test]
 async fn silent_connections_occupy_no_slots_and_block_no_others() {
     let options = ListenerOptions { connections_max: 1, handshakes_max: 4, ..listening() };
     let mut listener = listener(options).await;

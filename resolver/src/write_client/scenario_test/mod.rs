@@ -7,7 +7,6 @@ mod digests;
 mod refusals;
 mod replica;
 mod size;
-mod step_times;
 mod up_to_date;
 mod writes;
 

@@ -455,22 +455,6 @@ async fn a_drain_finishes_running_jobs_and_releases_waiting_ones() {
 }
 
 #[tokio::test]
-async fn after_the_grace_running_jobs_are_cancelled_and_released() {
-    let (handler, mut started_rx, _go) = gated_handler();
-    let (_publisher, worker, mut link) =
-        start_linked_worker(Limits { grace: Duration::ZERO, ..ONE_AT_A_TIME }, handler).await;
-    link.deliver(&[(1, "stuck")]);
-    let ctx = within(started_rx.recv()).await.unwrap();
-    worker.handle.drain();
-    assert_eq!(within(ctx.cancelled()).await, CancelReason::Shutdown);
-    let batch = link.settle().await;
-    assert_eq!(verdicts(&batch), [(1, Verdict::Release)]);
-    link.accept(&batch);
-    let report = worker.report().await;
-    assert_eq!((report.released, report.unanswered), (1, 0));
-}
-
-#[tokio::test]
 async fn a_stuck_handler_is_dropped_before_its_job_is_released() {
     let (started_tx, mut started_rx) = mpsc::unbounded_channel();
     let running = Arc::new(());
