@@ -230,23 +230,26 @@ fn may_duplicate_fails_over_an_unreachable_publishers_batch() {
 
 #[test]
 fn may_duplicate_reports_unknown_at_the_first_publisher() {
-    let (a, b) = (publisher(1), publisher(2));
-    let mut scenario = Scenario::with(single(), Failover::MayDuplicate);
-    scenario.link_all(&[a, b]);
-    scenario.push(1);
-    let first = scenario.next_sent();
-    scenario.lose_link(first.publisher, first.link);
-    scenario.pass(ms(100));
-    let dials = scenario.dials.pop_front().expect("a try");
-    scenario.lose_link(first.publisher, dials.link);
-    let second = scenario.next_sent();
-    scenario.answer(&second, Err(BatchRefusal::Draining));
-    scenario.pass(secs(31));
-    let end = scenario.next_end().end;
-    assert!(
-        matches!(end, BatchOutcome::Unknown { publisher, .. } if publisher == first.publisher),
-        "{end:?}"
-    );
+    // The second publisher refuses it: for now, until its time is up, or for good.
+    for refusal in [BatchRefusal::Draining, BatchRefusal::TooLarge] {
+        let (a, b) = (publisher(1), publisher(2));
+        let mut scenario = Scenario::with(single(), Failover::MayDuplicate);
+        scenario.link_all(&[a, b]);
+        scenario.push(1);
+        let first = scenario.next_sent();
+        scenario.lose_link(first.publisher, first.link);
+        scenario.pass(ms(100));
+        let dials = scenario.dials.pop_front().expect("a try");
+        scenario.lose_link(first.publisher, dials.link);
+        let second = scenario.next_sent();
+        scenario.answer(&second, Err(refusal));
+        scenario.pass(secs(31));
+        let end = scenario.next_end().end;
+        assert!(
+            matches!(end, BatchOutcome::Unknown { publisher, .. } if publisher == first.publisher),
+            "{end:?}"
+        );
+    }
 }
 
 #[test]
