@@ -1,4 +1,4 @@
-//! Accepting links, and ending them.
+//! The accept loop of a publisher's listener.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use tracing::{error, info, warn};
 
 use crate::values::Values;
 
-/// Serves each link in a task of its own until `closing`; then waits at most `goodbye` for all of
-/// them to take their goodbye.
+/// Serves each link in its own task until `closing`; then waits at most `goodbye` for every link to
+/// send its goodbye and end.
 pub(crate) async fn accept<F: Future<Output = ()> + Send + 'static>(
     mut listener: Listener,
     values: Values,
@@ -43,7 +43,7 @@ pub(crate) async fn accept<F: Future<Output = ()> + Send + 'static>(
     values.close("the publisher is stopping");
     let all_ended = async { while links.join_next().await.is_some() {} };
     if tokio::time::timeout(goodbye, all_ended).await.is_err() {
-        info!("links that did not take their goodbye are cut");
+        info!("links that did not end after their goodbye are cut");
     }
     listener.close().await;
 }

@@ -1,5 +1,4 @@
-//! Things that are not in memory: read back on blocking threads, so that the owner never waits for
-//! a disk.
+//! Data that is not in memory, read on blocking threads so that the owner never waits for a disk.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -17,51 +16,51 @@ use rustix::io::Errno;
 use tokio::sync::mpsc;
 use tracing::error;
 
-use crate::input::Input;
+use crate::event::OwnerEvent;
 
-/// Jobs in one load.
+/// Jobs per load.
 const LOAD_JOBS_MAX: usize = 512;
-/// Bytes of entries in one load; a single larger entry is loaded alone.
+/// Bytes of entries per load; a single larger entry is loaded alone.
 const LOAD_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// Loads at once, and answers at once: what bounds the memory that they hold.
+/// Loads at once, and answers at once. This bounds their memory.
 const LOADS_MAX: usize = 4;
-/// What an answer takes beside its cold parts, in bytes.
+/// Bytes of an answer beside its cold parts.
 const ANSWER_BYTES: usize = 512;
-/// What a group of dead letters takes beside its path and its error, in bytes.
+/// Bytes of a group of dead letters beside its path and its error.
 const GROUP_BYTES: usize = 80;
 
-/// How long a load waits before it tries again to read what nothing is wrong with.
+/// The pause before a load retries a read that failed for lack of a process resource.
 const READ_AGAIN_AFTER: Duration = Duration::from_millis(100);
-/// For how long after the end of a job's lease it still does: by then the owner has taken the lease
+/// A load retries for this long after the job's lease ended: by then the owner has taken the lease
 /// back.
 const READ_AGAIN_SLACK: Duration = Duration::from_secs(5);
 
 /// Jobs that wait for their entries, and answers that wait for their cold parts.
 pub(crate) struct ColdLoads {
     reader: Reader,
-    inputs: mpsc::Sender<Input>,
+    events: mpsc::Sender<OwnerEvent>,
     pub(crate) jobs: VecDeque<ColdJob>,
     pub(crate) answers: VecDeque<ColdAnswer>,
-    job_loads: InOrder<Vec<ColdJob>>,
+    job_loads: OrderedLoads<Vec<ColdJob>>,
     answer_loads: usize,
 }
 
-/// A job and its entry, if that is known.
+/// A job, and its entry if it was read.
 pub(crate) type ColdJob = (Handed, Option<Bytes>);
 
-/// Loads that were begun, and given out in that order however they come back.
-struct InOrder<T> {
-    /// The number of the next to begin.
+/// Loads that are released in the order in which they started, whatever order they finish in.
+struct OrderedLoads<T> {
+    /// The number of the next load to start.
     next: u64,
-    /// The number of the next to give out.
-    due: u64,
-    /// Those that came back before it.
-    early: BTreeMap<u64, T>,
+    /// The number of the next load to release.
+    next_released: u64,
+    /// Finished loads that an earlier one holds back.
+    finished: BTreeMap<u64, T>,
 }
 
-impl<T> InOrder<T> {
-    fn new() -> InOrder<T> {
-        InOrder { next: 0, due: 0, early: BTreeMap::new() }
+impl<T> OrderedLoads<T> {
+    fn new() -> OrderedLoads<T> {
+        OrderedLoads { next: 0, next_released: 0, finished: BTreeMap::new() }
     }
 
     fn begin(&mut self) -> u64 {
@@ -69,49 +68,49 @@ impl<T> InOrder<T> {
         self.next - 1
     }
 
-    /// Begun and not given out: what bounds `early` too.
+    /// Started and not released. Bounds `finished` too.
     fn open(&self) -> u64 {
-        self.next - self.due
+        self.next - self.next_released
     }
 
-    fn back(&mut self, number: u64, load: T) -> impl Iterator<Item = T> {
-        self.early.insert(number, load);
+    fn finish(&mut self, number: u64, load: T) -> impl Iterator<Item = T> {
+        self.finished.insert(number, load);
         std::iter::from_fn(|| {
-            let load = self.early.remove(&self.due)?;
-            self.due += 1;
+            let load = self.finished.remove(&self.next_released)?;
+            self.next_released += 1;
             Some(load)
         })
     }
 }
 
-/// An answer with parts still to be read.
+/// An answer with parts that are still to be read.
 pub(crate) struct ColdAnswer {
     pub(crate) link: LinkId,
     pub(crate) id: u64,
     pub(crate) asked: Asked,
-    /// It tells the end of a job that was waited for.
+    /// It answers a request that waited for the job's end.
     pub(crate) awaited: bool,
 }
 
-/// An answer that is whole.
+/// A complete answer.
 pub(crate) struct LoadedAnswer {
     pub(crate) link: LinkId,
     pub(crate) id: u64,
     pub(crate) answer: Result<Answer, RequestError>,
-    /// It tells the end of a job that was waited for.
+    /// It answers a request that waited for the job's end.
     pub(crate) awaited: bool,
-    /// What [`ColdAnswer::bytes`] was.
+    /// The value of [`ColdAnswer::bytes`].
     pub(crate) bytes: usize,
 }
 
 impl ColdAnswer {
-    /// About how many bytes it will have: what counts against its link until it is written there.
+    /// About how many bytes it will have; they count against its link until it is written.
     pub(crate) fn bytes(&self) -> usize {
         let cold: usize = match &self.asked {
             Asked::Jobs { views, full, .. } => {
-                views.iter().map(|view| cold_bytes(view, *full, false)).sum()
+                views.iter().map(|view| view_bytes(view, *full, false)).sum()
             }
-            Asked::Job(view) => view.iter().map(|view| cold_bytes(view, true, true)).sum(),
+            Asked::Job(view) => view.iter().map(|view| view_bytes(view, true, true)).sum(),
             Asked::DeadGroups { groups, .. } => groups
                 .iter()
                 .map(|view| GROUP_BYTES + view.error.map_or(0, |error| error.length as usize))
@@ -123,7 +122,7 @@ impl ColdAnswer {
     }
 }
 
-fn cold_bytes(view: &JobView, full: bool, history: bool) -> usize {
+fn view_bytes(view: &JobView, full: bool, history: bool) -> usize {
     let length = |part: &RecordRef| part.length as usize;
     let error: usize = view.error.iter().map(length).sum();
     let whole: usize =
@@ -134,24 +133,24 @@ fn cold_bytes(view: &JobView, full: bool, history: bool) -> usize {
 }
 
 impl ColdLoads {
-    pub(crate) fn new(reader: Reader, inputs: mpsc::Sender<Input>) -> ColdLoads {
+    pub(crate) fn new(reader: Reader, events: mpsc::Sender<OwnerEvent>) -> ColdLoads {
         ColdLoads {
             reader,
-            inputs,
+            events,
             jobs: VecDeque::new(),
             answers: VecDeque::new(),
-            job_loads: InOrder::new(),
+            job_loads: OrderedLoads::new(),
             answer_loads: 0,
         }
     }
 
-    /// A load of jobs has come back. Gives the loads that no earlier one holds up: no job overtakes
+    /// A load of jobs finished. Returns the loads that no earlier one holds back: no job overtakes
     /// another.
     pub(crate) fn jobs_loaded(&mut self, load: u64, jobs: Vec<ColdJob>) -> Vec<Vec<ColdJob>> {
-        self.job_loads.back(load, jobs).collect()
+        self.job_loads.finish(load, jobs).collect()
     }
 
-    /// An answer has come back.
+    /// An answer is loaded.
     pub(crate) fn answer_loaded(&mut self) {
         self.answer_loads -= 1;
     }
@@ -160,60 +159,60 @@ impl ColdLoads {
     pub(crate) fn start(&mut self) {
         while self.job_loads.open() < LOADS_MAX as u64 && !self.jobs.is_empty() {
             let mut bytes = 0;
-            let fits = |(handed, _): &&ColdJob| {
-                bytes += handed.entry.length as usize;
+            let fits = |(assigned, _): &&ColdJob| {
+                bytes += assigned.entry.length as usize;
                 bytes <= LOAD_BYTES_MAX
             };
             let count = self.jobs.iter().take(LOAD_JOBS_MAX).take_while(fits).count().max(1);
             let mut jobs: Vec<ColdJob> = self.jobs.drain(..count).collect();
             let number = self.job_loads.begin();
-            let (reader, inputs) = (self.reader.clone(), self.inputs.clone());
+            let (reader, events) = (self.reader.clone(), self.events.clone());
             tokio::task::spawn_blocking(move || {
                 let began = Instant::now();
-                let may_wait = |handed: &Handed| {
-                    let lease = Duration::from_millis(u64::from(handed.lease_ms));
-                    !inputs.is_closed() && began.elapsed() < lease + READ_AGAIN_SLACK
+                let may_wait = |assigned: &Handed| {
+                    let lease = Duration::from_millis(u64::from(assigned.lease_ms));
+                    !events.is_closed() && began.elapsed() < lease + READ_AGAIN_SLACK
                 };
                 let mut reader = reader.neighbours();
                 let mut load =
-                    |handed: &Handed| load_entry(&mut reader, handed, || may_wait(handed));
-                for (handed, entry) in jobs.iter_mut().filter(|(_, entry)| entry.is_none()) {
-                    *entry = load(handed);
+                    |assigned: &Handed| load_entry(&mut reader, assigned, || may_wait(assigned));
+                for (assigned, entry) in jobs.iter_mut().filter(|(_, entry)| entry.is_none()) {
+                    *entry = load(assigned);
                 }
-                let _stopping = inputs.blocking_send(Input::Loaded { load: number, jobs });
+                let _stopping = events.blocking_send(OwnerEvent::JobsLoaded { load: number, jobs });
             });
         }
         while self.answer_loads < LOADS_MAX
             && let Some(cold) = self.answers.pop_front()
         {
             self.answer_loads += 1;
-            let (reader, inputs) = (self.reader.clone(), self.inputs.clone());
+            let (reader, events) = (self.reader.clone(), self.events.clone());
             tokio::task::spawn_blocking(move || {
                 let bytes = cold.bytes();
                 let ColdAnswer { link, id, asked, awaited } = cold;
                 let answer = complete(&reader, asked, awaited);
                 let loaded = LoadedAnswer { link, id, answer, awaited, bytes };
-                let _stopping = inputs.blocking_send(Input::Answered(loaded));
+                let _stopping = events.blocking_send(OwnerEvent::AnswerLoaded(loaded));
             });
         }
     }
 }
 
-/// Reads a job's entry; none if it is damaged. What only the process lacks, a file or memory, is
-/// waited for: a sound job is not buried for it.
+/// Reads a job's entry; `None` if it is damaged. If only the process lacks a resource (a file
+/// descriptor, memory), it retries: a sound job is not buried for that.
 fn load_entry(
     reader: &mut Neighbours<'_>,
-    handed: &Handed,
+    assigned: &Handed,
     may_wait: impl Fn() -> bool,
 ) -> Option<Bytes> {
     let entry = loop {
-        match reader.read(handed.entry) {
+        match reader.read(assigned.entry) {
             Ok(entry) => break entry,
-            Err(ReadError::Io { error, .. }) if may_pass(&error) && may_wait() => {
+            Err(ReadError::Io { error, .. }) if is_lack_of_resources(&error) && may_wait() => {
                 std::thread::sleep(READ_AGAIN_AFTER);
             }
             Err(why) => {
-                error!(token = handed.token.0, %why, "a job's entry cannot be read back");
+                error!(token = assigned.token.0, %why, "a job's entry cannot be read back");
                 return None;
             }
         }
@@ -225,24 +224,25 @@ fn load_entry(
     match head {
         Ok(head) if head.is_intact(&entry) => Some(entry),
         Ok(head) => {
-            error!(job = %head.id, at = ?handed.entry, "a job's payload is not what its producer wrote");
+            let at = assigned.entry;
+            error!(job = %head.id, ?at, "a job's payload is not what its producer wrote");
             None
         }
         Err(why) => {
-            error!(token = handed.token.0, at = ?handed.entry, %why, "a job's entry is damaged");
+            error!(token = assigned.token.0, at = ?assigned.entry, %why, "a job's entry is damaged");
             None
         }
     }
 }
 
-/// True of what says nothing about the disk.
-fn may_pass(error: &std::io::Error) -> bool {
+/// True for errors of the process, which do not mean that the disk failed.
+fn is_lack_of_resources(error: &std::io::Error) -> bool {
     let errno = Errno::from_io_error(error);
     errno.is_some_and(|e| matches!(e, Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN))
 }
 
-/// Reads the cold parts of an answer. One to a wait tells how the job ended also when what it was
-/// given is damaged: that may be what it died of.
+/// Reads the cold parts of an answer. For a request that waited for the end, a damaged entry or
+/// checkpoint is left out: it may be what the job died of.
 fn complete(reader: &Reader, asked: Asked, awaited: bool) -> Result<Answer, RequestError> {
     match asked {
         Asked::Ready(answer) => Ok(answer),
@@ -257,7 +257,7 @@ fn complete(reader: &Reader, asked: Asked, awaited: bool) -> Result<Answer, Requ
             Ok(Answer::Job(Some(Box::new(info))))
         }
         Asked::Refused(refusal) => Err(refusal),
-        // The owner opens it: there is nothing to read.
+        // The owner opens the feed; nothing is read here.
         Asked::Feed { .. } => Err(RequestError::Unknown),
         Asked::Jobs { views, next, full, index } => {
             let jobs = views
@@ -276,7 +276,7 @@ fn complete(reader: &Reader, asked: Asked, awaited: bool) -> Result<Answer, Requ
     }
 }
 
-/// Groups with the errors of their examples, as many as a page's bytes hold.
+/// Groups with an example's error, as many as a page's bytes hold.
 fn dead_groups(
     reader: &Reader,
     views: Vec<DeadGroupView>,
@@ -323,7 +323,7 @@ fn read_entry(reader: &Reader, at: RecordRef) -> Result<Entry, RequestError> {
     Entry::read(read(reader, at)?).map_err(|_| RequestError::Unreadable)
 }
 
-/// None of what could not be read and may be left out.
+/// `None` for a part that could not be read and may be left out.
 fn unless_left_out<T>(
     read: Result<T, RequestError>,
     may_be_left_out: bool,
@@ -360,7 +360,7 @@ mod tests {
 
     use super::*;
 
-    /// Fails with these errors, one read after the other, and then reads.
+    /// Fails with these errors, one per read, and then succeeds.
     struct Failing(Mutex<Vec<Errno>>, Bytes);
 
     impl Records for Failing {
@@ -381,7 +381,7 @@ mod tests {
         let entry = batch.entries().next().unwrap();
         let part = RecordRef { index: 1, at: entry.at, length: entry.length };
         let records = Failing(Mutex::new(errors), batch.body().clone());
-        let handed = Handed {
+        let assigned = Handed {
             link: LinkId(1),
             subscription: 1,
             token: longshore_protocol::Token(1),
@@ -393,28 +393,29 @@ mod tests {
             checkpoints: 0,
             entry: part,
         };
-        load_entry(&mut Reader::new(Arc::new(records)).neighbours(), &handed, || may_wait).is_some()
+        load_entry(&mut Reader::new(Arc::new(records)).neighbours(), &assigned, || may_wait)
+            .is_some()
     }
 
     #[test]
-    fn a_job_is_not_damaged_because_the_process_has_too_many_open_files() {
+    fn lack_of_open_files_is_not_damage() {
         assert!(load(vec![Errno::NOMEM, Errno::MFILE], true));
-        assert!(!load(vec![Errno::MFILE], false), "not for ever");
+        assert!(!load(vec![Errno::MFILE], false), "it does not retry for ever");
         assert!(!load(vec![Errno::IO], true), "a disk that cannot read is damage");
     }
 
     #[test]
-    fn groups_of_dead_letters_are_as_many_as_a_page_holds_and_the_rest_is_more() {
+    fn groups_of_dead_letters_fill_at_most_a_page() {
         let mut out = longshore_protocol::FrameWriter::new();
-        let said = JobError { kind: "Trouble".to_owned(), message: "x".repeat(8_000) };
-        longshore_protocol::Encode::encode(&said, &mut out);
+        let error = JobError { kind: "Trouble".to_owned(), message: "x".repeat(8_000) };
+        longshore_protocol::Encode::encode(&error, &mut out);
         let body = out.into_body();
         let at = RecordRef { index: 1, at: 0, length: body.len() as u32 };
         let reader = Reader::new(Arc::new(Failing(Mutex::new(Vec::new()), body)));
         let group = DeadGroup {
             path: longshore_protocol::Path::new("/jobs/a").unwrap(),
             death: longshore_protocol::DeathReason::Buried,
-            fingerprint: longshore_protocol::Fingerprint::of(&said),
+            fingerprint: longshore_protocol::Fingerprint::of(&error),
             jobs: 3,
             first_at: 1,
             last_at: 2,
@@ -422,18 +423,18 @@ mod tests {
             error: None,
         };
         let view = |error| DeadGroupView { group: group.clone(), error };
-        let told = |groups: Vec<DeadGroupView>| match complete(
+        let groups_of = |groups: Vec<DeadGroupView>| match complete(
             &reader,
             Asked::DeadGroups { groups, more: false },
             false,
         ) {
-            Ok(Answer::DeadGroups(told)) => told,
+            Ok(Answer::DeadGroups(groups_of)) => groups_of,
             other => panic!("{other:?}"),
         };
-        let few = told(vec![view(Some(at)), view(None)]);
+        let few = groups_of(vec![view(Some(at)), view(None)]);
         assert_eq!((few.groups.len(), few.more), (2, false));
-        assert_eq!((&few.groups[0].error, &few.groups[1].error), (&Some(said), &None));
-        let many = told(vec![view(Some(at)); 1_000]);
+        assert_eq!((&few.groups[0].error, &few.groups[1].error), (&Some(error), &None));
+        let many = groups_of(vec![view(Some(at)); 1_000]);
         assert!(many.more);
         let mut out = longshore_protocol::FrameWriter::new();
         longshore_protocol::Encode::encode(&many.groups[..], &mut out);
@@ -441,15 +442,15 @@ mod tests {
     }
 
     #[test]
-    fn loads_are_given_out_in_the_order_in_which_they_were_begun() {
-        let mut loads = InOrder::new();
+    fn loads_are_released_in_the_order_they_were_started() {
+        let mut loads = OrderedLoads::new();
         let [first, second, third] = [loads.begin(), loads.begin(), loads.begin()];
-        assert_eq!(loads.back(second, "second").next(), None);
-        assert_eq!(loads.back(third, "third").next(), None);
-        assert_eq!(loads.open(), 3, "those that wait count");
-        assert_eq!(loads.back(first, "first").collect::<Vec<_>>(), ["first", "second", "third"]);
+        assert_eq!(loads.finish(second, "second").next(), None);
+        assert_eq!(loads.finish(third, "third").next(), None);
+        assert_eq!(loads.open(), 3, "finished loads that wait count");
+        assert_eq!(loads.finish(first, "first").collect::<Vec<_>>(), ["first", "second", "third"]);
         assert_eq!(loads.open(), 0);
         let fourth = loads.begin();
-        assert_eq!(loads.back(fourth, "fourth").next(), Some("fourth"));
+        assert_eq!(loads.finish(fourth, "fourth").next(), Some("fourth"));
     }
 }

@@ -1,6 +1,6 @@
-//! Feeds: who follows what happens to jobs, and how far each has read. A feed is a cursor into the
-//! store's tail; what it has not read is kept there once for all of them, and nothing is kept per
-//! link beyond the frame under way.
+//! Feeds: links that follow events of jobs, and how far each has read. A feed is a cursor into the
+//! store's tail, which stores unread events once for all feeds. A link stores nothing beyond the
+//! frame under way.
 
 use std::time::{Duration, Instant};
 
@@ -12,13 +12,12 @@ use longshore_protocol::messages::work::{
 use longshore_protocol::{Glob, LinkId, Path};
 use longshore_queue::{Cursor, Event, QueueId, QueueSet, Read, Tail};
 
-/// Bytes of one message of events, about.
+/// The approximate size limit of one message of events, in bytes.
 const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
-/// What an event takes beside its queue's path, at most, in bytes.
+/// The most bytes of an event beside its queue's path.
 const EVENT_BYTES: usize = 48;
-/// A feed whose queues are silent is told at most so often how far it has come, so that it resumes
-/// from there.
-const SILENT_FEEDS_TOLD_EVERY: Duration = Duration::from_secs(1);
+/// How often a feed without new events receives its position, so that it resumes from there.
+const SILENT_FEED_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The feeds of all links.
 #[derive(Debug, Default)]
@@ -26,64 +25,64 @@ pub(crate) struct Feeds {
     links: HashMap<LinkId, LinkFeeds>,
     /// The tail's position when all feeds were last pumped.
     pumped: Option<FeedPosition>,
-    /// Some feed may go on though nothing new has happened.
+    /// Some feed may have more to send without a new event.
     more: bool,
-    /// When a silent feed is to be told how far it has come, though nothing new happens until then.
-    tell_at: Option<Instant>,
+    /// When a feed without new events is to receive its position.
+    report_at: Option<Instant>,
     scratch: Scratch,
 }
 
 #[derive(Debug, Default)]
 struct LinkFeeds {
-    /// Asked for, and not begun yet.
-    asked: Vec<u64>,
+    /// Requested and not started yet.
+    requested: Vec<u64>,
     open: Vec<Feed>,
 }
 
 #[derive(Debug)]
 struct Feed {
-    /// The link's number for its request.
+    /// The link's request number.
     id: u64,
     queues: QueueSet,
     cursor: Cursor,
-    told_at: Instant,
-    /// It has come further than it was told.
-    untold: bool,
+    reported_at: Instant,
+    /// Its cursor has passed the position that its client received last.
+    unreported: bool,
 }
 
-/// Where a feed's messages go.
-pub(crate) trait Outlets {
-    /// True while events may be written for the link.
+/// Where feeds write their messages.
+pub(crate) trait FeedSink {
+    /// True while events may be written to the link.
     fn has_room(&mut self, link: LinkId) -> bool;
-    /// Writes a message for the link.
-    fn say(&mut self, link: LinkId, message: &FromPublisher);
+    /// Writes a message to the link.
+    fn send(&mut self, link: LinkId, message: &FromPublisher);
 }
 
 impl Feeds {
-    /// True while there is none.
+    /// True while there is no feed.
     pub(crate) fn is_empty(&self) -> bool {
         self.links.is_empty()
     }
 
-    /// When [`Feeds::pump`] has something to do though nothing new has happened.
+    /// When [`Feeds::pump`] has work without a new event.
     pub(crate) fn next(&self, now: Instant) -> Option<Instant> {
-        if self.more { Some(now) } else { self.tell_at }
+        if self.more { Some(now) } else { self.report_at }
     }
 
-    /// A link asks for a feed: [`Feeds::begin`] follows once the answer may leave. False when it
-    /// has as many as it may. The same number again takes the place of the feed before.
-    pub(crate) fn ask(&mut self, link: LinkId, id: u64) -> bool {
+    /// A link requests a feed; [`Feeds::begin`] follows once the answer may be sent. False if the
+    /// link has as many feeds as it may. A feed with the same number replaces the older one.
+    pub(crate) fn request(&mut self, link: LinkId, id: u64) -> bool {
         self.forget(link, id);
         let feeds = self.links.entry(link).or_default();
-        // A link without any has room: no empty entry stays behind.
-        let has_room = feeds.open.len() + feeds.asked.len() < FEEDS_MAX;
+        // A link without feeds always has room, so no empty entry stays behind.
+        let has_room = feeds.open.len() + feeds.requested.len() < FEEDS_MAX;
         if has_room {
-            feeds.asked.push(id);
+            feeds.requested.push(id);
         }
         has_room
     }
 
-    /// The feed begins where `tail` says that it does; none when it was forgotten meanwhile.
+    /// Starts the feed at the position that `tail` returns; none if it was cancelled meanwhile.
     pub(crate) fn begin(
         &mut self,
         (link, id): (LinkId, u64),
@@ -93,12 +92,12 @@ impl Feeds {
         now: Instant,
     ) -> Option<Result<FeedPosition, RequestError>> {
         let feeds = self.links.get_mut(&link)?;
-        let place = feeds.asked.iter().position(|&asked| asked == id)?;
-        feeds.asked.swap_remove(place);
+        let position = feeds.requested.iter().position(|&requested| requested == id)?;
+        feeds.requested.swap_remove(position);
         Some(match tail.cursor(after) {
             Ok(cursor) => {
                 let queues = QueueSet::new(pattern);
-                feeds.open.push(Feed { id, queues, cursor, told_at: now, untold: false });
+                feeds.open.push(Feed { id, queues, cursor, reported_at: now, unreported: false });
                 self.more = true;
                 Ok(tail.position_of(&cursor))
             }
@@ -109,18 +108,18 @@ impl Feeds {
         })
     }
 
-    /// A link wants that feed no more.
+    /// A link cancels a feed.
     pub(crate) fn forget(&mut self, link: LinkId, id: u64) {
         if let Some(feeds) = self.links.get_mut(&link) {
             feeds.open.retain(|feed| feed.id != id);
-            feeds.asked.retain(|&asked| asked != id);
+            feeds.requested.retain(|&requested| requested != id);
             if feeds.is_empty() {
                 self.links.remove(&link);
             }
         }
     }
 
-    /// A link is gone.
+    /// A link has ended.
     pub(crate) fn link_lost(&mut self, link: LinkId) {
         self.links.remove(&link);
     }
@@ -130,47 +129,47 @@ impl Feeds {
         self.more = true;
     }
 
-    /// Writes what has happened to every link that has room for it.
+    /// Writes new events to every link that has room for them.
     pub(crate) fn pump<'a>(
         &mut self,
         tail: &Tail,
         path: impl Fn(QueueId) -> &'a Path,
-        outlets: &mut impl Outlets,
+        outlets: &mut impl FeedSink,
         now: Instant,
     ) {
         let position = tail.position();
-        let is_told = self.tell_at.is_none_or(|at| now < at);
+        let none_to_report = self.report_at.is_none_or(|at| now < at);
         if self.links.is_empty() {
-            self.tell_at = None;
+            self.report_at = None;
             return;
         }
-        if !self.more && is_told && self.pumped == Some(position) {
+        if !self.more && none_to_report && self.pumped == Some(position) {
             return;
         }
         self.pumped = Some(position);
         self.more = false;
-        self.tell_at = None;
-        let Feeds { links, more, tell_at, scratch, .. } = self;
+        self.report_at = None;
+        let Feeds { links, more, report_at, scratch, .. } = self;
         links.retain(|&link, feeds| {
             let mut refused = None;
-            let mut place = 0;
+            let mut position = 0;
             feeds.open.retain_mut(|feed| {
                 let pumped = feed.pump(link, tail, &path, outlets, scratch, now);
                 match pumped {
-                    Pumped::Even => {}
-                    Pumped::More => *more = true,
-                    Pumped::NoRoom => refused = refused.or(Some(place)),
-                    Pumped::Ended => return false,
+                    FeedProgress::CaughtUp => {}
+                    FeedProgress::More => *more = true,
+                    FeedProgress::NoRoom => refused = refused.or(Some(position)),
+                    FeedProgress::Ended => return false,
                 }
-                // Without room, the room to come is what it waits for.
-                if feed.untold && matches!(pumped, Pumped::Even) {
-                    let at = feed.told_at + SILENT_FEEDS_TOLD_EVERY;
-                    *tell_at = Some(tell_at.map_or(at, |before| before.min(at)));
+                // Without room, the feed waits for room, not for the time.
+                if feed.unreported && matches!(pumped, FeedProgress::CaughtUp) {
+                    let at = feed.reported_at + SILENT_FEED_INTERVAL;
+                    *report_at = Some(report_at.map_or(at, |before| before.min(at)));
                 }
-                place += 1;
+                position += 1;
                 true
             });
-            // The next room is for those that found none now.
+            // The feeds that found no room go first next time.
             feeds.open.rotate_left(refused.unwrap_or(0));
             !feeds.is_empty()
         });
@@ -178,49 +177,49 @@ impl Feeds {
 }
 
 /// How far a feed came.
-enum Pumped {
-    /// To the present.
-    Even,
-    /// It has more to say, and may.
+enum FeedProgress {
+    /// To the end of the tail.
+    CaughtUp,
+    /// It has more to send and may send it.
     More,
-    /// It has more to say, and has to wait.
+    /// It has more to send, and the link has no room.
     NoRoom,
-    /// It was told that it is too old.
+    /// It fell behind the tail and received its end.
     Ended,
 }
 
-/// Kept from message to message.
+/// Buffers that are reused from message to message.
 #[derive(Debug, Default)]
 struct Scratch {
     events: Vec<Event>,
-    places: HashMap<QueueId, u32>,
+    path_numbers: HashMap<QueueId, u32>,
 }
 
 impl LinkFeeds {
     fn is_empty(&self) -> bool {
-        self.asked.is_empty() && self.open.is_empty()
+        self.requested.is_empty() && self.open.is_empty()
     }
 }
 
 impl Feed {
-    /// Writes one message, if there is something to say.
+    /// Writes at most one message.
     fn pump<'a>(
         &mut self,
         link: LinkId,
         tail: &Tail,
         path: &impl Fn(QueueId) -> &'a Path,
-        outlets: &mut impl Outlets,
+        outlets: &mut impl FeedSink,
         scratch: &mut Scratch,
         now: Instant,
-    ) -> Pumped {
+    ) -> FeedProgress {
         let id = self.id;
-        let silent = now.saturating_duration_since(self.told_at) >= SILENT_FEEDS_TOLD_EVERY;
-        let is_due = tail.is_beyond(&self.cursor) || self.untold && silent;
-        if !is_due {
-            return Pumped::Even;
+        let silent = now.saturating_duration_since(self.reported_at) >= SILENT_FEED_INTERVAL;
+        let has_message = tail.is_beyond(&self.cursor) || self.unreported && silent;
+        if !has_message {
+            return FeedProgress::CaughtUp;
         }
         if !outlets.has_room(link) {
-            return Pumped::NoRoom;
+            return FeedProgress::NoRoom;
         }
         let Feed { queues, cursor, .. } = self;
         let before = *cursor;
@@ -236,16 +235,16 @@ impl Feed {
             come = read(cursor, fit, events);
         }
         let Ok(Read { upto, more }) = come else {
-            outlets.say(link, &FromPublisher::FeedEnded { id, end: FeedEnd::TooOld });
-            return Pumped::Ended;
+            outlets.send(link, &FromPublisher::FeedEnded { id, end: FeedEnd::TooOld });
+            return FeedProgress::Ended;
         };
-        self.untold = scratch.events.is_empty() && !silent;
-        if !self.untold {
-            self.told_at = now;
+        self.unreported = scratch.events.is_empty() && !silent;
+        if !self.unreported {
+            self.reported_at = now;
             let (paths, events) = scratch.name(path);
-            outlets.say(link, &FromPublisher::Feed(FeedEvents { id, upto, paths, events }));
+            outlets.send(link, &FromPublisher::Feed(FeedEvents { id, upto, paths, events }));
         }
-        if more { Pumped::More } else { Pumped::Even }
+        if more { FeedProgress::More } else { FeedProgress::CaughtUp }
     }
 }
 
@@ -253,7 +252,7 @@ impl Feed {
 fn fitting<'a>(events: &[Event], path: &impl Fn(QueueId) -> &'a Path) -> usize {
     let mut bytes = 0;
     let fits = |event: &&Event| {
-        // As if each event named its own queue: only messages of very many queues are cut by it.
+        // As if each event named its own queue: that cuts only messages of very many queues.
         bytes += EVENT_BYTES + path(event.queue).as_str().len();
         bytes <= MESSAGE_BYTES_MAX
     };
@@ -261,12 +260,12 @@ fn fitting<'a>(events: &[Event], path: &impl Fn(QueueId) -> &'a Path) -> usize {
 }
 
 impl Scratch {
-    /// The events as a client reads them, and the queues that they name.
+    /// The events in their wire form, and the queues that they name.
     fn name<'a>(&mut self, path: &impl Fn(QueueId) -> &'a Path) -> (Vec<Path>, Vec<FeedEvent>) {
-        self.places.clear();
+        self.path_numbers.clear();
         let mut paths = Vec::new();
         let mut named = |event: &Event| {
-            let place = *self.places.entry(event.queue).or_insert_with(|| {
+            let position = *self.path_numbers.entry(event.queue).or_insert_with(|| {
                 paths.push(path(event.queue).clone());
                 paths.len() as u32 - 1
             });
@@ -274,7 +273,7 @@ impl Scratch {
                 index: event.index,
                 at: event.wall_ms,
                 job: event.job,
-                path: place,
+                path: position,
                 change: event.change,
                 state: event.state,
                 retrying: event.retrying,
@@ -296,33 +295,33 @@ mod tests {
 
     const LINK: LinkId = LinkId(1);
 
-    /// Takes so many messages, and no more.
+    /// Accepts a number of messages, and no more.
     #[derive(Default)]
-    struct Room {
+    struct BoundedSink {
         messages: usize,
-        said: Vec<FromPublisher>,
+        sent: Vec<FromPublisher>,
     }
 
-    impl Outlets for Room {
+    impl FeedSink for BoundedSink {
         fn has_room(&mut self, _: LinkId) -> bool {
             self.messages > 0
         }
 
-        fn say(&mut self, _: LinkId, message: &FromPublisher) {
+        fn send(&mut self, _: LinkId, message: &FromPublisher) {
             self.messages = self.messages.saturating_sub(1);
-            self.said.push(message.clone());
+            self.sent.push(message.clone());
         }
     }
 
-    impl Room {
-        fn of(messages: usize) -> Room {
-            Room { messages, said: Vec::new() }
+    impl BoundedSink {
+        fn of(messages: usize) -> BoundedSink {
+            BoundedSink { messages, sent: Vec::new() }
         }
 
         fn events(&self) -> Vec<&FeedEvents> {
             let mut all = Vec::new();
-            for said in &self.said {
-                let FromPublisher::Feed(events) = said else { panic!("{said:?}") };
+            for sent in &self.sent {
+                let FromPublisher::Feed(events) = sent else { panic!("{sent:?}") };
                 all.push(events);
             }
             all
@@ -354,60 +353,63 @@ mod tests {
     }
 
     fn begin(feeds: &mut Feeds, id: u64, pattern: &str, tail: &Tail) {
-        assert!(feeds.ask(LINK, id));
+        assert!(feeds.request(LINK, id));
         let pattern = Glob::new(pattern).unwrap();
         feeds.begin((LINK, id), pattern, None, tail, Instant::now()).unwrap().unwrap();
     }
 
     #[test]
-    fn a_feed_is_told_its_queues_events_once_and_how_far_it_is() {
+    fn feed_receives_events_of_its_queues_once_with_its_position() {
         let (mut tail, mut feeds, paths) = (tail(100), Feeds::default(), paths(3));
         let path = |queue: QueueId| &paths[queue.0 as usize];
         begin(&mut feeds, 7, "/jobs/{0,2}", &tail);
         tail.extend([event(2, 0), event(2, 1), event(3, 2)].into_iter(), 4);
-        let mut room = Room::of(10);
-        feeds.pump(&tail, path, &mut room, Instant::now());
-        feeds.pump(&tail, path, &mut room, Instant::now());
-        let [told] = room.events()[..] else { panic!("{:?}", room.said) };
-        assert_eq!((told.id, told.upto.index), (7, 4));
-        assert_eq!(told.paths, [paths[0].clone(), paths[2].clone()]);
+        let mut sink = BoundedSink::of(10);
+        feeds.pump(&tail, path, &mut sink, Instant::now());
+        feeds.pump(&tail, path, &mut sink, Instant::now());
+        let [message] = sink.events()[..] else { panic!("{:?}", sink.sent) };
+        assert_eq!((message.id, message.upto.index), (7, 4));
+        assert_eq!(message.paths, [paths[0].clone(), paths[2].clone()]);
         assert_eq!(
-            told.events.iter().map(|e| (e.index, e.path)).collect::<Vec<_>>(),
+            message.events.iter().map(|e| (e.index, e.path)).collect::<Vec<_>>(),
             [(2, 0), (3, 1)]
         );
     }
 
     #[test]
-    fn a_silent_feed_is_told_where_it_is_within_a_second_though_nothing_more_happens() {
+    fn silent_feed_receives_its_position_within_a_second() {
         let (mut tail, mut feeds, paths) = (tail(100), Feeds::default(), paths(2));
         let path = |queue: QueueId| &paths[queue.0 as usize];
-        let (asked, mut room) = (Instant::now(), Room::of(10));
+        let (requested, mut sink) = (Instant::now(), BoundedSink::of(10));
         begin(&mut feeds, 7, "/jobs/0", &tail);
         let begun = Instant::now();
-        feeds.pump(&tail, path, &mut room, begun);
-        assert_eq!(feeds.next(begun), None, "it knows where it is");
+        feeds.pump(&tail, path, &mut sink, begun);
+        assert_eq!(feeds.next(begun), None, "its client has its position");
         tail.extend([event(2, 1)].into_iter(), 2);
-        feeds.pump(&tail, path, &mut room, begun);
-        assert_eq!(room.said, [], "not at once");
-        let due = feeds.next(begun).unwrap();
-        assert!(due >= asked + SILENT_FEEDS_TOLD_EVERY && due <= begun + SILENT_FEEDS_TOLD_EVERY);
-        feeds.pump(&tail, path, &mut room, due - Duration::from_nanos(1));
-        assert_eq!(room.said, []);
-        feeds.pump(&tail, path, &mut room, due);
-        let [told] = room.events()[..] else { panic!("{:?}", room.said) };
-        assert_eq!((told.upto.index, told.events.len()), (2, 0));
-        assert_eq!(feeds.next(due), None, "once");
-        // One that leaves takes its deadline along.
+        feeds.pump(&tail, path, &mut sink, begun);
+        assert_eq!(sink.sent, [], "not at once");
+        let report_time = feeds.next(begun).unwrap();
+        assert!(
+            report_time >= requested + SILENT_FEED_INTERVAL
+                && report_time <= begun + SILENT_FEED_INTERVAL
+        );
+        feeds.pump(&tail, path, &mut sink, report_time - Duration::from_nanos(1));
+        assert_eq!(sink.sent, []);
+        feeds.pump(&tail, path, &mut sink, report_time);
+        let [message] = sink.events()[..] else { panic!("{:?}", sink.sent) };
+        assert_eq!((message.upto.index, message.events.len()), (2, 0));
+        assert_eq!(feeds.next(report_time), None, "sent once");
+        // A feed that leaves takes its deadline with it.
         tail.extend([event(3, 1)].into_iter(), 3);
-        feeds.pump(&tail, path, &mut room, due);
-        assert!(feeds.next(due).is_some());
+        feeds.pump(&tail, path, &mut sink, report_time);
+        assert!(feeds.next(report_time).is_some());
         feeds.link_lost(LINK);
-        feeds.pump(&tail, path, &mut room, due + SILENT_FEEDS_TOLD_EVERY);
-        assert_eq!(feeds.next(due), None);
+        feeds.pump(&tail, path, &mut sink, report_time + SILENT_FEED_INTERVAL);
+        assert_eq!(feeds.next(report_time), None);
     }
 
     #[test]
-    fn without_room_nothing_is_said_and_the_next_room_goes_to_the_one_that_found_none() {
+    fn feeds_that_found_no_room_go_first_next_time() {
         let (mut tail, mut feeds, paths) = (tail(100), Feeds::default(), paths(1));
         let path = |queue: QueueId| &paths[queue.0 as usize];
         for id in 1..=3 {
@@ -416,16 +418,16 @@ mod tests {
         let mut order = Vec::new();
         for index in 2..8 {
             tail.extend([event(index, 0)].into_iter(), index);
-            let mut room = Room::of(1);
+            let mut sink = BoundedSink::of(1);
             feeds.ready();
-            feeds.pump(&tail, path, &mut room, Instant::now());
-            order.extend(room.events().iter().map(|told| told.id));
+            feeds.pump(&tail, path, &mut sink, Instant::now());
+            order.extend(sink.events().iter().map(|message| message.id));
         }
         assert_eq!(order, [1, 2, 3, 1, 2, 3], "each in its turn");
     }
 
     #[test]
-    fn a_feed_that_fell_behind_is_told_so_and_ends_and_the_others_go_on() {
+    fn feed_that_falls_behind_ends_and_others_continue() {
         let (mut tail, mut feeds, paths) = (tail(10), Feeds::default(), paths(1));
         let path = |queue: QueueId| &paths[queue.0 as usize];
         begin(&mut feeds, 1, "/**", &tail);
@@ -433,18 +435,18 @@ mod tests {
             tail.extend([event(index, 0)].into_iter(), index);
         }
         begin(&mut feeds, 2, "/**", &tail);
-        let mut room = Room::of(10);
-        feeds.pump(&tail, path, &mut room, Instant::now());
-        assert_eq!(room.said, [FromPublisher::FeedEnded { id: 1, end: FeedEnd::TooOld }]);
+        let mut sink = BoundedSink::of(10);
+        feeds.pump(&tail, path, &mut sink, Instant::now());
+        assert_eq!(sink.sent, [FromPublisher::FeedEnded { id: 1, end: FeedEnd::TooOld }]);
         tail.extend([event(40, 0)].into_iter(), 40);
-        feeds.pump(&tail, path, &mut room, Instant::now());
-        assert!(matches!(&room.said[1], FromPublisher::Feed(told) if told.id == 2));
+        feeds.pump(&tail, path, &mut sink, Instant::now());
+        assert!(matches!(&sink.sent[1], FromPublisher::Feed(message) if message.id == 2));
         feeds.forget(LINK, 2);
         assert!(feeds.is_empty());
     }
 
     #[test]
-    fn one_command_of_many_events_is_told_in_messages_of_bounded_size_without_a_gap() {
+    fn many_events_of_one_command_are_split_into_bounded_messages() {
         const EVENTS: u32 = 25_000;
         let (mut tail, mut feeds) = (tail(65_536), Feeds::default());
         let long = "x".repeat(250);
@@ -454,30 +456,30 @@ mod tests {
         let path = |queue: QueueId| &paths[queue.0 as usize];
         begin(&mut feeds, 1, "/**", &tail);
         tail.extend((0..EVENTS).map(|n| event(2, n)), 2);
-        let mut told = HashSet::new();
+        let mut message = HashSet::new();
         let mut messages = 0;
         while messages == 0 || feeds.more {
-            let mut room = Room::of(1);
-            feeds.pump(&tail, path, &mut room, Instant::now());
-            let [events] = room.events()[..] else { panic!("one message at a time") };
+            let mut sink = BoundedSink::of(1);
+            feeds.pump(&tail, path, &mut sink, Instant::now());
+            let [events] = sink.events()[..] else { panic!("one message at a time") };
             let mut out = FrameWriter::new();
             events.encode(&mut out);
             assert!(out.body_len() <= MESSAGE_BYTES_MAX, "{} bytes", out.body_len());
             for event in &events.events {
-                assert!(told.insert(events.paths[event.path as usize].clone()), "told twice");
+                assert!(message.insert(events.paths[event.path as usize].clone()), "told twice");
             }
             assert_eq!(events.upto.index, if feeds.more { 1 } else { 2 });
             messages += 1;
         }
-        assert_eq!(told.len(), EVENTS as usize);
+        assert_eq!(message.len(), EVENTS as usize);
         assert!(messages > 10);
     }
 
     #[test]
-    fn a_feed_that_is_forgotten_before_it_begins_does_not_begin() {
+    fn feed_cancelled_before_it_begins_does_not_begin() {
         let (tail, mut feeds) = (tail(10), Feeds::default());
-        assert!(feeds.ask(LINK, 1));
-        assert!(!feeds.is_empty(), "events are wanted from here on");
+        assert!(feeds.request(LINK, 1));
+        assert!(!feeds.is_empty(), "events are recorded from here on");
         feeds.forget(LINK, 1);
         let everything = Glob::everything();
         assert!(feeds.begin((LINK, 1), everything, None, &tail, Instant::now()).is_none());
@@ -485,17 +487,17 @@ mod tests {
     }
 
     #[test]
-    fn a_link_has_sixteen_feeds_and_a_refused_one_leaves_nothing_behind() {
+    fn feeds_per_link_are_limited_and_refused_ones_leave_nothing() {
         let (tail, mut feeds) = (tail(10), Feeds::default());
         for id in 0..FEEDS_MAX as u64 {
-            assert!(feeds.ask(LINK, id));
+            assert!(feeds.request(LINK, id));
         }
-        assert!(!feeds.ask(LINK, 99));
-        assert!(feeds.ask(LINK, 3), "the same number takes its own place");
+        assert!(!feeds.request(LINK, 99));
+        assert!(feeds.request(LINK, 3), "the same number replaces its feed");
         let gone = FeedPosition { epoch: Epoch(1), index: 100 };
         let begun = feeds.begin((LINK, 3), Glob::everything(), Some(gone), &tail, Instant::now());
         assert_eq!(begun, Some(Err(RequestError::Rewound)));
-        assert!(feeds.ask(LINK, 99), "there is room again");
+        assert!(feeds.request(LINK, 99), "there is room again");
         feeds.link_lost(LINK);
         assert!(feeds.is_empty());
     }

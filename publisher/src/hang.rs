@@ -1,56 +1,57 @@
-//! A disk that neither fails nor answers. Nothing is acknowledged meanwhile, so nothing is lost;
-//! but those who wait for this publisher could be served by another. Pure: it is told how old the
-//! oldest command is that is not yet durable.
+//! Detects a disk that neither fails nor answers. Nothing is acknowledged meanwhile, so nothing is
+//! lost; but another publisher could serve the clients that wait. Pure: its input is the age of the
+//! oldest command that is not yet durable.
 
 use std::time::Duration;
 
-/// What has changed.
+/// A change of the disk's state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Turned {
-    /// The disk hangs: nobody is served until it goes on.
-    Hangs,
-    /// It goes on.
-    GoesOn,
+pub(crate) enum HangChange {
+    /// The disk hangs: no client is served until it recovers.
+    Hung,
+    /// The disk has recovered.
+    Recovered,
 }
 
 /// Whether the disk hangs.
 #[derive(Debug)]
-pub(crate) struct Hang {
+pub(crate) struct HangDetector {
     after: Duration,
-    hangs: bool,
+    hung: bool,
 }
 
-impl Hang {
-    /// It hangs once a command has waited for so long.
-    pub(crate) fn after(after: Duration) -> Hang {
-        Hang { after, hangs: false }
+impl HangDetector {
+    /// The disk hangs once a command has waited for `after`.
+    pub(crate) fn after(after: Duration) -> HangDetector {
+        HangDetector { after, hung: false }
     }
 
     /// True while it hangs.
-    pub(crate) fn is_on(&self) -> bool {
-        self.hangs
+    pub(crate) fn is_hung(&self) -> bool {
+        self.hung
     }
 
-    /// The age of the oldest command that is not yet durable; 0 for none.
-    pub(crate) fn look(&mut self, oldest: Duration) -> Option<Turned> {
-        // Once it hung, half of that is not good enough to be trusted again: a disk that takes 29 s
-        // for each sync would come and go.
-        let hangs = if self.hangs { oldest >= self.after / 2 } else { oldest >= self.after };
-        let turned = if hangs { Turned::Hangs } else { Turned::GoesOn };
-        (std::mem::replace(&mut self.hangs, hangs) != hangs).then_some(turned)
+    /// Updates the state from the age of the oldest command that is not yet durable; 0 for none.
+    pub(crate) fn observe(&mut self, oldest: Duration) -> Option<HangChange> {
+        // A hung disk has recovered only below half of the limit: a disk that takes 29 s per sync
+        // would otherwise flap.
+        let hung = if self.hung { oldest >= self.after / 2 } else { oldest >= self.after };
+        let change = if hung { HangChange::Hung } else { HangChange::Recovered };
+        (std::mem::replace(&mut self.hung, hung) != hung).then_some(change)
     }
 
-    /// When to look again if nothing becomes durable before: when the oldest command would be too
-    /// old. One that is not there yet cannot be too old any sooner.
-    pub(crate) fn look_in(&self, oldest: Duration) -> Duration {
-        // While it hangs, a commit tells; to be safe it is looked at as often as before.
+    /// When to check again if nothing becomes durable before: when the oldest command would be too
+    /// old. A later command cannot reach that age any sooner.
+    pub(crate) fn next_check_in(&self, oldest: Duration) -> Duration {
+        // A recovery shows with the commit; the check while hung is only a safeguard.
         self.after.saturating_sub(oldest).max(self.after / 8)
     }
 
-    /// What clients are told, and what the log says.
+    /// The reason that clients receive and the log shows.
     pub(crate) fn reason(oldest: Duration) -> String {
         format!(
-            "the publisher's disk hangs: its oldest command has not become durable for {} s; nothing is acknowledged meanwhile",
+            "the publisher's disk hangs: its oldest command has not become durable for {} s; \
+             nothing is acknowledged meanwhile",
             oldest.as_secs()
         )
     }
@@ -64,33 +65,33 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     #[test]
-    fn it_hangs_at_its_time_and_goes_on_once_the_oldest_is_young_again() {
-        let mut hang = Hang::after(AFTER);
-        assert_eq!((hang.look(Duration::ZERO), hang.look(AFTER - MS)), (None, None));
-        assert!(!hang.is_on());
-        assert_eq!(hang.look(AFTER), Some(Turned::Hangs));
-        assert!(hang.is_on());
-        assert_eq!((hang.look(AFTER * 3), hang.look(AFTER / 2)), (None, None));
-        assert_eq!(hang.look(AFTER / 2 - MS), Some(Turned::GoesOn));
-        assert!(!hang.is_on());
-        assert_eq!(hang.look(AFTER / 2), None, "slow is not hanging");
-        assert_eq!(hang.look(AFTER), Some(Turned::Hangs), "and once more");
-        assert_eq!(hang.look(Duration::ZERO), Some(Turned::GoesOn));
+    fn disk_hangs_at_its_limit_and_recovers_below_half_of_it() {
+        let mut hang = HangDetector::after(AFTER);
+        assert_eq!((hang.observe(Duration::ZERO), hang.observe(AFTER - MS)), (None, None));
+        assert!(!hang.is_hung());
+        assert_eq!(hang.observe(AFTER), Some(HangChange::Hung));
+        assert!(hang.is_hung());
+        assert_eq!((hang.observe(AFTER * 3), hang.observe(AFTER / 2)), (None, None));
+        assert_eq!(hang.observe(AFTER / 2 - MS), Some(HangChange::Recovered));
+        assert!(!hang.is_hung());
+        assert_eq!(hang.observe(AFTER / 2), None, "slow is not hanging");
+        assert_eq!(hang.observe(AFTER), Some(HangChange::Hung), "and once more");
+        assert_eq!(hang.observe(Duration::ZERO), Some(HangChange::Recovered));
     }
 
     #[test]
-    fn it_is_looked_at_when_the_oldest_may_be_too_old_and_never_in_a_spin() {
-        let hang = Hang::after(AFTER);
-        assert_eq!(hang.look_in(Duration::ZERO), AFTER);
-        assert_eq!(hang.look_in(Duration::from_secs(10)), Duration::from_secs(20));
+    fn next_check_is_when_the_oldest_may_be_too_old_never_at_once() {
+        let hang = HangDetector::after(AFTER);
+        assert_eq!(hang.next_check_in(Duration::ZERO), AFTER);
+        assert_eq!(hang.next_check_in(Duration::from_secs(10)), Duration::from_secs(20));
         for old in [AFTER - MS, AFTER, AFTER * 9] {
-            assert_eq!(hang.look_in(old), AFTER / 8);
+            assert_eq!(hang.next_check_in(old), AFTER / 8);
         }
     }
 
     #[test]
-    fn the_reason_tells_the_age() {
-        let says = Hang::reason(Duration::from_millis(31_900));
-        assert!(says.contains("hangs") && says.contains("for 31 s"), "{says}");
+    fn reason_contains_the_age() {
+        let reason = HangDetector::reason(Duration::from_millis(31_900));
+        assert!(reason.contains("hangs") && reason.contains("for 31 s"), "{reason}");
     }
 }

@@ -2,39 +2,39 @@
 //!
 //! ```text
 //!            link tasks (one per link)              owner task                     journal thread
-//!  socket ──▶ decode a frame's messages ──input──▶ Store::submit: apply, append ──▶ write, fdatasync
+//!  socket ──▶ decode a frame's messages ──event──▶ Store::submit: apply, append ──▶ write, fdatasync
 //!  socket ◀── frames ◀──── router: one frame per link ◀── Store::released ◀───────── committed index
 //!                              └─▶ cold loads (blocking threads) ─▶ owner
 //! ```
 //!
-//! The owner is the only one that touches the store. Link tasks decode and wait; they decide
-//! nothing. Nothing leaves for a socket before the command that it reflects is durable: the store
-//! holds outcomes back until then.
+//! Only the owner accesses the store. Link tasks decode and wait; they decide nothing. Nothing is
+//! sent before the command that it reflects is durable: the store holds outcomes back until then.
 //!
-//! Waits for jobs' ends (`awaits`) and feeds (`feeds`) read the store's tail of events after each
-//! release; while there is neither, no event is recorded (`recording`), and a job costs nothing
-//! more. What a link has no room for waits as a number or a cursor, never as bytes.
+//! Requests that wait for a job's end (`completion_waiters`) and feeds (`feeds`) read the store's
+//! tail of events after each release. While there is neither, no event is recorded (`recording`),
+//! and a job costs nothing more. What a link has no room for waits as a number or a cursor, never
+//! as bytes.
 
 mod accept;
-mod awaits;
 mod cold;
+mod completion_waiters;
 mod deaths;
+mod delayed_refusals;
 mod error;
+mod event;
 mod feeds;
 mod hang;
 mod idle;
-mod input;
 mod link;
 mod machine_memory;
 mod metrics;
-mod notices;
+mod operator_log;
 mod options;
 mod owner;
 mod pauses;
 mod publisher;
-mod quiets;
+mod quiet_requests;
 mod recording;
-mod refusals;
 mod registry;
 mod router;
 mod test_clock;

@@ -1,4 +1,5 @@
-//! One link: reads frames, decodes their messages, hands them to the owner. Decides nothing.
+//! One link's task: reads frames, decodes their messages and sends them to the owner. It decides
+//! nothing.
 
 use std::time::Duration;
 
@@ -15,15 +16,15 @@ use longshore_queue::CACHE_COPY_BYTES_MAX;
 use longshore_transport::{LinkEnd, LinkReceiver, LinkSender};
 use tracing::{debug, info};
 
-use crate::input::{Input, Inputs, Up};
+use crate::event::{EventSender, NewLink, OwnerEvent};
 
-/// The longest that a link may take to say `Attach`, as long as a handshake: until then it holds a
-/// place and does nothing.
+/// The longest that a client may take to send `Attach`, as long as a handshake: until then it
+/// occupies a connection slot and does nothing.
 const ATTACH_WAIT: Duration = Duration::from_secs(10);
 
-/// Messages of a frame are decoded in parts: one ends with so many bytes,
+/// A frame's messages are decoded in parts: a part ends with this many bytes,
 const PART_BYTES: usize = 32 * 1024;
-/// or so many messages.
+/// or this many messages.
 const PART_MESSAGES_MAX: usize = 256;
 
 /// Serves a link until it ends.
@@ -32,7 +33,7 @@ pub(crate) async fn serve(
     handshake: Handshake,
     sender: LinkSender,
     mut receiver: LinkReceiver,
-    inputs: Inputs,
+    events: EventSender,
 ) {
     let attached = tokio::time::timeout(ATTACH_WAIT, attach(&mut receiver)).await;
     let attached = attached.unwrap_or_else(|_| Err(format!("no Attach within {ATTACH_WAIT:?}")));
@@ -40,11 +41,11 @@ pub(crate) async fn serve(
         Ok(attached) => attached,
         Err(why) => {
             info!(link = link.0, worker = handshake.name, %why, "link refused");
-            return say_goodbye(&sender, why);
+            return send_goodbye(&sender, why);
         }
     };
-    let (resume, rest, bytes) = attached;
-    let up = Up {
+    let (resume, unread, bytes) = attached;
+    let new_link = NewLink {
         link,
         sender: sender.clone(),
         role: handshake.role,
@@ -52,15 +53,15 @@ pub(crate) async fn serve(
         name: handshake.name,
         resume,
     };
-    if inputs.put(Input::Up(up)).await.is_err() {
+    if events.send(OwnerEvent::LinkUp(new_link)).await.is_err() {
         return;
     }
-    let why = read(link, (rest, bytes), &sender, &mut receiver, &inputs).await;
+    let why = read(link, (unread, bytes), &sender, &mut receiver, &events).await;
     debug!(link = link.0, %why, "link ended");
-    let _stopping = inputs.put(Input::Down { link }).await;
+    let _stopping = events.send(OwnerEvent::LinkDown { link }).await;
 }
 
-/// The first message has to be `Attach`; what follows it in its frame is kept.
+/// The first message has to be `Attach`; the rest of its frame is returned unread.
 async fn attach(receiver: &mut LinkReceiver) -> Result<(Tokens, Messages, usize), String> {
     let body = receiver.recv().await.map_err(|end| end.to_string())?;
     let bytes = body.len();
@@ -80,25 +81,25 @@ async fn attach(receiver: &mut LinkReceiver) -> Result<(Tokens, Messages, usize)
     }
 }
 
-/// Reads until the link ends; says why it did.
+/// Reads until the link ends; returns the reason.
 async fn read(
     link: LinkId,
     first: (Messages, usize),
     sender: &LinkSender,
     receiver: &mut LinkReceiver,
-    inputs: &Inputs,
+    events: &EventSender,
 ) -> String {
     let mut next = first;
     loop {
         let (mut frame, frame_bytes) = next;
-        let mut part = Part::default();
+        let mut part = FramePart::default();
         while part.take(&mut frame) {
-            // Before anything is decoded: it may take many times its bytes.
-            let Ok(room) = inputs.room(part.bytes).await else { return stopped() };
+            // Reserve before decoding: decoded messages may take many times their bytes.
+            let Ok(budget) = events.budget(part.bytes).await else { return stopped() };
             let (mut messages, mut fault) = (Vec::with_capacity(part.messages.len()), None);
             for message in part.messages.drain(..) {
                 let decoded = message
-                    .and_then(|(tag, body)| decode(tag, kept(tag, body, frame_bytes), sender));
+                    .and_then(|(tag, body)| decode(tag, unpinned(tag, body, frame_bytes), sender));
                 match decoded {
                     Ok(message) => messages.extend(message),
                     Err(error) => {
@@ -107,18 +108,21 @@ async fn read(
                     }
                 }
             }
-            // What came before a fault in the frame is good, and counts.
+            // Messages before the malformed one in the frame are valid and count.
             if !messages.is_empty()
-                && inputs.put(Input::Messages { link, messages, _room: room }).await.is_err()
+                && events
+                    .send(OwnerEvent::Messages { link, messages, _budget: budget })
+                    .await
+                    .is_err()
             {
                 return stopped();
             }
             if let Some(error) = fault {
-                say_goodbye(sender, format!("malformed message: {error}"));
+                send_goodbye(sender, format!("malformed message: {error}"));
                 return error.to_string();
             }
         }
-        // It is held no longer: the link may be silent for long.
+        // Release the frame before waiting: the link may be silent for long.
         drop(frame);
         next = match receiver.recv().await {
             Ok(body) => {
@@ -127,7 +131,7 @@ async fn read(
             }
             Err(LinkEnd::FrameTooLong { length, limit }) => {
                 let why = format!("frame of {length} bytes is over the limit of {limit} bytes");
-                say_goodbye(sender, why.clone());
+                send_goodbye(sender, why.clone());
                 return why;
             }
             Err(end) => return end.to_string(),
@@ -141,12 +145,12 @@ fn stopped() -> String {
 
 /// Messages that are decoded together.
 #[derive(Default)]
-struct Part {
+struct FramePart {
     messages: Vec<Result<(u8, Bytes), WireError>>,
     bytes: usize,
 }
 
-impl Part {
+impl FramePart {
     /// Takes the next messages of the frame; false if there are none.
     fn take(&mut self, frame: &mut Messages) -> bool {
         self.messages.clear();
@@ -160,16 +164,16 @@ impl Part {
     }
 }
 
-/// The body as it may be kept: the payload cache holds batches for long, and a slice holds its
-/// whole frame. So one that is less than three quarters of it is copied, unless the cache does that
-/// anyway.
-fn kept(tag: u8, body: Bytes, frame_bytes: usize) -> Bytes {
+/// Copies a body that would pin its frame in memory. The payload cache retains batches for long,
+/// and a slice retains its whole frame. So a body of less than three quarters of the frame is
+/// copied, unless the cache copies it anyway.
+fn unpinned(tag: u8, body: Bytes, frame_bytes: usize) -> Bytes {
     let copied = tag == tag::ENQUEUE && body.len() >= CACHE_COPY_BYTES_MAX;
     if copied && body.len() < frame_bytes / 4 * 3 { Bytes::copy_from_slice(&body) } else { body }
 }
 
-/// Decodes one message. A bad batch or request and a message of a later version are answered here,
-/// and the link goes on.
+/// Decodes one message. A malformed batch or request, or a message of a later version, is answered
+/// here, and the link continues.
 fn decode(tag: u8, body: Bytes, sender: &LinkSender) -> Result<Option<ToPublisher>, WireError> {
     if tag == HEARTBEAT {
         return Ok(None);
@@ -194,8 +198,8 @@ fn decode(tag: u8, body: Bytes, sender: &LinkSender) -> Result<Option<ToPublishe
             let refusal = if over_limit { RequestError::OverLimit } else { RequestError::Unknown };
             FromPublisher::Answer { id, answer: Err(refusal) }
         }
-        // Without outcomes: the leases run on, and the worker knows that none of its settles
-        // counted.
+        // An answer without outcomes: the leases run on, and the worker learns that none of its
+        // settles counted.
         (tag::SETTLE, Some(sequence)) => {
             FromPublisher::Settled(Settled { sequence, outcomes: Runs::default() })
         }
@@ -209,7 +213,7 @@ fn decode(tag: u8, body: Bytes, sender: &LinkSender) -> Result<Option<ToPublishe
             }
             Err(_) => return Err(error),
         },
-        // Soft: it is as if it had not been said.
+        // Progress is best effort: a malformed report is ignored.
         (tag::PROGRESS, _) => {
             debug!(%error, "progress passed over");
             return Ok(None);
@@ -229,8 +233,8 @@ fn answer(sender: &LinkSender, answer: &FromPublisher) {
     }
 }
 
-/// The answer to a checkpoint that does not decode though its lease does. One with number 0 has
-/// none before it that could have arrived.
+/// The answer to a checkpoint whose lease decodes and whose value does not. Number 0 has no
+/// predecessor that could be missing.
 fn refused_checkpoint(body: &Bytes, over_limit: bool) -> Option<Checkpointed> {
     use longshore_protocol::Decode;
     let mut r = Reader::new(body.clone());
@@ -244,8 +248,8 @@ fn refused_checkpoint(body: &Bytes, over_limit: bool) -> Option<Checkpointed> {
     Some(Checkpointed { token, sequence, outcome })
 }
 
-/// Tells the other side why, then closes.
-pub(crate) fn say_goodbye(sender: &LinkSender, reason: String) {
+/// Sends the reason, then closes the link.
+pub(crate) fn send_goodbye(sender: &LinkSender, reason: String) {
     let mut out = FrameWriter::new();
     FromPublisher::Goodbye { reason: reason.clone() }.encode(&mut out);
     let _gone_already = sender.send(out.finish());

@@ -1,24 +1,23 @@
-//! Longshore's own metrics, below `/sys`: live values that are made when somebody asks for them,
-//! and only then.
+//! Longshore's own metrics, below `/sys`: live values that exist only while someone subscribes.
 //!
-//! A publisher declares one default, at `/sys/publishers/NAME`. What is asked for below it is taken
-//! from counters that are there anyway, at most twice a second, all of it in one pass of the owner;
-//! what nobody follows any more is let go.
+//! A publisher declares one default, at `/sys/publishers/NAME`. Metrics below it are read from
+//! existing counters, at most twice a second, all in one pass of the owner. A metric without
+//! subscribers is unpublished.
 
-mod ask;
+mod collect;
 mod publisher;
+mod request;
 mod serve;
-mod taken;
 
-pub(crate) use self::ask::{Ask, METRICS_LINK, Metric, Waiting};
-pub(crate) use self::publisher::OfPublisher;
+pub(crate) use self::collect::{OwnerStats, collect};
+pub(crate) use self::publisher::PublisherMetrics;
+pub(crate) use self::request::{METRICS_LINK, Metric, MetricsRequest, PendingSamples};
 pub use self::serve::{METRICS_EVERY, METRICS_MAX, MetricSource, Taken, serve_metrics};
-pub(crate) use self::taken::{Serving, take};
 
 use longshore_protocol::Path;
 
-/// Where something that operators have named has its metrics: `/sys/KIND/NAME`, with a `-` for each
-/// character of the name that no path may have.
+/// The path of a named service's metrics: `/sys/KIND/NAME`, with a `-` for each character of the
+/// name that no path may have.
 pub fn metrics_path(kind: &str, name: &str) -> Path {
     let named = |name: &str| Path::new(&format!("/sys/{kind}/{name}")).ok();
     let fits = |path: &Path| path.depth() == 3;
@@ -36,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_name_has_a_path_of_one_segment() {
+    fn every_name_becomes_a_path_of_one_segment() {
         for (name, path) in [
             ("publisher", "/sys/publishers/publisher"),
             ("host.example.org:1", "/sys/publishers/host.example.org:1"),

@@ -1,14 +1,14 @@
-//! The owner: the one task that touches the store. It applies what links say, and routes what is
+//! The owner: the only task that accesses the store. It applies what links send, and routes what is
 //! durable.
 
+mod clock_moves;
+mod disk;
 mod follow;
-mod hanging;
+mod messages;
 mod metrics;
 mod quiet;
 mod release;
 mod requests;
-mod verbs;
-mod walk;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,61 +20,61 @@ use longshore_queue::{
 use tokio::sync::mpsc;
 use tracing::{info, warn};
 
-pub(crate) use self::hanging::WatchedDisk;
-use crate::awaits::Awaits;
+pub(crate) use self::disk::DiskWatch;
 use crate::cold::ColdLoads;
+use crate::completion_waiters::CompletionWaiters;
+use crate::delayed_refusals::{DelayedRefusals, RefusedBatch};
+use crate::event::{EventSender, NewLink, OwnerEvent};
 use crate::feeds::Feeds;
 use crate::idle::IdleQueues;
-use crate::input::{Input, Inputs, Up};
-use crate::notices::Notices;
-use crate::pauses::Pauses;
-use crate::quiets::Quiets;
-use crate::recording::Recording;
-use crate::refusals::{Refusals, Refused};
+use crate::operator_log::OperatorLog;
+use crate::pauses::DurablePauses;
+use crate::quiet_requests::QuietRequests;
+use crate::recording::EventRecording;
 use crate::registry::Registry;
 use crate::router::Router;
-use crate::test_clock::Move;
+use crate::test_clock::ClockMove;
 use crate::values::{Names, Values};
 
-/// Inputs taken at a time: enough for large commits, few enough that releases are not held up.
-const INPUTS_AT_A_TIME: usize = 128;
-/// The longest that leases and due jobs wait for their turn while there is always more input.
-const TURN_AT_LATEST: Duration = Duration::from_millis(50);
+/// Events processed per round: enough for large commits, few enough not to delay releases.
+const EVENTS_PER_ROUND: usize = 128;
+/// The longest that leases and timers wait while events keep arriving.
+const TIMER_DELAY_MAX: Duration = Duration::from_millis(50);
 /// How long a stop waits for the last commit.
 const STOP_WAIT: Duration = Duration::from_secs(10);
 
-/// The owner's parts.
+/// The owner's state.
 pub(crate) struct Owner {
     store: Store,
     clock: Clock,
     router: Router,
     cold: ColdLoads,
-    inputs: mpsc::Receiver<Input>,
+    events: mpsc::Receiver<OwnerEvent>,
     registry: Option<Registry>,
     names: Arc<Names>,
     name: String,
     started: Instant,
-    /// Tokens revoked in one release, by link, until they are said.
+    /// Tokens revoked in one release, by link, until they are sent.
     revoked: Vec<(LinkId, Revoked, Token)>,
-    awaits: Awaits,
-    /// How far the waits have read of what happened.
-    awaits_read: Option<Cursor>,
-    /// What they read, filled anew each time.
-    happened: Vec<Event>,
+    waiters: CompletionWaiters,
+    /// The waiters' position in the tail of events.
+    waiters_cursor: Option<Cursor>,
+    /// A reused buffer of the events that they read.
+    events_read: Vec<Event>,
     feeds: Feeds,
-    recording: Recording,
-    notices: Notices,
-    pauses: Pauses,
-    quiets: Quiets,
-    refusals: Refusals,
-    /// Those of them that are due; used again.
-    refused: Vec<Refused>,
-    disk: WatchedDisk,
+    recording: EventRecording,
+    operator_log: OperatorLog,
+    pauses: DurablePauses,
+    quiet_requests: QuietRequests,
+    refusals: DelayedRefusals,
+    /// A reused buffer of the refusals to submit now.
+    refused_batches: Vec<RefusedBatch>,
+    disk: DiskWatch,
     idle: IdleQueues,
-    /// Metrics that wait until what they say is durable.
-    metrics: metrics::Kept,
-    /// What a test asks of the clock.
-    moves: Option<mpsc::Receiver<Move>>,
+    /// Metrics that wait until the state they show is durable.
+    metrics: metrics::MetricsState,
+    /// A test's requests to move the clock.
+    moves: Option<mpsc::Receiver<ClockMove>>,
 }
 
 impl Owner {
@@ -83,47 +83,47 @@ impl Owner {
         clock: Clock,
         (registry, names): (Option<Registry>, Arc<Names>),
         name: String,
-        (disk, idle): (WatchedDisk, IdleQueues),
+        (disk, idle): (DiskWatch, IdleQueues),
         values: Values,
-        moves: Option<mpsc::Receiver<Move>>,
-    ) -> (Owner, Inputs) {
-        let (sender, inputs) = Inputs::new();
+        moves: Option<mpsc::Receiver<ClockMove>>,
+    ) -> (Owner, EventSender) {
+        let (sender, events) = EventSender::new();
         let owner = Owner {
             router: Router::new(sender.sender().clone()),
-            pauses: Pauses::started(store.state()),
+            pauses: DurablePauses::from_durable(store.state()),
             cold: ColdLoads::new(store.reader(), sender.sender().clone()),
             store,
             clock,
-            inputs,
+            events,
             registry,
             names,
             name,
             started: Instant::now(),
             revoked: Vec::new(),
-            awaits: Awaits::default(),
-            awaits_read: None,
-            happened: Vec::new(),
+            waiters: CompletionWaiters::default(),
+            waiters_cursor: None,
+            events_read: Vec::new(),
             feeds: Feeds::default(),
-            recording: Recording::started(Instant::now()),
-            notices: Notices::default(),
-            quiets: Quiets::default(),
-            refusals: Refusals::default(),
-            refused: Vec::new(),
+            recording: EventRecording::started(Instant::now()),
+            operator_log: OperatorLog::default(),
+            quiet_requests: QuietRequests::default(),
+            refusals: DelayedRefusals::default(),
+            refused_batches: Vec::new(),
             disk,
             idle,
-            metrics: metrics::Kept::new(values),
+            metrics: metrics::MetricsState::new(values),
             moves,
         };
         (owner, sender)
     }
 
-    /// Serves until `stop` resolves, then lets what was taken become durable and tells every link.
+    /// Serves until `stop` resolves, then commits what was received and closes every link.
     pub(crate) async fn run(mut self, stop: impl Future<Output = ()>) -> Result<(), Poisoned> {
         match self.serve(stop).await {
-            Ok(Stop::Durable) => Ok(()),
-            Ok(Stop::Hangs) => {
-                // The journal closes with its last sync. On a disk that hangs that may be never:
-                // the process ends all the same.
+            Ok(StopOutcome::Durable) => Ok(()),
+            Ok(StopOutcome::Hangs) => {
+                // The journal closes with its last sync. On a disk that hangs that may be never,
+                // and the process has to end all the same.
                 std::thread::spawn(move || drop(self));
                 Ok(())
             }
@@ -134,12 +134,12 @@ impl Owner {
         }
     }
 
-    async fn serve(&mut self, stop: impl Future<Output = ()>) -> Result<Stop, Poisoned> {
+    async fn serve(&mut self, stop: impl Future<Output = ()>) -> Result<StopOutcome, Poisoned> {
         tokio::pin!(stop);
-        let mut inputs = Vec::with_capacity(INPUTS_AT_A_TIME);
+        let mut events = Vec::with_capacity(EVENTS_PER_ROUND);
         let mut released = Released::default();
-        let mut deadline = self.turn()?;
-        let mut turned = Instant::now();
+        let mut deadline = self.run_timers()?;
+        let mut timers_ran = Instant::now();
         loop {
             let room = self.has_room();
             tokio::select! {
@@ -149,35 +149,35 @@ impl Owner {
                     outcome?;
                     self.route(&mut released)?;
                 }
-                taken = self.inputs.recv_many(&mut inputs, INPUTS_AT_A_TIME), if room => {
-                    debug_assert!(taken > 0, "the router holds a sender: the channel never closes");
+                received = self.events.recv_many(&mut events, EVENTS_PER_ROUND), if room => {
+                    debug_assert!(received > 0, "the router holds a sender: the channel never closes");
                     let now = self.clock.now();
-                    for input in inputs.drain(..) {
-                        self.take(now, input)?;
+                    for event in events.drain(..) {
+                        self.process(now, event)?;
                     }
                     self.send()?;
                 }
                 () = sleep_until(deadline), if room => {}
-                moved = walk::next_move(&mut self.moves), if room => {
-                    self.walk(moved, &mut released).await?;
+                clock_move = clock_moves::next_clock_move(&mut self.moves), if room => {
+                    self.move_clock(clock_move, &mut released).await?;
                 }
-                // Also while input is held back: that may be because the disk hangs.
-                () = tokio::time::sleep_until(self.disk.look_at.into()) => {}
+                // Also while events are held back: a hanging disk may be the reason.
+                () = tokio::time::sleep_until(self.disk.check_at.into()) => {}
             }
-            self.look_at_the_disk()?;
-            // Input already received is applied before any lease ends, so none ends while input is
-            // held back: a renewal may be in it. To the store such a time is a pause.
+            self.check_disk()?;
+            // Received events are applied before any lease ends, and no lease ends while events are
+            // held back: one may be a renewal. To the store such a time is a pause.
             if !self.has_room() {
                 continue;
             }
-            if !self.inputs.is_empty() {
-                if turned.elapsed() < TURN_AT_LATEST {
+            if !self.events.is_empty() {
+                if timers_ran.elapsed() < TIMER_DELAY_MAX {
                     continue;
                 }
-                self.take_what_waits()?;
+                self.process_queued_events()?;
             }
-            deadline = self.turn()?;
-            turned = Instant::now();
+            deadline = self.run_timers()?;
+            timers_ran = Instant::now();
         }
     }
 
@@ -185,51 +185,51 @@ impl Owner {
         self.store.uncommitted_bytes() < UNCOMMITTED_BYTES_MAX
     }
 
-    fn take_what_waits(&mut self) -> Result<(), Poisoned> {
+    fn process_queued_events(&mut self) -> Result<(), Poisoned> {
         let now = self.clock.now();
-        for _ in 0..self.inputs.len() {
-            let Ok(input) = self.inputs.try_recv() else { break };
-            self.take(now, input)?;
+        for _ in 0..self.events.len() {
+            let Ok(event) = self.events.try_recv() else { break };
+            self.process(now, event)?;
         }
         self.send()
     }
 
-    /// Ends leases, makes due jobs ready, goes on with feeds that have something to say; says when
-    /// to come again.
-    fn turn(&mut self) -> Result<Option<Instant>, Poisoned> {
+    /// Ends leases, makes scheduled jobs ready and pumps feeds; returns when to run again.
+    fn run_timers(&mut self) -> Result<Option<Instant>, Poisoned> {
         let now = self.clock.now();
         let at = Instant::now();
         let next = self.store.turn(now)?;
-        self.refusals.due(at, &mut self.refused);
+        self.refusals.take_due(at, &mut self.refused_batches);
         self.refuse(now)?;
         self.store.flush();
-        self.notices.clock(self.clock.alarm());
-        if self.turn_quiets(at) || self.feeds.next(at).is_some_and(|due| due <= at) {
+        self.operator_log.clock(self.clock.alarm());
+        if self.expire_quiet_requests(at) || self.feeds.next(at).is_some_and(|due| due <= at) {
             self.send()?;
         }
         let next = next.map(|ms| at + Duration::from_millis(ms.saturating_sub(now.mono_ms)));
         let feeds = self.feeds.next(at);
-        let deaths = self.notices.deaths(at, self.store.appended(), self.store.state().deaths());
-        let idle = self.turn_idle(at);
-        let (refusals, quiets) = (self.refusals.next(), self.quiets.next());
-        Ok([next, self.turn_recording(at), feeds, deaths, refusals, quiets, idle]
+        let deaths =
+            self.operator_log.deaths(at, self.store.appended(), self.store.state().deaths());
+        let idle = self.withdraw_idle_queues(at);
+        let (refusals, quiet_requests) = (self.refusals.next(), self.quiet_requests.next());
+        Ok([next, self.update_recording(at), feeds, deaths, refusals, quiet_requests, idle]
             .into_iter()
             .flatten()
             .min())
     }
 
-    fn take(&mut self, now: Now, input: Input) -> Result<(), Poisoned> {
-        match input {
-            Input::Up(up) => self.link_up(now, up),
-            Input::Messages { link, messages, .. } if self.router.has(link) => {
+    fn process(&mut self, now: Now, event: OwnerEvent) -> Result<(), Poisoned> {
+        match event {
+            OwnerEvent::LinkUp(new_link) => self.link_up(now, new_link),
+            OwnerEvent::Messages { link, messages, .. } if self.router.has(link) => {
                 for message in messages {
                     self.message(now, link, message)?;
                 }
                 Ok(())
             }
-            Input::Messages { .. } => Ok(()),
-            Input::Down { link } => {
-                self.awaits.link_lost(link);
+            OwnerEvent::Messages { .. } => Ok(()),
+            OwnerEvent::LinkDown { link } => {
+                self.waiters.link_lost(link);
                 self.feeds.link_lost(link);
                 self.refusals.link_lost(link);
                 self.quiet_link_lost(link);
@@ -240,42 +240,42 @@ impl Owner {
                 }
                 Ok(())
             }
-            Input::Ready { link } => {
+            OwnerEvent::LinkReady { link } => {
                 self.router.ready(link);
                 Ok(())
             }
-            Input::FeedReady { link } => {
+            OwnerEvent::FeedReady { link } => {
                 self.router.feed_ready(link);
                 self.feeds.ready();
                 Ok(())
             }
-            Input::Loaded { load, jobs } => self.loaded(now, load, jobs),
-            Input::Answered(loaded) => {
+            OwnerEvent::JobsLoaded { load, jobs } => self.loaded(now, load, jobs),
+            OwnerEvent::AnswerLoaded(loaded) => {
                 self.answer_loaded(loaded);
                 Ok(())
             }
-            Input::Metrics(ask) => {
-                self.take_metrics(now, ask);
+            OwnerEvent::Metrics(request) => {
+                self.answer_metrics(now, request);
                 Ok(())
             }
         }
     }
 
-    fn link_up(&mut self, now: Now, up: Up) -> Result<(), Poisoned> {
-        if self.disk.hang.is_on() {
-            self.refuse_link(now, &up);
+    fn link_up(&mut self, now: Now, new_link: NewLink) -> Result<(), Poisoned> {
+        if self.disk.hang.is_hung() {
+            self.refuse_link(now, &new_link);
             return Ok(());
         }
-        self.router.add(&up, now.wall_ms);
-        let Up { link, role, session, name, resume, .. } = up;
+        self.router.add(&new_link, now.wall_ms);
+        let NewLink { link, role, session, name, resume, .. } = new_link;
         self.store.submit(now, Command::LinkUp { link, role, session, name, resume })?;
         Ok(())
     }
 
-    /// What was taken becomes durable and is answered; then every link is told.
-    async fn stop(&mut self, mut released: Released) -> Result<Stop, Poisoned> {
+    /// Commits and answers what was received; then closes every link.
+    async fn stop(&mut self, mut released: Released) -> Result<StopOutcome, Poisoned> {
         info!("stopping: no more jobs are taken");
-        self.refusals.take_all(&mut self.refused);
+        self.refusals.take_all(&mut self.refused_batches);
         let now = self.clock.now();
         self.refuse(now)?;
         self.store.flush();
@@ -283,20 +283,24 @@ impl Owner {
         let done = tokio::time::timeout(STOP_WAIT, self.release_all(&mut released)).await;
         self.router.close_all("the publisher is stopping");
         match done {
-            Ok(done) => done.map(|()| Stop::Durable),
+            Ok(done) => done.map(|()| StopOutcome::Durable),
             Err(_) => {
-                warn!(wait = ?STOP_WAIT, "the journal did not become durable in time; what was not acknowledged may be lost");
-                Ok(Stop::Hangs)
+                warn!(
+                    wait = ?STOP_WAIT,
+                    "the journal did not become durable in time; what was not acknowledged \
+                     may be lost"
+                );
+                Ok(StopOutcome::Hangs)
             }
         }
     }
 }
 
-/// How a stop went.
-enum Stop {
-    /// All that was taken is durable and answered.
+/// How a stop ended.
+enum StopOutcome {
+    /// Everything received is durable and answered.
     Durable,
-    /// The journal did not come to its end in time.
+    /// The journal did not finish in time.
     Hangs,
 }
 

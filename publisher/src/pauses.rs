@@ -1,38 +1,37 @@
-//! The paused and closed patterns, and whether the publisher is drained, as far as they are
-//! durable: a status does not wait for a disk, and reports nothing that a power cut could take
-//! back.
+//! The durable pauses, closings and drain state. A status request does not wait for a disk, and
+//! must not report what a power cut could undo.
 
 use longshore_protocol::Glob;
 use longshore_queue::State;
 
-/// Pure: it is told of each change that is submitted and of each that has become durable.
+/// Pure: its inputs are the submitted changes and those that have become durable.
 #[derive(Debug)]
-pub(crate) struct Pauses {
+pub(crate) struct DurablePauses {
     paused: Vec<Glob>,
     closed: Vec<Glob>,
     draining: bool,
     /// Changes that are submitted and not yet durable.
-    under_way: usize,
+    uncommitted: usize,
 }
 
-impl Pauses {
-    /// Those that a publisher starts with: all of them durable.
-    pub(crate) fn started(state: &State) -> Pauses {
+impl DurablePauses {
+    /// The state after a start: all of it is durable.
+    pub(crate) fn from_durable(state: &State) -> DurablePauses {
         let (paused, closed) =
             (state.pauses().cloned().collect(), state.closings().cloned().collect());
-        Pauses { paused, closed, draining: state.is_draining(), under_way: 0 }
+        DurablePauses { paused, closed, draining: state.is_draining(), uncommitted: 0 }
     }
 
     /// A change was submitted.
     pub(crate) fn submitted(&mut self) {
-        self.under_way += 1;
+        self.uncommitted += 1;
     }
 
-    /// One has become durable. With the last of them, what is applied is durable, too.
+    /// A change has become durable. With the last of them, the applied state is durable too.
     pub(crate) fn released(&mut self, applied: &State) {
-        self.under_way = self.under_way.saturating_sub(1);
-        if self.under_way == 0 {
-            *self = Pauses::started(applied);
+        self.uncommitted = self.uncommitted.saturating_sub(1);
+        if self.uncommitted == 0 {
+            *self = DurablePauses::from_durable(applied);
         }
     }
 
@@ -46,7 +45,7 @@ impl Pauses {
         &self.closed
     }
 
-    /// Whether no new jobs are taken at all.
+    /// Whether no new jobs are accepted at all.
     pub(crate) fn is_draining(&self) -> bool {
         self.draining
     }
@@ -60,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pause_and_a_closing_are_reported_once_they_are_durable_and_not_before() {
+    fn pauses_and_closings_are_reported_only_once_durable() {
         let [a, b, c] = ["/a/**", "/b", "/c"].map(|text| Glob::new(text).unwrap());
         let mut state = State::new();
         let mut index = 0;
@@ -71,13 +70,13 @@ mod tests {
             state.apply(index, Now::default(), &command, &mut Outcomes::default());
         };
         stop(&mut state, Gate::Delivery, &a);
-        let mut pauses = Pauses::started(&state);
+        let mut pauses = DurablePauses::from_durable(&state);
         assert_eq!(pauses.paused(), std::slice::from_ref(&a));
         pauses.submitted();
         pauses.submitted();
         stop(&mut state, Gate::Delivery, &b);
         stop(&mut state, Gate::Enqueue, &c);
-        // The first is durable; the state holds the second already.
+        // The first is durable; the state already contains the second.
         pauses.released(&state);
         assert_eq!((pauses.paused(), pauses.closed()), (std::slice::from_ref(&a), &[][..]));
         pauses.released(&state);

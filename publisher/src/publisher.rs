@@ -23,26 +23,26 @@ use tracing::{error, info, warn};
 
 use crate::accept::accept;
 use crate::error::{OpenError, PublisherFailed, grace_ms_min};
+use crate::event::{EVENT_BYTES_MAX, EventSender};
 use crate::idle::IdleQueues;
-use crate::input::{INPUT_BYTES_MAX, Inputs};
 use crate::link;
-use crate::metrics::{OfPublisher, metrics_path, serve_metrics};
+use crate::metrics::{PublisherMetrics, metrics_path, serve_metrics};
 use crate::options::PublisherOptions;
-use crate::owner::{Owner, WatchedDisk};
+use crate::owner::{DiskWatch, Owner};
 use crate::registry::Registry;
 use crate::values::{self, Directory, Names, ValueDefault, ValueOptions, Values};
 
-/// How long a stop waits for the replicas to take note of it.
+/// How long a stop waits for the replicas to remove the publisher.
 const CLEAR_WAIT: Duration = Duration::from_secs(2);
 
-/// How long a stop waits for links to take their goodbye.
+/// How long a stop waits for links to send their goodbye.
 const GOODBYE_WAIT: Duration = Duration::from_secs(1);
 
-/// A publisher that is open: its journal recovered, its start durable, its address bound.
-/// [`Publisher::run`] serves. Dropped before, it listens no more.
+/// An open publisher: its journal is recovered, its start is durable, its address is bound.
+/// [`Publisher::run`] serves. Dropping it earlier closes the listener.
 pub struct Publisher {
     pub(crate) owner: Owner,
-    inputs: Inputs,
+    events: EventSender,
     listener: Listener,
     info: PublisherInfo,
     registry: Option<Registry>,
@@ -84,7 +84,7 @@ impl Publisher {
             None => None,
         };
         let data = options.data.clone();
-        // Recovery reads the whole journal: not on a thread that others wait for.
+        // Recovery reads the whole journal: not on a runtime thread.
         let opening = tokio::task::spawn_blocking(move || Store::open(&data, store_options));
         let (store, clock, opened): (Store, Clock, Opened) =
             opening.await.map_err(|_| OpenError::Interrupted)??;
@@ -138,8 +138,7 @@ impl Publisher {
         let names = Arc::new(names);
         let queue_terms = terms.clone();
         let registry = options.cluster.map(|cluster| {
-            // One session per start: the replicas tell the starts of a publisher apart by its
-            // epoch.
+            // One session per start: replicas distinguish the starts of a publisher by its epoch.
             let client = WriteClient::new(cluster, info.clone(), SessionId(opened.publisher.0));
             let registry = Registry::new(client, terms, names.clone());
             let paths = options.paths.iter().chain(store.state().queue_paths());
@@ -150,45 +149,45 @@ impl Publisher {
         let usual = ValueOptions { priority: options.priority, weight: options.weight };
         let directory = Directory::new(client, names.clone(), Some(queue_terms), usual);
         let values = Values::new(directory);
-        let disk = WatchedDisk::new(options.hang_after, oldest);
+        let disk = DiskWatch::new(options.hang_after, oldest);
         let named = options.paths.into_iter().collect();
         let idle = IdleQueues::after(Instant::now(), timing.writer_ttl, named);
-        let told = (registry.clone(), names);
-        // Its only value; it cannot have been published before.
+        let registration = (registry.clone(), names);
+        // The only value so far, so it cannot be published already.
         let base = metrics_path("publishers", &options.name);
         let metrics = options.metrics.then(|| values.publish_reserved_default(base).ok()).flatten();
-        let watched = (disk, idle);
-        let (owner, inputs) =
-            Owner::new(store, clock, told, options.name, watched, values.clone(), moves);
+        let watches = (disk, idle);
+        let (owner, events) =
+            Owner::new(store, clock, registration, options.name, watches, values.clone(), moves);
         let memory = memory_bounds(&budget, options.cache_bytes, listener.places().most());
-        info!(publisher = %info.id, epoch = info.epoch.0, address = %listener.local_address(), "publisher open");
+        let address = listener.local_address();
+        info!(publisher = %info.id, epoch = info.epoch.0, %address, "publisher open");
         info!(%memory, "memory of a publisher beside its jobs");
-        Ok(Publisher { owner, inputs, listener, info, registry, values, metrics, opened, memory })
+        Ok(Publisher { owner, events, listener, info, registry, values, metrics, opened, memory })
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     pub fn local_address(&self) -> SocketAddr {
         self.listener.local_address()
     }
 
-    /// How others find it: what `Producer::to_publishers` and `Queues::to_publishers` take where
-    /// there is no resolver.
+    /// Its id and addresses, for `Producer::to_publishers` and `Queues::to_publishers` where there
+    /// is no resolver.
     pub fn info(&self) -> &PublisherInfo {
         &self.info
     }
 
-    /// Its id, as long as its data directory lives.
+    /// Its id, which lives as long as its data directory.
     pub fn id(&self) -> PublisherId {
         self.info.id
     }
 
-    /// What operators call it.
+    /// Its name for operators.
     pub fn name(&self) -> &str {
         &self.info.name
     }
 
-    /// Its live values, which are published at the same address. Served while [`Publisher::run`]
-    /// is.
+    /// Its live values, published at the same address and served while [`Publisher::run`] runs.
     pub fn values(&self) -> Values {
         self.values.clone()
     }
@@ -198,58 +197,57 @@ impl Publisher {
         &self.opened
     }
 
-    /// The most memory that its links can make it take, beside its jobs, which have
+    /// The most memory that its links can use, beside its jobs, which have
     /// [`memory_max`](PublisherOptions::memory_max).
     pub fn memory_bounds(&self) -> &MemoryBounds {
         &self.memory
     }
 
-    /// How registration stands at each replica; none without a resolver.
+    /// The state of its registration at each replica; none without a resolver.
     pub fn write_client(&self) -> Option<&WriteClient> {
         self.registry.as_ref().map(Registry::client)
     }
 
-    /// Serves until `stop` resolves. Then it takes no more jobs, lets what it took become durable
-    /// and be answered, tells every link, and takes its paths back at every replica that can be
-    /// reached. An error means that the journal failed: the process should end, and be started
-    /// again.
+    /// Serves until `stop` resolves. Then it accepts no more jobs, commits and answers what it
+    /// received, closes every link, and withdraws its paths from every replica that it reaches. An
+    /// error means that the journal failed: end the process and start it again.
     ///
-    /// Dropping the future stops the queues at once, as a crash would: what was acknowledged is
-    /// kept. Links hear a goodbye, and the port is free within a second; paths stay at the replicas
-    /// until they expire.
+    /// Dropping the future stops the queues at once, as a crash would; everything acknowledged is
+    /// durable. Links receive a goodbye, and the port is free within a second. Paths stay at the
+    /// replicas until they expire.
     pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), PublisherFailed> {
-        let Publisher { owner, inputs, listener, info, registry, values, metrics, .. } = self;
+        let Publisher { owner, events, listener, info, registry, values, metrics, .. } = self;
         let closing = CancellationToken::new();
         // Also if this future is dropped.
         let _closes = closing.clone().drop_guard();
-        // Dropped at the end, it ends.
-        let mut telling = JoinSet::new();
+        // Dropping the set ends the task.
+        let mut metrics_task = JoinSet::new();
         if let Some(default) = metrics {
             let base = metrics_path("publishers", &info.name);
-            let source = OfPublisher::new(base, inputs.sender().clone());
-            telling.spawn(serve_metrics(default, values.clone(), source));
+            let source = PublisherMetrics::new(base, events.sender().clone());
+            metrics_task.spawn(serve_metrics(default, values.clone(), source));
         }
-        let (of_values, mut number) = (values.clone(), 0);
+        let (link_values, mut number) = (values.clone(), 0);
         let serve = move |handshake: Handshake, sender, receiver| {
             number += 1;
             // Never reused within a data directory: the epoch rises with each start.
             let id = LinkId(info.epoch.0 << 32 | number);
-            let (values, inputs) = (of_values.clone(), inputs.clone());
+            let (values, events) = (link_values.clone(), events.clone());
             async move {
                 match handshake.role {
-                    // On the heap: workers' links, of which there are thousands, have no room for
-                    // it.
+                    // Boxed, so that the futures of thousands of worker links do not reserve room
+                    // for it.
                     Role::Values => {
                         Box::pin(values::serve(values, handshake, sender, receiver)).await
                     }
-                    _ => link::serve(id, handshake, sender, receiver, inputs).await,
+                    _ => link::serve(id, handshake, sender, receiver, events).await,
                 }
             }
         };
         let accepting = accept(listener, values, closing.clone(), GOODBYE_WAIT, serve);
         let accepting = tokio::spawn(accepting);
         let served = owner.run(stop).await;
-        telling.shutdown().await;
+        metrics_task.shutdown().await;
         closing.cancel();
         if let Err(why) = accepting.await {
             error!(%why, "the listener's task ended early");
@@ -268,8 +266,8 @@ fn memory_bounds(budget: &FrameBudget, cache_bytes: usize, links: usize) -> Memo
         parts: vec![
             ("links", (links + HANDSHAKES_MAX) * LINK_BYTES),
             ("payload cache", cache_bytes),
-            ("decoded messages", INPUT_BYTES_MAX),
-            // As it was submitted, and as it is written.
+            ("decoded messages", EVENT_BYTES_MAX),
+            // Once as submitted, and once as written.
             ("commits", 2 * UNCOMMITTED_BYTES_MAX),
         ],
         unread: SEND_QUEUE_BYTES_MAX,
@@ -279,7 +277,7 @@ fn memory_bounds(budget: &FrameBudget, cache_bytes: usize, links: usize) -> Memo
 
 fn check(options: &PublisherOptions) -> Result<(), OpenError> {
     check_name(&options.name)?;
-    // Any other id and epoch take no more bytes.
+    // Every other id and epoch encodes to at most as many bytes.
     let (id, epoch) = (PublisherId([0; 16]), Epoch(u64::MAX));
     let advertised = options.advertise.iter().cloned();
     PublisherInfo::new(id, epoch, options.name.as_str(), advertised).check()?;

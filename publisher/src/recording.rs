@@ -1,47 +1,47 @@
-//! Whether events are recorded: they cost every job something, and most of the time nobody wants
+//! Whether events are recorded: they cost every job something, and most of the time no client needs
 //! them.
 
 use std::time::{Duration, Instant};
 
-/// For how long events are recorded after the last one who wanted them: a feed that lost its link
-/// finds its place again.
-const RECORDED_FOR: Duration = Duration::from_secs(60);
-/// For how long after a start, if nobody comes: who followed before it tries again every 2 s.
-const RECORDED_AT_START: Duration = Duration::from_secs(10);
+/// How long events are recorded after the last client that needed them: a feed that lost its link
+/// resumes from its position.
+const KEEP_RECORDING: Duration = Duration::from_secs(60);
+/// How long after a start, if no client comes: clients of the run before retry every 2 s.
+const RECORD_AFTER_START: Duration = Duration::from_secs(10);
 
-/// Pure: it is told the time, and says what to do.
+/// Pure: the time is an argument.
 #[derive(Debug)]
-pub(crate) struct Recording {
-    /// Until when they are recorded though nobody wants them; none while they are not recorded.
+pub(crate) struct EventRecording {
+    /// Recording ends at this time unless a client needs events; none while it is off.
     until: Option<Instant>,
 }
 
-impl Recording {
-    /// A publisher that starts records what it replays, for feeds that come back.
-    pub(crate) fn started(now: Instant) -> Recording {
-        Recording { until: Some(now + RECORDED_AT_START) }
+impl EventRecording {
+    /// A publisher that starts records what it replays, for feeds that resume.
+    pub(crate) fn started(now: Instant) -> EventRecording {
+        EventRecording { until: Some(now + RECORD_AFTER_START) }
     }
 
-    /// Somebody wants events.
-    pub(crate) fn want(&mut self, now: Instant) {
-        self.until = Some(now + RECORDED_FOR);
+    /// A client needs events.
+    pub(crate) fn extend(&mut self, now: Instant) {
+        self.until = Some(now + KEEP_RECORDING);
     }
 
-    /// True when recording is to stop now; from then on it is off.
-    pub(crate) fn ends(&mut self, now: Instant, wanted: bool) -> bool {
+    /// True when recording stops now; from then on it is off.
+    pub(crate) fn should_stop(&mut self, now: Instant, needed: bool) -> bool {
         let Some(until) = self.until else { return false };
-        if wanted {
-            self.want(now);
+        if needed {
+            self.extend(now);
             return false;
         }
-        let ends = now >= until;
-        if ends {
+        let should_stop = now >= until;
+        if should_stop {
             self.until = None;
         }
-        ends
+        should_stop
     }
 
-    /// When to look again.
+    /// When to check again.
     pub(crate) fn next(&self) -> Option<Instant> {
         self.until
     }
@@ -52,27 +52,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_are_recorded_while_they_are_wanted_and_a_minute_longer() {
+    fn events_are_recorded_while_needed_and_a_minute_longer() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let mut recording = Recording::started(start);
-        assert!(!recording.ends(at(9), false));
-        recording.want(at(9));
+        let mut recording = EventRecording::started(start);
+        assert!(!recording.should_stop(at(9), false));
+        recording.extend(at(9));
         assert_eq!(recording.next(), Some(at(69)));
-        assert!(!recording.ends(at(100), true));
-        assert!(!recording.ends(at(159), false));
-        assert!(recording.ends(at(160), false), "a minute after the last look that found one");
-        assert!(!recording.ends(at(500), false), "once");
+        assert!(!recording.should_stop(at(100), true));
+        assert!(!recording.should_stop(at(159), false));
+        assert!(
+            recording.should_stop(at(160), false),
+            "a minute after the last check that found a client"
+        );
+        assert!(!recording.should_stop(at(500), false), "once");
         assert_eq!(recording.next(), None);
-        recording.want(at(600));
+        recording.extend(at(600));
         assert_eq!(recording.next(), Some(at(660)));
     }
 
     #[test]
-    fn after_a_start_they_are_recorded_for_as_long_as_followers_take_to_come_back() {
+    fn events_are_recorded_for_ten_seconds_after_a_start() {
         let start = Instant::now();
-        let mut recording = Recording::started(start);
-        assert!(!recording.ends(start + Duration::from_secs(9), false));
-        assert!(recording.ends(start + Duration::from_secs(10), false));
+        let mut recording = EventRecording::started(start);
+        assert!(!recording.should_stop(start + Duration::from_secs(9), false));
+        assert!(recording.should_stop(start + Duration::from_secs(10), false));
     }
 }

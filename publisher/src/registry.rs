@@ -8,8 +8,8 @@ use longshore_resolver::{PublicationTerms, WriteClient};
 
 use crate::values::Names;
 
-/// What a publisher tells the resolver's replicas: the paths and defaults of its queues, all on the
-/// same terms. A path that holds a live value as well is known as that.
+/// Registers the paths and defaults of a publisher's queues at the resolver's replicas, all on the
+/// same terms. It leaves paths of live values alone.
 #[derive(Clone)]
 pub(crate) struct Registry {
     client: WriteClient,
@@ -22,14 +22,14 @@ impl Registry {
         Registry { client, terms, names }
     }
 
-    /// The publisher holds `path`.
+    /// Publishes `path`.
     pub(crate) fn publish(&self, path: Path) {
         if !self.names.is_value(&path) {
             self.client.publish(path, &self.terms);
         }
     }
 
-    /// It holds all of these, and makes what is asked for below those defaults.
+    /// Publishes all of these paths and defaults.
     pub(crate) fn publish_all(
         &self,
         paths: impl IntoIterator<Item = Path>,
@@ -42,7 +42,7 @@ impl Registry {
         }
     }
 
-    /// It takes all of these back.
+    /// Withdraws all of these.
     pub(crate) fn unpublish_all(
         &self,
         paths: impl IntoIterator<Item = Path>,
@@ -55,12 +55,12 @@ impl Registry {
         }
     }
 
-    /// How it stands at each replica.
+    /// The client, with the state at each replica.
     pub(crate) fn client(&self) -> &WriteClient {
         &self.client
     }
 
-    /// The publisher stops: every replica that is reached in time forgets it.
+    /// The publisher stops: every replica that is reached in time removes it.
     pub(crate) async fn close(self, wait: Duration) {
         self.client.close(wait).await;
     }

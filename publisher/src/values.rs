@@ -1,14 +1,14 @@
-//! Live values: what a program publishes, and whoever follows it sees change.
+//! Live values: values that a program publishes, and whose changes subscribers receive.
 //!
 //! ```text
 //!   program ──commit──▶ core (one lock) ──frames, written once──▶ every link's queue ──▶ sockets
-//!                         ▲  └─ no room ─▶ the link's line ─┐
-//!      link tasks ────────┘                pump, once there is room
+//!                         ▲  └─ no room ─▶ the link's backlog ─┐
+//!      link tasks ────────┘                   pump, once there is room
 //! ```
 //!
 //! [`core`] decides; the tasks here move bytes and time. A commit holds the lock until its frames
-//! are in the queues of all links, so the order of commits is the order at every subscriber. It
-//! never waits for one: what a link has no room for becomes marks.
+//! are in the queues of all links, so every subscriber sees the order of commits. It never waits
+//! for a subscriber: what a link has no room for becomes entries in that link's backlog.
 
 mod batch;
 mod core;
@@ -47,15 +47,15 @@ use self::wire::Wire;
 
 /// The live values of a publisher. Cheap to clone.
 ///
-/// Values are published here, at this publisher's address, under its id. They live as long as their
-/// [`Published`], and no longer than this process. Once their publisher has stopped, they can still
-/// be set, and nobody hears of it.
+/// Values are published at this publisher's address, under its id. They live as long as their
+/// [`Published`] handle, and no longer than this process. Once their publisher has stopped, they
+/// can still be set, but no subscriber receives it.
 #[derive(Clone)]
 pub struct Values {
     shared: Arc<Shared>,
 }
 
-/// On which terms a value is published.
+/// The terms on which a value is published.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ValueOptions {
     /// Subscribers try the publishers with the lowest number first. Default 0.
@@ -72,18 +72,18 @@ impl Default for ValueOptions {
     }
 }
 
-/// What all handles and links of one publisher of values share.
+/// State shared by all handles and links of one publisher of values.
 pub(crate) struct Shared {
     core: Mutex<Core<Wire>>,
     directory: Directory,
-    /// Rung when something is due earlier than before.
+    /// Notified when a deadline becomes earlier.
     sooner: Arc<Notify>,
-    /// Ends the task that watches time, with the last handle.
+    /// Ends the timer task with the last handle.
     _timekeeper: DropGuard,
 }
 
 impl Shared {
-    /// Does something that may set a time at which something is due.
+    /// Runs `what`, which may set an earlier deadline.
     fn with<T>(&self, what: impl FnOnce(&mut Core<Wire>) -> T) -> T {
         let mut core = self.core.lock();
         let before = core.next_deadline();
@@ -105,7 +105,7 @@ impl Shared {
 }
 
 impl Values {
-    /// Begins with none. Needs a runtime, for the task that watches time.
+    /// Starts without values. Needs a runtime, for the timer task.
     pub(crate) fn new(directory: Directory) -> Values {
         let (sooner, stop) = (Arc::new(Notify::new()), CancellationToken::new());
         let shared = Arc::new(Shared {
@@ -119,13 +119,13 @@ impl Values {
     }
 
     /// Publishes a value, with the publisher's own priority and weight. Subscribers find it by its
-    /// path until the handle is dropped. Returns at once: replicas hear of it in a moment
+    /// path until the handle is dropped. Returns at once; replicas learn of it shortly after
     /// (`write_client().flushed(1)` waits until one has).
     pub fn publish(&self, path: Path, value: impl Into<Value>) -> Result<Published, PublishError> {
         self.publish_with(path, value, self.shared.directory.usual())
     }
 
-    /// Publishes a value on terms of its own.
+    /// Publishes a value on its own terms.
     pub fn publish_with(
         &self,
         path: Path,
@@ -154,13 +154,13 @@ impl Values {
         ValueDefault::declare(self.shared.clone(), path)
     }
 
-    /// Publishes many values, all of them or none: at the first that is refused, those before it
-    /// are taken back. A subscriber may have seen them meanwhile.
+    /// Publishes many values, all of them or none: if one is refused, those before it are
+    /// withdrawn. A subscriber may have seen them meanwhile.
     pub fn publish_all(
         &self,
         values: impl IntoIterator<Item = (Path, Value)>,
     ) -> Result<Vec<Published>, PublishError> {
-        // Those that were published go with the list if a later one is refused.
+        // If a later one is refused, dropping the list withdraws the earlier ones.
         values.into_iter().map(|(path, value)| self.publish(path, value)).collect()
     }
 
@@ -188,8 +188,8 @@ impl Values {
         Ok(Published::new(self.shared.clone(), key))
     }
 
-    /// Declares that values at and below `path` are made when somebody asks for them:
-    /// [`ValueDefault::next`] tells of each. At most 1,024.
+    /// Declares that values at and below `path` are created on request: [`ValueDefault::next`]
+    /// returns each request. At most 1,024.
     pub fn publish_default(&self, path: Path) -> Result<ValueDefault, PublishError> {
         if path.is_reserved() {
             return Err(PublishError::Reserved(path));
@@ -197,39 +197,39 @@ impl Values {
         ValueDefault::declare(self.shared.clone(), path)
     }
 
-    /// Begins a batch of updates. Nothing is changed before [`Batch::commit`].
+    /// Begins a batch of updates. Nothing changes before [`Batch::commit`].
     pub fn batch(&self) -> Batch {
         Batch::new(self.shared.clone())
     }
 
-    /// How many links stand.
+    /// The number of links.
     pub(crate) fn links(&self) -> usize {
         self.shared.core.lock().links_len()
     }
 
-    /// How many values are published.
+    /// The number of published values.
     pub fn len(&self) -> usize {
         self.shared.core.lock().len()
     }
 
-    /// True if none is.
+    /// True if no value is published.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Waits until all that was committed before this call is in the kernel's buffer of every
-    /// subscriber, which is not yet the subscriber's program; none is waited for because of
-    /// another. One that cannot take its part, what was committed before and has not been taken
-    /// yet, within `timeout` is disconnected. The time runs from the first byte of that part which
-    /// the kernel refuses, at this call at the earliest: who was behind once and takes what comes
-    /// is not disconnected for it; who takes too slowly is. With `None` it waits for as long as
-    /// that takes, and disconnects nobody; a subscriber that hangs is given up by its heartbeats.
-    /// Cancel safe: dropped, it disconnects nobody any more.
+    /// Waits until everything committed before this call is in the kernel's buffer of every
+    /// subscriber, which is not yet the subscriber's program. No subscriber waits for another. A
+    /// subscriber that does not accept its outstanding part within `timeout` is disconnected. The
+    /// time runs from the first byte of that part that the kernel refuses, at this call at the
+    /// earliest. So a subscriber that was behind once and keeps up again stays connected; one that
+    /// is too slow does not. With `None`, flush waits without limit and disconnects nobody;
+    /// heartbeats end the link of a subscriber that hangs. Cancel safe: once dropped, it
+    /// disconnects nobody.
     pub async fn flush(&self, timeout: Option<Duration>) -> FlushReport {
         flush::flush(&self.shared, timeout).await
     }
 
-    /// Tells every link that the publisher stops.
+    /// Sends every link a goodbye.
     pub(crate) fn close(&self, reason: &str) {
         self.shared.core.lock().end_all(reason);
     }
@@ -241,7 +241,7 @@ impl std::fmt::Debug for Values {
     }
 }
 
-/// Tells the core when something is due.
+/// Runs the core's deadlines.
 async fn keep_time(shared: Weak<Shared>, sooner: Arc<Notify>, stop: CancellationToken) {
     loop {
         let next = match shared.upgrade() {
@@ -266,7 +266,7 @@ async fn keep_time(shared: Weak<Shared>, sooner: Arc<Notify>, stop: Cancellation
     }
 }
 
-/// The runtime's clock: tests may have turned it.
+/// The runtime's clock, which tests may pause.
 fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }

@@ -3,27 +3,27 @@
 use longshore_protocol::Path;
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Ask, Metric, MetricSource, Taken};
-use crate::input::Input;
+use super::{Metric, MetricSource, MetricsRequest, Taken};
+use crate::event::OwnerEvent;
 
-/// Asks the owner of a publisher.
-pub(crate) struct OfPublisher {
-    /// Where it has its metrics.
+/// Requests metrics from a publisher's owner.
+pub(crate) struct PublisherMetrics {
+    /// The base path of its metrics.
     base: Path,
-    owner: mpsc::Sender<Input>,
+    owner: mpsc::Sender<OwnerEvent>,
 }
 
-impl OfPublisher {
-    pub(crate) fn new(base: Path, owner: mpsc::Sender<Input>) -> OfPublisher {
-        OfPublisher { base, owner }
+impl PublisherMetrics {
+    pub(crate) fn new(base: Path, owner: mpsc::Sender<OwnerEvent>) -> PublisherMetrics {
+        PublisherMetrics { base, owner }
     }
 }
 
-impl MetricSource for OfPublisher {
+impl MetricSource for PublisherMetrics {
     async fn take(&mut self, wanted: Vec<Path>) -> Option<Vec<Taken>> {
         let (answer, answered) = oneshot::channel();
         let wanted = wanted.iter().map(|path| Metric::of(&self.base, path)).collect();
-        self.owner.send(Input::Metrics(Ask { wanted, answer })).await.ok()?;
+        self.owner.send(OwnerEvent::Metrics(MetricsRequest { wanted, answer })).await.ok()?;
         answered.await.ok()
     }
 }

@@ -1,5 +1,5 @@
-//! A default for metrics: what is published of it, how often it is taken anew, and when it is let
-//! go.
+//! Serves a default for metrics: publishes what subscribers request, samples it, and unpublishes it
+//! when the last subscriber leaves.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,56 +10,55 @@ use tracing::debug;
 
 use crate::values::{Published, Requested, ValueDefault, Values};
 
-/// How often metrics are taken anew while somebody follows them: at most twice a second.
+/// How often metrics are sampled while someone subscribes: at most twice a second.
 pub const METRICS_EVERY: Duration = Duration::from_millis(500);
-/// Most metrics of one publisher that are followed at a time; more are refused.
+/// Most metrics of one publisher that are served at a time; more are refused.
 pub const METRICS_MAX: usize = 1_024;
 
-/// What metrics are, as of now.
+/// A sample of a metric.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Taken {
-    /// This.
+    /// The current value.
     Now(Value),
-    /// This, and nothing more comes.
+    /// The final value: no more will come.
     Last(Value),
-    /// There is no such thing; why.
+    /// There is no such metric, with the reason.
     Nothing(String),
 }
 
-/// Where metrics come from.
+/// A source of metrics.
 pub trait MetricSource: Send + 'static {
-    /// Takes all of these in one pass, in their order; none once there are no metrics any more.
+    /// Samples all of these in one pass, in their order; none once the source has ended.
     fn take(&mut self, wanted: Vec<Path>) -> impl Future<Output = Option<Vec<Taken>>> + Send;
 }
 
-/// One that is published.
+/// A published metric.
 struct Followed {
     published: Published,
     last: Value,
-    /// Nobody followed it when it was last looked at. A subscriber that has just asked may not
-    /// stand yet.
+    /// It had no subscriber at the last check. A new subscriber may not be registered yet.
     unfollowed: bool,
 }
 
-/// Publishes what is asked of the default for as long as somebody follows it. Ends with its source.
+/// Publishes what is requested from the default while it has subscribers. Ends with its source.
 pub async fn serve_metrics(
     mut default: ValueDefault,
     values: Values,
     mut source: impl MetricSource,
 ) {
     let mut followed: BTreeMap<Path, Followed> = BTreeMap::new();
-    let mut turn_at = Instant::now();
+    let mut next_sample = Instant::now();
     loop {
-        let turn = async {
+        let sample_time = async {
             match followed.is_empty() {
                 true => std::future::pending().await,
-                false => sleep_until(turn_at).await,
+                false => sleep_until(next_sample).await,
             }
         };
         let requested = tokio::select! {
             requested = default.next() => requested,
-            () = turn => {
-                turn_at = Instant::now() + METRICS_EVERY;
+            () = sample_time => {
+                next_sample = Instant::now() + METRICS_EVERY;
                 if !renew(&mut followed, &values, &mut source).await {
                     return;
                 }
@@ -68,7 +67,7 @@ pub async fn serve_metrics(
         };
         let Some(requested) = requested else { return };
         if followed.is_empty() {
-            turn_at = Instant::now() + METRICS_EVERY;
+            next_sample = Instant::now() + METRICS_EVERY;
         }
         if !begin(requested, &mut followed, &mut source).await {
             return;
@@ -76,7 +75,7 @@ pub async fn serve_metrics(
     }
 }
 
-/// Publishes one that is asked for. False once there are no metrics any more.
+/// Publishes a requested metric. False once the source has ended.
 async fn begin(
     requested: Requested,
     followed: &mut BTreeMap<Path, Followed>,
@@ -87,16 +86,16 @@ async fn begin(
         return true;
     }
     let path = requested.path().clone();
-    let Some(taken) = source.take(vec![path.clone()]).await else { return false };
-    match taken.into_iter().next() {
+    let Some(samples) = source.take(vec![path.clone()]).await else { return false };
+    match samples.into_iter().next() {
         Some(Taken::Now(value)) => match requested.publish(value.clone()) {
             Ok(published) => {
-                let one = Followed { published, last: value, unfollowed: false };
-                followed.insert(path, one);
+                let metric_entry = Followed { published, last: value, unfollowed: false };
+                followed.insert(path, metric_entry);
             }
             Err(error) => debug!(%path, %error, "metrics are not published"),
         },
-        // It is said once, to those who have asked.
+        // It is sent once, to the subscribers that asked.
         Some(Taken::Last(value)) => drop(requested.publish(value)),
         Some(Taken::Nothing(why)) => requested.refuse(&why),
         None => requested.refuse("there are no such metrics"),
@@ -104,46 +103,48 @@ async fn begin(
     true
 }
 
-/// Lets go of what nobody follows, and takes the others anew. False once there are no metrics any
-/// more.
+/// Unpublishes metrics without subscribers, and samples the others. False once the source has
+/// ended.
 async fn renew(
     followed: &mut BTreeMap<Path, Followed>,
     values: &Values,
     source: &mut impl MetricSource,
 ) -> bool {
-    followed.retain(|_, one| {
-        let is_followed = one.published.subscribers() > 0;
-        is_followed || !std::mem::replace(&mut one.unfollowed, true)
+    followed.retain(|_, metric_entry| {
+        let is_followed = metric_entry.published.subscribers() > 0;
+        is_followed || !std::mem::replace(&mut metric_entry.unfollowed, true)
     });
-    followed.values_mut().for_each(|one| one.unfollowed &= one.published.subscribers() == 0);
+    followed.values_mut().for_each(|metric_entry| {
+        metric_entry.unfollowed &= metric_entry.published.subscribers() == 0
+    });
     if followed.is_empty() {
         return true;
     }
     let wanted: Vec<Path> = followed.keys().cloned().collect();
-    let Some(taken) = source.take(wanted.clone()).await else { return false };
+    let Some(samples) = source.take(wanted.clone()).await else { return false };
     let mut batch = values.batch();
-    let mut over = Vec::new();
-    for (path, taken) in wanted.into_iter().zip(taken) {
-        let Some(one) = followed.get_mut(&path) else { continue };
-        let value = match taken {
+    let mut ended = Vec::new();
+    for (path, samples) in wanted.into_iter().zip(samples) {
+        let Some(metric_entry) = followed.get_mut(&path) else { continue };
+        let value = match samples {
             Taken::Now(value) => value,
             Taken::Last(value) => {
-                over.push(path.clone());
+                ended.push(path.clone());
                 value
             }
             Taken::Nothing(_) => {
-                over.push(path);
+                ended.push(path);
                 continue;
             }
         };
-        if value != one.last {
-            one.last = value.clone();
-            if let Err(error) = batch.update(&one.published, value) {
+        if value != metric_entry.last {
+            metric_entry.last = value.clone();
+            if let Err(error) = batch.update(&metric_entry.published, value) {
                 debug!(%path, %error, "metrics are not published");
             }
         }
     }
     batch.commit();
-    over.iter().for_each(|path| drop(followed.remove(path)));
+    ended.iter().for_each(|path| drop(followed.remove(path)));
     true
 }

@@ -1,45 +1,45 @@
-//! Metrics of the publisher, for those who follow them.
+//! The publisher's metrics, for subscribers.
 
 use longshore_queue::Now;
 
 use super::Owner;
-use crate::metrics::{Ask, METRICS_LINK, Serving, Taken, Waiting, take};
+use crate::metrics::{METRICS_LINK, MetricsRequest, OwnerStats, PendingSamples, Taken, collect};
 use crate::values::Values;
 
-/// What metrics need that nothing else here does.
-pub(super) struct Kept {
-    waiting: Waiting,
+/// The owner's state for metrics.
+pub(super) struct MetricsState {
+    waiting: PendingSamples,
     values: Values,
 }
 
-impl Kept {
-    pub(super) fn new(values: Values) -> Kept {
-        Kept { waiting: Waiting::default(), values }
+impl MetricsState {
+    pub(super) fn new(values: Values) -> MetricsState {
+        MetricsState { waiting: PendingSamples::default(), values }
     }
 }
 
 impl Owner {
-    /// Takes metrics, all in one pass. They are told once what they say is durable.
-    pub(super) fn take_metrics(&mut self, now: Now, ask: Ask) {
+    /// Samples metrics, all in one pass. They are sent once the state they show is durable.
+    pub(super) fn answer_metrics(&mut self, now: Now, request: MetricsRequest) {
         let (id, epoch) = self.store.identity();
-        let serving = Serving {
+        let stats = OwnerStats {
             id,
             epoch: epoch.0,
             value_links: self.metrics.values.links(),
             status: self.status(now),
             since: &|link| self.router.since(link),
-            is_quiet: &|link| self.quiets.is_quiet(link),
+            is_quiet: &|link| self.quiet_requests.is_quiet(link),
         };
-        let one = |metric: &Option<_>| match metric {
-            Some(metric) => take(metric, &self.store, now, &serving),
+        let metric_entry = |metric: &Option<_>| match metric {
+            Some(metric) => collect(metric, &self.store, now, &stats),
             None => Taken::Nothing("a publisher has no such metrics".to_owned()),
         };
-        let taken = ask.wanted.iter().map(one).collect();
-        let number = self.metrics.waiting.put(taken, ask.answer);
+        let samples = request.wanted.iter().map(metric_entry).collect();
+        let number = self.metrics.waiting.push(samples, request.answer);
         self.store.say_when_durable(now, METRICS_LINK, number);
     }
 
-    /// What was taken then is durable.
+    /// The state that these samples show is durable.
     pub(super) fn metrics_durable(&mut self, number: u64) {
         self.metrics.waiting.durable(number);
     }

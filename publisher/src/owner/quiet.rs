@@ -1,4 +1,4 @@
-//! Workers that tools ask to be quiet or to go on, and what the workers say.
+//! Tools' requests to make workers quiet or active, and the workers' reports.
 
 use std::time::Instant;
 
@@ -8,60 +8,62 @@ use longshore_protocol::messages::work::{
 };
 
 use super::Owner;
-use crate::quiets::{Answered, meant};
+use crate::quiet_requests::{AnsweredRequest, matching_workers};
 
 impl Owner {
-    /// Passes on what a tool asks to the workers that it means.
-    pub(super) fn ask_workers(
+    /// Forwards a tool's request to the workers that it names.
+    pub(super) fn request_quiet(
         &mut self,
         (link, id): (LinkId, u64),
         patterns: &[WorkerPattern],
         quiet: bool,
         dry_run: bool,
     ) {
-        let Ok(meant) = meant(self.router.workers(), patterns) else {
+        let Ok(matching_workers) = matching_workers(self.router.workers(), patterns) else {
             return self.answer(link, id, Err(RequestError::OverLimit));
         };
-        if dry_run || meant.is_empty() {
-            let workers = meant.into_iter().map(|(_, worker)| worker).collect();
+        if dry_run || matching_workers.is_empty() {
+            let workers = matching_workers.into_iter().map(|(_, worker)| worker).collect();
             return self.answer(link, id, Ok(Answer::Quieted(workers)));
         }
         if !self.router.begin_request(link) {
             return self.answer(link, id, Err(RequestError::TooMany));
         }
-        self.notices.quiet(meant.len(), quiet);
-        let links: Vec<LinkId> = meant.iter().map(|(link, _)| *link).collect();
-        let ask = self.quiets.begin(Instant::now(), (link, id), quiet, meant);
+        self.operator_log.quiet(matching_workers.len(), quiet);
+        let links: Vec<LinkId> = matching_workers.iter().map(|(link, _)| *link).collect();
+        let request_number =
+            self.quiet_requests.begin(Instant::now(), (link, id), quiet, matching_workers);
         for worker in links {
-            self.router.say(worker, &FromPublisher::WorkerQuiet(Quiet { ask, quiet }));
+            self.router
+                .send(worker, &FromPublisher::WorkerQuiet(Quiet { ask: request_number, quiet }));
         }
     }
 
-    /// A worker says whether it is quiet.
-    pub(super) fn quieted(&mut self, link: LinkId, quiet: Quiet) {
+    /// A worker reports whether it is quiet.
+    pub(super) fn worker_reported_quiet(&mut self, link: LinkId, quiet: Quiet) {
         let mut answered = Vec::new();
-        self.quiets.told(link, quiet, &mut answered);
+        self.quiet_requests.worker_reported(link, quiet, &mut answered);
         self.answer_quieted(answered);
     }
 
-    /// A link is gone: it may have been a worker's that was asked, or a tool's.
+    /// A link has ended: it may be that of a worker with an open request, or that of a tool.
     pub(super) fn quiet_link_lost(&mut self, link: LinkId) {
         let mut answered = Vec::new();
-        self.quiets.link_lost(link, &mut answered);
+        self.quiet_requests.link_lost(link, &mut answered);
         self.answer_quieted(answered);
     }
 
-    /// Ends what has waited for its answers for long enough; false for none.
-    pub(super) fn turn_quiets(&mut self, now: Instant) -> bool {
+    /// Answers requests whose time is up; false if there are none.
+    pub(super) fn expire_quiet_requests(&mut self, now: Instant) -> bool {
         let mut answered = Vec::new();
-        self.quiets.due(now, &mut answered);
+        self.quiet_requests.expire(now, &mut answered);
         let any = !answered.is_empty();
         self.answer_quieted(answered);
         any
     }
 
-    fn answer_quieted(&mut self, answered: Vec<Answered>) {
-        for Answered { link, request, workers } in answered {
+    fn answer_quieted(&mut self, answered: Vec<AnsweredRequest>) {
+        for AnsweredRequest { link, request, workers } in answered {
             self.router.end_request(link);
             self.answer(link, request, Ok(Answer::Quieted(workers)));
         }

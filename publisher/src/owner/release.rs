@@ -1,4 +1,4 @@
-//! What has become durable, on its way to its links.
+//! Routes what has become durable to its links.
 
 use bytes::Bytes;
 use longshore_protocol::Path;
@@ -7,22 +7,22 @@ use longshore_queue::{Command, Handed, Now, Poisoned, QueueId, Released, Reply, 
 
 use super::Owner;
 use crate::cold::ColdJob;
-use crate::router::Entries;
+use crate::router::EntrySource;
 
 impl Owner {
-    /// Puts what has become durable on its way.
+    /// Routes what has become durable.
     pub(super) fn route(&mut self, released: &mut Released) -> Result<(), Poisoned> {
         for path in released.queues_made.drain(..) {
             self.names.add_queue(&path);
-            // While the disk hangs, none is found that was made before: all are published once it
-            // goes on.
-            if let (Some(registry), false) = (&self.registry, self.disk.hang.is_on()) {
+            // While the disk hangs, no queue is published, older ones neither: all are published
+            // once it recovers.
+            if let (Some(registry), false) = (&self.registry, self.disk.hang.is_hung()) {
                 registry.publish(path);
             }
         }
         for queue in released.queues_filled.drain(..) {
-            if self.idle.filled(queue)
-                && let (Some(registry), false) = (&self.registry, self.disk.hang.is_on())
+            if self.idle.job_added(queue)
+                && let (Some(registry), false) = (&self.registry, self.disk.hang.is_hung())
             {
                 registry.publish(self.store.state().path(queue).clone());
             }
@@ -42,28 +42,28 @@ impl Owner {
                         }
                         _ => {}
                     }
-                    self.router.say(link, &message_of(reply));
+                    self.router.send(link, &message_of(reply));
                 }
             }
         }
-        for handed in released.handed.drain(..) {
-            self.router.hand(handed);
+        for assigned in released.handed.drain(..) {
+            self.router.assign(assigned);
         }
         self.revoked.append(&mut released.revoked);
-        self.say_revoked();
-        self.tell_awaits();
-        for (link, id, asked) in released.answered.drain(..) {
-            self.asked(link, id, asked);
+        self.send_revoked();
+        self.notify_waiters();
+        for (link, id, query_result) in released.answered.drain(..) {
+            self.query_result(link, id, query_result);
         }
         self.send()
     }
 
-    fn say_revoked(&mut self) {
+    fn send_revoked(&mut self) {
         self.revoked.sort_unstable_by_key(|&(link, reason, token)| (link, reason, token));
         for run in self.revoked.chunk_by(|a, b| (a.0, a.1) == (b.0, b.1)) {
             let (link, reason, _) = run[0];
             let tokens = Tokens(run.iter().map(|&(_, _, token)| token).collect());
-            self.router.say(link, &FromPublisher::Revoked { reason, tokens });
+            self.router.send(link, &FromPublisher::Revoked { reason, tokens });
         }
         self.revoked.clear();
     }
@@ -71,20 +71,19 @@ impl Owner {
     pub(super) fn send(&mut self) -> Result<(), Poisoned> {
         self.follow();
         self.store.flush();
-        self.router.send_all(&Source(&self.store), &mut self.cold);
+        self.router.send_all(&StoreEntries(&self.store), &mut self.cold);
         self.cold.start();
-        self.give_back()
+        self.return_credits()
     }
 
-    /// Gives links the credits again that were used up for jobs which were never sent: a worker
-    /// counts what it receives.
-    fn give_back(&mut self) -> Result<(), Poisoned> {
+    /// Returns the credits of jobs that were never sent: a worker counts what it receives.
+    fn return_credits(&mut self) -> Result<(), Poisoned> {
         if self.router.unsent.is_empty() {
             return Ok(());
         }
         let now = self.clock.now();
         let mut unsent = std::mem::take(&mut self.router.unsent);
-        unsent.sort_unstable_by_key(|handed| (handed.link, handed.subscription));
+        unsent.sort_unstable_by_key(|assigned| (assigned.link, assigned.subscription));
         for run in unsent.chunk_by(|a, b| (a.link, a.subscription) == (b.link, b.subscription)) {
             let (link, subscription) = (run[0].link, run[0].subscription);
             // No subscription has more credits than a `u32` holds.
@@ -97,8 +96,7 @@ impl Owner {
         Ok(())
     }
 
-    /// Entries have come back from the disk. A lease may have ended meanwhile; an entry may be
-    /// damaged.
+    /// Entries were read from the disk. A lease may have ended meanwhile; an entry may be damaged.
     pub(super) fn loaded(
         &mut self,
         now: Now,
@@ -106,39 +104,39 @@ impl Owner {
         jobs: Vec<ColdJob>,
     ) -> Result<(), Poisoned> {
         for jobs in self.cold.jobs_loaded(load, jobs) {
-            self.hand_loaded(now, jobs)?;
+            self.route_loaded(now, jobs)?;
         }
         Ok(())
     }
 
-    fn hand_loaded(&mut self, now: Now, mut jobs: Vec<ColdJob>) -> Result<(), Poisoned> {
-        for (handed, entry) in &mut jobs {
-            if !Source(&self.store).still_holds(handed) {
+    fn route_loaded(&mut self, now: Now, mut jobs: Vec<ColdJob>) -> Result<(), Poisoned> {
+        for (assigned, entry) in &mut jobs {
+            if !StoreEntries(&self.store).still_holds(assigned) {
                 *entry = None;
-            } else if entry.is_none() && self.router.has(handed.link) {
-                // Of a link that is gone the lease ends, and the job is read again: only what fails
-                // while somebody waits for it is damage.
-                self.store.submit(now, Command::Damaged { token: handed.token })?;
+            } else if entry.is_none() && self.router.has(assigned.link) {
+                // If the link is gone, the lease ends and the job is read again: only a failure
+                // while a worker waits for it counts as damage.
+                self.store.submit(now, Command::Damaged { token: assigned.token })?;
             }
             if entry.is_none() {
-                self.router.unsent.push(*handed);
+                self.router.unsent.push(*assigned);
             }
         }
-        self.router.hand_loaded(jobs, &Source(&self.store));
+        self.router.route_loaded(jobs, &StoreEntries(&self.store));
         Ok(())
     }
 }
 
-/// What the router asks of the store.
-struct Source<'a>(&'a Store);
+/// The router's view of the store.
+struct StoreEntries<'a>(&'a Store);
 
-impl Entries for Source<'_> {
-    fn hot(&self, handed: &Handed) -> Option<Bytes> {
-        self.0.payload(handed.entry)
+impl EntrySource for StoreEntries<'_> {
+    fn cached(&self, assigned: &Handed) -> Option<Bytes> {
+        self.0.payload(assigned.entry)
     }
 
-    fn still_holds(&self, handed: &Handed) -> bool {
-        self.0.state().still_holds(handed.token, handed.link)
+    fn still_holds(&self, assigned: &Handed) -> bool {
+        self.0.state().still_holds(assigned.token, assigned.link)
     }
 
     fn path(&self, queue: QueueId) -> Path {
@@ -191,7 +189,7 @@ mod tests {
     const GONE: LinkId = LinkId(7);
 
     #[tokio::test]
-    async fn a_job_that_could_not_be_read_for_a_link_that_is_gone_is_not_buried() {
+    async fn unreadable_job_of_a_lost_link_is_not_buried() {
         let dir = tempfile::tempdir().unwrap();
         let options = PublisherOptions::new(dir.path());
         let mut owner = Publisher::open(options).await.unwrap().owner;
@@ -223,11 +221,11 @@ mod tests {
         while released.handed.is_empty() {
             owner.store.released(&mut released).await.unwrap();
         }
-        let handed = released.handed[0];
+        let assigned = released.handed[0];
         owner.store.submit(now, Command::LinkLost { link: GONE }).unwrap();
 
-        // The router has no such link any more.
-        owner.hand_loaded(now, vec![(handed, None)]).unwrap();
+        // The router no longer has this link.
+        owner.route_loaded(now, vec![(assigned, None)]).unwrap();
         let running = owner.store.state().totals().running;
         assert_eq!(running, 1, "its lease ends, and then it is read again");
     }

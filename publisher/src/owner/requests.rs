@@ -1,4 +1,4 @@
-//! What tools ask for: questions to what is durable, actions, waits and feeds.
+//! Requests of tools: queries of durable state, actions, waits for a job's end, and feeds.
 
 use std::time::Instant;
 
@@ -9,8 +9,8 @@ use longshore_protocol::messages::work::{
 use longshore_queue::{Asked, Command, Now, Poisoned, SpaceLevel};
 
 use super::Owner;
-use crate::awaits::{Looked, TooManyAwaits};
 use crate::cold::{ColdAnswer, LoadedAnswer};
+use crate::completion_waiters::{LookupOutcome, TooManyWaiters};
 use crate::metrics::METRICS_LINK;
 
 impl Owner {
@@ -29,20 +29,20 @@ impl Owner {
                 Command::Replace { link, request: id, id: job, entry }
             }
             Request::Pause { gate, pattern, paused } => {
-                self.notices.pause(gate, &pattern, paused);
+                self.operator_log.pause(gate, &pattern, paused);
                 self.pauses.submitted();
                 Command::Pause { link, request: id, gate, pattern, paused }
             }
             Request::Drain { draining } => {
-                self.notices.drain(draining);
+                self.operator_log.drain(draining);
                 self.pauses.submitted();
                 Command::Drain { link, request: id, draining }
             }
             Request::Configure { path, changes, reset } => {
-                self.notices.settings(&path, &changes, reset);
+                self.operator_log.settings(&path, &changes, reset);
                 return self.configure(now, (link, id), path, (changes, reset));
             }
-            // Metrics of what is durable, and a clock that is in no command: nothing to wait for.
+            // Stats of what is durable, and a clock that no command contains: nothing to wait for.
             Request::Status => {
                 let status = self.status(now);
                 self.answer(link, id, Ok(Answer::Status(status)));
@@ -50,26 +50,26 @@ impl Owner {
             }
             Request::ConfirmClock => {
                 self.clock.confirm();
-                self.notices.clock_confirmed();
+                self.operator_log.clock_confirmed();
                 self.answer(link, id, Ok(Answer::Done));
                 return Ok(());
             }
             Request::Quiet { workers, quiet, dry_run } => {
-                self.ask_workers((link, id), &workers, quiet, dry_run);
+                self.request_quiet((link, id), &workers, quiet, dry_run);
                 return Ok(());
             }
             Request::Await { id: job } => {
-                self.want_events();
-                if self.awaits.is_empty() {
-                    self.awaits_read = self.store.tail().cursor(None).ok();
+                self.start_recording();
+                if self.waiters.is_empty() {
+                    self.waiters_cursor = self.store.tail().cursor(None).ok();
                 }
-                if let Err(TooManyAwaits) = self.awaits.begin(link, id, job) {
+                if let Err(TooManyWaiters) = self.waiters.begin(link, id, job) {
                     self.answer(link, id, Err(RequestError::TooMany));
                 }
                 return Ok(());
             }
-            Request::Feed { .. } if self.feeds.ask(link, id) => {
-                self.want_events();
+            Request::Feed { .. } if self.feeds.request(link, id) => {
+                self.start_recording();
                 self.store.ask(now, link, id, request);
                 return Ok(());
             }
@@ -90,31 +90,31 @@ impl Owner {
         Ok(())
     }
 
-    /// A feed, or the end of a job, is wanted no more.
+    /// A feed, or a wait for a job's end, is cancelled.
     pub(super) fn forget(&mut self, link: LinkId, id: u64) {
-        self.awaits.forget(link, id);
+        self.waiters.forget(link, id);
         self.feeds.forget(link, id);
     }
 
     pub(super) fn answer(&mut self, link: LinkId, id: u64, answer: Result<Answer, RequestError>) {
-        self.router.say(link, &FromPublisher::Answer { id, answer });
+        self.router.send(link, &FromPublisher::Answer { id, answer });
     }
 
-    /// What was asked of the store is durable; its cold parts are still to be read.
-    pub(super) fn asked(&mut self, link: LinkId, id: u64, asked: Asked) {
+    /// The state that a query reads is durable; its cold parts are still to be read.
+    pub(super) fn query_result(&mut self, link: LinkId, id: u64, query_result: Asked) {
         if link == METRICS_LINK {
             return self.metrics_durable(id);
         }
         let mut awaited = false;
-        if let Asked::Job(view) = &asked {
+        if let Asked::Job(view) = &query_result {
             let ended = view.as_ref().is_none_or(|view| view.info.state.is_end());
-            match self.awaits.looked(link, id, ended) {
-                Looked::Nothing => return,
-                Looked::Answer => awaited = true,
-                Looked::NotAwaited => {}
+            match self.waiters.looked_up(link, id, ended) {
+                LookupOutcome::Drop => return,
+                LookupOutcome::Answer => awaited = true,
+                LookupOutcome::NotAwaited => {}
             }
         }
-        match asked {
+        match query_result {
             Asked::Ready(answer) => {
                 self.router.end_request(link);
                 self.answer(link, id, Ok(answer));
@@ -129,17 +129,19 @@ impl Owner {
                     self.answer(link, id, begun.map(Answer::Feed));
                 }
             }
-            asked => self.router.answer(ColdAnswer { link, id, asked, awaited }),
+            query_result => {
+                self.router.answer(ColdAnswer { link, id, asked: query_result, awaited })
+            }
         }
     }
 
-    /// An answer is whole.
+    /// An answer is complete.
     pub(super) fn answer_loaded(&mut self, loaded: LoadedAnswer) {
         let LoadedAnswer { link, id, answer, awaited, bytes } = loaded;
         self.cold.answer_loaded();
         self.router.answered(link, bytes);
         match awaited {
-            true => self.awaits.answered(link),
+            true => self.waiters.answered(link),
             false => self.router.end_request(link),
         }
         self.answer(link, id, answer);

@@ -36,7 +36,7 @@ use self::sets::{SetId, Sets};
 use super::limits::{CHUNK_BYTES, VALUE_QUEUE_BYTES_MAX, VALUES_MAX};
 
 /// Where a link's frames go.
-pub(crate) trait Outlet {
+pub(crate) trait LinkOutput {
     /// Takes a frame, or says that there is no room for it within `limit` bytes. A link that has
     /// ended takes everything.
     fn offer(&mut self, frame: Frame, limit: usize) -> Offer;
@@ -120,7 +120,7 @@ pub(crate) enum SlotRefusal {
     Full,
 }
 
-impl<O: Outlet> Core<O> {
+impl<O: LinkOutput> Core<O> {
     pub(crate) fn new() -> Core<O> {
         Core {
             slots: Vec::new(),

@@ -25,7 +25,7 @@ pub(crate) async fn serve(
         let reason = format!(
             "a subscriber of values has to take frames of {VALUE_FRAME_BYTES_MIN} bytes; its handshake says {frame_bytes_max}"
         );
-        return say_goodbye(&sender, reason);
+        return send_goodbye(&sender, reason);
     }
     if let Err(error) = sender.bound_kernel_buffer(VALUE_KERNEL_BYTES_MAX) {
         debug!(%error, "the kernel's buffer of a value link keeps its own bound");
@@ -47,7 +47,7 @@ pub(crate) async fn serve(
     }
 }
 
-fn say_goodbye(sender: &LinkSender, reason: String) {
+fn send_goodbye(sender: &LinkSender, reason: String) {
     let mut out = FrameWriter::new();
     FromValuePublisher::Goodbye { reason: reason.clone() }.encode(&mut out);
     // If it is gone already it needs no reason.

@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use super::core::{Offer, Outlet};
+use super::core::{LinkOutput, Offer};
 use super::limits::VALUE_QUEUE_BYTES_MAX;
 
 /// A link's way out, shared by the core, the link's tasks, and flushes.
@@ -43,7 +43,7 @@ impl Wire {
     }
 }
 
-impl Outlet for Wire {
+impl LinkOutput for Wire {
     fn offer(&mut self, frame: Frame, limit: usize) -> Offer {
         match self.0.sender.send_within(frame, limit) {
             Ok(()) | Err(SendError::Closed) => Offer::Taken,

@@ -8,7 +8,7 @@ use longshore_protocol::Path;
 use longshore_protocol::messages::values::ValueRefusal;
 
 use super::links::Stage;
-use super::{Bell, Core, LinkNumber, Outlet, SlotKey, SlotRefusal, Timer};
+use super::{Bell, Core, LinkNumber, LinkOutput, SlotKey, SlotRefusal, Timer};
 use crate::values::limits::{VALUE_DEFAULTS_MAX, VALUE_REQUEST_WAIT, VALUE_REQUESTS_MAX};
 
 /// A default, as its program holds it.
@@ -57,7 +57,7 @@ pub(crate) enum Requests {
     Gone,
 }
 
-impl<O: Outlet> Core<O> {
+impl<O: LinkOutput> Core<O> {
     /// Declares a default.
     pub(crate) fn publish_default(
         &mut self,

@@ -11,7 +11,7 @@ use longshore_protocol::messages::values::{
 use longshore_protocol::{Frame, FrameWriter, Path, Value};
 
 use super::line::{Entry, Line};
-use super::{Offer, Outlet, SlotKey};
+use super::{LinkOutput, Offer, SlotKey};
 use crate::values::limits::{VALUE_BACKLOG_BYTES_MAX, VALUE_BACKLOG_UPDATES_MAX};
 
 /// A link's number at this publisher; never another link's.
@@ -85,7 +85,7 @@ pub(super) struct Links<O> {
     next: u32,
 }
 
-impl<O: Outlet> Links<O> {
+impl<O: LinkOutput> Links<O> {
     pub(super) fn new() -> Links<O> {
         Links { links: HashMap::new(), next: 0 }
     }
@@ -148,7 +148,7 @@ impl<O: Outlet> Links<O> {
     }
 }
 
-impl<O: Outlet> Link<O> {
+impl<O: LinkOutput> Link<O> {
     /// Puts something into the line; what waits for room is told.
     pub(super) fn say(&mut self, entry: Entry) -> Result<(), Misuse> {
         if self.line.answers() >= VALUE_SUBSCRIPTIONS_MAX {

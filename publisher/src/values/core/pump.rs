@@ -9,7 +9,7 @@ use longshore_protocol::{Encode as _, FrameWriter, Value};
 use super::line::Entry;
 use super::links::{Stage, bytes_of};
 use super::writes::answer_bytes;
-use super::{Core, LinkNumber, Offer, Outlet};
+use super::{Core, LinkNumber, LinkOutput, Offer};
 use crate::values::limits::{CHUNK_BYTES, VALUE_QUEUE_BYTES_MAX};
 
 /// Frames that one call writes at most; others have their turn then.
@@ -89,7 +89,7 @@ impl Speech {
     }
 }
 
-impl<O: Outlet> Core<O> {
+impl<O: LinkOutput> Core<O> {
     /// Says what stands in the line, as far as there is room.
     pub(crate) fn pump(&mut self, number: LinkNumber) {
         for _ in 0..FRAMES_AT_A_TIME {

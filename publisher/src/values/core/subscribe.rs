@@ -8,9 +8,9 @@ use longshore_protocol::limits::VALUE_SUBSCRIPTIONS_MAX;
 use longshore_protocol::messages::values::{Policy, SubscribeValue, ValueRefusal};
 
 use super::links::Stage;
-use super::{Core, LinkNumber, Misuse, Outlet, SlotKey};
+use super::{Core, LinkNumber, LinkOutput, Misuse, SlotKey};
 
-impl<O: Outlet> Core<O> {
+impl<O: LinkOutput> Core<O> {
     /// A link has come.
     pub(crate) fn link_up(&mut self, name: Arc<str>, outlet: O) -> LinkNumber {
         self.links.add(name, outlet)

@@ -11,7 +11,7 @@ use longshore_protocol::messages::values::{WriteRefusal, WriteRefused, WriteValu
 
 use super::line::Entry;
 use super::links::{Stage, bytes_of};
-use super::{Bell, Core, Extra, LinkNumber, Misuse, Outlet, SlotKey, Timer};
+use super::{Bell, Core, Extra, LinkNumber, LinkOutput, Misuse, SlotKey, Timer};
 use crate::values::limits::{
     VALUE_BACKLOG_BYTES_MAX, VALUE_WRITES_BYTES_MAX, VALUE_WRITES_WAITING_MAX,
 };
@@ -52,7 +52,7 @@ pub(super) struct Open {
     next: u64,
 }
 
-impl<O: Outlet> Core<O> {
+impl<O: LinkOutput> Core<O> {
     /// From now on the value takes writes; `None` if it does already, or is gone. The bell rings
     /// when there may be one.
     pub(crate) fn take_writes(&mut self, key: SlotKey) -> Option<Bell> {

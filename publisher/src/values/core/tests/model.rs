@@ -207,7 +207,9 @@ impl Model {
                         );
                     }
                 }
-                Heard::Refused(text, _) => assert_eq!(self.followers[place].seen.get(&text), None),
+                Heard::Refused(text, _) => {
+                    assert_eq!(self.followers[place].seen.get(&text), None)
+                }
                 Heard::Written(_) => panic!("nobody wrote"),
             }
         }

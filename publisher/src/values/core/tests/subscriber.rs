@@ -9,7 +9,7 @@ use bytes::Bytes;
 use longshore_protocol::messages::values::*;
 use longshore_protocol::{Frame, Messages, Path, Value};
 
-use super::super::{Core, LinkNumber, Misuse, Offer, Outlet};
+use super::super::{Core, LinkNumber, LinkOutput, Misuse, Offer};
 use crate::values::limits::VALUE_QUEUE_BYTES_MAX;
 
 pub(crate) fn path(text: &str) -> Path {
@@ -208,7 +208,7 @@ impl Subscriber {
     }
 }
 
-impl Outlet for Subscriber {
+impl LinkOutput for Subscriber {
     fn offer(&mut self, frame: Frame, limit: usize) -> Offer {
         let mut state = self.0.borrow_mut();
         // What is said from the line goes beyond the limit of what was written for many.

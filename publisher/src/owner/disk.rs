@@ -1,5 +1,5 @@
-//! What is done while the disk hangs: nobody is served, so that clients go where they can be; and
-//! when it goes on.
+//! What happens while the disk hangs: links are closed and paths withdrawn, so that clients use
+//! other publishers; and what happens when it recovers.
 
 use std::time::{Duration, Instant};
 
@@ -9,45 +9,45 @@ use longshore_transport::OldestCommand;
 use tracing::{error, info, warn};
 
 use super::Owner;
-use crate::hang::{Hang, Turned};
-use crate::input::Up;
-use crate::link::say_goodbye;
+use crate::event::NewLink;
+use crate::hang::{HangChange, HangDetector};
+use crate::link::send_goodbye;
 
-/// What is known of the disk.
-pub(crate) struct WatchedDisk {
-    pub(super) hang: Hang,
-    /// When it is looked at again, if it has not said anything before.
-    pub(super) look_at: Instant,
-    /// What heartbeats tell of it.
+/// The state of the disk.
+pub(crate) struct DiskWatch {
+    pub(super) hang: HangDetector,
+    /// When it is checked again, if nothing becomes durable before.
+    pub(super) check_at: Instant,
+    /// The age that heartbeats report.
     oldest: OldestCommand,
 }
 
-impl WatchedDisk {
-    /// It hangs once a command has waited for so long.
-    pub(crate) fn new(hang_after: Duration, oldest: OldestCommand) -> WatchedDisk {
-        WatchedDisk { hang: Hang::after(hang_after), look_at: Instant::now(), oldest }
+impl DiskWatch {
+    /// The disk hangs once a command has waited for `hang_after`.
+    pub(crate) fn new(hang_after: Duration, oldest: OldestCommand) -> DiskWatch {
+        DiskWatch { hang: HangDetector::after(hang_after), check_at: Instant::now(), oldest }
     }
 }
 
 impl Owner {
-    /// Sees whether the disk hangs, or goes on; says when to look again.
-    pub(super) fn look_at_the_disk(&mut self) -> Result<(), Poisoned> {
+    /// Checks whether the disk hangs or has recovered.
+    pub(super) fn check_disk(&mut self) -> Result<(), Poisoned> {
         let at = Instant::now();
         let now = self.clock.now();
         let age = |since: u64| Duration::from_millis(now.mono_ms.saturating_sub(since));
         let since = self.store.oldest_uncommitted().and_then(|since| at.checked_sub(age(since)));
         self.disk.oldest.waits_since(since);
-        // Between two looks nothing can have become too old. That it goes on shows at once.
-        if at < self.disk.look_at && !self.disk.hang.is_on() {
+        // Between two checks no command can become too old; a recovery shows at once.
+        if at < self.disk.check_at && !self.disk.hang.is_hung() {
             return Ok(());
         }
         let oldest = self.oldest(now);
-        match self.disk.hang.look(oldest) {
-            Some(Turned::Hangs) => self.withdraw(now, oldest)?,
-            Some(Turned::GoesOn) => self.come_back(),
+        match self.disk.hang.observe(oldest) {
+            Some(HangChange::Hung) => self.withdraw(now, oldest)?,
+            Some(HangChange::Recovered) => self.recover(),
             None => {}
         }
-        self.disk.look_at = at + self.disk.hang.look_in(oldest);
+        self.disk.check_at = at + self.disk.hang.next_check_in(oldest);
         Ok(())
     }
 
@@ -55,13 +55,13 @@ impl Owner {
         Duration::from_millis(self.store.oldest_uncommitted_ms(now))
     }
 
-    /// Every link is told and closed, and the paths are taken back: new clients are sent elsewhere.
+    /// Closes every link with the reason and withdraws the paths: new clients go elsewhere.
     fn withdraw(&mut self, now: Now, oldest: Duration) -> Result<(), Poisoned> {
-        let reason = Hang::reason(oldest);
+        let reason = HangDetector::reason(oldest);
         let closed = self.router.close_all(&reason);
         error!(links = closed.len(), "{reason}; links are closed, and paths taken back");
         for link in closed {
-            self.awaits.link_lost(link);
+            self.waiters.link_lost(link);
             self.feeds.link_lost(link);
             self.refusals.link_lost(link);
             self.store.submit(now, Command::LinkLost { link })?;
@@ -74,16 +74,16 @@ impl Owner {
         Ok(())
     }
 
-    fn come_back(&mut self) {
+    fn recover(&mut self) {
         info!("the disk goes on: paths are published, and links taken again");
         if let Some(registry) = &self.registry {
             let (paths, defaults) = self.published();
             registry.publish_all(paths, defaults);
         }
-        self.idle.all_published();
+        self.idle.reset();
     }
 
-    /// All that is published: what this start was told, and the queues that there are.
+    /// Everything that is published: this start's paths and defaults, and the existing queues.
     fn published(&self) -> (Vec<Path>, Vec<Path>) {
         let state = self.store.state();
         let (mut paths, defaults) = match state.last_start() {
@@ -94,11 +94,11 @@ impl Owner {
         (paths, defaults)
     }
 
-    /// A link that comes while the disk hangs would wait for its first answer as long as the
-    /// others.
-    pub(super) fn refuse_link(&mut self, now: Now, up: &Up) {
-        let reason = Hang::reason(self.oldest(now));
-        warn!(link = up.link.0, name = up.name, "link refused: {reason}");
-        say_goodbye(&up.sender, reason);
+    /// Refuses a link that arrives while the disk hangs: it would wait for its first answer as long
+    /// as the others.
+    pub(super) fn refuse_link(&mut self, now: Now, new_link: &NewLink) {
+        let reason = HangDetector::reason(self.oldest(now));
+        warn!(link = new_link.link.0, name = new_link.name, "link refused: {reason}");
+        send_goodbye(&new_link.sender, reason);
     }
 }

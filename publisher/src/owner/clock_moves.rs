@@ -1,24 +1,24 @@
-//! A test moves the clock: the publisher lives through all of that time at once.
+//! A test moves the clock: the publisher runs every timer of that period at once.
 
 use longshore_queue::{Poisoned, Released, next_stop};
 use tokio::sync::mpsc;
 
 use super::Owner;
-use crate::test_clock::Move;
+use crate::test_clock::ClockMove;
 
 impl Owner {
-    /// Goes from one thing that is due to the next, up to the end of the move. No time passes while
-    /// a command is on its way to the disk: it would seem to hang.
-    pub(super) async fn walk(
+    /// Goes from one timer to the next, up to the end of the move. No time passes while a command
+    /// is on its way to the disk: it would seem to hang.
+    pub(super) async fn move_clock(
         &mut self,
-        moved: Move,
+        clock_move: ClockMove,
         released: &mut Released,
     ) -> Result<(), Poisoned> {
-        self.take_what_waits()?;
+        self.process_queued_events()?;
         self.release_all(released).await?;
         let mut now = self.clock.now();
-        let to_ms = now.mono_ms.saturating_add(moved.by_ms);
-        // Those who hold leases live by the machine's clock: until now they have renewed them.
+        let to_ms = now.mono_ms.saturating_add(clock_move.by_ms);
+        // Workers run on the machine's clock: they have renewed their leases until now.
         self.store.leases_anew(now);
         loop {
             let appended = self.store.appended();
@@ -29,12 +29,12 @@ impl Owner {
             now = self.clock.now();
         }
         self.release_all(released).await?;
-        // Whoever asked may have gone.
-        let _ = moved.done.send(());
+        // The test may have dropped its future.
+        let _ = clock_move.done.send(());
         Ok(())
     }
 
-    /// Waits until all that was taken is durable, and its answers are on their way.
+    /// Waits until everything submitted is durable and its answers are routed.
     pub(super) async fn release_all(&mut self, released: &mut Released) -> Result<(), Poisoned> {
         while !self.store.is_released() {
             self.store.released(released).await?;
@@ -44,12 +44,12 @@ impl Owner {
     }
 }
 
-/// The next move, where the clock is a test's.
-pub(super) async fn next_move(moves: &mut Option<mpsc::Receiver<Move>>) -> Move {
+/// The next move of a test's clock; never resolves for the machine's clock.
+pub(super) async fn next_clock_move(moves: &mut Option<mpsc::Receiver<ClockMove>>) -> ClockMove {
     if let Some(moves) = moves
-        && let Some(moved) = moves.recv().await
+        && let Some(clock_move) = moves.recv().await
     {
-        return moved;
+        return clock_move;
     }
     std::future::pending().await
 }

@@ -1,4 +1,4 @@
-//! What links say: each verb becomes its command, or a call to the leases.
+//! Messages of links: each becomes a command, or a call to the leases.
 
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use longshore_protocol::{LinkId, Path, QueueSettings, Refusal, Revoked};
 use longshore_queue::{Command, Now, Poisoned, QueueId};
 
 use super::Owner;
-use crate::refusals::Refused;
+use crate::delayed_refusals::RefusedBatch;
 
 impl Owner {
     pub(super) fn message(
@@ -23,7 +23,7 @@ impl Owner {
                 let refusal = self.refusals.last(link).or_else(|| self.store.refusal_of(&batch));
                 let Some(refusal) = refusal else { return self.enqueue(now, link, batch) };
                 let (sequence, jobs) = (batch.sequence, batch.len() as u32);
-                self.refusals.put(Instant::now(), Refused { link, sequence, jobs, refusal });
+                self.refusals.push(Instant::now(), RefusedBatch { link, sequence, jobs, refusal });
                 return Ok(());
             }
             ToPublisher::Settle(batch) => Command::Settle { link, batch },
@@ -42,17 +42,17 @@ impl Owner {
             ToPublisher::Unsubscribe(subscription) => Command::Unsubscribe { link, subscription },
             ToPublisher::Started(started) => {
                 let stale = self.store.started(now, link, &started);
-                self.say_stale(link, stale);
+                self.send_stale(link, stale);
                 return Ok(());
             }
             ToPublisher::Progress(progresses) => {
                 let stale = self.store.progress(now, link, progresses);
-                self.say_stale(link, stale);
+                self.send_stale(link, stale);
                 return Ok(());
             }
             ToPublisher::Renew(tokens) => {
                 let stale = self.store.renew(now, link, &tokens);
-                self.router.say(link, &FromPublisher::Renewed { stale });
+                self.router.send(link, &FromPublisher::Renewed { stale });
                 return Ok(());
             }
             ToPublisher::Request { id, request } => return self.request(now, link, id, request),
@@ -61,20 +61,20 @@ impl Owner {
                 return Ok(());
             }
             ToPublisher::Quieted(quiet) => {
-                self.quieted(link, quiet);
+                self.worker_reported_quiet(link, quiet);
                 return Ok(());
             }
-            // Once is enough; a second one on a link that stands changes nothing.
+            // A second `Attach` on a link changes nothing.
             ToPublisher::Attach(_) => return Ok(()),
         };
         self.store.submit(now, command)?;
         Ok(())
     }
 
-    /// Takes a batch; jobs that go where a live value is are refused, the others are not.
+    /// Submits a batch. Jobs for the path of a live value are refused; the others are not.
     fn enqueue(&mut self, now: Now, link: LinkId, batch: EnqueueBatch) -> Result<(), Poisoned> {
-        // What is a queue holds no value, and stays a queue: most batches look no further, and make
-        // nobody wait.
+        // A path of a queue never holds a value, and a queue is never removed. So most batches need
+        // no lock on the names.
         if batch.paths.iter().all(|path| self.store.state().has_queue(path)) {
             self.store.submit(now, Command::Enqueue { link, batch })?;
             return Ok(());
@@ -89,11 +89,11 @@ impl Owner {
                 let (sequence, jobs) = (batch.sequence, batch.len() as u32);
                 Command::Refuse { link, sequence, jobs, refusal: Refusal::IsValue }
             };
-            self.submit_and_tell_queues(now, command)
+            self.submit_and_list_new_queues(now, command)
         })
     }
 
-    /// Changes a queue's settings, and makes it if it is not there.
+    /// Changes a queue's settings, and creates the queue if it is missing.
     pub(super) fn configure(
         &mut self,
         now: Now,
@@ -104,17 +104,17 @@ impl Owner {
         let names = self.names.clone();
         names.make_queues(|is_value| {
             if is_value(&path) {
-                let refused = Answer::Configured(Err(Refusal::IsValue));
-                self.answer(link, request, Ok(refused));
+                let refusal = Answer::Configured(Err(Refusal::IsValue));
+                self.answer(link, request, Ok(refusal));
                 return Ok(Vec::new());
             }
             let command = Command::Configure { link, request, path, changes, reset };
-            self.submit_and_tell_queues(now, command)
+            self.submit_and_list_new_queues(now, command)
         })
     }
 
-    /// Gives the paths of the queues that the command made.
-    fn submit_and_tell_queues(
+    /// Submits a command; returns the paths of the queues that it created.
+    fn submit_and_list_new_queues(
         &mut self,
         now: Now,
         command: Command,
@@ -124,19 +124,19 @@ impl Owner {
         Ok(self.store.state().queue_uses(known).map(|made| made.path.clone()).collect())
     }
 
-    /// Refuses the batches that are due to be.
+    /// Submits the refusals whose time has come.
     pub(super) fn refuse(&mut self, now: Now) -> Result<(), Poisoned> {
-        for Refused { link, sequence, jobs, refusal } in self.refused.drain(..) {
+        for RefusedBatch { link, sequence, jobs, refusal } in self.refused_batches.drain(..) {
             self.store.submit(now, Command::Refuse { link, sequence, jobs, refusal })?;
         }
         Ok(())
     }
 
-    /// What a worker says of a lease that it does not hold ends what it does for it: it learns so
-    /// at once, not with its settle.
-    fn say_stale(&mut self, link: LinkId, tokens: Tokens) {
+    /// A message about a lease that the worker does not hold: the worker learns at once that it
+    /// lost the lease, not with its settle.
+    fn send_stale(&mut self, link: LinkId, tokens: Tokens) {
         if !tokens.0.is_empty() {
-            self.router.say(link, &FromPublisher::Revoked { reason: Revoked::LeaseLost, tokens });
+            self.router.send(link, &FromPublisher::Revoked { reason: Revoked::LeaseLost, tokens });
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What the owner is asked for, and the answers that wait until what they say is durable.
+//! Requests for metrics to the owner, and samples that wait until the state they show is durable.
 
 use std::collections::VecDeque;
 
@@ -7,11 +7,11 @@ use tokio::sync::oneshot;
 
 use super::Taken;
 
-/// The link that the owner knows metrics by. Real links have their epoch in their number, which is
-/// never 0.
+/// The link number that the owner uses for metrics. Real links have their epoch in their number,
+/// which is never 0.
 pub(crate) const METRICS_LINK: LinkId = LinkId(0);
 
-/// What there is below `/sys/publishers/NAME`.
+/// The metrics below `/sys/publishers/NAME`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Metric {
     /// The publisher itself.
@@ -22,12 +22,12 @@ pub(crate) enum Metric {
     Queue(Path),
     /// The workers that are linked to it.
     Workers,
-    /// How far a job is.
+    /// The progress of a job.
     Progress(JobId),
 }
 
 impl Metric {
-    /// What a path asks for, below where the publisher has its metrics.
+    /// The metric at a path, below the publisher's base path.
     pub(crate) fn of(base: &Path, path: &Path) -> Option<Metric> {
         let below = path.as_str().strip_prefix(base.as_str())?;
         match below {
@@ -43,37 +43,37 @@ impl Metric {
     }
 }
 
-/// Asks the owner for metrics, all in one pass.
-pub(crate) struct Ask {
-    /// Which; none for a path that names no metrics.
+/// Requests metrics from the owner, all in one pass.
+pub(crate) struct MetricsRequest {
+    /// The metrics; none for a path that names no metric.
     pub(crate) wanted: Vec<Option<Metric>>,
-    /// Where they go, in their order.
+    /// Receives them in that order.
     pub(crate) answer: oneshot::Sender<Vec<Taken>>,
 }
 
-/// Metrics that were taken, and wait until what they say is durable. There are few: whoever asks
-/// waits for the answer.
+/// Samples that wait until the state they show is durable. There are few: each client waits for its
+/// answer.
 #[derive(Default)]
-pub(crate) struct Waiting {
+pub(crate) struct PendingSamples {
     first: u64,
     answers: VecDeque<(Vec<Taken>, oneshot::Sender<Vec<Taken>>)>,
 }
 
-impl Waiting {
-    /// Keeps an answer, and gives its number.
-    pub(crate) fn put(&mut self, taken: Vec<Taken>, answer: oneshot::Sender<Vec<Taken>>) -> u64 {
-        self.answers.push_back((taken, answer));
+impl PendingSamples {
+    /// Stores samples, and returns their number.
+    pub(crate) fn push(&mut self, samples: Vec<Taken>, answer: oneshot::Sender<Vec<Taken>>) -> u64 {
+        self.answers.push_back((samples, answer));
         self.first + self.answers.len() as u64 - 1
     }
 
-    /// What that answer says is durable, and what those before it say.
+    /// The state that these samples show is durable, and so is that of all earlier ones.
     pub(crate) fn durable(&mut self, number: u64) {
         while self.first <= number
-            && let Some((taken, answer)) = self.answers.pop_front()
+            && let Some((samples, answer)) = self.answers.pop_front()
         {
             self.first += 1;
-            // Nobody may want it any more.
-            let _ = answer.send(taken);
+            // The client may have gone.
+            let _ = answer.send(samples);
         }
     }
 }
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_path_asks_for_is_said_by_what_lies_below_the_base() {
+    fn path_below_the_base_names_its_metric() {
         let base = Path::new("/sys/publishers/p1").unwrap();
         let of = |text: &str| Metric::of(&base, &Path::new(text).unwrap());
         let id = "00000000-0000-0000-0000-00000000002a";
@@ -111,17 +111,17 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_given_once_what_they_say_is_durable_in_their_order() {
-        let mut waiting = Waiting::default();
-        let (first, mut told_first) = oneshot::channel();
-        let (second, mut told_second) = oneshot::channel();
-        let number = waiting.put(vec![Taken::Now(1u64.into())], first);
-        let later = waiting.put(vec![Taken::Now(2u64.into())], second);
-        assert!(told_first.try_recv().is_err(), "not before");
+    fn samples_are_sent_in_order_once_their_state_is_durable() {
+        let mut waiting = PendingSamples::default();
+        let (first, mut first_answered) = oneshot::channel();
+        let (second, mut second_answered) = oneshot::channel();
+        let number = waiting.push(vec![Taken::Now(1u64.into())], first);
+        let later = waiting.push(vec![Taken::Now(2u64.into())], second);
+        assert!(first_answered.try_recv().is_err(), "not before");
         waiting.durable(number);
-        assert_eq!(told_first.try_recv().unwrap(), [Taken::Now(1u64.into())]);
-        assert!(told_second.try_recv().is_err(), "not before");
+        assert_eq!(first_answered.try_recv().unwrap(), [Taken::Now(1u64.into())]);
+        assert!(second_answered.try_recv().is_err(), "not before");
         waiting.durable(later);
-        assert_eq!(told_second.try_recv().unwrap(), [Taken::Now(2u64.into())]);
+        assert_eq!(second_answered.try_recv().unwrap(), [Taken::Now(2u64.into())]);
     }
 }

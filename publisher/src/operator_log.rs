@@ -1,4 +1,4 @@
-//! What operators read in the log. Each thing once, when it changes.
+//! Log messages for operators, each once per change.
 
 use std::time::Instant;
 
@@ -6,17 +6,17 @@ use longshore_protocol::{Gate, Glob, Path, QueueSettings};
 use longshore_queue::ClockAlarm;
 use tracing::{info, warn};
 
-use crate::deaths::{Deaths, Died};
+use crate::deaths::{DeathReporter, NewDeaths};
 
-/// What was told.
+/// What has been logged.
 #[derive(Debug, Default)]
-pub(crate) struct Notices {
+pub(crate) struct OperatorLog {
     clock_held: bool,
-    deaths: Deaths,
+    deaths: DeathReporter,
 }
 
-impl Notices {
-    /// The wall clock's alarm, looked at.
+impl OperatorLog {
+    /// Logs when the wall clock's alarm begins or ends.
     pub(crate) fn clock(&mut self, alarm: Option<ClockAlarm>) {
         let was_held = std::mem::replace(&mut self.clock_held, alarm.is_some());
         match alarm {
@@ -28,20 +28,19 @@ impl Notices {
         }
     }
 
-    /// Somebody says that the wall clock is right.
+    /// A tool confirmed the wall clock.
     pub(crate) fn clock_confirmed(&self) {
         info!("the wall clock was confirmed by a tool");
     }
 
-    /// Tells what has died since the last look, if that was a while ago; says when to look again.
-    /// See [`Deaths::look`].
+    /// Logs deaths since the last report; returns when to check again. See [`DeathReporter::poll`].
     pub(crate) fn deaths<'a>(
         &mut self,
         now: Instant,
         index: u64,
         deaths: impl Iterator<Item = (&'a Path, u64)>,
     ) -> Option<Instant> {
-        let Died { named, others, again } = self.deaths.look(now, index, deaths);
+        let NewDeaths { named, others, next_check } = self.deaths.poll(now, index, deaths);
         for (path, jobs) in named {
             info!(queue = %path, jobs, "jobs have died; see: longshore dead groups {path}");
         }
@@ -51,11 +50,10 @@ impl Notices {
                 "jobs have died in other queues; see: longshore dead groups '/**'"
             );
         }
-        again
+        next_check
     }
 
-    /// A tool asks to stop deliveries or enqueues, or to let them go on; its answer reports what
-    /// came of it.
+    /// A tool pauses, resumes, closes or opens queues; its answer reports the result.
     pub(crate) fn pause(&self, gate: Gate, pattern: &Glob, paused: bool) {
         let pattern = pattern.as_str();
         match (gate, paused) {
@@ -66,7 +64,7 @@ impl Notices {
         }
     }
 
-    /// A tool asks the publisher to take no new jobs, or to take them again.
+    /// A tool starts or ends a drain.
     pub(crate) fn drain(&self, draining: bool) {
         match draining {
             true => info!("asked to drain: no new jobs are taken"),
@@ -74,7 +72,7 @@ impl Notices {
         }
     }
 
-    /// A tool asks workers to begin no job, or to go on; its answer says what came of it.
+    /// A tool makes workers quiet, or ends that; its answer reports the result.
     pub(crate) fn quiet(&self, workers: usize, quiet: bool) {
         match quiet {
             true => info!(workers, "asked to let workers begin no job"),
@@ -82,7 +80,7 @@ impl Notices {
         }
     }
 
-    /// A tool asks to change a queue's settings; its answer says what came of it.
+    /// A tool changes a queue's settings; its answer reports the result.
     pub(crate) fn settings(&self, path: &Path, changes: &QueueSettings, reset: bool) {
         info!(%path, ?changes, reset, "asked to change a queue's settings");
     }

@@ -1,4 +1,4 @@
-//! Metrics as they are now, from counters that are kept anyway.
+//! The current metrics, from existing counters.
 
 use longshore_protocol::messages::work::{JobCounts, PublisherStatus, QueueStat, Room};
 use longshore_protocol::{Durability, JobId, LinkId, PublisherId, Role, Value};
@@ -6,48 +6,48 @@ use longshore_queue::{LinkUse, Now, Store};
 
 use super::{Metric, Taken};
 
-/// Most queues over which a publisher's jobs are added up by state, twice a second: some 100,000
-/// take a millisecond.
+/// Most queues over which a publisher's jobs are summed by state, twice a second: 100,000 take
+/// about a millisecond.
 const SUMMED_QUEUES_MAX: usize = 100_000;
-/// Most queues that `queues` lists; each has a value of its own as well.
+/// Most queues that `queues` lists; each also has its own value.
 const LISTED_QUEUES_MAX: usize = 1_000;
 /// Most workers that `workers` lists.
 const LISTED_WORKERS_MAX: usize = 1_000;
-/// Most patterns that are listed of a worker.
+/// Most patterns that are listed per worker.
 const LISTED_PATTERNS_MAX: usize = 64;
-/// A list ends at this many bytes: less than any value may have.
+/// A list ends at this many bytes: below the limit of a value.
 const LISTED_BYTES_MAX: usize = 768 * 1024;
 
-/// What only the owner knows.
-pub(crate) struct Serving<'a> {
+/// Readings that only the owner has.
+pub(crate) struct OwnerStats<'a> {
     pub(crate) id: PublisherId,
     pub(crate) epoch: u64,
     pub(crate) value_links: usize,
     pub(crate) status: PublisherStatus,
-    /// When a link came, in milliseconds since 1970.
+    /// When a link attached, in milliseconds since 1970.
     pub(crate) since: &'a dyn Fn(LinkId) -> Option<u64>,
-    /// Whether its worker says that it is quiet.
+    /// Whether its worker reports that it is quiet.
     pub(crate) is_quiet: &'a dyn Fn(LinkId) -> bool,
 }
 
-/// Takes one.
-pub(crate) fn take(metric: &Metric, store: &Store, now: Now, serving: &Serving<'_>) -> Taken {
+/// Samples one metric.
+pub(crate) fn collect(metric: &Metric, store: &Store, now: Now, stats: &OwnerStats<'_>) -> Taken {
     match metric {
-        Metric::Publisher => Taken::Now(publisher(store, serving)),
+        Metric::Publisher => Taken::Now(publisher(store, stats)),
         Metric::Queues => Taken::Now(queues(store, now)),
         Metric::Queue(path) => match store.state().queue_stat_at(path, now) {
             Some(stat) => Taken::Now(Value::map(queue(&stat))),
             None => Taken::Nothing(format!("this publisher has no queue {path}")),
         },
-        Metric::Workers => Taken::Now(workers(store, serving)),
+        Metric::Workers => Taken::Now(workers(store, stats)),
         Metric::Progress(id) => progress(store, now, id),
     }
 }
 
 type Entry = (&'static str, Value);
 
-fn publisher(store: &Store, serving: &Serving<'_>) -> Value {
-    let Serving { id, epoch, value_links, status, .. } = serving;
+fn publisher(store: &Store, stats: &OwnerStats<'_>) -> Value {
+    let OwnerStats { id, epoch, value_links, status, .. } = stats;
     let (mut workers, mut producers, mut tools) = (0u64, 0u64, 0u64);
     for link in store.state().link_uses() {
         match link.role {
@@ -134,17 +134,17 @@ fn queue(stat: &QueueStat) -> Vec<Entry> {
 fn queues(store: &Store, now: Now) -> Value {
     let all = store.metrics(now).queues;
     let stats = store.state().first_queue_stats(LISTED_QUEUES_MAX, now);
-    let one = |stat: QueueStat| {
+    let metric_entry = |stat: QueueStat| {
         let path = ("path", Value::from(stat.path.as_str()));
         Value::map(queue(&stat).into_iter().chain([path]))
     };
-    listed("queues", stats.into_iter().map(one), all)
+    listed("queues", stats.into_iter().map(metric_entry), all)
 }
 
-fn workers(store: &Store, serving: &Serving<'_>) -> Value {
-    let of_workers = |link: &LinkUse<'_>| link.role == Role::Worker || !link.patterns.is_empty();
-    let all = store.state().link_uses().filter(of_workers).count() as u64;
-    let one = |link: LinkUse<'_>| {
+fn workers(store: &Store, stats: &OwnerStats<'_>) -> Value {
+    let is_worker = |link: &LinkUse<'_>| link.role == Role::Worker || !link.patterns.is_empty();
+    let all = store.state().link_uses().filter(is_worker).count() as u64;
+    let metric_entry = |link: LinkUse<'_>| {
         let session: String = link.session.to_string().chars().take(8).collect();
         let patterns = link.patterns.iter().take(LISTED_PATTERNS_MAX).map(|glob| glob.as_str());
         Value::map([
@@ -153,19 +153,20 @@ fn workers(store: &Store, serving: &Serving<'_>) -> Value {
             ("patterns", Value::list(patterns)),
             ("credits", link.credits.into()),
             ("held", link.held.into()),
-            ("since_ms", (serving.since)(link.link).into()),
-            ("quiet", (serving.is_quiet)(link.link).into()),
+            ("since_ms", (stats.since)(link.link).into()),
+            ("quiet", (stats.is_quiet)(link.link).into()),
         ])
     };
-    let workers = store.state().link_uses().filter(of_workers).take(LISTED_WORKERS_MAX).map(one);
+    let workers =
+        store.state().link_uses().filter(is_worker).take(LISTED_WORKERS_MAX).map(metric_entry);
     listed("workers", workers, all)
 }
 
 /// As many as a value may hold, and how many more there are.
 fn listed(name: &'static str, all: impl Iterator<Item = Value>, count: u64) -> Value {
     let mut bytes = 0;
-    let fits = |one: &Value| {
-        bytes += one.encoded_len().unwrap_or(LISTED_BYTES_MAX);
+    let fits = |metric_entry: &Value| {
+        bytes += metric_entry.encoded_len().unwrap_or(LISTED_BYTES_MAX);
         bytes < LISTED_BYTES_MAX
     };
     let listed: Vec<Value> = all.take_while(fits).collect();
@@ -173,7 +174,7 @@ fn listed(name: &'static str, all: impl Iterator<Item = Value>, count: u64) -> V
     Value::map([(name, Value::from(listed)), ("more", more.into())])
 }
 
-/// How far a job is, as long as it has not ended.
+/// A job's progress, until it has ended.
 fn progress(store: &Store, now: Now, id: &JobId) -> Taken {
     let Some(view) = store.job(now, id) else {
         return Taken::Nothing(format!("this publisher has no job {id}"));
@@ -199,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_ends_before_no_value_could_hold_it_and_says_how_many_more_there_are() {
+    fn list_ends_below_the_limit_of_a_value_and_counts_the_rest() {
         let long = || Value::from("x".repeat(100 * 1024));
         let Value::Map(map) = listed("queues", std::iter::repeat_with(long).take(50), 70) else {
             panic!("a map")
@@ -210,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_list_of_queues_has_no_more_elements_than_a_value_may() {
+    fn longest_list_of_queues_fits_a_value() {
         let stat = QueueStat {
             path: Path::new("/a").unwrap(),
             counts: JobCounts::default(),
@@ -227,8 +228,8 @@ mod tests {
             closed_by: Vec::new(),
             settings: Default::default(),
         };
-        let one = || Value::map(queue(&stat));
-        let all = std::iter::repeat_with(one).take(LISTED_QUEUES_MAX);
+        let metric_entry = || Value::map(queue(&stat));
+        let all = std::iter::repeat_with(metric_entry).take(LISTED_QUEUES_MAX);
         assert!(listed("queues", all, 1_000).encoded_len().is_ok());
     }
 }
