@@ -34,7 +34,7 @@ use crate::recording::EventRecording;
 use crate::registry::Registry;
 use crate::router::Router;
 use crate::test_clock::ClockMove;
-use crate::values::{Names, Values};
+use crate::values::{PathKinds, Values};
 
 /// Events processed per round: enough for large commits, few enough not to delay releases.
 const EVENTS_PER_ROUND: usize = 128;
@@ -51,7 +51,7 @@ pub(crate) struct Owner {
     cold: ColdLoads,
     events: mpsc::Receiver<OwnerEvent>,
     registry: Option<Registry>,
-    names: Arc<Names>,
+    names: Arc<PathKinds>,
     name: String,
     started: Instant,
     /// Tokens revoked in one release, by link, until they are sent.
@@ -81,7 +81,7 @@ impl Owner {
     pub(crate) fn new(
         store: Store,
         clock: Clock,
-        (registry, names): (Option<Registry>, Arc<Names>),
+        (registry, names): (Option<Registry>, Arc<PathKinds>),
         name: String,
         (disk, idle): (DiskWatch, IdleQueues),
         values: Values,

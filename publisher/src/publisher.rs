@@ -30,7 +30,7 @@ use crate::metrics::{PublisherMetrics, metrics_path, serve_metrics};
 use crate::options::PublisherOptions;
 use crate::owner::{DiskWatch, Owner};
 use crate::registry::Registry;
-use crate::values::{self, Directory, Names, ValueDefault, ValueOptions, Values};
+use crate::values::{self, PathKinds, ValueDefault, ValueOptions, ValueRegistry, Values};
 
 /// How long a stop waits for the replicas to remove the publisher.
 const CLEAR_WAIT: Duration = Duration::from_secs(2);
@@ -134,7 +134,7 @@ impl Publisher {
         let timing =
             options.cluster.as_ref().map_or_else(ResolverTiming::default, |all| all.timing.clone());
         let queues = options.paths.iter().chain(store.state().queue_paths());
-        let names = Names::of_queues(queues.cloned(), options.defaults.iter().cloned());
+        let names = PathKinds::of_queues(queues.cloned(), options.defaults.iter().cloned());
         let names = Arc::new(names);
         let queue_terms = terms.clone();
         let registry = options.cluster.map(|cluster| {
@@ -147,7 +147,7 @@ impl Publisher {
         });
         let client = registry.as_ref().map(|registry| registry.client().clone());
         let usual = ValueOptions { priority: options.priority, weight: options.weight };
-        let directory = Directory::new(client, names.clone(), Some(queue_terms), usual);
+        let directory = ValueRegistry::new(client, names.clone(), Some(queue_terms), usual);
         let values = Values::new(directory);
         let disk = DiskWatch::new(options.hang_after, oldest);
         let named = options.paths.into_iter().collect();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use longshore_protocol::Path;
 use longshore_resolver::{PublicationTerms, WriteClient};
 
-use crate::values::Names;
+use crate::values::PathKinds;
 
 /// Registers the paths and defaults of a publisher's queues at the resolver's replicas, all on the
 /// same terms. It leaves paths of live values alone.
@@ -14,11 +14,15 @@ use crate::values::Names;
 pub(crate) struct Registry {
     client: WriteClient,
     terms: PublicationTerms,
-    names: Arc<Names>,
+    names: Arc<PathKinds>,
 }
 
 impl Registry {
-    pub(crate) fn new(client: WriteClient, terms: PublicationTerms, names: Arc<Names>) -> Registry {
+    pub(crate) fn new(
+        client: WriteClient,
+        terms: PublicationTerms,
+        names: Arc<PathKinds>,
+    ) -> Registry {
         Registry { client, terms, names }
     }
 

@@ -13,15 +13,16 @@
 mod batch;
 mod core;
 mod defaults;
-mod directory;
+
 mod error;
 mod flush;
 pub mod limits;
 mod link;
-mod open;
+mod link_handle;
 mod published;
+mod registry;
 mod server;
-mod wire;
+mod value_publisher;
 mod writes;
 
 use std::sync::{Arc, Weak};
@@ -36,14 +37,14 @@ pub use self::batch::Batch;
 pub use self::defaults::{Requested, ValueDefault};
 pub use self::error::{PublishError, UpdateError};
 pub use self::flush::FlushReport;
-pub use self::open::{ValuePublisher, ValuePublisherError, ValuePublisherOptions};
 pub use self::published::Published;
+pub use self::value_publisher::{ValuePublisher, ValuePublisherError, ValuePublisherOptions};
 pub use self::writes::{Write, Writes};
 
 use self::core::{Core, SlotKey, SlotRefusal};
-pub(crate) use self::directory::{Directory, Names};
+use self::link_handle::LinkHandle;
+pub(crate) use self::registry::{PathKinds, ValueRegistry};
 pub(crate) use self::server::serve;
-use self::wire::Wire;
 
 /// The live values of a publisher. Cheap to clone.
 ///
@@ -74,24 +75,24 @@ impl Default for ValueOptions {
 
 /// State shared by all handles and links of one publisher of values.
 pub(crate) struct Shared {
-    core: Mutex<Core<Wire>>,
-    directory: Directory,
+    core: Mutex<Core<LinkHandle>>,
+    directory: ValueRegistry,
     /// Notified when a deadline becomes earlier.
-    sooner: Arc<Notify>,
+    earlier_deadline: Arc<Notify>,
     /// Ends the timer task with the last handle.
     _timekeeper: DropGuard,
 }
 
 impl Shared {
     /// Runs `what`, which may set an earlier deadline.
-    fn with<T>(&self, what: impl FnOnce(&mut Core<Wire>) -> T) -> T {
+    fn with<T>(&self, what: impl FnOnce(&mut Core<LinkHandle>) -> T) -> T {
         let mut core = self.core.lock();
         let before = core.next_deadline();
         let outcome = what(&mut core);
         let after = core.next_deadline();
         drop(core);
         if after.is_some_and(|after| before.is_none_or(|before| after < before)) {
-            self.sooner.notify_one();
+            self.earlier_deadline.notify_one();
         }
         outcome
     }
@@ -106,15 +107,15 @@ impl Shared {
 
 impl Values {
     /// Starts without values. Needs a runtime, for the timer task.
-    pub(crate) fn new(directory: Directory) -> Values {
-        let (sooner, stop) = (Arc::new(Notify::new()), CancellationToken::new());
+    pub(crate) fn new(directory: ValueRegistry) -> Values {
+        let (earlier_deadline, stop) = (Arc::new(Notify::new()), CancellationToken::new());
         let shared = Arc::new(Shared {
             core: Mutex::new(Core::new()),
             directory,
-            sooner: sooner.clone(),
+            earlier_deadline: earlier_deadline.clone(),
             _timekeeper: stop.clone().drop_guard(),
         });
-        tokio::spawn(keep_time(Arc::downgrade(&shared), sooner, stop));
+        tokio::spawn(run_timers(Arc::downgrade(&shared), earlier_deadline, stop));
         Values { shared }
     }
 
@@ -122,7 +123,7 @@ impl Values {
     /// path until the handle is dropped. Returns at once; replicas learn of it shortly after
     /// (`write_client().flushed(1)` waits until one has).
     pub fn publish(&self, path: Path, value: impl Into<Value>) -> Result<Published, PublishError> {
-        self.publish_with(path, value, self.shared.directory.usual())
+        self.publish_with(path, value, self.shared.directory.default_options())
     }
 
     /// Publishes a value on its own terms.
@@ -145,7 +146,7 @@ impl Values {
         path: Path,
         value: impl Into<Value>,
     ) -> Result<Published, PublishError> {
-        self.publish_any(path, value.into(), self.shared.directory.usual())
+        self.publish_any(path, value.into(), self.shared.directory.default_options())
     }
 
     /// Declares a default for Longshore's own metrics, below `/sys`.
@@ -242,7 +243,7 @@ impl std::fmt::Debug for Values {
 }
 
 /// Runs the core's deadlines.
-async fn keep_time(shared: Weak<Shared>, sooner: Arc<Notify>, stop: CancellationToken) {
+async fn run_timers(shared: Weak<Shared>, earlier_deadline: Arc<Notify>, stop: CancellationToken) {
     loop {
         let next = match shared.upgrade() {
             Some(shared) => {
@@ -260,7 +261,7 @@ async fn keep_time(shared: Weak<Shared>, sooner: Arc<Notify>, stop: Cancellation
         };
         tokio::select! {
             () = stop.cancelled() => return,
-            () = sooner.notified() => {}
+            () = earlier_deadline.notified() => {}
             () = due => {}
         }
     }

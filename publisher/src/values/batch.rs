@@ -1,4 +1,4 @@
-//! Updates that are made together.
+//! Updates that are committed together.
 
 use std::sync::Arc;
 
@@ -7,12 +7,12 @@ use longshore_protocol::Value;
 use super::core::SlotKey;
 use super::{Published, Shared, UpdateError};
 
-/// Updates of one publisher's values. [`Batch::commit`] makes them, all at once and in their order;
-/// a batch that is dropped makes none.
+/// Updates of one publisher's values. [`Batch::commit`] applies them, all at once and in order; a
+/// batch that is dropped applies none.
 ///
-/// The larger a batch the cheaper each update: a commit takes the lock, and writes to each
-/// subscriber, once.
-#[must_use = "updates are made by `commit`"]
+/// The larger a batch, the cheaper each update: a commit takes the lock once and writes to each
+/// subscriber once.
+#[must_use = "updates are applied by `commit`"]
 pub struct Batch {
     shared: Arc<Shared>,
     updates: Vec<(SlotKey, Value)>,
@@ -23,8 +23,8 @@ impl Batch {
         Batch { shared, updates: Vec::new() }
     }
 
-    /// Adds an update. One of a value that is dropped before the commit is passed over. After an
-    /// error the batch is as it was.
+    /// Adds an update. An update of a value that is dropped before the commit is ignored. After an
+    /// error the batch is unchanged.
     #[inline]
     pub fn update(
         &mut self,
@@ -40,18 +40,18 @@ impl Batch {
         Ok(())
     }
 
-    /// How many updates it holds.
+    /// The number of updates.
     pub fn len(&self) -> usize {
         self.updates.len()
     }
 
-    /// True if it holds none.
+    /// True if there are no updates.
     pub fn is_empty(&self) -> bool {
         self.updates.is_empty()
     }
 
-    /// Makes the updates, and leaves the batch empty, to be used again. Commits are made one after
-    /// another, and every subscriber sees them in that order. Never waits for a subscriber.
+    /// Applies the updates and empties the batch for reuse. Every subscriber sees commits in their
+    /// order. Never waits for a subscriber.
     pub fn commit(&mut self) {
         self.shared.core.lock().commit(&self.updates);
         self.updates.clear();

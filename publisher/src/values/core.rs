@@ -1,19 +1,19 @@
-//! What a publisher of values knows and decides, without socket, clock or task.
+//! The state of a publisher of values, without socket, clock or task.
 //!
 //! ```text
-//!  commit ─▶ slots (the values) ─▶ the buffer of each slot's set of links ─▶ one frame, offered to every link of the set
-//!                                                                              └─ no room ─▶ the link's line: what is pending
-//!  room again ─▶ pump: what stands in the line, the newest value of each
-//! ```
+//!  commit ─▶ slots (the values) ─▶ the buffer of each slot's link set ─▶ one frame, offered to
+//!                                                                        every link of the set
+//!                                                                        └─ no room ─▶ the link's
+//!                                                                           backlog of pending work
+//!  room again ─▶ pump: the backlog's entries, with the newest value of each
 //!
-//! A link with nothing in its line gets frames that were written once for all links of a set. What
-//! has no room waits in the link's line as a mark for each subscription, and comes out in the
-//! line's order. All else that is said to a link (that a subscription stands, is refused or has
-//! ended, that a write was answered) goes through the line too: so what is said of one subscription
-//! is never out of order.
+//! A link with an empty backlog receives frames that were written once for all links of a set. An
+//! update without room becomes one entry per subscription in the link's backlog, and is sent in the
+//! backlog's order. All other messages to a link (subscribed, refused, ended, written) go through
+//! the backlog too. So the messages of one subscription are never out of order.
 
+mod backlog;
 mod defaults;
-mod line;
 mod links;
 mod pump;
 mod sets;
@@ -26,43 +26,43 @@ use std::time::{Duration, Instant};
 use hashbrown::HashMap;
 use longshore_protocol::{Frame, Path, Value};
 
-pub(crate) use self::defaults::{DefaultId, RequestId, Requests};
-pub(crate) use self::links::{LinkNumber, Misuse};
+pub(crate) use self::defaults::{DefaultId, NextRequest, RequestId};
+pub(crate) use self::links::{LinkNumber, Violation};
 pub(crate) use self::writes::WriteId;
 
 use self::defaults::Defaults;
 use self::links::Links;
-use self::sets::{SetId, Sets};
+use self::sets::{LinkSets, SetId};
 use super::limits::{CHUNK_BYTES, VALUE_QUEUE_BYTES_MAX, VALUES_MAX};
 
 /// Where a link's frames go.
-pub(crate) trait LinkOutput {
-    /// Takes a frame, or says that there is no room for it within `limit` bytes. A link that has
-    /// ended takes everything.
+pub(crate) trait LinkSink {
+    /// Accepts a frame, or reports that it exceeds `limit` bytes of the queue. A link that has
+    /// ended accepts everything.
     fn offer(&mut self, frame: Frame, limit: usize) -> Offer;
-    /// True while at least half of the queue is free: so much may be said at once.
+    /// True while at least half of the queue is free.
     fn has_room(&self) -> bool;
-    /// Something stands in the line, and is to be pumped once there is room.
+    /// The backlog has entries: pump once there is room.
     fn wait_for_room(&mut self);
-    /// So many entries of the line have gone, ever.
-    fn advanced(&mut self, gone: u64);
-    /// The link is to end: now, or once what it was told has arrived.
-    fn end(&mut self, reason: String, farewell: Option<Frame>);
+    /// `sent` entries of the backlog have been sent, ever.
+    fn advanced(&mut self, sent: u64);
+    /// Ends the link: at once, or after `goodbye` was sent.
+    fn end(&mut self, reason: String, goodbye: Option<Frame>);
 }
 
-/// What became of a frame.
+/// The outcome of an offer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Offer {
-    /// It is on its way.
-    Taken,
-    /// It is not.
+    /// The frame is in the link's queue.
+    Accepted,
+    /// The frame does not fit.
     Full,
 }
 
-/// Rung when something that a program waits for may have come.
-pub(crate) type Bell = std::sync::Arc<tokio::sync::Notify>;
+/// Notified when something that a program waits for may be there.
+pub(crate) type Wakeup = std::sync::Arc<tokio::sync::Notify>;
 
-/// A value's place, as its program holds it: a slot, and which of the values that were in it.
+/// A value's key: its slot, and which of the slot's successive values it is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct SlotKey {
     pub(crate) slot: u32,
@@ -76,19 +76,19 @@ struct Slot {
     generation: u32,
     /// None while the slot is free.
     path: Option<Path>,
-    extra: Option<Box<Extra>>,
+    extra: Option<Box<SlotExtra>>,
 }
 
-/// What only some values have.
+/// State that only some values have.
 #[derive(Default)]
-struct Extra {
-    /// Writes that the program has not taken; none while it takes none.
-    writes: Option<writes::Waiting>,
-    /// Rung when a link comes or goes.
-    links_changed: Option<Bell>,
+struct SlotExtra {
+    /// Writes that the program has not received; none while it does not accept writes.
+    writes: Option<writes::PendingWrites>,
+    /// Notified when a link subscribes or leaves.
+    links_changed: Option<Wakeup>,
 }
 
-/// What is due at some time.
+/// A deadline.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Timer {
     Write(WriteId),
@@ -100,43 +100,43 @@ pub(crate) struct Core<O> {
     slots: Vec<Slot>,
     free: Vec<u32>,
     by_path: HashMap<Path, u32>,
-    sets: Sets,
+    sets: LinkSets,
     links: Links<O>,
     defaults: Defaults,
-    writes: writes::Open,
+    writes: writes::AwaitedReceipts,
     timers: BTreeMap<(Instant, Timer), ()>,
-    /// Sets with something in their buffers.
+    /// Sets with updates in their buffers.
     touched: Vec<SetId>,
-    /// Links that got something into their line, to be pumped.
-    lined_up: Vec<LinkNumber>,
+    /// Links whose backlog has new entries, to be pumped.
+    links_to_pump: Vec<LinkNumber>,
 }
 
-/// Why the core does not take a value.
+/// Why a value is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SlotRefusal {
-    /// It has the path.
+    /// Its path has a value already.
     Taken,
-    /// It has as many as it may.
+    /// The limit of values is reached.
     Full,
 }
 
-impl<O: LinkOutput> Core<O> {
+impl<O: LinkSink> Core<O> {
     pub(crate) fn new() -> Core<O> {
         Core {
             slots: Vec::new(),
             free: Vec::new(),
             by_path: HashMap::new(),
-            sets: Sets::new(),
+            sets: LinkSets::new(),
             links: Links::new(),
             defaults: Defaults::default(),
-            writes: writes::Open::default(),
+            writes: writes::AwaitedReceipts::default(),
             timers: BTreeMap::new(),
             touched: Vec::new(),
-            lined_up: Vec::new(),
+            links_to_pump: Vec::new(),
         }
     }
 
-    /// Says whether [`Core::publish`] would take the path.
+    /// Checks whether [`Core::publish`] would accept the path.
     pub(crate) fn check(&self, path: &Path) -> Result<(), SlotRefusal> {
         match () {
             () if self.by_path.contains_key(path) => Err(SlotRefusal::Taken),
@@ -145,11 +145,11 @@ impl<O: LinkOutput> Core<O> {
         }
     }
 
-    /// Holds a value; those who asked a default for it get it.
+    /// Publishes a value; links that requested it from a default receive it.
     pub(crate) fn publish(&mut self, path: &Path, value: Value) -> Result<SlotKey, SlotRefusal> {
         self.check(path)?;
-        let slot = match self.free.pop() {
-            Some(slot) => slot,
+        let index = match self.free.pop() {
+            Some(index) => index,
             None => {
                 let (set, generation) = (SetId::EMPTY, 0);
                 self.slots.push(Slot {
@@ -159,83 +159,83 @@ impl<O: LinkOutput> Core<O> {
                     path: None,
                     extra: None,
                 });
-                // VALUES_MAX is far below.
+                // VALUES_MAX is far below `u32::MAX`.
                 (self.slots.len() - 1) as u32
             }
         };
-        let held = &mut self.slots[slot as usize];
-        held.value = value;
-        held.path = Some(path.clone());
-        let key = SlotKey { slot, generation: held.generation };
-        self.by_path.insert(path.clone(), slot);
-        self.granted(path, key);
+        let slot = &mut self.slots[index as usize];
+        slot.value = value;
+        slot.path = Some(path.clone());
+        let key = SlotKey { slot: index, generation: slot.generation };
+        self.by_path.insert(path.clone(), index);
+        self.on_published(path, key);
         Ok(key)
     }
 
-    /// Lets a value go. Its last update still reaches everybody, and then the news that it is gone.
+    /// Removes a value. Subscribers receive its last update, and then the end.
     pub(crate) fn unpublish(&mut self, key: SlotKey) -> Option<Path> {
-        let held = self.slot_mut(key)?;
-        let path = held.path.take()?;
-        let (set, value) = (held.set, std::mem::take(&mut held.value));
-        let extra = held.extra.take();
-        held.set = SetId::EMPTY;
-        held.generation = held.generation.wrapping_add(1);
+        let slot = self.slot_mut(key)?;
+        let path = slot.path.take()?;
+        let (set, value) = (slot.set, std::mem::take(&mut slot.value));
+        let extra = slot.extra.take();
+        slot.set = SetId::EMPTY;
+        slot.generation = slot.generation.wrapping_add(1);
         self.by_path.remove(&path);
         let links = self.sets.links(set);
         for &link in links.iter() {
             self.links.unpublished(link, key, &value);
-            self.lined_up.push(link);
+            self.links_to_pump.push(link);
         }
         self.sets.release(set);
         if let Some(extra) = extra {
             self.forget_writes(*extra);
         }
         self.free.push(key.slot);
-        self.pump_lined_up();
+        self.pump_pending_links();
         Some(path)
     }
 
-    /// The value as it is.
+    /// The current value.
     pub(crate) fn current(&self, key: SlotKey) -> Option<Value> {
-        self.slot(key).map(|held| held.value.clone())
+        self.slot(key).map(|slot| slot.value.clone())
     }
 
-    /// How many links have a subscription that stands.
+    /// The number of links with an active subscription.
     pub(crate) fn subscribers(&self, key: SlotKey) -> usize {
-        self.slot(key).map_or(0, |held| self.sets.links(held.set).len())
+        self.slot(key).map_or(0, |slot| self.sets.links(slot.set).len())
     }
 
-    /// What rings when a link comes or goes.
-    pub(crate) fn links_changed(&mut self, key: SlotKey) -> Option<Bell> {
+    /// Notified when a link subscribes or leaves.
+    pub(crate) fn links_changed(&mut self, key: SlotKey) -> Option<Wakeup> {
         let extra = self.slot_mut(key)?.extra.get_or_insert_default();
         Some(extra.links_changed.get_or_insert_default().clone())
     }
 
-    /// How many links there are.
+    /// The number of links.
     pub(crate) fn links_len(&self) -> usize {
         self.links.len()
     }
 
-    /// How many values there are.
+    /// The number of values.
     pub(crate) fn len(&self) -> usize {
         self.by_path.len()
     }
 
-    /// Makes these the values, in order, and tells every link. Values that are gone are passed
-    /// over.
+    /// Applies updates in order, and sends them to every link. Updates of removed values are
+    /// ignored.
     pub(crate) fn commit(&mut self, updates: &[(SlotKey, Value)]) {
         let mut rest = updates;
         while !rest.is_empty() {
             let (mut bytes, mut count) = (0, 0);
             for (key, value) in rest {
                 count += 1;
-                let Some(held) = self.slots.get_mut(key.slot as usize) else { continue };
-                if held.generation != key.generation || held.path.is_none() {
+                let Some(slot) = self.slots.get_mut(key.slot as usize) else { continue };
+                if slot.generation != key.generation || slot.path.is_none() {
                     continue;
                 }
-                held.value.clone_from(value);
-                if held.set != SetId::EMPTY {
-                    bytes += self.sets.push(held.set, key.slot, value, &mut self.touched);
+                slot.value.clone_from(value);
+                if slot.set != SetId::EMPTY {
+                    bytes += self.sets.push(slot.set, key.slot, value, &mut self.touched);
                     if bytes >= CHUNK_BYTES {
                         break;
                     }
@@ -247,8 +247,7 @@ impl<O: LinkOutput> Core<O> {
         }
     }
 
-    /// Offers what the buffers hold to the links. Where there is no room for it, each update goes
-    /// into the line.
+    /// Offers the sets' buffers to their links. Updates without room go to the link's backlog.
     fn send(&mut self, chunk: &[(SlotKey, Value)]) {
         let mut missed_any = false;
         for set in self.touched.drain(..) {
@@ -267,12 +266,12 @@ impl<O: LinkOutput> Core<O> {
         }
         let mut left = Vec::new();
         for (key, value) in chunk {
-            let Some(held) = self.slots.get(key.slot as usize) else { continue };
-            if held.generation != key.generation {
+            let Some(slot) = self.slots.get(key.slot as usize) else { continue };
+            if slot.generation != key.generation {
                 continue;
             }
-            for &link in self.sets.missed(held.set) {
-                let key = self.links.line_up(link, key.slot, value);
+            for &link in self.sets.missed(slot.set) {
+                let key = self.links.defer_update(link, key.slot, value);
                 left.extend(key.map(|key| (key, link)));
             }
         }
@@ -282,13 +281,12 @@ impl<O: LinkOutput> Core<O> {
         }
     }
 
-    /// Every link's way out, and how far its line has to go until all that stands in it now is
-    /// said.
-    pub(crate) fn lines(&mut self) -> Vec<(O, u64)>
+    /// Every link's sink, with the count of sent entries at which its present backlog is sent.
+    pub(crate) fn backlog_ends(&mut self) -> Vec<(O, u64)>
     where
         O: Clone,
     {
-        self.links.iter_mut().map(|(_, link)| (link.outlet.clone(), link.line.end())).collect()
+        self.links.iter_mut().map(|(_, link)| (link.sink.clone(), link.backlog.end())).collect()
     }
 
     /// Ends a link.
@@ -303,18 +301,18 @@ impl<O: LinkOutput> Core<O> {
         self.links.iter_mut().for_each(|(_, link)| link.end(reason.to_owned()));
     }
 
-    /// Does what is due.
+    /// Handles the deadlines that have passed.
     pub(crate) fn expire(&mut self, now: Instant) {
         while let Some(entry) = self.timers.first_entry().filter(|entry| entry.key().0 <= now) {
             match entry.remove_entry().0.1 {
-                Timer::Write(id) => self.write_is_late(id),
-                Timer::Request(path) => self.request_is_late(&path),
+                Timer::Write(id) => self.write_timed_out(id),
+                Timer::Request(path) => self.request_timed_out(&path),
             }
         }
-        self.pump_lined_up();
+        self.pump_pending_links();
     }
 
-    /// When something is due.
+    /// The next deadline.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         self.timers.first_key_value().map(|((at, _), ())| *at)
     }
@@ -326,24 +324,24 @@ impl<O: LinkOutput> Core<O> {
     }
 
     fn slot(&self, key: SlotKey) -> Option<&Slot> {
-        let held = self.slots.get(key.slot as usize)?;
-        (held.generation == key.generation && held.path.is_some()).then_some(held)
+        let slot = self.slots.get(key.slot as usize)?;
+        (slot.generation == key.generation && slot.path.is_some()).then_some(slot)
     }
 
     fn slot_mut(&mut self, key: SlotKey) -> Option<&mut Slot> {
-        let held = self.slots.get_mut(key.slot as usize)?;
-        (held.generation == key.generation && held.path.is_some()).then_some(held)
+        let slot = self.slots.get_mut(key.slot as usize)?;
+        (slot.generation == key.generation && slot.path.is_some()).then_some(slot)
     }
 
-    /// A link's subscription stands from now on, or no longer.
-    fn move_to_set(&mut self, key: SlotKey, link: LinkNumber, stands: bool) {
-        let Some(held) = self.slots.get_mut(key.slot as usize) else { return };
-        if held.generation != key.generation || held.path.is_none() {
+    /// A link's subscription becomes active, or ends.
+    fn move_to_set(&mut self, key: SlotKey, link: LinkNumber, active: bool) {
+        let Some(slot) = self.slots.get_mut(key.slot as usize) else { return };
+        if slot.generation != key.generation || slot.path.is_none() {
             return;
         }
-        held.set = self.sets.moved(held.set, link, stands);
-        if let Some(bell) = held.extra.as_ref().and_then(|extra| extra.links_changed.as_ref()) {
-            bell.notify_waiters();
+        slot.set = self.sets.changed_by(slot.set, link, active);
+        if let Some(wakeup) = slot.extra.as_ref().and_then(|extra| extra.links_changed.as_ref()) {
+            wakeup.notify_waiters();
         }
     }
 }

@@ -1,23 +1,22 @@
-//! Defaults, as their program holds them.
+//! Defaults, as their program uses them.
 
 use std::sync::Arc;
 
 use longshore_protocol::{Path, Value};
 
-use super::core::{Bell, DefaultId, RequestId, Requests, SlotRefusal};
+use super::core::{DefaultId, NextRequest, RequestId, SlotRefusal, Wakeup};
 use super::{PublishError, Published, Shared, Values};
 
-/// A path at and below which values are made when somebody asks for them
-/// ([`Values::publish_default`]). Dropped, it is taken back; values that it made stay as long as
-/// their [`Published`].
+/// A path at and below which values are created on request ([`Values::publish_default`]). Dropping
+/// it removes the default; values that it created live as long as their [`Published`].
 pub struct ValueDefault {
     shared: Arc<Shared>,
     path: Path,
     id: DefaultId,
-    bell: Bell,
+    wakeup: Wakeup,
 }
 
-/// A path that somebody asks for. Whoever asks waits for 10 s at most; dropped, this is a refusal.
+/// A requested path. The subscriber waits for 10 s at most; dropping this refuses it.
 pub struct Requested {
     values: Values,
     path: Path,
@@ -32,27 +31,27 @@ impl ValueDefault {
             SlotRefusal::Taken => PublishError::Taken(path.clone()),
             SlotRefusal::Full => PublishError::TooManyDefaults,
         });
-        let (id, bell) = declared?;
+        let (id, wakeup) = declared?;
         if !shared.directory.publish_default(&path) {
             core.unpublish_default(&path, id);
             return Err(PublishError::IsQueue(path));
         }
         drop(core);
-        Ok(ValueDefault { shared, path, id, bell })
+        Ok(ValueDefault { shared, path, id, wakeup })
     }
 
-    /// The next path that somebody asks for; at most 4,096 wait. `None` once the default is no
-    /// more. Cancel safe.
+    /// The next requested path; at most 4,096 wait. `None` once the default is removed. Cancel
+    /// safe.
     pub async fn next(&mut self) -> Option<Requested> {
         loop {
             let next = self.shared.core.lock().next_request(&self.path, self.id);
             match next {
-                Requests::Asked(path, id) => {
+                NextRequest::Ready(path, id) => {
                     let values = Values { shared: self.shared.clone() };
                     return Some(Requested { values, path, id, open: true });
                 }
-                Requests::Nothing => self.bell.notified().await,
-                Requests::Gone => return None,
+                NextRequest::Empty => self.wakeup.notified().await,
+                NextRequest::Gone => return None,
             }
         }
     }
@@ -73,16 +72,16 @@ impl Requested {
         &self.path
     }
 
-    /// Makes the value: all who asked for it get it.
+    /// Publishes the value: every subscriber that requested it receives it.
     pub fn publish(mut self, value: impl Into<Value>) -> Result<Published, PublishError> {
-        // A path of Longshore's own is asked of its own defaults alone.
-        let options = self.values.shared.directory.usual();
+        // Paths below `/sys` are requested only from Longshore's own defaults.
+        let options = self.values.shared.directory.default_options();
         let published = self.values.publish_any(self.path.clone(), value.into(), options);
         self.open = published.is_err();
         published
     }
 
-    /// Does not make it: whoever asked is refused, with this reason.
+    /// Declines: the subscribers are refused with this reason.
     pub fn refuse(mut self, reason: &str) {
         self.decline(Some(reason));
     }

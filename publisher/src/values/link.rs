@@ -1,4 +1,5 @@
-//! What a value link says, and what is said to it once there is room. Decides nothing.
+//! A value link's tasks: one reads messages, one sends the backlog once there is room. They decide
+//! nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,29 +10,29 @@ use longshore_protocol::{Messages, WireError};
 use longshore_transport::{LinkEnd, LinkReceiver};
 use tokio::time::timeout;
 
-use super::core::{LinkNumber, Misuse};
-use super::limits::{SUBSCRIBES_AT_A_TIME, VALUE_QUEUE_BYTES_MAX};
-use super::wire::Wire;
+use super::core::{LinkNumber, Violation};
+use super::limits::{SUBSCRIBES_PER_LOCK, VALUE_QUEUE_BYTES_MAX};
+use super::link_handle::LinkHandle;
 use super::{Shared, now};
 
-/// How long a link that is ended has to take what it was told last.
-const FAREWELL_WAIT: Duration = Duration::from_secs(1);
+/// How long a link that is being ended has to send its goodbye.
+const GOODBYE_WAIT: Duration = Duration::from_secs(1);
 
-/// Why a link is ended from here.
+/// Why this side ends a link.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Fault {
+pub(super) enum LinkError {
     #[error("malformed message: {0}")]
     Malformed(#[from] WireError),
     #[error(transparent)]
-    Misuse(#[from] Misuse),
+    Violation(#[from] Violation),
 }
 
-/// Reads until the link ends. What is wrong with what it says is the error.
+/// Reads until the link ends. A malformed or forbidden message is the error.
 pub(super) async fn read(
     shared: &Shared,
     number: LinkNumber,
     receiver: &mut LinkReceiver,
-) -> Result<LinkEnd, Fault> {
+) -> Result<LinkEnd, LinkError> {
     loop {
         let body = match receiver.recv().await {
             Ok(body) => body,
@@ -47,7 +48,7 @@ pub(super) async fn read(
                     subscribe(shared, number, wanted).await?;
                 }
                 Some(ToValuePublisher::Unsubscribe(numbers)) => {
-                    for some in numbers.chunks(SUBSCRIBES_AT_A_TIME) {
+                    for some in numbers.chunks(SUBSCRIBES_PER_LOCK) {
                         shared.core.lock().unsubscribe(number, some);
                         tokio::task::yield_now().await;
                     }
@@ -65,11 +66,11 @@ async fn subscribe(
     shared: &Shared,
     number: LinkNumber,
     wanted: Vec<SubscribeValue>,
-) -> Result<(), Misuse> {
+) -> Result<(), Violation> {
     let mut wanted = wanted.into_iter().peekable();
     while wanted.peek().is_some() {
         shared.with(|core| {
-            let mut some = wanted.by_ref().take(SUBSCRIBES_AT_A_TIME);
+            let mut some = wanted.by_ref().take(SUBSCRIBES_PER_LOCK);
             let all = some.try_for_each(|one| {
                 core.subscribe(number, one, |path| shared.directory.is_queue(path), now())
             });
@@ -81,12 +82,12 @@ async fn subscribe(
     Ok(())
 }
 
-/// Says what stands in the link's line whenever there is room, until the link has ended.
-pub(super) async fn pump(shared: Arc<Shared>, number: LinkNumber, wire: Wire) {
-    let sender = &wire.0.sender;
+/// Pumps the link's backlog whenever there is room, until the link has ended.
+pub(super) async fn pump(shared: Arc<Shared>, number: LinkNumber, handle: LinkHandle) {
+    let sender = &handle.0.sender;
     let room = async {
         loop {
-            wire.0.waits.notified().await;
+            handle.0.waits.notified().await;
             if sender.ready(VALUE_QUEUE_BYTES_MAX / 2).await.is_err() {
                 return;
             }
@@ -95,8 +96,8 @@ pub(super) async fn pump(shared: Arc<Shared>, number: LinkNumber, wire: Wire) {
     };
     tokio::select! {
         () = room => {}
-        () = wire.0.ending.cancelled() => {
-            if timeout(FAREWELL_WAIT, sender.closed()).await.is_err() {
+        () = handle.0.ending.cancelled() => {
+            if timeout(GOODBYE_WAIT, sender.closed()).await.is_err() {
                 sender.cut("it did not take its farewell");
             }
         }

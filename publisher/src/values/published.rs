@@ -1,4 +1,4 @@
-//! One published value, as its program holds it.
+//! One published value, as its program uses it.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use longshore_protocol::Value;
 use super::core::SlotKey;
 use super::{Shared, UpdateError, Writes};
 
-/// A value that is published. Dropped, it is not any more: its subscribers get its last update, and
-/// then the news that it has ended.
+/// A published value. Dropping it withdraws the value: subscribers receive its last update, and
+/// then the end.
 pub struct Published {
     shared: Arc<Shared>,
     key: SlotKey,
@@ -29,7 +29,8 @@ impl Published {
         Arc::ptr_eq(&self.shared, shared)
     }
 
-    /// Changes the value: a batch of one update. Every subscriber is sent it; none is waited for.
+    /// Changes the value: a batch of one update. It is sent to every subscriber, and waits for
+    /// none.
     pub fn set(&self, value: impl Into<Value>) -> Result<(), UpdateError> {
         let value = value.into();
         value.encoded_len()?;
@@ -37,12 +38,12 @@ impl Published {
         Ok(())
     }
 
-    /// The value as it is: what was set last.
+    /// The current value.
     pub fn current(&self) -> Value {
         self.shared.core.lock().current(self.key).unwrap_or_default()
     }
 
-    /// How many subscriptions stand, each of another link.
+    /// The number of subscribed links.
     pub fn subscribers(&self) -> usize {
         self.shared.core.lock().subscribers(self.key)
     }
@@ -58,9 +59,9 @@ impl Published {
     }
 
     async fn wait(&self, reached: impl Fn(usize) -> bool) {
-        let Some(bell) = self.shared.core.lock().links_changed(self.key) else { return };
+        let Some(wakeup) = self.shared.core.lock().links_changed(self.key) else { return };
         loop {
-            let mut changed = std::pin::pin!(bell.notified());
+            let mut changed = std::pin::pin!(wakeup.notified());
             changed.as_mut().enable();
             if reached(self.subscribers()) {
                 return;
@@ -69,8 +70,8 @@ impl Published {
         }
     }
 
-    /// What subscribers write to it, from now on; until then, and once this is dropped, their
-    /// writes are refused. `None` while there is one already: a write goes to one taker.
+    /// The writes of subscribers, from now on; before, and once this is dropped, writes are
+    /// refused. `None` while another `Writes` exists.
     pub fn writes(&self) -> Option<Writes> {
         Writes::of(self.shared.clone(), self.key)
     }

@@ -7,11 +7,11 @@ use longshore_transport::{LinkReceiver, LinkSender};
 use tracing::debug;
 
 use super::limits::VALUE_KERNEL_BYTES_MAX;
-use super::wire::Wire;
+use super::link_handle::LinkHandle;
 use super::{Values, link};
 
-/// Values that a link which has ended leaves in one go: others have their turn between two.
-const LEAVES_AT_A_TIME: usize = 1_024;
+/// Values that an ended link leaves while holding the lock once; other tasks run in between.
+const LEAVES_PER_LOCK: usize = 1_024;
 
 /// Serves a value link until it ends.
 pub(crate) async fn serve(
@@ -23,7 +23,8 @@ pub(crate) async fn serve(
     let frame_bytes_max = handshake.frame_bytes_max as usize;
     if frame_bytes_max < VALUE_FRAME_BYTES_MIN {
         let reason = format!(
-            "a subscriber of values has to take frames of {VALUE_FRAME_BYTES_MIN} bytes; its handshake says {frame_bytes_max}"
+            "a subscriber of values has to take frames of {VALUE_FRAME_BYTES_MIN} bytes; \
+             its handshake says {frame_bytes_max}"
         );
         return send_goodbye(&sender, reason);
     }
@@ -31,17 +32,17 @@ pub(crate) async fn serve(
         debug!(%error, "the kernel's buffer of a value link keeps its own bound");
     }
     let shared = values.shared;
-    let wire = Wire::new(sender.clone(), handshake.name.into());
-    let number = shared.core.lock().link_up(wire.0.name.clone(), wire.clone());
-    let pumping = tokio::spawn(link::pump(shared.clone(), number, wire.clone()));
+    let handle = LinkHandle::new(sender.clone(), handshake.name.into());
+    let number = shared.core.lock().link_up(handle.0.name.clone(), handle.clone());
+    let pumping = tokio::spawn(link::pump(shared.clone(), number, handle.clone()));
     match link::read(&shared, number, &mut receiver).await {
-        Ok(end) => debug!(subscriber = %wire.0.name, %end, "a value link has ended"),
+        Ok(end) => debug!(subscriber = %handle.0.name, %end, "a value link has ended"),
         Err(fault) => shared.core.lock().end(number, fault.to_string()),
     }
-    // If it was ended from here it still has its farewell to take.
+    // If this side ended the link, its goodbye is still to be sent.
     let _ended = pumping.await;
     let left = shared.core.lock().link_down(number);
-    for some in left.chunks(LEAVES_AT_A_TIME) {
+    for some in left.chunks(LEAVES_PER_LOCK) {
         shared.core.lock().leave(number, some);
         tokio::task::yield_now().await;
     }
@@ -50,7 +51,7 @@ pub(crate) async fn serve(
 fn send_goodbye(sender: &LinkSender, reason: String) {
     let mut out = FrameWriter::new();
     FromValuePublisher::Goodbye { reason: reason.clone() }.encode(&mut out);
-    // If it is gone already it needs no reason.
+    // The link may have ended already.
     let _ = sender.send(out.finish());
     sender.close(reason);
 }

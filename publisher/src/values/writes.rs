@@ -1,23 +1,23 @@
-//! Writes, as the value's program takes them.
+//! Writes, as the value's program receives them.
 
 use std::sync::Arc;
 
 use longshore_protocol::Value;
 use longshore_protocol::messages::values::{WriteRefusal, WriteRefused};
 
-use super::core::{Bell, SlotKey, WriteId};
+use super::core::{SlotKey, Wakeup, WriteId};
 use super::{Shared, now};
 
-/// What subscribers write to one value ([`Published::writes`](super::Published::writes)). At most
-/// 1,024 wait here, and 16 MiB; more are refused.
+/// The writes of subscribers to one value ([`Published::writes`](super::Published::writes)). At
+/// most 1,024 wait here, and 16 MiB; more are refused.
 pub struct Writes {
     shared: Arc<Shared>,
     key: SlotKey,
-    bell: Bell,
+    wakeup: Wakeup,
 }
 
-/// A write. Its subscriber hears the answer, if it asked for one and its deadline has not passed;
-/// dropped without one, it is refused.
+/// A write. Its subscriber receives the answer if it requested one and the deadline has not passed.
+/// Dropping the write without an answer refuses it.
 pub struct Write {
     shared: Arc<Shared>,
     id: Option<WriteId>,
@@ -27,21 +27,21 @@ pub struct Write {
 
 impl Writes {
     pub(super) fn of(shared: Arc<Shared>, key: SlotKey) -> Option<Writes> {
-        let bell = shared.core.lock().take_writes(key)?;
-        Some(Writes { shared, key, bell })
+        let wakeup = shared.core.lock().accept_writes(key)?;
+        Some(Writes { shared, key, wakeup })
     }
 
     /// The next write whose deadline has not passed; none once the value is gone. Cancel safe.
     pub async fn next(&mut self) -> Option<Write> {
         loop {
-            // One taker, and a bell that remembers one ring: none is missed.
+            // One receiver, and `Notify` stores one permit: no write is missed.
             let next = self.shared.core.lock().next_write(self.key, now());
             match next {
                 Ok(Some(write)) => {
                     let shared = self.shared.clone();
                     return Some(Write { shared, id: write.id, value: write.value, by: write.by });
                 }
-                Ok(None) => self.bell.notified().await,
+                Ok(None) => self.wakeup.notified().await,
                 Err(()) => return None,
             }
         }
@@ -55,7 +55,7 @@ impl Drop for Writes {
 }
 
 impl Write {
-    /// What was written.
+    /// The written value.
     pub fn value(&self) -> &Value {
         &self.value
     }
@@ -70,13 +70,13 @@ impl Write {
         self.id.is_some()
     }
 
-    /// Says that it was taken, without more: answers with [`Value::Null`].
+    /// Accepts the write: answers with [`Value::Null`].
     pub fn accept(self) {
         self.answer(Value::Null);
     }
 
-    /// Says that it was taken, and answers with a value. Never waits. One that is over a value's
-    /// bounds is told as a refusal.
+    /// Accepts the write, and answers with a value. Never waits. A value over the bounds is sent as
+    /// a refusal.
     pub fn answer(mut self, value: impl Into<Value>) {
         let value = value.into();
         match value.encoded_len() {
@@ -85,7 +85,7 @@ impl Write {
         }
     }
 
-    /// Says that it was not taken, and why.
+    /// Refuses the write, with a reason.
     pub fn refuse(mut self, reason: &str) {
         self.settle(refused(reason));
     }

@@ -1,4 +1,4 @@
-//! Defaults: paths below which a program makes values when somebody asks for them.
+//! Defaults: paths below which a program creates values on request.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Instant;
@@ -7,62 +7,62 @@ use hashbrown::HashMap;
 use longshore_protocol::Path;
 use longshore_protocol::messages::values::ValueRefusal;
 
-use super::links::Stage;
-use super::{Bell, Core, LinkNumber, LinkOutput, SlotKey, SlotRefusal, Timer};
+use super::links::SubscriptionState;
+use super::{Core, LinkNumber, LinkSink, SlotKey, SlotRefusal, Timer, Wakeup};
 use crate::values::limits::{VALUE_DEFAULTS_MAX, VALUE_REQUEST_WAIT, VALUE_REQUESTS_MAX};
 
-/// A default, as its program holds it.
+/// A default, as its program knows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct DefaultId(u64);
 
-struct Default {
+struct DefaultEntry {
     id: DefaultId,
-    /// Asked for, and not taken by the program.
-    asked: VecDeque<Path>,
-    bell: Bell,
+    /// Requested, and not received by the program.
+    requested: VecDeque<Path>,
+    wakeup: Wakeup,
 }
 
-/// A path that a program was asked for.
-struct Request {
+/// A path requested from a program.
+struct OpenRequest {
     id: RequestId,
     by_default: DefaultId,
     /// The path of that default.
     default: Path,
-    /// Who waits for it.
+    /// The subscriptions that wait for it.
     waiting: BTreeSet<(LinkNumber, u32)>,
-    late_at: Instant,
+    deadline: Instant,
 }
 
-/// One time that a path was asked for. It may be asked for again, once that came to nothing.
+/// One request of a path. The path may be requested again after this one failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct RequestId(u64);
 
-/// All defaults, and what they were asked for.
+/// All defaults, and their open requests.
 #[derive(Default)]
 pub(super) struct Defaults {
-    by_path: HashMap<Path, Default>,
-    requests: HashMap<Path, Request>,
+    by_path: HashMap<Path, DefaultEntry>,
+    requests: HashMap<Path, OpenRequest>,
     next: u64,
     next_request: u64,
 }
 
-/// What a program is to make.
+/// The next request for a program.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Requests {
-    /// This path.
-    Asked(Path, RequestId),
-    /// Nothing for now.
-    Nothing,
-    /// Nothing ever: the default is gone.
+pub(crate) enum NextRequest {
+    /// Create this path.
+    Ready(Path, RequestId),
+    /// No request for now.
+    Empty,
+    /// No request ever: the default was removed.
     Gone,
 }
 
-impl<O: LinkOutput> Core<O> {
+impl<O: LinkSink> Core<O> {
     /// Declares a default.
     pub(crate) fn publish_default(
         &mut self,
         path: &Path,
-    ) -> Result<(DefaultId, Bell), SlotRefusal> {
+    ) -> Result<(DefaultId, Wakeup), SlotRefusal> {
         if self.defaults.by_path.contains_key(path) {
             return Err(SlotRefusal::Taken);
         }
@@ -71,13 +71,13 @@ impl<O: LinkOutput> Core<O> {
         }
         let id = DefaultId(self.defaults.next);
         self.defaults.next += 1;
-        let bell = Bell::default();
-        let default = Default { id, asked: VecDeque::new(), bell: bell.clone() };
+        let wakeup = Wakeup::default();
+        let default = DefaultEntry { id, requested: VecDeque::new(), wakeup: wakeup.clone() };
         self.defaults.by_path.insert(path.clone(), default);
-        Ok((id, bell))
+        Ok((id, wakeup))
     }
 
-    /// Takes a default back; who waits for an answer of it is refused.
+    /// Removes a default; subscriptions that wait for it are refused.
     pub(crate) fn unpublish_default(&mut self, path: &Path, id: DefaultId) -> bool {
         if self.defaults.by_path.get(path).is_none_or(|default| default.id != id) {
             return false;
@@ -94,31 +94,31 @@ impl<O: LinkOutput> Core<O> {
         true
     }
 
-    /// What the program of a default is to make next.
-    pub(crate) fn next_request(&mut self, path: &Path, id: DefaultId) -> Requests {
+    /// The next request for a default's program.
+    pub(crate) fn next_request(&mut self, path: &Path, id: DefaultId) -> NextRequest {
         let Defaults { by_path, requests, .. } = &mut self.defaults;
         let Some(default) = by_path.get_mut(path).filter(|default| default.id == id) else {
-            return Requests::Gone;
+            return NextRequest::Gone;
         };
-        // Those that were late meanwhile are wanted no more.
-        while let Some(asked) = default.asked.pop_front() {
-            if let Some(request) = requests.get(&asked).filter(|it| it.by_default == id) {
-                return Requests::Asked(asked, request.id);
+        // Requests that timed out meanwhile are skipped.
+        while let Some(requested) = default.requested.pop_front() {
+            if let Some(request) = requests.get(&requested).filter(|it| it.by_default == id) {
+                return NextRequest::Ready(requested, request.id);
             }
         }
-        Requests::Nothing
+        NextRequest::Empty
     }
 
-    /// The program does not make it. Says nothing to those who have asked again since.
+    /// The program declines a request. It does not affect a later request of the same path.
     pub(crate) fn decline(&mut self, path: &Path, request: RequestId, reason: Option<&str>) {
         if self.defaults.requests.get(path).is_some_and(|open| open.id == request) {
             self.refuse_request(path, ValueRefusal::Declined, reason);
-            self.pump_lined_up();
+            self.pump_pending_links();
         }
     }
 
-    /// Asks the nearest default above a path. False if there is none.
-    pub(super) fn ask(
+    /// Requests a path from the nearest default above it. False if there is none.
+    pub(super) fn request_from_default(
         &mut self,
         path: &Path,
         by: (LinkNumber, u32),
@@ -136,7 +136,7 @@ impl<O: LinkOutput> Core<O> {
         let nearest = loop {
             match above {
                 None => return Ok(false),
-                // A default of a program makes none of Longshore's own.
+                // A program's default creates no path below `/sys`.
                 Some(at) if path.is_reserved() && !at.is_reserved() => return Ok(false),
                 Some(at) if by_path.contains_key(&at) => break at,
                 Some(at) => above = at.parent(),
@@ -146,61 +146,62 @@ impl<O: LinkOutput> Core<O> {
         if requests.len() >= VALUE_REQUESTS_MAX {
             return Err(ValueRefusal::NoAnswer);
         }
-        default.asked.push_back(path.clone());
-        default.bell.notify_one();
+        default.requested.push_back(path.clone());
+        default.wakeup.notify_one();
         let by_default = default.id;
-        let late_at = self.set_timer(now, VALUE_REQUEST_WAIT, Timer::Request(path.clone()));
+        let deadline = self.set_timer(now, VALUE_REQUEST_WAIT, Timer::Request(path.clone()));
         let id = RequestId(self.defaults.next_request);
         self.defaults.next_request += 1;
         let waiting = BTreeSet::from([by]);
-        let request = Request { id, by_default, default: nearest, waiting, late_at };
+        let request = OpenRequest { id, by_default, default: nearest, waiting, deadline };
         self.defaults.requests.insert(path.clone(), request);
         Ok(true)
     }
 
-    /// The path has a value now: who waits for it joins.
-    pub(super) fn granted(&mut self, path: &Path, key: SlotKey) {
-        for (number, subscription) in self.answered(path) {
+    /// The path has a value now: subscriptions that wait for it become active.
+    pub(super) fn on_published(&mut self, path: &Path, key: SlotKey) {
+        for (number, subscription) in self.remove_request(path) {
             if let Some(link) = self.links.get_mut(number)
                 && let Some(waits) = link.subscriptions.get(subscription as usize)
-                && let Stage::Asked(asked, policy) = &waits.stage
-                && asked == path
+                && let SubscriptionState::Requested(requested, policy) = &waits.state
+                && requested == path
             {
                 let policy = *policy;
                 self.join(number, subscription, key, policy);
             }
         }
-        self.pump_lined_up();
+        self.pump_pending_links();
     }
 
     /// The program has taken too long.
-    pub(super) fn request_is_late(&mut self, path: &Path) {
+    pub(super) fn request_timed_out(&mut self, path: &Path) {
         self.refuse_request(path, ValueRefusal::NoAnswer, None);
     }
 
     fn refuse_request(&mut self, path: &Path, code: ValueRefusal, reason: Option<&str>) {
-        for (number, subscription) in self.answered(path) {
+        for (number, subscription) in self.remove_request(path) {
             if let Some(link) = self.links.get_mut(number)
                 && let Some(waits) = link.subscriptions.get(subscription as usize)
-                && matches!(&waits.stage, Stage::Asked(asked, _) if asked == path)
+                && matches!(&waits.state, SubscriptionState::Requested(requested, _) if requested == path)
             {
-                if let Err(misuse) = link.refuse(subscription, code, reason.map(Box::from)) {
-                    link.end(misuse.to_string());
+                if let Err(violation) = link.refuse(subscription, code, reason.map(Box::from)) {
+                    link.end(violation.to_string());
                 }
-                self.lined_up.push(number);
+                self.links_to_pump.push(number);
             }
         }
     }
 
-    /// Who waits for a path that is answered now.
-    fn answered(&mut self, path: &Path) -> BTreeSet<(LinkNumber, u32)> {
+    /// Removes a request that is answered now; returns the subscriptions that waited for it.
+    fn remove_request(&mut self, path: &Path) -> BTreeSet<(LinkNumber, u32)> {
         let Defaults { by_path, requests, .. } = &mut self.defaults;
         let Some(request) = requests.remove(path) else { return BTreeSet::new() };
-        // A program that does not look would be left with the paths of all who have given up.
+        // A program that does not read its requests must not accumulate the paths of timed-out
+        // ones.
         if let Some(default) = by_path.get_mut(&request.default) {
-            default.asked.retain(|asked| asked != path);
+            default.requested.retain(|requested| requested != path);
         }
-        self.timers.remove(&(request.late_at, Timer::Request(path.clone())));
+        self.timers.remove(&(request.deadline, Timer::Request(path.clone())));
         request.waiting
     }
 }

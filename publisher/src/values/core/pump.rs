@@ -1,4 +1,4 @@
-//! From a link's line to its frames.
+//! From a link's backlog to its frames.
 
 use longshore_protocol::limits::VALUE_BATCH_MAX;
 use longshore_protocol::messages::values::{
@@ -6,24 +6,23 @@ use longshore_protocol::messages::values::{
 };
 use longshore_protocol::{Encode as _, FrameWriter, Value};
 
-use super::line::Entry;
-use super::links::{Stage, bytes_of};
+use super::backlog::BacklogEntry;
+use super::links::{SubscriptionState, bytes_of};
 use super::writes::answer_bytes;
-use super::{Core, LinkNumber, LinkOutput, Offer};
+use super::{Core, LinkNumber, LinkSink, Offer};
 use crate::values::limits::{CHUNK_BYTES, VALUE_QUEUE_BYTES_MAX};
 
-/// Frames that one call writes at most; others have their turn then.
-const FRAMES_AT_A_TIME: usize = 4;
-/// What a subscription's news is counted for while its message is not written yet, beside its
-/// value.
+/// Most frames written per call; then other links have their turn.
+const FRAMES_PER_PUMP: usize = 4;
+/// The bytes that a subscription's message counts for before it is written, beside its value.
 const ENTRY_BYTES: usize = 8;
 
-/// Messages of a frame. Neighbours of one kind share a message.
+/// Collects the messages of a frame. Neighbours of one kind share a message.
 #[derive(Default)]
-struct Speech {
+struct FrameBuilder {
     out: FrameWriter,
     run: Run,
-    /// Bytes of the run, about.
+    /// Approximate bytes of the run.
     bytes: usize,
 }
 
@@ -36,7 +35,7 @@ enum Run {
     Ended(Vec<SubscriptionEnded>),
 }
 
-impl Speech {
+impl FrameBuilder {
     fn len(&self) -> usize {
         self.out.body_len() + self.bytes
     }
@@ -65,12 +64,12 @@ impl Speech {
         }
     }
 
-    fn say(&mut self, message: &FromValuePublisher) {
+    fn message(&mut self, message: &FromValuePublisher) {
         self.begin(Run::Nothing);
         message.encode(&mut self.out);
     }
 
-    /// Writes the run that there was, and begins another.
+    /// Writes the current run, and begins another.
     fn begin(&mut self, next: Run) {
         match std::mem::replace(&mut self.run, next) {
             Run::Nothing => {}
@@ -89,120 +88,122 @@ impl Speech {
     }
 }
 
-impl<O: LinkOutput> Core<O> {
-    /// Says what stands in the line, as far as there is room.
+impl<O: LinkSink> Core<O> {
+    /// Sends the backlog's entries, as far as there is room.
     pub(crate) fn pump(&mut self, number: LinkNumber) {
-        for _ in 0..FRAMES_AT_A_TIME {
+        for _ in 0..FRAMES_PER_PUMP {
             let Some(link) = self.links.get_mut(number) else { return };
-            if link.ends || link.line.is_empty() {
+            if link.ends || link.backlog.is_empty() {
                 return;
             }
-            if !link.outlet.has_room() {
-                return link.outlet.wait_for_room();
+            if !link.sink.has_room() {
+                return link.sink.wait_for_room();
             }
-            let mut speech = Speech::default();
-            while speech.len() < CHUNK_BYTES && self.speak(number, &mut speech) {}
-            speech.begin(Run::Nothing);
+            let mut frame = FrameBuilder::default();
+            while frame.len() < CHUNK_BYTES && self.write_next(number, &mut frame) {}
+            frame.begin(Run::Nothing);
             let Some(link) = self.links.get_mut(number) else { return };
-            if !speech.out.is_empty() {
-                let frame = speech.out.finish();
+            if !frame.out.is_empty() {
+                let frame = frame.out.finish();
                 // Half of the queue was free, and a frame has at most a chunk and one value.
-                let offer = link.outlet.offer(frame, 2 * VALUE_QUEUE_BYTES_MAX);
-                debug_assert_eq!(offer, Offer::Taken, "a link with room takes a frame");
+                let offer = link.sink.offer(frame, 2 * VALUE_QUEUE_BYTES_MAX);
+                debug_assert_eq!(offer, Offer::Accepted, "a link with room takes a frame");
             }
-            // Not before: whoever flushes looks at the queue next.
-            link.outlet.advanced(link.line.gone());
+            // Only after the offer: a flush checks the queue next.
+            link.sink.advanced(link.backlog.sent());
         }
-        if let Some(link) = self.links.get_mut(number).filter(|link| !link.line.is_empty()) {
-            link.outlet.wait_for_room();
+        if let Some(link) = self.links.get_mut(number).filter(|link| !link.backlog.is_empty()) {
+            link.sink.wait_for_room();
         }
     }
 
-    /// Pumps the links that were put down for it.
-    pub(super) fn pump_lined_up(&mut self) {
-        while let Some(number) = self.lined_up.pop() {
+    /// Pumps the links with new backlog entries.
+    pub(super) fn pump_pending_links(&mut self) {
+        while let Some(number) = self.links_to_pump.pop() {
             self.pump(number);
         }
     }
 
-    /// Says the first thing of the line; false once there is none.
-    fn speak(&mut self, link_number: LinkNumber, speech: &mut Speech) -> bool {
+    /// Writes the backlog's first entry; false if there is none.
+    fn write_next(&mut self, link_number: LinkNumber, frame: &mut FrameBuilder) -> bool {
         let Some(link) = self.links.get_mut(link_number) else { return false };
-        let subscription = match link.line.pop() {
+        let subscription = match link.backlog.pop() {
             None => return false,
-            Some(Entry::Refused { subscription, code, reason }) => {
+            Some(BacklogEntry::Refused { subscription, code, reason }) => {
                 let reason = reason.map_or_else(|| code.to_string(), String::from);
-                speech.say(&FromValuePublisher::Refused { subscription, code, reason });
+                frame.message(&FromValuePublisher::Refused { subscription, code, reason });
                 return true;
             }
-            Some(Entry::Written(written)) => {
+            Some(BacklogEntry::Written(written)) => {
                 link.writes_open -= 1;
                 link.backlog_bytes -= answer_bytes(&written.outcome);
-                speech.say(&FromValuePublisher::Written(*written));
+                frame.message(&FromValuePublisher::Written(*written));
                 return true;
             }
-            Some(Entry::Subscription(subscription)) => subscription,
+            Some(BacklogEntry::Subscription(subscription)) => subscription,
         };
-        let Some(told) = link.subscriptions.get_mut(subscription as usize) else { return true };
-        told.in_line = false;
-        match told.stage {
-            Stage::Free | Stage::Asked(..) => {}
-            Stage::Joining(key, policy) => {
+        let Some(entry) = link.subscriptions.get_mut(subscription as usize) else {
+            return true;
+        };
+        entry.in_backlog = false;
+        match entry.state {
+            SubscriptionState::Free | SubscriptionState::Requested(..) => {}
+            SubscriptionState::Joining(key, policy) => {
                 let slot = self.slots.get(key.slot as usize);
-                match slot.filter(|held| held.generation == key.generation && held.path.is_some()) {
-                    Some(held) => {
-                        told.stage = Stage::Stands(key, policy);
-                        let (number, value) = (key.slot, held.value.clone());
-                        speech.subscribed(Subscribed { subscription, number, value });
+                match slot.filter(|slot| slot.generation == key.generation && slot.path.is_some()) {
+                    Some(slot) => {
+                        entry.state = SubscriptionState::Active(key, policy);
+                        let (number, value) = (key.slot, slot.value.clone());
+                        frame.subscribed(Subscribed { subscription, number, value });
                         self.move_to_set(key, link_number, true);
                     }
                     None => {
-                        told.stage = Stage::Free;
+                        entry.state = SubscriptionState::Free;
                         link.forget_slot(key.slot, subscription);
                         let code = ValueRefusal::NotHere;
                         let reason = code.to_string();
-                        speech.say(&FromValuePublisher::Refused { subscription, code, reason });
+                        frame.message(&FromValuePublisher::Refused { subscription, code, reason });
                     }
                 }
             }
-            Stage::Stands(key, Policy::DropOldest) => {
-                if told.turn == 0 {
-                    told.turn = told.waiting.len();
+            SubscriptionState::Active(key, Policy::DropOldest) => {
+                if entry.turn == 0 {
+                    entry.turn = entry.waiting.len();
                 }
-                while told.turn > 0
-                    && speech.len() < CHUNK_BYTES
-                    && let Some(value) = told.waiting.pop_front()
+                while entry.turn > 0
+                    && frame.len() < CHUNK_BYTES
+                    && let Some(value) = entry.waiting.pop_front()
                 {
-                    told.turn -= 1;
+                    entry.turn -= 1;
                     link.backlog_bytes -= bytes_of(&value);
-                    speech.update(key.slot, value);
+                    frame.update(key.slot, value);
                 }
-                told.in_line = !told.waiting.is_empty();
-                if told.turn > 0 {
-                    link.line.put_back(subscription);
-                } else if told.in_line {
-                    // What has come since its turn began waits for the next: one value that changes
-                    // all the time must not keep the others from being said.
-                    link.line.push(Entry::Subscription(subscription));
+                entry.in_backlog = !entry.waiting.is_empty();
+                if entry.turn > 0 {
+                    link.backlog.put_back(subscription);
+                } else if entry.in_backlog {
+                    // Updates since its turn began wait for the next turn: a value that changes all
+                    // the time must not delay the others.
+                    link.backlog.push(BacklogEntry::Subscription(subscription));
                 }
             }
-            Stage::Stands(key, _) => {
-                if let Some(held) = self.slots.get(key.slot as usize) {
-                    speech.update(key.slot, held.value.clone());
+            SubscriptionState::Active(key, _) => {
+                if let Some(slot) = self.slots.get(key.slot as usize) {
+                    frame.update(key.slot, slot.value.clone());
                 }
             }
-            Stage::Leaves(slot, end) => {
-                while let Some(value) = told.waiting.pop_front() {
+            SubscriptionState::Ending(slot, end) => {
+                while let Some(value) = entry.waiting.pop_front() {
                     link.backlog_bytes -= bytes_of(&value);
-                    speech.update(slot, value);
-                    if speech.len() >= CHUNK_BYTES && !told.waiting.is_empty() {
-                        told.in_line = true;
-                        link.line.put_back(subscription);
+                    frame.update(slot, value);
+                    if frame.len() >= CHUNK_BYTES && !entry.waiting.is_empty() {
+                        entry.in_backlog = true;
+                        link.backlog.put_back(subscription);
                         return true;
                     }
                 }
-                (told.stage, told.turn) = (Stage::Free, 0);
-                speech.ended(SubscriptionEnded { subscription, end });
+                (entry.state, entry.turn) = (SubscriptionState::Free, 0);
+                frame.ended(SubscriptionEnded { subscription, end });
             }
         }
         true

@@ -1,5 +1,5 @@
-//! Sets of links. Values with just the same subscribers share one, and in it one buffer: an update
-//! is written once, whoever gets it.
+//! Sets of links. Values with exactly the same subscribers share a set and its buffer: an update is
+//! encoded once for all of them.
 
 use std::sync::Arc;
 
@@ -9,44 +9,44 @@ use longshore_protocol::{Frame, Value};
 
 use super::LinkNumber;
 
-/// A set of links, by its place.
+/// A set of links, by its index.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct SetId(u32);
 
 impl SetId {
-    /// Nobody.
+    /// The empty set.
     pub(super) const EMPTY: SetId = SetId(0);
 }
 
-struct Set {
+struct LinkSet {
     /// Sorted.
     links: Arc<[LinkNumber]>,
-    /// How many values have it.
+    /// How many values use it.
     values: usize,
     buffer: Option<UpdatesWriter>,
-    /// Bytes of its last frame: the next will have about as many.
+    /// Bytes of its last frame, an estimate for the next.
     bytes: usize,
-    /// Links that had no room for the last frame.
+    /// Links without room for the last frame.
     missed: Vec<LinkNumber>,
 }
 
-/// All sets that some value has.
-pub(super) struct Sets {
-    sets: Vec<Set>,
+/// All sets in use.
+pub(super) struct LinkSets {
+    sets: Vec<LinkSet>,
     free: Vec<u32>,
     by_links: HashMap<Arc<[LinkNumber]>, SetId>,
-    /// The last move: subscriptions come in runs, from one set to another.
+    /// The last change: subscriptions come in runs, from one set to another.
     last: Option<(SetId, LinkNumber, bool, SetId)>,
-    /// Sets in which a link missed something.
+    /// Sets with links that missed a frame.
     missed: Vec<SetId>,
 }
 
-impl Sets {
-    pub(super) fn new() -> Sets {
+impl LinkSets {
+    pub(super) fn new() -> LinkSets {
         let links: Arc<[LinkNumber]> = Arc::from([]);
         let nobody =
-            Set { links: links.clone(), values: 0, buffer: None, bytes: 0, missed: Vec::new() };
-        Sets {
+            LinkSet { links: links.clone(), values: 0, buffer: None, bytes: 0, missed: Vec::new() };
+        LinkSets {
             sets: vec![nobody],
             free: Vec::new(),
             by_links: HashMap::from_iter([(links, SetId::EMPTY)]),
@@ -60,41 +60,41 @@ impl Sets {
         self.sets[set.0 as usize].links.clone()
     }
 
-    /// The set that a value has once `link` has come or gone. The old one is given up for it.
-    pub(super) fn moved(&mut self, from: SetId, link: LinkNumber, comes: bool) -> SetId {
-        let known = self.last.filter(|last| (last.0, last.1, last.2) == (from, link, comes));
-        let to = known.map_or_else(|| self.find(from, link, comes), |last| last.3);
+    /// The set that a value has once `link` has joined or left. Releases the old one.
+    pub(super) fn changed_by(&mut self, from: SetId, link: LinkNumber, joins: bool) -> SetId {
+        let known = self.last.filter(|last| (last.0, last.1, last.2) == (from, link, joins));
+        let to = known.map_or_else(|| self.find(from, link, joins), |last| last.3);
         if to != from {
-            self.last = Some((from, link, comes, to));
+            self.last = Some((from, link, joins, to));
             self.sets[to.0 as usize].values += usize::from(to != SetId::EMPTY);
             self.release(from);
         }
         to
     }
 
-    fn find(&mut self, from: SetId, link: LinkNumber, comes: bool) -> SetId {
+    fn find(&mut self, from: SetId, link: LinkNumber, joins: bool) -> SetId {
         let links = &self.sets[from.0 as usize].links;
-        let links: Arc<[LinkNumber]> = match (links.binary_search(&link), comes) {
-            (Err(place), true) => {
-                let (before, after) = links.split_at(place);
+        let links: Arc<[LinkNumber]> = match (links.binary_search(&link), joins) {
+            (Err(index), true) => {
+                let (before, after) = links.split_at(index);
                 [before, &[link], after].concat().into()
             }
-            (Ok(place), false) => [&links[..place], &links[place + 1..]].concat().into(),
+            (Ok(index), false) => [&links[..index], &links[index + 1..]].concat().into(),
             _ => return from,
         };
         if let Some(known) = self.by_links.get(&links) {
             return *known;
         }
         let set =
-            Set { links: links.clone(), values: 0, buffer: None, bytes: 0, missed: Vec::new() };
+            LinkSet { links: links.clone(), values: 0, buffer: None, bytes: 0, missed: Vec::new() };
         let id = match self.free.pop() {
-            Some(place) => {
-                self.sets[place as usize] = set;
-                SetId(place)
+            Some(index) => {
+                self.sets[index as usize] = set;
+                SetId(index)
             }
             None => {
                 self.sets.push(set);
-                // Not more than there are values.
+                // There are no more sets than values.
                 SetId((self.sets.len() - 1) as u32)
             }
         };
@@ -102,30 +102,30 @@ impl Sets {
         id
     }
 
-    /// A value has the set no longer.
+    /// A value no longer uses the set.
     pub(super) fn release(&mut self, set: SetId) {
         if set == SetId::EMPTY {
             return;
         }
-        let held = &mut self.sets[set.0 as usize];
-        held.values -= 1;
-        if held.values == 0 {
-            self.by_links.remove(&held.links);
-            held.links = Arc::from([]);
-            held.buffer = None;
+        let slot = &mut self.sets[set.0 as usize];
+        slot.values -= 1;
+        if slot.values == 0 {
+            self.by_links.remove(&slot.links);
+            slot.links = Arc::from([]);
+            slot.buffer = None;
             self.free.push(set.0);
-            // Its place may become another set's.
+            // Its index may be reused.
             self.last = self.last.filter(|last| last.0 != set && last.3 != set);
         }
     }
 
-    /// How many sets there are, nobody's included.
+    /// The number of sets, the empty one included.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.by_links.len()
     }
 
-    /// Writes an update into the set's buffer; gives its bytes.
+    /// Encodes an update into the set's buffer; returns its bytes.
     #[inline]
     pub(super) fn push(
         &mut self,
@@ -134,9 +134,9 @@ impl Sets {
         value: &Value,
         touched: &mut Vec<SetId>,
     ) -> usize {
-        let held = &mut self.sets[set.0 as usize];
-        let bytes = held.bytes;
-        let buffer = held.buffer.get_or_insert_with(|| {
+        let slot = &mut self.sets[set.0 as usize];
+        let bytes = slot.bytes;
+        let buffer = slot.buffer.get_or_insert_with(|| {
             touched.push(set);
             UpdatesWriter::with_capacity(bytes + 64)
         });
@@ -145,15 +145,15 @@ impl Sets {
         buffer.body_len() - before
     }
 
-    /// What was written for the set, and for whom.
+    /// The set's frame and its links.
     pub(super) fn take(&mut self, set: SetId) -> Option<(Frame, Arc<[LinkNumber]>)> {
-        let held = &mut self.sets[set.0 as usize];
-        let frame = held.buffer.take()?.finish();
-        held.bytes = frame.len();
-        Some((frame, held.links.clone()))
+        let slot = &mut self.sets[set.0 as usize];
+        let frame = slot.buffer.take()?.finish();
+        slot.bytes = frame.len();
+        Some((frame, slot.links.clone()))
     }
 
-    /// Takes down who had no room for it.
+    /// Records the links that had no room for the frame.
     pub(super) fn set_missed(&mut self, set: SetId, missed: Vec<LinkNumber>) {
         if !missed.is_empty() {
             self.sets[set.0 as usize].missed = missed;
@@ -161,12 +161,12 @@ impl Sets {
         }
     }
 
-    /// Who had no room for the set's last frame.
+    /// The links that had no room for the set's last frame.
     pub(super) fn missed(&self, set: SetId) -> &[LinkNumber] {
         &self.sets[set.0 as usize].missed
     }
 
-    /// All that was missed is seen to.
+    /// Clears the records after the missed updates are in backlogs.
     pub(super) fn clear_missed(&mut self) {
         for set in self.missed.drain(..) {
             self.sets[set.0 as usize].missed = Vec::new();

@@ -1,4 +1,4 @@
-//! Links come and go, and subscribe.
+//! Links that attach, subscribe and leave.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -7,55 +7,55 @@ use longshore_protocol::Path;
 use longshore_protocol::limits::VALUE_SUBSCRIPTIONS_MAX;
 use longshore_protocol::messages::values::{Policy, SubscribeValue, ValueRefusal};
 
-use super::links::Stage;
-use super::{Core, LinkNumber, LinkOutput, Misuse, SlotKey};
+use super::links::SubscriptionState;
+use super::{Core, LinkNumber, LinkSink, SlotKey, Violation};
 
-impl<O: LinkOutput> Core<O> {
-    /// A link has come.
-    pub(crate) fn link_up(&mut self, name: Arc<str>, outlet: O) -> LinkNumber {
-        self.links.add(name, outlet)
+impl<O: LinkSink> Core<O> {
+    /// A link has attached.
+    pub(crate) fn link_up(&mut self, name: Arc<str>, sink: O) -> LinkNumber {
+        self.links.add(name, sink)
     }
 
-    /// A link has gone. What it followed is given to [`Core::leave`], some at a time.
+    /// A link has ended. Its subscribed values are passed to [`Core::leave`], a chunk at a time.
     pub(crate) fn link_down(&mut self, number: LinkNumber) -> Vec<SlotKey> {
         let Some(link) = self.links.remove(number) else { return Vec::new() };
-        let stand = |subscription: &super::links::Subscription| match subscription.stage {
-            Stage::Stands(key, _) => Some(key),
+        let stand = |subscription: &super::links::Subscription| match subscription.state {
+            SubscriptionState::Active(key, _) => Some(key),
             _ => None,
         };
         link.subscriptions.iter().filter_map(stand).collect()
     }
 
-    /// A link that has gone follows these no more.
+    /// An ended link leaves these values.
     pub(crate) fn leave(&mut self, number: LinkNumber, keys: &[SlotKey]) {
         for key in keys {
             self.move_to_set(*key, number, false);
         }
     }
 
-    /// A link subscribes; the answer goes into its line.
+    /// A link subscribes; the answer goes to its backlog.
     pub(crate) fn subscribe(
         &mut self,
         number: LinkNumber,
         wanted: SubscribeValue,
         is_queue: impl FnOnce(&Path) -> bool,
         now: Instant,
-    ) -> Result<(), Misuse> {
+    ) -> Result<(), Violation> {
         let SubscribeValue { subscription, path, policy } = wanted;
         let Some(link) = self.links.get_mut(number) else { return Ok(()) };
         if subscription as usize >= VALUE_SUBSCRIPTIONS_MAX {
             link.refuse(subscription, ValueRefusal::TooMany, None)?;
-            self.lined_up.push(number);
+            self.links_to_pump.push(number);
             return Ok(());
         }
-        let place = link.place(subscription)?;
+        let index = link.index(subscription)?;
         if let Some(&slot) = self.by_path.get(&path) {
-            let generation = self.slots.get(slot as usize).map_or(0, |held| held.generation);
+            let generation = self.slots.get(slot as usize).map_or(0, |slot| slot.generation);
             self.join(number, subscription, SlotKey { slot, generation }, policy);
             return Ok(());
         }
-        place.stage = Stage::Asked(path.clone(), policy);
-        let refusal = match self.ask(&path, (number, subscription), now) {
+        index.state = SubscriptionState::Requested(path.clone(), policy);
+        let refusal = match self.request_from_default(&path, (number, subscription), now) {
             Ok(true) => return Ok(()),
             Ok(false) if is_queue(&path) => ValueRefusal::IsQueue,
             Ok(false) => ValueRefusal::NotHere,
@@ -63,12 +63,12 @@ impl<O: LinkOutput> Core<O> {
         };
         if let Some(link) = self.links.get_mut(number) {
             link.refuse(subscription, refusal, None)?;
-            self.lined_up.push(number);
+            self.links_to_pump.push(number);
         }
         Ok(())
     }
 
-    /// A link wants these no more.
+    /// A link unsubscribes.
     pub(crate) fn unsubscribe(&mut self, number: LinkNumber, subscriptions: &[u32]) {
         for subscription in subscriptions {
             let Some(link) = self.links.get_mut(number) else { return };
@@ -79,14 +79,14 @@ impl<O: LinkOutput> Core<O> {
         self.pump(number);
     }
 
-    /// Says all that was put into lines.
+    /// Pumps every link with new backlog entries.
     pub(crate) fn pump_all(&mut self) {
-        self.lined_up.sort_unstable();
-        self.lined_up.dedup();
-        self.pump_lined_up();
+        self.links_to_pump.sort_unstable();
+        self.links_to_pump.dedup();
+        self.pump_pending_links();
     }
 
-    /// A subscription is to stand at a value.
+    /// A subscription joins a value.
     pub(super) fn join(
         &mut self,
         number: LinkNumber,
@@ -96,20 +96,23 @@ impl<O: LinkOutput> Core<O> {
     ) {
         let Some(link) = self.links.get_mut(number) else { return };
         let other = link.by_slot.get(&key.slot).and_then(|other| {
-            match link.subscriptions.get(*other as usize)?.stage {
-                Stage::Joining(of, _) | Stage::Stands(of, _) => (of == key).then_some(*other),
+            match link.subscriptions.get(*other as usize)?.state {
+                SubscriptionState::Joining(of, _) | SubscriptionState::Active(of, _) => {
+                    (of == key).then_some(*other)
+                }
                 _ => None,
             }
         });
         if other.is_some() {
-            if let Err(misuse) = link.refuse(subscription, ValueRefusal::AlreadySubscribed, None) {
-                link.end(misuse.to_string());
+            if let Err(violation) = link.refuse(subscription, ValueRefusal::AlreadySubscribed, None)
+            {
+                link.end(violation.to_string());
             }
         } else if let Some(joins) = link.subscriptions.get_mut(subscription as usize) {
-            joins.stage = Stage::Joining(key, policy);
+            joins.state = SubscriptionState::Joining(key, policy);
             link.by_slot.insert(key.slot, subscription);
-            link.say_of(subscription);
+            link.queue_subscription(subscription);
         }
-        self.lined_up.push(number);
+        self.links_to_pump.push(number);
     }
 }

@@ -9,21 +9,21 @@ use longshore_protocol::Value;
 use longshore_protocol::limits::VALUE_WRITES_OPEN_MAX;
 use longshore_protocol::messages::values::{WriteRefusal, WriteRefused, WriteValue, Written};
 
-use super::line::Entry;
-use super::links::{Stage, bytes_of};
-use super::{Bell, Core, Extra, LinkNumber, LinkOutput, Misuse, SlotKey, Timer};
+use super::backlog::BacklogEntry;
+use super::links::{SubscriptionState, bytes_of};
+use super::{Core, LinkNumber, LinkSink, SlotExtra, SlotKey, Timer, Violation, Wakeup};
 use crate::values::limits::{
     VALUE_BACKLOG_BYTES_MAX, VALUE_WRITES_BYTES_MAX, VALUE_WRITES_WAITING_MAX,
 };
 
-/// A write that wants an answer.
+/// A write with a receipt.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct WriteId(u64);
 
 /// A write that waits for its program.
 #[derive(Debug)]
-pub(crate) struct WaitingWrite {
-    /// None if no answer is wanted.
+pub(crate) struct PendingWrite {
+    /// None if no answer is requested.
     pub(crate) id: Option<WriteId>,
     pub(crate) value: Value,
     /// The name of the subscriber's process.
@@ -31,54 +31,54 @@ pub(crate) struct WaitingWrite {
     deadline: Option<Instant>,
 }
 
-/// Writes to one value that its program has not taken.
+/// Writes to one value that its program has not received.
 #[derive(Default)]
-pub(super) struct Waiting {
-    queue: VecDeque<WaitingWrite>,
+pub(super) struct PendingWrites {
+    queue: VecDeque<PendingWrite>,
     bytes: usize,
-    bell: Bell,
+    wakeup: Wakeup,
 }
 
-struct OpenWrite {
+struct AwaitedReceipt {
     link: LinkNumber,
     request: u32,
     deadline: Option<Instant>,
 }
 
-/// Writes that want an answer and have none.
+/// Writes whose receipt is outstanding.
 #[derive(Default)]
-pub(super) struct Open {
-    open: HashMap<WriteId, OpenWrite>,
+pub(super) struct AwaitedReceipts {
+    open: HashMap<WriteId, AwaitedReceipt>,
     next: u64,
 }
 
-impl<O: LinkOutput> Core<O> {
-    /// From now on the value takes writes; `None` if it does already, or is gone. The bell rings
-    /// when there may be one.
-    pub(crate) fn take_writes(&mut self, key: SlotKey) -> Option<Bell> {
+impl<O: LinkSink> Core<O> {
+    /// The value accepts writes from now on; `None` if it does already, or was removed. The
+    /// returned handle is notified when there may be a write.
+    pub(crate) fn accept_writes(&mut self, key: SlotKey) -> Option<Wakeup> {
         let extra = self.slot_mut(key)?.extra.get_or_insert_default();
         if extra.writes.is_some() {
             return None;
         }
-        Some(extra.writes.insert(Waiting::default()).bell.clone())
+        Some(extra.writes.insert(PendingWrites::default()).wakeup.clone())
     }
 
-    /// The value takes no more writes; those that wait are refused.
+    /// The value accepts no more writes; waiting ones are refused.
     pub(crate) fn stop_writes(&mut self, key: SlotKey) {
-        let extra = self.slot_mut(key).and_then(|held| held.extra.as_mut());
+        let extra = self.slot_mut(key).and_then(|slot| slot.extra.as_mut());
         if let Some(waiting) = extra.and_then(|extra| extra.writes.take()) {
             self.refuse_waiting(waiting);
-            self.pump_lined_up();
+            self.pump_pending_links();
         }
     }
 
-    /// The next write that is not late yet; an error once the value is gone.
+    /// The next write whose deadline has not passed; an error once the value was removed.
     pub(crate) fn next_write(
         &mut self,
         key: SlotKey,
         now: Instant,
-    ) -> Result<Option<WaitingWrite>, ()> {
-        let extra = self.slot_mut(key).and_then(|held| held.extra.as_mut());
+    ) -> Result<Option<PendingWrite>, ()> {
+        let extra = self.slot_mut(key).and_then(|slot| slot.extra.as_mut());
         let waiting = extra.and_then(|extra| extra.writes.as_mut()).ok_or(())?;
         while let Some(write) = waiting.queue.pop_front() {
             waiting.bytes -= bytes_of(&write.value);
@@ -95,23 +95,23 @@ impl<O: LinkOutput> Core<O> {
         number: LinkNumber,
         write: WriteValue,
         now: Instant,
-    ) -> Result<(), Misuse> {
+    ) -> Result<(), Violation> {
         let (request, receipt) = (write.request, write.receipt);
-        if let Err(code) = self.hand_to_program(number, write, now)
+        if let Err(code) = self.queue_write(number, write, now)
             && receipt
             && let Some(link) = self.links.get_mut(number)
         {
             let refused = WriteRefused { code, reason: String::new() };
             let written = Written { request, outcome: Err(refused) };
-            // Every answer has its place until it is said.
+            // Counts the answer until it is sent.
             link.writes_open += 1;
-            link.say(Entry::Written(Box::new(written)))?;
+            link.queue_answer(BacklogEntry::Written(Box::new(written)))?;
             self.pump(number);
         }
         Ok(())
     }
 
-    fn hand_to_program(
+    fn queue_write(
         &mut self,
         number: LinkNumber,
         write: WriteValue,
@@ -119,13 +119,15 @@ impl<O: LinkOutput> Core<O> {
     ) -> Result<(), WriteRefusal> {
         let WriteValue { request, subscription, receipt, deadline_ms, value } = write;
         let link = self.links.get_mut(number).ok_or(WriteRefusal::NotSubscribed)?;
-        let stands = link.subscriptions.get(subscription as usize);
-        let Some(Stage::Stands(key, _)) = stands.map(|subscription| &subscription.stage) else {
+        let active = link.subscriptions.get(subscription as usize);
+        let Some(SubscriptionState::Active(key, _)) =
+            active.map(|subscription| &subscription.state)
+        else {
             return Err(WriteRefusal::NotSubscribed);
         };
         let key = *key;
-        let held = self.slots.get_mut(key.slot as usize).and_then(|held| held.extra.as_mut());
-        let waiting = held.and_then(|extra| extra.writes.as_mut());
+        let slot = self.slots.get_mut(key.slot as usize).and_then(|slot| slot.extra.as_mut());
+        let waiting = slot.and_then(|extra| extra.writes.as_mut());
         let waiting = waiting.ok_or(WriteRefusal::NotWritable)?;
         let bytes = bytes_of(&value);
         let is_full = !waiting.queue.is_empty() && waiting.bytes + bytes > VALUE_WRITES_BYTES_MAX;
@@ -140,57 +142,57 @@ impl<O: LinkOutput> Core<O> {
         let id = receipt.then(|| {
             let id = WriteId(self.writes.next);
             self.writes.next += 1;
-            self.writes.open.insert(id, OpenWrite { link: number, request, deadline });
+            self.writes.open.insert(id, AwaitedReceipt { link: number, request, deadline });
             link.writes_open += 1;
             id
         });
-        // It may wait for long, and would keep the frame that it came in.
+        // It may wait for long, and would retain the frame that it came in.
         let value = value.to_own_memory();
         waiting.bytes += bytes;
-        waiting.queue.push_back(WaitingWrite { id, value, by: link.name.clone(), deadline });
-        waiting.bell.notify_one();
+        waiting.queue.push_back(PendingWrite { id, value, by: link.name.clone(), deadline });
+        waiting.wakeup.notify_one();
         if let (Some(id), Some(_)) = (id, deadline) {
             self.set_timer(now, after, Timer::Write(id));
         }
         Ok(())
     }
 
-    /// The program has answered; if it is too late for that, nobody hears it.
+    /// The program has answered; an answer after the deadline is dropped.
     pub(crate) fn answer(&mut self, id: WriteId, outcome: Result<Value, WriteRefused>) {
-        if let Some(link) = self.answer_unpumped(id, outcome) {
+        if let Some(link) = self.queue_answer(id, outcome) {
             self.pump(link);
         }
     }
 
     /// The program has taken too long.
-    pub(super) fn write_is_late(&mut self, id: WriteId) {
+    pub(super) fn write_timed_out(&mut self, id: WriteId) {
         let refused = WriteRefused { code: WriteRefusal::Late, reason: String::new() };
-        let link = self.answer_unpumped(id, Err(refused));
-        self.lined_up.extend(link);
+        let link = self.queue_answer(id, Err(refused));
+        self.links_to_pump.extend(link);
     }
 
-    /// A value that took writes is gone.
-    pub(super) fn forget_writes(&mut self, extra: Extra) {
-        if let Some(bell) = extra.links_changed {
-            bell.notify_waiters();
+    /// A value that accepted writes was removed.
+    pub(super) fn forget_writes(&mut self, extra: SlotExtra) {
+        if let Some(wakeup) = extra.links_changed {
+            wakeup.notify_waiters();
         }
         if let Some(waiting) = extra.writes {
             self.refuse_waiting(waiting);
         }
     }
 
-    fn refuse_waiting(&mut self, waiting: Waiting) {
-        waiting.bell.notify_one();
+    fn refuse_waiting(&mut self, waiting: PendingWrites) {
+        waiting.wakeup.notify_one();
         for write in waiting.queue {
             let refused = WriteRefused { code: WriteRefusal::NotWritable, reason: String::new() };
             if let Some(id) = write.id {
-                let link = self.answer_unpumped(id, Err(refused));
-                self.lined_up.extend(link);
+                let link = self.queue_answer(id, Err(refused));
+                self.links_to_pump.extend(link);
             }
         }
     }
 
-    fn answer_unpumped(
+    fn queue_answer(
         &mut self,
         id: WriteId,
         outcome: Result<Value, WriteRefused>,
@@ -202,16 +204,16 @@ impl<O: LinkOutput> Core<O> {
         let link = self.links.get_mut(open.link)?;
         link.backlog_bytes += answer_bytes(&outcome);
         let written = Written { request: open.request, outcome };
-        if let Err(misuse) = link.say(Entry::Written(Box::new(written))) {
-            link.end(misuse.to_string());
-        } else if link.backlog_bytes > 2 * VALUE_BACKLOG_BYTES_MAX && !link.outlet.has_room() {
+        if let Err(violation) = link.queue_answer(BacklogEntry::Written(Box::new(written))) {
+            link.end(violation.to_string());
+        } else if link.backlog_bytes > 2 * VALUE_BACKLOG_BYTES_MAX && !link.sink.has_room() {
             link.end("it does not read the answers to its writes".to_owned());
         }
         Some(open.link)
     }
 }
 
-/// What an answer is counted for while it waits to be said.
+/// The bytes that an answer counts for while it waits to be sent.
 pub(super) fn answer_bytes(outcome: &Result<Value, WriteRefused>) -> usize {
     outcome.as_ref().map_or(0, bytes_of)
 }

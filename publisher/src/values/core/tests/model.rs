@@ -1,6 +1,6 @@
-//! Anything in any order: values that come, change and go, links that come, read as they like, and
-//! go. Whatever happens, each link sees of each value an ordered part of what was published, which
-//! ends in the last; and all of it, if it was never without room.
+//! Random operations: values are published, changed and removed; links attach, read at their own
+//! pace, and leave. Each link sees, of each value, an ordered part of what was published that ends
+//! in the last update; a link that always has room sees all of it.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,8 @@ use longshore_protocol::messages::values::{Policy, SubscriptionEnd};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
-use super::subscriber::{Heard, Subscriber, path};
-use super::{SlotKey, World};
+use super::subscriber::{Received, Subscriber, path};
+use super::{CoreHarness, SlotKey};
 use crate::values::limits::VALUE_QUEUE_BYTES_MAX;
 
 const PATHS: usize = 12;
@@ -25,17 +25,17 @@ struct Published {
 
 struct Follower {
     link: Subscriber,
-    /// It reads everything at once, and so hears everything.
+    /// It reads everything at once, and so receives every update.
     quick: bool,
-    /// What it was told last of each path that it follows.
+    /// The last update received for each path that it follows.
     seen: BTreeMap<String, u64>,
 }
 
 struct Model {
-    world: World,
+    harness: CoreHarness,
     random: StdRng,
     published: BTreeMap<String, Published>,
-    /// Histories of values that are gone, with those that are not.
+    /// Histories of removed values, by each of their values.
     history_of: BTreeMap<u64, (String, Vec<u64>)>,
     followers: Vec<Follower>,
     next: u64,
@@ -65,16 +65,16 @@ impl Model {
     fn publish(&mut self, text: &str) {
         if !self.published.contains_key(text) {
             let value = self.value();
-            let key = self.world.core.publish(&path(text), value.into()).unwrap();
+            let key = self.harness.core.publish(&path(text), value.into()).unwrap();
             self.published.insert(text.to_owned(), Published { key, history: vec![value] });
         }
     }
 
     fn unpublish(&mut self, text: &str) {
-        if let Some(gone) = self.published.remove(text) {
-            assert_eq!(self.world.core.unpublish(gone.key), Some(path(text)));
-            for value in &gone.history {
-                self.history_of.insert(*value, (text.to_owned(), gone.history.clone()));
+        if let Some(sent) = self.published.remove(text) {
+            assert_eq!(self.harness.core.unpublish(sent.key), Some(path(text)));
+            for value in &sent.history {
+                self.history_of.insert(*value, (text.to_owned(), sent.history.clone()));
             }
         }
     }
@@ -82,14 +82,14 @@ impl Model {
     fn commit(&mut self) {
         let mut updates = Vec::new();
         for _ in 0..self.random.random_range(1..20) {
-            let place = self.random.random_range(0..PATHS);
+            let index = self.random.random_range(0..PATHS);
             let value = self.value();
-            if let Some(published) = self.published.get_mut(&format!("/{place}")) {
+            if let Some(published) = self.published.get_mut(&format!("/{index}")) {
                 published.history.push(value);
                 updates.push((published.key, Value::U64(value)));
             }
         }
-        self.world.core.commit(&updates);
+        self.harness.core.commit(&updates);
     }
 
     fn link_up(&mut self) {
@@ -97,59 +97,59 @@ impl Model {
             let quick = self.random.random_bool(0.4);
             let capacity = if quick { VALUE_QUEUE_BYTES_MAX } else { 400 };
             let link = Subscriber::new(capacity);
-            link.join(&mut self.world.core);
+            link.join(&mut self.harness.core);
             self.followers.push(Follower { link, quick, seen: BTreeMap::new() });
         }
     }
 
     fn link_down(&mut self) {
-        if let Some(place) = self.any_follower() {
-            let number = self.followers.swap_remove(place).link.number();
-            let left = self.world.core.link_down(number);
-            // What happens between the parts of a leave matters to nobody.
+        if let Some(index) = self.any_follower() {
+            let number = self.followers.swap_remove(index).link.number();
+            let left = self.harness.core.link_down(number);
+            // Operations between the chunks of a leave affect no one.
             for some in left.chunks(2) {
                 self.commit();
-                self.world.core.leave(number, some);
+                self.harness.core.leave(number, some);
             }
         }
     }
 
     fn subscribe(&mut self, text: &str) {
-        let Some(place) = self.any_follower() else { return };
-        let follower = &self.followers[place];
-        if follower.link.wanted().iter().any(|(_, wanted)| wanted == text) {
+        let Some(index) = self.any_follower() else { return };
+        let follower = &self.followers[index];
+        if follower.link.subscribed().iter().any(|(_, subscribed)| subscribed == text) {
             return;
         }
         let policies = [Policy::Conflate, Policy::DropOldest, Policy::Disconnect];
         let policy = policies[self.random.random_range(0..policies.len())];
-        let (number, now) = (follower.link.free_number(), self.world.now);
-        follower.link.subscribe(&mut self.world.core, number, text, policy, now).unwrap();
+        let (number, now) = (follower.link.free_number(), self.harness.now);
+        follower.link.subscribe(&mut self.harness.core, number, text, policy, now).unwrap();
     }
 
     fn unsubscribe(&mut self) {
-        let Some(place) = self.any_follower() else { return };
-        let link = &self.followers[place].link;
-        let wanted = link.wanted();
-        if !wanted.is_empty() {
-            let (number, _) = wanted[self.random.random_range(0..wanted.len())];
-            link.unsubscribe(&mut self.world.core, &[number]);
+        let Some(index) = self.any_follower() else { return };
+        let link = &self.followers[index].link;
+        let subscribed = link.subscribed();
+        if !subscribed.is_empty() {
+            let (number, _) = subscribed[self.random.random_range(0..subscribed.len())];
+            link.unsubscribe(&mut self.harness.core, &[number]);
         }
     }
 
     fn read_some(&mut self) {
-        if let Some(place) = self.any_follower() {
+        if let Some(index) = self.any_follower() {
             let frames = self.random.random_range(1..4);
-            self.read(place, frames);
-            self.world.core.pump(self.followers[place].link.number());
+            self.read(index, frames);
+            self.harness.core.pump(self.followers[index].link.number());
         }
     }
 
     fn read_quick(&mut self) {
-        for place in 0..self.followers.len() {
-            if self.followers[place].quick {
-                self.read(place, usize::MAX);
-                // Whatever the other links do, this one has everything by now.
-                for (text, last) in &self.followers[place].seen {
+        for index in 0..self.followers.len() {
+            if self.followers[index].quick {
+                self.read(index, usize::MAX);
+                // Whatever the other links do, this one is up to date.
+                for (text, last) in &self.followers[index].seen {
                     let history = &self.published[text].history;
                     assert_eq!(history.last(), Some(last), "{text}");
                 }
@@ -162,7 +162,7 @@ impl Model {
         (links > 0).then(|| self.random.random_range(0..links))
     }
 
-    /// What the path with that value in its history has had, in order.
+    /// The history that contains that value, in order.
     fn history(&self, text: &str, value: u64) -> &[u64] {
         if let Some((of, history)) = self.history_of.get(&value) {
             assert_eq!(of, text, "a value of another path");
@@ -173,20 +173,20 @@ impl Model {
         &published.history
     }
 
-    fn read(&mut self, place: usize, frames: usize) {
-        let heard = self.followers[place].link.heard_of(frames);
-        for heard in heard {
-            let quick = self.followers[place].quick;
-            match heard {
-                Heard::Subscribed(text, value) => {
+    fn read(&mut self, index: usize, frames: usize) {
+        let received = self.followers[index].link.received_from(frames);
+        for received in received {
+            let quick = self.followers[index].quick;
+            match received {
+                Received::Subscribed(text, value) => {
                     let value = number(&value);
                     self.history(&text, value);
-                    let before = self.followers[place].seen.insert(text, value);
+                    let before = self.followers[index].seen.insert(text, value);
                     assert_eq!(before, None, "subscribed twice");
                 }
-                Heard::Update(text, value) => {
+                Received::Update(text, value) => {
                     let value = number(&value);
-                    let last = self.followers[place].seen[&text];
+                    let last = self.followers[index].seen[&text];
                     let history = self.history(&text, value);
                     let at = |value| history.iter().position(|of| *of == value).expect("its own");
                     let (from, to) = (at(last), at(value));
@@ -195,10 +195,10 @@ impl Model {
                         !quick || to == from + 1,
                         "{text}: something is missing before {value}"
                     );
-                    self.followers[place].seen.insert(text, value);
+                    self.followers[index].seen.insert(text, value);
                 }
-                Heard::Ended(text, end) => {
-                    let last = self.followers[place].seen.remove(&text);
+                Received::Ended(text, end) => {
+                    let last = self.followers[index].seen.remove(&text);
                     if let (Some(last), SubscriptionEnd::Unpublished) = (last, end) {
                         assert_eq!(
                             self.history(&text, last).last(),
@@ -207,29 +207,30 @@ impl Model {
                         );
                     }
                 }
-                Heard::Refused(text, _) => {
-                    assert_eq!(self.followers[place].seen.get(&text), None)
+                Received::Refused(text, _) => {
+                    assert_eq!(self.followers[index].seen.get(&text), None)
                 }
-                Heard::Written(_) => panic!("nobody wrote"),
+                Received::Written(_) => panic!("nobody wrote"),
             }
         }
     }
 
     fn finish(&mut self) {
-        for place in 0..self.followers.len() {
+        for index in 0..self.followers.len() {
             for _ in 0..1_000 {
-                self.read(place, usize::MAX);
-                self.followers[place].link.go_on(&mut self.world.core);
+                self.read(index, usize::MAX);
+                self.followers[index].link.go_on(&mut self.harness.core);
             }
-            self.read(place, usize::MAX);
-            let follower = &mut self.followers[place];
-            assert_eq!(self.world.core.backlog_of(&follower.link), (0, 0));
+            self.read(index, usize::MAX);
+            let follower = &mut self.followers[index];
+            assert_eq!(self.harness.core.backlog_of(&follower.link), (0, 0));
             for (text, last) in &follower.seen {
-                let published = self.published.get(text).expect("of one that is gone it was told");
+                let published =
+                    self.published.get(text).expect("it received the end of a removed value");
                 assert_eq!(published.history.last(), Some(last), "{text}");
             }
-            let wanted = follower.link.wanted().len();
-            assert_eq!(wanted, follower.seen.len(), "all were answered");
+            let subscribed = follower.link.subscribed().len();
+            assert_eq!(subscribed, follower.seen.len(), "all were answered");
         }
     }
 }
@@ -242,10 +243,10 @@ fn number(value: &Value) -> u64 {
 }
 
 #[test]
-fn every_link_sees_of_every_value_an_ordered_part_that_ends_in_the_last() {
+fn every_link_sees_ordered_updates_that_end_in_the_last() {
     for seed in 0..SEEDS {
         let mut model = Model {
-            world: World::new(),
+            harness: CoreHarness::new(),
             random: StdRng::seed_from_u64(seed),
             published: BTreeMap::new(),
             history_of: BTreeMap::new(),

@@ -1,4 +1,4 @@
-//! A link that the test reads by hand, and what was heard on it.
+//! A link that the test reads by hand, and what it received.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -9,16 +9,16 @@ use bytes::Bytes;
 use longshore_protocol::messages::values::*;
 use longshore_protocol::{Frame, Messages, Path, Value};
 
-use super::super::{Core, LinkNumber, LinkOutput, Misuse, Offer};
+use super::super::{Core, LinkNumber, LinkSink, Offer, Violation};
 use crate::values::limits::VALUE_QUEUE_BYTES_MAX;
 
 pub(crate) fn path(text: &str) -> Path {
     Path::new(text).unwrap()
 }
 
-/// One thing heard, by the value's path.
+/// One received message, by the value's path.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) enum Heard {
+pub(crate) enum Received {
     Subscribed(String, Value),
     Refused(String, ValueRefusal),
     Update(String, Value),
@@ -29,18 +29,18 @@ pub(crate) enum Heard {
 #[derive(Default)]
 struct State {
     number: Option<LinkNumber>,
-    /// Frames that the link took and the test has not read.
+    /// Frames that the link accepted and the test has not read.
     queue: VecDeque<Frame>,
     queued: usize,
     capacity: usize,
-    /// Nothing is read: what was taken fills the queue.
+    /// Frames are accepted but not read: they fill the queue.
     stalled: bool,
-    /// Not even that: nothing is taken.
+    /// Frames are not even accepted.
     stopped: bool,
     waits_for_room: bool,
     ended: Option<String>,
-    /// The paths of subscriptions, by number, and which of them the publisher's numbers are.
-    wanted: BTreeMap<u32, String>,
+    /// The paths of subscriptions by number, and the publisher's numbers of subscriptions.
+    subscribed: BTreeMap<u32, String>,
     numbers: BTreeMap<u32, u32>,
 }
 
@@ -69,14 +69,14 @@ impl Subscriber {
         text: &str,
         policy: Policy,
         now: Instant,
-    ) -> Result<(), Misuse> {
-        let wanted = SubscribeValue { subscription, path: path(text), policy };
-        core.subscribe(self.number(), wanted, |path| path.as_str() == "/queue", now)?;
-        // After the answer to the number's last use was read.
+    ) -> Result<(), Violation> {
+        let subscribed = SubscribeValue { subscription, path: path(text), policy };
+        core.subscribe(self.number(), subscribed, |path| path.as_str() == "/queue", now)?;
+        // Only once the answer to the number's last use was read.
         if !self.0.borrow().stalled && !self.0.borrow().stopped {
-            self.0.borrow_mut().wanted.insert(subscription, text.to_owned());
+            self.0.borrow_mut().subscribed.insert(subscription, text.to_owned());
         } else {
-            self.0.borrow_mut().wanted.entry(subscription).or_insert(text.to_owned());
+            self.0.borrow_mut().subscribed.entry(subscription).or_insert(text.to_owned());
         }
         core.pump_all();
         Ok(())
@@ -86,39 +86,39 @@ impl Subscriber {
         core.unsubscribe(self.number(), numbers);
     }
 
-    /// The numbers that are free, the lowest first.
+    /// The lowest free number.
     pub(crate) fn free_number(&self) -> u32 {
         let state = self.0.borrow();
-        (0..).find(|number| !state.wanted.contains_key(number)).unwrap()
+        (0..).find(|number| !state.subscribed.contains_key(number)).unwrap()
     }
 
-    /// The numbers of what it follows, or has asked for.
-    pub(crate) fn wanted(&self) -> Vec<(u32, String)> {
-        self.0.borrow().wanted.iter().map(|(number, text)| (*number, text.clone())).collect()
+    /// The numbers and paths of its subscriptions, requested ones included.
+    pub(crate) fn subscribed(&self) -> Vec<(u32, String)> {
+        self.0.borrow().subscribed.iter().map(|(number, text)| (*number, text.clone())).collect()
     }
 
-    /// Takes nothing any more.
+    /// Accepts nothing from now on.
     pub(crate) fn stop(&self) {
         self.0.borrow_mut().stopped = true;
     }
 
-    /// Reads nothing any more.
+    /// Reads nothing from now on.
     pub(crate) fn stall(&self) {
         self.0.borrow_mut().stalled = true;
     }
 
-    /// Lets the queue be full.
+    /// Fills the queue.
     pub(crate) fn fill(&self) {
         let mut state = self.0.borrow_mut();
         state.queued = state.capacity;
     }
 
-    /// Reads all that it took, until nothing waits.
+    /// Reads everything that it accepted, until nothing waits.
     pub(crate) fn go_on(&self, core: &mut Core<Subscriber>) {
         while self.go_on_once(core) {}
     }
 
-    /// Reads all that it took, and takes once more. False when nothing waited.
+    /// Reads everything that it accepted, and is pumped once. False when nothing waited.
     pub(crate) fn go_on_once(&self, core: &mut Core<Subscriber>) -> bool {
         let waits = {
             let mut state = self.0.borrow_mut();
@@ -139,7 +139,7 @@ impl Subscriber {
         self.0.borrow().ended.clone()
     }
 
-    /// The frames that were not read; they are read now.
+    /// The frames that were not read; marks them read.
     pub(crate) fn frames(&self) -> Vec<Frame> {
         let mut state = self.0.borrow_mut();
         state.queued = 0;
@@ -149,26 +149,26 @@ impl Subscriber {
         frames
     }
 
-    /// All that was taken and not read.
-    pub(crate) fn heard(&self) -> Vec<Heard> {
-        self.heard_of(usize::MAX)
+    /// All messages that were not read.
+    pub(crate) fn received(&self) -> Vec<Received> {
+        self.received_from(usize::MAX)
     }
 
-    /// What the first frames that were taken say.
-    pub(crate) fn heard_of(&self, frames: usize) -> Vec<Heard> {
-        let mut heard = Vec::new();
+    /// The messages of the first unread frames.
+    pub(crate) fn received_from(&self, frames: usize) -> Vec<Received> {
+        let mut received = Vec::new();
         for _ in 0..frames {
             let Some(frame) = self.0.borrow_mut().queue.pop_front() else { break };
             let mut state = self.0.borrow_mut();
             state.queued = state.queued.saturating_sub(frame.len());
             drop(state);
-            heard.extend(self.read(&frame));
+            received.extend(self.read(&frame));
         }
-        heard
+        received
     }
 
-    fn read(&self, frame: &Frame) -> Vec<Heard> {
-        let mut heard = Vec::new();
+    fn read(&self, frame: &Frame) -> Vec<Received> {
+        let mut received = Vec::new();
         let body = Bytes::from(frame.parts().concat()).slice(4..);
         let mut state = self.0.borrow_mut();
         for message in Messages::new(body) {
@@ -177,41 +177,41 @@ impl Subscriber {
                 FromValuePublisher::Subscribed(all) => {
                     for Subscribed { subscription, number, value } in all {
                         let before = state.numbers.insert(number, subscription);
-                        assert_eq!(before, None, "a number is told of twice");
-                        let text = state.wanted[&subscription].clone();
-                        heard.push(Heard::Subscribed(text, value));
+                        assert_eq!(before, None, "a number is announced twice");
+                        let text = state.subscribed[&subscription].clone();
+                        received.push(Received::Subscribed(text, value));
                     }
                 }
                 FromValuePublisher::Refused { subscription, code, .. } => {
-                    let text = state.wanted.remove(&subscription).unwrap();
-                    heard.push(Heard::Refused(text, code));
+                    let text = state.subscribed.remove(&subscription).unwrap();
+                    received.push(Received::Refused(text, code));
                 }
                 FromValuePublisher::Updates(updates) => {
                     for (number, value) in updates.iter().map(Result::unwrap) {
-                        let subscription =
-                            state.numbers.get(&number).expect("a number that was told");
-                        heard.push(Heard::Update(state.wanted[subscription].clone(), value));
+                        let subscription = state.numbers.get(&number).expect("an announced number");
+                        received
+                            .push(Received::Update(state.subscribed[subscription].clone(), value));
                     }
                 }
                 FromValuePublisher::Ended(all) => {
                     for SubscriptionEnded { subscription, end } in all {
                         state.numbers.retain(|_, of| *of != subscription);
-                        let text = state.wanted.remove(&subscription).unwrap();
-                        heard.push(Heard::Ended(text, end));
+                        let text = state.subscribed.remove(&subscription).unwrap();
+                        received.push(Received::Ended(text, end));
                     }
                 }
-                FromValuePublisher::Written(written) => heard.push(Heard::Written(written)),
+                FromValuePublisher::Written(written) => received.push(Received::Written(written)),
                 FromValuePublisher::Goodbye { .. } => {}
             }
         }
-        heard
+        received
     }
 }
 
-impl LinkOutput for Subscriber {
+impl LinkSink for Subscriber {
     fn offer(&mut self, frame: Frame, limit: usize) -> Offer {
         let mut state = self.0.borrow_mut();
-        // What is said from the line goes beyond the limit of what was written for many.
+        // Frames from the backlog may exceed the limit of shared frames.
         let limit = if limit > VALUE_QUEUE_BYTES_MAX { limit } else { state.capacity };
         let full = state.queued > 0 && state.queued + frame.len() > limit;
         if full || (state.stopped && limit == state.capacity) {
@@ -221,7 +221,7 @@ impl LinkOutput for Subscriber {
             state.queued += frame.len();
         }
         state.queue.push_back(frame);
-        Offer::Taken
+        Offer::Accepted
     }
 
     fn has_room(&self) -> bool {
@@ -241,9 +241,9 @@ impl LinkOutput for Subscriber {
 }
 
 impl Core<Subscriber> {
-    /// Bytes that wait for a link beside its queue, and how long its line is.
+    /// Bytes of a link's waiting updates, and the length of its backlog.
     pub(crate) fn backlog_of(&mut self, link: &Subscriber) -> (usize, u64) {
         let link = self.links.get_mut(link.number()).unwrap();
-        (link.backlog_bytes, link.line.end() - link.line.gone())
+        (link.backlog_bytes, link.backlog.end() - link.backlog.sent())
     }
 }

@@ -1,4 +1,4 @@
-//! A value link's way out: the core's frames into the link's queue.
+//! The core's handle of a value link's send queue.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,48 +9,48 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use super::core::{LinkOutput, Offer};
+use super::core::{LinkSink, Offer};
 use super::limits::VALUE_QUEUE_BYTES_MAX;
 
-/// A link's way out, shared by the core, the link's tasks, and flushes.
+/// A link's handle, shared by the core, the link's tasks, and flushes.
 #[derive(Clone)]
-pub(super) struct Wire(pub(super) Arc<WireState>);
+pub(super) struct LinkHandle(pub(super) Arc<LinkState>);
 
-pub(super) struct WireState {
+pub(super) struct LinkState {
     pub(super) sender: LinkSender,
-    /// Who it is, for people.
+    /// The subscriber's name, for logs.
     pub(super) name: Arc<str>,
-    /// Rung when something stands in the line.
+    /// Notified when the backlog has entries.
     pub(super) waits: Notify,
-    /// Entries of the line that were said, ever.
-    pub(super) gone: AtomicU64,
-    /// Rung when some were.
+    /// Backlog entries sent, ever.
+    pub(super) sent: AtomicU64,
+    /// Notified when that count rises.
     pub(super) advanced: Notify,
-    /// The core has ended it.
+    /// The core is ending it.
     pub(super) ending: CancellationToken,
 }
 
-impl Wire {
-    pub(super) fn new(sender: LinkSender, name: Arc<str>) -> Wire {
-        Wire(Arc::new(WireState {
+impl LinkHandle {
+    pub(super) fn new(sender: LinkSender, name: Arc<str>) -> LinkHandle {
+        LinkHandle(Arc::new(LinkState {
             sender,
             name,
             waits: Notify::new(),
-            gone: AtomicU64::new(0),
+            sent: AtomicU64::new(0),
             advanced: Notify::new(),
             ending: CancellationToken::new(),
         }))
     }
 }
 
-impl LinkOutput for Wire {
+impl LinkSink for LinkHandle {
     fn offer(&mut self, frame: Frame, limit: usize) -> Offer {
         match self.0.sender.send_within(frame, limit) {
-            Ok(()) | Err(SendError::Closed) => Offer::Taken,
+            Ok(()) | Err(SendError::Closed) => Offer::Accepted,
             Err(SendError::Full { .. }) => Offer::Full,
             Err(error @ SendError::TooLong { .. }) => {
                 self.end(error.to_string(), None);
-                Offer::Taken
+                Offer::Accepted
             }
         }
     }
@@ -63,16 +63,16 @@ impl LinkOutput for Wire {
         self.0.waits.notify_one();
     }
 
-    fn advanced(&mut self, gone: u64) {
-        self.0.gone.store(gone, Ordering::Release);
+    fn advanced(&mut self, sent: u64) {
+        self.0.sent.store(sent, Ordering::Release);
         self.0.advanced.notify_waiters();
     }
 
-    fn end(&mut self, reason: String, farewell: Option<Frame>) {
+    fn end(&mut self, reason: String, goodbye: Option<Frame>) {
         info!(subscriber = %self.0.name, %reason, "a value link is closed");
-        if let Some(farewell) = farewell {
-            // If it is gone already it needs none.
-            let _ = self.0.sender.send(farewell);
+        if let Some(goodbye) = goodbye {
+            // The link may have ended already.
+            let _ = self.0.sender.send(goodbye);
         }
         self.0.sender.close(reason);
         self.0.ending.cancel();

@@ -1,5 +1,5 @@
-//! A process that publishes values and holds no queues: no data directory, and a new id each time
-//! it starts.
+//! A process that publishes values and holds no queues: it has no data directory, and a new id each
+//! time it starts.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -16,41 +16,41 @@ use longshore_transport::{
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
-use super::directory::{Directory, Names};
+use super::registry::{PathKinds, ValueRegistry};
 use super::{ValueOptions, Values, serve};
 use crate::accept::accept;
 
-/// How long a stop waits for the replicas to take note of it.
+/// How long a stop waits for the replicas to remove the publisher.
 const CLEAR_WAIT: Duration = Duration::from_secs(2);
-/// How long a stop waits for links to take their goodbye.
+/// How long a stop waits for links to send their goodbye.
 const GOODBYE_WAIT: Duration = Duration::from_secs(2);
 
-/// What a publisher of values is told when it starts. The default is on a free port of the loopback
-/// address, and registers nowhere.
+/// The options of a publisher of values. By default it listens on a free port of the loopback
+/// address and registers nowhere.
 #[derive(Clone, Debug)]
 pub struct ValuePublisherOptions {
-    /// What operators call it; 1 to 128 bytes. `values` by default.
+    /// Its name for operators; 1 to 128 bytes. `values` by default.
     pub name: String,
-    /// Where it listens; port 0 picks one. Port 0 of 127.0.0.1 by default. Other machines need TLS,
-    /// or [`insecure`](Self::insecure).
+    /// The address that it listens on; port 0 picks a free one. Port 0 of 127.0.0.1 by default.
+    /// Other machines need TLS, or [`insecure`](Self::insecure).
     pub listen: SocketAddr,
-    /// Where others dial it, IP addresses or host names; empty for where it listens. It has to be
-    /// said where that is all addresses (`0.0.0.0`).
+    /// The addresses that others dial, IP addresses or host names; empty for the listen address.
+    /// Required if it listens on all addresses (`0.0.0.0`).
     pub advertise: Vec<Address>,
     /// The priority and weight of its values, unless they have their own.
     pub usual: ValueOptions,
-    /// The resolver replicas. With none, the default, no subscriber finds it: they look for values
-    /// at a resolver.
+    /// The resolver replicas. With none, the default, no subscriber finds it: subscribers find
+    /// values through a resolver.
     pub cluster: Option<Cluster>,
     /// TLS, for every link.
     pub tls: Option<TlsAcceptor>,
     /// Allows a non-loopback address without TLS: anyone who reaches it could read values and write
     /// to them. False by default.
     pub insecure: bool,
-    /// Most links at once; more are told `Busy`. 768 by default.
+    /// Most links at once; more are refused with `Busy`. 768 by default.
     pub connections_max: usize,
-    /// What received frames are charged to; services of one process share one. 256 MiB of its own
-    /// by default.
+    /// The budget of received frames; services of one process share one. Its own 256 MiB by
+    /// default.
     pub budget: FrameBudget,
     /// Heartbeats of its links. 5 s, and 100 s until one counts as hung, by default.
     pub timing: LinkTiming,
@@ -74,27 +74,28 @@ impl Default for ValuePublisherOptions {
     }
 }
 
-/// Why a publisher of values does not start. [`Bind`](ValuePublisherError::Bind) names what stands
-/// in the way; the others are wrong options.
+/// Why a publisher of values does not start. [`Bind`](ValuePublisherError::Bind) names the
+/// obstacle; the others are wrong options.
 #[derive(Debug, thiserror::Error)]
 pub enum ValuePublisherError {
-    /// The address cannot be listened on.
+    /// The address cannot be bound.
     #[error(transparent)]
     Bind(#[from] BindError),
-    /// It listens on every address, and none of them is one that others can dial.
+    /// It listens on all addresses, and none of them can be dialled by others.
     #[error(
-        "a publisher that listens on all addresses ({0}) needs the address that subscribers dial, to advertise it"
+        "a publisher that listens on all addresses ({0}) needs the address that subscribers \
+         dial, to advertise it"
     )]
     NeedsAdvertise(SocketAddr),
     /// The name is empty, or has more than 128 bytes.
     #[error("the publisher: {0}")]
     BadName(#[from] NameError),
-    /// It advertises more than replicas take.
+    /// It advertises more than replicas accept.
     #[error("the publisher: {0}")]
     BadInfo(#[from] PublisherInfoError),
 }
 
-/// A publisher of values alone. It serves from [`ValuePublisher::open`] on, and until
+/// A publisher of values only. It serves from [`ValuePublisher::open`] until
 /// [`ValuePublisher::stop`] or until it is dropped.
 pub struct ValuePublisher {
     values: Values,
@@ -107,7 +108,8 @@ pub struct ValuePublisher {
 
 impl ValuePublisher {
     /// Listens, and begins to register at the resolver; `write_client().flushed(1)` waits until a
-    /// replica knows its values. Needs a tokio runtime. Cancel safe: dropped, nothing is left.
+    /// replica knows its values. Needs a tokio runtime. Cancel safe: dropping the future leaves
+    /// nothing behind.
     pub async fn open(
         options: ValuePublisherOptions,
     ) -> Result<ValuePublisher, ValuePublisherError> {
@@ -140,12 +142,12 @@ impl ValuePublisher {
         let info = PublisherInfo::new(id, epoch, options.name, addresses);
         let client =
             options.cluster.map(|cluster| WriteClient::new(cluster, info.clone(), SessionId(id.0)));
-        let names = Arc::new(Names::default());
-        let values = Values::new(Directory::new(client.clone(), names, None, options.usual));
+        let names = Arc::new(PathKinds::default());
+        let values = Values::new(ValueRegistry::new(client.clone(), names, None, options.usual));
         let stop = CancellationToken::new();
-        let of_values = values.clone();
+        let link_values = values.clone();
         let served = move |handshake, sender, receiver| {
-            serve(of_values.clone(), handshake, sender, receiver)
+            serve(link_values.clone(), handshake, sender, receiver)
         };
         let serving = accept(listener, values.clone(), stop.clone(), GOODBYE_WAIT, served);
         let serving = Some(tokio::spawn(serving));
@@ -158,7 +160,7 @@ impl ValuePublisher {
         self.values.clone()
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     pub fn local_address(&self) -> SocketAddr {
         self.address
     }
@@ -168,19 +170,19 @@ impl ValuePublisher {
         self.info.id
     }
 
-    /// What operators call it.
+    /// Its name for operators.
     pub fn name(&self) -> &str {
         &self.info.name
     }
 
-    /// How registration stands at each replica; none without a resolver.
+    /// The state of its registration at each replica; none without a resolver.
     pub fn write_client(&self) -> Option<&WriteClient> {
         self.client.as_ref()
     }
 
-    /// Tells every link, and takes its paths back at every replica that can be reached. Not cancel
-    /// safe: of a call that was dropped, subscribers have heard or see their links end, and
-    /// replicas notice by its silence.
+    /// Closes every link, and withdraws its paths from every replica that it reaches. Not cancel
+    /// safe: if the call is dropped, subscribers still receive a goodbye or see their links end,
+    /// and replicas notice its silence.
     pub async fn stop(mut self) {
         self.stop.cancel();
         if let Some(serving) = self.serving.take()
