@@ -1,6 +1,6 @@
-//! What idle workers cost a publisher: memory for each link, and the processor's time for all of
-//! them together. The publisher and those that hold the links are processes of their own; each link
-//! is a worker's, attached, subscribed and with credit, and nothing is ever enqueued.
+//! The cost of idle workers at a publisher: memory per link, and processor time for all of them.
+//! The publisher and the clients are child processes; each link is a worker's, attached, subscribed
+//! and with credit, and nothing is ever enqueued.
 //!
 //!     cargo run --release -p longshore-publisher --example idle_links -- [LINKS] [SECONDS]
 //!
@@ -22,23 +22,23 @@ use tokio::task::JoinSet;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// Names the part that a process has.
+/// The variable that names a child process's role.
 pub(crate) const PART: &str = "LONGSHORE_IDLE_LINKS_PART";
-/// What a part says begins with this.
-const SAID: &str = "idle links: ";
-/// Links of one process: far below what a process may open.
-const LINKS_OF_ONE: usize = 2_500;
-/// Dialled at a time by one process.
-const DIALLED_AT_ONCE: usize = 64;
-/// What each worker could take.
+/// The prefix of a child process's output lines.
+const PREFIX: &str = "idle links: ";
+/// Links per process: far below its limit of open files.
+const LINKS_PER_PROCESS: usize = 2_500;
+/// Links that a process dials at a time.
+const DIALS_AT_A_TIME: usize = 64;
+/// Each worker's credit.
 const CREDIT: u32 = 128;
-/// What is promised for a link, in bytes, and for all of them, in parts of one processor.
+/// The targets: bytes per link, and the share of one processor for all links.
 pub(crate) const LINK_BYTES_MAX: u64 = 20 * 1024;
 const PROCESSOR_MAX: f64 = 0.06;
 
 fn main() -> Result<(), Failure> {
     if let Ok(part) = std::env::var(PART) {
-        return play(&part);
+        return run_role(&part);
     }
     let arguments: Vec<u64> =
         std::env::args().skip(1).map(|text| text.parse()).collect::<Result<_, _>>()?;
@@ -51,58 +51,58 @@ fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// What a process started by [`measure`] does.
-pub(crate) fn play(part: &str) -> Result<(), Failure> {
+/// Runs a child process that [`measure`] started.
+pub(crate) fn run_role(part: &str) -> Result<(), Failure> {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     let runtime = builder.worker_threads(2).enable_all().build()?;
     match part.split(' ').collect::<Vec<_>>()[..] {
         ["serve"] => runtime.block_on(serve()),
         ["hold", address, first, count] => {
-            runtime.block_on(hold(address.parse()?, first.parse()?, count.parse()?))
+            runtime.block_on(open_links(address.parse()?, first.parse()?, count.parse()?))
         }
         _ => Err(format!("no part: {part}").into()),
     }
 }
 
-/// Says something to whoever started this process. What else is written there is passed over.
-fn say(what: impl std::fmt::Display) {
-    println!("\n{SAID}{what}");
+/// Sends a line to the parent process, which ignores other output.
+fn print_line(what: impl std::fmt::Display) {
+    println!("\n{PREFIX}{what}");
 }
 
-/// The publisher, until its input ends.
+/// Runs the publisher until the input ends.
 async fn serve() -> Result<(), Failure> {
     let folder = tempfile::tempdir()?;
     let publisher = Publisher::open(PublisherOptions::new(folder.path())).await?;
-    say(publisher.local_address());
-    publisher.run(parent_has_gone()).await?;
+    print_line(publisher.local_address());
+    publisher.run(parent_exited()).await?;
     Ok(())
 }
 
-/// Workers that wait, until the input ends.
-async fn hold(address: SocketAddr, first: u64, count: u64) -> Result<(), Failure> {
+/// Opens idle workers' links until the input ends.
+async fn open_links(address: SocketAddr, first: u64, count: u64) -> Result<(), Failure> {
     let mut numbers = first..first + count;
     let (mut dialling, mut links) = (JoinSet::new(), JoinSet::new());
     loop {
-        while dialling.len() < DIALLED_AT_ONCE
+        while dialling.len() < DIALS_AT_A_TIME
             && let Some(number) = numbers.next()
         {
             dialling.spawn(subscribed(address, number));
         }
         let Some(link) = dialling.join_next().await else { break };
         let (sender, mut receiver) = link??;
-        // Heartbeats come and go.
+        // Only heartbeats arrive.
         links.spawn(async move {
-            let _held = sender;
+            let _sender = sender;
             while receiver.recv().await.is_ok() {}
         });
     }
-    say("held");
-    parent_has_gone().await;
-    say(ended(&mut links));
+    print_line("held");
+    parent_exited().await;
+    print_line(ended(&mut links));
     Ok(())
 }
 
-/// How many have ended by themselves.
+/// How many links have ended by themselves.
 fn ended(links: &mut JoinSet<()>) -> usize {
     std::iter::from_fn(|| links.try_join_next()).count()
 }
@@ -139,25 +139,25 @@ async fn subscribed(
     }
 }
 
-async fn parent_has_gone() {
+async fn parent_exited() {
     let read = tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new()));
     drop(read.await);
 }
 
-/// What idle links cost.
+/// The cost of idle links.
 pub(crate) struct Cost {
     links: u64,
     /// Links that have ended by themselves.
     pub(crate) lost: u64,
-    /// Bytes in memory, without links and with them.
+    /// Resident bytes, without links and with them.
     before: u64,
     after: u64,
-    /// Parts of one processor.
+    /// The share of one processor.
     processor: f64,
 }
 
 impl Cost {
-    /// Bytes for each link.
+    /// Bytes per link.
     pub(crate) fn each(&self) -> u64 {
         self.after.saturating_sub(self.before) / self.links.max(1)
     }
@@ -173,35 +173,35 @@ impl Cost {
     }
 }
 
-/// Lets so many idle links stand for so long. `arguments` lead this program to [`play`].
+/// Opens `links` idle links for `time`. `arguments` make this program call [`run_role`].
 pub(crate) fn measure(links: u64, time: Duration, arguments: &[&str]) -> Result<Cost, Failure> {
     let mut publisher = Process::start(arguments, "serve")?;
     let address = publisher.line()?;
     let before = publisher.resident()?;
-    let mut holders = Vec::new();
-    for first in (0..links).step_by(LINKS_OF_ONE) {
-        let count = (links - first).min(LINKS_OF_ONE as u64);
-        holders.push(Process::start(arguments, &format!("hold {address} {first} {count}"))?);
+    let mut clients = Vec::new();
+    for first in (0..links).step_by(LINKS_PER_PROCESS) {
+        let count = (links - first).min(LINKS_PER_PROCESS as u64);
+        clients.push(Process::start(arguments, &format!("hold {address} {first} {count}"))?);
     }
-    for holder in &mut holders {
-        if holder.line()? != "held" {
+    for client in &mut clients {
+        if client.line()? != "held" {
             return Err("a process could not hold its links".into());
         }
     }
-    // Past the first heartbeats of all.
+    // Wait until every link has sent its first heartbeats.
     std::thread::sleep(2 * LinkTiming::WORK.heartbeat);
     let (began, used) = (Instant::now(), publisher.processor()?);
     std::thread::sleep(time);
     let processor = (publisher.processor()? - used).as_secs_f64() / began.elapsed().as_secs_f64();
     let after = publisher.resident()?;
     let mut lost = 0;
-    for holder in &mut holders {
-        lost += holder.end()?.parse::<u64>()?;
+    for client in &mut clients {
+        lost += client.end()?.parse::<u64>()?;
     }
     Ok(Cost { links, lost, before, after, processor })
 }
 
-/// This program once more, in another part.
+/// This program as a child process, in another role.
 struct Process {
     process: Child,
     input: Option<ChildStdin>,
@@ -219,19 +219,19 @@ impl Process {
         Ok(Process { process, input, output })
     }
 
-    /// What it says next.
+    /// Its next line.
     fn line(&mut self) -> Result<String, Failure> {
         let mut line = String::new();
         while self.output.read_line(&mut line)? > 0 {
-            if let Some(said) = line.strip_prefix(SAID) {
-                return Ok(said.trim().to_owned());
+            if let Some(text) = line.strip_prefix(PREFIX) {
+                return Ok(text.trim().to_owned());
             }
             line.clear();
         }
         Err("a process ended too soon".into())
     }
 
-    /// Tells it to end, and waits; what it says at last.
+    /// Closes its input, and waits; returns its last line.
     fn end(&mut self) -> Result<String, Failure> {
         drop(self.input.take());
         let last = self.line()?;
@@ -239,7 +239,7 @@ impl Process {
         Ok(last)
     }
 
-    /// Bytes in memory.
+    /// Resident bytes.
     fn resident(&self) -> Result<u64, Failure> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id()))?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -247,10 +247,10 @@ impl Process {
         Ok(kib.trim().parse::<u64>()? * 1024)
     }
 
-    /// The processor's time so far, of all its threads, in steps of 10 ms.
+    /// The processor time of all its threads so far, in steps of 10 ms.
     fn processor(&self) -> Result<Duration, Failure> {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.process.id()))?;
-        // The name before these may hold anything, and ends with the last bracket.
+        // The process name may contain anything, and ends with the last bracket.
         let fields = stat.rsplit_once(')').ok_or("no name")?.1;
         let ticks = |at: usize| fields.split_whitespace().nth(at).unwrap_or("0").parse::<u64>();
         Ok(Duration::from_millis(10 * (ticks(11)? + ticks(12)?)))

@@ -1,5 +1,4 @@
-//! Those who wait for a job's end, and those who follow what happens, as clients with bare hands
-//! see it.
+//! Requests that wait for a job's end, and feeds, with a client that sends raw messages.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -14,7 +13,7 @@ use longshore_protocol::messages::work::{
 use longshore_protocol::{Backoff, Epoch, FrameWriter, JobChange, JobId, JobState, Role};
 use tokio::task::JoinHandle;
 
-use crate::client::{A_WHILE, Client, LONG, MIB, error, fresh, glob, id, job, job_in, usual};
+use crate::client::{A_WHILE, Client, LONG, MIB, cached, error, fresh, glob, id, job, job_in};
 
 async fn ended(client: &mut Client, number: u64) -> Option<JobInfo> {
     match client.answer(number).await.unwrap() {
@@ -24,7 +23,7 @@ async fn ended(client: &mut Client, number: u64) -> Option<JobInfo> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_end_of_a_job_is_told_in_full_when_it_comes_or_at_once_if_it_has() {
+async fn waiting_request_receives_the_full_job_at_its_end() {
     let running = fresh().await;
     let mut tool = Client::attach(&running, Role::Tool, 1).await;
     let mut wanted = job(1, 100);
@@ -32,24 +31,24 @@ async fn the_end_of_a_job_is_told_in_full_when_it_comes_or_at_once_if_it_has() {
     tool.enqueue([wanted]).await;
     let number = tool.request(Request::Await { id: id(1) });
     let mut worker = Client::attach(&running, Role::Worker, 2).await;
-    worker.take(1);
+    worker.subscribe_with(1);
     let delivery = worker.job().await;
-    // It runs: a question is answered, the wait is not.
-    assert_eq!(tool.look(id(1)).await.unwrap().state, JobState::Running);
+    // The job runs: a plain request is answered, the waiting one is not.
+    assert_eq!(tool.job_info(id(1)).await.unwrap().state, JobState::Running);
     let result = Some(Bytes::from_static(b"forty-two"));
     worker.settle([(delivery.token, NewSettle::Complete { result })]).await;
     for number in [Some(number), None] {
         let number = number.unwrap_or_else(|| tool.request(Request::Await { id: id(1) }));
-        let told = ended(&mut tool, number).await.unwrap();
-        assert_eq!(told.state, JobState::Completed);
-        assert_eq!(told.result.unwrap().as_ref(), b"forty-two");
-        assert_eq!(told.payload.unwrap().len(), 100);
+        let answer = ended(&mut tool, number).await.unwrap();
+        assert_eq!(answer.state, JobState::Completed);
+        assert_eq!(answer.result.unwrap().as_ref(), b"forty-two");
+        assert_eq!(answer.payload.unwrap().len(), 100);
     }
     running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_kind_of_end_is_told_and_a_job_that_is_not_there_too() {
+async fn waiting_request_is_answered_for_every_end_and_missing_jobs() {
     let running = fresh().await;
     let mut tool = Client::attach(&running, Role::Tool, 1).await;
     let nobody = tool.request(Request::Await { id: id(99) });
@@ -58,11 +57,11 @@ async fn every_kind_of_end_is_told_and_a_job_that_is_not_there_too() {
     let buried = tool.request(Request::Await { id: id(1) });
     let cancelled = tool.request(Request::Await { id: id(2) });
     let mut worker = Client::attach(&running, Role::Worker, 2).await;
-    worker.take(1);
+    worker.subscribe_with(1);
     let delivery = worker.job().await;
     worker.bury(delivery.token, "io::Error", "disk 7 is on fire").await;
-    let told = ended(&mut tool, buried).await.unwrap();
-    assert_eq!((told.state, told.error.unwrap().kind.as_str()), (JobState::Dead, "io::Error"));
+    let answer = ended(&mut tool, buried).await.unwrap();
+    assert_eq!((answer.state, answer.error.unwrap().kind.as_str()), (JobState::Dead, "io::Error"));
     let mut other = Client::attach(&running, Role::Tool, 3).await;
     let cancel = longshore_protocol::messages::work::Action::Cancel;
     let selection = longshore_protocol::messages::work::Selection::Ids(vec![id(2)]);
@@ -72,32 +71,32 @@ async fn every_kind_of_end_is_told_and_a_job_that_is_not_there_too() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_forgotten_is_not_told() {
+async fn cancelled_waiting_request_is_not_answered() {
     let running = fresh().await;
     let mut tool = Client::attach(&running, Role::Tool, 1).await;
     tool.enqueue([job(1, 10)]).await;
     let forgotten = tool.request(Request::Await { id: id(1) });
     let wanted = tool.request(Request::Await { id: id(1) });
-    tool.say(&ToPublisher::Forget(forgotten));
+    tool.send(&ToPublisher::Forget(forgotten));
     let mut worker = Client::attach(&running, Role::Worker, 2).await;
-    worker.take(1);
+    worker.subscribe_with(1);
     let delivery = worker.job().await;
     worker.complete(delivery.token).await;
-    let told = tool
+    let answer = tool
         .until(|message| match message {
             FromPublisher::Answer { id, .. } => Some(id),
             _ => None,
         })
         .await;
-    assert_eq!(told, wanted, "the one that was forgotten would be first");
+    assert_eq!(answer, wanted, "the cancelled request would be answered first");
     tool.status().await;
     running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_wait_is_taken_up_again_over_a_restart_of_the_publisher() {
+async fn waiting_request_works_after_a_publisher_restart() {
     let dir = tempfile::tempdir().unwrap();
-    let running = usual(dir.path()).await;
+    let running = cached(dir.path()).await;
     let mut tool = Client::attach(&running, Role::Tool, 1).await;
     let mut wanted = job(1, 10);
     wanted.options.keep_result = true;
@@ -106,19 +105,19 @@ async fn a_wait_is_taken_up_again_over_a_restart_of_the_publisher() {
     tool.status().await;
     running.stop().await;
 
-    let running = usual(dir.path()).await;
+    let running = cached(dir.path()).await;
     let mut tool = Client::attach(&running, Role::Tool, 1).await;
     let number = tool.request(Request::Await { id: id(1) });
     let mut worker = Client::attach(&running, Role::Worker, 2).await;
-    worker.take(1);
+    worker.subscribe_with(1);
     let delivery = worker.job().await;
     let result = Some(Bytes::from_static(b"done"));
     worker.settle([(delivery.token, NewSettle::Complete { result })]).await;
     assert_eq!(ended(&mut tool, number).await.unwrap().result.unwrap().as_ref(), b"done");
     running.stop().await;
 
-    // And once more: the end itself is over the restart.
-    let running = usual(dir.path()).await;
+    // Once more: the end itself was before the restart.
+    let running = cached(dir.path()).await;
     let mut tool = Client::attach(&running, Role::Tool, 1).await;
     let number = tool.request(Request::Await { id: id(1) });
     assert_eq!(ended(&mut tool, number).await.unwrap().result.unwrap().as_ref(), b"done");
@@ -126,13 +125,13 @@ async fn a_wait_is_taken_up_again_over_a_restart_of_the_publisher() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_wait_and_a_feed_begin_long_after_a_start_when_nothing_is_recorded_any_more() {
+async fn waits_and_feeds_begin_when_recording_is_off() {
     let running = fresh().await;
     tokio::time::sleep(Duration::from_secs(11)).await;
     let mut tool = Client::attach(&running, Role::Tool, 1).await;
     let mut worker = Client::attach(&running, Role::Worker, 2).await;
     tool.enqueue([job(1, 10), job(2, 10)]).await;
-    worker.take(1);
+    worker.subscribe_with(1);
     let delivery = worker.job().await;
     let number = tool.request(Request::Await { id: id(1) });
     tool.status().await;
@@ -140,13 +139,13 @@ async fn a_wait_and_a_feed_begin_long_after_a_start_when_nothing_is_recorded_any
     assert_eq!(ended(&mut tool, number).await.unwrap().state, JobState::Completed);
     open(&mut tool, "/jobs/**", None).await.unwrap();
     worker.credit(1);
-    let (all, _) = happened(&mut tool, 1).await;
+    let (all, _) = next_events(&mut tool, 1).await;
     assert_eq!((all[0].1, all[0].2), (id(2), JobChange::Delivered));
     running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_link_waits_for_ten_thousand_ends_and_one_more_is_refused_by_name() {
+async fn waiting_requests_per_link_are_limited() {
     let running = fresh().await;
     let mut tool = Client::attach(&running, Role::Tool, 1).await;
     tool.enqueue([job(1, 10)]).await;
@@ -159,10 +158,10 @@ async fn a_link_waits_for_ten_thousand_ends_and_one_more_is_refused_by_name() {
     let refused = tool.answer(1_000 + AWAITS_MAX as u64).await;
     assert_eq!(refused, Err(RequestError::TooMany));
     let mut worker = Client::attach(&running, Role::Worker, 2).await;
-    worker.take(1);
+    worker.subscribe_with(1);
     let delivery = worker.job().await;
     worker.complete(delivery.token).await;
-    let mut told = vec![false; AWAITS_MAX];
+    let mut answer = vec![false; AWAITS_MAX];
     for _ in 0..AWAITS_MAX {
         let number = tool
             .until(|message| match message {
@@ -170,13 +169,13 @@ async fn a_link_waits_for_ten_thousand_ends_and_one_more_is_refused_by_name() {
                 _ => None,
             })
             .await;
-        assert!(!std::mem::replace(&mut told[number as usize], true), "{number} twice");
+        assert!(!std::mem::replace(&mut answer[number as usize], true), "{number} twice");
     }
     running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ends_wait_for_a_link_that_reads_slowly() {
+async fn answers_wait_for_a_link_that_reads_slowly() {
     const JOBS: u32 = 128;
     let running = fresh().await;
     let mut tool = Client::attach(&running, Role::Tool, 1).await;
@@ -190,10 +189,10 @@ async fn ends_wait_for_a_link_that_reads_slowly() {
     let cancel = longshore_protocol::messages::work::Action::Cancel;
     let selection = crate::client::everything();
     other.ask(Request::Act { action: cancel, selection, pace: None, dry_run: false }).await;
-    // All of it would be in the link's send queue by now, and more than it takes.
+    // All of it would be in the link's send queue by now, and exceed its limit.
     tokio::time::sleep(2 * A_WHILE).await;
-    let mut told = 0;
-    while told < JOBS {
+    let mut answer = 0;
+    while answer < JOBS {
         let job = tool
             .until(|message| match message {
                 FromPublisher::Answer { answer, .. } => Some(answer.unwrap()),
@@ -203,14 +202,14 @@ async fn ends_wait_for_a_link_that_reads_slowly() {
         assert!(
             matches!(job, Answer::Job(Some(job)) if job.payload.as_ref().unwrap().len() == MIB)
         );
-        told += 1;
+        answer += 1;
     }
     running.stop().await;
 }
 
 // Feeds.
 
-/// Opens a feed; gives its number and where it begins.
+/// Opens a feed; returns its number and its first position.
 async fn open(
     tool: &mut Client,
     pattern: &str,
@@ -233,8 +232,11 @@ async fn events(tool: &mut Client) -> FeedEvents {
     .await
 }
 
-/// The next `n` things that happened, each as queue, job and change; and where the feed stands.
-async fn happened(tool: &mut Client, n: usize) -> (Vec<(String, JobId, JobChange)>, FeedPosition) {
+/// The next `n` events, each as queue, job and change; and the feed's position.
+async fn next_events(
+    tool: &mut Client,
+    n: usize,
+) -> (Vec<(String, JobId, JobChange)>, FeedPosition) {
     let mut all = Vec::new();
     loop {
         let FeedEvents { upto, paths, events, .. } = events(tool).await;
@@ -251,7 +253,7 @@ async fn happened(tool: &mut Client, n: usize) -> (Vec<(String, JobId, JobChange
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_feed_tells_what_happens_in_its_queues_in_order_until_it_is_forgotten() {
+async fn feed_sends_events_of_its_queues_in_order_until_cancelled() {
     let running = fresh().await;
     let mut tool = Client::attach(&running, Role::Tool, 1).await;
     tool.enqueue([job(1, 10)]).await;
@@ -259,19 +261,19 @@ async fn a_feed_tells_what_happens_in_its_queues_in_order_until_it_is_forgotten(
     let mut producer = Client::attach(&running, Role::Producer, 2).await;
     producer.enqueue([job_in("/jobs/b", 2, 10), job_in("/jobs/c", 3, 10)]).await;
     let mut worker = Client::attach(&running, Role::Worker, 3).await;
-    worker.take(1);
+    worker.subscribe_with(1);
     let delivery = worker.job().await;
     worker.complete(delivery.token).await;
     let (a, c) = ("/jobs/a".to_owned(), "/jobs/c".to_owned());
-    let (all, upto) = happened(&mut tool, 3).await;
+    let (all, upto) = next_events(&mut tool, 3).await;
     let expected = [
         (c, id(3), JobChange::Created),
         (a.clone(), id(1), JobChange::Delivered),
         (a, id(1), JobChange::Completed),
     ];
-    assert_eq!(all, expected, "not what came before it, and not the other queue");
+    assert_eq!(all, expected, "neither earlier events nor another queue's");
     assert!(upto > begins);
-    tool.say(&ToPublisher::Forget(number));
+    tool.send(&ToPublisher::Forget(number));
     tool.status().await;
     producer.enqueue([job(4, 10)]).await;
     let more = tokio::time::timeout(A_WHILE, events(&mut tool)).await;
@@ -280,36 +282,36 @@ async fn a_feed_tells_what_happens_in_its_queues_in_order_until_it_is_forgotten(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_feed_goes_on_where_it_was_after_its_link_and_after_the_publisher_were_away() {
+async fn feed_resumes_after_a_lost_link_and_a_publisher_restart() {
     let dir = tempfile::tempdir().unwrap();
-    let running = usual(dir.path()).await;
+    let running = cached(dir.path()).await;
     let mut producer = Client::attach(&running, Role::Producer, 2).await;
     let mut tool = Client::attach(&running, Role::Tool, 1).await;
     open(&mut tool, "/jobs/**", None).await.unwrap();
     producer.enqueue([job(1, 10)]).await;
-    let (all, upto) = happened(&mut tool, 1).await;
+    let (all, upto) = next_events(&mut tool, 1).await;
     assert_eq!(all[0].1, id(1));
     drop(tool);
     producer.enqueue([job(2, 10), job(3, 10)]).await;
     let mut tool = Client::attach(&running, Role::Tool, 1).await;
     open(&mut tool, "/jobs/**", Some(upto)).await.unwrap();
-    let (all, upto) = happened(&mut tool, 2).await;
+    let (all, upto) = next_events(&mut tool, 2).await;
     assert_eq!((all[0].1, all[1].1), (id(2), id(3)));
     producer.enqueue([job(4, 10)]).await;
     running.stop().await;
 
-    let running = usual(dir.path()).await;
+    let running = cached(dir.path()).await;
     let mut tool = Client::attach(&running, Role::Tool, 1).await;
     let (_, begins) = open(&mut tool, "/jobs/**", Some(upto)).await.unwrap();
-    assert_eq!(begins.index, upto.index, "it goes on from there");
-    let (all, now) = happened(&mut tool, 1).await;
+    assert_eq!(begins.index, upto.index, "it resumes from there");
+    let (all, now) = next_events(&mut tool, 1).await;
     assert_eq!(all[0].1, id(4));
     assert_eq!(now.epoch, Epoch(upto.epoch.0 + 1));
     running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_place_that_is_too_old_or_was_never_reached_is_refused_by_name() {
+async fn too_old_or_future_feed_position_is_refused() {
     let running = fresh().await;
     let mut tool = Client::attach(&running, Role::Tool, 1).await;
     let (_, begins) = open(&mut tool, "/jobs/none", None).await.unwrap();
@@ -325,21 +327,21 @@ async fn a_place_that_is_too_old_or_was_never_reached_is_refused_by_name() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_silent_feed_is_told_how_far_it_has_come_so_that_it_does_not_grow_old() {
+async fn silent_feed_receives_its_position_and_stays_fresh() {
     let running = fresh().await;
     let mut tool = Client::attach(&running, Role::Tool, 1).await;
     let (_, begins) = open(&mut tool, "/jobs/none", None).await.unwrap();
     let mut producer = Client::attach(&running, Role::Producer, 2).await;
     producer.enqueue([job(1, 10)]).await;
     // Nothing happens after that.
-    let told = events(&mut tool).await;
-    assert_eq!(told.events, []);
-    assert!(told.upto.index > begins.index);
+    let answer = events(&mut tool).await;
+    assert_eq!(answer.events, []);
+    assert!(answer.upto.index > begins.index);
     running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_feed_that_is_too_slow_is_told_so_and_has_no_gap_before_that() {
+async fn slow_feed_ends_without_a_gap_before_its_end() {
     let running = fresh().await;
     let mut tool = Client::attach(&running, Role::Tool, 1).await;
     let mut feeds = BTreeMap::new();
@@ -348,14 +350,14 @@ async fn a_feed_that_is_too_slow_is_told_so_and_has_no_gap_before_that() {
         feeds.insert(number, Vec::new());
     }
     assert_eq!(open(&mut tool, "/jobs/**", None).await, Err(RequestError::TooMany));
-    // Nothing of it is read: the socket takes some of it, and the tail 65,536 of 400,000.
+    // The client reads none of it: the socket takes some, and the tail holds 65,536 of 400,000.
     let mut producer = Client::attach(&running, Role::Producer, 2).await;
     for n in 0..40 {
         producer.enqueue((0..10_000).map(|m| job(n * 10_000 + m, 1))).await;
     }
     let mut ended = 0;
     while ended < FEEDS_MAX {
-        match tool.hear().await {
+        match tool.receive().await {
             FromPublisher::Feed(events) => {
                 assert!(events.events.len() <= FEED_EVENTS_MAX);
                 let jobs = feeds.get_mut(&events.id).unwrap();
@@ -371,22 +373,25 @@ async fn a_feed_that_is_too_slow_is_told_so_and_has_no_gap_before_that() {
             _ => {}
         }
     }
-    // There is room for others again.
+    // The ended feeds free their slots.
     assert!(open(&mut tool, "/jobs/**", None).await.is_ok());
     running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_snapshot_and_the_feed_after_it_are_the_truth_under_load() {
+async fn snapshot_and_feed_agree_with_the_state_under_load() {
     let running = fresh().await;
     let load = [produce(running.address, 10), work(running.address, 11), work(running.address, 12)];
     let mut tool = Client::attach(&running, Role::Tool, 1).await;
     tokio::time::sleep(A_WHILE).await;
     let (_, begins) = open(&mut tool, "/jobs/**", None).await.unwrap();
-    // A second link, so that events and pages come as they like.
+    // A second link, so that events and pages interleave freely.
     let mut lister = Client::attach(&running, Role::Tool, 2).await;
     let mut known = snapshot(&mut lister).await;
-    assert!(known.values().all(|seen| seen.index >= begins.index), "listed after the feed began");
+    assert!(
+        known.values().all(|state_seen| state_seen.index >= begins.index),
+        "listed after the feed began"
+    );
     let listed = known.len();
     let mut upto = begins;
     let until = Instant::now() + Duration::from_secs(2);
@@ -397,67 +402,71 @@ async fn a_snapshot_and_the_feed_after_it_are_the_truth_under_load() {
         task.abort();
         let _ended = task.await;
     }
-    // The workers' links end, and with them, after their grace, what they held: all of that is in
-    // the feed, too.
-    let truth = loop {
-        let truth = snapshot(&mut lister).await;
-        let index = truth.values().map(|seen| seen.index).max().unwrap();
-        let is_quiet = truth.values().all(|seen| seen.state != Some(JobState::Running));
+    // The workers' links end, and after their grace their leases: all of that is in the feed too.
+    let listed_now = loop {
+        let listed_now = snapshot(&mut lister).await;
+        let index = listed_now.values().map(|state_seen| state_seen.index).max().unwrap();
+        let is_quiet =
+            listed_now.values().all(|state_seen| state_seen.state != Some(JobState::Running));
         while upto.index < index {
             upto = follow(&mut tool, &mut known).await;
         }
         if is_quiet {
-            break truth;
+            break listed_now;
         }
         tokio::time::sleep(A_WHILE).await;
     };
     while let Ok(_more) = tokio::time::timeout(A_WHILE, follow(&mut tool, &mut known)).await {}
-    let truth_again = snapshot(&mut lister).await;
-    let states = |jobs: &BTreeMap<JobId, Seen>| -> BTreeMap<JobId, JobState> {
-        jobs.iter().filter_map(|(&id, seen)| Some((id, seen.state?))).collect()
+    let listed_last = snapshot(&mut lister).await;
+    let states = |jobs: &BTreeMap<JobId, KnownState>| -> BTreeMap<JobId, JobState> {
+        jobs.iter().filter_map(|(&id, state_seen)| Some((id, state_seen.state?))).collect()
     };
-    assert!(listed > 0 && truth.len() > listed, "{listed} of {}: there was load", truth.len());
-    assert_eq!(states(&known).len(), states(&truth_again).len());
-    assert!(states(&known) == states(&truth_again));
+    assert!(
+        listed > 0 && listed_now.len() > listed,
+        "{listed} of {}: there was load",
+        listed_now.len()
+    );
+    assert_eq!(states(&known).len(), states(&listed_last).len());
+    assert!(states(&known) == states(&listed_last));
     running.stop().await;
 }
 
-/// A job's state, none when it is gone, and the command that it reflects.
+/// A job's state, none if it was removed, and the command that it reflects.
 #[derive(Clone, Copy, Debug)]
-struct Seen {
+struct KnownState {
     state: Option<JobState>,
     index: u64,
 }
 
-async fn snapshot(tool: &mut Client) -> BTreeMap<JobId, Seen> {
+async fn snapshot(tool: &mut Client) -> BTreeMap<JobId, KnownState> {
     let mut jobs = BTreeMap::new();
     let mut cursor = Some(0);
     while let Some(from) = cursor {
         let filter = Filter::of(glob("/jobs/**"));
         let query = JobsQuery { filter, cursor: from, limit: 200, full: false };
         let Answer::Jobs(page) = tool.ask(Request::Jobs(query)).await else { panic!() };
-        let seen = |job: &JobInfo| Seen { state: Some(job.state), index: page.index };
-        jobs.extend(page.jobs.iter().map(|job| (job.id, seen(job))));
+        let state_seen = |job: &JobInfo| KnownState { state: Some(job.state), index: page.index };
+        jobs.extend(page.jobs.iter().map(|job| (job.id, state_seen(job))));
         cursor = page.next;
     }
     jobs
 }
 
-/// Takes the next events over into what is known.
-async fn follow(tool: &mut Client, known: &mut BTreeMap<JobId, Seen>) -> FeedPosition {
+/// Applies the next events to the known jobs.
+async fn follow(tool: &mut Client, known: &mut BTreeMap<JobId, KnownState>) -> FeedPosition {
     let FeedEvents { upto, events, .. } = events(tool).await;
     for event in events {
-        let fresh = Seen { state: event.state, index: event.index };
-        let seen = known.entry(event.job).or_insert(fresh);
-        // What a page reflects is in it already.
-        if event.index >= seen.index {
-            *seen = fresh;
+        let fresh = KnownState { state: event.state, index: event.index };
+        let state_seen = known.entry(event.job).or_insert(fresh);
+        // A page already contains older events.
+        if event.index >= state_seen.index {
+            *state_seen = fresh;
         }
     }
     upto
 }
 
-/// Hands jobs in until it is aborted.
+/// Enqueues jobs until it is aborted.
 fn produce(to: SocketAddr, session: u8) -> JoinHandle<()> {
     tokio::spawn(async move {
         let mut producer = Client::attach_at(to, Role::Producer, session).await;
@@ -473,11 +482,11 @@ fn produce(to: SocketAddr, session: u8) -> JoinHandle<()> {
     })
 }
 
-/// Does jobs well or badly until it is aborted.
+/// Settles jobs with all outcomes until it is aborted.
 fn work(to: SocketAddr, session: u8) -> JoinHandle<()> {
     tokio::spawn(async move {
         let mut worker = Client::attach_at(to, Role::Worker, session).await;
-        worker.take(64);
+        worker.subscribe_with(64);
         for sequence in 1.. {
             let jobs = worker.delivered().await;
             let mut batch = SettleBatchBuilder::new();

@@ -1,4 +1,4 @@
-//! A queue that a default made, in the directory while anything is in it.
+//! A queue that a default created is in the directory while it has jobs.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use crate::client::{Client, LONG, job_in, path, running};
 
-/// How the path is served, by that replica: by its own name, or by a default.
+/// Whether the replica finds the path by a default, or by its own name.
 async fn by_default(reader: &ReadClient, path: &Path) -> Option<bool> {
     let resolution = reader.resolve(vec![path.clone()]).await.unwrap();
     match &resolution.answers[0] {
@@ -29,7 +29,7 @@ async fn until_by_default(reader: &ReadClient, path: &Path, wanted: bool) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_queue_leaves_the_directory_when_it_is_idle_and_comes_back_with_its_next_job() {
+async fn idle_queue_leaves_the_directory_until_its_next_job() {
     let options = ServerOptions { fresh: true, ..ServerOptions::default() };
     let replica = ResolverServer::bind("127.0.0.1:0".parse().unwrap(), options).await.unwrap();
     let timing = ResolverTiming { writer_ttl: Duration::from_secs(2), ..ResolverTiming::default() };
@@ -50,15 +50,15 @@ async fn a_queue_leaves_the_directory_when_it_is_idle_and_comes_back_with_its_ne
     until_by_default(&reader, &queue, true).await;
 
     let mut client = Client::attach(&publisher, Role::Worker, 1).await;
-    // Nothing is kept of a job that has ended.
+    // Ended jobs are not retained.
     let keep_nothing =
         QueueSettings { keep_ms: Some(0), keep_jobs: Some(0), ..QueueSettings::default() };
     let configure = Request::Configure { path: queue.clone(), changes: keep_nothing, reset: false };
     assert!(matches!(client.ask(configure).await, Answer::Configured(Ok(_))));
-    client.take(1);
+    client.subscribe_with(1);
     for round in 0..2 {
         client.enqueue([job_in("/jobs/mail", round, 10)]).await;
-        // It stays while its job runs, however long that takes.
+        // It stays while its job runs, however long.
         until_by_default(&reader, &queue, false).await;
         let job = client.job().await;
         tokio::time::sleep(Duration::from_secs(3)).await;

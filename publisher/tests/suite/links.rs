@@ -1,4 +1,4 @@
-//! A publisher's links, as a client with bare hands sees them.
+//! A publisher's links, with a client that sends raw messages.
 
 use std::path::Path as FilePath;
 use std::time::Duration;
@@ -13,8 +13,8 @@ use tokio::task::JoinHandle;
 
 use crate::client::{A_WHILE, Client, LONG, MIB, Running, everything, fresh, id, job, publisher};
 
-/// Turns a bit of the first such bytes in the journal.
-fn rot(dir: &FilePath, bytes: &[u8]) {
+/// Flips a bit of the first occurrence of these bytes in the journal.
+fn flip_a_bit(dir: &FilePath, bytes: &[u8]) {
     for file in std::fs::read_dir(dir.join("segments")).unwrap() {
         let path = file.unwrap().path();
         let mut found = std::fs::read(&path).unwrap();
@@ -28,19 +28,19 @@ fn rot(dir: &FilePath, bytes: &[u8]) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_damaged_job_is_buried_and_its_credit_takes_the_next_one() {
+async fn damaged_job_is_buried_and_its_credit_is_reused() {
     let dir = tempfile::tempdir().unwrap();
     let running = publisher(dir.path(), 0).await;
     let mut producer = Client::attach(&running, Role::Producer, 1).await;
     producer.enqueue([job(1, 100)]).await;
     producer.enqueue([job(2, 100)]).await;
-    rot(dir.path(), &[1; 100]);
+    flip_a_bit(dir.path(), &[1; 100]);
     let waits = producer.request(Request::Await { id: id(1) });
     let mut worker = Client::attach(&running, Role::Worker, 2).await;
-    worker.take(1);
+    worker.subscribe_with(1);
     let jobs = worker.delivered().await;
-    assert_eq!(jobs.len(), 1, "the one credit, once");
-    // Who waits for it is told what it died of, if not what it was given.
+    assert_eq!(jobs.len(), 1, "the credit is used once");
+    // The waiting request is answered with the reason of death, without the payload.
     let Ok(Answer::Job(Some(dead))) = producer.answer(waits).await else { panic!("no end") };
     assert_eq!((dead.death, dead.payload), (Some(DeathReason::PayloadDamaged), None));
     let counts = producer.counts().await;
@@ -49,7 +49,7 @@ async fn a_damaged_job_is_buried_and_its_credit_takes_the_next_one() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_that_reads_slowly_gets_a_cold_backlog_on_one_link() {
+async fn slow_worker_receives_a_cold_backlog_on_one_link() {
     const JOBS: u32 = 128;
     let dir = tempfile::tempdir().unwrap();
     let running = publisher(dir.path(), 0).await;
@@ -58,8 +58,8 @@ async fn a_worker_that_reads_slowly_gets_a_cold_backlog_on_one_link() {
         producer.enqueue((0..8).map(|m| job(n * 8 + m, MIB))).await;
     }
     let mut worker = Client::attach(&running, Role::Worker, 2).await;
-    worker.take(JOBS);
-    // All of it would be in the link's send queue by now, and more than it takes.
+    worker.subscribe_with(JOBS);
+    // All of it would be in the link's send queue by now, and exceed its limit.
     tokio::time::sleep(2 * A_WHILE).await;
     let mut jobs = 0;
     while jobs < JOBS as usize {
@@ -70,7 +70,7 @@ async fn a_worker_that_reads_slowly_gets_a_cold_backlog_on_one_link() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_cancelled_while_it_waits_for_its_link_is_not_sent_and_its_credit_comes_back() {
+async fn cancelled_unsent_job_is_not_sent_and_returns_its_credit() {
     const JOBS: u32 = 48;
     let running = fresh().await;
     let mut producer = Client::attach(&running, Role::Producer, 1).await;
@@ -78,14 +78,14 @@ async fn what_is_cancelled_while_it_waits_for_its_link_is_not_sent_and_its_credi
         producer.enqueue((0..8).map(|m| job(n * 8 + m, MIB))).await;
     }
     let mut worker = Client::attach(&running, Role::Worker, 2).await;
-    worker.take(JOBS);
+    worker.subscribe_with(JOBS);
     tokio::time::sleep(A_WHILE).await;
     let (action, selection) = (Action::Cancel, everything());
     let act = Request::Act { action, selection, pace: None, dry_run: false };
     producer.ask(act).await;
     assert_eq!(producer.counts().await.cancelled, u64::from(JOBS));
     let sent = worker.delivered_for_a_while().await.len();
-    assert!(sent < JOBS as usize, "{sent} were on their way already");
+    assert!(sent < JOBS as usize, "{sent} were sent before");
     producer.enqueue((0..JOBS).map(|n| job(1_000 + n, 10))).await;
     let more = worker.delivered_for_a_while().await.len();
     assert_eq!(more, JOBS as usize - sent, "a credit for each that was not sent");
@@ -93,7 +93,7 @@ async fn what_is_cancelled_while_it_waits_for_its_link_is_not_sent_and_its_credi
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_publisher_that_is_dropped_while_it_runs_lets_go_of_its_links_and_its_port() {
+async fn dropped_publisher_releases_its_links_and_port() {
     let dir = tempfile::tempdir().unwrap();
     let publisher = Publisher::open(PublisherOptions::new(dir.path())).await.unwrap();
     let address = publisher.local_address();
@@ -111,10 +111,10 @@ async fn a_publisher_that_is_dropped_while_it_runs_lets_go_of_its_links_and_its_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_delayed_job_comes_due_while_input_never_ends() {
+async fn delayed_job_becomes_ready_under_constant_input() {
     let running = fresh().await;
     let mut worker = Client::attach(&running, Role::Worker, 2).await;
-    worker.take(1);
+    worker.subscribe_with(1);
     let floods: Vec<_> = [10, 11, 12, 13].map(|session| flood(&running, session)).into();
     tokio::time::sleep(A_WHILE).await;
     let mut producer = Client::attach(&running, Role::Producer, 1).await;
@@ -127,7 +127,7 @@ async fn a_delayed_job_comes_due_while_input_never_ends() {
     running.stop().await;
 }
 
-/// A client that says useless things as fast as it can.
+/// A client that sends useless messages as fast as it can.
 fn flood(to: &Running, session: u8) -> JoinHandle<()> {
     let address = to.address;
     tokio::spawn(async move {
@@ -144,7 +144,7 @@ fn flood(to: &Running, session: u8) -> JoinHandle<()> {
 }
 
 #[tokio::test]
-async fn more_paths_than_a_start_can_name_are_refused_before_anything_is_written() {
+async fn too_many_paths_are_refused_before_any_write() {
     let dir = tempfile::tempdir().unwrap();
     let mut options = PublisherOptions::new(dir.path().join("data"));
     options.paths = (0..100_001).map(|n| Path::new(&format!("/jobs/{n}")).unwrap()).collect();
@@ -154,7 +154,7 @@ async fn more_paths_than_a_start_can_name_are_refused_before_anything_is_written
 }
 
 #[tokio::test]
-async fn a_limit_at_which_a_busy_disk_would_hang_is_refused_before_anything_is_written() {
+async fn too_short_hang_limit_is_refused_before_any_write() {
     let dir = tempfile::tempdir().unwrap();
     let mut options = PublisherOptions::new(dir.path().join("data"));
     options.hang_after = Duration::from_millis(999);
@@ -164,7 +164,7 @@ async fn a_limit_at_which_a_busy_disk_would_hang_is_refused_before_anything_is_w
 }
 
 #[tokio::test]
-async fn a_clock_skew_below_what_keeps_clocks_right_is_refused_before_anything_is_written() {
+async fn too_small_clock_skew_is_refused_before_any_write() {
     let dir = tempfile::tempdir().unwrap();
     let mut options = PublisherOptions::new(dir.path().join("data"));
     options.clock_skew_max = Duration::from_millis(999);
@@ -174,7 +174,7 @@ async fn a_clock_skew_below_what_keeps_clocks_right_is_refused_before_anything_i
 }
 
 #[tokio::test]
-async fn addresses_that_no_replica_takes_are_refused_before_anything_is_written() {
+async fn invalid_advertised_addresses_are_refused_before_any_write() {
     let dir = tempfile::tempdir().unwrap();
     let host = |n: usize| format!("{}.example:{n}", "a".repeat(63)).parse().unwrap();
     for (addresses, reason) in [
@@ -194,7 +194,7 @@ async fn addresses_that_no_replica_takes_are_refused_before_anything_is_written(
 }
 
 #[tokio::test]
-async fn a_reconnect_grace_under_two_heartbeats_is_refused_with_the_least() {
+async fn reconnect_grace_under_two_heartbeats_is_refused_with_the_minimum() {
     let dir = tempfile::tempdir().unwrap();
     let mut options = PublisherOptions::new(dir.path().join("data"));
     options.leases.reconnect_grace_ms = 3_999;
@@ -210,11 +210,11 @@ async fn a_reconnect_grace_under_two_heartbeats_is_refused_with_the_least() {
 const _: () = assert!(8 * MIB <= BATCH_PAYLOAD_BYTES_MAX);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_link_has_so_many_requests_open_and_one_more_is_refused_by_name() {
+async fn open_requests_per_link_are_limited() {
     let dir = tempfile::tempdir().unwrap();
     let running = publisher(dir.path(), MIB).await;
     let mut tool = Client::attach(&running, Role::Tool, 1).await;
-    // All in one frame: none can be answered before the last is read.
+    // All in one frame, so that none is answered before the last is read.
     let mut out = FrameWriter::new();
     for id in 0..=REQUESTS_OPEN_MAX as u64 {
         ToPublisher::Request { id, request: Request::Queues { pattern: Glob::everything() } }
@@ -223,18 +223,18 @@ async fn a_link_has_so_many_requests_open_and_one_more_is_refused_by_name() {
     tool.sender.send(out.finish()).unwrap();
     let mut refused = Vec::new();
     for _ in 0..=REQUESTS_OPEN_MAX {
-        match tool.hear().await {
+        match tool.receive().await {
             FromPublisher::Answer { answer: Ok(Answer::Queues(_)), .. } => {}
             FromPublisher::Answer { id, answer: Err(RequestError::TooMany) } => refused.push(id),
             other => panic!("not expected: {other:?}"),
         }
     }
     assert_eq!(refused, [REQUESTS_OPEN_MAX as u64]);
-    // Answered ones make room again.
-    tool.say(&ToPublisher::Request {
+    // Answered requests free their slots.
+    tool.send(&ToPublisher::Request {
         id: 100,
         request: Request::Queues { pattern: Glob::everything() },
     });
-    assert!(matches!(tool.hear().await, FromPublisher::Answer { id: 100, answer: Ok(_) }));
+    assert!(matches!(tool.receive().await, FromPublisher::Answer { id: 100, answer: Ok(_) }));
     running.stop().await;
 }

@@ -1,4 +1,4 @@
-//! A publisher over real links, and a client that sends what it likes.
+//! A publisher over real links, and a client that sends any message.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod client;
@@ -6,6 +6,6 @@ mod follow;
 mod idle;
 mod links;
 mod memory;
+mod messages;
 mod terms;
 mod values;
-mod verbs;

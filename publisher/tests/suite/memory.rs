@@ -1,4 +1,4 @@
-//! What a publisher holds of the frames that it has received.
+//! How much memory of received frames a publisher retains.
 
 use crate::client::*;
 use longshore_protocol::messages::work::{BatchBuilder, FromPublisher, ToPublisher};
@@ -6,7 +6,7 @@ use longshore_protocol::{FrameWriter, Role};
 use longshore_publisher::PublisherOptions;
 use longshore_transport::FrameBudget;
 
-/// Of a later version: it only fills the frame.
+/// A tag of a later version, to fill the frame.
 const FILLER: u8 = 250;
 
 async fn charging(dir: &std::path::Path) -> (Running, FrameBudget) {
@@ -15,7 +15,7 @@ async fn charging(dir: &std::path::Path) -> (Running, FrameBudget) {
     (running(options).await, budget)
 }
 
-/// Enqueues a job of `payload` bytes in a frame that `filler` bytes more fill up.
+/// Enqueues a job of `payload` bytes in a frame with `filler` further bytes.
 async fn enqueue(client: &mut Client, sequence: u64, payload: usize, filler: usize) {
     let mut batch = BatchBuilder::new();
     batch.push(&job(sequence as u32, payload));
@@ -23,11 +23,11 @@ async fn enqueue(client: &mut Client, sequence: u64, payload: usize, filler: usi
     ToPublisher::Enqueue(batch.seal(false).to_batch(sequence).unwrap()).encode(&mut out);
     out.message(FILLER, |out| out.put(&vec![0; filler]));
     client.sender.send(out.finish()).unwrap();
-    let told = client.until(|message| match message {
-        FromPublisher::Enqueued(told) => Some(told),
+    let answer = client.until(|message| match message {
+        FromPublisher::Enqueued(answer) => Some(answer),
         _ => None,
     });
-    assert!(told.await.outcome.is_ok());
+    assert!(answer.await.outcome.is_ok());
 }
 
 async fn released(budget: &FrameBudget, to: usize) {
@@ -41,16 +41,16 @@ async fn released(budget: &FrameBudget, to: usize) {
 }
 
 #[tokio::test]
-async fn a_batch_that_is_kept_holds_no_more_than_a_third_beyond_its_length() {
+async fn cached_batch_pins_at_most_a_third_beyond_its_length() {
     let dir = tempfile::tempdir().unwrap();
     let (publisher, budget) = charging(dir.path()).await;
     let mut client = Client::attach(&publisher, Role::Producer, 1).await;
-    // Most of its frame: the cache keeps a slice of it.
+    // The batch is most of its frame: the cache retains a slice of it.
     enqueue(&mut client, 1, 300_000, 50_000).await;
     released(&budget, 400_000).await;
     assert!(budget.charged() >= 300_000);
-    // A part of it: the cache keeps a copy, and the frame goes, though the link stays and is
-    // silent.
+    // The batch is a small part of its frame: the cache retains a copy, and the frame is released,
+    // though the link stays open and silent.
     enqueue(&mut client, 2, 300_000, 10 * MIB).await;
     released(&budget, 400_000).await;
     drop(client);

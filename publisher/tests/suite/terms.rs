@@ -1,4 +1,4 @@
-//! On which terms a publisher registers what it serves.
+//! The terms with which a publisher registers its paths.
 
 use std::time::Duration;
 
@@ -16,11 +16,11 @@ use tokio::time::timeout;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A replica that takes down everything that is published, until there are so many.
-async fn told(mut listener: Listener, count: usize) -> Vec<(Change, Terms, String)> {
+/// A replica that records everything that is published, until it has `count` changes.
+async fn answer(mut listener: Listener, count: usize) -> Vec<(Change, Terms, String)> {
     let (sender, mut receiver) = listener.accept().await.split();
-    let mut told = Vec::new();
-    while told.len() < count {
+    let mut answer = Vec::new();
+    while answer.len() < count {
         for message in Messages::new(receiver.recv().await.unwrap()) {
             let (tag, body) = message.unwrap();
             let answer = match ToReplica::decode(tag, body).unwrap() {
@@ -30,13 +30,13 @@ async fn told(mut listener: Listener, count: usize) -> Vec<(Change, Terms, Strin
                     writer_ttl_ms: 120_000,
                 }),
                 Some(ToReplica::Write(write)) => {
-                    let before = told.len();
+                    let before = answer.len();
                     for group in write.groups {
                         let path =
                             |path: &str| (group.change, group.terms.clone(), path.to_owned());
-                        told.extend(group.paths.iter().map(|text| path(text.as_str().unwrap())));
+                        answer.extend(group.paths.iter().map(|text| path(text.as_str().unwrap())));
                     }
-                    let done = (told.len() - before) as u64;
+                    let done = (answer.len() - before) as u64;
                     FromReplica::Written(Written {
                         id: write.id,
                         last: true,
@@ -44,18 +44,18 @@ async fn told(mut listener: Listener, count: usize) -> Vec<(Change, Terms, Strin
                         refused: Vec::new(),
                     })
                 }
-                other => panic!("a publisher says {other:?}"),
+                other => panic!("a publisher sent {other:?}"),
             };
             let mut out = FrameWriter::new();
             answer.encode(&mut out);
             sender.send(out.finish()).unwrap();
         }
     }
-    told
+    answer
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn paths_and_defaults_are_published_with_their_homes_priority_and_weight() {
+async fn paths_and_defaults_are_published_with_their_terms() {
     let identity = Identity {
         instance: [1; 16],
         epoch: 0,
@@ -78,15 +78,15 @@ async fn paths_and_defaults_are_published_with_their_homes_priority_and_weight()
     })
     .await
     .unwrap();
-    let mut told = timeout(PATIENCE, told(listener, 3)).await.unwrap();
-    told.sort_by(|a, b| a.2.cmp(&b.2));
+    let mut answer = timeout(PATIENCE, answer(listener, 3)).await.unwrap();
+    answer.sort_by(|a, b| a.2.cmp(&b.2));
     // Its own metrics are values, which have no homes.
     let metrics =
         Terms { kind: PublicationKind::Value, priority: 3, weight: 7, ..Terms::default() };
     let homes = vec!["left".into(), "right".into()];
     let terms = Terms { homes, priority: 3, weight: 7, ..Terms::default() };
     assert_eq!(
-        told,
+        answer,
         [
             (Change::PublishDefault, terms.clone(), "/jobs".into()),
             (Change::Publish, terms, "/jobs/mail".into()),
@@ -97,7 +97,7 @@ async fn paths_and_defaults_are_published_with_their_homes_priority_and_weight()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn values_are_published_as_values_on_the_publishers_terms_or_their_own() {
+async fn values_are_published_with_default_or_own_terms() {
     let identity = Identity {
         instance: [1; 16],
         epoch: 0,
@@ -119,14 +119,14 @@ async fn values_are_published_as_values_on_the_publishers_terms_or_their_own() {
     let options = ValueOptions { priority: 1, weight: 0 };
     let _own = values.publish_with(path("/own"), 1u64, options).unwrap();
     let _made = values.publish_default(path("/made")).unwrap();
-    let mut told = timeout(PATIENCE, told(listener, 3)).await.unwrap();
-    told.sort_by(|a, b| a.2.cmp(&b.2));
+    let mut answer = timeout(PATIENCE, answer(listener, 3)).await.unwrap();
+    answer.sort_by(|a, b| a.2.cmp(&b.2));
     let terms = |priority, weight| {
         let kind = PublicationKind::Value;
         Terms { kind, priority, weight, ..Terms::default() }
     };
     assert_eq!(
-        told,
+        answer,
         [
             (Change::PublishDefault, terms(3, 7), "/made".into()),
             (Change::Publish, terms(1, 0), "/own".into()),
@@ -136,7 +136,7 @@ async fn values_are_published_as_values_on_the_publishers_terms_or_their_own() {
 }
 
 #[tokio::test]
-async fn a_home_without_a_name_is_refused_before_anything_is_written() {
+async fn home_without_a_name_is_refused_before_any_write() {
     let dir = tempfile::tempdir().unwrap();
     let mut options = PublisherOptions::new(dir.path().join("data"));
     options.homes = vec!["left".into(), String::new()];

@@ -1,4 +1,4 @@
-//! Live values over sockets, followed by bare hands.
+//! Live values over sockets, with a subscriber that sends raw messages.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -26,7 +26,7 @@ async fn publisher() -> ValuePublisher {
     ValuePublisher::open(ValuePublisherOptions::default()).await.unwrap()
 }
 
-/// A subscriber that reads what it is told to read.
+/// A subscriber that reads when the test lets it.
 struct Follower {
     sender: LinkSender,
     receiver: LinkReceiver,
@@ -50,7 +50,7 @@ impl Follower {
         Follower { sender, receiver, read: VecDeque::new(), paths, last }
     }
 
-    fn say(&self, message: ToValuePublisher) {
+    fn send(&self, message: ToValuePublisher) {
         let mut out = FrameWriter::new();
         message.encode(&mut out);
         self.sender.send(out.finish()).unwrap();
@@ -58,7 +58,7 @@ impl Follower {
 
     fn subscribe(&self, subscription: u32, text: &str, policy: Policy) {
         let wanted = SubscribeValue { subscription, path: path(text), policy };
-        self.say(ToValuePublisher::Subscribe(vec![wanted]));
+        self.send(ToValuePublisher::Subscribe(vec![wanted]));
     }
 
     async fn next(&mut self) -> FromValuePublisher {
@@ -75,8 +75,10 @@ impl Follower {
     /// Subscribes and waits for the value.
     async fn follow(&mut self, subscription: u32, text: &str) -> Value {
         self.subscribe(subscription, text, Policy::Conflate);
-        let FromValuePublisher::Subscribed(mut told) = self.next().await else { panic!("a value") };
-        let Subscribed { number, value, .. } = told.remove(0);
+        let FromValuePublisher::Subscribed(mut answer) = self.next().await else {
+            panic!("a value")
+        };
+        let Subscribed { number, value, .. } = answer.remove(0);
         self.paths.insert(number, text.to_owned());
         value
     }
@@ -88,7 +90,7 @@ impl Follower {
         }
     }
 
-    /// Reads updates until the value of that path is this one.
+    /// Reads updates until the path has this value.
     async fn until(&mut self, text: &str, value: Value) {
         while self.last.get(text) != Some(&value) {
             for (number, value) in self.updates().await {
@@ -101,13 +103,13 @@ impl Follower {
 async fn until(what: impl Fn() -> bool) {
     let deadline = Instant::now() + LONG;
     while !what() {
-        assert!(Instant::now() < deadline, "in vain");
+        assert!(Instant::now() < deadline, "timed out");
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_value_is_followed_over_a_socket_until_it_ends() {
+async fn value_is_received_over_a_socket_until_it_ends() {
     let publisher = publisher().await;
     let values = publisher.values();
     let load = values.publish(path("/host/load"), 1.5).unwrap();
@@ -138,7 +140,7 @@ async fn a_value_is_followed_over_a_socket_until_it_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_batch_that_is_refused_or_dropped_changes_nothing() {
+async fn refused_or_dropped_batch_changes_nothing() {
     let (publisher, other) = (publisher().await, publisher().await);
     let values = publisher.values();
     let a = values.publish(path("/a"), 1u64).unwrap();
@@ -165,7 +167,7 @@ async fn a_batch_that_is_refused_or_dropped_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stopped_subscriber_is_cut_by_a_flush_at_its_deadline_and_no_other_is_held_up() {
+async fn flush_disconnects_only_a_stopped_subscriber_at_its_deadline() {
     let publisher = publisher().await;
     let values = publisher.values();
     let published: Vec<Published> =
@@ -178,9 +180,8 @@ async fn a_stopped_subscriber_is_cut_by_a_flush_at_its_deadline_and_no_other_is_
         }
         followers.push(follower);
     }
-    // This one reads nothing any more; it is sent more and more, until all buffers on the way are
-    // full: 4 MiB at a time, so that the other nine can read theirs within a second on a busy
-    // machine, too.
+    // This one stops reading. It is sent more until all buffers on the way are full: 4 MiB at a
+    // time, so that the other nine can read theirs within a second on a busy machine, too.
     let stopped = followers.remove(3);
     let reading: Vec<_> = followers
         .into_iter()
@@ -222,7 +223,7 @@ async fn a_stopped_subscriber_is_cut_by_a_flush_at_its_deadline_and_no_other_is_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_subscriber_that_reads_again_gets_the_last_of_everything() {
+async fn subscriber_that_resumes_reading_receives_last_values() {
     let publisher = publisher().await;
     let values = publisher.values();
     let published: Vec<Published> =
@@ -267,7 +268,7 @@ async fn writes_reach_the_program_and_answers_the_subscriber() {
     let mut writes = switch.writes().unwrap();
     assert!(switch.writes().is_none());
     for request in 1..=4 {
-        follower.say(write(request, if request == 1 { 300 } else { 0 }));
+        follower.send(write(request, if request == 1 { 300 } else { 0 }));
     }
     let first = timeout(LONG, writes.next()).await.unwrap().unwrap();
     assert_eq!(
@@ -297,7 +298,7 @@ async fn writes_reach_the_program_and_answers_the_subscriber() {
     );
     first.accept();
     drop(writes);
-    follower.say(write(5, 0));
+    follower.send(write(5, 0));
     let FromValuePublisher::Written(written) = follower.next().await else { panic!("an answer") };
     assert_eq!(written.outcome.unwrap_err().code, WriteRefusal::NotWritable);
     let mut again = switch.writes().unwrap();
@@ -306,7 +307,7 @@ async fn writes_reach_the_program_and_answers_the_subscriber() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_default_makes_what_is_asked_for() {
+async fn default_creates_requested_values() {
     let publisher = publisher().await;
     let values = publisher.values();
     let mut default = values.publish_default(path("/made")).unwrap();
@@ -334,7 +335,7 @@ async fn a_default_makes_what_is_asked_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_publisher_with_queues_serves_values_too_and_keeps_their_paths_apart() {
+async fn publisher_with_queues_serves_values_at_other_paths() {
     let dir = tempfile::tempdir().unwrap();
     let options = PublisherOptions {
         paths: vec![path("/jobs/mail")],
@@ -368,7 +369,7 @@ async fn a_publisher_with_queues_serves_values_too_and_keeps_their_paths_apart()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_publisher_tells_its_metrics_unless_it_is_told_not_to() {
+async fn publisher_serves_its_metrics_unless_disabled() {
     for metrics in [true, false] {
         let dir = tempfile::tempdir().unwrap();
         let options = PublisherOptions { metrics, ..PublisherOptions::new(dir.path()) };
@@ -378,18 +379,18 @@ async fn a_publisher_tells_its_metrics_unless_it_is_told_not_to() {
         let serving = tokio::spawn(publisher.run(async { stopped.await.unwrap_or(()) }));
         let mut follower = Follower::dial(address).await;
         follower.subscribe(0, "/sys/publishers/publisher", Policy::Conflate);
-        let told = follower.next().await;
+        let answer = follower.next().await;
         let not_here =
-            matches!(told, FromValuePublisher::Refused { code: ValueRefusal::NotHere, .. });
-        assert_eq!(matches!(told, FromValuePublisher::Subscribed(_)), metrics, "{told:?}");
-        assert_eq!(not_here, !metrics, "{told:?}");
+            matches!(answer, FromValuePublisher::Refused { code: ValueRefusal::NotHere, .. });
+        assert_eq!(matches!(answer, FromValuePublisher::Subscribed(_)), metrics, "{answer:?}");
+        assert_eq!(not_here, !metrics, "{answer:?}");
         stop.send(()).unwrap();
         timeout(LONG, serving).await.unwrap().unwrap().unwrap();
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_queue_that_a_job_made_is_no_place_for_a_value() {
+async fn value_at_the_path_of_a_created_queue_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let publisher = Publisher::open(PublisherOptions::new(dir.path())).await.unwrap();
     let (values, address) = (publisher.values(), publisher.local_address());
@@ -405,7 +406,7 @@ async fn a_queue_that_a_job_made_is_no_place_for_a_value() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_path_that_holds_a_value_is_no_place_for_jobs_and_those_beside_them_are_taken() {
+async fn only_jobs_for_the_path_of_a_value_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let publisher = Publisher::open(PublisherOptions::new(dir.path())).await.unwrap();
     let (values, address) = (publisher.values(), publisher.local_address());
@@ -415,23 +416,23 @@ async fn a_path_that_holds_a_value_is_no_place_for_jobs_and_those_beside_them_ar
     let mut client = Client::attach_at(address, Role::Producer, 1).await;
     let job = |text: &str, n| NewJob::new(path(text), JobId([n; 16]), &b"x"[..]);
     let refused = EnqueueOutcome::Refused(Refusal::IsValue);
-    let told = client.enqueue([job("/jobs/a", 1), job("/jobs/live", 2), job("/jobs/a", 3)]).await;
-    let outcomes: Vec<EnqueueOutcome> = told.outcome.unwrap().iter().collect();
+    let answer = client.enqueue([job("/jobs/a", 1), job("/jobs/live", 2), job("/jobs/a", 3)]).await;
+    let outcomes: Vec<EnqueueOutcome> = answer.outcome.unwrap().iter().collect();
     assert_eq!(outcomes, [EnqueueOutcome::Created, refused, EnqueueOutcome::Created]);
     let mut tool = Client::attach_at(address, Role::Tool, 2).await;
     let (at, changes) = (path("/jobs/live"), QueueSettings::default());
     let configured = tool.ask(Request::Configure { path: at, changes, reset: false }).await;
     assert_eq!(configured, Answer::Configured(Err(Refusal::IsValue)));
-    // It made no queue: the value goes on, and may go and come back.
+    // It created no queue: the value continues, and can be withdrawn and published again.
     live.set(2u64).unwrap();
     drop(live);
     let live = values.publish(path("/jobs/live"), 3u64).unwrap();
     drop(live);
-    let told = client.enqueue([job("/jobs/live", 2)]).await;
+    let answer = client.enqueue([job("/jobs/live", 2)]).await;
     assert_eq!(
-        told.outcome.unwrap().iter().next(),
+        answer.outcome.unwrap().iter().next(),
         Some(EnqueueOutcome::Created),
-        "a value no more"
+        "no longer a value"
     );
     let taken = values.publish(path("/jobs/live"), 1u64).unwrap_err();
     assert_eq!(taken, PublishError::IsQueue(path("/jobs/live")));
@@ -440,7 +441,7 @@ async fn a_path_that_holds_a_value_is_no_place_for_jobs_and_those_beside_them_ar
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_link_that_breaks_the_rules_is_told_so_and_closed() {
+async fn link_that_violates_the_protocol_is_closed_with_a_reason() {
     let publisher = publisher().await;
     let _a = publisher.values().publish(path("/a"), 1u64).unwrap();
     let address = publisher.local_address();
@@ -470,7 +471,7 @@ async fn a_link_that_breaks_the_rules_is_told_so_and_closed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stopped_subscriber_of_values_costs_no_worker_its_link() {
+async fn stopped_value_subscriber_does_not_affect_work_links() {
     let dir = tempfile::tempdir().unwrap();
     let options = PublisherOptions {
         timing: LinkTiming { heartbeat: Duration::from_millis(50), hang: Duration::from_secs(1) },
@@ -493,7 +494,7 @@ async fn a_stopped_subscriber_of_values_costs_no_worker_its_link() {
     }
     let id = longshore_protocol::JobId([1; 16]);
     client.enqueue([NewJob::new(path("/jobs"), id, &b"x"[..])]).await;
-    assert_eq!(value.subscribers(), 1, "it is behind, and nothing else");
+    assert_eq!(value.subscribers(), 1, "it is behind and still subscribed");
     stop.send(()).unwrap();
     timeout(LONG, serving).await.unwrap().unwrap().unwrap();
 }

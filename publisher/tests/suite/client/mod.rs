@@ -1,4 +1,4 @@
-//! A publisher in this process, and a client of its links with bare hands.
+//! A publisher in this process, and a client that sends raw messages on its links.
 #![allow(dead_code)]
 
 use std::path::Path as FilePath;
@@ -21,16 +21,16 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 pub(crate) const MIB: usize = 1024 * 1024;
-/// Longer than anything here takes.
+/// Longer than any step takes.
 pub(crate) const LONG: Duration = Duration::from_secs(20);
-/// Long enough that what could come has come.
+/// Long enough for every message under way to arrive.
 pub(crate) const A_WHILE: Duration = Duration::from_millis(500);
 
 pub(crate) struct Running {
     pub(crate) address: std::net::SocketAddr,
     stop: oneshot::Sender<()>,
     done: JoinHandle<()>,
-    /// Removed with it.
+    /// Removed on drop.
     dir: Option<TempDir>,
 }
 
@@ -55,15 +55,15 @@ pub(crate) async fn running(options: PublisherOptions) -> Running {
     Running { address, stop, done, dir: None }
 }
 
-/// A publisher that keeps recent payloads in memory.
-pub(crate) async fn usual(dir: &FilePath) -> Running {
+/// A publisher that caches recent payloads.
+pub(crate) async fn cached(dir: &FilePath) -> Running {
     publisher(dir, PublisherOptions::CACHE_BYTES).await
 }
 
-/// The same with a data directory of its own.
+/// The same, with its own data directory.
 pub(crate) async fn fresh() -> Running {
     let dir = tempfile::tempdir().unwrap();
-    let running = usual(dir.path()).await;
+    let running = cached(dir.path()).await;
     Running { dir: Some(dir), ..running }
 }
 
@@ -103,26 +103,26 @@ impl Client {
         let (sender, receiver) = link.split();
         let mut client =
             Client { sender, receiver, messages: None, requests: 0, batches: 0, settles: 0 };
-        client.say(&ToPublisher::Attach(Attach::default()));
-        match client.hear().await {
+        client.send(&ToPublisher::Attach(Attach::default()));
+        match client.receive().await {
             FromPublisher::Attached(attached) => {
                 client.batches = attached.next_batch - 1;
                 client.settles = attached.next_settle - 1;
-                assert_eq!(attached.reconnect_grace_ms, 5_000, "workers begin nothing later");
+                assert_eq!(attached.reconnect_grace_ms, 5_000, "workers start nothing later");
             }
             other => panic!("{other:?}"),
         }
         client
     }
 
-    pub(crate) fn say(&self, message: &ToPublisher) {
+    pub(crate) fn send(&self, message: &ToPublisher) {
         let mut out = FrameWriter::new();
         message.encode(&mut out);
         self.sender.send(out.finish()).unwrap();
     }
 
     /// The next message.
-    pub(crate) async fn hear(&mut self) -> FromPublisher {
+    pub(crate) async fn receive(&mut self) -> FromPublisher {
         loop {
             while let Some(next) = self.messages.as_mut().and_then(Iterator::next) {
                 let (tag, body) = next.unwrap();
@@ -135,13 +135,13 @@ impl Client {
         }
     }
 
-    /// Hears until something wanted comes; everything else that comes before it is passed over.
+    /// Receives until `wanted` matches a message; ignores the others.
     pub(crate) async fn until<T>(
         &mut self,
         mut wanted: impl FnMut(FromPublisher) -> Option<T>,
     ) -> T {
         loop {
-            if let Some(found) = wanted(self.hear().await) {
+            if let Some(found) = wanted(self.receive().await) {
                 return found;
             }
         }
@@ -156,14 +156,14 @@ impl Client {
         .await
     }
 
-    /// The one job that comes next.
+    /// The only job of the next delivery.
     pub(crate) async fn job(&mut self) -> Delivery {
         let mut jobs = self.delivered().await;
         assert_eq!(jobs.len(), 1);
         jobs.pop().unwrap()
     }
 
-    /// All jobs that come until nothing has come for a while.
+    /// All jobs until none has arrived for a while.
     pub(crate) async fn delivered_for_a_while(&mut self) -> Vec<Delivery> {
         let mut jobs = Vec::new();
         while let Ok(more) = tokio::time::timeout(A_WHILE, self.delivered()).await {
@@ -180,30 +180,30 @@ impl Client {
         .await
     }
 
-    pub(crate) fn take(&self, credits: u32) {
+    pub(crate) fn subscribe_with(&self, credits: u32) {
         let sources = Sources::one(glob("/jobs/**"));
-        self.say(&ToPublisher::Subscribe(Subscribe { subscription: 1, sources }));
+        self.send(&ToPublisher::Subscribe(Subscribe { subscription: 1, sources }));
         self.credit(credits);
     }
 
     pub(crate) fn credit(&self, count: u32) {
-        self.say(&ToPublisher::Credit(Credit { subscription: 1, count }));
+        self.send(&ToPublisher::Credit(Credit { subscription: 1, count }));
     }
 
-    /// Hands jobs in as the next batch, and waits for its answer.
+    /// Enqueues jobs as the next batch, and waits for its answer.
     pub(crate) async fn enqueue(&mut self, jobs: impl IntoIterator<Item = NewJob>) -> Enqueued {
         self.batches += 1;
         let mut batch = BatchBuilder::new();
         jobs.into_iter().for_each(|job| batch.push(&job));
-        self.say(&ToPublisher::Enqueue(batch.seal(false).to_batch(self.batches).unwrap()));
+        self.send(&ToPublisher::Enqueue(batch.seal(false).to_batch(self.batches).unwrap()));
         self.until(|message| match message {
-            FromPublisher::Enqueued(told) => Some(told),
+            FromPublisher::Enqueued(answer) => Some(answer),
             _ => None,
         })
         .await
     }
 
-    /// Ends leases, and waits for what becomes of each.
+    /// Settles leases, and waits for the outcome of each.
     pub(crate) async fn settle(
         &mut self,
         settles: impl IntoIterator<Item = (Token, NewSettle)>,
@@ -222,19 +222,19 @@ impl Client {
     }
 
     pub(crate) async fn complete(&mut self, token: Token) {
-        let outcomes = self.settle([(token, NewSettle::Complete { result: None })]).await;
-        assert_eq!(outcomes, [SettleOutcome::Accepted]);
+        let enqueue_outcomes = self.settle([(token, NewSettle::Complete { result: None })]).await;
+        assert_eq!(enqueue_outcomes, [SettleOutcome::Accepted]);
     }
 
     pub(crate) async fn bury(&mut self, token: Token, kind: &str, message: &str) {
-        let outcomes = self.settle([(token, NewSettle::Bury(error(kind, message)))]).await;
-        assert_eq!(outcomes, [SettleOutcome::Accepted]);
+        let enqueue_outcomes = self.settle([(token, NewSettle::Bury(error(kind, message)))]).await;
+        assert_eq!(enqueue_outcomes, [SettleOutcome::Accepted]);
     }
 
-    /// Asks, and gives the number to know the answer by.
+    /// Sends a request; returns its number.
     pub(crate) fn request(&mut self, request: Request) -> u64 {
         self.requests += 1;
-        self.say(&ToPublisher::Request { id: self.requests, request });
+        self.send(&ToPublisher::Request { id: self.requests, request });
         self.requests
     }
 
@@ -256,7 +256,7 @@ impl Client {
         self.try_ask(request).await.unwrap()
     }
 
-    pub(crate) async fn look(&mut self, id: JobId) -> Option<JobInfo> {
+    pub(crate) async fn job_info(&mut self, id: JobId) -> Option<JobInfo> {
         match self.ask(Request::Job { id }).await {
             Answer::Job(job) => job.map(|job| *job),
             other => panic!("{other:?}"),

@@ -1,4 +1,4 @@
-//! Every verb of a link and every refusal, as a client with bare hands sees them.
+//! Every message of a work link and every refusal, with a client that sends raw messages.
 
 use std::time::{Duration, Instant};
 
@@ -57,22 +57,22 @@ impl Client {
     }
 
     async fn pause(&mut self, pattern: &str, paused: bool) -> PauseReport {
-        self.stop(Gate::Delivery, pattern, paused).await
+        self.set_gate(Gate::Delivery, pattern, paused).await
     }
 
-    async fn stop(&mut self, gate: Gate, pattern: &str, paused: bool) -> PauseReport {
+    async fn set_gate(&mut self, gate: Gate, pattern: &str, paused: bool) -> PauseReport {
         match self.ask(Request::Pause { gate, pattern: glob(pattern), paused }).await {
             Answer::Paused(report) => report,
             other => panic!("{other:?}"),
         }
     }
 
-    async fn ask_workers(&mut self, which: &[&str], dry_run: bool) -> u64 {
+    async fn request_quiet(&mut self, which: &[&str], dry_run: bool) -> u64 {
         let workers = which.iter().map(|text| WorkerPattern::new(text).unwrap()).collect();
         self.request(Request::Quiet { workers, quiet: true, dry_run })
     }
 
-    async fn quieted(&mut self, number: u64) -> Vec<(SessionId, QuietEnd)> {
+    async fn quiet_answer(&mut self, number: u64) -> Vec<(SessionId, QuietEnd)> {
         match self.answer(number).await {
             Ok(Answer::Quieted(workers)) => {
                 workers.into_iter().map(|worker| (worker.session, worker.end)).collect()
@@ -81,7 +81,7 @@ impl Client {
         }
     }
 
-    async fn asked_to_be_quiet(&mut self) -> Quiet {
+    async fn quiet_request(&mut self) -> Quiet {
         self.until(|message| match message {
             FromPublisher::WorkerQuiet(quiet) => Some(quiet),
             _ => None,
@@ -96,10 +96,10 @@ impl Client {
         }
     }
 
-    async fn outcomes(&mut self, sequence: u64, jobs: &[NewJob]) -> Vec<EnqueueOutcome> {
+    async fn enqueue_outcomes(&mut self, sequence: u64, jobs: &[NewJob]) -> Vec<EnqueueOutcome> {
         let mut batch = BatchBuilder::new();
         jobs.iter().for_each(|job| batch.push(job));
-        self.say(&ToPublisher::Enqueue(batch.seal(false).to_batch(sequence).unwrap()));
+        self.send(&ToPublisher::Enqueue(batch.seal(false).to_batch(sequence).unwrap()));
         self.until(|message| match message {
             FromPublisher::Enqueued(answer) => Some(answer.outcome.unwrap().iter().collect()),
             _ => None,
@@ -116,7 +116,7 @@ fn entry_of(job: &NewJob) -> Bytes {
 }
 
 #[tokio::test]
-async fn a_message_of_a_later_version_is_answered_and_the_link_goes_on() {
+async fn message_of_a_later_version_is_answered_unsupported() {
     let running = fresh().await;
     let mut client = Client::attach(&running, Role::Tool, 1).await;
     let mut out = FrameWriter::new();
@@ -127,21 +127,21 @@ async fn a_message_of_a_later_version_is_answered_and_the_link_goes_on() {
     out.message(29, |_| {});
     client.sender.send(out.finish()).unwrap();
     for (tag, id) in [(24, 300), (29, 0)] {
-        assert_eq!(client.hear().await, FromPublisher::Unsupported { tag, id });
+        assert_eq!(client.receive().await, FromPublisher::Unsupported { tag, id });
     }
     assert!(matches!(client.ask(Request::Status).await, Answer::Status(_)));
     running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_later_attempt_reads_what_earlier_ones_left() {
+async fn later_attempt_reads_checkpoints_of_earlier_ones() {
     let running = fresh().await;
     let mut tool = Client::attach(&running, Role::Tool, 1).await;
     let mut wanted = job(1, 10);
     wanted.options.backoff = Some(Backoff::Fixed(0));
     tool.enqueue([wanted]).await;
     let mut worker = Client::attach(&running, Role::Worker, 2).await;
-    worker.take(1);
+    worker.subscribe_with(1);
     let first = worker.job().await;
     assert_eq!(first.checkpoints, 0);
     for (sequence, outcome) in [
@@ -151,8 +151,8 @@ async fn a_later_attempt_reads_what_earlier_ones_left() {
         (2, CheckpointOutcome::Accepted),
     ] {
         let bytes = format!("page {sequence}");
-        let became = worker.checkpoint(first.token, sequence, bytes.as_bytes()).await;
-        assert_eq!(became, outcome, "{sequence}");
+        let outcome_received = worker.checkpoint(first.token, sequence, bytes.as_bytes()).await;
+        assert_eq!(outcome_received, outcome, "{sequence}");
     }
     let failed = NewSettle::Fail(error("io::Error", "disk 7 is on fire"));
     worker.settle([(first.token, failed)]).await;
@@ -166,32 +166,32 @@ async fn a_later_attempt_reads_what_earlier_ones_left() {
     };
     let pages = [(1, 1, b"page 1".to_vec()), (1, 2, b"page 2".to_vec())];
     assert_eq!(text(&left), pages);
-    // Nobody else reads them by that token, and nobody reads them by one that holds no lease.
+    // No other link can read them with that token, and no link with a token without a lease.
     assert_eq!(tool.checkpoints(second.token).await, Err(RequestError::StaleToken));
     assert_eq!(worker.checkpoints(first.token).await, Err(RequestError::StaleToken));
     // A tool sees them with the job, and the attempt's error.
-    let seen = tool.look(id(1)).await.unwrap();
-    assert_eq!(text(&seen.checkpoints), pages);
-    let [attempt] = &seen.attempts[..] else { panic!("{:?}", seen.attempts) };
+    let state_seen = tool.job_info(id(1)).await.unwrap();
+    assert_eq!(text(&state_seen.checkpoints), pages);
+    let [attempt] = &state_seen.attempts[..] else { panic!("{:?}", state_seen.attempts) };
     assert_eq!((attempt.number, attempt.outcome), (1, AttemptOutcome::Failed));
-    let told = error("io::Error", "disk 7 is on fire");
-    assert_eq!(attempt.fingerprint, Some(Fingerprint::of(&told)));
-    assert_eq!(attempt.error, Some(told));
+    let answer = error("io::Error", "disk 7 is on fire");
+    assert_eq!(attempt.fingerprint, Some(Fingerprint::of(&answer)));
+    assert_eq!(attempt.error, Some(answer));
     assert_eq!(attempt.worker, "test");
     running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_bad_checkpoint_is_refused_by_name_and_its_link_goes_on() {
+async fn invalid_checkpoint_is_refused_and_its_link_continues() {
     let running = fresh().await;
     let mut worker = Client::attach(&running, Role::Worker, 2).await;
     worker.enqueue([job(1, 10)]).await;
-    worker.take(1);
+    worker.subscribe_with(1);
     let delivery = worker.job().await;
     let large = vec![0; CHECKPOINT_BYTES_MAX + 1];
     assert_eq!(worker.checkpoint(delivery.token, 1, &large).await, CheckpointOutcome::TooLarge);
     assert_eq!(worker.checkpoint(STALE, 1, b"x").await, CheckpointOutcome::StaleToken);
-    // A number that no client of ours would send.
+    // A number that Longshore's clients never send.
     assert_eq!(worker.checkpoint(delivery.token, 0, b"x").await, CheckpointOutcome::Gap);
     let most = &large[..CHECKPOINT_BYTES_MAX];
     assert_eq!(worker.checkpoint(delivery.token, 1, most).await, CheckpointOutcome::Accepted);
@@ -200,11 +200,11 @@ async fn a_bad_checkpoint_is_refused_by_name_and_its_link_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_bad_settle_batch_has_no_outcomes_and_its_link_goes_on() {
+async fn malformed_settle_batch_has_no_outcomes() {
     let running = fresh().await;
     let mut worker = Client::attach(&running, Role::Worker, 2).await;
     worker.enqueue([job(1, 10)]).await;
-    worker.take(1);
+    worker.subscribe_with(1);
     let delivery = worker.job().await;
     let settle = |sequence: u64, count: u64, verdict: u8| {
         let mut out = FrameWriter::new();
@@ -226,29 +226,29 @@ async fn a_bad_settle_batch_has_no_outcomes_and_its_link_goes_on() {
             .await;
         assert!(outcomes.is_empty());
     }
-    // The lease runs on, and ends by the batch that is good.
+    // The lease runs on, and ends with the valid batch.
     worker.complete(delivery.token).await;
     running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_speaks_of_a_lease_that_it_does_not_hold_is_told_at_once_and_counted() {
+async fn messages_about_foreign_leases_are_revoked_and_counted() {
     let running = fresh().await;
     let mut worker = Client::attach(&running, Role::Worker, 2).await;
     let mut other = Client::attach(&running, Role::Worker, 3).await;
     worker.enqueue([job(1, 10)]).await;
-    worker.take(1);
+    worker.subscribe_with(1);
     let token = worker.job().await.token;
     let started = Started { tokens: Tokens(vec![token, STALE]), running_ms: Vec::new() };
-    worker.say(&ToPublisher::Started(started));
+    worker.send(&ToPublisher::Started(started));
     assert_eq!(worker.revoked().await, (Revoked::LeaseLost, vec![STALE]));
     let progress = |token| Progress { token, percent: 40, message: "reading".to_owned() };
-    worker.say(&ToPublisher::Progress(vec![progress(STALE), progress(token)]));
+    worker.send(&ToPublisher::Progress(vec![progress(STALE), progress(token)]));
     assert_eq!(worker.revoked().await, (Revoked::LeaseLost, vec![STALE]));
-    // It is the link's lease: another's word does not count.
-    other.say(&ToPublisher::Progress(vec![Progress { percent: 99, ..progress(token) }]));
+    // The lease belongs to one link: a message from another does not count.
+    other.send(&ToPublisher::Progress(vec![Progress { percent: 99, ..progress(token) }]));
     assert_eq!(other.revoked().await, (Revoked::LeaseLost, vec![token]));
-    other.say(&ToPublisher::Renew(Tokens(vec![token])));
+    other.send(&ToPublisher::Renew(Tokens(vec![token])));
     let stale = other
         .until(|message| match message {
             FromPublisher::Renewed { stale } => Some(stale.0),
@@ -260,8 +260,8 @@ async fn whoever_speaks_of_a_lease_that_it_does_not_hold_is_told_at_once_and_cou
     assert_eq!(settled, [SettleOutcome::StaleToken]);
     assert_eq!(other.checkpoint(token, 1, b"x").await, CheckpointOutcome::StaleToken);
     assert_eq!(other.checkpoints(token).await, Err(RequestError::StaleToken));
-    let seen = worker.look(id(1)).await.unwrap();
-    let progress = seen.progress.unwrap();
+    let state_seen = worker.job_info(id(1)).await.unwrap();
+    let progress = state_seen.progress.unwrap();
     assert_eq!((progress.percent, progress.message.as_str()), (40, "reading"));
     assert_eq!(
         worker.status().await.stale_refused,
@@ -269,12 +269,12 @@ async fn whoever_speaks_of_a_lease_that_it_does_not_hold_is_told_at_once_and_cou
         "started, progress twice, renewal, settle, checkpoint"
     );
     worker.complete(token).await;
-    assert_eq!(worker.look(id(1)).await.unwrap().progress, None);
+    assert_eq!(worker.job_info(id(1)).await.unwrap().progress, None);
     running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_subscription_to_nothing_is_refused_with_its_reason_and_its_link_goes_on() {
+async fn empty_subscription_is_refused_with_its_reason() {
     let running = fresh().await;
     let mut worker = Client::attach(&running, Role::Worker, 2).await;
     let mut out = FrameWriter::new();
@@ -299,7 +299,7 @@ async fn a_subscription_to_nothing_is_refused_with_its_reason_and_its_link_goes_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn progress_that_does_not_decode_is_passed_over_and_its_link_goes_on() {
+async fn malformed_progress_is_ignored() {
     let running = fresh().await;
     let mut worker = Client::attach(&running, Role::Worker, 2).await;
     let mut out = FrameWriter::new();
@@ -315,28 +315,28 @@ async fn progress_that_does_not_decode_is_passed_over_and_its_link_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn cancelling_a_running_job_reaches_its_worker_at_once_and_its_settle_is_refused() {
+async fn cancelled_running_job_is_revoked_at_once() {
     let running = fresh().await;
     let mut tool = Client::attach(&running, Role::Tool, 1).await;
     let mut worker = Client::attach(&running, Role::Worker, 2).await;
     tool.enqueue([job(1, 10)]).await;
-    worker.take(1);
+    worker.subscribe_with(1);
     let token = worker.job().await.token;
-    let asked = Instant::now();
+    let requested_at = Instant::now();
     let report = tool.act(Action::Cancel, Selection::Ids(vec![id(1), id(2)])).await;
     assert_eq!(report.outcomes.iter().collect::<Vec<_>>(), [ActOutcome::Done, ActOutcome::Unknown]);
     assert_eq!(worker.revoked().await, (Revoked::Cancelled, vec![token]));
-    assert!(asked.elapsed() < Duration::from_secs(1), "{:?}", asked.elapsed());
+    assert!(requested_at.elapsed() < Duration::from_secs(1), "{:?}", requested_at.elapsed());
     let settled = worker.settle([(token, NewSettle::Complete { result: None })]).await;
     assert_eq!(settled, [SettleOutcome::StaleToken]);
-    let seen = tool.look(id(1)).await.unwrap();
-    assert_eq!(seen.state, JobState::Cancelled);
-    assert_eq!(seen.attempts[0].outcome, AttemptOutcome::Cancelled);
+    let state_seen = tool.job_info(id(1)).await.unwrap();
+    assert_eq!(state_seen.state, JobState::Cancelled);
+    assert_eq!(state_seen.attempts[0].outcome, AttemptOutcome::Cancelled);
     running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_paused_queue_delivers_none_and_a_closed_one_accepts_none_until_they_go_on() {
+async fn paused_queue_delivers_nothing_and_closed_queue_accepts_nothing() {
     let running = fresh().await;
     let mut tool = Client::attach(&running, Role::Tool, 1).await;
     let mut worker = Client::attach(&running, Role::Worker, 2).await;
@@ -344,33 +344,33 @@ async fn a_paused_queue_delivers_none_and_a_closed_one_accepts_none_until_they_g
     let report = tool.pause("/jobs/*", true).await;
     assert_eq!((report.queues, report.changed), (1, true));
     assert!(!tool.pause("/jobs/*", true).await.changed);
-    assert!(tool.stop(Gate::Enqueue, "/jobs/new", true).await.changed);
+    assert!(tool.set_gate(Gate::Enqueue, "/jobs/new", true).await.changed);
     let jobs = [job(2, 10), job_in("/jobs/new", 3, 10), job_in("/x", 4, 10)];
     let closed = EnqueueOutcome::Refused(Refusal::QueueClosed);
     let created = EnqueueOutcome::Created;
-    assert_eq!(tool.outcomes(2, &jobs).await, [created, closed, created]);
+    assert_eq!(tool.enqueue_outcomes(2, &jobs).await, [created, closed, created]);
     let status = tool.status().await;
     assert_eq!((status.paused, status.closed), (vec![glob("/jobs/*")], vec![glob("/jobs/new")]));
-    worker.take(2);
+    worker.subscribe_with(2);
     assert_eq!(worker.delivered_for_a_while().await, []);
     assert!(tool.pause("/jobs/a", true).await.changed);
     let report = tool.pause("/jobs/*", false).await;
     assert!(report.changed);
     assert_eq!(report.still_by, [glob("/jobs/a")]);
-    assert!(tool.stop(Gate::Enqueue, "/jobs/a", true).await.changed);
+    assert!(tool.set_gate(Gate::Enqueue, "/jobs/a", true).await.changed);
     tool.pause("/jobs/a", false).await;
     // Both wait, so both come in one message.
     for delivery in worker.delivered().await {
         worker.complete(delivery.token).await;
     }
-    assert_eq!(tool.outcomes(3, &[job(5, 10)]).await, [closed]);
-    tool.stop(Gate::Enqueue, "/jobs/a", false).await;
-    assert_eq!(tool.outcomes(4, &[job(5, 10)]).await, [created]);
+    assert_eq!(tool.enqueue_outcomes(3, &[job(5, 10)]).await, [closed]);
+    tool.set_gate(Gate::Enqueue, "/jobs/a", false).await;
+    assert_eq!(tool.enqueue_outcomes(4, &[job(5, 10)]).await, [created]);
     running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn jobs_beyond_the_memory_that_they_may_take_are_refused_until_others_have_ended() {
+async fn jobs_beyond_the_memory_limit_are_refused_until_others_end() {
     let dir = tempfile::tempdir().unwrap();
     let memory_max = PublisherOptions::MEMORY_MAX_MIN;
     let options =
@@ -397,26 +397,26 @@ async fn jobs_beyond_the_memory_that_they_may_take_are_refused_until_others_have
     let per_job = status.memory_bytes / status.jobs;
     assert!(status.memory_bytes >= memory_max && (100..120).contains(&per_job), "{status:?}");
     assert_eq!(status.memory_max, memory_max);
-    // Whoever has the jobs goes on, over a restart, too.
+    // Existing jobs continue, over a restart, too.
     drop(tool);
     running.stop().await;
     let running = self::running(options).await;
     let mut producer = Client::attach(&running, Role::Producer, 2).await;
-    assert_eq!(producer.outcomes(1, &[job(9_999_999, 1)]).await, [full]);
+    assert_eq!(producer.enqueue_outcomes(1, &[job(9_999_999, 1)]).await, [full]);
     let mut worker = Client::attach(&running, Role::Worker, 3).await;
-    worker.take(10_000);
-    let mut held = Vec::new();
-    while held.len() < 10_000 {
-        held.extend(worker.delivered().await.into_iter().map(|job| job.token));
+    worker.subscribe_with(10_000);
+    let mut delivered_tokens = Vec::new();
+    while delivered_tokens.len() < 10_000 {
+        delivered_tokens.extend(worker.delivered().await.into_iter().map(|job| job.token));
     }
     let completed = NewSettle::Complete { result: None };
-    worker.settle(held.into_iter().map(|token| (token, completed.clone()))).await;
-    assert_eq!(producer.outcomes(2, &[job(9_999_999, 1)]).await, [EnqueueOutcome::Created]);
+    worker.settle(delivered_tokens.into_iter().map(|token| (token, completed.clone()))).await;
+    assert_eq!(producer.enqueue_outcomes(2, &[job(9_999_999, 1)]).await, [EnqueueOutcome::Created]);
     running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_pause_too_many_is_refused_by_name() {
+async fn pauses_are_limited() {
     let running = fresh().await;
     let mut tool = Client::attach(&running, Role::Tool, 1).await;
     let mut out = FrameWriter::new();
@@ -434,7 +434,7 @@ async fn one_pause_too_many_is_refused_by_name() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn workers_are_asked_to_be_quiet_and_the_tool_is_told_who_said_so() {
+async fn tool_learns_which_workers_confirmed_being_quiet() {
     let running = fresh().await;
     let mut tool = Client::attach(&running, Role::Tool, 1).await;
     let mut first = Client::attach(&running, Role::Worker, 2).await;
@@ -442,58 +442,62 @@ async fn workers_are_asked_to_be_quiet_and_the_tool_is_told_who_said_so() {
     let _producer = Client::attach(&running, Role::Producer, 4).await;
     let [a, b] = [2, 3].map(|n| SessionId([n; 16]));
 
-    let looked = tool.ask_workers(&["te?t"], true).await;
+    let dry_run_request = tool.request_quiet(&["te?t"], true).await;
     let matched = [(a, QuietEnd::Matched), (b, QuietEnd::Matched)];
-    assert_eq!(tool.quieted(looked).await, matched, "only workers, and none of them is asked");
-    let nobody = tool.ask_workers(&["tes", "04040404"], false).await;
-    assert_eq!(tool.quieted(nobody).await, []);
+    assert_eq!(
+        tool.quiet_answer(dry_run_request).await,
+        matched,
+        "only workers, and none of them receives a request"
+    );
+    let nobody = tool.request_quiet(&["tes", "04040404"], false).await;
+    assert_eq!(tool.quiet_answer(nobody).await, []);
 
-    let asked = tool.ask_workers(&["te*", "nobody"], false).await;
-    let told = first.asked_to_be_quiet().await;
-    assert_eq!(second.asked_to_be_quiet().await, told);
-    assert!(told.quiet && told.ask > 0);
-    first.say(&ToPublisher::Quieted(told));
+    let request_number = tool.request_quiet(&["te*", "nobody"], false).await;
+    let answer = first.quiet_request().await;
+    assert_eq!(second.quiet_request().await, answer);
+    assert!(answer.quiet && answer.ask > 0);
+    first.send(&ToPublisher::Quieted(answer));
     // The other link ends, and with it the wait for its answer.
     drop(second);
     let ends = [(a, QuietEnd::Confirmed), (b, QuietEnd::NotAnswered)];
-    assert_eq!(tool.quieted(asked).await, ends);
+    assert_eq!(tool.quiet_answer(request_number).await, ends);
 
-    let asked = tool.ask_workers(&["02020202"], false).await;
-    let again = first.asked_to_be_quiet().await;
-    assert!(again.ask > told.ask);
-    first.say(&ToPublisher::Quieted(Quiet { quiet: false, ..again }));
-    assert_eq!(tool.quieted(asked).await, [(a, QuietEnd::Otherwise)]);
+    let request_number = tool.request_quiet(&["02020202"], false).await;
+    let again = first.quiet_request().await;
+    assert!(again.ask > answer.ask);
+    first.send(&ToPublisher::Quieted(Quiet { quiet: false, ..again }));
+    assert_eq!(tool.quiet_answer(request_number).await, [(a, QuietEnd::Otherwise)]);
     running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_that_does_not_know_how_to_be_quiet_is_named_after_a_while() {
+async fn worker_that_never_answers_a_quiet_request_is_reported() {
     let running = fresh().await;
     let mut tool = Client::attach(&running, Role::Tool, 1).await;
     let mut worker = Client::attach(&running, Role::Worker, 2).await;
     let began = Instant::now();
-    let asked = tool.ask_workers(&["*"], false).await;
-    worker.asked_to_be_quiet().await;
+    let request_number = tool.request_quiet(&["*"], false).await;
+    worker.quiet_request().await;
     let ends = [(SessionId([2; 16]), QuietEnd::NotAnswered)];
-    assert_eq!(tool.quieted(asked).await, ends);
+    assert_eq!(tool.quiet_answer(request_number).await, ends);
     assert!(began.elapsed() >= Duration::from_secs(5), "{:?}", began.elapsed());
     running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_pattern_of_workers_too_many_is_refused_by_name() {
+async fn worker_patterns_are_limited() {
     let running = fresh().await;
     let mut tool = Client::attach(&running, Role::Tool, 1).await;
     let most = vec!["w"; WORKER_PATTERNS_MAX];
-    let asked = tool.ask_workers(&most, false).await;
-    assert_eq!(tool.quieted(asked).await, []);
-    let asked = tool.ask_workers(&[&most[..], &["w"]].concat(), false).await;
-    assert_eq!(tool.answer(asked).await, Err(RequestError::OverLimit));
+    let request_number = tool.request_quiet(&most, false).await;
+    assert_eq!(tool.quiet_answer(request_number).await, []);
+    let request_number = tool.request_quiet(&[&most[..], &["w"]].concat(), false).await;
+    assert_eq!(tool.answer(request_number).await, Err(RequestError::OverLimit));
     running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_queue_is_given_settings_which_its_jobs_obey() {
+async fn queue_settings_apply_to_its_jobs() {
     let running = fresh().await;
     let mut tool = Client::attach(&running, Role::Tool, 1).await;
     let mut set = async |queue: &str, changes: QueueSettings, reset| match tool
@@ -507,23 +511,23 @@ async fn a_queue_is_given_settings_which_its_jobs_obey() {
     let lease = QueueSettings { lease_ms: Some(5_000), ..QueueSettings::default() };
     assert_eq!(set("/jobs/a", two.clone(), false).await, Ok(two));
     let both = QueueSettings { max_attempts: Some(2), ..lease.clone() };
-    assert_eq!(set("/jobs/a", lease.clone(), false).await, Ok(both), "what is not said stays");
-    assert_eq!(set("/jobs/a", lease.clone(), true).await, Ok(lease.clone()), "or is reset");
+    assert_eq!(set("/jobs/a", lease.clone(), false).await, Ok(both), "other settings stay");
+    assert_eq!(set("/jobs/a", lease.clone(), true).await, Ok(lease.clone()), "or are reset");
     assert_eq!(set("/sys/a", lease.clone(), false).await, Err(Refusal::Reserved));
     tool.enqueue([job(1, 10)]).await;
     let mut worker = Client::attach(&running, Role::Worker, 2).await;
-    worker.take(1);
+    worker.subscribe_with(1);
     assert_eq!(worker.job().await.lease_ms, 5_000);
     running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_dead_job_is_replaced_by_a_new_one_once() {
+async fn dead_job_is_replaced_once() {
     let running = fresh().await;
     let mut tool = Client::attach(&running, Role::Tool, 1).await;
     let mut worker = Client::attach(&running, Role::Worker, 2).await;
     tool.enqueue([job(1, 10), job(2, 10)]).await;
-    worker.take(1);
+    worker.subscribe_with(1);
     let delivery = worker.job().await;
     worker.bury(delivery.token, "Bad", "payload").await;
     let mut better = job(3, 20);
@@ -534,10 +538,10 @@ async fn a_dead_job_is_replaced_by_a_new_one_once() {
     let nonsense = Request::Replace { id: id(1), entry: Bytes::from_static(b"nonsense") };
     assert_eq!(tool.ask(nonsense).await, Answer::Replaced(ReplaceOutcome::BadOptions));
     assert_eq!(tool.replace(id(1), &better).await, ReplaceOutcome::Replaced);
-    assert_eq!(tool.replace(id(1), &better).await, ReplaceOutcome::Replaced, "said again");
-    assert_eq!(tool.look(id(1)).await, None);
-    let seen = tool.look(id(3)).await.unwrap();
-    assert_eq!((seen.state, seen.replaces), (JobState::Ready, Some(id(1))));
+    assert_eq!(tool.replace(id(1), &better).await, ReplaceOutcome::Replaced, "repeated");
+    assert_eq!(tool.job_info(id(1)).await, None);
+    let state_seen = tool.job_info(id(3)).await.unwrap();
+    assert_eq!((state_seen.state, state_seen.replaces), (JobState::Ready, Some(id(1))));
     worker.credit(2);
     let mut jobs = worker.delivered().await;
     while jobs.len() < 2 {
@@ -549,20 +553,20 @@ async fn a_dead_job_is_replaced_by_a_new_one_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn prepared_jobs_run_once_they_are_confirmed() {
+async fn prepared_job_runs_after_confirmation() {
     let running = fresh().await;
     let mut tool = Client::attach(&running, Role::Tool, 1).await;
     let mut worker = Client::attach(&running, Role::Worker, 2).await;
-    worker.take(2);
+    worker.subscribe_with(2);
     let mut prepared = job(1, 10);
     prepared.options.prepared = true;
     tool.enqueue([prepared]).await;
-    assert_eq!(tool.look(id(1)).await.unwrap().state, JobState::Prepared);
+    assert_eq!(tool.job_info(id(1)).await.unwrap().state, JobState::Prepared);
     let report = tool.act(Action::Confirm, Selection::Ids(vec![id(1)])).await;
     assert_eq!(report.done, 1);
     let token = worker.job().await.token;
     let report = tool.act(Action::Confirm, Selection::Ids(vec![id(1)])).await;
-    assert_eq!(report.done, 1, "a lost answer is asked for again");
+    assert_eq!(report.done, 1, "a repeated request has the same answer");
     worker.complete(token).await;
     let report = tool.act(Action::Revive, Selection::Ids(vec![id(1)])).await;
     assert_eq!(
@@ -573,13 +577,13 @@ async fn prepared_jobs_run_once_they_are_confirmed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn dead_letters_are_grouped_and_revived_at_a_pace() {
+async fn dead_letters_are_grouped_and_revived_at_a_rate() {
     const JOBS: u32 = 30;
     let running = fresh().await;
     let mut tool = Client::attach(&running, Role::Tool, 1).await;
     let mut worker = Client::attach(&running, Role::Worker, 2).await;
     tool.enqueue((0..JOBS).map(|n| job(n, 10))).await;
-    worker.take(JOBS);
+    worker.subscribe_with(JOBS);
     let mut jobs = Vec::new();
     while jobs.len() < JOBS as usize {
         jobs.extend(worker.delivered().await);
@@ -612,7 +616,7 @@ async fn dead_letters_are_grouped_and_revived_at_a_pace() {
     };
     let Answer::Acted(report) = tool.ask(revive(true)).await else { panic!() };
     assert_eq!(report.done, 10);
-    assert_eq!(tool.counts().await.dead, 30, "it was only counted");
+    assert_eq!(tool.counts().await.dead, 30, "a dry run only counts");
     let Answer::Acted(report) = tool.ask(revive(false)).await else { panic!() };
     assert_eq!((report.done, report.more), (10, false));
     let counts = tool.counts().await;
@@ -622,7 +626,7 @@ async fn dead_letters_are_grouped_and_revived_at_a_pace() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_confirmed_clock_is_done_and_the_status_says_that_nothing_is_held() {
+async fn confirming_the_clock_succeeds_without_an_alarm() {
     let running = fresh().await;
     let mut tool = Client::attach(&running, Role::Tool, 1).await;
     assert_eq!(tool.ask(Request::ConfirmClock).await, Answer::Done);
@@ -631,7 +635,7 @@ async fn a_confirmed_clock_is_done_and_the_status_says_that_nothing_is_held() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_attempt_that_runs_for_too_long_is_taken_from_its_worker_renewed_or_not() {
+async fn attempt_over_its_run_timeout_is_revoked_despite_renewal() {
     let running = fresh().await;
     let mut tool = Client::attach(&running, Role::Tool, 1).await;
     let mut worker = Client::attach(&running, Role::Worker, 2).await;
@@ -640,19 +644,19 @@ async fn an_attempt_that_runs_for_too_long_is_taken_from_its_worker_renewed_or_n
     wanted.options.max_attempts = Some(1);
     tool.enqueue([wanted]).await;
     let waits = tool.request(Request::Await { id: id(1) });
-    worker.take(1);
+    worker.subscribe_with(1);
     let token = worker.job().await.token;
-    worker.say(&ToPublisher::Started(Started { tokens: Tokens(vec![token]), running_ms: vec![] }));
-    worker.say(&ToPublisher::Renew(Tokens(vec![token])));
+    worker.send(&ToPublisher::Started(Started { tokens: Tokens(vec![token]), running_ms: vec![] }));
+    worker.send(&ToPublisher::Renew(Tokens(vec![token])));
     assert_eq!(worker.revoked().await, (Revoked::TimedOut, vec![token]));
-    let Ok(Answer::Job(Some(told))) = tool.answer(waits).await else { panic!() };
-    assert_eq!((told.state, told.death), (JobState::Dead, Some(DeathReason::TimedOut)));
-    assert_eq!(told.attempts[0].outcome, AttemptOutcome::TimedOut);
+    let Ok(Answer::Job(Some(answer))) = tool.answer(waits).await else { panic!() };
+    assert_eq!((answer.state, answer.death), (JobState::Dead, Some(DeathReason::TimedOut)));
+    assert_eq!(answer.attempts[0].outcome, AttemptOutcome::TimedOut);
     running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_request_that_the_publisher_does_not_know_is_refused_by_name() {
+async fn unknown_request_is_refused() {
     let running = fresh().await;
     let mut tool = Client::attach(&running, Role::Tool, 1).await;
     let mut out = FrameWriter::new();
