@@ -1,4 +1,4 @@
-//! The only ways into the state.
+//! The commands: the only way to change the state.
 
 use std::fmt;
 
@@ -17,105 +17,105 @@ use crate::rules::Rules;
 /// Most paths, and most defaults, that a publisher may be started with.
 pub const START_PATHS_MAX: usize = 100_000;
 
-/// A command: what happened to the queues. The same commands in the same order give the same state,
-/// on any machine.
+/// A command. The same commands in the same order give the same state, on any machine.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Command {
     /// The publisher starts: ends every link of the run before.
     Start(Start),
-    /// A link stands. It ends the session's older links and their credits, moves the listed leases
-    /// to itself, and releases the session's others.
+    /// A link attaches. It ends the session's older links and their credits, moves the listed
+    /// leases to itself, and releases the session's others.
     LinkUp {
         /// The link.
         link: LinkId,
-        /// What it is for.
+        /// The client's role.
         role: Role,
-        /// The run of the process at its other end.
+        /// The client process's session, one per run.
         session: SessionId,
         /// The process's name.
         name: String,
-        /// The leases that it still holds.
+        /// The leases that it resumes.
         resume: Tokens,
     },
-    /// A link is gone: its credits end; its leases run on, and end by `Expire` or by a resumption.
+    /// A link ends, and its credits with it. Its leases run on until `Expire`, or until the session
+    /// resumes them.
     LinkLost {
         /// The link.
         link: LinkId,
     },
-    /// Queues to take jobs from.
+    /// Subscribes to queues.
     Subscribe {
         /// The link.
         link: LinkId,
-        /// The link's number for it.
+        /// The link's number for the subscription.
         subscription: u32,
-        /// Which queues, and in which order.
+        /// The queues, and the order in which they are served.
         sources: Sources,
     },
-    /// No more jobs of it.
+    /// Ends a subscription.
     Unsubscribe {
         /// The link.
         link: LinkId,
         /// The subscription.
         subscription: u32,
     },
-    /// More jobs are wanted.
+    /// Adds credit.
     Credit {
         /// The link.
         link: LinkId,
         /// The subscription.
         subscription: u32,
-        /// How many more.
+        /// How much more.
         count: u32,
     },
-    /// Credits are asked back.
+    /// Takes back credit.
     Recall {
         /// The link.
         link: LinkId,
         /// The subscription.
         subscription: u32,
-        /// How many at most.
+        /// How much at most.
         count: u32,
     },
-    /// Jobs.
+    /// Enqueues a batch of jobs.
     Enqueue {
         /// The producer's link.
         link: LinkId,
         /// The batch.
         batch: EnqueueBatch,
     },
-    /// Ends of leases by their workers.
+    /// Settles leases.
     Settle {
         /// The worker's link.
         link: LinkId,
         /// The batch.
         batch: SettleBatch,
     },
-    /// Ends of leases by time, link or restart.
+    /// Ends leases by time, link loss or restart.
     Expire {
-        /// Which.
+        /// The leases.
         leases: Vec<Expired>,
     },
-    /// Something durable that later attempts of a job can read.
+    /// Stores a checkpoint, which later attempts of the job can read.
     Checkpoint {
         /// The worker's link.
         link: LinkId,
         /// The checkpoint.
         checkpoint: Checkpoint,
     },
-    /// Confirm, cancel, revive or drop jobs.
+    /// Confirms, cancels, revives or drops jobs.
     Act {
         /// The tool's link.
         link: LinkId,
         /// The tool's number for its request.
         request: u64,
-        /// What is to be done.
+        /// The action.
         action: Action,
-        /// To which jobs.
+        /// The jobs.
         selection: Selection,
         /// How fast revived jobs become ready; none for at once.
         pace: Option<Pace>,
     },
-    /// A new job takes a dead one's place.
+    /// Replaces a dead job with a new one.
     Replace {
         /// The tool's link.
         link: LinkId,
@@ -126,50 +126,50 @@ pub enum Command {
         /// The new job's entry.
         entry: Bytes,
     },
-    /// Queues deliver nothing, or accept no new jobs, from now on; or go on.
+    /// Pauses or closes queues, or resumes or opens them.
     Pause {
         /// The tool's link.
         link: LinkId,
         /// The tool's number for its request.
         request: u64,
-        /// What is stopped.
+        /// The gate: delivery or enqueue.
         gate: Gate,
-        /// Those that match, and those that will.
+        /// The queues, existing and future ones.
         pattern: Glob,
         /// True to stop, false to go on.
         paused: bool,
     },
-    /// The publisher takes no new jobs from now on, or takes them again.
+    /// Starts or ends a drain: a draining publisher accepts no new jobs.
     Drain {
         /// The tool's link.
         link: LinkId,
         /// The tool's number for its request.
         request: u64,
-        /// True to take none.
+        /// True to start.
         draining: bool,
     },
-    /// A queue's settings change.
+    /// Changes a queue's settings.
     Configure {
         /// The tool's link.
         link: LinkId,
         /// The tool's number for its request.
         request: u64,
-        /// The queue; made if it is not there.
+        /// The queue; created if missing.
         path: Path,
-        /// What changes.
+        /// The settings to change.
         changes: QueueSettings,
-        /// Whether what does not change goes back to its default.
+        /// Whether all other settings return to their defaults.
         reset: bool,
     },
-    /// The entry of a running job cannot be read back: the job is buried, the rest goes on.
+    /// The entry of a running job cannot be read: the job is buried, everything else continues.
     Damaged {
         /// Its lease.
         token: Token,
     },
-    /// Time has passed: what is due becomes ready, what is too old is forgotten, in bounded steps.
+    /// Time has passed: scheduled jobs become ready, old data is removed, in bounded steps.
     Tick,
-    /// A batch of jobs that the disk had no room for. Each of its jobs is refused; the batch's
-    /// number is used up, so that those after it can follow. Its jobs are not logged.
+    /// Refuses a batch that the disk has no room for. Each of its jobs is refused, and the batch's
+    /// number is used, so that the next batch can follow. Its jobs are not logged.
     Refuse {
         /// The producer's link.
         link: LinkId,
@@ -180,38 +180,38 @@ pub enum Command {
         /// Why.
         refusal: Refusal,
     },
-    /// So many jobs may be handed out from now on. Everything else goes on: leases are settled,
-    /// jobs come due.
+    /// Limits how many jobs may still be delivered. Everything else continues: leases are settled,
+    /// scheduled jobs become ready.
     Handouts {
-        /// How many; [`u64::MAX`] for any number.
+        /// The number of jobs; [`u64::MAX`] for no limit.
         budget: u64,
     },
 }
 
-/// What a start says.
+/// The parameters of a start.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Start {
-    /// The publisher's id; the same in every start of a data directory.
+    /// The publisher's id, which lives as long as its data directory.
     pub publisher: PublisherId,
-    /// One more than the last.
+    /// One more than the last epoch.
     pub epoch: Epoch,
-    /// The machine's boot: within one, monotonic time goes on by the clock; over several, by the
-    /// wall.
+    /// The machine's boot id: within one boot, monotonic time continues by the clock; across boots,
+    /// by the wall clock.
     pub boot: [u8; 16],
-    /// Keys the index of ids, so that nobody can choose ids that share a place in it. Drawn when
-    /// the data directory is made; only the first start's counts, and later ones repeat it.
+    /// Keys the index of ids, so that no client can choose ids that collide in it. Drawn when the
+    /// data directory is created; only the first start's counts, and later ones repeat it.
     pub secret: Secret,
-    /// The numbers that decide from now on.
+    /// The rules that apply from now on.
     pub rules: Box<Rules>,
     /// How durable this run's acknowledgements are.
     pub durability: Durability,
     /// Paths that it serves by name.
     pub paths: Vec<Path>,
-    /// Paths below which any queue is made on first use.
+    /// Paths below which any queue is created on first use.
     pub defaults: Vec<Path>,
 }
 
-/// 16 random bytes that no message, listing or log line shows.
+/// 16 random bytes that no message, listing or log line contains.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct Secret(pub [u8; 16]);
 
@@ -226,26 +226,26 @@ impl fmt::Debug for Secret {
 pub struct Expired {
     /// The lease.
     pub token: Token,
-    /// Whether its worker had reported the attempt as started: then the attempt is used up.
+    /// Whether its worker had reported the attempt as started: then the attempt counts.
     pub started: bool,
-    /// True when it ended because nobody resumed it after the publisher's own restart: then the
-    /// attempt is given back.
+    /// True if no worker resumed it after the publisher's own restart: then the attempt does not
+    /// count.
     pub restart: bool,
-    /// True when the attempt ran for longer than it may: it has failed.
+    /// True if the attempt exceeded its run timeout: it has failed.
     pub timed_out: bool,
 }
 
 impl Command {
-    /// Where the raw batch begins in the encoded body of an `Enqueue` or a `Settle`: after the
-    /// link, a fixed `u64`.
+    /// Offset of the raw batch in the encoded body of an `Enqueue` or a `Settle`: after the link, a
+    /// fixed `u64`.
     pub const BATCH_AT: u32 = 8;
-    /// Where a checkpoint's body begins in the encoded body of its command: after the link.
+    /// Offset of a checkpoint's body in the encoded body of its command: after the link.
     pub const CHECKPOINT_AT: u32 = 8;
-    /// Where the entry begins in the encoded body of a `Replace`: after link, request and id, each
-    /// of a fixed length.
+    /// Offset of the entry in the encoded body of a `Replace`: after link, request and id, each of
+    /// a fixed length.
     pub const REPLACE_ENTRY_AT: u32 = 32;
 
-    /// Its kind's number in the log. Numbers are never given twice.
+    /// Its kind's number in the log. Numbers are never reused.
     pub fn kind(&self) -> u8 {
         match self {
             Command::Start(_) => kind::START,
@@ -265,14 +265,14 @@ impl Command {
             Command::Replace { .. } => kind::REPLACE,
             Command::Pause { .. } => kind::PAUSE,
             Command::Drain { .. } => kind::DRAIN,
-            Command::Configure { .. } => kind::CONMETRIC,
+            Command::Configure { .. } => kind::CONFIGURE,
             Command::Refuse { .. } => kind::REFUSE,
             Command::Handouts { .. } => kind::HANDOUTS,
         }
     }
 
-    /// The body's two parts, one after the other in the log: what is encoded here, and a batch as
-    /// it came from its client.
+    /// The body in two parts, which are consecutive in the log: the encoded fields, and the
+    /// client's raw batch.
     pub fn encode(&self) -> (Bytes, Bytes) {
         let mut out = FrameWriter::with_capacity(64);
         let mut raw = Bytes::new();
@@ -359,7 +359,7 @@ impl Command {
         (out.into_body(), raw)
     }
 
-    /// Reads what [`Command::encode`] wrote. Fields after the known ones are passed over.
+    /// Decodes the output of [`Command::encode`]. Ignores fields after the known ones.
     pub fn decode(kind: u8, body: Bytes) -> Result<Command, WireError> {
         let mut reader = Reader::new(body);
         let r = &mut reader;
@@ -428,7 +428,7 @@ impl Command {
             kind::DRAIN => {
                 Command::Drain { link: LinkId::decode(r)?, request: r.u64()?, draining: r.bool()? }
             }
-            kind::CONMETRIC => Command::Configure {
+            kind::CONFIGURE => Command::Configure {
                 link: LinkId::decode(r)?,
                 request: r.u64()?,
                 path: Path::decode(r)?,
@@ -452,7 +452,7 @@ impl Command {
     }
 }
 
-/// The kinds in the log. 0 is left to the journal itself.
+/// The kinds in the log. The journal itself uses 0.
 mod kind {
     pub(super) const START: u8 = 1;
     pub(super) const LINK_UP: u8 = 2;
@@ -470,7 +470,7 @@ mod kind {
     pub(super) const CHECKPOINT: u8 = 14;
     pub(super) const REPLACE: u8 = 15;
     pub(super) const PAUSE: u8 = 16;
-    pub(super) const CONMETRIC: u8 = 17;
+    pub(super) const CONFIGURE: u8 = 17;
     pub(super) const REFUSE: u8 = 18;
     pub(super) const HANDOUTS: u8 = 19;
     pub(super) const DRAIN: u8 = 20;
@@ -524,10 +524,10 @@ impl Encode for Expired {
 impl Decode for Expired {
     fn decode(r: &mut Reader) -> Result<Expired, WireError> {
         let token = Token::decode(r)?;
-        let wrong_flags = r.invalid("flags of an expired lease");
+        let invalid_flags = r.invalid("flags of an expired lease");
         let flags = r.u8()?;
         if flags & !(STARTED | RESTART | TIMED_OUT) != 0 {
-            return Err(wrong_flags);
+            return Err(invalid_flags);
         }
         Ok(Expired {
             token,

@@ -1,4 +1,4 @@
-//! What a command brought about. Nothing of it leaves before the command is durable.
+//! The outcomes of a command. None is sent before the command is durable.
 
 use longshore_protocol::messages::work::{
     ActionReport, Attached, CheckpointInfo, Checkpointed, Credit, DeadGroup, Enqueued, JobInfo,
@@ -8,14 +8,14 @@ use longshore_protocol::{
     JobChange, JobId, JobState, LinkId, Path, QueueSettings, Refusal, Revoked, Token,
 };
 
-/// A part of a command's body in the log: where a cold thing (entry, result, error) lies.
+/// A part of a command's body in the log: the location of an entry, result or error.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct RecordRef {
     /// The command's index.
     pub index: u64,
-    /// Where the part begins in the command's encoded body.
+    /// The part's offset in the command's encoded body.
     pub at: u32,
-    /// How long it is.
+    /// The part's length.
     pub length: u32,
 }
 
@@ -23,62 +23,62 @@ pub struct RecordRef {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct QueueId(pub u32);
 
-/// A job handed to a worker.
+/// A job delivered to a worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Handed {
     /// The worker's link.
     pub link: LinkId,
-    /// The subscription whose credit it used up.
+    /// The subscription whose credit it used.
     pub subscription: u32,
     /// The lease.
     pub token: Token,
     /// The queue; see `State::path`.
     pub queue: QueueId,
-    /// Which attempt this is, from 1.
+    /// The attempt's number, from 1.
     pub attempt: u16,
     /// How often the job was delivered, this time included.
     pub deliveries: u16,
     /// How long the lease runs without renewal.
     pub lease_ms: u32,
-    /// How long the attempt may run once it has begun, in milliseconds; 0 for as long as it likes.
+    /// How long the attempt may run once started, in milliseconds; 0 for no limit.
     pub run_timeout_ms: u64,
-    /// Checkpoints that earlier attempts have left.
+    /// Checkpoints that earlier attempts have stored.
     pub checkpoints: u16,
     /// The job's entry.
     pub entry: RecordRef,
 }
 
-/// A lease that runs.
+/// A running lease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RunningLease {
-    /// What proves it.
+    /// Its fencing token.
     pub token: Token,
     /// The link that holds it, up or not.
     pub link: LinkId,
     /// How long it runs without renewal, in milliseconds.
     pub lease_ms: u32,
-    /// How long its attempt may run once it has begun, in milliseconds; 0 for as long as it likes.
+    /// How long its attempt may run once started, in milliseconds; 0 for no limit.
     pub run_timeout_ms: u64,
 }
 
-/// What happened to a job.
+/// An event of a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Event {
-    /// The command that brought it about.
+    /// The command that caused it.
     pub index: u64,
-    /// When, in milliseconds since 1970.
+    /// The time, in milliseconds since 1970.
     pub wall_ms: u64,
     /// The job.
     pub job: JobId,
     /// Its queue; see `State::path`.
     pub queue: QueueId,
-    /// The attempt that runs, or the last one made; 0 before the first.
+    /// The running attempt, or the last one made; 0 before the first.
     pub attempt: u16,
-    /// What happened.
+    /// The change.
     pub change: JobChange,
-    /// The job's state since; none when it is no longer kept.
+    /// The job's state since; none once it is removed.
     pub state: Option<JobState>,
-    /// True of a scheduled job that waits for a retry.
+    /// True for a scheduled job that waits for a retry.
     pub retrying: bool,
 }
 
@@ -87,8 +87,8 @@ pub struct Event {
 pub enum Reply {
     /// To `LinkUp`.
     Attached(Attached),
-    /// To `LinkUp`, when the publisher has as many sessions as it may: the link is to be closed
-    /// with that reason.
+    /// To `LinkUp`, when the limit of sessions is reached: the link is to be closed with that
+    /// reason.
     LinkRefused {
         /// Why.
         reason: String,
@@ -99,11 +99,11 @@ pub enum Reply {
     Settled(Settled),
     /// To `Recall`.
     Returned(Credit),
-    /// Jobs wait and the subscription has no credit; said once until it has had credit again.
+    /// Jobs wait and the subscription has no credit; sent once until it has had credit again.
     Waiting(Waiting),
-    /// To `Subscribe`, when it was not made.
+    /// To `Subscribe`, when it was refused.
     SubscribeRefused {
-        /// Which.
+        /// The subscription.
         subscription: u32,
         /// Why.
         reason: String,
@@ -112,14 +112,14 @@ pub enum Reply {
     Acted {
         /// The client's number for its request.
         request: u64,
-        /// What was done.
+        /// The result.
         report: ActionReport,
     },
     /// To `Act`, when nothing was done.
     Unacted {
         /// The client's number for its request.
         request: u64,
-        /// Why.
+        /// The reason.
         error: RequestError,
     },
     /// To `Checkpoint`.
@@ -128,14 +128,14 @@ pub enum Reply {
     Replaced {
         /// The client's number for its request.
         request: u64,
-        /// What became of it.
+        /// The result.
         outcome: ReplaceOutcome,
     },
     /// To `Pause`.
     Paused {
         /// The client's number for its request.
         request: u64,
-        /// What was done, or why not.
+        /// The result, or why nothing was done.
         report: Result<PauseReport, RequestError>,
     },
     /// To `Drain`.
@@ -149,36 +149,36 @@ pub enum Reply {
     Configured {
         /// The client's number for its request.
         request: u64,
-        /// What is set now, or why the queue is not taken.
+        /// The settings in effect now, or why the queue is refused.
         result: Result<QueueSettings, Refusal>,
     },
 }
 
-/// Everything that a command brought about, in buffers that the caller clears and uses again.
+/// The outcomes of a command, in buffers that the caller clears and reuses.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Outcomes {
-    /// Jobs handed to workers, in order.
+    /// Jobs delivered to workers, in order.
     pub handed: Vec<Handed>,
     /// Answers, with the links that they go to.
     pub replies: Vec<(LinkId, Reply)>,
-    /// Leases taken from workers whose link is still up; they are told.
+    /// Leases revoked from workers whose link is still up; they are notified.
     pub revoked: Vec<(LinkId, Revoked, Token)>,
-    /// Leases that ended with this command, however they ended.
+    /// Leases that ended with this command, for any reason.
     pub ended: Vec<Token>,
     /// Leases that moved to another link: the session resumed.
     pub moved: Vec<(Token, LinkId)>,
-    /// Queues that the command made; they are to be published.
+    /// Queues that the command created, to be published.
     pub queues_made: Vec<Path>,
-    /// Queues that were empty, and got a job.
+    /// Queues that were empty and received a job.
     pub queues_filled: Vec<QueueId>,
-    /// What happened to jobs, in order, while that is wanted.
+    /// Events of jobs, in order, while they are wanted.
     pub events: Vec<Event>,
-    /// Whether `events` are wanted: without a reader they would cost every job for nothing.
+    /// Whether to fill `events`: without a reader they would cost every job for nothing.
     pub wants_events: bool,
 }
 
 impl Outcomes {
-    /// Forgets everything and keeps the memory.
+    /// Clears everything and keeps the memory.
     pub fn clear(&mut self) {
         self.handed.clear();
         self.replies.clear();
@@ -191,7 +191,7 @@ impl Outcomes {
     }
 }
 
-/// A job as a reader sees it: what is in memory, and where the rest lies.
+/// A job as a reader sees it: the data in memory, and the location of the rest.
 #[derive(Clone, PartialEq, Debug)]
 pub struct JobView {
     /// All that needs no disk; payload, headers, errors, result and the bytes of checkpoints are
@@ -199,8 +199,8 @@ pub struct JobView {
     pub info: JobInfo,
     /// Its entry: payload and headers.
     pub entry: RecordRef,
-    /// The newest error that one of the attempts kept has told, not always the last one's: an
-    /// encoded `JobError`.
+    /// The newest error among the retained attempts, not always the last attempt's: an encoded
+    /// `JobError`.
     pub error: Option<RecordRef>,
     /// Its result.
     pub result: Option<RecordRef>,
@@ -210,7 +210,7 @@ pub struct JobView {
     pub checkpoints: Vec<RecordRef>,
 }
 
-/// Dead letters of one kind as a reader sees them.
+/// A group of dead letters as a reader sees it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct DeadGroupView {
     /// All that needs no disk; its error is empty.

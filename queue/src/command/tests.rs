@@ -1,4 +1,4 @@
-//! The bytes of commands: old journals hold them, so they never change.
+//! The bytes of commands. They never change, because old journals contain them.
 
 use bytes::Bytes;
 use longshore_protocol::messages::work::{
@@ -118,21 +118,21 @@ pub(crate) fn one_of_each() -> Vec<(Command, u8, &'static str)> {
 }
 
 #[test]
-fn each_command_has_its_kind_and_its_bytes_for_ever() {
+fn kinds_and_bytes_of_commands_never_change() {
     for (command, kind, golden) in one_of_each() {
         assert_eq!((command.kind(), hex(&whole(&command)).as_str()), (kind, golden));
     }
 }
 
 #[test]
-fn what_is_encoded_decodes_to_itself() {
+fn encoded_commands_decode_to_themselves() {
     for (command, kind, _) in one_of_each() {
         assert_eq!(Command::decode(kind, whole(&command)), Ok(command));
     }
 }
 
 #[test]
-fn a_cut_command_is_an_error_that_says_where() {
+fn truncated_command_is_an_error() {
     for (command, kind, _) in one_of_each() {
         let bytes = whole(&command);
         for length in 0..bytes.len() {
@@ -143,14 +143,14 @@ fn a_cut_command_is_an_error_that_says_where() {
 }
 
 #[test]
-fn an_unknown_kind_is_an_error() {
+fn unknown_kind_is_an_error() {
     for kind in (18..=255).chain([0]) {
         assert!(Command::decode(kind, Bytes::new()).is_err(), "{kind}");
     }
 }
 
 #[test]
-fn the_batch_lies_where_the_log_says_it_does() {
+fn batch_is_at_its_documented_offset() {
     let Command::Enqueue { batch, .. } = enqueue(b"payload") else { unreachable!() };
     let (head, raw) = enqueue(b"payload").encode();
     assert_eq!(head.len(), Command::BATCH_AT as usize);
@@ -170,7 +170,7 @@ proptest! {
     }
 
     #[test]
-    fn numbers_of_any_size_come_back(
+    fn numbers_of_any_size_round_trip(
         link in any::<u64>(),
         subscription in any::<u32>(),
         count in any::<u32>(),

@@ -1,14 +1,14 @@
-//! What tools do to jobs: confirm, cancel, revive, drop. Named jobs have an outcome each; what a
-//! filter takes is in [`matching`](super::matching).
+//! Actions of tools: confirm, cancel, revive, drop. Named jobs have an outcome each; for filters
+//! see [`matching`](super::matching).
 
 use longshore_protocol::messages::work::{ActOutcome, Action, ActionReport, Pace, Selection};
 use longshore_protocol::{AttemptOutcome, JobChange, JobId, JobState, LinkId, Revoked, Token};
 
 use super::State;
-use super::row::{NONE, Place};
+use super::row::{NONE, Substate};
 use crate::outcome::{Outcomes, Reply};
 
-/// What an `Act` says.
+/// The parameters of an `Act`.
 #[derive(Clone, Copy)]
 pub(super) struct Act<'a> {
     pub(super) action: Action,
@@ -36,11 +36,11 @@ impl State {
         out.replies.push((link, Reply::Acted { request, report }));
     }
 
-    /// What an action would do, without doing it and without a pace: the only dry run. Of a filter:
-    /// to how many jobs in all, not only in one step; by age, at most 100,000 jobs are looked at,
-    /// and beyond that there are more. Of names: what it would come to for each by itself, so a
-    /// name given twice counts twice, and what the jobs before it push out of what is kept is left
-    /// aside.
+    /// The result of an action without performing it, and without a pace: the only dry run. For a
+    /// filter: how many jobs it matches in total, not only in one step; by age it examines at most
+    /// 100,000 jobs, and sets `more` beyond that. For named jobs: the outcome of each by itself. So
+    /// a name given twice counts twice, and jobs that the action would push out of retention are
+    /// not considered.
     pub fn preview(&self, action: Action, selection: &Selection) -> ActionReport {
         let mut report = ActionReport::default();
         match selection {
@@ -54,21 +54,20 @@ impl State {
         report
     }
 
-    /// What the action comes to for a named job, and where it is.
+    /// The action's outcome for a named job, and the job's row.
     fn outcome_of(&self, action: Action, id: &JobId) -> (ActOutcome, u32) {
         let Some(slot) = self.rows.find(id) else { return (ActOutcome::Unknown, NONE) };
-        let outcome = match self.rows[slot].place.state() {
+        let outcome = match self.rows[slot].substate.state() {
             None => ActOutcome::Unknown,
             Some(state) if applies(action, state) => ActOutcome::Done,
-            // Said again: an answer was lost.
+            // A repeated request: its answer was lost.
             Some(_) if action == Action::Confirm && self.was_confirmed(slot) => ActOutcome::Done,
             Some(state) => ActOutcome::NotInState(state),
         };
         (outcome, slot)
     }
 
-    /// Does it to a job that it applies to, after it was done to `before` others of the same
-    /// command.
+    /// Performs the action on a job that it applies to, as number `before` of the command.
     pub(super) fn act_on(&mut self, act: Act<'_>, slot: u32, before: u64, out: &mut Outcomes) {
         match act.action {
             Action::Confirm => self.confirm_job(slot, out),
@@ -77,41 +76,41 @@ impl State {
                 let wait_ms = act.pace.map_or(0, |pace| wait_ms(pace, before));
                 self.revive_job(slot, wait_ms, out);
             }
-            Action::Drop => self.forget_job(slot, JobChange::Dropped, out),
+            Action::Drop => self.remove_job(slot, JobChange::Dropped, out),
         }
     }
 
     fn cancel_job(&mut self, slot: u32, out: &mut Outcomes) {
-        if self.rows[slot].place == Place::Running {
+        if self.rows[slot].substate == Substate::Running {
             let token = Token(self.rows[slot].when);
             let session = &self.sessions.table[self.rows[slot].session];
             if session.is_up {
                 out.revoked.push((session.link, Revoked::Cancelled, token));
             }
-            self.take_lease(slot, out);
+            self.revoke_lease(slot, out);
             self.consume_attempt(slot, AttemptOutcome::Cancelled, None);
         }
-        self.end_job(slot, Place::Cancelled, JobChange::Cancelled, out);
+        self.end_job(slot, Substate::Cancelled, JobChange::Cancelled, out);
     }
 
-    /// From the dead letters, with all its attempts; it no longer expires. Its history stays.
+    /// Revives a dead job with all its attempts; it no longer expires. Its history stays.
     fn revive_job(&mut self, slot: u32, wait_ms: u64, out: &mut Outcomes) {
         let row = &mut self.rows[slot];
         (row.attempts, row.deliveries, row.lost) = (0, 0, 0);
         if row.side != NONE {
-            let side = self.side_of(slot);
+            let side = self.side_mut(slot);
             (side.expires_at, side.worker_losses) = (None, 0);
         }
         if wait_ms == 0 {
             self.return_job(slot, JobChange::Revived, out);
         } else {
             let due_ms = self.now.mono_ms.saturating_add(wait_ms);
-            self.schedule_job(slot, Place::Delayed, due_ms, JobChange::Revived, out);
+            self.schedule_job(slot, Substate::Delayed, due_ms, JobChange::Revived, out);
         }
     }
 }
 
-/// True of the states that jobs must be in.
+/// Whether the action applies to jobs in that state.
 pub(super) fn applies(action: Action, state: JobState) -> bool {
     use JobState::{Cancelled, Completed, Dead, Expired, Prepared, Ready, Running, Scheduled};
     match action {
@@ -122,7 +121,7 @@ pub(super) fn applies(action: Action, state: JobState) -> bool {
     }
 }
 
-/// How long the job waits that is revived after so many others of the same command.
+/// The wait of a job that is revived after `before` others of the same command.
 fn wait_ms(pace: Pace, before: u64) -> u64 {
     let before = u128::from(pace.before) + u128::from(before);
     u64::try_from(before * 1_000 / u128::from(pace.per_second.max(1))).unwrap_or(u64::MAX)

@@ -1,8 +1,8 @@
-//! Checkpoints: what an attempt leaves for later ones, in the log and known here by where it lies.
+//! Checkpoints: data of an attempt for later ones, stored in the log and referenced here.
 //!
-//! A delivery numbers its checkpoints 1, 2, 3 … Only the next number is taken, so what is kept is a
-//! whole history; when there are too many the oldest go, and what is kept is the end of one. A job
-//! without checkpoints pays nothing for them.
+//! A delivery numbers its checkpoints 1, 2, 3 … Only the next number is accepted, so the stored
+//! checkpoints have no gap. When there are too many, the oldest are removed. A job without
+//! checkpoints costs nothing.
 
 use std::collections::VecDeque;
 
@@ -17,48 +17,48 @@ use crate::command::Command;
 use crate::outcome::{CheckpointView, Outcomes, RecordRef, Reply};
 use crate::rules::Rules;
 
-/// The checkpoints of one job that are kept.
+/// The stored checkpoints of one job.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Checkpoints {
     /// Oldest first.
-    pub(super) kept: VecDeque<Kept>,
-    /// The last number of the present delivery, or of the last one; 0 before its first.
+    pub(super) list: VecDeque<StoredCheckpoint>,
+    /// The last number of the current delivery, or of the last one; 0 before its first.
     pub(super) last: u64,
 }
 
 /// A checkpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Kept {
+pub(super) struct StoredCheckpoint {
     pub(super) attempt: u16,
     pub(super) sequence: u64,
-    /// When it came (wall).
+    /// The time of its arrival (wall).
     pub(super) at_ms: u64,
     pub(super) bytes: RecordRef,
 }
 
 impl Checkpoints {
-    fn keep(&mut self, checkpoint: Kept, rules: &Rules) {
+    fn push(&mut self, checkpoint: StoredCheckpoint, rules: &Rules) {
         self.last = checkpoint.sequence;
-        self.kept.push_back(checkpoint);
-        while self.kept.len() as u64 > rules.checkpoints
+        self.list.push_back(checkpoint);
+        while self.list.len() as u64 > rules.checkpoints
             || self.bytes() as u64 > rules.checkpoints_bytes
         {
-            self.kept.pop_front();
+            self.list.pop_front();
         }
     }
 
     pub(super) fn len(&self) -> usize {
-        self.kept.len()
+        self.list.len()
     }
 
-    /// Bytes of all that are kept.
+    /// Bytes of all stored checkpoints.
     pub(super) fn bytes(&self) -> usize {
-        self.kept.iter().map(|checkpoint| checkpoint.bytes.length as usize).sum()
+        self.list.iter().map(|checkpoint| checkpoint.bytes.length as usize).sum()
     }
 
-    /// True when every one is followed by the next, or by the first of a later delivery.
+    /// True when each is followed by the next number, or by the first of a later delivery.
     pub(super) fn are_contiguous(&self) -> bool {
-        let pairs = self.kept.iter().zip(self.kept.iter().skip(1));
+        let pairs = self.list.iter().zip(self.list.iter().skip(1));
         let mut follows = pairs.map(|(one, next)| {
             next.sequence == 1 || next.sequence == one.sequence + 1 && next.attempt == one.attempt
         });
@@ -66,7 +66,7 @@ impl Checkpoints {
     }
 
     fn views(&self) -> Vec<CheckpointView> {
-        let view = |checkpoint: &Kept| CheckpointView {
+        let view = |checkpoint: &StoredCheckpoint| CheckpointView {
             info: CheckpointInfo {
                 attempt: checkpoint.attempt,
                 sequence: checkpoint.sequence,
@@ -76,19 +76,19 @@ impl Checkpoints {
             },
             bytes: checkpoint.bytes,
         };
-        self.kept.iter().map(view).collect()
+        self.list.iter().map(view).collect()
     }
 }
 
 impl State {
-    /// Keeps a checkpoint of a running job, if its lease is the link's session's and it is the next
-    /// one.
+    /// Stores a checkpoint of a running job, if the link's session holds its lease and it has the
+    /// next number.
     pub(super) fn checkpoint(&mut self, link: LinkId, checkpoint: &Checkpoint, out: &mut Outcomes) {
         let Some(session) = self.session_of(link) else { return };
         let (token, sequence) = (checkpoint.token, checkpoint.sequence);
         let outcome = match self.rows.find_token(token) {
             Some(slot) if self.rows[slot].session == session => {
-                self.take_checkpoint(slot, checkpoint)
+                self.store_checkpoint(slot, checkpoint)
             }
             _ => {
                 self.count_stale(session, token);
@@ -117,19 +117,19 @@ impl State {
         checkpoints.map(Checkpoints::views).unwrap_or_default()
     }
 
-    /// A job with a side row is delivered: its checkpoints are numbered from 1 again. Gives how
+    /// A job with a side row is delivered: its checkpoints are numbered from 1 again. Returns how
     /// many there are.
-    pub(super) fn begin_checkpoints(&mut self, side: u32) -> u16 {
+    pub(super) fn restart_checkpoints(&mut self, side: u32) -> u16 {
         match &mut self.sides[side].checkpoints {
             Some(checkpoints) => {
                 checkpoints.last = 0;
-                checkpoints.kept.len() as u16
+                checkpoints.list.len() as u16
             }
             None => 0,
         }
     }
 
-    fn take_checkpoint(&mut self, slot: u32, checkpoint: &Checkpoint) -> CheckpointOutcome {
+    fn store_checkpoint(&mut self, slot: u32, checkpoint: &Checkpoint) -> CheckpointOutcome {
         let known = self.side(&self.rows[slot]).and_then(|side| side.checkpoints.as_deref());
         let last = known.map_or(0, |checkpoints| checkpoints.last);
         if checkpoint.sequence <= last {
@@ -141,7 +141,7 @@ impl State {
         if u64::from(checkpoint.length) > self.rules.checkpoint_bytes {
             return CheckpointOutcome::TooLarge;
         }
-        let kept = Kept {
+        let stored = StoredCheckpoint {
             attempt: self.rows[slot].attempt(),
             sequence: checkpoint.sequence,
             at_ms: self.now.wall_ms,
@@ -151,10 +151,10 @@ impl State {
                 length: checkpoint.length,
             },
         };
-        self.side_of(slot);
+        self.side_mut(slot);
         let side = &mut self.sides[self.rows[slot].side];
         let before = side.items();
-        side.checkpoints.get_or_insert_default().keep(kept, &self.rules);
+        side.checkpoints.get_or_insert_default().push(stored, &self.rules);
         self.side_items = self.side_items + side.items() - before;
         CheckpointOutcome::Accepted
     }
@@ -163,8 +163,8 @@ impl State {
 impl Encode for Checkpoints {
     fn encode(&self, out: &mut FrameWriter) {
         out.u64(self.last);
-        out.u64(self.kept.len() as u64);
-        for checkpoint in &self.kept {
+        out.u64(self.list.len() as u64);
+        for checkpoint in &self.list {
             out.u64(u64::from(checkpoint.attempt));
             out.u64(checkpoint.sequence);
             out.u64(checkpoint.at_ms);
@@ -176,15 +176,15 @@ impl Encode for Checkpoints {
 impl Decode for Checkpoints {
     fn decode(r: &mut Reader) -> Result<Checkpoints, WireError> {
         let last = r.u64()?;
-        let mut kept = VecDeque::new();
+        let mut stored = VecDeque::new();
         for _ in 0..r.count("checkpoints", usize::MAX, 6)? {
-            kept.push_back(Kept {
+            stored.push_back(StoredCheckpoint {
                 attempt: r.u16()?,
                 sequence: r.u64()?,
                 at_ms: r.u64()?,
                 bytes: RecordRef::decode(r)?,
             });
         }
-        Ok(Checkpoints { kept, last })
+        Ok(Checkpoints { list: stored, last })
     }
 }

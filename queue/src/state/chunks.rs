@@ -1,29 +1,27 @@
-//! Things in chunks that a frozen copy shares with the living one: freezing copies nothing, and
-//! what changes afterwards is copied one chunk at a time, when it is first touched and only while
-//! the frozen copy still needs it.
+//! Vectors in chunks that a frozen copy shares with the live one: freezing copies nothing, and
+//! later changes copy one chunk each, on first change and only while the frozen copy still needs
+//! it.
 //!
-//! While nothing is frozen, nothing here is atomic, and nothing is looked at that a vector of
-//! vectors would not look at: a chunk that is shared has no things of its own, so what finds that
-//! out is the check of the place against their number.
+//! While nothing is frozen, nothing here is atomic, and an access costs no more than in a vector of
+//! vectors: a shared chunk has no elements of its own, so the bounds check detects it.
 
 use std::collections::VecDeque;
 use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 
-/// Things by place, in chunks of `CHUNK`, a power of two. Growing never moves more than the first
-/// chunk.
+/// A vector in chunks of `CHUNK` elements, a power of two. Growing moves at most the first chunk.
 #[derive(Clone, Debug)]
 pub(super) struct Chunks<T, const CHUNK: usize> {
-    /// All but the last are full; those that are shared are empty.
+    /// All but the last are full; shared ones are empty.
     own: Vec<Vec<T>>,
-    /// What somebody else may be reading: of each chunk that is empty above.
+    /// The shared contents of each chunk that is empty in `own`.
     shared: Vec<Option<Arc<Vec<T>>>>,
     len: usize,
 }
 
 impl<T, const CHUNK: usize> Default for Chunks<T, CHUNK> {
     fn default() -> Chunks<T, CHUNK> {
-        const { assert!(CHUNK.is_power_of_two(), "a place is parted by shifting") };
+        const { assert!(CHUNK.is_power_of_two(), "an index is split by shifting") };
         Chunks { own: Vec::new(), shared: Vec::new(), len: 0 }
     }
 }
@@ -34,10 +32,10 @@ impl<T, const CHUNK: usize> Chunks<T, CHUNK> {
     }
 
     #[inline]
-    pub(super) fn get(&self, place: usize) -> Option<&T> {
-        match self.own.get(place / CHUNK)?.get(place % CHUNK) {
-            None => self.get_shared(place),
-            thing => thing,
+    pub(super) fn get(&self, index: usize) -> Option<&T> {
+        match self.own.get(index / CHUNK)?.get(index % CHUNK) {
+            None => self.get_shared(index),
+            element => element,
         }
     }
 
@@ -46,8 +44,8 @@ impl<T, const CHUNK: usize> Chunks<T, CHUNK> {
         self.own.iter().zip(shared).flat_map(|(own, shared)| own.iter().chain(shared))
     }
 
-    /// All things as they are now, shared. Costs one small allocation for each chunk that was
-    /// touched since the last time.
+    /// All elements as they are now, shared. Costs one small allocation for each chunk that was
+    /// changed since the last time.
     pub(super) fn freeze(&mut self) -> Shared<T> {
         let share = |(own, shared): (&mut Vec<T>, &mut Option<Arc<Vec<T>>>)| {
             shared.get_or_insert_with(|| Arc::new(std::mem::take(own))).clone()
@@ -55,7 +53,7 @@ impl<T, const CHUNK: usize> Chunks<T, CHUNK> {
         Shared { chunks: self.own.iter_mut().zip(&mut self.shared).map(share).collect(), at: 0 }
     }
 
-    /// Bytes of memory for the things themselves.
+    /// Bytes of memory of the elements.
     #[cfg(test)]
     pub(super) fn memory_bytes(&self) -> usize {
         let shared = self.shared.iter().flatten().map(|chunk| chunk.capacity());
@@ -65,83 +63,83 @@ impl<T, const CHUNK: usize> Chunks<T, CHUNK> {
 
     #[cold]
     #[inline(never)]
-    fn index_shared(&self, place: usize) -> &T {
-        self.get_shared(place).expect("a place is kept only while its thing is there")
+    fn index_shared(&self, index: usize) -> &T {
+        self.get_shared(index).expect("an index is stored only while its element exists")
     }
 
     #[cold]
     #[inline(never)]
-    fn get_shared(&self, place: usize) -> Option<&T> {
-        self.shared.get(place / CHUNK)?.as_ref()?.get(place % CHUNK)
+    fn get_shared(&self, index: usize) -> Option<&T> {
+        self.shared.get(index / CHUNK)?.as_ref()?.get(index % CHUNK)
     }
 }
 
 impl<T: Clone, const CHUNK: usize> Chunks<T, CHUNK> {
     #[inline]
-    pub(super) fn get_mut(&mut self, place: usize) -> Option<&mut T> {
-        let (chunk, at) = (place / CHUNK, place % CHUNK);
+    pub(super) fn get_mut(&mut self, index: usize) -> Option<&mut T> {
+        let (chunk, at) = (index / CHUNK, index % CHUNK);
         if at >= self.own.get(chunk)?.len() {
-            self.take_back(chunk);
+            self.make_own(chunk);
         }
         self.own.get_mut(chunk)?.get_mut(at)
     }
 
     #[inline]
-    pub(super) fn push(&mut self, thing: T) {
+    pub(super) fn push(&mut self, element: T) {
         match self.own.last_mut() {
             Some(last) if !last.is_empty() && last.len() < last.capacity().min(CHUNK) => {
-                last.push(thing);
+                last.push(element);
                 self.len += 1;
             }
-            _ => self.push_making_room(thing),
+            _ => self.push_growing(element),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn push_making_room(&mut self, thing: T) {
+    fn push_growing(&mut self, element: T) {
         if self.len.is_multiple_of(CHUNK) {
-            // Many tables stay small: the first chunk takes memory as it grows.
+            // Many tables stay small: the first chunk grows on demand.
             let room = if self.len == 0 { 0 } else { CHUNK };
             self.own.push(Vec::with_capacity(room));
             self.shared.push(None);
         }
         if let Some(last) = self.last_own() {
-            last.push(thing);
+            last.push(element);
             self.len += 1;
         }
     }
 
     pub(super) fn pop(&mut self) -> Option<T> {
         let last = self.last_own()?;
-        let thing = last.pop();
+        let element = last.pop();
         if last.is_empty() {
             self.own.pop();
             self.shared.pop();
         }
-        self.len -= usize::from(thing.is_some());
-        thing
+        self.len -= usize::from(element.is_some());
+        element
     }
 
     fn last_own(&mut self) -> Option<&mut Vec<T>> {
         if self.own.last()?.is_empty() {
-            self.take_back(self.own.len() - 1);
+            self.make_own(self.own.len() - 1);
         }
         self.own.last_mut()
     }
 
     #[cold]
     #[inline(never)]
-    fn index_shared_mut(&mut self, place: usize) -> &mut T {
-        self.take_back(place / CHUNK);
-        &mut self.own[place / CHUNK][place % CHUNK]
+    fn index_shared_mut(&mut self, index: usize) -> &mut T {
+        self.make_own(index / CHUNK);
+        &mut self.own[index / CHUNK][index % CHUNK]
     }
 
-    /// Moves a shared chunk's things out if nobody else holds them any more, and copies them
+    /// Makes a shared chunk mutable: moves its elements if nobody else uses them, and copies them
     /// otherwise.
     #[cold]
     #[inline(never)]
-    fn take_back(&mut self, chunk: usize) {
+    fn make_own(&mut self, chunk: usize) {
         let shared = self.shared.get_mut(chunk).and_then(Option::take);
         if let (Some(shared), Some(own)) = (shared, self.own.get_mut(chunk)) {
             *own = Arc::try_unwrap(shared).unwrap_or_else(|shared| {
@@ -157,35 +155,35 @@ impl<T, const CHUNK: usize> Index<usize> for Chunks<T, CHUNK> {
     type Output = T;
 
     #[inline]
-    fn index(&self, place: usize) -> &T {
-        match self.own.get(place / CHUNK).and_then(|own| own.get(place % CHUNK)) {
-            Some(thing) => thing,
-            None => self.index_shared(place),
+    fn index(&self, index: usize) -> &T {
+        match self.own.get(index / CHUNK).and_then(|own| own.get(index % CHUNK)) {
+            Some(element) => element,
+            None => self.index_shared(index),
         }
     }
 }
 
 impl<T: Clone, const CHUNK: usize> IndexMut<usize> for Chunks<T, CHUNK> {
     #[inline]
-    fn index_mut(&mut self, place: usize) -> &mut T {
-        let (chunk, at) = (place / CHUNK, place % CHUNK);
+    fn index_mut(&mut self, index: usize) -> &mut T {
+        let (chunk, at) = (index / CHUNK, index % CHUNK);
         if chunk < self.own.len() && at < self.own[chunk].len() {
             return &mut self.own[chunk][at];
         }
-        self.index_shared_mut(place)
+        self.index_shared_mut(index)
     }
 }
 
-/// The things of chunks as they were when they were frozen.
+/// The elements of chunks as they were when frozen.
 #[derive(Debug)]
 pub(super) struct Shared<T> {
     chunks: VecDeque<Arc<Vec<T>>>,
-    /// How many of the first chunk were taken already.
+    /// How many of the first chunk were read already.
     at: usize,
 }
 
 impl<T> Shared<T> {
-    /// Those that were not taken yet.
+    /// The elements that were not read yet.
     pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
         self.chunks.iter().flat_map(|chunk| chunk.iter()).skip(self.at)
     }
@@ -194,13 +192,13 @@ impl<T> Shared<T> {
         self.chunks.is_empty()
     }
 
-    /// Hands out the next things in their order until `wants_more` says that it was the last. A
-    /// chunk is let go of with its last thing, so that its owner need not copy it any more.
+    /// Passes the next elements to `wants_more` until it returns false. A chunk is released after
+    /// its last element, so that its owner need not copy it.
     pub(super) fn take_while(&mut self, mut wants_more: impl FnMut(&T) -> bool) {
         while let Some(chunk) = self.chunks.front() {
-            for thing in chunk.iter().skip(self.at) {
+            for element in chunk.iter().skip(self.at) {
                 self.at += 1;
-                if !wants_more(thing) {
+                if !wants_more(element) {
                     break;
                 }
             }
@@ -232,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_frozen_stays_and_what_lives_goes_on() {
+    fn frozen_elements_stay_while_live_ones_change() {
         let mut live = chunks(10);
         let shared = live.freeze();
         live[1] = 100;
@@ -248,29 +246,29 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_touched_is_copied_and_nothing_once_it_is_let_go_of() {
+    fn only_changed_chunks_are_copied_and_only_while_shared() {
         let mut live = chunks(10);
         let before: Vec<*const u32> = (0..3).map(|n| &raw const live[4 * n]).collect();
         let mut shared = live.freeze();
         live[0] = 100;
         assert_eq!(owned(&live), [true, false, false]);
-        assert_ne!(before[0], &raw const live[0], "it was copied");
-        let mut taken = Vec::new();
-        shared.take_while(|&thing| {
-            taken.push(thing);
-            thing < 8
+        assert_ne!(before[0], &raw const live[0], "the chunk was copied");
+        let mut read = Vec::new();
+        shared.take_while(|&element| {
+            read.push(element);
+            element < 8
         });
-        assert_eq!(taken, Vec::from_iter(0..9), "the last chunk was begun");
+        assert_eq!(read, Vec::from_iter(0..9), "the last chunk is partly read");
         (live[4], live[8]) = (400, 800);
-        assert_eq!(before[1], &raw const live[4], "it was taken back");
-        assert_ne!(before[2], &raw const live[8], "it was still needed");
+        assert_eq!(before[1], &raw const live[4], "the chunk was moved back");
+        assert_ne!(before[2], &raw const live[8], "the frozen copy still needs it");
         assert_eq!(frozen(&shared), [9]);
         shared.take_while(|_| true);
         assert!(shared.is_empty());
     }
 
     #[test]
-    fn freezing_again_shares_what_is_still_shared() {
+    fn second_freeze_shares_unchanged_chunks() {
         let mut live = chunks(8);
         let first = live.freeze();
         live[0] = 100;
@@ -283,12 +281,12 @@ mod tests {
     }
 
     #[test]
-    fn nothing_has_nothing() {
+    fn empty_chunks_have_no_elements() {
         let mut live = chunks(0);
         assert_eq!((live.pop(), live.len(), live.get(0)), (None, 0, None));
         assert_eq!(live.get_mut(3), None);
         let mut shared = live.freeze();
-        shared.take_while(|_| unreachable!("there is none"));
+        shared.take_while(|_| unreachable!("there is no element"));
         assert!(shared.is_empty());
     }
 }

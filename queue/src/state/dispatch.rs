@@ -1,15 +1,14 @@
-//! Which job goes to which credit.
+//! Assigns jobs to credits.
 //!
 //! Subscriptions with the same sources form a *group*. A group knows the heads of the queues that
-//! it matches, and its [lanes](super::lanes) say which is next. While it has jobs and credits, its
-//! subscriptions take turns; a turn is the subscription's even share of what is there, at most 64
-//! jobs. Where groups overlap, they take turns command by command. To its groups a
-//! [paused](super::pause) queue has no jobs. A [budget](super::handouts) may bound how many jobs
-//! are handed out.
+//! it matches, and its [lanes](super::lanes) choose the next. While it has jobs and credits, its
+//! subscriptions take turns; a turn is the subscription's even share, at most 64 jobs. Overlapping
+//! groups take turns command by command. A [paused](super::pause) queue has no jobs for its groups.
+//! A [delivery budget](super::delivery_budget) may limit how many jobs are delivered.
 //!
-//! What is past its time when it would be handed out expires instead, in one bounded step for each
-//! command. A group that meets more of it is *stalled*: the next command goes on with it, and a
-//! `Tick` is due at once.
+//! A job that has expired when it would be delivered expires instead, in one bounded step per
+//! command. A group that finds more of them is *stalled*: the next command continues with it, and
+//! the next `Tick` is due at once.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -33,64 +32,64 @@ pub(super) struct Subscription {
     pub(super) number: u32,
     pub(super) group: u32,
     pub(super) credit: u32,
-    /// Its neighbours among its group's subscriptions that wait for their turn.
+    /// Its neighbours among its group's waiting subscriptions.
     pub(super) before: u32,
     pub(super) after: u32,
 }
 
 /// The subscriptions with the same sources.
 #[derive(Clone, Debug)]
-pub(super) struct Group {
+pub(super) struct SubscriptionGroup {
     pub(super) sources: Sources,
     pub(super) subscriptions: u32,
-    /// The heads of the queues that it matches and that have ready jobs.
+    /// The heads of the matching queues that have ready jobs.
     pub(super) lanes: Lanes,
-    /// Ready jobs of all those queues, without the paused ones.
+    /// Ready jobs of all these queues, paused ones excluded.
     pub(super) ready: u64,
     /// Subscriptions with credit, in the order of their turns.
-    pub(super) waiting: Turns,
-    /// Credits of them all.
+    pub(super) waiting: TurnQueue,
+    /// Credits of all its subscriptions.
     pub(super) credits: u64,
-    /// Subscriptions without credit that have not been told of jobs since they had some.
-    pub(super) untold: BTreeSet<u32>,
-    /// It is on the list of groups to be served.
-    pub(super) called: bool,
+    /// Subscriptions without credit that were not notified of jobs since they last had some.
+    pub(super) unnotified: BTreeSet<u32>,
+    /// It is on the list of groups to serve.
+    pub(super) is_queued: bool,
 }
 
-/// A list that runs through subscriptions: one that ends leaves it at once, however many wait.
+/// A linked list of subscriptions: one that ends leaves it in constant time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Turns {
+pub(super) struct TurnQueue {
     pub(super) head: u32,
     pub(super) tail: u32,
     pub(super) count: u32,
 }
 
-impl Default for Turns {
-    fn default() -> Turns {
-        Turns { head: NONE, tail: NONE, count: 0 }
+impl Default for TurnQueue {
+    fn default() -> TurnQueue {
+        TurnQueue { head: NONE, tail: NONE, count: 0 }
     }
 }
 
-impl Turns {
-    /// Whose turn it is.
+impl TurnQueue {
+    /// The next in turn.
     pub(super) fn first(&self) -> Option<u32> {
         (self.head != NONE).then_some(self.head)
     }
 
-    pub(super) fn push_back(&mut self, all: &mut Slab<Subscription>, place: u32) {
-        let last = std::mem::replace(&mut self.tail, place);
-        let subscription = &mut all[place];
+    pub(super) fn push_back(&mut self, all: &mut Slab<Subscription>, index: u32) {
+        let last = std::mem::replace(&mut self.tail, index);
+        let subscription = &mut all[index];
         (subscription.before, subscription.after) = (last, NONE);
         match last {
-            NONE => self.head = place,
-            last => all[last].after = place,
+            NONE => self.head = index,
+            last => all[last].after = index,
         }
         self.count += 1;
     }
 
-    pub(super) fn unlink(&mut self, all: &mut Slab<Subscription>, place: u32) {
+    pub(super) fn unlink(&mut self, all: &mut Slab<Subscription>, index: u32) {
         steps::count(1);
-        let subscription = &mut all[place];
+        let subscription = &mut all[index];
         let before = std::mem::replace(&mut subscription.before, NONE);
         let after = std::mem::replace(&mut subscription.after, NONE);
         match before {
@@ -105,113 +104,111 @@ impl Turns {
     }
 }
 
-impl Group {
-    pub(super) fn new(sources: Sources) -> Group {
-        Group {
+impl SubscriptionGroup {
+    pub(super) fn new(sources: Sources) -> SubscriptionGroup {
+        SubscriptionGroup {
             lanes: Lanes::of(&sources),
             sources,
             subscriptions: 0,
             ready: 0,
-            waiting: Turns::default(),
+            waiting: TurnQueue::default(),
             credits: 0,
-            untold: BTreeSet::new(),
-            called: false,
+            unnotified: BTreeSet::new(),
+            is_queued: false,
         }
     }
 
     fn wants_jobs(&self) -> bool {
-        self.waiting.count > 0 || !self.untold.is_empty()
+        self.waiting.count > 0 || !self.unnotified.is_empty()
     }
 }
 
-/// Subscriptions, groups, and what the command at hand has touched.
+/// Subscriptions, groups, and what the current command has changed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Dispatch {
     pub(super) subscriptions: Slab<Subscription>,
-    pub(super) groups: Slab<Group>,
+    pub(super) groups: Slab<SubscriptionGroup>,
     /// Credits of all groups.
     pub(super) credits: u64,
-    /// Only looked up, never walked.
+    /// Only for lookups, never iterated.
     pub(super) by_sources: HashMap<Sources, u32>,
-    /// Queues whose heads or numbers may have changed. Empty between commands.
-    touched: Vec<u32>,
-    /// Groups to be served. Empty between commands.
-    called: Vec<u32>,
-    /// Groups that have jobs and credits, and whose next job is past its time: to be served by the
-    /// next command, too.
+    /// Queues whose heads or counts may have changed. Empty between commands.
+    changed_queues: Vec<u32>,
+    /// Groups to serve. Empty between commands.
+    queued_groups: Vec<u32>,
+    /// Groups with jobs and credits whose next job has expired: the next command serves them, too.
     pub(super) stalled: BTreeSet<u32>,
-    /// Jobs that this command may still let expire instead of handing them out.
+    /// How many jobs this command may still expire instead of delivering them.
     may_expire: usize,
 }
 
 impl Dispatch {
-    /// A group is gone: it is not to be served.
+    /// A group is removed: it is not served.
     pub(super) fn forget(&mut self, group: u32) {
-        self.called.retain(|&g| g != group);
+        self.queued_groups.retain(|&g| g != group);
         self.stalled.remove(&group);
     }
 
-    /// True between commands: nothing is left to be brought up to date or served.
+    /// True between commands: nothing is left to update or serve.
     pub(super) fn is_settled(&self) -> bool {
-        self.touched.is_empty() && self.called.is_empty()
+        self.changed_queues.is_empty() && self.queued_groups.is_empty()
     }
 }
 
 impl State {
     /// The ready jobs of a queue have changed.
-    pub(super) fn touch(&mut self, queue: u32) {
+    pub(super) fn mark_changed(&mut self, queue: u32) {
         let q = &mut self.queues[queue as usize];
-        if !q.touched {
-            q.touched = true;
-            self.dispatch.touched.push(queue);
+        if !q.is_changed {
+            q.is_changed = true;
+            self.dispatch.changed_queues.push(queue);
         }
     }
 
-    /// A group has credit that it did not have.
-    pub(super) fn call(&mut self, group: u32) {
+    /// A group has new credit.
+    pub(super) fn queue_group(&mut self, group: u32) {
         let g = &mut self.dispatch.groups[group];
-        if !g.called {
-            g.called = true;
-            self.dispatch.called.push(group);
+        if !g.is_queued {
+            g.is_queued = true;
+            self.dispatch.queued_groups.push(group);
         }
     }
 
-    /// Hands ready jobs to waiting credits, for all that the command has touched.
-    pub(super) fn hand_out(&mut self, out: &mut Outcomes) {
-        let mut touched = std::mem::take(&mut self.dispatch.touched);
-        for queue in touched.drain(..) {
-            self.queues[queue as usize].touched = false;
-            self.bring_up_to_date(queue);
-            self.call_groups_of(queue);
+    /// Delivers ready jobs to waiting credits, for everything that the command has changed.
+    pub(super) fn dispatch_jobs(&mut self, out: &mut Outcomes) {
+        let mut changed_queues = std::mem::take(&mut self.dispatch.changed_queues);
+        for queue in changed_queues.drain(..) {
+            self.queues[queue as usize].is_changed = false;
+            self.update_groups_of(queue);
+            self.queue_groups_of(queue);
         }
         self.dispatch.may_expire = self.rules.step_jobs as usize;
         for group in std::mem::take(&mut self.dispatch.stalled) {
-            self.call(group);
+            self.queue_group(group);
         }
-        let mut called = std::mem::take(&mut self.dispatch.called);
-        for &group in &called {
+        let mut queued_groups = std::mem::take(&mut self.dispatch.queued_groups);
+        for &group in &queued_groups {
             self.serve(group, out);
         }
-        // What expired instead of being handed out has touched its queue, whose groups know that
-        // already.
-        for queue in self.dispatch.touched.drain(..) {
-            self.queues[queue as usize].touched = false;
+        // Queues whose jobs expired instead are marked as changed, but their groups are up to date.
+        for queue in self.dispatch.changed_queues.drain(..) {
+            self.queues[queue as usize].is_changed = false;
         }
-        if self.handouts == 0 {
-            // The next budget calls all groups.
+        if self.delivery_budget == 0 {
+            // The next budget queues all groups.
             self.dispatch.stalled.clear();
         }
-        // Only now is it known what is left: groups that overlap have all taken their jobs.
-        for group in called.drain(..) {
-            self.dispatch.groups[group].called = false;
-            self.tell(group, out);
+        // Only now is it known what is left: overlapping groups have all taken their jobs.
+        for group in queued_groups.drain(..) {
+            self.dispatch.groups[group].is_queued = false;
+            self.notify_waiting(group, out);
         }
         // The lists keep their memory for the next command.
-        self.dispatch.touched = touched;
-        self.dispatch.called = called;
+        self.dispatch.changed_queues = changed_queues;
+        self.dispatch.queued_groups = queued_groups;
     }
 
-    fn call_groups_of(&mut self, queue: u32) {
+    fn queue_groups_of(&mut self, queue: u32) {
         let q = &mut self.queues[queue as usize];
         let count = q.groups.len();
         if q.known_ready == 0 || count == 0 {
@@ -222,13 +219,13 @@ impl State {
         for nth in 0..count {
             let group = self.queues[queue as usize].groups[(first + nth) % count].group;
             if self.dispatch.groups[group].wants_jobs() {
-                self.call(group);
+                self.queue_group(group);
             }
         }
     }
 
-    /// Tells a queue's groups of its present head and number of ready jobs.
-    pub(super) fn bring_up_to_date(&mut self, queue: u32) {
+    /// Updates a queue's groups with its current head and number of ready jobs.
+    pub(super) fn update_groups_of(&mut self, queue: u32) {
         let q = &mut self.queues[queue as usize];
         let (head, ready) = match q.pauses {
             0 => (q.ready.next(&self.rows).map(|(head, _)| head), q.ready.len()),
@@ -258,60 +255,60 @@ impl State {
         }
     }
 
-    /// Tells subscriptions without credit that jobs wait: once, until they have had credit again.
-    fn tell(&mut self, group: u32, out: &mut Outcomes) {
+    /// Notifies subscriptions without credit that jobs wait: once, until they have had credit
+    /// again.
+    fn notify_waiting(&mut self, group: u32, out: &mut Outcomes) {
         let g = &mut self.dispatch.groups[group];
         if g.ready == 0 {
             return;
         }
-        while let Some(subscription) = g.untold.pop_first() {
+        while let Some(subscription) = g.unnotified.pop_first() {
             let s = &self.dispatch.subscriptions[subscription];
             let waiting = Waiting { subscription: s.number, jobs: g.ready };
             out.replies.push((s.link, Reply::Waiting(waiting)));
         }
     }
 
-    /// Hands the subscription at the front up to `share` jobs. False when there was none left.
+    /// Delivers up to `share` jobs to the subscription at the front. False if none was left.
     fn take_turn(&mut self, group: u32, subscription: u32, share: u64, out: &mut Outcomes) -> bool {
         let credit = self.dispatch.subscriptions[subscription].credit;
-        let wanted = share.min(u64::from(credit)).min(self.handouts) as u32;
-        let mut taken = 0;
-        while taken < wanted {
+        let wanted = share.min(u64::from(credit)).min(self.delivery_budget) as u32;
+        let mut delivered = 0;
+        while delivered < wanted {
             let Some(next) = self.dispatch.groups[group].lanes.next() else { break };
-            let most = next.most.min(wanted - taken);
+            let most = next.most.min(wanted - delivered);
             let run = self.take_run(next.queue, next.bound, subscription, most, out);
             if run > 0 {
-                self.dispatch.groups[group].lanes.pay(&next);
+                self.dispatch.groups[group].lanes.charge(&next);
             }
-            taken += run;
-            self.bring_up_to_date(next.queue);
+            delivered += run;
+            self.update_groups_of(next.queue);
             if self.dispatch.stalled.contains(&group) {
                 break;
             }
         }
-        if taken == 0 {
+        if delivered == 0 {
             return false;
         }
-        self.debit_handouts(taken);
-        self.dispatch.credits -= u64::from(taken);
+        self.debit_delivery_budget(delivered);
+        self.dispatch.credits -= u64::from(delivered);
         let s = &mut self.dispatch.subscriptions[subscription];
-        s.credit -= taken;
+        s.credit -= delivered;
         let spent = s.credit == 0;
-        self.sessions.table[s.session].credits -= taken;
+        self.sessions.table[s.session].credits -= delivered;
         let g = &mut self.dispatch.groups[group];
-        g.credits -= u64::from(taken);
+        g.credits -= u64::from(delivered);
         g.waiting.unlink(&mut self.dispatch.subscriptions, subscription);
         if spent {
-            g.untold.insert(subscription);
+            g.unnotified.insert(subscription);
         } else {
             g.waiting.push_back(&mut self.dispatch.subscriptions, subscription);
         }
         true
     }
 
-    /// Hands out jobs of one queue while they come before every other queue's. What is past its
-    /// time expires instead, until the command has let enough of it expire: then the group is
-    /// stalled.
+    /// Delivers jobs of one queue while they precede every other queue's. Expired jobs expire
+    /// instead, up to the command's limit: then the group is stalled.
     fn take_run(
         &mut self,
         queue: u32,
@@ -320,15 +317,15 @@ impl State {
         most: u32,
         out: &mut Outcomes,
     ) -> u32 {
-        let (mut taken, mut has_expired) = (0, false);
-        while taken < most {
+        let (mut delivered, mut has_expired) = (0, false);
+        while delivered < most {
             let Some((head, slot)) = self.queues[queue as usize].ready.next(&self.rows) else {
                 break;
             };
-            if (taken > 0 || has_expired) && bound.is_some_and(|bound| bound < (head, queue)) {
+            if (delivered > 0 || has_expired) && bound.is_some_and(|bound| bound < (head, queue)) {
                 break;
             }
-            if self.is_past(slot) {
+            if self.is_expired(slot) {
                 if self.dispatch.may_expire == 0 {
                     let group = self.dispatch.subscriptions[subscription].group;
                     self.dispatch.stalled.insert(group);
@@ -339,9 +336,9 @@ impl State {
                 has_expired = true;
                 continue;
             }
-            self.start_job(slot, subscription, out);
-            taken += 1;
+            self.deliver_job(slot, subscription, out);
+            delivered += 1;
         }
-        taken
+        delivered
     }
 }

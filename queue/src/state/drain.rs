@@ -1,7 +1,7 @@
-//! A publisher that is being drained takes no new jobs; what it has goes on until it is done.
+//! A draining publisher accepts no new jobs, and continues with those that it has.
 //!
-//! Batches are refused whole, so that producers send them to another publisher, and are not logged:
-//! they use up no number.
+//! Whole batches are refused, so that producers send them to another publisher, and are not logged:
+//! they use no batch number.
 
 use longshore_protocol::LinkId;
 use longshore_protocol::messages::work::EnqueueBatch;
@@ -9,20 +9,20 @@ use longshore_protocol::messages::work::EnqueueBatch;
 use super::State;
 
 impl State {
-    /// True while no new jobs are taken.
+    /// True while no new jobs are accepted.
     pub fn is_draining(&self) -> bool {
         self.draining
     }
 
-    /// Whether a batch is to go elsewhere. It gets its answer here if it was taken before, or if
-    /// all of its jobs are there: elsewhere they would be run a second time.
+    /// Whether a batch is to go to another publisher. It is answered here if it was accepted
+    /// before, or if all of its jobs exist here: elsewhere they would run a second time.
     pub(crate) fn is_for_another(&self, link: LinkId, batch: &EnqueueBatch) -> bool {
         if !self.draining {
             return false;
         }
         let Some(session) = self.session_of(link) else { return false };
         let next = self.sessions.table[session].next_batch;
-        // Behind a refused one, none is a gap.
+        // A batch behind a refused one is no gap.
         batch.sequence > next || (batch.sequence == next && !self.has_all_of(batch))
     }
 

@@ -1,4 +1,4 @@
-//! Jobs come in.
+//! Enqueues jobs.
 
 use std::collections::HashMap;
 
@@ -11,28 +11,28 @@ use longshore_protocol::{
 use super::State;
 use super::profile;
 use super::queue::Queue;
-use super::row::{Place, Row};
-use super::rows::AHEAD;
+use super::row::{Row, Substate};
+use super::rows::PREFETCH;
 use crate::command::Command;
 use crate::outcome::{Outcomes, QueueId, RecordRef, Reply};
 
-/// Places of jobs are `u32`, and one stands for none.
+/// Row indexes are `u32`, and one value means none.
 pub(super) const JOBS_MAX: u64 = u32::MAX as u64 - 1;
 
 /// Where the jobs of one of a batch's paths go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Lane {
-    /// To a queue that there is.
+pub(super) enum Destination {
+    /// To an existing queue.
     Queue(u32),
-    /// To a queue that its first job makes.
+    /// To a queue that its first job creates.
     New,
     /// Nowhere.
     Closed(Refusal),
 }
 
 impl State {
-    /// Takes a batch of jobs. The answer is remembered under the batch's number; a batch refused as
-    /// a whole uses up none.
+    /// Applies a batch of jobs. The answer is stored under the batch's number; a batch refused as a
+    /// whole uses no number.
     pub(super) fn enqueue(&mut self, link: LinkId, batch: &EnqueueBatch, out: &mut Outcomes) {
         let most = self.rules.batch_payload_bytes;
         let is_too_large = || {
@@ -44,12 +44,12 @@ impl State {
             if is_too_large() {
                 return Err(BatchRefusal::TooLarge);
             }
-            Ok(state.take_batch(batch, out))
+            Ok(state.apply_batch(batch, out))
         });
     }
 
-    /// Refuses each job of a batch that is not there. Answered and remembered as any other: one
-    /// that was taken before, and is sent again, gets the answer that it got.
+    /// Refuses each job of a batch that was not logged. The answer is stored like any other: a
+    /// resent batch that was accepted before receives its first answer.
     pub(super) fn refuse_batch(
         &mut self,
         link: LinkId,
@@ -76,13 +76,13 @@ impl State {
             Ok(None) => take(self, out).inspect(|outcomes| {
                 self.sessions.table[number].next_batch += 1;
                 let most = self.rules.answers_kept as usize;
-                self.sessions.keep_batch(number, sequence, outcomes.clone(), most);
+                self.sessions.store_batch_answer(number, sequence, outcomes.clone(), most);
             }),
         };
         out.replies.push((link, Reply::Enqueued(Enqueued { sequence, outcome })));
     }
 
-    /// The answer that the batch of that number was given before; none if it is the next one.
+    /// The stored answer to the batch of that number; none if it is the next one.
     fn check_sequence(
         &self,
         session: u32,
@@ -108,33 +108,34 @@ impl State {
         Ok(None)
     }
 
-    fn take_batch(&mut self, batch: &EnqueueBatch, out: &mut Outcomes) -> Runs<EnqueueOutcome> {
-        let mut lanes: Vec<Lane> = batch.paths.iter().map(|path| self.lane(path)).collect();
+    fn apply_batch(&mut self, batch: &EnqueueBatch, out: &mut Outcomes) -> Runs<EnqueueOutcome> {
+        let mut destinations: Vec<Destination> =
+            batch.paths.iter().map(|path| self.destination(path)).collect();
         if batch.atomic
-            && let Some(refused) = self.refuse_atomic(batch, &lanes)
+            && let Some(refused) = self.refuse_atomic(batch, &destinations)
         {
             return refused;
         }
         let mut outcomes = Runs::default();
         let mut entries = batch.entries();
-        let mut next = Vec::with_capacity(AHEAD);
+        let mut next = Vec::with_capacity(PREFETCH);
         loop {
-            next.extend(entries.by_ref().take(AHEAD));
+            next.extend(entries.by_ref().take(PREFETCH));
             if next.is_empty() {
                 return outcomes;
             }
             let heads = next.iter().filter_map(|entry: &BatchEntry| entry.head.as_ref().ok());
             self.rows.fetch_ids(heads.map(|head| &head.id));
             for entry in next.drain(..) {
-                outcomes.push(self.take_entry(batch, &mut lanes, entry, out));
+                outcomes.push(self.apply_entry(batch, &mut destinations, entry, out));
             }
         }
     }
 
-    fn take_entry(
+    fn apply_entry(
         &mut self,
         batch: &EnqueueBatch,
-        lanes: &mut [Lane],
+        destinations: &mut [Destination],
         entry: BatchEntry,
         out: &mut Outcomes,
     ) -> EnqueueOutcome {
@@ -145,20 +146,20 @@ impl State {
         if let Some(slot) = self.rows.find(&head.id) {
             return same_id(&head, (self.rows[slot].crc, self.rows[slot].payload_len()));
         }
-        let lane = &mut lanes[entry.path];
-        if let Err(refusal) = self.admit(*lane, 0, 0, 0) {
+        let destination = &mut destinations[entry.path];
+        if let Err(refusal) = self.admit(*destination, 0, 0, 0) {
             return EnqueueOutcome::Refused(refusal);
         }
-        let queue = match *lane {
-            Lane::Queue(queue) => queue,
+        let queue = match *destination {
+            Destination::Queue(queue) => queue,
             _ => {
-                // A path that stands twice in the batch's list leads to one queue.
+                // A path that occurs twice in the batch's list refers to one queue.
                 let path = &batch.paths[entry.path];
                 let queue = match self.by_path.get(path) {
                     Some(&queue) => queue,
-                    None => self.make_queue(path, out),
+                    None => self.create_queue(path, out),
                 };
-                *lane = Lane::Queue(queue);
+                *destination = Destination::Queue(queue);
                 queue
             }
         };
@@ -168,8 +169,12 @@ impl State {
         EnqueueOutcome::Created
     }
 
-    /// Of an atomic batch: the answers if one of its jobs is refused. Nothing has changed then.
-    fn refuse_atomic(&self, batch: &EnqueueBatch, lanes: &[Lane]) -> Option<Runs<EnqueueOutcome>> {
+    /// For an atomic batch: the answers if one of its jobs is refused. Nothing has changed then.
+    fn refuse_atomic(
+        &self,
+        batch: &EnqueueBatch,
+        destinations: &[Destination],
+    ) -> Option<Runs<EnqueueOutcome>> {
         let mut new_jobs: HashMap<JobId, (u32, u32)> = HashMap::new();
         let mut jobs_by_path: HashMap<&Path, u64> = HashMap::new();
         let mut new_queues = 0;
@@ -186,11 +191,16 @@ impl State {
             }
             let path = &batch.paths[entry.path];
             let jobs = jobs_by_path.entry(path).or_default();
-            let others = if lanes[entry.path] == Lane::New && *jobs == 0 { new_queues } else { 0 };
-            match self.admit(lanes[entry.path], *jobs, new_jobs.len(), others) {
+            let others = if destinations[entry.path] == Destination::New && *jobs == 0 {
+                new_queues
+            } else {
+                0
+            };
+            match self.admit(destinations[entry.path], *jobs, new_jobs.len(), others) {
                 Err(refusal) => EnqueueOutcome::Refused(refusal),
                 Ok(()) => {
-                    new_queues += usize::from(lanes[entry.path] == Lane::New && *jobs == 0);
+                    new_queues +=
+                        usize::from(destinations[entry.path] == Destination::New && *jobs == 0);
                     *jobs += 1;
                     new_jobs.insert(head.id, payload);
                     EnqueueOutcome::Created
@@ -206,57 +216,61 @@ impl State {
         Some(verdicts.into_iter().map(|v| if is_refused(&v) { v } else { others }).collect())
     }
 
-    /// Whether one more job fits, when so many of the batch are to come before it: to its queue, to
-    /// all, and to how many other new queues.
+    /// Whether one more job fits, after this many of the batch: for its queue, for all queues, and
+    /// in how many other new queues.
     fn admit(
         &self,
-        lane: Lane,
+        destination: Destination,
         to_queue: u64,
         to_all: usize,
         new_queues: usize,
     ) -> Result<(), Refusal> {
-        let open = match lane {
-            Lane::Closed(refusal) => return Err(refusal),
-            Lane::Queue(queue) => self.queues[queue as usize].open_jobs(),
-            Lane::New if (self.queues.len() + new_queues) as u64 >= self.rules.queues => {
+        let open = match destination {
+            Destination::Closed(refusal) => return Err(refusal),
+            Destination::Queue(queue) => self.queues[queue as usize].open_jobs(),
+            Destination::New if (self.queues.len() + new_queues) as u64 >= self.rules.queues => {
                 return Err(Refusal::TooManyQueues);
             }
-            Lane::New => 0,
+            Destination::New => 0,
         };
-        let all = u64::from(self.rows.held) + to_all as u64;
+        let all = u64::from(self.rows.used) + to_all as u64;
         if open + to_queue >= self.rules.jobs_per_queue || all >= self.rules.jobs.min(JOBS_MAX) {
             return Err(Refusal::QueueFull);
         }
         Ok(())
     }
 
-    fn lane(&self, path: &Path) -> Lane {
-        let lane = self.lane_if_open(path);
-        let is_closed = match lane {
-            Lane::Closed(_) => false,
-            Lane::Queue(queue) => self.queues[queue as usize].closings > 0,
-            Lane::New => self.closings.of(path).next().is_some(),
+    fn destination(&self, path: &Path) -> Destination {
+        let destination = self.destination_if_open(path);
+        let is_closed = match destination {
+            Destination::Closed(_) => false,
+            Destination::Queue(queue) => self.queues[queue as usize].closings > 0,
+            Destination::New => self.closings.of(path).next().is_some(),
         };
-        if is_closed { Lane::Closed(Refusal::QueueClosed) } else { lane }
+        if is_closed { Destination::Closed(Refusal::QueueClosed) } else { destination }
     }
 
-    /// Where the path's jobs would go if nobody had closed any queue.
-    pub(super) fn lane_if_open(&self, path: &Path) -> Lane {
+    /// Where the path's jobs would go if no queue were closed.
+    pub(super) fn destination_if_open(&self, path: &Path) -> Destination {
         if path.is_root() {
-            return Lane::Closed(Refusal::BadPath);
+            return Destination::Closed(Refusal::BadPath);
         }
         if path.is_reserved() {
             let is_value = path.as_str() == PATH_OF_A_VALUE;
-            return Lane::Closed(if is_value { Refusal::IsValue } else { Refusal::Reserved });
+            return Destination::Closed(if is_value {
+                Refusal::IsValue
+            } else {
+                Refusal::Reserved
+            });
         }
         match self.by_path.get(path) {
-            Some(&queue) if self.queues[queue as usize].accepts => Lane::Queue(queue),
-            None if self.served.takes(path) => Lane::New,
-            _ => Lane::Closed(Refusal::NotHere),
+            Some(&queue) if self.queues[queue as usize].accepts => Destination::Queue(queue),
+            None if self.served.accepts(path) => Destination::New,
+            _ => Destination::Closed(Refusal::NotHere),
         }
     }
 
-    pub(super) fn make_queue(&mut self, path: &Path, out: &mut Outcomes) -> u32 {
+    pub(super) fn create_queue(&mut self, path: &Path, out: &mut Outcomes) -> u32 {
         let queue = self.queues.len() as u32;
         let mut made = Queue::new(path.clone());
         made.pauses = self.pauses.of(path).count() as u16;
@@ -268,7 +282,7 @@ impl State {
         queue
     }
 
-    /// A new job comes into its queue; `replaces` is the dead one whose place it takes.
+    /// Adds a new job to its queue; `replaces` is the dead job that it replaces.
     #[inline]
     pub(super) fn insert_job(
         &mut self,
@@ -278,10 +292,10 @@ impl State {
         replaces: Option<JobId>,
         out: &mut Outcomes,
     ) {
-        let said = head.options.as_ref();
-        let due = said.map_or(Due::Now, |options| options.due);
-        let expires_at = said.and_then(|options| options.expires_at);
-        let is_prepared = said.is_some_and(|options| options.prepared);
+        let options = head.options.as_ref();
+        let due = options.map_or(Due::Now, |options| options.due);
+        let expires_at = options.and_then(|options| options.expires_at);
+        let is_prepared = options.is_some_and(|options| options.prepared);
         let slot = self.rows.insert(Row {
             id: head.id,
             entry,
@@ -290,7 +304,9 @@ impl State {
             head_len: (entry.length - head.payload_len as u32) as u16,
             enqueued_wall_ms: self.now.wall_ms,
             queue,
-            profile: head.options.map_or(profile::DEFAULT, |options| self.profiles.take(options)),
+            profile: head
+                .options
+                .map_or(profile::DEFAULT, |options| self.profiles.acquire(options)),
             ..Row::free()
         });
         let into = &mut self.queues[queue as usize];
@@ -299,15 +315,15 @@ impl State {
             out.queues_filled.push(QueueId(queue));
         }
         if replaces.is_some() {
-            self.side_of(slot).replaces = replaces;
+            self.side_mut(slot).replaces = replaces;
         }
         if expires_at.is_some() {
-            self.side_of(slot).expires_at = expires_at;
+            self.side_mut(slot).expires_at = expires_at;
         }
         if is_prepared {
             self.enter_prepared(slot, due);
         } else {
-            self.enter_by_due(slot, due, Place::Fresh);
+            self.schedule_or_ready(slot, due, Substate::Fresh);
         }
         self.emit(slot, JobChange::Created, out);
         if expires_at.is_some() {
@@ -316,8 +332,7 @@ impl State {
     }
 }
 
-/// The same id again: the same job if the payload is the same, as far as its length and checksum
-/// tell.
+/// A known id: the same job if the payload's length and checksum are the same.
 fn same_id(head: &EntryHead, known: (u32, u32)) -> EnqueueOutcome {
     if (head.crc, head.payload_len as u32) == known {
         EnqueueOutcome::Existing
@@ -328,8 +343,8 @@ fn same_id(head: &EntryHead, known: (u32, u32)) -> EnqueueOutcome {
 
 pub(super) fn refusal_of(error: &WireError) -> Refusal {
     match error {
-        // The one list among the options that may be over its limit; everything else that may be is
-        // payload or headers.
+        // The options have one list with a limit; everything else over a limit is payload or
+        // headers.
         WireError::OverLimit { limit, what, .. }
             if *limit == Backoff::LIST_MAX as u64 && !what.starts_with("header") =>
         {

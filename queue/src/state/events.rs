@@ -1,14 +1,13 @@
-//! What happened to jobs, as it is told to those who follow along. Every transition ends here, and
-//! nothing else does.
+//! Events of jobs, for feeds and waiting requests. Every transition emits one here.
 
 use longshore_protocol::JobChange;
 
 use super::State;
-use super::row::Place;
+use super::row::Substate;
 use crate::outcome::{Event, Outcomes, QueueId};
 
 impl State {
-    /// Says what happened to a job, as it stands now.
+    /// Emits an event with the job's present state.
     #[inline]
     pub(super) fn emit(&self, slot: u32, change: JobChange, out: &mut Outcomes) {
         if out.wants_events {
@@ -16,7 +15,7 @@ impl State {
         }
     }
 
-    /// Says that a job is about to be gone.
+    /// Emits an event for a job that is about to be removed.
     #[inline]
     pub(super) fn emit_gone(&self, slot: u32, change: JobChange, out: &mut Outcomes) {
         if out.wants_events {
@@ -35,8 +34,8 @@ impl State {
             queue: QueueId(row.queue),
             attempt: row.attempt(),
             change,
-            state: row.place.state(),
-            retrying: row.place == Place::Retrying,
+            state: row.substate.state(),
+            retrying: row.substate == Substate::Retrying,
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Attempts: what each consumed one was like, for as long as its job is kept.
+//! The history of attempts, retained as long as their job.
 //!
-//! An attempt that ends well is the job's last: it is told from the row alone (who made it, and how
-//! long it ran), so a job that completes at once has no side row. All others stand in the job's
-//! side row, the newest 32.
+//! A completed attempt is the job's last: it is derived from the row alone (its worker, and how
+//! long it ran), so a job that completes at once has no side row. All others are in the job's side
+//! row, the newest 32.
 
 use bytes::Bytes;
 use longshore_protocol::limits::{ATTEMPTS_MAX, ERROR_BYTES_MAX, NAME_BYTES_MAX};
@@ -12,12 +12,12 @@ use longshore_protocol::{
 };
 
 use super::State;
-use super::row::{NONE, Place, Row};
-use super::transition::Side;
+use super::row::{NONE, Row, Substate};
+use super::transition::SideRow;
 use crate::outcome::RecordRef;
 use crate::time::Now;
 
-/// An attempt that did not end well.
+/// An attempt that did not complete.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Attempt {
     pub(super) number: u16,
@@ -27,13 +27,12 @@ pub(super) struct Attempt {
     /// When the job was delivered for it, by the wall clock at its end.
     pub(super) delivered_wall_ms: u64,
     pub(super) ended_wall_ms: u64,
-    /// What its worker said, and what that has in common with other errors.
+    /// The worker's error, and its fingerprint.
     pub(super) error: Option<(RecordRef, Fingerprint)>,
 }
 
 impl State {
-    /// A running job's attempt counts, though it did not end well. Gives the number of attempts
-    /// made.
+    /// Counts a running job's attempt that did not complete. Returns the number of attempts made.
     pub(super) fn consume_attempt(
         &mut self,
         slot: u32,
@@ -41,7 +40,7 @@ impl State {
         error: Option<(RecordRef, Fingerprint)>,
     ) -> u16 {
         let worker = self.worker_of(slot);
-        self.names.hold(worker);
+        self.names.add_use(worker);
         let row = &mut self.rows[slot];
         row.attempts = row.attempts.saturating_add(1);
         let number = row.attempts;
@@ -49,12 +48,12 @@ impl State {
         let delivered_wall_ms =
             row.delivered_wall_ms(ended_wall_ms, row.running_ms(self.now.mono_ms));
         let most = self.rules.attempts_kept as usize;
-        let attempts = &mut self.side_of(slot).attempts;
+        let attempts = &mut self.side_mut(slot).attempts;
         attempts.push(Attempt { number, outcome, worker, delivered_wall_ms, ended_wall_ms, error });
         let more = attempts.len().saturating_sub(most);
         let oldest: Vec<u32> = attempts.drain(..more).map(|attempt| attempt.worker).collect();
         self.side_items = self.side_items + 1 - more as u64;
-        oldest.into_iter().for_each(|worker| self.names.give_back(worker));
+        oldest.into_iter().for_each(|worker| self.names.release(worker));
         number
     }
 
@@ -63,21 +62,21 @@ impl State {
         self.sessions.table[self.rows[slot].session].name
     }
 
-    /// A side row is gone, and with it its uses of names.
-    pub(super) fn forget_side(&mut self, number: u32) {
+    /// Removes a side row, and its uses of names.
+    pub(super) fn remove_side(&mut self, number: u32) {
         if let Some(side) = self.sides.remove(number) {
             self.side_items -= side.items();
-            side.attempts.iter().for_each(|attempt| self.names.give_back(attempt.worker));
+            side.attempts.iter().for_each(|attempt| self.names.release(attempt.worker));
         }
     }
 
-    /// The job's attempts that have ended, oldest first, and where their errors lie.
+    /// The job's ended attempts, oldest first, and the locations of their errors.
     pub(super) fn attempts_of(&self, row: &Row) -> (Vec<AttemptInfo>, Vec<Option<RecordRef>>) {
-        let kept = self.side(row).map_or(&[][..], |side| &side.attempts);
+        let stored = self.side(row).map_or(&[][..], |side| &side.attempts);
         let last = self.last_of_completed(row);
-        let more = (kept.len() + usize::from(last.is_some())).saturating_sub(ATTEMPTS_MAX);
-        let kept = &kept[more..];
-        let infos = kept.iter().map(|attempt| AttemptInfo {
+        let more = (stored.len() + usize::from(last.is_some())).saturating_sub(ATTEMPTS_MAX);
+        let stored = &stored[more..];
+        let infos = stored.iter().map(|attempt| AttemptInfo {
             number: attempt.number,
             worker: self.names.text(attempt.worker).to_owned(),
             delivered_at: attempt.delivered_wall_ms,
@@ -86,13 +85,13 @@ impl State {
             error: None,
             fingerprint: attempt.error.map(|(_, fingerprint)| fingerprint),
         });
-        let errors = kept.iter().map(|attempt| attempt.error.map(|(at, _)| at));
+        let errors = stored.iter().map(|attempt| attempt.error.map(|(at, _)| at));
         let is_last = last.is_some().then_some(None);
         (infos.chain(last).collect(), errors.chain(is_last).collect())
     }
 
     fn last_of_completed(&self, row: &Row) -> Option<AttemptInfo> {
-        (row.place == Place::Completed).then(|| AttemptInfo {
+        (row.substate == Substate::Completed).then(|| AttemptInfo {
             number: row.attempts,
             worker: self.names.text(row.session).to_owned(),
             delivered_at: row.delivered_wall_ms(row.when, u64::from(row.delivered)),
@@ -103,30 +102,30 @@ impl State {
         })
     }
 
-    pub(super) fn side(&self, row: &Row) -> Option<&Side> {
+    pub(super) fn side(&self, row: &Row) -> Option<&SideRow> {
         if row.side == NONE { None } else { self.sides.get(row.side) }
     }
 
     /// When a running job was delivered, by that clock.
     pub(super) fn delivered_at(row: &Row, now: Now) -> Option<u64> {
-        let is_running = row.place == Place::Running;
+        let is_running = row.substate == Substate::Running;
         is_running.then(|| row.delivered_wall_ms(now.wall_ms, row.running_ms(now.mono_ms)))
     }
 }
 
-impl Side {
-    /// The newest error that a worker said.
+impl SideRow {
+    /// The newest error that a worker reported.
     pub(super) fn error(&self) -> Option<RecordRef> {
         self.attempts.iter().rev().find_map(|attempt| attempt.error.map(|(at, _)| at))
     }
 }
 
-/// The fingerprint of the encoded error that lies there in a batch. Allocates nothing.
+/// The fingerprint of an encoded error in a batch. Allocates nothing.
 pub(super) fn fingerprint_of(batch: &Bytes, error: Span) -> Fingerprint {
     let from = error.at as usize;
     let body = batch.slice(from..from + error.length as usize);
     let (mut first, mut second) = (Reader::new(body.clone()), Reader::new(body));
-    // The batch was decoded, so both can be read; an error that cannot would count as empty.
+    // The batch was decoded, so both can be read; an unreadable error would count as empty.
     let kind = first.text("error type", NAME_BYTES_MAX).unwrap_or_default();
     let _ = second.text("error type", NAME_BYTES_MAX);
     let message = second.text("error message", ERROR_BYTES_MAX).unwrap_or_default();

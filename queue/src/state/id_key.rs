@@ -1,19 +1,19 @@
-//! The secret that keys the hashes of ids.
+//! The secret key of the hash of ids.
 
 use super::rows::mix;
 
 /// The key of the index of ids.
 ///
 /// The hash multiplies the id's halves, each with half of the key added: NH of UMAC (Black, Halevi,
-/// Krawczyk, Krovetz, Rogaway 1999), by which two ids, chosen without the key, have one product of
-/// 128 bits for one key in 2⁶⁴. Folded to 64 bits it is good for an index, and for nothing else.
-/// SipHash-1-3 took 7 % of what a job costs from end to end.
+/// Krawczyk, Krovetz, Rogaway 1999), for which two ids, chosen without the key, have the same
+/// 128-bit product for one key in 2⁶⁴. Folded to 64 bits it is good for an index, and for nothing
+/// else. SipHash-1-3 took 7 % of a job's end-to-end cost.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct IdKey(u64, u64);
 
 impl Default for IdKey {
-    /// Of a state without a secret, in which there are no ids yet. (With zeros all ids of which one
-    /// half is 0 would have one hash.)
+    /// For a state without a secret, which has no ids yet. (With zeros all ids with a zero half
+    /// would have one hash.)
     fn default() -> IdKey {
         IdKey::new(&[0x5a; 16])
     }
@@ -30,7 +30,7 @@ impl IdKey {
         let [a, b] = words(id);
         let (a, b) = (a.wrapping_add(self.0), b.wrapping_add(self.1));
         let product = u128::from(a) * u128::from(b);
-        // Both halves xored would be one number for all ids where a factor is 2⁶⁴ − 1.
+        // The plain xor of both halves would be constant for all ids with a factor of 2⁶⁴ − 1.
         mix(mix(product as u64) ^ (product >> 64) as u64)
     }
 }

@@ -1,12 +1,13 @@
-//! In which order a group takes from its sources.
+//! The order in which a group takes jobs from its sources.
 //!
-//! Each source is a *lane*: the heads of its queues, the most urgent first: priority, then age. A
-//! queue that several patterns match is in the lane of the first. By age all sources are one lane.
-//! By strict order the first lane that has a job is next. By weight the lanes that have jobs take
-//! turns, job by job, by smooth weighted round robin: each gains its weight, the one with the most
-//! is next and pays the weights of all. So out of `sum of weights` jobs each lane gives exactly its
-//! weight, spread evenly, for as long as all of them have jobs. A lane without jobs neither gains
-//! nor pays, and what all have adds up to 0: nobody saves up a claim by being empty.
+//! Each source is a *lane*: the heads of its queues, sorted by priority, then age. A queue that
+//! several patterns match is in the first one's lane. With order `Age` all sources are one lane.
+//! With `Strict` the first lane that has a job is next. With `Weighted` the lanes that have jobs
+//! take turns, job by job, by smooth weighted round robin: each lane gains its weight, and the lane
+//! with the highest balance is next and pays the weights of all. So out of `sum of weights` jobs
+//! each lane delivers exactly its weight, evenly spread, for as long as all have jobs. A lane
+//! without jobs neither gains nor pays, and the balances sum to 0: an empty lane accumulates no
+//! claim.
 
 use std::collections::BTreeSet;
 
@@ -15,32 +16,31 @@ use longshore_protocol::messages::work::{Order, Sources};
 
 use super::ready::Head;
 
-/// The sources of a group, with what they have.
+/// The sources of a group, with the heads of their queues.
 #[derive(Clone, Debug)]
 pub(super) struct Lanes {
     order: Order,
     lanes: Vec<Lane>,
 }
 
-/// Queues that come in one order of priority and age.
+/// Queues that share one order of priority and age.
 #[derive(Clone, Debug)]
 struct Lane {
-    /// The heads of those that have ready jobs.
+    /// The heads of its queues that have ready jobs.
     heads: BTreeSet<(Head, u32)>,
     weight: i64,
-    /// What it has gained beyond what it paid. Stays within the sum of all weights times the number
-    /// of lanes.
+    /// Gains minus payments. Stays within the sum of all weights times the number of lanes.
     balance: i64,
 }
 
-/// Where the next jobs are to be taken from.
+/// The source of the next jobs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Next {
+pub(super) struct NextSource {
     pub(super) lane: u32,
     pub(super) queue: u32,
-    /// Jobs of the queue may follow as long as they come before this head.
+    /// Further jobs of the queue may follow while they precede this head.
     pub(super) bound: Option<(Head, u32)>,
-    /// How many may, before it is another lane's turn.
+    /// How many may follow before another lane's turn.
     pub(super) most: u32,
 }
 
@@ -60,7 +60,7 @@ impl Lanes {
         Some(if sources.order == Order::Age { 0 } else { first as u32 })
     }
 
-    /// A queue's head was another.
+    /// Replaces a queue's head.
     pub(super) fn change(
         &mut self,
         lane: u32,
@@ -77,8 +77,8 @@ impl Lanes {
         }
     }
 
-    /// Whose turn it is; none if there is no job.
-    pub(super) fn next(&self) -> Option<Next> {
+    /// The next source; none without jobs.
+    pub(super) fn next(&self) -> Option<NextSource> {
         let (lane, most) = match (self.order, &self.lanes[..]) {
             (Order::Weighted, [_, _, ..]) => {
                 let mut with_jobs = self.with_jobs();
@@ -98,12 +98,12 @@ impl Lanes {
         };
         let mut heads = self.lanes[lane].heads.iter().copied();
         let (_, queue) = heads.next()?;
-        Some(Next { lane: lane as u32, queue, bound: heads.next(), most })
+        Some(NextSource { lane: lane as u32, queue, bound: heads.next(), most })
     }
 
-    /// Jobs of [`Lanes::next`] have been handed out, at most as many as it said; the heads are
-    /// still those of before.
-    pub(super) fn pay(&mut self, next: &Next) {
+    /// Charges for jobs of [`Lanes::next`] that were delivered, at most `most`, with the heads as
+    /// before.
+    pub(super) fn charge(&mut self, next: &NextSource) {
         if self.order != Order::Weighted || next.most > 1 {
             return;
         }
@@ -115,22 +115,21 @@ impl Lanes {
         self.lanes[next.lane as usize].balance -= all;
     }
 
-    /// What each lane has gained beyond what it paid; all 0 unless the order is by weight.
+    /// The lanes' balances; all 0 unless the order is by weight.
     pub(super) fn balances(&self) -> impl ExactSizeIterator<Item = i64> {
         self.lanes.iter().map(|lane| lane.balance)
     }
 
-    /// Puts the balances back, as a snapshot has them. False if these lanes cannot have come to
-    /// them.
+    /// Restores the balances of a snapshot. False if they are impossible for these lanes.
     pub(super) fn restore_balances(&mut self, balances: &[i64]) -> bool {
         for (lane, &balance) in self.lanes.iter_mut().zip(balances) {
             lane.balance = balance;
         }
-        balances.len() == self.lanes.len() && self.balances_hold()
+        balances.len() == self.lanes.len() && self.balances_are_valid()
     }
 
-    /// Balances add up to 0, and none is further from it than the rule lets it come.
-    pub(super) fn balances_hold(&self) -> bool {
+    /// Balances sum to 0, and each is within its bound.
+    pub(super) fn balances_are_valid(&self) -> bool {
         let all: i64 = self.lanes.iter().map(|lane| lane.weight).sum();
         let most = all * self.lanes.len() as i64;
         let in_range = self.balances().all(|balance| (-most..=most).contains(&balance));

@@ -1,4 +1,4 @@
-//! Starts, links, and the sessions behind them.
+//! Starts, links, and their sessions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,23 +20,23 @@ pub(super) struct Link {
     pub(super) subscriptions: BTreeMap<u32, u32>,
 }
 
-/// Where the present start takes jobs.
+/// The paths and defaults of the present start.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Served {
+pub(super) struct ServedPaths {
     paths: BTreeSet<Path>,
     defaults: BTreeSet<Path>,
 }
 
-impl Served {
-    pub(super) fn of(start: &Start) -> Served {
-        Served {
+impl ServedPaths {
+    pub(super) fn of(start: &Start) -> ServedPaths {
+        ServedPaths {
             paths: start.paths.iter().cloned().collect(),
             defaults: start.defaults.iter().cloned().collect(),
         }
     }
 
-    /// True of the paths, the defaults, and all that lies below a default.
-    pub(super) fn takes(&self, path: &Path) -> bool {
+    /// True of the paths, the defaults, and all paths below a default.
+    pub(super) fn accepts(&self, path: &Path) -> bool {
         if self.paths.contains(path) {
             return true;
         }
@@ -47,30 +47,29 @@ impl Served {
 }
 
 impl State {
-    /// Every link of the run before ends. Its leases stay with its sessions until they resume or
-    /// expire.
-    pub(super) fn begin(&mut self, start: &Start) {
+    /// Applies a start: every link of the run before ends. Its leases stay with its sessions until
+    /// they resume or expire.
+    pub(super) fn apply_start(&mut self, start: &Start) {
         self.take_rules(&start.rules);
         for link in self.links.keys().copied().collect::<Vec<_>>() {
             self.link_lost(link);
         }
-        // An epoch that jumps, because starts were lost, takes the tokens with it.
+        // An epoch that jumps, because starts were lost, advances the tokens, too.
         let floor = start.epoch.0.saturating_mul(self.rules.tokens_per_start);
         self.next_token = self.next_token.saturating_add(self.rules.tokens_per_start).max(floor);
-        self.served = Served::of(start);
+        self.served = ServedPaths::of(start);
         for queue in &mut self.queues {
-            queue.accepts = self.served.takes(&queue.path);
+            queue.accepts = self.served.accepts(&queue.path);
         }
-        // Ids that are there lie where the first start's secret has them.
+        // Existing ids are indexed with the first start's secret.
         let secret = self.start.as_ref().map_or(start.secret, |first| first.secret);
         if self.start.is_none() {
-            self.rows.key_with(&secret.0);
+            self.rows.set_key(&secret.0);
         }
         self.start = Some(Arc::new(Start { secret, ..start.clone() }));
     }
 
-    /// From now on these decide. What is kept may be kept for too long by them: the next `Tick`
-    /// looks.
+    /// Replaces the rules. Ended jobs may exceed the new retention: the next `Tick` checks.
     fn take_rules(&mut self, rules: &Rules) {
         if self.rules == *rules {
             return;
@@ -79,13 +78,13 @@ impl State {
         for queue in 0..self.queues.len() as u32 {
             let q = &self.queues[queue as usize];
             if q.ended_jobs() > 0 || q.counts.dead > 0 {
-                self.collect_by(queue, self.now.mono_ms);
+                self.schedule_cleanup(queue, self.now.mono_ms);
             }
         }
     }
 
     /// One command: the session's older link ends with its credits, the listed leases move, the
-    /// others go back.
+    /// others are released.
     pub(super) fn link_up(
         &mut self,
         link: LinkId,
@@ -105,16 +104,16 @@ impl State {
             }
             None if self.sessions.answer_bytes >= self.rules.answer_bytes => {
                 let reason = format!(
-                    "the publisher keeps {} MiB of answers for clients that may ask again, of at most {} MiB; \
-                     it forgets those of a client an hour after its last link: try again then, or send fewer \
-                     batches with mixed outcomes",
+                    "the publisher keeps {} MiB of answers for clients that may ask again, of at \
+                     most {} MiB; it forgets those of a client an hour after its last link: try \
+                     again then, or send fewer batches with mixed outcomes",
                     self.sessions.answer_bytes >> 20,
                     self.rules.answer_bytes >> 20,
                 );
                 out.replies.push((link, Reply::LinkRefused { reason }));
                 return;
             }
-            None if !self.make_room_for_a_session() => {
+            None if !self.make_room_for_session() => {
                 let reason = format!(
                     "the publisher knows {} sessions, as many as it may; try again in an hour",
                     self.rules.sessions
@@ -124,16 +123,16 @@ impl State {
             }
             None => self.sessions.insert(id, link),
         };
-        self.sessions.stay(number);
+        self.sessions.cancel_removal(number);
         let session = &mut self.sessions.table[number];
         session.link = link;
         session.is_up = true;
         session.role = role;
         let known = session.name;
         if known == NONE || self.names.text(known) != name {
-            session.name = self.names.take(name);
+            session.name = self.names.acquire(name);
             if known != NONE {
-                self.names.give_back(known);
+                self.names.release(known);
             }
         }
         self.links.insert(link, Link { session: number, subscriptions: BTreeMap::new() });
@@ -145,7 +144,7 @@ impl State {
             next_batch: session.next_batch,
             next_settle: session.next_settle,
             gone,
-            // Leases are soft, and so is their grace: whoever keeps their time fills it in.
+            // The grace is not in the state, like leases: the publisher fills it in.
             reconnect_grace_ms: 0,
         };
         out.replies.push((link, Reply::Attached(attached)));
@@ -163,16 +162,16 @@ impl State {
         let held_by_session = |token: &Token| {
             self.rows.find_token(*token).is_some_and(|slot| self.rows[slot].session == session)
         };
-        let (mut kept, gone): (Vec<Token>, Vec<Token>) =
+        let (mut resumed, gone): (Vec<Token>, Vec<Token>) =
             resume.0.iter().copied().partition(held_by_session);
-        kept.sort_unstable();
-        let mut slot = self.sessions.table[session].held.head;
+        resumed.sort_unstable();
+        let mut slot = self.sessions.table[session].leases.head;
         while slot != NONE {
             let (next, token) = (self.rows[slot].next, Token(self.rows[slot].when));
-            if kept.binary_search(&token).is_ok() {
+            if resumed.binary_search(&token).is_ok() {
                 out.moved.push((token, link));
             } else {
-                self.take_lease(slot, out);
+                self.revoke_lease(slot, out);
                 self.return_unstarted(slot, out);
             }
             slot = next;
@@ -180,31 +179,31 @@ impl State {
         Tokens(gone)
     }
 
-    /// True when one more session may be known, if need be by forgetting the one that has been
-    /// without a link longest.
-    fn make_room_for_a_session(&mut self) -> bool {
+    /// Whether one more session fits, if need be after removing the one that has been without a
+    /// link longest.
+    fn make_room_for_session(&mut self) -> bool {
         if (self.sessions.table.len() as u64) < self.rules.sessions {
             return true;
         }
-        let mut leaving = self.sessions.leaving.iter().map(|&(_, number)| number);
-        let idle = leaving.find(|&number| self.sessions.table[number].held_count == 0);
+        let mut to_remove = self.sessions.to_remove.iter().map(|&(_, number)| number);
+        let idle = to_remove.find(|&number| self.sessions.table[number].lease_count == 0);
         if let Some(number) = idle {
-            self.forget_session(number);
+            self.remove_session(number);
         }
         idle.is_some()
     }
 
-    /// Whoever it was is not known any more.
-    pub(super) fn forget_session(&mut self, number: u32) {
-        self.names.give_back(self.sessions.table[number].name);
+    /// Removes a session.
+    pub(super) fn remove_session(&mut self, number: u32) {
+        self.names.release(self.sessions.table[number].name);
         self.sessions.remove(number);
     }
 
-    /// Credits and subscriptions end; leases stay.
+    /// A link ends: its credits and subscriptions end, its leases stay.
     pub(super) fn link_lost(&mut self, link: LinkId) {
         if let Some(session) = self.end_link(link) {
             let forget_at = self.now.mono_ms.saturating_add(self.rules.session_kept_ms);
-            self.sessions.leave(session, forget_at);
+            self.sessions.schedule_removal(session, forget_at);
         }
     }
 

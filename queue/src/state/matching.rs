@@ -1,9 +1,9 @@
-//! What a filter takes, of the jobs that an action applies to, in bounded steps.
+//! The jobs that a filter matches and an action applies to, in bounded steps.
 //!
-//! Jobs of a state stand in lists of their queue, so none of another queue is looked at. Ended jobs
-//! stand in the order in which they ended: a filter by age takes a run from the oldest on, or up to
-//! the newest. The wall clock may have fallen in between, so a run ends at the first job that does
-//! not fit.
+//! Each queue has lists of its jobs by state, so other queues' jobs are not examined. Ended jobs
+//! are in the order in which they ended: a filter by age selects a run from the oldest on, or up to
+//! the newest. The wall clock may have gone back in between, so a run ends at the first job that
+//! does not match.
 
 use longshore_protocol::JobState;
 use longshore_protocol::messages::work::{Action, ActionReport, Filter};
@@ -14,25 +14,24 @@ use super::row::{NONE, Row};
 use super::steps;
 use crate::outcome::Outcomes;
 
-/// States of jobs that a queue has in other places than its dead letters and its kept ones, in the
-/// order in which they are acted on.
+/// States of jobs that have not ended, in the order in which an act handles them.
 const OPEN: [JobState; 4] =
     [JobState::Ready, JobState::Scheduled, JobState::Prepared, JobState::Running];
-/// States of jobs that a queue keeps for a time.
-const KEPT: [JobState; 3] = [JobState::Completed, JobState::Cancelled, JobState::Expired];
+/// States of ended jobs that a queue retains for a time.
+const ENDED: [JobState; 3] = [JobState::Completed, JobState::Cancelled, JobState::Expired];
 
-/// The states of the jobs that a filter takes.
-struct States {
+/// The states of the jobs that a filter selects.
+struct MatchingStates {
     open: Vec<JobState>,
-    kept: Vec<JobState>,
+    ended: Vec<JobState>,
     dead: bool,
 }
 
-impl States {
-    /// Those that the action applies to and that every part of the filter allows. If dead jobs are
-    /// among them, the kept ones stay: without a state only dead jobs are dropped, so that nobody
-    /// throws away results by accident.
-    fn of(action: Action, filter: &Filter) -> States {
+impl MatchingStates {
+    /// The states that the action applies to and the filter allows. If dead jobs are among them,
+    /// other ended jobs are excluded: without a state only dead jobs are dropped, so that nobody
+    /// drops results by accident.
+    fn of(action: Action, filter: &Filter) -> MatchingStates {
         let takes = |state: &JobState| {
             let is_dead = *state == JobState::Dead;
             applies(action, *state)
@@ -41,23 +40,23 @@ impl States {
                 && (state.is_end() || filter.takes_end(None))
         };
         let dead = takes(&JobState::Dead);
-        States {
+        MatchingStates {
             open: OPEN.into_iter().filter(takes).collect(),
-            kept: if dead { Vec::new() } else { KEPT.into_iter().filter(takes).collect() },
+            ended: if dead { Vec::new() } else { ENDED.into_iter().filter(takes).collect() },
             dead,
         }
     }
 }
 
 impl State {
-    /// Acts on at most 10,000 of the jobs that the filter takes.
+    /// Acts on at most 10,000 of the jobs that the filter matches.
     pub(super) fn act_on_matching(
         &mut self,
         act: Act<'_>,
         filter: &Filter,
         out: &mut Outcomes,
     ) -> ActionReport {
-        let states = States::of(act.action, filter);
+        let states = MatchingStates::of(act.action, filter);
         let mut report = ActionReport::default();
         let most = self.rules.step_jobs as usize;
         for queue in self.queues_matching(&filter.pattern) {
@@ -73,11 +72,11 @@ impl State {
             }
         }
         let (ended, more) = if states.dead {
-            self.find_dead_begins(filter);
+            self.advance_dead_cursors(filter);
             self.dead_matching(filter, most)
         } else {
-            self.find_kept_begins(&states.kept, filter);
-            self.kept_matching(&states.kept, filter, most)
+            self.advance_ended_cursors(&states.ended, filter);
+            self.ended_matching(&states.ended, filter, most)
         };
         for slot in ended {
             self.act_on(act, slot, report.done, out);
@@ -87,26 +86,26 @@ impl State {
         report
     }
 
-    /// How many jobs the filter takes, and whether there are more than could be looked at.
+    /// How many jobs the filter matches, and whether there are more than could be examined.
     pub(super) fn count_matching(&self, action: Action, filter: &Filter) -> (u64, bool) {
-        let states = States::of(action, filter);
+        let states = MatchingStates::of(action, filter);
         if states.dead {
             return self.count_dead(filter);
         }
         let by_age = filter.ended_from.is_some() || filter.ended_before.is_some();
-        if by_age && !states.kept.is_empty() {
-            let (found, more) = self.kept_matching(&states.kept, filter, usize::MAX);
+        if by_age && !states.ended.is_empty() {
+            let (found, more) = self.ended_matching(&states.ended, filter, usize::MAX);
             return (found.len() as u64, more);
         }
         let queues = self.queues_matching(&filter.pattern);
         let counts = queues.into_iter().map(|queue| self.queues[queue as usize].counts);
         let of = |state: &JobState| counts.clone().map(|counts| counts.of(*state)).sum::<u64>();
-        (states.open.iter().chain(&states.kept).map(of).sum(), false)
+        (states.open.iter().chain(&states.ended).map(of).sum(), false)
     }
 
-    /// True of a job that fits every part of a filter but its queues: for listings.
-    pub(super) fn fits(&self, row: &Row, filter: &Filter) -> bool {
-        let Some(state) = row.place.state() else { return false };
+    /// True of a job that matches every part of a filter but its queues: for listings.
+    pub(super) fn matches(&self, row: &Row, filter: &Filter) -> bool {
+        let Some(state) = row.substate.state() else { return false };
         if filter.state.is_some_and(|wanted| wanted != state) {
             return false;
         }
@@ -121,7 +120,7 @@ impl State {
         filter.takes_end(state.is_end().then_some(row.when))
     }
 
-    /// The job of the queue in that state that is acted on first.
+    /// The job of the queue in that state that is handled first.
     fn first_open(&self, queue: u32, state: JobState) -> Option<u32> {
         let q = &self.queues[queue as usize];
         let slot = match state {
@@ -131,16 +130,21 @@ impl State {
             JobState::Running => q.running.head,
             _ => NONE,
         };
-        some(slot)
+        non_empty(slot)
     }
 
-    /// Kept jobs in those states and of the filter's queues and age, at most `most`; and whether
-    /// there are more. Once one is found, 100,000 are looked at in all: beyond that there are more,
-    /// too.
-    fn kept_matching(&self, states: &[JobState], filter: &Filter, most: usize) -> (Vec<u32>, bool) {
+    /// Retained jobs in those states that match the filter's queues and age, at most `most`; and
+    /// whether there are more. Once one is found, at most 100,000 are examined in total; `more` is
+    /// set beyond that.
+    fn ended_matching(
+        &self,
+        states: &[JobState],
+        filter: &Filter,
+        most: usize,
+    ) -> (Vec<u32>, bool) {
         let mut found = Vec::new();
         let mut rows_left = self.rules.step_rows;
-        // The run up to the newest when only young ones are asked for.
+        // The run up to the newest when only young ones are selected.
         let newest_first = filter.ended_from.is_some() && filter.ended_before.is_none();
         if states.is_empty() {
             return (found, false);
@@ -148,9 +152,10 @@ impl State {
         for queue in self.queues_matching(&filter.pattern) {
             let q = &self.queues[queue as usize];
             let mut jobs_left: u64 = states.iter().map(|&state| q.counts.of(state)).sum();
-            for (list, begin) in [q.kept.list, q.kept.own].into_iter().zip(q.kept.begins) {
+            for (list, cursors) in [q.ended.list, q.ended.own].into_iter().zip(q.ended.age_cursors)
+            {
                 let first = match filter.ended_from {
-                    Some(from) if !newest_first => begin.first(from, list.head, &self.rows),
+                    Some(from) if !newest_first => cursors.start(from, list.head, &self.rows),
                     _ if newest_first => list.tail,
                     _ => list.head,
                 };
@@ -166,7 +171,7 @@ impl State {
                     rows_left = rows_left.saturating_sub(1);
                     let row = &self.rows[slot];
                     let is_before = filter.ended_from.is_some_and(|from| row.when < from);
-                    let is_own = row.place.state().is_some_and(|state| states.contains(&state));
+                    let is_own = row.substate.state().is_some_and(|state| states.contains(&state));
                     if !has_begun && !newest_first && is_before {
                         jobs_left -= u64::from(is_own);
                         continue;
@@ -189,9 +194,9 @@ impl State {
         (found, false)
     }
 
-    /// Finds where the filter's age begins in each queue's lists, from where it began for an age
+    /// Advances the cursors of each queue's lists to the filter's age, from the cursor of an age
     /// that is no younger.
-    fn find_kept_begins(&mut self, states: &[JobState], filter: &Filter) {
+    fn advance_ended_cursors(&mut self, states: &[JobState], filter: &Filter) {
         let Some(from) = filter.ended_from.filter(|_| filter.ended_before.is_some()) else {
             return;
         };
@@ -199,21 +204,21 @@ impl State {
             return;
         }
         for queue in self.queues_matching(&filter.pattern) {
-            let kept = &mut self.queues[queue as usize].kept;
-            for (list, begin) in [kept.list, kept.own].into_iter().zip(&mut kept.begins) {
-                *begin = begin.find(from, list.head, &self.rows);
+            let ended = &mut self.queues[queue as usize].ended;
+            for (list, cursors) in [ended.list, ended.own].into_iter().zip(&mut ended.age_cursors) {
+                *cursors = cursors.advance(from, list.head, &self.rows);
             }
         }
     }
 
     fn by_end(&self, first: u32, newest_first: bool) -> impl Iterator<Item = u32> {
-        std::iter::successors(some(first), move |&slot| {
+        std::iter::successors(non_empty(first), move |&slot| {
             let row = &self.rows[slot];
-            some(if newest_first { row.prev } else { row.next })
+            non_empty(if newest_first { row.prev } else { row.next })
         })
     }
 }
 
-fn some(slot: u32) -> Option<u32> {
+fn non_empty(slot: u32) -> Option<u32> {
     (slot != NONE).then_some(slot)
 }

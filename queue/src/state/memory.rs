@@ -1,10 +1,10 @@
-//! The memory that the state takes, from counters: what is there, not what was ever allocated for
-//! it.
+//! The memory that the state uses, from counters: for existing data, not for what was ever
+//! allocated.
 //!
-//! A publisher that takes new jobs until the system kills it loses nothing, and serves nobody
-//! either: it starts, reads all of them back, and is killed again. So new jobs are refused in time.
-//! The store decides that, before a batch is logged: replay sees the refusal, never the reason, and
-//! may run on a machine with another amount of memory.
+//! A publisher that accepts new jobs until the system kills it loses nothing, and serves nobody
+//! either: it starts, reads all of them, and is killed again. So new jobs are refused in time. The
+//! store decides that, before a batch is logged: replay sees the refusal, never the reason, and may
+//! run on a machine with another amount of memory.
 
 use super::State;
 use super::checkpoints::Checkpoints;
@@ -13,34 +13,33 @@ use super::profile::Profile;
 use super::queue::Queue;
 use super::row::Row;
 use super::session::Session;
-use super::transition::Side;
+use super::transition::SideRow;
 
-/// A place in the index of ids or of tokens: 64 bytes for 12 places, of which seven or more are
-/// used.
+/// A slot in the index of ids or of tokens: 64 bytes for 12 slots, of which seven or more are used.
 const INDEX_BYTES: usize = 9;
-/// A job that waits for a time: number and time in a `BTreeSet`, whose nodes are two thirds full or
-/// more.
+/// A waiting job's timer: number and time in a `BTreeSet`, whose nodes are at least two thirds
+/// full.
 const WAIT_BYTES: usize = 24;
-/// A job's options that no other job has, with their place in the table by value.
+/// A job's unique options, with their entry in the table by value.
 const PROFILE_BYTES: usize = 2 * size_of::<Profile>() + 32;
-/// A kind of dead letters, with its places in the tables by kind and by age: in the worst case one
+/// A group of dead letters, with its entries in the tables by key and by age: in the worst case one
 /// for each dead job.
 const KIND_BYTES: usize = 128;
-/// What a queue and a session have outside of their tables: path, name, members of groups.
+/// A queue's or session's data outside of its table: path, name, group memberships.
 const OUTSIDE_BYTES: usize = 512;
 /// An attempt or a checkpoint of a job: its list may have room for twice as many.
 const ITEM_BYTES: usize = 2 * size_of::<Attempt>();
 
 impl State {
-    /// Bytes of memory that jobs, queues and sessions take, about. Neither what a snapshot under
-    /// way has frozen, up to as much again if all of it changes meanwhile, nor payloads, which are
-    /// in the log.
+    /// Approximate bytes of memory of jobs, queues and sessions. Excludes the data that an
+    /// unfinished snapshot has frozen, up to as much again if all of it changes meanwhile, and
+    /// payloads, which are in the log.
     pub fn memory_bytes(&self) -> u64 {
-        let jobs = self.rows.held as usize * (size_of::<Row>() + INDEX_BYTES);
+        let jobs = self.rows.used as usize * (size_of::<Row>() + INDEX_BYTES);
         let running = self.rows.tokens() * INDEX_BYTES;
-        let due = &self.due;
+        let due = &self.timers;
         let waiting = (due.mono.len() + due.wall.len() + due.expiring.len()) * WAIT_BYTES;
-        let sides = self.sides.len() * size_of::<Option<Side>>();
+        let sides = self.sides.len() * size_of::<Option<SideRow>>();
         let profiles = self.profiles.table().len() * PROFILE_BYTES;
         let queues = self.queues.len() * (size_of::<Queue>() + OUTSIDE_BYTES);
         let sessions = self.sessions.table.len() * (size_of::<Session>() + OUTSIDE_BYTES);
@@ -50,8 +49,8 @@ impl State {
     }
 }
 
-impl Side {
-    /// Attempts and checkpoints that it keeps.
+impl SideRow {
+    /// Its attempts and checkpoints.
     pub(super) fn items(&self) -> u64 {
         let checkpoints = self.checkpoints.as_deref().map_or(0, Checkpoints::len);
         (self.attempts.len() + checkpoints) as u64
@@ -62,11 +61,11 @@ impl Side {
 mod tests {
     use longshore_protocol::JobId;
 
-    use super::super::checkpoints::Kept;
+    use super::super::checkpoints::StoredCheckpoint;
     use super::*;
 
     #[test]
-    fn jobs_are_counted_at_what_their_rows_and_their_index_take() {
+    fn memory_of_jobs_matches_their_rows_and_index() {
         let mut state = State::new();
         let empty = state.memory_bytes();
         for n in 0..100_000u32 {
@@ -74,15 +73,15 @@ mod tests {
             id[..4].copy_from_slice(&n.to_be_bytes());
             state.rows.insert(Row { id: JobId(id), ..Row::free() });
         }
-        let (taken, counted) = (state.rows.memory_bytes() as u64, state.memory_bytes());
-        assert!(counted < taken * 11 / 10 && taken < counted * 11 / 10, "{counted} of {taken}");
-        // Freed rows are there to be used again.
+        let (used, counted) = (state.rows.memory_bytes() as u64, state.memory_bytes());
+        assert!(counted < used * 11 / 10 && used < counted * 11 / 10, "{counted} of {used}");
+        // Freed rows are reused.
         (0..50_000).for_each(|slot| state.rows.remove(slot));
         assert_eq!(state.memory_bytes() - empty, (counted - empty) / 2);
     }
 
     #[test]
-    fn an_item_takes_no_more_than_is_counted_for_it() {
-        assert!(size_of::<Kept>() <= size_of::<Attempt>());
+    fn attempts_and_checkpoints_fit_their_counted_size() {
+        assert!(size_of::<StoredCheckpoint>() <= size_of::<Attempt>());
     }
 }

@@ -1,35 +1,33 @@
-//! The heart: every transition of every job, and which credit gets which job.
+//! The job state machine: every transition of every job, and the assignment of jobs to credits.
 //!
-//! [`State::apply`] is the only way in, and it is a function of its arguments: no clock, no socket,
-//! no disk, no random number of its own, and no iteration over a hash map. The same commands give
-//! the same [`State::snapshot_bytes`].
+//! [`State::apply`] is the only way to change it, and a function of its arguments: no clock, no
+//! socket, no disk, no random number of its own, and no iteration over a hash map. The same
+//! commands give the same [`State::snapshot_bytes`].
 //!
-//! - A job is a [row](row) of 96 bytes; what is cold stays in the log and is named by a
+//! - A job is a [row](row) of 96 bytes; cold data stays in the log and is referenced by a
 //!   `RecordRef`.
-//! - Every change of place goes through [`transition`]: there, and nowhere else, do counters
-//!   change.
-//! - Every move also says what happened, to those who follow along: [`events`].
-//! - What a command makes ready is handed to waiting credits before `apply` returns: [`dispatch`].
-//! - [`handouts`]: while the disk is all but full, a budget bounds how many jobs are handed out.
-//! - Only `Tick` looks for what is due, in bounded steps; `State::next_due` says when it has
-//!   something to do. But no job is handed out, or enters ready, past its time: [`expiry`].
+//! - Every change of substate goes through [`transition`]: only there do counters change.
+//! - Every transition emits an event: [`events`].
+//! - Jobs that a command makes ready are delivered to waiting credits before `apply` returns:
+//!   [`dispatch`].
+//! - [`delivery_budget`]: while the disk is all but full, a budget limits deliveries.
+//! - Only `Tick` runs timers, in bounded steps; `State::next_due` returns when it has work. But no
+//!   job is delivered, or enters ready, after its expiry: [`expiry`].
 
 mod act;
-mod begin;
+mod age_cursor;
 mod checkpoints;
 mod chunks;
 mod dead_letters;
+mod delivery_budget;
 mod dispatch;
 mod drain;
-mod due;
 mod enqueue;
 mod events;
 mod expiry;
-mod handouts;
 mod history;
 mod id_key;
 mod invariant;
-mod keep;
 mod lanes;
 mod limits;
 mod links;
@@ -43,6 +41,7 @@ mod queue;
 mod read;
 mod ready;
 mod replace;
+mod retention;
 mod row;
 mod rows;
 mod rules;
@@ -54,6 +53,7 @@ mod slot_index;
 mod snapshot;
 mod steps;
 mod subscribe;
+mod timers;
 mod transition;
 
 #[cfg(test)]
@@ -69,16 +69,16 @@ pub use snapshot::{Frozen, Restoring, SnapshotError};
 
 use self::dead_letters::DeadLetters;
 use self::dispatch::Dispatch;
-use self::due::DueJobs;
-use self::links::{Link, Served};
-use self::names::Names;
+use self::links::{Link, ServedPaths};
+use self::names::WorkerNames;
 use self::pause::Patterns;
 use self::profile::Profiles;
 use self::queue::Queue;
 use self::rows::Rows;
 use self::session::Sessions;
 use self::slab::Slab;
-use self::transition::Side;
+use self::timers::Timers;
+use self::transition::SideRow;
 use crate::command::{Command, Start};
 use crate::outcome::{Outcomes, Reply};
 use crate::rules::Rules;
@@ -92,24 +92,24 @@ pub struct State {
     index: u64,
     now: Now,
     start: Option<Arc<Start>>,
-    served: Served,
+    served: ServedPaths,
     next_token: u64,
-    /// Since this token was due, no lease has ended against its holder's will: those from it on are
-    /// sure. Not in snapshots.
-    sure_from: u64,
+    /// The next token at the time when a lease was last revoked: no later lease has been revoked.
+    /// Not in snapshots.
+    unrevoked_from: u64,
     next_link: u64,
     stale_refused: u64,
     rows: Rows,
-    sides: Slab<Side>,
-    /// Attempts and checkpoints of all sides.
+    sides: Slab<SideRow>,
+    /// Attempts and checkpoints of all side rows.
     side_items: u64,
-    names: Names,
+    names: WorkerNames,
     dead: DeadLetters,
     profiles: Profiles,
     queues: Vec<Queue>,
-    /// Only looked up, never walked.
+    /// Only for lookups, never iterated.
     by_path: HashMap<Path, u32>,
-    due: DueJobs,
+    timers: Timers,
     sessions: Sessions,
     links: BTreeMap<LinkId, Link>,
     dispatch: Dispatch,
@@ -117,10 +117,10 @@ pub struct State {
     pauses: Patterns,
     /// Patterns of queues that are closed to new jobs.
     closings: Patterns,
-    /// No new jobs are taken.
+    /// No new jobs are accepted.
     draining: bool,
-    /// Jobs that may still be handed out; [`u64::MAX`] for any number.
-    handouts: u64,
+    /// Jobs that may still be delivered; [`u64::MAX`] for no limit.
+    delivery_budget: u64,
 }
 
 impl Default for State {
@@ -130,7 +130,7 @@ impl Default for State {
 }
 
 impl State {
-    /// No jobs, no queues, no links.
+    /// An empty state: no jobs, no queues, no links.
     pub fn new() -> State {
         State::with_rules(Rules::STANDARD)
     }
@@ -141,40 +141,40 @@ impl State {
             index: 0,
             now: Now::default(),
             start: None,
-            served: Served::default(),
+            served: ServedPaths::default(),
             next_token: 1,
-            sure_from: 1,
+            unrevoked_from: 1,
             next_link: 1,
             stale_refused: 0,
             rows: Rows::default(),
             sides: Slab::default(),
             side_items: 0,
-            names: Names::default(),
+            names: WorkerNames::default(),
             dead: DeadLetters::default(),
             profiles: Profiles::default(),
             queues: Vec::new(),
             by_path: HashMap::new(),
-            due: DueJobs::default(),
+            timers: Timers::default(),
             sessions: Sessions::default(),
             links: BTreeMap::new(),
             dispatch: Dispatch::default(),
             pauses: Patterns::default(),
             closings: Patterns::default(),
             draining: false,
-            handouts: u64::MAX,
+            delivery_budget: u64::MAX,
         }
     }
 
     /// Applies the command at `index` of the log, which was logged with the time `now`, and adds
-    /// what it brought about to `out`. Indices rise; `now.mono_ms` never falls (a lower one counts
-    /// as the one before). A command that does not fit (an unknown link, token or subscription)
-    /// changes nothing but what its answer says.
+    /// its outcomes to `out`. Indices rise; `now.mono_ms` never falls (a lower one counts as the
+    /// one before). An invalid command (an unknown link, token or subscription) changes nothing but
+    /// its answer.
     pub fn apply(&mut self, index: u64, now: Now, command: &Command, out: &mut Outcomes) {
         debug_assert!(index > self.index, "indices rise");
         self.index = index;
         self.now = Now { mono_ms: now.mono_ms.max(self.now.mono_ms), wall_ms: now.wall_ms };
         match command {
-            Command::Start(start) => self.begin(start),
+            Command::Start(start) => self.apply_start(start),
             Command::LinkUp { link, role, session, name, resume } => {
                 self.link_up(*link, *role, *session, name, resume, out);
             }
@@ -197,7 +197,7 @@ impl State {
                 self.act(*link, *request, act, out);
             }
             Command::Pause { link, request, gate, pattern, paused } => {
-                let report = self.change_stops(*gate, pattern, *paused);
+                let report = self.set_gate(*gate, pattern, *paused);
                 out.replies.push((*link, Reply::Paused { request: *request, report }));
             }
             Command::Drain { link, request, draining } => {
@@ -209,7 +209,7 @@ impl State {
             Command::Refuse { link, sequence, jobs, refusal } => {
                 self.refuse_batch(*link, *sequence, *jobs, *refusal, out);
             }
-            Command::Handouts { budget } => self.limit_handouts(*budget),
+            Command::Handouts { budget } => self.set_delivery_budget(*budget),
             Command::Checkpoint { link, checkpoint } => self.checkpoint(*link, checkpoint, out),
             Command::Replace { link, request, id, entry } => {
                 self.replace(*link, *request, id, entry, out);
@@ -219,6 +219,6 @@ impl State {
                 self.configure(*link, *request, &change, out);
             }
         }
-        self.hand_out(out);
+        self.dispatch_jobs(out);
     }
 }

@@ -1,4 +1,4 @@
-//! Workers' names, each kept once: a session, and a job's attempt, hold a number.
+//! Workers' names, each stored once: a session, and a job's attempt, store a number.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,9 +9,9 @@ use longshore_protocol::{Decode, Encode, FrameWriter, Reader, WireError};
 use super::chunks::Shared;
 use super::slab::Slab;
 
-/// A name, and how many hold its number.
+/// A name, and its number of uses.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Name {
+pub(super) struct WorkerName {
     pub(super) text: Arc<str>,
     /// Sessions, completed jobs (their last attempt), and attempts in histories.
     pub(super) uses: u64,
@@ -19,35 +19,35 @@ pub(super) struct Name {
 
 /// All names in use.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Names {
-    table: Slab<Name>,
-    /// Only looked up, never walked.
+pub(super) struct WorkerNames {
+    table: Slab<WorkerName>,
+    /// Only for lookups, never iterated.
     numbers: HashMap<Arc<str>, u32>,
 }
 
-impl Names {
-    /// The number of that name, for one more use.
-    pub(super) fn take(&mut self, text: &str) -> u32 {
+impl WorkerNames {
+    /// The number of that name, with one more use.
+    pub(super) fn acquire(&mut self, text: &str) -> u32 {
         let number = match self.numbers.get(text) {
             Some(&number) => number,
             None => {
                 let text: Arc<str> = text.into();
-                let number = self.table.insert(Name { text: text.clone(), uses: 0 });
+                let number = self.table.insert(WorkerName { text: text.clone(), uses: 0 });
                 self.numbers.insert(text, number);
                 number
             }
         };
-        self.hold(number);
+        self.add_use(number);
         number
     }
 
-    /// One use more of a name that is in use.
-    pub(super) fn hold(&mut self, number: u32) {
+    /// Adds a use of a name that is in use.
+    pub(super) fn add_use(&mut self, number: u32) {
         self.table[number].uses += 1;
     }
 
-    /// One use fewer; a name without any is forgotten.
-    pub(super) fn give_back(&mut self, number: u32) {
+    /// Removes a use; a name without any is removed.
+    pub(super) fn release(&mut self, number: u32) {
         let name = &mut self.table[number];
         name.uses -= 1;
         if name.uses == 0
@@ -66,29 +66,29 @@ impl Names {
     }
 
     /// The table as it is now, shared.
-    pub(super) fn freeze(&mut self) -> (Shared<Option<Name>>, Shared<u32>) {
+    pub(super) fn freeze(&mut self) -> (Shared<Option<WorkerName>>, Shared<u32>) {
         self.table.freeze()
     }
 
-    pub(super) fn table(&self) -> &Slab<Name> {
+    pub(super) fn table(&self) -> &Slab<WorkerName> {
         &self.table
     }
 
-    /// The names of a snapshot; their uses are counted as what holds them is restored.
-    pub(super) fn from_table(table: Slab<Name>) -> Names {
+    /// The names of a snapshot; their uses are counted as their users are restored.
+    pub(super) fn from_table(table: Slab<WorkerName>) -> WorkerNames {
         let numbers = table.iter().map(|(number, name)| (name.text.clone(), number)).collect();
-        Names { table, numbers }
+        WorkerNames { table, numbers }
     }
 }
 
-impl Encode for Name {
+impl Encode for WorkerName {
     fn encode(&self, out: &mut FrameWriter) {
         out.string(&self.text);
     }
 }
 
-impl Decode for Name {
-    fn decode(r: &mut Reader) -> Result<Name, WireError> {
-        Ok(Name { text: r.text("process name", NAME_BYTES_MAX)?.into(), uses: 0 })
+impl Decode for WorkerName {
+    fn decode(r: &mut Reader) -> Result<WorkerName, WireError> {
+        Ok(WorkerName { text: r.text("process name", NAME_BYTES_MAX)?.into(), uses: 0 })
     }
 }

@@ -1,4 +1,4 @@
-//! Options, each set kept once: a row holds a number.
+//! Job options, each combination stored once: a row stores a number.
 
 use std::collections::HashMap;
 
@@ -7,16 +7,15 @@ use longshore_protocol::{Due, JobOptions};
 use super::chunks::Shared;
 use super::slab::Slab;
 
-/// The number of the default options: always there.
+/// The number of the default options, which always exists.
 pub(super) const DEFAULT: u32 = 0;
 
-/// How jobs are to be run.
+/// The options of jobs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Profile {
-    /// All options but those that are each job's own: when it is due, whether it is prepared, when
-    /// it expires.
+    /// All options but the job's own ones: schedule, preparation, expiry.
     pub(super) options: JobOptions,
-    /// Jobs that have them. The default's are not counted.
+    /// Jobs that use them. The default's are not counted.
     pub(super) jobs: u64,
 }
 
@@ -24,7 +23,7 @@ pub(super) struct Profile {
 #[derive(Clone, Debug)]
 pub(super) struct Profiles {
     table: Slab<Profile>,
-    /// Only looked up, never walked.
+    /// Only for lookups, never iterated.
     numbers: HashMap<JobOptions, u32>,
 }
 
@@ -37,8 +36,8 @@ impl Default for Profiles {
 }
 
 impl Profiles {
-    /// The number for one more job with these options.
-    pub(super) fn take(&mut self, mut options: JobOptions) -> u32 {
+    /// The number of these options, with one more job.
+    pub(super) fn acquire(&mut self, mut options: JobOptions) -> u32 {
         (options.due, options.prepared, options.expires_at) = (Due::Now, false, None);
         let number = match self.numbers.get(&options) {
             Some(&number) => number,
@@ -54,8 +53,8 @@ impl Profiles {
         number
     }
 
-    /// One job fewer has it.
-    pub(super) fn give_back(&mut self, number: u32) {
+    /// Removes a job's use.
+    pub(super) fn release(&mut self, number: u32) {
         if number == DEFAULT {
             return;
         }

@@ -1,26 +1,26 @@
-//! One queue: its jobs by place, its counters, and who takes from it.
+//! A queue: its jobs by substate, its counters, and its subscription groups.
 
 use longshore_protocol::messages::work::JobCounts;
 use longshore_protocol::{Gate, Path, QueueSettings};
 
-use super::keep::Kept;
 use super::ready::{Head, Ready};
-use super::row::{Place, Row};
+use super::retention::EndedJobs;
+use super::row::{Row, Substate};
 use super::rows::List;
 
-/// A queue's place in a group of subscriptions.
+/// A queue's membership in a subscription group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Member {
     pub(super) group: u32,
-    /// Which of the group's sources it belongs to.
+    /// Its lane in the group.
     pub(super) lane: u32,
 }
 
-/// A queue. Once made it stays: its counters count for ever.
+/// A queue. It is never removed, so its counters never restart.
 #[derive(Clone, Debug)]
 pub(super) struct Queue {
     pub(super) path: Path,
-    /// Whether the present start lets it take new jobs. What it holds is served in any case.
+    /// Whether the present start lets it accept new jobs. Its existing jobs are served in any case.
     pub(super) accepts: bool,
     /// How many paused patterns match it: it is paused unless there is none.
     pub(super) pauses: u16,
@@ -30,7 +30,7 @@ pub(super) struct Queue {
     pub(super) prepared: List,
     pub(super) scheduled: List,
     pub(super) running: List,
-    pub(super) kept: Kept,
+    pub(super) ended: EndedJobs,
     pub(super) settings: QueueSettings,
     pub(super) counts: JobCounts,
     pub(super) enqueued: u64,
@@ -39,16 +39,16 @@ pub(super) struct Queue {
     pub(super) died: u64,
     pub(super) redelivered: u64,
     pub(super) stale_refused: u64,
-    /// The groups of subscriptions that match it, in the order in which they came.
+    /// The matching subscription groups, in the order of their creation.
     pub(super) groups: Vec<Member>,
-    /// Which of them is served first next time.
+    /// The group to serve first next time.
     pub(super) turn: u32,
-    /// Its head as the groups have it, and how many ready jobs they have counted; brought up to
-    /// date with each command. None while it is paused.
+    /// The head and the number of ready jobs that its groups know; updated with each command. None
+    /// while it is paused.
     pub(super) known_head: Option<Head>,
     pub(super) known_ready: u64,
-    /// It is on the list of queues whose groups have to be brought up to date.
-    pub(super) touched: bool,
+    /// It is on the list of queues whose groups need an update.
+    pub(super) is_changed: bool,
 }
 
 impl Queue {
@@ -62,7 +62,7 @@ impl Queue {
             prepared: List::default(),
             scheduled: List::default(),
             running: List::default(),
-            kept: Kept::default(),
+            ended: EndedJobs::default(),
             settings: QueueSettings::default(),
             counts: JobCounts::default(),
             enqueued: 0,
@@ -75,26 +75,26 @@ impl Queue {
             turn: 0,
             known_head: None,
             known_ready: 0,
-            touched: false,
+            is_changed: false,
         }
     }
 
-    /// How many patterns stop that gate.
-    pub(super) fn stops(&self, gate: Gate) -> u16 {
+    /// How many patterns close that gate.
+    pub(super) fn patterns(&self, gate: Gate) -> u16 {
         match gate {
             Gate::Delivery => self.pauses,
             Gate::Enqueue => self.closings,
         }
     }
 
-    pub(super) fn stops_mut(&mut self, gate: Gate) -> &mut u16 {
+    pub(super) fn patterns_mut(&mut self, gate: Gate) -> &mut u16 {
         match gate {
             Gate::Delivery => &mut self.pauses,
             Gate::Enqueue => &mut self.closings,
         }
     }
 
-    /// Jobs, in any state.
+    /// Jobs in any state.
     pub(super) fn jobs(&self) -> u64 {
         self.open_jobs() + self.counts.dead + self.ended_jobs()
     }
@@ -105,31 +105,31 @@ impl Queue {
         c.prepared + c.scheduled + c.retrying + c.ready + c.running
     }
 
-    /// Completed, cancelled and expired jobs that are kept.
+    /// Completed, cancelled and expired jobs that are retained.
     pub(super) fn ended_jobs(&self) -> u64 {
         self.counts.completed + self.counts.cancelled + self.counts.expired
     }
 }
 
-/// The counter of jobs in that place.
-pub(super) fn counter(counts: &mut JobCounts, place: Place) -> Option<&mut u64> {
-    Some(match place {
-        Place::Free => return None,
-        Place::Fresh | Place::Returned => &mut counts.ready,
-        Place::Delayed | Place::Timed => &mut counts.scheduled,
-        Place::Retrying => &mut counts.retrying,
-        Place::Running => &mut counts.running,
-        Place::Completed => &mut counts.completed,
-        Place::Cancelled => &mut counts.cancelled,
-        Place::Dead => &mut counts.dead,
-        Place::Prepared => &mut counts.prepared,
-        Place::Expired => &mut counts.expired,
+/// The counter of jobs in that substate.
+pub(super) fn counter(counts: &mut JobCounts, substate: Substate) -> Option<&mut u64> {
+    Some(match substate {
+        Substate::Free => return None,
+        Substate::Fresh | Substate::Returned => &mut counts.ready,
+        Substate::Delayed | Substate::Timed => &mut counts.scheduled,
+        Substate::Retrying => &mut counts.retrying,
+        Substate::Running => &mut counts.running,
+        Substate::Completed => &mut counts.completed,
+        Substate::Cancelled => &mut counts.cancelled,
+        Substate::Dead => &mut counts.dead,
+        Substate::Prepared => &mut counts.prepared,
+        Substate::Expired => &mut counts.expired,
     })
 }
 
-/// Counts a row where it stands: for full scans.
+/// Counts a row by its substate: for full scans.
 pub(super) fn count(counts: &mut JobCounts, row: &Row) {
-    if let Some(counter) = counter(counts, row.place) {
+    if let Some(counter) = counter(counts, row.substate) {
         *counter += 1;
     }
 }

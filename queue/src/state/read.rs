@@ -1,4 +1,4 @@
-//! What readers see. Nothing here changes anything.
+//! Queries. They change nothing.
 
 use longshore_protocol::limits::PAGE_JOBS_MAX;
 use longshore_protocol::messages::work::{JobCounts, JobInfo, JobsQuery, QueueStat};
@@ -6,26 +6,26 @@ use longshore_protocol::{Glob, JobId, JobState, LinkId, Path, Role, SessionId, T
 
 use super::State;
 use super::limits::PAGE_ROWS_MAX;
-use super::row::{NONE, Place};
-use super::transition::Side;
+use super::row::{NONE, Substate};
+use super::transition::SideRow;
 use crate::command::{Secret, Start};
 use crate::outcome::{JobView, QueueId, RunningLease};
 use crate::rules::Rules;
 use crate::time::Now;
 
-/// Metrics of the whole state.
+/// Stats of the whole state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Totals {
-    /// Jobs kept, in any state.
+    /// Jobs in any state.
     pub jobs: u64,
     /// Queues.
     pub queues: u64,
-    /// Jobs held by workers.
+    /// Jobs that workers run.
     pub running: u64,
     /// Links that are up.
     pub links: u64,
-    /// Settles refused for a stale token, ever. A queue's own metric leaves out those whose queue
-    /// is no longer known.
+    /// Settles refused for a stale token, ever. A queue's own counter excludes those whose queue is
+    /// no longer known.
     pub stale_refused: u64,
 }
 
@@ -38,38 +38,38 @@ pub struct QueueUse<'a> {
     pub path: &'a Path,
     /// Its jobs, in any state.
     pub jobs: u64,
-    /// Jobs that it has taken, ever.
+    /// Jobs that it has accepted, ever.
     pub enqueued: u64,
 }
 
-/// A link that is up, and what it takes.
+/// A link that is up, with its subscriptions and leases.
 #[derive(Clone, Debug)]
 pub struct LinkUse<'a> {
     /// Its number.
     pub link: LinkId,
-    /// What it is for.
+    /// The client's role.
     pub role: Role,
-    /// The run of the process at its other end.
+    /// The client process's session, one per run.
     pub session: SessionId,
-    /// That process's name.
+    /// The client process's name.
     pub name: &'a str,
-    /// From where its subscriptions take jobs.
+    /// The patterns of its subscriptions.
     pub patterns: Vec<&'a Glob>,
-    /// Jobs that it is ready to take.
+    /// Its credits.
     pub credits: u32,
-    /// Jobs that it holds.
+    /// Its leases.
     pub held: u32,
 }
 
 impl State {
-    /// The links that are up, the oldest first, and what they take.
+    /// The links that are up, oldest first.
     pub fn link_uses(&self) -> impl Iterator<Item = LinkUse<'_>> {
         self.links.iter().map(|(&link, up)| {
             let session = &self.sessions.table[up.session];
             let groups = up
                 .subscriptions
                 .values()
-                .map(|&place| &self.dispatch.groups[self.dispatch.subscriptions[place].group]);
+                .map(|&index| &self.dispatch.groups[self.dispatch.subscriptions[index].group]);
             LinkUse {
                 link,
                 role: session.role,
@@ -80,7 +80,7 @@ impl State {
                     .map(|s| &s.pattern)
                     .collect(),
                 credits: session.credits,
-                held: session.held_count,
+                held: session.lease_count,
             }
         })
     }
@@ -95,21 +95,21 @@ impl State {
         Some(sum)
     }
 
-    /// Metrics of the first queues, in the order in which they were made.
+    /// Stats of the first queues, in the order of their creation.
     pub fn first_queue_stats(&self, most: usize, now: Now) -> Vec<QueueStat> {
-        // No more queues than a `u32` holds.
+        // The number of queues fits a `u32`.
         (0..self.queues.len().min(most) as u32).map(|number| self.queue_stat(number, now)).collect()
     }
 
-    /// The path of a queue that a `Handed` names.
+    /// The path of a queue.
     ///
     /// # Panics
-    /// For a number that this state never gave out.
+    /// For a number that this state never assigned.
     pub fn path(&self, queue: QueueId) -> &Path {
         &self.queues[queue.0 as usize].path
     }
 
-    /// How many queues there are: the next one that is made has this number.
+    /// The number of queues; the next one created has this number.
     pub fn queues_len(&self) -> u32 {
         self.queues.len() as u32
     }
@@ -119,12 +119,12 @@ impl State {
         self.by_path.contains_key(path)
     }
 
-    /// The paths of all queues, in the order in which they were made.
+    /// The paths of all queues, in the order of their creation.
     pub fn queue_paths(&self) -> impl Iterator<Item = &Path> {
         self.queues.iter().map(|queue| &queue.path)
     }
 
-    /// How much the queues from that number on are used, in the order in which they were made.
+    /// The use of the queues from that number on, in the order of their creation.
     pub fn queue_uses(&self, from: QueueId) -> impl Iterator<Item = QueueUse<'_>> {
         let rest = self.queues.get(from.0 as usize..).unwrap_or_default();
         (from.0..).zip(rest).map(|(number, queue)| QueueUse {
@@ -135,18 +135,18 @@ impl State {
         })
     }
 
-    /// How many jobs of each queue have died, ever, in the order in which the queues were made.
+    /// How many jobs of each queue have died, ever, in the order of the queues' creation.
     pub fn deaths(&self) -> impl Iterator<Item = (&Path, u64)> {
         self.queues.iter().map(|queue| (&queue.path, queue.died))
     }
 
-    /// Metrics of the queues that match, in the order in which they were made.
+    /// Stats of the matching queues, in the order of their creation.
     pub fn queue_stats(&self, pattern: &Glob, now: Now) -> Vec<QueueStat> {
         let queues = self.queues_matching(pattern).into_iter();
         queues.map(|number| self.queue_stat(number, now)).collect()
     }
 
-    /// Metrics of one queue, if there is one.
+    /// Stats of one queue, if it exists.
     pub fn queue_stat_at(&self, path: &Path, now: Now) -> Option<QueueStat> {
         self.by_path.get(path).map(|&number| self.queue_stat(number, now))
     }
@@ -167,16 +167,16 @@ impl State {
             subscriptions: groups.clone().map(|group| u64::from(group.subscriptions)).sum(),
             credits: groups.map(|group| group.credits).sum(),
             died: queue.died,
-            // Most queues are not paused, and none looks on once it has found its own.
+            // Most queues are not paused, and the search ends with the queue's last pattern.
             paused_by: self.pauses.of(&queue.path).take(queue.pauses.into()).cloned().collect(),
             closed_by: self.closings.of(&queue.path).take(queue.closings.into()).cloned().collect(),
             settings: queue.settings.clone(),
         }
     }
 
-    /// A page of jobs in the order of their rows, and where the next one begins. A page ends at its
-    /// limit (1,000 jobs at most) or after 100,000 rows, so it may be short, or empty, and yet not
-    /// the last.
+    /// A page of jobs in the order of their rows, and the cursor of the next page. A page ends at
+    /// its limit (1,000 jobs at most) or after 100,000 rows, so it may be short, or empty, without
+    /// being the last.
     pub fn jobs(&self, query: &JobsQuery, now: Now) -> (Vec<JobView>, Option<u64>) {
         let mut matching = vec![false; self.queues.len()];
         for queue in self.queues_matching(&query.filter.pattern) {
@@ -191,9 +191,9 @@ impl State {
                 return (page, Some(u64::from(slot)));
             }
             let row = &self.rows[slot];
-            if row.place != Place::Free
+            if row.substate != Substate::Free
                 && matching[row.queue as usize]
-                && self.fits(row, &query.filter)
+                && self.matches(row, &query.filter)
             {
                 page.extend(self.view(slot, now));
             }
@@ -201,20 +201,20 @@ impl State {
         (page, (end < self.rows.made()).then_some(u64::from(end)))
     }
 
-    /// One job, if it is kept.
+    /// A job, if it exists.
     pub fn job(&self, id: &JobId, now: Now) -> Option<JobView> {
         self.view(self.rows.find(id)?, now)
     }
 
-    /// The state of a job, if it is kept.
+    /// The state of a job, if it exists.
     pub fn job_state(&self, id: &JobId) -> Option<JobState> {
-        self.rows[self.rows.find(id)?].place.state()
+        self.rows[self.rows.find(id)?].substate.state()
     }
 
     /// Every running lease.
     pub fn running(&self) -> impl Iterator<Item = RunningLease> {
         self.sessions.table.iter().flat_map(move |(_, session)| {
-            let first = Some(session.held.head).filter(|&slot| slot != NONE);
+            let first = Some(session.leases.head).filter(|&slot| slot != NONE);
             let slots = std::iter::successors(first, |&slot| {
                 Some(self.rows[slot].next).filter(|&slot| slot != NONE)
             });
@@ -241,17 +241,16 @@ impl State {
         slot.is_some_and(|slot| self.session_of(link) == Some(self.rows[slot].session))
     }
 
-    /// The same, of a link that is up and a lease that it was handed and cannot have settled,
-    /// because it has not been told of it: while no lease is taken from anybody, that is known
-    /// without a look at the job.
+    /// The same, for a link that is up and a lease whose delivery was not sent yet, so that it
+    /// cannot have settled it: while no lease is revoked, the answer needs no lookup of the job.
     pub fn still_holds(&self, token: Token, link: LinkId) -> bool {
-        token.0 >= self.sure_from || self.holds(token, link)
+        token.0 >= self.unrevoked_from || self.holds(token, link)
     }
 
-    /// Metrics of the whole state.
+    /// Stats of the whole state.
     pub fn totals(&self) -> Totals {
         Totals {
-            jobs: u64::from(self.rows.held),
+            jobs: u64::from(self.rows.used),
             queues: self.queues.len() as u64,
             running: self.rows.tokens() as u64,
             links: self.links.len() as u64,
@@ -264,17 +263,17 @@ impl State {
         self.index
     }
 
-    /// The numbers that decide.
+    /// The rules in effect.
     pub fn rules(&self) -> &Rules {
         &self.rules
     }
 
-    /// What keys the index of ids; none before the first start.
+    /// The key of the index of ids; none before the first start.
     pub fn secret(&self) -> Option<Secret> {
         self.start.as_ref().map(|start| start.secret)
     }
 
-    /// What the last start said.
+    /// The last start's parameters.
     pub fn last_start(&self) -> Option<&Start> {
         self.start.as_deref()
     }
@@ -289,12 +288,12 @@ impl State {
         self.index
     }
 
-    /// A number for a link that no link of this log has had.
+    /// A link number that no link of this log has had.
     pub fn next_link(&self) -> LinkId {
         LinkId(self.next_link)
     }
 
-    /// The numbers of the queues that match, in the order in which they were made.
+    /// The numbers of the matching queues, in the order of their creation.
     pub(super) fn queues_matching(&self, pattern: &Glob) -> Vec<u32> {
         if let Some(path) = pattern.literal() {
             return self.by_path.get(&path).copied().into_iter().collect();
@@ -311,21 +310,21 @@ impl State {
         let checkpoints = self.checkpoints_of(row);
         let (checkpoints, checkpoint_bytes) =
             checkpoints.into_iter().map(|view| (view.info, view.bytes)).unzip();
-        let is_running = row.place == Place::Running;
-        let due_at = match row.place {
-            Place::Timed => Some(row.when),
-            Place::Delayed | Place::Retrying => {
+        let is_running = row.substate == Substate::Running;
+        let due_at = match row.substate {
+            Substate::Timed => Some(row.when),
+            Substate::Delayed | Substate::Retrying => {
                 Some(now.wall_ms.saturating_add(row.when.saturating_sub(now.mono_ms)))
             }
             _ => None,
         };
-        let has_ended = row.place.is_kept() || row.place == Place::Dead;
+        let has_ended = row.substate.is_retained() || row.substate == Substate::Dead;
         let worker = || self.names.text(self.sessions.table[row.session].name).to_owned();
         let info = JobInfo {
             id: row.id,
             path: self.queues[row.queue as usize].path.clone(),
-            state: row.place.state()?,
-            retrying: row.place == Place::Retrying,
+            state: row.substate.state()?,
+            retrying: row.substate == Substate::Retrying,
             priority: options.priority,
             attempt: row.attempt(),
             max_attempts: self.max_attempts(row),
@@ -354,7 +353,7 @@ impl State {
         Some(JobView {
             info,
             entry: row.entry,
-            error: side.and_then(Side::error),
+            error: side.and_then(SideRow::error),
             result: side.and_then(|side| side.result),
             attempt_errors,
             checkpoints: checkpoint_bytes,

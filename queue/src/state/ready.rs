@@ -1,14 +1,14 @@
 //! The ready jobs of one queue: by priority, then in the order of enqueuing. Finding the next one
-//! looks at two heads.
+//! compares two heads.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::row::{NONE, Order, Place};
+use super::row::{NONE, Order, Substate};
 use super::rows::{Links, List, Rows};
 
-/// Empty levels that stay, so that a queue that runs dry and fills again allocates nothing; with
-/// more levels than this, an empty one goes at once.
+/// Empty levels that stay, so that a queue that empties and fills again allocates nothing; with
+/// more levels than this, an empty one is removed at once.
 const LEVELS_KEPT: usize = 8;
 
 /// The ready jobs of a queue.
@@ -21,9 +21,9 @@ pub(super) struct Ready {
 /// The ready jobs of one priority.
 #[derive(Clone, Debug, Default)]
 struct Level {
-    /// Jobs that were never elsewhere: enqueued in order, so in order without sorting.
+    /// Jobs that were always ready: enqueued in order, so sorted.
     fresh: List,
-    /// Jobs that came back: they take the place that their age gives them.
+    /// Jobs that returned, sorted by age.
     returned: BTreeSet<(Order, u32)>,
 }
 
@@ -63,10 +63,10 @@ impl Ready {
     }
 
     /// Adds a job. `Fresh`: it is younger than every other of the queue.
-    pub(super) fn add(&mut self, rows: &mut Rows, priority: i32, slot: u32, place: Place) {
+    pub(super) fn add(&mut self, rows: &mut Rows, priority: i32, slot: u32, substate: Substate) {
         let level = self.levels.entry(Reverse(priority)).or_default();
-        match place {
-            Place::Fresh => level.fresh.push_back(rows, Links::Main, slot),
+        match substate {
+            Substate::Fresh => level.fresh.push_back(rows, Links::Main, slot),
             _ => {
                 level.returned.insert((rows[slot].order(), slot));
             }
@@ -74,14 +74,14 @@ impl Ready {
         self.len += 1;
     }
 
-    /// Takes a job out, wherever it stands.
-    pub(super) fn remove(&mut self, rows: &mut Rows, priority: i32, slot: u32, place: Place) {
+    /// Removes a job.
+    pub(super) fn remove(&mut self, rows: &mut Rows, priority: i32, slot: u32, substate: Substate) {
         let Some(level) = self.levels.get_mut(&Reverse(priority)) else {
             debug_assert!(false, "a ready job has a level");
             return;
         };
-        match place {
-            Place::Fresh => level.fresh.unlink(rows, Links::Main, slot),
+        match substate {
+            Substate::Fresh => level.fresh.unlink(rows, Links::Main, slot),
             _ => {
                 level.returned.remove(&(rows[slot].order(), slot));
             }
@@ -102,34 +102,34 @@ impl Ready {
         heads.map(|slot| rows[slot].when).min()
     }
 
-    /// The lists of fresh jobs, without the empty ones: for snapshots.
+    /// The non-empty lists of fresh jobs: for snapshots.
     pub(super) fn fresh_lists(&self) -> impl Iterator<Item = (i32, List)> + Clone {
         let lists = self.levels.iter().map(|(priority, level)| (priority.0, level.fresh));
         lists.filter(|(_, list)| !list.is_empty())
     }
 
-    /// Puts a list of fresh jobs back, as a snapshot has it; `restored_fresh` is then called for
-    /// each of them.
+    /// Restores a list of fresh jobs of a snapshot; `restored_fresh` is then called for each of
+    /// them.
     pub(super) fn restore_fresh(&mut self, priority: i32, list: List) {
         self.levels.entry(Reverse(priority)).or_default().fresh = list;
     }
 
-    /// Counts a job of a list that was put back.
+    /// Counts a job of a restored list.
     pub(super) fn restored_fresh(&mut self) {
         self.len += 1;
     }
 
-    /// Every ready job, by walking everything: for the invariant.
-    pub(super) fn walk(&self, rows: &Rows) -> Vec<(i32, Place, u32)> {
+    /// Every ready job, by a full scan: for the invariant.
+    pub(super) fn walk(&self, rows: &Rows) -> Vec<(i32, Substate, u32)> {
         let mut found = Vec::new();
         for (priority, level) in &self.levels {
             let mut slot = level.fresh.head;
             while slot != NONE {
-                found.push((priority.0, Place::Fresh, slot));
+                found.push((priority.0, Substate::Fresh, slot));
                 slot = rows[slot].next;
             }
             found.extend(
-                level.returned.iter().map(|&(_, slot)| (priority.0, Place::Returned, slot)),
+                level.returned.iter().map(|&(_, slot)| (priority.0, Substate::Returned, slot)),
             );
         }
         found

@@ -1,4 +1,4 @@
-//! A new job takes a dead one's place: one command, so there is never both, and never none.
+//! Replaces a dead job with a new one: one command, so there is never both, and never none.
 
 use bytes::Bytes;
 use longshore_protocol::messages::work::ReplaceOutcome;
@@ -6,7 +6,7 @@ use longshore_protocol::{EntryHead, JobChange, JobId, LinkId, Reader, Refusal};
 
 use super::State;
 use super::enqueue::refusal_of;
-use super::row::Place;
+use super::row::Substate;
 use crate::command::Command;
 use crate::outcome::{Outcomes, RecordRef, Reply};
 
@@ -23,8 +23,8 @@ impl State {
         out.replies.push((link, Reply::Replaced { request, outcome }));
     }
 
-    /// Replaces the dead job, or says why not; then nothing has changed. The queue may be closed to
-    /// new jobs: this is its operator's act.
+    /// Replaces the dead job, or returns why not; then nothing has changed. The queue may be closed
+    /// to new jobs: this is its operator's act.
     fn replace_job(&mut self, id: &JobId, entry: &Bytes, out: &mut Outcomes) -> ReplaceOutcome {
         let head = match EntryHead::read(&mut Reader::new(entry.clone()), entry.len()) {
             Ok(head) => head,
@@ -45,7 +45,7 @@ impl State {
         let is_taken = taken.is_some();
         let Some(dead) = self.rows.find(id) else { return ReplaceOutcome::Unknown };
         let row = &self.rows[dead];
-        if row.place != Place::Dead {
+        if row.substate != Substate::Dead {
             return ReplaceOutcome::NotDead;
         }
         if is_taken {
@@ -55,7 +55,7 @@ impl State {
         if self.queues[queue as usize].open_jobs() >= self.rules.jobs_per_queue {
             return ReplaceOutcome::QueueFull;
         }
-        self.forget_job(dead, JobChange::Dropped, out);
+        self.remove_job(dead, JobChange::Dropped, out);
         let length = entry.len() as u32;
         let entry = RecordRef { index: self.index, at: Command::REPLACE_ENTRY_AT, length };
         self.insert_job(queue, head, entry, Some(*id), out);

@@ -1,4 +1,4 @@
-//! All rows, by place and by id, and the lists that run through them.
+//! All rows, by index and by id, and the linked lists of rows.
 
 use std::ops::{Index, IndexMut};
 
@@ -6,34 +6,34 @@ use longshore_protocol::{JobId, Token};
 
 use super::chunks::{Chunks, Shared};
 use super::id_key::IdKey;
-use super::row::{NONE, Place, Row};
+use super::row::{NONE, Row, Substate};
 use super::slot_index::SlotIndex;
 use crate::outcome::RecordRef;
 
-/// Rows in one piece of memory: growing never copies a row, and a frozen piece, 24 KiB, is copied
-/// when it is touched. In tests a few jobs take several.
+/// Rows per chunk: growing never copies a row, and a frozen chunk, 24 KiB, is copied on its first
+/// change. In tests a few jobs take several.
 const CHUNK_ROWS: usize = if cfg!(test) { 4 } else { 256 };
-/// Parts of the index of ids: each grows on its own, so no command waits for all of them.
+/// Parts of the index of ids: each grows by itself, so no command waits for all of them.
 const INDEX_PARTS: usize = 256;
-/// Jobs of a command that are looked at before the first of them is done. With ten million jobs a
-/// look at the index is a miss of the processor's caches; looks that wait for nothing of each other
-/// miss together. What 32 take stays in the nearest cache until it is their turn.
-pub(super) const AHEAD: usize = 32;
+/// Jobs of a command whose index lines are prefetched together. With ten million jobs a lookup is a
+/// miss of the processor's caches; independent lookups miss together. The lines of 32 jobs stay in
+/// the nearest cache until they are used.
+pub(super) const PREFETCH: usize = 32;
 
 type Table = Chunks<Row, CHUNK_ROWS>;
 
 /// The rows of all jobs.
 #[derive(Clone, Debug)]
 pub(super) struct Rows {
-    /// Rows made so far, free ones too.
+    /// Rows created so far, free ones included.
     rows: Table,
-    /// The free row to be used next; `Row::next` leads on.
+    /// The free row to use next; `Row::next` is the following one.
     pub(super) free: u32,
     /// Rows that hold a job.
-    pub(super) held: u32,
+    pub(super) used: u32,
     by_id: Vec<SlotIndex>,
     by_token: SlotIndex,
-    /// Keys the hashes of ids, which producers choose. Tokens are the publisher's own: they need no
+    /// Keys the hashes of ids, which producers choose. Tokens are the publisher's own and need no
     /// key.
     key: IdKey,
 }
@@ -43,7 +43,7 @@ impl Default for Rows {
         Rows {
             rows: Table::default(),
             free: NONE,
-            held: 0,
+            used: 0,
             by_id: vec![SlotIndex::default(); INDEX_PARTS],
             by_token: SlotIndex::default(),
             key: IdKey::default(),
@@ -52,13 +52,13 @@ impl Default for Rows {
 }
 
 impl Rows {
-    /// Keys the index of ids; only while it is empty.
-    pub(super) fn key_with(&mut self, secret: &[u8; 16]) {
-        debug_assert!(self.ids() == 0, "ids that are there lie where the old key has them");
+    /// Sets the key of the index of ids; only while it is empty.
+    pub(super) fn set_key(&mut self, secret: &[u8; 16]) {
+        debug_assert!(self.ids() == 0, "existing ids are indexed with the old key");
         self.key = IdKey::new(secret);
     }
 
-    /// Rows made so far, free ones too: places are below it.
+    /// Rows created so far, free ones included: indexes are below it.
     pub(super) fn made(&self) -> u32 {
         self.rows.len() as u32
     }
@@ -76,12 +76,12 @@ impl Rows {
                 slot
             }
         };
-        self.held += 1;
+        self.used += 1;
         self.index_id(slot);
         slot
     }
 
-    /// Appends a row as it is: for restoring, and for the first use of a place.
+    /// Appends a row as it is: for restoring, and for a new index.
     pub(super) fn push(&mut self, row: Row) {
         self.rows.push(row);
     }
@@ -91,14 +91,14 @@ impl Rows {
         self.rows.freeze()
     }
 
-    /// Empties a row; its lists no longer hold it.
+    /// Frees a row, which is in no list any more.
     pub(super) fn remove(&mut self, slot: u32) {
         let hash = self.key.hash(&self[slot].id.0);
         self.by_id[part(hash)].remove(hash, slot);
         let free = self.free;
         self[slot] = Row { next: free, ..Row::free() };
         self.free = slot;
-        self.held -= 1;
+        self.used -= 1;
     }
 
     pub(super) fn find(&self, id: &JobId) -> Option<u32> {
@@ -110,8 +110,7 @@ impl Rows {
         self.by_token.find(mix(token.0), |slot| self[slot].when == token.0)
     }
 
-    /// Has the processor fetch the places in the index of ids that are about to come in. Changes
-    /// nothing.
+    /// Prefetches the index lines of ids. Changes nothing.
     pub(super) fn fetch_ids<'a>(&self, ids: impl Iterator<Item = &'a JobId>) {
         for id in ids {
             let hash = self.key.hash(&id.0);
@@ -119,9 +118,9 @@ impl Rows {
         }
     }
 
-    /// Has the processor fetch what the end of these running jobs will touch. Changes nothing.
+    /// Prefetches what the end of these running jobs will access. Changes nothing.
     pub(super) fn fetch_tokens(&self, tokens: impl Iterator<Item = Token>) {
-        let mut slots = [NONE; AHEAD];
+        let mut slots = [NONE; PREFETCH];
         for (slot, token) in slots.iter_mut().zip(tokens) {
             *slot = self.find_token(token).unwrap_or(NONE);
         }
@@ -131,16 +130,16 @@ impl Rows {
         }
     }
 
-    /// Makes a row's id lead to it.
+    /// Indexes a row's id.
     pub(super) fn index_id(&mut self, slot: u32) {
         let (rows, key) = (&self.rows, self.key);
         let hash = key.hash(&rows[slot as usize].id.0);
         self.by_id[part(hash)].insert(hash, slot, |s| key.hash(&rows[s as usize].id.0));
     }
 
-    /// Makes room for so many ids.
+    /// Reserves room for `ids` ids.
     pub(super) fn reserve_ids(&mut self, ids: usize) {
-        // Not all parts get as many: a part that has to grow hashes all of its ids again.
+        // Parts do not fill evenly: a part that has to grow hashes all of its ids again.
         let ids = ids / INDEX_PARTS + ids / (32 * INDEX_PARTS) + 12;
         for part in &mut self.by_id {
             let (rows, key) = (&self.rows, self.key);
@@ -148,14 +147,14 @@ impl Rows {
         }
     }
 
-    /// Makes a running row's token lead to it.
+    /// Indexes a running row's token.
     pub(super) fn index_token(&mut self, slot: u32) {
         let rows = &self.rows;
         let hash = mix(rows[slot as usize].when);
         self.by_token.insert(hash, slot, |s| mix(rows[s as usize].when));
     }
 
-    pub(super) fn forget_token(&mut self, slot: u32) {
+    pub(super) fn remove_token(&mut self, slot: u32) {
         let hash = mix(self[slot].when);
         self.by_token.remove(hash, slot);
     }
@@ -166,23 +165,23 @@ impl Rows {
         self.key.hash(&id.0)
     }
 
-    /// How many places the fullest line of the index of ids had no room for.
+    /// How many slots the fullest line of the index of ids had no room for.
     #[cfg(test)]
-    pub(super) fn most_passed(&self) -> u8 {
-        self.by_id.iter().map(SlotIndex::most_passed).max().unwrap_or(0)
+    pub(super) fn most_overflows(&self) -> u8 {
+        self.by_id.iter().map(SlotIndex::most_overflows).max().unwrap_or(0)
     }
 
-    /// Tokens that lead to a row.
+    /// Indexed tokens.
     pub(super) fn tokens(&self) -> usize {
         self.by_token.len()
     }
 
-    /// Ids that lead to a row.
+    /// Indexed ids.
     pub(super) fn ids(&self) -> usize {
         self.by_id.iter().map(SlotIndex::len).sum()
     }
 
-    /// Bytes of memory that rows and ids take.
+    /// Bytes of memory of rows and ids.
     #[cfg(test)]
     pub(super) fn memory_bytes(&self) -> usize {
         self.rows.memory_bytes() + self.by_id.iter().map(SlotIndex::memory_bytes).sum::<usize>()
@@ -225,12 +224,12 @@ impl Row {
             deliveries: 0,
             head_len: 0,
             lost: 0,
-            place: Place::Free,
+            substate: Substate::Free,
         }
     }
 }
 
-/// A list that runs through rows.
+/// A linked list of rows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct List {
     pub(super) head: u32,
@@ -290,7 +289,7 @@ impl List {
     }
 }
 
-/// The random number of a job's attempt, the same wherever and whenever the command is applied.
+/// The random number of a job's attempt, a function of its arguments.
 pub(super) fn random_of(id: &JobId, attempt: u16) -> u64 {
     let (high, low) = halves(id);
     mix(mix(mix(high) ^ low) ^ u64::from(attempt))
@@ -301,8 +300,8 @@ fn halves(id: &JobId) -> (u64, u64) {
     ((whole >> 64) as u64, whole as u64)
 }
 
-/// The finalizer of splitmix64 (Steele, Lea, Flood 2014): every bit of the input sways every bit of
-/// the output.
+/// The finalizer of splitmix64 (Steele, Lea, Flood 2014): every bit of the input affects every bit
+/// of the output.
 pub(super) fn mix(mut x: u64) -> u64 {
     x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,4 +1,4 @@
-//! Sessions: runs of client processes, over their links. What makes resending safe is here.
+//! Sessions: runs of client processes, across their links. They make resending safe.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -19,20 +19,19 @@ pub(super) struct Session {
     pub(super) link: LinkId,
     pub(super) is_up: bool,
     /// The leases that it holds.
-    pub(super) held: List,
-    pub(super) held_count: u32,
+    pub(super) leases: List,
+    pub(super) lease_count: u32,
     /// Credits of all its subscriptions.
     pub(super) credits: u32,
-    /// The batch of jobs that must come next.
+    /// The number of the next batch of jobs.
     pub(super) next_batch: u64,
     pub(super) batches: Answers<EnqueueOutcome>,
-    /// One more than the highest batch of settles that was answered.
+    /// One more than the highest number of an answered batch of settles.
     pub(super) next_settle: u64,
     pub(super) settles: Answers<SettleOutcome>,
-    /// Leases that were taken from it, by token, with their queue's number. The newest few
-    /// thousand.
+    /// Revoked leases by token, with their queue's number. The newest few thousand.
     pub(super) lost: BTreeMap<u64, u32>,
-    /// When it is to be forgotten (monotonic), once its link is gone.
+    /// When it is to be removed (monotonic), once its link has ended.
     pub(super) forget_at: Option<u64>,
 }
 
@@ -44,8 +43,8 @@ impl Session {
             role: Role::Tool,
             link,
             is_up: true,
-            held: List::default(),
-            held_count: 0,
+            leases: List::default(),
+            lease_count: 0,
             credits: 0,
             next_batch: 1,
             batches: Answers::default(),
@@ -56,12 +55,12 @@ impl Session {
         }
     }
 
-    /// What became of a batch of settles is not known any more, when the answers to so many are.
-    pub(super) fn has_forgotten(&self, settles: u64, answers_kept: u64) -> bool {
+    /// The answer to a batch of settles is no longer stored, when this many are.
+    pub(super) fn is_too_old(&self, settles: u64, answers_kept: u64) -> bool {
         settles == 0 || settles.saturating_add(answers_kept) < self.next_settle
     }
 
-    /// Remembers whose job a lost lease was.
+    /// Records the queue of a revoked lease.
     pub(super) fn remember_lost(&mut self, token: u64, queue: u32, most: usize) {
         self.lost.insert(token, queue);
         while self.lost.len() > most {
@@ -69,18 +68,18 @@ impl Session {
         }
     }
 
-    /// Bytes of memory that its answers take.
+    /// Bytes of memory of its answers.
     pub(super) fn answer_bytes(&self) -> u64 {
         self.batches.bytes() + self.settles.bytes()
     }
 }
 
-/// What an answer, and a run of one, count as. Numbers, not sizes of types: what they decide is
-/// decided again at every replay, and a compiler may lay types out anew.
+/// What an answer, and a run of one, count as. Numbers, not sizes of types: they decide at every
+/// replay, and a compiler may change layouts.
 const ANSWER_BYTES: usize = 40;
 const RUN_BYTES: usize = 8;
 
-/// An answer with one byte for each outcome at most.
+/// An answer with at most one byte per outcome.
 #[derive(Clone, PartialEq, Debug)]
 enum Answer<T> {
     /// Most batches have few runs of equal outcomes.
@@ -113,7 +112,7 @@ impl<T: Outcome> Answer<T> {
     }
 }
 
-/// An outcome that is kept as one byte.
+/// An outcome that is stored as one byte.
 pub(super) trait Outcome: Copy + PartialEq {
     fn to_code(self) -> u8;
     fn from_code(code: u8) -> Option<Self>;
@@ -151,58 +150,58 @@ impl Outcome for EnqueueOutcome {
 /// The answers to a session's last batches, by sequence number.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Answers<T> {
-    kept: VecDeque<(u64, Answer<T>)>,
+    stored: VecDeque<(u64, Answer<T>)>,
 }
 
 impl<T> Default for Answers<T> {
     fn default() -> Answers<T> {
-        Answers { kept: VecDeque::new() }
+        Answers { stored: VecDeque::new() }
     }
 }
 
 impl<T: Outcome> Answers<T> {
     pub(super) fn get(&self, sequence: u64) -> Option<Runs<T>> {
-        // The newest is the likeliest to be asked for again.
-        self.kept.iter().rev().find(|(s, _)| *s == sequence).map(|(_, answer)| answer.runs())
+        // The newest is the likeliest to be requested again.
+        self.stored.iter().rev().find(|(s, _)| *s == sequence).map(|(_, answer)| answer.runs())
     }
 
-    /// Keeps an answer, in the order of sequence numbers, and lets go of the lowest when there are
-    /// too many. So of the 64 highest numbers every one that was answered is here, whatever the
-    /// order in which they came. Returns by how many bytes they have grown.
-    pub(super) fn keep(&mut self, sequence: u64, answer: Runs<T>, most: usize) -> i64 {
+    /// Stores an answer, sorted by sequence number, and removes the lowest when there are too many.
+    /// So of the 64 highest numbers every answered one is here, in whatever order they came.
+    /// Returns the growth in bytes.
+    pub(super) fn push(&mut self, sequence: u64, answer: Runs<T>, most: usize) -> i64 {
         let answer = Answer::of(answer);
         let mut grown = answer.bytes() as i64;
-        let after = self.kept.iter().rev().take_while(|(s, _)| *s > sequence).count();
-        self.kept.insert(self.kept.len() - after, (sequence, answer));
-        while self.kept.len() > most
-            && let Some((_, gone)) = self.kept.pop_front()
+        let after = self.stored.iter().rev().take_while(|(s, _)| *s > sequence).count();
+        self.stored.insert(self.stored.len() - after, (sequence, answer));
+        while self.stored.len() > most
+            && let Some((_, removed)) = self.stored.pop_front()
         {
-            grown -= gone.bytes() as i64;
+            grown -= removed.bytes() as i64;
         }
         grown
     }
 
-    /// Each with its number, in their order: for snapshots.
+    /// Each answer with its number, in order: for snapshots.
     pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = (u64, Runs<T>)> {
-        self.kept.iter().map(|(sequence, answer)| (*sequence, answer.runs()))
+        self.stored.iter().map(|(sequence, answer)| (*sequence, answer.runs()))
     }
 
     fn bytes(&self) -> u64 {
-        self.kept.iter().map(|(_, answer)| answer.bytes()).sum()
+        self.stored.iter().map(|(_, answer)| answer.bytes()).sum()
     }
 }
 
-/// Sessions that are copied at once: each may keep the answers to 128 batches.
+/// Sessions per chunk, which are copied together: each may store the answers to 128 batches.
 const CHUNK_SESSIONS: usize = if cfg!(test) { 2 } else { 16 };
 
-/// All sessions that are known.
+/// All known sessions.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sessions {
     pub(super) table: Slab<Session, CHUNK_SESSIONS>,
     pub(super) by_id: BTreeMap<SessionId, u32>,
-    /// Those without a link, by the time at which they are forgotten.
-    pub(super) leaving: BTreeSet<(u64, u32)>,
-    /// Bytes of memory that the answers of all of them take.
+    /// Sessions without a link, by removal time.
+    pub(super) to_remove: BTreeSet<(u64, u32)>,
+    /// Bytes of memory of all answers.
     pub(super) answer_bytes: u64,
 }
 
@@ -213,51 +212,51 @@ impl Sessions {
         number
     }
 
-    /// Keeps the answer to a batch of jobs.
-    pub(super) fn keep_batch(
+    /// Stores the answer to a batch of jobs.
+    pub(super) fn store_batch_answer(
         &mut self,
         number: u32,
         sequence: u64,
         answer: Runs<EnqueueOutcome>,
         most: usize,
     ) {
-        let grown = self.table[number].batches.keep(sequence, answer, most);
+        let grown = self.table[number].batches.push(sequence, answer, most);
         self.answer_bytes = self.answer_bytes.saturating_add_signed(grown);
     }
 
-    /// Keeps the answer to a batch of settles.
-    pub(super) fn keep_settles(
+    /// Stores the answer to a batch of settles.
+    pub(super) fn store_settle_answer(
         &mut self,
         number: u32,
         sequence: u64,
         answer: Runs<SettleOutcome>,
         most: usize,
     ) {
-        let grown = self.table[number].settles.keep(sequence, answer, most);
+        let grown = self.table[number].settles.push(sequence, answer, most);
         self.answer_bytes = self.answer_bytes.saturating_add_signed(grown);
     }
 
     pub(super) fn remove(&mut self, number: u32) {
-        self.stay(number);
+        self.cancel_removal(number);
         if let Some(session) = self.table.remove(number) {
             self.by_id.remove(&session.id);
             self.answer_bytes -= session.answer_bytes();
         }
     }
 
-    /// Its link has gone: it is forgotten at that time.
-    pub(super) fn leave(&mut self, number: u32, at_ms: u64) {
-        self.stay(number);
+    /// Its link has ended: schedules its removal.
+    pub(super) fn schedule_removal(&mut self, number: u32, at_ms: u64) {
+        self.cancel_removal(number);
         let session = &mut self.table[number];
         session.is_up = false;
         session.forget_at = Some(at_ms);
-        self.leaving.insert((at_ms, number));
+        self.to_remove.insert((at_ms, number));
     }
 
-    /// It is not to be forgotten.
-    pub(super) fn stay(&mut self, number: u32) {
+    /// Cancels its removal.
+    pub(super) fn cancel_removal(&mut self, number: u32) {
         if let Some(at) = self.table[number].forget_at.take() {
-            self.leaving.remove(&(at, number));
+            self.to_remove.remove(&(at, number));
         }
     }
 }
@@ -267,7 +266,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_outcome_has_a_byte_of_its_own() {
+    fn every_outcome_has_its_own_byte() {
         let refusals = Refusal::ALL.iter().map(|&refusal| EnqueueOutcome::Refused(refusal));
         for outcome in
             [EnqueueOutcome::Created, EnqueueOutcome::Existing].into_iter().chain(refusals)
@@ -277,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_takes_at_most_a_byte_for_each_outcome_and_reads_back_as_it_was() {
+    fn answer_takes_at_most_a_byte_per_outcome() {
         let two = [EnqueueOutcome::Created, EnqueueOutcome::Refused(Refusal::QueueFull)];
         let alternating: Runs<_> = (0..10_000).map(|n| two[n % 2]).collect();
         let uniform = Runs::all(EnqueueOutcome::Created, 10_000);

@@ -1,22 +1,22 @@
-//! A queue's settings change.
+//! Changes a queue's settings.
 
 use longshore_protocol::{LinkId, Path, QueueSettings, Refusal};
 
 use super::State;
-use super::enqueue::Lane;
+use super::enqueue::Destination;
 use crate::outcome::{Outcomes, Reply};
 
-/// What a `Configure` says.
+/// The parameters of a `Configure`.
 pub(super) struct Change<'a> {
     pub(super) path: &'a Path,
     pub(super) changes: &'a QueueSettings,
-    /// Whether what does not change goes back to its default.
+    /// Whether all other settings return to their defaults.
     pub(super) reset: bool,
 }
 
 impl State {
-    /// Changes a queue's settings, of a new queue too, and answers with what is set now. What was
-    /// taken before is looked at with them from now on.
+    /// Changes a queue's settings, creating the queue if missing, and answers with the result. The
+    /// new settings apply to existing jobs, too.
     pub(super) fn configure(
         &mut self,
         link: LinkId,
@@ -32,8 +32,8 @@ impl State {
             q.settings.change(change.changes);
             let settings = q.settings.clone();
             if q.ended_jobs() > 0 || q.counts.dead > 0 {
-                // Jobs that have ended may have to go now: the next `Tick` looks.
-                self.collect_by(queue, self.now.mono_ms);
+                // Ended jobs may have to be removed now: the next `Tick` checks.
+                self.schedule_cleanup(queue, self.now.mono_ms);
             }
             settings
         });
@@ -41,13 +41,13 @@ impl State {
     }
 
     fn queue_to_configure(&mut self, path: &Path, out: &mut Outcomes) -> Result<u32, Refusal> {
-        match self.lane_if_open(path) {
-            Lane::Queue(queue) => Ok(queue),
-            Lane::Closed(refusal) => Err(refusal),
-            Lane::New if self.queues.len() as u64 >= self.rules.queues => {
+        match self.destination_if_open(path) {
+            Destination::Queue(queue) => Ok(queue),
+            Destination::Closed(refusal) => Err(refusal),
+            Destination::New if self.queues.len() as u64 >= self.rules.queues => {
                 Err(Refusal::TooManyQueues)
             }
-            Lane::New => Ok(self.make_queue(path, out)),
+            Destination::New => Ok(self.create_queue(path, out)),
         }
     }
 }

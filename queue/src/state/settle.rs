@@ -1,8 +1,8 @@
-//! Workers end leases.
+//! Workers settle leases.
 //!
-//! Batches of settles are numbered, and a repeated one is given the answer it was given before.
-//! Unlike batches of jobs they may come with a gap, or out of order: every settle is fenced by its
-//! token, so none can count twice or too late.
+//! Batches of settles are numbered, and a repeated one receives its first answer. Unlike batches of
+//! jobs they may come with a gap, or out of order: every settle is fenced by its token, so none can
+//! count twice or too late.
 
 use bytes::Bytes;
 use longshore_protocol::messages::work::{SettleBatch, SettleItem, Settled, Span, Verdict};
@@ -12,34 +12,34 @@ use longshore_protocol::{
 
 use super::State;
 use super::history::fingerprint_of;
-use super::row::Place;
-use super::rows::{AHEAD, random_of};
+use super::row::Substate;
+use super::rows::{PREFETCH, random_of};
 use crate::command::Command;
 use crate::outcome::{Outcomes, RecordRef, Reply};
 
 impl State {
-    /// Ends leases, each if its token is held by the link's session. A batch older than the last 64
-    /// gets an answer without outcomes: what became of it is forgotten.
+    /// Settles leases, each if the link's session holds its token. A batch older than the last 64
+    /// receives an answer without outcomes: its answer is no longer stored.
     pub(super) fn settle(&mut self, link: LinkId, batch: &SettleBatch, out: &mut Outcomes) {
         let Some(number) = self.session_of(link) else { return };
         let session = &self.sessions.table[number];
         let sequence = batch.sequence;
         let outcomes = match session.settles.get(sequence) {
             Some(known) => known,
-            None if session.has_forgotten(sequence, self.rules.answers_kept) => Runs::default(),
+            None if session.is_too_old(sequence, self.rules.answers_kept) => Runs::default(),
             None => {
                 let outcomes = self.settle_all(number, batch, out);
                 let session = &mut self.sessions.table[number];
                 session.next_settle = session.next_settle.max(sequence.saturating_add(1));
                 let most = self.rules.answers_kept as usize;
-                self.sessions.keep_settles(number, sequence, outcomes.clone(), most);
+                self.sessions.store_settle_answer(number, sequence, outcomes.clone(), most);
                 outcomes
             }
         };
         out.replies.push((link, Reply::Settled(Settled { sequence, outcomes })));
     }
 
-    /// What a batch of settles is answered if it ends no lease; none if it may end some.
+    /// The answer to a batch of settles if it ends no lease; none if it may end some.
     pub fn settle_without_effect(
         &self,
         link: LinkId,
@@ -49,7 +49,7 @@ impl State {
         if let Some(known) = session.settles.get(batch.sequence) {
             return Some(known);
         }
-        if session.has_forgotten(batch.sequence, self.rules.answers_kept) {
+        if session.is_too_old(batch.sequence, self.rules.answers_kept) {
             return Some(Runs::default());
         }
         let is_stale = |item: SettleItem| !self.holds(item.token, link);
@@ -65,9 +65,9 @@ impl State {
     ) -> Runs<SettleOutcome> {
         let mut outcomes = Runs::default();
         let mut items = batch.items();
-        let mut next = Vec::with_capacity(AHEAD);
+        let mut next = Vec::with_capacity(PREFETCH);
         loop {
-            next.extend(items.by_ref().take(AHEAD));
+            next.extend(items.by_ref().take(PREFETCH));
             if next.is_empty() {
                 return outcomes;
             }
@@ -100,15 +100,15 @@ impl State {
         out.ended.push(token);
         match verdict {
             Verdict::Complete(result) => self.complete(slot, result, out),
-            Verdict::Fail(error) => self.fail(slot, self.told(batch, error), out),
+            Verdict::Fail(error) => self.fail(slot, self.error_at(batch, error), out),
             Verdict::Release => self.return_job(slot, JobChange::Released, out),
             Verdict::Snooze(0) => self.return_job(slot, JobChange::Snoozed, out),
             Verdict::Snooze(ms) => {
                 let due_ms = self.now.mono_ms.saturating_add(ms);
-                self.schedule_job(slot, Place::Delayed, due_ms, JobChange::Snoozed, out);
+                self.schedule_job(slot, Substate::Delayed, due_ms, JobChange::Snoozed, out);
             }
             Verdict::Bury(error) => {
-                let error = Some(self.told(batch, error));
+                let error = Some(self.error_at(batch, error));
                 self.consume_attempt(slot, AttemptOutcome::Buried, error);
                 self.bury_job(slot, DeathReason::Buried, JobChange::Buried, out);
             }
@@ -121,10 +121,10 @@ impl State {
         row.attempts = row.attempts.saturating_add(1);
         let (queue, keeps) = (row.queue, self.profiles.options(row.profile).keep_result);
         if let Some(result) = result.filter(|_| keeps) {
-            self.side_of(slot).result = Some(self.cold(result));
+            self.side_mut(slot).result = Some(self.record_ref(result));
         }
         self.queues[queue as usize].completed += 1;
-        self.end_job(slot, Place::Completed, JobChange::Completed, out);
+        self.end_job(slot, Substate::Completed, JobChange::Completed, out);
     }
 
     fn fail(&mut self, slot: u32, error: (RecordRef, Fingerprint), out: &mut Outcomes) {
@@ -132,7 +132,7 @@ impl State {
         self.retry_or_bury(slot, DeathReason::AttemptsExhausted, JobChange::Failed, out);
     }
 
-    /// An attempt has failed: the next one is made after a wait, unless it was the last.
+    /// An attempt has failed: retries after a wait, or buries the job after the last attempt.
     pub(super) fn retry_or_bury(
         &mut self,
         slot: u32,
@@ -150,7 +150,7 @@ impl State {
         }
     }
 
-    /// A job waits for its next attempt by its policy.
+    /// Schedules the next attempt by the job's back-off.
     pub(super) fn back_off(&mut self, slot: u32, change: JobChange, out: &mut Outcomes) {
         let row = &self.rows[slot];
         let (id, attempts) = (row.id, row.attempts);
@@ -158,23 +158,22 @@ impl State {
             0 => self.return_job(slot, change, out),
             wait_ms => {
                 let due_ms = self.now.mono_ms.saturating_add(wait_ms);
-                self.schedule_job(slot, Place::Retrying, due_ms, change, out);
+                self.schedule_job(slot, Substate::Retrying, due_ms, change, out);
             }
         }
     }
 
-    /// Where an error lies in the log, and what it has in common with others.
-    fn told(&self, batch: &Bytes, error: Span) -> (RecordRef, Fingerprint) {
-        (self.cold(error), fingerprint_of(batch, error))
+    /// The location of an error in the log, and its fingerprint.
+    fn error_at(&self, batch: &Bytes, error: Span) -> (RecordRef, Fingerprint) {
+        (self.record_ref(error), fingerprint_of(batch, error))
     }
 
-    /// Where a part of the batch lies in the log.
-    fn cold(&self, span: Span) -> RecordRef {
+    /// The location of a part of the batch in the log.
+    fn record_ref(&self, span: Span) -> RecordRef {
         RecordRef { index: self.index, at: Command::BATCH_AT + span.at, length: span.length }
     }
 
-    /// Counts a refusal at the publisher, and at the queue if the session held that lease not long
-    /// ago.
+    /// Counts a refusal at the publisher, and at the queue if the session recently held that lease.
     pub(super) fn count_stale(&mut self, session: u32, token: Token) {
         self.stale_refused += 1;
         if let Some(&queue) = self.sessions.table[session].lost.get(&token.0) {

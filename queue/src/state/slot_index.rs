@@ -1,59 +1,59 @@
-//! Places by hash: one look is one line of the processor's cache.
+//! A hash index of row slots: one lookup reads one line of the processor's cache.
 //!
-//! With ten million jobs, what a look costs is the lines that it misses. A table that keeps its
-//! marks and its places apart takes two for each look, and a third when it is told of a new place;
-//! here both lie in the same 64 bytes:
+//! With ten million jobs, the cost of a lookup is its cache misses. A table with separate tags and
+//! slots misses twice per lookup, and a third time on insertion; here both are in the same 64
+//! bytes:
 //!
 //! ```text
-//! line  │ 12 marks, 1 byte each │ passed │ 3 unused │ 12 places, 4 bytes each │
+//! line  │ 12 tags, 1 byte each │ overflows │ 3 unused │ 12 slots, 4 bytes each │
 //! ```
 //!
-//! A place lies in the line that its hash names, or in the first one behind it that had room; each
-//! line counts those that have passed it by, so a look ends at the first line that none has passed,
-//! and one that goes leaves nothing behind. (A line that has counted to 255 stays so: looks go on
-//! to the next one. With hashes that are spread none comes near it.)
+//! A slot is in the line that its hash selects, or in the first one behind it that had room; each
+//! line counts the slots that overflowed it, so a lookup ends at the first line without overflows,
+//! and a removal leaves nothing behind. (A line that has counted to 255 stays so: lookups continue
+//! to the next one. With well spread hashes none comes near it.)
 
 use std::hint::black_box;
 
-/// Places in a line.
-const LINE: usize = 12;
-/// Where a line counts, behind its marks.
-const PASSED: usize = LINE;
-/// The bytes of a line's marks.
-const MARKS: u128 = (1 << (8 * LINE)) - 1;
+/// Slots per line.
+const SLOTS_PER_LINE: usize = 12;
+/// The position of a line's overflow count, behind its tags.
+const OVERFLOWS: usize = SLOTS_PER_LINE;
+/// The bytes of a line's tags.
+const TAGS: u128 = (1 << (8 * SLOTS_PER_LINE)) - 1;
 /// The lowest bit of each byte, and the highest.
 const LOW: u128 = u128::MAX / 0xff;
 const HIGH: u128 = LOW << 7;
 
-/// Places by hash. Whether a place of that hash is the wanted one, the caller says.
+/// Slots by hash. The caller's closure confirms a match.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SlotIndex {
-    lines: Vec<Line>,
+    lines: Vec<IndexLine>,
     len: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
-struct Line {
-    /// The mark of each place, 0 of a free one; how many have passed by.
-    marks: [u8; 16],
-    slots: [u32; LINE],
+struct IndexLine {
+    /// The tag of each slot, 0 of a free one; then the overflow count.
+    tags: [u8; 16],
+    slots: [u32; SLOTS_PER_LINE],
 }
 
-const _: () = assert!(size_of::<Line>() == 64);
+const _: () = assert!(size_of::<IndexLine>() == 64);
 
-impl Line {
-    const EMPTY: Line = Line { marks: [0; 16], slots: [0; LINE] };
+impl IndexLine {
+    const EMPTY: IndexLine = IndexLine { tags: [0; 16], slots: [0; SLOTS_PER_LINE] };
 
-    /// Where such a mark may stand: each place that has it, and rarely one behind it that has not.
+    /// Where a tag may be: each position that has it, and rarely one behind it that has not.
     #[inline]
-    fn with_mark(&self, mark: u8) -> impl Iterator<Item = usize> + use<> {
-        let differing = u128::from_le_bytes(self.marks) ^ (LOW * u128::from(mark));
-        let mut found = differing.wrapping_sub(LOW) & !differing & HIGH & MARKS;
+    fn with_tag(&self, tag: u8) -> impl Iterator<Item = usize> + use<> {
+        let differing = u128::from_le_bytes(self.tags) ^ (LOW * u128::from(tag));
+        let mut found = differing.wrapping_sub(LOW) & !differing & HIGH & TAGS;
         std::iter::from_fn(move || {
             let at = found.trailing_zeros() as usize / 8;
             found &= found.wrapping_sub(1);
-            (at < LINE).then_some(at)
+            (at < SLOTS_PER_LINE).then_some(at)
         })
     }
 }
@@ -63,113 +63,113 @@ impl SlotIndex {
         self.len
     }
 
-    /// How many places the fullest line had no room for.
+    /// How many slots the fullest line had no room for.
     #[cfg(test)]
-    pub(super) fn most_passed(&self) -> u8 {
-        self.lines.iter().map(|line| line.marks[PASSED]).max().unwrap_or(0)
+    pub(super) fn most_overflows(&self) -> u8 {
+        self.lines.iter().map(|line| line.tags[OVERFLOWS]).max().unwrap_or(0)
     }
 
     /// Bytes of memory that it takes.
     #[cfg(test)]
     pub(super) fn memory_bytes(&self) -> usize {
-        self.lines.capacity() * size_of::<Line>()
+        self.lines.capacity() * size_of::<IndexLine>()
     }
 
-    /// The place of that hash for which `is_it` holds.
+    /// The slot of that hash for which `is_match` holds.
     #[inline]
-    pub(super) fn find(&self, hash: u64, is_it: impl Fn(u32) -> bool) -> Option<u32> {
-        let (line, at) = self.position(hash, is_it)?;
+    pub(super) fn find(&self, hash: u64, is_match: impl Fn(u32) -> bool) -> Option<u32> {
+        let (line, at) = self.locate(hash, is_match)?;
         Some(self.lines[line].slots[at])
     }
 
-    /// Has the processor fetch what a look for that hash would look at. Changes nothing.
+    /// Prefetches the line of that hash. Changes nothing.
     #[inline]
     pub(super) fn fetch(&self, hash: u64) {
         if let Some(line) = self.lines.get(self.home(hash)) {
-            black_box(line.marks[PASSED]);
+            black_box(line.tags[OVERFLOWS]);
         }
     }
 
-    /// Adds a place, which is not there yet; `hash_of` tells the hash of those that are.
+    /// Adds a slot, which is not there yet; `hash_of` returns the hash of existing ones.
     #[inline]
     pub(super) fn insert(&mut self, hash: u64, slot: u32, hash_of: impl Fn(u32) -> u64) {
-        if self.len >= self.holds() {
+        if self.len >= self.capacity() {
             self.grow_to(self.len + 1, hash_of);
         }
-        self.put(hash, slot);
+        self.place_slot(hash, slot);
     }
 
-    /// Removes a place of that hash; false if it is not there.
+    /// Removes a slot of that hash; false if it is not there.
     #[inline]
     pub(super) fn remove(&mut self, hash: u64, slot: u32) -> bool {
-        let Some((found, at)) = self.position(hash, |known| known == slot) else { return false };
-        self.lines[found].marks[at] = 0;
+        let Some((found, at)) = self.locate(hash, |known| known == slot) else { return false };
+        self.lines[found].tags[at] = 0;
         self.len -= 1;
         let mut line = self.home(hash);
         while line != found {
-            let passed = &mut self.lines[line].marks[PASSED];
-            // One that has counted to its end counts no more: it only makes looks longer.
-            *passed -= u8::from(*passed != u8::MAX);
+            let overflows = &mut self.lines[line].tags[OVERFLOWS];
+            // A saturated count stays: it only makes lookups longer.
+            *overflows -= u8::from(*overflows != u8::MAX);
             line = self.after(line);
         }
         true
     }
 
-    /// Makes room for so many in all.
-    pub(super) fn reserve(&mut self, places: usize, hash_of: impl Fn(u32) -> u64) {
-        if places > self.holds() {
-            self.grow_to(places, hash_of);
+    /// Reserves room for `slots` slots in total.
+    pub(super) fn reserve(&mut self, slots: usize, hash_of: impl Fn(u32) -> u64) {
+        if slots > self.capacity() {
+            self.grow_to(slots, hash_of);
         }
     }
 
-    /// How many it takes until it grows: four fifths of what its lines have. One in twelve lies
-    /// outside its own line then.
-    fn holds(&self) -> usize {
-        self.lines.len() * LINE * 4 / 5
+    /// How many fit before it grows: four fifths of its lines' slots. One in twelve is outside its
+    /// own line then.
+    fn capacity(&self) -> usize {
+        self.lines.len() * SLOTS_PER_LINE * 4 / 5
     }
 
     #[cold]
     #[inline(never)]
-    fn grow_to(&mut self, places: usize, hash_of: impl Fn(u32) -> u64) {
-        let lines = (places * 5).div_ceil(LINE * 4).max(self.lines.len() * 3 / 2);
-        let old = std::mem::replace(&mut self.lines, vec![Line::EMPTY; lines]);
+    fn grow_to(&mut self, slots: usize, hash_of: impl Fn(u32) -> u64) {
+        let lines = (slots * 5).div_ceil(SLOTS_PER_LINE * 4).max(self.lines.len() * 3 / 2);
+        let old = std::mem::replace(&mut self.lines, vec![IndexLine::EMPTY; lines]);
         self.len = 0;
         for line in old {
-            for (_, &slot) in line.marks.iter().zip(&line.slots).filter(|(mark, _)| **mark != 0) {
-                self.put(hash_of(slot), slot);
+            for (_, &slot) in line.tags.iter().zip(&line.slots).filter(|(tag, _)| **tag != 0) {
+                self.place_slot(hash_of(slot), slot);
             }
         }
     }
 
-    /// There is room.
+    /// Adds a slot; the caller has made room.
     #[inline]
-    fn put(&mut self, hash: u64, slot: u32) {
+    fn place_slot(&mut self, hash: u64, slot: u32) {
         let mut line = self.home(hash);
         loop {
-            if let Some(at) = self.lines[line].with_mark(0).next() {
-                self.lines[line].marks[at] = mark_of(hash);
+            if let Some(at) = self.lines[line].with_tag(0).next() {
+                self.lines[line].tags[at] = tag_of(hash);
                 self.lines[line].slots[at] = slot;
                 self.len += 1;
                 return;
             }
-            let passed = &mut self.lines[line].marks[PASSED];
-            *passed = passed.saturating_add(1);
+            let overflows = &mut self.lines[line].tags[OVERFLOWS];
+            *overflows = overflows.saturating_add(1);
             line = self.after(line);
         }
     }
 
     #[inline]
-    fn position(&self, hash: u64, is_it: impl Fn(u32) -> bool) -> Option<(usize, usize)> {
+    fn locate(&self, hash: u64, is_match: impl Fn(u32) -> bool) -> Option<(usize, usize)> {
         let mut line = self.home(hash);
         for _ in 0..self.lines.len() {
-            let looked_at = &self.lines[line];
-            for at in looked_at.with_mark(mark_of(hash)) {
-                // The mark itself is compared too: what was found may be a free place.
-                if looked_at.marks[at] == mark_of(hash) && is_it(looked_at.slots[at]) {
+            let candidate = &self.lines[line];
+            for at in candidate.with_tag(tag_of(hash)) {
+                // Compare the tag itself too: the candidate may be a free slot.
+                if candidate.tags[at] == tag_of(hash) && is_match(candidate.slots[at]) {
                     return Some((line, at));
                 }
             }
-            if looked_at.marks[PASSED] == 0 {
+            if candidate.tags[OVERFLOWS] == 0 {
                 return None;
             }
             line = self.after(line);
@@ -177,7 +177,7 @@ impl SlotIndex {
         None
     }
 
-    /// The line that a hash names.
+    /// The line that a hash selects.
     #[inline]
     fn home(&self, hash: u64) -> usize {
         (((hash >> 32) * self.lines.len() as u64) >> 32) as usize
@@ -189,9 +189,9 @@ impl SlotIndex {
     }
 }
 
-/// Never 0, which stands for a free place.
+/// Never 0, which marks a free slot.
 #[inline]
-fn mark_of(hash: u64) -> u8 {
+fn tag_of(hash: u64) -> u8 {
     (hash as u8).max(1)
 }
 
@@ -203,12 +203,12 @@ mod tests {
 
     use super::*;
 
-    /// Few lines are named, few marks differ, and some hashes are the same.
+    /// Few lines are selected, few tags differ, and some hashes are equal.
     fn crowded(slot: u32) -> u64 {
         u64::from(slot % 5) << 62 | u64::from(slot % 3)
     }
 
-    /// As rows have them.
+    /// The hashes of rows.
     fn spread(slot: u32) -> u64 {
         super::super::rows::mix(u64::from(slot))
     }
@@ -223,16 +223,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_there_is_found_and_nothing_else(
+        fn index_finds_exactly_its_slots(
             steps in prop::collection::vec((any::<bool>(), 0_u32..300), 0..1_500),
             is_crowded: bool,
         ) {
             let hash_of = if is_crowded { crowded } else { spread };
             let (mut index, mut known) = (SlotIndex::default(), HashSet::new());
-            for (comes, slot) in steps {
-                if comes && known.insert(slot) {
+            for (adds, slot) in steps {
+                if adds && known.insert(slot) {
                     index.insert(hash_of(slot), slot, hash_of);
-                } else if !comes {
+                } else if !adds {
                     prop_assert_eq!(index.remove(hash_of(slot), slot), known.remove(&slot));
                 }
             }
@@ -240,13 +240,13 @@ mod tests {
             for slot in std::mem::take(&mut known) {
                 prop_assert!(index.remove(hash_of(slot), slot));
             }
-            let unused = index.lines.iter().all(|line| line.marks == [0; 16]);
-            prop_assert!(unused || is_crowded, "nothing is left behind");
+            let unused = index.lines.iter().all(|line| line.tags == [0; 16]);
+            prop_assert!(unused || is_crowded, "no tag or count is left behind");
         }
     }
 
     #[test]
-    fn a_line_that_counted_to_its_end_loses_nobody() {
+    fn saturated_line_loses_no_slot() {
         let hash_of = |_| 7;
         let (mut index, mut known) = (SlotIndex::default(), HashSet::new());
         for slot in 0..1_000 {
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn with_many_most_looks_take_one_line_and_memory_stays_within_eleven_bytes_of_each() {
+    fn most_lookups_read_one_line_and_slots_take_at_most_11_bytes() {
         let mut index = SlotIndex::default();
         for slot in 0..40_000 {
             index.insert(spread(slot), slot, spread);
@@ -270,7 +270,7 @@ mod tests {
             assert!(slot < 1_000 || bytes <= 11 * slot as usize, "{bytes} bytes for {slot}");
         }
         let outside = |slot: &u32| {
-            let (line, _) = index.position(spread(*slot), |s| s == *slot).unwrap();
+            let (line, _) = index.locate(spread(*slot), |s| s == *slot).unwrap();
             line != index.home(spread(*slot))
         };
         let outside = (0..40_000).filter(outside).count();
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn room_that_was_made_needs_no_more() {
+    fn reserved_index_does_not_grow() {
         let mut index = SlotIndex::default();
         index.reserve(5_000, spread);
         let bytes = index.memory_bytes();

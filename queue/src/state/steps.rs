@@ -1,5 +1,5 @@
-//! How many things a command looks at: tests bound it, so that nobody has to measure time.
-//! Elsewhere it costs nothing.
+//! Counts the elements that a command examines: tests bound it, so that they need no timing. In
+//! other builds it costs nothing.
 
 #[cfg(test)]
 use std::cell::Cell;
@@ -9,7 +9,7 @@ thread_local! {
     static STEPS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// So many more were looked at.
+/// Counts further examined elements.
 #[inline]
 pub(super) fn count(steps: u64) {
     #[cfg(test)]
@@ -17,8 +17,8 @@ pub(super) fn count(steps: u64) {
     let _ = steps;
 }
 
-/// How many there were since the last call.
+/// The count since the last call.
 #[cfg(test)]
-pub(super) fn taken() -> u64 {
+pub(super) fn take() -> u64 {
     STEPS.take()
 }

@@ -4,7 +4,7 @@ use longshore_protocol::LinkId;
 use longshore_protocol::messages::work::{Credit, Sources};
 
 use super::State;
-use super::dispatch::{Group, Subscription};
+use super::dispatch::{Subscription, SubscriptionGroup};
 use super::lanes::Lanes;
 use super::queue::Member;
 use super::row::NONE;
@@ -35,14 +35,14 @@ impl State {
         let group = self.group_of(sources);
         let (before, after) = (NONE, NONE);
         let subscription = Subscription { link, session, number, group, credit: 0, before, after };
-        let place = self.dispatch.subscriptions.insert(subscription);
+        let index = self.dispatch.subscriptions.insert(subscription);
         let g = &mut self.dispatch.groups[group];
         g.subscriptions += 1;
-        g.untold.insert(place);
+        g.unnotified.insert(index);
         if let Some(up) = self.links.get_mut(&link) {
-            up.subscriptions.insert(number, place);
+            up.subscriptions.insert(number, index);
         }
-        self.call(group);
+        self.queue_group(group);
     }
 
     pub(super) fn unsubscribe(&mut self, link: LinkId, number: u32) {
@@ -52,14 +52,14 @@ impl State {
         }
     }
 
-    /// Adds credit, up to the most that a subscription may have, and to the most leases that a
-    /// session may hold: what is over either of them is not counted.
+    /// Adds credit, up to the limits of credits per subscription and of leases per session; credit
+    /// beyond either is not counted.
     pub(super) fn credit(&mut self, link: LinkId, number: u32, count: u32) {
-        let Some(place) = self.subscription_of(link, number) else { return };
-        let subscription = &mut self.dispatch.subscriptions[place];
+        let Some(index) = self.subscription_of(link, number) else { return };
+        let subscription = &mut self.dispatch.subscriptions[index];
         let session = &mut self.sessions.table[subscription.session];
         let (most, leases) = (self.rules.credits as u32, self.rules.leases_per_session as u32);
-        let leases = leases.saturating_sub(session.held_count + session.credits);
+        let leases = leases.saturating_sub(session.lease_count + session.credits);
         let count = count.min(most.saturating_sub(subscription.credit)).min(leases);
         if count == 0 {
             return;
@@ -72,40 +72,40 @@ impl State {
         g.credits += u64::from(count);
         self.dispatch.credits += u64::from(count);
         if had_none {
-            g.untold.remove(&place);
-            g.waiting.push_back(&mut self.dispatch.subscriptions, place);
+            g.unnotified.remove(&index);
+            g.waiting.push_back(&mut self.dispatch.subscriptions, index);
         }
-        self.call(group);
+        self.queue_group(group);
     }
 
-    /// Takes credit back, and says how much there was to take.
+    /// Takes back credit, and answers with the amount taken.
     pub(super) fn recall(&mut self, link: LinkId, number: u32, count: u32, out: &mut Outcomes) {
-        let Some(place) = self.subscription_of(link, number) else { return };
-        let count = count.min(self.dispatch.subscriptions[place].credit);
-        self.take_credit(place, count);
+        let Some(index) = self.subscription_of(link, number) else { return };
+        let count = count.min(self.dispatch.subscriptions[index].credit);
+        self.take_credit(index, count);
         let returned = Credit { subscription: number, count };
         out.replies.push((link, Reply::Returned(returned)));
     }
 
-    /// Ends a subscription whose link no longer names it.
-    pub(super) fn drop_subscription(&mut self, place: u32) {
-        let credit = self.dispatch.subscriptions[place].credit;
-        self.take_credit(place, credit);
-        let group = self.dispatch.subscriptions[place].group;
-        self.dispatch.subscriptions.remove(place);
+    /// Removes a subscription that its link no longer refers to.
+    pub(super) fn drop_subscription(&mut self, index: u32) {
+        let credit = self.dispatch.subscriptions[index].credit;
+        self.take_credit(index, credit);
+        let group = self.dispatch.subscriptions[index].group;
+        self.dispatch.subscriptions.remove(index);
         let g = &mut self.dispatch.groups[group];
-        g.untold.remove(&place);
+        g.unnotified.remove(&index);
         g.subscriptions -= 1;
         if g.subscriptions == 0 {
             self.drop_group(group);
         }
     }
 
-    /// A new queue joins the groups that match it.
+    /// Adds a new queue to the groups that match it.
     pub(super) fn join_groups(&mut self, queue: u32) {
         let q = &mut self.queues[queue as usize];
         let groups = self.dispatch.groups.iter();
-        let member = |(group, g): (u32, &Group)| {
+        let member = |(group, g): (u32, &SubscriptionGroup)| {
             Lanes::lane_of(&g.sources, &q.path).map(|lane| Member { group, lane })
         };
         q.groups = groups.filter_map(member).collect();
@@ -115,11 +115,11 @@ impl State {
         self.links.get(&link)?.subscriptions.get(&number).copied()
     }
 
-    fn take_credit(&mut self, place: u32, count: u32) {
+    fn take_credit(&mut self, index: u32, count: u32) {
         if count == 0 {
             return;
         }
-        let subscription = &mut self.dispatch.subscriptions[place];
+        let subscription = &mut self.dispatch.subscriptions[index];
         subscription.credit -= count;
         let (group, left) = (subscription.group, subscription.credit);
         self.sessions.table[subscription.session].credits -= count;
@@ -127,9 +127,9 @@ impl State {
         let g = &mut self.dispatch.groups[group];
         g.credits -= u64::from(count);
         if left == 0 {
-            g.waiting.unlink(&mut self.dispatch.subscriptions, place);
-            g.untold.insert(place);
-            self.call(group);
+            g.waiting.unlink(&mut self.dispatch.subscriptions, index);
+            g.unnotified.insert(index);
+            self.queue_group(group);
         }
     }
 
@@ -137,8 +137,8 @@ impl State {
         if let Some(&group) = self.dispatch.by_sources.get(sources) {
             return group;
         }
-        let mut group = Group::new(sources.clone());
-        let number = self.dispatch.groups.insert(Group::new(sources.clone()));
+        let mut group = SubscriptionGroup::new(sources.clone());
+        let number = self.dispatch.groups.insert(SubscriptionGroup::new(sources.clone()));
         for (queue, lane) in self.queues_of(sources) {
             let q = &mut self.queues[queue as usize];
             q.groups.push(Member { group: number, lane });

@@ -1,5 +1,4 @@
-//! How jobs move. Every move is: leave one place, enter another; the counters change with it, here
-//! and nowhere else.
+//! Transitions of jobs. Each one leaves a substate and enters another; counters change only here.
 
 use longshore_protocol::{DeathReason, Due, JobChange, JobId, Token};
 
@@ -8,20 +7,20 @@ use super::checkpoints::Checkpoints;
 use super::history::Attempt;
 use super::prepared::Preparation;
 use super::queue::counter;
-use super::row::{NONE, Place};
+use super::row::{NONE, Substate};
 use super::rows::Links;
 use crate::outcome::{Handed, Outcomes, QueueId, RecordRef};
 
-/// What only some jobs have.
+/// Data that only some jobs have.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct Side {
-    /// The attempts that did not end well, oldest first.
+pub(super) struct SideRow {
+    /// The attempts that did not complete, oldest first.
     pub(super) attempts: Vec<Attempt>,
     /// Attempts that lost their worker, since the job was enqueued or revived.
     pub(super) worker_losses: u8,
     pub(super) result: Option<RecordRef>,
     pub(super) checkpoints: Option<Box<Checkpoints>>,
-    /// The dead job whose place it took.
+    /// The dead job that it replaced.
     pub(super) replaces: Option<JobId>,
     pub(super) preparation: Option<Preparation>,
     /// When it expires (wall) if no attempt was made by then.
@@ -29,51 +28,51 @@ pub(super) struct Side {
 }
 
 impl State {
-    /// Ready again, in the place that its age gives it.
+    /// Makes the job ready again, ordered by its age.
     pub(super) fn return_job(&mut self, slot: u32, change: JobChange, out: &mut Outcomes) {
-        self.leave_place(slot);
-        self.enter_ready(slot, Place::Returned);
+        self.leave_substate(slot);
+        self.enter_ready(slot, Substate::Returned);
         self.emit(slot, change, out);
         self.expire_if_past(slot, out);
     }
 
-    /// Not before `due_ms`: wall time for `Timed`, monotonic for the others.
+    /// Schedules the job for `due_ms`: wall time for `Timed`, monotonic for the others.
     pub(super) fn schedule_job(
         &mut self,
         slot: u32,
-        place: Place,
+        substate: Substate,
         due_ms: u64,
         change: JobChange,
         out: &mut Outcomes,
     ) {
-        self.leave_place(slot);
-        self.enter_scheduled(slot, place, due_ms);
+        self.leave_substate(slot);
+        self.enter_scheduled(slot, substate, due_ms);
         self.emit(slot, change, out);
     }
 
-    /// Completed, when it ran; cancelled or expired. It may be gone after that.
+    /// Ends the job: completed, cancelled or expired. It may be removed after that.
     pub(super) fn end_job(
         &mut self,
         slot: u32,
-        place: Place,
+        substate: Substate,
         change: JobChange,
         out: &mut Outcomes,
     ) {
-        let worker = (place == Place::Completed).then(|| self.worker_of(slot));
-        self.leave_place(slot);
+        let worker = (substate == Substate::Completed).then(|| self.worker_of(slot));
+        self.leave_substate(slot);
         let row = &mut self.rows[slot];
         row.when = self.now.wall_ms;
         if let Some(worker) = worker {
-            self.names.hold(worker);
+            self.names.add_use(worker);
             row.session = worker;
         }
         row.set_ended_mono_ms(self.now.mono_ms);
-        self.set_place(slot, place);
+        self.set_substate(slot, substate);
         self.emit(slot, change, out);
-        self.keep(slot, out);
+        self.retain_ended(slot, out);
     }
 
-    /// Into the dead letters. It may be gone after that.
+    /// Buries the job. It may be removed after that.
     pub(super) fn bury_job(
         &mut self,
         slot: u32,
@@ -81,32 +80,31 @@ impl State {
         change: JobChange,
         out: &mut Outcomes,
     ) {
-        self.leave_place(slot);
+        self.leave_substate(slot);
         let row = &mut self.rows[slot];
         row.when = self.now.wall_ms;
         let queue = row.queue;
-        self.set_place(slot, Place::Dead);
+        self.set_substate(slot, Substate::Dead);
         self.queues[queue as usize].died += 1;
         self.enter_dead_letters(slot, reason);
         self.emit(slot, change, out);
-        self.keep_dead(slot, out);
+        self.retain_dead(slot, out);
     }
 
-    /// No longer kept.
-    pub(super) fn forget_job(&mut self, slot: u32, change: JobChange, out: &mut Outcomes) {
+    /// Removes the job.
+    pub(super) fn remove_job(&mut self, slot: u32, change: JobChange, out: &mut Outcomes) {
         self.emit_gone(slot, change, out);
-        self.leave_place(slot);
+        self.leave_substate(slot);
         let (profile, side) = (self.rows[slot].profile, self.rows[slot].side);
-        self.profiles.give_back(profile);
+        self.profiles.release(profile);
         if side != NONE {
-            self.forget_side(side);
+            self.remove_side(side);
         }
         self.rows.remove(slot);
     }
 
-    /// Into a worker's hands: the next ready job of its queue, against a credit of the
-    /// subscription.
-    pub(super) fn start_job(&mut self, slot: u32, subscription: u32, out: &mut Outcomes) {
+    /// Delivers the next ready job of its queue to a worker, against a credit of the subscription.
+    pub(super) fn deliver_job(&mut self, slot: u32, subscription: u32, out: &mut Outcomes) {
         let s = &self.dispatch.subscriptions[subscription];
         let (link, number, session) = (s.link, s.number, s.session);
         let token = Token(self.next_token);
@@ -114,19 +112,19 @@ impl State {
 
         self.unwatch_expiry(slot);
         let row = &self.rows[slot];
-        let (queue, place) = (row.queue, row.place);
+        let (queue, substate) = (row.queue, row.substate);
         let priority = self.profiles.options(row.profile).priority;
         let (lease_ms, run_timeout_ms) = (self.lease_ms(row), self.run_timeout_ms(row));
         let q = &mut self.queues[queue as usize];
-        q.ready.remove(&mut self.rows, priority, slot, place);
+        q.ready.remove(&mut self.rows, priority, slot, substate);
         q.counts.ready -= 1;
         q.counts.running += 1;
 
         let side = self.rows[slot].side;
-        let checkpoints = if side == NONE { 0 } else { self.begin_checkpoints(side) };
+        let checkpoints = if side == NONE { 0 } else { self.restart_checkpoints(side) };
         let q = &mut self.queues[queue as usize];
         let row = &mut self.rows[slot];
-        row.place = Place::Running;
+        row.substate = Substate::Running;
         row.when = token.0;
         row.delivered = self.now.mono_ms as u32;
         row.session = session;
@@ -148,18 +146,17 @@ impl State {
         });
         q.running.push_back(&mut self.rows, Links::Queue, slot);
         let session = &mut self.sessions.table[session];
-        session.held.push_back(&mut self.rows, Links::Main, slot);
-        session.held_count += 1;
+        session.leases.push_back(&mut self.rows, Links::Main, slot);
+        session.lease_count += 1;
         self.rows.index_token(slot);
         self.emit(slot, JobChange::Delivered, out);
     }
 
-    /// The lease of a running job ends, against its holder's will: the holder may still try to
-    /// settle it.
-    pub(super) fn take_lease(&mut self, slot: u32, out: &mut Outcomes) {
+    /// Revokes the lease of a running job: its holder may still try to settle it.
+    pub(super) fn revoke_lease(&mut self, slot: u32, out: &mut Outcomes) {
         let row = &self.rows[slot];
         out.ended.push(Token(row.when));
-        self.sure_from = self.next_token;
+        self.unrevoked_from = self.next_token;
         self.sessions.table[row.session].remember_lost(
             row.when,
             row.queue,
@@ -167,8 +164,8 @@ impl State {
         );
     }
 
-    /// A delivery that no worker started goes back, its attempt given back; after too many of them
-    /// the job is buried.
+    /// Returns a delivery that no worker started, without counting the attempt; after too many of
+    /// them the job is buried.
     pub(super) fn return_unstarted(&mut self, slot: u32, out: &mut Outcomes) {
         let row = &mut self.rows[slot];
         row.lost = row.lost.saturating_add(1);
@@ -182,93 +179,93 @@ impl State {
         }
     }
 
-    pub(super) fn side_of(&mut self, slot: u32) -> &mut Side {
+    pub(super) fn side_mut(&mut self, slot: u32) -> &mut SideRow {
         let row = &mut self.rows[slot];
         if row.side == NONE {
-            row.side = self.sides.insert(Side::default());
+            row.side = self.sides.insert(SideRow::default());
         }
         &mut self.sides[row.side]
     }
 
-    pub(super) fn enter_ready(&mut self, slot: u32, place: Place) {
+    pub(super) fn enter_ready(&mut self, slot: u32, substate: Substate) {
         let row = &mut self.rows[slot];
         row.when = self.now.mono_ms;
         let queue = row.queue;
         let priority = self.profiles.options(row.profile).priority;
-        self.set_place(slot, place);
-        self.queues[queue as usize].ready.add(&mut self.rows, priority, slot, place);
-        self.touch(queue);
+        self.set_substate(slot, substate);
+        self.queues[queue as usize].ready.add(&mut self.rows, priority, slot, substate);
+        self.mark_changed(queue);
         self.watch_expiry(slot);
     }
 
-    pub(super) fn enter_scheduled(&mut self, slot: u32, place: Place, due_ms: u64) {
+    pub(super) fn enter_scheduled(&mut self, slot: u32, substate: Substate, due_ms: u64) {
         let row = &mut self.rows[slot];
         row.when = due_ms;
         let queue = row.queue;
-        self.due.jobs(place).insert((due_ms, slot));
-        self.set_place(slot, place);
+        self.timers.jobs(substate).insert((due_ms, slot));
+        self.set_substate(slot, substate);
         self.queues[queue as usize].scheduled.push_back(&mut self.rows, Links::Main, slot);
         self.watch_expiry(slot);
     }
 
-    /// A job that has not run yet waits for its time, or is ready as `ready`.
-    pub(super) fn enter_by_due(&mut self, slot: u32, due: Due, ready: Place) {
+    /// Schedules a job that has not run yet, or makes it ready as `ready`.
+    pub(super) fn schedule_or_ready(&mut self, slot: u32, due: Due, ready: Substate) {
         match due {
             Due::After(ms) if ms > 0 => {
                 let due_ms = self.now.mono_ms.saturating_add(ms);
-                self.enter_scheduled(slot, Place::Delayed, due_ms);
+                self.enter_scheduled(slot, Substate::Delayed, due_ms);
             }
             Due::At(wall_ms) if wall_ms > self.now.wall_ms => {
-                self.enter_scheduled(slot, Place::Timed, wall_ms);
+                self.enter_scheduled(slot, Substate::Timed, wall_ms);
             }
             _ => self.enter_ready(slot, ready),
         }
     }
 
-    pub(super) fn set_place(&mut self, slot: u32, place: Place) {
+    pub(super) fn set_substate(&mut self, slot: u32, substate: Substate) {
         let row = &mut self.rows[slot];
-        row.place = place;
-        if let Some(counter) = counter(&mut self.queues[row.queue as usize].counts, place) {
+        row.substate = substate;
+        if let Some(counter) = counter(&mut self.queues[row.queue as usize].counts, substate) {
             *counter += 1;
         }
     }
 
-    pub(super) fn leave_place(&mut self, slot: u32) {
+    pub(super) fn leave_substate(&mut self, slot: u32) {
         self.unwatch_expiry(slot);
         let row = &self.rows[slot];
-        let (queue, place, when, session) = (row.queue, row.place, row.when, row.session);
+        let (queue, substate, when, session) = (row.queue, row.substate, row.when, row.session);
         let profile = row.profile;
         let q = &mut self.queues[queue as usize];
-        if let Some(counter) = counter(&mut q.counts, place) {
+        if let Some(counter) = counter(&mut q.counts, substate) {
             *counter -= 1;
         }
-        match place {
-            Place::Free => {}
-            Place::Fresh | Place::Returned => {
+        match substate {
+            Substate::Free => {}
+            Substate::Fresh | Substate::Returned => {
                 let priority = self.profiles.options(profile).priority;
-                q.ready.remove(&mut self.rows, priority, slot, place);
-                self.touch(queue);
+                q.ready.remove(&mut self.rows, priority, slot, substate);
+                self.mark_changed(queue);
             }
-            Place::Delayed | Place::Timed | Place::Retrying => {
+            Substate::Delayed | Substate::Timed | Substate::Retrying => {
                 q.scheduled.unlink(&mut self.rows, Links::Main, slot);
-                self.due.jobs(place).remove(&(when, slot));
+                self.timers.jobs(substate).remove(&(when, slot));
             }
-            Place::Running => {
+            Substate::Running => {
                 q.running.unlink(&mut self.rows, Links::Queue, slot);
-                self.rows.forget_token(slot);
+                self.rows.remove_token(slot);
                 let session = &mut self.sessions.table[session];
-                session.held.unlink(&mut self.rows, Links::Main, slot);
-                session.held_count -= 1;
+                session.leases.unlink(&mut self.rows, Links::Main, slot);
+                session.lease_count -= 1;
                 let row = &mut self.rows[slot];
                 row.delivered = row.running_ms(self.now.mono_ms) as u32;
                 row.session = NONE;
             }
-            Place::Completed | Place::Cancelled | Place::Expired => self.unkeep(slot),
-            Place::Prepared => {
+            Substate::Completed | Substate::Cancelled | Substate::Expired => self.leave_ended(slot),
+            Substate::Prepared => {
                 q.prepared.unlink(&mut self.rows, Links::Main, slot);
-                self.due.jobs(place).remove(&(when, slot));
+                self.timers.jobs(substate).remove(&(when, slot));
             }
-            Place::Dead => {
+            Substate::Dead => {
                 self.leave_dead_letters(slot);
             }
         }

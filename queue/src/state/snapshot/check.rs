@@ -1,54 +1,55 @@
-//! Whether a restored state's numbers lead anywhere, before anything is looked up by them.
+//! Validates the indexes of a restored state before anything follows them.
 
 use super::super::State;
-use super::super::row::{NONE, Place};
+use super::super::row::{NONE, Substate};
 use super::super::rows::List;
 use super::SnapshotError;
 
 impl State {
-    /// Every number leads to something that is there.
+    /// Every index refers to an existing entry.
     pub(super) fn check_numbers(&self) -> Result<(), SnapshotError> {
-        let wrong = |what| Err(SnapshotError::Inconsistent(what));
+        let inconsistent = |what| Err(SnapshotError::Inconsistent(what));
         let is_row = |slot: u32| slot == NONE || slot < self.rows.made();
         let is_list = |list: &List| is_row(list.head) && is_row(list.tail);
         if !is_row(self.rows.free) {
-            return wrong("the free row");
+            return inconsistent("the free row");
         }
         for slot in 0..self.rows.made() {
             let row = &self.rows[slot];
-            let ends = row.place.is_kept() || row.place == Place::Dead;
+            let ends = row.substate.is_retained() || row.substate == Substate::Dead;
             if ![row.prev, row.next].into_iter().all(is_row)
                 || !ends && ![row.queue_prev, row.queue_next].into_iter().all(is_row)
             {
-                return wrong("a link of a list");
+                return inconsistent("a link of a list");
             }
-            if row.place == Place::Free {
+            if row.substate == Substate::Free {
                 continue;
             }
             if row.queue as usize >= self.queues.len()
                 || self.profiles.table().get(row.profile).is_none()
                 || row.side != NONE && self.sides.get(row.side).is_none()
-                || row.place == Place::Running && self.sessions.table.get(row.session).is_none()
-                || row.place == Place::Completed && !self.names.is_known(row.session)
-                || row.place == Place::Dead && self.dead.get(row.session).is_none()
+                || row.substate == Substate::Running
+                    && self.sessions.table.get(row.session).is_none()
+                || row.substate == Substate::Completed && !self.names.is_known(row.session)
+                || row.substate == Substate::Dead && self.dead.get(row.session).is_none()
                 || row.entry.length < u32::from(row.head_len)
             {
-                return wrong("a row");
+                return inconsistent("a row");
             }
         }
         for (_, side) in self.sides.iter() {
             if side.attempts.iter().any(|attempt| !self.names.is_known(attempt.worker)) {
-                return wrong("an attempt");
+                return inconsistent("an attempt");
             }
         }
         for (_, group) in self.dead.table().iter() {
             if !is_list(&group.list) || group.queue as usize >= self.queues.len() {
-                return wrong("dead letters");
+                return inconsistent("dead letters");
             }
         }
         for queue in &self.queues {
             let lists = [queue.prepared, queue.scheduled, queue.running];
-            let lists = lists.into_iter().chain([queue.kept.list, queue.kept.own]);
+            let lists = lists.into_iter().chain([queue.ended.list, queue.ended.own]);
             let fresh = queue.ready.fresh_lists().map(|(_, list)| list);
             if !lists.chain(fresh).all(|list| is_list(&list))
                 || queue
@@ -56,39 +57,39 @@ impl State {
                     .iter()
                     .any(|member| self.dispatch.groups.get(member.group).is_none())
             {
-                return wrong("a queue");
+                return inconsistent("a queue");
             }
         }
         let is_session = |session: u32| self.sessions.table.get(session).is_some();
-        let is_subscription = |place: &u32| self.dispatch.subscriptions.get(*place).is_some();
+        let is_subscription = |index: &u32| self.dispatch.subscriptions.get(*index).is_some();
         let queues = self.queues.len() as u32;
         for (_, session) in self.sessions.table.iter() {
-            if !is_list(&session.held)
+            if !is_list(&session.leases)
                 || !self.names.is_known(session.name)
                 || session.lost.values().any(|&queue| queue >= queues)
             {
-                return wrong("a session");
+                return inconsistent("a session");
             }
         }
-        let is_turn = |place: u32| place == NONE || is_subscription(&place);
+        let is_turn = |index: u32| index == NONE || is_subscription(&index);
         for (_, s) in self.dispatch.subscriptions.iter() {
             if !is_session(s.session)
                 || !is_turn(s.before)
                 || !is_turn(s.after)
                 || self.dispatch.groups.get(s.group).is_none()
             {
-                return wrong("a subscription");
+                return inconsistent("a subscription");
             }
         }
         for (_, group) in self.dispatch.groups.iter() {
             let ends = [group.waiting.head, group.waiting.tail];
-            if !ends.into_iter().all(is_turn) || !group.untold.iter().all(is_subscription) {
-                return wrong("a group");
+            if !ends.into_iter().all(is_turn) || !group.unnotified.iter().all(is_subscription) {
+                return inconsistent("a group");
             }
         }
         for link in self.links.values() {
             if !is_session(link.session) || !link.subscriptions.values().all(is_subscription) {
-                return wrong("a link");
+                return inconsistent("a link");
             }
         }
         Ok(())

@@ -6,8 +6,8 @@ use longshore_protocol::messages::work::{Order, Sources};
 use longshore_protocol::{Decode, Encode, FrameWriter, LinkId, Reader, WireError};
 
 use super::super::State;
-use super::super::dispatch::{Group, Subscription, Turns};
-use super::{place, put_place};
+use super::super::dispatch::{Subscription, SubscriptionGroup, TurnQueue};
+use super::{index, put_index};
 
 impl State {
     pub(super) fn index_groups(&mut self) {
@@ -22,12 +22,12 @@ impl State {
             self.sessions.table[subscription.session].credits += subscription.credit;
         }
         for queue in 0..self.queues.len() as u32 {
-            self.bring_up_to_date(queue);
+            self.update_groups_of(queue);
         }
         // Nothing else makes jobs and credits wait for each other.
         let groups = self.dispatch.groups.iter();
-        let stalled =
-            groups.filter(|(_, group)| self.handouts > 0 && group.ready > 0 && group.credits > 0);
+        let stalled = groups
+            .filter(|(_, group)| self.delivery_budget > 0 && group.ready > 0 && group.credits > 0);
         self.dispatch.stalled = stalled.map(|(number, _)| number).collect();
     }
 }
@@ -38,8 +38,8 @@ impl Encode for Subscription {
         for number in [self.session, self.number, self.group, self.credit] {
             out.u64(u64::from(number));
         }
-        put_place(out, self.before);
-        put_place(out, self.after);
+        put_index(out, self.before);
+        put_index(out, self.after);
     }
 }
 
@@ -51,31 +51,31 @@ impl Decode for Subscription {
             number: r.u32()?,
             group: r.u32()?,
             credit: r.u32()?,
-            before: place(r)?,
-            after: place(r)?,
+            before: index(r)?,
+            after: index(r)?,
         })
     }
 }
 
-impl Encode for Group {
+impl Encode for SubscriptionGroup {
     fn encode(&self, out: &mut FrameWriter) {
         self.sources.encode(out);
         if self.sources.order == Order::Weighted {
             self.lanes.balances().for_each(|balance| out.i64(balance));
         }
-        put_place(out, self.waiting.head);
-        put_place(out, self.waiting.tail);
+        put_index(out, self.waiting.head);
+        put_index(out, self.waiting.tail);
         out.u64(u64::from(self.waiting.count));
-        out.u64(self.untold.len() as u64);
-        for &place in &self.untold {
-            out.u64(u64::from(place));
+        out.u64(self.unnotified.len() as u64);
+        for &index in &self.unnotified {
+            out.u64(u64::from(index));
         }
     }
 }
 
-impl Decode for Group {
-    fn decode(r: &mut Reader) -> Result<Group, WireError> {
-        let mut group = Group::new(Sources::decode(r)?);
+impl Decode for SubscriptionGroup {
+    fn decode(r: &mut Reader) -> Result<SubscriptionGroup, WireError> {
+        let mut group = SubscriptionGroup::new(Sources::decode(r)?);
         if group.sources.order == Order::Weighted {
             let unbalanced = r.invalid("balances that do not belong to their weights");
             let lanes = 0..group.lanes.balances().len();
@@ -84,9 +84,9 @@ impl Decode for Group {
                 return Err(unbalanced);
             }
         }
-        group.waiting = Turns { head: place(r)?, tail: place(r)?, count: r.u32()? };
-        let untold = r.count("untold subscriptions", usize::MAX, 1)?;
-        group.untold = (0..untold).map(|_| r.u32()).collect::<Result<BTreeSet<_>, _>>()?;
+        group.waiting = TurnQueue { head: index(r)?, tail: index(r)?, count: r.u32()? };
+        let unnotified = r.count("untold subscriptions", usize::MAX, 1)?;
+        group.unnotified = (0..unnotified).map(|_| r.u32()).collect::<Result<BTreeSet<_>, _>>()?;
         Ok(group)
     }
 }

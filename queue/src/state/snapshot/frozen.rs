@@ -1,4 +1,4 @@
-//! A state at one moment, on its way to the disk while the state itself goes on.
+//! A state at one moment, to be written to disk while the state itself continues.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -7,43 +7,43 @@ use longshore_protocol::{Encode, FrameWriter, Glob};
 
 use super::super::State;
 use super::super::chunks::Shared;
-use super::super::dead_letters::Group as DeadGroup;
+use super::super::dead_letters::DeadLetterGroup as DeadGroup;
 use super::super::dispatch::Subscription;
-use super::super::names::Name;
+use super::super::names::WorkerName;
 use super::super::profile::Profile;
 use super::super::queue::Queue;
-use super::super::row::{Place, Row};
+use super::super::row::{Row, Substate};
 use super::super::session::Session;
-use super::super::transition::Side;
+use super::super::transition::SideRow;
 use super::head::put_link;
 use super::{BLOCK_BYTES, FREE, Table};
 use crate::command::Start;
 use crate::log::Snapshot;
 use crate::outcome::RecordRef;
 
-/// What a state was when it was [frozen](State::freeze). The state shares its tables with this
-/// until they are written: what it changes meanwhile it copies first, a piece of a table at a time.
+/// A [frozen](State::freeze) copy of a state. The state shares its tables with this copy until they
+/// are written: it copies what it changes meanwhile, a chunk of a table at a time.
 #[derive(Debug)]
 pub struct Frozen {
     index: u64,
     about_bytes: u64,
     epoch: u64,
     start: Option<Arc<Start>>,
-    /// What was written at once.
+    /// Blocks encoded at the freeze.
     ready: VecDeque<Vec<u8>>,
-    profiles: Places<Profile>,
-    names: Places<Name>,
-    sides: Places<Side>,
-    dead: Places<DeadGroup>,
-    sessions: Places<Session>,
-    subscriptions: Places<Subscription>,
+    profiles: FrozenSlab<Profile>,
+    names: FrozenSlab<WorkerName>,
+    sides: FrozenSlab<SideRow>,
+    dead: FrozenSlab<DeadGroup>,
+    sessions: FrozenSlab<Session>,
+    subscriptions: FrozenSlab<Subscription>,
     rows: Shared<Row>,
 }
 
-/// A slab's places, and the free ones in the order in which they were given back.
-type Places<T> = (Shared<Option<T>>, Shared<u32>);
+/// A slab's entries, and its free numbers in the order in which they were freed.
+type FrozenSlab<T> = (Shared<Option<T>>, Shared<u32>);
 
-/// Bytes of a row in a snapshot, about; those of a free one; of a side row, a queue, a session.
+/// Approximate bytes in a snapshot of a row, a free row, a side row, a queue, a session.
 const ROW_BYTES: u64 = 68;
 const FREE_ROW_BYTES: u64 = 4;
 const SIDE_BYTES: u64 = 48;
@@ -51,9 +51,9 @@ const QUEUE_BYTES: u64 = 128;
 const SESSION_BYTES: u64 = 256;
 
 impl State {
-    /// Bytes that a snapshot of it would take, about: from counters alone.
+    /// The approximate size of its snapshot in bytes, from counters alone.
     pub fn about_snapshot_bytes(&self) -> u64 {
-        let held = u64::from(self.rows.held);
+        let held = u64::from(self.rows.used);
         held * ROW_BYTES
             + (u64::from(self.rows.made()) - held) * FREE_ROW_BYTES
             + self.sides.len() as u64 * SIDE_BYTES
@@ -61,13 +61,12 @@ impl State {
             + self.sessions.table.len() as u64 * SESSION_BYTES
     }
 
-    /// The state as it is now, to be written at leisure. Costs an allocation for each piece of a
-    /// table that was changed since the last time, and the bytes of what is not in pieces: the
-    /// head, at most 2,048 patterns of paused and closed queues, at most 100,000 queues (what a
-    /// queue's jobs are is in their rows: about 60 bytes and its path each), the groups of
-    /// subscriptions with who waits in them, and the links that are up. A group is written at once,
-    /// because it knows the heads of all its queues: copying it when it is touched would take
-    /// longer than writing it does.
+    /// Freezes the state, to be written later. Costs an allocation for each chunk of a table that
+    /// changed since the last freeze, and the bytes of everything that is not in chunks: the head,
+    /// at most 2,048 patterns of paused and closed queues, at most 100,000 queues (about 60 bytes
+    /// and its path each; jobs are in rows), the subscription groups with their waiting
+    /// subscriptions, and the links that are up. A group is encoded at once, because it holds the
+    /// heads of all its queues: copying it on its next change would take longer.
     pub fn freeze(&mut self) -> Frozen {
         Frozen {
             index: self.index,
@@ -87,11 +86,11 @@ impl State {
 
     fn write_small_tables(&self) -> VecDeque<Vec<u8>> {
         let mut blocks = VecDeque::from([self.head_block()]);
-        let (places, free) = self.dispatch.groups.parts();
+        let (entries, free) = self.dispatch.groups.parts();
         write_all(Table::Pauses as u8, &mut blocks, self.pauses.all(), Glob::encode);
         write_all(Table::Closings as u8, &mut blocks, self.closings.all(), Glob::encode);
         write_all(Table::Queues as u8, &mut blocks, self.queues.iter(), Queue::encode);
-        write_all(Table::Groups as u8, &mut blocks, places, Option::encode);
+        write_all(Table::Groups as u8, &mut blocks, entries, Option::encode);
         write_all(Table::Groups as u8 | FREE, &mut blocks, free, put_number);
         write_all(Table::Links as u8, &mut blocks, self.links.iter(), put_link);
         blocks
@@ -112,7 +111,7 @@ impl Snapshot for Frozen {
     }
 
     fn parts(&self, each: &mut dyn FnMut(RecordRef)) {
-        let rows = self.rows.iter().filter(|row| row.place != Place::Free);
+        let rows = self.rows.iter().filter(|row| row.substate != Substate::Free);
         rows.for_each(|row| each(row.entry));
         for side in self.sides.0.iter().flatten() {
             side.parts(each);
@@ -129,7 +128,7 @@ impl Snapshot for Frozen {
             return true;
         }
         next_of_slab(Table::Profiles, &mut self.profiles, out)
-            || next_of_slab(Table::Names, &mut self.names, out)
+            || next_of_slab(Table::WorkerNames, &mut self.names, out)
             || next_of_slab(Table::Sides, &mut self.sides, out)
             || next_of_slab(Table::DeadLetters, &mut self.dead, out)
             || next_of_slab(Table::Sessions, &mut self.sessions, out)
@@ -138,10 +137,10 @@ impl Snapshot for Frozen {
     }
 }
 
-impl Side {
-    /// Every part of the log that a job's side row names.
+impl SideRow {
+    /// Every part of the log that a job's side row refers to.
     fn parts(&self, each: &mut dyn FnMut(RecordRef)) {
-        let Side {
+        let SideRow {
             attempts,
             worker_losses: _,
             result,
@@ -153,17 +152,17 @@ impl Side {
         let errors = attempts.iter().filter_map(|attempt| attempt.error);
         errors.for_each(|(error, _)| each(error));
         result.iter().for_each(|&result| each(result));
-        let kept = checkpoints.iter().flat_map(|checkpoints| &checkpoints.kept);
+        let kept = checkpoints.iter().flat_map(|checkpoints| &checkpoints.list);
         kept.for_each(|checkpoint| each(checkpoint.bytes));
     }
 }
 
 fn next_of_slab<T: Encode>(
     table: Table,
-    (places, free): &mut Places<T>,
+    (entries, free): &mut FrozenSlab<T>,
     out: &mut Vec<u8>,
 ) -> bool {
-    next_of(table as u8, places, out, Option::encode)
+    next_of(table as u8, entries, out, Option::encode)
         || next_of(table as u8 | FREE, free, out, put_number)
 }
 
@@ -177,8 +176,8 @@ fn next_of<T>(
         return false;
     }
     write_block(tag, out, |block| {
-        shared.take_while(|thing| {
-            encode(thing, block);
+        shared.take_while(|entry| {
+            encode(entry, block);
             block.body_len() < BLOCK_BYTES
         });
     });
@@ -188,17 +187,17 @@ fn next_of<T>(
 fn write_all<T>(
     tag: u8,
     blocks: &mut VecDeque<Vec<u8>>,
-    things: impl Iterator<Item = T>,
+    entries: impl Iterator<Item = T>,
     encode: impl Fn(T, &mut FrameWriter),
 ) {
-    let mut things = things.peekable();
-    while things.peek().is_some() {
+    let mut entries = entries.peekable();
+    while entries.peek().is_some() {
         let mut out = Vec::new();
         write_block(tag, &mut out, |block| {
             while block.body_len() < BLOCK_BYTES
-                && let Some(thing) = things.next()
+                && let Some(entry) = entries.next()
             {
-                encode(thing, block);
+                encode(entry, block);
             }
         });
         blocks.push_back(out);
@@ -209,9 +208,9 @@ fn put_number(&number: &u32, out: &mut FrameWriter) {
     out.u64(u64::from(number));
 }
 
-fn write_block(tag: u8, out: &mut Vec<u8>, things: impl FnOnce(&mut FrameWriter)) {
+fn write_block(tag: u8, out: &mut Vec<u8>, entries: impl FnOnce(&mut FrameWriter)) {
     let mut block = FrameWriter::with_capacity(BLOCK_BYTES + 1_024);
     block.u8(tag);
-    things(&mut block);
+    entries(&mut block);
     out.extend_from_slice(&block.into_body());
 }

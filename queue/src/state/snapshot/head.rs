@@ -1,4 +1,4 @@
-//! A snapshot's first block, links and what else is no table of its own.
+//! A snapshot's first block, its links, and fields without a table.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use longshore_protocol::{Decode, Encode, FrameWriter, LinkId, Reader, WireError}
 
 use super::super::State;
 use super::super::links::Link;
-use super::{Counts, SnapshotError, Table, VERSION, place, put_place};
+use super::{Counts, SnapshotError, Table, VERSION, index, put_index};
 use crate::time::Now;
 
 impl State {
@@ -19,14 +19,14 @@ impl State {
         out.u64(self.next_token);
         out.u64(self.next_link);
         out.u64(self.stale_refused);
-        out.u64(self.handouts);
+        out.u64(self.delivery_budget);
         out.bool(self.draining);
-        put_place(&mut out, self.rows.free);
+        put_index(&mut out, self.rows.free);
         Table::ALL.iter().for_each(|&table| out.u64(self.count_of(table)));
         out.into_body().into()
     }
 
-    /// Reads what [`State::head_block`] has written; gives how much of each table follows.
+    /// Reads the output of [`State::head_block`]; returns how many entries of each table follow.
     pub(super) fn read_head(&mut self, r: &mut Reader) -> Result<Counts, SnapshotError> {
         let version = r.u8()?;
         if version != VERSION {
@@ -35,12 +35,12 @@ impl State {
         self.index = r.u64()?;
         self.now = Now { mono_ms: r.u64()?, wall_ms: r.u64()? };
         self.next_token = r.u64()?;
-        self.sure_from = self.next_token;
+        self.unrevoked_from = self.next_token;
         self.next_link = r.u64()?;
         self.stale_refused = r.u64()?;
-        self.handouts = r.u64()?;
+        self.delivery_budget = r.u64()?;
         self.draining = r.bool()?;
-        self.rows.free = place(r)?;
+        self.rows.free = index(r)?;
         let mut counts = Counts::default();
         for count in &mut counts {
             *count = r.u64()?;
@@ -48,7 +48,7 @@ impl State {
         Ok(counts)
     }
 
-    /// Things of a table, free places too.
+    /// Entries of a table, free ones included.
     pub(super) fn count_of(&self, table: Table) -> u64 {
         let count = match table {
             Table::Start => usize::from(self.start.is_some()),
@@ -58,7 +58,7 @@ impl State {
             Table::Groups => self.dispatch.groups.made(),
             Table::Links => self.links.len(),
             Table::Profiles => self.profiles.table().made(),
-            Table::Names => self.names.table().made(),
+            Table::WorkerNames => self.names.table().made(),
             Table::Sides => self.sides.made(),
             Table::DeadLetters => self.dead.table().made(),
             Table::Sessions => self.sessions.table.made(),
@@ -71,20 +71,20 @@ impl State {
 
 pub(super) fn put_link((id, link): (&LinkId, &Link), out: &mut FrameWriter) {
     id.encode(out);
-    put_place(out, link.session);
+    put_index(out, link.session);
     out.u64(link.subscriptions.len() as u64);
-    for (&number, &place) in &link.subscriptions {
+    for (&number, &index) in &link.subscriptions {
         out.u64(u64::from(number));
-        put_place(out, place);
+        put_index(out, index);
     }
 }
 
 pub(super) fn link(r: &mut Reader) -> Result<(LinkId, Link), WireError> {
     let id = LinkId::decode(r)?;
-    let session = place(r)?;
+    let session = index(r)?;
     let mut subscriptions = BTreeMap::new();
     for _ in 0..r.count("subscriptions of a link", usize::MAX, 2)? {
-        subscriptions.insert(r.u32()?, place(r)?);
+        subscriptions.insert(r.u32()?, index(r)?);
     }
     Ok((id, Link { session, subscriptions }))
 }

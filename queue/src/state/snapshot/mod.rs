@@ -1,11 +1,11 @@
-//! The whole state as bytes, and back. What can be worked out from the rest is not written: sets by
-//! time, ids, tokens, counters of states, heads. Lists are written as their links, so that the
-//! restored state goes on exactly as this one.
+//! Encodes the whole state, and decodes it. Derived data is not written: sets by time, ids, tokens,
+//! counters of states, heads. Lists are written as their links, so that the restored state
+//! continues exactly like the original.
 //!
-//! The bytes come in *blocks* of about 256 KiB: whoever writes them and whoever reads them never
-//! has all of them at once. The first block begins with the format's version and says how much of
-//! each [`Table`] follows; every other one begins with its table's tag and holds whole things of
-//! that table, in their order.
+//! The bytes come in *blocks* of about 256 KiB, so that neither writer nor reader ever has all of
+//! them at once. The first block begins with the format's version and the number of entries of each
+//! [`Table`]; every other one begins with its table's tag and holds whole entries of that table, in
+//! order.
 
 mod check;
 mod dispatch;
@@ -26,13 +26,13 @@ use super::rows::List;
 use crate::log::Snapshot;
 use crate::outcome::RecordRef;
 
-/// The format of the bytes.
+/// The format's version.
 const VERSION: u8 = 5;
-/// A block ends with the thing that reaches this length. The longest thing, a session with many
-/// split answers, has a few MB. In tests a few jobs make several blocks.
+/// A block ends with the entry that reaches this length. The longest entry, a session with many
+/// mixed answers, has a few MB. In tests a few jobs make several blocks.
 pub(super) const BLOCK_BYTES: usize = if cfg!(test) { 64 } else { 256 * 1024 };
 
-/// What is written, in this order. A tag with [`FREE`] is that of the free places of a table.
+/// The tables, in the order of writing. A tag with [`FREE`] holds a table's free numbers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]
 enum Table {
@@ -42,7 +42,7 @@ enum Table {
     Groups = 3,
     Links = 4,
     Profiles = 5,
-    Names = 6,
+    WorkerNames = 6,
     Sides = 7,
     DeadLetters = 8,
     Sessions = 9,
@@ -62,7 +62,7 @@ impl Table {
         Table::Groups,
         Table::Links,
         Table::Profiles,
-        Table::Names,
+        Table::WorkerNames,
         Table::Sides,
         Table::DeadLetters,
         Table::Sessions,
@@ -71,7 +71,7 @@ impl Table {
     ];
 }
 
-/// How many things each table has, free places too.
+/// The number of entries of each table, free ones included.
 type Counts = [u64; Table::ALL.len()];
 
 /// Why bytes are not a snapshot. Use an older snapshot and replay from there.
@@ -80,10 +80,10 @@ pub enum SnapshotError {
     /// Written by a version that this one does not know.
     #[error("snapshot of format {0}; this version reads format {VERSION}")]
     Version(u8),
-    /// The bytes are cut off, or a field is out of its range.
+    /// The bytes are truncated, or a field is out of its range.
     #[error("damaged snapshot: {0}")]
     Damaged(#[from] WireError),
-    /// The parts do not fit together.
+    /// The parts contradict each other.
     #[error("damaged snapshot: {0}")]
     Inconsistent(&'static str),
 }
@@ -101,11 +101,11 @@ impl State {
         out
     }
 
-    /// The state of those bytes. It goes on exactly as the one that wrote it.
+    /// Decodes those bytes. The state continues exactly like the one that wrote them.
     ///
     /// # Errors
-    /// When the bytes are not a snapshot that this version can read. They are trusted to be what
-    /// was written: a checksum is the caller's.
+    /// When the bytes are not a snapshot that this version can read. The bytes are assumed intact:
+    /// the caller verifies a checksum.
     pub fn restore(bytes: &[u8]) -> Result<State, SnapshotError> {
         let mut reader = Reader::new(Bytes::copy_from_slice(bytes));
         let mut restoring = Restoring::new();
@@ -117,12 +117,12 @@ impl State {
     }
 }
 
-/// A row, session or subscription; `NONE` is 0.
-fn put_place(out: &mut FrameWriter, number: u32) {
+/// The index of a row, session or subscription; `NONE` is written as 0.
+fn put_index(out: &mut FrameWriter, number: u32) {
     out.u64(u64::from(number.wrapping_add(1)));
 }
 
-fn place(r: &mut Reader) -> Result<u32, WireError> {
+fn index(r: &mut Reader) -> Result<u32, WireError> {
     Ok(r.u32()?.wrapping_sub(1))
 }
 
@@ -132,14 +132,14 @@ fn put_optional(out: &mut FrameWriter, at: Option<u64>) {
 
 impl Encode for List {
     fn encode(&self, out: &mut FrameWriter) {
-        put_place(out, self.head);
-        put_place(out, self.tail);
+        put_index(out, self.head);
+        put_index(out, self.tail);
     }
 }
 
 impl Decode for List {
     fn decode(r: &mut Reader) -> Result<List, WireError> {
-        Ok(List { head: place(r)?, tail: place(r)? })
+        Ok(List { head: index(r)?, tail: index(r)? })
     }
 }
 

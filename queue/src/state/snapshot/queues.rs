@@ -11,11 +11,11 @@ use super::{SnapshotError, put_optional};
 impl State {
     pub(super) fn index_queues(&mut self) -> Result<(), SnapshotError> {
         for (number, queue) in (0u32..).zip(&mut self.queues) {
-            queue.accepts = self.served.takes(&queue.path);
+            queue.accepts = self.served.accepts(&queue.path);
             queue.pauses = self.pauses.of(&queue.path).count() as u16;
             queue.closings = self.closings.of(&queue.path).count() as u16;
             self.by_path.insert(queue.path.clone(), number);
-            self.due.collect.extend(queue.kept.collect_at.map(|at| (at, number)));
+            self.timers.cleanup.extend(queue.ended.cleanup_at.map(|at| (at, number)));
             for member in &mut queue.groups {
                 let sources = &self.dispatch.groups[member.group].sources;
                 member.lane = Lanes::lane_of(sources, &queue.path).ok_or(
@@ -36,7 +36,7 @@ impl Encode for Queue {
             out.i64(i64::from(priority));
             list.encode(out);
         }
-        for list in [self.prepared, self.scheduled, self.running, self.kept.list, self.kept.own] {
+        for list in [self.prepared, self.scheduled, self.running, self.ended.list, self.ended.own] {
             list.encode(out);
         }
         for metric in [
@@ -54,7 +54,7 @@ impl Encode for Queue {
             out.u64(u64::from(member.group));
         }
         out.u64(u64::from(self.turn));
-        put_optional(out, self.kept.collect_at);
+        put_optional(out, self.ended.cleanup_at);
         self.settings.encode(out);
     }
 }
@@ -69,8 +69,8 @@ impl Decode for Queue {
             &mut queue.prepared,
             &mut queue.scheduled,
             &mut queue.running,
-            &mut queue.kept.list,
-            &mut queue.kept.own,
+            &mut queue.ended.list,
+            &mut queue.ended.own,
         ] {
             *list = List::decode(r)?;
         }
@@ -85,11 +85,11 @@ impl Decode for Queue {
             *metric = r.u64()?;
         }
         let groups = r.count("groups of a queue", usize::MAX, 1)?;
-        // Which lane it is in follows from the group's sources.
+        // The lane follows from the group's sources.
         let mut member = || Ok(Member { group: r.u32()?, lane: 0 });
         queue.groups = (0..groups).map(|_| member()).collect::<Result<_, WireError>>()?;
         queue.turn = r.u32()?;
-        queue.kept.collect_at = r.option()?;
+        queue.ended.cleanup_at = r.option()?;
         queue.settings = QueueSettings::decode(r)?;
         Ok(queue)
     }

@@ -1,4 +1,4 @@
-//! A snapshot read back, block by block.
+//! Restores a state from a snapshot, block by block.
 
 use std::sync::Arc;
 
@@ -6,25 +6,25 @@ use bytes::Bytes;
 use longshore_protocol::{Decode, Glob, Reader};
 
 use super::super::State;
-use super::super::dead_letters::{DeadLetters, Group as DeadGroup};
+use super::super::dead_letters::{DeadLetterGroup as DeadGroup, DeadLetters};
 use super::super::enqueue::JOBS_MAX;
-use super::super::links::Served;
-use super::super::names::{Name, Names};
+use super::super::links::ServedPaths;
+use super::super::names::{WorkerName, WorkerNames};
 use super::super::profile::{DEFAULT, Profile, Profiles};
 use super::super::row::Row;
 use super::super::slab::Slab;
 use super::{Counts, FREE, SnapshotError, Table, head};
 
-/// A state on its way back from the blocks of its snapshot. Nothing is allocated because a block
-/// says that much will come: all that is taken is what came.
+/// A state under construction from the blocks of its snapshot. It allocates for the data that has
+/// arrived, never for announced counts.
 #[derive(Debug)]
 pub struct Restoring {
     state: State,
-    /// What the first block says that follows; none before it.
+    /// The counts of the first block; none before it.
     counts: Option<Counts>,
-    // What the state has with an index of its own.
+    // Tables that the state stores with an index.
     profiles: Slab<Profile>,
-    names: Slab<Name>,
+    names: Slab<WorkerName>,
     dead: Slab<DeadGroup>,
 }
 
@@ -46,54 +46,56 @@ impl Restoring {
         }
     }
 
-    /// Takes the next block, as it was written.
+    /// Decodes the next block.
     ///
     /// # Errors
-    /// When it is not a block that may come next. What was taken so far is then of no use.
+    /// When it is not a valid next block. The blocks decoded so far are then useless.
     pub fn block(&mut self, block: Bytes) -> Result<(), SnapshotError> {
         let r = &mut Reader::new(block);
         if self.counts.is_none() {
             self.counts = Some(self.state.read_head(r)?);
-            return if r.is_empty() { Ok(()) } else { Err(wrong("bytes after the head")) };
+            return if r.is_empty() { Ok(()) } else { Err(inconsistent("bytes after the head")) };
         }
         let tag = r.u8()?;
         let table = Table::ALL.into_iter().find(|&table| table as u8 == tag & !FREE);
-        let table = table.ok_or(wrong("a table that is not known"))?;
-        if tag & FREE == 0 { self.take_things(table, r) } else { self.take_free(table, r) }
+        let table = table.ok_or(inconsistent("a table that is not known"))?;
+        if tag & FREE == 0 { self.read_entries(table, r) } else { self.read_free(table, r) }
     }
 
-    fn take_things(&mut self, table: Table, r: &mut Reader) -> Result<(), SnapshotError> {
+    fn read_entries(&mut self, table: Table, r: &mut Reader) -> Result<(), SnapshotError> {
         let state = &mut self.state;
         while !r.is_empty() {
             match table {
-                Table::Start if state.start.is_some() => return Err(wrong("a second start")),
+                Table::Start if state.start.is_some() => {
+                    return Err(inconsistent("a second start"));
+                }
                 Table::Start => state.start = Some(Arc::new(Decode::decode(r)?)),
                 Table::Pauses => {
                     if !state.pauses.insert(Glob::decode(r)?) {
-                        return Err(wrong("a pause that is there already"));
+                        return Err(inconsistent("a pause that is there already"));
                     }
                 }
                 Table::Closings => {
                     if !state.closings.insert(Glob::decode(r)?) {
-                        return Err(wrong("a closing that is there already"));
+                        return Err(inconsistent("a closing that is there already"));
                     }
                 }
                 Table::Queues => state.queues.push(Decode::decode(r)?),
-                Table::Groups => state.dispatch.groups.push_place(r.option()?),
+                Table::Groups => state.dispatch.groups.push_entry(r.option()?),
                 Table::Links => {
                     let (id, link) = head::link(r)?;
                     if state.links.insert(id, link).is_some() {
-                        return Err(wrong("a link that is there already"));
+                        return Err(inconsistent("a link that is there already"));
                     }
                 }
-                Table::Profiles => self.profiles.push_place(r.option()?),
-                Table::Names => self.names.push_place(r.option()?),
-                Table::Sides => state.sides.push_place(r.option()?),
-                Table::DeadLetters => self.dead.push_place(r.option()?),
-                Table::Sessions => state.sessions.table.push_place(r.option()?),
-                Table::Subscriptions => state.dispatch.subscriptions.push_place(r.option()?),
+                Table::Profiles => self.profiles.push_entry(r.option()?),
+                Table::WorkerNames => self.names.push_entry(r.option()?),
+                Table::Sides => state.sides.push_entry(r.option()?),
+                Table::DeadLetters => self.dead.push_entry(r.option()?),
+                Table::Sessions => state.sessions.table.push_entry(r.option()?),
+                Table::Subscriptions => state.dispatch.subscriptions.push_entry(r.option()?),
                 Table::Rows if u64::from(state.rows.made()) >= JOBS_MAX => {
-                    return Err(wrong("more rows than there may be"));
+                    return Err(inconsistent("more rows than there may be"));
                 }
                 Table::Rows => state.rows.push(Row::decode(r)?),
             }
@@ -101,14 +103,14 @@ impl Restoring {
         Ok(())
     }
 
-    fn take_free(&mut self, table: Table, r: &mut Reader) -> Result<(), SnapshotError> {
+    fn read_free(&mut self, table: Table, r: &mut Reader) -> Result<(), SnapshotError> {
         let state = &mut self.state;
         while !r.is_empty() {
             let number = r.u32()?;
             match table {
                 Table::Groups => state.dispatch.groups.push_free(number),
                 Table::Profiles => self.profiles.push_free(number),
-                Table::Names => self.names.push_free(number),
+                Table::WorkerNames => self.names.push_free(number),
                 Table::Sides => state.sides.push_free(number),
                 Table::DeadLetters => self.dead.push_free(number),
                 Table::Sessions => state.sessions.table.push_free(number),
@@ -119,20 +121,20 @@ impl Restoring {
                 | Table::Queues
                 | Table::Links
                 | Table::Rows => {
-                    return Err(wrong("free places where there are none"));
+                    return Err(inconsistent("free places where there are none"));
                 }
             }
         }
         Ok(())
     }
 
-    /// The state, once every block was taken. It goes on exactly as the one that was frozen.
+    /// The state, once every block was decoded. It continues exactly like the frozen one.
     ///
     /// # Errors
-    /// When blocks are missing, or what they say does not fit together.
+    /// When blocks are missing, or contradict each other.
     pub fn finish(self) -> Result<State, SnapshotError> {
         let Restoring { mut state, counts, profiles, names, dead } = self;
-        let counts = counts.ok_or(wrong("nothing at all"))?;
+        let counts = counts.ok_or(inconsistent("nothing at all"))?;
         let are_whole = [profiles.is_whole(), names.is_whole(), dead.is_whole()];
         let are_whole = are_whole.into_iter().chain([
             state.sides.is_whole(),
@@ -141,18 +143,18 @@ impl Restoring {
             state.dispatch.groups.is_whole(),
         ]);
         if !are_whole.into_iter().all(|is_whole| is_whole) {
-            return Err(wrong("free places"));
+            return Err(inconsistent("free places"));
         }
-        profiles.get(DEFAULT).ok_or(wrong("no default options"))?;
+        profiles.get(DEFAULT).ok_or(inconsistent("no default options"))?;
         state.profiles = Profiles::from_table(profiles);
-        state.names = Names::from_table(names);
-        state.dead = DeadLetters::from_table(dead).ok_or(wrong("kinds of dead letters"))?;
+        state.names = WorkerNames::from_table(names);
+        state.dead = DeadLetters::from_table(dead).ok_or(inconsistent("kinds of dead letters"))?;
         if !Table::ALL.iter().zip(counts).all(|(&table, count)| state.count_of(table) == count) {
-            return Err(wrong("a table is not all there"));
+            return Err(inconsistent("a table is not all there"));
         }
-        state.served = state.start.as_deref().map(Served::of).unwrap_or_default();
+        state.served = state.start.as_deref().map(ServedPaths::of).unwrap_or_default();
         if let Some(start) = &state.start {
-            state.rows.key_with(&start.secret.0);
+            state.rows.set_key(&start.secret.0);
             state.rules = (*start.rules).clone();
         }
         state.side_items = state.sides.iter().map(|(_, side)| side.items()).sum();
@@ -165,6 +167,6 @@ impl Restoring {
     }
 }
 
-fn wrong(what: &'static str) -> SnapshotError {
+fn inconsistent(what: &'static str) -> SnapshotError {
     SnapshotError::Inconsistent(what)
 }

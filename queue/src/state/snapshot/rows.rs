@@ -1,4 +1,4 @@
-//! Jobs in a snapshot: rows, and what several of them share or only some have.
+//! Jobs in a snapshot: rows, and the data that several share or only some have.
 
 use longshore_protocol::{Decode, Encode, FrameWriter, JobId, JobOptions, Reader, WireError};
 
@@ -6,64 +6,68 @@ use super::super::State;
 use super::super::prepared::Preparation;
 use super::super::profile::Profile;
 use super::super::queue::count;
-use super::super::row::{Place, Row};
-use super::super::transition::Side;
-use super::{place, put_place};
+use super::super::row::{Row, Substate};
+use super::super::transition::SideRow;
+use super::{index, put_index};
 use crate::outcome::RecordRef;
 
 impl State {
     pub(super) fn index_rows(&mut self) {
-        let is_held = |slot: &u32| self.rows[*slot].place != Place::Free;
+        let is_held = |slot: &u32| self.rows[*slot].substate != Substate::Free;
         let held = (0..self.rows.made()).filter(is_held).count();
         self.rows.reserve_ids(held);
-        // Sets are made of sorted lists: putting millions in one by one takes several times as
+        // Sets are built from sorted lists: inserting millions one by one takes several times as
         // long.
         let (mut mono, mut wall, mut expiring) = (Vec::new(), Vec::new(), Vec::new());
         for slot in 0..self.rows.made() {
             let row = &self.rows[slot];
-            let (place, when, queue) = (row.place, row.when, row.queue);
-            if place == Place::Free {
+            let (substate, when, queue) = (row.substate, row.when, row.queue);
+            if substate == Substate::Free {
                 continue;
             }
             let priority = self.profiles.options(row.profile).priority;
             let q = &mut self.queues[queue as usize];
             count(&mut q.counts, row);
-            match place {
-                Place::Fresh => q.ready.restored_fresh(),
-                Place::Returned => q.ready.add(&mut self.rows, priority, slot, place),
-                Place::Timed => wall.push((when, slot)),
-                Place::Delayed | Place::Retrying | Place::Prepared => mono.push((when, slot)),
-                Place::Running => self.rows.index_token(slot),
-                Place::Dead => self.index_dead(slot),
-                Place::Completed | Place::Cancelled | Place::Expired => self.index_kept(slot),
-                Place::Free => {}
+            match substate {
+                Substate::Fresh => q.ready.restored_fresh(),
+                Substate::Returned => q.ready.add(&mut self.rows, priority, slot, substate),
+                Substate::Timed => wall.push((when, slot)),
+                Substate::Delayed | Substate::Retrying | Substate::Prepared => {
+                    mono.push((when, slot))
+                }
+                Substate::Running => self.rows.index_token(slot),
+                Substate::Dead => self.index_dead(slot),
+                Substate::Completed | Substate::Cancelled | Substate::Expired => {
+                    self.index_ended(slot)
+                }
+                Substate::Free => {}
             }
-            if place == Place::Completed {
-                self.names.hold(self.rows[slot].session);
+            if substate == Substate::Completed {
+                self.names.add_use(self.rows[slot].session);
             }
             let side = self.rows[slot].side;
             let attempts = self.sides.get(side).map_or(&[][..], |side| &side.attempts);
-            attempts.iter().for_each(|attempt| self.names.hold(attempt.worker));
+            attempts.iter().for_each(|attempt| self.names.add_use(attempt.worker));
             expiring.extend(self.expires_at(slot).map(|at| (at, slot)));
-            self.rows.held += 1;
+            self.rows.used += 1;
             self.rows.index_id(slot);
         }
-        self.due.mono = mono.into_iter().collect();
-        self.due.wall = wall.into_iter().collect();
-        self.due.expiring = expiring.into_iter().collect();
+        self.timers.mono = mono.into_iter().collect();
+        self.timers.wall = wall.into_iter().collect();
+        self.timers.expiring = expiring.into_iter().collect();
     }
 }
 
 impl Encode for Row {
     fn encode(&self, out: &mut FrameWriter) {
-        out.u8(self.place as u8);
-        put_place(out, self.next);
-        if self.place == Place::Free {
+        out.u8(self.substate as u8);
+        put_index(out, self.next);
+        if self.substate == Substate::Free {
             return;
         }
-        put_place(out, self.prev);
-        put_place(out, self.queue_prev);
-        put_place(out, self.queue_next);
+        put_index(out, self.prev);
+        put_index(out, self.queue_prev);
+        put_index(out, self.queue_next);
         self.id.encode(out);
         self.entry.encode(out);
         out.u32_fixed(self.crc);
@@ -73,8 +77,8 @@ impl Encode for Row {
         out.u64(self.when);
         out.u64(u64::from(self.queue));
         out.u64(u64::from(self.profile));
-        put_place(out, self.session);
-        put_place(out, self.side);
+        put_index(out, self.session);
+        put_index(out, self.side);
         for count in [self.attempts, self.deliveries] {
             out.u64(u64::from(count));
         }
@@ -85,17 +89,17 @@ impl Encode for Row {
 impl Decode for Row {
     fn decode(r: &mut Reader) -> Result<Row, WireError> {
         let no_place = r.invalid("place of a job");
-        let at = Place::from_code(r.u8()?).ok_or(no_place)?;
-        let next = place(r)?;
-        if at == Place::Free {
+        let at = Substate::from_code(r.u8()?).ok_or(no_place)?;
+        let next = index(r)?;
+        if at == Substate::Free {
             return Ok(Row { next, ..Row::free() });
         }
         Ok(Row {
-            place: at,
+            substate: at,
             next,
-            prev: place(r)?,
-            queue_prev: place(r)?,
-            queue_next: place(r)?,
+            prev: index(r)?,
+            queue_prev: index(r)?,
+            queue_next: index(r)?,
             id: JobId::decode(r)?,
             entry: RecordRef::decode(r)?,
             crc: r.u32_fixed()?,
@@ -105,8 +109,8 @@ impl Decode for Row {
             when: r.u64()?,
             queue: r.u32()?,
             profile: r.u32()?,
-            session: place(r)?,
-            side: place(r)?,
+            session: index(r)?,
+            side: index(r)?,
             attempts: r.u16()?,
             deliveries: r.u16()?,
             lost: r.u8()?,
@@ -114,7 +118,7 @@ impl Decode for Row {
     }
 }
 
-impl Encode for Side {
+impl Encode for SideRow {
     fn encode(&self, out: &mut FrameWriter) {
         self.attempts.encode(out);
         out.u8(self.worker_losses);
@@ -129,9 +133,9 @@ impl Encode for Side {
     }
 }
 
-impl Decode for Side {
-    fn decode(r: &mut Reader) -> Result<Side, WireError> {
-        Ok(Side {
+impl Decode for SideRow {
+    fn decode(r: &mut Reader) -> Result<SideRow, WireError> {
+        Ok(SideRow {
             attempts: r.list("attempts", usize::MAX)?,
             worker_losses: r.u8()?,
             result: r.option()?,
@@ -149,7 +153,7 @@ impl Encode for Preparation {
             Preparation::Open(due) => Some(due),
             Preparation::Confirmed => None,
         };
-        // A due is written as the options have it.
+        // Encoded like a job's options.
         due.map(|due| JobOptions { due, ..JobOptions::default() }).encode(out);
     }
 }

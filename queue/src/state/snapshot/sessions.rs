@@ -6,7 +6,7 @@ use longshore_protocol::{
 };
 
 use super::super::State;
-use super::super::row::Place;
+use super::super::row::Substate;
 use super::super::rows::List;
 use super::super::session::{Answers, Outcome, Session};
 use super::put_optional;
@@ -16,12 +16,13 @@ impl State {
         for (number, session) in self.sessions.table.iter() {
             self.sessions.by_id.insert(session.id, number);
             self.sessions.answer_bytes += session.answer_bytes();
-            self.names.hold(session.name);
-            self.sessions.leaving.extend(session.forget_at.map(|at| (at, number)));
+            self.names.add_use(session.name);
+            self.sessions.to_remove.extend(session.forget_at.map(|at| (at, number)));
         }
-        let running = (0..self.rows.made()).filter(|&slot| self.rows[slot].place == Place::Running);
+        let running =
+            (0..self.rows.made()).filter(|&slot| self.rows[slot].substate == Substate::Running);
         for session in running.map(|slot| self.rows[slot].session) {
-            self.sessions.table[session].held_count += 1;
+            self.sessions.table[session].lease_count += 1;
         }
     }
 }
@@ -33,7 +34,7 @@ impl Encode for Session {
         out.bool(self.is_up);
         self.role.encode(out);
         out.u64(u64::from(self.name));
-        self.held.encode(out);
+        self.leases.encode(out);
         out.u64(self.next_batch);
         put_answers(out, &self.batches);
         out.u64(self.next_settle);
@@ -53,7 +54,7 @@ impl Decode for Session {
         session.is_up = r.bool()?;
         session.role = Role::decode(r)?;
         session.name = r.u32()?;
-        session.held = List::decode(r)?;
+        session.leases = List::decode(r)?;
         session.next_batch = r.u64()?;
         session.batches = answers(r, BATCH_JOBS_MAX)?;
         session.next_settle = r.u64()?;
@@ -80,7 +81,7 @@ where
 {
     let mut answers = Answers::default();
     for _ in 0..r.count("answers", usize::MAX, 2)? {
-        answers.keep(r.u64()?, Runs::decode(r, "outcomes", limit)?, usize::MAX);
+        answers.push(r.u64()?, Runs::decode(r, "outcomes", limit)?, usize::MAX);
     }
     Ok(answers)
 }

@@ -1,4 +1,4 @@
-//! Workers share evenly what comes, and so do lanes by their weights.
+//! Workers share new jobs evenly, and lanes share by their weights.
 
 use std::collections::BTreeMap;
 
@@ -12,9 +12,9 @@ use crate::outcome::Handed;
 use crate::state::lanes::Lanes;
 use crate::state::ready::Head;
 
-fn per_link(handed: &[Handed]) -> Vec<usize> {
+fn per_link(delivered: &[Handed]) -> Vec<usize> {
     let mut counts: BTreeMap<LinkId, usize> = BTreeMap::new();
-    handed.iter().for_each(|handed| *counts.entry(handed.link).or_default() += 1);
+    delivered.iter().for_each(|delivered| *counts.entry(delivered.link).or_default() += 1);
     counts.into_values().collect()
 }
 
@@ -24,7 +24,7 @@ pub(super) fn sources(order: Order, patterns: &[(&str, u16)]) -> Sources {
 }
 
 #[test]
-fn waiting_workers_share_what_comes_evenly() {
+fn waiting_workers_share_new_jobs_evenly() {
     let mut scenario = Scenario::begin();
     for worker in ["a", "b", "c", "d"] {
         scenario.worker(worker, QUEUE, 200);
@@ -40,7 +40,7 @@ fn waiting_workers_share_what_comes_evenly() {
 }
 
 #[test]
-fn single_jobs_go_round_the_workers_in_turn() {
+fn single_jobs_rotate_over_the_workers() {
     let mut scenario = Scenario::begin();
     for worker in ["a", "b", "c"] {
         scenario.worker(worker, QUEUE, 5);
@@ -54,21 +54,21 @@ fn single_jobs_go_round_the_workers_in_turn() {
 }
 
 #[test]
-fn patterns_that_overlap_take_turns() {
+fn overlapping_patterns_take_turns() {
     let mut scenario = Scenario::begin();
     scenario.worker("a", QUEUE, 50);
     scenario.worker("b", "/jobs/*", 50);
     scenario.worker("c", "/jobs/**", 50);
     let producer = scenario.link("producer");
-    let mut handed = Vec::new();
+    let mut delivered = Vec::new();
     for n in 1..=30 {
-        handed.extend(scenario.send(producer, batch(u64::from(n), &[plain(n)])).handed);
+        delivered.extend(scenario.send(producer, batch(u64::from(n), &[plain(n)])).handed);
     }
-    assert_eq!(per_link(&handed), [10; 3]);
+    assert_eq!(per_link(&delivered), [10; 3]);
 }
 
 #[test]
-fn groups_that_overlap_take_turns_whatever_their_order() {
+fn overlapping_groups_take_turns_in_any_order() {
     let mut scenario = Scenario::begin();
     let three = |order| sources(order, &[("/jobs/a", 3), ("/jobs/b", 2), ("/jobs/c", 1)]);
     let plain = Sources::one(glob("/jobs/**"));
@@ -80,13 +80,13 @@ fn groups_that_overlap_take_turns_whatever_their_order() {
         scenario.credit(link, 1, 300);
     }
     let producer = scenario.link("producer");
-    let mut handed = Vec::new();
+    let mut delivered = Vec::new();
     for nth in 1..=90 {
         let text = ["/jobs/a", "/jobs/b", "/jobs/c"][nth as usize % 3];
         let job = NewJob { path: path(text), ..with(nth, JobOptions::default()) };
-        handed.extend(scenario.send(producer, batch(u64::from(nth), &[job])).handed);
+        delivered.extend(scenario.send(producer, batch(u64::from(nth), &[job])).handed);
     }
-    assert_eq!(per_link(&handed), [30; 3]);
+    assert_eq!(per_link(&delivered), [30; 3]);
 }
 
 /// A queue's head of that age.
@@ -95,9 +95,8 @@ fn head(age: u32) -> Head {
 }
 
 proptest! {
-    /// Whichever lanes have jobs, and however that changes: how far a lane is ahead or behind stays
-    /// bounded, and a round in which all have jobs is exact but for what they were ahead or behind
-    /// before.
+    /// With any changing set of lanes with jobs: a lane's lead or lag stays bounded, and a round in
+    /// which all have jobs is exact except for earlier leads and lags.
     #[test]
     fn no_lane_gets_far_ahead_or_behind(
         weights in prop::collection::vec(1..=500_u16, 1..8),
@@ -117,9 +116,9 @@ proptest! {
             prop_assert_eq!(next.is_some(), !with_jobs.is_empty());
             if let Some(next) = next {
                 prop_assert!(with_jobs.contains(&next.lane) && next.queue == next.lane);
-                lanes.pay(&next);
+                lanes.charge(&next);
             }
-            prop_assert!(lanes.balances_hold(), "{:?}", lanes);
+            prop_assert!(lanes.balances_are_valid(), "{:?}", lanes);
             for &lane in &with_jobs {
                 lanes.change(lane, lane, Some(head(lane)), None);
             }
@@ -133,7 +132,7 @@ proptest! {
         for _ in 0..round {
             let next = lanes.next().expect("all lanes have jobs");
             taken[next.lane as usize] += 1;
-            lanes.pay(&next);
+            lanes.charge(&next);
         }
         let most = 2 * weights.len() as i64;
         for (lane, &weight) in weights.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Ids that somebody chose to share a place in the index.
+//! Ids chosen to collide in the index.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ fn keyed(secret: Secret) -> State {
 }
 
 #[test]
-fn ids_crafted_to_collide_without_the_key_do_not_collide_with_it() {
+fn ids_that_collide_without_the_key_do_not_collide_with_it() {
     let (mut scenario, jobs) = (Scenario::begin(), crafted());
     let producer = scenario.link("producer");
     let outcomes = scenario.enqueue(producer, &jobs);
@@ -33,15 +33,15 @@ fn ids_crafted_to_collide_without_the_key_do_not_collide_with_it() {
     let hashes: BTreeSet<u64> =
         jobs.iter().map(|job| scenario.state.rows.hash_of(&job.id)).collect();
     assert_eq!(hashes.len(), jobs.len());
-    // 2,000 ids in 256 parts are 8 a part; a line has room for 12. Ids of one hash would pass their
-    // line 255 times.
-    let passed = scenario.state.rows.most_passed();
-    assert!(passed <= 12, "{passed} ids had no room in one line");
+    // 2,000 ids in 256 parts are 8 a part; a line has room for 12. Ids with one hash would overflow
+    // their line 255 times.
+    let overflows = scenario.state.rows.most_overflows();
+    assert!(overflows <= 12, "{overflows} ids had no room in one line");
 }
 
-/// Ids that differ in few bits: what counters, copied halves and hand-made ids look like.
+/// Ids that differ in few bits, like counters, copied halves and hand-made ids.
 #[test]
-fn ids_that_are_alike_are_spread() {
+fn similar_ids_are_well_spread() {
     let like: [fn(u128) -> u128; 6] = [
         |n| n,
         |n| n << 64,
@@ -62,14 +62,14 @@ fn ids_that_are_alike_are_spread() {
             for jobs in jobs.chunks(1_000) {
                 scenario.enqueue(producer, jobs);
             }
-            let passed = scenario.state.rows.most_passed();
-            assert!(passed <= 12, "{which} by {bytes}: {passed} ids had no room in one line");
+            let overflows = scenario.state.rows.most_overflows();
+            assert!(overflows <= 12, "{which} by {bytes}: {overflows} ids had no room in one line");
         }
     }
 }
 
 #[test]
-fn the_first_starts_secret_keys_the_index_for_ever() {
+fn first_secret_keys_the_index_forever() {
     let (a, b) = (Secret([1; 16]), Secret([2; 16]));
     let (of_a, of_b) = (keyed(a), keyed(b));
     let job = id(1);
@@ -85,5 +85,5 @@ fn the_first_starts_secret_keys_the_index_for_ever() {
         assert_eq!((state.secret(), state.rows.hash_of(&job)), (Some(a), hash));
         assert!(state.rows.find(&job).is_some());
     }
-    assert_eq!(format!("{a:?}"), "Secret(…)", "no log line shows it");
+    assert_eq!(format!("{a:?}"), "Secret(…)", "no log line contains it");
 }

@@ -1,10 +1,10 @@
-//! The state against a naive model, and what the model does not show: fairness, cost, memory,
-//! snapshots of any bytes.
+//! The state against a naive model, and what the model does not cover: fairness, cost, memory,
+//! malformed snapshots.
 
-mod beyond_the_model;
 mod fairness;
 mod hashing;
 mod model;
 mod scenario;
 mod snapshots;
-mod stepping;
+mod step_counts;
+mod unmodelled;

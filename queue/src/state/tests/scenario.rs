@@ -70,8 +70,8 @@ impl Scenario {
         self
     }
 
-    /// Time passes up to the moment when the state wants to be told, and it is told.
-    pub(super) fn tick_when_due(&mut self) -> Outcomes {
+    /// Advances time to the next timer, and applies a `Tick`.
+    pub(super) fn tick_at_next_timer(&mut self) -> Outcomes {
         let due = self.state.next_due(self.now).expect("something waits for a time");
         self.later(due.saturating_sub(self.now.mono_ms));
         self.apply(Command::Tick)
@@ -96,12 +96,12 @@ impl Scenario {
         }))
     }
 
-    /// The start of the present run.
+    /// The present run's start.
     pub(super) fn this_start(&self) -> Start {
         self.state.last_start().expect("it has started").clone()
     }
 
-    /// A link of the session with that name; `resume` are the leases that it still holds.
+    /// A link of the session with that name; `resume` are its leases.
     pub(super) fn attach(&mut self, name: &str, resume: &[Token]) -> (LinkId, Outcomes) {
         let link = self.state.next_link();
         let out = self.apply(Command::LinkUp {
@@ -119,7 +119,7 @@ impl Scenario {
         self.attach(name, &[]).0
     }
 
-    /// A worker with so many credits for the pattern; and what it is handed at once.
+    /// A worker with credits for the pattern, and its first deliveries.
     pub(super) fn worker(
         &mut self,
         name: &str,
@@ -128,8 +128,8 @@ impl Scenario {
     ) -> (LinkId, Vec<Handed>) {
         let link = self.link(name);
         self.subscribe(link, 1, pattern);
-        let handed = self.credit(link, 1, credits);
-        (link, handed)
+        let delivered = self.credit(link, 1, credits);
+        (link, delivered)
     }
 
     pub(super) fn subscribe(&mut self, link: LinkId, number: u32, pattern: &str) -> Outcomes {
@@ -154,7 +154,7 @@ impl Scenario {
         let session = self.state.session_of(link).expect("the link is up");
         let sequence = self.state.sessions.table[session].next_batch;
         let out = self.send(link, batch(sequence, jobs));
-        receipts(&out).expect("the batch was looked at").iter().collect()
+        receipts(&out).expect("the batch was accepted").iter().collect()
     }
 
     /// Enqueues plain jobs with those numbers.
@@ -200,12 +200,12 @@ impl Scenario {
             _ => None,
         });
         let report = report.expect("an action is answered");
-        assert!(report.more || preview == report, "a preview says what will be done");
+        assert!(report.more || preview == report, "a preview equals the result");
         (report, out)
     }
 
     pub(super) fn job(&self, number: u32) -> JobView {
-        self.state.job(&id(number), self.now).expect("the job is kept")
+        self.state.job(&id(number), self.now).expect("the job exists")
     }
 
     pub(super) fn counts(&self) -> JobCounts {

@@ -1,4 +1,4 @@
-//! Snapshots are cut into blocks, and any bytes are refused or harmless.
+//! Snapshots consist of blocks, and malformed ones are refused or harmless.
 
 use bytes::Bytes;
 use longshore_protocol::messages::work::{NewSettle, Order};
@@ -12,17 +12,17 @@ use crate::outcome::RecordRef;
 use crate::state::snapshot::BLOCK_BYTES;
 use crate::state::{Frozen, Restoring, SnapshotError, State};
 
-/// Jobs with everything that a job can have beside its row.
-fn laden() -> Scenario {
+/// Jobs with every kind of data beside their rows.
+fn with_all_job_data() -> Scenario {
     let mut scenario = Scenario::begin();
     scenario.fill(1..=20);
-    let (a, handed) = scenario.worker("a", QUEUE, 8);
+    let (a, delivered) = scenario.worker("a", QUEUE, 8);
     scenario.worker("b", "/jobs/**", 3);
-    scenario.complete(a, handed[0].token);
-    scenario.settle(a, handed[1].token, &fail());
-    scenario.settle(a, handed[2].token, &NewSettle::Bury(error("no")));
-    scenario.settle(a, handed[3].token, &NewSettle::Release);
-    scenario.expire(handed[4].token, true);
+    scenario.complete(a, delivered[0].token);
+    scenario.settle(a, delivered[1].token, &fail());
+    scenario.settle(a, delivered[2].token, &NewSettle::Bury(error("no")));
+    scenario.settle(a, delivered[3].token, &NewSettle::Release);
+    scenario.expire(delivered[4].token, true);
     let link = scenario.link("c");
     let sources = sources(Order::Weighted, &[("/jobs/x", 2), ("/jobs/{x,y}", 1)]);
     scenario.apply(Command::Subscribe { link, subscription: 1, sources });
@@ -37,14 +37,14 @@ fn laden() -> Scenario {
         let job = NewJob { path: path(text), ..with(number, keeps.clone()) };
         scenario.enqueue(producer, &[job]);
     }
-    let (link, handed) = scenario.worker("d", "/jobs/z", 1);
+    let (link, delivered) = scenario.worker("d", "/jobs/z", 1);
     for sequence in 1..=3 {
-        scenario.apply(checkpoint(link, handed[0].token, sequence, "so far so good"));
+        scenario.apply(checkpoint(link, delivered[0].token, sequence, "so far so good"));
     }
-    scenario.settle(link, handed[0].token, &fail());
-    let handed = scenario.tick_when_due().handed;
-    let token = match &handed[..] {
-        [handed] => handed.token,
+    scenario.settle(link, delivered[0].token, &fail());
+    let delivered = scenario.tick_at_next_timer().handed;
+    let token = match &delivered[..] {
+        [delivered] => delivered.token,
         _ => scenario.credit(link, 1, 1)[0].token,
     };
     let result = Bytes::from_static(b"forty-two");
@@ -61,8 +61,7 @@ fn blocks(mut frozen: Frozen) -> Vec<Vec<u8>> {
     blocks
 }
 
-/// Every part of the log that stands anywhere in the state, however it is kept: read off what the
-/// state says of itself.
+/// Every reference to the log anywhere in the state, parsed from the state's `Debug` output.
 pub(super) fn naive_parts(state: &State) -> Vec<RecordRef> {
     let text = format!("{state:?}");
     let numbers = |text: &str| {
@@ -72,7 +71,7 @@ pub(super) fn naive_parts(state: &State) -> Vec<RecordRef> {
         RecordRef { index: fields[0], at: fields[1] as u32, length: fields[2] as u32 }
     };
     let parts = text.split("RecordRef { ").skip(1).map(numbers);
-    // A free row names nothing.
+    // A free row refers to nothing.
     let mut parts: Vec<RecordRef> = parts.filter(|part| part.index > 0).collect();
     parts.sort_unstable();
     parts
@@ -86,8 +85,8 @@ pub(super) fn parts_of(frozen: &Frozen) -> Vec<RecordRef> {
 }
 
 #[test]
-fn a_block_ends_with_the_thing_that_fills_it() {
-    let mut scenario = laden();
+fn snapshot_block_ends_with_the_entry_that_fills_it() {
+    let mut scenario = with_all_job_data();
     scenario.fill(200..=300);
     let blocks = blocks(scenario.state.freeze());
     assert!(blocks.len() > 50, "{} blocks", blocks.len());
@@ -96,8 +95,8 @@ fn a_block_ends_with_the_thing_that_fills_it() {
 }
 
 #[test]
-fn a_cut_or_changed_snapshot_is_refused_or_harmless_and_never_a_panic() {
-    let bytes = laden().state.snapshot_bytes();
+fn damaged_snapshot_never_causes_a_panic() {
+    let bytes = with_all_job_data().state.snapshot_bytes();
     for length in 0..bytes.len() {
         assert!(State::restore(&bytes[..length]).is_err(), "cut at {length}");
     }
@@ -113,8 +112,8 @@ fn a_cut_or_changed_snapshot_is_refused_or_harmless_and_never_a_panic() {
 }
 
 #[test]
-fn a_block_that_is_left_out_doubled_or_empty_is_refused() {
-    let blocks = blocks(laden().state.freeze());
+fn missing_duplicate_or_empty_block_is_refused() {
+    let blocks = blocks(with_all_job_data().state.freeze());
     let restore = |blocks: &[Vec<u8>]| {
         let mut restoring = Restoring::new();
         blocks.iter().try_for_each(|block| restoring.block(block.clone().into()))?;
@@ -124,18 +123,18 @@ fn a_block_that_is_left_out_doubled_or_empty_is_refused() {
     for n in 0..blocks.len() {
         let mut changed = blocks.clone();
         changed.insert(n, blocks[n].clone());
-        assert!(restore(&changed).is_err(), "block {n} came twice");
+        assert!(restore(&changed).is_err(), "block {n} is duplicated");
         changed[n].clear();
         assert!(restore(&changed).is_err(), "block {n} had an empty one before it");
         changed.remove(n);
         changed.remove(n);
-        assert!(restore(&changed).is_err(), "block {n} was left out");
+        assert!(restore(&changed).is_err(), "block {n} is missing");
     }
 }
 
 #[test]
-fn a_count_that_nothing_follows_takes_no_memory() {
-    // Whatever the head says: it is only compared with what came.
+fn announced_count_without_data_takes_no_memory() {
+    // The head's counts are only compared with what follows.
     let mut head = blocks(State::new().freeze()).remove(0);
     let counts = head.split_off(head.len() - 12);
     for _ in counts {
@@ -147,7 +146,7 @@ fn a_count_that_nothing_follows_takes_no_memory() {
 }
 
 #[test]
-fn an_empty_state_has_a_snapshot() {
+fn empty_state_has_a_snapshot() {
     let state = State::new();
     let restored = State::restore(&state.snapshot_bytes()).unwrap();
     assert_eq!(restored.snapshot_bytes(), state.snapshot_bytes());

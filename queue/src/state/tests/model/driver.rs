@@ -1,5 +1,4 @@
-//! The state and its model side by side: commands go to both, and all that can be seen of them is
-//! compared.
+//! Applies commands to the state and to its model, and compares all visible results.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,9 +8,9 @@ use longshore_protocol::{Durability, Epoch, LinkId, PublisherId, Token};
 
 use super::super::scenario::path;
 use super::super::snapshots::{naive_parts, parts_of};
-use super::comparing::compare_outcomes;
-use super::draws::{Draw, Mood};
-use super::jobs::Place;
+use super::compare::compare_outcomes;
+use super::draw_commands::{Draw, Focus};
+use super::jobs::Phase;
 use super::naive::Model;
 use crate::Rules;
 use crate::command::{Command, Secret, Start};
@@ -20,10 +19,10 @@ use crate::outcome::{Outcomes, Reply};
 use crate::state::{Frozen, State};
 use crate::time::Now;
 
-/// So many jobs there may be.
+/// The number of different job ids.
 pub(super) const IDS: u32 = 20;
 
-/// More than a case can need: every step of the state is a whole one.
+/// More than a case can need: one step of the state handles everything.
 pub(super) const STEP_JOBS: u64 = 10_000;
 
 pub(super) struct Harness {
@@ -32,33 +31,33 @@ pub(super) struct Harness {
     pub(super) limits: Rules,
     pub(super) now: Now,
     pub(super) log: Vec<(u64, Now, Command)>,
-    pub(super) mood: Mood,
-    /// A number that stays the same for a case.
+    pub(super) focus: Focus,
+    /// A number that is constant within a case.
     pub(super) bias: u8,
-    /// All links and tokens that there have been.
+    /// All links and tokens so far.
     pub(super) links: Vec<LinkId>,
     pub(super) tokens: Vec<Token>,
     /// How many batches of settles each link has sent.
     pub(super) settles: BTreeMap<LinkId, u64>,
-    /// The last replacement: it may be sent again.
+    /// The last replacement, which may be repeated.
     pub(super) replaced: Option<Command>,
-    /// What is being written beside the commands.
+    /// A snapshot that is written between the commands.
     writing: Option<Writing>,
-    /// What has happened at least once, if somebody wants to know.
-    pub(super) met: Option<BTreeSet<String>>,
+    /// Everything that has occurred at least once, if coverage is wanted.
+    pub(super) coverage: Option<BTreeSet<String>>,
 }
 
-/// A frozen state, on its way out.
+/// A frozen state that is being written.
 struct Writing {
     frozen: Frozen,
     /// Its blocks so far, each after its length.
     written: Vec<u8>,
-    /// What the state was when it was frozen.
+    /// The snapshot of a copy at the time of the freeze.
     expected: Vec<u8>,
 }
 
 impl Writing {
-    /// Writes the next block; false when there is none left.
+    /// Writes the next block; false if none is left.
     fn write(&mut self) -> bool {
         let mut block = Vec::new();
         let was_written = self.frozen.next_block(&mut block);
@@ -91,14 +90,14 @@ impl Harness {
                 wall_ms: 1_700_000_000_000,
             },
             log: Vec::new(),
-            mood: Mood::of(number),
+            focus: Focus::of(number),
             bias: number / 8,
             links: Vec::new(),
             tokens: Vec::new(),
             settles: BTreeMap::new(),
             replaced: None,
             writing: None,
-            met: None,
+            coverage: None,
         };
         harness.apply(Command::Start(Start {
             publisher: PublisherId([7; 16]),
@@ -113,14 +112,14 @@ impl Harness {
         harness
     }
 
-    pub(super) fn play(&mut self, seed: u64) {
+    pub(super) fn run_seed(&mut self, seed: u64) {
         let mut draw = Draw(seed);
         self.draw_time(&mut draw);
         if draw.one_in(16) {
             let bytes = self.state.snapshot_bytes();
             self.state = State::restore(&bytes).expect("it was written");
             assert!(self.state.snapshot_bytes() == bytes, "restoring changes the bytes");
-            self.state.invariant().expect("what was restored holds together");
+            self.state.invariant().expect("a restored state is consistent");
         }
         self.freeze_or_write(&mut Draw(!seed));
         if let Some(command) = self.draw_command(&mut draw) {
@@ -134,7 +133,7 @@ impl Harness {
         }
     }
 
-    /// Freezes the state now and then, and writes what was frozen between the commands that follow.
+    /// Sometimes freezes the state, and writes the frozen blocks between the following commands.
     fn freeze_or_write(&mut self, draw: &mut Draw) {
         if draw.one_in(16) {
             self.finish_writing();
@@ -154,9 +153,9 @@ impl Harness {
         let Some(mut writing) = self.writing.take() else { return };
         while writing.write() {}
         let Writing { written, expected, .. } = writing;
-        assert!(written == expected, "what was frozen has changed");
+        assert!(written == expected, "the frozen state has changed");
         let restored = State::restore(&written).expect("it was written");
-        restored.invariant().expect("what was restored holds together");
+        restored.invariant().expect("a restored state is consistent");
         assert!(restored.snapshot_bytes() == expected, "restoring changes the bytes");
     }
 
@@ -164,7 +163,7 @@ impl Harness {
         self.state.last_start().map_or(0, |start| start.epoch.0)
     }
 
-    /// The log, applied by a state that reports no events and was never restored, gives the same
+    /// The log, applied by a state that emits no events and was never restored, gives the same
     /// bytes, whatever rules the state begins with.
     pub(super) fn end(&mut self) {
         self.finish_writing();
@@ -185,7 +184,7 @@ impl Harness {
         for (index, now, command) in &self.log {
             out.clear();
             state.apply(*index, *now, command, &mut out);
-            assert!(out.events.is_empty(), "nobody asked for events");
+            assert!(out.events.is_empty(), "events are off");
         }
         assert!(state.snapshot_bytes() == self.state.snapshot_bytes(), "replay differs");
     }
@@ -205,7 +204,7 @@ impl Harness {
         };
         self.state.apply(index, self.now, &command, &mut out);
         self.state.invariant().unwrap_or_else(|broken| panic!("{broken}, after {command:?}"));
-        self.tokens.extend(out.handed.iter().map(|handed| handed.token));
+        self.tokens.extend(out.handed.iter().map(|delivered| delivered.token));
         if let (Some(preview), [(_, Reply::Acted { report, .. }), ..]) = (preview, &out.replies[..])
         {
             assert_previewed(&command, &preview, report);
@@ -214,53 +213,55 @@ impl Harness {
         compare_outcomes(&self.state, &command, &out, expected);
         self.compare_jobs();
         self.compare_queues();
-        self.compare_due(&command);
-        if self.met.is_some() {
-            self.meet(&out);
+        self.compare_timers(&command);
+        if self.coverage.is_some() {
+            self.record_coverage(&out);
         }
         if let Command::Replace { .. } = command {
             self.replaced = Some(command);
         }
     }
 
-    /// Notes what has happened.
-    fn meet(&mut self, out: &Outcomes) {
-        let Some(met) = &mut self.met else { return };
+    /// Records what has occurred.
+    fn record_coverage(&mut self, out: &Outcomes) {
+        let Some(coverage) = &mut self.coverage else { return };
         for event in &out.events {
-            met.insert(format!("{:?} {:?}", event.change, event.state));
+            coverage.insert(format!("{:?} {:?}", event.change, event.state));
         }
         for (_, reply) in &out.replies {
             match reply {
                 Reply::Enqueued(answer) => match &answer.outcome {
-                    Ok(outcomes) => met.extend(outcomes.iter().map(|o| format!("{o:?}"))),
-                    Err(refusal) => drop(met.insert(format!("{refusal:?}"))),
+                    Ok(outcomes) => coverage.extend(outcomes.iter().map(|o| format!("{o:?}"))),
+                    Err(refusal) => drop(coverage.insert(format!("{refusal:?}"))),
                 },
                 Reply::Settled(answer) => {
-                    met.extend(answer.outcomes.iter().map(|o| format!("Settle {o:?}")));
+                    coverage.extend(answer.outcomes.iter().map(|o| format!("Settle {o:?}")));
                 }
                 Reply::Checkpointed(answer) => {
-                    met.insert(format!("Checkpoint {:?}", answer.outcome));
+                    coverage.insert(format!("Checkpoint {:?}", answer.outcome));
                 }
-                Reply::Replaced { outcome, .. } => drop(met.insert(format!("Replace {outcome:?}"))),
+                Reply::Replaced { outcome, .. } => {
+                    coverage.insert(format!("Replace {outcome:?}"));
+                }
                 Reply::Acted { report, .. } => {
-                    met.extend(report.outcomes.iter().map(|o| format!("Act {o:?}")));
-                    met.extend(report.more.then(|| "Act more".to_owned()));
+                    coverage.extend(report.outcomes.iter().map(|o| format!("Act {o:?}")));
+                    coverage.extend(report.more.then(|| "Act more".to_owned()));
                 }
                 _ => {}
             }
         }
         for job in &self.model.jobs {
             let lists = [("attempts", job.history.len()), ("checkpoints", job.checkpoints.len())];
-            met.extend(lists.iter().map(|(what, many)| format!("{many} {what}")));
-            if let Place::Dead(reason) = job.place {
-                met.insert(format!("Dead {reason:?}"));
+            coverage.extend(lists.iter().map(|(what, count)| format!("{count} {what}")));
+            if let Phase::Dead(reason) = job.phase {
+                coverage.insert(format!("Dead {reason:?}"));
             }
         }
     }
 }
 
-/// A dry run says how many jobs an act is done to. Names given twice count twice in it; and a job
-/// that was confirmed before may be pushed out by one that expires as it is confirmed.
+/// A dry run predicts how many jobs an act applies to. Names given twice count twice in it; and a
+/// job that was confirmed before may be removed for one that expires on confirmation.
 fn assert_previewed(command: &Command, preview: &ActionReport, report: &ActionReport) {
     let Command::Act { action, selection, .. } = command else { return };
     let holds = match selection {
@@ -274,7 +275,7 @@ fn assert_previewed(command: &Command, preview: &ActionReport, report: &ActionRe
     assert!(holds, "{preview:?} became {report:?}, {command:?}");
 }
 
-/// `LONGSHORE_MODEL_TRACE=1` prints the commands of a case that fails.
+/// `LONGSHORE_MODEL_TRACE=1` prints the commands of a failing case.
 impl Drop for Harness {
     fn drop(&mut self) {
         if std::thread::panicking() && std::env::var_os("LONGSHORE_MODEL_TRACE").is_some() {

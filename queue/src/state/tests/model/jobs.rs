@@ -1,5 +1,4 @@
-//! Jobs and queues as the model sees them: a list of each, and every question is answered by
-//! looking at all of it.
+//! Jobs and queues of the model: a list of each, and every query scans all of it.
 
 use longshore_protocol::limits::{ATTEMPTS_MAX, CHECKPOINTS_BYTES_MAX, CHECKPOINTS_MAX};
 use longshore_protocol::messages::work::JobCounts;
@@ -13,8 +12,8 @@ use crate::outcome::RecordRef;
 use crate::time::Now;
 
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) enum Place {
-    /// Until when it may be confirmed, in monotonic time.
+pub(super) enum Phase {
+    /// The deadline of its confirmation, in monotonic time.
     Prepared(u64),
     Ready,
     Delayed(u64),
@@ -30,17 +29,17 @@ pub(super) enum Place {
     Dead(DeathReason),
 }
 
-impl Place {
+impl Phase {
     pub(super) fn state(self) -> JobState {
         match self {
-            Place::Prepared(_) => JobState::Prepared,
-            Place::Ready => JobState::Ready,
-            Place::Delayed(_) | Place::Timed(_) | Place::Retrying(_) => JobState::Scheduled,
-            Place::Running { .. } => JobState::Running,
-            Place::Completed => JobState::Completed,
-            Place::Cancelled => JobState::Cancelled,
-            Place::Expired => JobState::Expired,
-            Place::Dead(_) => JobState::Dead,
+            Phase::Prepared(_) => JobState::Prepared,
+            Phase::Ready => JobState::Ready,
+            Phase::Delayed(_) | Phase::Timed(_) | Phase::Retrying(_) => JobState::Scheduled,
+            Phase::Running { .. } => JobState::Running,
+            Phase::Completed => JobState::Completed,
+            Phase::Cancelled => JobState::Cancelled,
+            Phase::Expired => JobState::Expired,
+            Phase::Dead(_) => JobState::Dead,
         }
     }
 }
@@ -52,30 +51,30 @@ pub(super) struct Job {
     pub(super) crc: u32,
     pub(super) payload_len: usize,
     pub(super) options: JobOptions,
-    /// Index and offset: its age, too.
+    /// Index and offset, which are also its age.
     pub(super) entry: RecordRef,
-    pub(super) place: Place,
+    pub(super) phase: Phase,
     pub(super) attempts: u16,
     pub(super) deliveries: u16,
-    /// Deliveries that no worker had started.
+    /// Deliveries lost before a worker started the job.
     pub(super) lost: u32,
     /// Attempts that lost their worker.
     pub(super) worker_losses: u8,
     pub(super) enqueued_wall_ms: u64,
-    /// None also once an attempt was used up.
+    /// None also after an attempt was counted.
     pub(super) expires_at: Option<u64>,
     pub(super) was_confirmed: bool,
     pub(super) replaces: Option<JobId>,
-    /// When its last delivery was.
+    /// The time of its last delivery.
     pub(super) delivered: Now,
-    /// When it ended, and the how-manieth end that was.
+    /// The time of its end, and the end's sequence number.
     pub(super) ended: Option<(Now, u64)>,
-    /// Of a dead one: the kind of error that it died of.
+    /// The fingerprint of a dead job's error.
     pub(super) died_of: Fingerprint,
     pub(super) result: Option<RecordRef>,
     pub(super) history: Vec<Attempt>,
     pub(super) checkpoints: Vec<Checkpoint>,
-    /// The last checkpoint of the delivery at hand.
+    /// The last checkpoint of the current delivery.
     pub(super) sequence: u64,
 }
 
@@ -99,24 +98,24 @@ pub(super) struct Checkpoint {
 
 impl Job {
     pub(super) fn state(&self) -> JobState {
-        self.place.state()
+        self.phase.state()
     }
 
-    /// It may still run without anybody's doing.
+    /// True until the job ends.
     pub(super) fn is_open(&self) -> bool {
         !self.state().is_end()
     }
 
-    /// It has ended, and is kept for a while only.
-    pub(super) fn is_kept(&self) -> bool {
+    /// True of ended jobs that are retained for a time, other than dead ones.
+    pub(super) fn is_retained(&self) -> bool {
         self.state().is_end() && self.state() != JobState::Dead
     }
 
     pub(super) fn is_retrying(&self) -> bool {
-        matches!(self.place, Place::Retrying(_))
+        matches!(self.phase, Phase::Retrying(_))
     }
 
-    /// The attempt that runs, or the last one made.
+    /// The running attempt, or the last one made.
     pub(super) fn attempt(&self) -> u16 {
         self.attempts + u16::from(self.state() == JobState::Running)
     }
@@ -130,29 +129,29 @@ impl Job {
     }
 
     pub(super) fn is_due(&self, now: Now) -> bool {
-        match self.place {
-            Place::Delayed(at) | Place::Retrying(at) => at <= now.mono_ms,
-            Place::Timed(at) => at <= now.wall_ms,
+        match self.phase {
+            Phase::Delayed(at) | Phase::Retrying(at) => at <= now.mono_ms,
+            Phase::Timed(at) => at <= now.wall_ms,
             _ => false,
         }
     }
 
-    /// It waits, no attempt has begun, and its time is over.
-    pub(super) fn is_too_late(&self, now: Now) -> bool {
+    /// It waits, was not attempted, and has expired.
+    pub(super) fn has_expired(&self, now: Now) -> bool {
         let waits = matches!(self.state(), JobState::Scheduled | JobState::Ready);
         waits && self.attempts == 0 && self.expires_at.is_some_and(|at| at <= now.wall_ms)
     }
 
     pub(super) fn is_unconfirmed(&self, now: Now) -> bool {
-        matches!(self.place, Place::Prepared(until) if until <= now.mono_ms)
+        matches!(self.phase, Phase::Prepared(until) if until <= now.mono_ms)
     }
 
-    /// The newest error that a worker gave.
+    /// The newest error that a worker reported.
     pub(super) fn last_error(&self) -> Option<RecordRef> {
         self.history.iter().rev().find_map(|attempt| attempt.error.map(|(record, _)| record))
     }
 
-    pub(super) fn remember(&mut self, attempt: Attempt) {
+    pub(super) fn add_attempt(&mut self, attempt: Attempt) {
         self.history.push(attempt);
         if self.history.len() > ATTEMPTS_MAX {
             self.history.remove(0);
@@ -161,8 +160,9 @@ impl Job {
 
     pub(super) fn add_checkpoint(&mut self, checkpoint: Checkpoint) {
         self.checkpoints.push(checkpoint);
-        let bytes =
-            |kept: &[Checkpoint]| -> usize { kept.iter().map(|c| c.bytes.length as usize).sum() };
+        let bytes = |stored: &[Checkpoint]| -> usize {
+            stored.iter().map(|c| c.bytes.length as usize).sum()
+        };
         while self.checkpoints.len() > CHECKPOINTS_MAX
             || bytes(&self.checkpoints) > CHECKPOINTS_BYTES_MAX
         {
@@ -198,7 +198,7 @@ impl Queue {
     }
 }
 
-/// What holds for a job: its own word, then its queue's, then everybody's.
+/// The effective settings of a job: its own, then its queue's, then the defaults.
 impl Model {
     pub(super) fn settings(&self, path: &Path) -> QueueSettings {
         let queue = self.queues.iter().find(|queue| queue.path == *path);
@@ -234,30 +234,30 @@ impl Model {
         self.settings(path).keep_jobs.unwrap_or(self.limits.ended_per_queue)
     }
 
-    /// When an ended job has been kept for as long as it is to be, in monotonic time.
-    pub(super) fn goes_at(&self, job: &Job) -> u64 {
+    /// When an ended job's retention ends, in monotonic time.
+    pub(super) fn removal_at(&self, job: &Job) -> u64 {
         let (ended, _) = job.ended.expect("only ended jobs go");
         let is_dead = job.state() == JobState::Dead;
         ended.mono_ms + if is_dead { self.keep_dead_ms(&job.path) } else { self.keep_ms(job) }
     }
 
-    pub(super) fn kept<'a>(&'a self, path: &'a Path) -> impl Iterator<Item = &'a Job> + Clone {
-        self.jobs.iter().filter(move |job| job.path == *path && job.is_kept())
+    pub(super) fn stored<'a>(&'a self, path: &'a Path) -> impl Iterator<Item = &'a Job> + Clone {
+        self.jobs.iter().filter(move |job| job.path == *path && job.is_retained())
     }
 
     pub(super) fn counts(&self, path: &Path) -> JobCounts {
         let mut counts = JobCounts::default();
         for job in self.jobs.iter().filter(|job| job.path == *path) {
-            let counter = match job.place {
-                Place::Prepared(_) => &mut counts.prepared,
-                Place::Ready => &mut counts.ready,
-                Place::Delayed(_) | Place::Timed(_) => &mut counts.scheduled,
-                Place::Retrying(_) => &mut counts.retrying,
-                Place::Running { .. } => &mut counts.running,
-                Place::Completed => &mut counts.completed,
-                Place::Cancelled => &mut counts.cancelled,
-                Place::Expired => &mut counts.expired,
-                Place::Dead(_) => &mut counts.dead,
+            let counter = match job.phase {
+                Phase::Prepared(_) => &mut counts.prepared,
+                Phase::Ready => &mut counts.ready,
+                Phase::Delayed(_) | Phase::Timed(_) => &mut counts.scheduled,
+                Phase::Retrying(_) => &mut counts.retrying,
+                Phase::Running { .. } => &mut counts.running,
+                Phase::Completed => &mut counts.completed,
+                Phase::Cancelled => &mut counts.cancelled,
+                Phase::Expired => &mut counts.expired,
+                Phase::Dead(_) => &mut counts.dead,
             };
             *counter += 1;
         }

@@ -1,34 +1,34 @@
-//! How leases and attempts end in the model, and what they leave.
+//! How leases and attempts end in the model.
 
 use longshore_protocol::limits::CHECKPOINT_BYTES_MAX;
 use longshore_protocol::{
     AttemptOutcome, CheckpointOutcome, DeathReason, Fingerprint, JobChange, Revoked, Token,
 };
 
-use super::jobs::{Attempt, Checkpoint, Place};
+use super::jobs::{Attempt, Checkpoint, Phase};
 use super::naive::{Expected, Model};
 use crate::command::Expired;
 use crate::outcome::RecordRef;
 use crate::state::rows::random_of;
 
 impl Model {
-    /// An attempt is used up.
-    pub(super) fn use_up(
+    /// Counts an attempt.
+    pub(super) fn count_attempt(
         &mut self,
         job: usize,
         outcome: AttemptOutcome,
         error: Option<(RecordRef, Fingerprint)>,
     ) {
-        let Place::Running { session, .. } = self.jobs[job].place else { return };
+        let Phase::Running { session, .. } = self.jobs[job].phase else { return };
         let worker = self.sessions[session].name.clone();
         let job = &mut self.jobs[job];
         job.attempts += 1;
         job.expires_at = None;
         let (number, delivered) = (job.attempts, job.delivered);
-        job.remember(Attempt { number, worker, delivered, ended: self.now, outcome, error });
+        job.add_attempt(Attempt { number, worker, delivered, ended: self.now, outcome, error });
     }
 
-    /// A used-up attempt has failed: the next one, or the end.
+    /// After a failed attempt: the next one, or the end.
     pub(super) fn retry(
         &mut self,
         number: usize,
@@ -46,24 +46,24 @@ impl Model {
         if wait == 0 || first_loss {
             self.make_ready(number, change, to);
         } else {
-            self.jobs[number].place = Place::Retrying(self.now.mono_ms + wait);
-            self.tell(number, change, to);
+            self.jobs[number].phase = Phase::Retrying(self.now.mono_ms + wait);
+            self.emit(number, change, to);
         }
     }
 
     pub(super) fn expire(&mut self, lease: &Expired, to: &mut Expected<'_>) {
         let Some(job) = self.holder_of(lease.token) else { return };
         let why = if lease.timed_out { Revoked::TimedOut } else { Revoked::LeaseLost };
-        self.take(job, Some(why), to);
+        self.revoke(job, Some(why), to);
         if lease.restart {
             self.make_ready(job, JobChange::LeaseLost, to);
         } else if lease.timed_out {
             let path = self.jobs[job].path.clone();
             self.queue(&path).failed += 1;
-            self.use_up(job, AttemptOutcome::TimedOut, None);
+            self.count_attempt(job, AttemptOutcome::TimedOut, None);
             self.retry(job, DeathReason::TimedOut, JobChange::TimedOut, to);
         } else if lease.started {
-            self.use_up(job, AttemptOutcome::WorkerLost, None);
+            self.count_attempt(job, AttemptOutcome::WorkerLost, None);
             self.jobs[job].worker_losses += 1;
             let (reason, change) = (DeathReason::WorkerLost, JobChange::LeaseLost);
             match self.jobs[job].worker_losses {
@@ -86,9 +86,9 @@ impl Model {
         }
     }
 
-    /// A lease ends, and not by its holder, who is told if its link is up.
-    pub(super) fn take(&mut self, job: usize, why: Option<Revoked>, to: &mut Expected<'_>) {
-        let Place::Running { token, session } = self.jobs[job].place else { return };
+    /// Revokes a lease, and notifies its holder if its link is up.
+    pub(super) fn revoke(&mut self, job: usize, why: Option<Revoked>, to: &mut Expected<'_>) {
+        let Phase::Running { token, session } = self.jobs[job].phase else { return };
         to.ended.push(token);
         let path = self.jobs[job].path.clone();
         self.sessions[session].lost.push((token, path));

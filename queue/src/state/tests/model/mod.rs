@@ -1,28 +1,26 @@
-//! A naive model, written to be read: every question is answered by looking at every job. Random
-//! commands with random clocks go to both, and everything that can be seen from outside must agree
-//! after each.
+//! A naive model, written for readability: every query scans every job. Random commands with random
+//! clocks go to both, and everything visible from outside must agree after each.
 //!
-//! - [`draws`] and [`asks`] make commands, biased towards danger; [`driver`] plays them;
-//!   [`comparing`] compares.
+//! - [`draw_commands`] and [`draw_jobs`] make commands, biased towards edge cases; [`driver`] runs
+//!   them; [`compare`] compares.
 //! - [`naive`] is the model; its parts are [`jobs`], [`queues`], [`sessions`], [`leases`],
-//!   [`acting`], [`time`] and
-//!   [`dispatching`].
+//!   [`actions`], [`timers`] and [`dispatch`].
 //!
-//! `LONGSHORE_MODEL_CASES` asks for more cases; `LONGSHORE_MODEL_TRACE=1` prints the commands of
-//! those that fail.
+//! `LONGSHORE_MODEL_CASES` sets the number of cases; `LONGSHORE_MODEL_TRACE=1` prints the commands
+//! of failing ones.
 
-mod acting;
-mod asks;
-mod comparing;
-mod dispatching;
-mod draws;
+mod actions;
+mod compare;
+mod dispatch;
+mod draw_commands;
+mod draw_jobs;
 mod driver;
 mod jobs;
 mod leases;
 mod naive;
 mod queues;
 mod sessions;
-mod time;
+mod timers;
 
 use std::collections::BTreeSet;
 
@@ -33,13 +31,13 @@ use self::driver::Harness;
 
 const COMMANDS: usize = 200;
 
-/// Cases; `LONGSHORE_MODEL_CASES` asks for more.
+/// The number of cases: `LONGSHORE_MODEL_CASES`, or 3,000.
 fn cases() -> u32 {
     let asked = std::env::var("LONGSHORE_MODEL_CASES").ok();
     asked.and_then(|text| text.parse().ok()).unwrap_or(3_000)
 }
 
-/// The seed of one command; shrinking leaves commands out, and does not change the others.
+/// The seed of one command; shrinking removes commands without changing the others.
 fn command() -> impl Strategy<Value = Option<u64>> {
     prop::option::weighted(0.999, any::<u64>().no_shrink())
 }
@@ -48,32 +46,32 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: cases(), ..ProptestConfig::default() })]
 
     #[test]
-    fn the_state_does_what_the_model_does(
-        mood in any::<u8>().no_shrink(),
+    fn state_agrees_with_the_model(
+        focus in any::<u8>().no_shrink(),
         seeds in prop::collection::vec(command(), COMMANDS),
     ) {
-        let mut harness = Harness::begin(mood);
-        seeds.into_iter().flatten().for_each(|seed| harness.play(seed));
+        let mut harness = Harness::begin(focus);
+        seeds.into_iter().flatten().for_each(|seed| harness.run_seed(seed));
         harness.end();
     }
 }
 
-/// A model that never meets a danger proves nothing: these are met within the first few hundred
+/// A model that never meets an edge case proves nothing: these occur within the first few hundred
 /// cases of any run.
 #[test]
-fn random_commands_meet_every_danger() {
-    let mut draw = draws::Draw(1);
-    let mut met = BTreeSet::new();
+fn random_commands_reach_every_edge_case() {
+    let mut draw = draw_commands::Draw(1);
+    let mut coverage = BTreeSet::new();
     for case in 0..600u32 {
         let mut harness = Harness::begin(case as u8);
-        harness.met = Some(std::mem::take(&mut met));
-        (0..COMMANDS).for_each(|_| harness.play(draw.next()));
-        met = harness.met.take().unwrap_or_default();
+        harness.coverage = Some(std::mem::take(&mut coverage));
+        (0..COMMANDS).for_each(|_| harness.run_seed(draw.next()));
+        coverage = harness.coverage.take().unwrap_or_default();
     }
     let mut expected: Vec<String> = Vec::new();
     expected.extend(JobChange::ALL.iter().map(|change| format!("{change:?} ")));
     expected.extend(DeathReason::ALL.iter().map(|reason| format!("Dead {reason:?}")));
-    // What is refused for want of room never comes so far.
+    // A refusal for lack of space is decided before the state.
     let stored = CheckpointOutcome::ALL.iter().filter(|o| **o != CheckpointOutcome::NoSpace);
     expected.extend(stored.map(|o| format!("Checkpoint {o:?}")));
     expected.extend(JobState::ALL.iter().map(|state| format!("Act NotInState({state:?})")));
@@ -104,7 +102,8 @@ fn random_commands_meet_every_danger() {
     ] {
         expected.push(text.to_owned());
     }
-    let is_met = |text: &String| met.iter().any(|met| met.starts_with(text.as_str()));
+    let is_met =
+        |text: &String| coverage.iter().any(|coverage| coverage.starts_with(text.as_str()));
     let missed: Vec<&String> = expected.iter().filter(|text| !is_met(text)).collect();
     assert!(missed.is_empty(), "never met: {missed:?}");
 }

@@ -1,7 +1,7 @@
 //! The naive model: what each command does to jobs, written from the contract.
 //!
-//! Where the contract leaves an order open (which of several due jobs comes first), the model
-//! follows what it sees the state do, and checks each step: see [`Expected::seen_next`].
+//! Where the contract allows any order (such as that of expired timers), the model follows the
+//! state's events, and checks each step: see [`Expected::next_actual_event`].
 
 use longshore_protocol::messages::work::{Checkpointed, Credit, Tokens};
 use longshore_protocol::{
@@ -9,9 +9,9 @@ use longshore_protocol::{
     Revoked, Runs, Token,
 };
 
-use super::acting::is_explained;
-use super::dispatching::{Shares, Subscription};
-use super::jobs::{Job, Place, Queue};
+use super::actions::is_explained;
+use super::dispatch::{Shares, Subscription};
+use super::jobs::{Job, Phase, Queue};
 use super::sessions::Session;
 use crate::Rules;
 use crate::command::Command;
@@ -25,7 +25,7 @@ pub(super) struct Model {
     pub(super) limits: Rules,
     pub(super) index: u64,
     pub(super) now: Now,
-    /// Paths that the present start serves, and paths below which it serves all.
+    /// The paths and defaults of the present start.
     pub(super) served: (Vec<Path>, Vec<Path>),
     pub(super) jobs: Vec<Job>,
     pub(super) queues: Vec<Queue>,
@@ -35,33 +35,33 @@ pub(super) struct Model {
     pub(super) pauses: Vec<Glob>,
     pub(super) closings: Vec<Glob>,
     pub(super) draining: bool,
-    pub(super) handouts: u64,
+    pub(super) delivery_budget: u64,
     pub(super) ends: u64,
     pub(super) stale_refused: u64,
-    /// The least that the next token may be.
+    /// The lowest allowed next token.
     pub(super) next_token: u64,
-    /// A copy on which a batch is tried out.
+    /// A copy on which an atomic batch is tried.
     pub(super) is_trial: bool,
 }
 
-/// What the model says a command brings about.
+/// The model's outcomes of a command.
 pub(super) struct Expected<'a> {
-    /// What the state brought about.
-    pub(super) seen: &'a Outcomes,
+    /// The state's outcomes.
+    pub(super) actual: &'a Outcomes,
     pub(super) replies: Vec<(LinkId, Reply)>,
     pub(super) ended: Vec<Token>,
     pub(super) revoked: Vec<(LinkId, Revoked, Token)>,
     pub(super) moved: Vec<(Token, LinkId)>,
     pub(super) queues_made: Vec<Path>,
-    /// Queues that were empty, and got a job.
+    /// Queues that were empty and received a job.
     pub(super) queues_filled: Vec<Path>,
     pub(super) events: Vec<Event>,
 }
 
 impl<'a> Expected<'a> {
-    pub(super) fn of(seen: &'a Outcomes) -> Expected<'a> {
+    pub(super) fn of(actual: &'a Outcomes) -> Expected<'a> {
         Expected {
-            seen,
+            actual,
             replies: Vec::new(),
             ended: Vec::new(),
             revoked: Vec::new(),
@@ -72,14 +72,14 @@ impl<'a> Expected<'a> {
         }
     }
 
-    /// What the state did next, if all that it has done so far was expected.
-    pub(super) fn seen_next(&self) -> Option<Event> {
-        self.seen.events.get(self.events.len()).copied()
+    /// The state's next event, if all earlier ones were expected.
+    pub(super) fn next_actual_event(&self) -> Option<Event> {
+        self.actual.events.get(self.events.len()).copied()
     }
 
-    /// Whether the state did that next to that job.
-    pub(super) fn sees(&self, change: JobChange, id: JobId) -> bool {
-        self.seen_next().is_some_and(|event| event.change == change && event.job == id)
+    /// Whether the state's next event is that change of that job.
+    pub(super) fn actual_next_is(&self, change: JobChange, id: JobId) -> bool {
+        self.next_actual_event().is_some_and(|event| event.change == change && event.job == id)
     }
 }
 
@@ -98,7 +98,7 @@ impl Model {
             pauses: Vec::new(),
             closings: Vec::new(),
             draining: false,
-            handouts: u64::MAX,
+            delivery_budget: u64::MAX,
             ends: 0,
             stale_refused: 0,
             next_token: 1,
@@ -111,17 +111,17 @@ impl Model {
         index: u64,
         now: Now,
         command: &Command,
-        seen: &'a Outcomes,
+        actual: &'a Outcomes,
     ) -> Expected<'a> {
         (self.index, self.now) = (index, now);
-        let mut to = Expected::of(seen);
-        self.do_to_jobs(command, &mut to);
-        self.hand_out(&mut to);
-        self.tell_who_waits(&mut to);
+        let mut to = Expected::of(actual);
+        self.apply_to_jobs(command, &mut to);
+        self.dispatch_jobs(&mut to);
+        self.notify_waiting_subscriptions(&mut to);
         to
     }
 
-    fn do_to_jobs(&mut self, command: &Command, to: &mut Expected<'_>) {
+    fn apply_to_jobs(&mut self, command: &Command, to: &mut Expected<'_>) {
         match command {
             Command::Start(start) => {
                 let up: Vec<LinkId> = self.sessions.iter().filter_map(|s| s.link).collect();
@@ -143,7 +143,7 @@ impl Model {
                     && *count > 0
                 {
                     s.credit += count;
-                    s.told = false;
+                    s.notified = false;
                 }
             }
             Command::Recall { link, subscription, count } => {
@@ -192,7 +192,7 @@ impl Model {
             }
             Command::Damaged { token } => {
                 if let Some(job) = self.holder_of(*token) {
-                    self.take(job, None, to);
+                    self.revoke(job, None, to);
                     self.die(job, DeathReason::PayloadDamaged, JobChange::Damaged, to);
                 }
             }
@@ -201,13 +201,13 @@ impl Model {
                 let refused = Runs::all(EnqueueOutcome::Refused(*refusal), *jobs as usize);
                 self.answer_batch(*link, *sequence, to, |_, _| refused);
             }
-            Command::Handouts { budget } => self.handouts = *budget,
+            Command::Handouts { budget } => self.delivery_budget = *budget,
         }
     }
 
-    // Moves. Each tells what happened.
+    // Transitions. Each emits an event.
 
-    pub(super) fn tell(&self, job: usize, change: JobChange, to: &mut Expected<'_>) {
+    pub(super) fn emit(&self, job: usize, change: JobChange, to: &mut Expected<'_>) {
         let job = &self.jobs[job];
         let queue = self.queues.iter().position(|queue| queue.path == job.path);
         let gone = matches!(change, JobChange::Dropped | JobChange::Forgotten);
@@ -223,34 +223,34 @@ impl Model {
         });
     }
 
-    /// A new or confirmed job waits for its time, or is ready.
-    pub(super) fn wait_for_its_time(
+    /// Schedules a new or confirmed job, or makes it ready.
+    pub(super) fn schedule_or_ready(
         &mut self,
         job: usize,
         change: JobChange,
         to: &mut Expected<'_>,
     ) {
-        let place = match self.jobs[job].options.due {
-            Due::After(ms) if ms > 0 => Place::Delayed(self.now.mono_ms + ms),
-            Due::At(ms) if ms > self.now.wall_ms => Place::Timed(ms),
-            _ => Place::Ready,
+        let phase = match self.jobs[job].options.due {
+            Due::After(ms) if ms > 0 => Phase::Delayed(self.now.mono_ms + ms),
+            Due::At(ms) if ms > self.now.wall_ms => Phase::Timed(ms),
+            _ => Phase::Ready,
         };
-        self.jobs[job].place = place;
-        self.tell(job, change, to);
-        if self.jobs[job].is_too_late(self.now) && !self.is_trial {
-            self.end(job, Place::Expired, JobChange::Expired, to);
+        self.jobs[job].phase = phase;
+        self.emit(job, change, to);
+        if self.jobs[job].has_expired(self.now) && !self.is_trial {
+            self.end(job, Phase::Expired, JobChange::Expired, to);
         }
     }
 
     pub(super) fn make_ready(&mut self, job: usize, change: JobChange, to: &mut Expected<'_>) {
-        self.jobs[job].place = Place::Ready;
-        if self.jobs[job].is_too_late(self.now) {
+        self.jobs[job].phase = Phase::Ready;
+        if self.jobs[job].has_expired(self.now) {
             if change != JobChange::CameDue {
-                self.tell(job, change, to);
+                self.emit(job, change, to);
             }
-            self.end(job, Place::Expired, JobChange::Expired, to);
+            self.end(job, Phase::Expired, JobChange::Expired, to);
         } else {
-            self.tell(job, change, to);
+            self.emit(job, change, to);
         }
     }
 
@@ -267,78 +267,78 @@ impl Model {
         let fingerprint =
             error.filter(|_| is_explained(reason)).map(|(_, fingerprint)| fingerprint);
         job.died_of = fingerprint.unwrap_or(Fingerprint::of(&JobError::default()));
-        job.place = Place::Dead(reason);
+        job.phase = Phase::Dead(reason);
         job.ended = Some((self.now, self.ends));
         let path = job.path.clone();
         self.queue(&path).died += 1;
-        self.tell(number, change, to);
+        self.emit(number, change, to);
         if self.keep_dead_ms(&path) == 0 {
-            self.forget(number, to);
+            self.remove_job(number, to);
         }
     }
 
-    /// Completed, cancelled or expired; kept for a while, or not at all.
+    /// Completed, cancelled or expired; retained for a time, or removed at once.
     pub(super) fn end(
         &mut self,
         number: usize,
-        place: Place,
+        phase: Phase,
         change: JobChange,
         to: &mut Expected<'_>,
     ) {
         self.ends += 1;
         let job = &mut self.jobs[number];
-        job.place = place;
+        job.phase = phase;
         job.ended = Some((self.now, self.ends));
         let path = job.path.clone();
-        self.tell(number, change, to);
+        self.emit(number, change, to);
         if self.keep_ms(&self.jobs[number]) == 0 || self.keep_jobs(&path) == 0 {
-            self.forget(number, to);
-        } else if self.kept(&path).count() as u64 > self.keep_jobs(&path) {
-            // One for one: if a change of settings leaves still more to go, they go with the next
+            self.remove_job(number, to);
+        } else if self.stored(&path).count() as u64 > self.keep_jobs(&path) {
+            // One for one: if a change of settings allows fewer, the rest is removed with the next
             // tick.
-            let id = self.next_to_go(&path, to);
-            self.forget(self.find(id).expect("it is kept"), to);
+            let id = self.next_to_remove(&path, to);
+            self.remove_job(self.find(id).expect("it is kept"), to);
         }
     }
 
-    /// Of the kept jobs of a queue that has too many: the one that ended first; or, if all of them
-    /// say themselves how long they are kept, the one that goes first.
-    pub(super) fn next_to_go(&self, path: &Path, to: &Expected<'_>) -> JobId {
-        let plain = self.kept(path).filter(|job| job.options.keep_ms.is_none());
+    /// In a queue with too many ended jobs, the next to remove: the one that ended first; or, if
+    /// all have their own retention, the one whose retention ends first.
+    pub(super) fn next_to_remove(&self, path: &Path, to: &Expected<'_>) -> JobId {
+        let plain = self.stored(path).filter(|job| job.options.keep_ms.is_none());
         if let Some(job) = plain.min_by_key(|job| job.ended.map(|(_, nth)| nth)) {
             return job.id;
         }
-        let own = || self.kept(path).filter(|job| job.options.keep_ms.is_some());
-        let first = own().map(|job| self.goes_at(job)).min().expect("there are too many");
-        let mut candidates = own().filter(|job| self.goes_at(job) == first);
-        let seen = candidates.clone().find(|job| to.sees(JobChange::Forgotten, job.id));
-        seen.or(candidates.next()).expect("one of them is the first").id
+        let own = || self.stored(path).filter(|job| job.options.keep_ms.is_some());
+        let first = own().map(|job| self.removal_at(job)).min().expect("there are too many");
+        let mut candidates = own().filter(|job| self.removal_at(job) == first);
+        let actual = candidates.clone().find(|job| to.actual_next_is(JobChange::Forgotten, job.id));
+        actual.or(candidates.next()).expect("one of them is the first").id
     }
 
-    pub(super) fn forget(&mut self, job: usize, to: &mut Expected<'_>) {
-        self.tell(job, JobChange::Forgotten, to);
+    pub(super) fn remove_job(&mut self, job: usize, to: &mut Expected<'_>) {
+        self.emit(job, JobChange::Forgotten, to);
         self.jobs.remove(job);
     }
 
-    // Looking around.
+    // Queries.
 
     pub(super) fn find(&self, id: JobId) -> Option<usize> {
         self.jobs.iter().position(|job| job.id == id)
     }
 
     pub(super) fn holder_of(&self, token: Token) -> Option<usize> {
-        let holds = |job: &Job| matches!(job.place, Place::Running { token: t, .. } if t == token);
+        let holds = |job: &Job| matches!(job.phase, Phase::Running { token: t, .. } if t == token);
         self.jobs.iter().position(holds)
     }
 
     pub(super) fn held_by(&self, token: Token, session: usize) -> Option<usize> {
-        let lease = Place::Running { token, session };
-        self.jobs.iter().position(|job| job.place == lease)
+        let lease = Phase::Running { token, session };
+        self.jobs.iter().position(|job| job.phase == lease)
     }
 
     pub(super) fn tokens(&self) -> Tokens {
-        let token = |job: &Job| match job.place {
-            Place::Running { token, .. } => Some(token),
+        let token = |job: &Job| match job.phase {
+            Phase::Running { token, .. } => Some(token),
             _ => None,
         };
         Tokens(self.jobs.iter().filter_map(token).collect())

@@ -1,4 +1,4 @@
-//! Jobs come in, and what people do to queues.
+//! Enqueuing jobs, and actions on queues.
 
 use bytes::Bytes;
 use longshore_protocol::messages::work::{PauseReport, ReplaceOutcome};
@@ -7,14 +7,14 @@ use longshore_protocol::{
     QueueSettings, Refusal,
 };
 
-use super::jobs::{Job, Place, Queue};
+use super::jobs::{Job, Phase, Queue};
 use super::naive::{Expected, HOUR_MS, Model};
 use crate::command::Command;
 use crate::outcome::{RecordRef, Reply};
 use crate::time::Now;
 
 impl Model {
-    fn takes(&self, path: &Path) -> Result<(), Refusal> {
+    fn accepts(&self, path: &Path) -> Result<(), Refusal> {
         let (paths, defaults) = &self.served;
         if path.is_root() {
             Err(Refusal::BadPath)
@@ -27,9 +27,9 @@ impl Model {
         }
     }
 
-    /// The queue, made if it is served and not there.
+    /// Ensures the queue exists, if it is served.
     fn open_queue(&mut self, path: &Path, to: &mut Expected<'_>) -> Result<(), Refusal> {
-        self.takes(path)?;
+        self.accepts(path)?;
         if self.queues.iter().all(|queue| queue.path != *path) {
             if self.queues.len() as u64 >= self.limits.queues {
                 return Err(Refusal::TooManyQueues);
@@ -40,7 +40,7 @@ impl Model {
         Ok(())
     }
 
-    pub(super) fn take_job(
+    pub(super) fn apply_job(
         &mut self,
         bytes: Bytes,
         record: RecordRef,
@@ -53,7 +53,7 @@ impl Model {
             let conflict = EnqueueOutcome::Refused(Refusal::IdConflict);
             return if same { EnqueueOutcome::Existing } else { conflict };
         }
-        let refused = self.takes(path).err();
+        let refused = self.accepts(path).err();
         let is_closed = self.closings.iter().any(|closing| closing.matches(path));
         let closed = is_closed.then_some(Refusal::QueueClosed);
         if let Some(refusal) = refused.or(closed) {
@@ -103,7 +103,7 @@ impl Model {
             expires_at: entry.options.expires_at,
             options: entry.options,
             entry: record,
-            place: Place::Prepared(until),
+            phase: Phase::Prepared(until),
             attempts: 0,
             deliveries: 0,
             lost: 0,
@@ -121,9 +121,9 @@ impl Model {
         });
         let job = self.jobs.len() - 1;
         if is_prepared {
-            self.tell(job, JobChange::Created, to);
+            self.emit(job, JobChange::Created, to);
         } else {
-            self.wait_for_its_time(job, JobChange::Created, to);
+            self.schedule_or_ready(job, JobChange::Created, to);
         }
     }
 
@@ -137,14 +137,14 @@ impl Model {
         let Ok(entry) = Entry::read(entry.clone()) else { return ReplaceOutcome::BadOptions };
         let dead = self.jobs.iter().find(|job| job.id == id);
         let taken = self.jobs.iter().find(|job| job.id == entry.id);
-        // Said again, also when a job has come under the old id meanwhile.
+        // A repeated request, even if another job has the old id meanwhile.
         if let Some(new) = taken
             && new.replaces == Some(id)
             && (new.crc, new.payload_len) == (entry.crc, entry.payload.len())
         {
             return ReplaceOutcome::Replaced;
         }
-        // Whatever is wrong may be said, if several things are.
+        // If several things are wrong, any of them may be reported.
         let mut wrong = Vec::new();
         match dead {
             None => wrong.push(ReplaceOutcome::Unknown),
@@ -156,15 +156,15 @@ impl Model {
             wrong.push(ReplaceOutcome::IdConflict);
         }
         if let Some(&first) = wrong.first() {
-            let said = to.seen.replies.iter().find_map(|(_, reply)| match reply {
+            let reported = to.actual.replies.iter().find_map(|(_, reply)| match reply {
                 Reply::Replaced { outcome, .. } => Some(*outcome),
                 _ => None,
             });
-            return said.filter(|said| wrong.contains(said)).unwrap_or(first);
+            return reported.filter(|reported| wrong.contains(reported)).unwrap_or(first);
         }
         let job = self.find(id).expect("it is dead");
         let path = self.jobs[job].path.clone();
-        self.tell(job, JobChange::Dropped, to);
+        self.emit(job, JobChange::Dropped, to);
         self.jobs.remove(job);
         self.create(entry, record, &path, Some(id), to);
         ReplaceOutcome::Replaced
@@ -201,7 +201,7 @@ impl Model {
         patterns.retain(|other| other != pattern);
         let matching: Vec<&Path> =
             self.queues.iter().map(|q| &q.path).filter(|path| pattern.matches(path)).collect();
-        // A path is looked at whether or not it is a queue yet.
+        // A literal path counts even if it is no queue yet.
         let named = pattern.literal();
         let holds_one =
             |other: &&Glob| matching.iter().copied().chain(&named).any(|path| other.matches(path));

@@ -1,4 +1,4 @@
-//! Links and the sessions behind them; batches of jobs and of settles, and their answers.
+//! Links and their sessions; batches of jobs and of settles, and their answers.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use longshore_protocol::{
     JobChange, JobError, LinkId, Path, Reader, Refusal, Runs, SettleOutcome, Token,
 };
 
-use super::jobs::Place;
+use super::jobs::Phase;
 use super::naive::{Expected, HOUR_MS, Model};
 use crate::command::Command;
 use crate::outcome::{RecordRef, Reply};
@@ -24,7 +24,7 @@ pub(super) struct Session {
     batches: Vec<(u64, Runs<EnqueueOutcome>)>,
     next_settle: u64,
     settles: BTreeMap<u64, Runs<SettleOutcome>>,
-    /// Leases that were taken from it, and whose job each was.
+    /// Revoked leases, with the queue of each job.
     pub(super) lost: Vec<(Token, Path)>,
     pub(super) forget_at: Option<u64>,
     pub(super) is_known: bool,
@@ -75,8 +75,8 @@ impl Model {
         let gone = Tokens(resume.0.iter().copied().filter(is_gone).collect());
         let mut unlisted = Vec::new();
         for job in &self.jobs {
-            match job.place {
-                Place::Running { token, session } if session == number => {
+            match job.phase {
+                Phase::Running { token, session } if session == number => {
                     if resume.0.contains(&token) {
                         to.moved.push((token, link));
                     } else {
@@ -86,11 +86,11 @@ impl Model {
                 _ => {}
             }
         }
-        // In the order in which they were handed out.
+        // In the order of delivery.
         unlisted.sort_unstable();
         for token in unlisted {
             let job = self.holder_of(token).expect("it runs");
-            self.take(job, None, to);
+            self.revoke(job, None, to);
             self.lose_delivery(job, to);
         }
         let session = &self.sessions[number];
@@ -112,13 +112,13 @@ impl Model {
         }
     }
 
-    /// Sessions without a link are forgotten after an hour, unless they still hold leases: those
-    /// end first.
-    pub(super) fn forget_sessions(&mut self) {
+    /// Sessions without a link are removed after an hour, unless they still hold leases, which end
+    /// first.
+    pub(super) fn remove_sessions(&mut self) {
         for number in 0..self.sessions.len() {
             let holds =
-                |place| matches!(place, Place::Running { session, .. } if session == number);
-            let is_busy = self.jobs.iter().any(|job| holds(job.place));
+                |phase| matches!(phase, Phase::Running { session, .. } if session == number);
+            let is_busy = self.jobs.iter().any(|job| holds(job.phase));
             let session = &mut self.sessions[number];
             if session.forget_at.is_some_and(|at| at <= self.now.mono_ms) {
                 session.is_known = is_busy;
@@ -136,29 +136,29 @@ impl Model {
     }
 
     pub(super) fn enqueue(&mut self, link: LinkId, batch: &EnqueueBatch, to: &mut Expected<'_>) {
-        self.answer_batch(link, batch.sequence, to, |model, to| model.take_batch(batch, to));
+        self.answer_batch(link, batch.sequence, to, |model, to| model.apply_batch(batch, to));
     }
 
-    /// Takes the batch, unless its number is not the next one.
+    /// Applies the batch, unless its number is not the next one.
     pub(super) fn answer_batch<'a>(
         &mut self,
         link: LinkId,
         sequence: u64,
         to: &mut Expected<'a>,
-        take: impl FnOnce(&mut Model, &mut Expected<'a>) -> Runs<EnqueueOutcome>,
+        apply: impl FnOnce(&mut Model, &mut Expected<'a>) -> Runs<EnqueueOutcome>,
     ) {
         let Some(session) = self.session_of(link) else { return };
         let s = &self.sessions[session];
-        let kept = s.batches.iter().rev().take(64).find(|(n, _)| *n == sequence);
+        let stored = s.batches.iter().rev().take(64).find(|(n, _)| *n == sequence);
         let outcome = if sequence == 0 {
             Err(BatchRefusal::Malformed)
         } else if sequence < s.next_batch {
-            kept.map(|(_, outcomes)| outcomes.clone()).ok_or(BatchRefusal::UnknownProducer)
+            stored.map(|(_, outcomes)| outcomes.clone()).ok_or(BatchRefusal::UnknownProducer)
         } else if sequence > s.next_batch {
             let is_new = s.next_batch == 1;
             Err(if is_new { BatchRefusal::UnknownProducer } else { BatchRefusal::SequenceGap })
         } else {
-            let outcomes = take(self, to);
+            let outcomes = apply(self, to);
             let s = &mut self.sessions[session];
             s.next_batch += 1;
             s.batches.push((sequence, outcomes.clone()));
@@ -167,12 +167,12 @@ impl Model {
         to.replies.push((link, Reply::Enqueued(Enqueued { sequence, outcome })));
     }
 
-    fn take_batch(&mut self, batch: &EnqueueBatch, to: &mut Expected<'_>) -> Runs<EnqueueOutcome> {
+    fn apply_batch(&mut self, batch: &EnqueueBatch, to: &mut Expected<'_>) -> Runs<EnqueueOutcome> {
         if batch.atomic {
-            // Tried out first, with all of its jobs there together: none of them has expired yet.
+            // Tried first, with all of its jobs present together: none has expired yet.
             let mut trial = self.clone();
             trial.is_trial = true;
-            let outcomes = trial.take_each(batch, &mut Expected::of(to.seen));
+            let outcomes = trial.apply_each(batch, &mut Expected::of(to.actual));
             let is_refused =
                 |outcome: &EnqueueOutcome| matches!(outcome, EnqueueOutcome::Refused(_));
             if outcomes.iter().any(is_refused) {
@@ -183,16 +183,16 @@ impl Model {
                     .collect();
             }
         }
-        self.take_each(batch, to).into_iter().collect()
+        self.apply_each(batch, to).into_iter().collect()
     }
 
-    fn take_each(&mut self, batch: &EnqueueBatch, to: &mut Expected<'_>) -> Vec<EnqueueOutcome> {
+    fn apply_each(&mut self, batch: &EnqueueBatch, to: &mut Expected<'_>) -> Vec<EnqueueOutcome> {
         let mut outcomes = Vec::new();
         for entry in batch.entries() {
             let bytes = batch.body().slice(entry.at as usize..(entry.at + entry.length) as usize);
             let record = self.record(Command::BATCH_AT, entry.at, entry.length);
             let path = &batch.paths[entry.path];
-            outcomes.push(self.take_job(bytes, record, path, to));
+            outcomes.push(self.apply_job(bytes, record, path, to));
         }
         outcomes
     }
@@ -244,35 +244,35 @@ impl Model {
         };
         match item.verdict {
             Verdict::Complete(result) => {
-                self.use_up(number, AttemptOutcome::Completed, None);
+                self.count_attempt(number, AttemptOutcome::Completed, None);
                 self.queue(&path).completed += 1;
                 if self.jobs[number].options.keep_result {
                     let record =
                         result.map(|span| self.record(Command::BATCH_AT, span.at, span.length));
                     self.jobs[number].result = record;
                 }
-                self.end(number, Place::Completed, JobChange::Completed, to);
+                self.end(number, Phase::Completed, JobChange::Completed, to);
             }
             Verdict::Fail(span) => {
-                self.use_up(number, AttemptOutcome::Failed, Some(error(self, span)));
+                self.count_attempt(number, AttemptOutcome::Failed, Some(error(self, span)));
                 self.queue(&path).failed += 1;
                 self.retry(number, DeathReason::AttemptsExhausted, JobChange::Failed, to);
             }
             Verdict::Release => self.make_ready(number, JobChange::Released, to),
             Verdict::Snooze(0) => self.make_ready(number, JobChange::Snoozed, to),
             Verdict::Snooze(ms) => {
-                self.jobs[number].place = Place::Delayed(self.now.mono_ms + ms);
-                self.tell(number, JobChange::Snoozed, to);
+                self.jobs[number].phase = Phase::Delayed(self.now.mono_ms + ms);
+                self.emit(number, JobChange::Snoozed, to);
             }
             Verdict::Bury(span) => {
-                self.use_up(number, AttemptOutcome::Buried, Some(error(self, span)));
+                self.count_attempt(number, AttemptOutcome::Buried, Some(error(self, span)));
                 self.die(number, DeathReason::Buried, JobChange::Buried, to);
             }
         }
         SettleOutcome::Accepted
     }
 
-    /// A part of the command at hand.
+    /// A part of the current command.
     pub(super) fn record(&self, base: u32, at: u32, length: u32) -> RecordRef {
         RecordRef { index: self.index, at: base + at, length }
     }

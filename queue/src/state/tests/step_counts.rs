@@ -1,4 +1,5 @@
-//! What a command looks at does not grow with what it leaves alone. Steps are counted, not time.
+//! The number of elements that a command examines does not grow with data that it does not affect.
+//! Counts steps, not time.
 
 use longshore_protocol::messages::work::{Action, Filter, JobCounts, NewSettle, Pace, Selection};
 use longshore_protocol::{Due, EnqueueOutcome, JobOptions, JobState, LinkId, NewJob, Refusal};
@@ -13,29 +14,29 @@ fn small_steps() -> Scenario {
     Scenario::with_rules(Rules { step_jobs: 10, ..Rules::STANDARD })
 }
 
-/// Acts on the jobs that ended from then on and before now, step by step; what each step has looked
-/// at.
+/// Acts on the jobs that ended from then on and before now, step by step; returns the elements
+/// examined by each step.
 fn act_by_age(scenario: &mut Scenario, action: Action, state: JobState, from: u64) -> Vec<u64> {
     let mut filter = Filter::of(glob(QUEUE)).in_state(Some(state));
     (filter.ended_from, filter.ended_before) = (Some(from), Some(scenario.now.wall_ms));
-    let mut looked_at = Vec::new();
+    let mut examined = Vec::new();
     loop {
         let (link, selection) = (LinkId(900), Selection::Matching(filter.clone()));
         let pace = None::<Pace>;
-        steps::taken();
+        steps::take();
         let out = scenario.apply(Command::Act { link, request: 1, action, selection, pace });
-        looked_at.push(steps::taken());
+        examined.push(steps::take());
         let Some((_, Reply::Acted { report, .. })) = out.replies.last() else {
             panic!("no answer")
         };
         if !report.more {
-            return looked_at;
+            return examined;
         }
     }
 }
 
 #[test]
-fn what_comes_due_expires_or_goes_does_so_in_bounded_steps() {
+fn timers_run_in_bounded_steps() {
     let mut scenario = Scenario::with_rules(Rules { step_jobs: 3, ..Rules::STANDARD });
     let producer = scenario.link("producer");
     let at = scenario.now.wall_ms + 100;
@@ -58,16 +59,16 @@ fn what_comes_due_expires_or_goes_does_so_in_bounded_steps() {
         [303, 606, 808]
     );
     assert_eq!(ticks(&mut scenario, |c| c.expired), [5, 2, 0]);
-    let (worker, handed) = scenario.worker("a", QUEUE, 8);
-    for handed in handed {
-        scenario.settle(worker, handed.token, &NewSettle::Bury(error("of this")));
+    let (worker, delivered) = scenario.worker("a", QUEUE, 8);
+    for delivered in delivered {
+        scenario.settle(worker, delivered.token, &NewSettle::Bury(error("of this")));
     }
     scenario.later(180 * 24 * 3_600_000 - 100);
     assert_eq!(ticks(&mut scenario, |c| c.dead), [5, 2, 0]);
 }
 
 #[test]
-fn what_expires_instead_of_being_handed_out_does_so_in_bounded_steps() {
+fn expiry_at_delivery_runs_in_bounded_steps() {
     let mut scenario = Scenario::with_rules(Rules { step_jobs: 3, ..Rules::STANDARD });
     let producer = scenario.link("producer");
     let expires_at = Some(scenario.now.wall_ms + 10);
@@ -76,33 +77,37 @@ fn what_expires_instead_of_being_handed_out_does_so_in_bounded_steps() {
     jobs.push(plain(9));
     scenario.enqueue(producer, &jobs);
     scenario.later(10);
-    let (_, handed) = scenario.worker("a", QUEUE, 2);
-    assert_eq!((handed.len(), scenario.counts().expired), (0, 3));
-    assert!(scenario.state.next_due(scenario.now).unwrap() <= scenario.now.mono_ms, "to go on");
+    let (_, delivered) = scenario.worker("a", QUEUE, 2);
+    assert_eq!((delivered.len(), scenario.counts().expired), (0, 3));
+    assert!(scenario.state.next_due(scenario.now).unwrap() <= scenario.now.mono_ms, "to continue");
     let out = scenario.apply(Command::Tick);
-    assert_eq!((out.handed.len(), scenario.counts().expired), (1, 8), "three by time, two in turn");
+    assert_eq!(
+        (out.handed.len(), scenario.counts().expired),
+        (1, 8),
+        "three by the tick, two at delivery"
+    );
 }
 
 #[test]
-fn an_act_by_age_passes_over_older_dead_letters_once() {
+fn act_by_age_skips_older_dead_letters_once() {
     let mut scenario = small_steps();
     scenario.fill(1..=150);
-    let (worker, handed) = scenario.worker("a", QUEUE, 150);
+    let (worker, delivered) = scenario.worker("a", QUEUE, 150);
     let bury = |scenario: &mut Scenario, nth: std::ops::Range<usize>| {
-        for handed in &handed[nth] {
-            scenario.settle(worker, handed.token, &NewSettle::Bury(error("of this")));
+        for delivered in &delivered[nth] {
+            scenario.settle(worker, delivered.token, &NewSettle::Bury(error("of this")));
         }
     };
     bury(&mut scenario, 0..100);
     let from = scenario.later(1).now.wall_ms;
     bury(&mut scenario, 100..150);
     scenario.later(1);
-    let looked_at = act_by_age(&mut scenario, Action::Drop, JobState::Dead, from);
-    assert_eq!(looked_at.len(), 5);
-    assert!(looked_at[0] >= 100, "{looked_at:?}");
-    assert!(looked_at[1..].iter().all(|&rows| rows <= 11), "{looked_at:?}");
-    assert_eq!(scenario.counts().dead, 100, "the older ones");
-    // A younger age goes on from there, an older one begins anew, and both find what is there.
+    let examined = act_by_age(&mut scenario, Action::Drop, JobState::Dead, from);
+    assert_eq!(examined.len(), 5);
+    assert!(examined[0] >= 100, "{examined:?}");
+    assert!(examined[1..].iter().all(|&rows| rows <= 11), "{examined:?}");
+    assert_eq!(scenario.counts().dead, 100, "the older ones stay");
+    // A younger age continues from there, an older one starts again, and both find their jobs.
     let younger = act_by_age(&mut scenario, Action::Drop, JobState::Dead, from + 1);
     assert_eq!(younger, [0]);
     let all = act_by_age(&mut scenario, Action::Drop, JobState::Dead, 1);
@@ -110,7 +115,7 @@ fn an_act_by_age_passes_over_older_dead_letters_once() {
 }
 
 #[test]
-fn an_act_by_age_passes_over_older_ended_jobs_once() {
+fn act_by_age_skips_older_ended_jobs_once() {
     let mut scenario = small_steps();
     scenario.fill(1..=150);
     let cancel = |scenario: &mut Scenario, numbers: std::ops::RangeInclusive<u32>| {
@@ -120,15 +125,15 @@ fn an_act_by_age_passes_over_older_ended_jobs_once() {
     let from = scenario.later(1).now.wall_ms;
     cancel(&mut scenario, 101..=150);
     scenario.later(1);
-    let looked_at = act_by_age(&mut scenario, Action::Drop, JobState::Cancelled, from);
-    assert_eq!(looked_at.len(), 5);
-    assert!(looked_at[0] >= 100, "{looked_at:?}");
-    assert!(looked_at[1..].iter().all(|&rows| rows <= 11), "{looked_at:?}");
+    let examined = act_by_age(&mut scenario, Action::Drop, JobState::Cancelled, from);
+    assert_eq!(examined.len(), 5);
+    assert!(examined[0] >= 100, "{examined:?}");
+    assert!(examined[1..].iter().all(|&rows| rows <= 11), "{examined:?}");
     assert_eq!(scenario.counts().cancelled, 100);
 }
 
 #[test]
-fn two_acts_by_age_that_take_turns_pass_over_older_jobs_once_each() {
+fn alternating_acts_by_age_skip_older_jobs_once_each() {
     let mut scenario = small_steps();
     scenario.fill(1..=200);
     let cancel = |scenario: &mut Scenario, numbers: std::ops::RangeInclusive<u32>| {
@@ -145,15 +150,15 @@ fn two_acts_by_age_that_take_turns_pass_over_older_jobs_once_each() {
         let mut filter = Filter::of(glob(QUEUE)).in_state(Some(JobState::Cancelled));
         (filter.ended_from, filter.ended_before) = (Some(from), Some(before));
         let (link, selection) = (LinkId(900), Selection::Matching(filter));
-        steps::taken();
+        steps::take();
         let (action, pace) = (Action::Drop, None::<Pace>);
         scenario.apply(Command::Act { link, request: 1, action, selection, pace });
-        steps::taken()
+        steps::take()
     };
-    let looked_at: Vec<u64> =
+    let examined: Vec<u64> =
         (0..8).map(|n| step(if n % 2 == 0 { younger } else { older })).collect();
-    assert!(looked_at[0] >= 150 && looked_at[1] >= 100, "{looked_at:?}");
-    assert!(looked_at[2..].iter().all(|&rows| rows <= 11), "{looked_at:?}");
+    assert!(examined[0] >= 150 && examined[1] >= 100, "{examined:?}");
+    assert!(examined[2..].iter().all(|&rows| rows <= 11), "{examined:?}");
     assert_eq!(scenario.counts().cancelled, 120);
 }
 
@@ -163,22 +168,22 @@ fn losing_a_link_costs_the_same_in_a_large_group() {
     let links: Vec<LinkId> =
         (0..200).map(|n| scenario.worker(&format!("w{n}"), QUEUE, 1).0).collect();
     for (lost, link) in [links[0], links[199], links[100]].into_iter().enumerate() {
-        steps::taken();
+        steps::take();
         scenario.apply(Command::LinkLost { link });
-        assert!(steps::taken() <= 1, "the {lost}th");
+        assert!(steps::take() <= 1, "the {lost}th");
     }
-    // Turns go on in their order, without those that left.
+    // Turns continue in order, without the links that left.
     scenario.fill(1..=3);
     let holders: Vec<LinkId> = scenario.state.running().map(|lease| lease.link).collect();
     assert_eq!(holders, links[1..4]);
 }
 
 #[test]
-fn a_session_more_is_refused_once_answers_take_their_memory_and_none_is_let_go_of() {
+fn new_session_is_refused_when_answers_exceed_their_memory() {
     let rules = Rules { answer_bytes: 3_000, jobs_per_queue: 1, ..Rules::STANDARD };
     let mut scenario = Scenario::with_rules(rules);
     let producer = scenario.link("producer");
-    // Every other job is of a queue that is not served: no two outcomes in a row are the same.
+    // Every other job is for a path that is not served: no two consecutive outcomes are equal.
     let elsewhere = |number: u32| NewJob { path: path("/elsewhere"), ..plain(number) };
     let jobs: Vec<NewJob> =
         (0..100).map(|n| if n % 2 == 0 { plain(1) } else { elsewhere(1_000 + n) }).collect();
@@ -186,16 +191,16 @@ fn a_session_more_is_refused_once_answers_take_their_memory_and_none_is_let_go_o
         let outcomes = scenario.enqueue(producer, &jobs);
         assert_eq!(outcomes[1], EnqueueOutcome::Refused(Refusal::NotHere));
     }
-    let kept = scenario.state.sessions.answer_bytes;
-    assert!((6_400..16_000).contains(&kept), "a byte for each outcome, and a little: {kept}");
-    let first = receipts(&scenario.send(producer, batch(1, &jobs))).expect("the first is kept");
+    let stored = scenario.state.sessions.answer_bytes;
+    assert!((6_400..16_000).contains(&stored), "about a byte per outcome: {stored}");
+    let first = receipts(&scenario.send(producer, batch(1, &jobs))).expect("the first is stored");
     assert_eq!((first.len(), first.iter().next()), (100, Some(EnqueueOutcome::Created)));
     let (_, out) = scenario.attach("another", &[]);
     let Some((_, Reply::LinkRefused { reason })) = out.replies.first() else { panic!("{out:?}") };
     assert!(reason.contains("of at most 0 MiB") && reason.contains("an hour"), "{reason}");
     let (_, out) = scenario.attach("producer", &[]);
-    assert!(matches!(&out.replies[..], [(_, Reply::Attached(_))]), "one that is known comes back");
-    // An hour after its link it is forgotten, and there is room.
+    assert!(matches!(&out.replies[..], [(_, Reply::Attached(_))]), "a known session may return");
+    // An hour after its link it is removed, and there is room.
     let link = scenario.state.next_link();
     scenario.apply(Command::LinkLost { link: LinkId(link.0 - 1) });
     scenario.later(3_600_000).apply(Command::Tick);

@@ -1,4 +1,4 @@
-//! Random jobs, and what people ask for.
+//! Random jobs, filters, actions and settings.
 
 use bytes::Bytes;
 use longshore_protocol::messages::work::{Action, Filter, Pace};
@@ -8,13 +8,13 @@ use longshore_protocol::{
 };
 
 use super::super::scenario::glob;
-use super::draws::{Draw, ERRORS, Mood};
+use super::draw_commands::{Draw, ERRORS, Focus};
 use super::driver::{Harness, STEP_JOBS};
 
 impl Harness {
     pub(super) fn draw_job(&self, draw: &mut Draw) -> NewJob {
         let near = |draw: &mut Draw| self.now.wall_ms + [50, 1, 300, 0, 3_000][draw.below(5)];
-        let waits = !self.is_hasty() || draw.one_in(4);
+        let waits = !self.prefers_running() || draw.one_in(4);
         let due = match draw.below(8) {
             0 if waits => Due::After(50),
             1 if waits => Due::At(near(draw)),
@@ -26,7 +26,7 @@ impl Harness {
             2 => Some(self.now.wall_ms + 3_600_000),
             _ => None,
         };
-        let lasting = self.mood == Mood::Losses;
+        let lasting = self.focus == Focus::Losses;
         let options = JobOptions {
             priority: [0, 0, 0, 1, -1][draw.below(5)],
             due,
@@ -56,9 +56,9 @@ impl Harness {
         }
     }
 
-    /// Cases in which jobs should be at work rather than wait.
-    fn is_hasty(&self) -> bool {
-        !matches!(self.mood, Mood::Anything | Mood::Keeping)
+    /// Cases in which jobs should run rather than wait.
+    fn prefers_running(&self) -> bool {
+        !matches!(self.focus, Focus::Anything | Focus::Retention)
     }
 
     pub(super) fn draw_entry(&self, draw: &mut Draw) -> Bytes {
@@ -71,7 +71,7 @@ impl Harness {
     }
 
     pub(super) fn draw_filter(&self, draw: &mut Draw) -> Filter {
-        // Only what takes nearly all jobs takes more than a small step.
+        // Only a filter that matches nearly all jobs needs more than one small step.
         if self.limits.step_jobs < STEP_JOBS && draw.one_in(3) {
             return Filter::of(glob("/**"));
         }

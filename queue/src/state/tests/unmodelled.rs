@@ -1,4 +1,4 @@
-//! What the model does not show: limits that it never reaches, pages, and clocks that fall.
+//! What the model does not cover: limits that it never reaches, pages, and clocks that go back.
 
 use bytes::Bytes;
 use longshore_protocol::limits::{PAUSES_MAX, PAYLOAD_BYTES_MAX};
@@ -17,7 +17,7 @@ use crate::outcome::Reply;
 use crate::state::rows::random_of;
 
 #[test]
-fn one_session_too_many_is_refused_and_an_idle_one_makes_room() {
+fn sessions_are_limited_and_idle_ones_make_room() {
     let mut scenario = Scenario::with_rules(Rules { sessions: 2, ..Rules::STANDARD });
     scenario.link("a");
     let b = scenario.link("b");
@@ -29,7 +29,7 @@ fn one_session_too_many_is_refused_and_an_idle_one_makes_room() {
 }
 
 #[test]
-fn there_are_only_so_many_pauses_and_one_more_is_refused() {
+fn pauses_are_limited() {
     let mut scenario = Scenario::begin();
     scenario.fill(1..=1);
     let stop = |scenario: &mut Scenario, gate, pattern: &str, paused| {
@@ -45,15 +45,19 @@ fn there_are_only_so_many_pauses_and_one_more_is_refused() {
     }
     let refused = stop(&mut scenario, Gate::Delivery, QUEUE, true);
     assert_eq!(refused, Err(RequestError::TooManyPauses));
-    assert_eq!(scenario.worker("a", QUEUE, 1).1.len(), 1, "nothing was paused");
-    assert_eq!(stop(&mut scenario, Gate::Enqueue, QUEUE, true), Ok(true), "closings count apart");
+    assert_eq!(scenario.worker("a", QUEUE, 1).1.len(), 1, "the queue is not paused");
+    assert_eq!(
+        stop(&mut scenario, Gate::Enqueue, QUEUE, true),
+        Ok(true),
+        "closings have their own limit"
+    );
     assert_eq!(stop(&mut scenario, Gate::Delivery, "/jobs/7", true), Ok(false), "it is there");
     assert_eq!(stop(&mut scenario, Gate::Delivery, "/jobs/7", false), Ok(true));
     assert_eq!(stop(&mut scenario, Gate::Delivery, QUEUE, true), Ok(true));
 }
 
 #[test]
-fn a_replacement_over_the_limit_of_payloads_leaves_the_job_dead() {
+fn oversized_replacement_leaves_the_job_dead() {
     let mut scenario = Scenario::begin();
     scenario.fill(1..=1);
     let (worker, jobs) = scenario.worker("a", QUEUE, 1);
@@ -70,7 +74,7 @@ fn a_replacement_over_the_limit_of_payloads_leaves_the_job_dead() {
 }
 
 #[test]
-fn credits_are_bounded_by_what_a_session_may_hold() {
+fn credits_are_bounded_by_the_lease_limit_of_a_session() {
     let mut scenario = Scenario::begin();
     let (a, _) = scenario.worker("a", QUEUE, 60_000);
     scenario.subscribe(a, 2, "/jobs/other");
@@ -112,11 +116,11 @@ fn listings_page_through_all_jobs_of_a_state() {
 }
 
 #[test]
-fn a_process_that_comes_back_under_another_name_makes_its_attempts_under_that() {
+fn renamed_session_makes_attempts_under_its_new_name() {
     let mut scenario = Scenario::begin();
     scenario.fill(1..=2);
-    let (a, handed) = scenario.worker("ann", QUEUE, 1);
-    scenario.complete(a, handed[0].token);
+    let (a, delivered) = scenario.worker("ann", QUEUE, 1);
+    scenario.complete(a, delivered[0].token);
     let link = scenario.state.next_link();
     scenario.apply(Command::LinkUp {
         link,
@@ -126,16 +130,16 @@ fn a_process_that_comes_back_under_another_name_makes_its_attempts_under_that() 
         resume: Default::default(),
     });
     scenario.subscribe(link, 1, QUEUE);
-    let handed = scenario.credit(link, 1, 1);
+    let delivered = scenario.credit(link, 1, 1);
     assert_eq!(scenario.job(2).info.worker.as_deref(), Some("anna"));
-    scenario.complete(link, handed[0].token);
+    scenario.complete(link, delivered[0].token);
     let workers: Vec<_> =
         (1..=2).map(|n| scenario.job(n).info.attempts[0].worker.clone()).collect();
     assert_eq!(workers, ["ann", "anna"]);
 }
 
 #[test]
-fn a_first_start_after_everything_was_lost_gives_no_token_of_the_runs_before() {
+fn first_start_after_total_loss_reuses_no_token() {
     for (epoch, first) in [(1, (1 << 32) + 1), (2, 2 << 32), (70, 70 << 32)] {
         let mut scenario = Scenario::empty();
         scenario.apply(Command::Start(Start {
@@ -149,13 +153,13 @@ fn a_first_start_after_everything_was_lost_gives_no_token_of_the_runs_before() {
             defaults: vec![path("/jobs")],
         }));
         scenario.fill(1..=1);
-        let (_, handed) = scenario.worker("a", QUEUE, 1);
-        assert_eq!(handed[0].token, Token(first), "epoch {epoch}");
+        let (_, delivered) = scenario.worker("a", QUEUE, 1);
+        assert_eq!(delivered[0].token, Token(first), "epoch {epoch}");
     }
 }
 
 #[test]
-fn jobs_that_differ_in_their_times_alone_share_a_profile() {
+fn jobs_that_differ_only_in_times_share_a_profile() {
     let mut scenario = Scenario::begin();
     let producer = scenario.link("producer");
     let options = JobOptions { prepared: true, due: Due::After(17), ..JobOptions::default() };
@@ -164,19 +168,19 @@ fn jobs_that_differ_in_their_times_alone_share_a_profile() {
 }
 
 #[test]
-fn jitter_differs_from_job_to_job_and_from_attempt_to_attempt() {
+fn jitter_differs_between_jobs_and_attempts() {
     let randoms: std::collections::BTreeSet<u64> = (1..=1_000)
         .flat_map(|number| (1..=10).map(move |attempt| random_of(&id(number), attempt)))
         .collect();
     assert_eq!(randoms.len(), 10_000);
     let upper = randoms.iter().filter(|&&random| random > u64::MAX / 2).count();
     assert!((4_700..5_300).contains(&upper), "{upper} of 10,000 in the upper half");
-    // Old logs replay to the same waits only as long as this number stays.
+    // Old logs replay to the same waits only while this number is unchanged.
     assert_eq!(random_of(&id(1), 1), 3_114_907_332_918_154_815);
 }
 
 #[test]
-fn monotonic_time_never_falls_whatever_a_command_says() {
+fn monotonic_time_never_falls() {
     let mut scenario = Scenario::begin();
     let producer = scenario.link("producer");
     scenario.now.mono_ms -= 500;
@@ -189,7 +193,7 @@ fn monotonic_time_never_falls_whatever_a_command_says() {
 }
 
 #[test]
-fn the_oldest_ready_job_tells_how_long_it_has_waited() {
+fn oldest_ready_job_shows_its_waiting_time() {
     let mut scenario = Scenario::begin();
     scenario.fill(1..=1);
     scenario.later(500);
@@ -199,9 +203,9 @@ fn the_oldest_ready_job_tells_how_long_it_has_waited() {
         scenario.state.queue_stats(&glob(QUEUE), scenario.now)[0].oldest_ready_ms
     };
     assert_eq!(oldest(&scenario), Some(500));
-    let (_, handed) = scenario.worker("a", QUEUE, 1);
+    let (_, delivered) = scenario.worker("a", QUEUE, 1);
     assert_eq!(oldest(&scenario), Some(0));
     scenario.later(70);
-    scenario.expire(handed[0].token, false);
+    scenario.expire(delivered[0].token, false);
     assert_eq!(oldest(&scenario), Some(70));
 }

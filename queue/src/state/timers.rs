@@ -1,67 +1,67 @@
-//! What time does. Only `Tick` looks for what is due: every other command finds jobs where the last
-//! `Tick` left them, so that what it does hardly depends on how much was due. One exception: a job
-//! whose time has passed expires when it would be handed out, or comes in or back, whatever the
-//! command.
+//! Timers. Only `Tick` runs them: every other command finds jobs as the last `Tick` left them, so
+//! its cost hardly depends on how many timers have expired. One exception: a job whose expiry has
+//! passed expires when it would be delivered, or when it enters ready, with any command.
 
 use std::collections::BTreeSet;
 
 use longshore_protocol::{AttemptOutcome, DeathReason, JobChange, Revoked, Token};
 
 use super::State;
-use super::row::Place;
+use super::row::Substate;
 use crate::command::Expired;
 use crate::outcome::Outcomes;
 use crate::time::Now;
 
-/// All that waits for a time, by that time.
+/// Everything that waits for a time, sorted by time.
 #[derive(Clone, Debug, Default)]
-pub(super) struct DueJobs {
+pub(super) struct Timers {
     /// Delayed, retrying and prepared jobs, in monotonic time.
     pub(super) mono: BTreeSet<(u64, u32)>,
-    /// Jobs for a time of the wall clock.
+    /// Jobs scheduled by the wall clock.
     pub(super) wall: BTreeSet<(u64, u32)>,
     /// Jobs that expire, in wall time.
     pub(super) expiring: BTreeSet<(u64, u32)>,
-    /// Queues in which an ended job may be due to be forgotten.
-    pub(super) collect: BTreeSet<(u64, u32)>,
+    /// Queues that may have an ended job to remove.
+    pub(super) cleanup: BTreeSet<(u64, u32)>,
 }
 
-impl DueJobs {
-    /// Where scheduled and prepared jobs of that place wait.
-    pub(super) fn jobs(&mut self, place: Place) -> &mut BTreeSet<(u64, u32)> {
-        if place == Place::Timed { &mut self.wall } else { &mut self.mono }
+impl Timers {
+    /// The set of scheduled and prepared jobs in that substate.
+    pub(super) fn jobs(&mut self, substate: Substate) -> &mut BTreeSet<(u64, u32)> {
+        if substate == Substate::Timed { &mut self.wall } else { &mut self.mono }
     }
 }
 
 impl State {
-    /// When the next `Tick` has something to do, in monotonic milliseconds; at most `now.mono_ms`
-    /// when it has already. A time of the wall clock is reckoned from `now`: ask again after the
-    /// wall clock has jumped.
+    /// When the next `Tick` has work, in monotonic milliseconds; at most `now.mono_ms` if it has
+    /// work already. Wall-clock times are converted with `now`: ask again after the wall clock has
+    /// jumped.
     pub fn next_due(&self, now: Now) -> Option<u64> {
-        let wall = [&self.due.wall, &self.due.expiring].into_iter().filter_map(|set| set.first());
+        let wall =
+            [&self.timers.wall, &self.timers.expiring].into_iter().filter_map(|set| set.first());
         let wall = wall.map(|&(at, _)| now.mono_ms.saturating_add(at.saturating_sub(now.wall_ms)));
-        let sets = [&self.due.mono, &self.due.collect, &self.sessions.leaving];
+        let sets = [&self.timers.mono, &self.timers.cleanup, &self.sessions.to_remove];
         let mono = sets.into_iter().filter_map(|set| set.first().map(|&(at, _)| at)).min();
         wall.chain(mono).min()
     }
 
-    /// What is past its time expires, what is due becomes ready, what is too old is forgotten. At
-    /// most 10,000 of each; the rest with the next `Tick`.
+    /// Runs the timers that have expired: at most 10,000 of each kind; the rest with the next
+    /// `Tick`.
     pub(super) fn tick(&mut self, out: &mut Outcomes) {
-        self.expire_overdue(out);
-        self.make_due_ready(out);
-        self.forget_ended(out);
-        self.forget_sessions();
+        self.expire_past(out);
+        self.make_scheduled_ready(out);
+        self.remove_ended(out);
+        self.remove_sessions();
     }
 
-    fn make_due_ready(&mut self, out: &mut Outcomes) {
+    fn make_scheduled_ready(&mut self, out: &mut Outcomes) {
         for _ in 0..self.rules.step_jobs {
-            let mono = self.due.mono.first().filter(|&&(at, _)| at <= self.now.mono_ms);
-            let wall = self.due.wall.first().filter(|&&(at, _)| at <= self.now.wall_ms);
+            let mono = self.timers.mono.first().filter(|&&(at, _)| at <= self.now.mono_ms);
+            let wall = self.timers.wall.first().filter(|&&(at, _)| at <= self.now.wall_ms);
             let Some(&(_, slot)) = mono.or(wall) else { break };
-            if self.rows[slot].place == Place::Prepared {
+            if self.rows[slot].substate == Substate::Prepared {
                 self.bury_unconfirmed(slot, out);
-            } else if self.is_past(slot) {
+            } else if self.is_expired(slot) {
                 self.expire_job(slot, out);
             } else {
                 self.return_job(slot, JobChange::CameDue, out);
@@ -69,24 +69,23 @@ impl State {
         }
     }
 
-    fn forget_sessions(&mut self) {
+    fn remove_sessions(&mut self) {
         for _ in 0..self.rules.step_jobs {
-            let Some(&(at, session)) = self.sessions.leaving.first() else { break };
+            let Some(&(at, session)) = self.sessions.to_remove.first() else { break };
             if at > self.now.mono_ms {
                 break;
             }
-            if self.sessions.table[session].held_count > 0 {
+            if self.sessions.table[session].lease_count > 0 {
                 // Its leases end first; they always do.
                 let later = self.now.mono_ms.saturating_add(self.rules.session_kept_ms);
-                self.sessions.leave(session, later);
+                self.sessions.schedule_removal(session, later);
             } else {
-                self.forget_session(session);
+                self.remove_session(session);
             }
         }
     }
 
-    /// Leases end by time. One that has ended already is passed over: whatever ended it came first,
-    /// and counts.
+    /// Ends leases by time. A lease that has ended already is skipped: the first end counts.
     pub(super) fn expire(&mut self, leases: &[Expired], out: &mut Outcomes) {
         for lease in leases {
             let Some(slot) = self.rows.find_token(lease.token) else { continue };
@@ -95,7 +94,7 @@ impl State {
                 let why = if lease.timed_out { Revoked::TimedOut } else { Revoked::LeaseLost };
                 out.revoked.push((session.link, why, lease.token));
             }
-            self.take_lease(slot, out);
+            self.revoke_lease(slot, out);
             if lease.restart {
                 self.return_job(slot, JobChange::LeaseLost, out);
             } else if lease.timed_out {
@@ -108,12 +107,12 @@ impl State {
         }
     }
 
-    /// An attempt lost its worker, which died, hung or was cut off. The first loss is hardly the
-    /// job's fault: it is ready at once. With the second it may be killing its workers, and waits;
-    /// with the third it is dead.
+    /// An attempt lost its worker, which died, hung or was cut off. After the first loss the job is
+    /// ready at once: the job is hardly the cause. After the second it may be killing its workers,
+    /// and waits. After the third it is dead.
     fn lose_attempt(&mut self, slot: u32, out: &mut Outcomes) {
         let attempts = self.consume_attempt(slot, AttemptOutcome::WorkerLost, None);
-        let side = self.side_of(slot);
+        let side = self.side_mut(slot);
         side.worker_losses = side.worker_losses.saturating_add(1);
         let losses = side.worker_losses;
         if u64::from(losses) >= self.rules.worker_losses
@@ -127,17 +126,17 @@ impl State {
         }
     }
 
-    /// An attempt ran for longer than it may: it has failed, though its worker did not say so.
+    /// An attempt exceeded its run timeout: it has failed without its worker's report.
     fn time_out(&mut self, slot: u32, out: &mut Outcomes) {
         self.consume_attempt(slot, AttemptOutcome::TimedOut, None);
         self.retry_or_bury(slot, DeathReason::TimedOut, JobChange::TimedOut, out);
     }
 
-    /// A running job's entry cannot be read back. The worker never got it; its subscription's
-    /// credit is the caller's to give back, with a `Credit`.
+    /// A running job's entry cannot be read. The worker never received it; the caller returns its
+    /// subscription's credit with a `Credit`.
     pub(super) fn damaged(&mut self, token: Token, out: &mut Outcomes) {
         if let Some(slot) = self.rows.find_token(token) {
-            self.take_lease(slot, out);
+            self.revoke_lease(slot, out);
             self.bury_job(slot, DeathReason::PayloadDamaged, JobChange::Damaged, out);
         }
     }

@@ -1,4 +1,4 @@
-//! What people do to jobs.
+//! Actions of tools.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use longshore_protocol::{
     AttemptOutcome, DeathReason, Fingerprint, JobChange, JobId, JobState, Path, Revoked,
 };
 
-use super::jobs::{Job, Place};
+use super::jobs::{Job, Phase};
 use super::naive::{Expected, Model};
 use crate::outcome::DeadGroupView;
 
@@ -68,9 +68,9 @@ impl Model {
         pace: Option<Pace>,
         to: &mut Expected<'_>,
     ) -> ActionReport {
-        let mut may = self.matching(action, filter);
-        let mut must: Vec<JobId> = may.clone();
-        must.retain(|&id| self.is_among_rising_times(id, filter));
+        let mut candidates = self.matching(action, filter);
+        let mut required: Vec<JobId> = candidates.clone();
+        required.retain(|&id| self.is_selected_exactly(id, filter));
         let most = self.limits.step_jobs;
         let mut done = 0;
         let change = match action {
@@ -79,22 +79,22 @@ impl Model {
             Action::Revive => JobChange::Revived,
             Action::Drop => JobChange::Dropped,
         };
-        // In which order is the state's own affair.
+        // The state may choose any order.
         while done < most
-            && let Some(nth) = may.iter().position(|&id| to.sees(change, id))
+            && let Some(nth) = candidates.iter().position(|&id| to.actual_next_is(change, id))
         {
-            let id = may.remove(nth);
-            must.retain(|&other| other != id);
-            let job = self.find(id).expect("nothing else has happened to it");
+            let id = candidates.remove(nth);
+            required.retain(|&other| other != id);
+            let job = self.find(id).expect("no earlier step removed it");
             self.act_on(action, job, pace, done, to);
             done += 1;
         }
-        let more = done == most && !must.is_empty();
-        assert!(more || must.is_empty(), "{action:?} left out {must:?} of {filter:?}");
+        let more = done == most && !required.is_empty();
+        assert!(more || required.is_empty(), "{action:?} left out {required:?} of {filter:?}");
         ActionReport { done, more, ..ActionReport::default() }
     }
 
-    /// The jobs that the filter takes and that the action applies to.
+    /// The jobs that the filter matches and the action applies to.
     pub(super) fn matching(&self, action: Action, filter: &Filter) -> Vec<JobId> {
         let state = match (action, filter.state) {
             (Action::Drop, None) => Some(JobState::Dead),
@@ -102,8 +102,8 @@ impl Model {
         };
         let fits = |job: &&Job| {
             let ended_at = job.ended.map(|(now, _)| now.wall_ms);
-            let death = match job.place {
-                Place::Dead(reason) => Some((reason, job.died_of)),
+            let death = match job.phase {
+                Phase::Dead(reason) => Some((reason, job.died_of)),
                 _ => None,
             };
             filter.pattern.matches(&job.path)
@@ -116,13 +116,13 @@ impl Model {
         self.jobs.iter().filter(fits).map(|job| job.id).collect()
     }
 
-    /// Dead letters by what they died of, those with most jobs first.
+    /// Dead letters by reason and fingerprint, largest groups first.
     pub(super) fn dead_groups(&self, filter: &Filter) -> Vec<DeadGroupView> {
         let filter = Filter { state: Some(JobState::Dead), ..filter.clone() };
         let mut kinds: BTreeMap<(Path, DeathReason, Fingerprint), Vec<&Job>> = BTreeMap::new();
         for id in self.matching(Action::Drop, &filter) {
             let job = &self.jobs[self.find(id).expect("it matches")];
-            if let Place::Dead(reason) = job.place {
+            if let Phase::Dead(reason) = job.phase {
                 kinds.entry((job.path.clone(), reason, job.died_of)).or_default().push(job);
             }
         }
@@ -147,10 +147,10 @@ impl Model {
         groups
     }
 
-    /// Choosing by age walks from the ends of lists in order of end, and stops at the first job
-    /// that does not fit: while the wall clock rises, that is exact; where it has fallen, jobs
-    /// behind a fall may be left out.
-    pub(super) fn is_among_rising_times(&self, id: JobId, filter: &Filter) -> bool {
+    /// A selection by age walks from the ends of lists in order of end, and stops at the first job
+    /// that does not match: exact while the wall clock rises; where it went back, later jobs may be
+    /// left out.
+    pub(super) fn is_selected_exactly(&self, id: JobId, filter: &Filter) -> bool {
         if filter.ended_from.is_none() && filter.ended_before.is_none() {
             return true;
         }
@@ -158,9 +158,9 @@ impl Model {
         let is_beside = |other: &&Job| {
             other.path == job.path
                 && other.state().is_end()
-                && match (job.place, other.place) {
-                    (Place::Dead(a), Place::Dead(b)) => a == b && job.died_of == other.died_of,
-                    (Place::Dead(_), _) | (_, Place::Dead(_)) => false,
+                && match (job.phase, other.phase) {
+                    (Phase::Dead(a), Phase::Dead(b)) => a == b && job.died_of == other.died_of,
+                    (Phase::Dead(_), _) | (_, Phase::Dead(_)) => false,
                     _ => true,
                 }
         };
@@ -171,11 +171,11 @@ impl Model {
         ends.windows(2).all(|pair| pair[0].1 <= pair[1].1)
     }
 
-    /// True when the filter's choice is exact.
-    pub(super) fn times_rise(&self, action: Action, filter: &Filter) -> bool {
-        let everybody = Filter { ended_from: None, ended_before: None, ..filter.clone() };
-        let all = self.matching(action, &everybody);
-        all.into_iter().all(|id| self.is_among_rising_times(id, filter))
+    /// True when the filter's selection is exact.
+    pub(super) fn selection_is_exact(&self, action: Action, filter: &Filter) -> bool {
+        let all_ages = Filter { ended_from: None, ended_before: None, ..filter.clone() };
+        let all = self.matching(action, &all_ages);
+        all.into_iter().all(|id| self.is_selected_exactly(id, filter))
     }
 
     fn act_on(
@@ -189,12 +189,12 @@ impl Model {
         match action {
             Action::Confirm => {
                 self.jobs[number].was_confirmed = true;
-                self.wait_for_its_time(number, JobChange::Confirmed, to);
+                self.schedule_or_ready(number, JobChange::Confirmed, to);
             }
             Action::Cancel => {
-                self.take(number, Some(Revoked::Cancelled), to);
-                self.use_up(number, AttemptOutcome::Cancelled, None);
-                self.end(number, Place::Cancelled, JobChange::Cancelled, to);
+                self.revoke(number, Some(Revoked::Cancelled), to);
+                self.count_attempt(number, AttemptOutcome::Cancelled, None);
+                self.end(number, Phase::Cancelled, JobChange::Cancelled, to);
             }
             Action::Revive => {
                 let wait_ms = pace.map_or(0, |pace| {
@@ -205,21 +205,21 @@ impl Model {
                 (job.attempts, job.deliveries, job.lost) = (0, 0, 0);
                 job.worker_losses = 0;
                 (job.expires_at, job.ended) = (None, None);
-                job.place = match wait_ms {
-                    0 => Place::Ready,
-                    ms => Place::Delayed(self.now.mono_ms + ms),
+                job.phase = match wait_ms {
+                    0 => Phase::Ready,
+                    ms => Phase::Delayed(self.now.mono_ms + ms),
                 };
-                self.tell(number, JobChange::Revived, to);
+                self.emit(number, JobChange::Revived, to);
             }
             Action::Drop => {
-                self.tell(number, JobChange::Dropped, to);
+                self.emit(number, JobChange::Dropped, to);
                 self.jobs.remove(number);
             }
         }
     }
 }
 
-/// True of deaths that a worker gave an error for.
+/// True of deaths that a worker's error explains.
 pub(super) fn is_explained(reason: DeathReason) -> bool {
     matches!(reason, DeathReason::AttemptsExhausted | DeathReason::Buried)
 }

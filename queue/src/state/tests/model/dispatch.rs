@@ -1,9 +1,9 @@
-//! Subscriptions, and whether each hand-out was the right one.
+//! Subscriptions, and whether each delivery was correct.
 
 use longshore_protocol::messages::work::{Order, Sources, Waiting};
 use longshore_protocol::{JobChange, LinkId, Path};
 
-use super::jobs::{Job, Place};
+use super::jobs::{Job, Phase};
 use super::naive::{Expected, Model};
 use crate::outcome::{Handed, Reply};
 
@@ -13,11 +13,10 @@ pub(super) struct Subscription {
     pub(super) number: u32,
     pub(super) sources: Sources,
     pub(super) credit: u32,
-    pub(super) told: bool,
+    pub(super) notified: bool,
 }
 
-/// What each lane of weighted sources has gained beyond what it paid, for as long as somebody
-/// subscribes to them.
+/// The balance of each lane of weighted sources, while they have subscriptions.
 #[derive(Clone)]
 pub(super) struct Shares {
     sources: Sources,
@@ -56,14 +55,14 @@ impl Model {
                 number,
                 sources: sources.clone(),
                 credit: 0,
-                told: false,
+                notified: false,
             }),
         }
     }
 
-    /// Ready jobs that the sources may be handed: not those of paused queues.
+    /// Ready jobs of the sources, without those of paused queues.
     fn ready_for<'a>(&'a self, sources: &Sources) -> impl Iterator<Item = &'a Job> {
-        let ready = self.jobs.iter().filter(|job| job.place == Place::Ready);
+        let ready = self.jobs.iter().filter(|job| job.phase == Phase::Ready);
         let is_open = |job: &Job| !self.is_paused(&job.path);
         ready.filter(move |job| sources.matches(&job.path) && is_open(job))
     }
@@ -74,8 +73,7 @@ impl Model {
         own.min_by_key(|job| job.rank())
     }
 
-    /// The jobs of which the sources' order takes the next one: one, or one of each lane if they go
-    /// by weight.
+    /// The candidates for the sources' next job: one, or one of each lane if they are weighted.
     fn next_for<'a>(&'a self, sources: &Sources) -> Vec<&'a Job> {
         let mut heads = (0..sources.patterns.len()).filter_map(|lane| self.head(sources, lane));
         match sources.order {
@@ -85,76 +83,77 @@ impl Model {
         }
     }
 
-    /// Follows the hand-outs and checks each of them.
-    pub(super) fn hand_out(&mut self, to: &mut Expected<'_>) {
+    /// Follows the state's deliveries and checks each of them.
+    pub(super) fn dispatch_jobs(&mut self, to: &mut Expected<'_>) {
         let subscriptions = &self.subscriptions;
         self.shares.retain(|shares| subscriptions.iter().any(|s| s.sources == shares.sources));
-        let mut handed = to.seen.handed.iter();
+        let mut delivered = to.actual.handed.iter();
         let mut expired = 0;
-        while let Some(event) = to.seen_next() {
+        while let Some(event) = to.next_actual_event() {
             match event.change {
                 JobChange::Delivered => {
-                    let handed = handed.next().expect("each delivery is told once");
-                    self.hand(handed, to);
+                    let delivered = delivered.next().expect("each delivery has one event");
+                    self.check_delivery(delivered, to);
                 }
-                // It was about to be handed to somebody, and is too late.
+                // It was about to be delivered, and has expired.
                 JobChange::Expired => {
                     let job = self.find(event.job).expect("jobs that expire are there");
                     let j = &self.jobs[job];
-                    assert!(j.is_too_late(self.now), "{event:?} of {j:?}");
+                    assert!(j.has_expired(self.now), "{event:?} of {j:?}");
                     let wanted = self.subscriptions.iter().any(|s| {
                         s.credit > 0
                             && self.next_for(&s.sources).iter().any(|job| job.id == event.job)
                     });
                     assert!(wanted, "out of turn only a Tick lets a job expire");
                     expired += 1;
-                    self.end(job, Place::Expired, JobChange::Expired, to);
+                    self.end(job, Phase::Expired, JobChange::Expired, to);
                 }
                 _ => break,
             }
         }
-        assert!(handed.next().is_none(), "each hand-out is told as an event");
+        assert!(delivered.next().is_none(), "each delivery has an event");
         assert!(expired as u64 <= self.limits.step_jobs, "{expired} expire in one step");
         for s in self.subscriptions.iter().filter(|s| s.credit > 0) {
             let waits = self.ready_for(&s.sources).next();
-            // After so many that expired instead, in a Tick or here, one that is too late may have
-            // to wait for the next command.
-            let may_stall = expired_in_all(to) as u64 >= self.limits.step_jobs
-                && self.next_for(&s.sources).iter().any(|job| job.is_too_late(self.now));
-            let is_done = waits.is_none() || may_stall || self.handouts == 0;
+            // If so many jobs expired instead, in a Tick or here, an expired one may have to wait
+            // for the next command.
+            let may_stall = expired_jobs(to) as u64 >= self.limits.step_jobs
+                && self.next_for(&s.sources).iter().any(|job| job.has_expired(self.now));
+            let is_done = waits.is_none() || may_stall || self.delivery_budget == 0;
             assert!(is_done, "{:?} has credit, and {waits:?} waits", s.sources);
         }
     }
 
-    fn hand(&mut self, handed: &Handed, to: &mut Expected<'_>) {
-        let session = self.session_of(handed.link).expect("jobs go to links that are up");
-        let s = self.subscription(handed.link, handed.subscription).expect("and subscriptions");
-        assert!(s.credit > 0, "nobody gets more than it has credit for");
+    fn check_delivery(&mut self, delivered: &Handed, to: &mut Expected<'_>) {
+        let session = self.session_of(delivered.link).expect("jobs go to links that are up");
+        let s =
+            self.subscription(delivered.link, delivered.subscription).expect("and subscriptions");
+        assert!(s.credit > 0, "a delivery needs credit");
         s.credit -= 1;
-        s.told = false;
+        s.notified = false;
         let sources = s.sources.clone();
-        assert!(self.handouts > 0, "nor more than the budget allows");
-        if self.handouts != u64::MAX {
-            self.handouts -= 1;
+        assert!(self.delivery_budget > 0, "a delivery needs budget");
+        if self.delivery_budget != u64::MAX {
+            self.delivery_budget -= 1;
         }
         let next = self.next_for(&sources);
-        let best = next.iter().find(|job| job.entry == handed.entry);
-        let best = best.unwrap_or_else(|| panic!("{handed:?} of {sources:?}, before {next:?}"));
-        assert!(!best.is_too_late(self.now), "nothing is delivered past its time");
+        let best = next.iter().find(|job| job.entry == delivered.entry);
+        let best = best.unwrap_or_else(|| panic!("{delivered:?} of {sources:?}, before {next:?}"));
+        assert!(!best.has_expired(self.now), "no expired job is delivered");
         let (id, path) = (best.id, best.path.clone());
         let queue = self.queues.iter().position(|queue| queue.path == path);
-        assert_eq!(queue, Some(handed.queue.0 as usize));
-        assert!(handed.token.0 >= self.next_token, "tokens rise");
-        self.next_token = handed.token.0 + 1;
+        assert_eq!(queue, Some(delivered.queue.0 as usize));
+        assert!(delivered.token.0 >= self.next_token, "tokens rise");
+        self.next_token = delivered.token.0 + 1;
         self.share(&sources, &path);
 
         let now = self.now;
         let number = self.find(id).expect("it is ready");
         let job = &mut self.jobs[number];
-        job.place = Place::Running { token: handed.token, session };
+        job.phase = Phase::Running { token: delivered.token, session };
         job.deliveries += 1;
         (job.delivered, job.sequence) = (now, 0);
-        let (again, checkpoints) = (job.deliveries > 1, job.checkpoints.len() as u16);
+        let (repeated, checkpoints) = (job.deliveries > 1, job.checkpoints.len() as u16);
         let job = &self.jobs[number];
         let expected = Handed {
             attempt: job.attempt(),
@@ -162,15 +161,15 @@ impl Model {
             lease_ms: self.lease_ms(job),
             run_timeout_ms: self.run_timeout_ms(job),
             checkpoints,
-            ..*handed
+            ..*delivered
         };
-        assert_eq!(*handed, expected);
-        self.queue(&path).redelivered += u64::from(again);
-        self.tell(number, JobChange::Delivered, to);
+        assert_eq!(*delivered, expected);
+        self.queue(&path).redelivered += u64::from(repeated);
+        self.emit(number, JobChange::Delivered, to);
     }
 
-    /// Smooth weighted round robin: each lane that has jobs gains its weight; the one with most,
-    /// the first of several, is next, and pays the weights of all.
+    /// Smooth weighted round robin: each lane that has jobs gains its weight; the one with the
+    /// highest balance, the first of several, is next, and pays the weights of all.
     fn share(&mut self, sources: &Sources, taken: &Path) {
         let lanes = 0..sources.patterns.len();
         let with_jobs: Vec<usize> =
@@ -195,22 +194,23 @@ impl Model {
             with_jobs.iter().map(|&lane| weight(lane)).sum::<i64>();
     }
 
-    /// Who has no credit is told of waiting jobs, once until it has had some again.
-    pub(super) fn tell_who_waits(&mut self, to: &mut Expected<'_>) {
+    /// Subscriptions without credit are notified of waiting jobs, once until they have had credit
+    /// again.
+    pub(super) fn notify_waiting_subscriptions(&mut self, to: &mut Expected<'_>) {
         for number in 0..self.subscriptions.len() {
             let s = &self.subscriptions[number];
             let jobs = self.ready_for(&s.sources).count() as u64;
-            if s.credit == 0 && !s.told && jobs > 0 {
+            if s.credit == 0 && !s.notified && jobs > 0 {
                 let waiting = Waiting { subscription: s.number, jobs };
                 to.replies.push((s.link, Reply::Waiting(waiting)));
-                self.subscriptions[number].told = true;
+                self.subscriptions[number].notified = true;
             }
         }
     }
 }
 
-fn expired_in_all(to: &Expected<'_>) -> usize {
-    to.seen.events.iter().filter(|event| event.change == JobChange::Expired).count()
+fn expired_jobs(to: &Expected<'_>) -> usize {
+    to.actual.events.iter().filter(|event| event.change == JobChange::Expired).count()
 }
 
 /// The lane of a queue: a queue that several patterns match belongs to the first.

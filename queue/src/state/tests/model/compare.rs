@@ -1,4 +1,4 @@
-//! What can be seen of the state, against what the model says.
+//! Compares the state's visible results with the model's.
 
 use longshore_protocol::messages::work::{
     Action, AttemptInfo, CheckpointInfo, Filter, JobInfo, RequestError, Selection,
@@ -7,7 +7,7 @@ use longshore_protocol::{Glob, JobState, LinkId, Path};
 
 use super::super::scenario::{glob, id};
 use super::driver::{Harness, IDS, STEP_JOBS};
-use super::jobs::{Job, Place};
+use super::jobs::{Job, Phase};
 use super::naive::Expected;
 use crate::command::Command;
 use crate::outcome::{Outcomes, RecordRef, Reply};
@@ -20,7 +20,10 @@ impl Harness {
             let view = self.state.job(&id(number), self.now);
             let job = self.model.jobs.iter().find(|job| job.id == id(number));
             let (Some(view), Some(job)) = (&view, job) else {
-                assert!(view.is_none() && job.is_none(), "job {number} is kept, or not: {job:?}");
+                assert!(
+                    view.is_none() && job.is_none(),
+                    "job {number} exists in one of them: {job:?}"
+                );
                 continue;
             };
             assert_eq!(view.info, self.info(job, &view.info));
@@ -38,35 +41,34 @@ impl Harness {
         assert_eq!(self.state.totals().stale_refused, self.model.stale_refused);
     }
 
-    /// What readers are to see of a job. Where the contract leaves something open, as the state
-    /// `says`.
-    fn info(&self, job: &Job, says: &JobInfo) -> JobInfo {
+    /// The expected view of a job. Where the contract allows several values, that of `actual`.
+    fn info(&self, job: &Job, actual: &JobInfo) -> JobInfo {
         let (now, model) = (self.now, &self.model);
-        let (token, worker) = match job.place {
-            Place::Running { token, session } => {
+        let (token, worker) = match job.phase {
+            Phase::Running { token, session } => {
                 (Some(token), Some(model.sessions[session].name.clone()))
             }
             _ => (None, None),
         };
-        let due_at = match job.place {
-            Place::Timed(at) => Some(at),
-            Place::Delayed(at) | Place::Retrying(at) => {
+        let due_at = match job.phase {
+            Phase::Timed(at) => Some(at),
+            Phase::Delayed(at) | Phase::Retrying(at) => {
                 Some(now.wall_ms + at.saturating_sub(now.mono_ms))
             }
             _ => None,
         };
         let expires =
             matches!(job.state(), JobState::Prepared | JobState::Scheduled | JobState::Ready);
-        // Or reckoned back from the end: what the wall clock did meanwhile need not be known, nor
-        // more than 49 days.
-        let since = |start: Now, end: Now, says: Option<u64>| {
+        // Or derived from the end: the implementation need not know the wall clock's changes
+        // meanwhile, nor more than 49 days.
+        let since = |start: Now, end: Now, actual: Option<u64>| {
             let ran_ms = (end.mono_ms - start.mono_ms) as u32;
             let reckoned = end.wall_ms.saturating_sub(u64::from(ran_ms));
             let reckoned = match job.enqueued_wall_ms {
                 enqueued if enqueued <= end.wall_ms => reckoned.max(enqueued),
                 _ => reckoned,
             };
-            says.filter(|&at| at == reckoned).unwrap_or(start.wall_ms)
+            actual.filter(|&at| at == reckoned).unwrap_or(start.wall_ms)
         };
         let attempt = |(nth, attempt): (usize, &super::jobs::Attempt)| AttemptInfo {
             number: attempt.number,
@@ -74,7 +76,7 @@ impl Harness {
             delivered_at: since(
                 attempt.delivered,
                 attempt.ended,
-                says.attempts.get(nth).map(|a| a.delivered_at),
+                actual.attempts.get(nth).map(|a| a.delivered_at),
             ),
             ended_at: attempt.ended.wall_ms,
             outcome: attempt.outcome,
@@ -101,12 +103,12 @@ impl Harness {
             run_timeout_ms: model.run_timeout_ms(job),
             enqueued_at: job.enqueued_wall_ms,
             due_at,
-            expires_at: if expires { job.expires_at } else { says.expires_at },
-            delivered_at: token.map(|_| since(job.delivered, now, says.delivered_at)),
+            expires_at: if expires { job.expires_at } else { actual.expires_at },
+            delivered_at: token.map(|_| since(job.delivered, now, actual.delivered_at)),
             ended_at: job.ended.map(|(at, _)| at.wall_ms),
             token,
             worker,
-            death: if let Place::Dead(reason) = job.place { Some(reason) } else { None },
+            death: if let Phase::Dead(reason) = job.phase { Some(reason) } else { None },
             error: None,
             replaces: job.replaces,
             progress: None,
@@ -150,27 +152,26 @@ impl Harness {
         }
     }
 
-    /// A lease is its holder's until it is taken; what was taken is never thought to be there
-    /// still.
+    /// A lease is its holder's until it is revoked; a revoked lease is never reported as held.
     pub(super) fn compare_leases(&self) {
         let still_holds = |token, session: usize| {
             self.model.sessions[session].link.map(|link| self.state.still_holds(token, link))
         };
         for job in &self.model.jobs {
-            let Place::Running { token, session } = job.place else { continue };
+            let Phase::Running { token, session } = job.phase else { continue };
             assert_ne!(still_holds(token, session), Some(false), "{token:?} runs");
         }
         for (number, session) in self.model.sessions.iter().enumerate() {
             for &(token, _) in &session.lost {
-                assert_ne!(still_holds(token, number), Some(true), "{token:?} was taken");
+                assert_ne!(still_holds(token, number), Some(true), "{token:?} was revoked");
             }
         }
     }
 
-    /// A lease's holder, and nobody else, reads the job's checkpoints.
+    /// Only a lease's holder reads the job's checkpoints.
     pub(super) fn compare_checkpoints(&self) {
         for job in &self.model.jobs {
-            let Place::Running { token, session } = job.place else { continue };
+            let Phase::Running { token, session } = job.phase else { continue };
             for (number, other) in self.model.sessions.iter().enumerate() {
                 let Some(link) = other.link else { continue };
                 let read = self.state.checkpoints(token, link);
@@ -185,30 +186,29 @@ impl Harness {
         }
     }
 
-    /// Dead letters by kind, and what an action by filter would be done to.
+    /// Groups of dead letters, and how many jobs an action by filter would apply to.
     pub(super) fn compare_dead(&self, filter: &Filter) {
         let dead = Filter { state: None, ..filter.clone() };
-        if self.model.times_rise(Action::Drop, &dead) {
+        if self.model.selection_is_exact(Action::Drop, &dead) {
             let groups = (self.model.dead_groups(&dead), false);
             assert_eq!(self.state.dead_groups(&dead), groups, "{dead:?}");
         }
         for action in [Action::Confirm, Action::Cancel, Action::Revive, Action::Drop] {
-            if self.model.times_rise(action, filter) {
-                let would = self.state.preview(action, &Selection::Matching(filter.clone()));
+            if self.model.selection_is_exact(action, filter) {
+                let preview = self.state.preview(action, &Selection::Matching(filter.clone()));
                 let done = self.model.matching(action, filter).len() as u64;
-                assert_eq!((would.done, would.more), (done, false), "{action:?} of {filter:?}");
+                assert_eq!((preview.done, preview.more), (done, false), "{action:?} of {filter:?}");
             }
         }
     }
 
-    /// The state wants to be told of the time when something is due, or before; and not again at
-    /// once.
-    pub(super) fn compare_due(&self, command: &Command) {
+    /// The state's next timer is at or before the next deadline; and not again at once.
+    pub(super) fn compare_timers(&self, command: &Command) {
         let due = self.state.next_due(self.now);
         let at_the_latest = self.model.next_due().map(|at| at.max(self.now.mono_ms));
         assert!(
             at_the_latest.is_none_or(|at| due.is_some_and(|due| due <= at)),
-            "it would wake up at {due:?}, and not by {at_the_latest:?}"
+            "the next timer is at {due:?}, and not by {at_the_latest:?}"
         );
         if matches!(command, Command::Tick) && self.limits.step_jobs == STEP_JOBS {
             assert!(due.is_none_or(|due| due > self.now.mono_ms), "{due:?}: a tick does not help");

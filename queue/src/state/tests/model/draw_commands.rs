@@ -1,5 +1,5 @@
-//! Random commands, biased towards danger: few ids and queues, times near deadlines, stale tokens,
-//! small limits.
+//! Random commands, biased towards edge cases: few ids and queues, times near deadlines, stale
+//! tokens, small limits.
 
 use bytes::Bytes;
 use longshore_protocol::limits::CHECKPOINT_BYTES_MAX;
@@ -12,7 +12,7 @@ use longshore_protocol::{
 };
 
 use super::super::scenario::{atomic, batch, glob, id, path, session, settles};
-use super::asks::{draw_action, draw_pace, draw_settings};
+use super::draw_jobs::{draw_action, draw_pace, draw_settings};
 use super::driver::{Harness, IDS};
 use crate::Rules;
 use crate::command::{Command, Expired, Secret, Start};
@@ -33,7 +33,7 @@ const SESSIONS: [&str; 4] = ["ann", "bob", "cat", "dan"];
 pub(super) const ERRORS: [(&str, &str); 4] =
     [("io", "no luck"), ("io", "no disk 7"), ("io", "no disk 8"), ("net", "no luck")];
 
-/// Random numbers, one after the other: splitmix64.
+/// A sequence of random numbers: splitmix64.
 pub(super) struct Draw(pub(super) u64);
 
 impl Draw {
@@ -69,38 +69,38 @@ impl Draw {
     }
 }
 
-/// What a case is about: which commands are likely.
+/// The focus of a case: which commands are likely.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) enum Mood {
+pub(super) enum Focus {
     Anything,
-    /// Workers come and go, and lose what they hold.
+    /// Workers come and go, and lose their leases.
     Losses,
-    /// Attempts fail, dead letters are looked through.
+    /// Attempts fail, dead letters are listed.
     Failures,
     /// Many checkpoints, some of them large.
     Checkpoints,
-    /// Jobs end, and are kept by many rules.
-    Keeping,
-    /// Workers take from several sources.
+    /// Jobs end, under many retention settings.
+    Retention,
+    /// Workers take jobs from several sources.
     Sources,
 }
 
-/// How likely each kind of command is, in the order of `Harness::draw_kind`.
-impl Mood {
-    pub(super) fn of(number: u8) -> Mood {
-        use Mood::{Anything, Checkpoints, Failures, Keeping, Losses, Sources};
-        [Anything, Anything, Anything, Losses, Failures, Checkpoints, Keeping, Sources]
+/// The weight of each kind of command, in the order of `Harness::draw_kind`.
+impl Focus {
+    pub(super) fn of(number: u8) -> Focus {
+        use Focus::{Anything, Checkpoints, Failures, Losses, Retention, Sources};
+        [Anything, Anything, Anything, Losses, Failures, Checkpoints, Retention, Sources]
             [usize::from(number % 8)]
     }
 
     fn weights(self) -> [usize; 20] {
         match self {
-            Mood::Anything => [4, 2, 4, 1, 6, 1, 10, 7, 3, 2, 4, 3, 2, 2, 3, 1, 1, 2, 2, 8],
-            Mood::Losses => [1, 0, 3, 0, 8, 0, 4, 1, 40, 1, 1, 2, 0, 0, 0, 0, 0, 0, 0, 2],
-            Mood::Failures => [1, 0, 2, 0, 6, 0, 6, 14, 4, 0, 2, 6, 4, 0, 1, 1, 0, 0, 0, 6],
-            Mood::Checkpoints => [1, 0, 2, 0, 4, 0, 3, 1, 0, 120, 1, 1, 1, 0, 0, 0, 0, 0, 0, 2],
-            Mood::Keeping => [1, 0, 2, 0, 6, 0, 12, 6, 1, 0, 8, 4, 1, 0, 5, 0, 0, 0, 0, 10],
-            Mood::Sources => [2, 1, 6, 2, 8, 2, 12, 4, 3, 0, 1, 1, 0, 6, 0, 0, 1, 1, 2, 4],
+            Focus::Anything => [4, 2, 4, 1, 6, 1, 10, 7, 3, 2, 4, 3, 2, 2, 3, 1, 1, 2, 2, 8],
+            Focus::Losses => [1, 0, 3, 0, 8, 0, 4, 1, 40, 1, 1, 2, 0, 0, 0, 0, 0, 0, 0, 2],
+            Focus::Failures => [1, 0, 2, 0, 6, 0, 6, 14, 4, 0, 2, 6, 4, 0, 1, 1, 0, 0, 0, 6],
+            Focus::Checkpoints => [1, 0, 2, 0, 4, 0, 3, 1, 0, 120, 1, 1, 1, 0, 0, 0, 0, 0, 0, 2],
+            Focus::Retention => [1, 0, 2, 0, 6, 0, 12, 6, 1, 0, 8, 4, 1, 0, 5, 0, 0, 0, 0, 10],
+            Focus::Sources => [2, 1, 6, 2, 8, 2, 12, 4, 3, 0, 1, 1, 0, 6, 0, 0, 1, 1, 2, 4],
         }
     }
 }
@@ -108,8 +108,8 @@ impl Mood {
 impl Harness {
     fn draw_kind(&self, draw: &mut Draw) -> usize {
         // First there have to be workers, and jobs.
-        let mood = if self.log.len() < 40 { Mood::Anything } else { self.mood };
-        let weights = mood.weights();
+        let focus = if self.log.len() < 40 { Focus::Anything } else { self.focus };
+        let weights = focus.weights();
         let mut left = draw.below(weights.iter().sum());
         for (kind, weight) in weights.into_iter().enumerate() {
             if left < weight {
@@ -120,8 +120,8 @@ impl Harness {
         unreachable!("the weights add up")
     }
 
-    /// Jumps to just before, at, or just after what is due next, now and then; else time passes in
-    /// all sizes.
+    /// Sometimes moves to just before, at, or just after the next deadline; else time passes in
+    /// various amounts.
     pub(super) fn draw_time(&mut self, draw: &mut Draw) {
         let ms = [0, 0, 1, 7, 40, 300, 2_500, 60_000, 3_600_000, 24 * 3_600_000]
             [draw.below(10).min(draw.below(10))];
@@ -138,7 +138,7 @@ impl Harness {
         };
     }
 
-    /// A token that is held, or one of those lately.
+    /// A held token, or a recent one.
     fn draw_token(&self, draw: &mut Draw) -> Option<Token> {
         let held = self.model.tokens().0;
         let newest = self.tokens.len().saturating_sub(12);
@@ -146,7 +146,7 @@ impl Harness {
         match draw.below(10) {
             0..=1 => lately,
             // A job that gets more than its share reaches its limits.
-            2..=7 if self.mood == Mood::Checkpoints => held.first().copied().or(lately),
+            2..=7 if self.focus == Focus::Checkpoints => held.first().copied().or(lately),
             _ => draw.one_of(&held).or(lately),
         }
     }
@@ -170,7 +170,7 @@ impl Harness {
                 link: link?,
                 subscription: draw.below(3) as u32,
                 count: [0, 1, 2, 3, 9][draw.below(5)]
-                    * if self.mood == Mood::Losses { 9 } else { 1 },
+                    * if self.focus == Focus::Losses { 9 } else { 1 },
             },
             5 => Command::Recall {
                 link: link?,
@@ -200,7 +200,7 @@ impl Harness {
                     self.model.jobs.iter().filter(dead).map(|job| job.id).collect();
                 let id = if draw.one_in(4) { draw.id() } else { draw.one_of(&dead)? };
                 match &self.replaced {
-                    Some(again) if draw.one_in(4) => again.clone(),
+                    Some(repeated) if draw.one_in(4) => repeated.clone(),
                     _ => Command::Replace { link: tool, request, id, entry: self.draw_entry(draw) },
                 }
             }
@@ -221,7 +221,7 @@ impl Harness {
                 let defaults: &[&str] =
                     [&["/jobs"] as &[&str], &["/jobs/a", "/jobs/c"]][usize::from(draw.one_in(3))];
                 let paths: &[&str] = [&[] as &[&str], &["/jobs/b", "/elsewhere"]][draw.below(2)];
-                // A lower limit makes nothing undone; a new default holds at once.
+                // A lower limit changes no existing job; a new default applies at once.
                 let rules = Rules {
                     jobs_per_queue: [4, 4, 2][draw.below(3)],
                     keep_ms: [self.limits.keep_ms, 700][usize::from(draw.one_in(4))],
@@ -245,7 +245,7 @@ impl Harness {
                 let (sequence, jobs) = (batch.sequence, batch.len() as u32);
                 Command::Refuse { link, sequence, jobs, refusal: Refusal::NoSpace }
             }
-            // Without a limit for most of the time: else little would happen.
+            // Mostly without a limit: otherwise little would happen.
             18 if draw.one_in(3) => {
                 Command::Drain { link: tool, request, draining: draw.one_in(4) }
             }
@@ -259,7 +259,7 @@ impl Harness {
         let link = self.state.next_link();
         self.links.push(link);
         let name = draw.one_of(&SESSIONS)?;
-        // Most of what it holds, and some that it holds no longer or never did.
+        // Most of its leases, and some that it no longer holds or never did.
         let newest = self.tokens.len().saturating_sub(12);
         let (held, keep) = (self.model.tokens().0, draw.below(4));
         let mut resume: Vec<Token> = self.tokens[newest..].to_vec();
@@ -277,7 +277,7 @@ impl Harness {
     }
 
     fn draw_sources(&self, draw: &mut Draw) -> Sources {
-        let most = if self.mood == Mood::Sources { 3 } else { 2 };
+        let most = if self.focus == Focus::Sources { 3 } else { 2 };
         let source =
             |draw: &mut Draw| Source { pattern: draw.glob(), weight: [1, 1, 2, 5][draw.below(4)] };
         Sources {
@@ -302,8 +302,8 @@ impl Harness {
         let sequence = sent.saturating_sub([0, 0, 0, 0, 1, 68][draw.below(6)]);
         let link_of = |token: Token| {
             let job = self.model.holder_of(token)?;
-            match self.model.jobs[job].place {
-                super::jobs::Place::Running { session, .. } => self.model.sessions[session].link,
+            match self.model.jobs[job].phase {
+                super::jobs::Phase::Running { session, .. } => self.model.sessions[session].link,
                 _ => None,
             }
         };
@@ -323,7 +323,7 @@ impl Harness {
     fn draw_verdict(&self, draw: &mut Draw) -> NewSettle {
         let (kind, message) = ERRORS[draw.below(ERRORS.len())];
         let error = JobError { kind: kind.into(), message: message.into() };
-        let bound = if self.mood == Mood::Failures { 7 } else { 11 };
+        let bound = if self.focus == Focus::Failures { 7 } else { 11 };
         match draw.below(bound) {
             0..=3 => NewSettle::Fail(error),
             4 => NewSettle::Bury(error),
@@ -335,9 +335,9 @@ impl Harness {
     }
 
     fn draw_expire(&self, draw: &mut Draw) -> Command {
-        let count = if self.mood == Mood::Losses { 9 } else { 1 + draw.below(3) };
-        // A whole case of one kind reaches the limits of attempts and of lost deliveries.
-        let kind = if self.mood == Mood::Losses { self.bias as usize % 4 } else { 9 };
+        let count = if self.focus == Focus::Losses { 9 } else { 1 + draw.below(3) };
+        // A case with one kind throughout reaches the limits of attempts and of lost deliveries.
+        let kind = if self.focus == Focus::Losses { self.bias as usize % 4 } else { 9 };
         let lease = |token: Token, draw: &mut Draw| {
             let kind = if draw.one_in(8) { 9 } else { kind };
             let (started, restart, timed_out) = match kind {
@@ -364,8 +364,8 @@ impl Harness {
     fn draw_checkpoint(&self, draw: &mut Draw) -> Option<Command> {
         let token = self.draw_token(draw)?;
         let holder = self.model.holder_of(token).map(|job| &self.model.jobs[job]);
-        let link = holder.and_then(|job| match job.place {
-            super::jobs::Place::Running { session, .. } => self.model.sessions[session].link,
+        let link = holder.and_then(|job| match job.phase {
+            super::jobs::Phase::Running { session, .. } => self.model.sessions[session].link,
             _ => None,
         });
         let link = match link {
@@ -376,7 +376,7 @@ impl Harness {
         let sequence = (next + [0, 0, 0, 0, 0, 0, 1, 0][draw.below(8)])
             .saturating_sub([0, 0, 0, 0, 0, 0, 1, 2][draw.below(8)])
             .max(1);
-        let large = self.mood == Mood::Checkpoints && self.bias.is_multiple_of(4);
+        let large = self.focus == Focus::Checkpoints && self.bias.is_multiple_of(4);
         let length = match draw.below(8) {
             0 => 0,
             1 if draw.one_in(4) => CHECKPOINT_BYTES_MAX + 1,
