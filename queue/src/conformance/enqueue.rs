@@ -1,22 +1,22 @@
-//! How jobs come in.
+//! Enqueuing jobs.
 
 use longshore_protocol::{BatchRefusal, EnqueueOutcome, NewJob, Refusal, Role};
 
-use super::scenario::{QUEUE, Scenario, id, job, job_of};
+use super::scenario::{QUEUE, StoreScenario, id, job, job_of};
 use EnqueueOutcome::{Created, Existing, Refused};
 
-pub(super) async fn a_job_is_created_once_and_the_same_one_again_exists(scenario: &mut Scenario) {
+pub(super) async fn job_is_created_once_and_exists_when_repeated(scenario: &mut StoreScenario) {
     let producer = scenario.producer().await;
     assert_eq!(scenario.enqueue(producer, [job(1), job(2)]).await, [Created, Created]);
     let other = NewJob { payload: "another payload".into(), ..job(2) };
     let again = scenario.enqueue(producer, [job(1), other, job(3)]).await;
     assert_eq!(again, [Existing, Refused(Refusal::IdConflict), Created]);
     assert_eq!(scenario.counts(QUEUE).await.ready, 3);
-    let entry = scenario.kept(id(2)).await.entry;
-    assert!(scenario.read(entry).ends_with(b"payload 2"), "the first one stays");
+    let entry = scenario.job_view(id(2)).await.entry;
+    assert!(scenario.read(entry).ends_with(b"payload 2"), "the first payload stays");
 }
 
-pub(super) async fn one_id_from_a_thousand_producers_makes_one_job(scenario: &mut Scenario) {
+pub(super) async fn one_id_from_a_thousand_producers_creates_one_job(scenario: &mut StoreScenario) {
     let mut outcomes = Vec::new();
     for n in 0..1_000 {
         let producer = scenario.attach(Role::Producer, &format!("producer {n}"), &[]).await.0;
@@ -27,9 +27,7 @@ pub(super) async fn one_id_from_a_thousand_producers_makes_one_job(scenario: &mu
     assert_eq!(scenario.stat(QUEUE).await.enqueued, 1);
 }
 
-pub(super) async fn jobs_of_a_batch_stand_alone_and_those_of_an_atomic_one_together(
-    scenario: &mut Scenario,
-) {
+pub(super) async fn only_atomic_batches_are_refused_as_a_whole(scenario: &mut StoreScenario) {
     let producer = scenario.producer().await;
     let jobs = |n| [job(n), job_of("/sys/jobs", n + 1), job_of("/", n + 2), job(n + 3)];
     let (reserved, root) = (Refused(Refusal::Reserved), Refused(Refusal::BadPath));
@@ -41,17 +39,15 @@ pub(super) async fn jobs_of_a_batch_stand_alone_and_those_of_an_atomic_one_toget
     assert_eq!(scenario.state(id(11)).await, None);
     let answer = scenario.enqueue_as(producer, 3, true, [job(1), job(21)]).await;
     let outcomes: Vec<EnqueueOutcome> = answer.outcome.unwrap().iter().collect();
-    assert_eq!(outcomes, [Existing, Created], "what exists is no refusal");
+    assert_eq!(outcomes, [Existing, Created], "an existing job is not refused");
     assert_eq!(scenario.counts(QUEUE).await.ready, 3);
 }
 
-pub(super) async fn batches_are_numbered_and_a_resent_one_is_answered_again(
-    scenario: &mut Scenario,
-) {
+pub(super) async fn resent_batch_receives_its_first_answer(scenario: &mut StoreScenario) {
     let producer = scenario.producer().await;
     let first = scenario.enqueue_as(producer, 1, false, [job(1), job_of("/sys/x", 2)]).await;
     let again = scenario.enqueue_as(producer, 1, false, [job(1), job_of("/sys/x", 2)]).await;
-    assert_eq!(again, first, "created is not said to exist when it is asked again");
+    assert_eq!(again, first, "the first answer is repeated");
     let gap = scenario.enqueue_as(producer, 3, false, [job(3)]).await;
     assert_eq!(gap.outcome, Err(BatchRefusal::SequenceGap));
     assert_eq!(scenario.state(id(3)).await, None);
@@ -62,7 +58,9 @@ pub(super) async fn batches_are_numbered_and_a_resent_one_is_answered_again(
     assert_eq!(scenario.stat(QUEUE).await.enqueued, 2);
 }
 
-pub(super) async fn a_resent_batch_is_answered_again_after_a_restart(scenario: &mut Scenario) {
+pub(super) async fn resent_batch_receives_its_first_answer_after_a_restart(
+    scenario: &mut StoreScenario,
+) {
     let producer = scenario.producer().await;
     let first = scenario.enqueue_as(producer, 1, false, [job(1), job_of("/sys/x", 2)]).await;
     scenario.restart().await;
@@ -72,24 +70,24 @@ pub(super) async fn a_resent_batch_is_answered_again_after_a_restart(scenario: &
     assert_eq!(scenario.stat(QUEUE).await.enqueued, 1);
 }
 
-pub(super) async fn only_the_last_batches_of_a_producer_are_remembered(scenario: &mut Scenario) {
+pub(super) async fn only_answers_to_the_last_batches_are_stored(scenario: &mut StoreScenario) {
     let producer = scenario.producer().await;
     for sequence in 1..=66 {
         scenario.enqueue_as(producer, sequence, false, [job(sequence as u32)]).await;
     }
     let forgotten = scenario.enqueue_as(producer, 2, false, [job(2)]).await;
-    assert_eq!(forgotten.outcome, Err(BatchRefusal::UnknownProducer), "never silently taken");
+    assert_eq!(forgotten.outcome, Err(BatchRefusal::UnknownProducer), "never silently accepted");
     assert!(scenario.enqueue_as(producer, 3, false, [job(3)]).await.outcome.is_ok());
     // A producer that was away for longer than an hour may have sent more than is known here.
-    scenario.lose(producer).await;
-    scenario.pass(super::scenario::HOUR_MS).await;
+    scenario.lose_link(producer).await;
+    scenario.advance(super::scenario::HOUR_MS).await;
     let (producer, attached) = scenario.attach(Role::Producer, "producer", &[]).await;
     assert_eq!(attached.next_batch, 1);
     let unknown = scenario.enqueue_as(producer, 67, false, [job(67)]).await;
     assert_eq!(unknown.outcome, Err(BatchRefusal::UnknownProducer));
 }
 
-pub(super) async fn a_path_that_is_not_served_is_refused(scenario: &mut Scenario) {
+pub(super) async fn path_that_is_not_served_is_refused(scenario: &mut StoreScenario) {
     scenario.serve(&["/mail"], &["/jobs"]).await;
     let producer = scenario.producer().await;
     let jobs = [

@@ -1,11 +1,11 @@
-//! What is told of all that happens.
+//! Feeds of events.
 
 use longshore_protocol::messages::work::{
     Action, FeedPosition, NewSettle, RequestError, Selection,
 };
 use longshore_protocol::{Backoff, JobChange, JobId, JobOptions, JobState, NewJob};
 
-use super::scenario::{DONE, QUEUE, SECOND_MS, Scenario, fail, from, id, job, path};
+use super::scenario::{DONE, QUEUE, SECOND_MS, StoreScenario, fail, from, id, job, path};
 use crate::Event;
 use JobChange::{CameDue, Completed, Created, Delivered, Failed, Forgotten, LeaseLost, Released};
 use JobState::{Ready, Running, Scheduled};
@@ -15,7 +15,7 @@ fn of(events: &[Event], id: JobId) -> Vec<(JobChange, Option<JobState>, bool, u1
     mine.map(|event| (event.change, event.state, event.retrying, event.attempt)).collect()
 }
 
-pub(super) async fn a_life_is_told_from_its_first_event_to_its_last(scenario: &mut Scenario) {
+pub(super) async fn feed_has_every_event_of_a_job(scenario: &mut StoreScenario) {
     let start = scenario.store().tail().position();
     assert_eq!(start.epoch, scenario.epoch());
     let options = JobOptions {
@@ -25,20 +25,20 @@ pub(super) async fn a_life_is_told_from_its_first_event_to_its_last(scenario: &m
     };
     let worker = scenario.worker("w", from("/jobs/**"), 1).await;
     scenario.create([NewJob { options, ..job(1) }]).await;
-    let held = scenario.take_one(worker);
-    scenario.end(worker, &[(held.token, fail())]).await;
+    let delivered = scenario.delivered_job(worker);
+    scenario.end(worker, &[(delivered.token, fail())]).await;
     scenario.credit(worker, 1).await;
-    scenario.pass(SECOND_MS).await;
-    let held = scenario.take_one(worker);
-    scenario.end(worker, &[(held.token, NewSettle::Release)]).await;
+    scenario.advance(SECOND_MS).await;
+    let delivered = scenario.delivered_job(worker);
+    scenario.end(worker, &[(delivered.token, NewSettle::Release)]).await;
     scenario.credit(worker, 1).await;
-    let held = scenario.take_one(worker);
-    scenario.start(worker, &[held.token]);
-    scenario.pass(30 * SECOND_MS).await;
+    let delivered = scenario.delivered_job(worker);
+    scenario.start(worker, &[delivered.token]);
+    scenario.advance(30 * SECOND_MS).await;
     scenario.credit(worker, 1).await;
-    let held = scenario.take_one(worker);
-    scenario.end(worker, &[(held.token, DONE)]).await;
-    scenario.pass(60 * SECOND_MS).await;
+    let delivered = scenario.delivered_job(worker);
+    scenario.end(worker, &[(delivered.token, DONE)]).await;
+    scenario.advance(60 * SECOND_MS).await;
     let events = scenario.events(Some(start)).await.unwrap();
     let wanted = [
         (Created, Some(Ready), false, 0),
@@ -59,27 +59,27 @@ pub(super) async fn a_life_is_told_from_its_first_event_to_its_last(scenario: &m
     assert_eq!(scenario.store().state().path(queue), &path(QUEUE));
 }
 
-pub(super) async fn a_feed_goes_on_over_a_restart(scenario: &mut Scenario) {
+pub(super) async fn feed_resumes_over_a_restart(scenario: &mut StoreScenario) {
     let start = scenario.store().tail().position();
     scenario.create([job(1)]).await;
     let before = scenario.store().tail().position();
     scenario.create([job(2)]).await;
-    let seen = scenario.events(Some(start)).await.unwrap();
+    let released = scenario.events(Some(start)).await.unwrap();
     scenario.restart().await;
     scenario.create([job(3)]).await;
     let again = scenario.events(Some(start)).await.unwrap();
-    assert_eq!(again[..seen.len()], seen, "the same events again");
+    assert_eq!(again[..released.len()], released, "the same events");
     let since = scenario.events(Some(before)).await.unwrap();
     assert_eq!(since.iter().map(|event| event.job).collect::<Vec<_>>(), [id(2), id(3)]);
     let FeedPosition { epoch, index } = scenario.store().tail().position();
     let beyond = FeedPosition { epoch, index: index + 1_000 };
     assert_eq!(scenario.events(Some(beyond)).await, Err(RequestError::Rewound));
-    // What the start before this one can not have told: the start itself lies there.
+    // A position after the previous run's end cannot have been sent: the start itself is there.
     let lost = FeedPosition { epoch: before.epoch, index };
     assert_eq!(scenario.events(Some(lost)).await, Err(RequestError::Rewound));
 }
 
-pub(super) async fn a_feed_begins_now_unless_it_says_otherwise(scenario: &mut Scenario) {
+pub(super) async fn feed_begins_now_by_default(scenario: &mut StoreScenario) {
     scenario.create([job(1)]).await;
     assert_eq!(scenario.events(None).await, Ok(vec![]));
     let here = scenario.store().tail().position();
@@ -89,18 +89,18 @@ pub(super) async fn a_feed_begins_now_unless_it_says_otherwise(scenario: &mut Sc
     assert_eq!(of(&events, id(1)), [cancelled]);
 }
 
-pub(super) async fn what_is_not_recorded_is_too_old(scenario: &mut Scenario) {
+pub(super) async fn unrecorded_position_is_too_old(scenario: &mut StoreScenario) {
     let here = scenario.store().tail().position();
     scenario.create([job(1)]).await;
     scenario.store().record_events(false);
     scenario.create([job(2)]).await;
     assert_eq!(scenario.events(Some(here)).await, Err(RequestError::TooOld));
-    // Whoever asked has turned it on: from there on nothing is missing.
+    // The request has turned recording on: from here on nothing is missing.
     let here = scenario.store().tail().position();
     scenario.create([job(3)]).await;
     let events = scenario.events(Some(here)).await.unwrap();
     assert_eq!(of(&events, id(3)), [(Created, Some(Ready), false, 0)]);
-    // Commands that were not told yet when recording began again are no gap, either.
+    // Commands that were not recorded before recording began again are no gap either.
     scenario.store().record_events(false);
     let (now, tool, here) = (scenario.now(), scenario.tool(), scenario.store().tail().position());
     let cancel = crate::Command::Act {

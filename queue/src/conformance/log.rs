@@ -1,19 +1,19 @@
-//! What every log promises, as scenarios that any log can be put through.
+//! The contract of a log, as scenarios for any implementation.
 
 use bytes::Bytes;
 
 use crate::log::{Log, ReadError};
 use crate::{Now, RecordRef};
 
-/// Puts a log through the promises of [`Log`]; panics at the first one that does not hold.
+/// Checks the contract of [`Log`]; panics at the first violation.
 ///
 /// `open(true)` opens a new, empty log; `open(false)` opens the last one again, after it was
 /// dropped.
 pub(crate) async fn log_conformance<L: Log>(mut open: impl FnMut(bool) -> L) {
     indexes_rise_by_one_and_commits_are_prefixes(&mut open).await;
-    what_was_committed_is_read_back_whole_and_in_parts(&mut open).await;
-    a_wait_that_is_dropped_loses_nothing(&mut open).await;
-    a_log_that_is_opened_again_goes_on(&mut open).await;
+    committed_records_are_readable_whole_and_in_parts(&mut open).await;
+    dropped_wait_loses_nothing(&mut open).await;
+    reopened_log_continues(&mut open).await;
 }
 
 const HEAD: &[u8] = b"head";
@@ -27,7 +27,7 @@ fn append<L: Log>(log: &mut L) -> u64 {
     let index = log.appended() + 1;
     let now = Now { mono_ms: index, wall_ms: index };
     let appended = log.append(now, 1, Bytes::from_static(HEAD), body(index));
-    assert!(matches!(appended, Ok(given) if given == index), "an append gives the next index");
+    assert!(matches!(appended, Ok(given) if given == index), "an append returns the next index");
     assert_eq!(log.appended(), index);
     index
 }
@@ -52,14 +52,14 @@ async fn indexes_rise_by_one_and_commits_are_prefixes<L: Log>(open: &mut impl Fn
         for _ in 0..round {
             append(&mut log);
         }
-        assert!(log.uncommitted_bytes() > 0, "what is not committed is counted");
+        assert!(log.uncommitted_bytes() > 0, "uncommitted bytes are counted");
         commit_all(&mut log).await;
     }
     assert_eq!(log.committed(), 55);
     assert!(log.metrics().written_bytes > 0);
 }
 
-async fn what_was_committed_is_read_back_whole_and_in_parts<L: Log>(
+async fn committed_records_are_readable_whole_and_in_parts<L: Log>(
     open: &mut impl FnMut(bool) -> L,
 ) {
     let mut log = open(true);
@@ -90,7 +90,7 @@ fn assert_reads<L: Log>(log: &L) {
     }
 }
 
-async fn a_wait_that_is_dropped_loses_nothing<L: Log>(open: &mut impl FnMut(bool) -> L) {
+async fn dropped_wait_loses_nothing<L: Log>(open: &mut impl FnMut(bool) -> L) {
     let mut log = open(true);
     for _ in 0..20 {
         append(&mut log);
@@ -101,7 +101,7 @@ async fn a_wait_that_is_dropped_loses_nothing<L: Log>(open: &mut impl FnMut(bool
     assert_eq!(log.committed(), 20);
 }
 
-async fn a_log_that_is_opened_again_goes_on<L: Log>(open: &mut impl FnMut(bool) -> L) {
+async fn reopened_log_continues<L: Log>(open: &mut impl FnMut(bool) -> L) {
     let mut log = open(true);
     for _ in 0..20 {
         append(&mut log);

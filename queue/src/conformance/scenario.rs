@@ -1,4 +1,4 @@
-//! One store, and the clients that talk to it.
+//! A store, and its clients.
 
 use std::collections::HashMap;
 
@@ -24,59 +24,59 @@ use crate::{
 
 const PUBLISHER: PublisherId = PublisherId([9; 16]);
 
-/// The queue of a scenario that does not care.
+/// The queue of a scenario that needs no particular one.
 pub(super) const QUEUE: &str = "/jobs/a";
 pub(super) const SECOND_MS: u64 = 1_000;
 pub(super) const MINUTE_MS: u64 = 60 * SECOND_MS;
 pub(super) const HOUR_MS: u64 = 60 * MINUTE_MS;
 
-/// A store on a journal of its own, the time, and all that it has released and nobody has checked.
-pub(super) struct Scenario {
+/// A store on its own journal, the time, and everything released that was not checked yet.
+pub(super) struct StoreScenario {
     dir: TempDir,
     now: Now,
     paths: Vec<Path>,
     defaults: Vec<Path>,
     store: Option<Store>,
-    seen: Released,
+    released: Released,
     links: u64,
-    asked: u64,
-    sessions: HashMap<SessionId, Numbers>,
+    requests: u64,
+    sessions: HashMap<SessionId, NextNumbers>,
     tool: Client,
 }
 
 /// The numbers of a session's next batches.
 #[derive(Clone, Copy, Debug)]
-struct Numbers {
+struct NextNumbers {
     batch: u64,
     settle: u64,
 }
 
-/// One end of a link.
+/// A client's end of a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Client {
     pub(super) link: LinkId,
     session: SessionId,
 }
 
-/// A job in a worker's hands.
+/// A job delivered to a worker.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) struct Taken {
+pub(super) struct DeliveredJob {
     pub(super) id: JobId,
     pub(super) token: Token,
     pub(super) handed: Handed,
 }
 
-/// The job number `n` of [`QUEUE`].
+/// Job `n` of [`QUEUE`].
 pub(super) fn job(n: u32) -> NewJob {
     job_of(QUEUE, n)
 }
 
-/// The job number `n`, of that queue.
+/// Job `n` of that queue.
 pub(super) fn job_of(queue: &str, n: u32) -> NewJob {
     NewJob::new(path(queue), id(n), Bytes::from(format!("payload {n}")))
 }
 
-/// The id of job number `n`.
+/// The id of job `n`.
 pub(super) fn id(n: u32) -> JobId {
     let mut random = [7; 10];
     random[6..].copy_from_slice(&n.to_be_bytes());
@@ -87,7 +87,7 @@ pub(super) fn path(text: &str) -> Path {
     text.parse().unwrap()
 }
 
-/// Queues of one pattern.
+/// Sources with one pattern.
 pub(super) fn from(pattern: &str) -> Sources {
     Sources::one(pattern.parse().unwrap())
 }
@@ -101,26 +101,26 @@ pub(super) fn error(kind: &str, message: &str) -> JobError {
     JobError { kind: kind.to_owned(), message: message.to_owned() }
 }
 
-/// An attempt that fails.
+/// A failed attempt.
 pub(super) fn fail() -> NewSettle {
     NewSettle::Fail(error("Refused", "the printer is out of paper"))
 }
 
-/// An attempt that does the job.
+/// A successful attempt.
 pub(super) const DONE: NewSettle = NewSettle::Complete { result: None };
 
-impl Scenario {
-    /// With a new store that serves every path, and a tool's link.
-    pub(super) async fn begin() -> Scenario {
-        let mut scenario = Scenario {
+impl StoreScenario {
+    /// Starts with a new store that serves every path, and a tool's link.
+    pub(super) async fn begin() -> StoreScenario {
+        let mut scenario = StoreScenario {
             dir: tempfile::tempdir().unwrap(),
             now: Now { mono_ms: 1_000, wall_ms: 1_700_000_000_000 },
             paths: Vec::new(),
             defaults: vec![Path::root()],
             store: None,
-            seen: Released::default(),
+            released: Released::default(),
             links: 0,
-            asked: 0,
+            requests: 0,
             sessions: HashMap::new(),
             tool: Client { link: LinkId(0), session: SessionId::default() },
         };
@@ -128,7 +128,7 @@ impl Scenario {
         scenario
     }
 
-    /// The same with a new store that serves these paths only.
+    /// Restarts with a new store that serves only these paths.
     pub(super) async fn serve(&mut self, paths: &[&str], defaults: &[&str]) {
         let all = |texts: &[&str]| texts.iter().map(|text| path(text)).collect();
         (self.paths, self.defaults) = (all(paths), all(defaults));
@@ -138,13 +138,13 @@ impl Scenario {
         self.restart().await;
     }
 
-    /// The store is closed and opened again, at once.
+    /// Closes the store and opens it again, at once.
     pub(super) async fn restart(&mut self) {
         self.store = None;
-        self.seen = Released::default();
+        self.released = Released::default();
         let options = JournalOptions {
             segment_bytes: SEGMENT_BYTES_MIN,
-            // Each command is a commit here; the simulation cuts the power.
+            // Each command is a commit here; the simulation covers power cuts.
             durability: Durability::None,
             accept_loss: false,
             new_publisher: PUBLISHER,
@@ -172,8 +172,8 @@ impl Scenario {
         self.store().identity().1
     }
 
-    /// Time passes, with all the turns that the store asks for.
-    pub(super) async fn pass(&mut self, ms: u64) {
+    /// Advances time, with all the turns that the store requests.
+    pub(super) async fn advance(&mut self, ms: u64) {
         let until = self.now().mono_ms + ms;
         let mut turns = 0;
         loop {
@@ -181,7 +181,7 @@ impl Scenario {
             let next = self.store().turn(now).unwrap();
             self.durable().await;
             turns += 1;
-            assert!(turns < 1_000_000, "a store asks for turns without end");
+            assert!(turns < 1_000_000, "the store requests turns without end");
             match next {
                 Some(at) if at <= now.mono_ms => continue,
                 _ if now.mono_ms == until => return,
@@ -194,7 +194,7 @@ impl Scenario {
         }
     }
 
-    /// Everything that was submitted becomes durable, and is released.
+    /// Waits until everything submitted is durable and released.
     pub(super) async fn durable(&mut self) {
         self.ask_as(self.tool, Request::Job { id: JobId::default() }).await;
     }
@@ -210,25 +210,25 @@ impl Scenario {
     }
 
     pub(super) async fn ask_as(&mut self, client: Client, request: Request) -> Asked {
-        self.asked += 1;
-        let (number, now) = (self.asked, self.now());
+        self.requests += 1;
+        let (number, now) = (self.requests, self.now());
         let store = self.store.as_mut().unwrap();
         store.ask(now, client.link, number, request);
         store.flush();
         loop {
-            store.released(&mut self.seen).await.unwrap();
-            let mut answered = self.seen.answered.iter();
-            if let Some(place) = answered.position(|answer| answer.1 == number) {
-                let (link, _, answer) = self.seen.answered.remove(place);
+            store.released(&mut self.released).await.unwrap();
+            let mut answered = self.released.answered.iter();
+            if let Some(index) = answered.position(|answer| answer.1 == number) {
+                let (link, _, answer) = self.released.answered.remove(index);
                 assert_eq!(link, client.link);
                 return answer;
             }
         }
     }
 
-    // Who talks.
+    // Clients.
 
-    /// A link of the session of that name; the number of its batches goes on as the store says.
+    /// A link of the session with that name; the store sets the number of its next batch.
     pub(super) async fn attach(
         &mut self,
         role: Role,
@@ -247,7 +247,7 @@ impl Scenario {
             Reply::Attached(attached) => Some(attached),
             _ => None,
         });
-        let numbers = Numbers { batch: attached.next_batch, settle: attached.next_settle };
+        let numbers = NextNumbers { batch: attached.next_batch, settle: attached.next_settle };
         self.sessions.insert(session, numbers);
         (client, attached)
     }
@@ -256,7 +256,7 @@ impl Scenario {
         self.attach(Role::Producer, "producer", &[]).await.0
     }
 
-    /// A worker with so many credits.
+    /// A worker with that many credits.
     pub(super) async fn worker(&mut self, name: &str, sources: Sources, credits: u32) -> Client {
         let worker = self.attach(Role::Worker, name, &[]).await.0;
         self.submit(Command::Subscribe { link: worker.link, subscription: 1, sources }).await;
@@ -268,14 +268,14 @@ impl Scenario {
         self.submit(Command::Credit { link: worker.link, subscription: 1, count }).await;
     }
 
-    /// A link breaks.
-    pub(super) async fn lose(&mut self, client: Client) {
+    /// Breaks a link.
+    pub(super) async fn lose_link(&mut self, client: Client) {
         self.submit(Command::LinkLost { link: client.link }).await;
     }
 
-    // What producers say.
+    // Messages of producers.
 
-    /// Enqueues jobs, each for itself.
+    /// Enqueues jobs, not atomically.
     pub(super) async fn enqueue(
         &mut self,
         producer: Client,
@@ -286,14 +286,14 @@ impl Scenario {
         answer.outcome.unwrap().iter().collect()
     }
 
-    /// Enqueues jobs that are new.
+    /// Enqueues new jobs.
     pub(super) async fn create(&mut self, jobs: impl IntoIterator<Item = NewJob>) {
         let producer = self.producer().await;
         let outcomes = self.enqueue(producer, jobs).await;
         assert!(outcomes.iter().all(|&outcome| outcome == EnqueueOutcome::Created), "{outcomes:?}");
     }
 
-    /// Enqueues jobs, as a batch of that number.
+    /// Enqueues jobs as a batch of that number.
     pub(super) async fn enqueue_as(
         &mut self,
         producer: Client,
@@ -317,32 +317,32 @@ impl Scenario {
         answer
     }
 
-    // What workers say.
+    // Messages of workers.
 
-    /// The jobs that were handed to a worker since the last call, in order.
-    pub(super) fn take(&mut self, worker: Client) -> Vec<Taken> {
-        let all = std::mem::take(&mut self.seen.handed);
+    /// The jobs delivered to a worker since the last call, in order.
+    pub(super) fn delivered(&mut self, worker: Client) -> Vec<DeliveredJob> {
+        let all = std::mem::take(&mut self.released.handed);
         let (mine, others) = all.into_iter().partition(|handed| handed.link == worker.link);
-        self.seen.handed = others;
+        self.released.handed = others;
         let mine: Vec<Handed> = mine;
         mine.into_iter()
             .map(|handed| {
                 let entry = self.read(handed.entry);
                 let mut id = JobId::default();
                 id.0.copy_from_slice(&entry[..16]);
-                Taken { id, token: handed.token, handed }
+                DeliveredJob { id, token: handed.token, handed }
             })
             .collect()
     }
 
-    /// The one job that was handed to a worker.
-    pub(super) fn take_one(&mut self, worker: Client) -> Taken {
-        let taken = self.take(worker);
-        assert_eq!(taken.len(), 1, "{taken:?}");
-        taken[0]
+    /// The only job delivered to a worker.
+    pub(super) fn delivered_job(&mut self, worker: Client) -> DeliveredJob {
+        let ids_delivered = self.delivered(worker);
+        assert_eq!(ids_delivered.len(), 1, "{ids_delivered:?}");
+        ids_delivered[0]
     }
 
-    /// Ends leases.
+    /// Settles leases.
     pub(super) async fn settle(
         &mut self,
         worker: Client,
@@ -352,13 +352,13 @@ impl Scenario {
         self.settle_as(worker, sequence, settles).await.outcomes.iter().collect()
     }
 
-    /// Ends leases, each of which is held.
+    /// Settles held leases.
     pub(super) async fn end(&mut self, worker: Client, settles: &[(Token, NewSettle)]) {
         let outcomes = self.settle(worker, settles).await;
         assert_eq!(outcomes, vec![SettleOutcome::Accepted; settles.len()]);
     }
 
-    /// Ends leases, as a batch of that number.
+    /// Settles leases as a batch of that number.
     pub(super) async fn settle_as(
         &mut self,
         worker: Client,
@@ -379,12 +379,12 @@ impl Scenario {
         answer
     }
 
-    /// Attempts begin. Gives the stale ones.
+    /// Starts attempts. Returns the stale tokens.
     pub(super) fn start(&mut self, worker: Client, tokens: &[Token]) -> Tokens {
         self.started(worker, tokens, &[])
     }
 
-    /// Attempts have run for so long.
+    /// Reports attempts with their running times.
     pub(super) fn started(
         &mut self,
         worker: Client,
@@ -396,24 +396,24 @@ impl Scenario {
         self.store().started(now, worker.link, &Started { tokens, running_ms })
     }
 
-    /// Leases are to run on. Gives the stale ones.
+    /// Renews leases. Returns the stale tokens.
     pub(super) fn renew(&mut self, worker: Client, tokens: &[Token]) -> Tokens {
         let now = self.now();
         self.store().renew(now, worker.link, &Tokens(tokens.to_vec()))
     }
 
-    /// Time passes while a worker renews.
-    pub(super) async fn pass_renewing(&mut self, worker: Client, tokens: &[Token], ms: u64) {
+    /// Advances time while a worker renews.
+    pub(super) async fn advance_renewing(&mut self, worker: Client, tokens: &[Token], ms: u64) {
         let mut left = ms;
         while left > 0 {
             let step = left.min(SECOND_MS / 2);
             assert_eq!(self.renew(worker, tokens), Tokens::default());
-            self.pass(step).await;
+            self.advance(step).await;
             left -= step;
         }
     }
 
-    /// Leaves a checkpoint.
+    /// Stores a checkpoint.
     pub(super) async fn checkpoint(
         &mut self,
         worker: Client,
@@ -431,7 +431,7 @@ impl Scenario {
         answer.outcome
     }
 
-    /// The checkpoints of the job that a worker runs: attempt, number, bytes.
+    /// The checkpoints of a worker's running job: attempt, number, bytes.
     pub(super) async fn checkpoints(
         &mut self,
         worker: Client,
@@ -447,18 +447,18 @@ impl Scenario {
         }
     }
 
-    /// What was taken from a worker since the last call.
+    /// Leases revoked from a worker since the last call.
     pub(super) fn revoked(&mut self, worker: Client) -> Vec<(Revoked, Token)> {
-        let all = std::mem::take(&mut self.seen.revoked);
+        let all = std::mem::take(&mut self.released.revoked);
         let (mine, others) = all.into_iter().partition(|revoked| revoked.0 == worker.link);
-        self.seen.revoked = others;
+        self.released.revoked = others;
         let mine: Vec<(LinkId, Revoked, Token)> = mine;
         mine.into_iter().map(|(_, why, token)| (why, token)).collect()
     }
 
-    // What tools say.
+    // Messages of tools.
 
-    /// Does something to named jobs.
+    /// Acts on named jobs.
     pub(super) async fn act(&mut self, action: Action, ids: &[JobId]) -> Vec<ActOutcome> {
         let report = self.act_on(action, Selection::Ids(ids.to_vec()), None).await;
         let outcomes: Vec<ActOutcome> = report.outcomes.iter().collect();
@@ -467,7 +467,7 @@ impl Scenario {
         outcomes
     }
 
-    /// Does something to jobs of a filter; gives how many.
+    /// Acts on jobs of a filter; returns how many.
     pub(super) async fn act_by(&mut self, action: Action, filter: Filter) -> u64 {
         let report = self.act_on(action, Selection::Matching(filter), None).await;
         assert!(!report.more, "{report:?}");
@@ -488,7 +488,7 @@ impl Scenario {
         })
     }
 
-    /// A queue's settings change; gives those in force.
+    /// Changes a queue's settings; returns the result.
     pub(super) async fn configure(
         &mut self,
         queue: &str,
@@ -507,7 +507,7 @@ impl Scenario {
         self.tool
     }
 
-    /// The one answer of that kind to a client.
+    /// The only answer of that kind to a client.
     pub(super) fn reply<T>(&mut self, client: Client, kind: impl Fn(Reply) -> Option<T>) -> T {
         let mut found = self.replies(client, kind);
         assert_eq!(found.len(), 1, "one answer");
@@ -521,7 +521,7 @@ impl Scenario {
         kind: impl Fn(Reply) -> Option<T>,
     ) -> Vec<T> {
         let mut found = Vec::new();
-        self.seen.replies.retain(|(link, reply)| {
+        self.released.replies.retain(|(link, reply)| {
             let wanted = if *link == client.link { kind(reply.clone()) } else { None };
             let is_wanted = wanted.is_some();
             found.extend(wanted);
@@ -530,7 +530,7 @@ impl Scenario {
         found
     }
 
-    // What there is.
+    // Queries.
 
     pub(super) async fn view(&mut self, id: JobId) -> Option<JobView> {
         match self.ask(Request::Job { id }).await {
@@ -539,19 +539,19 @@ impl Scenario {
         }
     }
 
-    /// A job that is there.
-    pub(super) async fn kept(&mut self, id: JobId) -> JobView {
+    /// An existing job.
+    pub(super) async fn job_view(&mut self, id: JobId) -> JobView {
         self.view(id).await.unwrap()
     }
 
-    /// A job's state: the one that is told, and the one that the owner asks for.
+    /// A job's state, from the job's info and from the state's lookup.
     pub(super) async fn state(&mut self, id: JobId) -> Option<JobState> {
-        let told = self.view(id).await.map(|view| view.info.state);
-        assert_eq!(self.store().state().job_state(&id), told);
-        told
+        let reported = self.view(id).await.map(|view| view.info.state);
+        assert_eq!(self.store().state().job_state(&id), reported);
+        reported
     }
 
-    /// The states of jobs that are there.
+    /// The states of existing jobs.
     pub(super) async fn states(&mut self, ids: impl IntoIterator<Item = u32>) -> Vec<JobState> {
         let mut states = Vec::new();
         for n in ids {
@@ -588,15 +588,15 @@ impl Scenario {
         }
     }
 
-    /// A part of a command: from memory if it is there, and from the disk the same.
+    /// A part of a command: the same from the cache, if there, and from the disk.
     pub(super) fn read(&mut self, part: RecordRef) -> Bytes {
         let store = self.store();
         let cold = store.reader().read(part).unwrap();
-        assert!(store.payload(part).is_none_or(|hot| hot == cold), "memory and disk say the same");
+        assert!(store.payload(part).is_none_or(|hot| hot == cold), "cache and disk agree");
         cold
     }
 
-    /// What has happened since.
+    /// The events since a position.
     pub(super) async fn events(
         &mut self,
         after: Option<FeedPosition>,
@@ -612,7 +612,7 @@ impl Scenario {
         Ok(events)
     }
 
-    /// Counters equal a full scan.
+    /// Checks that counters equal a full scan.
     pub(super) async fn check_counters(&mut self) {
         let pattern = "/**".parse().unwrap();
         let Asked::Ready(Answer::Queues(stats)) = self.ask(Request::Queues { pattern }).await

@@ -1,10 +1,10 @@
-//! What queues say of their jobs.
+//! Queue settings.
 
 use longshore_protocol::{Backoff, JobOptions, JobState, NewJob, QueueSettings, Refusal};
 
-use super::scenario::{QUEUE, Scenario, fail, from, id, job};
+use super::scenario::{QUEUE, StoreScenario, fail, from, id, job};
 
-pub(super) async fn a_queues_settings_hold_where_its_jobs_say_nothing(scenario: &mut Scenario) {
+pub(super) async fn queue_settings_apply_where_jobs_have_none(scenario: &mut StoreScenario) {
     let settings = QueueSettings {
         lease_ms: Some(5_000),
         max_attempts: Some(2),
@@ -20,28 +20,28 @@ pub(super) async fn a_queues_settings_hold_where_its_jobs_say_nothing(scenario: 
     };
     let worker = scenario.worker("w", from("/jobs/**"), 5).await;
     scenario.create([job(1), NewJob { options: own, ..job(2) }]).await;
-    let told: Vec<_> = scenario
-        .take(worker)
+    let reported: Vec<_> = scenario
+        .delivered(worker)
         .iter()
-        .map(|held| (held.handed.lease_ms, held.handed.run_timeout_ms))
+        .map(|delivered| (delivered.handed.lease_ms, delivered.handed.run_timeout_ms))
         .collect();
-    assert_eq!(told, [(5_000, 7_000), (6_000, 8_000)]);
-    assert_eq!(scenario.kept(id(1)).await.info.max_attempts, 2);
-    assert_eq!(scenario.kept(id(2)).await.info.max_attempts, 3);
-    // Changes add up; a reset takes all of them back.
+    assert_eq!(reported, [(5_000, 7_000), (6_000, 8_000)]);
+    assert_eq!(scenario.job_view(id(1)).await.info.max_attempts, 2);
+    assert_eq!(scenario.job_view(id(2)).await.info.max_attempts, 3);
+    // Changes add up; a reset clears all others.
     let more = QueueSettings { keep_jobs: Some(5), ..QueueSettings::default() };
     let both = QueueSettings { keep_jobs: Some(5), ..settings };
     assert_eq!(scenario.configure(QUEUE, more.clone(), false).await, Ok(both.clone()));
     scenario.restart().await;
     assert_eq!(scenario.stat(QUEUE).await.settings, both);
     assert_eq!(scenario.configure(QUEUE, more.clone(), true).await, Ok(more));
-    assert_eq!(scenario.kept(id(1)).await.info.max_attempts, JobOptions::MAX_ATTEMPTS);
+    assert_eq!(scenario.job_view(id(1)).await.info.max_attempts, JobOptions::MAX_ATTEMPTS);
 }
 
-pub(super) async fn changed_settings_hold_for_jobs_that_are_there(scenario: &mut Scenario) {
+pub(super) async fn changed_settings_apply_to_existing_jobs(scenario: &mut StoreScenario) {
     let worker = scenario.worker("w", from("/jobs/**"), 1).await;
     scenario.create([job(1)]).await;
-    let held = scenario.take_one(worker);
+    let delivered = scenario.delivered_job(worker);
     let settings = QueueSettings {
         backoff: Some(Backoff::Fixed(3_000)),
         max_attempts: Some(2),
@@ -49,18 +49,18 @@ pub(super) async fn changed_settings_hold_for_jobs_that_are_there(scenario: &mut
         ..QueueSettings::default()
     };
     scenario.configure(QUEUE, settings, false).await.unwrap();
-    scenario.end(worker, &[(held.token, fail())]).await;
-    scenario.pass(2_999).await;
+    scenario.end(worker, &[(delivered.token, fail())]).await;
+    scenario.advance(2_999).await;
     assert_eq!(scenario.state(id(1)).await, Some(JobState::Scheduled));
     scenario.credit(worker, 1).await;
-    scenario.pass(1).await;
-    let held = scenario.take_one(worker);
-    assert_eq!(held.handed.lease_ms, 1_000);
-    scenario.end(worker, &[(held.token, fail())]).await;
+    scenario.advance(1).await;
+    let delivered = scenario.delivered_job(worker);
+    assert_eq!(delivered.handed.lease_ms, 1_000);
+    scenario.end(worker, &[(delivered.token, fail())]).await;
     assert_eq!(scenario.state(id(1)).await, Some(JobState::Dead));
 }
 
-pub(super) async fn a_queue_can_be_set_before_its_first_job(scenario: &mut Scenario) {
+pub(super) async fn queue_can_be_configured_before_its_first_job(scenario: &mut StoreScenario) {
     scenario.serve(&[], &["/jobs"]).await;
     let settings = QueueSettings { max_attempts: Some(1), ..QueueSettings::default() };
     assert_eq!(scenario.configure(QUEUE, settings.clone(), false).await, Ok(settings.clone()));
@@ -72,5 +72,5 @@ pub(super) async fn a_queue_can_be_set_before_its_first_job(scenario: &mut Scena
         assert_eq!(refused, Err(refusal), "{queue}");
     }
     scenario.create([job(1)]).await;
-    assert_eq!(scenario.kept(id(1)).await.info.max_attempts, 1);
+    assert_eq!(scenario.job_view(id(1)).await.info.max_attempts, 1);
 }

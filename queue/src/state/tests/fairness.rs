@@ -25,7 +25,7 @@ pub(super) fn sources(order: Order, patterns: &[(&str, u16)]) -> Sources {
 
 #[test]
 fn waiting_workers_share_new_jobs_evenly() {
-    let mut scenario = Scenario::begin();
+    let mut scenario = StateScenario::begin();
     for worker in ["a", "b", "c", "d"] {
         scenario.worker(worker, QUEUE, 200);
     }
@@ -41,7 +41,7 @@ fn waiting_workers_share_new_jobs_evenly() {
 
 #[test]
 fn single_jobs_rotate_over_the_workers() {
-    let mut scenario = Scenario::begin();
+    let mut scenario = StateScenario::begin();
     for worker in ["a", "b", "c"] {
         scenario.worker(worker, QUEUE, 5);
     }
@@ -55,7 +55,7 @@ fn single_jobs_rotate_over_the_workers() {
 
 #[test]
 fn overlapping_patterns_take_turns() {
-    let mut scenario = Scenario::begin();
+    let mut scenario = StateScenario::begin();
     scenario.worker("a", QUEUE, 50);
     scenario.worker("b", "/jobs/*", 50);
     scenario.worker("c", "/jobs/**", 50);
@@ -69,7 +69,7 @@ fn overlapping_patterns_take_turns() {
 
 #[test]
 fn overlapping_groups_take_turns_in_any_order() {
-    let mut scenario = Scenario::begin();
+    let mut scenario = StateScenario::begin();
     let three = |order| sources(order, &[("/jobs/a", 3), ("/jobs/b", 2), ("/jobs/c", 1)]);
     let plain = Sources::one(glob("/jobs/**"));
     for (name, sources) in

@@ -19,14 +19,14 @@ fn crafted() -> Vec<NewJob> {
 }
 
 fn keyed(secret: Secret) -> State {
-    let mut scenario = Scenario::empty();
-    scenario.apply(Command::Start(Start { secret, ..Scenario::begin().this_start() }));
+    let mut scenario = StateScenario::empty();
+    scenario.apply(Command::Start(Start { secret, ..StateScenario::begin().this_start() }));
     scenario.state
 }
 
 #[test]
 fn ids_that_collide_without_the_key_do_not_collide_with_it() {
-    let (mut scenario, jobs) = (Scenario::begin(), crafted());
+    let (mut scenario, jobs) = (StateScenario::begin(), crafted());
     let producer = scenario.link("producer");
     let outcomes = scenario.enqueue(producer, &jobs);
     assert!(outcomes.iter().all(|outcome| *outcome == EnqueueOutcome::Created));
@@ -52,9 +52,9 @@ fn similar_ids_are_well_spread() {
     ];
     for (which, like) in like.into_iter().enumerate() {
         for bytes in [1, 77, 255] {
-            let mut scenario = Scenario::empty();
+            let mut scenario = StateScenario::empty();
             let secret = Secret([bytes; 16]);
-            scenario.apply(Command::Start(Start { secret, ..Scenario::begin().this_start() }));
+            scenario.apply(Command::Start(Start { secret, ..StateScenario::begin().this_start() }));
             let producer = scenario.link("producer");
             let ids: BTreeSet<u128> = (1..=2_000).map(like).collect();
             let jobs: Vec<NewJob> =
@@ -74,7 +74,7 @@ fn first_secret_keys_the_index_forever() {
     let (of_a, of_b) = (keyed(a), keyed(b));
     let job = id(1);
     assert_ne!(of_a.rows.hash_of(&job), of_b.rows.hash_of(&job));
-    let mut scenario = Scenario::empty();
+    let mut scenario = StateScenario::empty();
     (scenario.state, scenario.index) = (of_a, 1);
     let hash = scenario.state.rows.hash_of(&job);
     scenario.fill(1..=3);

@@ -19,7 +19,7 @@ use crate::time::Now;
 
 pub(super) const QUEUE: &str = "/jobs/mail";
 
-pub(super) struct Scenario {
+pub(super) struct StateScenario {
     pub(super) state: State,
     pub(super) now: Now,
     pub(super) index: u64,
@@ -27,21 +27,22 @@ pub(super) struct Scenario {
     settles: u64,
 }
 
-impl Scenario {
+impl StateScenario {
     /// A publisher that has started with a default for `/jobs`.
-    pub(super) fn begin() -> Scenario {
-        Scenario::with_rules(Rules::STANDARD)
+    pub(super) fn begin() -> StateScenario {
+        StateScenario::with_rules(Rules::STANDARD)
     }
 
-    pub(super) fn with_rules(rules: Rules) -> Scenario {
-        let mut scenario = Scenario { state: State::with_rules(rules), ..Scenario::empty() };
+    pub(super) fn with_rules(rules: Rules) -> StateScenario {
+        let mut scenario =
+            StateScenario { state: State::with_rules(rules), ..StateScenario::empty() };
         scenario.start();
         scenario
     }
 
     /// Before the first start.
-    pub(super) fn empty() -> Scenario {
-        Scenario {
+    pub(super) fn empty() -> StateScenario {
+        StateScenario {
             state: State::new(),
             now: Now { mono_ms: 1_000, wall_ms: 1_700_000_000_000 },
             index: 0,
@@ -64,7 +65,7 @@ impl Scenario {
         out
     }
 
-    pub(super) fn later(&mut self, ms: u64) -> &mut Scenario {
+    pub(super) fn later(&mut self, ms: u64) -> &mut StateScenario {
         self.now.mono_ms += ms;
         self.now.wall_ms += ms;
         self

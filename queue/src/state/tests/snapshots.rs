@@ -13,8 +13,8 @@ use crate::state::snapshot::BLOCK_BYTES;
 use crate::state::{Frozen, Restoring, SnapshotError, State};
 
 /// Jobs with every kind of data beside their rows.
-fn with_all_job_data() -> Scenario {
-    let mut scenario = Scenario::begin();
+fn with_all_job_data() -> StateScenario {
+    let mut scenario = StateScenario::begin();
     scenario.fill(1..=20);
     let (a, delivered) = scenario.worker("a", QUEUE, 8);
     scenario.worker("b", "/jobs/**", 3);

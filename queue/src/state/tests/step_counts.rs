@@ -10,13 +10,18 @@ use crate::command::Command;
 use crate::outcome::Reply;
 use crate::state::steps;
 
-fn small_steps() -> Scenario {
-    Scenario::with_rules(Rules { step_jobs: 10, ..Rules::STANDARD })
+fn small_steps() -> StateScenario {
+    StateScenario::with_rules(Rules { step_jobs: 10, ..Rules::STANDARD })
 }
 
 /// Acts on the jobs that ended from then on and before now, step by step; returns the elements
 /// examined by each step.
-fn act_by_age(scenario: &mut Scenario, action: Action, state: JobState, from: u64) -> Vec<u64> {
+fn act_by_age(
+    scenario: &mut StateScenario,
+    action: Action,
+    state: JobState,
+    from: u64,
+) -> Vec<u64> {
     let mut filter = Filter::of(glob(QUEUE)).in_state(Some(state));
     (filter.ended_from, filter.ended_before) = (Some(from), Some(scenario.now.wall_ms));
     let mut examined = Vec::new();
@@ -37,7 +42,7 @@ fn act_by_age(scenario: &mut Scenario, action: Action, state: JobState, from: u6
 
 #[test]
 fn timers_run_in_bounded_steps() {
-    let mut scenario = Scenario::with_rules(Rules { step_jobs: 3, ..Rules::STANDARD });
+    let mut scenario = StateScenario::with_rules(Rules { step_jobs: 3, ..Rules::STANDARD });
     let producer = scenario.link("producer");
     let at = scenario.now.wall_ms + 100;
     let keep_ms = Some(100);
@@ -45,7 +50,7 @@ fn timers_run_in_bounded_steps() {
     let expiring = JobOptions { expires_at: Some(at), keep_ms, ..JobOptions::default() };
     scenario.enqueue(producer, &(1..=8).map(|n| with(n, due.clone())).collect::<Vec<_>>());
     scenario.enqueue(producer, &(11..=18).map(|n| with(n, expiring.clone())).collect::<Vec<_>>());
-    let ticks = |scenario: &mut Scenario, counted: fn(&JobCounts) -> u64| {
+    let ticks = |scenario: &mut StateScenario, counted: fn(&JobCounts) -> u64| {
         scenario.later(100);
         let mut counts = Vec::new();
         while scenario.state.next_due(scenario.now).is_some_and(|due| due <= scenario.now.mono_ms) {
@@ -69,7 +74,7 @@ fn timers_run_in_bounded_steps() {
 
 #[test]
 fn expiry_at_delivery_runs_in_bounded_steps() {
-    let mut scenario = Scenario::with_rules(Rules { step_jobs: 3, ..Rules::STANDARD });
+    let mut scenario = StateScenario::with_rules(Rules { step_jobs: 3, ..Rules::STANDARD });
     let producer = scenario.link("producer");
     let expires_at = Some(scenario.now.wall_ms + 10);
     let until = JobOptions { expires_at, ..JobOptions::default() };
@@ -93,7 +98,7 @@ fn act_by_age_skips_older_dead_letters_once() {
     let mut scenario = small_steps();
     scenario.fill(1..=150);
     let (worker, delivered) = scenario.worker("a", QUEUE, 150);
-    let bury = |scenario: &mut Scenario, nth: std::ops::Range<usize>| {
+    let bury = |scenario: &mut StateScenario, nth: std::ops::Range<usize>| {
         for delivered in &delivered[nth] {
             scenario.settle(worker, delivered.token, &NewSettle::Bury(error("of this")));
         }
@@ -118,7 +123,7 @@ fn act_by_age_skips_older_dead_letters_once() {
 fn act_by_age_skips_older_ended_jobs_once() {
     let mut scenario = small_steps();
     scenario.fill(1..=150);
-    let cancel = |scenario: &mut Scenario, numbers: std::ops::RangeInclusive<u32>| {
+    let cancel = |scenario: &mut StateScenario, numbers: std::ops::RangeInclusive<u32>| {
         scenario.act(Action::Cancel, Selection::Ids(numbers.map(id).collect()));
     };
     cancel(&mut scenario, 1..=100);
@@ -136,7 +141,7 @@ fn act_by_age_skips_older_ended_jobs_once() {
 fn alternating_acts_by_age_skip_older_jobs_once_each() {
     let mut scenario = small_steps();
     scenario.fill(1..=200);
-    let cancel = |scenario: &mut Scenario, numbers: std::ops::RangeInclusive<u32>| {
+    let cancel = |scenario: &mut StateScenario, numbers: std::ops::RangeInclusive<u32>| {
         scenario.act(Action::Cancel, Selection::Ids(numbers.map(id).collect()));
     };
     cancel(&mut scenario, 1..=100);
@@ -164,7 +169,7 @@ fn alternating_acts_by_age_skip_older_jobs_once_each() {
 
 #[test]
 fn losing_a_link_costs_the_same_in_a_large_group() {
-    let mut scenario = Scenario::begin();
+    let mut scenario = StateScenario::begin();
     let links: Vec<LinkId> =
         (0..200).map(|n| scenario.worker(&format!("w{n}"), QUEUE, 1).0).collect();
     for (lost, link) in [links[0], links[199], links[100]].into_iter().enumerate() {
@@ -181,7 +186,7 @@ fn losing_a_link_costs_the_same_in_a_large_group() {
 #[test]
 fn new_session_is_refused_when_answers_exceed_their_memory() {
     let rules = Rules { answer_bytes: 3_000, jobs_per_queue: 1, ..Rules::STANDARD };
-    let mut scenario = Scenario::with_rules(rules);
+    let mut scenario = StateScenario::with_rules(rules);
     let producer = scenario.link("producer");
     // Every other job is for a path that is not served: no two consecutive outcomes are equal.
     let elsewhere = |number: u32| NewJob { path: path("/elsewhere"), ..plain(number) };

@@ -18,7 +18,7 @@ use crate::state::rows::random_of;
 
 #[test]
 fn sessions_are_limited_and_idle_ones_make_room() {
-    let mut scenario = Scenario::with_rules(Rules { sessions: 2, ..Rules::STANDARD });
+    let mut scenario = StateScenario::with_rules(Rules { sessions: 2, ..Rules::STANDARD });
     scenario.link("a");
     let b = scenario.link("b");
     let (_, out) = scenario.attach("third", &[]);
@@ -30,9 +30,9 @@ fn sessions_are_limited_and_idle_ones_make_room() {
 
 #[test]
 fn pauses_are_limited() {
-    let mut scenario = Scenario::begin();
+    let mut scenario = StateScenario::begin();
     scenario.fill(1..=1);
-    let stop = |scenario: &mut Scenario, gate, pattern: &str, paused| {
+    let stop = |scenario: &mut StateScenario, gate, pattern: &str, paused| {
         let (link, pattern) = (LinkId(900), glob(pattern));
         let out = scenario.apply(Command::Pause { link, request: 5, gate, pattern, paused });
         match &out.replies[0].1 {
@@ -58,7 +58,7 @@ fn pauses_are_limited() {
 
 #[test]
 fn oversized_replacement_leaves_the_job_dead() {
-    let mut scenario = Scenario::begin();
+    let mut scenario = StateScenario::begin();
     scenario.fill(1..=1);
     let (worker, jobs) = scenario.worker("a", QUEUE, 1);
     scenario.settle(worker, jobs[0].token, &NewSettle::Bury(error("broken")));
@@ -75,7 +75,7 @@ fn oversized_replacement_leaves_the_job_dead() {
 
 #[test]
 fn credits_are_bounded_by_the_lease_limit_of_a_session() {
-    let mut scenario = Scenario::begin();
+    let mut scenario = StateScenario::begin();
     let (a, _) = scenario.worker("a", QUEUE, 60_000);
     scenario.subscribe(a, 2, "/jobs/other");
     scenario.credit(a, 2, 60_000);
@@ -93,7 +93,7 @@ fn credits_are_bounded_by_the_lease_limit_of_a_session() {
 
 #[test]
 fn listings_page_through_all_jobs_of_a_state() {
-    let mut scenario = Scenario::begin();
+    let mut scenario = StateScenario::begin();
     scenario.fill(1..=2_500);
     let mut query = JobsQuery {
         filter: Filter::of(glob(QUEUE)).in_state(JobState::Ready),
@@ -117,7 +117,7 @@ fn listings_page_through_all_jobs_of_a_state() {
 
 #[test]
 fn renamed_session_makes_attempts_under_its_new_name() {
-    let mut scenario = Scenario::begin();
+    let mut scenario = StateScenario::begin();
     scenario.fill(1..=2);
     let (a, delivered) = scenario.worker("ann", QUEUE, 1);
     scenario.complete(a, delivered[0].token);
@@ -141,7 +141,7 @@ fn renamed_session_makes_attempts_under_its_new_name() {
 #[test]
 fn first_start_after_total_loss_reuses_no_token() {
     for (epoch, first) in [(1, (1 << 32) + 1), (2, 2 << 32), (70, 70 << 32)] {
-        let mut scenario = Scenario::empty();
+        let mut scenario = StateScenario::empty();
         scenario.apply(Command::Start(Start {
             publisher: PublisherId([7; 16]),
             epoch: Epoch(epoch),
@@ -160,7 +160,7 @@ fn first_start_after_total_loss_reuses_no_token() {
 
 #[test]
 fn jobs_that_differ_only_in_times_share_a_profile() {
-    let mut scenario = Scenario::begin();
+    let mut scenario = StateScenario::begin();
     let producer = scenario.link("producer");
     let options = JobOptions { prepared: true, due: Due::After(17), ..JobOptions::default() };
     scenario.enqueue(producer, &[plain(1), with(2, options)]);
@@ -181,7 +181,7 @@ fn jitter_differs_between_jobs_and_attempts() {
 
 #[test]
 fn monotonic_time_never_falls() {
-    let mut scenario = Scenario::begin();
+    let mut scenario = StateScenario::begin();
     let producer = scenario.link("producer");
     scenario.now.mono_ms -= 500;
     scenario.enqueue(
@@ -194,12 +194,12 @@ fn monotonic_time_never_falls() {
 
 #[test]
 fn oldest_ready_job_shows_its_waiting_time() {
-    let mut scenario = Scenario::begin();
+    let mut scenario = StateScenario::begin();
     scenario.fill(1..=1);
     scenario.later(500);
     let producer = scenario.link("producer");
     scenario.enqueue(producer, &[plain(2)]);
-    let oldest = |scenario: &Scenario| {
+    let oldest = |scenario: &StateScenario| {
         scenario.state.queue_stats(&glob(QUEUE), scenario.now)[0].oldest_ready_ms
     };
     assert_eq!(oldest(&scenario), Some(500));

@@ -1,4 +1,4 @@
-//! What users do to jobs.
+//! Actions of tools on jobs.
 
 use longshore_protocol::messages::work::{
     ActOutcome, Action, Answer, Filter, Pace, Request, Selection,
@@ -7,19 +7,19 @@ use longshore_protocol::{
     AttemptOutcome, Backoff, Due, JobOptions, JobState, NewJob, Revoked, SettleOutcome,
 };
 
-use super::scenario::{DONE, QUEUE, Scenario, fail, filter, from, id, job, job_of};
+use super::scenario::{DONE, QUEUE, StoreScenario, fail, filter, from, id, job, job_of};
 use crate::Asked;
 use ActOutcome::{Done, NotInState, Unknown};
 use JobState::{Cancelled, Completed, Dead, Prepared, Ready, Running, Scheduled};
 
 /// Jobs 1 to 6: prepared, scheduled, ready, running, completed, dead.
-async fn one_of_each(scenario: &mut Scenario) {
+async fn one_of_each(scenario: &mut StoreScenario) {
     let with = |n, options| NewJob { options, ..job(n) };
     let worker = scenario.worker("w", from("/jobs/**"), 3).await;
     let dies = JobOptions { max_attempts: Some(1), ..JobOptions::default() };
     scenario.create([job(4), job(5), with(6, dies)]).await;
-    let held = scenario.take(worker);
-    scenario.end(worker, &[(held[1].token, DONE), (held[2].token, fail())]).await;
+    let delivered = scenario.delivered(worker);
+    scenario.end(worker, &[(delivered[1].token, DONE), (delivered[2].token, fail())]).await;
     let prepared = JobOptions { prepared: true, ..JobOptions::default() };
     let later = JobOptions { due: Due::After(60_000), ..JobOptions::default() };
     scenario.create([with(1, prepared), with(2, later), job(3)]).await;
@@ -27,33 +27,33 @@ async fn one_of_each(scenario: &mut Scenario) {
     assert_eq!(scenario.states(1..=6).await, states);
 }
 
-pub(super) async fn whatever_has_not_ended_can_be_cancelled(scenario: &mut Scenario) {
+pub(super) async fn every_job_that_has_not_ended_can_be_cancelled(scenario: &mut StoreScenario) {
     one_of_each(scenario).await;
     let outcomes = scenario.act(Action::Cancel, &(1..=7).map(id).collect::<Vec<_>>()).await;
     let refused = [NotInState(Completed), NotInState(Dead), Unknown];
     assert_eq!(outcomes, [vec![Done; 4], refused.to_vec()].concat());
     let states = [Cancelled, Cancelled, Cancelled, Cancelled, Completed, Dead];
     assert_eq!(scenario.states(1..=6).await, states);
-    scenario.pass(60_000).await;
-    assert_eq!(scenario.states(1..=6).await, states, "nothing of it comes due");
+    scenario.advance(60_000).await;
+    assert_eq!(scenario.states(1..=6).await, states, "no timer is left");
     let worker = scenario.worker("other", from("/jobs/**"), 10).await;
-    assert_eq!(scenario.take(worker), []);
+    assert_eq!(scenario.delivered(worker), []);
 }
 
-pub(super) async fn a_cancelled_job_is_taken_from_its_worker(scenario: &mut Scenario) {
+pub(super) async fn cancelled_job_is_revoked_from_its_worker(scenario: &mut StoreScenario) {
     let worker = scenario.worker("w", from("/jobs/**"), 1).await;
     scenario.create([job(1)]).await;
-    let token = scenario.take_one(worker).token;
+    let token = scenario.delivered_job(worker).token;
     scenario.start(worker, &[token]);
     assert_eq!(scenario.act(Action::Cancel, &[id(1)]).await, [Done]);
     assert_eq!(scenario.revoked(worker), [(Revoked::Cancelled, token)]);
     assert_eq!(scenario.settle(worker, &[(token, DONE)]).await, [SettleOutcome::StaleToken]);
-    let view = scenario.kept(id(1)).await;
+    let view = scenario.job_view(id(1)).await;
     assert_eq!((view.info.state, view.info.attempts.len()), (Cancelled, 1));
     assert_eq!(view.info.attempts[0].outcome, AttemptOutcome::Cancelled);
 }
 
-pub(super) async fn a_revived_job_has_all_its_attempts_again(scenario: &mut Scenario) {
+pub(super) async fn revived_job_has_all_its_attempts_again(scenario: &mut StoreScenario) {
     let options = JobOptions {
         max_attempts: Some(2),
         backoff: Some(Backoff::Fixed(0)),
@@ -63,10 +63,10 @@ pub(super) async fn a_revived_job_has_all_its_attempts_again(scenario: &mut Scen
     scenario.create([NewJob { options, ..job(1) }]).await;
     for round in 1..=3 {
         for attempt in 1..=2 {
-            let held = scenario.take_one(worker);
-            let (number, delivery) = (held.handed.attempt, held.handed.deliveries);
+            let delivered = scenario.delivered_job(worker);
+            let (number, delivery) = (delivered.handed.attempt, delivered.handed.deliveries);
             assert_eq!((number, delivery), (attempt, attempt), "round {round}");
-            scenario.end(worker, &[(held.token, fail())]).await;
+            scenario.end(worker, &[(delivered.token, fail())]).await;
             scenario.credit(worker, 1).await;
         }
         assert_eq!(scenario.state(id(1)).await, Some(Dead));
@@ -76,13 +76,14 @@ pub(super) async fn a_revived_job_has_all_its_attempts_again(scenario: &mut Scen
     assert_eq!(scenario.act(Action::Revive, &[id(1)]).await, [NotInState(Running)]);
 }
 
-pub(super) async fn revived_jobs_become_ready_at_the_pace(scenario: &mut Scenario) {
+pub(super) async fn revived_jobs_become_ready_at_the_pace(scenario: &mut StoreScenario) {
     let options = JobOptions { max_attempts: Some(1), ..JobOptions::default() };
     let worker = scenario.worker("w", from("/jobs/**"), 10).await;
     scenario.create((0..10).map(|n| NewJob { options: options.clone(), ..job(n) })).await;
-    let settles: Vec<_> = scenario.take(worker).iter().map(|held| (held.token, fail())).collect();
+    let settles: Vec<_> =
+        scenario.delivered(worker).iter().map(|delivered| (delivered.token, fail())).collect();
     scenario.end(worker, &settles).await;
-    scenario.lose(worker).await;
+    scenario.lose_link(worker).await;
     let revive = |range: std::ops::Range<u32>| Selection::Ids(range.map(id).collect());
     let pace = |before| Some(Pace { per_second: 2, before });
     scenario.act_on(Action::Revive, revive(0..4), pace(0)).await;
@@ -92,12 +93,12 @@ pub(super) async fn revived_jobs_become_ready_at_the_pace(scenario: &mut Scenari
     for tenth in 0..=45 {
         let counts = scenario.counts(QUEUE).await;
         assert_eq!((counts.ready, counts.scheduled), ready(1 + tenth / 5), "after {tenth} tenths");
-        scenario.pass(100).await;
+        scenario.advance(100).await;
     }
     assert_eq!(scenario.counts(QUEUE).await.retrying, 0);
 }
 
-pub(super) async fn what_has_ended_can_be_dropped(scenario: &mut Scenario) {
+pub(super) async fn ended_jobs_can_be_dropped(scenario: &mut StoreScenario) {
     one_of_each(scenario).await;
     scenario.act(Action::Cancel, &[id(1)]).await;
     let outcomes = scenario.act(Action::Drop, &(1..=6).map(id).collect::<Vec<_>>()).await;
@@ -109,7 +110,7 @@ pub(super) async fn what_has_ended_can_be_dropped(scenario: &mut Scenario) {
     assert_eq!(scenario.act(Action::Drop, &[id(5)]).await, [Unknown]);
 }
 
-pub(super) async fn a_filter_takes_what_it_says_and_nothing_else(scenario: &mut Scenario) {
+pub(super) async fn filter_selects_exactly_its_jobs(scenario: &mut StoreScenario) {
     one_of_each(scenario).await;
     scenario.create([job_of("/mail", 11), job_of("/mail", 12)]).await;
     let in_state = |state| filter("/jobs/**").in_state(state);
@@ -119,17 +120,17 @@ pub(super) async fn a_filter_takes_what_it_says_and_nothing_else(scenario: &mut 
     assert_eq!(
         scenario.act_by(Action::Cancel, filter("/jobs/**")).await,
         3,
-        "all that has not ended"
+        "all jobs that have not ended"
     );
     assert_eq!(scenario.states([11, 12]).await, [Ready, Ready], "another queue");
-    assert_eq!(scenario.act_by(Action::Drop, filter("/**")).await, 1, "the dead, and no results");
+    assert_eq!(scenario.act_by(Action::Drop, filter("/**")).await, 1, "dead jobs only, no results");
     assert_eq!(scenario.state(id(5)).await, Some(Completed));
     assert_eq!(scenario.act_by(Action::Drop, in_state(Completed)).await, 1);
     assert_eq!(scenario.act_by(Action::Drop, in_state(Cancelled)).await, 4);
     assert_eq!(scenario.counts(QUEUE).await.total(), 0);
 }
 
-pub(super) async fn a_rehearsal_changes_nothing(scenario: &mut Scenario) {
+pub(super) async fn dry_run_changes_nothing(scenario: &mut StoreScenario) {
     one_of_each(scenario).await;
     let before = scenario.list(filter("/**")).await;
     let ids = Selection::Ids((1..=7).map(id).collect());
@@ -138,7 +139,7 @@ pub(super) async fn a_rehearsal_changes_nothing(scenario: &mut Scenario) {
     {
         let request = Request::Act { action, selection: ids.clone(), pace: None, dry_run: true };
         let Asked::Ready(Answer::Acted(report)) = scenario.ask(request).await else {
-            panic!("a rehearsal is answered as the action would be")
+            panic!("a dry run has the action's answer")
         };
         assert_eq!((report.done, report.unknown), (done, 1), "{action:?}");
         assert_eq!(report.refused, 6 - done, "{action:?}");
@@ -146,13 +147,13 @@ pub(super) async fn a_rehearsal_changes_nothing(scenario: &mut Scenario) {
     let drop = Selection::Matching(Filter::of("/jobs/**".parse().unwrap()));
     let request = Request::Act { action: Action::Drop, selection: drop, pace: None, dry_run: true };
     let Asked::Ready(Answer::Acted(report)) = scenario.ask(request).await else {
-        panic!("a rehearsal is answered as the action would be")
+        panic!("a dry run has the action's answer")
     };
-    assert_eq!(report.done, 1, "the dead, and no results");
+    assert_eq!(report.done, 1, "dead jobs only, no results");
     assert_eq!(scenario.list(filter("/**")).await, before);
 }
 
-pub(super) async fn an_action_on_another_state_is_refused_one_by_one(scenario: &mut Scenario) {
+pub(super) async fn action_on_another_state_is_refused_per_job(scenario: &mut StoreScenario) {
     one_of_each(scenario).await;
     let states = [Prepared, Scheduled, Ready, Running, Completed, Dead];
     let before = scenario.list(filter("/**")).await;
@@ -164,5 +165,5 @@ pub(super) async fn an_action_on_another_state_is_refused_one_by_one(scenario: &
         }
         assert_eq!(scenario.act(action, &[id(99)]).await, [Unknown]);
     }
-    assert_eq!(scenario.list(filter("/**")).await, before, "and nothing has changed");
+    assert_eq!(scenario.list(filter("/**")).await, before, "nothing has changed");
 }

@@ -1,9 +1,9 @@
-//! Jobs that may not run before a time, and jobs that may not run after one.
+//! Delayed jobs, and jobs that expire.
 
 use longshore_protocol::messages::work::NewSettle;
 use longshore_protocol::{Backoff, Due, JobOptions, JobState, NewJob};
 
-use super::scenario::{HOUR_MS, QUEUE, SECOND_MS, Scenario, fail, from, id, job};
+use super::scenario::{HOUR_MS, QUEUE, SECOND_MS, StoreScenario, fail, from, id, job};
 use JobState::{Expired, Ready, Running, Scheduled};
 
 fn due(n: u32, due: Due) -> NewJob {
@@ -14,33 +14,33 @@ fn expiring(n: u32, at: u64) -> NewJob {
     NewJob { options: JobOptions { expires_at: Some(at), ..JobOptions::default() }, ..job(n) }
 }
 
-pub(super) async fn a_delayed_job_is_ready_to_the_millisecond(scenario: &mut Scenario) {
+pub(super) async fn delayed_job_is_ready_to_the_millisecond(scenario: &mut StoreScenario) {
     scenario.create([due(1, Due::After(10_000)), due(2, Due::After(20_000)), job(3)]).await;
     assert_eq!(scenario.states(1..=3).await, [Scheduled, Scheduled, Ready]);
-    assert_eq!(scenario.kept(id(1)).await.info.due_at, Some(scenario.now().wall_ms + 10_000));
-    scenario.pass(9_999).await;
+    assert_eq!(scenario.job_view(id(1)).await.info.due_at, Some(scenario.now().wall_ms + 10_000));
+    scenario.advance(9_999).await;
     assert_eq!(scenario.state(id(1)).await, Some(Scheduled));
-    scenario.pass(1).await;
+    scenario.advance(1).await;
     assert_eq!(scenario.states(1..=2).await, [Ready, Scheduled]);
     scenario.restart().await;
-    scenario.pass(9_999).await;
+    scenario.advance(9_999).await;
     assert_eq!(scenario.state(id(2)).await, Some(Scheduled));
-    scenario.pass(1).await;
-    assert_eq!(scenario.state(id(2)).await, Some(Ready), "once, over a restart");
+    scenario.advance(1).await;
+    assert_eq!(scenario.state(id(2)).await, Some(Ready), "over a restart");
     assert_eq!(scenario.counts(QUEUE).await.ready, 3);
 }
 
-pub(super) async fn a_job_for_a_time_of_day_is_ready_at_that_time(scenario: &mut Scenario) {
+pub(super) async fn job_for_a_wall_clock_time_is_ready_at_that_time(scenario: &mut StoreScenario) {
     let wall = scenario.now().wall_ms;
     scenario.create([due(1, Due::At(wall + HOUR_MS)), due(2, Due::At(wall - 1))]).await;
     assert_eq!(scenario.states(1..=2).await, [Scheduled, Ready]);
-    scenario.pass(HOUR_MS - 1).await;
+    scenario.advance(HOUR_MS - 1).await;
     assert_eq!(scenario.state(id(1)).await, Some(Scheduled));
-    scenario.pass(1).await;
+    scenario.advance(1).await;
     assert_eq!(scenario.state(id(1)).await, Some(Ready));
 }
 
-pub(super) async fn a_job_that_nobody_began_in_time_expires(scenario: &mut Scenario) {
+pub(super) async fn job_that_was_not_started_in_time_expires(scenario: &mut StoreScenario) {
     let wall = scenario.now().wall_ms;
     let late = JobOptions {
         due: Due::After(20_000),
@@ -49,28 +49,28 @@ pub(super) async fn a_job_that_nobody_began_in_time_expires(scenario: &mut Scena
     };
     let late = NewJob { options: late, ..job(2) };
     scenario.create([expiring(1, wall + 10_000), late, expiring(3, wall + 10_001)]).await;
-    assert_eq!(scenario.kept(id(1)).await.info.expires_at, Some(wall + 10_000));
-    scenario.pass(9_999).await;
+    assert_eq!(scenario.job_view(id(1)).await.info.expires_at, Some(wall + 10_000));
+    scenario.advance(9_999).await;
     assert_eq!(scenario.states(1..=3).await, [Ready, Scheduled, Ready]);
-    scenario.pass(1).await;
+    scenario.advance(1).await;
     assert_eq!(scenario.states(1..=3).await, [Expired, Expired, Ready]);
     assert_eq!(scenario.counts(QUEUE).await.expired, 2);
     let worker = scenario.worker("w", from("/jobs/**"), 5).await;
-    assert_eq!(scenario.take(worker).len(), 1);
-    scenario.pass(SECOND_MS).await;
-    assert_eq!(scenario.state(id(3)).await, Some(Running), "taken in time");
+    assert_eq!(scenario.delivered(worker).len(), 1);
+    scenario.advance(SECOND_MS).await;
+    assert_eq!(scenario.state(id(3)).await, Some(Running), "delivered in time");
 }
 
-pub(super) async fn a_job_that_comes_too_late_expires_at_once(scenario: &mut Scenario) {
+pub(super) async fn job_enqueued_after_its_expiry_expires_at_once(scenario: &mut StoreScenario) {
     let worker = scenario.worker("w", from("/jobs/**"), 5).await;
     let wall = scenario.now().wall_ms;
     scenario.create([expiring(1, wall - 1), expiring(2, wall + 1_000)]).await;
     assert_eq!(scenario.states(1..=2).await, [Expired, Running]);
-    assert_eq!(scenario.take_one(worker).id, id(2));
+    assert_eq!(scenario.delivered_job(worker).id, id(2));
 }
 
-pub(super) async fn a_job_given_back_can_expire_and_one_that_was_tried_cannot(
-    scenario: &mut Scenario,
+pub(super) async fn released_job_can_expire_and_an_attempted_one_cannot(
+    scenario: &mut StoreScenario,
 ) {
     let worker = scenario.worker("w", from("/jobs/**"), 2).await;
     let wall = scenario.now().wall_ms;
@@ -81,11 +81,11 @@ pub(super) async fn a_job_given_back_can_expire_and_one_that_was_tried_cannot(
     };
     let job_that_expires = |n| NewJob { options: options.clone(), ..job(n) };
     scenario.create([job_that_expires(1), job_that_expires(2)]).await;
-    let taken = scenario.take(worker);
-    let settles = [(taken[0].token, NewSettle::Release), (taken[1].token, fail())];
+    let ids_delivered = scenario.delivered(worker);
+    let settles = [(ids_delivered[0].token, NewSettle::Release), (ids_delivered[1].token, fail())];
     scenario.end(worker, &settles).await;
-    scenario.pass(10 * SECOND_MS).await;
+    scenario.advance(10 * SECOND_MS).await;
     assert_eq!(scenario.states(1..=2).await, [Expired, Scheduled]);
-    scenario.pass(10 * SECOND_MS).await;
+    scenario.advance(10 * SECOND_MS).await;
     assert_eq!(scenario.state(id(2)).await, Some(Ready));
 }
