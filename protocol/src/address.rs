@@ -1,4 +1,4 @@
-//! Where a publisher listens, as others dial it.
+//! The address at which a publisher listens and others dial it.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -21,14 +21,14 @@ pub enum Address {
     Host(HostAddress),
 }
 
-/// A host name, which every dialler resolves anew, and a port.
+/// A host name, which is resolved again for every dial, and a port.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct HostAddress {
     name: Box<str>,
     port: u16,
 }
 
-/// Why a text is no address.
+/// Why a text is not an address.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum AddressError {
     /// There is no port.
@@ -67,7 +67,7 @@ impl Address {
         }
     }
 
-    /// The IP address; none of a host name.
+    /// Returns the IP address, or `None` for a host name.
     pub fn ip(&self) -> Option<IpAddr> {
         match self {
             Address::Ip(address) => Some(address.ip()),
@@ -76,8 +76,8 @@ impl Address {
     }
 }
 
-/// `a.last` and `10.last` are names, `10.0.0.999` is a mistyped IP address. A dot at the end is
-/// allowed: it keeps search domains out.
+/// `a.last` and `10.last` are names; `10.0.0.999` is a mistyped IP address. A trailing dot is
+/// allowed: it disables search domains.
 fn is_host_name(name: &str) -> bool {
     let is_label = |label: &str| {
         (1..=LABEL_BYTES_MAX).contains(&label.len())
@@ -130,7 +130,8 @@ impl<I: Into<IpAddr>> From<(I, u16)> for Address {
     }
 }
 
-/// 4 or 6 and the IP address, or 0 and the host name; then the port in network order.
+/// Layout: a byte 4 or 6 and the IP address, or a byte 0 and the host name; then the port in
+/// network order.
 impl Encode for Address {
     fn encode(&self, out: &mut FrameWriter) {
         match self {
@@ -177,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_an_ip_or_a_host_name_with_a_port() {
+    fn parses_ip_addresses_and_host_names_with_ports() {
         for text in ["10.0.0.1:80", "[::1]:4780", "a:1", "jobs-1.example.:4780", "a_b.c3:65535"] {
             assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
         }
@@ -186,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn mistyped_addresses_are_refused_with_the_form_that_is_expected() {
+    fn mistyped_addresses_are_refused_with_a_helpful_error() {
         for text in ["host", "host:", "host:65536", "", ":"] {
             assert_eq!(text.parse::<Address>(), Err(AddressError::NoPort(text.into())), "{text}");
         }

@@ -1,8 +1,8 @@
 //! Reading and writing the fields of messages.
 //!
 //! Integers are LEB128 unless they are called *fixed*: those are little-endian. Strings, bytes and
-//! lists carry their length first. [`Reader`] borrows: the bytes that it gives out are slices of
-//! the frame it reads. It never allocates from a length that it has not compared with what is left.
+//! lists are prefixed with their length. [`Reader`] borrows: the bytes that it returns are slices
+//! of the frame. It never allocates for a length before it has checked that many bytes remain.
 
 use bytes::Bytes;
 
@@ -10,42 +10,42 @@ use crate::fingerprint::Fingerprint;
 use crate::frame::FrameWriter;
 use crate::id::{Epoch, Incarnation, JobId, LinkId, PublisherId, SessionId, Token};
 
-/// What is wrong with bytes that were to be a message.
+/// Why bytes could not be decoded as a message.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum WireError {
     /// The bytes end before the field does.
     #[error("truncated at byte {offset}: {needed} bytes needed, {had} left")]
     Truncated {
-        /// Where the bytes that are needed begin, from the start of the message body.
+        /// Offset of the missing bytes, from the start of the message body.
         offset: usize,
-        /// Bytes needed from there on.
+        /// Bytes needed from that offset.
         needed: usize,
-        /// Bytes that are left.
+        /// Bytes that remain.
         had: usize,
     },
-    /// A field holds what it never may.
+    /// A field has a value that is never valid.
     #[error("invalid {what} at byte {offset}")]
     Invalid {
-        /// Where, from the start of the message body.
+        /// Offset from the start of the message body.
         offset: usize,
         /// The field.
         what: &'static str,
     },
-    /// A count or length is over its limit.
+    /// A count or a length is over its limit.
     #[error("{what} at byte {offset} is {value}; the limit is {limit}")]
     OverLimit {
-        /// Where, from the start of the message body.
+        /// Offset from the start of the message body.
         offset: usize,
         /// The field.
         what: &'static str,
-        /// What it says.
+        /// The value read.
         value: u64,
-        /// The most it may say.
+        /// The largest value allowed.
         limit: u64,
     },
 }
 
-/// Refuses a count or length, read at `offset`, that is over its limit.
+/// Returns an error if a count or length, read at `offset`, is over its limit.
 #[inline]
 pub(crate) fn within(
     offset: usize,
@@ -57,27 +57,26 @@ pub(crate) fn within(
     if value > limit { Err(WireError::OverLimit { offset, what, value, limit }) } else { Ok(()) }
 }
 
-/// What can be written into a frame.
+/// A type that can be written into a frame.
 pub trait Encode {
     /// Appends the fields in their order.
     fn encode(&self, out: &mut FrameWriter);
 }
 
-/// What can be read from a message body. Fields after the last known one are for the caller to
-/// skip.
+/// A type that can be read from a message body. The caller skips fields after the last known one.
 pub trait Decode: Sized {
     /// Reads the fields in their order.
     fn decode(r: &mut Reader) -> Result<Self, WireError>;
 }
 
-/// What is read up to a limit: a reader refuses more before it allocates for it.
+/// A type that is read up to a limit; the reader checks the limit before it allocates.
 pub(crate) trait Bounded: Sized {
-    /// Reads at most `limit`; an error calls it `what`.
+    /// Reads at most `limit`. `what` names the field in errors.
     fn read(r: &mut Reader, what: &'static str, limit: usize) -> Result<Self, WireError>;
 }
 
-/// Reads fields from the body of a message, keeping count of where it is. Numbers are read in
-/// place; only what is given out as [`Bytes`] costs a reference.
+/// Reads fields from the body of a message and tracks its offset. Numbers are read in place; only
+/// data returned as [`Bytes`] costs a reference count.
 #[derive(Clone, Debug)]
 pub struct Reader {
     body: Bytes,
@@ -95,32 +94,32 @@ impl Reader {
         self.at
     }
 
-    /// Bytes not yet read.
+    /// Bytes that remain to be read.
     pub fn left(&self) -> usize {
         self.body.len() - self.at
     }
 
-    /// True once everything is read.
+    /// True once the whole body is read.
     pub fn is_empty(&self) -> bool {
         self.left() == 0
     }
 
-    /// The whole body, read or not.
+    /// The whole body, including what is already read.
     pub fn body(&self) -> &Bytes {
         &self.body
     }
 
-    /// The whole body again.
+    /// Returns the whole body.
     pub fn into_body(self) -> Bytes {
         self.body
     }
 
-    /// The whole body, of which nothing was read; the reader is empty then.
+    /// Takes the whole unread body and leaves the reader empty.
     pub(crate) fn take_body(&mut self) -> Bytes {
         std::mem::take(&mut self.body)
     }
 
-    /// The error for a field that begins here and holds what it never may.
+    /// The error for an invalid field that begins at the current offset.
     pub fn invalid(&self, what: &'static str) -> WireError {
         WireError::Invalid { offset: self.at, what }
     }
@@ -139,17 +138,18 @@ impl Reader {
         Ok(&self.body[self.at - n..self.at])
     }
 
-    /// Passes over the next `n` bytes.
+    /// Skips the next `n` bytes.
     pub fn skip(&mut self, n: usize) -> Result<(), WireError> {
         self.take_slice(n).map(|_| ())
     }
 
-    /// Goes to byte `at` of the body, or to its end if that is nearer.
+    /// Moves to byte `at` of the body, or to its end if that comes first.
     pub(crate) fn seek(&mut self, at: usize) {
         self.at = at.min(self.body.len());
     }
 
-    /// A record: its length, fixed, then its fields. What follows the known ones is passed over.
+    /// Reads a record: its length, fixed, then its fields. Bytes after the known fields are
+    /// skipped.
     pub fn record<T>(
         &mut self,
         fields: impl FnOnce(&mut Reader) -> Result<T, WireError>,
@@ -162,7 +162,7 @@ impl Reader {
         fields(&mut inner)
     }
 
-    /// A record whose fields take at most `limit` bytes, those of later versions included.
+    /// Reads a record of at most `limit` bytes, fields of later versions included.
     pub(crate) fn record_within<T>(
         &mut self,
         what: &'static str,
@@ -176,7 +176,7 @@ impl Reader {
         self.record(fields)
     }
 
-    /// All that is left, as a slice of the frame.
+    /// The remaining bytes, as a slice of the frame.
     pub fn take_rest(&mut self) -> Bytes {
         let rest = self.body.slice(self.at..);
         self.at = self.body.len();
@@ -188,7 +188,7 @@ impl Reader {
         self.array::<1>().map(|[byte]| byte)
     }
 
-    /// A flag: 0 or 1, nothing else.
+    /// A flag: 0 or 1; any other byte is invalid.
     pub fn bool(&mut self) -> Result<bool, WireError> {
         let invalid = self.invalid("flag");
         match self.u8()? {
@@ -208,7 +208,7 @@ impl Reader {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// Sixteen bytes: an id.
+    /// An id of 16 bytes.
     pub fn id(&mut self) -> Result<[u8; 16], WireError> {
         self.array()
     }
@@ -221,7 +221,7 @@ impl Reader {
         Ok(*bytes)
     }
 
-    /// A LEB128 number of at most 64 bits, in its shortest form or not.
+    /// A LEB128 number of at most 64 bits; longer encodings than the shortest are accepted.
     pub fn u64(&mut self) -> Result<u64, WireError> {
         let start = self.at;
         let mut value = 0u64;
@@ -263,8 +263,8 @@ impl Reader {
             .map_err(|_| WireError::Invalid { offset, what: "signed 32-bit number" })
     }
 
-    /// A count of things that each take at least `each` bytes: refused over `limit`, or if they
-    /// cannot all be there.
+    /// Reads a count of items of at least `each` bytes. A count over `limit`, or too large for the
+    /// remaining bytes, is an error.
     pub fn count(
         &mut self,
         what: &'static str,
@@ -281,18 +281,18 @@ impl Reader {
         Ok(count)
     }
 
-    /// Bytes with their length first, as a slice of the frame.
+    /// Length-prefixed bytes, as a slice of the frame.
     pub fn bytes(&mut self, what: &'static str, limit: usize) -> Result<Bytes, WireError> {
         let length = self.count(what, limit, 1)?;
         self.take(length)
     }
 
-    /// UTF-8 text with its length first.
+    /// Length-prefixed UTF-8 text.
     pub fn string(&mut self, what: &'static str, limit: usize) -> Result<String, WireError> {
         self.text(what, limit).map(str::to_owned)
     }
 
-    /// UTF-8 text with its length first, borrowed.
+    /// Length-prefixed UTF-8 text, borrowed.
     pub fn text(&mut self, what: &'static str, limit: usize) -> Result<&str, WireError> {
         let offset = self.at;
         let length = self.count(what, limit, 1)?;
@@ -300,7 +300,7 @@ impl Reader {
             .map_err(|_| WireError::Invalid { offset, what })
     }
 
-    /// A list: its length, then the elements, each of which takes at least one byte.
+    /// A list: its length, then elements of at least one byte each.
     pub fn list<T: Decode>(
         &mut self,
         what: &'static str,
@@ -309,7 +309,7 @@ impl Reader {
         self.list_of(what, limit, 1, T::decode)
     }
 
-    /// A list of elements that `read` reads, each of at least `each` bytes.
+    /// A list whose elements are read by `read` and take at least `each` bytes each.
     pub(crate) fn list_of<T>(
         &mut self,
         what: &'static str,
@@ -318,7 +318,8 @@ impl Reader {
         mut read: impl FnMut(&mut Reader) -> Result<T, WireError>,
     ) -> Result<Vec<T>, WireError> {
         let count = self.count(what, limit, each)?;
-        // A byte of input may stand for many bytes of memory: grow with what is really there.
+        // A byte of input may decode to many bytes of memory, so the list grows as elements are
+        // read.
         let mut list = Vec::with_capacity(count.min(1_024));
         for _ in 0..count {
             list.push(read(self)?);
@@ -326,7 +327,7 @@ impl Reader {
         Ok(list)
     }
 
-    /// A list of at least one element; an empty one is an invalid `none`.
+    /// A list of at least one element; an empty list is an invalid `none`.
     pub(crate) fn some<T: Decode>(
         &mut self,
         none: &'static str,
@@ -338,12 +339,12 @@ impl Reader {
         if list.is_empty() { Err(none) } else { Ok(list) }
     }
 
-    /// A flag, then the thing if it is there.
+    /// A flag, then the value if the flag is set.
     pub fn option<T: Decode>(&mut self) -> Result<Option<T>, WireError> {
         Ok(if self.bool()? { Some(T::decode(self)?) } else { None })
     }
 
-    /// A field for which `holds` is true; any other is an invalid `what`.
+    /// A field that satisfies `holds`; any other value is an invalid `what`.
     pub(crate) fn valid<T: Decode>(
         &mut self,
         what: &'static str,
@@ -368,7 +369,7 @@ impl Reader {
     }
 }
 
-/// Lists of simple things encode as their length, then the elements.
+/// A list is encoded as its length, then its elements.
 impl<T: Encode> Encode for [T] {
     fn encode(&self, out: &mut FrameWriter) {
         out.u64(self.len() as u64);
@@ -399,7 +400,7 @@ impl<T: Bounded> Bounded for Option<T> {
     }
 }
 
-/// A flag, then what it says.
+/// A flag that is set for `Ok`, then the value or the error.
 impl<T: Encode, E: Encode> Encode for Result<T, E> {
     fn encode(&self, out: &mut FrameWriter) {
         out.bool(self.is_ok());
@@ -440,7 +441,7 @@ impl<T: Decode> Decode for Box<T> {
     }
 }
 
-/// Types whose fields one call writes, and one reads.
+/// Implements the traits for types that one call writes and another call reads.
 macro_rules! codec {
     ($($type:ty: |$value:ident, $out:ident| $put:expr, $read:expr;)*) => {$(
         impl Encode for $type {
@@ -508,12 +509,12 @@ impl<T: Decode> Bounded for Vec<T> {
     }
 }
 
-/// The bytes that a number takes in LEB128.
+/// Returns the size of a number in LEB128, in bytes.
 pub(crate) fn number_bytes(number: u64) -> usize {
     (64 - (number | 1).leading_zeros()).div_ceil(7) as usize
 }
 
-/// Folds a signed number so that small magnitudes stay short in LEB128.
+/// Maps a signed number so that small magnitudes take few bytes in LEB128.
 pub fn zigzag(value: i64) -> u64 {
     ((value << 1) ^ (value >> 63)) as u64
 }

@@ -1,26 +1,25 @@
-//! Macros that declare what travels in one place: a type, its encoder and its decoder come from one
-//! list of fields.
+//! Macros that declare a type together with its encoder and decoder, from one list of fields.
 //!
-//! A field `name: Type` is written and read as its type is. `name: Type = kind(…)` differs:
+//! A field `name: Type` uses the encoding of its type. `name: Type = kind(…)` changes that:
 //!
 //! | Kind | The field |
 //! |---|---|
-//! | `at_most(what, limit)` | refused over `limit`, by an error that calls it `what` |
-//! | `cut(what, limit)` | text that the writer cuts to `limit` bytes; refused over it as well |
-//! | `valid(what, holds)` | refused as an invalid `what` unless `holds(&value)` |
+//! | `at_most(what, limit)` | a value over `limit` is an error; `what` names the field in it |
+//! | `cut(what, limit)` | the writer cuts the text to `limit` bytes; longer text is an error |
+//! | `valid(what, holds)` | a value for which `holds(&value)` is false is an invalid `what` |
 //! | `read_by(function)` | read and checked by `fn(&mut Reader) -> Result<Type, WireError>` |
-//! | `read_by(function, any)` | the same; tests make one by `any(&mut Source)` |
+//! | `read_by(function, any)` | the same; `any(&mut Source)` generates values for tests |
 //! | `with(module)` | written by `module::put`, read by `module::read` |
 //! | `body()` | the whole body of a message: read by `Type::decode`, written from `Type::body` |
 //!
-//! In a struct, a closure given to `read_by` may use the fields before its own. Types whose bytes
-//! need more than a list of fields (batches, differences, flags) implement the traits by hand.
+//! In a struct, a closure given to `read_by` may use the preceding fields. Types that need more
+//! than a list of fields (batches, differences, flags) implement the traits by hand.
 
 /// Declares structs and enums with their `Encode` and `Decode`.
 ///
-/// `struct Name as record` has its length before its fields, so that later versions may add some;
-/// `as record(what, limit)` refuses a length over its limit.
-/// An enum's variants have their number before them, and its literal names it in errors.
+/// `struct Name as record` writes its length before its fields, so that later versions may add
+/// fields; `as record(what, limit)` refuses a length over its limit. An enum variant writes its
+/// number first; the literal after the enum's name identifies it in errors.
 macro_rules! fields {
     () => {};
     (
@@ -130,7 +129,7 @@ macro_rules! fields {
     };
 }
 
-/// Declares the messages of a link, each way: their tags, and the enums that hold them.
+/// Declares the messages of a link in both directions: their tags, and an enum per direction.
 macro_rules! messages {
     (
         $(#[$tags_meta:meta])*
@@ -160,7 +159,7 @@ macro_rules! messages {
             $($more)*
             $($(pub const $tag: u8 = $number;)*)*
 
-            /// Every tag of the link and its name, each way in the order of the enums.
+            /// Every tag of the link with its name, per direction in the order of the enums.
             pub const ALL: &[(u8, &str)] = &[$($(($number, stringify!($tag)),)*)*];
         }
 
@@ -175,8 +174,8 @@ macro_rules! messages {
             }
 
             impl $name {
-                /// Reads the message with that tag. `None` for a tag that this version does not
-                /// know: it is skipped.
+                /// Decodes the message with that tag. Returns `None` for a tag that this version
+                /// does not know, which the caller skips.
                 pub fn decode(
                     tag: u8,
                     body: bytes::Bytes,
@@ -227,7 +226,7 @@ macro_rules! messages {
     };
 }
 
-/// Declares enums whose variants are numbers on the wire, each with what it says to people.
+/// Declares enums whose variants are numbers on the wire, each with its text for people.
 macro_rules! codes {
     (
         $(#[$doc:meta])*
@@ -242,17 +241,17 @@ macro_rules! codes {
         }
 
         impl $name {
-            /// Its number on the wire.
+            /// The number on the wire.
             pub fn code(self) -> u8 {
                 match self { $($name::$variant => $code,)* }
             }
 
-            /// The one with that number.
+            /// Returns the variant with that number.
             pub fn from_code(code: u8) -> Option<$name> {
                 match code { $($code => Some($name::$variant),)* _ => None }
             }
 
-            /// All of them.
+            /// All variants.
             pub const ALL: &'static [$name] = &[$($name::$variant,)*];
         }
 
@@ -278,7 +277,7 @@ macro_rules! codes {
     };
 }
 
-/// Writes which of these options are there, a bit each, then those that are, in their order.
+/// Writes a bit mask of the options that are present, then those options in order.
 macro_rules! put_masked {
     ($out:ident, $($bit:literal => $value:expr,)*) => {
         $out.u64(0 $(| u64::from($value.is_some()) << $bit)*);
@@ -288,8 +287,8 @@ macro_rules! put_masked {
     };
 }
 
-/// Reads into variables what `put_masked` wrote. A bit that is not known is an error, not skipped:
-/// an option that is not obeyed would be a broken promise.
+/// Reads into variables what `put_masked` wrote. An unknown bit is an error rather than skipped:
+/// ignoring an option would break a promise to the sender.
 macro_rules! read_masked {
     ($r:ident, $mask:ident, $unknown:literal, $($bit:literal => $name:ident: $read:expr,)*) => {
         let unknown = $r.invalid($unknown);
@@ -349,14 +348,14 @@ macro_rules! put {
     };
 }
 
-/// Any content of one field of a kind, for tests.
+/// Generates a value of one field of a kind, for tests.
 #[cfg(test)]
 macro_rules! any {
     ($source:ident, $type:ty, valid($what:expr, $holds:expr)) => {
-        $source.such::<$type>($holds)
+        $source.satisfying::<$type>($holds)
     };
     ($source:ident, $type:ty, read_by($read:expr)) => {
-        $source.readable::<$type>(|r| $read(r).is_ok())
+        $source.decodable::<$type>(|r| $read(r).is_ok())
     };
     ($source:ident, $type:ty, read_by($read:expr, $any:expr)) => {
         $any(&mut *$source)

@@ -1,13 +1,13 @@
-//! What makes two errors the same kind of error, for people who look at ten thousand of them.
+//! Groups errors of the same kind, for operators who look at ten thousand of them.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::job::JobError;
 
-/// What makes two errors the same kind of error: a hash of an error's type and of its message's
-/// shape. Numbers, ids, quoted parts and paths do not count. Printed as sixteen hex digits. The
-/// same error has the same one in every version: it is kept in journals.
+/// Identifies errors of the same kind: a hash of an error's type and of the shape of its message.
+/// Numbers, ids, quoted parts and paths do not count. Printed as 16 hex digits. The fingerprint of
+/// an error is the same in every version, because journals store it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Fingerprint(pub u64);
 
@@ -27,8 +27,8 @@ impl Fingerprint {
     }
 }
 
-/// Gives the message with what varies from case to case left out: a quoted part is `'`, a word with
-/// a digit or a slash in it is `#`, white space is one blank.
+/// Writes the message without its variable parts: a quoted part becomes `'`, a word that contains a
+/// digit or a slash becomes `#`, white space becomes one blank.
 fn shape(message: &str, mut out: impl FnMut(u8)) {
     let mut rest = message.as_bytes();
     while let Some(&first) = rest.first() {
@@ -66,8 +66,8 @@ fn shape(message: &str, mut out: impl FnMut(u8)) {
     }
 }
 
-/// The length of a quoted part with both quotes, if it ends. A quote within a word, as in "can't",
-/// does not open one: words are taken whole before.
+/// Returns the length of a quoted part with both quotes, if it is closed. A quote within a word, as
+/// in "can't", does not open one, because the caller consumes whole words first.
 fn closing(text: &[u8], quote: u8) -> Option<usize> {
     text[1..].iter().position(|&byte| byte == quote).map(|at| at + 2)
 }
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_varies_from_case_to_case_does_not_count() {
+    fn fingerprints_ignore_variable_parts_of_messages() {
         for (message, shape) in [
             ("timeout after 1503 ms", "timeout after # ms"),
             ("user 'ann'  not found", "user ' not found"),
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn type_and_shape_make_the_fingerprint_and_it_never_changes() {
+    fn fingerprint_depends_on_type_and_shape_and_is_stable() {
         let a = Fingerprint::of_parts("Timeout", "after 3 s");
         assert_eq!(a, Fingerprint::of_parts("Timeout", "after 17 s"));
         assert_ne!(a, Fingerprint::of_parts("Timeout", "before 3 s"));

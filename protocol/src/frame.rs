@@ -1,6 +1,6 @@
-//! Frames: `u32` little-endian body length, then messages until it ends. A message: tag (1 byte),
-//! body length (`u32` little-endian), body. Many messages share a frame; a frame is what one `send`
-//! hands to the socket.
+//! Frames. A frame is the length of its body (`u32`, little-endian), then messages up to the end of
+//! the body. A message is a tag (1 byte), the length of its body (`u32`, little-endian) and the
+//! body. Many messages share a frame; one `send` writes one frame to the socket.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -11,11 +11,11 @@ use crate::limits::FRAME_MESSAGES_MAX;
 pub const FRAME_HEADER_BYTES: usize = 4;
 /// Bytes of a message's tag and length.
 pub const MESSAGE_HEADER_BYTES: usize = 5;
-/// Shorter payloads are copied into the frame's head; longer ones are chained, so that no byte of
-/// them is copied.
+/// Payloads of this size and more are chained to the frame without a copy; shorter ones are copied
+/// into its head.
 pub const CHAIN_BYTES_MIN: usize = 4 * 1024;
 
-/// A frame ready to be written: its parts in order, for one vectored write.
+/// A finished frame: its parts in order, for one vectored write.
 #[derive(Clone, Debug, Default)]
 pub struct Frame {
     parts: Vec<Bytes>,
@@ -28,17 +28,17 @@ impl Frame {
         &self.parts
     }
 
-    /// The parts, given away.
+    /// Returns the parts.
     pub fn into_parts(self) -> Vec<Bytes> {
         self.parts
     }
 
-    /// All bytes of the frame, its length field included.
+    /// The size of the frame in bytes, its length field included.
     pub fn len(&self) -> usize {
         self.length
     }
 
-    /// True of a frame that was never written to; there is none on the wire.
+    /// True for the default value. No frame on the wire is empty.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
@@ -57,7 +57,7 @@ impl Frame {
 #[derive(Debug)]
 pub struct FrameWriter {
     head: BytesMut,
-    /// Chained payloads, each with the position in `head` that it stands before.
+    /// Chained payloads, each with the position in `head` before which it is sent.
     chained: Vec<(usize, Bytes)>,
     chained_bytes: usize,
 }
@@ -74,7 +74,7 @@ impl FrameWriter {
         FrameWriter::with_capacity(256)
     }
 
-    /// An empty frame with room for `bytes` of fields.
+    /// An empty frame with capacity for `bytes` of fields.
     pub fn with_capacity(bytes: usize) -> FrameWriter {
         let mut head = BytesMut::with_capacity(bytes + FRAME_HEADER_BYTES);
         head.put_u32_le(0);
@@ -97,8 +97,8 @@ impl FrameWriter {
         self.sized(body);
     }
 
-    /// Writes a record within a message: its length, a fixed `u32`, then its fields. A list's
-    /// elements are records where later versions may add fields to them.
+    /// Writes a record within a message: its length, a fixed `u32`, then its fields. A list whose
+    /// elements may get more fields in later versions writes them as records.
     pub fn record(&mut self, body: impl FnOnce(&mut FrameWriter)) {
         self.sized(body);
     }
@@ -111,7 +111,7 @@ impl FrameWriter {
         self.fill_in(at, before);
     }
 
-    /// Begins a message in an empty frame that is written bit by bit: gives the place for
+    /// Begins a message in an empty frame that is written incrementally. Returns its position for
     /// [`FrameWriter::close`].
     pub(crate) fn open(&mut self, tag: u8) -> usize {
         debug_assert!(self.is_empty(), "one open message, and nothing before it");
@@ -121,18 +121,18 @@ impl FrameWriter {
         at
     }
 
-    /// Ends the message that was begun at that place.
+    /// Ends the message that begins at that position.
     pub(crate) fn close(&mut self, at: usize) {
         self.fill_in(at, MESSAGE_HEADER_BYTES);
     }
 
-    /// Fills in a length field: what the body has more than it had `before`.
+    /// Fills in a length field: the growth of the body since it had `before` bytes.
     fn fill_in(&mut self, at: usize, before: usize) {
         let length = u32::try_from(self.body_len() - before).unwrap_or(u32::MAX);
         self.head[at..at + 4].copy_from_slice(&length.to_le_bytes());
     }
 
-    /// The frame, its length filled in.
+    /// Fills in the length and returns the frame.
     pub fn finish(mut self) -> Frame {
         let body = self.body_len();
         let field = u32::try_from(body).unwrap_or(u32::MAX);
@@ -155,7 +155,7 @@ impl FrameWriter {
         frame
     }
 
-    /// The body alone, in one piece; what is chained is copied.
+    /// Returns the body alone as one buffer; chained payloads are copied into it.
     pub fn into_body(self) -> Bytes {
         let mut whole = BytesMut::with_capacity(self.body_len());
         let frame = self.finish();
@@ -165,12 +165,13 @@ impl FrameWriter {
         whole.freeze().slice(FRAME_HEADER_BYTES..)
     }
 
-    /// Bytes as they are, no length before them.
+    /// Raw bytes, without a length.
     pub fn put(&mut self, bytes: &[u8]) {
         self.head.extend_from_slice(bytes);
     }
 
-    /// The first bytes of a few. Their number known, they are copied without a call.
+    /// Writes the first `count` bytes of a short array. Its length is constant, so the copy needs
+    /// no call.
     #[inline]
     pub(crate) fn put_first<const N: usize>(&mut self, bytes: &[u8; N], count: usize) {
         let length = self.head.len() + count.min(N);
@@ -178,7 +179,7 @@ impl FrameWriter {
         self.head.truncate(length);
     }
 
-    /// Bytes as they are, chained when they are long.
+    /// Raw bytes, without a length; long ones are chained.
     pub fn put_shared(&mut self, bytes: Bytes) {
         if bytes.len() < CHAIN_BYTES_MIN {
             self.put(&bytes);
@@ -188,21 +189,21 @@ impl FrameWriter {
         }
     }
 
-    /// Forgets what was written, and keeps the memory.
+    /// Clears the frame and reuses its memory.
     pub(crate) fn clear(&mut self) {
         self.head.truncate(FRAME_HEADER_BYTES);
         self.chained.clear();
         self.chained_bytes = 0;
     }
 
-    /// The body of a writer that has nothing chained.
+    /// The body of a writer without chained payloads.
     pub(crate) fn small_body(&self) -> &[u8] {
-        debug_assert!(self.chained.is_empty(), "a body with chained payloads is not in one piece");
+        debug_assert!(self.chained.is_empty(), "a body with chained payloads is not contiguous");
         &self.head[FRAME_HEADER_BYTES..]
     }
 
-    /// What another writer has written, without its frame's length; its chained payloads stay
-    /// chained.
+    /// Appends what another writer has written, without its frame's length; its chained payloads
+    /// remain chained.
     pub fn append(&mut self, other: FrameWriter) {
         let base = self.head.len();
         self.head.extend_from_slice(&other.head[FRAME_HEADER_BYTES..]);
@@ -215,7 +216,7 @@ impl FrameWriter {
         );
     }
 
-    /// The body of a finished frame; its longer parts are chained, not copied.
+    /// Appends the body of a finished frame; its longer parts are chained, not copied.
     pub fn append_frame(&mut self, frame: &Frame) {
         let mut skip = FRAME_HEADER_BYTES;
         for part in frame.parts() {
@@ -262,25 +263,25 @@ impl FrameWriter {
         self.u64(zigzag(value));
     }
 
-    /// Bytes with their length first.
+    /// Length-prefixed bytes.
     pub fn bytes(&mut self, bytes: &[u8]) {
         self.u64(bytes.len() as u64);
         self.put(bytes);
     }
 
-    /// Bytes with their length first, chained when they are long.
+    /// Length-prefixed bytes; long ones are chained.
     pub fn bytes_shared(&mut self, bytes: Bytes) {
         self.u64(bytes.len() as u64);
         self.put_shared(bytes);
     }
 
-    /// Text with its length first.
+    /// Length-prefixed text.
     pub fn string(&mut self, text: &str) {
         self.bytes(text.as_bytes());
     }
 
-    /// Text for people with its length first, cut to `limit` bytes at the end of a character: a
-    /// reader would refuse all of a longer one.
+    /// Length-prefixed text for people, cut to `limit` bytes at a character boundary: a reader
+    /// would refuse a longer one.
     pub fn string_cut(&mut self, text: &str, limit: usize) {
         let mut end = limit.min(text.len());
         while !text.is_char_boundary(end) {
@@ -290,7 +291,7 @@ impl FrameWriter {
     }
 }
 
-/// The messages of a frame's body, in order: tag and body.
+/// Iterates over the messages of a frame's body: tag and body.
 #[derive(Clone, Debug)]
 pub struct Messages {
     rest: Reader,
@@ -312,7 +313,7 @@ impl Messages {
     }
 }
 
-/// An error ends the frame: where a message's length lies, nothing after it can be found.
+/// An error ends the frame: after a wrong length no later message can be found.
 impl Iterator for Messages {
     type Item = Result<(u8, Bytes), WireError>;
 

@@ -1,6 +1,6 @@
 //! Globs over paths: `*` and `?` within a segment, `**` over any number of segments, `{a,b}` for
-//! alternatives. `/a/**` includes `/a`. A glob without any of these matches the one path that it
-//! spells.
+//! alternatives. `/a/**` includes `/a`. A glob without any of these matches exactly the path with
+//! its text.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,12 +12,12 @@ use crate::limits::{
 };
 use crate::path::{Path, PathError, segments, shown};
 
-/// A pattern over paths, checked: `*` (any text) and `?` (one character) within a segment, `**`
-/// over any number of segments, none included, `{a,b}` for alternatives. `/jobs/**` matches `/jobs`
-/// and all below it; a glob without any of these matches the one path that it spells. At most 1,024
-/// bytes, 32 pairs of braces, 256 alternatives.
+/// A validated pattern over paths: `*` (any text) and `?` (one character) within a segment, `**`
+/// over any number of segments, including zero, `{a,b}` for alternatives. `/jobs/**` matches
+/// `/jobs` and everything below it; a glob without any of these matches exactly the path with its
+/// text. At most 1,024 bytes, 32 pairs of braces, 256 alternatives.
 ///
-/// Its braces are expanded when it is made, so matching never backtracks over them.
+/// Its braces are expanded on construction, so matching never backtracks over them.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Glob {
     text: String,
@@ -29,12 +29,12 @@ pub struct Glob {
 pub enum GlobPart {
     /// `**`: any number of segments.
     Deep,
-    /// One segment, with `*` and `?` in it or not.
+    /// One segment, with or without `*` and `?`.
     Segment(String),
 }
 
 impl GlobPart {
-    /// True when the segment of a path matches.
+    /// True if the segment of a path matches.
     pub fn matches(&self, segment: &str) -> bool {
         match self {
             GlobPart::Deep => true,
@@ -55,23 +55,24 @@ pub enum GlobError {
     /// It has more than 32 pairs of braces.
     #[error("glob with {0} pairs of braces is over the limit of {GLOB_BRACES_MAX}")]
     TooManyBraces(usize),
-    /// Its braces stand for more than 256 alternatives, or for more than 16 KiB of them.
+    /// Its braces expand to more than 256 alternatives, or to more than 16 KiB.
     #[error(
-        "the braces of glob '{0}' stand for over {GLOB_ALTERNATIVES_MAX} alternatives or {GLOB_EXPANDED_BYTES_MAX} bytes"
+        "the braces of glob '{0}' stand for over {GLOB_ALTERNATIVES_MAX} alternatives \
+         or {GLOB_EXPANDED_BYTES_MAX} bytes"
     )]
     TooManyAlternatives(String),
-    /// `**` beside other characters in a segment.
+    /// A segment combines `**` with other characters.
     #[error("glob '{0}' has '**' beside other characters; it stands for whole segments only")]
     DeepBeside(String),
     /// Brackets are not supported.
     #[error("glob '{0}' has '[' or ']'; use {{a,b}} for alternatives")]
     Bracket(String),
-    /// Without its wildcards it is not a path.
+    /// The glob is not a path when its wildcards are replaced.
     #[error("glob '{glob}': {error}")]
     Path {
         /// The glob.
         glob: String,
-        /// What is wrong with it as a path.
+        /// Why it is not a valid path.
         error: PathError,
     },
 }
@@ -106,27 +107,27 @@ impl Glob {
         self.text == "/**"
     }
 
-    /// The text it was made from.
+    /// The text of the glob.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// The one path that it spells, if it has no wildcard.
+    /// Returns the only path that matches, if the glob has no wildcard.
     pub fn literal(&self) -> Option<Path> {
         if self.text.contains(['*', '?', '{']) { None } else { Path::new(&self.text).ok() }
     }
 
-    /// What its braces expand to: a path matches when it matches one of these, part by part.
+    /// The expanded alternatives: a path matches if it matches one of them, part by part.
     pub fn alternatives(&self) -> impl Iterator<Item = &[GlobPart]> {
         self.alternatives.iter().map(Vec::as_slice)
     }
 
-    /// True when the path matches.
+    /// True if the path matches.
     pub fn matches(&self, path: &Path) -> bool {
         self.matches_str(path.as_str())
     }
 
-    /// True when the text of a path matches.
+    /// True if the text of a path matches.
     pub fn matches_str(&self, path: &str) -> bool {
         let mut buffer = [""; PATH_DEPTH_MAX];
         let mut n = 0;
@@ -138,17 +139,17 @@ impl Glob {
         self.alternatives.iter().any(|parts| matches_parts(parts, &buffer[..n]))
     }
 
-    /// True when some path at or below `base` could match: whether a default at `base` concerns
-    /// this glob.
+    /// True if some path at or below `base` could match. A default at `base` can then produce
+    /// matches for this glob.
     pub fn could_match_at_or_below(&self, base: &Path) -> bool {
         let base: Vec<&str> = base.segments().collect();
         self.alternatives.iter().any(|parts| could_match(parts, &base))
     }
 }
 
-/// Expands the first outermost pair of braces, and what is left after it, into plain alternatives.
-/// The limits on braces and expanded bytes bound its work: 1 KiB of pattern may cost neither
-/// seconds nor megabytes.
+/// Expands the first outermost pair of braces, and then the rest, into plain alternatives. The
+/// limits on braces and on expanded bytes bound the work: 1 KiB of pattern must not cost seconds or
+/// megabytes.
 fn expand(
     whole: &str,
     text: &str,
@@ -194,7 +195,8 @@ fn expand(
 }
 
 fn parts(whole: &str, alternative: &str) -> Result<Vec<GlobPart>, GlobError> {
-    // With every wildcard replaced by a letter it has to be a path: one place says what a path is.
+    // With every wildcard replaced by a letter it must be a path, so only `Path::new` defines
+    // paths.
     let plain = alternative.replace(['*', '?'], "x");
     Path::new(&plain).map_err(|error| GlobError::Path { glob: shown(whole), error })?;
     let mut parts = Vec::new();
@@ -209,7 +211,7 @@ fn parts(whole: &str, alternative: &str) -> Result<Vec<GlobPart>, GlobError> {
     Ok(parts)
 }
 
-/// Dynamic programming over (part, segment): at most 32 × 33 steps, whatever the glob.
+/// Dynamic programming over (part, segment): at most 32 × 33 steps for any glob.
 fn matches_parts(parts: &[GlobPart], path: &[&str]) -> bool {
     let mut reach = [false; PATH_DEPTH_MAX + 1];
     reach[0] = true;
@@ -241,8 +243,8 @@ fn could_match(parts: &[GlobPart], base: &[&str]) -> bool {
     }
 }
 
-/// `*` and `?` within one segment: greedy with one point to fall back to, so linear in practice and
-/// quadratic at worst.
+/// Matches `*` and `?` within one segment: greedy with one backtracking position, so linear in
+/// practice and quadratic at worst.
 pub(crate) fn matches_segment(pattern: &str, text: &str) -> bool {
     let (mut p, mut t) = (pattern.chars(), text.chars());
     let mut fall_back: Option<(std::str::Chars<'_>, std::str::Chars<'_>)> = None;
@@ -309,7 +311,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_glob_of_everything_is_the_one_that_its_text_spells() {
+    fn everything_equals_the_parsed_glob() {
         assert_eq!(Ok(Glob::everything()), Glob::new("/**"));
     }
 }

@@ -1,7 +1,8 @@
-//! How a link begins. First bytes each way: the magic `LSH1`. Then one frame each way, of at most 4
-//! KiB, whose body is a [`Handshake`] from the side that dialled, and a [`HandshakeAnswer`] (no
-//! tag, no message around them: nothing else can come here). The highest version that both speak is
-//! spoken from then on. These two are the same in every version, but for fields at their ends.
+//! The start of a link. Both sides first send the magic `LSH1`, then one frame of at most 4 KiB.
+//! The body of the frame is a [`Handshake`] from the dialling side and a [`HandshakeAnswer`] from
+//! the accepting side, without tag or message header. The link then uses the highest version that
+//! both sides support. Both types are the same in every version, except for fields added at their
+//! ends.
 
 use std::fmt;
 use std::time::Duration;
@@ -18,70 +19,69 @@ use crate::limits::{
 };
 use crate::timing::LinkTiming;
 
-/// The first four bytes each way.
+/// The first four bytes in each direction.
 pub const MAGIC: [u8; 4] = *b"LSH1";
-/// The oldest protocol version that this code speaks.
+/// The oldest protocol version that this code supports.
 pub const VERSION_MIN: u16 = 1;
-/// The newest.
+/// The newest protocol version that this code supports.
 pub const VERSION_MAX: u16 = 1;
-/// What this code can do beyond its version, a bit each. None is given a meaning yet.
+/// The optional features of this code, a bit each. No bit is assigned yet.
 pub const FEATURES: u64 = 0;
 
 codes! {
-    /// What the dialling side has come for; it also says what kind of server it expects.
+    /// Why the dialling side connects; it also implies the kind of server that it expects.
     Role, "role" {
         /// To read a resolver's directory.
         ResolverReader = 1, "resolver reader";
         /// To publish paths at a resolver.
         ResolverWriter = 2, "resolver writer";
-        /// To hand jobs to a publisher.
+        /// To enqueue jobs at a publisher.
         Producer = 3, "producer";
         /// To run a publisher's jobs.
         Worker = 4, "worker";
-        /// To look into a publisher's queues and act on them.
+        /// To inspect a publisher's queues and act on them.
         Tool = 5, "tool";
-        /// To follow a publisher's live values.
+        /// To subscribe to a publisher's live values.
         Values = 6, "values";
     }
 }
 
 impl Role {
-    /// True of the roles that a resolver serves; the others are a publisher's.
+    /// True for the roles that a resolver serves; a publisher serves the others.
     pub fn is_for_resolver(self) -> bool {
         matches!(self, Role::ResolverReader | Role::ResolverWriter)
     }
 }
 
 fields! {
-    /// What the dialling side says first.
+    /// The first message of the dialling side.
     pub struct Handshake {
-        /// The oldest version it speaks.
+        /// The oldest version it supports.
         pub version_min: u16,
-        /// The newest.
+        /// The newest version it supports.
         pub version_max: u16 = read_by(
                 |r| version_max(r, version_min),
                 |source: &mut crate::tests::Source| source.of::<u16>().max(version_min)
             ),
-        /// What it has come for.
+        /// Why it connects.
         pub role: Role,
-        /// This run of the process: links of one session replace each other.
+        /// This run of the process: a new link of a session replaces its old one.
         pub session: SessionId,
-        /// What operators see: a worker's or producer's name.
+        /// A worker's or producer's name, shown to operators.
         pub name: String = at_most("name", NAME_BYTES_MAX),
-        /// The timing it would like; the shorter of both sides' holds.
+        /// The timing it proposes; the link uses the shorter of both sides' values.
         pub timing: LinkTiming,
-        /// The longest frame body it takes, in bytes; at least 4 KiB.
+        /// The longest frame body that it accepts, in bytes; at least 4 KiB.
         pub frame_bytes_max: u32 = read_by(frame_bytes_max),
-        /// What it can do beyond its version, a bit each: [`FEATURES`], unless a test says
-        /// otherwise.
+        /// Its optional features, a bit each: [`FEATURES`], unless a test sets others.
         pub features: u64,
-        /// What it proves by who it is. Empty, and ignored by every server yet.
+        /// Proves the identity of the dialling side. Empty, and ignored by every server so far.
         pub credential: Credential = at_most("credential", CREDENTIAL_BYTES_MAX),
     }
 }
 
-/// What a dialler proves by who it is: at most 2,048 bytes, of a meaning that the accepting side
-/// gives them. Not shown by `Debug`.
+/// Proves the identity of the dialling side: at most 2,048 bytes, interpreted by the accepting
+/// side. `Debug` does not show them.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Credential(pub Bytes);
 
@@ -92,7 +92,7 @@ impl fmt::Debug for Credential {
 }
 
 impl Handshake {
-    /// A handshake that speaks every version of this code.
+    /// A handshake that supports every version of this code.
     pub fn new(
         role: Role,
         session: SessionId,
@@ -112,7 +112,7 @@ impl Handshake {
         }
     }
 
-    /// The highest version that both sides speak; none when there is none.
+    /// Returns the highest version that both sides support, if any.
     pub fn common_version(&self) -> Option<u16> {
         let highest = self.version_max.min(VERSION_MAX);
         (highest >= self.version_min.max(VERSION_MIN)).then_some(highest)
@@ -120,34 +120,34 @@ impl Handshake {
 }
 
 fields! {
-    /// What the accepting side answers.
+    /// The answer of the accepting side.
     pub enum HandshakeAnswer, "handshake answer" {
-        /// The link stands.
+        /// The link is established.
         0 = Welcome(welcome: Welcome),
-        /// It does not; the accepting side closes it.
+        /// The link is refused; the accepting side closes it.
         1 = Refused {
-            /// For programs.
+            /// The reason for programs.
             code: HandshakeRefusal,
-            /// For people.
+            /// The reason for people.
             reason: String = cut("reason", REASON_BYTES_MAX),
         },
     }
 
-    /// What holds on the link from now on, and who the accepting side is.
+    /// The settings of the link, and the identity of the accepting side.
     pub struct Welcome {
-        /// The version spoken.
+        /// The version in use.
         pub version: u16,
-        /// The timing that holds.
+        /// The timing in use.
         pub timing: LinkTiming,
-        /// The longest frame body that the accepting side takes, in bytes; at least 4 KiB.
+        /// The longest frame body that the accepting side accepts, in bytes; at least 4 KiB.
         pub frame_bytes_max: u32 = read_by(frame_bytes_max),
-        /// Who answers: a publisher's id, or a resolver's incarnation.
+        /// The identity of the accepting side: a publisher's id, or a resolver's incarnation.
         pub instance: [u8; 16],
         /// The publisher's epoch; 0 from a resolver.
         pub epoch: u64,
         /// The accepting side's name.
         pub name: String = at_most("name", NAME_BYTES_MAX),
-        /// Of the features that the dialling side offered, those that the accepting side has, too.
+        /// The features of both the dialling side and the accepting side.
         pub features: u64,
     }
 }
@@ -157,12 +157,12 @@ codes! {
     HandshakeRefusal, "handshake refusal" {
         /// No common version.
         Version = 1, "no common protocol version";
-        /// As many connections as there may be: try another server.
+        /// The connection limit is reached: try another server.
         Busy = 2, "as many connections as there may be";
-        /// This kind of server does not serve that role: a publisher's address was taken for a
+        /// This kind of server does not serve that role: a publisher's address was used as a
         /// resolver's, or the reverse.
         WrongRole = 3, "this server does not serve that role";
-        /// The handshake did not decode.
+        /// The handshake could not be decoded.
         Malformed = 4, "malformed handshake";
         /// The server is stopping.
         Stopping = 5, "the server is stopping";
@@ -194,7 +194,8 @@ impl Decode for LinkTiming {
     }
 }
 
-/// The newest version of a range that begins with `version_min`, the first field of a handshake.
+/// Reads the newest version of a range that begins with `version_min`, the first field of a
+/// handshake.
 fn version_max(r: &mut Reader, version_min: u16) -> Result<u16, WireError> {
     let reversed = WireError::Invalid { offset: 0, what: "version range" };
     r.u16().and_then(|max| if max < version_min { Err(reversed) } else { Ok(max) })

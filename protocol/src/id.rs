@@ -1,4 +1,4 @@
-//! The names of things on the wire: jobs, publishers, sessions, links, tokens, epochs.
+//! Identifiers on the wire: jobs, publishers, sessions, links, tokens, epochs.
 
 use std::fmt;
 use std::str::FromStr;
@@ -29,19 +29,20 @@ macro_rules! id16 {
 }
 
 id16! {
-    /// A job's id: a UUIDv7, so ids made later sort later. Order is never decided by it.
+    /// A job's id: a UUIDv7, so later ids sort later. Nothing depends on that order.
     JobId
 }
 id16! {
-    /// A publisher's id: random, made with its data directory, and kept as long as that lives.
+    /// A publisher's id: random, created with its data directory and stored there.
     PublisherId
 }
 id16! {
-    /// One run of a client process, as publishers know it: it survives reconnects, not restarts.
+    /// One run of a client process, as publishers identify it: it survives reconnects, not
+    /// restarts.
     SessionId
 }
 id16! {
-    /// One run of a resolver replica. Revisions of two incarnations never compare.
+    /// One run of a resolver replica. Revisions of two incarnations cannot be compared.
     Incarnation
 }
 
@@ -58,18 +59,18 @@ impl JobId {
 }
 
 impl PublisherId {
-    /// The first eight hex digits: how a receipt names its publisher.
+    /// The first eight hex digits: receipts identify the publisher by them.
     pub fn prefix(&self) -> String {
         let [a, b, c, d, ..] = self.0;
         format!("{a:02x}{b:02x}{c:02x}{d:02x}")
     }
 }
 
-/// A job at the publisher that holds it: what a receipt names. Printed `publisher-prefix:uuid`,
-/// which `JobName` reads.
+/// A job and the publisher that stores it, as in a receipt. Printed as `publisher-prefix:uuid`,
+/// which `JobName` parses.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct JobRef {
-    /// The publisher that holds the job.
+    /// The publisher that stores the job.
     pub publisher: PublisherId,
     /// The job.
     pub id: JobId,
@@ -81,9 +82,9 @@ impl fmt::Display for JobRef {
     }
 }
 
-/// The number that proves a lease: strictly rising over the whole life of a publisher, its restarts
-/// included. A later delivery of a job has a higher one, so a store that remembers the highest can
-/// refuse the late writer. Tokens of two publishers do not compare.
+/// The number that proves a lease: strictly increasing over the whole life of a publisher,
+/// including restarts. A later delivery of a job has a higher token, so a store that remembers the
+/// highest can refuse a stale writer. Tokens of two publishers cannot be compared.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Token(pub u64);
 
@@ -93,15 +94,15 @@ impl fmt::Display for Token {
     }
 }
 
-/// A publisher's start: one more at each.
+/// The start counter of a publisher: each start increments it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Epoch(pub u64);
 
-/// A link as a publisher numbers it: never reused within a data directory.
+/// A publisher's number for a link: never reused within a data directory.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct LinkId(pub u64);
 
-/// A text that is not an id.
+/// Why a text is not an id.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("'{text}' is not an id; it looks like 01920f3e-5b7a-7c3d-8e4f-a1b2c3d4e5f6")]
 pub struct IdError {
@@ -149,14 +150,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn v7_carries_time_version_and_variant_and_prints_and_parses() {
+    fn v7_ids_contain_the_time_and_round_trip_as_text() {
         let id = JobId::new_v7(0x0192_0f3e_5b7a, [0xff; 10]);
         assert_eq!(id.to_string(), "01920f3e-5b7a-7fff-bfff-ffffffffffff");
         assert_eq!(id.to_string().parse(), Ok(id));
     }
 
     #[test]
-    fn a_text_that_is_no_id_is_refused() {
+    fn malformed_id_text_is_refused() {
         for text in [
             "",
             "0192",

@@ -1,9 +1,10 @@
-//! A job as a producer hands it in, and its one encoding: an *entry*. The bytes that the producer
-//! writes are the bytes in the publisher's journal and the bytes that the worker reads; nothing on
-//! the way encodes them again.
+//! A job as a producer enqueues it, and its only encoding: an *entry*. The producer writes the
+//! bytes that the publisher stores in its journal and that the worker reads; no step between
+//! encodes them again.
 //!
 //! ```text
-//! entry:  id (16) │ flags (1) │ CRC32C of the payload (4, fixed) │ [options] │ [headers] │ payload, to the end
+//! entry:  id (16) │ flags (1) │ CRC32C of the payload (4, fixed) │ [options] │ [headers]
+//!         │ payload, to the end
 //! flags:  bit 0 options present, bit 1 headers present; the others are 0
 //! ```
 
@@ -23,23 +24,23 @@ use crate::settings::{lease_ms, max_attempts};
 const HAS_OPTIONS: u8 = 1;
 const HAS_HEADERS: u8 = 2;
 
-/// A job to enqueue. `new_job` makes one with a new id.
+/// A job to enqueue. `new_job` creates one with a new id.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NewJob {
     /// The queue.
     pub path: Path,
-    /// The job's id: the same one again, at the same publisher, is the same job.
+    /// The job's id: enqueueing the same id again at the same publisher refers to the same job.
     pub id: JobId,
-    /// What the worker gets; opaque here. At most 16 MiB (`limits::PAYLOAD_BYTES_MAX`).
+    /// The data for the worker; opaque to Longshore. At most 16 MiB (`limits::PAYLOAD_BYTES_MAX`).
     pub payload: Bytes,
-    /// Content type, trace context, the user's own. At most 8 KiB and 1,024 of them.
+    /// Content type, trace context, user-defined headers. At most 8 KiB and 1,024 headers.
     pub headers: Headers,
-    /// How it is to be run.
+    /// How the job runs.
     pub options: JobOptions,
 }
 
 impl NewJob {
-    /// A job with the default options and no headers. Checks nothing: handing it in does.
+    /// A job with the default options and no headers. Limits are checked when it is enqueued.
     pub fn new(path: Path, id: JobId, payload: impl Into<Bytes>) -> NewJob {
         NewJob {
             path,
@@ -66,23 +67,23 @@ impl NewJob {
     }
 }
 
-/// A small map of strings, in the order it was made; the text of a key may come twice, then the
-/// first counts. At most 1,024, at most 8 KiB of keys and values together.
+/// A small map of strings in insertion order. A key may occur twice; then the first entry counts.
+/// At most 1,024 headers, at most 8 KiB of keys and values together.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Headers(pub Vec<(String, String)>);
 
 impl Headers {
-    /// The value of `key`, if it is there.
+    /// Returns the value of `key`, if present.
     pub fn get(&self, key: &str) -> Option<&str> {
         self.0.iter().find(|(k, _)| k == key).map(|(_, v)| v.as_str())
     }
 
-    /// Keys and values together, in bytes.
+    /// The size of keys and values together, in bytes.
     pub fn bytes(&self) -> usize {
         self.0.iter().map(|(k, v)| k.len() + v.len()).sum()
     }
 
-    /// Passes over encoded headers and checks all of their limits; allocates nothing.
+    /// Reads encoded headers and checks all of their limits, without allocating.
     pub fn check(r: &mut Reader) -> Result<(), WireError> {
         let offset = r.offset();
         let count = r.count("headers", HEADERS_MAX, 2)?;
@@ -120,74 +121,75 @@ impl Decode for Headers {
     }
 }
 
-/// How a job is to be run. Options at their defaults cost no byte on the wire or on disk. What is
-/// `None` is as the queue's [`QueueSettings`](crate::QueueSettings) say, and where they say
-/// nothing, as the constants here. What is out of its range is refused when the job is enqueued
+/// How a job runs. Options at their defaults take no bytes on the wire or on disk. An option that
+/// is `None` is taken from the queue's [`QueueSettings`](crate::QueueSettings), and if that is
+/// `None`, too, from the constants here. A value out of range is refused when the job is enqueued
 /// ([`Refusal::BadOptions`](crate::Refusal::BadOptions)).
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct JobOptions {
-    /// Higher first; those of one priority in the order in which they were enqueued. 0 by default.
+    /// Higher priorities run first; jobs of one priority run in the order in which they were
+    /// enqueued. 0 by default.
     pub priority: i32,
-    /// When it may run first. At once by default.
+    /// The earliest time to run. Immediately by default.
     pub due: Due,
-    /// Written, and not to be run until it is confirmed; `due` counts from then. Unconfirmed for an
-    /// hour, it is buried.
+    /// Stored, but not run before it is confirmed; `due` counts from the confirmation. If
+    /// unconfirmed for an hour, it is buried.
     pub prepared: bool,
-    /// If no attempt has begun by then it expires: wall clock, milliseconds since 1970. At most the
-    /// end of the year 9999.
+    /// The job expires if no attempt has begun by this time: wall clock, milliseconds since 1970.
+    /// At most the end of the year 9999.
     pub expires_at: Option<u64>,
-    /// Attempts before it goes to the dead letters: 1 to 65,535. 25 by default: about three weeks
-    /// with the default back-off.
+    /// Attempts before it becomes a dead letter: 1 to 65,535. 25 by default: about three weeks with
+    /// the default back-off.
     pub max_attempts: Option<u16>,
-    /// How long a delivery may go without renewal, in milliseconds: 1,000 to 43,200,000 (1 s to 12
-    /// h). Workers renew by themselves, so this is how soon a dead worker is noticed, not how long
-    /// a job may run. 30 s by default.
+    /// How long a delivery lasts without renewal, in milliseconds: 1,000 to 43,200,000 (1 s to 12
+    /// h). Workers renew automatically, so this limits how long a dead worker goes unnoticed, not
+    /// how long a job may run. 30 s by default.
     pub lease_ms: Option<u32>,
-    /// How long one attempt may run, renewed or not, in milliseconds; 0 for as long as it likes. At
-    /// most 100 years. An hour by default.
+    /// How long one attempt may run, renewed or not, in milliseconds; 0 for no limit. At most 100
+    /// years. An hour by default.
     pub run_timeout_ms: Option<u64>,
     /// The wait after a failed attempt. [`Backoff::Quartic`] by default.
     pub backoff: Option<Backoff>,
-    /// How long the job stays readable once it has completed, expired or was cancelled, in
-    /// milliseconds; 0 for not at all. At most 100 years. 24 hours by default. How long dead
-    /// letters stay is their queue's setting.
+    /// How long the job stays readable after it has completed, expired or been cancelled, in
+    /// milliseconds; 0 to delete it at once. At most 100 years. 24 hours by default. The queue's
+    /// settings determine how long dead letters stay.
     pub keep_ms: Option<u64>,
-    /// Whether what the handler returned is kept for readers, for as long as the job is. False by
-    /// default: then a waiter hears that the job is done, and nothing else.
+    /// Whether the handler's result is stored for readers, for as long as the job is. False by
+    /// default: waiters then learn only that the job has completed.
     pub keep_result: bool,
 }
 
 impl JobOptions {
-    /// Attempts, where neither job nor queue sets another number.
+    /// Attempts, if neither job nor queue sets another number.
     pub const MAX_ATTEMPTS: u16 = 25;
-    /// A lease's length in milliseconds, where neither job nor queue says otherwise.
+    /// A lease's length in milliseconds, if neither job nor queue sets one.
     pub const LEASE_MS: u32 = 30_000;
-    /// How long an attempt may run, in milliseconds, where neither job nor queue says otherwise: an
+    /// How long an attempt may run, in milliseconds, if neither job nor queue sets a limit: an
     /// hour.
     pub const RUN_TIMEOUT_MS: u64 = 60 * 60 * 1_000;
-    /// How long ended jobs stay readable, in milliseconds, where neither job nor queue says
-    /// otherwise: 24 hours.
+    /// How long ended jobs stay readable, in milliseconds, if neither job nor queue sets a time: 24
+    /// hours.
     pub const KEEP_MS: u64 = 24 * 60 * 60 * 1_000;
 }
 
-/// When a job may run first.
+/// The earliest time at which a job may run.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Due {
-    /// At once.
+    /// Immediately.
     #[default]
     Now,
-    /// So many milliseconds after the publisher took it, or after it was confirmed: monotonic time,
-    /// not moved by clock changes. At most 100 years.
+    /// This many milliseconds after the publisher accepted the job, or after it was confirmed:
+    /// monotonic time, unaffected by clock changes. At most 100 years.
     After(u64),
-    /// At a time of the publisher's wall clock, in milliseconds since 1970; at once if that is
-    /// past. At most the end of the year 9999.
+    /// At a time of the publisher's wall clock, in milliseconds since 1970; immediately if that is
+    /// in the past. At most the end of the year 9999.
     At(u64),
 }
 
 fields! {
-    /// The wait before an attempt is made again. `n` is the attempt that failed, from 1. A failure,
-    /// an overrun and the second loss of a worker wait: a job that loses its worker for the first
-    /// time is ready at once.
+    /// The wait before the next attempt. `n` is the number of the attempt that failed, from 1. A
+    /// failure, a run timeout and the second loss of a worker wait; after the first loss of its
+    /// worker a job is ready at once.
     #[derive(Hash, Default)]
     pub enum Backoff, "back-off policy" {
         /// A random wait between 0 and `min(base × 2ⁿ⁻¹, max)`: exponential with full jitter.
@@ -197,36 +199,36 @@ fields! {
             /// The largest bound, in milliseconds.
             max_ms: u32,
         },
-        /// Always the same, in milliseconds.
+        /// A constant wait, in milliseconds.
         1 = Fixed(ms: u32),
         /// `step × n`, at most `max`.
         2 = Linear {
             /// Added for each attempt, in milliseconds.
             step_ms: u32,
-            /// The most, in milliseconds.
+            /// The largest wait, in milliseconds.
             max_ms: u32,
         },
-        /// The nth of the list, in milliseconds; the last one again once it is used up. 1 to 64 of
-        /// them.
+        /// The nth element of the list, in milliseconds; after its end the last element again. 1 to
+        /// 64 elements.
         3 = List(list: Vec<u32> = read_by(read_waits)),
         /// The curve of Hangfire's retries: `(n − 1)⁴ + 15 + r × n` seconds, with a random whole
         /// `r` from 0 to 29. That is 15 to 44 s after the first failure, and 1.8 to 1.9 hours after
         /// the tenth.
         4 = Hangfire,
-        /// `n⁴` seconds, with a random tenth more or less, as in Sidekiq and River: 1 s, 16 s, 81
-        /// s, 4 min, 10 min … The default. The 24 waits between 25 attempts are 20.4 days together,
-        /// with the tenth 18.4 to 22.4.
+        /// `n⁴` seconds, plus or minus a random tenth, as in Sidekiq and River: 1 s, 16 s, 81 s, 4
+        /// min, 10 min … The default. The 24 waits between 25 attempts add up to 20.4 days, with
+        /// the random tenth to 18.4 to 22.4.
         #[default]
         5 = Quartic,
     }
 }
 
 impl Backoff {
-    /// The longest list.
+    /// The most elements of a list.
     pub const LIST_MAX: usize = 64;
 
-    /// The wait in milliseconds after attempt `n` (from 1) failed, for a `random` from the whole
-    /// range of u64. At most 100 years.
+    /// Returns the wait in milliseconds after attempt `n` (from 1) failed. `random` is uniform over
+    /// the whole range of u64. At most 100 years.
     pub fn wait_ms(&self, n: u16, random: u64) -> u64 {
         let n = u64::from(n.max(1));
         let wait = match self {
@@ -255,7 +257,7 @@ impl Backoff {
     }
 }
 
-/// `random` scaled to 0..=most, evenly.
+/// Scales `random` uniformly to 0..=`most`.
 fn scale(random: u64, most: u64) -> u64 {
     ((u128::from(random) * (u128::from(most) + 1)) >> 64) as u64
 }
@@ -332,7 +334,7 @@ fn read_waits(r: &mut Reader) -> Result<Vec<u32>, WireError> {
     r.some("empty back-off list", "back-off waits", Backoff::LIST_MAX)
 }
 
-/// What a publisher needs to know of an entry. Reading it checks the headers, leaves the payload
+/// The part of an entry that a publisher needs. Reading it checks the headers, leaves the payload
 /// untouched, and allocates nothing, except for a list of back-off waits.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EntryHead {
@@ -342,13 +344,13 @@ pub struct EntryHead {
     pub crc: u32,
     /// The options, unless they are all at their defaults.
     pub options: Option<JobOptions>,
-    /// Bytes of payload.
+    /// The size of the payload in bytes.
     pub payload_len: usize,
 }
 
 impl EntryHead {
-    /// Reads the head of an entry of `length` bytes, and passes over the rest of it. After an error
-    /// the reader stands anywhere within the entry.
+    /// Reads the head of an entry of `length` bytes, and skips the rest. After an error the
+    /// reader's position within the entry is unspecified.
     pub fn read(r: &mut Reader, length: usize) -> Result<EntryHead, WireError> {
         let end = r.offset() + length;
         let (id, flags, crc) = read_start(r)?;
@@ -363,37 +365,37 @@ impl EntryHead {
         Ok(EntryHead { id, crc, options, payload_len })
     }
 
-    /// False when the payload, the last bytes of `entry`, is not what its producer wrote.
+    /// True if the payload, the last bytes of `entry`, matches the checksum of its producer.
     pub fn is_intact(&self, entry: &[u8]) -> bool {
         let payload = entry.len().checked_sub(self.payload_len).and_then(|at| entry.get(at..));
         payload.is_some_and(|payload| crc32c::crc32c(payload) == self.crc)
     }
 }
 
-/// What every entry begins with: its id, its flags, the checksum of its payload.
+/// Reads the start of every entry: its id, its flags, the checksum of its payload.
 fn read_start(r: &mut Reader) -> Result<(JobId, u8, u32), WireError> {
     let id = JobId(r.id()?);
     let flags = r.valid("entry flags", |flags| flags & !(HAS_OPTIONS | HAS_HEADERS) == 0)?;
     Ok((id, flags, r.u32_fixed()?))
 }
 
-/// An entry, read whole: what a worker makes of it.
+/// A whole entry, as a worker reads it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
     /// The job.
     pub id: JobId,
-    /// How it is to be run.
+    /// How the job runs.
     pub options: JobOptions,
     /// The headers.
     pub headers: Headers,
-    /// The payload: a slice of what was read.
+    /// The payload: a slice of the bytes read.
     pub payload: Bytes,
     /// CRC32C of the payload, as its producer computed it.
     pub crc: u32,
 }
 
 impl Entry {
-    /// Reads an entry; the bytes are the entry and nothing else.
+    /// Reads an entry from bytes that contain nothing else.
     pub fn read(bytes: Bytes) -> Result<Entry, WireError> {
         let mut r = Reader::new(bytes);
         let (id, flags, crc) = read_start(&mut r)?;
@@ -407,19 +409,19 @@ impl Entry {
         Ok(Entry { id, options, headers, payload: r.take_rest(), crc })
     }
 
-    /// False when the payload is not what its producer wrote.
+    /// True if the payload matches the checksum of its producer.
     pub fn is_intact(&self) -> bool {
         crc32c::crc32c(&self.payload) == self.crc
     }
 }
 
 fields! {
-    /// Why an attempt failed or a job was buried, in the worker's words. Too long ones are cut when
-    /// they are written.
+    /// Why an attempt failed or a job was buried, as the worker describes it. The encoder cuts
+    /// texts that are too long.
     #[derive(Default)]
     pub struct JobError {
-        /// The error's type: what failures are grouped by, with the message's shape. At most 128
-        /// bytes.
+        /// The error's type: failures are grouped by it and by the shape of the message. At most
+        /// 128 bytes.
         pub kind: String = cut("error type", NAME_BYTES_MAX),
         /// What went wrong. At most 8 KiB.
         pub message: String = cut("error message", ERROR_BYTES_MAX),
@@ -427,7 +429,7 @@ fields! {
 }
 
 impl JobError {
-    /// Passes over an encoded error and checks its limits; allocates nothing.
+    /// Reads an encoded error and checks its limits, without allocating.
     pub fn check(r: &mut Reader) -> Result<(), WireError> {
         r.text("error type", NAME_BYTES_MAX)?;
         r.text("error message", ERROR_BYTES_MAX)?;

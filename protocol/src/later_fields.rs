@@ -1,4 +1,4 @@
-//! What a record holds after the fields that this version knows.
+//! The fields of a record that this version does not know.
 
 use std::fmt;
 
@@ -6,16 +6,15 @@ use crate::codec::{Decode, Encode, Reader, WireError, within};
 use crate::frame::FrameWriter;
 use crate::limits::LATER_BYTES_MAX;
 
-/// The fields of later versions, as they came: what is relayed or digested goes on unchanged,
-/// whatever this version knows of it. Mostly empty, and then without memory of its own: `None`,
-/// never an empty slice. To compare two empty slices calls `memcmp` with a pointer to nothing,
-/// which takes a masked load of AVX-512 some 0.2 µs: a third of what a replica needs to register a
-/// path.
+/// The fields of later versions, byte for byte: they are relayed and digested unchanged. Usually
+/// empty, and then without memory of its own: `None`, never an empty slice. Comparing two empty
+/// slices calls `memcmp` with a dangling pointer, for which a masked load of AVX-512 takes about
+/// 0.2 µs: a third of the time that a replica needs to register a path.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct LaterFields(Option<Box<[u8]>>);
 
 impl LaterFields {
-    /// Those bytes, at most 1,024.
+    /// Copies the bytes, at most 1,024.
     pub fn new(bytes: &[u8]) -> Result<LaterFields, WireError> {
         LaterFields::read_at(0, bytes)
     }
@@ -43,8 +42,9 @@ impl Encode for LaterFields {
     }
 }
 
-/// Everything to the record's end, copied: it outlives the frame. Longer ones are refused, not cut:
-/// what is cut, a writer would write again for ever.
+/// Reads all bytes up to the record's end and copies them, because they outlive the frame. Too many
+/// bytes are an error; if they were cut, a writer would see a difference and write them again
+/// forever.
 impl Decode for LaterFields {
     fn decode(r: &mut Reader) -> Result<LaterFields, WireError> {
         let offset = r.offset();

@@ -1,5 +1,5 @@
-//! What travels between Longshore's processes: paths, ids, jobs, messages, frames, and the rules of
-//! time and size that all of them share. Pure: no socket, clock, disk or randomness.
+//! The data exchanged by Longshore's processes: paths, ids, jobs, messages, frames, and the time
+//! and size rules that they share. Pure: no socket, clock, disk or randomness.
 //!
 //! `docs/PROTOCOL.md` describes the same bytes for other languages.
 

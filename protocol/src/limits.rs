@@ -1,5 +1,4 @@
-//! Every limit of the protocol: a name, a unit, a value. Each is checked before anything is
-//! allocated for it.
+//! Every limit of the protocol. Each is checked before memory is allocated for the data.
 
 /// Longest frame body before the handshake has ended, in bytes.
 pub const HANDSHAKE_FRAME_BYTES_MAX: usize = 4 * 1024;
@@ -15,11 +14,11 @@ pub const PATH_SEGMENT_BYTES_MAX: usize = 255;
 pub const PATH_DEPTH_MAX: usize = 32;
 /// Longest glob, in bytes.
 pub const GLOB_BYTES_MAX: usize = 1_024;
-/// Most alternatives that the braces of one glob may expand to.
+/// Most alternatives to which the braces of one glob may expand.
 pub const GLOB_ALTERNATIVES_MAX: usize = 256;
 /// Most pairs of braces in one glob.
 pub const GLOB_BRACES_MAX: usize = 32;
-/// Longest text that the alternatives of one glob may add up to, in bytes.
+/// Longest total text of the alternatives of one glob, in bytes.
 pub const GLOB_EXPANDED_BYTES_MAX: usize = 16 * 1024;
 /// Largest payload of one job, in bytes.
 pub const PAYLOAD_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -29,7 +28,7 @@ pub const HEADERS_BYTES_MAX: usize = 8 * 1024;
 pub const HEADERS_MAX: usize = 1_024;
 /// Largest result of one job, in bytes.
 pub const RESULT_BYTES_MAX: usize = 1024 * 1024;
-/// Longest error message of one attempt, in bytes; longer ones are cut by the worker.
+/// Longest error message of one attempt, in bytes; the worker cuts longer ones.
 pub const ERROR_BYTES_MAX: usize = 8 * 1024;
 /// Most jobs in one enqueue batch.
 pub const BATCH_JOBS_MAX: usize = 10_000;
@@ -39,12 +38,12 @@ pub const BATCH_PAYLOAD_BYTES_MAX: usize = 16 * 1024 * 1024;
 pub const BATCH_BYTES_MAX: usize = 18 * 1024 * 1024;
 /// Most settles in one batch.
 pub const SETTLES_MAX: usize = 10_000;
-/// Most bytes of a result, an error, a checkpoint or a replacement that a publisher takes while its
-/// disk is short of room; for so much it keeps some.
+/// Most bytes of a result, an error, a checkpoint or a replacement that a publisher accepts while
+/// its disk space is low; it reserves space for results of this size.
 pub const SMALL_BYTES_MAX: usize = 4096;
 /// Most queues that one answer may describe.
 pub const QUEUES_MAX: usize = 100_000;
-/// Most tokens that one link may list or hold.
+/// Most tokens that one link may list or own.
 pub const TOKENS_MAX: usize = 65_536;
 /// Longest name of a process (publisher, worker), in bytes.
 pub const NAME_BYTES_MAX: usize = 128;
@@ -52,40 +51,39 @@ pub const NAME_BYTES_MAX: usize = 128;
 pub const REASON_BYTES_MAX: usize = 1_024;
 /// Most subscriptions on one link.
 pub const SUBSCRIPTIONS_MAX: usize = 1_024;
-/// Most credits that one subscription may hold at one publisher.
+/// Most credits that one subscription may have at one publisher.
 pub const CREDITS_MAX: u32 = 65_536;
-/// Most paths in one resolver request; larger ones are cut by the client.
+/// Most paths in one resolver request; the client splits larger ones.
 pub const RESOLVER_BATCH_PATHS_MAX: usize = 100_000;
-/// Most text of paths in one request that a resolver client sends, in bytes; it cuts larger
-/// batches.
+/// Most text of paths in one request of a resolver client, in bytes; it splits larger batches.
 pub const RESOLVER_BATCH_BYTES_MAX: usize = 1024 * 1024;
-/// Longest text that a replica looks at as a path, in bytes; what is over [`PATH_BYTES_MAX`] is
-/// refused one by one.
+/// Longest text that a replica parses as a path, in bytes; paths over [`PATH_BYTES_MAX`] are
+/// refused individually.
 pub const PATH_TEXT_BYTES_MAX: usize = 64 * 1024;
 /// Most globs in one listing.
 pub const RESOLVER_GLOBS_MAX: usize = 256;
-/// Most segments that the globs of one listing or watch may stand for.
+/// Most segments to which the globs of one listing or watch may expand.
 pub const RESOLVER_GLOB_SEGMENTS_MAX: usize = 65_536;
 /// Most groups of changes in one write.
 pub const RESOLVER_GROUPS_MAX: usize = 65_536;
 /// Most buckets of digests in one announce: one for about 256 paths, for some millions of paths.
 pub const RESOLVER_BUCKETS_MAX: usize = 16_384;
-/// Most publishers that a replica knows, and that one of its messages may tell of.
+/// Most publishers that a replica stores, and that one of its messages may list.
 pub const RESOLVER_PUBLISHERS_MAX: usize = 16_384;
-/// Most defaults, and most queues below none of them, that a replica remembers of one publisher.
+/// Most defaults, and most queues below none of them, that a replica stores of one publisher.
 pub const DECLARED_MAX: usize = 64;
 /// Most publishers of one path.
 pub const PUBLISHERS_PER_PATH_MAX: usize = 1_024;
 /// Most homes that one path may declare.
 pub const HOMES_MAX: usize = 64;
-/// Most different terms that a replica keeps, and that one of its messages may tell of.
+/// Most different terms that a replica stores, and that one of its messages may list.
 pub const TERMS_MAX: usize = 65_536;
-/// Most watches of one replica, and that one of its messages may be for.
+/// Most watches of one replica, and most watches that one of its messages may address.
 pub const RESOLVER_WATCHES_MAX: usize = 16_384;
 /// Longest host name of an address, in bytes.
 pub const HOST_BYTES_MAX: usize = 253;
-/// Most bytes of unknown fields at the end of terms or of a publisher, which are kept and relayed
-/// as they came.
+/// Most bytes of unknown fields at the end of terms or of a publisher; they are stored and relayed
+/// unchanged.
 pub const LATER_BYTES_MAX: usize = 1_024;
 /// Longest credential of a handshake, in bytes.
 pub const CREDENTIAL_BYTES_MAX: usize = 2_048;
@@ -107,22 +105,22 @@ pub const LEASE_MS_MIN: u32 = 1_000;
 pub const LEASE_MS_MAX: u32 = 12 * 60 * 60 * 1_000;
 /// Longest delay, snooze or wait between attempts, in milliseconds (100 years of 365 days).
 pub const WAIT_MS_MAX: u64 = 100 * 365 * 24 * 60 * 60 * 1_000;
-/// Latest time of the wall clock that a job may be due at, in milliseconds since 1970 (the end of
-/// the year 9999).
+/// Latest due time of a job on the wall clock, in milliseconds since 1970 (the end of the year
+/// 9999).
 pub const RUN_AT_MS_MAX: u64 = 253_402_300_799_999;
-/// Most ended jobs that a queue may be told to keep.
+/// Most ended jobs that a queue may be configured to retain.
 pub const KEEP_JOBS_MAX: u64 = 10_000_000;
 /// Largest checkpoint, in bytes.
 pub const CHECKPOINT_BYTES_MAX: usize = 64 * 1024;
-/// Checkpoints of one job that are kept: the newest.
+/// Most stored checkpoints of one job: the newest.
 pub const CHECKPOINTS_MAX: usize = 64;
-/// Bytes of one job's checkpoints that are kept, of the newest.
+/// Most bytes of the stored checkpoints of one job, of the newest.
 pub const CHECKPOINTS_BYTES_MAX: usize = 1024 * 1024;
-/// Attempts of one job that are kept: the newest.
+/// Most stored attempts of one job: the newest.
 pub const ATTEMPTS_MAX: usize = 32;
-/// Longest message of a job's progress, in bytes; longer ones are cut by the worker.
+/// Longest message of a job's progress, in bytes; the worker cuts longer ones.
 pub const PROGRESS_BYTES_MAX: usize = 256;
-/// Most jobs that one message may tell the progress of.
+/// Most jobs whose progress one message may report.
 pub const PROGRESSES_MAX: usize = 1_024;
 /// Most patterns of one subscription.
 pub const SOURCES_MAX: usize = 64;
@@ -130,37 +128,36 @@ pub const SOURCES_MAX: usize = 64;
 pub const FEEDS_MAX: usize = 16;
 /// Most events in one message of a feed.
 pub const FEED_EVENTS_MAX: usize = 10_000;
-/// Most ends of jobs that one link may wait for.
+/// Most jobs whose end one link may wait for.
 pub const AWAITS_MAX: usize = 10_000;
 /// Most groups of dead letters in one answer.
 pub const DEAD_GROUPS_MAX: usize = 1_000;
-/// Most patterns that may be paused, and most that may be closed, at one publisher.
+/// Most paused patterns, and most closed patterns, at one publisher.
 pub const PAUSES_MAX: usize = 1_024;
 /// Most patterns of workers that one request may name.
 pub const WORKER_PATTERNS_MAX: usize = 64;
-/// Most workers that one request may ask to be quiet or to go on.
+/// Most workers that one request may quiet or resume.
 pub const QUIETED_WORKERS_MAX: usize = 10_000;
-/// Shortest heartbeat interval that a handshake may ask for, in milliseconds: every one costs a
-/// system call on both sides.
+/// Shortest heartbeat interval that a handshake may ask for, in milliseconds: each heartbeat
+/// costs a system call on both sides.
 pub const HEARTBEAT_MS_MIN: u32 = 10;
 /// Largest encoded value, in bytes.
 pub const VALUE_BYTES_MAX: usize = 1024 * 1024;
-/// Most lists and maps of a value that lie within each other.
+/// Deepest nesting of lists and maps in a value.
 pub const VALUE_DEPTH_MAX: usize = 16;
 /// Most elements of lists and entries of maps in one value, all levels together.
 pub const VALUE_ITEMS_MAX: usize = 65_536;
-/// Most subscriptions of one value link; their numbers are below it.
+/// Most subscriptions of one value link; subscription numbers are below this.
 pub const VALUE_SUBSCRIPTIONS_MAX: usize = 1_048_576;
-/// Most subscriptions that one message of a value link may tell of.
+/// Most subscriptions that one message of a value link may list.
 pub const VALUE_BATCH_MAX: usize = 65_536;
 /// Most writes of one value link that wait for their answers.
 pub const VALUE_WRITES_OPEN_MAX: usize = 1_024;
-/// Shortest frame limit that a subscriber of values may say in its handshake, in bytes: a frame of
-/// updates is written once for all links.
+/// Smallest frame limit that a subscriber of values may set in its handshake, in bytes: the
+/// publisher encodes a frame of updates once for all links.
 pub const VALUE_FRAME_BYTES_MIN: usize = 2 * 1024 * 1024;
 
-// A limit that another limit makes unreachable would be a lie: what is largest inside has to fit
-// what it travels in.
+// A limit must not make another unreachable: the largest content must fit into its container.
 const _: () = {
     assert!(BATCH_PAYLOAD_BYTES_MAX >= PAYLOAD_BYTES_MAX);
     assert!(BATCH_BYTES_MAX > BATCH_PAYLOAD_BYTES_MAX + HEADERS_BYTES_MAX + 4 * HEADERS_MAX);
@@ -171,7 +168,7 @@ const _: () = {
     assert!(u32::MAX as usize > FRAME_BYTES_MAX);
     assert!(VALUE_FRAME_BYTES_MIN > VALUE_BYTES_MAX + 64 * 1024 + PATH_BYTES_MAX);
     assert!(FRAME_BYTES_MAX > VALUE_FRAME_BYTES_MIN);
-    // A set of a watch, and the publishers of one path and of its default: each in one message.
+    // One message must fit a set of a watch, or the publishers of one path and of its default.
     let publisher = PUBLISHER_BYTES_MAX + 4;
     assert!(FRAME_BYTES_MAX > RESOLVER_PUBLISHERS_MAX * publisher + 64 * 1024);
     let member = publisher + TERMS_BYTES_MAX + 4;

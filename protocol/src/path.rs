@@ -11,12 +11,12 @@ use crate::limits::{PATH_BYTES_MAX, PATH_DEPTH_MAX, PATH_SEGMENT_BYTES_MAX};
 /// A path, such as `/jobs/mail/welcome`: the name of a queue or of a live value. UTF-8, absolute,
 /// no empty segment, no segment `.` or `..`, no trailing slash, no control or glob characters (`* ?
 /// { } [ ]`). At most 1,024 bytes, 32 segments, 255 bytes each. `/` alone is the root: it can be
-/// listed, and nothing can be published at it. Paths at and below `/sys` are Longshore's own. Cheap
-/// to clone.
+/// listed, and nothing can be published at it. Paths at and below `/sys` are reserved for
+/// Longshore. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Path(Arc<str>);
 
-/// Why a text is not a path. Every variant says what to change.
+/// Why a text is not a path. Each message explains what to change.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PathError {
     /// It does not begin with a slash.
@@ -41,7 +41,8 @@ pub enum PathError {
     TooDeep(usize),
     /// A control or glob character.
     #[error(
-        "path '{path}' holds the character {character:?}; control characters and * ? {{ }} [ ] are not allowed"
+        "path '{path}' holds the character {character:?}; control characters and \
+         * ? {{ }} [ ] are not allowed"
     )]
     Character {
         /// The path.
@@ -57,14 +58,13 @@ impl Path {
         Path(Arc::from("/"))
     }
 
-    /// Checks `text` and makes it a path. Nothing is mended: a trailing slash is an error.
+    /// Validates `text`. Nothing is normalized: a trailing slash is an error.
     pub fn new(text: &str) -> Result<Path, PathError> {
         check(text)?;
         Ok(Path(Arc::from(text)))
     }
 
-    /// Says what is wrong with `text` as a path, without making it one: of a million paths most are
-    /// only looked up.
+    /// Validates `text` without allocating a path, for paths that are only looked up.
     pub fn check(text: &str) -> Result<(), PathError> {
         check(text)
     }
@@ -74,7 +74,7 @@ impl Path {
         &self.0
     }
 
-    /// True of `/`.
+    /// True for `/`.
     pub fn is_root(&self) -> bool {
         self.as_str() == "/"
     }
@@ -84,12 +84,12 @@ impl Path {
         segments(&self.0)
     }
 
-    /// How many segments.
+    /// The number of segments.
     pub fn depth(&self) -> usize {
         self.segments().count()
     }
 
-    /// The path above; none for `/`.
+    /// The parent path; `None` for `/`.
     pub fn parent(&self) -> Option<Path> {
         if self.is_root() {
             return None;
@@ -100,7 +100,7 @@ impl Path {
         }
     }
 
-    /// True when `self` is `other` or lies below it. `/ab` does not lie below `/a`.
+    /// True if `self` is `other` or lies below it. `/ab` does not lie below `/a`.
     pub fn is_at_or_below(&self, other: &Path) -> bool {
         other.is_root()
             || self
@@ -109,7 +109,7 @@ impl Path {
                 .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     }
 
-    /// True of `/sys` and what lies below: live values that Longshore itself publishes.
+    /// True for `/sys` and paths below it: live values that Longshore itself publishes.
     pub fn is_reserved(&self) -> bool {
         self.segments().next() == Some("sys")
     }
@@ -119,7 +119,7 @@ pub(crate) fn segments(text: &str) -> impl DoubleEndedIterator<Item = &str> {
     text.split('/').filter(|s| !s.is_empty())
 }
 
-/// The bytes of which nothing more has to be known: characters of ASCII that a path may hold.
+/// ASCII characters that a path may contain, which need no further check.
 const PLAIN: [bool; 256] = {
     let mut plain = [false; 256];
     let mut byte = b' ';
@@ -165,7 +165,7 @@ fn check(text: &str) -> Result<(), PathError> {
     }
 }
 
-/// The text with its control characters escaped: errors reach terminals and logs.
+/// The text with its control characters escaped, for errors that reach terminals and logs.
 pub(crate) fn shown(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
@@ -225,15 +225,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_character_is_allowed_or_not_wherever_it_stands() {
+    fn characters_are_checked_at_every_position() {
         let not_allowed = |c: char| c.is_control() || "*?{}[]".contains(c);
         let all = (0..0x300).filter_map(char::from_u32).filter(|&c| c != '/');
         for c in all {
             for text in [format!("/{c}"), format!("/jobs/{c}x"), format!("/é{c}")] {
-                let told = matches!(Path::check(&text), Err(PathError::Character { character, .. })
+                let checked = Path::check(&text);
+                let refused = matches!(checked, Err(PathError::Character { character, .. })
                     if character == c);
-                assert_eq!(told, not_allowed(c), "{c:?}");
-                assert_eq!(Path::new(&text).is_ok(), !told && text != "/.");
+                assert_eq!(refused, not_allowed(c), "{c:?}");
+                assert_eq!(Path::new(&text).is_ok(), !refused && text != "/.");
             }
         }
     }

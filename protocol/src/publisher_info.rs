@@ -1,4 +1,4 @@
-//! A publisher as the directory knows it.
+//! The description of a publisher in the directory.
 
 use crate::address::Address;
 use crate::codec::{Encode, Reader, WireError};
@@ -11,13 +11,13 @@ use crate::limits::{ADDRESSES_MAX, NAME_BYTES_MAX, PUBLISHER_BYTES_MAX};
 /// Bytes of a record's length field.
 const RECORD_LENGTH_BYTES: usize = 4;
 
-/// Why a publisher cannot be registered: no replica takes it.
+/// Why no replica would accept the registration of a publisher.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PublisherInfoError {
-    /// So many addresses.
+    /// It has too many addresses: this many.
     #[error("{0} addresses are more than the {ADDRESSES_MAX} that a publisher may advertise")]
     TooManyAddresses(usize),
-    /// Its name and its addresses take so many bytes.
+    /// Its name and its addresses are too long: this many bytes.
     #[error(
         "its name and addresses take {0} bytes and may take {PUBLISHER_BYTES_MAX}; advertise fewer \
          addresses, or shorter host names"
@@ -26,17 +26,17 @@ pub enum PublisherInfoError {
 }
 
 fields! {
-    /// Who a publisher is and where it listens: what the resolver tells of it, and what
-    /// `Producer::to_publishers` takes.
+    /// The identity of a publisher and its addresses: sent by the resolver, and used by
+    /// `Producer::to_publishers`.
     #[derive(Hash)]
     pub struct PublisherInfo as record("bytes of a publisher", PUBLISHER_BYTES_MAX) {
-        /// Its id, as long as its data directory lives.
+        /// Its id, constant for the life of its data directory.
         pub id: PublisherId,
-        /// Its start; a higher one replaces a lower one.
+        /// Its start counter; a higher epoch replaces a lower one.
         pub epoch: Epoch,
-        /// Its name, as operators gave it: 1 to 128 bytes. Two publishers may have the same.
+        /// Its name, chosen by operators: 1 to 128 bytes. Two publishers may have the same.
         pub name: String = at_most("publisher name", NAME_BYTES_MAX),
-        /// Where it listens, best first. At least one, at most 16.
+        /// The addresses at which it listens, best first. At least one, at most 16.
         pub addresses: Vec<Address> = read_by(addresses),
         /// Fields of later versions, relayed byte for byte.
         pub later: LaterFields,
@@ -44,7 +44,7 @@ fields! {
 }
 
 impl PublisherInfo {
-    /// A publisher as this version knows it.
+    /// A publisher without fields of later versions.
     pub fn new(
         id: PublisherId,
         epoch: Epoch,
@@ -55,7 +55,7 @@ impl PublisherInfo {
         PublisherInfo { id, epoch, name: name.into(), addresses, later: LaterFields::default() }
     }
 
-    /// Whether replicas take it.
+    /// Checks that replicas would accept it.
     pub fn check(&self) -> Result<(), PublisherInfoError> {
         if self.addresses.len() > ADDRESSES_MAX {
             return Err(PublisherInfoError::TooManyAddresses(self.addresses.len()));
@@ -79,7 +79,7 @@ mod tests {
     use crate::codec::Decode;
 
     #[test]
-    fn a_publisher_longer_than_its_limit_is_refused_on_both_sides() {
+    fn a_publisher_over_its_limit_is_refused_by_both_sides() {
         let publisher = |more: usize| PublisherInfo {
             later: LaterFields::new(&vec![1; more]).unwrap(),
             ..PublisherInfo::new(PublisherId([1; 16]), Epoch(1), "p".repeat(128), [([1; 4], 1)])

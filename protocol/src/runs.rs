@@ -1,10 +1,10 @@
-//! Answers to batches, run-length encoded: most batches have one answer for all, and cost two
+//! Run-length encoded answers to batches: in most batches all answers are the same, and take two
 //! bytes.
 
 use crate::codec::{Bounded, Decode, Encode, Reader, WireError, within};
 use crate::frame::FrameWriter;
 
-/// A sequence with few changes.
+/// A run-length encoded sequence.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Runs<T> {
     runs: Vec<(T, u32)>,
@@ -39,7 +39,7 @@ impl<T: Copy + PartialEq> Runs<T> {
         }
     }
 
-    /// The values with how often each stands in a row.
+    /// The values, each with the length of its run.
     pub fn runs(&self) -> &[(T, u32)] {
         &self.runs
     }
@@ -49,12 +49,12 @@ impl<T: Copy + PartialEq> Runs<T> {
         self.runs.iter().flat_map(|&(value, n)| std::iter::repeat_n(value, n as usize))
     }
 
-    /// How many values.
+    /// The number of values.
     pub fn len(&self) -> usize {
         self.runs.iter().map(|&(_, n)| n as usize).sum()
     }
 
-    /// True when there is none.
+    /// True if there are no values.
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()
     }

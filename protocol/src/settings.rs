@@ -1,4 +1,4 @@
-//! What a queue says of its jobs, where they say nothing themselves.
+//! A queue's defaults for the options of its jobs.
 
 use crate::codec::{Decode, Encode, Reader, WireError};
 use crate::fields::{put_masked, read_masked};
@@ -6,40 +6,39 @@ use crate::frame::FrameWriter;
 use crate::job::{Backoff, at_most};
 use crate::limits::{KEEP_JOBS_MAX, LEASE_MS_MAX, LEASE_MS_MIN, WAIT_MS_MAX};
 
-/// A queue's settings. What is `None` is as [`JobOptions`](crate::JobOptions) and this type have it
-/// for every queue. A change holds for jobs that are in the queue already, from their next
-/// delivery, failure or end on.
+/// A queue's settings. Where a setting is `None`, the defaults of [`JobOptions`](crate::JobOptions)
+/// and of this type apply. A change also affects jobs that are already in the queue, from their
+/// next delivery, failure or end on.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct QueueSettings {
     /// Attempts before a job goes to the dead letters: 1 to 65,535. 25 by default.
     pub max_attempts: Option<u16>,
-    /// How long a delivery may go without renewal, in milliseconds: 1,000 to 43,200,000 (1 s to 12
-    /// h). 30 s where nobody says.
+    /// How long a delivery lasts without renewal, in milliseconds: 1,000 to 43,200,000 (1 s to 12
+    /// h). 30 s by default.
     pub lease_ms: Option<u32>,
-    /// How long one attempt may run, in milliseconds; 0 for as long as it likes. At most 100 years.
-    /// An hour where nobody says.
+    /// How long one attempt may run, in milliseconds; 0 for no limit. At most 100 years. An hour by
+    /// default.
     pub run_timeout_ms: Option<u64>,
     /// The wait after a failed attempt.
     pub backoff: Option<Backoff>,
-    /// How long completed, cancelled and expired jobs stay readable, in milliseconds; 0 for not at
-    /// all. At most 100 years. 24 hours where nobody says.
+    /// How long completed, cancelled and expired jobs stay readable, in milliseconds; 0 to delete
+    /// them at once. At most 100 years. 24 hours by default.
     pub keep_ms: Option<u64>,
-    /// How many completed, cancelled and expired jobs stay readable: the newest so many. At most
-    /// 10,000,000. 100,000 where nobody says.
+    /// How many completed, cancelled and expired jobs stay readable: the newest ones. At most
+    /// 10,000,000. 100,000 by default.
     pub keep_jobs: Option<u64>,
-    /// How long dead letters stay, in milliseconds; 0 for not at all. At most 100 years. 180 days
-    /// by default.
+    /// How long dead letters stay, in milliseconds; 0 to delete them at once. At most 100 years.
+    /// 180 days by default.
     pub keep_dead_ms: Option<u64>,
 }
 
 impl QueueSettings {
-    /// Ended jobs that a queue keeps, where it does not say otherwise.
+    /// The most ended jobs that a queue stores by default.
     pub const KEEP_JOBS: u64 = 100_000;
-    /// How long dead letters stay, in milliseconds, where their queue does not set it: 180 days, as
-    /// in Sidekiq.
+    /// How long dead letters stay by default, in milliseconds: 180 days, as in Sidekiq.
     pub const KEEP_DEAD_MS: u64 = 180 * 24 * 60 * 60 * 1_000;
 
-    /// Takes over what `changes` says.
+    /// Replaces the settings that `changes` contains.
     pub fn change(&mut self, changes: &QueueSettings) {
         fn take<T: Clone>(mine: &mut Option<T>, other: &Option<T>) {
             if other.is_some() {

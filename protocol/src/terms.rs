@@ -1,4 +1,4 @@
-//! What a publication says of itself beside its path.
+//! The properties of a publication besides its path.
 
 use crate::codec::{Decode, Encode, Reader, WireError, number_bytes};
 use crate::fields::codes;
@@ -22,19 +22,18 @@ codes! {
 pub struct Terms {
     /// What is published.
     pub kind: PublicationKind,
-    /// Bits that later versions give a meaning to; they are kept and told as they came. 0 by
-    /// default.
+    /// Bits reserved for later versions; they are stored and relayed unchanged. 0 by default.
     pub flags: u32,
     /// Subscribers of a value try the publishers with the lowest number first. Default 0.
     pub priority: u16,
-    /// Among those of one priority, how often this one is chosen, in proportion to the others. 0:
-    /// only if there is no other. Default 100.
+    /// Among publishers of one priority, this one is chosen in proportion to its weight. 0: only if
+    /// there is no other. Default 100.
     pub weight: u16,
-    /// The names of all publishers among which jobs of this path find their home, sorted and none
-    /// twice; empty: this publisher alone. At most 64.
+    /// The names of all publishers among which each job of this path is assigned its home, sorted
+    /// and unique; empty: this publisher alone. At most 64.
     pub homes: Vec<String>,
-    /// Fields of later versions: digested and relayed byte for byte, so that a replica of before
-    /// and a writer of after agree.
+    /// Fields of later versions: digested and relayed unchanged, so that an older replica and a
+    /// newer writer agree.
     pub later: LaterFields,
 }
 
@@ -52,8 +51,7 @@ impl Default for Terms {
 }
 
 impl Terms {
-    /// A number that differs for terms that differ, as far as 64 bits can tell: what a digest adds
-    /// to a path.
+    /// A 64-bit hash of the terms. The digest of a path includes it.
     pub fn digest(&self) -> u64 {
         let mut out = FrameWriter::new();
         self.fields(&mut out);
@@ -75,12 +73,12 @@ impl Terms {
         self.later.encode(out);
     }
 
-    /// How many bytes the record takes, its length left out; at most [`TERMS_BYTES_MAX`].
+    /// The size of the record in bytes, without its length; at most [`TERMS_BYTES_MAX`].
     pub fn bytes(&self) -> usize {
         self.known_bytes() + self.later.as_bytes().len()
     }
 
-    /// How many bytes the fields that this version knows take in their shortest form.
+    /// The size in bytes of the fields that this version knows, in their shortest form.
     fn known_bytes(&self) -> usize {
         let numbers = [u64::from(self.flags), u64::from(self.priority), u64::from(self.weight)];
         let lengths = self.homes.iter().map(|home| home.len() as u64);
@@ -89,7 +87,7 @@ impl Terms {
     }
 }
 
-/// A record: later versions say more.
+/// A record, so that later versions can add fields.
 impl Encode for Terms {
     fn encode(&self, out: &mut FrameWriter) {
         out.record(|out| self.fields(out));
@@ -107,7 +105,7 @@ impl Decode for Terms {
             let mut homes: Vec<String> = Vec::with_capacity(count);
             for _ in 0..count {
                 let home = r.string("name of a home", NAME_BYTES_MAX)?;
-                // One way to write the same set, too.
+                // The order is fixed so that the same set has only one encoding.
                 if homes.last().is_some_and(|before| *before >= home) {
                     return Err(unsorted);
                 }
@@ -117,7 +115,8 @@ impl Decode for Terms {
                 (r.offset() - start, r.invalid("number not in its shortest form"));
             let later = LaterFields::decode(r)?;
             let terms = Terms { kind, flags, priority, weight, homes, later };
-            // One way to write the same terms: digests of both sides have to agree.
+            // The same terms must have only one encoding, because the digests of both sides must
+            // agree.
             if known == terms.known_bytes() { Ok(terms) } else { Err(padded) }
         })
     }
@@ -128,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn terms_that_differ_have_digests_that_differ() {
+    fn different_terms_have_different_digests() {
         let plain = Terms::default();
         let others = [
             Terms { kind: PublicationKind::Value, ..plain.clone() },
@@ -147,12 +146,12 @@ mod tests {
     }
 
     #[test]
-    fn the_digest_is_part_of_the_protocol() {
+    fn digest_of_the_default_terms_never_changes() {
         assert_eq!(format!("{:016x}", Terms::default().digest()), "d94614aea8e621a8");
     }
 
     #[test]
-    fn terms_longer_than_their_limit_are_refused() {
+    fn terms_over_their_size_limit_are_refused() {
         let decode = |last: usize| {
             let mut homes: Vec<String> = (0..60).map(|n| format!("{n:0100}")).collect();
             homes.push(format!("{:0last$}", 60));
@@ -167,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn homes_out_of_order_are_refused() {
+    fn unsorted_or_repeated_homes_are_refused() {
         let decode = |homes: &[&str]| {
             let homes = homes.iter().map(|&home| home.into()).collect();
             let mut out = FrameWriter::new();
@@ -181,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_of_later_versions_are_digested_and_written_as_they_came() {
+    fn fields_of_later_versions_are_digested_and_relayed_unchanged() {
         let mut out = FrameWriter::new();
         out.record(|out| {
             Terms::default().fields(out);
@@ -198,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn terms_that_are_not_in_their_shortest_form_are_refused() {
+    fn numbers_not_in_their_shortest_form_are_refused() {
         // Kind, flags 0 in two bytes, priority, weight, no homes.
         let padded = [6, 0, 0, 0, 1, 0x80, 0, 0, 100, 0];
         let error = Terms::decode(&mut Reader::new(padded.to_vec().into())).unwrap_err();

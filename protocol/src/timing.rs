@@ -1,20 +1,20 @@
-//! The rules of time that several parts share. Durations only: nothing here reads a clock.
+//! Timing rules that several crates share. Durations only: nothing here reads a clock.
 
 use std::time::Duration;
 
 /// The timing of resolver clients and servers. The rules and the defaults are those of the chapter
-/// on fault tolerance of netidx's book. Clients and replicas of one cluster should be told the
-/// same.
+/// on fault tolerance of netidx's book. Clients and replicas of one cluster should use the same
+/// values.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ResolverTiming {
-    /// A read connection that is silent this long is closed. 60 s by default.
+    /// A read connection is closed after this long without traffic. 60 s by default.
     pub reader_ttl: Duration,
-    /// A publisher that is silent this long is hidden; half of it is the heartbeat. 120 s by
+    /// A publisher is hidden after this long without traffic; half of it is the heartbeat. 120 s by
     /// default.
     pub writer_ttl: Duration,
-    /// The longest a handshake may take. 10 s by default.
+    /// The longest duration of a handshake. 10 s by default.
     pub handshake_timeout: Duration,
-    /// The longest a connect may take, at each address. 3 s by default.
+    /// The longest duration of a connect, at each address. 3 s by default.
     pub connect_timeout: Duration,
     /// The shortest wait between tries. 1 s by default.
     pub retry_wait_min: Duration,
@@ -23,11 +23,11 @@ pub struct ResolverTiming {
     /// Tries for each batch: rounds over all replicas when reading, tries at each replica when
     /// writing. 3 by default.
     pub tries: u32,
-    /// What each simple read adds to the time allowed for an answer. 50 µs by default.
+    /// Added to the request timeout for each simple read. 50 µs by default.
     pub read_op_timeout: Duration,
-    /// What each simple write adds to it. 100 µs by default.
+    /// Added to the request timeout for each simple write. 100 µs by default.
     pub write_op_timeout: Duration,
-    /// The least time allowed for an answer, however small its batch. 15 s by default.
+    /// The shortest request timeout, for small batches. 15 s by default.
     pub request_timeout_min: Duration,
 }
 
@@ -61,14 +61,14 @@ impl ResolverTiming {
         self.request_timeout_min.max(times(self.write_op_timeout, operations))
     }
 
-    /// How often a writer shows that it lives, and tries a degraded replica again: half of
+    /// The interval at which a writer sends a heartbeat, and retries a degraded replica: half of
     /// `writer_ttl`.
     pub fn heartbeat(&self) -> Duration {
         self.writer_ttl / 2
     }
 
-    /// A wait between tries, uniform between its bounds, for a `random` drawn from the whole range
-    /// of u64.
+    /// A random wait between tries, uniform between the bounds. `random` is uniform over the whole
+    /// range of u64.
     pub fn retry_wait(&self, random: u64) -> Duration {
         let span = self.retry_wait_max.saturating_sub(self.retry_wait_min);
         let span = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
@@ -84,8 +84,8 @@ fn times(each: Duration, n: u64) -> Duration {
     )
 }
 
-/// The timing of one link: when to send a heartbeat, when the other side counts as hung. Both sides
-/// say theirs, and hold to the shorter of each.
+/// The timing of one link: when to send a heartbeat, and when to treat the other side as hung. Both
+/// sides propose theirs, and use the shorter of each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LinkTiming {
     /// A side that has sent nothing for this long sends a heartbeat; at least 10 ms.
@@ -95,14 +95,14 @@ pub struct LinkTiming {
 }
 
 impl LinkTiming {
-    /// Work links: 2 s and 10 s. Shorter, because leases hang on them.
+    /// Work links: 2 s and 10 s. Shorter, because leases depend on them.
     pub const WORK: LinkTiming =
         LinkTiming { heartbeat: Duration::from_secs(2), hang: Duration::from_secs(10) };
-    /// Value links: 5 s and 100 s, as netidx's chapter on fault tolerance has it.
+    /// Value links: 5 s and 100 s, as in netidx's chapter on fault tolerance.
     pub const VALUES: LinkTiming =
         LinkTiming { heartbeat: Duration::from_secs(5), hang: Duration::from_secs(100) };
 
-    /// What both sides hold to: the shorter of each.
+    /// The timing that both sides use: the shorter of each.
     pub fn agreed(self, other: LinkTiming) -> LinkTiming {
         LinkTiming {
             heartbeat: self.heartbeat.min(other.heartbeat),

@@ -1,6 +1,6 @@
-//! Trace context: which trace of the producer's a job belongs to, as W3C writes it, in two of the
-//! job's headers. Nobody here samples or exports anything: it is carried, so that a worker's
-//! tracing can go on where its producer's was.
+//! Trace context: the producer's trace of which a job is a part, in the W3C format, stored in two
+//! of the job's headers. Longshore neither samples nor exports traces: it forwards the context, so
+//! that a worker's tracing can continue the producer's.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,11 +8,11 @@ use std::sync::Arc;
 use crate::job::{Headers, NewJob};
 use crate::limits::{HEADERS_BYTES_MAX, HEADERS_MAX};
 
-/// The header that names the trace, and the span that is the job's parent.
+/// The header with the ids of the trace and of the job's parent span.
 pub const TRACEPARENT: &str = "traceparent";
-/// The header with what tracing systems add for themselves.
+/// The header with data of tracing systems.
 pub const TRACESTATE: &str = "tracestate";
-/// The longest `tracestate` that is carried, in bytes: what every system has to carry.
+/// The longest `tracestate` that is forwarded, in bytes: the minimum that the standard requires.
 pub const TRACESTATE_BYTES_MAX: usize = 512;
 /// Most entries of a `tracestate`.
 pub const TRACESTATE_ENTRIES_MAX: usize = 32;
@@ -21,7 +21,7 @@ pub const TRACESTATE_ENTRIES_MAX: usize = 32;
 const TRACEPARENT_BYTES: usize = 55;
 const SAMPLED: u8 = 1;
 
-/// The trace that a job belongs to. Cheap to clone.
+/// The trace of which a job is a part. Cheap to clone.
 ///
 /// ```
 /// # mod longshore { pub use longshore_protocol::*; }
@@ -43,16 +43,16 @@ pub struct TraceContext {
 }
 
 impl TraceContext {
-    /// The trace `trace_id`, in it the span `parent_id`; none where either is all zeros, which
-    /// names nothing.
+    /// The trace `trace_id` with the parent span `parent_id`. `None` if either is all zeros, which
+    /// is not a valid id.
     pub fn new(trace_id: [u8; 16], parent_id: [u8; 8], sampled: bool) -> Option<TraceContext> {
         let names = trace_id != [0; 16] && parent_id != [0; 8];
         names.then_some(TraceContext { trace_id, parent_id, sampled, state: None })
     }
 
-    /// Reads a `traceparent` and the `tracestate` beside it. None where the first is malformed; a
-    /// malformed second, or one over its limits, is left out. Later versions than 00 are read as
-    /// far as 00 goes.
+    /// Parses a `traceparent` and its `tracestate`. Returns `None` if the first is malformed;
+    /// ignores the second if it is malformed or over its limits. Later versions than 00 are parsed
+    /// up to the fields of 00.
     pub fn parse(traceparent: &str, tracestate: Option<&str>) -> Option<TraceContext> {
         let text = traceparent.as_bytes();
         let (version, trace_id, parent_id, flags) =
@@ -72,12 +72,12 @@ impl TraceContext {
         ends_well.then(|| read.with_state(tracestate))
     }
 
-    /// What a job's headers say; none where they say nothing, or nothing well formed.
+    /// Returns the context in a job's headers, if it is present and valid.
     pub fn of(headers: &Headers) -> Option<TraceContext> {
         TraceContext::parse(headers.get(TRACEPARENT)?, headers.get(TRACESTATE))
     }
 
-    /// The same with another `tracestate`; none of it where that is malformed or over its limits.
+    /// Replaces the `tracestate`; a malformed one, or one over its limits, is left out.
     pub fn with_state(self, tracestate: Option<&str>) -> TraceContext {
         let state = tracestate.filter(|state| is_state(state)).map(Arc::from);
         TraceContext { state, ..self }
@@ -88,17 +88,17 @@ impl TraceContext {
         Hex(self.trace_id)
     }
 
-    /// The id of the span that the job's is a child of, in hex.
+    /// The id of the job's parent span, in hex.
     pub fn parent_id(&self) -> impl fmt::Display {
         Hex(self.parent_id)
     }
 
-    /// Both ids as they are.
+    /// Both ids as bytes.
     pub fn ids(&self) -> ([u8; 16], [u8; 8]) {
         (self.trace_id, self.parent_id)
     }
 
-    /// Whether the producer's side keeps the trace.
+    /// Whether the producer records the trace.
     pub fn is_sampled(&self) -> bool {
         self.sampled
     }
@@ -109,7 +109,7 @@ impl TraceContext {
     }
 }
 
-/// The `traceparent`.
+/// Formats the `traceparent`.
 impl fmt::Display for TraceContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "00-{}-{}-{:02x}", self.trace_id(), self.parent_id(), u8::from(self.sampled))
@@ -117,9 +117,9 @@ impl fmt::Display for TraceContext {
 }
 
 impl NewJob {
-    /// The same job as a part of a trace, in place of the one that its headers name. Headers that
-    /// leave no room for it stay without, the `tracestate` first: a trace is no reason to refuse a
-    /// job.
+    /// Makes the job a part of a trace and replaces the context in its headers. If the headers have
+    /// no room, the context is left out, the `tracestate` first: a trace must not cause the refusal
+    /// of a job.
     pub fn traced(mut self, trace: &TraceContext) -> NewJob {
         self.headers.0.retain(|(name, _)| name != TRACEPARENT && name != TRACESTATE);
         let state = trace.state().map(|state| (TRACESTATE, state.to_owned()));
@@ -133,7 +133,7 @@ impl NewJob {
     }
 }
 
-/// Lower case, as the standard has it.
+/// Lower case, as the standard requires.
 struct Hex<const N: usize>([u8; N]);
 
 impl<const N: usize> fmt::Display for Hex<N> {
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_well_formed_comes_back_as_it_was() {
+    fn well_formed_contexts_round_trip() {
         for flags in ["00", "01"] {
             let given = format!("{}{flags}", &GIVEN[..53]);
             let read = TraceContext::parse(&given, Some("a=1,b@c=2")).unwrap();
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_version_is_read_as_far_as_it_is_known() {
+    fn later_versions_are_parsed_up_to_the_known_fields() {
         for given in [
             "01-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-ff",
             "cc-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-more",
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_malformed_is_no_trace_and_no_error() {
+    fn malformed_contexts_are_ignored() {
         let long = format!("{GIVEN}-more");
         for given in [
             "",
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_that_is_malformed_or_over_its_limits_is_left_out() {
+    fn malformed_or_oversized_tracestate_is_ignored() {
         let state = |state: &str| {
             let read = TraceContext::parse(GIVEN, Some(state)).unwrap();
             read.state().is_some()
@@ -246,18 +246,18 @@ mod tests {
     }
 
     #[test]
-    fn a_job_has_one_trace_the_last_that_it_was_given() {
+    fn the_last_trace_context_replaces_earlier_ones() {
         let trace = TraceContext::parse(GIVEN, Some("a=1")).unwrap();
         let other = TraceContext::new([1; 16], [2; 8], false).unwrap();
         let own = vec![("own".to_owned(), "x".to_owned())];
         let job = job(own).traced(&trace).traced(&other);
         assert_eq!(TraceContext::of(&job.headers), Some(other));
-        assert_eq!(job.headers.get(TRACESTATE), None, "it was of the other trace");
+        assert_eq!(job.headers.get(TRACESTATE), None, "it belongs to the other trace");
         assert_eq!((job.headers.get("own"), job.headers.0.len()), (Some("x"), 2));
     }
 
     #[test]
-    fn headers_without_room_stay_within_their_limits() {
+    fn trace_headers_never_exceed_the_header_limits() {
         let trace = TraceContext::parse(GIVEN, Some("a=1")).unwrap();
         let filled = |bytes: usize| job(vec![("k".to_owned(), "v".repeat(bytes - 1))]);
         let parent = TRACEPARENT.len() + GIVEN.len();

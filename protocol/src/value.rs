@@ -1,7 +1,6 @@
-//! What a live value holds.
-//!
-//! Numbers are fixed on the wire and never allocate. Texts and bytes that were read are slices of
-//! the frame they came in; who keeps a few bytes of a large frame for long should copy them.
+//! The content of a live value. Numbers have a fixed size on the wire and never allocate. Decoded
+//! texts and bytes are slices of the frame in which they arrived; copy a few bytes of a large frame
+//! before storing them for long.
 
 mod codec;
 mod json;
@@ -14,11 +13,11 @@ use crate::limits::{VALUE_BYTES_MAX, VALUE_DEPTH_MAX, VALUE_ITEMS_MAX};
 
 pub(crate) use codec::{put_number_and_value, take_number_and_plain};
 
-/// One value: what JSON has, with whole numbers and bytes. Two are equal when they are written as
-/// the same bytes, so a number that is not a number equals itself. Cheap to clone. At most 1 MiB as
-/// it is sent, 16 lists and maps within each other, 65,536 elements.
+/// One value: the JSON types, plus whole numbers and bytes. Two values are equal if their encodings
+/// are equal, so a NaN equals itself. Cheap to clone. At most 1 MiB encoded, 16 levels of nested
+/// lists and maps, 65,536 elements.
 ///
-/// Printed as JSON, which lacks two things: bytes are base64 text there, a number that is none is
+/// Printed as JSON, which lacks two things: bytes are printed as base64 text, NaN and infinities as
 /// `null`.
 #[derive(Clone, Debug, Default)]
 pub enum Value {
@@ -31,7 +30,7 @@ pub enum Value {
     I64(i64),
     /// A whole number, unsigned.
     U64(u64),
-    /// A number.
+    /// A floating-point number.
     F64(f64),
     /// UTF-8 text.
     String(Text),
@@ -43,12 +42,12 @@ pub enum Value {
     Map(ValueMap),
 }
 
-/// UTF-8 text, checked once, that shares the memory it was read into.
+/// Validated UTF-8 text that shares the memory of its frame.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Text(Bytes);
 
-/// Values by name, in the order of their names' bytes, none twice: there is one way to write the
-/// same map.
+/// Values by name, sorted by the bytes of their names, each name once: the same map has only one
+/// encoding.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ValueMap(Arc<[(Text, Value)]>);
 
@@ -58,13 +57,13 @@ pub enum ValueError {
     /// It takes more than 1 MiB. Publish a reference to it instead.
     #[error("the value takes over {VALUE_BYTES_MAX} bytes; publish a reference to it instead")]
     TooLarge,
-    /// More than 16 of its lists and maps lie within each other.
+    /// Its lists and maps are nested more than 16 levels deep.
     #[error("the value has more than {VALUE_DEPTH_MAX} lists and maps within each other")]
     TooDeep,
-    /// It has more than 65,536 elements, all levels together. Publish its parts at paths of their
-    /// own.
+    /// It has more than 65,536 elements, all levels together. Publish its parts at separate paths.
     #[error(
-        "the value has more than {VALUE_ITEMS_MAX} elements; publish its parts at paths of their own"
+        "the value has more than {VALUE_ITEMS_MAX} elements; \
+         publish its parts at paths of their own"
     )]
     TooManyItems,
 }
@@ -75,13 +74,13 @@ impl Value {
         Value::List(values.into_iter().map(Into::into).collect())
     }
 
-    /// A map of values; of two with one name the later counts.
+    /// A map of values; of two values with one name the later one is used.
     pub fn map(entries: impl IntoIterator<Item = (impl Into<Text>, impl Into<Value>)>) -> Value {
         Value::Map(entries.into_iter().map(|(name, value)| (name.into(), value.into())).collect())
     }
 
-    /// The same value in memory of its own: one that was decoded is slices of its frame, and keeps
-    /// all of that.
+    /// Copies the value into separate memory: a decoded value consists of slices of its frame, and
+    /// keeps the whole frame in memory.
     pub fn to_own_memory(&self) -> Value {
         let own_text = |text: &Text| Text::from(text.as_str());
         match self {
@@ -97,7 +96,7 @@ impl Value {
         }
     }
 
-    /// The text, if it is one.
+    /// Returns the text, if the value is text.
     pub fn as_str(&self) -> Option<&str> {
         match self {
             Value::String(text) => Some(text.as_str()),
@@ -105,7 +104,7 @@ impl Value {
         }
     }
 
-    /// How many bytes it takes on the wire; an error if no frame may hold it.
+    /// Returns its encoded size in bytes, or an error if the value is over a limit.
     pub fn encoded_len(&self) -> Result<usize, ValueError> {
         match self {
             Value::Null | Value::Bool(_) => Ok(1),
@@ -119,7 +118,7 @@ impl Value {
 }
 
 impl Text {
-    /// The text in `bytes`, if they are UTF-8.
+    /// Validates that `bytes` are UTF-8.
     pub fn new(bytes: Bytes) -> Result<Text, std::str::Utf8Error> {
         std::str::from_utf8(&bytes)?;
         Ok(Text(bytes))
@@ -127,7 +126,7 @@ impl Text {
 
     /// The text.
     pub fn as_str(&self) -> &str {
-        // Checked when it was made; looking again costs less than unsafe code would.
+        // Validated on construction; checking again costs less than unsafe code would.
         std::str::from_utf8(&self.0).unwrap_or_default()
     }
 
@@ -140,8 +139,8 @@ impl Text {
 impl ValueMap {
     /// The value of that name.
     pub fn get(&self, name: &str) -> Option<&Value> {
-        let place = self.0.binary_search_by(|(key, _)| key.0[..].cmp(name.as_bytes())).ok()?;
-        self.0.get(place).map(|(_, value)| value)
+        let index = self.0.binary_search_by(|(key, _)| key.0[..].cmp(name.as_bytes())).ok()?;
+        self.0.get(index).map(|(_, value)| value)
     }
 
     /// The entries, in the order of their names.
@@ -150,13 +149,13 @@ impl ValueMap {
     }
 }
 
-/// Of two entries with one name the later counts.
+/// Of two entries with one name the later one is used.
 impl FromIterator<(Text, Value)> for ValueMap {
     fn from_iter<I: IntoIterator<Item = (Text, Value)>>(entries: I) -> ValueMap {
         let mut entries: Vec<(Text, Value)> = entries.into_iter().collect();
         entries.reverse();
         entries.sort_by(|(a, _), (b, _)| a.cmp(b));
-        entries.dedup_by(|(later, _), (kept, _)| later == kept);
+        entries.dedup_by(|(later, _), (earlier, _)| later == earlier);
         ValueMap(entries.into())
     }
 }
@@ -245,13 +244,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_is_five_words() {
+    fn values_take_at_most_40_bytes() {
         assert!(size_of::<Value>() <= 40);
         assert!(size_of::<Option<Value>>() <= 40);
     }
 
     #[test]
-    fn of_two_entries_with_one_name_the_later_counts() {
+    fn later_map_entries_replace_earlier_ones() {
         let map = Value::map([("b", 1u64), ("a", 2), ("b", 3)]);
         assert_eq!(map, Value::map([("a", 2u64), ("b", 3)]));
         let Value::Map(map) = map else { panic!("a map") };
@@ -259,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_number_equals_itself_and_a_zero_not_the_other() {
+    fn floats_are_equal_if_their_bits_are_equal() {
         assert_eq!(Value::F64(f64::NAN), Value::F64(f64::NAN));
         assert_ne!(Value::F64(0.0), Value::F64(-0.0));
         assert_ne!(Value::U64(1), Value::I64(1));

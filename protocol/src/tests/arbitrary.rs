@@ -1,4 +1,5 @@
-//! Any content of every type. The macros of [`crate::fields`] do it for what they declare.
+//! Generates random content of every type. The macros of [`crate::fields`] implement it for the
+//! types that they declare.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -15,12 +16,12 @@ use crate::messages::values::Updates;
 use crate::messages::work::*;
 use crate::*;
 
-/// A type of which any content can be made.
+/// A type whose content can be generated.
 pub(crate) trait Arbitrary {
     fn arbitrary(source: &mut Source) -> Self;
 }
 
-/// Random numbers (SplitMix64), and what is made of them.
+/// A generator of random numbers (SplitMix64) and of content made from them.
 pub(crate) struct Source(pub(crate) u64);
 
 impl Source {
@@ -31,7 +32,7 @@ impl Source {
         word ^ word >> 31
     }
 
-    /// Any content of a type.
+    /// Random content of a type.
     pub(crate) fn of<T: Arbitrary>(&mut self) -> T {
         T::arbitrary(self)
     }
@@ -41,7 +42,7 @@ impl Source {
         (self.next() % count as u64) as usize
     }
 
-    /// A number of that range, both of its ends among them now and then.
+    /// A number in that range, which is sometimes one of its ends.
     pub(crate) fn within(&mut self, range: RangeInclusive<u64>) -> u64 {
         let (start, end) = range.into_inner();
         match self.below(8) {
@@ -51,28 +52,28 @@ impl Source {
         }
     }
 
-    /// One of several.
+    /// One element, chosen at random.
     pub(crate) fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
         all[self.below(all.len())]
     }
 
-    /// Fewer than `count` of what `make` makes; none if that is 0.
+    /// Fewer than `count` elements from `make`; none if `count` is 0.
     pub(crate) fn list<T>(&mut self, count: usize, make: impl Fn(&mut Source) -> T) -> Vec<T> {
         let count = self.below(count.max(1));
         (0..count).map(|_| make(self)).collect()
     }
 
     /// Content for which `holds` is true.
-    pub(crate) fn such<T: Arbitrary>(&mut self, holds: impl Fn(&T) -> bool) -> T {
+    pub(crate) fn satisfying<T: Arbitrary>(&mut self, holds: impl Fn(&T) -> bool) -> T {
         (0..1_000).map(|_| self.of()).find(|content| holds(content)).expect("one of a thousand")
     }
 
-    /// Content whose bytes are accepted.
-    pub(crate) fn readable<T: Arbitrary + Encode>(
+    /// Content whose encoding is accepted.
+    pub(crate) fn decodable<T: Arbitrary + Encode>(
         &mut self,
         accepts: impl Fn(&mut Reader) -> bool,
     ) -> T {
-        self.such(|content: &T| {
+        self.satisfying(|content: &T| {
             let mut out = FrameWriter::new();
             content.encode(&mut out);
             accepts(&mut Reader::new(out.into_body()))
@@ -90,7 +91,7 @@ macro_rules! arbitrary {
     )*};
 }
 
-// Numbers of every length, so that each length of LEB128 comes.
+// Numbers of every magnitude, so that each length of LEB128 occurs.
 arbitrary! {
     u64: |source| source.next().checked_shr(source.below(65) as u32).unwrap_or(0);
     u32: |source| source.next().checked_shr(32 + source.below(33) as u32).unwrap_or(0) as u32;

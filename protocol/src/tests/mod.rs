@@ -1,4 +1,4 @@
-//! Any content of every type, and that it comes back from its bytes.
+//! Random content of every type, and tests that it survives a round trip through its encoding.
 
 mod arbitrary;
 mod round_trip;

@@ -1,4 +1,4 @@
-//! Every type, with any content, comes back from its bytes as it went in.
+//! Round trips through the encoding, for random content of every type.
 
 use std::fmt::Debug;
 
@@ -22,14 +22,14 @@ fn one_message(body: Bytes) -> (u8, Bytes) {
     message
 }
 
-fn comes_back<T: Arbitrary + Encode + Decode + PartialEq + Debug>(seed: u64) {
-    let thing: T = Source(seed).of();
+fn round_trips<T: Arbitrary + Encode + Decode + PartialEq + Debug>(seed: u64) {
+    let value: T = Source(seed).of();
     let mut out = FrameWriter::new();
-    thing.encode(&mut out);
-    assert_eq!(T::decode(&mut Reader::new(out.into_body())), Ok(thing));
+    value.encode(&mut out);
+    assert_eq!(T::decode(&mut Reader::new(out.into_body())), Ok(value));
 }
 
-fn message_comes_back<T: Arbitrary + PartialEq + Debug>(
+fn message_round_trips<T: Arbitrary + PartialEq + Debug>(
     seed: u64,
     encode: fn(&T, &mut FrameWriter),
     decode: fn(u8, Bytes) -> Result<Option<T>, WireError>,
@@ -45,40 +45,40 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
     #[test]
-    fn handshakes_come_back(seed: u64) {
-        comes_back::<Handshake>(seed);
-        comes_back::<HandshakeAnswer>(seed);
+    fn handshakes_round_trip(seed: u64) {
+        round_trips::<Handshake>(seed);
+        round_trips::<HandshakeAnswer>(seed);
     }
 
     #[test]
-    fn messages_of_work_links_come_back(seed: u64) {
-        message_comes_back(seed, ToPublisher::encode, ToPublisher::decode);
-        message_comes_back(seed, FromPublisher::encode, FromPublisher::decode);
+    fn messages_of_work_links_round_trip(seed: u64) {
+        message_round_trips(seed, ToPublisher::encode, ToPublisher::decode);
+        message_round_trips(seed, FromPublisher::encode, FromPublisher::decode);
     }
 
     #[test]
-    fn messages_of_resolver_links_come_back(seed: u64) {
-        message_comes_back(seed, ToReplica::encode, ToReplica::decode);
-        message_comes_back(seed, FromReplica::encode, FromReplica::decode);
+    fn messages_of_resolver_links_round_trip(seed: u64) {
+        message_round_trips(seed, ToReplica::encode, ToReplica::decode);
+        message_round_trips(seed, FromReplica::encode, FromReplica::decode);
     }
 
     #[test]
-    fn messages_of_value_links_come_back(seed: u64) {
-        message_comes_back(seed, ToValuePublisher::encode, ToValuePublisher::decode);
-        message_comes_back(seed, FromValuePublisher::encode, FromValuePublisher::decode);
+    fn messages_of_value_links_round_trip(seed: u64) {
+        message_round_trips(seed, ToValuePublisher::encode, ToValuePublisher::decode);
+        message_round_trips(seed, FromValuePublisher::encode, FromValuePublisher::decode);
     }
 
     #[test]
-    fn values_come_back_and_their_length_is_known(seed: u64) {
+    fn values_round_trip_with_the_predicted_length(seed: u64) {
         let value: Value = Source(seed).of();
         let mut out = FrameWriter::new();
         value.encode(&mut out);
         prop_assert_eq!(value.encoded_len(), Ok(out.body_len()));
-        comes_back::<Value>(seed);
+        round_trips::<Value>(seed);
     }
 
     #[test]
-    fn a_frame_of_updates_holds_each_in_order(seed: u64) {
+    fn frames_of_updates_preserve_their_order(seed: u64) {
         let updates: Vec<(u32, Value)> = Source(seed).list(40, |s| (s.of(), s.of()));
         let mut writer = values::UpdatesWriter::with_capacity(64);
         updates.iter().for_each(|(number, value)| writer.push(*number, value));
@@ -88,12 +88,12 @@ proptest! {
         let (tag, body) = one_message(frame.slice(frame::FRAME_HEADER_BYTES..));
         let message = values::Updates::new(body);
         let mut by_kind = message.iter();
-        for wanted in &updates {
+        for expected in &updates {
             let number = by_kind.next_number();
-            let is_number = matches!(wanted.1, Value::U64(_) | Value::I64(_) | Value::F64(_));
-            prop_assert!(number.is_none() || is_number, "{wanted:?}");
+            let is_number = matches!(expected.1, Value::U64(_) | Value::I64(_) | Value::F64(_));
+            prop_assert!(number.is_none() || is_number, "{expected:?}");
             let read = number.map_or_else(|| by_kind.next(), |update| Some(Ok(update)));
-            prop_assert_eq!(read, Some(Ok(wanted.clone())));
+            prop_assert_eq!(read, Some(Ok(expected.clone())));
         }
         prop_assert_eq!((by_kind.next_number(), by_kind.next()), (None, None));
         let read: Result<Vec<_>, _> = message.iter().collect();
@@ -101,7 +101,7 @@ proptest! {
     }
 
     #[test]
-    fn frames_of_many_messages_come_back_in_order(seed: u64) {
+    fn frames_preserve_the_order_of_their_messages(seed: u64) {
         let messages: Vec<FromPublisher> = Source(seed).list(20, Source::of);
         let mut out = FrameWriter::new();
         messages.iter().for_each(|message| message.encode(&mut out));
@@ -116,7 +116,7 @@ proptest! {
     }
 
     #[test]
-    fn a_batch_holds_each_job_in_order(seed: u64, atomic: bool, sequence: u64) {
+    fn enqueue_batches_preserve_jobs_and_their_order(seed: u64, atomic: bool, sequence: u64) {
         let jobs: Vec<NewJob> = Source(seed).list(40, Source::of);
         let mut builder = BatchBuilder::new();
         jobs.iter().for_each(|job| builder.push(job));
@@ -128,12 +128,12 @@ proptest! {
             let bytes = batch.body().slice(entry.at as usize..(entry.at + entry.length) as usize);
             prop_assert_eq!(&batch.paths[entry.path], &job.path);
             prop_assert!(head.is_intact(&bytes));
-            let mut rotten = bytes.to_vec();
-            let at = rotten.len() - head.payload_len;
-            if let Some(byte) = rotten.get_mut(at + head.payload_len / 2) {
+            let mut damaged = bytes.to_vec();
+            let at = damaged.len() - head.payload_len;
+            if let Some(byte) = damaged.get_mut(at + head.payload_len / 2) {
                 *byte ^= 1;
-                prop_assert!(!head.is_intact(&rotten));
-                prop_assert!(!head.is_intact(&rotten[..head.payload_len - 1]));
+                prop_assert!(!head.is_intact(&damaged));
+                prop_assert!(!head.is_intact(&damaged[..head.payload_len - 1]));
             }
             prop_assert_eq!(head.options.unwrap_or_default(), job.options.clone());
             let read = Entry::read(bytes).unwrap();
@@ -144,7 +144,7 @@ proptest! {
     }
 
     #[test]
-    fn a_batch_of_settles_holds_each_in_order(seed: u64) {
+    fn settle_batches_preserve_settles_and_their_order(seed: u64) {
         let settles: Vec<(Token, NewSettle)> = Source(seed).list(60, |s| (s.of(), s.of()));
         let mut builder = SettleBatchBuilder::new();
         settles.iter().for_each(|(token, settle)| builder.push(*token, settle));
@@ -155,7 +155,7 @@ proptest! {
     }
 
     #[test]
-    fn runs_are_the_sequence_they_were_made_from(seed: u64) {
+    fn runs_round_trip_sequences_of_values(seed: u64) {
         let values: Vec<SettleOutcome> = Source(seed).list(200, Source::of);
         let runs: Runs<SettleOutcome> = values.iter().copied().collect();
         prop_assert_eq!(runs.len(), values.len());
@@ -164,7 +164,7 @@ proptest! {
     }
 
     #[test]
-    fn numbers_come_back(unsigned: u64, signed: i64) {
+    fn numbers_round_trip(unsigned: u64, signed: i64) {
         let mut out = FrameWriter::new();
         out.u64(unsigned);
         out.i64(signed);
@@ -173,16 +173,16 @@ proptest! {
     }
 
     #[test]
-    fn ids_come_back_from_their_text(id: [u8; 16]) {
+    fn ids_round_trip_as_text(id: [u8; 16]) {
         prop_assert_eq!(JobId(id).to_string().parse(), Ok(JobId(id)));
         prop_assert_eq!(PublisherId(id).to_string().parse(), Ok(PublisherId(id)));
         prop_assert!(PublisherId(id).to_string().starts_with(&PublisherId(id).prefix()));
     }
 }
 
-/// Large parts are chained, not copied, and lie where they would lie if they had been.
+/// The bytes are the same as if large parts had been copied.
 #[test]
-fn large_payloads_are_chained_and_stand_in_their_place() {
+fn large_payloads_are_chained_in_the_right_order() {
     let large = Bytes::from(vec![7u8; frame::CHAIN_BYTES_MIN]);
     let small = large.slice(1..);
     let write = |out: &mut FrameWriter| {

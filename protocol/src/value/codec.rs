@@ -1,5 +1,5 @@
-//! A value's bytes: a kind, then what the kind says. Reading counts depth and elements before it
-//! makes anything of them.
+//! The encoding of a value: its kind, then its content. Decoding checks depth and the number of
+//! elements before it allocates.
 
 use bytes::Bytes;
 
@@ -19,12 +19,12 @@ const BYTES: u8 = 7;
 const LIST: u8 = 8;
 const MAP: u8 = 9;
 
-/// Bytes of a value that is no list, map, text or bytes, at most.
+/// Largest size in bytes of a value that is not a list, a map, text or bytes.
 const PLAIN_BYTES: usize = 9;
-/// Bytes of a number of 32 bits in LEB128, at most.
+/// Largest size in bytes of a 32-bit number in LEB128.
 const NUMBER_BYTES: usize = 5;
 
-/// Writes a number and a value after it: one update. Plain values cost one copy of their few bytes.
+/// Writes one update: a number and a value. Plain values cost one copy of a few bytes.
 #[inline]
 pub(crate) fn put_number_and_value(number: u32, value: &Value, out: &mut FrameWriter) {
     let (kind, bits) = match value {
@@ -36,8 +36,8 @@ pub(crate) fn put_number_and_value(number: u32, value: &Value, out: &mut FrameWr
             return value.encode(out);
         }
     };
-    // A copy of a fixed length is a few moves, one of these lengths a call: what is too much is
-    // taken back.
+    // Copying a constant length takes a few moves, a variable length a call: so the whole buffer is
+    // copied and then truncated.
     let mut buffer = [0u8; NUMBER_BYTES + PLAIN_BYTES];
     let (mut rest, mut at) = (number, 0);
     while rest >= 0x80 {
@@ -51,8 +51,8 @@ pub(crate) fn put_number_and_value(number: u32, value: &Value, out: &mut FrameWr
     out.put_first(&buffer, at + 10);
 }
 
-/// Reads an update of a number, if that is what comes next and its number is below 2²¹: nearly all
-/// of them. Anything else is left to those who tell what is wrong with it.
+/// Reads an update if its value is a number and its subscription number is below 2²¹, as in nearly
+/// all updates. The caller decodes everything else, including errors.
 #[inline]
 pub(crate) fn take_number_and_plain(r: &mut Reader) -> Option<(u32, Value)> {
     let rest = r.body().get(r.offset()..)?;
@@ -114,7 +114,8 @@ fn fixed(kind: u8, bits: u64, out: &mut FrameWriter) {
     out.put(&buffer);
 }
 
-/// Bytes of a value whose lists and maps may lie `depth` deep; `items` counts the elements.
+/// Returns the encoded size of a value whose lists and maps may be nested `depth` levels deep.
+/// `items` counts the elements.
 pub(super) fn length(value: &Value, depth: usize, items: &mut usize) -> Result<usize, ValueError> {
     let of = |bytes: &Bytes| 1 + number_bytes(bytes.len() as u64) + bytes.len();
     let mut enter = |count: usize| {
@@ -157,7 +158,7 @@ impl Decode for Value {
     }
 }
 
-/// Reads a value whose lists and maps may lie `depth` deep.
+/// Reads a value whose lists and maps may be nested `depth` levels deep.
 fn read(r: &mut Reader, depth: usize, items: &mut usize) -> Result<Value, WireError> {
     let invalid = r.invalid("kind of a value");
     Ok(match r.u8()? {
@@ -194,7 +195,8 @@ fn read(r: &mut Reader, depth: usize, items: &mut usize) -> Result<Value, WireEr
     })
 }
 
-/// How many elements a list or map has that may hold others `depth` deep, itself included.
+/// Reads the number of elements of a list or map; `depth` is the number of levels that may remain,
+/// itself included.
 fn enter(r: &mut Reader, depth: usize, items: &mut usize, each: usize) -> Result<usize, WireError> {
     let deep = VALUE_DEPTH_MAX + usize::from(depth == 0);
     within(r.offset(), "depth of a value", deep, VALUE_DEPTH_MAX)?;
@@ -225,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn depth_is_refused_one_over_the_limit_on_both_sides() {
+    fn too_deep_values_are_refused_by_both_sides() {
         let deepest = nested(VALUE_DEPTH_MAX);
         assert_eq!(deepest.encoded_len(), Ok(2 * VALUE_DEPTH_MAX + 1));
         assert_eq!(Value::decode(&mut Reader::new(bytes_of(&deepest))), Ok(deepest));
@@ -233,13 +235,13 @@ mod tests {
         assert_eq!(deeper.encoded_len(), Err(ValueError::TooDeep));
         let error = Value::decode(&mut Reader::new(bytes_of(&deeper)));
         assert!(matches!(error, Err(WireError::OverLimit { what: "depth of a value", .. })));
-        // A hostile one, with no end: refused at the limit, not at the end of the stack.
+        // A hostile value without end must be refused at the limit, before the stack overflows.
         let hostile = Bytes::from([LIST, 1].repeat(500_000));
         assert!(Value::decode(&mut Reader::new(hostile)).is_err());
     }
 
     #[test]
-    fn elements_are_counted_over_all_levels() {
+    fn elements_of_all_levels_count_toward_the_limit() {
         let half = Value::list(vec![Value::Null; VALUE_ITEMS_MAX / 2 - 1]);
         let most = Value::list([half.clone(), half.clone()]);
         assert!(most.encoded_len().is_ok());
@@ -253,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_refused_one_over_the_limit_on_both_sides() {
+    fn too_large_values_are_refused_by_both_sides() {
         // Kind, and three bytes of length.
         let most = Value::Bytes(Bytes::from(vec![7; VALUE_BYTES_MAX - 4]));
         assert_eq!(most.encoded_len(), Ok(VALUE_BYTES_MAX));
@@ -267,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn names_out_of_order_are_refused() {
+    fn unsorted_or_repeated_map_names_are_refused() {
         for (a, b) in [(b"b", b"a"), (b"a", b"a")] {
             let body = [&[MAP, 2, 1][..], a, &[NULL, 1], b, &[NULL]].concat();
             let error = Value::decode(&mut Reader::new(body.into()));

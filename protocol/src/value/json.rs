@@ -1,5 +1,4 @@
-//! A value as people read it: JSON. What JSON lacks is put as near as it goes: bytes as base64
-//! text, a number that is none as null.
+//! Formats a value as JSON. Bytes are printed as base64 text, NaN and infinities as null.
 
 use std::fmt::{Display, Formatter, Result, Write as _};
 
@@ -12,23 +11,24 @@ impl Display for Value {
             Value::Bool(v) => v.fmt(f),
             Value::I64(v) => v.fmt(f),
             Value::U64(v) => v.fmt(f),
-            // `Debug` writes a point or an exponent, so that it stays a number of this kind.
+            // `Debug` writes a point or an exponent, so that the text remains a floating-point
+            // number.
             Value::F64(v) if v.is_finite() => write!(f, "{v:?}"),
             Value::F64(_) => f.write_str("null"),
             Value::String(text) => quoted(text.as_str(), f),
             Value::Bytes(bytes) => base64(bytes, f),
             Value::List(values) => {
                 f.write_char('[')?;
-                for (place, value) in values.iter().enumerate() {
-                    comma(place, f)?;
+                for (index, value) in values.iter().enumerate() {
+                    comma(index, f)?;
                     value.fmt(f)?;
                 }
                 f.write_char(']')
             }
             Value::Map(map) => {
                 f.write_char('{')?;
-                for (place, (name, value)) in map.entries().iter().enumerate() {
-                    comma(place, f)?;
+                for (index, (name, value)) in map.entries().iter().enumerate() {
+                    comma(index, f)?;
                     quoted(name.as_str(), f)?;
                     f.write_char(':')?;
                     value.fmt(f)?;
@@ -39,8 +39,8 @@ impl Display for Value {
     }
 }
 
-fn comma(place: usize, f: &mut Formatter<'_>) -> Result {
-    if place > 0 { f.write_char(',') } else { Ok(()) }
+fn comma(index: usize, f: &mut Formatter<'_>) -> Result {
+    if index > 0 { f.write_char(',') } else { Ok(()) }
 }
 
 fn quoted(text: &str, f: &mut Formatter<'_>) -> Result {
@@ -51,7 +51,7 @@ fn quoted(text: &str, f: &mut Formatter<'_>) -> Result {
             '\n' => f.write_str("\\n")?,
             '\r' => f.write_str("\\r")?,
             '\t' => f.write_str("\\t")?,
-            // Terminals obey the control characters above ASCII too.
+            // Terminals also interpret control characters outside ASCII.
             c if c.is_control() => write!(f, "\\u{:04x}", u32::from(c))?,
             c => f.write_char(c)?,
         }
@@ -79,7 +79,7 @@ mod tests {
     use bytes::Bytes;
 
     #[test]
-    fn values_are_shown_as_json() {
+    fn values_are_formatted_as_json() {
         let bytes = |text: &'static [u8]| Value::Bytes(Bytes::from_static(text));
         for (value, text) in [
             (Value::Null, "null"),

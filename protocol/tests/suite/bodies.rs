@@ -1,6 +1,6 @@
-//! The fuzz bodies: each takes any bytes and must neither panic nor hang nor hold more than the
-//! bytes justify. What decodes must encode to something that decodes to the same. `fuzz/` runs them
-//! under libFuzzer, `fuzz_bodies.rs` under proptest.
+//! The fuzz targets. Each accepts arbitrary bytes and must not panic, hang or allocate more than
+//! the input justifies. A decoded message must encode to bytes that decode to the same message.
+//! `fuzz/` runs them under libFuzzer, `fuzz_bodies.rs` under proptest.
 
 use bytes::Bytes;
 use longshore_protocol::frame::FrameWriter;
@@ -10,10 +10,10 @@ use longshore_protocol::messages::values::{FromValuePublisher, ToValuePublisher,
 use longshore_protocol::messages::work::{EnqueueBatch, FromPublisher, SettleBatch, ToPublisher};
 use longshore_protocol::*;
 
-/// A body with its name.
+/// A fuzz target with its name.
 pub type Body = (&'static str, fn(&[u8]));
 
-/// All of them.
+/// All fuzz targets.
 pub const ALL: [Body; 13] = [
     ("frame", fuzz_frame),
     ("handshake", fuzz_handshake),
@@ -30,7 +30,8 @@ pub const ALL: [Body; 13] = [
     ("from_values", fuzz_from_values),
 ];
 
-/// A frame's body: its messages never hold more than it does, and each goes to every decoder.
+/// Fuzzes a frame's body: its messages are never larger than the frame, and each is passed to every
+/// decoder.
 pub fn fuzz_frame(data: &[u8]) {
     let (mut errors, mut bytes) = (0, 0);
     for message in Messages::new(Bytes::copy_from_slice(data)) {
@@ -55,7 +56,7 @@ pub fn fuzz_frame(data: &[u8]) {
     assert!(bytes <= data.len() && (errors == 1 || bytes == data.len()));
 }
 
-/// A handshake.
+/// Fuzzes a handshake.
 pub fn fuzz_handshake(data: &[u8]) {
     let handshake = round_trip::<Handshake>(data);
     if let Some(handshake) = handshake {
@@ -65,12 +66,12 @@ pub fn fuzz_handshake(data: &[u8]) {
     }
 }
 
-/// The answer to a handshake.
+/// Fuzzes the answer to a handshake.
 pub fn fuzz_handshake_answer(data: &[u8]) {
     round_trip::<HandshakeAnswer>(data);
 }
 
-/// A tag, then the body of a message to a publisher.
+/// Fuzzes a message to a publisher: its tag, then its body.
 pub fn fuzz_to_publisher(data: &[u8]) {
     let message = message(data, ToPublisher::decode, ToPublisher::encode);
     match &message {
@@ -89,7 +90,7 @@ pub fn fuzz_to_publisher(data: &[u8]) {
     }
 }
 
-/// A tag, then the body of a message from a publisher.
+/// Fuzzes a message from a publisher: its tag, then its body.
 pub fn fuzz_from_publisher(data: &[u8]) {
     let message = message(data, FromPublisher::decode, FromPublisher::encode);
     match message {
@@ -109,7 +110,7 @@ pub fn fuzz_from_publisher(data: &[u8]) {
     }
 }
 
-/// A tag, then the body of a message to a replica.
+/// Fuzzes a message to a replica: its tag, then its body.
 pub fn fuzz_to_replica(data: &[u8]) {
     message(data, ToReplica::decode, ToReplica::encode);
     if let Some((_, body)) = data.split_first() {
@@ -117,12 +118,12 @@ pub fn fuzz_to_replica(data: &[u8]) {
     }
 }
 
-/// A tag, then the body of a message from a replica.
+/// Fuzzes a message from a replica: its tag, then its body.
 pub fn fuzz_from_replica(data: &[u8]) {
     message(data, FromReplica::decode, FromReplica::encode);
 }
 
-/// A job's entry: the publisher's short reading and the worker's whole one agree.
+/// Fuzzes a job's entry: the publisher's partial decoding and the worker's full decoding agree.
 pub fn fuzz_entry(data: &[u8]) {
     let bytes = Bytes::copy_from_slice(data);
     let head = EntryHead::read(&mut Reader::new(bytes.clone()), data.len());
@@ -139,11 +140,11 @@ pub fn fuzz_entry(data: &[u8]) {
             check(&a, data.len());
         }
         (Ok(entry), Err(_)) => assert!(entry.payload.len() > PAYLOAD_BYTES_MAX),
-        (Err(error), Ok(_)) => panic!("the publisher took what no worker can read: {error}"),
+        (Err(error), Ok(_)) => panic!("the publisher accepts what no worker can decode: {error}"),
     }
 }
 
-/// A text that may be a path.
+/// Fuzzes the text of a path.
 pub fn fuzz_path(data: &[u8]) {
     round_trip::<Path>(data);
     let text = PathText::new(data);
@@ -158,7 +159,7 @@ pub fn fuzz_path(data: &[u8]) {
     }
 }
 
-/// A glob, a line feed, a path.
+/// Fuzzes a glob, a line feed and a path.
 pub fn fuzz_glob(data: &[u8]) {
     round_trip::<Glob>(data);
     let Ok(text) = std::str::from_utf8(data) else { return };
@@ -176,22 +177,22 @@ pub fn fuzz_glob(data: &[u8]) {
     }
 }
 
-/// A value.
+/// Fuzzes a value.
 pub fn fuzz_value(data: &[u8]) {
     if let Some(value) = round_trip::<Value>(data) {
-        let length = value.encoded_len().expect("what was read may be written");
-        // Lengths need not have come in their shortest form.
+        let length = value.encoded_len().expect("a decoded value can be encoded");
+        // Lengths in the input may be longer than their shortest form.
         assert!(length <= data.len() && length <= VALUE_BYTES_MAX);
         assert!(!value.to_string().is_empty());
     }
 }
 
-/// A tag, then the body of a message to a publisher of values.
+/// Fuzzes a message to a publisher of values: its tag, then its body.
 pub fn fuzz_to_values(data: &[u8]) {
     message(data, ToValuePublisher::decode, ToValuePublisher::encode);
 }
 
-/// A tag, then the body of a message from a publisher of values.
+/// Fuzzes a message from a publisher of values: its tag, then its body.
 pub fn fuzz_from_values(data: &[u8]) {
     let message = message(data, FromValuePublisher::decode, FromValuePublisher::encode);
     if let Some(FromValuePublisher::Updates(updates)) = message {
@@ -211,12 +212,12 @@ pub fn fuzz_from_values(data: &[u8]) {
 fn round_trip<T: Encode + Decode + PartialEq + std::fmt::Debug>(data: &[u8]) -> Option<T> {
     let bytes = Bytes::copy_from_slice(data);
     match T::decode(&mut Reader::new(bytes)) {
-        Ok(thing) => {
+        Ok(value) => {
             let mut out = FrameWriter::new();
-            thing.encode(&mut out);
+            value.encode(&mut out);
             let again = T::decode(&mut Reader::new(out.into_body()));
-            assert_eq!(again.as_ref(), Ok(&thing));
-            Some(thing)
+            assert_eq!(again.as_ref(), Ok(&value));
+            Some(value)
         }
         Err(error) => {
             check(&error, data.len());
@@ -239,8 +240,8 @@ fn message<T: PartialEq + std::fmt::Debug>(
             let (tag, body) = Messages::new(out.into_body())
                 .next()
                 .expect("a message was written")
-                .expect("and can be found");
-            let again = decode(tag, body).expect("what was written decodes");
+                .expect("the message is complete");
+            let again = decode(tag, body).expect("an encoded message decodes");
             assert_eq!(again.as_ref(), Some(&message));
             again
         }
@@ -271,7 +272,7 @@ fn check_batch(batch: &EnqueueBatch) {
         assert!(entry.path < batch.paths.len());
         let (at, length) = (entry.at as usize, entry.length as usize);
         let bytes = &batch.body()[at..at + length];
-        // A damaged entry is one job's refusal: its neighbours are read where they are.
+        // A damaged entry refuses only its own job; the following entries can still be read.
         if entry.head.is_ok() {
             fuzz_entry(bytes);
         }
@@ -291,7 +292,7 @@ fn check_settles(batch: &SettleBatch) {
             }
             Verdict::Fail(span) | Verdict::Bury(span) => {
                 let bytes = batch.body().slice(span.at as usize..(span.at + span.length) as usize);
-                JobError::decode(&mut Reader::new(bytes)).expect("checked when the batch was");
+                JobError::decode(&mut Reader::new(bytes)).expect("checked with the batch");
             }
             Verdict::Complete(None) | Verdict::Release | Verdict::Snooze(_) => {}
         }

@@ -1,5 +1,4 @@
-//! `docs/PROTOCOL.md` says what the code does: its tables and examples are compared with the source
-//! and the golden vectors.
+//! Compares the tables and examples of `docs/PROTOCOL.md` with the source and the golden vectors.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,7 +16,8 @@ fn document() -> String {
     fs::read_to_string(root().join("../docs/PROTOCOL.md")).expect("docs/PROTOCOL.md")
 }
 
-/// The rows of the first table below a heading: its cells, without back quotes and blanks.
+/// The rows of the first table below a heading: its cells, without back quotes and surrounding
+/// blanks.
 fn table(document: &str, heading: &str) -> Vec<Vec<String>> {
     let mut lines =
         document.lines().skip_while(|line| line.trim_start_matches('#') != format!(" {heading}"));
@@ -31,13 +31,13 @@ fn table(document: &str, heading: &str) -> Vec<Vec<String>> {
         .collect()
 }
 
-/// Number and name of each row.
+/// The number and name of each row.
 fn numbered(document: &str, heading: &str) -> Vec<(u64, String)> {
     let number = |cell: &str| cell.parse().unwrap_or_else(|_| panic!("{heading}: '{cell}'"));
     table(document, heading).iter().map(|row| (number(&row[0]), row[1].clone())).collect()
 }
 
-/// `pub const NAME: type = value;`, with products of numbers as values.
+/// Parses `pub const NAME: type = value;`, where a value is a product of numbers.
 fn constants(source: &str) -> Vec<(String, u64)> {
     source
         .lines()
@@ -56,7 +56,7 @@ fn source(file: &str) -> String {
 }
 
 #[test]
-fn every_tag_is_in_its_table_and_no_other() {
+fn tag_tables_match_the_source() {
     let document = document();
     for (tags, tables) in [
         (work::tag::ALL, ["From a client to a publisher", "From a publisher to a client"]),
@@ -67,15 +67,15 @@ fn every_tag_is_in_its_table_and_no_other() {
         ),
     ] {
         let rows = tables.iter().flat_map(|heading| numbered(&document, heading));
-        let told: BTreeMap<u64, String> = rows.collect();
+        let documented: BTreeMap<u64, String> = rows.collect();
         let tags = tags.iter().map(|(tag, name)| (u64::from(*tag), (*name).to_owned())).collect();
-        assert_eq!(told, tags);
+        assert_eq!(documented, tags);
     }
     assert!(document.contains(&format!("**Heartbeat**, tag {},", messages::HEARTBEAT)));
 }
 
 #[test]
-fn every_code_is_in_its_table_and_no_other() {
+fn code_tables_match_the_source() {
     let document = document();
     let mut tables: BTreeMap<&str, Vec<(u64, String)>> = BTreeMap::new();
     macro_rules! codes {
@@ -91,23 +91,23 @@ fn every_code_is_in_its_table_and_no_other() {
     assert_eq!(
         tables.len(),
         count_code_enums(&root().join("src")),
-        "an enum of codes is not told of"
+        "an enum of codes is not compared"
     );
 }
 
 #[test]
-fn every_limit_is_in_the_table_with_its_value_and_no_other() {
-    let told: Vec<(String, u64)> = table(&document(), "Limits")
+fn limit_table_matches_the_source() {
+    let documented: Vec<(String, u64)> = table(&document(), "Limits")
         .into_iter()
         .map(|row| (row[0].clone(), row[1].replace(',', "").parse().expect("a number")))
         .collect();
     let source = source("limits.rs");
-    assert_eq!(source.matches("\npub const ").count(), told.len());
-    assert_eq!(told, constants(&source));
+    assert_eq!(source.matches("\npub const ").count(), documented.len());
+    assert_eq!(documented, constants(&source));
 }
 
 #[test]
-fn every_example_is_its_golden_vector() {
+fn examples_match_the_golden_vectors() {
     let known: BTreeMap<String, Vec<u8>> = vectors::vectors().into_iter().collect();
     let document = document();
     let mut examples = 0;
@@ -121,7 +121,7 @@ fn every_example_is_its_golden_vector() {
 }
 
 #[test]
-fn every_link_within_the_document_leads_somewhere() {
+fn internal_links_have_valid_anchors() {
     let document = document();
     let anchors: Vec<String> = document
         .lines()
@@ -134,7 +134,7 @@ fn every_link_within_the_document_leads_somewhere() {
     }
 }
 
-/// Uses of the macro that makes enums of codes.
+/// Counts the uses of the macro that declares enums of codes.
 fn count_code_enums(folder: &Path) -> usize {
     let entries =
         fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());

@@ -1,5 +1,5 @@
-//! The fuzz bodies on stable: golden vectors bent in every way that a broken peer bends them, and
-//! random bytes.
+//! Runs the fuzz targets on stable Rust, with random bytes and with golden vectors mutated in the
+//! ways in which a broken peer could damage them.
 
 use std::sync::LazyLock;
 
@@ -7,7 +7,7 @@ use super::bodies::{self, Body};
 use super::vectors::{folder, vectors};
 use proptest::prelude::*;
 
-/// What a body takes: vectors as they are, and messages without their length as well.
+/// The seeds: vectors as they are, and messages without their length.
 static SEEDS: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
     let vectors = vectors().into_iter().map(|(_, bytes)| bytes);
     vectors
@@ -22,53 +22,53 @@ static SEEDS: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
         .collect()
 });
 
-/// One thing that can be done to bytes.
+/// One mutation of a byte string.
 #[derive(Clone, Debug)]
-enum Bend {
+enum Mutation {
     Set(usize, u8),
     Flip(usize, u8),
     Cut(usize),
     Insert(usize, Vec<u8>),
     Remove(usize, usize),
     Repeat(usize, usize),
-    /// The largest number that LEB128 can write, or the largest fixed one.
+    /// Overwrites with the largest LEB128 number, or with the largest fixed number.
     Huge(usize, bool),
 }
 
-fn bend() -> impl Strategy<Value = Bend> {
+fn mutation() -> impl Strategy<Value = Mutation> {
     let at = any::<usize>();
     prop_oneof![
-        (at, any::<u8>()).prop_map(|(at, byte)| Bend::Set(at, byte)),
-        (at, 0u8..8).prop_map(|(at, bit)| Bend::Flip(at, bit)),
-        at.prop_map(Bend::Cut),
-        (at, prop::collection::vec(any::<u8>(), 1..12)).prop_map(|(at, b)| Bend::Insert(at, b)),
-        (at, 1usize..12).prop_map(|(at, n)| Bend::Remove(at, n)),
-        (at, 1usize..24).prop_map(|(at, n)| Bend::Repeat(at, n)),
-        (at, any::<bool>()).prop_map(|(at, fixed)| Bend::Huge(at, fixed)),
+        (at, any::<u8>()).prop_map(|(at, byte)| Mutation::Set(at, byte)),
+        (at, 0u8..8).prop_map(|(at, bit)| Mutation::Flip(at, bit)),
+        at.prop_map(Mutation::Cut),
+        (at, prop::collection::vec(any::<u8>(), 1..12)).prop_map(|(at, b)| Mutation::Insert(at, b)),
+        (at, 1usize..12).prop_map(|(at, n)| Mutation::Remove(at, n)),
+        (at, 1usize..24).prop_map(|(at, n)| Mutation::Repeat(at, n)),
+        (at, any::<bool>()).prop_map(|(at, fixed)| Mutation::Huge(at, fixed)),
     ]
 }
 
-fn apply(bytes: &mut Vec<u8>, bend: &Bend) {
+fn apply(bytes: &mut Vec<u8>, mutation: &Mutation) {
     let within = |at: usize, length: usize| at % (length + 1);
     let length = bytes.len();
-    match bend {
-        Bend::Set(at, byte) if length > 0 => bytes[at % length] = *byte,
-        Bend::Flip(at, bit) if length > 0 => bytes[at % length] ^= 1 << bit,
-        Bend::Cut(at) => bytes.truncate(within(*at, length)),
-        Bend::Insert(at, more) => {
+    match mutation {
+        Mutation::Set(at, byte) if length > 0 => bytes[at % length] = *byte,
+        Mutation::Flip(at, bit) if length > 0 => bytes[at % length] ^= 1 << bit,
+        Mutation::Cut(at) => bytes.truncate(within(*at, length)),
+        Mutation::Insert(at, more) => {
             let at = within(*at, length);
             bytes.splice(at..at, more.iter().copied());
         }
-        Bend::Remove(at, n) => {
+        Mutation::Remove(at, n) => {
             let at = within(*at, length);
             bytes.drain(at..(at + n).min(length));
         }
-        Bend::Repeat(at, n) => {
+        Mutation::Repeat(at, n) => {
             let at = within(*at, length);
             let part = bytes[at..(at + n).min(length)].to_vec();
             bytes.splice(at..at, part);
         }
-        Bend::Huge(at, fixed) => {
+        Mutation::Huge(at, fixed) => {
             let huge: &[u8] = if *fixed {
                 &[0xff; 4]
             } else {
@@ -77,7 +77,7 @@ fn apply(bytes: &mut Vec<u8>, bend: &Bend) {
             let at = within(*at, length);
             bytes.splice(at..(at + huge.len()).min(length), huge.iter().copied());
         }
-        Bend::Set(..) | Bend::Flip(..) => {}
+        Mutation::Set(..) | Mutation::Flip(..) => {}
     }
 }
 
@@ -85,19 +85,19 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(6_000))]
 
     #[test]
-    fn bent_vectors_give_typed_errors_or_messages(
+    fn mutated_vectors_decode_or_fail_with_typed_errors(
         seed in any::<prop::sample::Index>(),
-        bends in prop::collection::vec(bend(), 1..5),
+        mutations in prop::collection::vec(mutation(), 1..5),
     ) {
         let mut bytes = seed.get(&SEEDS).clone();
-        bends.iter().for_each(|bend| apply(&mut bytes, bend));
+        mutations.iter().for_each(|mutation| apply(&mut bytes, mutation));
         for (_, body) in bodies::ALL {
             body(&bytes);
         }
     }
 
     #[test]
-    fn random_bytes_give_typed_errors_or_messages(
+    fn random_bytes_decode_or_fail_with_typed_errors(
         bytes in prop::collection::vec(any::<u8>(), 0..200),
         body in prop::sample::select(bodies::ALL.to_vec()),
         tag in 0u8..120,
@@ -108,7 +108,7 @@ proptest! {
     }
 
     #[test]
-    fn texts_of_glob_characters_give_typed_errors_or_globs(
+    fn glob_like_texts_parse_or_fail_with_typed_errors(
         glob in "[/ab*?{},\\[é.]{0,60}",
         path in "(/[abé.]{1,3}){0,6}",
     ) {
@@ -117,10 +117,10 @@ proptest! {
     }
 }
 
-/// The corpus of a body is the vectors that are of its kind; paths and globs have texts.
+/// The corpus of a target consists of the vectors of its kind; paths and globs have texts.
 /// `LONGSHORE_BLESS=1` writes it.
 #[test]
-fn the_corpus_is_there_and_passes() {
+fn the_corpus_is_complete_and_passes() {
     let corpus = folder().join("../../../fuzz/corpus");
     for (name, body) in bodies::ALL {
         let dir = corpus.join(name);
@@ -131,8 +131,8 @@ fn the_corpus_is_there_and_passes() {
             }
         }
         let files = std::fs::read_dir(&dir).unwrap();
-        let seen = files.map(|file| body(&std::fs::read(file.unwrap().path()).unwrap())).count();
-        assert!(seen > 0 && seen >= seeds_of(name).len(), "{name}");
+        let count = files.map(|file| body(&std::fs::read(file.unwrap().path()).unwrap())).count();
+        assert!(count > 0 && count >= seeds_of(name).len(), "{name}");
     }
 }
 
@@ -152,7 +152,7 @@ fn seeds_of(body: &str) -> Vec<(String, Vec<u8>)> {
     };
     let prefix = prefix.replace('_', "-");
     let vectors = vectors().into_iter().filter(|(name, _)| name.starts_with(&prefix));
-    // Bodies take messages without their length; one frame has them all.
+    // Targets take messages without their length; one frame contains them all.
     let message = |bytes: Vec<u8>| [&bytes[..1], &bytes[5..]].concat();
     let with_length = matches!(body, "entry" | "handshake" | "handshake_answer");
     match body {
@@ -167,7 +167,7 @@ fn seeds_of(body: &str) -> Vec<(String, Vec<u8>)> {
 }
 
 #[test]
-fn every_vector_passes_every_body() {
+fn every_vector_passes_every_fuzz_target() {
     for seed in SEEDS.iter() {
         for (_, body) in bodies::ALL {
             body(seed);
@@ -175,9 +175,9 @@ fn every_vector_passes_every_body() {
     }
 }
 
-/// One byte set to each extreme, at every place of every vector: what random bending may miss.
+/// Sets every single byte of every vector to each extreme, which random mutation may miss.
 #[test]
-fn every_byte_of_every_vector_may_be_wrong() {
+fn every_byte_of_every_vector_may_be_damaged() {
     for seed in SEEDS.iter() {
         for at in 0..seed.len() {
             for byte in [0x00, 0x7f, 0x80, 0xff, seed[at].wrapping_add(1)] {

@@ -1,6 +1,6 @@
-//! The bytes of every message, checked in. A difference here is a change of the protocol: old
-//! clients and old journals would not be understood. `LONGSHORE_BLESS=1` shows anew what the bytes
-//! of each vector hold; the bytes of a new one are written by hand, from `docs/PROTOCOL.md`.
+//! The bytes of every message, checked in. A difference is a change of the protocol: old clients
+//! and old journals would become unreadable. `LONGSHORE_BLESS=1` rewrites the decoded content shown
+//! in each vector; write the bytes of a new vector by hand, from `docs/PROTOCOL.md`.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use super::vectors::{self, Sample};
 use longshore_protocol::messages::{HEARTBEAT, resolver, values, work};
 
 #[test]
-fn every_golden_vector_holds_what_it_shows_and_is_written_as_it_is_read() {
+fn golden_vectors_round_trip_with_the_content_shown() {
     let bless = std::env::var_os("LONGSHORE_BLESS").is_some();
     for (name, text) in vectors::files() {
         let sample = Sample::decode(&name, vectors::from_text(&text).into()).expect(&name);

@@ -1,5 +1,5 @@
-//! Bytes that are too short, too long, too many or too new: each gets its typed answer, and none
-//! costs memory first.
+//! Malformed and oversized input, and input of later versions: the decoder returns a typed error
+//! before it allocates.
 
 use std::collections::BTreeSet;
 
@@ -13,13 +13,13 @@ use longshore_protocol::messages::{resolver, values, work};
 use longshore_protocol::*;
 
 #[test]
-fn a_message_cut_at_any_byte_is_an_error_that_says_where() {
+fn a_message_cut_anywhere_reports_the_offset() {
     for (name, sample) in samples() {
         let whole = sample.encode();
-        if has_no_end_of_its_own(&sample) {
+        if is_valid_when_cut(&sample) {
             continue;
         }
-        let header = header(&sample);
+        let header = header_bytes(&sample);
         for length in 0..whole.len() - header {
             let cut = with_body(&whole, header, |body| body.truncate(length));
             let error =
@@ -33,10 +33,10 @@ fn a_message_cut_at_any_byte_is_an_error_that_says_where() {
     }
 }
 
-/// A shorter payload is still an entry, an absent age still a heartbeat, and the last messages of a
-/// frame's body, or the last updates of a message, may be missing without a trace: frames and
-/// messages carry their length.
-fn has_no_end_of_its_own(sample: &Sample) -> bool {
+/// A shorter payload is still an entry, a heartbeat without an age is valid, and the last messages
+/// of a frame's body, or the last updates of a message, may be missing unnoticed, because frames
+/// and messages carry their length.
+fn is_valid_when_cut(sample: &Sample) -> bool {
     use longshore_protocol::messages::values::FromValuePublisher::Updates;
     let updates = matches!(sample, Sample::FromValues(Updates(_)));
     updates || matches!(sample, Sample::Entry(_) | Sample::Heartbeat { .. } | Sample::Frame(_))
@@ -55,17 +55,17 @@ fn an_entry_cut_within_its_head_is_an_error() {
 }
 
 #[test]
-fn fields_that_a_later_version_adds_at_the_end_of_a_message_are_passed_over() {
+fn later_fields_of_messages_are_skipped() {
     for (name, sample) in samples() {
-        if has_no_end_of_its_own(&sample) {
+        if is_valid_when_cut(&sample) {
             continue;
         }
-        let header = header(&sample);
+        let header = header_bytes(&sample);
         let longer = with_body(&sample.encode(), header, |body| body.extend([0xff; 9]));
         let decoded =
             Sample::decode(&name, longer).unwrap_or_else(|error| panic!("{name}: {error}"));
         match (&decoded, &sample) {
-            // These keep their bytes as they came, for the journal; what they say is the same.
+            // These retain their raw bytes for the journal; their decoded content is the same.
             (
                 Sample::ToPublisher(ToPublisher::Enqueue(a)),
                 Sample::ToPublisher(ToPublisher::Enqueue(b)),
@@ -91,7 +91,7 @@ fn fields_that_a_later_version_adds_at_the_end_of_a_message_are_passed_over() {
 }
 
 #[test]
-fn fields_that_a_later_version_adds_at_the_end_of_a_record_are_passed_over() {
+fn later_fields_of_records_are_skipped() {
     let mut out = FrameWriter::new();
     out.record(|out| {
         out.u64(300);
@@ -130,17 +130,17 @@ fn messages_of_unknown_tags_are_skipped() {
     }
 }
 
-/// Every count and length of every vector is found by writing 2³² − 1 over each byte. All of them,
-/// with their names and limits, are in `tests/golden/limits.txt`, below the name of each vector;
+/// Finds every count and length of every vector by writing 2³² − 1 over each byte.
+/// `tests/golden/limits.txt` lists them with their names and limits, below the name of each vector;
 /// `LONGSHORE_BLESS=1` writes it.
 #[test]
-fn a_huge_count_in_a_tiny_body_is_refused_before_anything_is_allocated_for_it() {
+fn huge_counts_are_refused_before_allocation() {
     const HUGE: [u8; 5] = [0xff, 0xff, 0xff, 0xff, 0x0f];
     let mut found = BTreeSet::new();
     for (name, sample) in samples() {
-        // A vector that goes missing is noticed here, too.
+        // This also detects a missing vector.
         found.insert(format!("{name}:"));
-        let header = header(&sample);
+        let header = header_bytes(&sample);
         let whole = sample.encode();
         if matches!(sample, Sample::Frame(_)) {
             continue;
@@ -150,7 +150,7 @@ fn a_huge_count_in_a_tiny_body_is_refused_before_anything_is_allocated_for_it() 
             let body = with_body(&whole, header, |body| {
                 body.truncate(at);
                 body.extend(HUGE);
-                // A record within it still has its length.
+                // A record within it still has its full length.
                 body.resize(body.len().max(length), 0);
             });
             let read = Sample::decode(&name, body);
@@ -170,7 +170,7 @@ fn a_huge_count_in_a_tiny_body_is_refused_before_anything_is_allocated_for_it() 
 }
 
 #[test]
-fn a_count_within_its_limit_that_the_body_cannot_hold_is_refused_before_anything_is_allocated() {
+fn counts_larger_than_the_body_are_refused_before_allocation() {
     let mut out = FrameWriter::new();
     out.u64(TOKENS_MAX as u64);
     out.put(&[0; 100]);
@@ -180,7 +180,7 @@ fn a_count_within_its_limit_that_the_body_cannot_hold_is_refused_before_anything
 }
 
 #[test]
-fn a_frame_of_too_many_messages_ends_at_the_limit() {
+fn a_frame_with_too_many_messages_fails_at_the_limit() {
     let message = [200u8, 0, 0, 0, 0];
     let fits = Bytes::from(message.repeat(FRAME_MESSAGES_MAX));
     assert!(Messages::new(fits).all(|message| message.is_ok()));
@@ -193,10 +193,10 @@ fn a_frame_of_too_many_messages_ends_at_the_limit() {
 }
 
 #[test]
-fn one_bad_entry_of_a_batch_is_that_jobs_refusal_alone() {
+fn one_bad_entry_of_a_batch_affects_only_its_job() {
     let good = sample("entry").encode();
     let mut unknown_option = sample("entry-full").encode().to_vec();
-    unknown_option[22] |= 0x10; // Bit 11 of the mask of options: nobody knows it.
+    unknown_option[22] |= 0x10; // Bit 11 of the mask of options is unassigned.
     let mut too_short = good.to_vec();
     too_short.truncate(18);
     let mut out = FrameWriter::new();
@@ -217,7 +217,7 @@ fn one_bad_entry_of_a_batch_is_that_jobs_refusal_alone() {
 }
 
 #[test]
-fn a_batch_that_is_too_long_is_refused_by_its_length_and_keeps_its_number() {
+fn an_overlong_batch_is_refused_with_its_readable_number() {
     let mut out = FrameWriter::new();
     out.u64(300);
     out.put_shared(vec![0u8; BATCH_BYTES_MAX].into());
@@ -232,15 +232,15 @@ fn a_batch_that_is_too_long_is_refused_by_its_length_and_keeps_its_number() {
 }
 
 #[test]
-fn a_request_that_is_not_known_keeps_its_number() {
+fn the_number_of_an_unknown_request_is_readable() {
     let body = Bytes::from_static(&[0xac, 0x02, 99, 1, 2, 3]);
     assert!(ToPublisher::decode(work::tag::REQUEST, body.clone()).is_err());
     assert_eq!(ToPublisher::number(&body), Some(300));
 }
 
 #[test]
-fn whatever_fits_a_batch_encodes_within_the_limits_of_a_batch() {
-    // Ten thousand long paths, each new: paths count as well as payloads.
+fn jobs_that_fit_a_batch_encode_within_its_limits() {
+    // Ten thousand long, distinct paths: paths count as well as payloads.
     let mut builder = BatchBuilder::new();
     let long = "x".repeat(250);
     for n in 0..BATCH_JOBS_MAX {
@@ -253,11 +253,11 @@ fn whatever_fits_a_batch_encodes_within_the_limits_of_a_batch() {
     }
     assert!(builder.len() < BATCH_JOBS_MAX, "the limit was reached");
     let batch = builder.seal(false).to_batch(u64::MAX).expect("within the limits");
-    assert!(batch.body().len() > BATCH_BYTES_MAX - 64 * 1024, "and used up");
+    assert!(batch.body().len() > BATCH_BYTES_MAX - 64 * 1024, "and almost used up");
 }
 
 #[test]
-fn an_empty_batch_takes_the_largest_job() {
+fn an_empty_batch_fits_the_largest_job() {
     let headers = (0..HEADERS_MAX).map(|n| (format!("{n:04}"), "1234".to_owned())).collect();
     let (small, mut job) = (job("entry"), job("entry-full"));
     job.headers = Headers(headers);
@@ -281,7 +281,7 @@ fn an_empty_batch_takes_the_largest_job() {
 }
 
 #[test]
-fn a_settle_with_a_result_over_its_limit_costs_neither_the_batch_nor_the_frame() {
+fn oversized_results_are_cut_and_leave_the_batch_valid() {
     let mut builder = SettleBatchBuilder::new();
     let result = Some(Bytes::from(vec![7u8; 3 * RESULT_BYTES_MAX]));
     while !builder.is_full() {
@@ -295,7 +295,7 @@ fn a_settle_with_a_result_over_its_limit_costs_neither_the_batch_nor_the_frame()
 }
 
 #[test]
-fn words_for_people_are_cut_at_a_character_and_never_make_a_message_unreadable() {
+fn long_texts_are_cut_at_a_character_boundary() {
     let long = "ü".repeat(ERROR_BYTES_MAX);
     let goodbye = Sample::FromPublisher(FromPublisher::Goodbye { reason: long.clone() });
     let cut = Sample::decode("from-publisher-goodbye", goodbye.encode());
@@ -317,7 +317,7 @@ fn words_for_people_are_cut_at_a_character_and_never_make_a_message_unreadable()
 }
 
 #[test]
-fn a_handshake_asks_for_what_a_link_can_keep() {
+fn handshakes_out_of_range_are_refused() {
     let Sample::Handshake(good) = sample("handshake") else { panic!("a handshake") };
     let ms = std::time::Duration::from_millis;
     let timing = |heartbeat, hang| LinkTiming { heartbeat: ms(heartbeat), hang: ms(hang) };
@@ -337,7 +337,7 @@ fn a_handshake_asks_for_what_a_link_can_keep() {
             "name at byte 19 is 129; the limit is 128",
         ),
     ] {
-        let error = again(&bad).unwrap_err();
+        let error = round_trip(&bad).unwrap_err();
         assert!(error.to_string().starts_with(what), "{error}");
     }
     for (min, max, common) in [(1, 1, Some(1)), (1, 9, Some(1)), (2, 9, None), (0, 0, None)] {
@@ -347,11 +347,11 @@ fn a_handshake_asks_for_what_a_link_can_keep() {
 }
 
 #[test]
-fn options_out_of_their_range_are_refused() {
+fn options_out_of_range_are_refused() {
     let with = |change: fn(&mut JobOptions)| {
         let mut options = JobOptions::default();
         change(&mut options);
-        again(&options).map(|_| ()).map_err(|error| error.to_string())
+        round_trip(&options).map(|_| ()).map_err(|error| error.to_string())
     };
     type Change = fn(&mut JobOptions);
     let table: [(Change, &str); 10] = [
@@ -390,11 +390,11 @@ fn options_out_of_their_range_are_refused() {
 }
 
 #[test]
-fn settings_out_of_their_range_are_refused() {
+fn settings_out_of_range_are_refused() {
     let with = |change: fn(&mut QueueSettings)| {
         let mut settings = QueueSettings::default();
         change(&mut settings);
-        again(&settings).map_err(|error| error.to_string())
+        round_trip(&settings).map_err(|error| error.to_string())
     };
     assert!(with(|_| {}).is_ok());
     type Change = fn(&mut QueueSettings);
@@ -407,16 +407,16 @@ fn settings_out_of_their_range_are_refused() {
         (|s| s.keep_dead_ms = Some(WAIT_MS_MAX + 1), "keep of dead letters in milliseconds"),
     ];
     for (change, error) in table {
-        let told = with(change).expect_err(error);
-        assert!(told.starts_with(error), "{told}");
+        let actual = with(change).expect_err(error);
+        assert!(actual.starts_with(error), "{actual}");
     }
     let unknown = Bytes::from_static(&[0x80, 1]);
-    let told = QueueSettings::decode(&mut Reader::new(unknown)).unwrap_err().to_string();
-    assert!(told.contains("queue setting that this version does not know"), "{told}");
+    let actual = QueueSettings::decode(&mut Reader::new(unknown)).unwrap_err().to_string();
+    assert!(actual.contains("queue setting that this version does not know"), "{actual}");
 }
 
 #[test]
-fn what_workers_say_of_attempts_is_within_its_limits() {
+fn reports_of_workers_out_of_range_are_refused() {
     let read = |tag, body: &[u8]| {
         let read = ToPublisher::decode(tag, Bytes::copy_from_slice(body));
         read.map(|_| ()).map_err(|error| error.to_string())
@@ -436,19 +436,19 @@ fn what_workers_say_of_attempts_is_within_its_limits() {
 }
 
 #[test]
-fn a_checkpoint_over_its_limit_is_sent_short_and_refused_alone() {
+fn oversized_checkpoints_are_cut_by_the_sender() {
     let large = Bytes::from(vec![7u8; 3 * CHECKPOINT_BYTES_MAX]);
     let read = Checkpoint::decode(Checkpoint::body_of(Token(1), 1, &large)).unwrap();
     assert_eq!(read.length as usize, CHECKPOINT_BYTES_MAX + 1);
     let bytes = &read.body()[read.at as usize..][..read.length as usize];
-    assert!(bytes.iter().all(|&byte| byte == 7), "the bytes lie where it says");
+    assert!(bytes.iter().all(|&byte| byte == 7), "the offset is right");
 }
 
 #[test]
-fn a_publication_has_so_many_homes_and_no_more() {
+fn too_many_homes_of_a_publication_are_refused() {
     let read = |n: usize| {
         let homes = (0..n).map(|n| format!("publisher-{n:03}")).collect();
-        again(&Terms { homes, ..Terms::default() }).map(|terms| terms.homes.len())
+        round_trip(&Terms { homes, ..Terms::default() }).map(|terms| terms.homes.len())
     };
     assert_eq!(read(HOMES_MAX), Ok(HOMES_MAX));
     assert_eq!(
@@ -458,11 +458,11 @@ fn a_publication_has_so_many_homes_and_no_more() {
 }
 
 #[test]
-fn digests_come_for_a_power_of_two_buckets_or_not_at_all() {
+fn the_number_of_digest_buckets_is_a_power_of_two() {
     use resolver::{Announced, Digest};
     let read = |n: usize| {
         let held = vec![Digest::default(); n];
-        again(&Announced { id: 9, held, writer_ttl_ms: 1 }).map(|read| read.held.len())
+        round_trip(&Announced { id: 9, held, writer_ttl_ms: 1 }).map(|read| read.held.len())
     };
     for n in [0, 1, 2, 1_024, RESOLVER_BUCKETS_MAX] {
         assert_eq!(read(n), Ok(n));
@@ -474,9 +474,9 @@ fn digests_come_for_a_power_of_two_buckets_or_not_at_all() {
     assert!(matches!(read(2 * RESOLVER_BUCKETS_MAX), Err(WireError::OverLimit { .. })));
 }
 
-/// A referral, say: those of later versions are records behind their number.
+/// A referral, for example: answers of later versions are records after their kind.
 #[test]
-fn an_answer_of_a_kind_that_is_not_known_costs_the_others_nothing() {
+fn answers_of_unknown_kinds_are_skipped() {
     use resolver::PathAnswer;
     let mut out = FrameWriter::new();
     out.u8(200);
@@ -488,12 +488,12 @@ fn an_answer_of_a_kind_that_is_not_known_costs_the_others_nothing() {
 }
 
 #[test]
-fn the_segments_of_globs_are_counted_over_all_of_a_request() {
+fn segments_of_globs_are_limited_per_request() {
     use resolver::{ListMatching, WatchPaths};
-    // 256 alternatives of nine segments and an end: 25 of them are fewer than 65,536.
+    // 256 alternatives, each with nine segments and an end: 25 such globs stay below 65,536.
     let globs = |n| vec![Glob::new(&("/{a,b}".repeat(8) + "/c")).unwrap(); n];
-    let list = |n| again(&ListMatching { id: 9, globs: globs(n) }).map(|_| ());
-    let watch = |n| again(&WatchPaths { id: 9, watch: 1, globs: globs(n) }).map(|_| ());
+    let list = |n| round_trip(&ListMatching { id: 9, globs: globs(n) }).map(|_| ());
+    let watch = |n| round_trip(&WatchPaths { id: 9, watch: 1, globs: globs(n) }).map(|_| ());
     assert_eq!((list(25), watch(25)), (Ok(()), Ok(())));
     let refused = "segments of globs at byte 1 is 66560; the limit is 65536";
     assert_eq!(list(26).unwrap_err().to_string(), refused);
@@ -501,14 +501,14 @@ fn the_segments_of_globs_are_counted_over_all_of_a_request() {
 }
 
 #[test]
-fn the_paths_of_a_write_are_counted_over_all_its_groups() {
+fn paths_of_a_write_are_limited_over_all_groups() {
     use resolver::{Change, Group, PathText, Write};
     let group = |n| Group {
         change: Change::Publish,
         terms: Terms::default(),
         paths: std::iter::repeat_n(PathText::new(b""), n).collect(),
     };
-    let read = |groups| again(&Write { id: 9, groups }).map(|_| ());
+    let read = |groups| round_trip(&Write { id: 9, groups }).map(|_| ());
     let half = RESOLVER_BATCH_PATHS_MAX / 2;
     assert_eq!(read(vec![group(half), group(half)]), Ok(()));
     assert_eq!(
@@ -517,10 +517,10 @@ fn the_paths_of_a_write_are_counted_over_all_its_groups() {
     );
 }
 
-/// An option, flag or code that is not obeyed would be a broken promise: only a later version may
+/// Ignoring an option, flag or code would break a promise to the sender: only a later version may
 /// send it.
 #[test]
-fn unknown_options_flags_and_codes_are_refused_not_skipped() {
+fn unknown_options_flags_and_codes_are_refused() {
     let plain = sample("entry").encode();
     for bit in 0..64 {
         let mut out = FrameWriter::new();
@@ -554,26 +554,26 @@ fn unknown_options_flags_and_codes_are_refused_not_skipped() {
 }
 
 #[test]
-fn numbers_that_do_not_fit_are_refused() {
+fn numbers_out_of_range_are_refused() {
     let read = |bytes: &'static [u8]| Reader::new(Bytes::from_static(bytes)).u64();
     let most = [0xff; 9];
     assert_eq!(Reader::new([&most[..], &[1]].concat().into()).u64(), Ok(u64::MAX));
     assert!(Reader::new([&most[..], &[2]].concat().into()).u64().is_err());
     assert!(Reader::new([&most[..], &[0x81, 0]].concat().into()).u64().is_err());
-    assert_eq!(read(&[0x80, 0x00]), Ok(0), "a longer form is read as well");
+    assert_eq!(read(&[0x80, 0x00]), Ok(0), "a longer form is accepted");
     assert_eq!(read(&[0x80]), Err(WireError::Truncated { offset: 1, needed: 1, had: 0 }));
     assert!(Reader::new(Bytes::from_static(&[2])).bool().is_err());
 }
 
-/// What comes back from the bytes of a thing.
-fn again<T: Encode + Decode>(thing: &T) -> Result<T, WireError> {
+/// Encodes and decodes a value.
+fn round_trip<T: Encode + Decode>(value: &T) -> Result<T, WireError> {
     let mut out = FrameWriter::new();
-    thing.encode(&mut out);
+    value.encode(&mut out);
     T::decode(&mut Reader::new(out.into_body()))
 }
 
-/// How many bytes stand before the body: handshakes and entries are not in a message.
-fn header(sample: &Sample) -> usize {
+/// The number of bytes before the body: handshakes and entries are not wrapped in a message.
+fn header_bytes(sample: &Sample) -> usize {
     let bare =
         matches!(sample, Sample::Handshake(_) | Sample::HandshakeAnswer(_) | Sample::Entry(_));
     if bare { 0 } else { 5 }

@@ -1,11 +1,11 @@
-//! What is a path, what is a glob, and which paths a glob matches: against a naive matcher that
-//! nobody can get wrong.
+//! Which texts are paths, which are globs, and which paths a glob matches, compared with a naive
+//! matcher.
 
 use longshore_protocol::{Glob, Path};
 use proptest::prelude::*;
 
 #[test]
-fn a_bad_path_is_told_what_is_wrong_with_it() {
+fn invalid_paths_are_refused_with_an_explanation() {
     let long = format!("/{}", ["x"; 513].join("/"));
     let (wide, deep) = (format!("/{}", "x".repeat(256)), "/x".repeat(33));
     let table: &[(&str, &str)] = &[
@@ -22,22 +22,26 @@ fn a_bad_path_is_told_what_is_wrong_with_it() {
         ),
         (
             "/jobs/../mail",
-            "path '/jobs/../mail' has a segment '.' or '..'; paths are names, write out the one that is meant",
+            "path '/jobs/../mail' has a segment '.' or '..'; paths are names, \
+             write out the one that is meant",
         ),
         (
             "/.",
-            "path '/.' has a segment '.' or '..'; paths are names, write out the one that is meant",
+            "path '/.' has a segment '.' or '..'; paths are names, \
+             write out the one that is meant",
         ),
         (&long, "path of 1026 bytes is over the limit of 1024 bytes"),
         (&wide, "path segment of 256 bytes is over the limit of 255 bytes"),
         (&deep, "path of 33 segments is over the limit of 32"),
         (
             "/jobs/a\nb",
-            "path '/jobs/a\\nb' holds the character '\\n'; control characters and * ? { } [ ] are not allowed",
+            "path '/jobs/a\\nb' holds the character '\\n'; \
+             control characters and * ? { } [ ] are not allowed",
         ),
         (
             "/jobs/*",
-            "path '/jobs/*' holds the character '*'; control characters and * ? { } [ ] are not allowed",
+            "path '/jobs/*' holds the character '*'; \
+             control characters and * ? { } [ ] are not allowed",
         ),
     ];
     for (text, error) in table {
@@ -46,7 +50,7 @@ fn a_bad_path_is_told_what_is_wrong_with_it() {
 }
 
 #[test]
-fn a_path_may_use_its_limits_to_the_full() {
+fn paths_at_their_limits_are_accepted() {
     let wide = format!("/{}", "x".repeat(255));
     for text in
         ["/", "/a", "/a b/'c\"/é…", "/.a/..b/c./...", &wide, &"/x".repeat(32), &wide.repeat(4)]
@@ -58,7 +62,7 @@ fn a_path_may_use_its_limits_to_the_full() {
 }
 
 #[test]
-fn a_bad_glob_is_told_what_is_wrong_with_it() {
+fn invalid_globs_are_refused_with_an_explanation() {
     let (long, braces) = ("/x".repeat(513), format!("/a{}", "{b}".repeat(33)));
     let many = "/{a,b}".repeat(9);
     let large = format!("/{{{}}}/{}", ["a"; 200].join(","), "x".repeat(100));
@@ -84,7 +88,8 @@ fn a_bad_glob_is_told_what_is_wrong_with_it() {
         ("a/*", "glob 'a/*': path 'a/x' does not begin with '/'"),
         (
             "/a/../*",
-            "glob '/a/../*': path '/a/../x' has a segment '.' or '..'; paths are names, write out the one that is meant",
+            "glob '/a/../*': path '/a/../x' has a segment '.' or '..'; paths are names, \
+             write out the one that is meant",
         ),
     ];
     for (text, error) in table {
@@ -96,7 +101,7 @@ fn a_bad_glob_is_told_what_is_wrong_with_it() {
 }
 
 #[test]
-fn a_costly_glob_is_refused_or_matched_at_once() {
+fn costly_globs_are_refused_or_matched_quickly() {
     let start = std::time::Instant::now();
     let many_alternatives_then_braces = format!("/{{{}}}{}", ",".repeat(250), "{a}".repeat(250));
     assert!(Glob::new(&many_alternatives_then_braces).is_err());
@@ -104,8 +109,7 @@ fn a_costly_glob_is_refused_or_matched_at_once() {
     assert!(!stars.matches(&Path::new(&format!("/{}", "a".repeat(255))).unwrap()));
     let deep = Glob::new(&format!("{}/z", "/**/a".repeat(15))).unwrap();
     assert!(!deep.matches(&Path::new(&"/a".repeat(32)).unwrap()));
-    // Backtracking would take longer than anybody waits; the work that is bounded takes less than a
-    // millisecond.
+    // Backtracking would take forever; the bounded algorithm takes less than a millisecond.
     assert!(start.elapsed().as_secs() < 5);
 }
 
@@ -113,7 +117,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(4_000))]
 
     #[test]
-    fn a_glob_matches_what_the_naive_matcher_matches(
+    fn globs_match_like_the_naive_matcher(
         glob in "(/([abé*?]{1,4}|\\*\\*|\\{a,b\\*?,\\{ab,\\?\\}b\\})){1,4}",
         path in "(/[abé]{1,3}){0,5}",
     ) {
@@ -124,7 +128,7 @@ proptest! {
     }
 
     #[test]
-    fn a_base_above_a_match_could_match(
+    fn ancestors_of_a_match_could_match(
         glob in "(/([ab*?]{1,2}|\\*\\*)){1,4}",
         path in "(/[ab]{1,2}){1,5}",
         above in 0usize..5,
@@ -134,17 +138,18 @@ proptest! {
         if glob.matches(&path) {
             prop_assert!(glob.could_match_at_or_below(&base));
         }
-        // And the reverse: a base that could match has a match at most three segments further down
-        // than the glob is long.
+        // Conversely, a base that could match has a match at most three segments deeper than the
+        // length of the glob.
         if glob.could_match_at_or_below(&base) {
-            prop_assert!(some_path_below(&glob, base.as_str().trim_end_matches('/'), 8), "{} {}", glob, base);
+            let base_text = base.as_str().trim_end_matches('/');
+            prop_assert!(some_path_below(&glob, base_text, 8), "{} {}", glob, base);
         } else {
             prop_assert!(!glob.matches(&path));
         }
     }
 
     #[test]
-    fn below_is_by_segments(a in "(/[ab]{1,2}){1,4}", b in "(/[ab]{1,2}){1,4}") {
+    fn descendants_are_compared_by_segments(a in "(/[ab]{1,2}){1,4}", b in "(/[ab]{1,2}){1,4}") {
         let (a, b) = (Path::new(&a).unwrap(), Path::new(&b).unwrap());
         let (below, above): (Vec<_>, Vec<_>) = (a.segments().collect(), b.segments().collect());
         prop_assert_eq!(a.is_at_or_below(&b), below.starts_with(&above));
@@ -152,7 +157,7 @@ proptest! {
     }
 }
 
-/// Goes down from `base`, by segments that the glob's own letters can make, to a match.
+/// Searches for a match below `base`, with segments made of the glob's letters.
 fn some_path_below(glob: &Glob, base: &str, left: usize) -> bool {
     let here = if base.is_empty() { "/" } else { base };
     let path = Path::new(here).unwrap();
@@ -166,8 +171,8 @@ fn some_path_below(glob: &Glob, base: &str, left: usize) -> bool {
         })
 }
 
-/// Every alternative of the first innermost braces, by text; then segment by segment, character by
-/// character, trying all.
+/// Expands the first innermost braces textually; then compares segment by segment and character by
+/// character with full backtracking.
 fn naive(glob: &str, path: &str) -> bool {
     if let Some(close) = glob.find('}') {
         let open = glob[..close].rfind('{').expect("its partner");

@@ -1,5 +1,5 @@
-//! The golden vectors: files of comment lines, which show what the bytes are, then the bytes in
-//! hex, 16 a line. A file's name begins with the kind of what it holds.
+//! The golden vectors: files of comment lines with the decoded content, followed by the bytes in
+//! hex, 16 per line. A file's name begins with the kind of its content.
 
 use std::fmt::{Debug, Write as _};
 use std::path::PathBuf;
@@ -24,11 +24,11 @@ pub fn from_text(text: &str) -> Vec<u8> {
         .collect()
 }
 
-/// A vector's file: its title, what it holds as `Debug` shows it, its bytes.
-pub fn to_text(title: &str, holds: &str, bytes: &[u8]) -> String {
+/// Formats a vector's file: its title, its content as printed by `Debug`, its bytes.
+pub fn to_text(title: &str, content: &str, bytes: &[u8]) -> String {
     let mut text = format!("{title}\n#");
     let mut column = 1;
-    for word in holds.split(' ') {
+    for word in content.split(' ') {
         if column > 1 && column + word.len() >= 100 {
             text.push_str("\n#");
             column = 1;
@@ -64,7 +64,7 @@ pub fn vectors() -> Vec<(String, Vec<u8>)> {
     files().into_iter().map(|(name, text)| (name, from_text(&text))).collect()
 }
 
-/// What every vector holds, by its name.
+/// The decoded content of every vector, by its name.
 pub fn samples() -> Vec<(String, Sample)> {
     let sample = |(name, bytes): (String, Vec<u8>)| {
         let sample = Sample::decode(&name, bytes.into()).expect("a vector decodes");
@@ -73,15 +73,15 @@ pub fn samples() -> Vec<(String, Sample)> {
     vectors().into_iter().map(sample).collect()
 }
 
-/// What that vector holds.
+/// The decoded content of that vector.
 pub fn sample(name: &str) -> Sample {
     let named = samples().into_iter().find(|(other, _)| other == name);
     named.unwrap_or_else(|| panic!("no vector {name}")).1
 }
 
-/// A job with what an entry's vector holds.
+/// A job with the content of an entry's vector.
 pub fn job(name: &str) -> NewJob {
-    let Sample::Entry(entry) = sample(name) else { panic!("{name} is no entry") };
+    let Sample::Entry(entry) = sample(name) else { panic!("{name} is not an entry") };
     job_of(Path::new("/jobs/mail").expect("a path"), entry)
 }
 
@@ -90,7 +90,7 @@ fn job_of(path: Path, entry: Entry) -> NewJob {
     NewJob { path, id, payload, headers, options }
 }
 
-/// A thing with bytes of its own on the wire or on disk.
+/// Content with its own encoding on the wire or on disk.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Sample {
     Handshake(Handshake),
@@ -110,7 +110,7 @@ pub enum Sample {
 }
 
 impl Sample {
-    /// Writes it as its sender would, batches by their builders.
+    /// Encodes it as its sender does, batches by their builders.
     pub fn encode(&self) -> Bytes {
         let mut out = FrameWriter::new();
         match self {
@@ -161,7 +161,7 @@ impl Sample {
         out.into_body()
     }
 
-    /// Reads the bytes of a vector of that name.
+    /// Decodes the bytes of a vector of that name.
     pub fn decode(name: &str, bytes: Bytes) -> Result<Sample, WireError> {
         let mut r = Reader::new(bytes.clone());
         let kind = |prefix| name.starts_with(prefix);
@@ -197,11 +197,11 @@ impl Sample {
                 }
                 Sample::Frame(messages)
             }
-            _ => panic!("{name} begins with no kind"),
+            _ => panic!("{name} does not begin with a kind"),
         })
     }
 
-    /// All that it holds, the parts too that are read later.
+    /// Formats the whole content, including parts that are decoded later.
     pub fn show(&self) -> String {
         let with = |parts: &dyn Debug| format!("{self:?} {parts:?}");
         match self {

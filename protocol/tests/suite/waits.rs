@@ -1,4 +1,4 @@
-//! Waits, timeouts and back-off: exact at their ends, within their bounds between them.
+//! Waits, timeouts and back-off: exact at their bounds, and within them.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use longshore_protocol::{Backoff, JobOptions, LinkTiming, ResolverTiming};
 use proptest::prelude::*;
 
 #[test]
-fn an_answer_may_take_fifteen_seconds_or_longer_for_large_batches() {
+fn request_timeouts_grow_with_the_batch_from_15_seconds() {
     let timing = ResolverTiming::default();
     let table = [(0, 15_000, 15_000), (1, 15_000, 15_000), (1_000, 15_000, 15_000)];
     let large =
@@ -20,7 +20,7 @@ fn an_answer_may_take_fifteen_seconds_or_longer_for_large_batches() {
 }
 
 #[test]
-fn tries_are_one_to_twelve_seconds_apart() {
+fn retry_waits_are_between_1_and_12_seconds() {
     let timing = ResolverTiming::default();
     assert_eq!(timing.retry_wait(0), Duration::from_secs(1));
     assert_eq!(timing.retry_wait(u64::MAX), Duration::from_secs(12));
@@ -30,7 +30,7 @@ fn tries_are_one_to_twelve_seconds_apart() {
 }
 
 #[test]
-fn settings_beyond_reason_give_long_waits_and_no_overflow() {
+fn extreme_settings_do_not_overflow() {
     let timing = ResolverTiming {
         retry_wait_min: Duration::MAX,
         retry_wait_max: Duration::MAX,
@@ -78,7 +78,7 @@ fn the_default_retries_25_times_over_about_three_weeks() {
     let hours = |ms: u64| ms / 3_600_000;
     assert_eq!(sum(u64::MAX / 2), 1_763_020_000, "20.4 days");
     assert_eq!((hours(sum(0)), hours(sum(u64::MAX))), (440, 538), "18.4 to 22.4 days");
-    // An outage of half an hour costs six attempts, not all of them.
+    // An outage of half an hour uses six attempts, not all of them.
     let mut at = 0;
     let mut waits = (1..25).map(|n| Backoff::Quartic.wait_ms(n, u64::MAX / 2));
     let within = waits.by_ref().take_while(|wait| {
@@ -89,7 +89,7 @@ fn the_default_retries_25_times_over_about_three_weeks() {
 }
 
 #[test]
-fn full_jitter_uses_the_whole_range_evenly() {
+fn full_jitter_is_uniform_over_the_whole_range() {
     let backoff = Backoff::Exponential { base_ms: 9, max_ms: 9 };
     let mut hits = [0u32; 10];
     for n in 0..10_000u64 {
@@ -100,7 +100,7 @@ fn full_jitter_uses_the_whole_range_evenly() {
 
 proptest! {
     #[test]
-    fn no_back_off_overflows_or_exceeds_its_most(n: u16, random: u64, a: u32, b: u32) {
+    fn back_off_never_overflows_or_exceeds_its_maximum(n: u16, random: u64, a: u32, b: u32) {
         let exponential = Backoff::Exponential { base_ms: a, max_ms: b };
         prop_assert!(exponential.wait_ms(n, random) <= u64::from(b));
         let linear = Backoff::Linear { step_ms: a, max_ms: b };
@@ -113,7 +113,7 @@ proptest! {
     }
 
     #[test]
-    fn a_link_that_both_sides_can_keep_stays_one_when_they_agree(
+    fn agreed_timing_is_valid_for_both_sides(
         a in (10u64..10_000, 1u64..10_000),
         b in (10u64..10_000, 1u64..10_000),
     ) {

@@ -1,4 +1,4 @@
-//! What a replica answers to readers.
+//! A replica's answers to readers.
 
 use crate::codec::{Decode, Encode, Reader, WireError};
 use crate::fields::fields;
@@ -13,22 +13,22 @@ use crate::publisher_info::PublisherInfo;
 use crate::terms::Terms;
 
 fields! {
-    /// Answers to the next paths of a request, in their order. A publisher is sent once, a set
-    /// of publishers too: paths with the same publishers cost three bytes each.
+    /// Answers to the next paths of a request, in order. A publisher is sent only once, and so is a
+    /// set of publishers: paths with the same publishers cost three bytes each.
     pub struct Resolved {
         /// The request's number.
         pub id: u64,
-        /// The request is answered whole.
+        /// The last answer to the request.
         pub last: bool,
         /// False while the replica is warming: a missing path may not have been announced yet.
         pub complete: bool,
-        /// As of when.
+        /// The state of the directory that the answer reflects.
         pub tracker: Tracker,
-        /// The publishers that the sets name.
+        /// The publishers to which the sets refer.
         pub publishers: Vec<PublisherInfo> = at_most("publishers", RESOLVER_PUBLISHERS_MAX),
-        /// The terms that the sets name.
+        /// The terms to which the sets refer.
         pub terms: Vec<Terms> = at_most("terms", TERMS_MAX),
-        /// The sets that the answers name.
+        /// The sets to which the answers refer.
         pub sets: Vec<Vec<SetMember>> = read_by(
             |r| sets(r, publishers.len(), terms.len()),
             |source| crate::tests::sets(source, publishers.len(), terms.len())
@@ -43,56 +43,56 @@ fields! {
     /// A publisher in a set.
     #[derive(Copy, Hash)]
     pub struct SetMember as record {
-        /// Its place in [`Resolved::publishers`].
+        /// Index in [`Resolved::publishers`].
         pub publisher: u32,
-        /// On which terms it publishes the path, or declares the default: their place in
-        /// [`Resolved::terms`].
+        /// Index in [`Resolved::terms`] of the terms on which it publishes the path or declares the
+        /// default.
         pub terms: u32,
     }
 }
 
-/// What became of one path.
+/// The answer for one path.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PathAnswer {
-    /// Nobody publishes it, and no default covers it.
+    /// No publisher has the path, and no default covers it.
     NotFound,
-    /// These publish it.
+    /// Publishers have the path.
     Published {
-        /// The set's place in [`Resolved::sets`].
+        /// The set's index in [`Resolved::sets`].
         set: u32,
-        /// The publishers of the nearest default at or above it, if there is one: the next
-        /// candidates for a new job while none of `set` can be reached.
+        /// The publishers of the nearest default at or above it, if any: the next candidates for a
+        /// new job while none of `set` is reachable.
         default: Option<u32>,
     },
-    /// Nobody publishes it; these have declared the default nearest above it.
+    /// No publisher has the path; these have declared the nearest default above it.
     ByDefault {
-        /// The set's place in [`Resolved::sets`].
+        /// The set's index in [`Resolved::sets`].
         set: u32,
     },
-    /// This path, and no other, was refused.
+    /// Only this path was refused.
     Refused {
-        /// Why, for people.
+        /// The reason, for people.
         reason: String,
     },
     /// The replica sent an answer that this version does not know: treat it as a refusal.
     Unknown {
-        /// Which.
+        /// The kind of the answer.
         kind: u8,
     },
 }
 
 fields! {
-    /// Some of the paths that were asked for.
+    /// Some of the requested paths.
     pub struct Listed {
         /// The request's number.
         pub id: u64,
-        /// The request is answered whole.
+        /// The last answer to the request.
         pub last: bool,
         /// False while the replica is warming: a missing path may not have been announced yet.
         pub complete: bool,
-        /// As of when the listing began: what changed since is a change.
+        /// The state of the directory at the start of the listing. Later changes arrive as changes.
         pub tracker: Tracker,
-        /// The paths, none twice within one request, in no promised order.
+        /// The paths, each once within a request, in no particular order.
         pub paths: Vec<PathListed> = at_most("listed paths", RESOLVER_BATCH_PATHS_MAX),
     }
 }
@@ -102,36 +102,36 @@ fields! {
 pub struct PathListed {
     /// The path.
     pub path: Path,
-    /// Somebody publishes it as a queue.
+    /// A publisher has it as a queue.
     pub queue: bool,
-    /// Somebody publishes it as a live value.
+    /// A publisher has it as a live value.
     pub value: bool,
-    /// Somebody has declared a default for what is at and below it.
+    /// A publisher has declared a default for the path and everything below it.
     pub default: bool,
 }
 
 impl PathListed {
-    /// Somebody publishes it. A listed path that nobody publishes lies above one.
+    /// True if it is published. A listed path that is not published lies above one that is.
     pub fn published(&self) -> bool {
         self.queue || self.value
     }
 }
 
 fields! {
-    /// Some of a table: what lies below a path, as rows, and what lies below those, as columns.
+    /// Part of a table: the children of a path as rows, and their children as columns.
     pub struct TableAnswer {
         /// The request's number.
         pub id: u64,
-        /// The request is answered whole.
+        /// The last answer to the request.
         pub last: bool,
         /// False while the replica is warming.
         pub complete: bool,
-        /// As of when the table was begun.
+        /// The state of the directory at the start of the table.
         pub tracker: Tracker,
-        /// Names of rows, none twice within one request, in no promised order.
+        /// Names of rows, each once within a request, in no particular order.
         pub rows: Vec<String> = read_by(row_names),
-        /// Columns of rows sent since the message before; those of all messages are to be added
-        /// up.
+        /// Columns of rows sent since the previous message; the receiver adds up the counts of all
+        /// messages.
         pub columns: Vec<Column> = at_most("columns of a table", RESOLVER_BATCH_PATHS_MAX),
     }
 
@@ -140,12 +140,12 @@ fields! {
     pub struct Column {
         /// Its name: the last segment of the path in each of its cells.
         pub name: String = at_most("name of a column", PATH_SEGMENT_BYTES_MAX),
-        /// How many rows have it.
+        /// The number of rows that have it.
         pub rows: u64,
     }
 }
 
-/// The sets of an answer that names so many `publishers` and `terms`.
+/// Reads the sets of an answer with that many `publishers` and `terms`.
 fn sets(r: &mut Reader, publishers: usize, terms: usize) -> Result<Vec<Vec<SetMember>>, WireError> {
     r.list_of("publisher sets", RESOLVER_BATCH_PATHS_MAX, 1, |r| {
         let unknown = r.invalid("publisher or terms of a set");
@@ -157,7 +157,7 @@ fn sets(r: &mut Reader, publishers: usize, terms: usize) -> Result<Vec<Vec<SetMe
     })
 }
 
-/// The answers for paths, where there are so many `sets`.
+/// Reads the answers of a message with that many `sets`.
 fn answers(r: &mut Reader, sets: usize) -> Result<Vec<PathAnswer>, WireError> {
     let unknown = r.invalid("set of an answer");
     let answers: Vec<PathAnswer> = r.list("path answers", RESOLVER_BATCH_PATHS_MAX)?;
@@ -171,12 +171,12 @@ fn row_names(r: &mut Reader) -> Result<Vec<String>, WireError> {
     })
 }
 
-/// Kinds of answers from here on, of later versions (a referral, say), are records: readers that do
-/// not know them skip them.
+/// Answers of this kind or higher, from later versions (a referral, say), are records: readers that
+/// do not know them skip them.
 const UNKNOWN_ANSWER_MIN: u8 = 4;
 
 impl PathAnswer {
-    /// The sets that it names.
+    /// The sets to which it refers.
     fn sets(&self) -> impl Iterator<Item = u32> + use<> {
         let (set, default) = match self {
             PathAnswer::Published { set, default } => (Some(*set), *default),
@@ -226,7 +226,7 @@ impl Decode for PathAnswer {
     }
 }
 
-/// Flags: bit 0 a queue, bit 1 a default, bit 2 a value. Other bits are passed over.
+/// Flags: bit 0 a queue, bit 1 a default, bit 2 a value. Other bits are ignored.
 impl Encode for PathListed {
     fn encode(&self, out: &mut FrameWriter) {
         let [queue, default, value] = [self.queue, self.default, self.value].map(u8::from);

@@ -1,4 +1,4 @@
-//! What two sides compare, to learn whether they hold the same paths.
+//! Digests that two sides compare to find out whether they have the same paths.
 
 use crate::codec::{Decode, Encode, Reader, WireError};
 use crate::frame::FrameWriter;
@@ -13,7 +13,7 @@ pub struct KeyHash {
 }
 
 impl KeyHash {
-    /// Of a path's text, eight bytes a step: it is taken for every path that is registered.
+    /// Hashes a path's text in steps of eight bytes, because every registered path is hashed.
     pub fn of(path: &str, default: bool) -> KeyHash {
         let kind = if default { Change::PublishDefault } else { Change::Publish };
         let text = path.as_bytes();
@@ -36,8 +36,8 @@ impl KeyHash {
         KeyHash { high, low: mix(low ^ high) }
     }
 
-    /// Its place among `buckets`, a power of two: its topmost bits. Of twice as many buckets, it is
-    /// in one of the two that make up this one.
+    /// Returns its bucket among `buckets`, a power of two: its topmost bits. With twice as many
+    /// buckets, each bucket is split in two.
     pub fn bucket(self, buckets: usize) -> usize {
         debug_assert!(buckets.is_power_of_two(), "{buckets} buckets");
         match buckets.trailing_zeros() {
@@ -47,13 +47,13 @@ impl KeyHash {
         }
     }
 
-    /// Bits that say nothing of the bucket: for tables of one's own.
+    /// Bits that are independent of the bucket, for the caller's own hash tables.
     pub fn bits(self) -> u64 {
         self.low
     }
 
-    /// What a digest adds for it. The sum of bare hashes would not tell *a on terms 1, b on terms
-    /// 2* from *a on terms 2, b on terms 1*.
+    /// The summand for a digest. A sum of bare hashes would not distinguish *a on terms 1, b on
+    /// terms 2* from *a on terms 2, b on terms 1*.
     fn on(self, terms: u64) -> u128 {
         let high = mix(self.high ^ terms);
         u128::from(high) << 64 | u128::from(mix(self.low ^ high))
@@ -67,48 +67,48 @@ fn mix(mut word: u64) -> u64 {
     word ^ word >> 33
 }
 
-/// A digest of a set of paths and defaults, each with its terms: how many there are, and the sum of
-/// their hashes. It changes by one addition for each that comes or goes, in any order; that of two
-/// sets together is the sum of theirs.
+/// A digest of a set of paths and defaults, each with its terms: their number, and the sum of their
+/// hashes. Adding or removing one is one addition, in any order; the digest of a disjoint union is
+/// the sum of both digests.
 ///
-/// It tells apart honest sets; it does not withstand an opponent, and need not: a publisher could
-/// fool only itself. It is no key of a table either: whoever chooses paths chooses their buckets,
-/// and a replica finds what is in one by a hash of its own.
+/// It distinguishes honest sets. It does not withstand an attacker, and need not: a publisher could
+/// deceive only itself. Do not use it as a hash table key either: the author of a path can choose
+/// its bucket, so a replica uses a different hash for its tables.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Digest {
-    /// How many.
+    /// The number of elements.
     pub count: u64,
     /// The sum of their hashes, modulo 2¹²⁸.
     pub sum: u128,
 }
 
 impl Digest {
-    /// Counts a path, or a default, in. `terms` is [`crate::Terms::digest`].
+    /// Adds a path or a default. `terms` is [`crate::Terms::digest`].
     pub fn add(&mut self, key: KeyHash, terms: u64) {
         self.count = self.count.wrapping_add(1);
         self.sum = self.sum.wrapping_add(key.on(terms));
     }
 
-    /// Counts it out.
+    /// Removes a path or a default.
     pub fn remove(&mut self, key: KeyHash, terms: u64) {
         self.count = self.count.wrapping_sub(1);
         self.sum = self.sum.wrapping_sub(key.on(terms));
     }
 
-    /// Counts a whole set in, of which nothing is in this one.
+    /// Adds a whole disjoint set.
     pub fn join(&mut self, other: Digest) {
         self.count = self.count.wrapping_add(other.count);
         self.sum = self.sum.wrapping_add(other.sum);
     }
 
-    /// Counts a whole set out, of which everything is in this one.
+    /// Removes a whole subset.
     pub fn part(&mut self, other: Digest) {
         self.count = self.count.wrapping_sub(other.count);
         self.sum = self.sum.wrapping_sub(other.sum);
     }
 
-    /// The digests of fewer, larger buckets; both numbers are powers of two. Fewer digests than
-    /// that stay as they are.
+    /// Combines digests into fewer, larger buckets; both numbers are powers of two. If there are
+    /// not more digests than that, they are returned unchanged.
     pub fn fold(digests: &[Digest], buckets: usize) -> Vec<Digest> {
         let each = (digests.len() / buckets.max(1)).max(1);
         let sum = |some: &[Digest]| {
@@ -135,7 +135,8 @@ impl Decode for Digest {
     }
 }
 
-/// The digests of all buckets: a power of two of them, or none where nothing is compared.
+/// Reads the digests of all buckets: their number is a power of two, or zero if nothing is
+/// compared.
 pub(super) fn buckets(r: &mut Reader) -> Result<Vec<Digest>, WireError> {
     let invalid = r.invalid("number of digest buckets");
     let digests: Vec<Digest> = r.list("digest buckets", RESOLVER_BUCKETS_MAX)?;
@@ -156,14 +157,14 @@ mod tests {
     }
 
     #[test]
-    fn the_order_in_which_paths_came_and_those_that_went_leave_no_trace() {
-        let mut coming_and_going = digest(&[("/b", true), ("/c", false), ("/a", false)]);
-        coming_and_going.remove(KeyHash::of("/c", false), Terms::default().digest());
-        assert_eq!(coming_and_going, digest(&[("/a", false), ("/b", true)]));
+    fn digests_ignore_order_and_removed_paths() {
+        let mut changed = digest(&[("/b", true), ("/c", false), ("/a", false)]);
+        changed.remove(KeyHash::of("/c", false), Terms::default().digest());
+        assert_eq!(changed, digest(&[("/a", false), ("/b", true)]));
     }
 
     #[test]
-    fn sets_that_differ_have_digests_that_differ() {
+    fn different_sets_have_different_digests() {
         assert_ne!(digest(&[("/a", false)]), digest(&[("/a", true)]));
         assert_ne!(digest(&[("/a", false)]), digest(&[("/b", false)]));
         for x in 'a'..='z' {
@@ -179,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_paths_on_terms_that_changed_places_differ() {
+    fn swapping_the_terms_of_two_paths_changes_the_digest() {
         let on = |a: u64, b: u64| {
             let mut digest = Digest::default();
             digest.add(KeyHash::of("/a", false), a);
@@ -191,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_that_differ_in_one_byte_differ_in_about_half_of_their_bits() {
+    fn one_changed_byte_changes_about_half_of_the_bits() {
         let text = "/jobs/mail/welcome/0123456789ab";
         let one = KeyHash::of(text, false);
         for at in 1..text.len() {
@@ -205,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_that_are_counted_up_fill_the_buckets_evenly() {
+    fn numbered_paths_fill_the_buckets_evenly() {
         let mut counts = [0u32; 1_024];
         for n in 0..256 * 1_024 {
             counts[KeyHash::of(&format!("/jobs/mail/{n}"), false).bucket(1_024)] += 1;
@@ -215,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn digests_of_fewer_buckets_are_sums_of_those_of_more() {
+    fn digests_of_fewer_buckets_are_sums_of_finer_ones() {
         let mut fine = vec![Digest::default(); 16];
         let mut coarse = vec![Digest::default(); 4];
         for n in 0..100 {
@@ -231,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hash_is_part_of_the_protocol() {
+    fn path_hashes_never_change() {
         let digest = digest(&[("/jobs/mail", false), ("/jobs", true)]);
         assert_eq!(
             format!("{} {:032x}", digest.count, digest.sum),

@@ -1,8 +1,9 @@
 //! Messages between a resolver replica and its clients.
 //!
-//! A *reader* asks and watches; a *writer* announces its publisher first, then writes for that
-//! publisher only. Every request carries a number of the client's choosing, and so do its answers.
-//! A replica answers the requests of one link in their order; the answer to a large request comes
+//! A *reader* queries and watches; a *writer* first announces its publisher, then writes only for
+//! that publisher. Every request has a number chosen by the client, which its answers repeat. A
+//! replica answers the requests of one link in order; the answer to a large request consists of
+//! several messages, the last of which is marked.
 //! in several messages, of which the last is marked.
 
 mod answer;
@@ -35,72 +36,73 @@ use crate::limits::REASON_BYTES_MAX;
 messages! {
     /// The tags. 1 is [`crate::messages::HEARTBEAT`].
     pub mod tag {
-        /// Those of requests, those of later versions included. A replica refuses one that it does
-        /// not know, so that nobody waits for its answer; for that, every request added later has
-        /// its number first.
+        /// The tags of requests, including those of later versions. A replica refuses an unknown
+        /// request, so that no client waits for its answer; therefore every request added later
+        /// begins with its number.
         pub const REQUESTS: std::ops::RangeInclusive<u8> = 50..=69;
     }
 
     /// What a client sends to a replica.
     pub enum ToReplica {
-        /// Who publishes these paths?
+        /// Queries the publishers of paths.
         RESOLVE = 50 => Resolve(resolve: Resolve),
-        /// What lies just below a path?
+        /// Lists the children of a path.
         LIST = 51 => List(list: List),
-        /// Which paths match?
+        /// Lists the paths that match globs.
         LIST_MATCHING = 52 => ListMatching(list: ListMatching),
-        /// How is the replica?
+        /// Queries the replica's status.
         REPLICA_STATUS = 53 => Status {
             /// The request's number.
             id: u64,
         },
-        /// Tell who could serve a glob, now and whenever that changes.
+        /// Watches the publishers that could serve a glob.
         WATCH_PUBLISHERS = 54 => WatchPublishers(watch: WatchPublishers),
-        /// No more of that watch.
+        /// Ends a watch.
         UNWATCH = 55 => Unwatch {
             /// The request's number.
             id: u64,
-            /// Which.
+            /// The watch.
             watch: u32,
         },
-        /// First of a writer, and its heartbeat: who it is and what it wants published, as digests.
+        /// A writer's first message, and its heartbeat: its publisher, and digests of what it
+        /// publishes.
         ANNOUNCE = 56 => Announce(announce: Announce),
-        /// Changes to what the writer's publisher holds.
+        /// Changes to the publications of the writer's publisher.
         WRITE = 57 => Write(write: Write),
-        /// Everything wanted in the buckets that differed at the last announce has been written
-        /// since: what was not, is to be removed.
+        /// Everything published in the buckets that differed at the last announce has been written
+        /// since. The replica removes the rest.
         CONFIRM = 58 => Confirm {
             /// The request's number.
             id: u64,
         },
-        /// The publisher stops: everything of it is to be removed.
+        /// The publisher stops: the replica removes all its publications.
         CLEAR = 59 => Clear {
             /// The request's number.
             id: u64,
         },
-        /// What lies two levels below a path, as rows and columns?
+        /// Queries the children and grandchildren of a path as rows and columns.
         TABLE = 60 => Table(table: Table),
-        /// Tell which paths match, now and whenever that changes.
+        /// Watches the paths that match globs.
         WATCH_PATHS = 62 => WatchPaths(watch: WatchPaths),
-        /// Which publishers does the replica know, and how long have they been silent?
+        /// Lists the publishers that the replica knows, and how long they have been silent.
         LIST_PUBLISHERS = 63 => ListPublishers {
             /// The request's number.
             id: u64,
         },
-        /// A publisher that is missing is gone for good: the replica no longer reports it.
+        /// A missing publisher is gone permanently: the replica no longer reports it.
         FORGET_PUBLISHER = 64 => ForgetPublisher {
             /// The request's number.
             id: u64,
-            /// Which.
+            /// The publisher.
             publisher: PublisherId,
         },
     }
 
     /// What a replica sends to a client.
     pub enum FromReplica {
-        /// Some, or the last, answers to [`ToReplica::Resolve`].
+        /// Some of the answers to [`ToReplica::Resolve`].
         RESOLVED = 70 => Resolved(resolved: Resolved),
-        /// Some, or the last, paths for [`ToReplica::List`] or [`ToReplica::ListMatching`].
+        /// Some of the paths for [`ToReplica::List`] or [`ToReplica::ListMatching`].
         LISTED = 71 => Listed(listed: Listed),
         /// The answer to [`ToReplica::Status`].
         REPLICA_STATUS_ANSWER = 72 => Status {
@@ -117,24 +119,24 @@ messages! {
         /// [`ToReplica::Clear`]; the answer to [`ToReplica::ForgetPublisher`], `done` 1 if the
         /// replica knew it.
         WRITTEN = 75 => Written(written: Written),
-        /// A whole request was refused. Nothing of it was done.
+        /// A whole request was refused and nothing of it was done.
         REQUEST_REFUSED = 76 => Refused {
-            /// The request's number; 0 where the request was too damaged to read it.
+            /// The request's number; 0 if it could not be decoded.
             id: u64,
-            /// For programs.
+            /// The reason for programs.
             code: RequestRefusal,
-            /// For people.
+            /// The reason for people.
             reason: String = cut("reason", REASON_BYTES_MAX),
         },
-        /// Some, or the last, of the answer to [`ToReplica::Table`].
+        /// Part of the answer to [`ToReplica::Table`].
         TABLE_ANSWER = 77 => Table(table: TableAnswer),
-        /// Some, or the last, paths of a watch that begins, or starts over.
+        /// Some paths of a watch that begins or restarts.
         PATH_SNAPSHOT = 79 => PathSnapshot(snapshot: PathSnapshot),
         /// Paths of watches that have changed.
         PATH_CHANGES = 80 => PathChanges(changes: PathChanges),
-        /// A publisher is gone from watches.
+        /// A publisher is no longer part of watches.
         PUBLISHER_GONE = 81 => PublisherGone(gone: PublisherGone),
-        /// Some, or the last, of the answer to [`ToReplica::ListPublishers`].
+        /// Part of the answer to [`ToReplica::ListPublishers`].
         PUBLISHERS_KNOWN = 82 => PublishersKnown(known: PublishersKnown),
     }
 }
@@ -142,22 +144,28 @@ messages! {
 codes! {
     /// Why a replica refused a whole request.
     RequestRefusal, "request refusal" {
-        /// It did not decode.
-        Malformed = 1, "Malformed: the request does not decode; client and replica disagree about the protocol";
+        /// It could not be decoded.
+        Malformed = 1, "Malformed: the request does not decode; \
+                        client and replica disagree about the protocol";
         /// A reader wrote, or a writer that has not announced its publisher.
-        NotAnnounced = 2, "NotAnnounced: only a writer that has announced its publisher may write; announce it again";
-        /// Another link writes for that publisher now, or a later start of it does.
-        Superseded = 3, "Superseded: a newer link or a later start of the same publisher has taken over";
-        /// As many publishers as the replica takes.
+        NotAnnounced = 2, "NotAnnounced: only a writer that has announced its publisher may write; \
+                           announce it again";
+        /// Another link, or a later start of the publisher, writes for it now.
+        Superseded = 3, "Superseded: a newer link or a later start of the same publisher \
+                         has taken over";
+        /// The replica's limit of publishers is reached.
         TooManyPublishers = 4, "TooManyPublishers: the replica knows as many publishers as it may";
-        /// The replica's version does not know it; the reason names its tag.
-        UnknownRequest = 5, "UnknownRequest: the replica's version does not know the request; upgrade the replica";
-        /// A part of it is over its limit; the reason names both.
+        /// The replica's version does not know the request; the reason includes its tag.
+        UnknownRequest = 5, "UnknownRequest: the replica's version does not know the request; \
+                             upgrade the replica";
+        /// A part of the request is over its limit; the reason includes both.
         OverLimit = 6, "OverLimit: a part of the request is over its limit; send less at once";
-        /// As many watches as the replica, or one connection, may have.
-        TooManyWatches = 7, "TooManyWatches: there are as many watches as there may be; try another replica";
-        /// The replica has no memory for what its globs stand for at the moment.
-        Busy = 8, "Busy: the replica answers as many globs as it may; try another replica, or later";
+        /// The limit of watches of the replica or of one connection is reached.
+        TooManyWatches = 7, "TooManyWatches: there are as many watches as there may be; \
+                             try another replica";
+        /// The replica currently has no memory for the expansion of the globs.
+        Busy = 8, "Busy: the replica answers as many globs as it may; \
+                   try another replica, or later";
         /// Only a publisher that is missing can be forgotten.
         StillThere = 9, "StillThere: the publisher is registered; stop it before it is forgotten";
     }
@@ -167,12 +175,12 @@ impl ToReplica {
     /// The request's number.
     pub fn id(&self) -> u64 {
         match self {
-            ToReplica::Resolve(ask) => ask.id,
-            ToReplica::List(ask) => ask.id,
-            ToReplica::ListMatching(ask) => ask.id,
+            ToReplica::Resolve(request) => request.id,
+            ToReplica::List(request) => request.id,
+            ToReplica::ListMatching(request) => request.id,
             ToReplica::Announce(announce) => announce.id,
             ToReplica::Write(write) => write.id,
-            ToReplica::Table(ask) => ask.id,
+            ToReplica::Table(request) => request.id,
             ToReplica::WatchPublishers(watch) => watch.id,
             ToReplica::WatchPaths(watch) => watch.id,
             ToReplica::Unwatch { id, .. } => *id,
@@ -184,8 +192,8 @@ impl ToReplica {
         }
     }
 
-    /// The request's number in a body that did not decode, or is not known: the first field of
-    /// every request. 0 if that is damaged, too.
+    /// Reads the number of a request that could not be decoded or is unknown: the first field of
+    /// every request. 0 if that field is damaged, too.
     pub fn id_of_damaged(body: &Bytes) -> u64 {
         Reader::new(body.clone()).u64().unwrap_or(0)
     }

@@ -1,4 +1,4 @@
-//! Texts that should be paths, many at a time.
+//! Batches of texts that are expected to be paths.
 
 use std::fmt;
 
@@ -9,18 +9,18 @@ use crate::frame::FrameWriter;
 use crate::limits::PATH_TEXT_BYTES_MAX;
 use crate::path::Path;
 
-/// A text that should be a path, as it came: checked one by one by whoever acts on it, so that one
-/// bad path never costs the others their answer.
+/// An unchecked text that is expected to be a path. Each is checked individually, so that one
+/// invalid path does not affect the answers for others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PathText<'a>(&'a [u8]);
 
 impl<'a> PathText<'a> {
-    /// That text, or what should be one.
+    /// Wraps a text without checking it.
     pub fn new(bytes: &'a [u8]) -> PathText<'a> {
         PathText(bytes)
     }
 
-    /// The text as it came.
+    /// The bytes of the text.
     pub fn as_bytes(self) -> &'a [u8] {
         self.0
     }
@@ -30,13 +30,13 @@ impl<'a> PathText<'a> {
         std::str::from_utf8(self.0).ok()
     }
 
-    /// The text, which is that of a path; or what is wrong with it, for people.
+    /// Returns the text if it is a valid path, or an error text for people.
     pub fn check(self) -> Result<&'a str, String> {
         let text = self.as_str().ok_or("the path is not UTF-8")?;
         Path::check(text).map(|()| text).map_err(|error| error.to_string())
     }
 
-    /// The path, or what is wrong with it, for people.
+    /// Returns the path, or an error text for people.
     pub fn parse(self) -> Result<Path, String> {
         let text = self.as_str().ok_or("the path is not UTF-8")?;
         Path::new(text).map_err(|error| error.to_string())
@@ -49,12 +49,12 @@ impl<'a> From<&'a Path> for PathText<'a> {
     }
 }
 
-/// Texts that should be paths, in one piece of memory: a replica reads a million of them a second,
-/// and none costs an allocation or a count of references. What was read takes no memory beside its
-/// frame.
+/// Texts that are expected to be paths, in one buffer: a replica reads a million of them per
+/// second, and no single text costs an allocation or a reference count. Decoded texts use no memory
+/// besides their frame.
 #[derive(Clone, Default)]
 pub struct PathTexts {
-    /// One text behind the other, each with its length first: as on the wire.
+    /// The texts in sequence, each prefixed with its length, as on the wire.
     memory: Memory,
     count: usize,
 }
@@ -63,33 +63,33 @@ pub struct PathTexts {
 enum Memory {
     /// A slice of the frame.
     Read(Bytes),
-    /// Texts that are to be sent.
+    /// Texts to send.
     Own(Vec<u8>),
 }
 
 impl PathTexts {
-    /// How many.
+    /// The number of texts.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// True when there is none.
+    /// True if there are no texts.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// All of them.
+    /// Iterates over all texts.
     pub fn iter(&self) -> PathTextsIter<'_> {
         self.from(0)
     }
 
-    /// Those that an iterator had left when it was at that [offset](PathTextsIter::offset).
+    /// Iterates over the texts from an [offset](PathTextsIter::offset) of another iterator on.
     pub fn from(&self, offset: usize) -> PathTextsIter<'_> {
         let all = self.memory.bytes();
         PathTextsIter { rest: all.get(offset..).unwrap_or_default(), end: all.len() }
     }
 
-    /// Adds one.
+    /// Appends a text.
     pub fn push(&mut self, text: PathText<'_>) {
         if let Memory::Read(read) = &self.memory {
             self.memory = Memory::Own(read.to_vec());
@@ -116,21 +116,21 @@ impl Memory {
     }
 }
 
-/// Goes over texts in their order.
+/// Iterates over texts in order.
 #[derive(Clone, Debug)]
 pub struct PathTextsIter<'a> {
     rest: &'a [u8],
-    /// Where the texts end.
+    /// The offset of the end of the texts.
     end: usize,
 }
 
 impl PathTextsIter<'_> {
-    /// Where it is, for [`PathTexts::from`].
+    /// The current offset, for [`PathTexts::from`].
     pub fn offset(&self) -> usize {
         self.end - self.rest.len()
     }
 
-    /// True when none is left.
+    /// True if no text remains.
     pub fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
@@ -140,7 +140,7 @@ impl<'a> Iterator for PathTextsIter<'a> {
     type Item = PathText<'a>;
 
     fn next(&mut self) -> Option<PathText<'a>> {
-        // `read` has walked over these lengths: the texts lie within the memory.
+        // `read` has checked these lengths: the texts lie within the buffer.
         let (mut length, mut shift) = (0, 0);
         loop {
             let (&byte, rest) = self.rest.split_first()?;
@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lengths_of_several_bytes_are_read_as_they_were_written() {
+    fn multi_byte_text_lengths_round_trip() {
         let texts: Vec<Vec<u8>> =
             [127, 128, 16_383, 16_384, PATH_TEXT_BYTES_MAX].map(|n| vec![b'x'; n]).into();
         let written: PathTexts = texts.iter().map(|text| PathText::new(text)).collect();
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_takes_more_texts_in_and_stays_what_it_was() {
+    fn decoded_texts_can_be_extended_and_resumed() {
         let texts: [&[u8]; 4] = [b"/jobs/mail", b"", b"\xff", b"/"];
         let mut written: PathTexts = texts[..3].iter().copied().map(PathText::new).collect();
         let mut out = FrameWriter::new();

@@ -1,4 +1,4 @@
-//! What a reader asks.
+//! The requests of a reader.
 
 use crate::codec::{Decode, Reader, WireError, within};
 use crate::fields::fields;
@@ -8,7 +8,7 @@ use crate::messages::resolver::PathTexts;
 use crate::path::Path;
 
 fields! {
-    /// Who publishes these paths? Each is answered on its own, in order.
+    /// Queries the publishers of paths. Each path is answered individually, in order.
     pub struct Resolve {
         /// The request's number.
         pub id: u64,
@@ -16,15 +16,15 @@ fields! {
         pub paths: PathTexts = at_most("paths to resolve", RESOLVER_BATCH_PATHS_MAX),
     }
 
-    /// What lies just below a path?
+    /// Lists the children of a path.
     pub struct List {
         /// The request's number.
         pub id: u64,
-        /// Below what.
+        /// The parent path.
         pub path: Path,
     }
 
-    /// Which paths match at least one of these?
+    /// Lists the paths that match at least one glob.
     pub struct ListMatching {
         /// The request's number.
         pub id: u64,
@@ -32,17 +32,17 @@ fields! {
         pub globs: Vec<Glob> = read_by(globs),
     }
 
-    /// What lies two levels below a path, as rows and columns?
+    /// Queries the children and grandchildren of a path as rows and columns.
     pub struct Table {
         /// The request's number.
         pub id: u64,
-        /// Below what.
+        /// The parent path.
         pub path: Path,
     }
 }
 
-/// Globs of one request. A few bytes of a glob may stand for thousands of segments: they are
-/// counted as they are read.
+/// Reads the globs of one request. A few bytes of a glob may expand to thousands of segments, so
+/// they are counted while reading.
 pub(super) fn globs(r: &mut Reader) -> Result<Vec<Glob>, WireError> {
     let (offset, mut segments) = (r.offset(), 0);
     r.list_of("globs", RESOLVER_GLOBS_MAX, 1, |r| {

@@ -1,4 +1,4 @@
-//! How a replica is.
+//! The status of a replica.
 
 use crate::codec::{Decode, Encode, Reader, WireError};
 use crate::fields::fields;
@@ -13,55 +13,55 @@ use crate::publisher_info::PublisherInfo;
 fields! {
     /// Statistics of a replica.
     pub struct ReplicaStatus as record {
-        /// Its name, as operators gave it.
+        /// Its name, chosen by operators.
         pub name: String = at_most("replica name", NAME_BYTES_MAX),
-        /// This run of it.
+        /// Its current run.
         pub incarnation: Incarnation,
         /// How long it has run, in milliseconds.
         pub uptime_ms: u64,
-        /// It started too recently: publishers may not have announced themselves yet.
+        /// It started recently: publishers may not have announced themselves yet.
         pub warming: bool,
-        /// Publishers that it knows.
+        /// Publishers registered at it.
         pub publishers: u64,
-        /// Paths that somebody publishes.
+        /// Paths with at least one publisher.
         pub paths: u64,
         /// Paths with a default.
         pub defaults: u64,
-        /// Connections at the moment.
+        /// Current connections.
         pub connections: u64,
-        /// Watches at the moment.
+        /// Current watches.
         pub watches: u64,
-        /// How long it will be warming yet, in milliseconds.
+        /// How long it will still be warming, in milliseconds.
         pub warming_left_ms: u64,
-        /// Publishers that are hidden, and whose paths are being taken out.
+        /// Hidden publishers whose paths are being removed.
         pub hidden: u64,
         /// Connections refused as `Busy` since it started.
         pub refused_busy: u64,
-        /// The longest that one pass over requests, sweeping and watches has taken since it
-        /// started, in microseconds.
+        /// The longest duration of one pass over requests, sweeping and watches since it started,
+        /// in microseconds.
         pub slice_max_us: u64,
-        /// Resident memory of its process, in bytes; 0 where it cannot be read.
+        /// Resident memory of its process, in bytes; 0 if unavailable.
         pub memory_bytes: u64,
-        /// Most publishers.
+        /// The limit of publishers.
         pub publishers_max: u64,
-        /// Most paths, defaults included.
+        /// The limit of paths, defaults included.
         pub paths_max: u64,
-        /// Most connections.
+        /// The limit of connections.
         pub connections_max: u64,
-        /// Most watches.
+        /// The limit of watches.
         pub watches_max: u64,
-        /// Requests that it has been asked since it started, by kind.
+        /// Requests that it has received since it started, by kind.
         pub requests: Box<RequestCounts> = read_by(request_counts),
     }
 }
 
-/// Requests of a replica by kind, since it started. A batch counts once, however many paths it is
-/// about.
+/// Requests of a replica by kind, since it started. A batch counts once, regardless of its number
+/// of paths.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RequestCounts([u64; RequestCounts::KINDS.len()]);
 
 impl RequestCounts {
-    /// The kinds, in their order on the wire. Later versions may add some at the end.
+    /// The kinds, in wire order. Later versions may append kinds.
     pub const KINDS: [&'static str; 13] = [
         "resolve",
         "list",
@@ -77,12 +77,13 @@ impl RequestCounts {
         "clear",
         "refused",
     ];
-    /// Where writers' kinds are among them; the last is of requests that were not even begun.
+    /// The kinds of writers' requests; the last kind counts requests that were refused before
+    /// processing.
     const WRITES: std::ops::Range<usize> = 8..12;
-    /// Most kinds that a reader takes.
+    /// Most kinds that a reader accepts.
     const KINDS_MAX: usize = 256;
 
-    /// One more.
+    /// Counts a request.
     pub fn add(&mut self, request: &ToReplica) {
         let kind = match request {
             ToReplica::Resolve(_) => 0,
@@ -101,22 +102,22 @@ impl RequestCounts {
         self.0[kind] += 1;
     }
 
-    /// One more that was not even begun.
+    /// Counts a request that was refused before processing.
     pub fn add_refused(&mut self) {
         self.0[Self::KINDS.len() - 1] += 1;
     }
 
-    /// Each kind and how many.
+    /// Each kind with its count.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         Self::KINDS.into_iter().zip(self.0)
     }
 
-    /// How many were of readers and tools.
+    /// The number of requests of readers and tools.
     pub fn reads(&self) -> u64 {
         self.0[..Self::WRITES.start].iter().sum()
     }
 
-    /// How many were of publishers.
+    /// The number of requests of publishers.
     pub fn writes(&self) -> u64 {
         self.0[Self::WRITES].iter().sum()
     }
@@ -128,7 +129,7 @@ impl From<[u64; RequestCounts::KINDS.len()]> for RequestCounts {
     }
 }
 
-/// A replica of an earlier version does not count requests: its status ends before them.
+/// The status of an older replica, which does not count requests, ends before this field.
 fn request_counts(r: &mut Reader) -> Result<Box<RequestCounts>, WireError> {
     if r.is_empty() { Ok(Box::default()) } else { Box::decode(r) }
 }
@@ -154,50 +155,49 @@ impl Decode for RequestCounts {
 }
 
 fields! {
-    /// Some of the publishers that a replica knows, those that are missing included.
+    /// Some of the publishers that a replica knows, including missing ones.
     pub struct PublishersKnown {
         /// The request's number.
         pub id: u64,
-        /// The request is answered whole.
+        /// The last answer to the request.
         pub last: bool,
         /// The publishers.
         pub publishers: Vec<KnownPublisher> = at_most("publishers", RESOLVER_PUBLISHERS_MAX),
     }
 
-    /// A publisher, as a replica knows it.
+    /// A publisher in a replica's list.
     pub struct KnownPublisher as record {
-        /// Who it is.
+        /// Its identity.
         pub info: PublisherInfo,
-        /// Paths and defaults that it holds.
+        /// The number of its paths and defaults.
         pub held: u64,
-        /// How long nothing has been heard of it, in milliseconds.
+        /// How long the replica has received nothing from it, in milliseconds.
         pub silent_ms: u64,
         /// Why it is missing, if it is.
         pub departure: Option<Departure>,
-        /// What it declared.
+        /// The queues that it declared.
         pub declared: Declared,
     }
 
-    /// Which queues a publisher declared: what may hold jobs there, whether or not it can be
-    /// reached.
+    /// The declared queues of a publisher: where it may have jobs, even while it is unreachable.
     #[derive(Default)]
     pub struct Declared as record {
-        /// Paths at and below which it makes queues.
+        /// Paths at and below which it creates queues.
         pub defaults: Vec<Path> = at_most("declared defaults", DECLARED_MAX),
-        /// Queues that no default of its own covers.
+        /// Queues that none of its defaults covers.
         pub queues: Vec<Path> = at_most("declared queues", DECLARED_MAX),
-        /// There are more than a replica remembers.
+        /// There are more than a replica stores.
         pub more: bool,
     }
 }
 
 impl Declared {
-    /// It declared no queue: a publisher of live values holds no jobs.
+    /// True if it declared no queue: a publisher of live values only.
     pub fn is_empty(&self) -> bool {
         self.defaults.is_empty() && self.queues.is_empty() && !self.more
     }
 
-    /// Whether a queue that matches may be among them.
+    /// Whether a matching queue may be among them.
     pub fn could_match(&self, glob: &Glob) -> bool {
         self.more
             || self.queues.iter().any(|path| glob.matches(path))
@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_status_of_a_replica_that_counts_nothing_is_read() {
+    fn status_without_request_counts_is_accepted() {
         let mut out = FrameWriter::new();
         out.record(|out| {
             out.string("r1");
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_of_a_later_version_are_read_as_far_as_they_are_known() {
+    fn unknown_request_kinds_of_later_versions_are_ignored() {
         let mut out = FrameWriter::new();
         out.u64(16);
         (1..=16).for_each(|count| out.u64(count));

@@ -1,16 +1,16 @@
-//! A moment in the life of a replica's directory.
+//! A version of a replica's directory.
 
 use crate::fields::fields;
 use crate::id::Incarnation;
 
 fields! {
-    /// What a replica knew when it answered. Those of two incarnations do not compare:
-    /// whoever moves to another replica, or finds one started again, asks anew.
+    /// The version of the directory that an answer reflects. Versions of two incarnations cannot be
+    /// compared: a client that moves to another replica, or finds one restarted, queries again.
     #[derive(Copy, Hash)]
     pub struct Tracker {
         /// The run of the replica.
         pub incarnation: Incarnation,
-        /// Rises with every change of its directory.
+        /// Increases with every change of the directory.
         pub revision: u64,
     }
 }

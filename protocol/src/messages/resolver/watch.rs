@@ -1,4 +1,4 @@
-//! Watches: over publishers, and over paths.
+//! Watches over publishers, and over paths.
 
 use crate::fields::{codes, fields};
 use crate::glob::Glob;
@@ -9,11 +9,11 @@ use crate::messages::resolver::{PathListed, Tracker};
 use crate::publisher_info::PublisherInfo;
 
 fields! {
-    /// Tell which publishers could serve what matches a glob: those that publish a path that
-    /// matches, and those with a default at or below which a path could. Answered by [`Publishers`]
-    /// at once, and again whenever that set has changed.
+    /// Watches the publishers that could serve a glob: those with a matching path, and those with a
+    /// default at or below which a path could match. [`Publishers`] answers at once, and again
+    /// whenever that set changes.
     pub struct WatchPublishers {
-        /// The request's number: a refusal names it.
+        /// The request's number, repeated in a refusal.
         pub id: u64,
         /// The client's number for the watch; a watch of the same number is replaced.
         pub watch: u32,
@@ -21,12 +21,12 @@ fields! {
         pub glob: Glob,
     }
 
-    /// All publishers of a watch: the whole set, so that pushes a slow watcher has missed need no
-    /// repair.
+    /// All publishers of a watch: the whole set, so that a slow watcher that misses updates needs
+    /// no repair.
     pub struct Publishers {
-        /// Which watch.
+        /// The watch.
         pub watch: u32,
-        /// As of when.
+        /// The state of the directory that it reflects.
         pub tracker: Tracker,
         /// False while the replica is warming: a missing publisher may not have announced itself
         /// yet.
@@ -35,41 +35,41 @@ fields! {
         pub publishers: Vec<PublisherInfo> = at_most("publishers", RESOLVER_PUBLISHERS_MAX),
     }
 
-    /// One publisher is gone from these watches: sent in place of the whole set, to watchers that
-    /// have received it.
+    /// One publisher is no longer part of these watches: sent instead of the whole set, to watchers
+    /// that have received it.
     pub struct PublisherGone {
-        /// Which watches.
+        /// The watches.
         pub watches: Vec<u32> = at_most("watches", RESOLVER_WATCHES_MAX),
-        /// As of when.
+        /// The state of the directory that it reflects.
         pub tracker: Tracker,
         /// False while the replica is warming.
         pub complete: bool,
-        /// Who.
+        /// The publisher.
         pub publisher: PublisherId,
-        /// Why.
+        /// The reason.
         pub departure: Departure,
     }
 }
 
 codes! {
-    /// Why a publisher can no longer be seen.
+    /// Why a publisher is no longer visible.
     Departure, "departure" {
-        /// It was silent for a `writer_ttl` (120 s unless told otherwise): it hangs, died, or is
-        /// cut off. It may come back.
+        /// It was silent for a `writer_ttl` (120 s by default): it hangs, died, or is disconnected.
+        /// It may return.
         Silent = 1, "silent";
-        /// It stopped in order, and withdrew its paths.
+        /// It stopped normally, and withdrew its paths.
         Stopped = 2, "stopped";
-        /// It was there when the replica stopped, and has not come back since the replica's
+        /// It was registered when the replica stopped, and has not returned since the replica's
         /// restart.
         NotBack = 3, "not back since the replica's restart";
     }
 }
 
 fields! {
-    /// Tell which paths match one of these globs, now and whenever one comes or goes. Answered by
-    /// [`PathSnapshot`]s, then by [`PathChanges`].
+    /// Watches the paths that match one of these globs. [`PathSnapshot`]s answer, followed by
+    /// [`PathChanges`].
     pub struct WatchPaths {
-        /// The request's number: a refusal names it.
+        /// The request's number, repeated in a refusal.
         pub id: u64,
         /// The client's number for the watch; a watch of the same number, of either kind, is
         /// replaced.
@@ -78,34 +78,34 @@ fields! {
         pub globs: Vec<Glob> = read_by(globs),
     }
 
-    /// Some of the paths that a watch sees.
+    /// Some of the paths of a watch.
     pub struct PathSnapshot {
-        /// Which watch.
+        /// The watch.
         pub watch: u32,
-        /// A snapshot begins: what was sent before is to be compared with it, and what it lacks is
-        /// gone. So does every watch, and so it starts over when its client did not read fast
-        /// enough for changes to be kept for it.
+        /// The first message of a snapshot: the client compares its paths with the snapshot, and
+        /// removes those that it lacks. Every watch begins with a snapshot; it restarts with one
+        /// when its client reads too slowly for the replica to buffer changes.
         pub first: bool,
-        /// The snapshot is whole. Changes follow.
+        /// The last message of the snapshot. Changes follow.
         pub last: bool,
         /// False while the replica is warming: a missing path may not have been announced yet.
         pub complete: bool,
-        /// As of when it was begun.
+        /// The state of the directory at the start of the snapshot.
         pub tracker: Tracker,
-        /// The paths, none twice within a snapshot, in no promised order.
+        /// The paths, each once within a snapshot, in no particular order.
         pub paths: Vec<PathListed> = at_most("paths of a snapshot", RESOLVER_BATCH_PATHS_MAX),
     }
 
-    /// What has changed since the last message of a watch. It holds the present state: a change
-    /// sent twice does no harm.
+    /// The changes since the last message of a watch. They contain the current state, so a change
+    /// may be sent twice.
     pub struct PathChanges {
-        /// For all of these watches.
+        /// The watches.
         pub watches: Vec<u32> = at_most("watches", RESOLVER_WATCHES_MAX),
         /// False while the replica is warming.
         pub complete: bool,
-        /// As of when.
+        /// The state of the directory that they reflect.
         pub tracker: Tracker,
-        /// The paths as they are now; one that is nothing any more is gone.
+        /// The current state of the paths; one without any kind is gone.
         pub paths: Vec<PathListed> = at_most("paths that changed", RESOLVER_BATCH_PATHS_MAX),
     }
 }

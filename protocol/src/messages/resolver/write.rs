@@ -1,4 +1,4 @@
-//! What a writer sends for its publisher, and the answers.
+//! The requests of a writer for its publisher, and the answers.
 
 use crate::codec::{Bounded, Decode, Encode, Reader, WireError, within};
 use crate::fields::{codes, fields};
@@ -9,17 +9,15 @@ use crate::publisher_info::PublisherInfo;
 use crate::terms::Terms;
 
 fields! {
-    /// A writer's first message, and its heartbeat. From here on the link writes for this
-    /// publisher; a link that did so before is superseded, and so is every lower epoch. Removes
-    /// nothing.
+    /// A writer's first message, and its heartbeat. From now on the link writes for this publisher;
+    /// any other link and every lower epoch of the publisher are superseded. Removes nothing.
     pub struct Announce {
         /// The request's number.
         pub id: u64,
-        /// Who it is, and where it listens.
+        /// The publisher and its addresses.
         pub publisher: PublisherInfo,
-        /// Digests of what it wants published, by bucket: a power of two of them, one for a
-        /// heartbeat. None of a simple writer, which cannot compare: every bucket counts as one
-        /// that differs.
+        /// Digests of its publications, by bucket: their number is a power of two, and one for a
+        /// heartbeat. Empty from a simple writer without digests: then every bucket is different.
         pub wanted: Vec<Digest> = read_by(digest::buckets),
     }
 
@@ -27,25 +25,25 @@ fields! {
     pub struct Announced {
         /// The request's number.
         pub id: u64,
-        /// Digests of what the replica holds of that publisher: as many as were sent, or fewer,
-        /// where it keeps fewer buckets; the writer then adds its own up. Of each bucket that
-        /// differs, the writer writes everything again, then confirms; or it announces more buckets
-        /// first.
+        /// Digests of the replica's records of that publisher: as many as were sent, or fewer if
+        /// the replica has fewer buckets; the writer then adds up its own. For each bucket that
+        /// differs, the writer writes everything again, then confirms; or it first announces with
+        /// more buckets.
         pub held: Vec<Digest> = read_by(digest::buckets),
-        /// A publisher that is silent this long is hidden, in milliseconds. Half of it is the
-        /// heartbeat.
+        /// A publisher is hidden after this long without traffic, in milliseconds. Half of it is
+        /// the heartbeat.
         pub writer_ttl_ms: u64,
     }
 }
 
 codes! {
-    /// What to do with a path.
+    /// The change to a path.
     Change, "change" {
-        /// The publisher holds the path.
+        /// The publisher has the path.
         Publish = 1, "publish";
-        /// It no longer does.
+        /// The publisher no longer has the path.
         Unpublish = 2, "unpublish";
-        /// The publisher makes whatever is asked for at or below the path.
+        /// The publisher creates any path at or below this path on request.
         PublishDefault = 3, "publish default";
         /// It no longer does.
         UnpublishDefault = 4, "unpublish default";
@@ -53,25 +51,25 @@ codes! {
 }
 
 impl Change {
-    /// Something is held from here on, on terms.
+    /// True if the change publishes something, with terms.
     pub fn publishes(self) -> bool {
         matches!(self, Change::Publish | Change::PublishDefault)
     }
 }
 
-/// Paths to which the same is done. The head is a record: later versions may add fields.
+/// Paths with the same change. The head is a record: later versions may add fields.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Group {
-    /// What is done.
+    /// The change.
     pub change: Change,
-    /// On which terms; of no meaning, and the default, where something is unpublished.
+    /// The terms; default and meaningless if the change unpublishes.
     pub terms: Terms,
-    /// To which paths.
+    /// The paths.
     pub paths: PathTexts,
 }
 
 fields! {
-    /// Changes, in order: at most 100,000 paths in all. Each counts on its own.
+    /// Changes, in order: at most 100,000 paths in all. Each is applied individually.
     pub struct Write {
         /// The request's number.
         pub id: u64,
@@ -79,33 +77,33 @@ fields! {
         pub groups: Vec<Group> = read_by(groups),
     }
 
-    /// How far a write, confirm or clear has come.
+    /// The progress of a write, confirm or clear.
     pub struct Written {
         /// The request's number.
         pub id: u64,
         /// The request is done.
         pub last: bool,
-        /// How many of its paths are done, from its beginning.
+        /// The number of its paths that are done, from the beginning.
         pub done: u64,
-        /// Those refused since the message before.
+        /// Paths refused since the previous message.
         pub refused: Vec<RefusedPath> = at_most("refused paths", RESOLVER_BATCH_PATHS_MAX),
     }
 
-    /// A path of a write that was refused; the others count.
+    /// A refused path of a write; the other paths are applied.
     pub struct RefusedPath {
-        /// Its place among all paths of the request, from 0.
+        /// Its index among all paths of the request, from 0.
         pub place: u32,
-        /// Why, for people.
+        /// The reason, for people.
         pub reason: String = cut("reason", REASON_BYTES_MAX),
     }
 }
 
-/// The groups of a write: the paths of all of them together are limited.
+/// Reads the groups of a write; the limit applies to the paths of all groups together.
 fn groups(r: &mut Reader) -> Result<Vec<Group>, WireError> {
     let (offset, mut paths) = (r.offset(), 0);
     r.list_of("groups of a write", RESOLVER_GROUPS_MAX, 6, |r| {
         let group = Group::decode(r)?;
-        // Checked after each group: a byte of the frame may stand for 8 bytes of memory.
+        // Checked after each group: a byte of the frame may decode to 8 bytes of memory.
         paths += group.paths.len();
         within(offset, "paths of a write", paths, RESOLVER_BATCH_PATHS_MAX)?;
         Ok(group)

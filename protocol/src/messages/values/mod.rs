@@ -1,8 +1,8 @@
-//! Messages of a *value* link: between a publisher and those who follow its live values.
+//! Messages of a *value* link, between a publisher and subscribers of its live values.
 //!
-//! The subscriber speaks first, by [`ToValuePublisher::Subscribe`]. The publisher answers each
-//! subscription with the value and the number by which it calls it from then on; updates name that
-//! number and nothing else.
+//! The subscriber sends the first message, [`ToValuePublisher::Subscribe`]. The publisher answers
+//! each subscription with the value and a number; updates contain only that number and the new
+//! value.
 
 mod subscribe;
 mod updates;
@@ -24,38 +24,45 @@ messages! {
 
     /// What a subscriber sends to a publisher of values.
     pub enum ToValuePublisher {
-        /// These values are to be followed. Each is answered by [`FromValuePublisher::Subscribed`]
-        /// or [`FromValuePublisher::Refused`].
-        SUBSCRIBE_VALUES = 90 => Subscribe(subscriptions: Vec<SubscribeValue> = at_most("subscriptions", VALUE_BATCH_MAX)),
-        /// These subscriptions are wanted no more. Each that stands is answered by
-        /// [`FromValuePublisher::Ended`].
-        UNSUBSCRIBE_VALUES = 91 => Unsubscribe(subscriptions: Vec<u32> = at_most("subscriptions", VALUE_BATCH_MAX)),
-        /// A value for the publisher's program to take.
+        /// Subscribes to values. Each is answered by [`FromValuePublisher::Subscribed`] or
+        /// [`FromValuePublisher::Refused`].
+        SUBSCRIBE_VALUES = 90 => Subscribe(
+            subscriptions: Vec<SubscribeValue> = at_most("subscriptions", VALUE_BATCH_MAX)
+        ),
+        /// Ends subscriptions. Each active one is answered by [`FromValuePublisher::Ended`].
+        UNSUBSCRIBE_VALUES = 91 => Unsubscribe(
+            subscriptions: Vec<u32> = at_most("subscriptions", VALUE_BATCH_MAX)
+        ),
+        /// Sends a value to the publisher's program.
         WRITE_VALUE = 92 => Write(write: WriteValue),
     }
 
     /// What a publisher of values sends to a subscriber.
     pub enum FromValuePublisher {
-        /// These subscriptions stand, each with its value as it is now.
-        SUBSCRIBED = 110 => Subscribed(subscribed: Vec<Subscribed> = at_most("subscriptions", VALUE_BATCH_MAX)),
-        /// A subscription was not made; its number is free again.
+        /// Subscriptions have become active, each with its current value.
+        SUBSCRIBED = 110 => Subscribed(
+            subscribed: Vec<Subscribed> = at_most("subscriptions", VALUE_BATCH_MAX)
+        ),
+        /// A subscription was refused; its number is free again.
         VALUE_REFUSED = 111 => Refused {
-            /// Which.
+            /// The subscription.
             subscription: u32,
-            /// For programs.
+            /// The reason for programs.
             code: ValueRefusal,
-            /// For people.
+            /// The reason for people.
             reason: String = cut("reason", REASON_BYTES_MAX),
         },
-        /// New values, in their order.
+        /// New values, in order.
         UPDATES = 112 => Updates(updates: Updates = body()),
-        /// These subscriptions have ended; their numbers are free again.
-        ENDED = 113 => Ended(ended: Vec<SubscriptionEnded> = at_most("subscriptions", VALUE_BATCH_MAX)),
-        /// The answer to a write that asked for one.
+        /// Subscriptions have ended; their numbers are free again.
+        ENDED = 113 => Ended(
+            ended: Vec<SubscriptionEnded> = at_most("subscriptions", VALUE_BATCH_MAX)
+        ),
+        /// The answer to a write that requested one.
         VALUE_WRITTEN = 114 => Written(written: Written),
-        /// The publisher is about to close the link, and why.
+        /// The publisher is about to close the link.
         VALUES_GOODBYE = 115 => Goodbye {
-            /// Why, for people.
+            /// The reason, for people.
             reason: String = cut("reason", REASON_BYTES_MAX),
         },
     }

@@ -1,5 +1,5 @@
-//! Updates: numbers and values to the end of the message. They are the hot path: no count, no
-//! header of their own, and what was written once goes to every link.
+//! Updates: numbers and values up to the end of the message. They are the hot path: without a count
+//! or a header, so that one encoding is sent to every link.
 
 use bytes::Bytes;
 
@@ -8,7 +8,7 @@ use crate::codec::{Decode, Reader, WireError};
 use crate::frame::{Frame, FrameWriter};
 use crate::value::{Value, put_number_and_value, take_number_and_plain};
 
-/// New values by the publisher's numbers. What was read is looked at only when it is asked for.
+/// New values by the publisher's numbers, decoded on iteration.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Updates {
     body: Bytes,
@@ -24,12 +24,12 @@ impl Updates {
         Ok(Updates::new(body))
     }
 
-    /// The bytes of them.
+    /// The encoded updates.
     pub fn body(&self) -> &Bytes {
         &self.body
     }
 
-    /// Each update, in order. After an error there is none.
+    /// Iterates over the updates in order. After an error the iterator ends.
     pub fn iter(&self) -> UpdatesIter {
         UpdatesIter { rest: Reader::new(self.body.clone()) }
     }
@@ -51,15 +51,16 @@ impl IntoIterator for &Updates {
     }
 }
 
-/// Reads updates one by one.
+/// Decodes updates one by one.
 #[derive(Clone, Debug)]
 pub struct UpdatesIter {
     rest: Reader,
 }
 
 impl UpdatesIter {
-    /// The next update, if it is of a number, as most are: the same as `next`, without a copy of
-    /// what may be an error. None of anything else, and at the end.
+    /// Returns the next update if its value is a number, as in most updates: the same as `next`,
+    /// but without copying a result that could be an error. Returns `None` for anything else, and
+    /// at the end.
     #[inline]
     pub fn next_number(&mut self) -> Option<(u32, Value)> {
         take_number_and_plain(&mut self.rest)
@@ -71,7 +72,7 @@ impl UpdatesIter {
     }
 }
 
-/// The number by which the publisher calls the value, and the value.
+/// The publisher's number for the value, and the value.
 impl Iterator for UpdatesIter {
     type Item = Result<(u32, Value), WireError>;
 
@@ -91,7 +92,7 @@ impl Iterator for UpdatesIter {
     }
 }
 
-/// Writes a frame that holds one message of updates.
+/// Writes a frame with one message of updates.
 #[derive(Debug)]
 pub struct UpdatesWriter {
     out: FrameWriter,
@@ -99,7 +100,7 @@ pub struct UpdatesWriter {
 }
 
 impl UpdatesWriter {
-    /// A frame with room for `bytes`; with none in it yet it is not to be sent.
+    /// A frame with capacity for `bytes`; it must not be sent without updates.
     pub fn with_capacity(bytes: usize) -> UpdatesWriter {
         let mut out = FrameWriter::with_capacity(bytes);
         let at = out.open(tag::UPDATES);
@@ -118,7 +119,7 @@ impl UpdatesWriter {
         self.out.body_len()
     }
 
-    /// The frame. A copy of it shares its bytes.
+    /// The frame. A clone of it shares its bytes.
     pub fn finish(mut self) -> Frame {
         self.out.close(self.at);
         self.out.finish()

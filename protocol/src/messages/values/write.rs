@@ -1,23 +1,23 @@
-//! Writes: a subscriber's value for the publisher's program, and the answer.
+//! Writes: a subscriber sends a value to the publisher's program and receives an answer.
 
 use crate::fields::{codes, fields};
 use crate::limits::REASON_BYTES_MAX;
 use crate::value::Value;
 
 fields! {
-    /// A value for the publisher's program to take.
+    /// A value for the publisher's program.
     pub struct WriteValue {
-        /// The subscriber's number for the write; the answer carries it. Without meaning if there
-        /// is to be none.
+        /// The subscriber's number for the write, repeated in the answer. Meaningless if no answer
+        /// is requested.
         pub request: u32,
-        /// Where: a subscription that stands.
+        /// An active subscription to the value.
         pub subscription: u32,
-        /// Whether an answer is wanted.
+        /// Whether an answer is requested.
         pub receipt: bool,
-        /// The longest that the program may take, in milliseconds from when the publisher reads it;
-        /// 0 for as long as it likes.
+        /// The deadline for the program, in milliseconds from when the publisher reads the write; 0
+        /// for none.
         pub deadline_ms: u32,
-        /// What is written.
+        /// The value to write.
         pub value: Value,
     }
 
@@ -25,34 +25,35 @@ fields! {
     pub struct Written {
         /// The write's number.
         pub request: u32,
-        /// What the program answered, or why it did not.
+        /// The program's answer, or why there is none.
         pub outcome: Result<Value, WriteRefused>,
     }
 
-    /// Why a write was not taken.
+    /// Why a write was refused.
     #[derive(thiserror::Error)]
     #[error("{code}: {reason}")]
     pub struct WriteRefused {
-        /// For programs.
+        /// The reason for programs.
         pub code: WriteRefusal,
-        /// For people; may be empty.
+        /// The reason for people; may be empty.
         pub reason: String = cut("reason", REASON_BYTES_MAX),
     }
 }
 
 codes! {
-    /// Why a write was not taken.
+    /// Why a write was refused.
     WriteRefusal, "write refusal" {
-        /// The program refused the write, or dropped it without an answer. It was not taken.
+        /// The program refused the write, or dropped it without an answer. The value was not
+        /// accepted.
         Refused = 1, "the publisher's program refused the write";
-        /// The program takes no writes to this value. Nothing was taken.
+        /// The program accepts no writes to this value. Nothing was accepted.
         NotWritable = 2, "the value takes no writes";
-        /// The program did not answer within the write's deadline. It may have taken the value.
+        /// The program did not answer before the write's deadline. It may have accepted the value.
         Late = 3, "the publisher's program did not answer in time; it may have taken the value";
-        /// As many writes wait as may, of this value or of this link. Nothing was taken: try again
-        /// once some are answered.
+        /// This value or this link has reached its limit of pending writes. Nothing was accepted:
+        /// try again once some are answered.
         TooMany = 4, "as many writes wait for their answers as may; wait for some";
-        /// There is no such subscription, or no longer. Nothing was taken.
+        /// The subscription does not exist, or has ended. Nothing was accepted.
         NotSubscribed = 5, "the subscription does not stand";
     }
 }

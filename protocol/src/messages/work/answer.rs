@@ -1,4 +1,4 @@
-//! Answers to requests. An answer reflects durable state only.
+//! Answers to requests. An answer reflects only durable state.
 
 use super::feed::FeedPosition;
 use super::job_info::{CheckpointInfo, JobInfo};
@@ -28,7 +28,7 @@ fields! {
         /// To [`Request::Jobs`](super::Request::Jobs).
         3 = Jobs(page: JobsPage),
         /// To [`Request::Job`](super::Request::Job) and [`Request::Await`](super::Request::Await);
-        /// none when the publisher has no such job.
+        /// `None` if the publisher does not have the job.
         4 = Job(job: Option<Box<JobInfo>>),
         /// To [`Request::Act`](super::Request::Act).
         5 = Acted(report: ActionReport),
@@ -36,121 +36,122 @@ fields! {
         6 = DeadGroups(groups: DeadGroups),
         /// To [`Request::Pause`](super::Request::Pause).
         7 = Paused(report: PauseReport),
-        /// To [`Request::Configure`](super::Request::Configure): what is set now, or why the
-        /// publisher does not take the queue.
+        /// To [`Request::Configure`](super::Request::Configure): the new settings, or why the
+        /// publisher refused.
         8 = Configured(settings: Result<QueueSettings, Refusal>),
         /// To [`Request::Replace`](super::Request::Replace).
         9 = Replaced(outcome: ReplaceOutcome),
-        /// To [`Request::Checkpoints`](super::Request::Checkpoints): oldest first, with their
-        /// bytes.
-        10 = Checkpoints(checkpoints: Vec<CheckpointInfo> = at_most("checkpoints", CHECKPOINTS_MAX)),
-        /// To [`Request::Feed`](super::Request::Feed): events after this place follow.
+        /// To [`Request::Checkpoints`](super::Request::Checkpoints): oldest first, with their data.
+        10 = Checkpoints(
+            checkpoints: Vec<CheckpointInfo> = at_most("checkpoints", CHECKPOINTS_MAX)
+        ),
+        /// To [`Request::Feed`](super::Request::Feed): events after this position follow.
         11 = Feed(position: FeedPosition),
         /// To [`Request::ConfirmClock`](super::Request::ConfirmClock) and
         /// [`Request::Drain`](super::Request::Drain).
         12 = Done,
-        /// To [`Request::Quiet`](super::Request::Quiet): the workers that are meant; at most
-        /// 10,000.
+        /// To [`Request::Quiet`](super::Request::Quiet): the matching workers; at most 10,000.
         13 = Quieted(workers: Vec<QuietedWorker> = at_most("workers", QUIETED_WORKERS_MAX)),
     }
 
-    /// A page of jobs, in the order in which the publisher holds them.
+    /// A page of jobs, in the publisher's order.
     #[derive(Default)]
     pub struct JobsPage {
         /// The jobs.
         pub jobs: Vec<JobInfo> = at_most("jobs of a page", PAGE_JOBS_MAX),
-        /// Where the next page begins; none after the last.
+        /// The start of the next page; `None` after the last.
         pub next: Option<u64>,
-        /// The index that the page reflects: of a feed's events, those up to it are in it.
+        /// The state index that the page reflects: it includes feed events up to this index.
         pub index: u64,
     }
 
-    /// What an action did.
+    /// The result of an action.
     #[derive(Default)]
     pub struct ActionReport {
-        /// Jobs that it was done to, or, in a dry run, would be.
+        /// The number of jobs affected, or, in a dry run, that would be.
         pub done: u64,
-        /// Named jobs that are not in a state for it.
+        /// Named jobs in a state that does not allow the action.
         pub refused: u64,
         /// Named jobs that the publisher does not have.
         pub unknown: u64,
-        /// There are more that it was not done to yet. `Queues::act` asks until there are none;
-        /// after a dry run `done` is a lower bound.
+        /// More jobs remain. `Queues::act` repeats the request until none remain; after a dry run
+        /// `done` is a lower bound.
         pub more: bool,
-        /// Of named jobs: what became of each, in their order.
+        /// For named jobs: the outcome of each, in order.
         pub outcomes: Runs<ActOutcome> = at_most("outcomes of an action", BATCH_JOBS_MAX),
     }
 
-    /// What became of one named job.
+    /// The outcome for one named job.
     #[derive(Copy)]
     pub enum ActOutcome, "outcome of an action" {
-        /// It was done, or would be.
+        /// It was affected, or would be.
         0 = Done,
-        /// The job is in this state, which is none for the action.
+        /// The job is in this state, which does not allow the action.
         1 = NotInState(state: JobState),
-        /// The publisher does not have it.
+        /// The publisher does not have the job.
         2 = Unknown,
     }
 
-    /// Dead letters by what they died of, those with most jobs first.
+    /// Dead letters grouped by cause, largest groups first.
     #[derive(Default)]
     pub struct DeadGroups {
         /// At most 1,000.
         pub groups: Vec<DeadGroup> = at_most("groups of dead letters", DEAD_GROUPS_MAX),
-        /// There are more, each with no more jobs than the last one here.
+        /// There are more groups, each with no more jobs than the last one here.
         pub more: bool,
     }
 
-    /// Dead jobs of one queue that died of the same.
+    /// Dead jobs of one queue with the same cause.
     pub struct DeadGroup as record {
         /// Their queue.
         pub path: Path,
-        /// Why they are dead.
+        /// The reason why they are dead.
         pub death: DeathReason,
-        /// What their last errors have in common; that of an empty error for those that had none.
+        /// The fingerprint of their last errors; that of an empty error for jobs without one.
         pub fingerprint: Fingerprint,
-        /// How many.
+        /// The number of jobs.
         pub jobs: u64,
         /// When the first of them died, in milliseconds since 1970.
         pub first_at: u64,
         /// When the last of them died, in milliseconds since 1970.
         pub last_at: u64,
-        /// The last of them.
+        /// The last of them to die.
         pub example: JobId,
         /// Its last error, if it had one.
         pub error: Option<JobError>,
     }
 
-    /// What a pause, a closing, or the end of one did.
+    /// The result of pausing or closing a pattern, or of ending that.
     #[derive(Default)]
     pub struct PauseReport {
         /// Queues that match the pattern.
         pub queues: u64,
-        /// False when nothing had to be done: the pattern was paused or closed before, or was not.
+        /// False if nothing had to be done: the pattern already was in the requested state.
         pub changed: bool,
-        /// Other patterns by which some of these queues are still paused, or closed.
+        /// Other patterns that still pause, or close, some of these queues.
         pub still_by: Vec<Glob> = at_most("pauses", PAUSES_MAX),
     }
 }
 
 codes! {
-    /// What became of a replacement.
+    /// The result of a replacement.
     ReplaceOutcome, "outcome of a replacement" {
-        /// The new job is there, the dead one is gone. The same request again has the same answer.
+        /// The new job exists, the dead one is deleted. Repeating the request returns the same
+        /// answer.
         Replaced = 0, "replaced";
-        /// The publisher has no such job.
+        /// The publisher does not have the job.
         Unknown = 1, "Unknown: the publisher has no such job";
         /// The job is not dead.
         NotDead = 2, "NotDead: only a dead job can be replaced";
-        /// The new job's id belongs to another job. Make a new one.
+        /// Another job has the new job's id. Use a new id.
         IdConflict = 3, "IdConflict: the new job's id belongs to another job; make a new one";
         /// The new job's payload is over 16 MiB, or its headers are over 8 KiB.
         TooLarge = 4, "TooLarge: the payload is over 16 MiB or the headers over 8 KiB";
         /// An option of the new job is out of range.
         BadOptions = 5, "BadOptions: an option of the new job is out of its range";
-        /// The queue or the publisher holds as many jobs as it may. Try again later.
+        /// The queue or the publisher has reached its limit of jobs. Try again later.
         QueueFull = 6, "QueueFull: the queue holds as many jobs as it may";
-        /// The disk has no room for jobs over 4 KiB. Try again later.
+        /// The disk has no space for jobs over 4 KiB. Try again later.
         NoSpace = 7, "NoSpace: the publisher's disk has no room for jobs; free some, and try again";
     }
 }

@@ -1,4 +1,4 @@
-//! The first exchange of a work link.
+//! The first messages of a work link.
 
 use crate::fields::fields;
 use crate::messages::work::Tokens;
@@ -8,25 +8,24 @@ fields! {
     /// A client's first message. It ends the session's older links and their credits.
     #[derive(Default)]
     pub struct Attach {
-        /// Every token that the worker holds and has no answered settle for. Leases of the session
-        /// that are not listed are released: the worker never got them.
+        /// Every token of the worker without an answered settle. Unlisted leases of the session are
+        /// released, because the worker never received them.
         pub resume: Tokens,
     }
 
-    /// The publisher's answer, once the link is durable.
+    /// The publisher's answer, sent once the link is durable.
     pub struct Attached {
         /// How durable the publisher's acknowledgements are.
         pub durability: Durability,
-        /// The sequence number that the session's next enqueue batch must have. 1 for a session
-        /// that is new here.
+        /// The sequence number of the session's next enqueue batch. 1 for a new session.
         pub next_batch: u64,
-        /// The sequence number that the session's next settle batch must have.
+        /// The sequence number of the session's next settle batch.
         pub next_settle: u64,
-        /// Tokens of `resume` that hold no lease any more.
+        /// Tokens of `resume` that no longer have a lease.
         pub gone: Tokens,
-        /// How long the session's leases outlive this link, in milliseconds. Unless it is resumed
-        /// by then, their jobs go to other workers: counted from the last byte that the worker
-        /// received, it begins none of them after that.
+        /// How long the session's leases outlive this link, in milliseconds. Unless the session is
+        /// resumed by then, their jobs go to other workers. The worker counts from the last byte
+        /// that it received, and begins none of them after that.
         pub reconnect_grace_ms: u64,
     }
 }

@@ -8,44 +8,43 @@ use crate::id::Token;
 use crate::limits::{CREDITS_MAX, SOURCES_MAX, TOKENS_MAX};
 
 fields! {
-    /// What a worker takes jobs from.
+    /// A subscription of a worker to queues.
     pub struct Subscribe {
         /// The client's number for it, unique on its link.
         pub subscription: u32,
-        /// Which queues, and in which order.
+        /// The queues and their order.
         pub sources: Sources,
     }
 
-    /// Queues to take jobs from, and in which order: those that there are, and those that there
-    /// will be.
+    /// The queues of a subscription and their order: existing and future ones.
     #[derive(Hash)]
     pub struct Sources {
-        /// Which source comes first.
+        /// The order in which sources are used.
         pub order: Order,
-        /// At least one, at most 64. A queue that several match belongs to the first of them.
+        /// At least one, at most 64. A queue that several match belongs to the first match.
         pub patterns: Vec<Source> = read_by(patterns),
     }
 
     /// Queues of one pattern.
     #[derive(Hash)]
     pub struct Source {
-        /// Which.
+        /// The pattern.
         pub pattern: Glob,
-        /// Its share of the jobs under [`Order::Weighted`]; at least 1. Without meaning under the
-        /// other orders.
+        /// Its share of the jobs under [`Order::Weighted`]; at least 1. Meaningless under the other
+        /// orders.
         pub weight: u16 = valid("weight of 0; the least is 1", |weight| *weight > 0),
     }
 }
 
 codes! {
-    /// In which order a subscription takes from several sources. Within one, jobs come by priority,
-    /// then age.
+    /// The order in which a subscription uses several sources. Within a source, jobs are ordered by
+    /// priority, then age.
     Order, "order of sources" {
-        /// By priority, then age, as if all of them were one queue.
+        /// By priority, then age, as if all sources were one queue.
         Age = 0, "age";
-        /// While the first has a job, none of the second is taken, and so on.
+        /// A source is used only while none before it has a job.
         Strict = 1, "strict";
-        /// Each by its weight, for as long as it has jobs.
+        /// In proportion to the weights, among sources with jobs.
         Weighted = 2, "weighted";
     }
 }
@@ -56,7 +55,7 @@ impl Sources {
         Sources { order: Order::Age, patterns: vec![Source { pattern, weight: 1 }] }
     }
 
-    /// True when one of the patterns matches.
+    /// True if a pattern matches.
     pub fn matches(&self, path: &crate::Path) -> bool {
         self.patterns.iter().any(|source| source.pattern.matches(path))
     }
@@ -64,12 +63,12 @@ impl Sources {
 
 fields! {
     /// A number of credits of one subscription. A credit is one job that the worker is ready to
-    /// take.
+    /// receive.
     #[derive(Copy)]
     pub struct Credit {
         /// The subscription.
         pub subscription: u32,
-        /// How many.
+        /// The number of credits.
         pub count: u32 = read_by(credits),
     }
 
@@ -78,12 +77,12 @@ fields! {
     pub struct Waiting {
         /// The subscription.
         pub subscription: u32,
-        /// How many jobs wait in the queues that it matches.
+        /// The number of ready jobs in the queues that it matches.
         pub jobs: u64,
     }
 }
 
-/// Tokens, in any order. On the wire each is the difference from the one before: neighbours cost a
+/// Tokens, in any order. Each is encoded as the difference from the one before: neighbours cost a
 /// byte.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Tokens(pub Vec<Token>);

@@ -1,4 +1,4 @@
-//! Jobs on their way to a worker.
+//! Deliveries of jobs to a worker.
 
 use bytes::Bytes;
 
@@ -14,7 +14,7 @@ use crate::path::Path;
 pub struct Deliver {
     /// The subscription whose credits they use up.
     pub subscription: u32,
-    /// The queues that the jobs come from; jobs name them by their place here.
+    /// The queues of the jobs; jobs refer to them by index.
     pub paths: Vec<Path>,
     /// The jobs.
     pub jobs: Vec<Delivery>,
@@ -23,17 +23,17 @@ pub struct Deliver {
 /// One job and its lease.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Delivery {
-    /// What proves the lease.
+    /// The token that proves the lease.
     pub token: Token,
-    /// The queue, as its place in [`Deliver::paths`].
+    /// The queue: its index in [`Deliver::paths`].
     pub path: u32,
-    /// Which attempt this is, from 1.
+    /// The number of this attempt, from 1.
     pub attempt: u16,
-    /// How often the job was delivered, this time included.
+    /// The number of deliveries of the job, including this one.
     pub deliveries: u16,
-    /// How long the lease runs without renewal, in milliseconds.
+    /// How long the lease lasts without renewal, in milliseconds.
     pub lease_ms: u32,
-    /// Checkpoints that earlier attempts have left: ask for them with `Request::Checkpoints`.
+    /// The number of checkpoints of earlier attempts: fetch them with `Request::Checkpoints`.
     pub checkpoints: u16,
     /// The job's entry, as its producer wrote it: see [`crate::job::Entry::read`].
     pub entry: Bytes,

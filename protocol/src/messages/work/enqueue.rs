@@ -1,9 +1,10 @@
 //! Batches of jobs: one message, one durable record.
 //!
 //! ```text
-//! body:  sequence │ flags (bit 0: atomic) │ paths │ count │ count × (length │ place in paths │ entry)
+//! body:  sequence │ flags (bit 0: atomic) │ paths │ count
+//!        │ count × (length │ index in paths │ entry)
 //! ```
-//! `length` is the entry's. The publisher writes the body to its journal as it came.
+//! `length` is the entry's. The publisher writes the body to its journal unchanged.
 
 use std::collections::HashMap;
 
@@ -19,23 +20,23 @@ use crate::path::Path;
 use crate::refusal::{BatchRefusal, EnqueueOutcome};
 use crate::runs::Runs;
 
-/// What stands for a path at which a live value is published, in a batch as the publisher's log has
-/// it: the log knows of no values, which end with their publisher. Jobs that go there are refused
-/// with [`Refusal::IsValue`](crate::Refusal::IsValue).
+/// Replaces the path of a live value in a batch before it is written to the publisher's log: the
+/// log contains no values, which end with their publisher. Jobs at this path are refused with
+/// [`Refusal::IsValue`](crate::Refusal::IsValue).
 pub const PATH_OF_A_VALUE: &str = "/sys/value";
 const ATOMIC: u8 = 1;
-/// The length of a path takes at most this many bytes.
+/// Largest size in bytes of a path's length.
 const PATH_LENGTH_BYTES: usize = 2;
 
 /// Collects jobs into a batch.
 #[derive(Debug, Default)]
 pub struct BatchBuilder {
     paths: Vec<Path>,
-    places: HashMap<Path, usize>,
+    path_indices: HashMap<Path, usize>,
     path_bytes: usize,
-    /// An entry after the other, with its length and path before it.
+    /// The entries, each after its length and path index.
     entries: FrameWriter,
-    /// The head of the entry at hand; kept so that no job allocates.
+    /// The head of the current entry, a reused buffer so that no job allocates.
     head: FrameWriter,
     count: usize,
     payload_bytes: usize,
@@ -47,7 +48,7 @@ impl BatchBuilder {
         BatchBuilder::default()
     }
 
-    /// Jobs so far.
+    /// The number of jobs so far.
     pub fn len(&self) -> usize {
         self.count
     }
@@ -57,17 +58,17 @@ impl BatchBuilder {
         self.count == 0
     }
 
-    /// Bytes of entries so far.
+    /// The size of the entries so far, in bytes.
     pub fn bytes(&self) -> usize {
         self.entries.body_len()
     }
 
-    /// True when `job` still fits within the limits of a batch. An empty batch takes any job within
+    /// True if `job` still fits within the limits of a batch. An empty batch fits any job within
     /// the limits of a job.
     pub fn fits(&self, job: &NewJob) -> bool {
-        // What an entry adds to its payload: id, checksum, lengths and options (512 bytes hold the
-        // longest), headers with two bytes of length for each name and value, and the path, counted
-        // as new, with two bytes of length.
+        // The overhead of an entry besides its payload: id, checksum, lengths and options (512
+        // bytes suffice for the longest), headers with two bytes of length for each name and value,
+        // and the path, counted as new, with two bytes of length.
         let overhead = 512
             + job.headers.bytes()
             + 4 * job.headers.0.len()
@@ -78,12 +79,12 @@ impl BatchBuilder {
             && self.bytes() + self.path_bytes + job.payload.len() + overhead <= BATCH_BYTES_MAX
     }
 
-    /// Adds a job; the caller has asked [`BatchBuilder::fits`].
+    /// Adds a job; the caller has checked [`BatchBuilder::fits`].
     pub fn push(&mut self, job: &NewJob) {
-        let place = match self.places.get(&job.path) {
-            Some(&place) => place,
+        let index = match self.path_indices.get(&job.path) {
+            Some(&index) => index,
             None => {
-                self.places.insert(job.path.clone(), self.paths.len());
+                self.path_indices.insert(job.path.clone(), self.paths.len());
                 self.paths.push(job.path.clone());
                 self.path_bytes += job.path.as_str().len() + PATH_LENGTH_BYTES;
                 self.paths.len() - 1
@@ -92,21 +93,21 @@ impl BatchBuilder {
         self.head.clear();
         job.encode_entry_head(&mut self.head);
         self.entries.u64((self.head.body_len() + job.payload.len()) as u64);
-        self.entries.u64(place as u64);
+        self.entries.u64(index as u64);
         self.entries.put(self.head.small_body());
         self.entries.put_shared(job.payload.clone());
         self.count += 1;
         self.payload_bytes += job.payload.len();
     }
 
-    /// Ends the batch.
+    /// Finishes the batch.
     pub fn seal(self, atomic: bool) -> SealedBatch {
         SealedBatch { atomic, paths: self.paths, count: self.count, entries: self.entries.finish() }
     }
 }
 
-/// A finished batch, cheap to clone: what a producer keeps until it is answered, and resends if
-/// need be.
+/// A finished batch, cheap to clone: a producer stores it until it is answered, and resends it if
+/// necessary.
 #[derive(Clone, Debug)]
 pub struct SealedBatch {
     atomic: bool,
@@ -116,7 +117,7 @@ pub struct SealedBatch {
 }
 
 impl SealedBatch {
-    /// Jobs in it.
+    /// The number of jobs.
     pub fn len(&self) -> usize {
         self.count
     }
@@ -126,12 +127,12 @@ impl SealedBatch {
         self.count == 0
     }
 
-    /// About how many bytes it takes on the wire.
+    /// Its approximate size on the wire, in bytes.
     pub fn bytes(&self) -> usize {
         self.entries.len()
     }
 
-    /// The paths that its jobs go to.
+    /// The paths of its jobs.
     pub fn paths(&self) -> &[Path] {
         &self.paths
     }
@@ -141,7 +142,7 @@ impl SealedBatch {
         out.message(tag::ENQUEUE, |out| self.encode_body(sequence, out));
     }
 
-    /// The batch without a link: for a publisher in the same process.
+    /// Decodes the batch without a link, for a publisher in the same process.
     pub fn to_batch(&self, sequence: u64) -> Result<EnqueueBatch, WireError> {
         let mut out = FrameWriter::with_capacity(64);
         self.encode_body(sequence, &mut out);
@@ -157,14 +158,15 @@ impl SealedBatch {
     }
 }
 
-/// A batch as the publisher reads it: its frame of lengths checked, its entries not yet.
+/// A batch as the publisher reads it: the lengths of its entries are checked, their contents not
+/// yet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EnqueueBatch {
     /// The producer's number for it at this publisher: 1, 2, 3 … without a gap.
     pub sequence: u64,
-    /// One refusal refuses all.
+    /// The refusal of one job refuses the whole batch.
     pub atomic: bool,
-    /// The queues; entries name them by their place.
+    /// The queues; entries refer to them by index.
     pub paths: Vec<Path>,
     count: usize,
     entries_at: usize,
@@ -174,18 +176,18 @@ pub struct EnqueueBatch {
 /// One entry of a batch.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BatchEntry {
-    /// Its queue's place in [`EnqueueBatch::paths`].
+    /// Its queue's index in [`EnqueueBatch::paths`].
     pub path: usize,
-    /// Where the entry begins in the body.
+    /// The entry's offset in the body.
     pub at: u32,
-    /// How long it is.
+    /// The entry's length.
     pub length: u32,
-    /// What it says, or why that cannot be read: then this one job is refused.
+    /// The decoded head, or a decoding error, for which only this job is refused.
     pub head: Result<EntryHead, WireError>,
 }
 
 impl EnqueueBatch {
-    /// Reads the head of a batch and walks over the lengths of its entries.
+    /// Reads the head of a batch and checks the lengths of its entries.
     pub fn decode(body: Bytes) -> Result<EnqueueBatch, WireError> {
         within(0, "bytes of a batch", body.len(), BATCH_BYTES_MAX)?;
         let mut r = Reader::new(body.clone());
@@ -209,8 +211,8 @@ impl EnqueueBatch {
         Ok(EnqueueBatch { sequence, atomic: flags & ATOMIC != 0, paths, count, entries_at, body })
     }
 
-    /// The same batch with [`PATH_OF_A_VALUE`] in place of those of its paths for which `is_value`
-    /// holds. `None` if it would be too long then.
+    /// Returns the batch with [`PATH_OF_A_VALUE`] instead of every path for which `is_value`
+    /// returns true. `None` if the batch would become too long.
     pub fn with_values_marked(&self, is_value: impl Fn(&Path) -> bool) -> Option<EnqueueBatch> {
         let mark = Path::new(PATH_OF_A_VALUE).ok()?;
         let marked = |path: &Path| if is_value(path) { mark.clone() } else { path.clone() };
@@ -225,7 +227,7 @@ impl EnqueueBatch {
         EnqueueBatch::decode(out.into_body()).ok()
     }
 
-    /// Jobs in it.
+    /// The number of jobs.
     pub fn len(&self) -> usize {
         self.count
     }
@@ -235,7 +237,7 @@ impl EnqueueBatch {
         self.count == 0
     }
 
-    /// The bytes it was read from: what goes to the journal.
+    /// The undecoded bytes, as written to the journal.
     pub fn body(&self) -> &Bytes {
         &self.body
     }
@@ -250,7 +252,7 @@ impl EnqueueBatch {
                 return None;
             }
             left -= 1;
-            // `decode` has walked over these lengths: they lie within the body.
+            // `decode` has checked these lengths: the entries lie within the body.
             let length = r.u64().ok()? as usize;
             let path = r.u64().ok()? as usize;
             let at = r.offset();
@@ -270,8 +272,9 @@ fields! {
     pub struct Enqueued {
         /// The batch.
         pub sequence: u64,
-        /// One outcome per job in its order, or why none was looked at.
-        pub outcome: Result<Runs<EnqueueOutcome>, BatchRefusal> = at_most("outcomes of a batch", BATCH_JOBS_MAX),
+        /// One outcome per job in order, or why the whole batch was refused.
+        pub outcome: Result<Runs<EnqueueOutcome>, BatchRefusal> =
+            at_most("outcomes of a batch", BATCH_JOBS_MAX),
     }
 }
 
@@ -281,7 +284,7 @@ mod tests {
     use crate::JobId;
 
     #[test]
-    fn a_batch_with_its_values_marked_is_the_same_but_for_these_paths() {
+    fn marking_values_changes_only_their_paths() {
         let path = |text: &str| Path::new(text).unwrap();
         for large in [1, 100_000] {
             let mut batch = BatchBuilder::new();
@@ -293,12 +296,12 @@ mod tests {
             let marked = batch.with_values_marked(|at| at.as_str() == "/v").unwrap();
             assert_eq!(marked.paths, [path("/a"), path(PATH_OF_A_VALUE), path("/b")]);
             assert_eq!((marked.sequence, marked.atomic, marked.len()), (7, true, 4));
-            for (was, is) in batch.entries().zip(marked.entries()) {
-                assert_eq!((was.path, was.head.as_ref()), (is.path, is.head.as_ref()));
+            for (before, after) in batch.entries().zip(marked.entries()) {
+                assert_eq!((before.path, before.head.as_ref()), (after.path, after.head.as_ref()));
                 let bytes = |of: &EnqueueBatch, entry: &BatchEntry| {
                     of.body().slice(entry.at as usize..(entry.at + entry.length) as usize)
                 };
-                assert_eq!(bytes(&batch, &was), bytes(&marked, &is));
+                assert_eq!(bytes(&batch, &before), bytes(&marked, &after));
             }
         }
     }

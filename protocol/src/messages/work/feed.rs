@@ -1,9 +1,10 @@
-//! The feed of transitions: what happened to which job, in order, from a known index on.
+//! The feed of job transitions, in order, from a given index on.
 //!
-//! A client opens a feed ([`Request::Feed`](super::Request::Feed)), is told the index from which it
-//! follows, and then takes a snapshot by listing jobs: a page names the index that it reflects, and
-//! events up to it are in it already. The publisher keeps a bounded tail of events; a client that
-//! falls behind it is told so, and takes a new snapshot: never a gap.
+//! A client opens a feed ([`Request::Feed`](super::Request::Feed)), receives the index at which it
+//! starts, and then takes a snapshot by listing jobs. A page contains the index that it reflects;
+//! it includes events up to that index. The publisher stores a bounded tail of events. A client
+//! that falls behind the tail is notified and takes a new snapshot, so it never misses events
+//! unnoticed.
 
 use crate::codec::{Decode, Encode, Reader, WireError};
 use crate::fields::{codes, fields};
@@ -14,55 +15,56 @@ use crate::path::Path;
 use crate::refusal::{JobChange, JobState};
 
 fields! {
-    /// A place in a publisher's life: after that command of that start.
+    /// A position in a publisher's history: after that command of that start.
     #[derive(Copy, PartialOrd, Ord, Hash)]
     pub struct FeedPosition {
         /// The publisher's start.
         pub epoch: Epoch,
-        /// The last command of which everything was seen.
+        /// The last command whose events are all included.
         pub index: u64,
     }
 }
 
-/// Events of one feed, all that the commands up to `upto` brought about.
+/// Events of one feed: all events up to the command `upto`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FeedEvents {
     /// The number of the request that opened the feed.
     pub id: u64,
-    /// Where the feed stands now: what to resume from.
+    /// The current position of the feed, from which it can be resumed.
     pub upto: FeedPosition,
-    /// The queues that the events name.
+    /// The queues of the events.
     pub paths: Vec<Path>,
-    /// What happened, in order.
+    /// The events, in order.
     pub events: Vec<FeedEvent>,
 }
 
-/// What happened to a job.
+/// A transition of a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FeedEvent {
-    /// The command that brought it about.
+    /// The command that caused it.
     pub index: u64,
-    /// When, in milliseconds since 1970 by the publisher's clock.
+    /// Its time, in milliseconds since 1970 by the publisher's clock.
     pub at: u64,
     /// The job.
     pub job: JobId,
-    /// Its queue, as its place in [`FeedEvents::paths`].
+    /// Its queue: the index in [`FeedEvents::paths`].
     pub path: u32,
-    /// What happened.
+    /// The kind of transition.
     pub change: JobChange,
-    /// The job's state since; none when it is no longer kept.
+    /// The job's new state; `None` if the job is deleted.
     pub state: Option<JobState>,
-    /// True of a scheduled job that waits for a retry.
+    /// True for a scheduled job that waits for a retry.
     pub retrying: bool,
-    /// The attempt that runs, or the last one made; 0 before the first.
+    /// The current attempt, or the last one; 0 before the first.
     pub attempt: u16,
 }
 
 codes! {
     /// Why a feed ended.
     FeedEnd, "end of a feed" {
-        /// The client was slower than what happened.
-        TooOld = 1, "TooOld: more has happened since than the publisher keeps; take a snapshot again";
+        /// The client read too slowly.
+        TooOld = 1, "TooOld: more has happened since than the publisher keeps; \
+                     take a snapshot again";
     }
 }
 
@@ -77,7 +79,7 @@ impl Encode for FeedEvents {
         out.u64(self.events.len() as u64);
         let (mut index, mut at) = (0, 0);
         for event in &self.events {
-            // Neighbours are close: each is the difference from the one before.
+            // Neighbours are close, so each is encoded as the difference from the one before.
             out.i64(event.index.wrapping_sub(index) as i64);
             out.i64(event.at.wrapping_sub(at) as i64);
             (index, at) = (event.index, event.at);

@@ -1,4 +1,4 @@
-//! What a publisher reports of a job.
+//! The description of a job in a publisher's answers.
 
 use bytes::Bytes;
 
@@ -14,75 +14,76 @@ use crate::path::Path;
 use crate::refusal::{AttemptOutcome, DeathReason, JobState};
 
 fields! {
-    /// What a publisher reports of a job.
+    /// The description of a job in a publisher's answers.
     pub struct JobInfo as record {
         /// The job.
         pub id: JobId,
         /// Its queue.
         pub path: Path,
-        /// Where it stands.
+        /// Its state.
         pub state: JobState,
-        /// True of a scheduled job that waits for a retry.
+        /// True for a scheduled job that waits for a retry.
         pub retrying: bool,
-        /// Higher first.
+        /// Higher priorities run first.
         pub priority: i32,
-        /// The attempt that runs, or the last one made; 0 before the first.
+        /// The current attempt, or the last one; 0 before the first.
         pub attempt: u16,
-        /// Attempts it may have.
+        /// The limit of attempts.
         pub max_attempts: u16,
         /// Deliveries so far.
         pub deliveries: u16,
-        /// How long a delivery may go without renewal, in milliseconds.
+        /// How long a delivery lasts without renewal, in milliseconds.
         pub lease_ms: u32,
-        /// How long one attempt may run, in milliseconds; 0 for as long as it likes.
+        /// How long one attempt may run, in milliseconds; 0 for no limit.
         pub run_timeout_ms: u64,
-        /// When it was taken, in milliseconds since 1970.
+        /// When it was enqueued, in milliseconds since 1970.
         pub enqueued_at: u64,
-        /// Of a scheduled job: when it is due, in milliseconds since 1970.
+        /// For a scheduled job: when it is due, in milliseconds since 1970.
         pub due_at: Option<u64>,
-        /// When it expires if no attempt has begun, in milliseconds since 1970; none for never, or
-        /// once one has.
+        /// When it expires if no attempt has begun, in milliseconds since 1970; `None` for never,
+        /// or once an attempt has begun.
         pub expires_at: Option<u64>,
-        /// Of a running job: when it was delivered, in milliseconds since 1970. Reckoned back from
-        /// the moment of asking, so that it may differ by a millisecond from answer to answer; so
-        /// does `due_at` of a job that waits for a length of time.
+        /// For a running job: when it was delivered, in milliseconds since 1970. Calculated from
+        /// the current time at each request, so it may differ by a millisecond between answers; the
+        /// same applies to `due_at` of a job with a delay.
         pub delivered_at: Option<u64>,
-        /// Of an ended job: when it ended, in milliseconds since 1970.
+        /// For an ended job: when it ended, in milliseconds since 1970.
         pub ended_at: Option<u64>,
-        /// Of a running job: its lease.
+        /// For a running job: its lease.
         pub token: Option<Token>,
-        /// Of a running job: the name of the worker that holds it.
+        /// For a running job: the name of its worker.
         pub worker: Option<String> = at_most("worker name", NAME_BYTES_MAX),
-        /// Of a dead job: why.
+        /// For a dead job: the reason.
         pub death: Option<DeathReason>,
-        /// The newest error that a worker gave; a later attempt may have ended otherwise.
+        /// The latest error reported by a worker; a later attempt may have ended differently.
         pub error: Option<JobError>,
         /// The dead job that this one has replaced.
         pub replaces: Option<JobId>,
-        /// Of a running job: its progress, as its worker last reported it.
+        /// For a running job: the latest progress reported by its worker.
         pub progress: Option<ProgressInfo>,
-        /// The attempts that have ended, oldest first: the last 32. Their errors and those before
-        /// the last are there if more than the state was asked for.
+        /// The last 32 ended attempts, oldest first. Errors, and attempts before the last, are
+        /// included if the request asked for more than the state.
         pub attempts: Vec<AttemptInfo> = at_most("attempts of a job", ATTEMPTS_MAX),
-        /// The checkpoints that are kept, oldest first.
+        /// The stored checkpoints, oldest first.
         pub checkpoints: Vec<CheckpointInfo> = at_most("checkpoints of a job", CHECKPOINTS_MAX),
-        /// Bytes of payload.
+        /// The size of the payload in bytes.
         pub payload_len: u64,
-        /// The payload, if it was asked for.
+        /// The payload, if requested.
         pub payload: Option<Bytes> = at_most("payload", PAYLOAD_BYTES_MAX),
-        /// The headers, if they were asked for.
+        /// The headers, if requested.
         pub headers: Option<Headers>,
-        /// The result, if there is one and it was asked for.
+        /// The result, if there is one and it is requested.
         pub result: Option<Bytes> = at_most("result", RESULT_BYTES_MAX),
-        /// Its options, if they were asked for.
+        /// The options, if requested.
         pub options: Option<JobOptions>,
     }
 
-    /// How far a running job is. Soft: it is not kept over a restart of the publisher.
+    /// The progress of a running job. It is not stored durably: a restart of the publisher loses
+    /// it.
     pub struct ProgressInfo {
         /// 0 to 100.
         pub percent: u8,
-        /// What it is doing.
+        /// The current activity.
         pub message: String = cut("progress message", PROGRESS_BYTES_MAX),
         /// When its worker reported it, in milliseconds since 1970.
         pub at: u64,
@@ -90,33 +91,33 @@ fields! {
 
     /// An attempt that has ended.
     pub struct AttemptInfo as record {
-        /// Which, from 1; counted anew when a job is revived.
+        /// Its number, from 1; restarts at 1 when a job is revived.
         pub number: u16,
-        /// The name of the worker that made it.
+        /// The name of its worker.
         pub worker: String = cut("worker name", NAME_BYTES_MAX),
         /// When the job was delivered for it, in milliseconds since 1970.
         pub delivered_at: u64,
         /// When it ended, in milliseconds since 1970.
         pub ended_at: u64,
-        /// How.
+        /// How it ended.
         pub outcome: AttemptOutcome,
         /// The error that its worker reported.
         pub error: Option<JobError>,
-        /// What the error has in common with others like it.
+        /// The fingerprint that groups the error with similar ones.
         pub fingerprint: Option<Fingerprint>,
     }
 
     /// A checkpoint.
     pub struct CheckpointInfo as record {
-        /// The attempt that left it.
+        /// The attempt that wrote it.
         pub attempt: u16,
         /// Its number within the attempt, from 1.
         pub sequence: u64,
-        /// When it was left, in milliseconds since 1970.
+        /// When it was written, in milliseconds since 1970.
         pub at: u64,
-        /// How many bytes it has.
+        /// Its size in bytes.
         pub length: u64,
-        /// The bytes, if they were asked for.
+        /// Its data, if requested.
         pub bytes: Option<Bytes> = at_most("checkpoint", CHECKPOINT_BYTES_MAX),
     }
 }

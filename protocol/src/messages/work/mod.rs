@@ -1,7 +1,7 @@
 //! Messages of a *work* link: between a publisher and its producers, workers and tools.
 //!
 //! A client first sends [`Attach`]; the publisher answers [`Attached`] once the link is in its
-//! journal. Everything that a publisher sends on a work link reflects durable state only.
+//! journal. Every message of a publisher on a work link reflects only durable state.
 
 mod answer;
 mod attach;
@@ -44,73 +44,70 @@ use crate::refusal::Revoked;
 messages! {
     /// The tags. 1 is [`crate::messages::HEARTBEAT`].
     pub mod tag {
-        /// Those of a client's messages, those of later versions included. A publisher answers one
-        /// that it does not know with
-        /// [`FromPublisher::Unsupported`](super::FromPublisher::Unsupported).
+        /// The tags of a client's messages, including those of later versions. A publisher answers
+        /// an unknown one with [`FromPublisher::Unsupported`](super::FromPublisher::Unsupported).
         pub const OF_CLIENTS: std::ops::RangeInclusive<u8> = 10..=29;
     }
 
     /// What a client sends to a publisher.
     pub enum ToPublisher {
-        /// First on every link.
+        /// The first message of every link.
         ATTACH = 10 => Attach(attach: Attach),
-        /// Jobs to take.
+        /// Jobs to enqueue.
         ENQUEUE = 11 => Enqueue(batch: EnqueueBatch = body()),
-        /// A pattern to take jobs from.
+        /// A subscription to the jobs of patterns.
         SUBSCRIBE = 12 => Subscribe(subscribe: Subscribe),
-        /// No more jobs of that subscription; its credits end. Jobs already delivered stay with the
-        /// worker.
+        /// Ends a subscription and its credits. Jobs already delivered remain with the worker.
         UNSUBSCRIBE = 13 => Unsubscribe(subscription: u32),
-        /// So many more jobs are wanted.
+        /// Grants credits for more jobs.
         CREDIT = 14 => Credit(credit: Credit),
-        /// So many credits are asked back; answered by [`FromPublisher::Returned`] with what was
-        /// still free.
+        /// Takes back credits; [`FromPublisher::Returned`] answers with the number that was still
+        /// unused.
         RECALL = 15 => Recall(credit: Credit),
-        /// These attempts are about to run, or run already.
+        /// These attempts are about to run, or are already running.
         STARTED = 16 => Started(started: Started),
-        /// How far these attempts are.
+        /// The progress of attempts.
         PROGRESS = 20 => Progress(all: Vec<Progress> = with(progress)),
-        /// Something durable for later attempts to read.
+        /// Durable data for later attempts.
         CHECKPOINT = 21 => Checkpoint(checkpoint: Checkpoint = body()),
-        /// Ends of leases.
+        /// The ends of leases.
         SETTLE = 17 => Settle(batch: SettleBatch = body()),
-        /// These leases are to run on.
+        /// Renews leases.
         RENEW = 18 => Renew(tokens: Tokens),
-        /// A question or an action.
+        /// A query or an action.
         REQUEST = 19 => Request {
-            /// The client's number for it; the answer carries it.
+            /// The client's number for it, repeated in the answer.
             id: u64,
-            /// What is asked.
+            /// The request.
             request: Request,
         },
-        /// The feed, or the end of a job, that the client asked for by that number is wanted no
-        /// more.
+        /// Ends the feed, or the wait for the end of a job, that the client opened with that
+        /// request number.
         FORGET = 22 => Forget(request: u64),
-        /// Whether the worker is quiet: the answer to [`FromPublisher::WorkerQuiet`], or to a
-        /// change on the worker's side.
+        /// Whether the worker is quiet: the answer to [`FromPublisher::WorkerQuiet`], or the report
+        /// of a change at the worker.
         QUIETED = 23 => Quieted(quiet: Quiet),
     }
 
     /// What a publisher sends to a client.
     pub enum FromPublisher {
-        /// The link is known; what became of what it resumed.
+        /// The link is registered; the result of resuming leases.
         ATTACHED = 30 => Attached(attached: Attached),
         /// The answer to a batch of jobs.
         ENQUEUED = 31 => Enqueued(enqueued: Enqueued),
         /// Jobs, each with its lease.
         DELIVER = 32 => Deliver(deliver: Deliver),
-        /// Credits given back, because they were recalled.
+        /// Recalled credits.
         RETURNED = 33 => Returned(credit: Credit),
-        /// So many jobs wait for a credit of that subscription.
+        /// The number of jobs that wait for a credit of a subscription.
         WAITING = 34 => Waiting(waiting: Waiting),
         /// The answer to a batch of settles.
         SETTLED = 35 => Settled(settled: Settled),
-        /// These leases have ended though their worker did not end them; their contexts are to be
-        /// cancelled.
+        /// These leases have ended, but not through their worker, which cancels their contexts.
         REVOKED = 36 => Revoked {
-            /// Why.
+            /// The reason.
             reason: Revoked,
-            /// Which.
+            /// The leases.
             tokens: Tokens,
         },
         /// The answer to a request.
@@ -120,21 +117,21 @@ messages! {
             /// The answer, or why there is none.
             answer: Result<Answer, RequestError>,
         },
-        /// A subscription was not made.
+        /// A subscription was refused.
         SUBSCRIBE_REFUSED = 38 => SubscribeRefused {
-            /// Which.
+            /// The subscription.
             subscription: u32,
-            /// Why, for people.
+            /// The reason, for people.
             reason: String = cut("reason", REASON_BYTES_MAX),
         },
-        /// The answer to a renewal: those of its tokens that hold no lease any more.
+        /// The answer to a renewal: those of its tokens that no longer have a lease.
         RENEWED = 39 => Renewed {
-            /// The stale ones.
+            /// The stale tokens.
             stale: Tokens,
         },
-        /// The publisher is about to close the link, and why.
+        /// The publisher is about to close the link.
         GOODBYE = 40 => Goodbye {
-            /// Why, for people.
+            /// The reason, for people.
             reason: String = cut("reason", REASON_BYTES_MAX),
         },
         /// The answer to a checkpoint.
@@ -145,33 +142,33 @@ messages! {
         FEED_ENDED = 43 => FeedEnded {
             /// The number of the request that opened it.
             id: u64,
-            /// Why.
+            /// The reason.
             end: FeedEnd,
         },
-        /// An operator asks that the worker begins no job, or begins jobs again. Answered by
+        /// An operator requests that the worker begins no jobs, or resumes. Answered by
         /// [`ToPublisher::Quieted`].
         WORKER_QUIET = 44 => WorkerQuiet(quiet: Quiet),
-        /// The publisher's version does not know a message; it was skipped, and the link goes on.
+        /// The publisher's version does not know a message; it was skipped, and the link continues.
         UNSUPPORTED = 45 => Unsupported {
             /// Its tag.
             tag: u8,
-            /// The number that it begins with; 0 if it begins with none.
+            /// The number with which it begins; 0 if it does not begin with a number.
             id: u64,
         },
     }
 }
 
 impl ToPublisher {
-    /// The number by which the sender knows a message, even one that does not decode: a batch's
-    /// sequence or a request's id. With it a publisher can answer `Malformed`, `TooLarge` or
-    /// `Unknown`, and the link goes on.
+    /// Reads the sender's number for a message, even if the message cannot be decoded: a batch's
+    /// sequence or a request's id. It allows a publisher to answer `Malformed`, `TooLarge` or
+    /// `Unknown` without ending the link.
     pub fn number(body: &Bytes) -> Option<u64> {
         Reader::new(body.clone()).u64().ok()
     }
 }
 
 impl FromPublisher {
-    /// Writes a delivery that is kept by its owner, to be filled again.
+    /// Writes a delivery from a reference, so that the caller can reuse it.
     pub fn encode_deliver(deliver: &Deliver, out: &mut FrameWriter) {
         out.message(tag::DELIVER, |out| deliver.encode(out));
     }

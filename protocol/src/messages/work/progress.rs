@@ -1,4 +1,4 @@
-//! What workers report of running attempts: their start, their progress, their checkpoints.
+//! Workers' reports about running attempts: their start, their progress, their checkpoints.
 
 use bytes::Bytes;
 
@@ -14,13 +14,14 @@ use crate::messages::work::tag;
 use crate::refusal::CheckpointOutcome;
 
 fields! {
-    /// Attempts that are about to run, or, on a link that resumes them, that run already. Soft: it
-    /// decides whether a lost lease costs an attempt, and begins the time of `run_timeout`.
+    /// Attempts that are about to run, or, on a link that resumes them, are already running. Not
+    /// durable: it decides whether a lost lease counts as an attempt, and starts the time of
+    /// `run_timeout`.
     #[derive(Default)]
     pub struct Started {
-        /// Which.
+        /// The attempts.
         pub tokens: Tokens,
-        /// For how long each has run, in milliseconds; empty when all of them begin now.
+        /// How long each has been running, in milliseconds; empty if all of them begin now.
         pub running_ms: Vec<u64> = read_by(
             |r| running_times(r, tokens.0.len()),
             |source| crate::tests::running_times(source, tokens.0.len())
@@ -28,18 +29,18 @@ fields! {
     }
 }
 
-/// The progress of an attempt. Soft: reported to readers, not logged.
+/// The progress of an attempt. Reported to readers, but not logged.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Progress {
     /// The attempt's lease.
     pub token: Token,
     /// 0 to 100.
     pub percent: u8,
-    /// What it is doing, for people. At most 256 bytes.
+    /// The current activity, for people. At most 256 bytes.
     pub message: String,
 }
 
-/// None, or the time of each of so many `attempts`.
+/// Reads no times, or one for each of the `attempts`.
 fn running_times(r: &mut Reader, attempts: usize) -> Result<Vec<u64>, WireError> {
     let uneven = r.invalid("number of running times");
     let times: Vec<u64> = r.list("running times", TOKENS_MAX)?;
@@ -47,14 +48,14 @@ fn running_times(r: &mut Reader, attempts: usize) -> Result<Vec<u64>, WireError>
 }
 
 impl Started {
-    /// Each attempt, with how long it has run in milliseconds.
+    /// Each attempt, with its running time in milliseconds.
     pub fn iter(&self) -> impl Iterator<Item = (Token, u64)> + '_ {
         let times = self.running_ms.iter().copied().chain(std::iter::repeat(0));
         self.tokens.0.iter().copied().zip(times)
     }
 }
 
-/// Writes the progress of several attempts as they stand in the message.
+/// Writes the progress of several attempts.
 pub(super) fn put(progresses: &[Progress], out: &mut FrameWriter) {
     out.u64(progresses.len() as u64);
     let mut before = 0;
@@ -81,22 +82,21 @@ pub(super) fn read(r: &mut Reader) -> Result<Vec<Progress>, WireError> {
     (0..count).map(|_| read_one()).collect()
 }
 
-/// A checkpoint as the publisher reads it: something durable that later attempts of the job can
-/// read.
+/// A checkpoint as the publisher reads it: durable data that later attempts of the job can read.
 ///
 /// ```text
 /// body:  token │ sequence │ length │ bytes
 /// ```
-/// The publisher writes the body to its journal as it came, and reads the bytes back from there.
+/// The publisher writes the body to its journal unchanged, and reads the data back from there.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Checkpoint {
     /// The attempt's lease.
     pub token: Token,
-    /// Its number within the attempt: 1, 2, 3 … The same number again is the same checkpoint.
+    /// Its number within the attempt: 1, 2, 3 … A repeated number is the same checkpoint.
     pub sequence: u64,
-    /// Where its bytes begin in the body.
+    /// The offset of its data in the body.
     pub at: u32,
-    /// How many there are. Over 64 KiB it is refused.
+    /// The size of its data. Over 64 KiB it is refused.
     pub length: u32,
     body: Bytes,
 }
@@ -117,8 +117,8 @@ impl Checkpoint {
         Ok(Checkpoint { token, sequence, at, length: length as u32, body })
     }
 
-    /// The body of a checkpoint's message. Of bytes over the limit only one too many is sent: the
-    /// refusal is the same.
+    /// Encodes the body of a checkpoint's message. Data over the limit is cut to one byte over it,
+    /// which is refused all the same.
     pub fn body_of(token: Token, sequence: u64, bytes: &Bytes) -> Bytes {
         let mut out = FrameWriter::with_capacity(32);
         token.encode(&mut out);
@@ -132,7 +132,7 @@ impl Checkpoint {
         out.message(tag::CHECKPOINT, |out| out.put_shared(body.clone()));
     }
 
-    /// The bytes it was read from: what goes to the journal.
+    /// The undecoded bytes, as written to the journal.
     pub fn body(&self) -> &Bytes {
         &self.body
     }
@@ -146,7 +146,7 @@ fields! {
         pub token: Token,
         /// The checkpoint's number.
         pub sequence: u64,
-        /// What became of it.
+        /// The result.
         pub outcome: CheckpointOutcome,
     }
 }

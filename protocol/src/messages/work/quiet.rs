@@ -1,4 +1,4 @@
-//! Workers that are to begin no job for a while.
+//! Quiet workers, which begin no jobs for a while.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,22 +10,22 @@ use crate::glob::matches_segment;
 use crate::id::SessionId;
 use crate::limits::NAME_BYTES_MAX;
 
-/// Hex digits of a session that are enough to name it: as many as tools show.
+/// The shortest prefix of a session's id in a pattern, in hex digits: as many as tools print.
 const SESSION_DIGITS_MIN: usize = 8;
 
-/// Which workers are meant (`Queues::quiet_workers`): a name, in which `*` stands for any
-/// characters and `?` for one, or how a session's id begins, eight hex digits at least. Names need
-/// not be unique, sessions are. 1 to 128 bytes.
+/// Selects workers (`Queues::quiet_workers`): a name, in which `*` matches any characters and `?`
+/// matches one, or a prefix of a session's id with at least eight hex digits. Names need not be
+/// unique, sessions are. 1 to 128 bytes.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct WorkerPattern(String);
 
-/// A text that can be no worker's name.
+/// A text that cannot be a worker's name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{0} bytes name no worker; its name has 1 to {NAME_BYTES_MAX} bytes")]
 pub struct WorkerPatternError(usize);
 
 impl WorkerPattern {
-    /// Checks a text: an error for one that is empty, or has more than 128 bytes.
+    /// Validates a text: it must have 1 to 128 bytes.
     pub fn new(text: &str) -> Result<WorkerPattern, WorkerPatternError> {
         match text.len() {
             1..=NAME_BYTES_MAX => Ok(WorkerPattern(text.to_owned())),
@@ -43,18 +43,19 @@ impl WorkerPattern {
         &self.0
     }
 
-    /// True when the worker is meant.
+    /// True if the pattern selects the worker.
     pub fn matches(&self, name: &str, session: SessionId) -> bool {
-        matches_segment(&self.0, name) || self.begins(session)
+        matches_segment(&self.0, name) || self.is_prefix_of(session)
     }
 
-    /// Whether its digits are the session's first ones. Nothing is allocated: a publisher asks this
-    /// of each of its workers.
-    fn begins(&self, session: SessionId) -> bool {
-        let mut of_session = session.0.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    /// Whether its digits are a prefix of the session's id. Allocates nothing, because a publisher
+    /// checks each of its workers.
+    fn is_prefix_of(&self, session: SessionId) -> bool {
+        let mut session_digits = session.0.iter().flat_map(|byte| [byte >> 4, byte & 15]);
         let mut digits = 0;
         for digit in self.0.chars().filter(|&char| char != '-') {
-            if digit.to_digit(16) != of_session.next().map(u32::from) || !digit.is_ascii_hexdigit()
+            if digit.to_digit(16) != session_digits.next().map(u32::from)
+                || !digit.is_ascii_hexdigit()
             {
                 return false;
             }
@@ -79,37 +80,38 @@ impl fmt::Display for WorkerPattern {
 }
 
 fields! {
-    /// Whether a worker is quiet: as a publisher requests, or as the worker reports.
+    /// Whether a worker is quiet, as a publisher requests or as the worker reports.
     #[derive(Copy)]
     pub struct Quiet {
-        /// The publisher's number for what it asks, rising; the worker's answer carries the newest.
-        /// 0 when a worker reports on its own account.
+        /// The publisher's increasing number for its request; the worker's answer repeats the
+        /// newest one. 0 if the worker reports without a request.
         pub ask: u64,
-        /// It is to begin no job, or begins none.
+        /// True if the worker begins no jobs.
         pub quiet: bool,
     }
 
-    /// A worker that a tool asked to be quiet or to go on.
+    /// A worker that a tool has quieted or resumed.
     pub struct QuietedWorker as record {
         /// Its name.
         pub name: String = at_most("name", NAME_BYTES_MAX),
         /// Its run.
         pub session: SessionId,
-        /// What came of it.
+        /// The result.
         pub end: QuietEnd,
     }
 }
 
 codes! {
-    /// What came of asking a worker to be quiet or to go on.
+    /// The result of quieting or resuming a worker.
     QuietEnd, "end of asking a worker" {
-        /// It was only looked for.
+        /// A dry run: the worker matched.
         Matched = 0, "it would be asked";
-        /// The worker has reported it: it begins nothing since, or goes on.
+        /// The worker has confirmed that it begins no jobs, or has resumed.
         Confirmed = 1, "confirmed";
-        /// It did not report within 5 s, or its link ended. It may do so all the same: ask again.
+        /// It did not answer within 5 s, or its link ended. It may have received the request:
+        /// repeat it.
         NotAnswered = 2, "NotAnswered: it did not say so in time; its version may not know how to";
-        /// It was asked for the opposite meanwhile.
+        /// The opposite was requested in the meantime.
         Otherwise = 3, "Otherwise: it was asked for the opposite meanwhile";
     }
 }
@@ -133,9 +135,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_worker_is_meant_by_its_name_by_wildcards_or_by_how_its_session_begins() {
+    fn patterns_match_worker_names_and_session_prefixes() {
         let session = SessionId([0x3f, 0x2a, 0x91, 0xc0, 0x01, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]);
-        for (pattern, means) in [
+        for (pattern, expected) in [
             ("mail/a-7", true),
             ("mail/a", false),
             ("mail*", true),
@@ -149,13 +151,13 @@ mod tests {
             ("3f2a91c1", false),
         ] {
             let pattern = WorkerPattern::new(pattern).unwrap();
-            assert_eq!(pattern.matches("mail/a-7", session), means, "{pattern}");
+            assert_eq!(pattern.matches("mail/a-7", session), expected, "{pattern}");
         }
         assert!(WorkerPattern::everyone().matches("", session));
     }
 
     #[test]
-    fn a_text_that_no_name_could_be_is_refused() {
+    fn empty_and_overlong_patterns_are_refused() {
         assert_eq!(WorkerPattern::new(""), Err(WorkerPatternError(0)));
         assert!(WorkerPattern::new(&"x".repeat(NAME_BYTES_MAX)).is_ok());
         let long = "x".repeat(NAME_BYTES_MAX + 1);

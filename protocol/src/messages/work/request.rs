@@ -1,4 +1,4 @@
-//! Questions and actions of tools.
+//! Queries and actions of tools.
 
 use bytes::Bytes;
 
@@ -14,68 +14,68 @@ use crate::refusal::Gate;
 use crate::settings::QueueSettings;
 
 fields! {
-    /// What a client asks of a publisher.
+    /// A client's request to a publisher.
     pub enum Request, "request" {
         /// Statistics of the publisher itself.
         1 = Status,
-        /// Statistics of every queue that matches.
+        /// Statistics of all matching queues.
         2 = Queues {
-            /// Which.
+            /// The queues.
             pattern: Glob,
         },
         /// A page of jobs.
         3 = Jobs(query: JobsQuery),
         /// One job, with its payload, result, attempts and checkpoints.
         4 = Job {
-            /// Which.
+            /// The job.
             id: JobId,
         },
-        /// Something to be done to jobs.
+        /// An action on jobs.
         5 = Act {
-            /// What.
+            /// The action.
             action: Action,
-            /// To which.
+            /// The jobs.
             selection: Selection,
-            /// Of [`Action::Revive`]: how fast they are to become ready; none for at once.
+            /// For [`Action::Revive`]: how fast the jobs become ready; `None` for immediately.
             pace: Option<Pace>,
             /// Only count them.
             dry_run: bool,
         },
-        /// One job, as [`Request::Job`] gives it, as soon as it has ended. Answered when it does,
-        /// however long that takes; at most 10,000 of a link wait. What of its payload, headers,
-        /// options and checkpoints cannot be read is left out.
+        /// Waits for the end of one job. Answered like [`Request::Job`] when the job ends, without
+        /// a time limit; a link may have 10,000 such requests. Parts of its payload, headers,
+        /// options and checkpoints that cannot be read are left out.
         6 = Await {
-            /// Which.
+            /// The job.
             id: JobId,
         },
-        /// Dead letters, by what they died of.
+        /// Dead letters, grouped by cause.
         7 = DeadGroups {
-            /// Which; its state is passed over.
+            /// The jobs; the filter's state is ignored.
             filter: Filter,
         },
-        /// Queues are to deliver nothing, or to accept no new jobs; or are to go on.
+        /// Stops or resumes the deliveries of queues, or their acceptance of new jobs.
         8 = Pause {
-            /// What is stopped.
+            /// The gate to stop or resume.
             gate: Gate,
-            /// Those that match, and those that will.
+            /// The queues: existing and future ones.
             pattern: Glob,
-            /// True to stop, false to go on: what was stopped by just this pattern.
+            /// True to stop; false to end a stop with exactly this pattern.
             paused: bool,
         },
-        /// A queue is to have settings.
+        /// Changes the settings of a queue.
         9 = Configure {
-            /// The queue; it is made if it is not there.
+            /// The queue; it is created if it does not exist.
             path: Path,
-            /// What is to change.
+            /// The changes.
             changes: QueueSettings,
-            /// Whether what is not among the changes goes back to its default.
+            /// Whether settings that are not among the changes are reset to their defaults.
             reset: bool,
         },
-        /// A dead job is to be replaced by a new one in the same queue, in one step.
+        /// Atomically replaces a dead job with a new one in the same queue.
         10 = Replace {
-            /// The dead one.
+            /// The dead job.
             id: JobId,
-            /// The new one's entry, as a producer writes it: its id is a new one.
+            /// The new job's entry, as a producer encodes it, with a new id.
             entry: Bytes = at_most("entry", BATCH_BYTES_MAX),
         },
         /// The checkpoints of earlier attempts at a job that this link's session runs.
@@ -83,63 +83,63 @@ fields! {
             /// Its lease.
             token: Token,
         },
-        /// Everything that happens to jobs, from now or from an earlier place on. Answered by
+        /// All transitions of jobs, from now or from an earlier position on. Answered by
         /// [`Answer::Feed`](super::Answer::Feed); the events follow until the client sends
         /// [`ToPublisher::Forget`](super::ToPublisher::Forget) or falls behind.
         12 = Feed {
-            /// Of the queues that match.
+            /// The queues.
             pattern: Glob,
-            /// What the client has seen already; none for nothing: from now on.
+            /// The position up to which the client has seen events; `None` to start now.
             after: Option<FeedPosition>,
         },
-        /// The wall clock is right, though it jumped: what waits for it is to go on.
+        /// Confirms that the wall clock is right after it jumped: timers that wait for it resume.
         13 = ConfirmClock,
-        /// The publisher is to take no new jobs, or to take them again; what it has goes on. Holds
-        /// until the contrary is asked for, over restarts. Answered by
+        /// Stops or resumes the acceptance of new jobs; existing jobs continue. Stays in effect
+        /// until the opposite is requested, even over restarts. Answered by
         /// [`Answer::Done`](super::Answer::Done); a repetition changes nothing.
         15 = Drain {
-            /// True to take none, false to take them again.
+            /// True to stop, false to resume.
             draining: bool,
         },
-        /// Workers are to begin no job, or to go on: the worker's whole process, at every
-        /// publisher. Answered by [`Answer::Quieted`](super::Answer::Quieted) once each of them has
-        /// reported that it does, or 5 s are over.
+        /// Quiets or resumes workers: the worker's whole process, at every publisher. Answered by
+        /// [`Answer::Quieted`](super::Answer::Quieted) when each of them has confirmed, or after 5
+        /// s.
         14 = Quiet {
-            /// Those that any of these means; at most 64.
+            /// The workers that any of these patterns selects; at most 64 patterns.
             workers: Vec<WorkerPattern> = at_most("patterns of workers", WORKER_PATTERNS_MAX),
-            /// True to begin no job, false to go on.
+            /// True to begin no jobs, false to resume.
             quiet: bool,
-            /// Only report which they are.
+            /// Only report the matching workers.
             dry_run: bool,
         },
     }
 
-    /// Which jobs to list, and how much of each.
+    /// Selects the jobs of a listing, and the parts of each job.
     pub struct JobsQuery {
-        /// Which.
+        /// The jobs.
         pub filter: Filter,
-        /// Where to go on: the `next` of the page before; 0 at the beginning.
+        /// The start of the page: the `next` of the previous page; 0 for the first page.
         pub cursor: u64,
-        /// At most so many to a page: 1 to 1,000. A page may hold fewer, and has at most 4 MiB.
+        /// The most jobs of a page: 1 to 1,000. A page may have fewer, and has at most 4 MiB.
         pub limit: u32,
-        /// True for payloads, headers, options and results, too, which are read from disk.
+        /// True to include payloads, headers, options and results, which are read from disk.
         pub full: bool,
     }
 }
 
 codes! {
-    /// What may be done to jobs. A job in a state that an action is not for is left alone, and
+    /// An action on jobs. A job in a state that does not allow the action is left unchanged, and
     /// reported so.
     Action, "action" {
-        /// Cancel jobs that have not ended, prepared ones too. Those that run are taken from their
-        /// workers: their handlers are told to stop, and whatever they return is refused.
+        /// Cancel jobs that have not ended, prepared ones included. Running jobs are revoked from
+        /// their workers: their handlers are cancelled, and their results are refused.
         Cancel = 1, "cancel";
-        /// Make dead jobs ready again, with all their attempts; their history stays.
+        /// Make dead jobs ready again, with a new count of attempts; their history remains.
         Revive = 2, "revive";
-        /// Delete jobs that have ended: they are gone for good. By a filter without a state, dead
-        /// letters only.
+        /// Permanently delete jobs that have ended. With a filter without a state, only dead
+        /// letters.
         Drop = 3, "drop";
-        /// Let prepared jobs run. Said again, it is done again.
+        /// Let prepared jobs run. A repetition succeeds, too.
         Confirm = 4, "confirm";
     }
 }
@@ -149,37 +149,44 @@ fields! {
     /// the action.
     #[derive(Copy)]
     pub struct Pace {
-        /// Jobs a second; at least 1.
+        /// Jobs per second; at least 1.
         pub per_second: u32 = valid("pace of 0 jobs a second; the least is 1", |jobs| *jobs > 0),
-        /// How many of the same action came before, with earlier requests.
+        /// The number of jobs that earlier requests of the same action affected.
         pub before: u64,
     }
 }
 
 codes! {
     /// Why a request has no answer. Nothing was changed. [`TooMany`](RequestError::TooMany) and
-    /// [`NoSpace`](RequestError::NoSpace) pass by themselves.
+    /// [`NoSpace`](RequestError::NoSpace) are temporary.
     RequestError, "request error" {
-        /// It asks for more than a page may hold (1,000 jobs), or names more jobs than one action
-        /// may (10,000), or more workers (10,000, by 64 patterns) than one request may.
-        OverLimit = 1, "OverLimit: a page holds at most 1,000 jobs, an action names at most 10,000, one request 64 patterns of workers and 10,000 workers";
-        /// The publisher's journal could not be read; its log says where. Its operator has to look.
+        /// It asks for more jobs than fit on a page (1,000), or names more jobs than one action may
+        /// (10,000), or more workers (10,000, by 64 patterns) than one request may.
+        OverLimit = 1, "OverLimit: a page holds at most 1,000 jobs, an action names at most \
+                        10,000, one request 64 patterns of workers and 10,000 workers";
+        /// The publisher's journal could not be read; its log has the details for its operator.
         Unreadable = 2, "Unreadable: the publisher could not read its journal; its log says where";
         /// The publisher does not know that request: its version is older.
         Unknown = 3, "Unknown: the publisher's version does not know that request";
-        /// As many requests of this link wait for their answers as may: 64, 16 feeds, 10,000 ends
-        /// of jobs. Ask again once some are answered.
-        TooMany = 4, "TooMany: as many requests of this link wait as may (64, 16 feeds, 10,000 ends of jobs); send the next one after one of them";
-        /// More has happened since than the publisher keeps. Take a snapshot again.
-        TooOld = 5, "TooOld: more has happened since than the publisher keeps; take a snapshot again";
-        /// The publisher has lost what the client saw: its acknowledgements are not synced. Take a
-        /// snapshot again.
-        Rewound = 6, "Rewound: the publisher started again before that index; take a snapshot again";
-        /// The token no longer holds a lease of this session.
-        StaleToken = 7, "StaleToken: the lease ended; the job belongs to another worker now or has ended";
-        /// As many patterns are paused, or closed, as may be: 1,024 of each.
-        TooManyPauses = 8, "TooManyPauses: 1,024 patterns are paused, or closed; resume or open some, or use one pattern for several queues";
-        /// The publisher's disk has no room for the request.
-        NoSpace = 9, "NoSpace: the publisher's disk has no room for the request; name fewer jobs, or free some room and try again";
+        /// This link has reached its limit of open requests: 64, 16 feeds, 10,000 waits for ends of
+        /// jobs. Try again once some are answered.
+        TooMany = 4, "TooMany: as many requests of this link wait as may (64, 16 feeds, 10,000 \
+                      ends of jobs); send the next one after one of them";
+        /// The publisher no longer stores the events after that position. Take a new snapshot.
+        TooOld = 5, "TooOld: more has happened since than the publisher keeps; \
+                     take a snapshot again";
+        /// The publisher has lost events that the client has seen, because it does not sync. Take a
+        /// new snapshot.
+        Rewound = 6, "Rewound: the publisher started again before that index; \
+                      take a snapshot again";
+        /// The token no longer has a lease of this session.
+        StaleToken = 7, "StaleToken: the lease ended; \
+                         the job belongs to another worker now or has ended";
+        /// The limit of paused, or of closed, patterns is reached: 1,024 of each.
+        TooManyPauses = 8, "TooManyPauses: 1,024 patterns are paused, or closed; \
+                            resume or open some, or use one pattern for several queues";
+        /// The publisher's disk has no space for the request.
+        NoSpace = 9, "NoSpace: the publisher's disk has no room for the request; \
+                      name fewer jobs, or free some room and try again";
     }
 }

@@ -1,4 +1,4 @@
-//! Which jobs: by name, or by what is known of them.
+//! Selections of jobs, by id or by their properties.
 
 use crate::fields::fields;
 use crate::fingerprint::Fingerprint;
@@ -8,29 +8,29 @@ use crate::limits::BATCH_JOBS_MAX;
 use crate::refusal::{DeathReason, JobState};
 
 fields! {
-    /// Which jobs to act on. What a filter matches is bounded by 10,000 for each request: ask again
-    /// while `more`.
+    /// The jobs of an action. Each request affects at most 10,000 of the jobs that match a filter:
+    /// repeat it while `more`.
     pub enum Selection, "selection" {
-        /// These; at most 10,000.
+        /// Jobs by id; at most 10,000.
         0 = Ids(ids: Vec<JobId> = at_most("ids", BATCH_JOBS_MAX)),
-        /// All that match and that the action applies to.
+        /// All matching jobs to which the action applies.
         1 = Matching(filter: Filter),
     }
 
-    /// What jobs have in common. Every part that is there has to fit; [`Filter::of`] begins with
-    /// all jobs of some queues.
+    /// Properties of jobs. A job must match every part that is present; [`Filter::of`] creates a
+    /// filter for all jobs of some queues.
     pub struct Filter {
         /// Their queues.
         pub pattern: Glob,
         /// Their state.
         pub state: Option<JobState>,
-        /// Of dead ones: why.
+        /// For dead jobs: the reason.
         pub death: Option<DeathReason>,
-        /// Of dead ones: what their last error has in common with others.
+        /// For dead jobs: the fingerprint of their last error.
         pub fingerprint: Option<Fingerprint>,
-        /// Of ended ones: they ended at this time or later, in milliseconds since 1970.
+        /// For ended jobs: they ended at this time or later, in milliseconds since 1970.
         pub ended_from: Option<u64>,
-        /// Of ended ones: they ended before this time, in milliseconds since 1970.
+        /// For ended jobs: they ended before this time, in milliseconds since 1970.
         pub ended_before: Option<u64>,
     }
 }
@@ -48,13 +48,13 @@ impl Filter {
         }
     }
 
-    /// Only those in that state; `None` for every state.
+    /// Restricts the filter to a state; `None` for every state.
     pub fn in_state(self, state: impl Into<Option<JobState>>) -> Filter {
         Filter { state: state.into(), ..self }
     }
 
-    /// True when a job that ended at that time fits; one that has not ended only fits a filter
-    /// without times.
+    /// True if a job that ended at that time matches; a job that has not ended matches only a
+    /// filter without times.
     pub fn takes_end(&self, ended_at: Option<u64>) -> bool {
         match ended_at {
             None => self.ended_from.is_none() && self.ended_before.is_none(),

@@ -2,9 +2,10 @@
 //!
 //! ```text
 //! body:     sequence │ count │ count × (token, as the difference from the one before │ verdict)
-//! verdict:  0 complete │ 1 complete, result │ 2 fail, error │ 3 release │ 4 snooze, milliseconds │ 5 bury, error
+//! verdict:  0 complete │ 1 complete, result │ 2 fail, error │ 3 release
+//!           │ 4 snooze, milliseconds │ 5 bury, error
 //! ```
-//! The publisher writes the body to its journal as it came; results and errors are read back from
+//! The publisher writes the body to its journal unchanged, and reads results and errors back from
 //! there.
 
 use bytes::Bytes;
@@ -23,21 +24,21 @@ use crate::runs::Runs;
 /// How a worker ends a lease.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum NewSettle {
-    /// The job is done.
+    /// The job completed.
     Complete {
-        /// What it gave, kept if the job asked for that. At most 1 MiB.
+        /// The result, stored if the job's options require it. At most 1 MiB.
         result: Option<Bytes>,
     },
-    /// The attempt failed; the job's policy says when it is made again.
+    /// The attempt failed; the job's back-off determines the next one.
     Fail(JobError),
-    /// The job goes back at once, its attempt given back.
+    /// The job is returned at once; the attempt does not count.
     Release,
-    /// The job goes back after a while, its attempt given back.
+    /// The job is returned after a while; the attempt does not count.
     Snooze {
-        /// The while, in milliseconds; over 100 years counts as 100 years.
+        /// The delay in milliseconds; over 100 years counts as 100 years.
         ms: u64,
     },
-    /// The job goes to the dead letters, whatever attempts it has left.
+    /// The job becomes a dead letter, even if it has attempts left.
     Bury(JobError),
 }
 
@@ -45,7 +46,7 @@ impl NewSettle {
     /// The settle of an item of a batch with that body.
     pub fn of(body: &Bytes, verdict: Verdict) -> NewSettle {
         let part = |span: Span| body.slice(span.at as usize..(span.at + span.length) as usize);
-        // The batch was decoded: so do its errors.
+        // The batch was decoded, so its errors can be decoded, too.
         let error = |span| JobError::decode(&mut Reader::new(part(span))).unwrap_or_default();
         match verdict {
             Verdict::Complete(result) => NewSettle::Complete { result: result.map(part) },
@@ -71,23 +72,23 @@ impl SettleBatchBuilder {
         SettleBatchBuilder::default()
     }
 
-    /// Settles so far.
+    /// The number of settles so far.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// True while there is none.
+    /// True while there are no settles.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// True when the batch has to be ended before another settle is added.
+    /// True if the batch must be finished before another settle is added.
     pub fn is_full(&self) -> bool {
         self.count >= SETTLES_MAX || self.items.body_len() > BATCH_BYTES_MAX / 2
     }
 
-    /// Adds the end of a lease. Of a result over its limit only one byte too many is sent: its
-    /// refusal is the same.
+    /// Adds the end of a lease. A result over its limit is cut to one byte over it, which is
+    /// refused all the same.
     pub fn push(&mut self, token: Token, settle: &NewSettle) {
         put_token(&mut self.items, &mut self.before, token);
         match settle {
@@ -113,7 +114,7 @@ impl SettleBatchBuilder {
         self.count += 1;
     }
 
-    /// Ends the batch: the body of its message, to be kept until it is answered.
+    /// Finishes the batch and returns the body of its message, to be stored until it is answered.
     pub fn seal(self, sequence: u64) -> Bytes {
         let mut out = FrameWriter::with_capacity(self.items.body_len() + 16);
         out.u64(sequence);
@@ -138,12 +139,12 @@ pub struct SettleBatch {
     body: Bytes,
 }
 
-/// A part of the body: where a result or an error lies.
+/// The range of a result or an error in the body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Span {
-    /// Where it begins in the body.
+    /// Its offset in the body.
     pub at: u32,
-    /// How long it is.
+    /// Its length.
     pub length: u32,
 }
 
@@ -156,23 +157,23 @@ pub struct SettleItem {
     pub verdict: Verdict,
 }
 
-/// How a lease ends, its bytes left where they are.
+/// How a lease ends; the data remains in the body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// Done, with the place of the result if there is one.
+    /// Completed, with the range of the result if there is one.
     Complete(Option<Span>),
-    /// Failed, with the place of the encoded [`JobError`].
+    /// Failed, with the range of the encoded [`JobError`].
     Fail(Span),
-    /// Given back at once.
+    /// Returned at once.
     Release,
-    /// Given back after so many milliseconds.
+    /// Returned after that many milliseconds.
     Snooze(u64),
-    /// Buried, with the place of the encoded [`JobError`].
+    /// Buried, with the range of the encoded [`JobError`].
     Bury(Span),
 }
 
 impl SettleBatch {
-    /// Reads a batch and checks every item of it.
+    /// Reads a batch and checks all its items.
     pub fn decode(body: Bytes) -> Result<SettleBatch, WireError> {
         within(0, "bytes of a batch of settles", body.len(), BATCH_BYTES_MAX)?;
         let mut r = Reader::new(body.clone());
@@ -186,7 +187,7 @@ impl SettleBatch {
         Ok(SettleBatch { sequence, count, items_at, body })
     }
 
-    /// Settles in it.
+    /// The number of settles.
     pub fn len(&self) -> usize {
         self.count
     }
@@ -196,7 +197,7 @@ impl SettleBatch {
         self.count == 0
     }
 
-    /// The bytes it was read from: what goes to the journal.
+    /// The undecoded bytes, as written to the journal.
     pub fn body(&self) -> &Bytes {
         &self.body
     }
@@ -208,7 +209,7 @@ impl SettleBatch {
         let mut before = 0;
         std::iter::from_fn(move || {
             left = left.checked_sub(1)?;
-            // `decode` has read these once: they are there.
+            // `decode` has read all items once, so this succeeds.
             read_item(&mut r, &mut before).ok()
         })
     }
@@ -220,7 +221,7 @@ fn read_item(r: &mut Reader, before: &mut u64) -> Result<SettleItem, WireError> 
     let verdict = match r.u8()? {
         0 => Verdict::Complete(None),
         1 => {
-            // A result over its own limit is that settle's refusal, not the batch's end.
+            // A result over its limit is refused individually, without an error for the batch.
             let length = r.count("result", BATCH_BYTES_MAX, 1)?;
             let at = r.offset() as u32;
             r.skip(length)?;
@@ -246,8 +247,8 @@ fields! {
     pub struct Settled {
         /// The batch.
         pub sequence: u64,
-        /// One outcome per settle, in its order. None for a batch that is older than the last 64:
-        /// its answer is forgotten.
+        /// One outcome per settle, in order. Empty for a batch older than the last 64, whose answer
+        /// is forgotten.
         pub outcomes: Runs<SettleOutcome> = at_most("outcomes of settles", SETTLES_MAX),
     }
 }

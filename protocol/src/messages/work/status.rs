@@ -16,82 +16,81 @@ fields! {
         pub durability: Durability,
         /// How long it has run, in milliseconds.
         pub uptime_ms: u64,
-        /// Links at the moment.
+        /// Current links.
         pub links: u64,
-        /// Jobs that it keeps, in any state.
+        /// Stored jobs, in any state.
         pub jobs: u64,
         /// Queues.
         pub queues: u64,
         /// The last index that is durable.
         pub committed_index: u64,
-        /// Age of the oldest command that is not yet durable, in milliseconds; 0 when there is
-        /// none.
+        /// Age of the oldest command that is not yet durable, in milliseconds; 0 if all are
+        /// durable.
         pub oldest_uncommitted_ms: u64,
         /// Bytes of its journal on disk.
         pub journal_bytes: u64,
         /// Bytes written to the journal since it started.
         pub written_bytes: u64,
-        /// Bytes of payload taken since it started.
+        /// Bytes of accepted payloads since it started.
         pub payload_bytes: u64,
         /// Syncs of the journal since it started.
         pub syncs: u64,
-        /// Verbs refused for a stale token, ever, whatever their queue.
+        /// All messages refused for a stale token, of any queue.
         pub stale_refused: u64,
-        /// True while the wall clock has jumped and nobody has confirmed it: what waits for it is
-        /// held back.
+        /// True while the wall clock has jumped and no operator has confirmed it: timers of the
+        /// wall clock wait.
         pub clock_held: bool,
-        /// The patterns that are paused, those too that no queue matches yet. At most 1,024.
+        /// The paused patterns, including those that match no queue yet. At most 1,024.
         pub paused: Vec<Glob> = at_most("paused patterns", PAUSES_MAX),
-        /// The patterns that are closed to new jobs, those too that no queue matches yet. At most
-        /// 1,024.
+        /// The patterns closed to new jobs, including those that match no queue yet. At most 1,024.
         pub closed: Vec<Glob> = at_most("closed patterns", PAUSES_MAX),
-        /// What its journal still takes: less than everything when its disk is short of room.
+        /// Which writes its journal accepts; restricted while disk space is low.
         pub room: Room,
-        /// Bytes that it keeps for what must go on when the disk is full.
+        /// Bytes reserved for work that must continue when the disk is full.
         pub ballast_bytes: u64,
-        /// Bytes of memory that its jobs, queues and sessions take, about.
+        /// Approximate memory of its jobs, queues and sessions, in bytes.
         pub memory_bytes: u64,
-        /// How many they may take: from there on new jobs are `MemoryFull`.
+        /// The memory limit; above it new jobs are refused as `MemoryFull`.
         pub memory_max: u64,
-        /// True while it is drained: it takes no new jobs.
+        /// True while it is drained and accepts no new jobs.
         pub draining: bool,
     }
 }
 
 codes! {
-    /// What a publisher's journal still takes. It comes back to [`Open`](Room::Open) by itself once
-    /// its disk has room.
+    /// Which writes a publisher's journal accepts. It returns to [`Open`](Room::Open) automatically
+    /// when its disk has space.
     Room, "room" {
         /// Everything.
         Open = 0, "open";
-        /// No new jobs; work goes on.
+        /// No new jobs; existing work continues.
         NoEnqueues = 1, "no room for new jobs";
-        /// No new jobs, and none are handed out; what runs can end.
+        /// No new jobs and no deliveries; running jobs can end.
         Held = 2, "no room but for what runs";
     }
 }
 
 fields! {
-    /// How many jobs of a queue are in which state.
+    /// The number of jobs of a queue in each state.
     #[derive(Copy, Default)]
     pub struct JobCounts {
-        /// Not due yet, by a user's wish.
+        /// Not due yet, by request.
         pub scheduled: u64,
         /// Waiting for a retry.
         pub retrying: u64,
         /// Waiting for a worker.
         pub ready: u64,
-        /// Held by workers.
+        /// Leased to workers.
         pub running: u64,
-        /// Ended well, and kept.
+        /// Completed, and still stored.
         pub completed: u64,
-        /// In the dead letters.
+        /// Dead letters.
         pub dead: u64,
-        /// Cancelled, and kept.
+        /// Cancelled, and still stored.
         pub cancelled: u64,
-        /// Written, and not confirmed yet.
+        /// Stored, and not confirmed yet.
         pub prepared: u64,
-        /// Not begun in time, and kept.
+        /// Expired before an attempt began, and still stored.
         pub expired: u64,
     }
 }
@@ -111,7 +110,7 @@ impl std::ops::AddAssign for JobCounts {
 }
 
 impl JobCounts {
-    /// Jobs in that state.
+    /// The number of jobs in that state.
     pub fn of(&self, state: JobState) -> u64 {
         match state {
             JobState::Scheduled => self.scheduled + self.retrying,
@@ -125,7 +124,7 @@ impl JobCounts {
         }
     }
 
-    /// All of them.
+    /// The number of jobs in all states.
     pub fn total(&self) -> u64 {
         JobState::ALL.iter().map(|&state| self.of(state)).sum()
     }
@@ -138,29 +137,29 @@ fields! {
         pub path: Path,
         /// Its jobs by state.
         pub counts: JobCounts,
-        /// Age of the job that has waited longest, in milliseconds; none when no job waits.
+        /// Age of the job that has waited longest, in milliseconds; `None` if no job waits.
         pub oldest_ready_ms: Option<u64>,
-        /// Jobs taken, ever.
+        /// All jobs ever enqueued.
         pub enqueued: u64,
-        /// Jobs completed, ever.
+        /// All jobs ever completed.
         pub completed: u64,
-        /// Attempts that failed, ever.
+        /// All attempts that ever failed.
         pub failed: u64,
-        /// Deliveries after a job's first, ever.
+        /// All deliveries after a job's first.
         pub redelivered: u64,
-        /// Verbs refused for a stale token, ever.
+        /// All messages ever refused for a stale token.
         pub stale_refused: u64,
         /// Subscriptions that match it.
         pub subscriptions: u64,
-        /// Credits that wait for a job of it.
+        /// Unused credits of these subscriptions.
         pub credits: u64,
-        /// Jobs that went to the dead letters, ever.
+        /// All jobs that ever became dead letters.
         pub died: u64,
-        /// The patterns by which it is paused; empty for a queue that is not.
+        /// The patterns that pause it; empty if it is not paused.
         pub paused_by: Vec<Glob> = at_most("pauses of a queue", PAUSES_MAX),
-        /// The patterns by which it is closed to new jobs; empty for a queue that is not.
+        /// The patterns that close it to new jobs; empty if it is not closed.
         pub closed_by: Vec<Glob> = at_most("closings of a queue", PAUSES_MAX),
-        /// What is set for its jobs.
+        /// The settings of its jobs.
         pub settings: QueueSettings,
     }
 }
