@@ -158,7 +158,7 @@ codes! {
         /// No common version.
         Version = 1, "no common protocol version";
         /// The connection limit is reached: try another server.
-        Busy = 2, "as many connections as there may be";
+        Busy = 2, "the limit of connections is reached";
         /// This kind of server does not serve that role: a publisher's address was used as a
         /// resolver's, or the reverse.
         WrongRole = 3, "this server does not serve that role";

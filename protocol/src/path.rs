@@ -26,9 +26,7 @@ pub enum PathError {
     #[error("path '{0}' has an empty segment; write it without a trailing or doubled '/'")]
     EmptySegment(String),
     /// It has a segment `.` or `..`.
-    #[error(
-        "path '{0}' has a segment '.' or '..'; paths are names, write out the one that is meant"
-    )]
+    #[error("path '{0}' has a segment '.' or '..'; write the path in full")]
     DotSegment(String),
     /// It has more than 1,024 bytes.
     #[error("path of {0} bytes is over the limit of {PATH_BYTES_MAX} bytes")]
@@ -41,7 +39,7 @@ pub enum PathError {
     TooDeep(usize),
     /// A control or glob character.
     #[error(
-        "path '{path}' holds the character {character:?}; control characters and \
+        "path '{path}' contains the character {character:?}; control characters and \
          * ? {{ }} [ ] are not allowed"
     )]
     Character {

@@ -21,7 +21,7 @@ codes! {
         Reserved = 4, "Reserved: paths below /sys are Longshore's own";
         /// The queue has the maximum of 100,000,000 open jobs. Try again when workers have caught
         /// up.
-        QueueFull = 5, "QueueFull: the queue holds as many jobs as it may; \
+        QueueFull = 5, "QueueFull: the queue has reached its limit of jobs; \
                         try again once workers have caught up";
         /// The publisher's disk is full. Try again later: the publisher resumes when there is
         /// space.
@@ -35,7 +35,7 @@ codes! {
         /// The path is malformed, or the root, where no jobs are allowed.
         BadPath = 9, "BadPath: jobs need a path below the root";
         /// The publisher has the maximum of 100,000 queues. Use fewer paths.
-        TooManyQueues = 10, "TooManyQueues: the publisher holds as many queues as it may; \
+        TooManyQueues = 10, "TooManyQueues: the publisher has reached its limit of queues; \
                              use fewer paths";
         /// An operator has closed the queue to new jobs. Try again once the pattern that closes it
         /// is opened.
@@ -48,7 +48,7 @@ codes! {
                        enqueue to another path, or stop publishing the value";
         /// The publisher's jobs have reached the memory limit. Try again when workers have caught
         /// up and ended jobs have been deleted.
-        MemoryFull = 13, "MemoryFull: the publisher's jobs take all the memory that they may \
+        MemoryFull = 13, "MemoryFull: the publisher's jobs have reached their memory limit \
                           (longshore stat has the metrics); let workers catch up, keep fewer ended \
                           jobs (longshore queue set), or start it with a larger --memory-max";
     }

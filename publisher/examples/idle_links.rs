@@ -165,7 +165,8 @@ impl Cost {
     pub(crate) fn json(&self) -> String {
         let Cost { links, lost, before, after, processor } = self;
         format!(
-            "{{\"links\":{links},\"lost\":{lost},\"resident_before\":{before},\"resident_after\":{after},\
+            "{{\"links\":{links},\"lost\":{lost},\"resident_before\":{before},\
+             \"resident_after\":{after},\
              \"bytes_a_link\":{},\"processor_percent\":{:.2}}}",
             self.each(),
             100.0 * processor

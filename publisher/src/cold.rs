@@ -228,8 +228,9 @@ fn load_entry(
             error!(job = %head.id, ?at, "a job's payload is not what its producer wrote");
             None
         }
-        Err(why) => {
-            error!(token = assigned.token.0, at = ?assigned.entry, %why, "a job's entry is damaged");
+        Err(error) => {
+            let (token, at) = (assigned.token.0, &assigned.entry);
+            error!(token, ?at, why = %error, "a job's entry is damaged");
             None
         }
     }

@@ -46,14 +46,16 @@ pub enum OpenError {
     /// [`hang_after`](crate::PublisherOptions::hang_after) is under 1 s: a disk that is merely busy
     /// would count as hanging.
     #[error(
-        "a disk may be busy for {0:?}; it hangs after {min:?} at least",
+        "hang_after of {0:?} is under its minimum of {min:?}: \
+         a busy disk would count as hanging",
         min = crate::PublisherOptions::HANG_AFTER_MIN
     )]
     HangsTooSoon(std::time::Duration),
     /// [`clock_skew_max`](crate::PublisherOptions::clock_skew_max) is under 1 s: ordinary clock
     /// corrections would count as jumps.
     #[error(
-        "a wall clock is moved by {0:?} to be kept right; a jump has {min:?} at least",
+        "clock_skew_max of {0:?} is under its minimum of {min:?}: \
+         clock corrections would count as jumps",
         min = crate::PublisherOptions::CLOCK_SKEW_MAX_MIN
     )]
     ClockSkewTooSmall(std::time::Duration),

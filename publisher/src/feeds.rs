@@ -466,7 +466,7 @@ mod tests {
             events.encode(&mut out);
             assert!(out.body_len() <= MESSAGE_BYTES_MAX, "{} bytes", out.body_len());
             for event in &events.events {
-                assert!(message.insert(events.paths[event.path as usize].clone()), "told twice");
+                assert!(message.insert(events.paths[event.path as usize].clone()), "sent twice");
             }
             assert_eq!(events.upto.index, if feeds.more { 1 } else { 2 });
             messages += 1;

@@ -1,6 +1,6 @@
 //! Withdraws idle queues from the directory. While a queue that a default made has jobs, clients
 //! find it by its own path; otherwise by the default's path. So a publisher that has served a
-//! million short-lived queues does not keep a million paths in the directory.
+//! million short-lived queues does not leave a million paths in the directory.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -156,7 +156,7 @@ mod tests {
         assert_eq!(
             scan_run.until(1_000),
             [(270.0, path(3))],
-            "counted anew; the named and the full queue stay"
+            "counted again; the named and the full queue stay"
         );
         scan_run.uses[2] = (0, 1);
         assert_eq!(scan_run.until(2_000).len(), 1);

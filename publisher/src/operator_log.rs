@@ -23,7 +23,7 @@ impl OperatorLog {
             Some(alarm) if !was_held => warn!(
                 "{alarm}; it goes on once the jump goes away, or after `longshore resume --clock`"
             ),
-            None if was_held => info!("the wall clock is believed again: nothing is held back"),
+            None if was_held => info!("the wall clock is trusted again: timers continue"),
             _ => {}
         }
     }

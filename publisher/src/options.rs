@@ -52,7 +52,7 @@ pub struct PublisherOptions {
     /// Most links at once; more are refused with `Busy`. Fewer if the process's limit of open files
     /// would leave too few for the journal. 16,384 by default.
     pub connections_max: usize,
-    /// Most links that follow live values, so that these never keep workers out; none, the default,
+    /// Most links that follow live values, so that these never displace workers; none, the default,
     /// for half.
     pub value_connections_max: Option<usize>,
     /// Bytes of a journal segment: 1 MiB to 1 GiB. 64 MiB by default.

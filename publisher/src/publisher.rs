@@ -93,7 +93,7 @@ impl Publisher {
             warn!(?file, offset, index, ?kept_in, bytes, "this command and all after it are lost");
         }
         if let Some(LostPayloads { file, files }) = &opened.lost_payloads {
-            warn!(?file, files, "jobs whose payload lay in these files are buried when read");
+            warn!(?file, files, "jobs with payloads in these files are buried when read");
         }
         if let Some(CutTail { file, offset, bytes }) = &opened.cut {
             info!(?file, offset, bytes, "a torn tail was cut off");

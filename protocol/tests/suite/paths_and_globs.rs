@@ -20,27 +20,19 @@ fn invalid_paths_are_refused_with_an_explanation() {
             "//jobs",
             "path '//jobs' has an empty segment; write it without a trailing or doubled '/'",
         ),
-        (
-            "/jobs/../mail",
-            "path '/jobs/../mail' has a segment '.' or '..'; paths are names, \
-             write out the one that is meant",
-        ),
-        (
-            "/.",
-            "path '/.' has a segment '.' or '..'; paths are names, \
-             write out the one that is meant",
-        ),
+        ("/jobs/../mail", "path '/jobs/../mail' has a segment '.' or '..'; write the path in full"),
+        ("/.", "path '/.' has a segment '.' or '..'; write the path in full"),
         (&long, "path of 1026 bytes is over the limit of 1024 bytes"),
         (&wide, "path segment of 256 bytes is over the limit of 255 bytes"),
         (&deep, "path of 33 segments is over the limit of 32"),
         (
             "/jobs/a\nb",
-            "path '/jobs/a\\nb' holds the character '\\n'; \
+            "path '/jobs/a\\nb' contains the character '\\n'; \
              control characters and * ? { } [ ] are not allowed",
         ),
         (
             "/jobs/*",
-            "path '/jobs/*' holds the character '*'; \
+            "path '/jobs/*' contains the character '*'; \
              control characters and * ? { } [ ] are not allowed",
         ),
     ];
@@ -88,8 +80,7 @@ fn invalid_globs_are_refused_with_an_explanation() {
         ("a/*", "glob 'a/*': path 'a/x' does not begin with '/'"),
         (
             "/a/../*",
-            "glob '/a/../*': path '/a/../x' has a segment '.' or '..'; paths are names, \
-             write out the one that is meant",
+            "glob '/a/../*': path '/a/../x' has a segment '.' or '..'; write the path in full",
         ),
     ];
     for (text, error) in table {

@@ -162,7 +162,7 @@ fn workers(store: &Store, stats: &OwnerStats<'_>) -> Value {
     listed("workers", workers, all)
 }
 
-/// As many as a value may hold, and how many more there are.
+/// As many as fit in a value, and the number of the rest.
 fn listed(name: &'static str, all: impl Iterator<Item = Value>, count: u64) -> Value {
     let mut bytes = 0;
     let fits = |metric_entry: &Value| {

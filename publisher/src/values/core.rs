@@ -4,8 +4,9 @@
 //!  commit ─▶ slots (the values) ─▶ the buffer of each slot's link set ─▶ one frame, offered to
 //!                                                                        every link of the set
 //!                                                                        └─ no room ─▶ the link's
-//!                                                                           backlog of pending work
+//!                                                                           backlog
 //!  room again ─▶ pump: the backlog's entries, with the newest value of each
+//! ```
 //!
 //! A link with an empty backlog receives frames that were written once for all links of a set. An
 //! update without room becomes one entry per subscription in the link's backlog, and is sent in the

@@ -51,8 +51,8 @@ async fn waiting_request_receives_the_full_job_at_its_end() {
 async fn waiting_request_is_answered_for_every_end_and_missing_jobs() {
     let running = fresh().await;
     let mut tool = Client::attach(&running, Role::Tool, 1).await;
-    let nobody = tool.request(Request::Await { id: id(99) });
-    assert_eq!(ended(&mut tool, nobody).await, None);
+    let unknown = tool.request(Request::Await { id: id(99) });
+    assert_eq!(ended(&mut tool, unknown).await, None);
     tool.enqueue([job(1, 10), job(2, 10)]).await;
     let buried = tool.request(Request::Await { id: id(1) });
     let cancelled = tool.request(Request::Await { id: id(2) });

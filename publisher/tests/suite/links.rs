@@ -24,7 +24,7 @@ fn flip_a_bit(dir: &FilePath, bytes: &[u8]) {
             return;
         }
     }
-    panic!("the journal does not hold them");
+    panic!("the journal does not contain them");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -449,8 +449,8 @@ async fn tool_learns_which_workers_confirmed_being_quiet() {
         matched,
         "only workers, and none of them receives a request"
     );
-    let nobody = tool.request_quiet(&["tes", "04040404"], false).await;
-    assert_eq!(tool.quiet_answer(nobody).await, []);
+    let unmatched = tool.request_quiet(&["tes", "04040404"], false).await;
+    assert_eq!(tool.quiet_answer(unmatched).await, []);
 
     let request_number = tool.request_quiet(&["te*", "nobody"], false).await;
     let answer = first.quiet_request().await;
@@ -601,9 +601,9 @@ async fn dead_letters_are_grouped_and_revived_at_a_rate() {
     assert!(!more);
     let sizes: Vec<_> = groups.iter().map(|group| (group.jobs, group.death)).collect();
     assert_eq!(sizes, [(20, DeathReason::Buried), (10, DeathReason::Buried)]);
-    let said = groups[0].error.as_ref().unwrap();
-    assert_eq!(said.kind, "io::Error");
-    assert!(said.message.starts_with("disk "));
+    let error = groups[0].error.as_ref().unwrap();
+    assert_eq!(error.kind, "io::Error");
+    assert!(error.message.starts_with("disk "));
 
     let filter =
         Filter { fingerprint: Some(groups[1].fingerprint), ..Filter::of(glob("/jobs/**")) };

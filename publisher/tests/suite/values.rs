@@ -322,14 +322,14 @@ async fn default_creates_requested_values() {
     });
     let mut follower = Follower::dial(publisher.local_address()).await;
     assert_eq!(follower.follow(0, "/made/a").await, Value::from("here"));
-    for (text, says) in [("/made/b", "none of these"), ("/made/c", "does not make")] {
+    for (text, expected) in [("/made/b", "none of these"), ("/made/c", "does not make")] {
         follower.subscribe(1, text, Policy::Conflate);
         let FromValuePublisher::Refused { subscription: 1, code, reason } = follower.next().await
         else {
             panic!("a refusal")
         };
         assert_eq!(code, ValueRefusal::Declined);
-        assert!(reason.contains(says), "{reason}");
+        assert!(reason.contains(expected), "{reason}");
     }
     drop(timeout(LONG, making).await.unwrap().unwrap());
 }
@@ -455,7 +455,7 @@ async fn link_that_violates_the_protocol_is_closed_with_a_reason() {
     follower.follow(0, "/a").await;
     follower.subscribe(0, "/a", Policy::Conflate);
     let FromValuePublisher::Goodbye { reason } = follower.next().await else { panic!("a goodbye") };
-    assert_eq!(reason, "subscription 0 stands already");
+    assert_eq!(reason, "subscription 0 already exists");
     timeout(LONG, follower.receiver.recv()).await.unwrap().unwrap_err();
 
     let mut follower = Follower::dial(address).await;

@@ -44,7 +44,7 @@ impl State {
             slot = self.rows[slot].next;
         }
         let mut counts = vec![JobCounts::default(); self.queues.len()];
-        let (mut held, mut running, mut sides) = (0, 0, BTreeSet::new());
+        let (mut used, mut running, mut sides) = (0, 0, BTreeSet::new());
         let (mut mono, mut wall, mut expiring) =
             (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         let mut profiles: BTreeMap<u32, u64> = BTreeMap::new();
@@ -55,7 +55,7 @@ impl State {
                 ensure!(free.contains(&slot), "free row {slot} is not in the list of free rows");
                 continue;
             }
-            held += 1;
+            used += 1;
             count(&mut counts[row.queue as usize], row);
             *profiles.entry(row.profile).or_default() += 1;
             ensure!(self.rows.find(&row.id) == Some(slot), "id {} leads elsewhere", row.id);
@@ -101,8 +101,8 @@ impl State {
                 _ => true,
             };
         }
-        ensure!(held == self.rows.used, "{} rows counted, {held} found", self.rows.used);
-        ensure!(self.rows.ids() == held as usize, "ids and rows differ");
+        ensure!(used == self.rows.used, "{} rows counted, {used} found", self.rows.used);
+        ensure!(self.rows.ids() == used as usize, "ids and rows differ");
         ensure!(self.rows.tokens() == running, "tokens and running jobs differ");
         ensure!(self.sides.len() == sides.len(), "side rows without a job");
         let items: u64 = self.sides.iter().map(|(_, side)| side.items()).sum();
@@ -214,7 +214,7 @@ impl State {
                 let row = &self.rows[slot];
                 ensure!(
                     row.substate.is_retained() && row.queue == number,
-                    "{path}: keeps a wrong job"
+                    "{path}: a job in the wrong list of ended jobs"
                 );
                 ensure!(self.own_keep_ms(row).is_some() == is_own, "{path}: the wrong list");
                 ensure!(row.ended_mono_ms() >= last, "{path}: ended jobs are out of order");
@@ -255,7 +255,7 @@ impl State {
 
     fn check_sessions(&self) -> Result<(), String> {
         let mut to_remove = BTreeSet::new();
-        let mut held = 0;
+        let mut leases_found = 0;
         for (number, session) in self.sessions.table.iter() {
             let id = session.id;
             ensure!(self.sessions.by_id.get(&id) == Some(&number), "session {id} is lost");
@@ -264,19 +264,22 @@ impl State {
             for slot in leases {
                 let row = &self.rows[slot];
                 let is_own = row.substate == Substate::Running && row.session == number;
-                ensure!(is_own, "session {id} holds what it does not");
-                held += 1;
+                ensure!(is_own, "session {id} lists a lease that it does not have");
+                leases_found += 1;
             }
             let link = self.links.get(&session.link).map(|link| link.session);
-            ensure!(session.is_up == (link == Some(number)), "session {id}: up or not");
-            ensure!(session.is_up != session.forget_at.is_some(), "session {id}: leaving or not");
+            ensure!(session.is_up == (link == Some(number)), "session {id}: link state differs");
+            ensure!(
+                session.is_up != session.forget_at.is_some(),
+                "session {id}: removal time differs"
+            );
             to_remove.extend(session.forget_at.map(|at| (at, number)));
         }
-        ensure!(held == self.rows.tokens(), "leases that no session holds");
+        ensure!(leases_found == self.rows.tokens(), "leases without a session");
         let sessions = self.sessions.table.iter();
         let bytes: u64 = sessions.map(|(_, session)| session.answer_bytes()).sum();
         ensure!(bytes == self.sessions.answer_bytes, "bytes of answers are miscounted");
-        ensure!(to_remove == self.sessions.to_remove, "the sessions to be forgotten differ");
+        ensure!(to_remove == self.sessions.to_remove, "the sessions to remove differ");
         ensure!(self.sessions.by_id.len() == self.sessions.table.len(), "sessions differ");
         Ok(())
     }
@@ -315,16 +318,19 @@ impl State {
                 credits += u64::from(s.credit);
                 let turns = turns.iter().filter(|&&waiting| waiting == index).count();
                 ensure!(turns == usize::from(s.credit > 0), "{pattern}: {turns} turns for one");
-                let is_untold = group.unnotified.contains(&index);
-                ensure!(!is_untold || s.credit == 0, "{pattern}: credit, and to be told");
-                let error_at = group.ready == 0 || !is_untold;
+                let is_unnotified = group.unnotified.contains(&index);
                 ensure!(
-                    error_at,
-                    "{pattern}: jobs wait, and a subscription without credit is not told"
+                    !is_unnotified || s.credit == 0,
+                    "{pattern}: a subscription with credit is marked unnotified"
+                );
+                let is_notified = group.ready == 0 || !is_unnotified;
+                ensure!(
+                    is_notified,
+                    "{pattern}: jobs wait, and a subscription without credit is unnotified"
                 );
             }
             ensure!(subscriptions == group.subscriptions, "{pattern}: subscriptions differ");
-            ensure!(subscriptions > 0, "{pattern}: a group of nobody");
+            ensure!(subscriptions > 0, "{pattern}: a group without subscriptions");
             ensure!(credits == group.credits, "{pattern}: credits differ");
             let ready = |queue: &Queue| if queue.pauses == 0 { queue.counts.ready } else { 0 };
             let (mut jobs, mut heads) = (0, vec![BTreeSet::new(); group.lanes.balances().len()]);

@@ -104,9 +104,9 @@ impl State {
             }
             None if self.sessions.answer_bytes >= self.rules.answer_bytes => {
                 let reason = format!(
-                    "the publisher keeps {} MiB of answers for clients that may ask again, of at \
-                     most {} MiB; it forgets those of a client an hour after its last link: try \
-                     again then, or send fewer batches with mixed outcomes",
+                    "the publisher stores {} MiB of answers for clients that may repeat a request, \
+                     of at most {} MiB; it deletes those of a client an hour after its last link: \
+                     try again then, or send fewer batches with mixed outcomes",
                     self.sessions.answer_bytes >> 20,
                     self.rules.answer_bytes >> 20,
                 );
@@ -115,7 +115,7 @@ impl State {
             }
             None if !self.make_room_for_session() => {
                 let reason = format!(
-                    "the publisher knows {} sessions, as many as it may; try again in an hour",
+                    "the publisher has reached its limit of {} sessions; try again in an hour",
                     self.rules.sessions
                 );
                 out.replies.push((link, Reply::LinkRefused { reason }));

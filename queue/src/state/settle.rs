@@ -119,8 +119,8 @@ impl State {
     fn complete(&mut self, slot: u32, result: Option<Span>, out: &mut Outcomes) {
         let row = &mut self.rows[slot];
         row.attempts = row.attempts.saturating_add(1);
-        let (queue, keeps) = (row.queue, self.profiles.options(row.profile).keep_result);
-        if let Some(result) = result.filter(|_| keeps) {
+        let (queue, keep_result) = (row.queue, self.profiles.options(row.profile).keep_result);
+        if let Some(result) = result.filter(|_| keep_result) {
             self.side_mut(slot).result = Some(self.record_ref(result));
         }
         self.queues[queue as usize].completed += 1;

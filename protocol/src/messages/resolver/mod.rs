@@ -154,17 +154,17 @@ codes! {
         Superseded = 3, "Superseded: a newer link or a later start of the same publisher \
                          has taken over";
         /// The replica's limit of publishers is reached.
-        TooManyPublishers = 4, "TooManyPublishers: the replica knows as many publishers as it may";
+        TooManyPublishers = 4, "TooManyPublishers: the replica has reached its limit of publishers";
         /// The replica's version does not know the request; the reason includes its tag.
         UnknownRequest = 5, "UnknownRequest: the replica's version does not know the request; \
                              upgrade the replica";
         /// A part of the request is over its limit; the reason includes both.
         OverLimit = 6, "OverLimit: a part of the request is over its limit; send less at once";
         /// The limit of watches of the replica or of one connection is reached.
-        TooManyWatches = 7, "TooManyWatches: there are as many watches as there may be; \
+        TooManyWatches = 7, "TooManyWatches: the limit of watches is reached; \
                              try another replica";
         /// The replica currently has no memory for the expansion of the globs.
-        Busy = 8, "Busy: the replica answers as many globs as it may; \
+        Busy = 8, "Busy: the replica has reached its limit of globs; \
                    try another replica, or later";
         /// Only a publisher that is missing can be forgotten.
         StillThere = 9, "StillThere: the publisher is registered; stop it before it is forgotten";

@@ -58,9 +58,9 @@ codes! {
         /// The publisher has no such value, and no default for it.
         NotHere = 1, "the publisher has no such value; resolve the path again";
         /// The path is a queue.
-        IsQueue = 2, "the path is a queue; follow its jobs instead";
+        IsQueue = 2, "the path is a queue; subscribe to its jobs instead";
         /// The link has reached its limit of subscriptions.
-        TooMany = 3, "the link has as many subscriptions as it may";
+        TooMany = 3, "the link has reached its limit of subscriptions";
         /// The link already has a subscription to this value.
         AlreadySubscribed = 4, "the link has a subscription to this value already";
         /// The program that declared the default declined to create the value.

@@ -47,13 +47,13 @@ codes! {
         /// accepted.
         Refused = 1, "the publisher's program refused the write";
         /// The program accepts no writes to this value. Nothing was accepted.
-        NotWritable = 2, "the value takes no writes";
+        NotWritable = 2, "the value accepts no writes";
         /// The program did not answer before the write's deadline. It may have accepted the value.
-        Late = 3, "the publisher's program did not answer in time; it may have taken the value";
+        Late = 3, "the publisher's program did not answer in time; it may have accepted the value";
         /// This value or this link has reached its limit of pending writes. Nothing was accepted:
         /// try again once some are answered.
-        TooMany = 4, "as many writes wait for their answers as may; wait for some";
+        TooMany = 4, "too many writes wait for their answers; wait for some";
         /// The subscription does not exist, or has ended. Nothing was accepted.
-        NotSubscribed = 5, "the subscription does not stand";
+        NotSubscribed = 5, "the subscription does not exist or has ended";
     }
 }

@@ -150,7 +150,7 @@ codes! {
         /// An option of the new job is out of range.
         BadOptions = 5, "BadOptions: an option of the new job is out of its range";
         /// The queue or the publisher has reached its limit of jobs. Try again later.
-        QueueFull = 6, "QueueFull: the queue holds as many jobs as it may";
+        QueueFull = 6, "QueueFull: the queue has reached its limit of jobs";
         /// The disk has no space for jobs over 4 KiB. Try again later.
         NoSpace = 7, "NoSpace: the publisher's disk has no room for jobs; free some, and try again";
     }

@@ -63,7 +63,7 @@ codes! {
     /// Why a feed ended.
     FeedEnd, "end of a feed" {
         /// The client read too slowly.
-        TooOld = 1, "TooOld: more has happened since than the publisher keeps; \
+        TooOld = 1, "TooOld: the publisher no longer stores the events since then; \
                      take a snapshot again";
     }
 }

@@ -21,7 +21,7 @@ pub struct WorkerPattern(String);
 
 /// A text that cannot be a worker's name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{0} bytes name no worker; its name has 1 to {NAME_BYTES_MAX} bytes")]
+#[error("a worker's name has 1 to {NAME_BYTES_MAX} bytes, not {0}")]
 pub struct WorkerPatternError(usize);
 
 impl WorkerPattern {
@@ -105,14 +105,14 @@ codes! {
     /// The result of quieting or resuming a worker.
     QuietEnd, "end of asking a worker" {
         /// A dry run: the worker matched.
-        Matched = 0, "it would be asked";
+        Matched = 0, "it matches";
         /// The worker has confirmed that it begins no jobs, or has resumed.
         Confirmed = 1, "confirmed";
         /// It did not answer within 5 s, or its link ended. It may have received the request:
         /// repeat it.
-        NotAnswered = 2, "NotAnswered: it did not say so in time; its version may not know how to";
+        NotAnswered = 2, "NotAnswered: it did not confirm in time; its version may not support it";
         /// The opposite was requested in the meantime.
-        Otherwise = 3, "Otherwise: it was asked for the opposite meanwhile";
+        Otherwise = 3, "Otherwise: the opposite was requested in the meantime";
     }
 }
 

@@ -170,10 +170,10 @@ codes! {
         Unknown = 3, "Unknown: the publisher's version does not know that request";
         /// This link has reached its limit of open requests: 64, 16 feeds, 10,000 waits for ends of
         /// jobs. Try again once some are answered.
-        TooMany = 4, "TooMany: as many requests of this link wait as may (64, 16 feeds, 10,000 \
+        TooMany = 4, "TooMany: too many requests of this link wait (64, 16 feeds, 10,000 \
                       ends of jobs); send the next one after one of them";
         /// The publisher no longer stores the events after that position. Take a new snapshot.
-        TooOld = 5, "TooOld: more has happened since than the publisher keeps; \
+        TooOld = 5, "TooOld: the publisher no longer stores the events since then; \
                      take a snapshot again";
         /// The publisher has lost events that the client has seen, because it does not sync. Take a
         /// new snapshot.

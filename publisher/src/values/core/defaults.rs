@@ -182,7 +182,8 @@ impl<O: LinkSink> Core<O> {
         for (number, subscription) in self.remove_request(path) {
             if let Some(link) = self.links.get_mut(number)
                 && let Some(waits) = link.subscriptions.get(subscription as usize)
-                && matches!(&waits.state, SubscriptionState::Requested(requested, _) if requested == path)
+                && let SubscriptionState::Requested(requested, _) = &waits.state
+                && requested == path
             {
                 if let Err(violation) = link.refuse(subscription, code, reason.map(Box::from)) {
                     link.end(violation.to_string());

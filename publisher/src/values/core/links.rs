@@ -25,7 +25,7 @@ const NUMBERS_AHEAD_MAX: usize = 65_536;
 /// Violations for which a subscriber's link is closed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum Violation {
-    #[error("subscription {0} stands already")]
+    #[error("subscription {0} already exists")]
     NumberTaken(u32),
     #[error("subscription {0} is far beyond the last; numbers are to be dense")]
     NumberTooFar(u32),

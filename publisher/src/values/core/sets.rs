@@ -44,10 +44,10 @@ pub(super) struct LinkSets {
 impl LinkSets {
     pub(super) fn new() -> LinkSets {
         let links: Arc<[LinkNumber]> = Arc::from([]);
-        let nobody =
+        let empty_set =
             LinkSet { links: links.clone(), values: 0, buffer: None, bytes: 0, missed: Vec::new() };
         LinkSets {
-            sets: vec![nobody],
+            sets: vec![empty_set],
             free: Vec::new(),
             by_links: HashMap::from_iter([(links, SetId::EMPTY)]),
             last: None,

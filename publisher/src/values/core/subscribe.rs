@@ -19,11 +19,11 @@ impl<O: LinkSink> Core<O> {
     /// A link has ended. Its subscribed values are passed to [`Core::leave`], a chunk at a time.
     pub(crate) fn link_down(&mut self, number: LinkNumber) -> Vec<SlotKey> {
         let Some(link) = self.links.remove(number) else { return Vec::new() };
-        let stand = |subscription: &super::links::Subscription| match subscription.state {
+        let active = |subscription: &super::links::Subscription| match subscription.state {
             SubscriptionState::Active(key, _) => Some(key),
             _ => None,
         };
-        link.subscriptions.iter().filter_map(stand).collect()
+        link.subscriptions.iter().filter_map(active).collect()
     }
 
     /// An ended link leaves these values.

@@ -53,9 +53,9 @@ const SESSION_BYTES: u64 = 256;
 impl State {
     /// The approximate size of its snapshot in bytes, from counters alone.
     pub fn about_snapshot_bytes(&self) -> u64 {
-        let held = u64::from(self.rows.used);
-        held * ROW_BYTES
-            + (u64::from(self.rows.made()) - held) * FREE_ROW_BYTES
+        let used = u64::from(self.rows.used);
+        used * ROW_BYTES
+            + (u64::from(self.rows.made()) - used) * FREE_ROW_BYTES
             + self.sides.len() as u64 * SIDE_BYTES
             + self.queues.len() as u64 * QUEUE_BYTES
             + self.sessions.table.len() as u64 * SESSION_BYTES
@@ -152,8 +152,8 @@ impl SideRow {
         let errors = attempts.iter().filter_map(|attempt| attempt.error);
         errors.for_each(|(error, _)| each(error));
         result.iter().for_each(|&result| each(result));
-        let kept = checkpoints.iter().flat_map(|checkpoints| &checkpoints.list);
-        kept.for_each(|checkpoint| each(checkpoint.bytes));
+        let stored = checkpoints.iter().flat_map(|checkpoints| &checkpoints.list);
+        stored.for_each(|checkpoint| each(checkpoint.bytes));
     }
 }
 

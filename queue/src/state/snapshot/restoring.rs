@@ -121,7 +121,7 @@ impl Restoring {
                 | Table::Queues
                 | Table::Links
                 | Table::Rows => {
-                    return Err(inconsistent("free places where there are none"));
+                    return Err(inconsistent("free numbers of a table without any"));
                 }
             }
         }
@@ -134,7 +134,7 @@ impl Restoring {
     /// When blocks are missing, or contradict each other.
     pub fn finish(self) -> Result<State, SnapshotError> {
         let Restoring { mut state, counts, profiles, names, dead } = self;
-        let counts = counts.ok_or(inconsistent("nothing at all"))?;
+        let counts = counts.ok_or(inconsistent("no start block"))?;
         let are_whole = [profiles.is_whole(), names.is_whole(), dead.is_whole()];
         let are_whole = are_whole.into_iter().chain([
             state.sides.is_whole(),
@@ -143,7 +143,7 @@ impl Restoring {
             state.dispatch.groups.is_whole(),
         ]);
         if !are_whole.into_iter().all(|is_whole| is_whole) {
-            return Err(inconsistent("free places"));
+            return Err(inconsistent("free numbers"));
         }
         profiles.get(DEFAULT).ok_or(inconsistent("no default options"))?;
         state.profiles = Profiles::from_table(profiles);

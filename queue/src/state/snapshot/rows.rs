@@ -13,9 +13,9 @@ use crate::outcome::RecordRef;
 
 impl State {
     pub(super) fn index_rows(&mut self) {
-        let is_held = |slot: &u32| self.rows[*slot].substate != Substate::Free;
-        let held = (0..self.rows.made()).filter(is_held).count();
-        self.rows.reserve_ids(held);
+        let is_used = |slot: &u32| self.rows[*slot].substate != Substate::Free;
+        let used = (0..self.rows.made()).filter(is_used).count();
+        self.rows.reserve_ids(used);
         // Sets are built from sorted lists: inserting millions one by one takes several times as
         // long.
         let (mut mono, mut wall, mut expiring) = (Vec::new(), Vec::new(), Vec::new());
@@ -88,8 +88,8 @@ impl Encode for Row {
 
 impl Decode for Row {
     fn decode(r: &mut Reader) -> Result<Row, WireError> {
-        let no_place = r.invalid("place of a job");
-        let at = Substate::from_code(r.u8()?).ok_or(no_place)?;
+        let invalid = r.invalid("substate of a job");
+        let at = Substate::from_code(r.u8()?).ok_or(invalid)?;
         let next = index(r)?;
         if at == Substate::Free {
             return Ok(Row { next, ..Row::free() });

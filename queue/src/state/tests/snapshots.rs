@@ -32,9 +32,9 @@ fn with_all_job_data() -> StateScenario {
         scenario.apply(Command::Pause { link, request: 5, gate, pattern, paused: true });
     }
     let producer = scenario.link("producer");
-    let keeps = JobOptions { keep_result: true, ..JobOptions::default() };
+    let keep_result = JobOptions { keep_result: true, ..JobOptions::default() };
     for (number, text) in (31..).zip(["/jobs/y", "/jobs/y", "/jobs/x", "/jobs/x", "/jobs/z"]) {
-        let job = NewJob { path: path(text), ..with(number, keeps.clone()) };
+        let job = NewJob { path: path(text), ..with(number, keep_result.clone()) };
         scenario.enqueue(producer, &[job]);
     }
     let (link, delivered) = scenario.worker("d", "/jobs/z", 1);

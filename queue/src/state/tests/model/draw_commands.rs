@@ -138,16 +138,16 @@ impl Harness {
         };
     }
 
-    /// A held token, or a recent one.
+    /// A leased token, or a recent one.
     fn draw_token(&self, draw: &mut Draw) -> Option<Token> {
-        let held = self.model.tokens().0;
+        let leased = self.model.tokens().0;
         let newest = self.tokens.len().saturating_sub(12);
         let lately = draw.one_of(&self.tokens[newest..]);
         match draw.below(10) {
             0..=1 => lately,
             // A job that gets more than its share reaches its limits.
-            2..=7 if self.focus == Focus::Checkpoints => held.first().copied().or(lately),
-            _ => draw.one_of(&held).or(lately),
+            2..=7 if self.focus == Focus::Checkpoints => leased.first().copied().or(lately),
+            _ => draw.one_of(&leased).or(lately),
         }
     }
 
@@ -261,9 +261,9 @@ impl Harness {
         let name = draw.one_of(&SESSIONS)?;
         // Most of its leases, and some that it no longer holds or never did.
         let newest = self.tokens.len().saturating_sub(12);
-        let (held, keep) = (self.model.tokens().0, draw.below(4));
+        let (leased, keep) = (self.model.tokens().0, draw.below(4));
         let mut resume: Vec<Token> = self.tokens[newest..].to_vec();
-        resume.retain(|token| if held.contains(token) { keep > 0 } else { draw.one_in(3) });
+        resume.retain(|token| if leased.contains(token) { keep > 0 } else { draw.one_in(3) });
         if keep == 1 {
             resume.retain(|_| draw.one_in(2));
         }

@@ -264,7 +264,7 @@ impl Harness {
 /// job that was confirmed before may be removed for one that expires on confirmation.
 fn assert_previewed(command: &Command, preview: &ActionReport, report: &ActionReport) {
     let Command::Act { action, selection, .. } = command else { return };
-    let holds = match selection {
+    let is_expected = match selection {
         Selection::Ids(ids) => {
             let is_repeated = ids.iter().collect::<BTreeSet<_>>().len() < ids.len();
             let may_exceed = is_repeated || *action == Action::Confirm;
@@ -272,7 +272,7 @@ fn assert_previewed(command: &Command, preview: &ActionReport, report: &ActionRe
         }
         Selection::Matching(_) => report.more || preview == report,
     };
-    assert!(holds, "{preview:?} became {report:?}, {command:?}");
+    assert!(is_expected, "{preview:?} became {report:?}, {command:?}");
 }
 
 /// `LONGSHORE_MODEL_TRACE=1` prints the commands of a failing case.

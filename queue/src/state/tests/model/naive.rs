@@ -297,7 +297,7 @@ impl Model {
             // One for one: if a change of settings allows fewer, the rest is removed with the next
             // tick.
             let id = self.next_to_remove(&path, to);
-            self.remove_job(self.find(id).expect("it is kept"), to);
+            self.remove_job(self.find(id).expect("it is stored"), to);
         }
     }
 
@@ -327,8 +327,9 @@ impl Model {
     }
 
     pub(super) fn holder_of(&self, token: Token) -> Option<usize> {
-        let holds = |job: &Job| matches!(job.phase, Phase::Running { token: t, .. } if t == token);
-        self.jobs.iter().position(holds)
+        let has_token =
+            |job: &Job| matches!(job.phase, Phase::Running { token: t, .. } if t == token);
+        self.jobs.iter().position(has_token)
     }
 
     pub(super) fn held_by(&self, token: Token, session: usize) -> Option<usize> {

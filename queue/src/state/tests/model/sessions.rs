@@ -116,9 +116,9 @@ impl Model {
     /// first.
     pub(super) fn remove_sessions(&mut self) {
         for number in 0..self.sessions.len() {
-            let holds =
+            let is_leased =
                 |phase| matches!(phase, Phase::Running { session, .. } if session == number);
-            let is_busy = self.jobs.iter().any(|job| holds(job.phase));
+            let is_busy = self.jobs.iter().any(|job| is_leased(job.phase));
             let session = &mut self.sessions[number];
             if session.forget_at.is_some_and(|at| at <= self.now.mono_ms) {
                 session.is_known = is_busy;
