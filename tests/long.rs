@@ -10,7 +10,7 @@ fn is_long(value: Option<&std::ffi::OsStr>) -> bool {
 }
 
 #[test]
-fn unset_empty_and_zero_mean_short_everywhere() {
+fn unset_empty_and_zero_select_the_short_suites() {
     let is = |text: &str| is_long(Some(text.as_ref()));
     assert!(!is_long(None) && !is("") && !is("0"));
     assert!(is("1") && is("yes"));

@@ -1,4 +1,4 @@
-//! Certificates made for one test.
+//! Certificates generated for one test.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use longshore_transport::{TlsAcceptor, TlsDialer};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use tempfile::TempDir;
 
-/// PEM files: an authority, and a certificate that it has signed for 127.0.0.1 and
+/// PEM files: a certificate authority, and a certificate signed by it for 127.0.0.1 and
 /// `longshore.test`.
 pub struct Pem {
     directory: TempDir,
@@ -34,15 +34,16 @@ impl Pem {
         self.directory.path().join(name)
     }
 
-    /// With `clients`, only clients with a certificate of that authority are accepted.
+    /// Creates an acceptor. With `clients`, it accepts only clients with a certificate of that
+    /// authority.
     pub fn acceptor(&self, clients: Option<&Pem>) -> TlsAcceptor {
         let clients = clients.map(|pem| pem.file("authority.pem"));
         let (chain, key) = (self.file("chain.pem"), self.file("key.pem"));
         TlsAcceptor::from_pem(&chain, &key, clients.as_deref()).unwrap()
     }
 
-    /// `name` has to be in the server's certificate; with `identity`, the dialler presents that
-    /// certificate.
+    /// Creates a dialer. `name` must be in the server's certificate; with `identity`, the dialer
+    /// presents that certificate.
     pub fn dialer(&self, name: Option<&str>, identity: Option<&Pem>) -> TlsDialer {
         let files = identity.map(|pem| (pem.file("chain.pem"), pem.file("key.pem")));
         let identity = files.as_ref().map(|(chain, key)| (chain.as_path(), key.as_path()));

@@ -9,11 +9,11 @@ use longshore::values::{
 };
 use longshore::{BatchOptions, Durability, Value};
 
-/// What a job or a value has for its payload.
+/// The payload size of a job or a value.
 const BYTES: usize = 256;
-/// Jobs that are enqueued at once.
+/// Jobs per enqueue batch.
 const BATCH: u64 = 1_000;
-/// Values that are followed, all of them updated in each round.
+/// Subscribed values; each round updates all of them.
 const VALUES: u64 = 100;
 
 fn main() -> anyhow::Result<()> {
@@ -28,11 +28,11 @@ fn main() -> anyhow::Result<()> {
     }
 }
 
-/// Enqueues jobs in batches, then has a worker complete all of them.
+/// Enqueues jobs in batches, then completes all of them with a worker.
 async fn jobs(number: u64) -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let mut options = SystemOptions::new(folder.path());
-    // How often the disk is synced depends on its speed.
+    // Without syncs: their number depends on the speed of the disk.
     options.publisher.durability = Durability::None;
     let system = System::start_with(options).await?;
     let (producer, path) = (system.producer(), Path::new("/jobs/count")?);
@@ -54,7 +54,7 @@ async fn jobs(number: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Updates all values again and again; each round is received before the next begins.
+/// Updates all values repeatedly; each round is received before the next begins.
 async fn values(number: u64) -> anyhow::Result<()> {
     let resolver = RunningReplica::local().await?;
     let cluster = Some(resolver.cluster());
@@ -66,13 +66,13 @@ async fn values(number: u64) -> anyhow::Result<()> {
     let published =
         paths.iter().map(|path| values.publish(path.clone(), Value::Bytes(vec![0; BYTES].into())));
     let published: Vec<_> = published.collect::<Result<_, _>>()?;
-    if let Some(registry) = publisher.write_client() {
-        registry.flushed(1).await;
+    if let Some(write_client) = publisher.write_client() {
+        write_client.flushed(1).await;
     }
     let subscriber = Subscriber::connect(resolver.cluster()).await?;
     let mut updates = Updates::new(2 * VALUES as usize);
     let options = SubscribeOptions { into: Some(updates.sink()), ..SubscribeOptions::default() };
-    let followed = subscriber.durable_subscribe_all(paths, &options);
+    let subscriptions = subscriber.durable_subscribe_all(paths, &options);
     receive(&mut updates).await;
     let mut batch = values.batch();
     for round in 0..number / VALUES {
@@ -82,13 +82,13 @@ async fn values(number: u64) -> anyhow::Result<()> {
         batch.commit();
         receive(&mut updates).await;
     }
-    drop(followed);
+    drop(subscriptions);
     publisher.stop().await;
     resolver.stop().await?;
     Ok(())
 }
 
-/// Takes one update of every value.
+/// Receives one update per value.
 async fn receive(updates: &mut Updates) {
     let mut received = 0;
     while received < VALUES as usize {

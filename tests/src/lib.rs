@@ -1,5 +1,4 @@
-//! A whole system in this process, for scenarios: a resolver, publishers, and what a user would
-//! hold.
+//! A complete system in this process for tests: a resolver, publishers and clients.
 
 use std::net::SocketAddr;
 use std::path::Path as FilePath;
@@ -11,7 +10,7 @@ use longshore::{
     ServerOptions, Worker,
 };
 
-/// Waits and lifetimes cut to what a test can wait for; the formulas stay.
+/// Waits and lifetimes shortened for tests; the formulas are unchanged.
 pub fn short_timing() -> ResolverTiming {
     ResolverTiming {
         writer_ttl: Duration::from_secs(4),
@@ -21,53 +20,53 @@ pub fn short_timing() -> ResolverTiming {
     }
 }
 
-/// A resolver of one replica, whose clients wait as briefly as a test can.
+/// A resolver with one replica, whose clients use short waits.
 pub struct Resolver(RunningReplica);
 
 impl Resolver {
-    /// A fresh one on a free port.
+    /// Starts a fresh resolver on a free port.
     pub async fn start() -> Resolver {
         Resolver::start_at(ANY_PORT, true).await
     }
 
-    /// One at an address.
+    /// Starts a resolver at an address.
     pub async fn start_at(address: SocketAddr, fresh: bool) -> Resolver {
         let options = ServerOptions { fresh, timing: short_timing(), ..ServerOptions::default() };
         Resolver(RunningReplica::start(address, options).await.expect("a free port"))
     }
 
-    /// Where it listens.
+    /// The address at which it listens.
     pub fn address(&self) -> SocketAddr {
         self.0.address()
     }
 
-    /// How clients find it.
+    /// The cluster for its clients.
     pub fn cluster(&self) -> Cluster {
         Cluster { timing: short_timing(), ..self.0.cluster() }
     }
 
-    /// Stops it; what it knew is gone.
+    /// Stops it; its directory is lost.
     pub async fn stop(self) {
-        self.0.stop().await.expect("its directory goes on");
+        self.0.stop().await.expect("the replica stops");
     }
 
-    /// A producer.
+    /// Connects a producer.
     pub fn producer(&self) -> Producer {
         Producer::connect(self.cluster(), ProducerOptions::default())
     }
 
-    /// A look into queues.
+    /// Connects a client for queue operations.
     pub fn queues(&self) -> Queues {
         Queues::connect(self.cluster(), QueuesOptions::default())
     }
 
-    /// A worker.
+    /// Connects a worker.
     pub async fn worker(&self) -> Worker {
         Worker::connect(self.cluster()).await.expect("a cluster with a replica")
     }
 }
 
-/// A publisher with its journal in `data`, a default for everything, and small segments.
+/// Starts a publisher with its journal in `data`, a default for all paths, and small segments.
 pub async fn start_publisher(data: &FilePath, cluster: Cluster) -> RunningPublisher {
     let mut options = PublisherOptions::new(data);
     options.cluster = Some(cluster);
@@ -75,10 +74,10 @@ pub async fn start_publisher(data: &FilePath, cluster: Cluster) -> RunningPublis
     RunningPublisher::start(options).await.expect("a usable data directory")
 }
 
-/// Asks until the answer is yes; fails after 30 s, which no test should come near.
-pub async fn eventually<F: Future<Output = bool>>(what: &str, mut ask: impl FnMut() -> F) {
+/// Polls a condition until it is true; fails after 30 s, far more than any test needs.
+pub async fn eventually<F: Future<Output = bool>>(what: &str, mut condition: impl FnMut() -> F) {
     let started = tokio::time::Instant::now();
-    while !ask().await {
+    while !condition().await {
         assert!(started.elapsed() < Duration::from_secs(30), "not within 30 s: {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }

@@ -1,4 +1,4 @@
-//! Jobs go in, workers get them pushed, results come back: the whole way, in one process with real
+//! The life of a job end to end: enqueue, delivery to a worker, result. In one process with real
 //! sockets and files.
 
 #![allow(clippy::unwrap_used)]
@@ -80,7 +80,7 @@ async fn every_job_reaches_a_worker_once_and_its_result_is_readable() {
     while let Some(page) = pages.next().await {
         for job in page.jobs {
             let n = u32::from_be_bytes(job.payload.unwrap().as_ref().try_into().unwrap());
-            assert_eq!(results.insert(n, job.result.unwrap()), None, "job {n} stands twice");
+            assert_eq!(results.insert(n, job.result.unwrap()), None, "job {n} is listed twice");
         }
     }
     assert!(pages.is_complete());
@@ -91,7 +91,7 @@ async fn every_job_reaches_a_worker_once_and_its_result_is_readable() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_restarted_publisher_has_every_job_and_finishes_the_work() {
+async fn a_restarted_publisher_delivers_all_of_its_jobs() {
     let (resolver, data) = (Resolver::start().await, tempfile::tempdir().unwrap());
     let publisher = start_publisher(data.path(), resolver.cluster()).await;
     let receipts = resolver
@@ -101,14 +101,14 @@ async fn a_restarted_publisher_has_every_job_and_finishes_the_work() {
     assert!(receipts.iter().all(|receipt| receipt.outcome.is_ok()));
     publisher.stop().await.unwrap();
 
-    // Payloads are not in memory now: every delivery reads the journal.
+    // Payloads are no longer in memory: every delivery reads the journal.
     let publisher = start_publisher(data.path(), resolver.cluster()).await;
     let worker =
         resolver.worker().await.durable_subscribe("/jobs/kept").concurrency(8).prefetch(1_000);
     let (handle, seen) = (worker.handle(), Arc::new(std::sync::Mutex::new(Vec::new())));
-    let noted = seen.clone();
+    let recorded = seen.clone();
     let running = tokio::spawn(worker.run(move |job: Job<Bytes>, _: JobContext| {
-        noted.lock().unwrap().push(u32::from_be_bytes(job.payload.as_ref().try_into().unwrap()));
+        recorded.lock().unwrap().push(u32::from_be_bytes(job.payload.as_ref().try_into().unwrap()));
         async { Ok(()) }
     }));
     eventually("5,000 jobs completed", || async {
@@ -125,7 +125,7 @@ async fn a_restarted_publisher_has_every_job_and_finishes_the_work() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failing_job_is_tried_again_and_then_buried_with_its_error() {
+async fn a_failing_job_is_retried_and_then_dead_with_its_error() {
     let (resolver, data) = (Resolver::start().await, tempfile::tempdir().unwrap());
     let publisher = start_publisher(data.path(), resolver.cluster()).await;
     let mut job = new_job(path("/jobs/bad"), &b"x"[..]);
@@ -138,9 +138,9 @@ async fn a_failing_job_is_tried_again_and_then_buried_with_its_error() {
 
     let worker = resolver.worker().await.durable_subscribe("/jobs/bad");
     let (handle, attempts) = (worker.handle(), Arc::new(std::sync::Mutex::new(Vec::new())));
-    let noted = attempts.clone();
+    let recorded = attempts.clone();
     let running = tokio::spawn(worker.run(move |_: Job<Bytes>, ctx: JobContext| {
-        noted.lock().unwrap().push(ctx.attempt());
+        recorded.lock().unwrap().push(ctx.attempt());
         async { Err::<(), _>(JobFailure::retry("no luck")) }
     }));
     let queues = resolver.queues();
@@ -161,7 +161,7 @@ async fn a_failing_job_is_tried_again_and_then_buried_with_its_error() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_holds_its_subscription_at_every_publisher_and_at_new_ones() {
+async fn a_worker_subscribes_at_every_publisher_and_at_new_ones() {
     let (resolver, data) = (Resolver::start().await, tempfile::tempdir().unwrap());
     let first = start_publisher(&data.path().join("a"), resolver.cluster()).await;
     let worker = resolver.worker().await.durable_subscribe("/jobs/**").concurrency(4);
@@ -169,11 +169,11 @@ async fn a_worker_holds_its_subscription_at_every_publisher_and_at_new_ones() {
     let running = tokio::spawn(worker.run(|_: Job<Bytes>, _: JobContext| async { Ok(()) }));
     eventually("one publisher", || async { stats.now().publishers_alive == 1 }).await;
     let second = start_publisher(&data.path().join("b"), resolver.cluster()).await;
-    let asked = tokio::time::Instant::now();
+    let started_at = tokio::time::Instant::now();
     eventually("two publishers", || async { stats.now().publishers_alive == 2 }).await;
-    assert!(asked.elapsed() < Duration::from_secs(5), "a new publisher is found by the watch");
+    assert!(started_at.elapsed() < Duration::from_secs(5), "a new publisher is found by the watch");
 
-    // Whichever publisher the producer chooses, the jobs are done.
+    // The worker completes the jobs of whichever publisher the producer chooses.
     for n in 0..20 {
         let producer = resolver.producer();
         producer.enqueue(new_job(path("/jobs/any"), vec![n])).await.unwrap();
@@ -187,7 +187,7 @@ async fn a_worker_holds_its_subscription_at_every_publisher_and_at_new_ones() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn workers_that_are_connected_go_on_without_a_resolver() {
+async fn connected_workers_continue_without_a_resolver() {
     let (resolver, data) = (Resolver::start().await, tempfile::tempdir().unwrap());
     let publisher = start_publisher(data.path(), resolver.cluster()).await;
     let producer = resolver.producer();
@@ -199,10 +199,13 @@ async fn workers_that_are_connected_go_on_without_a_resolver() {
 
     let address = resolver.address();
     resolver.stop().await;
-    producer.enqueue(new_job(path("/jobs/on"), &b"second"[..])).await.expect("the link stands");
+    producer
+        .enqueue(new_job(path("/jobs/on"), &b"second"[..]))
+        .await
+        .expect("the link is connected");
     eventually("the second job", || async { stats.now().completed == 2 }).await;
 
-    // It comes back empty, and is told again.
+    // It restarts empty, and the publisher registers again.
     let resolver = Resolver::start_at(address, false).await;
     let found = || async {
         let set = resolver.queues().stats(glob("/jobs/on")).await;

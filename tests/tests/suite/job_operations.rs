@@ -1,5 +1,5 @@
-//! What becomes of jobs, as programs see it that wait for them, follow them, cancel and pause them,
-//! and repair what has died: in one process with real sockets and files.
+//! Job operations of programs: wait, follow, cancel, pause, and repair dead jobs. In one process
+//! with real sockets and files.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -31,8 +31,8 @@ fn job(queue: &str, payload: &'static str, options: JobOptions) -> NewJob {
     NewJob { options, ..new_job(path(queue), payload.as_bytes().to_vec()) }
 }
 
-/// A worker that echoes payloads in capitals; "bad" ones are buried, and "slow" ones run until
-/// somebody stops them, and say so. Each run is told with its attempt.
+/// A worker that returns payloads in capitals; it buries "bad" jobs, and runs "slow" jobs until
+/// they are cancelled, which it reports to `stopped`.
 async fn worker(
     resolver: &Resolver,
     stopped: mpsc::UnboundedSender<(CancelReason, Instant)>,
@@ -61,11 +61,11 @@ async fn worker(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_result_is_waited_for_over_a_restart_of_the_publisher() {
+async fn waiting_for_a_result_survives_a_publisher_restart() {
     let (resolver, data) = (Resolver::start().await, tempfile::tempdir().unwrap());
     let publisher = start_publisher(data.path(), resolver.cluster()).await;
-    let wanted = JobOptions { keep_result: true, ..JobOptions::default() };
-    let receipt = resolver.producer().enqueue(job("/jobs/a", "hello", wanted)).await.unwrap();
+    let options = JobOptions { keep_result: true, ..JobOptions::default() };
+    let receipt = resolver.producer().enqueue(job("/jobs/a", "hello", options)).await.unwrap();
     let queues = resolver.queues();
     let name = JobName::from(receipt.job);
     let waiting = tokio::spawn({
@@ -78,7 +78,7 @@ async fn a_result_is_waited_for_over_a_restart_of_the_publisher() {
     let (handle, running) = worker(&resolver, mpsc::unbounded_channel().0).await;
     let result = Some(Bytes::from_static(b"HELLO"));
     assert_eq!(waiting.await.unwrap().unwrap(), JobEnd::Completed { result: result.clone() });
-    // And at once when it has ended.
+    // An ended job answers at once.
     assert_eq!(queues.wait(&name, LONG).await.unwrap(), JobEnd::Completed { result });
     handle.drain();
     running.await.unwrap();
@@ -87,7 +87,7 @@ async fn a_result_is_waited_for_over_a_restart_of_the_publisher() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_running_job_that_is_cancelled_or_runs_for_too_long_stops_within_a_second() {
+async fn cancelled_and_timed_out_jobs_stop_within_a_second() {
     let (resolver, data) = (Resolver::start().await, tempfile::tempdir().unwrap());
     let publisher = start_publisher(data.path(), resolver.cluster()).await;
     let (sender, mut stopped) = mpsc::unbounded_channel();
@@ -97,18 +97,18 @@ async fn a_running_job_that_is_cancelled_or_runs_for_too_long_stops_within_a_sec
     let name = JobName::from(receipt.job);
     let state = || async { queues.job(&name).await.unwrap().job.state };
     eventually("it runs", || async { state().await == JobState::Running }).await;
-    let asked = Instant::now();
+    let cancelled_at = Instant::now();
     let acted = queues.act_on(Action::Cancel, std::slice::from_ref(&name), false).await.unwrap();
     assert!(acted.is_done(), "{acted:?}");
     let (reason, at) = stopped.recv().await.unwrap();
     assert_eq!(reason, CancelReason::Cancelled);
-    assert!(at.duration_since(asked) < Duration::from_secs(1));
-    let seen = queues.job(&name).await.unwrap().job;
+    assert!(at.duration_since(cancelled_at) < Duration::from_secs(1));
+    let info = queues.job(&name).await.unwrap().job;
     assert_eq!(
-        (seen.state, seen.attempts[0].outcome),
+        (info.state, info.attempts[0].outcome),
         (JobState::Cancelled, AttemptOutcome::Cancelled)
     );
-    assert_eq!(seen.result, None, "what the handler returned does not count");
+    assert_eq!(info.result, None, "what the handler returned does not count");
 
     let limited =
         JobOptions { run_timeout_ms: Some(300), max_attempts: Some(1), ..JobOptions::default() };
@@ -123,7 +123,7 @@ async fn a_running_job_that_is_cancelled_or_runs_for_too_long_stops_within_a_sec
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_has_died_is_found_by_its_kind_and_replaced_by_what_works() {
+async fn dead_jobs_are_grouped_by_error_and_replaced() {
     let (resolver, data) = (Resolver::start().await, tempfile::tempdir().unwrap());
     let publisher = start_publisher(data.path(), resolver.cluster()).await;
     let (handle, running) = worker(&resolver, mpsc::unbounded_channel().0).await;
@@ -136,9 +136,9 @@ async fn what_has_died_is_found_by_its_kind_and_replaced_by_what_works() {
     assert_eq!((group.group.jobs, group.example()), (1, receipt.job));
     assert_eq!(group.group.error.as_ref().unwrap().kind, "BadPayload");
 
-    let wanted = JobOptions { keep_result: true, ..JobOptions::default() };
-    let better = job("/jobs/a", "better", wanted);
-    let new = queues.replace(&receipt.job.into(), &better, LONG).await.unwrap();
+    let options = JobOptions { keep_result: true, ..JobOptions::default() };
+    let replacement = job("/jobs/a", "better", options);
+    let new = queues.replace(&receipt.job.into(), &replacement, LONG).await.unwrap();
     let result = Some(Bytes::from_static(b"BETTER"));
     assert_eq!(queues.wait(&new.into(), LONG).await.unwrap(), JobEnd::Completed { result });
     assert_eq!(queues.wait(&receipt.job.into(), LONG).await.unwrap(), JobEnd::Gone);
@@ -150,7 +150,7 @@ async fn what_has_died_is_found_by_its_kind_and_replaced_by_what_works() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pause_and_settings_hold_at_every_publisher_and_each_says_so() {
+async fn pauses_and_settings_apply_at_every_publisher() {
     let (resolver, data) = (Resolver::start().await, tempfile::tempdir().unwrap());
     let first = start_publisher(&data.path().join("a"), resolver.cluster()).await;
     let second = start_publisher(&data.path().join("b"), resolver.cluster()).await;
@@ -165,20 +165,20 @@ async fn a_pause_and_settings_hold_at_every_publisher_and_each_says_so() {
     let closed = queues.close(glob("/jobs/*")).await.unwrap();
     assert!(closed.is_whole() && closed.answers.len() == 2, "{closed:?}");
     let refused = producer.enqueue(job("/jobs/a", "hello", JobOptions::default())).await;
-    let why = format!("{:?}", refused.unwrap_err());
-    assert!(why.contains(&format!("{:?}", Refusal::QueueClosed)), "{why}");
+    let error = format!("{:?}", refused.unwrap_err());
+    assert!(error.contains(&format!("{:?}", Refusal::QueueClosed)), "{error}");
     queues.resume(glob("/jobs/*")).await.unwrap();
     queues.open(glob("/jobs/*")).await.unwrap();
     let receipt = producer.enqueue(job("/jobs/a", "hello", JobOptions::default())).await.unwrap();
-    let seen = queues.job(&receipt.job.into()).await.unwrap().job;
-    assert_eq!(seen.max_attempts, 3);
+    let info = queues.job(&receipt.job.into()).await.unwrap().job;
+    assert_eq!(info.max_attempts, 3);
     first.stop().await.unwrap();
     second.stop().await.unwrap();
     resolver.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_feed_knows_where_every_job_stands_over_a_restart_of_the_publisher() {
+async fn a_feed_tracks_all_states_over_a_publisher_restart() {
     let (resolver, data) = (Resolver::start().await, tempfile::tempdir().unwrap());
     let publisher = start_publisher(data.path(), resolver.cluster()).await;
     let (producer, queues) = (resolver.producer(), resolver.queues());
@@ -217,12 +217,12 @@ async fn a_feed_knows_where_every_job_stands_over_a_restart_of_the_publisher() {
     jobs.push(producer.enqueue(job("/jobs/b", "three", retried)).await.unwrap().job.id);
     let (done, dead) = (Some(JobState::Completed), Some(JobState::Dead));
     let expected = [done, done, dead, done, done];
-    let told = || async {
+    let all_ended = || async {
         let known = known.lock().unwrap();
         let states: Vec<_> = jobs.iter().map(|id| known.get(id).copied().flatten()).collect();
         states == expected
     };
-    eventually("the feed has told how all of them ended", told).await;
+    eventually("the feed has reported all ends", all_ended).await;
     following.abort();
     handle.drain();
     running.await.unwrap();

@@ -1,4 +1,4 @@
-//! The programs in `docs/JOBS.md`, run against a real system; the page has them word for word.
+//! Runs the programs of `docs/JOBS.md` against a real system; the document contains them verbatim.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "its helpers are tests, too")]
 
 use longshore::Backoff;
@@ -40,19 +40,19 @@ async fn import(job: Job<u32>, context: JobContext) -> Result<String, JobFailure
 // end
 
 #[test]
-fn the_page_has_these_programs_word_for_word() {
+fn the_document_contains_these_programs_verbatim() {
     let page = include_str!("../../../docs/JOBS.md");
     let here = include_str!("jobs_document.rs");
     for part in here.split("// page: ").skip(1) {
         let Some((_, program)) = part.split_once('\n') else { continue };
         let Some((program, _)) = program.split_once("// end\n") else { continue };
-        assert!(page.contains(program), "JOBS.md has it otherwise:\n{program}");
+        assert!(page.contains(program), "JOBS.md differs:\n{program}");
     }
     assert_eq!(here.matches("\n// page: ").count(), page.matches("```rust").count());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_prepared_order_is_run_once_it_is_confirmed() {
+async fn a_prepared_order_becomes_ready_when_confirmed() {
     let (resolver, folder) = (Resolver::start().await, tempfile::tempdir().unwrap());
     let _publisher = start_publisher(folder.path(), resolver.cluster()).await;
     let orders = Path::new("/docs/orders").unwrap();
@@ -63,7 +63,7 @@ async fn a_prepared_order_is_run_once_it_is_confirmed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_second_attempt_goes_on_from_the_checkpoints_of_the_first() {
+async fn a_second_attempt_resumes_from_checkpoints() {
     let (resolver, folder) = (Resolver::start().await, tempfile::tempdir().unwrap());
     let _publisher = start_publisher(folder.path(), resolver.cluster()).await;
     let mut job = new_job(Path::new("/docs/import").unwrap(), "5");

@@ -1,5 +1,5 @@
-//! Live values the whole way: a resolver, publishers of values and subscribers, with real sockets,
-//! in one process.
+//! Live values end to end: a resolver, publishers of values and subscribers, in one process with
+//! real sockets.
 
 #![allow(clippy::unwrap_used)]
 
@@ -21,7 +21,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 fn path(text: &str) -> Path {
     Path::new(text).unwrap()
@@ -35,7 +35,7 @@ async fn publisher(resolver: &Resolver, advertise: Vec<SocketAddr>) -> ValuePubl
 }
 
 async fn registered(publisher: &ValuePublisher) {
-    timeout(PATIENCE, publisher.write_client().unwrap().flushed(1)).await.unwrap();
+    timeout(TIMEOUT, publisher.write_client().unwrap().flushed(1)).await.unwrap();
 }
 
 async fn subscriber(resolver: &Resolver) -> Subscriber {
@@ -43,22 +43,22 @@ async fn subscriber(resolver: &Resolver) -> Subscriber {
 }
 
 async fn next(subscription: &mut ValueSubscription) -> Event {
-    timeout(PATIENCE, subscription.next()).await.unwrap().unwrap()
+    timeout(TIMEOUT, subscription.next()).await.unwrap().unwrap()
 }
 
-async fn until(durable: &mut DurableValue, wanted: u64) {
+async fn until(durable: &mut DurableValue, expected: u64) {
     let arrived = async {
         loop {
-            if durable.next().await == Some(Event::Update(Value::U64(wanted))) {
+            if durable.next().await == Some(Event::Update(Value::U64(expected))) {
                 return;
             }
         }
     };
-    timeout(PATIENCE, arrived).await.unwrap();
+    timeout(TIMEOUT, arrived).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_value_is_followed_written_to_and_lost() {
+async fn a_value_is_subscribed_written_and_unpublished() {
     let resolver = Resolver::start().await;
     let publisher = publisher(&resolver, Vec::new()).await;
     let value = publisher.values().publish(path("/hall/temperature"), 20u64).unwrap();
@@ -76,33 +76,38 @@ async fn a_value_is_followed_written_to_and_lost() {
     });
     registered(&publisher).await;
     let subscriber = subscriber(&resolver).await;
-    let mut held = subscriber.subscribe(path("/hall/temperature")).await.unwrap();
-    assert_eq!(held.last(), Value::U64(20));
+    let mut subscription = subscriber.subscribe(path("/hall/temperature")).await.unwrap();
+    assert_eq!(subscription.last(), Value::U64(20));
     for n in 21..1_000u64 {
         value.set(n).unwrap();
     }
     for n in 20..1_000u64 {
-        assert_eq!(next(&mut held).await, Event::Update(Value::U64(n)));
+        assert_eq!(next(&mut subscription).await, Event::Update(Value::U64(n)));
     }
-    assert_eq!(held.last(), Value::U64(999));
-    assert_eq!(held.write_with_receipt(21u64, PATIENCE).await, Ok(Value::U64(42)));
-    let refused = held.write_with_receipt("x", PATIENCE).await;
-    assert!(matches!(refused, Err(WriteError::Refused(no)) if no.reason == "a number, please"));
-    let called = subscriber.call(path("/hall/temperature"), 4u64, PATIENCE).await;
+    assert_eq!(subscription.last(), Value::U64(999));
+    assert_eq!(subscription.write_with_receipt(21u64, TIMEOUT).await, Ok(Value::U64(42)));
+    let refused = subscription.write_with_receipt("x", TIMEOUT).await;
+    assert!(
+        matches!(refused, Err(WriteError::Refused(refusal)) if refusal.reason == "a number, please")
+    );
+    let called = subscriber.call(path("/hall/temperature"), 4u64, TIMEOUT).await;
     assert_eq!(called, Ok(Value::U64(8)));
-    let nobody = subscriber.subscribe(path("/nobody")).await;
-    assert_eq!(nobody.unwrap_err(), SubscribeError::NotFound { complete: true });
+    let missing = subscriber.subscribe(path("/nobody")).await;
+    assert_eq!(missing.unwrap_err(), SubscribeError::NotFound { complete: true });
 
     drop(value);
-    assert_eq!(next(&mut held).await, Event::Dead("the value is no longer published".into()));
-    assert_eq!(held.last(), Value::U64(999));
+    assert_eq!(
+        next(&mut subscription).await,
+        Event::Dead("the value is no longer published".into())
+    );
+    assert_eq!(subscription.last(), Value::U64(999));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_durable_subscription_goes_from_a_publisher_that_stops_to_one_that_is_new() {
+async fn a_durable_subscription_moves_to_a_new_publisher() {
     let resolver = Resolver::start().await;
     let first = publisher(&resolver, Vec::new()).await;
-    let _held_there = first.values().publish(path("/a"), 1u64).unwrap();
+    let _first_value = first.values().publish(path("/a"), 1u64).unwrap();
     registered(&first).await;
     let subscriber = subscriber(&resolver).await;
     let mut durable = subscriber.durable_subscribe(path("/a"));
@@ -110,7 +115,7 @@ async fn a_durable_subscription_goes_from_a_publisher_that_stops_to_one_that_is_
     first.stop().await;
     eventually("dead", async || matches!(durable.state(), ValueState::Dead { .. })).await;
     let second = publisher(&resolver, Vec::new()).await;
-    let _held_there = second.values().publish(path("/a"), 2u64).unwrap();
+    let _second_value = second.values().publish(path("/a"), 2u64).unwrap();
     until(&mut durable, 2).await;
     assert!(
         matches!(durable.state(), ValueState::Alive { publisher, .. } if publisher == second.id())
@@ -118,16 +123,16 @@ async fn a_durable_subscription_goes_from_a_publisher_that_stops_to_one_that_is_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_value_is_made_on_its_first_use() {
+async fn a_default_creates_values_on_first_use() {
     let resolver = Resolver::start().await;
     let publisher = publisher(&resolver, Vec::new()).await;
-    let mut requested = publisher.values().publish_default(path("/made")).unwrap();
+    let mut requests = publisher.values().publish_default(path("/made")).unwrap();
     tokio::spawn(async move {
-        let mut made = Vec::new();
-        while let Some(request) = requested.next().await {
+        let mut values = Vec::new();
+        while let Some(request) = requests.next().await {
             match request.path().as_str() {
                 "/made/no" => request.refuse("not this one"),
-                _ => made.push(request.publish(7u64).unwrap()),
+                _ => values.push(request.publish(7u64).unwrap()),
             }
         }
     });
@@ -138,9 +143,10 @@ async fn a_value_is_made_on_its_first_use() {
     assert!(refused.to_string().contains("not this one"), "{refused}");
 }
 
-/// A subscriber whose process is stopped: its tasks run only while this thread waits for something.
+/// The subscriber is stopped like a suspended process: its tasks run only while its thread waits
+/// for something.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_is_stopped_is_disconnected_by_a_flush_and_nobody_else_is() {
+async fn a_flush_disconnects_only_the_stopped_subscriber() {
     let resolver = Resolver::start().await;
     let publisher = publisher(&resolver, Vec::new()).await;
     let values = publisher.values();
@@ -148,20 +154,20 @@ async fn who_is_stopped_is_disconnected_by_a_flush_and_nobody_else_is() {
     registered(&publisher).await;
     let cluster = resolver.cluster();
     let (subscribed, is_subscribed) = tokio::sync::oneshot::channel();
-    let (go_on, goes_on) = std::sync::mpsc::channel::<()>();
+    let (resume, resumed) = std::sync::mpsc::channel::<()>();
     let stopped = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let held = runtime.block_on(async {
+        let subscription = runtime.block_on(async {
             let subscriber = Subscriber::connect(cluster).await.unwrap();
             subscriber.subscribe(path("/a")).await.unwrap()
         });
         subscribed.send(()).unwrap();
-        let _ = goes_on.recv();
-        runtime.block_on(eventually("reported", async || !held.is_alive()));
+        let _ = resumed.recv();
+        runtime.block_on(eventually("reported", async || !subscription.is_alive()));
     });
     is_subscribed.await.unwrap();
-    let well = subscriber(&resolver).await;
-    let mut other = well.durable_subscribe(path("/a"));
+    let healthy = subscriber(&resolver).await;
+    let mut other = healthy.durable_subscribe(path("/a"));
     until(&mut other, 0).await;
     let large = Value::from(&[7u8; 64 * 1024][..]);
     let mut lost = 0;
@@ -178,13 +184,13 @@ async fn who_is_stopped_is_disconnected_by_a_flush_and_nobody_else_is() {
     assert_eq!(lost, 1);
     value.set(123_456u64).unwrap();
     until(&mut other, 123_456).await;
-    go_on.send(()).unwrap();
+    resume.send(()).unwrap();
     tokio::task::spawn_blocking(|| stopped.join().unwrap()).await.unwrap();
 }
 
-/// Two subscriptions that nobody reads, beside one that is read, over one link.
+/// Two subscriptions that are not read share a link with one that is read.
 #[tokio::test(flavor = "multi_thread")]
-async fn unread_subscriptions_delay_no_other_of_their_link() {
+async fn unread_subscriptions_do_not_delay_others_on_their_link() {
     let resolver = Resolver::start().await;
     let publisher = publisher(&resolver, Vec::new()).await;
     let values = publisher.values();
@@ -199,7 +205,7 @@ async fn unread_subscriptions_delay_no_other_of_their_link() {
     let mut disconnects =
         subscriber.subscribe_with(path("/disconnects"), &disconnects).await.unwrap();
     let mut read = subscriber.durable_subscribe(path("/read"));
-    // Far more than waits for a reader, in the kernel and at the publisher.
+    // Far more than the buffers of the kernel and of the publisher.
     let large = Value::from(&[7u8; 16 * 1024][..]);
     for n in 1..=3_000u64 {
         let mut batch = values.batch();
@@ -209,7 +215,7 @@ async fn unread_subscriptions_delay_no_other_of_their_link() {
         }
         batch.update(&published[2], n).unwrap();
         batch.commit();
-        assert_eq!(values.flush(Some(PATIENCE)).await.disconnected.len(), 0);
+        assert_eq!(values.flush(Some(TIMEOUT)).await.disconnected.len(), 0);
     }
     until(&mut read, 3_000).await;
     assert!(drops.is_alive());
@@ -225,72 +231,73 @@ async fn unread_subscriptions_delay_no_other_of_their_link() {
     assert!(reason.contains("leaves out none"), "{reason}");
 }
 
-/// Passes bytes on between subscribers and a publisher, and cuts connections when it is told to.
-struct Cuts {
+/// A proxy between subscribers and a publisher that cuts its connections on request.
+struct CuttingProxy {
     address: SocketAddr,
     cut: watch::Sender<()>,
     open: Arc<AtomicUsize>,
 }
 
-impl Cuts {
-    async fn to(publisher: watch::Receiver<Option<SocketAddr>>) -> Cuts {
+impl CuttingProxy {
+    async fn to(publisher: watch::Receiver<Option<SocketAddr>>) -> CuttingProxy {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (cut, open) = (watch::Sender::new(()), Arc::new(AtomicUsize::new(0)));
-        let (told, counted) = (cut.clone(), open.clone());
+        let (cuts, counter) = (cut.clone(), open.clone());
         tokio::spawn(async move {
             while let Ok((mut near, _)) = listener.accept().await {
-                let (mut told, counted) = (told.subscribe(), counted.clone());
-                let there = *publisher.borrow();
+                let (mut cut, counter) = (cuts.subscribe(), counter.clone());
+                let target = *publisher.borrow();
                 tokio::spawn(async move {
-                    let Some(there) = there else { return };
-                    let Ok(mut far) = TcpStream::connect(there).await else { return };
-                    counted.fetch_add(1, Ordering::Relaxed);
+                    let Some(target) = target else { return };
+                    let Ok(mut far) = TcpStream::connect(target).await else { return };
+                    counter.fetch_add(1, Ordering::Relaxed);
                     tokio::select! {
                         _ = tokio::io::copy_bidirectional(&mut near, &mut far) => {}
-                        _ = told.changed() => {}
+                        _ = cut.changed() => {}
                     }
-                    counted.fetch_sub(1, Ordering::Relaxed);
+                    counter.fetch_sub(1, Ordering::Relaxed);
                 });
             }
         });
-        Cuts { address, cut, open }
+        CuttingProxy { address, cut, open }
     }
 }
 
-/// Connections are cut at random moments, so in the middle of frames; each subscriber sees its
-/// values rise, and in the end the last ones. 10,000 disconnects with `LONGSHORE_LONG=1`.
+/// Connections are cut at random moments, including in the middle of frames. Each subscriber's
+/// values only increase, and it finally receives the last ones. 10,000 disconnects with
+/// `LONGSHORE_LONG=1`.
 #[tokio::test(flavor = "multi_thread")]
-async fn over_many_disconnects_values_come_in_order_and_the_last_arrives() {
+async fn values_arrive_in_order_over_many_disconnects() {
     let wanted = if long() { 10_000 } else { 200 };
     let resolver = Resolver::start().await;
-    let there = watch::Sender::new(None);
-    let cuts = Cuts::to(there.subscribe()).await;
-    let publisher = publisher(&resolver, vec![cuts.address]).await;
-    there.send_replace(Some(publisher.local_address()));
+    let target = watch::Sender::new(None);
+    let proxy = CuttingProxy::to(target.subscribe()).await;
+    let publisher = publisher(&resolver, vec![proxy.address]).await;
+    target.send_replace(Some(publisher.local_address()));
     let names: Vec<Path> = (0..50).map(|n| path(&format!("/v/{n}"))).collect();
     let values = publisher.values();
     let published: Vec<_> =
         names.iter().map(|name| values.publish(name.clone(), 0u64).unwrap()).collect();
     registered(&publisher).await;
 
-    let (told, done) = watch::channel(None);
+    let (finish, done) = watch::channel(None);
     let mut readers = Vec::new();
     for n in 0..40 {
         let subscriber = subscriber(&resolver).await;
         let names = names.clone();
         let mut done = done.clone();
         readers.push(tokio::spawn(async move {
-            // Small for some, so that marks are left.
+            // Small for some readers, so that it overflows.
             let mut updates = Updates::new(if n % 2 == 0 { 16 } else { 10_000 });
             let policy = if n % 4 < 3 { Policy::Conflate } else { Policy::DropOldest };
             let into =
                 SubscribeOptions { into: Some(updates.sink()), policy, ..Default::default() };
-            let held = subscriber.durable_subscribe_all(names, &into);
-            let first = held[0].key();
-            let mut last = vec![0; held.len()];
-            let place = |key| held.iter().position(|one| one.key() == key).unwrap();
-            assert_eq!(place(first), 0);
+            let subscriptions = subscriber.durable_subscribe_all(names, &into);
+            let first = subscriptions[0].key();
+            let mut last = vec![0; subscriptions.len()];
+            let index = |key| subscriptions.iter().position(|one| one.key() == key).unwrap();
+            assert_eq!(index(first), 0);
             let mut deaths = 0u64;
             loop {
                 let end: Option<u64> = *done.borrow();
@@ -301,7 +308,7 @@ async fn over_many_disconnects_values_come_in_order_and_the_last_arrives() {
                     batch = updates.next() => for (key, event) in batch {
                         match event {
                             Event::Update(Value::U64(n)) => {
-                                let before = &mut last[place(*key)];
+                                let before = &mut last[index(*key)];
                                 assert!(*before <= *n, "{n} after {before}");
                                 *before = *n;
                             }
@@ -326,13 +333,13 @@ async fn over_many_disconnects_values_come_in_order_and_the_last_arrives() {
             batch.commit();
             tokio::task::yield_now().await;
         }
-        if cuts.open.load(Ordering::Relaxed) >= 20 {
-            disconnects += cuts.open.load(Ordering::Relaxed);
-            cuts.cut.send_replace(());
+        if proxy.open.load(Ordering::Relaxed) >= 20 {
+            disconnects += proxy.open.load(Ordering::Relaxed);
+            proxy.cut.send_replace(());
         }
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    told.send_replace(Some(n));
+    finish.send_replace(Some(n));
     for reader in readers {
         let deaths = timeout(Duration::from_secs(60), reader).await.unwrap().unwrap();
         assert!(deaths > 0);

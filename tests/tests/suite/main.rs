@@ -3,10 +3,10 @@
 #[path = "../../long.rs"]
 mod long;
 
+mod duplicate_ids;
+mod job_lifecycle;
+mod job_operations;
 mod jobs_document;
-mod jobs_whole;
 mod live_values;
-mod main_job;
 mod many_publishers;
-mod one_id;
 mod protocol_document;

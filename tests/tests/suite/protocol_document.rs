@@ -1,4 +1,4 @@
-//! The sessions in `docs/PROTOCOL.md`, played byte for byte against a real replica and a real
+//! Replays the sessions of `docs/PROTOCOL.md` byte for byte against a real replica and a real
 //! publisher.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "its helpers are tests, too")]
 
@@ -18,15 +18,15 @@ const PAGE: &str = include_str!("../../../docs/PROTOCOL.md");
 const HEARTBEAT: [u8; 5] = [1, 0, 0, 0, 0];
 const LONG: Duration = Duration::from_secs(60);
 
-/// Who sends what: `C` the client, `S` the server.
+/// A step of a session: bytes from the client (`C`) or the server (`S`).
 struct Step {
     from_client: bool,
-    /// None stands for `..`, a byte that differs from session to session.
+    /// `None` stands for `..`, a byte that differs from session to session.
     bytes: Vec<Option<u8>>,
 }
 
-/// The session of that name: lines `C` or `S`, bytes in hex, and after `#` what they are. An
-/// indented line goes on with the one before.
+/// Parses the session of that name: lines with `C` or `S`, bytes in hex, and comments after `#`. An
+/// indented line continues the previous one.
 fn session(name: &str) -> Vec<Step> {
     let (_, rest) = PAGE.split_once(&format!("```session {name}\n")).expect("the session");
     let (text, _) = rest.split_once("```").expect("its end");
@@ -47,7 +47,7 @@ fn session(name: &str) -> Vec<Step> {
     steps
 }
 
-/// One frame, its length included; bare heartbeats come when they come.
+/// Reads one frame, its length included, and skips bare heartbeats.
 async fn read_frame(stream: &mut TcpStream) -> Vec<u8> {
     loop {
         let length = stream.read_u32_le().await.unwrap();
@@ -59,7 +59,7 @@ async fn read_frame(stream: &mut TcpStream) -> Vec<u8> {
     }
 }
 
-async fn play(name: &str, server: SocketAddr) {
+async fn replay(name: &str, server: SocketAddr) {
     let mut stream = TcpStream::connect(server).await.unwrap();
     let mut differences = String::new();
     for (at, step) in session(name).into_iter().enumerate() {
@@ -69,20 +69,20 @@ async fn play(name: &str, server: SocketAddr) {
             stream.write_all(&bytes).await.unwrap();
             continue;
         }
-        let mut came = Vec::new();
-        // The first that a server sends begins with the magic.
+        let mut received = Vec::new();
+        // The server's first message begins with the magic.
         if expected.starts_with(&b"LSH1".map(Some)) {
-            came.resize(4, 0);
-            timeout(LONG, stream.read_exact(&mut came)).await.unwrap().unwrap();
+            received.resize(4, 0);
+            timeout(LONG, stream.read_exact(&mut received)).await.unwrap().unwrap();
         }
-        came.extend(timeout(LONG, read_frame(&mut stream)).await.unwrap());
-        let same = came.len() == expected.len()
+        received.extend(timeout(LONG, read_frame(&mut stream)).await.unwrap());
+        let same = received.len() == expected.len()
             && expected
                 .iter()
-                .zip(&came)
-                .all(|(expected, came)| expected.is_none_or(|e| e == *came));
+                .zip(&received)
+                .all(|(expected, received)| expected.is_none_or(|e| e == *received));
         if !same {
-            writeln!(differences, "session {name}, step {at}: the server sends\n{came:02x?}")
+            writeln!(differences, "session {name}, step {at}: the server sends\n{received:02x?}")
                 .unwrap();
         }
     }
@@ -90,17 +90,17 @@ async fn play(name: &str, server: SocketAddr) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_session_of_a_writer_and_a_reader_is_what_a_replica_does() {
+async fn replica_sessions_match_the_document() {
     let resolver = Resolver::start().await;
-    play("replica-writer", resolver.address()).await;
-    play("replica-reader", resolver.address()).await;
+    replay("replica-writer", resolver.address()).await;
+    replay("replica-reader", resolver.address()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_session_of_a_producer_and_worker_is_what_a_publisher_does() {
+async fn publisher_session_matches_the_document() {
     let (resolver, folder) = (Resolver::start().await, tempfile::tempdir().unwrap());
     let mut options = PublisherOptions::new(folder.path());
     (options.name, options.cluster) = ("p1".into(), Some(resolver.cluster()));
     let publisher = RunningPublisher::start(options).await.unwrap();
-    play("publisher", publisher.address()).await;
+    replay("publisher", publisher.address()).await;
 }
