@@ -47,7 +47,7 @@ pub enum WireError {
 
 /// Returns an error if a count or length, read at `offset`, is over its limit.
 #[inline]
-pub(crate) fn within(
+pub(crate) fn check_limit(
     offset: usize,
     what: &'static str,
     value: usize,
@@ -172,7 +172,7 @@ impl Reader {
         let offset = self.at;
         let length = self.u32_fixed()? as usize;
         self.seek(offset);
-        within(offset, what, length, limit)?;
+        check_limit(offset, what, length, limit)?;
         self.record(fields)
     }
 
@@ -328,7 +328,7 @@ impl Reader {
     }
 
     /// A list of at least one element; an empty list is an invalid `none`.
-    pub(crate) fn some<T: Decode>(
+    pub(crate) fn non_empty_list<T: Decode>(
         &mut self,
         none: &'static str,
         what: &'static str,

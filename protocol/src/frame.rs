@@ -4,7 +4,7 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use crate::codec::{Reader, WireError, within, zigzag};
+use crate::codec::{Reader, WireError, check_limit, zigzag};
 use crate::limits::FRAME_MESSAGES_MAX;
 
 /// Bytes of a frame's length field.
@@ -306,7 +306,7 @@ impl Messages {
 
     fn read(&mut self) -> Result<(u8, Bytes), WireError> {
         self.count += 1;
-        within(self.rest.offset(), "messages in a frame", self.count, FRAME_MESSAGES_MAX)?;
+        check_limit(self.rest.offset(), "messages in a frame", self.count, FRAME_MESSAGES_MAX)?;
         let tag = self.rest.u8()?;
         let length = self.rest.u32_fixed()? as usize;
         Ok((tag, self.rest.take(length)?))

@@ -10,7 +10,7 @@ use crate::frame::FrameWriter;
 use crate::limits::{
     GLOB_ALTERNATIVES_MAX, GLOB_BRACES_MAX, GLOB_BYTES_MAX, GLOB_EXPANDED_BYTES_MAX, PATH_DEPTH_MAX,
 };
-use crate::path::{Path, PathError, segments, shown};
+use crate::path::{Path, PathError, escaped, segments};
 
 /// A validated pattern over paths: `*` (any text) and `?` (one character) within a segment, `**`
 /// over any number of segments, including zero, `{a,b}` for alternatives. `/jobs/**` matches
@@ -84,7 +84,7 @@ impl Glob {
             return Err(GlobError::TooLong(text.len()));
         }
         if text.contains(['[', ']']) {
-            return Err(GlobError::Bracket(shown(text)));
+            return Err(GlobError::Bracket(escaped(text)));
         }
         let braces = text.bytes().filter(|&b| b == b'{').count();
         if braces > GLOB_BRACES_MAX {
@@ -159,13 +159,13 @@ fn expand(
     let Some(open) = text.find(['{', '}']) else {
         let left = bytes_left.checked_sub(text.len());
         let (Some(left), true) = (left, out.len() < GLOB_ALTERNATIVES_MAX) else {
-            return Err(GlobError::TooManyAlternatives(shown(whole)));
+            return Err(GlobError::TooManyAlternatives(escaped(whole)));
         };
         *bytes_left = left;
         out.push(text.to_owned());
         return Ok(());
     };
-    let unpaired = || GlobError::Brace(shown(whole));
+    let unpaired = || GlobError::Brace(escaped(whole));
     if text.as_bytes()[open] == b'}' {
         return Err(unpaired());
     }
@@ -198,13 +198,13 @@ fn parts(whole: &str, alternative: &str) -> Result<Vec<GlobPart>, GlobError> {
     // With every wildcard replaced by a letter it must be a path, so only `Path::new` defines
     // paths.
     let plain = alternative.replace(['*', '?'], "x");
-    Path::new(&plain).map_err(|error| GlobError::Path { glob: shown(whole), error })?;
+    Path::new(&plain).map_err(|error| GlobError::Path { glob: escaped(whole), error })?;
     let mut parts = Vec::new();
     for segment in segments(alternative) {
         match segment {
             "**" if parts.last() == Some(&GlobPart::Deep) => {}
             "**" => parts.push(GlobPart::Deep),
-            _ if segment.contains("**") => return Err(GlobError::DeepBeside(shown(whole))),
+            _ if segment.contains("**") => return Err(GlobError::DeepBeside(escaped(whole))),
             _ => parts.push(GlobPart::Segment(segment.to_owned())),
         }
     }

@@ -178,14 +178,15 @@ impl Encode for LinkTiming {
 
 impl Decode for LinkTiming {
     fn decode(r: &mut Reader) -> Result<LinkTiming, WireError> {
-        let too_often = r.invalid("heartbeat interval under 10 ms");
-        let hopeless = r.invalid("hang timeout that is not longer than the heartbeat interval");
+        let heartbeat_too_short = r.invalid("heartbeat interval under 10 ms");
+        let hang_too_short =
+            r.invalid("hang timeout that is not longer than the heartbeat interval");
         let (heartbeat, hang) = (r.u32()?, r.u32()?);
         if heartbeat < HEARTBEAT_MS_MIN {
-            return Err(too_often);
+            return Err(heartbeat_too_short);
         }
         if hang <= heartbeat {
-            return Err(hopeless);
+            return Err(hang_too_short);
         }
         Ok(LinkTiming {
             heartbeat: Duration::from_millis(u64::from(heartbeat)),

@@ -10,7 +10,7 @@
 
 use bytes::Bytes;
 
-use crate::codec::{Decode, Encode, Reader, WireError, within};
+use crate::codec::{Decode, Encode, Reader, WireError, check_limit};
 use crate::fields::{fields, put_masked, read_masked};
 use crate::frame::FrameWriter;
 use crate::id::JobId;
@@ -92,7 +92,7 @@ impl Headers {
             bytes += r.text("header name", HEADERS_BYTES_MAX)?.len();
             bytes += r.text("header value", HEADERS_BYTES_MAX)?.len();
         }
-        within(offset, "bytes of headers", bytes, HEADERS_BYTES_MAX)
+        check_limit(offset, "bytes of headers", bytes, HEADERS_BYTES_MAX)
     }
 }
 
@@ -331,7 +331,7 @@ pub(crate) fn at_most(r: &mut Reader, what: &'static str, limit: u64) -> Result<
 }
 
 fn read_waits(r: &mut Reader) -> Result<Vec<u32>, WireError> {
-    r.some("empty back-off list", "back-off waits", Backoff::LIST_MAX)
+    r.non_empty_list("empty back-off list", "back-off waits", Backoff::LIST_MAX)
 }
 
 /// The part of an entry that a publisher needs. Reading it checks the headers, leaves the payload
@@ -360,7 +360,7 @@ impl EntryHead {
         }
         let overrun = r.invalid("entry length");
         let payload_len = end.checked_sub(r.offset()).ok_or(overrun)?;
-        within(r.offset(), "payload bytes", payload_len, PAYLOAD_BYTES_MAX)?;
+        check_limit(r.offset(), "payload bytes", payload_len, PAYLOAD_BYTES_MAX)?;
         r.skip(payload_len)?;
         Ok(EntryHead { id, crc, options, payload_len })
     }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::codec::{Decode, Encode, Reader, WireError, within};
+use crate::codec::{Decode, Encode, Reader, WireError, check_limit};
 use crate::frame::FrameWriter;
 use crate::limits::LATER_BYTES_MAX;
 
@@ -20,7 +20,7 @@ impl LaterFields {
     }
 
     fn read_at(offset: usize, bytes: &[u8]) -> Result<LaterFields, WireError> {
-        within(offset, "unknown fields of a record", bytes.len(), LATER_BYTES_MAX)?;
+        check_limit(offset, "unknown fields of a record", bytes.len(), LATER_BYTES_MAX)?;
         Ok(LaterFields((!bytes.is_empty()).then(|| bytes.into())))
     }
 

@@ -133,7 +133,7 @@ fn check(text: &str) -> Result<(), PathError> {
         return Err(PathError::TooLong(text.len()));
     }
     let Some(rest) = text.strip_prefix('/') else {
-        return Err(PathError::NotAbsolute(shown(text)));
+        return Err(PathError::NotAbsolute(escaped(text)));
     };
     if rest.is_empty() {
         return Ok(());
@@ -142,10 +142,10 @@ fn check(text: &str) -> Result<(), PathError> {
     for segment in rest.as_bytes().split(|&byte| byte == b'/') {
         depth += 1;
         if segment.is_empty() {
-            return Err(PathError::EmptySegment(shown(text)));
+            return Err(PathError::EmptySegment(escaped(text)));
         }
         if matches!(segment, b"." | b"..") {
-            return Err(PathError::DotSegment(shown(text)));
+            return Err(PathError::DotSegment(escaped(text)));
         }
         if segment.len() > PATH_SEGMENT_BYTES_MAX {
             return Err(PathError::SegmentTooLong(segment.len()));
@@ -158,18 +158,18 @@ fn check(text: &str) -> Result<(), PathError> {
         return Ok(());
     }
     match text.chars().find(|c| c.is_control() || "*?{}[]".contains(*c)) {
-        Some(character) => Err(PathError::Character { path: shown(text), character }),
+        Some(character) => Err(PathError::Character { path: escaped(text), character }),
         None => Ok(()),
     }
 }
 
 /// The text with its control characters escaped, for errors that reach terminals and logs.
-pub(crate) fn shown(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
+pub(crate) fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
-        if c.is_control() { shown.extend(c.escape_default()) } else { shown.push(c) }
+        if c.is_control() { escaped.extend(c.escape_default()) } else { escaped.push(c) }
     }
-    shown
+    escaped
 }
 
 impl fmt::Display for Path {

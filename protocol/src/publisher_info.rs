@@ -70,7 +70,7 @@ impl PublisherInfo {
 }
 
 fn addresses(r: &mut Reader) -> Result<Vec<Address>, WireError> {
-    r.some("publisher without an address", "publisher addresses", ADDRESSES_MAX)
+    r.non_empty_list("publisher without an address", "publisher addresses", ADDRESSES_MAX)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Run-length encoded answers to batches: in most batches all answers are the same, and take two
 //! bytes.
 
-use crate::codec::{Bounded, Decode, Encode, Reader, WireError, within};
+use crate::codec::{Bounded, Decode, Encode, Reader, WireError, check_limit};
 use crate::frame::FrameWriter;
 
 /// A run-length encoded sequence.
@@ -71,7 +71,7 @@ impl<T: Copy + PartialEq> Runs<T> {
             let offset = r.offset();
             let n = r.u32()? as usize;
             total += n;
-            within(offset, what, total, limit)?;
+            check_limit(offset, what, total, limit)?;
             runs.push_many(value, n);
         }
         Ok(runs)

@@ -161,9 +161,9 @@ fn is_state(state: &str) -> bool {
         let entry = entry.trim_matches([' ', '\t']);
         entry.is_empty() || entry.split_once('=').is_some_and(|(key, _)| !key.is_empty())
     };
-    let shown = |byte: u8| matches!(byte, b' '..=b'~' | b'\t');
+    let is_printable = |byte: u8| matches!(byte, b' '..=b'~' | b'\t');
     (1..=TRACESTATE_BYTES_MAX).contains(&state.len())
-        && state.bytes().all(shown)
+        && state.bytes().all(is_printable)
         && state.split(',').count() <= TRACESTATE_ENTRIES_MAX
         && state.split(',').all(is_entry)
 }

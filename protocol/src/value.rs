@@ -58,7 +58,7 @@ pub enum ValueError {
     #[error("the value takes over {VALUE_BYTES_MAX} bytes; publish a reference to it instead")]
     TooLarge,
     /// Its lists and maps are nested more than 16 levels deep.
-    #[error("the value has more than {VALUE_DEPTH_MAX} lists and maps within each other")]
+    #[error("the value nests lists and maps more than {VALUE_DEPTH_MAX} levels deep")]
     TooDeep,
     /// It has more than 65,536 elements, all levels together. Publish its parts at separate paths.
     #[error(

@@ -4,7 +4,7 @@
 use bytes::Bytes;
 
 use super::{Text, Value, ValueError, ValueMap};
-use crate::codec::{Decode, Encode, Reader, WireError, number_bytes, within};
+use crate::codec::{Decode, Encode, Reader, WireError, check_limit, number_bytes};
 use crate::frame::FrameWriter;
 use crate::limits::{VALUE_BYTES_MAX, VALUE_DEPTH_MAX, VALUE_ITEMS_MAX};
 
@@ -153,7 +153,7 @@ impl Decode for Value {
         let offset = r.offset();
         let value = read(r, VALUE_DEPTH_MAX, &mut 0)?;
         let bytes = r.offset() - offset;
-        within(offset, "bytes of a value", bytes, VALUE_BYTES_MAX)?;
+        check_limit(offset, "bytes of a value", bytes, VALUE_BYTES_MAX)?;
         Ok(value)
     }
 }
@@ -199,11 +199,11 @@ fn read(r: &mut Reader, depth: usize, items: &mut usize) -> Result<Value, WireEr
 /// itself included.
 fn enter(r: &mut Reader, depth: usize, items: &mut usize, each: usize) -> Result<usize, WireError> {
     let deep = VALUE_DEPTH_MAX + usize::from(depth == 0);
-    within(r.offset(), "depth of a value", deep, VALUE_DEPTH_MAX)?;
+    check_limit(r.offset(), "depth of a value", deep, VALUE_DEPTH_MAX)?;
     let offset = r.offset();
     let count = r.count("elements of a value", VALUE_ITEMS_MAX, each)?;
     *items += count;
-    within(offset, "elements of a value", *items, VALUE_ITEMS_MAX)?;
+    check_limit(offset, "elements of a value", *items, VALUE_ITEMS_MAX)?;
     Ok(count)
 }
 

@@ -54,7 +54,7 @@ impl KeyHash {
 
     /// The summand for a digest. A sum of bare hashes would not distinguish *a on terms 1, b on
     /// terms 2* from *a on terms 2, b on terms 1*.
-    fn on(self, terms: u64) -> u128 {
+    fn with_terms(self, terms: u64) -> u128 {
         let high = mix(self.high ^ terms);
         u128::from(high) << 64 | u128::from(mix(self.low ^ high))
     }
@@ -86,13 +86,13 @@ impl Digest {
     /// Adds a path or a default. `terms` is [`crate::Terms::digest`].
     pub fn add(&mut self, key: KeyHash, terms: u64) {
         self.count = self.count.wrapping_add(1);
-        self.sum = self.sum.wrapping_add(key.on(terms));
+        self.sum = self.sum.wrapping_add(key.with_terms(terms));
     }
 
     /// Removes a path or a default.
     pub fn remove(&mut self, key: KeyHash, terms: u64) {
         self.count = self.count.wrapping_sub(1);
-        self.sum = self.sum.wrapping_sub(key.on(terms));
+        self.sum = self.sum.wrapping_sub(key.with_terms(terms));
     }
 
     /// Adds a whole disjoint set.

@@ -1,6 +1,6 @@
 //! The requests of a reader.
 
-use crate::codec::{Decode, Reader, WireError, within};
+use crate::codec::{Decode, Reader, WireError, check_limit};
 use crate::fields::fields;
 use crate::glob::Glob;
 use crate::limits::{RESOLVER_BATCH_PATHS_MAX, RESOLVER_GLOB_SEGMENTS_MAX, RESOLVER_GLOBS_MAX};
@@ -48,7 +48,7 @@ pub(super) fn globs(r: &mut Reader) -> Result<Vec<Glob>, WireError> {
     r.list_of("globs", RESOLVER_GLOBS_MAX, 1, |r| {
         let glob = Glob::decode(r)?;
         segments += glob.alternatives().map(|parts| parts.len() + 1).sum::<usize>();
-        within(offset, "segments of globs", segments, RESOLVER_GLOB_SEGMENTS_MAX)?;
+        check_limit(offset, "segments of globs", segments, RESOLVER_GLOB_SEGMENTS_MAX)?;
         Ok(glob)
     })
 }

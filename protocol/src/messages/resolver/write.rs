@@ -1,6 +1,6 @@
 //! The requests of a writer for its publisher, and the answers.
 
-use crate::codec::{Bounded, Decode, Encode, Reader, WireError, within};
+use crate::codec::{Bounded, Decode, Encode, Reader, WireError, check_limit};
 use crate::fields::{codes, fields};
 use crate::frame::FrameWriter;
 use crate::limits::{REASON_BYTES_MAX, RESOLVER_BATCH_PATHS_MAX, RESOLVER_GROUPS_MAX};
@@ -105,7 +105,7 @@ fn groups(r: &mut Reader) -> Result<Vec<Group>, WireError> {
         let group = Group::decode(r)?;
         // Checked after each group: a byte of the frame may decode to 8 bytes of memory.
         paths += group.paths.len();
-        within(offset, "paths of a write", paths, RESOLVER_BATCH_PATHS_MAX)?;
+        check_limit(offset, "paths of a write", paths, RESOLVER_BATCH_PATHS_MAX)?;
         Ok(group)
     })
 }

@@ -1,6 +1,6 @@
 //! Subscriptions, credits, and lists of tokens.
 
-use crate::codec::{Decode, Encode, Reader, WireError, within};
+use crate::codec::{Decode, Encode, Reader, WireError, check_limit};
 use crate::fields::{codes, fields};
 use crate::frame::FrameWriter;
 use crate::glob::Glob;
@@ -89,11 +89,11 @@ pub struct Tokens(pub Vec<Token>);
 
 fn credits(r: &mut Reader) -> Result<u32, WireError> {
     let (offset, count) = (r.offset(), r.u32()?);
-    within(offset, "credits", count as usize, CREDITS_MAX as usize).map(|()| count)
+    check_limit(offset, "credits", count as usize, CREDITS_MAX as usize).map(|()| count)
 }
 
 fn patterns(r: &mut Reader) -> Result<Vec<Source>, WireError> {
-    r.some("subscription without a pattern", "patterns of a subscription", SOURCES_MAX)
+    r.non_empty_list("subscription without a pattern", "patterns of a subscription", SOURCES_MAX)
 }
 
 impl Encode for Tokens {

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 
 use bytes::Bytes;
 
-use crate::codec::{Encode, Reader, WireError, within};
+use crate::codec::{Encode, Reader, WireError, check_limit};
 use crate::fields::fields;
 use crate::frame::{Frame, FrameWriter};
 use crate::job::{EntryHead, NewJob};
@@ -189,7 +189,7 @@ pub struct BatchEntry {
 impl EnqueueBatch {
     /// Reads the head of a batch and checks the lengths of its entries.
     pub fn decode(body: Bytes) -> Result<EnqueueBatch, WireError> {
-        within(0, "bytes of a batch", body.len(), BATCH_BYTES_MAX)?;
+        check_limit(0, "bytes of a batch", body.len(), BATCH_BYTES_MAX)?;
         let mut r = Reader::new(body.clone());
         let sequence = r.u64()?;
         let wrong_flags = r.invalid("batch flags");

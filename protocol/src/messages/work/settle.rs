@@ -11,7 +11,7 @@
 use bytes::Bytes;
 
 use super::credit::{put_token, read_token};
-use crate::codec::{Decode, Encode, Reader, WireError, within};
+use crate::codec::{Decode, Encode, Reader, WireError, check_limit};
 use crate::fields::fields;
 use crate::frame::FrameWriter;
 use crate::id::Token;
@@ -175,7 +175,7 @@ pub enum Verdict {
 impl SettleBatch {
     /// Reads a batch and checks all its items.
     pub fn decode(body: Bytes) -> Result<SettleBatch, WireError> {
-        within(0, "bytes of a batch of settles", body.len(), BATCH_BYTES_MAX)?;
+        check_limit(0, "bytes of a batch of settles", body.len(), BATCH_BYTES_MAX)?;
         let mut r = Reader::new(body.clone());
         let sequence = r.u64()?;
         let count = r.count("settles", SETTLES_MAX, 2)?;

@@ -162,8 +162,8 @@ impl<O: LinkSink> Core<O> {
     pub(super) fn on_published(&mut self, path: &Path, key: SlotKey) {
         for (number, subscription) in self.remove_request(path) {
             if let Some(link) = self.links.get_mut(number)
-                && let Some(waits) = link.subscriptions.get(subscription as usize)
-                && let SubscriptionState::Requested(requested, policy) = &waits.state
+                && let Some(entry) = link.subscriptions.get(subscription as usize)
+                && let SubscriptionState::Requested(requested, policy) = &entry.state
                 && requested == path
             {
                 let policy = *policy;
@@ -181,8 +181,8 @@ impl<O: LinkSink> Core<O> {
     fn refuse_request(&mut self, path: &Path, code: ValueRefusal, reason: Option<&str>) {
         for (number, subscription) in self.remove_request(path) {
             if let Some(link) = self.links.get_mut(number)
-                && let Some(waits) = link.subscriptions.get(subscription as usize)
-                && let SubscriptionState::Requested(requested, _) = &waits.state
+                && let Some(entry) = link.subscriptions.get(subscription as usize)
+                && let SubscriptionState::Requested(requested, _) = &entry.state
                 && requested == path
             {
                 if let Err(violation) = link.refuse(subscription, code, reason.map(Box::from)) {

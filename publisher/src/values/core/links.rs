@@ -182,7 +182,7 @@ impl<O: LinkSink> Link<O> {
     }
 
     /// The entry for a new subscription of that number.
-    pub(super) fn index(&mut self, number: u32) -> Result<&mut Subscription, Violation> {
+    pub(super) fn free_entry(&mut self, number: u32) -> Result<&mut Subscription, Violation> {
         let index = number as usize;
         if index >= self.subscriptions.len() {
             if index > self.subscriptions.len() + NUMBERS_AHEAD_MAX {

@@ -48,13 +48,13 @@ impl<O: LinkSink> Core<O> {
             self.links_to_pump.push(number);
             return Ok(());
         }
-        let index = link.index(subscription)?;
+        let entry = link.free_entry(subscription)?;
         if let Some(&slot) = self.by_path.get(&path) {
             let generation = self.slots.get(slot as usize).map_or(0, |slot| slot.generation);
             self.join(number, subscription, SlotKey { slot, generation }, policy);
             return Ok(());
         }
-        index.state = SubscriptionState::Requested(path.clone(), policy);
+        entry.state = SubscriptionState::Requested(path.clone(), policy);
         let refusal = match self.request_from_default(&path, (number, subscription), now) {
             Ok(true) => return Ok(()),
             Ok(false) if is_queue(&path) => ValueRefusal::IsQueue,
