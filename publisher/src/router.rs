@@ -73,7 +73,7 @@ pub(crate) trait EntrySource {
     /// The entry, if it is in memory.
     fn cached(&self, assigned: &Handed) -> Option<Bytes>;
     /// True while the link holds the lease.
-    fn still_holds(&self, assigned: &Handed) -> bool;
+    fn is_still_leased_to(&self, assigned: &Handed) -> bool;
     /// The queue's path.
     fn path(&self, queue: QueueId) -> Path;
 }
@@ -333,7 +333,7 @@ impl LinkOutput {
         begin(deliver, queues, 0);
         while self.bytes_under_way() + bytes < LINK_BYTES_UNDER_WAY_MAX {
             let Some(assigned) = self.backlog.pop_front() else { break };
-            if !entries.still_holds(&assigned) {
+            if !entries.is_still_leased_to(&assigned) {
                 unsent.push(assigned);
                 continue;
             }

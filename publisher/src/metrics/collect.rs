@@ -152,7 +152,7 @@ fn workers(store: &Store, stats: &OwnerStats<'_>) -> Value {
             ("session", session.into()),
             ("patterns", Value::list(patterns)),
             ("credits", link.credits.into()),
-            ("held", link.held.into()),
+            ("held", link.leases.into()),
             ("since_ms", (stats.since)(link.link).into()),
             ("quiet", (stats.is_quiet)(link.link).into()),
         ])

@@ -83,7 +83,7 @@ impl Owner {
         names.make_queues(|is_value| {
             let command = if !batch.paths.iter().any(is_value) {
                 Command::Enqueue { link, batch }
-            } else if let Some(batch) = batch.with_values_marked(is_value) {
+            } else if let Some(batch) = batch.with_value_paths_replaced(is_value) {
                 Command::Enqueue { link, batch }
             } else {
                 let (sequence, jobs) = (batch.sequence, batch.len() as u32);

@@ -111,7 +111,7 @@ impl Owner {
 
     fn route_loaded(&mut self, now: Now, mut jobs: Vec<ColdJob>) -> Result<(), Poisoned> {
         for (assigned, entry) in &mut jobs {
-            if !StoreEntries(&self.store).still_holds(assigned) {
+            if !StoreEntries(&self.store).is_still_leased_to(assigned) {
                 *entry = None;
             } else if entry.is_none() && self.router.has(assigned.link) {
                 // If the link is gone, the lease ends and the job is read again: only a failure
@@ -135,8 +135,8 @@ impl EntrySource for StoreEntries<'_> {
         self.0.payload(assigned.entry)
     }
 
-    fn still_holds(&self, assigned: &Handed) -> bool {
-        self.0.state().still_holds(assigned.token, assigned.link)
+    fn is_still_leased_to(&self, assigned: &Handed) -> bool {
+        self.0.state().is_still_leased_to(assigned.token, assigned.link)
     }
 
     fn path(&self, queue: QueueId) -> Path {

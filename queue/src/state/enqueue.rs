@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
-use longshore_protocol::messages::work::{BatchEntry, EnqueueBatch, Enqueued, PATH_OF_A_VALUE};
+use longshore_protocol::messages::work::{
+    BatchEntry, EnqueueBatch, Enqueued, VALUE_PLACEHOLDER_PATH,
+};
 use longshore_protocol::{
     Backoff, BatchRefusal, Due, EnqueueOutcome, EntryHead, JobChange, JobId, LinkId, Path, Refusal,
     Runs, WireError,
@@ -256,7 +258,7 @@ impl State {
             return Destination::Closed(Refusal::BadPath);
         }
         if path.is_reserved() {
-            let is_value = path.as_str() == PATH_OF_A_VALUE;
+            let is_value = path.as_str() == VALUE_PLACEHOLDER_PATH;
             return Destination::Closed(if is_value {
                 Refusal::IsValue
             } else {

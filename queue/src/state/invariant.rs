@@ -49,7 +49,7 @@ impl State {
             (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         let mut profiles: BTreeMap<u32, u64> = BTreeMap::new();
         let mut names: BTreeMap<u32, u64> = BTreeMap::new();
-        for slot in 0..self.rows.made() {
+        for slot in 0..self.rows.allocated() {
             let row = &self.rows[slot];
             if row.substate == Substate::Free {
                 ensure!(free.contains(&slot), "free row {slot} is not in the list of free rows");
@@ -370,7 +370,7 @@ impl State {
                 Links::Queue => (row.queue_prev, row.queue_next),
             };
             ensure!(prev == before, "row {slot} does not lead back");
-            ensure!(found.len() < self.rows.made() as usize, "a list runs in a circle");
+            ensure!(found.len() < self.rows.allocated() as usize, "a list runs in a circle");
             found.push(slot);
             (before, slot) = (slot, next);
         }

@@ -58,7 +58,7 @@ pub struct LinkUse<'a> {
     /// Its credits.
     pub credits: u32,
     /// Its leases.
-    pub held: u32,
+    pub leases: u32,
 }
 
 impl State {
@@ -80,7 +80,7 @@ impl State {
                     .map(|s| &s.pattern)
                     .collect(),
                 credits: session.credits,
-                held: session.lease_count,
+                leases: session.lease_count,
             }
         })
     }
@@ -183,8 +183,8 @@ impl State {
             matching[queue as usize] = true;
         }
         let limit = (query.limit as usize).min(PAGE_JOBS_MAX);
-        let start = u32::try_from(query.cursor).unwrap_or(u32::MAX).min(self.rows.made());
-        let end = self.rows.made().min(start.saturating_add(PAGE_ROWS_MAX));
+        let start = u32::try_from(query.cursor).unwrap_or(u32::MAX).min(self.rows.allocated());
+        let end = self.rows.allocated().min(start.saturating_add(PAGE_ROWS_MAX));
         let mut page = Vec::new();
         for slot in start..end {
             if page.len() >= limit {
@@ -198,7 +198,7 @@ impl State {
                 page.extend(self.view(slot, now));
             }
         }
-        (page, (end < self.rows.made()).then_some(u64::from(end)))
+        (page, (end < self.rows.allocated()).then_some(u64::from(end)))
     }
 
     /// A job, if it exists.
@@ -243,7 +243,7 @@ impl State {
 
     /// The same, for a link that is up and a lease whose delivery was not sent yet, so that it
     /// cannot have settled it: while no lease is revoked, the answer needs no lookup of the job.
-    pub fn still_holds(&self, token: Token, link: LinkId) -> bool {
+    pub fn is_still_leased_to(&self, token: Token, link: LinkId) -> bool {
         token.0 >= self.unrevoked_from || self.holds(token, link)
     }
 

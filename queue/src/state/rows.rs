@@ -59,7 +59,7 @@ impl Rows {
     }
 
     /// Rows created so far, free ones included: indexes are below it.
-    pub(super) fn made(&self) -> u32 {
+    pub(super) fn allocated(&self) -> u32 {
         self.rows.len() as u32
     }
 
@@ -68,7 +68,7 @@ impl Rows {
         let slot = match self.free {
             NONE => {
                 self.push(row);
-                self.made() - 1
+                self.allocated() - 1
             }
             slot => {
                 self.free = self[slot].next;

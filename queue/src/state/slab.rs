@@ -35,7 +35,7 @@ impl<T, const CHUNK: usize> Slab<T, CHUNK> {
     }
 
     /// Entries created so far, free ones included.
-    pub(super) fn made(&self) -> usize {
+    pub(super) fn allocated(&self) -> usize {
         self.entries.len()
     }
 

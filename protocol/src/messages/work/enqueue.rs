@@ -23,7 +23,7 @@ use crate::runs::Runs;
 /// Replaces the path of a live value in a batch before it is written to the publisher's log: the
 /// log contains no values, which end with their publisher. Jobs at this path are refused with
 /// [`Refusal::IsValue`](crate::Refusal::IsValue).
-pub const PATH_OF_A_VALUE: &str = "/sys/value";
+pub const VALUE_PLACEHOLDER_PATH: &str = "/sys/value";
 const ATOMIC: u8 = 1;
 /// Largest size in bytes of a path's length.
 const PATH_LENGTH_BYTES: usize = 2;
@@ -211,12 +211,15 @@ impl EnqueueBatch {
         Ok(EnqueueBatch { sequence, atomic: flags & ATOMIC != 0, paths, count, entries_at, body })
     }
 
-    /// Returns the batch with [`PATH_OF_A_VALUE`] instead of every path for which `is_value`
+    /// Returns the batch with [`VALUE_PLACEHOLDER_PATH`] instead of every path for which `is_value`
     /// returns true. `None` if the batch would become too long.
-    pub fn with_values_marked(&self, is_value: impl Fn(&Path) -> bool) -> Option<EnqueueBatch> {
-        let mark = Path::new(PATH_OF_A_VALUE).ok()?;
-        let marked = |path: &Path| if is_value(path) { mark.clone() } else { path.clone() };
-        let paths: Vec<Path> = self.paths.iter().map(marked).collect();
+    pub fn with_value_paths_replaced(
+        &self,
+        is_value: impl Fn(&Path) -> bool,
+    ) -> Option<EnqueueBatch> {
+        let placeholder = Path::new(VALUE_PLACEHOLDER_PATH).ok()?;
+        let replace = |path: &Path| if is_value(path) { placeholder.clone() } else { path.clone() };
+        let paths: Vec<Path> = self.paths.iter().map(replace).collect();
         let entries = self.body.slice(self.entries_at..);
         let mut out = FrameWriter::with_capacity(64);
         out.u64(self.sequence);
@@ -284,7 +287,7 @@ mod tests {
     use crate::JobId;
 
     #[test]
-    fn marking_values_changes_only_their_paths() {
+    fn replacing_value_paths_changes_only_these() {
         let path = |text: &str| Path::new(text).unwrap();
         for large in [1, 100_000] {
             let mut batch = BatchBuilder::new();
@@ -293,15 +296,15 @@ mod tests {
                 batch.push(&NewJob::new(path(text), JobId([n as u8; 16]), payload));
             }
             let batch = batch.seal(true).to_batch(7).unwrap();
-            let marked = batch.with_values_marked(|at| at.as_str() == "/v").unwrap();
-            assert_eq!(marked.paths, [path("/a"), path(PATH_OF_A_VALUE), path("/b")]);
-            assert_eq!((marked.sequence, marked.atomic, marked.len()), (7, true, 4));
-            for (before, after) in batch.entries().zip(marked.entries()) {
+            let replaced = batch.with_value_paths_replaced(|at| at.as_str() == "/v").unwrap();
+            assert_eq!(replaced.paths, [path("/a"), path(VALUE_PLACEHOLDER_PATH), path("/b")]);
+            assert_eq!((replaced.sequence, replaced.atomic, replaced.len()), (7, true, 4));
+            for (before, after) in batch.entries().zip(replaced.entries()) {
                 assert_eq!((before.path, before.head.as_ref()), (after.path, after.head.as_ref()));
                 let bytes = |of: &EnqueueBatch, entry: &BatchEntry| {
                     of.body().slice(entry.at as usize..(entry.at + entry.length) as usize)
                 };
-                assert_eq!(bytes(&batch, &before), bytes(&marked, &after));
+                assert_eq!(bytes(&batch, &before), bytes(&replaced, &after));
             }
         }
     }

@@ -25,7 +25,9 @@ pub use answer::{
 pub use attach::{Attach, Attached};
 pub use credit::{Credit, Order, Source, Sources, Subscribe, Tokens, Waiting};
 pub use deliver::{Deliver, Delivery};
-pub use enqueue::{BatchBuilder, BatchEntry, EnqueueBatch, Enqueued, PATH_OF_A_VALUE, SealedBatch};
+pub use enqueue::{
+    BatchBuilder, BatchEntry, EnqueueBatch, Enqueued, SealedBatch, VALUE_PLACEHOLDER_PATH,
+};
 pub use feed::{FeedEnd, FeedEvent, FeedEvents, FeedPosition};
 pub use job_info::{AttemptInfo, CheckpointInfo, JobInfo, ProgressInfo};
 pub use progress::{Checkpoint, Checkpointed, Progress, Started};

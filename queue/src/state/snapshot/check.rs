@@ -9,12 +9,12 @@ impl State {
     /// Every index refers to an existing entry.
     pub(super) fn check_numbers(&self) -> Result<(), SnapshotError> {
         let inconsistent = |what| Err(SnapshotError::Inconsistent(what));
-        let is_row = |slot: u32| slot == NONE || slot < self.rows.made();
+        let is_row = |slot: u32| slot == NONE || slot < self.rows.allocated();
         let is_list = |list: &List| is_row(list.head) && is_row(list.tail);
         if !is_row(self.rows.free) {
             return inconsistent("the free row");
         }
-        for slot in 0..self.rows.made() {
+        for slot in 0..self.rows.allocated() {
             let row = &self.rows[slot];
             let ends = row.substate.is_retained() || row.substate == Substate::Dead;
             if ![row.prev, row.next].into_iter().all(is_row)

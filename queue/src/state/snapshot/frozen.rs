@@ -55,7 +55,7 @@ impl State {
     pub fn about_snapshot_bytes(&self) -> u64 {
         let used = u64::from(self.rows.used);
         used * ROW_BYTES
-            + (u64::from(self.rows.made()) - used) * FREE_ROW_BYTES
+            + (u64::from(self.rows.allocated()) - used) * FREE_ROW_BYTES
             + self.sides.len() as u64 * SIDE_BYTES
             + self.queues.len() as u64 * QUEUE_BYTES
             + self.sessions.table.len() as u64 * SESSION_BYTES

@@ -55,15 +55,15 @@ impl State {
             Table::Pauses => self.pauses.all().len(),
             Table::Closings => self.closings.all().len(),
             Table::Queues => self.queues.len(),
-            Table::Groups => self.dispatch.groups.made(),
+            Table::Groups => self.dispatch.groups.allocated(),
             Table::Links => self.links.len(),
-            Table::Profiles => self.profiles.table().made(),
-            Table::WorkerNames => self.names.table().made(),
-            Table::Sides => self.sides.made(),
-            Table::DeadLetters => self.dead.table().made(),
-            Table::Sessions => self.sessions.table.made(),
-            Table::Subscriptions => self.dispatch.subscriptions.made(),
-            Table::Rows => self.rows.made() as usize,
+            Table::Profiles => self.profiles.table().allocated(),
+            Table::WorkerNames => self.names.table().allocated(),
+            Table::Sides => self.sides.allocated(),
+            Table::DeadLetters => self.dead.table().allocated(),
+            Table::Sessions => self.sessions.table.allocated(),
+            Table::Subscriptions => self.dispatch.subscriptions.allocated(),
+            Table::Rows => self.rows.allocated() as usize,
         };
         count as u64
     }

@@ -94,7 +94,7 @@ impl Restoring {
                 Table::DeadLetters => self.dead.push_entry(r.option()?),
                 Table::Sessions => state.sessions.table.push_entry(r.option()?),
                 Table::Subscriptions => state.dispatch.subscriptions.push_entry(r.option()?),
-                Table::Rows if u64::from(state.rows.made()) >= JOBS_MAX => {
+                Table::Rows if u64::from(state.rows.allocated()) >= JOBS_MAX => {
                     return Err(inconsistent("more rows than there may be"));
                 }
                 Table::Rows => state.rows.push(Row::decode(r)?),

@@ -14,12 +14,12 @@ use crate::outcome::RecordRef;
 impl State {
     pub(super) fn index_rows(&mut self) {
         let is_used = |slot: &u32| self.rows[*slot].substate != Substate::Free;
-        let used = (0..self.rows.made()).filter(is_used).count();
+        let used = (0..self.rows.allocated()).filter(is_used).count();
         self.rows.reserve_ids(used);
         // Sets are built from sorted lists: inserting millions one by one takes several times as
         // long.
         let (mut mono, mut wall, mut expiring) = (Vec::new(), Vec::new(), Vec::new());
-        for slot in 0..self.rows.made() {
+        for slot in 0..self.rows.allocated() {
             let row = &self.rows[slot];
             let (substate, when, queue) = (row.substate, row.when, row.queue);
             if substate == Substate::Free {

@@ -19,8 +19,8 @@ impl State {
             self.names.add_use(session.name);
             self.sessions.to_remove.extend(session.forget_at.map(|at| (at, number)));
         }
-        let running =
-            (0..self.rows.made()).filter(|&slot| self.rows[slot].substate == Substate::Running);
+        let running = (0..self.rows.allocated())
+            .filter(|&slot| self.rows[slot].substate == Substate::Running);
         for session in running.map(|slot| self.rows[slot].session) {
             self.sessions.table[session].lease_count += 1;
         }

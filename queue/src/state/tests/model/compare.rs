@@ -154,16 +154,16 @@ impl Harness {
 
     /// A lease is its holder's until it is revoked; a revoked lease is never reported as held.
     pub(super) fn compare_leases(&self) {
-        let still_holds = |token, session: usize| {
-            self.model.sessions[session].link.map(|link| self.state.still_holds(token, link))
+        let is_still_leased_to = |token, session: usize| {
+            self.model.sessions[session].link.map(|link| self.state.is_still_leased_to(token, link))
         };
         for job in &self.model.jobs {
             let Phase::Running { token, session } = job.phase else { continue };
-            assert_ne!(still_holds(token, session), Some(false), "{token:?} runs");
+            assert_ne!(is_still_leased_to(token, session), Some(false), "{token:?} runs");
         }
         for (number, session) in self.model.sessions.iter().enumerate() {
             for &(token, _) in &session.lost {
-                assert_ne!(still_holds(token, number), Some(true), "{token:?} was revoked");
+                assert_ne!(is_still_leased_to(token, number), Some(true), "{token:?} was revoked");
             }
         }
     }
