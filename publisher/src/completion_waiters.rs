@@ -50,7 +50,7 @@ struct Waiter {
     pending: Option<u64>,
 }
 
-/// The link already waits for as many jobs as it may.
+/// The link has reached its limit of waits.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct TooManyWaiters;
 

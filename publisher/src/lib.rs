@@ -1,10 +1,10 @@
 //! A publisher: the process that holds queues on its disk and pushes jobs to workers.
 //!
 //! ```text
-//!            link tasks (one per link)              owner task                     journal thread
-//!  socket ──▶ decode a frame's messages ──event──▶ Store::submit: apply, append ──▶ write, fdatasync
-//!  socket ◀── frames ◀──── router: one frame per link ◀── Store::released ◀───────── committed index
-//!                              └─▶ cold loads (blocking threads) ─▶ owner
+//!          link tasks (one per link)              owner task                     journal thread
+//!  socket ─▶ decode a frame's messages ─event──▶ Store::submit: apply, append ──▶ write, fdatasync
+//!  socket ◀─ frames ◀──── router: one frame per link ◀─ Store::released ◀───────── committed index
+//!                            └─▶ cold loads (blocking threads) ─▶ owner
 //! ```
 //!
 //! Only the owner accesses the store. Link tasks decode and wait; they decide nothing. Nothing is

@@ -21,7 +21,8 @@ impl OperatorLog {
         let was_held = std::mem::replace(&mut self.clock_held, alarm.is_some());
         match alarm {
             Some(alarm) if !was_held => warn!(
-                "{alarm}; it goes on once the jump goes away, or after `longshore resume --clock`"
+                "{alarm}; timers continue once the clock is right again, \
+                 or after `longshore resume --clock`"
             ),
             None if was_held => info!("the wall clock is trusted again: timers continue"),
             _ => {}
@@ -57,31 +58,31 @@ impl OperatorLog {
     pub(crate) fn pause(&self, gate: Gate, pattern: &Glob, paused: bool) {
         let pattern = pattern.as_str();
         match (gate, paused) {
-            (Gate::Delivery, true) => info!(pattern, "asked to pause queues"),
-            (Gate::Delivery, false) => info!(pattern, "asked to resume queues"),
-            (Gate::Enqueue, true) => info!(pattern, "asked to close queues"),
-            (Gate::Enqueue, false) => info!(pattern, "asked to open queues"),
+            (Gate::Delivery, true) => info!(pattern, "pause of queues requested"),
+            (Gate::Delivery, false) => info!(pattern, "resume of queues requested"),
+            (Gate::Enqueue, true) => info!(pattern, "closing of queues requested"),
+            (Gate::Enqueue, false) => info!(pattern, "opening of queues requested"),
         }
     }
 
     /// A tool starts or ends a drain.
     pub(crate) fn drain(&self, draining: bool) {
         match draining {
-            true => info!("asked to drain: no new jobs are taken"),
-            false => info!("asked to end the drain: new jobs are taken"),
+            true => info!("drain requested: new jobs are refused"),
+            false => info!("end of drain requested: new jobs are accepted"),
         }
     }
 
     /// A tool makes workers quiet, or ends that; its answer reports the result.
     pub(crate) fn quiet(&self, workers: usize, quiet: bool) {
         match quiet {
-            true => info!(workers, "asked to let workers begin no job"),
-            false => info!(workers, "asked to let quiet workers go on"),
+            true => info!(workers, "quieting of workers requested"),
+            false => info!(workers, "resume of quiet workers requested"),
         }
     }
 
     /// A tool changes a queue's settings; its answer reports the result.
     pub(crate) fn settings(&self, path: &Path, changes: &QueueSettings, reset: bool) {
-        info!(%path, ?changes, reset, "asked to change a queue's settings");
+        info!(%path, ?changes, reset, "change of queue settings requested");
     }
 }

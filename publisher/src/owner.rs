@@ -150,7 +150,7 @@ impl Owner {
                     self.route(&mut released)?;
                 }
                 received = self.events.recv_many(&mut events, EVENTS_PER_ROUND), if room => {
-                    debug_assert!(received > 0, "the router has a sender: the channel never closes");
+                    debug_assert!(received > 0, "the router has a sender, so it stays open");
                     let now = self.clock.now();
                     for event in events.drain(..) {
                         self.process(now, event)?;

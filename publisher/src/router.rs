@@ -119,7 +119,8 @@ impl Router {
         workers.map(|(&link, output)| (link, &*output.name, output.session))
     }
 
-    /// Counts a request of the link; false if it has as many open as it may, or is gone.
+    /// Counts a request of the link; false if the link is gone or has reached its limit of open
+    /// requests.
     pub(crate) fn begin_request(&mut self, link: LinkId) -> bool {
         let open = self.links.get_mut(&link).filter(|output| output.requests < REQUESTS_OPEN_MAX);
         open.map(|output| output.requests += 1).is_some()

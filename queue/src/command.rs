@@ -136,7 +136,7 @@ pub enum Command {
         gate: Gate,
         /// The queues, existing and future ones.
         pattern: Glob,
-        /// True to stop, false to go on.
+        /// True to stop, false to resume.
         paused: bool,
     },
     /// Starts or ends a drain: a draining publisher accepts no new jobs.

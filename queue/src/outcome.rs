@@ -171,7 +171,7 @@ pub struct Outcomes {
     pub queues_made: Vec<Path>,
     /// Queues that were empty and received a job.
     pub queues_filled: Vec<QueueId>,
-    /// Events of jobs, in order, while they are wanted.
+    /// Events of jobs, in order, while they are recorded.
     pub events: Vec<Event>,
     /// Whether to fill `events`: without a reader they would cost every job for nothing.
     pub wants_events: bool,

@@ -1,4 +1,4 @@
-//! A publisher as a source of metrics: it asks the owner.
+//! A publisher as a source of metrics, which queries the owner.
 
 use longshore_protocol::Path;
 use tokio::sync::{mpsc, oneshot};
@@ -20,10 +20,10 @@ impl PublisherMetrics {
 }
 
 impl MetricSource for PublisherMetrics {
-    async fn take(&mut self, wanted: Vec<Path>) -> Option<Vec<Taken>> {
+    async fn take(&mut self, paths: Vec<Path>) -> Option<Vec<Taken>> {
         let (answer, answered) = oneshot::channel();
-        let wanted = wanted.iter().map(|path| Metric::of(&self.base, path)).collect();
-        self.owner.send(OwnerEvent::Metrics(MetricsRequest { wanted, answer })).await.ok()?;
+        let metrics = paths.iter().map(|path| Metric::of(&self.base, path)).collect();
+        self.owner.send(OwnerEvent::Metrics(MetricsRequest { metrics, answer })).await.ok()?;
         answered.await.ok()
     }
 }

@@ -46,7 +46,7 @@ impl Metric {
 /// Requests metrics from the owner, all in one pass.
 pub(crate) struct MetricsRequest {
     /// The metrics; none for a path that names no metric.
-    pub(crate) wanted: Vec<Option<Metric>>,
+    pub(crate) metrics: Vec<Option<Metric>>,
     /// Receives them in that order.
     pub(crate) answer: oneshot::Sender<Vec<Taken>>,
 }

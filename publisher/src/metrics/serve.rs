@@ -29,7 +29,7 @@ pub enum Taken {
 /// A source of metrics.
 pub trait MetricSource: Send + 'static {
     /// Samples all of these in one pass, in their order; none once the source has ended.
-    fn take(&mut self, wanted: Vec<Path>) -> impl Future<Output = Option<Vec<Taken>>> + Send;
+    fn take(&mut self, paths: Vec<Path>) -> impl Future<Output = Option<Vec<Taken>>> + Send;
 }
 
 /// A published metric.
@@ -82,7 +82,7 @@ async fn begin(
     source: &mut impl MetricSource,
 ) -> bool {
     if followed.len() >= METRICS_MAX {
-        requested.refuse(&format!("{METRICS_MAX} metrics are followed here, as many as may be"));
+        requested.refuse(&format!("{METRICS_MAX} metrics are in use, which is the limit"));
         return true;
     }
     let path = requested.path().clone();
@@ -95,7 +95,7 @@ async fn begin(
             }
             Err(error) => debug!(%path, %error, "metrics are not published"),
         },
-        // It is sent once, to the subscribers that asked.
+        // It is sent once, to the subscribers that requested it.
         Some(Taken::Last(value)) => drop(requested.publish(value)),
         Some(Taken::Nothing(why)) => requested.refuse(&why),
         None => requested.refuse("there are no such metrics"),
@@ -120,11 +120,11 @@ async fn renew(
     if followed.is_empty() {
         return true;
     }
-    let wanted: Vec<Path> = followed.keys().cloned().collect();
-    let Some(samples) = source.take(wanted.clone()).await else { return false };
+    let paths: Vec<Path> = followed.keys().cloned().collect();
+    let Some(samples) = source.take(paths.clone()).await else { return false };
     let mut batch = values.batch();
     let mut ended = Vec::new();
-    for (path, samples) in wanted.into_iter().zip(samples) {
+    for (path, samples) in paths.into_iter().zip(samples) {
         let Some(metric_entry) = followed.get_mut(&path) else { continue };
         let value = match samples {
             Taken::Now(value) => value,

@@ -75,7 +75,7 @@ impl Owner {
     }
 
     fn recover(&mut self) {
-        info!("the disk goes on: paths are published, and links taken again");
+        info!("the disk works again: paths are published, and links accepted");
         if let Some(registry) = &self.registry {
             let (paths, defaults) = self.published();
             registry.publish_all(paths, defaults);

@@ -18,8 +18,8 @@ impl Owner {
 
     /// Stops recording once no client has needed events for a while; returns when to check again.
     pub(super) fn update_recording(&mut self, now: Instant) -> Option<Instant> {
-        let wanted = !self.waiters.is_empty() || !self.feeds.is_empty();
-        if self.recording.should_stop(now, wanted) {
+        let is_needed = !self.waiters.is_empty() || !self.feeds.is_empty();
+        if self.recording.should_stop(now, is_needed) {
             self.store.record_events(false);
         }
         self.recording.next()

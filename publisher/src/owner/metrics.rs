@@ -34,7 +34,7 @@ impl Owner {
             Some(metric) => collect(metric, &self.store, now, &stats),
             None => Taken::Nothing("a publisher has no such metrics".to_owned()),
         };
-        let samples = request.wanted.iter().map(metric_entry).collect();
+        let samples = request.metrics.iter().map(metric_entry).collect();
         let number = self.metrics.waiting.push(samples, request.answer);
         self.store.say_when_durable(now, METRICS_LINK, number);
     }

@@ -44,8 +44,8 @@ pub(super) async fn read(
                 continue;
             }
             match ToValuePublisher::decode(tag, body)? {
-                Some(ToValuePublisher::Subscribe(wanted)) => {
-                    subscribe(shared, number, wanted).await?;
+                Some(ToValuePublisher::Subscribe(requests)) => {
+                    subscribe(shared, number, requests).await?;
                 }
                 Some(ToValuePublisher::Unsubscribe(numbers)) => {
                     for some in numbers.chunks(SUBSCRIBES_PER_LOCK) {
@@ -65,12 +65,12 @@ pub(super) async fn read(
 async fn subscribe(
     shared: &Shared,
     number: LinkNumber,
-    wanted: Vec<SubscribeValue>,
+    requests: Vec<SubscribeValue>,
 ) -> Result<(), Violation> {
-    let mut wanted = wanted.into_iter().peekable();
-    while wanted.peek().is_some() {
+    let mut requests = requests.into_iter().peekable();
+    while requests.peek().is_some() {
         shared.with(|core| {
-            let mut some = wanted.by_ref().take(SUBSCRIBES_PER_LOCK);
+            let mut some = requests.by_ref().take(SUBSCRIBES_PER_LOCK);
             let all = some.try_for_each(|one| {
                 core.subscribe(number, one, |path| shared.directory.is_queue(path), now())
             });

@@ -60,10 +60,10 @@ pub(super) async fn dead_letters_are_grouped_by_error(scenario: &mut StoreScenar
         found[0].group.fingerprint,
         Fingerprint::of_parts("Timeout", "order 5 took too long")
     );
-    let mut wanted = FrameWriter::with_capacity(64);
-    longshore_protocol::Encode::encode(&timeout(5), &mut wanted);
+    let mut expected = FrameWriter::with_capacity(64);
+    longshore_protocol::Encode::encode(&timeout(5), &mut expected);
     let example = scenario.read(found[0].error.unwrap());
-    assert_eq!(example, wanted.into_body(), "with the error of the last job");
+    assert_eq!(example, expected.into_body(), "with the error of the last job");
     let of_b = groups(scenario, filter("/jobs/b")).await;
     assert_eq!(of_b.len(), 1);
     scenario.restart().await;

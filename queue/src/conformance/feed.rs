@@ -11,8 +11,8 @@ use JobChange::{CameDue, Completed, Created, Delivered, Failed, Forgotten, Lease
 use JobState::{Ready, Running, Scheduled};
 
 fn of(events: &[Event], id: JobId) -> Vec<(JobChange, Option<JobState>, bool, u16)> {
-    let mine = events.iter().filter(|event| event.job == id);
-    mine.map(|event| (event.change, event.state, event.retrying, event.attempt)).collect()
+    let own = events.iter().filter(|event| event.job == id);
+    own.map(|event| (event.change, event.state, event.retrying, event.attempt)).collect()
 }
 
 pub(super) async fn feed_has_every_event_of_a_job(scenario: &mut StoreScenario) {
@@ -40,7 +40,7 @@ pub(super) async fn feed_has_every_event_of_a_job(scenario: &mut StoreScenario) 
     scenario.end(worker, &[(delivered.token, DONE)]).await;
     scenario.advance(60 * SECOND_MS).await;
     let events = scenario.events(Some(start)).await.unwrap();
-    let wanted = [
+    let expected = [
         (Created, Some(Ready), false, 0),
         (Delivered, Some(Running), false, 1),
         (Failed, Some(Scheduled), true, 1),
@@ -53,7 +53,7 @@ pub(super) async fn feed_has_every_event_of_a_job(scenario: &mut StoreScenario) 
         (Completed, Some(JobState::Completed), false, 3),
         (Forgotten, None, false, 3),
     ];
-    assert_eq!(of(&events, id(1)), wanted);
+    assert_eq!(of(&events, id(1)), expected);
     assert!(events.windows(2).all(|pair| pair[0].index <= pair[1].index), "in order");
     let queue = events[0].queue;
     assert_eq!(scenario.store().state().path(queue), &path(QUEUE));

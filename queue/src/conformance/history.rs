@@ -47,12 +47,12 @@ pub(super) async fn every_attempt_is_in_the_history(scenario: &mut StoreScenario
             (attempt.number, attempt.worker.as_str(), from, to, attempt.outcome)
         })
         .collect();
-    let wanted = [
+    let expected = [
         (1, "first", 0, 1_500, AttemptOutcome::Failed),
         (2, "second", 1_500, 6_500, AttemptOutcome::WorkerLost),
         (3, "third", 6_500, 6_750, AttemptOutcome::Completed),
     ];
-    assert_eq!(reported, wanted);
+    assert_eq!(reported, expected);
     let fingerprint = Fingerprint::of_parts("Io", "disk 9 is full");
     assert_eq!(view.info.attempts[0].fingerprint, Some(fingerprint));
     let error_bytes = scenario.read(view.attempt_errors[0].unwrap());

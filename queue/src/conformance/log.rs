@@ -82,9 +82,12 @@ fn assert_reads<L: Log>(log: &L) {
         let whole = [HEAD, &body(index)].concat();
         for (at, length) in [(0, whole.len()), (HEAD.len(), whole.len() - HEAD.len()), (1, 2)] {
             let part = RecordRef { index, at: at as u32, length: length as u32 };
-            let wanted = &whole[at..at + length];
+            let expected = &whole[at..at + length];
             for read in [reader.read(part), neighbours.read(part), neighbours.read(part)] {
-                assert!(matches!(&read, Ok(part) if part[..] == *wanted), "{index} {at}: {read:?}");
+                assert!(
+                    matches!(&read, Ok(part) if part[..] == *expected),
+                    "{index} {at}: {read:?}"
+                );
             }
         }
     }

@@ -322,10 +322,10 @@ impl StoreScenario {
     /// The jobs delivered to a worker since the last call, in order.
     pub(super) fn delivered(&mut self, worker: Client) -> Vec<DeliveredJob> {
         let all = std::mem::take(&mut self.released.handed);
-        let (mine, others) = all.into_iter().partition(|handed| handed.link == worker.link);
+        let (own, others) = all.into_iter().partition(|handed| handed.link == worker.link);
         self.released.handed = others;
-        let mine: Vec<Handed> = mine;
-        mine.into_iter()
+        let own: Vec<Handed> = own;
+        own.into_iter()
             .map(|handed| {
                 let entry = self.read(handed.entry);
                 let mut id = JobId::default();
@@ -450,10 +450,10 @@ impl StoreScenario {
     /// Leases revoked from a worker since the last call.
     pub(super) fn revoked(&mut self, worker: Client) -> Vec<(Revoked, Token)> {
         let all = std::mem::take(&mut self.released.revoked);
-        let (mine, others) = all.into_iter().partition(|revoked| revoked.0 == worker.link);
+        let (own, others) = all.into_iter().partition(|revoked| revoked.0 == worker.link);
         self.released.revoked = others;
-        let mine: Vec<(LinkId, Revoked, Token)> = mine;
-        mine.into_iter().map(|(_, why, token)| (why, token)).collect()
+        let own: Vec<(LinkId, Revoked, Token)> = own;
+        own.into_iter().map(|(_, why, token)| (why, token)).collect()
     }
 
     // Messages of tools.
@@ -522,10 +522,10 @@ impl StoreScenario {
     ) -> Vec<T> {
         let mut found = Vec::new();
         self.released.replies.retain(|(link, reply)| {
-            let wanted = if *link == client.link { kind(reply.clone()) } else { None };
-            let is_wanted = wanted.is_some();
-            found.extend(wanted);
-            !is_wanted
+            let value = if *link == client.link { kind(reply.clone()) } else { None };
+            let is_match = value.is_some();
+            found.extend(value);
+            !is_match
         });
         found
     }

@@ -274,8 +274,8 @@ impl State {
         let (reason, fingerprint) = (filter.death, filter.fingerprint);
         let queues = self.queues_matching(&filter.pattern).into_iter();
         queues.flat_map(|queue| self.dead.of_queue(queue)).filter(move |(_, group)| {
-            reason.is_none_or(|wanted| wanted == group.reason)
-                && fingerprint.is_none_or(|wanted| wanted == group.fingerprint)
+            reason.is_none_or(|expected| expected == group.reason)
+                && fingerprint.is_none_or(|expected| expected == group.fingerprint)
         })
     }
 

@@ -272,11 +272,11 @@ impl State {
     /// Delivers up to `share` jobs to the subscription at the front. False if none was left.
     fn take_turn(&mut self, group: u32, subscription: u32, share: u64, out: &mut Outcomes) -> bool {
         let credit = self.dispatch.subscriptions[subscription].credit;
-        let wanted = share.min(u64::from(credit)).min(self.delivery_budget) as u32;
+        let most_jobs = share.min(u64::from(credit)).min(self.delivery_budget) as u32;
         let mut delivered = 0;
-        while delivered < wanted {
+        while delivered < most_jobs {
             let Some(next) = self.dispatch.groups[group].lanes.next() else { break };
-            let most = next.most.min(wanted - delivered);
+            let most = next.most.min(most_jobs - delivered);
             let run = self.take_run(next.queue, next.bound, subscription, most, out);
             if run > 0 {
                 self.dispatch.groups[group].lanes.charge(&next);

@@ -35,7 +35,7 @@ impl MatchingStates {
         let takes = |state: &JobState| {
             let is_dead = *state == JobState::Dead;
             applies(action, *state)
-                && filter.state.is_none_or(|wanted| wanted == *state)
+                && filter.state.is_none_or(|expected| expected == *state)
                 && (is_dead || filter.death.is_none() && filter.fingerprint.is_none())
                 && (state.is_end() || filter.takes_end(None))
         };
@@ -106,13 +106,14 @@ impl State {
     /// True of a job that matches every part of a filter but its queues: for listings.
     pub(super) fn matches(&self, row: &Row, filter: &Filter) -> bool {
         let Some(state) = row.substate.state() else { return false };
-        if filter.state.is_some_and(|wanted| wanted != state) {
+        if filter.state.is_some_and(|expected| expected != state) {
             return false;
         }
         if filter.death.is_some() || filter.fingerprint.is_some() {
             let kind = self.kind_of_death(row);
-            let fits_death = |wanted| kind.is_some_and(|(reason, _)| reason == wanted);
-            let fits_error = |wanted| kind.is_some_and(|(_, fingerprint)| fingerprint == wanted);
+            let fits_death = |expected| kind.is_some_and(|(reason, _)| reason == expected);
+            let fits_error =
+                |expected| kind.is_some_and(|(_, fingerprint)| fingerprint == expected);
             if !filter.death.is_none_or(fits_death) || !filter.fingerprint.is_none_or(fits_error) {
                 return false;
             }

@@ -37,11 +37,11 @@ impl<O: LinkSink> Core<O> {
     pub(crate) fn subscribe(
         &mut self,
         number: LinkNumber,
-        wanted: SubscribeValue,
+        request: SubscribeValue,
         is_queue: impl FnOnce(&Path) -> bool,
         now: Instant,
     ) -> Result<(), Violation> {
-        let SubscribeValue { subscription, path, policy } = wanted;
+        let SubscribeValue { subscription, path, policy } = request;
         let Some(link) = self.links.get_mut(number) else { return Ok(()) };
         if subscription as usize >= VALUE_SUBSCRIPTIONS_MAX {
             link.refuse(subscription, ValueRefusal::TooMany, None)?;

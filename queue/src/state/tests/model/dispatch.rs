@@ -100,11 +100,11 @@ impl Model {
                     let job = self.find(event.job).expect("jobs that expire are there");
                     let j = &self.jobs[job];
                     assert!(j.has_expired(self.now), "{event:?} of {j:?}");
-                    let wanted = self.subscriptions.iter().any(|s| {
+                    let is_next = self.subscriptions.iter().any(|s| {
                         s.credit > 0
                             && self.next_for(&s.sources).iter().any(|job| job.id == event.job)
                     });
-                    assert!(wanted, "out of turn only a Tick lets a job expire");
+                    assert!(is_next, "out of turn only a Tick lets a job expire");
                     expired += 1;
                     self.end(job, Phase::Expired, JobChange::Expired, to);
                 }

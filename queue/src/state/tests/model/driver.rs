@@ -43,7 +43,7 @@ pub(super) struct Harness {
     pub(super) replaced: Option<Command>,
     /// A snapshot that is written between the commands.
     writing: Option<Writing>,
-    /// Everything that has occurred at least once, if coverage is wanted.
+    /// Everything that has occurred at least once, if coverage is measured.
     pub(super) coverage: Option<BTreeSet<String>>,
 }
 

@@ -33,8 +33,8 @@ const COMMANDS: usize = 200;
 
 /// The number of cases: `LONGSHORE_MODEL_CASES`, or 3,000.
 fn cases() -> u32 {
-    let asked = std::env::var("LONGSHORE_MODEL_CASES").ok();
-    asked.and_then(|text| text.parse().ok()).unwrap_or(3_000)
+    let cases = std::env::var("LONGSHORE_MODEL_CASES").ok();
+    cases.and_then(|text| text.parse().ok()).unwrap_or(3_000)
 }
 
 /// The seed of one command; shrinking removes commands without changing the others.
