@@ -1,17 +1,17 @@
-//! The wait between attempts as people write it: `exponential:2s..10m`, `fixed:5s`,
-//! `list:1s,5s,1m`.
+//! The text form of a back-off policy: `exponential:2s..10m`, `fixed:5s`, `list:1s,5s,1m`.
 
 use std::time::Duration;
 
 use longshore::Backoff;
 
-use crate::time::{parse_length, show_length};
+use crate::time::{parse_duration, show_duration};
 
-/// Reads a policy.
+/// Parses a policy.
 pub(crate) fn parse_backoff(text: &str) -> Result<Backoff, String> {
     let wrong = || {
         format!(
-            "'{text}' is not a back-off; write it like exponential:2s..10m, fixed:5s, linear:5s..10m, list:1s,5s,1m, quartic or hangfire"
+            "'{text}' is not a back-off; write it like exponential:2s..10m, fixed:5s, \
+             linear:5s..10m, list:1s,5s,1m, quartic or hangfire"
         )
     };
     let (policy, rest) = text.split_once(':').unwrap_or((text, ""));
@@ -20,7 +20,7 @@ pub(crate) fn parse_backoff(text: &str) -> Result<Backoff, String> {
         let (from, to) = rest.split_once("..").ok_or_else(wrong)?;
         let (from, to) = (wait(from)?, wait(to)?);
         if from > to {
-            return Err(format!("'{text}' ends below its beginning"));
+            return Err(format!("'{text}': the first duration exceeds the second"));
         }
         Ok((from, to))
     };
@@ -38,7 +38,7 @@ pub(crate) fn parse_backoff(text: &str) -> Result<Backoff, String> {
             let waits = rest.split(',').map(wait).collect::<Result<Vec<_>, _>>()?;
             if waits.len() > Backoff::LIST_MAX {
                 return Err(format!(
-                    "a list of {} waits; at most {}",
+                    "the list has {} waits; at most {}",
                     waits.len(),
                     Backoff::LIST_MAX
                 ));
@@ -51,9 +51,9 @@ pub(crate) fn parse_backoff(text: &str) -> Result<Backoff, String> {
     }
 }
 
-/// Writes a policy as it is read.
+/// Formats a policy so that [`parse_backoff`] reads it back.
 pub(crate) fn show_backoff(backoff: &Backoff) -> String {
-    let show = |ms: u32| show_length(Duration::from_millis(u64::from(ms)));
+    let show = |ms: u32| show_duration(Duration::from_millis(u64::from(ms)));
     match backoff {
         Backoff::Exponential { base_ms, max_ms } => {
             format!("exponential:{}..{}", show(*base_ms), show(*max_ms))
@@ -72,8 +72,8 @@ pub(crate) fn show_backoff(backoff: &Backoff) -> String {
 }
 
 fn wait(text: &str) -> Result<u32, String> {
-    let length = parse_length(text)?;
-    u32::try_from(length.as_millis())
+    let wait = parse_duration(text)?;
+    u32::try_from(wait.as_millis())
         .map_err(|_| format!("a wait of {text} is too long; at most 49d"))
 }
 
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_policy_is_read_as_it_is_written() {
+    fn every_policy_round_trips_as_text() {
         for text in [
             "exponential:2s..10m",
             "linear:500ms..1h",
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_policy_is_told_what_one_looks_like() {
+    fn an_invalid_policy_is_refused_with_examples() {
         for text in ["", "often", "fixed", "fixed:", "list:", "exponential:2s", "quartic:1s"] {
             assert!(parse_backoff(text).unwrap_err().contains("is not a back-off"), "{text}");
         }

@@ -1,5 +1,5 @@
-//! Processes of this same binary, started for a demo or a measurement: spawned, awaited until
-//! ready, killed, started again.
+//! Child processes of this same binary, for the demo and for measurements: start, wait until ready,
+//! kill, restart.
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -12,46 +12,46 @@ use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child as Process, ChildStdin, ChildStdout, Command};
 
-/// How long a process may take until it says that it is ready.
+/// How long a process may take until it reports that it is ready.
 const READY_WITHIN: Duration = Duration::from_secs(30);
-/// How long a process that was asked to end may take.
+/// How long a process may take to exit after its standard input is closed.
 const END_WITHIN: Duration = Duration::from_secs(15);
 
-/// How to start one process: arguments and environment beside the inherited.
+/// How to start one process.
 #[derive(Clone, Debug)]
-pub(crate) struct Role {
-    /// What it is called in messages.
+pub(crate) struct ChildSpec {
+    /// Its name in messages.
     pub(crate) name: String,
     /// Its arguments.
     pub(crate) arguments: Vec<OsString>,
-    /// Its environment, beside what it inherits.
+    /// Variables added to the inherited environment.
     pub(crate) environment: Vec<(&'static str, OsString)>,
-    /// Where its standard error goes; none: where ours does.
+    /// The file for its standard error; none: inherit ours.
     pub(crate) log: Option<PathBuf>,
 }
 
-/// A running process of this binary. Its standard output is JSON, a value per line, the first of
-/// them once it is ready. Its standard input is a pipe that it watches: it ends with us. Dropped,
-/// it is killed.
+/// A running process of this binary, killed on drop. It prints one JSON value per line; the first
+/// reports that it is ready. It exits when its standard input, a pipe that this process holds, is
+/// closed.
 pub(crate) struct Child {
     name: String,
     process: Process,
     input: Option<ChildStdin>,
     lines: Lines<BufReader<ChildStdout>>,
-    /// What it said when it was ready.
+    /// Its first line: the ready report.
     pub(crate) ready: Value,
 }
 
 impl Child {
-    /// Starts it and waits until it is ready.
-    pub(crate) async fn start(role: &Role) -> anyhow::Result<Child> {
-        Child::start_within(role, READY_WITHIN).await
+    /// Starts a process and waits until it is ready.
+    pub(crate) async fn start(spec: &ChildSpec) -> anyhow::Result<Child> {
+        Child::start_within(spec, READY_WITHIN).await
     }
 
-    /// The same for one that may take longer, or must not take as long.
-    pub(crate) async fn start_within(role: &Role, within: Duration) -> anyhow::Result<Child> {
+    /// Like [`Child::start`], with another time limit.
+    pub(crate) async fn start_within(spec: &ChildSpec, within: Duration) -> anyhow::Result<Child> {
         let binary = std::env::current_exe().context("cannot find this program's own file")?;
-        let errors = match &role.log {
+        let errors = match &spec.log {
             None => Stdio::inherit(),
             Some(log) => {
                 let file = OpenOptions::new().create(true).append(true).open(log);
@@ -59,22 +59,22 @@ impl Child {
             }
         };
         let mut process = Command::new(binary)
-            .args(&role.arguments)
-            .envs(role.environment.iter().map(|(key, value)| (key, value)))
+            .args(&spec.arguments)
+            .envs(spec.environment.iter().map(|(key, value)| (key, value)))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(errors)
             .kill_on_drop(true)
-            // Ctrl-C is for the one who watches, who then ends the others in order.
+            // Ctrl-C goes to this process only, which then ends its children in order.
             .process_group(0)
             .spawn()
-            .with_context(|| format!("cannot start {}", role.name))?;
+            .with_context(|| format!("cannot start {}", spec.name))?;
         let (Some(input), Some(output)) = (process.stdin.take(), process.stdout.take()) else {
-            bail!("{} started without its pipes", role.name);
+            bail!("{} started without its pipes", spec.name);
         };
         let lines = BufReader::new(output).lines();
         let mut child = Child {
-            name: role.name.clone(),
+            name: spec.name.clone(),
             process,
             input: Some(input),
             lines,
@@ -86,19 +86,19 @@ impl Child {
         Ok(child)
     }
 
-    /// The next JSON value that it prints. Not cancel safe in the middle of a line.
+    /// Reads the next JSON value that it prints. Not cancel safe in the middle of a line.
     pub(crate) async fn next(&mut self) -> anyhow::Result<Value> {
         let line = self.lines.next_line().await.context("cannot read its output")?;
         let Some(line) = line else {
             let status = self.process.wait().await.context("cannot wait for it")?;
-            bail!("{} ended ({status}) before it was done", self.name);
+            bail!("{} exited early ({status})", self.name);
         };
         serde_json::from_str(&line)
-            .with_context(|| format!("{} printed what is not JSON: {line}", self.name))
+            .with_context(|| format!("{} printed invalid JSON: {line}", self.name))
     }
 
     /// Writes a line to its standard input.
-    pub(crate) async fn tell(&mut self, line: &str) -> anyhow::Result<()> {
+    pub(crate) async fn send_line(&mut self, line: &str) -> anyhow::Result<()> {
         let Some(input) = &mut self.input else { bail!("{} is ending", self.name) };
         input
             .write_all(format!("{line}\n").as_bytes())
@@ -111,22 +111,22 @@ impl Child {
         self.process.id()
     }
 
-    /// A text from what it said when it was ready.
+    /// A string field of the ready report.
     pub(crate) fn ready_text(&self, key: &str) -> anyhow::Result<&str> {
-        self.ready[key].as_str().with_context(|| format!("{} did not say its {key}", self.name))
+        self.ready[key].as_str().with_context(|| format!("{} did not report its {key}", self.name))
     }
 
-    /// Kills it with SIGKILL and waits until it is gone.
+    /// Sends SIGKILL and waits for the exit.
     pub(crate) async fn kill(&mut self) -> anyhow::Result<ExitStatus> {
         self.process.start_kill().with_context(|| format!("cannot kill {}", self.name))?;
         self.process.wait().await.with_context(|| format!("cannot wait for {}", self.name))
     }
 
-    /// Asks it to end, by closing its standard input, and waits; kills it when that takes too long.
+    /// Closes its standard input and waits for the exit; kills it after [`END_WITHIN`].
     pub(crate) async fn end(mut self) -> anyhow::Result<()> {
         drop(self.input.take());
         if tokio::time::timeout(END_WITHIN, self.process.wait()).await.is_err() {
-            tracing::warn!(name = self.name, "did not end in time; killed");
+            tracing::warn!(name = self.name, "did not exit in time; killed");
             self.kill().await?;
         }
         Ok(())

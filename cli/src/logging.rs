@@ -1,4 +1,4 @@
-//! What is logged on standard error. It can change while a service runs.
+//! Logging to standard error, with a filter that can change while a service runs.
 
 use std::fmt;
 use std::io::IsTerminal;
@@ -7,50 +7,51 @@ use std::sync::Arc;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
-use crate::failure::WrongUsage;
+use crate::failure::UsageError;
 
-/// Sets another filter.
-type Reload = dyn Fn(EnvFilter) -> Result<(), String> + Send + Sync;
+/// Replaces the filter.
+type SetFilter = dyn Fn(EnvFilter) -> Result<(), String> + Send + Sync;
 
-/// What is logged.
+/// The active log filter.
 #[derive(Clone)]
 pub(crate) struct LogFilter {
-    reload: Arc<Reload>,
-    usual: &'static str,
+    set_filter: Arc<SetFilter>,
+    default: &'static str,
 }
 
 impl LogFilter {
-    /// Begins to log by `filter`, or, if there is none, what is `usual` for the command.
+    /// Starts logging with `filter`, or with the command's `default`.
     pub(crate) fn start(
         filter: Option<&str>,
-        usual: &'static str,
-    ) -> Result<LogFilter, WrongUsage> {
+        default: &'static str,
+    ) -> Result<LogFilter, UsageError> {
         let builder = tracing_subscriber::fmt()
-            .with_env_filter(parse(filter.unwrap_or(usual)).map_err(WrongUsage)?)
+            .with_env_filter(parse(filter.unwrap_or(default)).map_err(UsageError)?)
             .with_writer(std::io::stderr)
             .with_ansi(std::io::stderr().is_terminal())
             .with_filter_reloading();
         let handle = builder.reload_handle();
         builder.init();
-        let reload = move |filter| handle.reload(filter).map_err(|error| error.to_string());
-        Ok(LogFilter { reload: Arc::new(reload), usual })
+        let set_filter =
+            move |filter: EnvFilter| handle.reload(filter).map_err(|error| error.to_string());
+        Ok(LogFilter { set_filter: Arc::new(set_filter), default })
     }
 
-    /// Logs by another filter from now on; none: what is usual for the command.
+    /// Replaces the filter; none restores the command's default.
     pub(crate) fn set(&self, filter: Option<&str>) -> Result<(), String> {
-        (self.reload)(parse(filter.unwrap_or(self.usual))?)
+        (self.set_filter)(parse(filter.unwrap_or(self.default))?)
     }
 }
 
 impl fmt::Debug for LogFilter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LogFilter").field("usual", &self.usual).finish_non_exhaustive()
+        f.debug_struct("LogFilter").field("default", &self.default).finish_non_exhaustive()
     }
 }
 
-/// Reads a filter.
+/// Parses a filter.
 pub(crate) fn parse(filter: &str) -> Result<EnvFilter, String> {
-    // With a blank before it a level would be read as a target.
+    // `EnvFilter` would read a level with a leading blank as a target.
     let parts: Vec<&str> = filter.split(',').map(str::trim).collect();
     let parsed = EnvFilter::try_new(parts.join(",")).map_err(|error| {
         format!("log filter '{filter}': {error}; expected off, error, warn, info, debug or trace")
@@ -58,14 +59,14 @@ pub(crate) fn parse(filter: &str) -> Result<EnvFilter, String> {
     match parts.into_iter().find(|part| is_misspelt_level(part)) {
         None => Ok(parsed),
         Some(part) => Err(format!(
-            "log filter '{filter}': '{part}' is no level; expected off, error, warn, info, debug or trace; for \
-             all that the target {part} says write {part}=trace"
+            "log filter '{filter}': '{part}' is not a level; expected off, error, warn, info, \
+             debug or trace; to log everything of the target {part}, write {part}=trace"
         )),
     }
 }
 
-/// A bare word is a level or a target, and as a target it silences all others. The targets of this
-/// program can be told from levels; any other can still be written with its level.
+/// A bare word is a level or a target, and a bare target silences all others. This program's
+/// targets begin with `longshore`; any other bare word is taken for a misspelt level.
 fn is_misspelt_level(part: &str) -> bool {
     let bare = !part.is_empty() && !part.contains(['=', '[', ']', '{', '}', '"', ':']);
     bare && part.parse::<LevelFilter>().is_err() && !part.starts_with("longshore")
@@ -76,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_misspelt_level_is_refused_and_no_target_is_taken_for_one() {
+    fn misspelt_log_levels_are_refused_and_targets_accepted() {
         for (filter, part) in [
             ("inof", "inof"),
             ("verbose", "verbose"),
@@ -85,9 +86,9 @@ mod tests {
             ("warning", "warning"),
         ] {
             let error = parse(filter).unwrap_err();
-            let says =
-                format!("'{part}' is no level; expected off, error, warn, info, debug or trace");
-            assert!(error.contains(&says), "{error}");
+            let expected =
+                format!("'{part}' is not a level; expected off, error, warn, info, debug or trace");
+            assert!(error.contains(&expected), "{error}");
             assert!(error.contains(&format!("{part}=trace")), "{error}");
         }
         for filter in [
@@ -111,8 +112,8 @@ mod tests {
         }
         assert!(parse("longshore=inof").is_err());
         for filter in ["info ", " info", "longshore_queue=debug , info"] {
-            let said = parse(filter).unwrap().to_string();
-            assert_eq!(said.replace("longshore_queue=debug,", ""), "info", "{filter}");
+            let parsed = parse(filter).unwrap().to_string();
+            assert_eq!(parsed.replace("longshore_queue=debug,", ""), "info", "{filter}");
         }
     }
 }

@@ -26,7 +26,7 @@ use crate::output::Output;
 fn main() -> ExitCode {
     let line = match CommandLine::try_parse() {
         Ok(line) => line,
-        // Nagios has a code of its own for what cannot be checked: 2 would be critical.
+        // Clap exits with 2, which Nagios reads as critical; 3 is "unknown".
         Err(error)
             if error.use_stderr() && is_for_nagios(&std::env::args_os().collect::<Vec<_>>()) =>
         {
@@ -43,20 +43,20 @@ fn main() -> ExitCode {
     failure::exit_code(run(line))
 }
 
-/// Whether a command line that does not parse is that of `check --nagios`.
+/// Whether a command line that failed to parse was meant as `check --nagios`.
 fn is_for_nagios(arguments: &[OsString]) -> bool {
     ["check", "--nagios"].iter().all(|word| arguments.iter().any(|argument| argument == word))
 }
 
 fn run(line: CommandLine) -> anyhow::Result<()> {
-    let config = Config::load(&line.global.given())?;
-    let usual = line.command.usual_log();
-    let log = LogFilter::start(config.log.value.as_deref(), usual)?;
-    let (output, given) = (Output::new(line.global.json), line.global.given());
-    let context = Context { config, output, given, log };
+    let overrides = line.global.config_overrides();
+    let config = Config::load(&overrides)?;
+    let default_filter = line.command.default_log_filter();
+    let log = LogFilter::start(config.log.value.as_deref(), default_filter)?;
+    let context = Context { config, output: Output::new(line.global.json), overrides, log };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let result = runtime.block_on(commands::run(line.command, context));
-    // What still blocks, a read from a terminal for one, has nothing to add.
+    // Do not wait for threads that still block, for example on a read from a terminal.
     runtime.shutdown_background();
     result
 }

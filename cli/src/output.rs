@@ -1,5 +1,5 @@
-//! What a command says: JSON for programs, tables and lines for people, progress while something
-//! takes long.
+//! Output of commands: JSON for programs, tables and lines for people, progress for long
+//! operations.
 
 use std::borrow::Cow;
 use std::io::{self, BufWriter, IsTerminal, Write};
@@ -8,74 +8,75 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::Value;
 
-/// How often a bar is redrawn, and at most how often a plain line is written while nothing else
-/// happens.
+/// Redraws of a progress bar per second.
 const BAR_HZ: u8 = 10;
-const LINE_EVERY: Duration = Duration::from_secs(2);
+/// The shortest time between two progress lines where standard error is no terminal.
+const LINE_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Standard output, in the form that was asked for.
+/// Standard output, as JSON or as text.
 pub(crate) struct Output {
     json: bool,
     out: BufWriter<io::Stdout>,
 }
 
 impl Output {
-    /// Output as JSON, or for people.
+    /// Writes JSON if `json`, otherwise text.
     pub(crate) fn new(json: bool) -> Output {
         Output { json, out: BufWriter::new(io::stdout()) }
     }
 
-    /// True when a program reads.
+    /// True if output is JSON.
     pub(crate) fn is_json(&self) -> bool {
         self.json
     }
 
-    /// One JSON value on a line of its own, flushed: readers may follow.
+    /// Writes one JSON value on a line of its own and flushes.
     pub(crate) fn json(&mut self, value: &Value) -> io::Result<()> {
         serde_json::to_writer(&mut self.out, value)?;
         self.out.write_all(b"\n")?;
         self.out.flush()
     }
 
-    /// One JSON value of many, on a line of its own; [`Output::end`] comes after the last.
+    /// Writes one JSON value of many, on a line of its own, without flushing; call
+    /// [`Output::flush`] after the last.
     pub(crate) fn json_row(&mut self, value: &Value) -> io::Result<()> {
         serde_json::to_writer(&mut self.out, value)?;
         self.out.write_all(b"\n")
     }
 
-    /// Nothing more comes for now.
-    pub(crate) fn end(&mut self) -> io::Result<()> {
+    /// Flushes buffered output.
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
     }
 
-    /// One JSON value, spread over lines.
+    /// Writes one indented JSON value.
     pub(crate) fn json_pretty(&mut self, value: &Value) -> io::Result<()> {
         serde_json::to_writer_pretty(&mut self.out, value)?;
         self.out.write_all(b"\n")?;
         self.out.flush()
     }
 
-    /// A line for people.
+    /// Writes a line of text.
     pub(crate) fn line(&mut self, text: impl AsRef<str>) -> io::Result<()> {
         self.out.write_all(text.as_ref().as_bytes())?;
         self.out.write_all(b"\n")?;
         self.out.flush()
     }
 
-    /// Bytes as they are.
+    /// Writes raw bytes.
     pub(crate) fn raw(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.out.write_all(bytes)?;
         self.out.flush()
     }
 
-    /// A table for people.
+    /// Writes a table.
     pub(crate) fn table(&mut self, table: &Table) -> io::Result<()> {
         table.write(&mut self.out)?;
         self.out.flush()
     }
 }
 
-/// Rows under headings, columns as wide as they need to be. Columns of numbers stand to the right.
+/// Rows under headings. Columns fit their content; columns of numbers are right-aligned.
 pub(crate) struct Table {
     headings: Vec<&'static str>,
     rows: Vec<Vec<String>>,
@@ -87,12 +88,12 @@ impl Table {
         Table { headings: headings.to_vec(), rows: Vec::new() }
     }
 
-    /// Adds a row; a cell for each heading.
+    /// Adds a row, one cell per heading.
     pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         self.rows.push(cells.into_iter().map(|cell| printable(&cell).into_owned()).collect());
     }
 
-    /// True while it has no row.
+    /// True if there is no row.
     pub(crate) fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
@@ -101,7 +102,7 @@ impl Table {
         self.lines().iter().try_for_each(|line| writeln!(out, "{line}"))
     }
 
-    /// The headings, and a line for each row.
+    /// The heading line and one line per row.
     pub(crate) fn lines(&self) -> Vec<String> {
         let columns = self.headings.len();
         let mut widths: Vec<usize> = self.headings.iter().map(|h| h.chars().count()).collect();
@@ -134,7 +135,7 @@ fn is_number(cell: &str) -> bool {
         || (!cell.is_empty() && cell.bytes().all(|b| b.is_ascii_digit() || b",.%".contains(&b)))
 }
 
-/// A text without what would steer a terminal.
+/// Escapes control characters, which could control a terminal.
 pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     if text.chars().any(char::is_control) {
         Cow::Owned(text.chars().flat_map(escaped).collect())
@@ -147,7 +148,7 @@ fn escaped(c: char) -> Vec<char> {
     if c.is_control() { c.escape_default().collect() } else { vec![c] }
 }
 
-/// Bytes for people: text as it is, cut after `limit` characters, other bytes replaced.
+/// Bytes as text, cut after `limit` characters, with invalid UTF-8 replaced.
 pub(crate) fn shown(bytes: &[u8], limit: usize) -> String {
     let text = String::from_utf8_lossy(&bytes[..bytes.len().min(limit.saturating_mul(4))]);
     let mut shown: String = printable(&text).chars().take(limit).collect();
@@ -157,7 +158,7 @@ pub(crate) fn shown(bytes: &[u8], limit: usize) -> String {
     shown
 }
 
-/// Bytes for programs: a string where they are UTF-8, otherwise `{"base16": "…"}`.
+/// Bytes as JSON: a string if they are UTF-8, otherwise `{"base16": "…"}`.
 pub(crate) fn bytes_json(bytes: &[u8]) -> Value {
     match std::str::from_utf8(bytes) {
         Ok(text) => Value::from(text),
@@ -172,7 +173,7 @@ pub(crate) fn base16(bytes: &[u8]) -> String {
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
-/// A word of a command line as a shell reads it: quoted where it has to be.
+/// Quotes a word for a shell, if needed.
 pub(crate) fn shell_word(text: &str) -> Cow<'_, str> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:@%+,=".contains(c);
     if !text.is_empty() && text.chars().all(plain) {
@@ -182,17 +183,17 @@ pub(crate) fn shell_word(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// So many jobs, in words: `1 job`, `12,345 jobs`.
+/// A count of jobs: `1 job`, `12,345 jobs`.
 pub(crate) fn jobs(count: u64) -> String {
     counted(count, "job")
 }
 
-/// So many of what `noun` names, in words: `1 file`, `12,345 files`.
+/// A count with its noun: `1 file`, `12,345 files`.
 pub(crate) fn counted(count: u64, noun: &str) -> String {
     format!("{} {noun}{}", grouped(count), if count == 1 { "" } else { "s" })
 }
 
-/// A number with a comma at each thousand.
+/// A number with thousands separators.
 pub(crate) fn grouped(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
@@ -205,20 +206,19 @@ pub(crate) fn grouped(n: u64) -> String {
     out
 }
 
-/// How far something is: a bar on a terminal, a plain line now and then elsewhere, silence for
-/// programs. On stderr.
+/// Progress on stderr: a bar on a terminal, occasional lines elsewhere, nothing with JSON output.
 pub(crate) struct Progress {
     kind: Kind,
 }
 
 enum Kind {
     Bar(ProgressBar),
-    Lines { label: String, unit: &'static str, total: Option<u64>, at: u64, said: Instant },
+    Lines { label: String, unit: &'static str, total: Option<u64>, at: u64, last_printed: Instant },
     Silent,
 }
 
 impl Progress {
-    /// Progress towards `total`, or counted without an end.
+    /// Progress towards `total`, or a plain count.
     pub(crate) fn new(
         label: &str,
         unit: &'static str,
@@ -230,19 +230,25 @@ impl Progress {
         } else if io::stderr().is_terminal() {
             Kind::Bar(bar(label, unit, total))
         } else {
-            Kind::Lines { label: label.to_owned(), unit, total, at: 0, said: Instant::now() }
+            Kind::Lines {
+                label: label.to_owned(),
+                unit,
+                total,
+                at: 0,
+                last_printed: Instant::now(),
+            }
         };
         Progress { kind }
     }
 
-    /// So many are done.
+    /// Updates the count.
     pub(crate) fn at(&mut self, done: u64) {
         match &mut self.kind {
             Kind::Bar(bar) => bar.set_position(done),
-            Kind::Lines { label, unit, total, at, said } => {
-                if *at != done && said.elapsed() >= LINE_EVERY {
+            Kind::Lines { label, unit, total, at, last_printed } => {
+                if *at != done && last_printed.elapsed() >= LINE_INTERVAL {
                     *at = done;
-                    *said = Instant::now();
+                    *last_printed = Instant::now();
                     let of = total.map(|t| format!(" of {}", grouped(t))).unwrap_or_default();
                     // `1 job`, but `1 of 7 jobs`.
                     let unit = match total.unwrap_or(done) {
@@ -256,8 +262,8 @@ impl Progress {
         }
     }
 
-    /// Something happened that is worth a line of its own.
-    pub(crate) fn say(&self, text: &str) {
+    /// Prints a line above the progress.
+    pub(crate) fn print(&self, text: &str) {
         match &self.kind {
             Kind::Bar(bar) => bar.println(text),
             Kind::Lines { .. } => eprintln!("{text}"),
@@ -265,7 +271,7 @@ impl Progress {
         }
     }
 
-    /// It is over; the bar goes away.
+    /// Removes the bar.
     pub(crate) fn finish(self) {
         if let Kind::Bar(bar) = self.kind {
             bar.finish_and_clear();
@@ -301,7 +307,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_for_a_shell_is_quoted_where_it_has_to_be() {
+    fn shell_words_are_quoted_only_where_needed() {
         for (text, word) in [
             ("/jobs/a-1.b", "/jobs/a-1.b"),
             ("/jobs/with space", "'/jobs/with space'"),
@@ -326,14 +332,14 @@ mod tests {
     }
 
     #[test]
-    fn what_would_steer_a_terminal_is_shown_escaped() {
+    fn control_characters_are_escaped() {
         assert_eq!(shown(b"a\x1b[31mb\nc", 100), "a\\u{1b}[31mb\\nc");
         assert_eq!(shown("ääää".as_bytes(), 3), "äää…");
         assert_eq!(shown(&[0xff, b'a'], 10), "\u{fffd}a");
     }
 
     #[test]
-    fn bytes_that_are_no_text_are_told_apart_in_json() {
+    fn bytes_that_are_not_utf_8_become_base16_in_json() {
         assert_eq!(bytes_json(b"a\"b").to_string(), r#""a\"b""#);
         assert_eq!(bytes_json(&[0xff, 0x0a]).to_string(), r#"{"base16":"ff0a"}"#);
     }

@@ -1,5 +1,4 @@
-//! SIGHUP: a service reads its configuration file again, and applies what is safe to change while
-//! it runs.
+//! SIGHUP: a service reads its configuration file again and applies what can change while it runs.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,34 +7,34 @@ use longshore::LimitsHandle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::commands::Context;
-use crate::config::{Config, Given, Plan, Row, Service, plan, rows};
+use crate::config::{Config, ConfigOverrides, ReloadPlan, Row, Service, plan_reload, rows};
 use crate::logging::LogFilter;
 
-/// Waits for SIGHUP, and knows what is in force.
-pub(crate) struct Reload {
+/// Reloads the configuration at each SIGHUP.
+pub(crate) struct ConfigReloader {
     hangup: Signal,
     service: Service,
-    given: Given,
-    /// Keys that the service's own command line has said.
+    overrides: ConfigOverrides,
+    /// Keys set by the service's own command line.
     fixed: Vec<&'static str>,
-    /// What was read last.
+    /// The configuration file that was read last.
     file: Option<PathBuf>,
     in_force: Vec<Row>,
     log: LogFilter,
 }
 
-impl Reload {
-    /// Begins to listen. The process no longer ends by SIGHUP.
+impl ConfigReloader {
+    /// Installs a handler for SIGHUP, which no longer ends the process.
     pub(crate) fn listen(
         service: Service,
         context: &Context,
         fixed: &[(&'static str, bool)],
-    ) -> io::Result<Reload> {
-        Ok(Reload {
+    ) -> io::Result<ConfigReloader> {
+        Ok(ConfigReloader {
             hangup: signal(SignalKind::hangup())?,
             service,
-            given: context.given.clone(),
-            fixed: fixed.iter().filter(|(_, said)| *said).map(|(key, _)| *key).collect(),
+            overrides: context.overrides.clone(),
+            fixed: fixed.iter().filter(|(_, is_set)| *is_set).map(|(key, _)| *key).collect(),
             file: context.config.file.as_ref().map(|file| file.value.clone()),
             in_force: rows(&context.config),
             log: context.log.clone(),
@@ -45,38 +44,38 @@ impl Reload {
     /// Serves until the program ends. A publisher has no limits to change.
     pub(crate) async fn run(mut self, limits: Option<LimitsHandle>) {
         while self.hangup.recv().await.is_some() {
-            if let Err(error) = self.once(limits.as_ref()).await {
+            if let Err(error) = self.reload(limits.as_ref()).await {
                 tracing::error!("SIGHUP: {error}; nothing has changed");
             }
         }
     }
 
-    async fn once(&mut self, limits: Option<&LimitsHandle>) -> Result<(), String> {
-        let config = Config::load(&self.given).map_err(|error| error.to_string())?;
+    async fn reload(&mut self, limits: Option<&LimitsHandle>) -> Result<(), String> {
+        let config = Config::load(&self.overrides).map_err(|error| error.to_string())?;
         let file = config.file.as_ref().map(|file| file.value.clone());
-        // Neither the defaults nor another of the usual places is what was meant by that.
+        // Do not fall back to the defaults or to a file at another default location.
         let is_gone = |last: &&PathBuf| file.as_ref() != Some(*last) && !last.exists();
         if let Some(gone) = self.file.as_ref().filter(is_gone) {
             return Err(format!("the configuration file {} is gone", gone.display()));
         }
         self.file = file;
         let read = rows(&config);
-        let plan = plan(self.service, &self.fixed, &self.in_force, &read);
+        let plan = plan_reload(self.service, &self.fixed, &self.in_force, &read);
         let filter = config.log.value.as_deref();
         if let Some(limits) = limits {
             limits.set(config.limits()).await;
         }
-        // Before a filter that lets less through.
-        let says_so_first = says(&plan);
-        if says_so_first {
-            say(&config, &plan);
+        // The report has to pass one of the two filters: log it under the old one if that lets it
+        // through, otherwise under the new one.
+        let log_first = is_enabled(&plan);
+        if log_first {
+            log(&config, &plan);
         }
         if plan.live.iter().any(|change| change.key == "log") {
             self.log.set(filter)?;
         }
-        // A filter that lets more through than the one before.
-        if !says_so_first {
-            say(&config, &plan);
+        if !log_first {
+            log(&config, &plan);
         }
         for (old, new) in self.in_force.iter_mut().zip(read) {
             if plan.live.iter().any(|change| change.key == new.key) {
@@ -87,15 +86,15 @@ impl Reload {
     }
 }
 
-/// Whether the line would be seen, as things stand.
-fn says(plan: &Plan) -> bool {
+/// Whether the current log filter lets the report through.
+fn is_enabled(plan: &ReloadPlan) -> bool {
     match plan.restart.is_empty() {
         true => tracing::enabled!(tracing::Level::INFO),
         false => tracing::enabled!(tracing::Level::WARN),
     }
 }
 
-fn say(config: &Config, plan: &Plan) {
+fn log(config: &Config, plan: &ReloadPlan) {
     let file = config.file.as_ref().map(|file| file.value.display().to_string());
     let file = file.unwrap_or_else(|| "no configuration file".to_owned());
     match plan.restart.is_empty() {

@@ -1,4 +1,4 @@
-//! SIGTERM and SIGINT: the first drains, the second stops now.
+//! SIGTERM and SIGINT: the first requests a graceful stop, the second forces an exit.
 
 use std::future::Future;
 use std::io;
@@ -10,101 +10,101 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 /// 128 + SIGTERM, as a shell reports it.
-const BY_TERM: u8 = 143;
+const TERM_EXIT_CODE: u8 = 143;
 /// 128 + SIGINT.
-const BY_INT: u8 = 130;
-/// What is left to those that want to end something of their own when the program stops now.
-const LAST_WORDS: Duration = Duration::from_millis(300);
+const INT_EXIT_CODE: u8 = 130;
+/// Time between the second signal and the exit, for example to kill a command or restore a
+/// terminal.
+const FORCED_EXIT_DELAY: Duration = Duration::from_millis(300);
 
-/// The exit code of a program that was asked to stop now; 0 while it was not.
-static STOPPED_NOW: AtomicU8 = AtomicU8::new(0);
+/// The exit code of a forced exit; 0 until one is forced.
+static FORCED_EXIT_CODE: AtomicU8 = AtomicU8::new(0);
 
-/// The exit code of a program that was asked to stop now, however well its command ends in the
-/// moment that is left to it.
-pub(crate) fn stopped_now() -> Option<u8> {
-    Some(STOPPED_NOW.load(Relaxed)).filter(|code| *code != 0)
+/// The exit code once an exit is forced, whatever the command's own result is.
+pub(crate) fn forced_exit_code() -> Option<u8> {
+    Some(FORCED_EXIT_CODE.load(Relaxed)).filter(|code| *code != 0)
 }
 
-/// Knows whether the program was asked to stop. Cheap to clone.
+/// Reports whether the program was signalled to stop. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Stop {
-    asked: watch::Receiver<Asked>,
+pub(crate) struct StopSignal {
+    received: watch::Receiver<Received>,
 }
 
-/// How often the program was asked to stop, and what it ends with for the newest signal.
+/// The number of stop signals so far, and the exit code for the newest.
 #[derive(Clone, Copy, Default)]
-struct Asked {
-    times: u32,
+struct Received {
+    count: u32,
     code: u8,
 }
 
-impl Stop {
-    /// Begins to listen for SIGTERM and SIGINT. The process no longer ends by them at once: the
-    /// second one ends it.
-    pub(crate) fn listen() -> io::Result<Stop> {
-        let (asked, stopped) = watch::channel(Asked::default());
+impl StopSignal {
+    /// Installs handlers for SIGTERM and SIGINT. From then on only the second signal ends the
+    /// process.
+    pub(crate) fn listen() -> io::Result<StopSignal> {
+        let (sender, received) = watch::channel(Received::default());
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         tokio::spawn(async move {
             loop {
                 let code = tokio::select! {
-                    _ = terminate.recv() => BY_TERM,
-                    _ = interrupt.recv() => BY_INT,
+                    _ = terminate.recv() => TERM_EXIT_CODE,
+                    _ = interrupt.recv() => INT_EXIT_CODE,
                 };
-                let times = asked.borrow().times + 1;
-                asked.send_replace(Asked { times, code });
-                if times == 1 {
-                    // Beside this: a terminal that takes no output keeps nobody from being heard
-                    // the second time.
-                    let say = || eprintln!("stopping; once more to stop now");
-                    let _ = std::thread::Builder::new().spawn(say);
-                } else if times == 2 {
-                    STOPPED_NOW.store(code, Relaxed);
+                let count = sender.borrow().count + 1;
+                sender.send_replace(Received { count, code });
+                if count == 1 {
+                    // On its own thread: a terminal that blocks output must not delay the
+                    // second signal.
+                    let print = || eprintln!("stopping; once more to stop now");
+                    let _ = std::thread::Builder::new().spawn(print);
+                } else if count == 2 {
+                    FORCED_EXIT_CODE.store(code, Relaxed);
                     tokio::spawn(async move {
-                        tokio::time::sleep(LAST_WORDS).await;
+                        tokio::time::sleep(FORCED_EXIT_DELAY).await;
                         process::exit(i32::from(code));
                     });
                 }
             }
         });
-        Ok(Stop { asked: stopped })
+        Ok(StopSignal { received })
     }
 
-    /// The exit code of a program that a signal has kept from its work: 130 for SIGINT, 143 for
-    /// SIGTERM; none if there was no signal.
+    /// The exit code for an interrupted program: 130 for SIGINT, 143 for SIGTERM; none without a
+    /// signal.
     pub(crate) fn code(&self) -> Option<u8> {
-        let asked = *self.asked.borrow();
-        (asked.times > 0).then_some(asked.code)
+        let received = *self.received.borrow();
+        (received.count > 0).then_some(received.code)
     }
 
-    /// Ends when the program is asked to stop.
-    pub(crate) fn asked(&self) -> impl Future<Output = ()> + Send + 'static {
-        self.times(1)
+    /// Resolves at the first signal.
+    pub(crate) fn requested(&self) -> impl Future<Output = ()> + Send + 'static {
+        self.at_least(1)
     }
 
-    /// Ends when the program is asked to stop now; it ends a moment later, however things stand.
-    pub(crate) fn asked_twice(&self) -> impl Future<Output = ()> + Send + 'static {
-        self.times(2)
+    /// Resolves at the second signal. The process exits [`FORCED_EXIT_DELAY`] later.
+    pub(crate) fn forced(&self) -> impl Future<Output = ()> + Send + 'static {
+        self.at_least(2)
     }
 
-    fn times(&self, least: u32) -> impl Future<Output = ()> + Send + 'static {
-        let mut asked = self.asked.clone();
+    fn at_least(&self, count: u32) -> impl Future<Output = ()> + Send + 'static {
+        let mut received = self.received.clone();
         async move {
-            // Without a sender nobody will ever ask.
-            if asked.wait_for(|asked| asked.times >= least).await.is_err() {
+            // Without a sender no signal can arrive any more.
+            if received.wait_for(|received| received.count >= count).await.is_err() {
                 std::future::pending::<()>().await;
             }
         }
     }
 }
 
-/// Ends when standard input does. Processes that this program starts for itself hold a pipe to it:
-/// when it dies, however, they end too.
-pub(crate) async fn parent_gone() {
-    let (gone, mut waits) = watch::channel(());
+/// Resolves when standard input ends. A parent process holds the other end of the pipe, so its
+/// children also exit when it is killed.
+pub(crate) async fn parent_exited() {
+    let (open, mut closed) = watch::channel(());
     std::thread::spawn(move || {
         let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
-        drop(gone);
+        drop(open);
     });
-    while waits.changed().await.is_ok() {}
+    while closed.changed().await.is_ok() {}
 }

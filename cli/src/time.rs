@@ -1,14 +1,13 @@
-//! Lengths of time and times of day as people write them: `90s`, `1h30m`, `2026-11-20T21:30:00Z`.
+//! Text forms of durations and timestamps: `90s`, `1h30m`, `2026-11-20T21:30:00Z`.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const UNITS_MS: [(&str, u64); 5] =
     [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
 
-/// Reads `250ms`, `30s`, `5m`, `2h`, `1d`, or several of them in a row: `1h30m`.
-pub(crate) fn parse_length(text: &str) -> Result<Duration, String> {
-    let wrong =
-        || format!("'{text}' is not a length of time; write it like 250ms, 30s, 5m or 1h30m");
+/// Parses `250ms`, `30s`, `5m`, `2h`, `1d`, or a combination such as `1h30m`.
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("'{text}' is not a duration; write it like 250ms, 30s, 5m or 1h30m");
     let mut rest = text.trim();
     let mut total_ms = 0u64;
     if rest.is_empty() {
@@ -30,22 +29,20 @@ pub(crate) fn parse_length(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_millis(total_ms))
 }
 
-/// Reads a moment, or a length from now, as milliseconds since 1970.
+/// Parses a timestamp, or a duration from now, as milliseconds since 1970.
 pub(crate) fn parse_deadline(text: &str) -> Result<u64, String> {
-    if let Ok(length) = parse_length(text) {
-        let ms = u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
+    if let Ok(duration) = parse_duration(text) {
+        let ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         return Ok(wall_ms().saturating_add(ms));
     }
-    parse_moment(text).map_err(|_| {
-        format!(
-            "'{text}' is neither a length of time, like 10m, nor a time, like 2026-11-20T21:30:00Z"
-        )
+    parse_timestamp(text).map_err(|_| {
+        format!("'{text}' is neither a duration, like 10m, nor a time, like 2026-11-20T21:30:00Z")
     })
 }
 
-/// Writes a length in its two largest units: `1h30m`, `2m5s`, `1.25s`, `340ms`.
-pub(crate) fn show_length(length: Duration) -> String {
-    let ms = u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
+/// Formats a duration in its two largest units: `1h30m`, `2m5s`, `1.25s`, `340ms`.
+pub(crate) fn show_duration(duration: Duration) -> String {
+    let ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     match ms {
         0..1_000 => format!("{ms}ms"),
         1_000..60_000 if ms % 1_000 == 0 => format!("{}s", ms / 1_000),
@@ -53,13 +50,13 @@ pub(crate) fn show_length(length: Duration) -> String {
             let text = format!("{}.{:03}", ms / 1_000, ms % 1_000);
             format!("{}s", text.trim_end_matches('0'))
         }
-        60_000..3_600_000 => two(ms / 60_000, "m", ms / 1_000 % 60, "s"),
-        3_600_000..86_400_000 => two(ms / 3_600_000, "h", ms / 60_000 % 60, "m"),
-        _ => two(ms / 86_400_000, "d", ms / 3_600_000 % 24, "h"),
+        60_000..3_600_000 => two_units(ms / 60_000, "m", ms / 1_000 % 60, "s"),
+        3_600_000..86_400_000 => two_units(ms / 3_600_000, "h", ms / 60_000 % 60, "m"),
+        _ => two_units(ms / 86_400_000, "d", ms / 3_600_000 % 24, "h"),
     }
 }
 
-fn two(large: u64, large_unit: &str, small: u64, small_unit: &str) -> String {
+fn two_units(large: u64, large_unit: &str, small: u64, small_unit: &str) -> String {
     if small == 0 {
         format!("{large}{large_unit}")
     } else {
@@ -73,18 +70,19 @@ pub(crate) fn wall_ms() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Reads an RFC 3339 time, `2026-11-20T21:30:00Z` or `2026-11-20 21:30:00+01:00`, as milliseconds
-/// since 1970.
-pub(crate) fn parse_moment(text: &str) -> Result<u64, String> {
+/// Parses an RFC 3339 timestamp, `2026-11-20T21:30:00Z` or `2026-11-20 21:30:00+01:00`, as
+/// milliseconds since 1970.
+pub(crate) fn parse_timestamp(text: &str) -> Result<u64, String> {
     let wrong = || {
         format!(
-            "'{text}' is not a time; write it like 2026-11-20T21:30:00Z or 2026-11-20T21:30:00+01:00"
+            "'{text}' is not a time; write it like 2026-11-20T21:30:00Z or \
+             2026-11-20T21:30:00+01:00"
         )
     };
-    read_moment(text.trim()).ok_or_else(wrong)
+    read_timestamp(text.trim()).ok_or_else(wrong)
 }
 
-fn read_moment(text: &str) -> Option<u64> {
+fn read_timestamp(text: &str) -> Option<u64> {
     let number = |range: std::ops::Range<usize>| -> Option<i64> {
         let digits = text.get(range)?;
         digits.bytes().all(|b| b.is_ascii_digit()).then(|| digits.parse().ok())?
@@ -129,8 +127,8 @@ fn read_moment(text: &str) -> Option<u64> {
     u64::try_from((minutes * 60 + second) * 1_000 + ms).ok()
 }
 
-/// Writes milliseconds since 1970 as `2026-11-20T21:30:00.123Z`.
-pub(crate) fn show_moment(wall_ms: u64) -> String {
+/// Formats milliseconds since 1970 as `2026-11-20T21:30:00.123Z`.
+pub(crate) fn show_timestamp(wall_ms: u64) -> String {
     let (days, in_day) = (wall_ms / 86_400_000, wall_ms % 86_400_000);
     let (year, month, day) = date(i64::try_from(days).unwrap_or(i64::MAX / 2));
     let (hour, minute) = (in_day / 3_600_000, in_day / 60_000 % 60);
@@ -156,7 +154,7 @@ fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468
 }
 
-/// The reverse of [`days_since_1970`].
+/// The inverse of [`days_since_1970`].
 fn date(days: i64) -> (i64, i64, i64) {
     let days = days.saturating_add(719_468);
     let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
@@ -174,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lengths_are_read_in_every_unit_and_in_rows() {
+    fn durations_parse_in_every_unit_and_combination() {
         for (text, ms) in [
             ("0s", 0),
             ("250ms", 250),
@@ -183,17 +181,17 @@ mod tests {
             ("1h30m", 5_400_000),
             ("1d2h", 93_600_000),
         ] {
-            assert_eq!(parse_length(text), Ok(Duration::from_millis(ms)), "{text}");
+            assert_eq!(parse_duration(text), Ok(Duration::from_millis(ms)), "{text}");
         }
         for text in
             ["", "5", "s", "5 s", "-1s", "5w", "1.5s", "99999999999999999999s", "9999999999999d"]
         {
-            assert!(parse_length(text).unwrap_err().contains("1h30m"), "{text}");
+            assert!(parse_duration(text).unwrap_err().contains("1h30m"), "{text}");
         }
     }
 
     #[test]
-    fn lengths_are_shown_in_their_two_largest_units() {
+    fn durations_are_shown_in_their_two_largest_units() {
         for (ms, text) in [
             (0, "0ms"),
             (999, "999ms"),
@@ -205,12 +203,12 @@ mod tests {
             (5_400_000, "1h30m"),
             (93_600_000, "1d2h"),
         ] {
-            assert_eq!(show_length(Duration::from_millis(ms)), text);
+            assert_eq!(show_duration(Duration::from_millis(ms)), text);
         }
     }
 
     #[test]
-    fn moments_are_read_with_offsets_and_fractions_and_shown_again() {
+    fn timestamps_parse_with_offsets_and_fractions() {
         for (text, ms) in [
             ("1970-01-01T00:00:00Z", 0),
             ("2000-02-29T12:00:00Z", 951_825_600_000),
@@ -218,22 +216,22 @@ mod tests {
             ("2026-11-20 22:30:00+01:00", 1_795_210_200_000),
             ("2026-11-20T21:30:00.5Z", 1_795_210_200_500),
         ] {
-            assert_eq!(parse_moment(text), Ok(ms), "{text}");
+            assert_eq!(parse_timestamp(text), Ok(ms), "{text}");
         }
-        assert_eq!(show_moment(1_795_210_200_500), "2026-11-20T21:30:00.500Z");
-        assert_eq!(show_moment(951_825_600_000), "2000-02-29T12:00:00.000Z");
+        assert_eq!(show_timestamp(1_795_210_200_500), "2026-11-20T21:30:00.500Z");
+        assert_eq!(show_timestamp(951_825_600_000), "2000-02-29T12:00:00.000Z");
     }
 
     #[test]
-    fn every_day_survives_being_shown_and_read() {
+    fn every_day_round_trips_as_a_timestamp() {
         for day in (0..60_000u64).step_by(17) {
             let ms = day * 86_400_000 + 43_199_999;
-            assert_eq!(parse_moment(&show_moment(ms)), Ok(ms));
+            assert_eq!(parse_timestamp(&show_timestamp(ms)), Ok(ms));
         }
     }
 
     #[test]
-    fn what_is_no_moment_is_refused() {
+    fn invalid_timestamps_are_refused() {
         for text in [
             "",
             "tomorrow",
@@ -246,7 +244,7 @@ mod tests {
             "2026-11-20T21:30:00.Z",
             "2026-11-2é 21:30:00Z",
         ] {
-            assert!(parse_moment(text).is_err(), "{text}");
+            assert!(parse_timestamp(text).is_err(), "{text}");
         }
     }
 }

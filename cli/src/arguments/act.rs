@@ -1,51 +1,52 @@
-//! Acting on jobs and queues.
+//! Commands that change jobs and queues.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use longshore::protocol::limits::KEEP_JOBS_MAX;
 use longshore::protocol::messages::work::Filter;
 use longshore::protocol::{Fingerprint, QueueSettings};
 use longshore::{Backoff, DeathReason, Glob, JobName, JobState, Path};
 
 use super::State;
 use crate::backoff::parse_backoff;
-use crate::time::{parse_length, wall_ms};
+use crate::time::{parse_duration, wall_ms};
 
-/// What jobs have in common, beside their queue and state.
+/// Filters beside queue and state.
 #[derive(Args, Debug, Default)]
 pub(crate) struct Filters {
-    /// Only dead jobs that died of this, like worker_lost
+    /// Only dead jobs with this cause of death, like worker_lost
     #[arg(long, value_name = "REASON", value_parser = parse_reason)]
     reason: Option<DeathReason>,
     /// Only dead jobs whose last error has this fingerprint, as dead groups shows it
     #[arg(long, value_name = "FINGERPRINT")]
     error: Option<Fingerprint>,
-    /// Only jobs that ended so long ago or longer, like 1h
-    #[arg(long, value_name = "LENGTH", value_parser = parse_length)]
+    /// Only jobs that ended at least this long ago, like 1h
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     older_than: Option<Duration>,
-    /// Only jobs that ended less than so long ago
-    #[arg(long, value_name = "LENGTH", value_parser = parse_length)]
+    /// Only jobs that ended less than this long ago
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     younger_than: Option<Duration>,
 }
 
 impl Filters {
-    /// The filter of these queues and that state.
+    /// The filter for these queues and this state.
     pub(crate) fn filter(&self, pattern: Glob, state: Option<JobState>) -> Filter {
-        let ago = |length: Duration| {
-            wall_ms().saturating_sub(u64::try_from(length.as_millis()).unwrap_or(u64::MAX))
+        let ago = |age: Duration| {
+            wall_ms().saturating_sub(u64::try_from(age.as_millis()).unwrap_or(u64::MAX))
         };
         Filter {
             death: self.reason,
             fingerprint: self.error,
-            ended_before: self.older_than.map(|length| ago(length).saturating_add(1)),
-            ended_from: self.younger_than.map(|length| ago(length).saturating_add(1)),
+            ended_before: self.older_than.map(|age| ago(age).saturating_add(1)),
+            ended_from: self.younger_than.map(|age| ago(age).saturating_add(1)),
             ..Filter::of(pattern).in_state(state)
         }
     }
 
-    /// True when nothing is said.
+    /// True if no filter is set.
     pub(crate) fn is_empty(&self) -> bool {
         self.reason.is_none()
             && self.error.is_none()
@@ -58,18 +59,18 @@ fn parse_reason(text: &str) -> Result<DeathReason, String> {
     let found = DeathReason::ALL.iter().find(|reason| reason.to_string() == text);
     found.copied().ok_or_else(|| {
         let all: Vec<String> = DeathReason::ALL.iter().map(DeathReason::to_string).collect();
-        format!("'{text}' is not a reason; they are {}", all.join(", "))
+        format!("'{text}' is not a reason; expected one of {}", all.join(", "))
     })
 }
 
 #[derive(Args, Debug)]
-pub(crate) struct Selected {
-    /// Receipts or ids, or one pattern of queues like '/jobs/**'
+pub(crate) struct Selection {
+    /// Receipts or ids, or one queue pattern like '/jobs/**'
     #[arg(required = true, value_name = "ID… or PATTERN")]
     pub(crate) which: Vec<String>,
     #[command(flatten)]
     pub(crate) filters: Filters,
-    /// Only count them
+    /// Only count the jobs
     #[arg(long)]
     pub(crate) dry_run: bool,
 }
@@ -79,12 +80,12 @@ pub(crate) struct Confirm {
     /// Receipts or ids
     #[arg(required = true, value_name = "ID")]
     pub(crate) which: Vec<JobName>,
-    /// Only count them
+    /// Only count the jobs
     #[arg(long)]
     pub(crate) dry_run: bool,
 }
 
-// What selects by an end is refused with the reason, and not offered.
+// Filters on how a job ended never match here: they are hidden, and refused with the reason.
 #[derive(Args, Debug)]
 #[command(
     mut_arg("reason", |arg| arg.hide(true)),
@@ -94,7 +95,7 @@ pub(crate) struct Confirm {
 )]
 pub(crate) struct Cancel {
     #[command(flatten)]
-    pub(crate) selected: Selected,
+    pub(crate) selected: Selection,
     /// With a pattern: only jobs in this state
     #[arg(long)]
     pub(crate) state: Option<State>,
@@ -104,12 +105,12 @@ pub(crate) struct Cancel {
 pub(crate) struct Purge {
     /// The queues
     pub(crate) pattern: Glob,
-    /// Which: completed, cancelled, expired or dead
+    /// The state: completed, cancelled, expired or dead
     #[arg(long, hide_possible_values = true)]
     pub(crate) state: State,
     #[command(flatten)]
     pub(crate) filters: Filters,
-    /// Only count them
+    /// Only count the jobs
     #[arg(long)]
     pub(crate) dry_run: bool,
 }
@@ -122,59 +123,59 @@ pub(crate) struct Dead {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum DeadAction {
-    /// List dead jobs, and why they died
+    /// List dead jobs and their causes of death
     Ls {
         /// The queues [default: '/**']
         pattern: Option<Glob>,
         #[command(flatten)]
         filters: Filters,
-        /// At most so many; 0 for all [default: 100; all with --json]
+        /// At most N jobs; 0 for all [default: 100; all with --json]
         #[arg(long, value_name = "N")]
         limit: Option<u64>,
     },
-    /// Dead jobs by what they died of, most first
+    /// Group dead jobs by cause of death, largest groups first
     Groups {
         /// The queues [default: '/**']
         pattern: Option<Glob>,
         #[command(flatten)]
         filters: Filters,
     },
-    /// Show one, with its payload and every attempt's error
+    /// Show one job with its payload and every attempt's error
     Show {
         /// A receipt, PUBLISHER:UUID, or a bare UUID
         id: JobName,
     },
-    /// Make dead jobs ready again, with all their attempts; with a payload, a new job in the place
-    /// of one
+    /// Make dead jobs ready again, with all their attempts; with a payload, replace one job by a
+    /// new one
     Revive {
         #[command(flatten)]
-        selected: Selected,
-        /// So many of them a second, instead of all at once
+        selected: Selection,
+        /// Jobs per second, instead of all at once
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
         rate: Option<u32>,
-        /// The payload of a new job in the place of this one
+        /// The payload of a new job that replaces this one
         #[arg(long, value_name = "TEXT", conflicts_with_all = ["rate", "dry_run"])]
         payload: Option<OsString>,
-        /// The same, from a file
+        /// Like --payload, from a file
         #[arg(long, value_name = "FILE", conflicts_with_all = ["rate", "dry_run", "payload"])]
         payload_file: Option<PathBuf>,
     },
     /// Delete dead jobs
-    Drop(Selected),
+    Drop(Selection),
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct Pause {
-    /// The queues: those that match, and those that will
+    /// The queues, including queues created later
     pub(crate) pattern: Glob,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct Resume {
-    /// The pattern that was paused
+    /// A pattern that was paused
     #[arg(required_unless_present = "clock")]
     pub(crate) pattern: Option<Glob>,
-    /// The wall clock is right, though it jumped: what waits for it goes on, at every publisher
+    /// Accept the wall clock after a jump: every publisher resumes what waits for it
     #[arg(long, conflicts_with = "pattern")]
     pub(crate) clock: bool,
 }
@@ -187,31 +188,31 @@ pub(crate) struct Queue {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum QueueAction {
-    /// What is set for its jobs
+    /// Show the defaults for its jobs
     Show {
         /// The queue
         path: Path,
     },
-    /// Set something for its jobs, those that are there too
+    /// Set defaults for its jobs, existing ones included
     Set {
-        /// The queue; it is made if it is not there
+        /// The queue; created if it does not exist
         path: Path,
         #[command(flatten)]
         settings: Settings,
     },
-    /// Set nothing any more
+    /// Remove all defaults
     Reset {
         /// The queue
         path: Path,
     },
-    /// Refuse new jobs; what the queues have is delivered as ever
+    /// Refuse new jobs; existing jobs are still delivered
     Close {
-        /// The queues: those that match, and those that will
+        /// The queues, including queues created later
         pattern: Glob,
     },
     /// Accept new jobs again
     Open {
-        /// The pattern that was closed
+        /// A pattern that was closed
         pattern: Glob,
     },
 }
@@ -223,31 +224,31 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     max_attempts: Option<u16>,
     /// How long a delivery may go without renewal, 1s to 12h
-    #[arg(long, value_name = "LENGTH", value_parser = parse_length)]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     lease: Option<Duration>,
-    /// How long one attempt may run; 0s for as long as it likes
-    #[arg(long, value_name = "LENGTH", value_parser = parse_length)]
+    /// How long one attempt may run; 0s for no limit
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     run_timeout: Option<Duration>,
     /// The wait after a failed attempt: quartic (n⁴ seconds), exponential:2s..10m, fixed:5s,
     /// linear:5s..10m, list:1s,5s,1m or hangfire
     #[arg(long, value_name = "POLICY", value_parser = parse_backoff)]
     backoff: Option<Backoff>,
     /// How long completed, cancelled and expired jobs stay readable
-    #[arg(long, value_name = "LENGTH", value_parser = parse_length)]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     keep: Option<Duration>,
-    /// How many of them stay readable: the newest
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=longshore::protocol::limits::KEEP_JOBS_MAX))]
+    /// How many ended jobs stay readable: the newest
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=KEEP_JOBS_MAX))]
     keep_jobs: Option<u64>,
-    /// How long dead letters stay; 0s for not at all
-    #[arg(long, value_name = "LENGTH", value_parser = parse_length)]
+    /// How long dead letters are retained; 0s for not at all
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     keep_dead: Option<Duration>,
 }
 
 impl Settings {
-    /// As a publisher takes them.
+    /// The settings in protocol form.
     pub(crate) fn changes(self) -> Result<QueueSettings, String> {
-        let ms = |length: Option<Duration>, what| {
-            length.map(|length| crate::commands::enqueue::wait_ms(length, what)).transpose()
+        let ms = |duration: Option<Duration>, what| {
+            duration.map(|duration| crate::commands::enqueue::wait_ms(duration, what)).transpose()
         };
         Ok(QueueSettings {
             max_attempts: self.max_attempts,

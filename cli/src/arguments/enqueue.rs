@@ -1,4 +1,4 @@
-//! Enqueueing jobs.
+//! Arguments of `longshore enqueue`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use longshore::{Backoff, JobId, Path};
 
 use crate::backoff::parse_backoff;
 use crate::commands::enqueue::Ranges;
-use crate::time::{parse_deadline, parse_length, parse_moment};
+use crate::time::{parse_deadline, parse_duration, parse_timestamp};
 
 #[derive(Args, Debug)]
 pub(crate) struct Enqueue {
@@ -18,7 +18,7 @@ pub(crate) struct Enqueue {
     /// The payload of one job [default: standard input]
     #[arg(group = "payload")]
     pub(crate) text: Option<OsString>,
-    /// One job per file, its contents the payload
+    /// One job per file, with its contents as payload
     #[arg(long, value_name = "FILE", num_args = 1.., group = "payload")]
     pub(crate) file: Vec<PathBuf>,
     /// One job per line of standard input, without its newline
@@ -29,59 +29,59 @@ pub(crate) struct Enqueue {
     /// "result", "headers"}
     #[arg(long, group = "payload")]
     pub(crate) jsonl: bool,
-    /// Only these lines or files, counted from 1: what an earlier run did not get acknowledged
+    /// Only these lines or files, counted from 1: those that an earlier run reported as not
+    /// acknowledged
     #[arg(long, value_name = "120-180,400-", conflicts_with = "text")]
     pub(crate) only: Option<Ranges>,
-    /// The job's id; the same one again is the same job
+    /// The job's id; enqueueing the same id again does not create a second job
     #[arg(long, value_name = "UUID", conflicts_with_all = ["file", "lines", "jsonl"])]
     pub(crate) id: Option<JobId>,
-    /// Higher first
+    /// Higher priorities run first
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     pub(crate) priority: i32,
-    /// Not before so long from now, like 5m
-    #[arg(long, value_name = "LENGTH", value_parser = parse_length, conflicts_with = "at")]
+    /// Do not run before this delay has passed, like 5m
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, conflicts_with = "at")]
     pub(crate) delay: Option<Duration>,
-    /// Not before this time, like 2026-11-20T21:30:00Z
-    #[arg(long, value_name = "TIME", value_parser = parse_moment)]
+    /// Do not run before this time, like 2026-11-20T21:30:00Z
+    #[arg(long, value_name = "TIME", value_parser = parse_timestamp)]
     pub(crate) at: Option<u64>,
-    /// If no attempt has begun by then it never runs: so long from now, like 10m, or a time
+    /// Expire the job unless an attempt has begun by then: a duration from now, like 10m, or a time
     /// [default: never]
-    #[arg(long, value_name = "LENGTH or TIME", value_parser = parse_deadline)]
+    #[arg(long, value_name = "DURATION or TIME", value_parser = parse_deadline)]
     pub(crate) expires: Option<u64>,
     /// Attempts before a job goes to the dead letters [default: the queue's, or 25]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) max_attempts: Option<u16>,
     /// How long a delivery may go without renewal, 1s to 12h [default: the queue's, or 30s]
-    #[arg(long, value_name = "LENGTH", value_parser = parse_length)]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub(crate) lease: Option<Duration>,
-    /// How long one attempt may run, renewed or not; 0s for as long as it likes [default: the
-    /// queue's, or 1h]
-    #[arg(long, value_name = "LENGTH", value_parser = parse_length)]
+    /// How long one attempt may run, renewed or not; 0s for no limit [default: the queue's, or 1h]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub(crate) run_timeout: Option<Duration>,
     /// The wait after a failed attempt: quartic (n⁴ seconds), exponential:2s..10m, fixed:5s,
     /// linear:5s..10m, list:1s,5s,1m or hangfire [default: the queue's, or quartic]
     #[arg(long, value_name = "POLICY", value_parser = parse_backoff)]
     pub(crate) backoff: Option<Backoff>,
-    /// How long the job stays readable once it has completed, expired or was cancelled [default:
+    /// How long the job stays readable after it has completed, expired or been cancelled [default:
     /// the queue's, or 1d]
-    #[arg(long, value_name = "LENGTH", value_parser = parse_length)]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub(crate) keep: Option<Duration>,
-    /// Do not keep the result
+    /// Do not retain the result
     #[arg(long)]
     pub(crate) no_result: bool,
-    /// Write the job, and do not run it before it is confirmed: longshore confirm
+    /// Store the job, but do not run it before longshore confirm
     #[arg(long, conflicts_with = "wait")]
     pub(crate) prepare: bool,
-    /// A header of the job; may be given several times
+    /// A header of the job; repeatable
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_header)]
     pub(crate) header: Vec<(String, String)>,
-    /// Wait until every job has ended; print the results; exit 1 unless all completed
+    /// Wait until every job has ended and print the results; exit 1 unless all completed
     #[arg(long)]
     pub(crate) wait: bool,
 }
 
 impl Enqueue {
-    /// True when there is one payload, not one for each file or line.
+    /// True if there is one payload, not one per file or line.
     pub(crate) fn is_one_job(&self) -> bool {
         self.file.is_empty() && !self.lines && !self.jsonl
     }

@@ -1,4 +1,4 @@
-//! Looking at a publisher's data directory.
+//! Inspecting a publisher's data directory.
 
 use std::path::PathBuf;
 
@@ -12,44 +12,42 @@ pub(crate) struct Journal {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum JournalAction {
-    /// What its files say of themselves: quick, and also while a publisher runs on it
+    /// Show its files by their headers: quick, also while a publisher runs on it
     Stat {
         /// A publisher's data directory
         dir: PathBuf,
     },
-    /// Read everything in it, and say what a start would make of what is not as it was written;
-    /// exit code 1 if anything is damaged
-    ///
-    /// No publisher may run on it; writes nothing. A torn tail, the last commit before a power cut,
-    /// is no damage.
+    /// Read everything and report damage, with what a start would do about it; exit code 1 if
+    /// anything is damaged
+    /// Requires that no publisher runs on the directory; writes nothing. A torn tail, the last
+    /// commit before a power cut, is not damage.
     Verify {
         /// A publisher's data directory
         dir: PathBuf,
     },
-    /// Its records in order, one JSON object per line; goes on behind damage
+    /// Print its records in order, one JSON object per line; continues after damage
     Dump {
-        /// A publisher's data directory, or one file of it; also one below lost/
+        /// A publisher's data directory, or one of its files, also below lost/
         dir: PathBuf,
-        /// The first command
+        /// The index of the first command
         #[arg(long, value_name = "INDEX", default_value_t = 0)]
         from: u64,
-        /// The last command
+        /// The index of the last command
         #[arg(long, value_name = "INDEX", default_value_t = u64::MAX, hide_default_value = true)]
         to: u64,
-        /// With the jobs' payloads, results, errors and checkpoints: as text, or as {"base16": …}
-        /// where they are none
+        /// Include payloads, results, errors and checkpoints: as text, or as {"base16": …} if they
+        /// are not UTF-8
         #[arg(long)]
         payloads: bool,
     },
-    /// Copy it, also while a publisher runs on it; a publisher that is started on the copy is
-    /// another one
-    ///
-    /// Everything that was acknowledged before the command began is in the copy. Leases are not:
-    /// what runs there is ready here.
+    /// Copy it, also while a publisher runs on it; a publisher started on the copy has a new
+    /// identity
+    /// The copy has everything that was acknowledged before the command began. It has no
+    /// leases: running jobs are ready in the copy.
     Copy {
         /// A publisher's data directory
         dir: PathBuf,
-        /// Where the copy goes: a new directory, or an empty one
+        /// The copy's directory: new or empty
         dest: PathBuf,
     },
 }

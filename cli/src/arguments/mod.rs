@@ -4,7 +4,7 @@ mod act;
 mod bench;
 mod enqueue;
 mod journal;
-mod look;
+mod queries;
 mod service;
 mod values;
 mod work;
@@ -13,22 +13,23 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::config::Given;
+use crate::config::ConfigOverrides;
 
 pub(crate) use act::{
-    Cancel, Confirm as Named, Dead, DeadAction, Filters, Pause, Purge, Queue, QueueAction, Resume,
-    Selected,
+    Cancel, Confirm, Dead, DeadAction, Filters, Pause, Purge, Queue, QueueAction, Resume, Selection,
 };
 pub(crate) use bench::{
     Bench, BenchBacklog, BenchLoad, BenchProducer, BenchRegistrar, BenchResolver, BenchSystem,
-    BenchValues, BenchValuesPart, BenchWorker, DemoWorker, Measure,
+    BenchValues, BenchValuesProcess, BenchWorker, DemoWorker, Measure,
 };
 pub(crate) use enqueue::Enqueue;
 pub(crate) use journal::{Journal, JournalAction};
-pub(crate) use look::{Check, Job, Jobs, Ls, PathTable, Resolve, Stat, State, Tail, Tree, Watch};
+pub(crate) use queries::{
+    Check, Job, Jobs, Ls, PathTable, Resolve, Stat, State, Tail, Tree, Watch,
+};
 pub(crate) use service::{Demo, Drain, Publisher, PublisherAction, Resolver, ResolverAction, Up};
-pub(crate) use values::{Publish, Subscribe, Top, WhichWorkers, Workers, WorkersAction, Write};
-pub(crate) use work::{Take, Work};
+pub(crate) use values::{Publish, Subscribe, Top, WorkerSelection, Workers, WorkersAction, Write};
+pub(crate) use work::{TakeOrder, Work};
 
 /// Moves jobs from the programs that produce them to the workers that run them.
 #[derive(Parser, Debug)]
@@ -42,7 +43,7 @@ pub(crate) struct CommandLine {
 
 #[derive(Args, Debug)]
 pub(crate) struct Global {
-    /// Where the resolver's replicas are [default: $LONGSHORE_RESOLVERS, the configuration file,
+    /// Addresses of the resolver's replicas [default: $LONGSHORE_RESOLVERS, the configuration file,
     /// 127.0.0.1:4770]
     #[arg(
         long,
@@ -59,15 +60,16 @@ pub(crate) struct Global {
     /// Print JSON
     #[arg(long, global = true, help_heading = "Options of every command")]
     pub(crate) json: bool,
-    /// What to log on stderr: error, warn, info, debug, or longshore_transport=trace and the like
+    /// The log filter for stderr: error, warn, info, debug, or per target like
+    /// longshore_transport=trace
     #[arg(long, global = true, value_name = "FILTER", help_heading = "Options of every command")]
     log: Option<String>,
 }
 
 impl Global {
-    /// What it says about the configuration.
-    pub(crate) fn given(&self) -> Given {
-        Given {
+    /// The flags that override the configuration.
+    pub(crate) fn config_overrides(&self) -> ConfigOverrides {
+        ConfigOverrides {
             resolvers: self.resolver.clone(),
             config: self.config.clone(),
             log: self.log.clone(),
@@ -77,68 +79,67 @@ impl Global {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
-    /// The main job, watched: one job per file of DIR, processes killed on the way, every result
-    /// checked
+    /// Hash every file of DIR with one job each, while processes are killed, and check every result
     Demo(Demo),
-    /// A whole system in this one process, ready in a second; Ctrl-C stops it cleanly
+    /// Run a whole system in this process, ready in a second; Ctrl-C stops it cleanly
     Up(Up),
-    /// One replica of the resolver as a service, or what the replicas say of themselves
+    /// Run one replica of the resolver, or show the status of all replicas
     Resolver(Resolver),
-    /// A publisher as a service: holds queues on its disk and pushes jobs to workers
+    /// Run a publisher: it stores queues on its disk and pushes jobs to workers
     Publisher(Publisher),
     /// Enqueue jobs
     Enqueue(Enqueue),
     /// Run a command for each job
     Work(Work),
-    /// List the directory: the paths below PATH, or those that a pattern matches
+    /// List the directory: the children of PATH, or all paths that match a pattern
     Ls(Ls),
-    /// The directory as a tree: everything below PATH
+    /// Show the directory below PATH as a tree
     Tree(Tree),
-    /// Which publishers serve a path, and on which terms
+    /// Show a path's publishers and their terms
     Resolve(Resolve),
-    /// The paths that match, and then each that comes, changes or goes, as it happens
+    /// Print the matching paths, then stream paths that are added, changed or removed
     Watch(Watch),
-    /// What lies two levels below PATH, as rows and columns
+    /// Show two levels below PATH as rows and columns
     Table(PathTable),
-    /// Jobs per state of each queue
+    /// Show jobs per state for each queue
     Stat(Stat),
     /// List jobs
     Jobs(Jobs),
-    /// One job, with its payload, attempts, checkpoints, progress and result
+    /// Show one job with its payload, attempts, checkpoints, progress and result
     Job(Job),
-    /// What happens to jobs, as it happens
+    /// Stream the transitions of jobs
     Tail(Tail),
-    /// Let prepared jobs run
-    Confirm(Named),
-    /// Cancel jobs that have not ended; those that run are taken from their workers
+    /// Confirm prepared jobs, so that they run
+    Confirm(Confirm),
+    /// Cancel jobs that have not ended; running jobs are taken from their workers
     Cancel(Cancel),
-    /// The dead letters: list, group, show, revive, replace, drop
+    /// Manage dead letters: list, group, show, revive, replace, drop
     Dead(Dead),
     /// Delete jobs that have ended
     Purge(Purge),
-    /// Stop deliveries of queues; they accept new jobs, and jobs that run go on
+    /// Stop deliveries of queues; new jobs are accepted and running jobs continue
     Pause(Pause),
-    /// Let paused queues deliver again
+    /// Resume deliveries of paused queues
     Resume(Resume),
-    /// Defaults for the jobs of a queue; close a queue to new jobs, and open it again
+    /// Set defaults for a queue's jobs; close a queue to new jobs and open it again
     Queue(Queue),
-    /// A publisher's data directory: what it holds, whether it is whole, its records, a copy of it
+    /// Inspect, verify, dump or copy a publisher's data directory
     Journal(Journal),
-    /// Publish a live value, for as long as this program runs
+    /// Publish a live value while this program runs
     Publish(Publish),
     /// Print live values as they change
     Subscribe(Subscribe),
-    /// Write to a live value, and print what its publisher answers
+    /// Write to a live value and print its publisher's answer
     Write(Write),
-    /// The workers that are linked to publishers
+    /// List workers, or stop and resume them
     Workers(Workers),
-    /// A live view of publishers, queues, workers and replicas
+    /// Show publishers, queues, workers and replicas live
     Top(Top),
-    /// The health of every part, for monitors
+    /// Check the health of every component, for monitoring
     Check(Check),
-    /// What is in force, and where each value came from
+    /// Show the effective configuration with the origin of each value
     Config {
-        /// Print nothing but what is wrong; exit code 2 if anything is
+        /// Print only errors; exit code 2 if there are any
         #[arg(long)]
         check: bool,
     },
@@ -161,16 +162,16 @@ pub(crate) enum Command {
     BenchRegistrar(BenchRegistrar),
     /// A publisher of live values
     #[command(hide = true)]
-    BenchValuePublisher(BenchValuesPart),
+    BenchValuePublisher(BenchValuesProcess),
     /// A subscriber of live values
     #[command(hide = true)]
-    BenchValueSubscriber(BenchValuesPart),
+    BenchValueSubscriber(BenchValuesProcess),
 }
 
 impl Command {
-    /// What is logged unless somebody asks for more or less. Services log what they do. What a
-    /// library warns of, a command that ends says itself, as its error.
-    pub(crate) fn usual_log(&self) -> &'static str {
+    /// The log filter unless one is configured. Services log at `info`. Short commands log errors
+    /// only: they print a library's warnings as their own error.
+    pub(crate) fn default_log_filter(&self) -> &'static str {
         match self {
             Command::Publisher(_) | Command::Resolver(Resolver { action: None, .. }) => "info",
             Command::Up(_) | Command::Work(_) => "warn",
@@ -178,8 +179,8 @@ impl Command {
         }
     }
 
-    /// True of the commands that do nothing but ask, and end: without a resolver they fail at once.
-    pub(crate) fn asks_once(&self) -> bool {
+    /// True for commands that make one query and exit: without a resolver they fail at once.
+    pub(crate) fn is_one_shot_query(&self) -> bool {
         use Command::{
             Cancel, Confirm, Dead, Job, Jobs, Ls, Pause, Purge, Queue, Resolve, Resume, Stat,
             Table, Tree, Workers,
@@ -192,7 +193,7 @@ impl Command {
         }
     }
 
-    /// True of the commands that wait for a replica of the resolver.
+    /// True for commands that wait for a replica of the resolver.
     pub(crate) fn waits_for_a_resolver(&self) -> bool {
         use Command::{Enqueue, Job, Publish, Subscribe, Tail, Top, Watch, Work, Write};
         matches!(
@@ -222,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn the_words_of_the_readme_are_understood() {
+    fn documented_command_lines_parse() {
         for line in [
             "longshore demo",
             "longshore --json up --replicas 1",
@@ -233,7 +234,8 @@ mod tests {
             "longshore jobs /jobs/sha --state completed --json",
             "longshore dead revive /jobs/** --reason worker_lost --rate 10",
             "longshore dead groups /jobs/** --older-than 1h",
-            "longshore enqueue /jobs/a x --expires 2h --run-timeout 0s --backoff list:1s,5s --keep 1h --prepare --header a=b",
+            "longshore enqueue /jobs/a x --expires 2h --run-timeout 0s --backoff list:1s,5s \
+             --keep 1h --prepare --header a=b",
             "longshore work /jobs/a /jobs/b --order weighted --weights 3,1 -- true",
             "longshore tail /jobs/** --snapshot --count 3",
             "longshore pause /jobs/**",
@@ -281,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_contradicts_itself_is_wrong_usage() {
+    fn contradictory_arguments_are_a_usage_error() {
         for line in [
             "longshore",
             "longshore enqueue jobs text",

@@ -1,17 +1,17 @@
-//! What is done to jobs: confirm, cancel, revive, drop. Says which job was not in a state for it,
-//! and names the publishers that confirmed and those that did not answer.
+//! Actions on jobs: confirm, cancel, revive, drop. Reports jobs in an unsuitable state, the
+//! publishers that confirmed, and those that did not answer.
 
 use longshore::protocol::messages::work::{Action, ActionReport, Filter};
 use longshore::{ActEnd, ActedOn, Gathered, Glob, JobName, JobState, NamedAct};
 use serde_json::{Value, json};
 
 use super::{Context, missing_json, warn_of_missing};
-use crate::arguments::{Cancel, Named, Purge, Selected};
-use crate::failure::{Reported, WrongUsage};
+use crate::arguments::{Cancel, Confirm, Purge, Selection};
+use crate::failure::{AlreadyReported, UsageError};
 use crate::output::grouped;
 
 /// `longshore confirm`
-pub(crate) async fn confirm(arguments: Named, context: Context) -> anyhow::Result<()> {
+pub(crate) async fn confirm(arguments: Confirm, context: Context) -> anyhow::Result<()> {
     on_names(Action::Confirm, &arguments.which, arguments.dry_run, context).await
 }
 
@@ -20,11 +20,12 @@ pub(crate) async fn cancel(arguments: Cancel, context: Context) -> anyhow::Resul
     let state = arguments.state.map(JobState::from);
     if let Some(state) = state.filter(|state| state.is_end()) {
         let why = format!("jobs that are {state} have ended: there is nothing to cancel");
-        return Err(WrongUsage(why).into());
+        return Err(UsageError(why).into());
     }
     if !arguments.selected.filters.is_empty() {
-        let why = "--reason, --error, --older-than and --younger-than are about jobs that have ended: there is nothing to cancel";
-        return Err(WrongUsage(why.to_owned()).into());
+        let why = "--reason, --error, --older-than and --younger-than select jobs that have \
+                   ended: there is nothing to cancel";
+        return Err(UsageError(why.to_owned()).into());
     }
     run(Action::Cancel, arguments.selected, state, context).await
 }
@@ -34,38 +35,39 @@ pub(crate) async fn purge(arguments: Purge, context: Context) -> anyhow::Result<
     let state = JobState::from(arguments.state);
     if !state.is_end() {
         let why = format!(
-            "jobs that are {state} have not ended: cancel them first; purge takes completed, cancelled, expired or dead"
+            "jobs that are {state} have not ended: cancel them first; purge takes completed, \
+             cancelled, expired or dead"
         );
-        return Err(WrongUsage(why).into());
+        return Err(UsageError(why).into());
     }
     let filter = arguments.filters.filter(arguments.pattern, Some(state));
     on_filter(Action::Drop, "purged", filter, None, arguments.dry_run, context).await
 }
 
-/// Which jobs the command line names: some, or all that fit.
-pub(crate) enum Which {
+/// The jobs selected on the command line: by name, or by filter.
+pub(crate) enum JobSelection {
     Names(Vec<JobName>),
     Filter(Filter),
 }
 
-/// Does one thing to the selected jobs.
+/// Applies an action to the selected jobs.
 pub(crate) async fn run(
     action: Action,
-    selected: Selected,
+    selected: Selection,
     state: Option<JobState>,
     context: Context,
 ) -> anyhow::Result<()> {
     let dry_run = selected.dry_run;
-    match which(selected, state).map_err(WrongUsage)? {
-        Which::Names(names) => on_names(action, &names, dry_run, context).await,
-        Which::Filter(filter) => {
-            on_filter(action, word(action), filter, None, dry_run, context).await
+    match job_selection(selected, state).map_err(UsageError)? {
+        JobSelection::Names(names) => on_names(action, &names, dry_run, context).await,
+        JobSelection::Filter(filter) => {
+            on_filter(action, past_participle(action), filter, None, dry_run, context).await
         }
     }
 }
 
-/// Does it to all that fit; with `per_second`, revives so many of them a second. `done` is the word
-/// for what was done.
+/// Applies an action to all jobs that match the filter; with `per_second`, revives them at that
+/// rate. `done` is the action's past participle.
 pub(crate) async fn on_filter(
     action: Action,
     done: &str,
@@ -91,10 +93,10 @@ pub(crate) async fn on_filter(
             .answers
             .iter()
             .map(|answered| (answered.answer.done, answered.publisher.name.as_str()));
-        say_done(done, dry_run, total.done, per_publisher, &mut context)?;
+        print_done(done, dry_run, total.done, per_publisher, &mut context)?;
         warn_of_missing(&gathered.missing, gathered.complete, &gathered.unanswered);
     }
-    if gathered.missing.is_empty() { Ok(()) } else { Err(Reported.into()) }
+    if gathered.missing.is_empty() { Ok(()) } else { Err(AlreadyReported.into()) }
 }
 
 async fn on_names(
@@ -109,17 +111,24 @@ async fn on_names(
             "action": action.to_string(), "dry_run": dry_run,
             "done": done(&acted),
             "refused": count(&acted, |end| matches!(end, ActEnd::NotInState { .. })),
-            "not_found": count(&acted, |end| *end == ActEnd::NotFound), "jobs": acted.jobs.iter().map(job_json).collect::<Vec<_>>(),
+            "not_found": count(&acted, |end| *end == ActEnd::NotFound),
+            "jobs": acted.jobs.iter().map(job_json).collect::<Vec<_>>(),
             "complete": acted.complete, "missing": missing_json(&acted.missing),
         }))?;
     } else {
         let mut per_publisher: Vec<(u64, &str)> = Vec::new();
         for publisher in &acted.answered {
-            let is_here = |named: &&NamedAct| matches!(named.end, ActEnd::Done { publisher: p } if p == publisher.id);
-            let here = acted.jobs.iter().filter(is_here).count() as u64;
-            per_publisher.push((here, publisher.name.as_str()));
+            let is_done_here = |named: &&NamedAct| matches!(named.end, ActEnd::Done { publisher: p } if p == publisher.id);
+            let count = acted.jobs.iter().filter(is_done_here).count() as u64;
+            per_publisher.push((count, publisher.name.as_str()));
         }
-        say_done(word(action), dry_run, done(&acted), per_publisher.into_iter(), &mut context)?;
+        print_done(
+            past_participle(action),
+            dry_run,
+            done(&acted),
+            per_publisher.into_iter(),
+            &mut context,
+        )?;
         for NamedAct { name, end } in &acted.jobs {
             match end {
                 ActEnd::Done { .. } => {}
@@ -128,15 +137,13 @@ async fn on_names(
                 }
                 ActEnd::NotFound => eprintln!("error: no publisher has a job {name}"),
                 ActEnd::Unknown => {
-                    eprintln!(
-                        "error: unknown whether there is a job {name}: not every publisher answered"
-                    );
+                    eprintln!("error: job {name} is unknown: not every publisher answered");
                 }
             }
         }
         warn_of_missing(&acted.missing, acted.complete, &acted.unanswered);
     }
-    if acted.is_done() { Ok(()) } else { Err(Reported.into()) }
+    if acted.is_done() { Ok(()) } else { Err(AlreadyReported.into()) }
 }
 
 fn done(acted: &ActedOn) -> u64 {
@@ -167,7 +174,7 @@ fn confirmed_json(gathered: &Gathered<ActionReport>) -> Vec<Value> {
     confirmed.collect()
 }
 
-fn say_done<'a>(
+fn print_done<'a>(
     word: &str,
     dry_run: bool,
     total: u64,
@@ -184,8 +191,8 @@ fn say_done<'a>(
     Ok(())
 }
 
-/// What was done to a job.
-pub(crate) fn word(action: Action) -> &'static str {
+/// The action's past participle.
+pub(crate) fn past_participle(action: Action) -> &'static str {
     match action {
         Action::Cancel => "cancelled",
         Action::Revive => "revived",
@@ -203,14 +210,17 @@ fn applies_to(action: Action) -> &'static str {
     }
 }
 
-/// Names, or one pattern and what is said of its jobs.
-pub(crate) fn which(selected: Selected, state: Option<JobState>) -> Result<Which, String> {
-    let Selected { which, filters, .. } = selected;
+/// Parses a selection: job names, or one pattern with filters.
+pub(crate) fn job_selection(
+    selected: Selection,
+    state: Option<JobState>,
+) -> Result<JobSelection, String> {
+    let Selection { which, filters, .. } = selected;
     if let [pattern] = &which[..]
         && pattern.starts_with('/')
     {
         let pattern = Glob::new(pattern).map_err(|error| error.to_string())?;
-        return Ok(Which::Filter(filters.filter(pattern, state)));
+        return Ok(JobSelection::Filter(filters.filter(pattern, state)));
     }
     if !filters.is_empty() {
         return Err(
@@ -220,32 +230,36 @@ pub(crate) fn which(selected: Selected, state: Option<JobState>) -> Result<Which
     }
     let name = |text: &String| text.parse().map_err(|error| format!("{error}"));
     let mut names = which.iter().map(name).collect::<Result<Vec<JobName>, String>>()?;
-    // The same job twice would be refused the second time.
+    // Publishers would refuse the second mention of a job.
     let mut seen = std::collections::HashSet::new();
     names.retain(|name| seen.insert(name.id));
-    Ok(Which::Names(names))
+    Ok(JobSelection::Names(names))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn selected(which: &[&str]) -> Selected {
+    fn selected(which: &[&str]) -> Selection {
         let which = which.iter().map(|text| (*text).to_owned()).collect();
-        Selected { which, filters: Default::default(), dry_run: false }
+        Selection { which, filters: Default::default(), dry_run: false }
     }
 
     #[test]
-    fn jobs_are_selected_by_names_or_by_one_pattern() {
+    fn jobs_are_selected_by_ids_or_one_pattern() {
         let id = "01920f3e-5b7a-7fff-bfff-ffffffffffff";
         let receipt = format!("1a2b3c4d:{id}");
-        let Ok(Which::Names(names)) = which(selected(&[&receipt, id]), None) else { panic!() };
+        let Ok(JobSelection::Names(names)) = job_selection(selected(&[&receipt, id]), None) else {
+            panic!()
+        };
         assert_eq!(names.len(), 1, "a receipt and its id are one job");
         assert_eq!(names[0].publisher.as_deref(), Some("1a2b3c4d"));
         let dead = Some(JobState::Dead);
-        let Ok(Which::Filter(filter)) = which(selected(&["/jobs/**"]), dead) else { panic!() };
+        let Ok(JobSelection::Filter(filter)) = job_selection(selected(&["/jobs/**"]), dead) else {
+            panic!()
+        };
         assert_eq!(filter.state, dead);
-        assert!(which(selected(&["jobs"]), None).is_err());
-        assert!(which(selected(&["/a[b]"]), None).is_err());
+        assert!(job_selection(selected(&["jobs"]), None).is_err());
+        assert!(job_selection(selected(&["/a[b]"]), None).is_err());
     }
 }

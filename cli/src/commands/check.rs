@@ -1,4 +1,4 @@
-//! `longshore check`: the health of every part.
+//! `longshore check`: the health of every component.
 
 use std::pin::pin;
 use std::process::{self, ExitCode};
@@ -11,24 +11,23 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::Context;
-use super::workers::{self, Listed as Workers, NO_METRICS};
+use super::workers::{self, NO_METRICS, WorkerList};
 use crate::arguments::Check;
-use crate::failure::Reported;
+use crate::failure::AlreadyReported;
 use crate::output::{counted, jobs, printable};
 
-/// A command that has waited this long to become durable points at a disk in trouble, in
-/// milliseconds.
+/// A command that waits this long for its commit, in milliseconds, indicates a failing disk.
 const COMMIT_SLOW_MS: u64 = 5_000;
-/// The longest that a handshake may take, and an answer.
+/// Timeouts of a handshake and of an answer.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(3);
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
-/// How bad it is, the worst last.
+/// Severity, the worst last.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Level {
     Ok,
     Warning,
-    /// It could not be checked.
+    /// The component could not be checked.
     Unknown,
     Critical,
 }
@@ -54,35 +53,34 @@ impl Level {
     }
 }
 
-/// What `check --nagios` ends with when nothing could be checked: one line, and Nagios's exit code
-/// for it.
+/// The result of `check --nagios` if nothing could be checked: one line, and Nagios's exit code.
 pub(crate) fn unknown(why: &str) -> ExitCode {
     let why = why.lines().next().unwrap_or_default();
     println!("LONGSHORE {} - {}", Level::Unknown.word(), printable(why));
     ExitCode::from(Level::Unknown.code())
 }
 
-/// One thing that was looked at.
+/// The result for one component.
 struct Finding {
     part: String,
     level: Level,
-    says: String,
+    message: String,
 }
 
 pub(crate) async fn run(arguments: Check, mut context: Context) -> anyhow::Result<()> {
-    let findings = look(&context).await;
+    let findings = check(&context).await;
     let worst = findings.iter().map(|finding| finding.level).max().unwrap_or(Level::Unknown);
     if context.output.is_json() {
         let parts: Vec<Value> = findings
             .iter()
-            .map(|f| json!({ "part": f.part, "level": f.level.word(), "says": f.says }))
+            .map(|f| json!({ "part": f.part, "level": f.level.word(), "says": f.message }))
             .collect();
         context.output.json_pretty(&json!({ "level": worst.word(), "parts": parts }))?;
     } else if arguments.nagios {
         let shown: Vec<String> = findings
             .iter()
             .filter(|finding| finding.level == worst)
-            .map(|finding| format!("{} {}", finding.part, finding.says))
+            .map(|finding| format!("{} {}", finding.part, finding.message))
             .collect();
         context.output.line(format!("LONGSHORE {} - {}", worst.word(), shown.join("; ")))?;
     } else {
@@ -91,31 +89,31 @@ pub(crate) async fn run(arguments: Check, mut context: Context) -> anyhow::Resul
                 "{:<8} {}: {}",
                 finding.level.word(),
                 finding.part,
-                finding.says
+                finding.message
             ))?;
         }
     }
     if arguments.nagios {
         process::exit(worst.code().into());
     }
-    // A warning is something to know, not a failure.
-    if worst > Level::Warning { Err(Reported.into()) } else { Ok(()) }
+    // A warning is not a failure.
+    if worst > Level::Warning { Err(AlreadyReported.into()) } else { Ok(()) }
 }
 
-async fn look(context: &Context) -> Vec<Finding> {
+async fn check(context: &Context) -> Vec<Finding> {
     let mut findings = Vec::new();
-    // What is stopped takes connections and says no handshake: it is to be named within 10 s, one
-    // beside the other.
+    // A stopped process accepts connections but never answers the handshake. All components are
+    // checked concurrently, so that it is reported within 10 s.
     let mut cluster = context.cluster();
     cluster.timing.handshake_timeout = cluster.timing.handshake_timeout.min(HANDSHAKE_MAX);
     let client = ReadClient::new(cluster.clone(), SessionId(rand::random()), "longshore");
     let link = LinkOptions { handshake_timeout: HANDSHAKE_MAX, ..LinkOptions::default() };
     let options = QueuesOptions { request_timeout: ANSWER_MAX, link, ..QueuesOptions::default() };
     let queues = Queues::connect(cluster, options);
-    let mut asking = pin!(async {
+    let mut queries = pin!(async {
         let stats = queues.stats(Glob::everything());
         let listed = async {
-            let listed = timeout(ANSWER_MAX, workers::listed(context)).await;
+            let listed = timeout(ANSWER_MAX, workers::read_all(context)).await;
             listed.ok().and_then(Result::ok)
         };
         tokio::join!(queues.status(), stats, listed)
@@ -123,30 +121,30 @@ async fn look(context: &Context) -> Vec<Finding> {
     let mut replicas = pin!(client.replica_status());
     let (replicas, answers) = tokio::select! {
         replicas = &mut replicas => (replicas, None),
-        answers = &mut asking => (replicas.await, Some(answers)),
+        answers = &mut queries => (replicas.await, Some(answers)),
     };
     let up = replicas.iter().filter(|(_, status)| status.is_ok()).count();
     for (replica, status) in &replicas {
-        let (level, says) = match status {
+        let (level, message) = match status {
             Ok(status) if status.warming => (Level::Warning, "warming".to_owned()),
             Ok(status) => {
-                // Publishers, and the processes that serve live values and metrics.
+                // Writers are publishers of queues and of values.
                 let writers = counted(status.publishers, "writer");
                 (Level::Ok, format!("{writers}, {}", counted(status.paths, "path")))
             }
-            // As long as one answers, everybody finds everything.
+            // One answering replica serves all clients.
             Err(why) if up > 0 => (Level::Warning, why.clone()),
-            // Nobody can tell how the publishers are.
+            // Without a replica the publishers cannot be checked.
             Err(why) => (Level::Unknown, why.clone()),
         };
-        findings.push(Finding { part: format!("replica {replica}"), level, says });
+        findings.push(Finding { part: format!("replica {replica}"), level, message });
     }
     if up == 0 {
         return findings;
     }
     let (status, stats, workers) = match answers {
         Some(answers) => answers,
-        None => asking.await,
+        None => queries.await,
     };
     match status {
         Ok(gathered) => findings.extend(publishers(&gathered)),
@@ -154,12 +152,12 @@ async fn look(context: &Context) -> Vec<Finding> {
     }
     match stats {
         Ok(stats) => {
-            // Without the list of workers a queue is as it counts its subscriptions.
+            // Without the list of workers, use each queue's number of subscriptions.
             let workers = workers.unwrap_or_default();
             findings.extend(workers.without_metrics.iter().map(|name| Finding {
                 part: format!("publisher {name}"),
                 level: Level::Ok,
-                says: NO_METRICS.to_owned(),
+                message: NO_METRICS.to_owned(),
             }));
             findings.extend(stats.merged().iter().filter_map(|stat| queue(stat, &workers)));
         }
@@ -169,17 +167,18 @@ async fn look(context: &Context) -> Vec<Finding> {
 }
 
 fn unchecked(part: &str, error: &QueuesError) -> Finding {
-    Finding { part: part.to_owned(), level: Level::Unknown, says: error.to_string() }
+    Finding { part: part.to_owned(), level: Level::Unknown, message: error.to_string() }
 }
 
-/// What a publisher refuses for want of room, why, and the remedy.
-pub(crate) fn short_of(status: &PublisherStatus) -> Option<String> {
+/// What a publisher refuses for lack of memory or disk space, why, and the remedy.
+pub(crate) fn shortage(status: &PublisherStatus) -> Option<String> {
     let disk = "free some of its disk, and it resumes by itself";
     match status.room {
         Room::Open if status.memory_bytes < status.memory_max => None,
         Room::Open => Some(format!(
-            "its jobs take {} MiB of memory, and may take {}: it refuses new jobs (MemoryFull); let workers catch up, keep \
-             fewer ended jobs (longshore queue set), or start it with a larger --memory-max",
+            "its jobs take {} MiB of memory, and may take {}: it refuses new jobs (MemoryFull); \
+             let workers catch up, retain fewer ended jobs (longshore queue set), or start it \
+             with a larger --memory-max",
             status.memory_bytes >> 20,
             status.memory_max >> 20,
         )),
@@ -187,7 +186,8 @@ pub(crate) fn short_of(status: &PublisherStatus) -> Option<String> {
             Some(format!("its disk is short of room: it refuses new jobs (NoSpace); {disk}"))
         }
         Room::Held => Some(format!(
-            "its disk is all but full: it refuses new jobs (NoSpace) and hands none out; what runs can end; {disk}"
+            "its disk is almost full: it refuses new jobs (NoSpace) and delivers none; running \
+             jobs can end; {disk}"
         )),
     }
 }
@@ -200,10 +200,10 @@ fn publishers(gathered: &Gathered<PublisherStatus>) -> Vec<Finding> {
         .map(|answered| {
             let status = &answered.answer;
             let slow = status.oldest_uncommitted_ms >= COMMIT_SLOW_MS;
-            let short = short_of(status);
+            let short = shortage(status);
             let is_short = short.is_some();
             let is_filling = status.memory_bytes >= status.memory_max / 10 * 9;
-            let says = if let (Some(short), false) = (short, slow) {
+            let message = if let (Some(short), false) = (short, slow) {
                 short
             } else if is_filling && !slow {
                 format!(
@@ -212,7 +212,8 @@ fn publishers(gathered: &Gathered<PublisherStatus>) -> Vec<Finding> {
                     status.memory_max >> 20,
                 )
             } else if status.clock_held && !slow {
-                "the wall clock has jumped; what waits for it is held back: longshore resume --clock"
+                "the wall clock has jumped; jobs that wait for it are paused: \
+                 longshore resume --clock"
                     .to_owned()
             } else if slow {
                 format!(
@@ -230,7 +231,7 @@ fn publishers(gathered: &Gathered<PublisherStatus>) -> Vec<Finding> {
             } else {
                 Level::Ok
             };
-            Finding { part: part(&answered.publisher.name), level, says }
+            Finding { part: part(&answered.publisher.name), level, message }
         })
         .collect();
     for answered in &gathered.answers {
@@ -239,8 +240,8 @@ fn publishers(gathered: &Gathered<PublisherStatus>) -> Vec<Finding> {
             findings.push(Finding {
                 part: part(&answered.publisher.name),
                 level: Level::Warning,
-                says: format!(
-                    "it is drained: it takes no new jobs; \
+                message: format!(
+                    "it is drained: it accepts no new jobs; \
                      longshore publisher drain {} --undo ends that",
                     status.name
                 ),
@@ -252,28 +253,28 @@ fn publishers(gathered: &Gathered<PublisherStatus>) -> Vec<Finding> {
             findings.extend((!patterns.is_empty()).then(|| Finding {
                 part: part(&answered.publisher.name),
                 level: Level::Warning,
-                says: format!("{what}: {}", patterns.join(", ")),
+                message: format!("{what}: {}", patterns.join(", ")),
             }));
         }
     }
     findings.extend(gathered.missing.iter().map(|missing| Finding {
         part: part(&missing.publisher.name),
         level: Level::Critical,
-        says: format!("does not answer: {}", missing.why),
+        message: format!("does not answer: {}", missing.why),
     }));
     if findings.is_empty() {
-        let says = "there is none".to_owned();
-        findings.push(Finding { part: "publishers".to_owned(), level: Level::Critical, says });
+        let message = "there is none".to_owned();
+        findings.push(Finding { part: "publishers".to_owned(), level: Level::Critical, message });
     }
     findings
 }
 
-/// Queues that somebody should look at.
-fn queue(stat: &QueueStat, workers: &Workers) -> Option<Finding> {
+/// A warning about a queue, if an operator should act.
+fn queue(stat: &QueueStat, workers: &WorkerList) -> Option<Finding> {
     let counts = stat.counts;
     let wait =
         format!("{} {}", jobs(counts.ready), if counts.ready == 1 { "waits" } else { "wait" });
-    let says = if let Some(pattern) = stat.paused_by.first() {
+    let message = if let Some(pattern) = stat.paused_by.first() {
         format!("{wait} and the queue is paused by {pattern}")
     } else if counts.ready > 0 && stat.subscriptions == 0 {
         format!("{wait} and no worker takes them")
@@ -284,5 +285,5 @@ fn queue(stat: &QueueStat, workers: &Workers) -> Option<Finding> {
     } else {
         return None;
     };
-    Some(Finding { part: format!("queue {}", stat.path), level: Level::Warning, says })
+    Some(Finding { part: format!("queue {}", stat.path), level: Level::Warning, message })
 }

@@ -1,4 +1,4 @@
-//! `longshore config`: what is in force, and where each value came from.
+//! `longshore config`: the effective configuration, with the origin of each value.
 
 use serde_json::{Map, Value, json};
 

@@ -11,15 +11,15 @@ use longshore::protocol::messages::work::{Action, Filter};
 use longshore::{DeadGroupAt, Due, Glob, Headers, JobName, JobOptions, JobState, NewJob, new_id};
 use serde_json::{Value, json};
 
-use super::act::{self, Which};
+use super::act::{self, JobSelection};
 use super::{Context, job, jobs, missing_json, warn_of_missing};
-use crate::arguments::{Dead, DeadAction, Selected};
-use crate::failure::{Reported, WrongUsage};
+use crate::arguments::{Dead, DeadAction, Selection};
+use crate::failure::{AlreadyReported, UsageError};
 use crate::output::{Table, grouped, shown};
-use crate::time::show_moment;
+use crate::time::show_timestamp;
 
-/// How long a replacement may take.
-const REPLACE_WITHIN: Duration = Duration::from_secs(30);
+/// The timeout of a replacement.
+const REPLACE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Characters of an error in a table.
 const ERROR_CHARS: usize = 60;
 
@@ -50,17 +50,17 @@ pub(crate) async fn run(arguments: Dead, mut context: Context) -> anyhow::Result
     }
 }
 
-async fn revive(selected: Selected, rate: Option<u32>, context: Context) -> anyhow::Result<()> {
+async fn revive(selected: Selection, rate: Option<u32>, context: Context) -> anyhow::Result<()> {
     let Some(rate) = rate else {
         return act::run(Action::Revive, selected, Some(JobState::Dead), context).await;
     };
     let dry_run = selected.dry_run;
-    match act::which(selected, Some(JobState::Dead)).map_err(WrongUsage)? {
-        Which::Filter(filter) => {
+    match act::job_selection(selected, Some(JobState::Dead)).map_err(UsageError)? {
+        JobSelection::Filter(filter) => {
             act::on_filter(Action::Revive, "revived", filter, Some(rate), dry_run, context).await
         }
-        Which::Names(_) => {
-            Err(WrongUsage("--rate goes with a pattern, not with ids".into()).into())
+        JobSelection::Names(_) => {
+            Err(UsageError("--rate goes with a pattern, not with ids".into()).into())
         }
     }
 }
@@ -76,15 +76,15 @@ fn payload_of(text: Option<OsString>, file: Option<PathBuf>) -> anyhow::Result<O
     })
 }
 
-/// A new job in the place of one, with its headers and options.
-async fn replace(selected: Selected, payload: Bytes, mut context: Context) -> anyhow::Result<()> {
-    let one = match act::which(selected, None).map_err(WrongUsage)? {
-        Which::Names(names) => <[JobName; 1]>::try_from(names).ok(),
-        Which::Filter(_) => None,
+/// Replaces a job by a new one with its headers and options.
+async fn replace(selected: Selection, payload: Bytes, mut context: Context) -> anyhow::Result<()> {
+    let one = match act::job_selection(selected, None).map_err(UsageError)? {
+        JobSelection::Names(names) => <[JobName; 1]>::try_from(names).ok(),
+        JobSelection::Filter(_) => None,
     };
     let Some([name]) = one else {
         return Err(
-            WrongUsage("a payload replaces one job: name it by its receipt or id".into()).into()
+            UsageError("a payload replaces one job: name it by its receipt or id".into()).into()
         );
     };
     let queues = context.queues();
@@ -94,8 +94,7 @@ async fn replace(selected: Selected, payload: Bytes, mut context: Context) -> an
         id: new_id(),
         payload,
         headers: old.job.headers.clone().unwrap_or_else(Headers::default),
-        // It is to run now, and as the old one was to: not later, nor only once it is confirmed,
-        // nor never.
+        // The new job runs at once: without a delay, a confirmation or a deadline.
         options: JobOptions {
             due: Due::Now,
             prepared: false,
@@ -103,7 +102,7 @@ async fn replace(selected: Selected, payload: Bytes, mut context: Context) -> an
             ..old.job.options.clone().unwrap_or_default()
         },
     };
-    let receipt = queues.replace(&JobName::from(old.job_ref()), &new, REPLACE_WITHIN).await?;
+    let receipt = queues.replace(&JobName::from(old.job_ref()), &new, REPLACE_TIMEOUT).await?;
     if context.output.is_json() {
         let (job, replaces) = (receipt.to_string(), old.job_ref().to_string());
         context.output.json_pretty(&json!({ "job": job, "replaces": replaces }))?;
@@ -131,8 +130,8 @@ async fn groups(filter: Filter, mut context: Context) -> anyhow::Result<()> {
                 group.death.to_string(),
                 error.map(|error| shown(error.as_bytes(), ERROR_CHARS)).unwrap_or_default(),
                 group.path.to_string(),
-                show_moment(group.first_at),
-                show_moment(group.last_at),
+                show_timestamp(group.first_at),
+                show_timestamp(group.last_at),
                 group.fingerprint.to_string(),
             ]);
         }
@@ -142,7 +141,7 @@ async fn groups(filter: Filter, mut context: Context) -> anyhow::Result<()> {
         }
     }
     let missing = warn_of_missing(&gathered.missing, gathered.complete, &gathered.unanswered);
-    if missing { Err(Reported.into()) } else { Ok(()) }
+    if missing { Err(AlreadyReported.into()) } else { Ok(()) }
 }
 
 fn group_json(at: &DeadGroupAt) -> Value {
@@ -150,7 +149,7 @@ fn group_json(at: &DeadGroupAt) -> Value {
     json!({
         "path": group.path.as_str(), "death": group.death.to_string(),
         "fingerprint": group.fingerprint.to_string(), "jobs": group.jobs,
-        "first_at": show_moment(group.first_at), "last_at": show_moment(group.last_at),
+        "first_at": show_timestamp(group.first_at), "last_at": show_timestamp(group.last_at),
         "example": at.example().to_string(),
         "error": group.error.as_ref().map(|e| json!({ "kind": e.kind, "message": e.message })),
     })

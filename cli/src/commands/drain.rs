@@ -1,5 +1,5 @@
-//! `longshore publisher drain`: a publisher takes no new jobs, so that it can be removed once it
-//! holds none.
+//! `longshore publisher drain`: a publisher accepts no new jobs, so that it can be removed once it
+//! has none.
 
 use std::time::Duration;
 
@@ -10,55 +10,57 @@ use serde_json::json;
 use super::forget::is_named;
 use super::{Context, missing_json, warn_of_missing};
 use crate::arguments::Drain;
-use crate::failure::Reported;
+use crate::failure::AlreadyReported;
 use crate::output::{counted, jobs};
 
-/// How often `--wait` looks at what is left.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often `--wait` reads the remaining jobs.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-pub(super) async fn run(asked: Drain, mut context: Context) -> anyhow::Result<()> {
+pub(super) async fn run(arguments: Drain, mut context: Context) -> anyhow::Result<()> {
     let (_, publishers) = context.queues().publishers(&Glob::everything()).await?;
-    let PublisherInfo { id, name, .. } = find(&asked.name, &publishers)?.clone();
-    if !asked.undo && publishers.len() == 1 {
+    let PublisherInfo { id, name, .. } = find(&arguments.name, &publishers)?.clone();
+    if !arguments.undo && publishers.len() == 1 {
         eprintln!(
             "note: no other publisher is registered: producers wait, and give up, until one is"
         );
     }
-    let gathered = alone(publishers, id).drain(!asked.undo).await?;
+    let gathered = queues_of(publishers, id).drain(!arguments.undo).await?;
     if gathered.answers.is_empty() {
         if context.output.is_json() {
             context.output.json(&json!({ "missing": missing_json(&gathered.missing) }))?;
         }
         warn_of_missing(&gathered.missing, gathered.complete, &gathered.unanswered);
-        return Err(Reported.into());
+        return Err(AlreadyReported.into());
     }
-    if asked.undo {
+    if arguments.undo {
         match context.output.is_json() {
             true => context
                 .output
                 .json(&json!({ "publisher": id.to_string(), "name": name, "draining": false }))?,
-            false => context.output.line(format!("publisher {name} takes new jobs"))?,
+            false => context.output.line(format!("publisher {name} accepts new jobs"))?,
         }
         return Ok(());
     }
     let (mut is_first, mut was_silent) = (true, false);
     loop {
-        match look(&context, id).await {
-            Some(left) if !left.draining => {
-                anyhow::bail!("publisher {name} takes new jobs again: somebody has ended its drain")
+        match read_remaining(&context, id).await {
+            Some(remaining) if !remaining.draining => {
+                anyhow::bail!(
+                    "publisher {name} accepts new jobs again: its drain was undone meanwhile"
+                )
             }
-            Some(left) => {
-                let is_last = !asked.wait || left.open() == 0;
+            Some(remaining) => {
+                let is_last = !arguments.wait || remaining.open() == 0;
                 if is_first || is_last {
-                    left.show(&name, id, &mut context)?;
+                    remaining.show(&name, id, &mut context)?;
                 }
                 if is_last {
                     return Ok(());
                 }
                 (is_first, was_silent) = (false, false);
             }
-            None if !asked.wait => {
-                anyhow::bail!("publisher {name} is being drained, and does not say what is left")
+            None if !arguments.wait => {
+                anyhow::bail!("publisher {name} is being drained, but did not report its jobs")
             }
             None => {
                 if !std::mem::replace(&mut was_silent, true) {
@@ -66,34 +68,35 @@ pub(super) async fn run(asked: Drain, mut context: Context) -> anyhow::Result<()
                 }
             }
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
-fn alone(publishers: Vec<PublisherInfo>, id: PublisherId) -> Queues {
+fn queues_of(publishers: Vec<PublisherInfo>, id: PublisherId) -> Queues {
     let one = publishers.into_iter().filter(|one| one.id == id).collect();
     Queues::to_publishers(one, QueuesOptions::default())
 }
 
-/// What a publisher still has.
-struct Left {
+/// The jobs that a publisher still has.
+struct Remaining {
     draining: bool,
     counts: JobCounts,
 }
 
-/// None while it does not answer: it may be away for a restart, and return at another address.
-async fn look(context: &Context, id: PublisherId) -> Option<Left> {
+/// Reads the remaining jobs; none while the publisher does not answer. It may restart at another
+/// address.
+async fn read_remaining(context: &Context, id: PublisherId) -> Option<Remaining> {
     let (_, publishers) = context.queues().publishers(&Glob::everything()).await.ok()?;
-    let queues = alone(publishers, id);
+    let queues = queues_of(publishers, id);
     let status = queues.status().await.ok()?.answers.pop()?.answer;
     let mut counts = JobCounts::default();
     for queue in queues.stats(Glob::everything()).await.ok()?.answers.pop()?.answer {
         counts += queue.counts;
     }
-    Some(Left { draining: status.draining, counts })
+    Some(Remaining { draining: status.draining, counts })
 }
 
-/// The one registered publisher that `name` means.
+/// Finds the one registered publisher with this name.
 fn find<'a>(name: &str, publishers: &'a [PublisherInfo]) -> anyhow::Result<&'a PublisherInfo> {
     let found: Vec<_> = publishers.iter().filter(|one| is_named(one, name)).collect();
     match found[..] {
@@ -112,24 +115,24 @@ fn find<'a>(name: &str, publishers: &'a [PublisherInfo]) -> anyhow::Result<&'a P
     }
 }
 
-impl Left {
+impl Remaining {
     /// Jobs that have not ended.
     fn open(&self) -> u64 {
-        self.counts.total() - self.counts.dead - self.kept()
+        self.counts.total() - self.counts.dead - self.retained()
     }
 
-    /// Jobs that have ended, and are no dead letters.
-    fn kept(&self) -> u64 {
+    /// Ended jobs other than dead letters.
+    fn retained(&self) -> u64 {
         self.counts.completed + self.counts.cancelled + self.counts.expired
     }
 
     fn show(&self, name: &str, id: PublisherId, context: &mut Context) -> anyhow::Result<()> {
-        let (open, kept) = (self.open(), self.kept());
+        let (open, retained) = (self.open(), self.retained());
         let JobCounts { dead, prepared, .. } = self.counts;
         if context.output.is_json() {
             context.output.json(&json!({
                 "publisher": id.to_string(), "name": name, "draining": true,
-                "open": open, "prepared": prepared, "dead": dead, "kept": kept,
+                "open": open, "prepared": prepared, "dead": dead, "kept": retained,
             }))?;
             return Ok(());
         }
@@ -137,20 +140,21 @@ impl Left {
             context.output.line(format!(
                 "publisher {name} is empty: stop it, then: longshore publisher forget {name}"
             ))?;
-            if dead + kept > 0 {
-                let (dead, kept) = (counted(dead, "dead letter"), counted(kept, "ended job"));
-                eprintln!("note: its data directory still keeps {dead} and {kept}");
+            if dead + retained > 0 {
+                let dead = counted(dead, "dead letter");
+                let retained = counted(retained, "ended job");
+                eprintln!("note: its data directory still has {dead} and {retained}");
             }
             return Ok(());
         }
         let (jobs, have) = (jobs(open), if open == 1 { "has" } else { "have" });
         context
             .output
-            .line(format!("publisher {name} takes no new jobs; {jobs} {have} not ended yet"))?;
+            .line(format!("publisher {name} accepts no new jobs; {jobs} {have} not ended yet"))?;
         if prepared > 0 {
             let wait = if prepared == 1 { "waits" } else { "wait" };
             eprintln!(
-                "note: {prepared} of them {wait} to be confirmed: \
+                "note: {prepared} of them {wait} for confirmation: \
                  longshore jobs '/**' --state prepared"
             );
         }

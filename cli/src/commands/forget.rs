@@ -1,4 +1,4 @@
-//! `longshore publisher forget`: a publisher that is gone for good is reported no longer.
+//! `longshore publisher forget`: stops reporting a publisher that will not return.
 
 use std::collections::BTreeMap;
 
@@ -7,22 +7,22 @@ use longshore::{KnownPublisher, PublisherId, ReadClient};
 use serde_json::json;
 
 use super::Context;
-use crate::failure::Reported;
+use crate::failure::AlreadyReported;
 
 pub(super) async fn run(name: &str, mut context: Context) -> anyhow::Result<()> {
     let client = context.read_client();
     let replicas = context.cluster().replicas;
     let mut answers = Vec::new();
-    let mut silent = Vec::new();
-    for (replica, known) in ask_all(&client, replicas).await {
+    let mut failures = Vec::new();
+    for (replica, known) in query_all(&client, replicas).await {
         match known {
             Ok(known) => answers.push((replica, known)),
-            Err(why) => silent.push((replica, why)),
+            Err(why) => failures.push((replica, why)),
         }
     }
     if answers.is_empty() {
-        report(&silent);
-        return Err(Reported.into());
+        report(&failures);
+        return Err(AlreadyReported.into());
     }
     let publisher = find(name, &answers)?;
     let id = publisher.info.id;
@@ -30,12 +30,12 @@ pub(super) async fn run(name: &str, mut context: Context) -> anyhow::Result<()> 
     for (replica, _) in &answers {
         match client.forget_publisher(replica, id).await {
             Ok(_) => forgotten.push(replica.clone()),
-            Err(why) => silent.push((replica.clone(), why)),
+            Err(why) => failures.push((replica.clone(), why)),
         }
     }
     if context.output.is_json() {
         let failed: Vec<_> =
-            silent.iter().map(|(at, why)| json!({ "replica": at, "error": why })).collect();
+            failures.iter().map(|(at, why)| json!({ "replica": at, "error": why })).collect();
         context.output.json_pretty(&json!({
             "publisher": id.to_string(), "name": publisher.info.name,
             "forgotten": forgotten, "failed": failed,
@@ -48,17 +48,17 @@ pub(super) async fn run(name: &str, mut context: Context) -> anyhow::Result<()> 
             forgotten.join(", ")
         ))?;
     }
-    if silent.is_empty() {
+    if failures.is_empty() {
         return Ok(());
     }
-    report(&silent);
-    eprintln!("what these replicas know is not changed; run the command again once they answer");
-    Err(Reported.into())
+    report(&failures);
+    eprintln!("these replicas still report it; run the command again once they answer");
+    Err(AlreadyReported.into())
 }
 
 type Answer = (String, Result<Vec<KnownPublisher>, String>);
 
-async fn ask_all(client: &ReadClient, replicas: Vec<String>) -> Vec<Answer> {
+async fn query_all(client: &ReadClient, replicas: Vec<String>) -> Vec<Answer> {
     let asking = replicas.into_iter().map(|replica| {
         let client = client.clone();
         tokio::spawn(async move {
@@ -75,18 +75,18 @@ async fn ask_all(client: &ReadClient, replicas: Vec<String>) -> Vec<Answer> {
     answers
 }
 
-fn report(silent: &[(String, String)]) {
-    for (replica, why) in silent {
+fn report(failures: &[(String, String)]) {
+    for (replica, why) in failures {
         eprintln!("error: {replica} does not answer: {why}");
     }
 }
 
-/// Whether `name` is the publisher's name, its id, or the first eight digits of that.
+/// Whether `name` is the publisher's name, its id, or the id's first eight digits.
 pub(super) fn is_named(info: &PublisherInfo, name: &str) -> bool {
     info.name == name || info.id.prefix() == name || info.id.to_string() == name
 }
 
-/// The one missing publisher that `name` means.
+/// Finds the one missing publisher with this name.
 fn find<'a>(
     name: &str,
     answers: &'a [(String, Vec<KnownPublisher>)],
@@ -114,10 +114,12 @@ fn find<'a>(
             )
         }
         (None, _, Some(replica)) => anyhow::bail!(
-            "publisher {name} is registered at {replica}; only one that is missing can be forgotten: stop it first"
+            "publisher {name} is registered at {replica}; only a missing publisher can be \
+             forgotten: stop it first"
         ),
         (None, ..) => anyhow::bail!(
-            "no replica that answers knows a publisher {name}: longshore resolver status --publishers lists them"
+            "no replica that answers knows a publisher {name}: \
+             longshore resolver status --publishers lists them"
         ),
     }
 }

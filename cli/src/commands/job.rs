@@ -1,4 +1,4 @@
-//! `longshore job`: one job, with its payload, attempts, checkpoints, progress and result.
+//! `longshore job`: one job with its payload, attempts, checkpoints, progress and result.
 
 use std::time::Duration;
 
@@ -6,20 +6,19 @@ use longshore::{JobAt, JobEnd, JobLookupError, JobName, JobState, Queues, Queues
 
 use super::{Context, job_view};
 use crate::arguments::Job;
-use crate::failure::Reported;
+use crate::failure::AlreadyReported;
 use crate::output::Progress;
 
-/// How often a job that is waited for is asked how far it is.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How long one wait may take before it is begun anew: publishers come and go, and the resolver is
-/// asked again.
-const WAIT_AT_A_TIME: Duration = Duration::from_secs(600);
+/// How often the progress of an awaited job is read.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// The duration of one wait request. A new one resolves the publisher again.
+const WAIT_REQUEST: Duration = Duration::from_secs(600);
 
 pub(crate) async fn run(arguments: Job, mut context: Context) -> anyhow::Result<()> {
     let queues = context.queues();
     let mut found = match arguments.id.publisher {
-        // Where it is, is known: it can be waited for until that publisher is back.
-        Some(_) if arguments.wait => look_until_answered(&queues, &arguments.id).await?,
+        // The receipt names the publisher, so wait for its return.
+        Some(_) if arguments.wait => job_once_reachable(&queues, &arguments.id).await?,
         _ => queues.job(&arguments.id).await?,
     };
     if arguments.wait && !found.job.state.is_end() {
@@ -27,12 +26,12 @@ pub(crate) async fn run(arguments: Job, mut context: Context) -> anyhow::Result<
         let progress = Progress::new("waiting", "%", Some(100), &context.output);
         let at = found.job_ref();
         let end = watch(&queues, &name, progress).await?;
-        found = match look_until_answered(&queues, &name).await {
-            // It is not kept any more. Whoever waits is told its end all the same.
+        found = match job_once_reachable(&queues, &name).await {
+            // The job is no longer retained, but its end is known.
             Err(JobLookupError::NotFound { .. }) => {
                 job_view::print_gone(&at, &end, &mut context.output)?;
                 let completed = matches!(end, JobEnd::Completed { .. });
-                return if completed { Ok(()) } else { Err(Reported.into()) };
+                return if completed { Ok(()) } else { Err(AlreadyReported.into()) };
             }
             found => found?,
         };
@@ -47,45 +46,45 @@ pub(crate) async fn run(arguments: Job, mut context: Context) -> anyhow::Result<
     } else {
         show(&found, &mut context)?;
     }
-    if arguments.wait && !completed { Err(Reported.into()) } else { Ok(()) }
+    if arguments.wait && !completed { Err(AlreadyReported.into()) } else { Ok(()) }
 }
 
-/// Waits until a job has ended, and shows meanwhile how far it is.
+/// Waits until a job has ended, and shows its progress meanwhile.
 async fn watch(queues: &Queues, name: &JobName, mut progress: Progress) -> anyhow::Result<JobEnd> {
-    let looked_at = async {
+    let polling = async {
         loop {
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
             if let Ok(found) = queues.job(name).await
-                && let Some(said) = &found.job.progress
+                && let Some(reported) = &found.job.progress
             {
-                progress.at(u64::from(said.percent));
+                progress.at(u64::from(reported.percent));
             }
         }
     };
     let end = tokio::select! {
         end = ended(queues, name) => end?,
-        never = looked_at => never,
+        never = polling => never,
     };
     progress.finish();
     Ok(end)
 }
 
-/// Waits until a job has ended, for as long as that takes. Its publisher may be away meanwhile.
+/// Waits until a job has ended, without a limit, also while its publisher is down.
 pub(crate) async fn ended(queues: &Queues, name: &JobName) -> Result<JobEnd, WaitError> {
     loop {
-        match queues.wait(name, WAIT_AT_A_TIME).await {
+        match queues.wait(name, WAIT_REQUEST).await {
             Err(WaitError::TimedOut { .. }) => {}
             end => return end,
         }
     }
 }
 
-/// Looks for a job until its publisher can be asked: that, or the resolver, may be away.
-pub(crate) async fn look_until_answered(
+/// Looks up a job; retries while its publisher or the resolver is unreachable.
+pub(crate) async fn job_once_reachable(
     queues: &Queues,
     name: &JobName,
 ) -> Result<JobAt, JobLookupError> {
-    let mut is_told = false;
+    let mut was_reported = false;
     loop {
         match queues.job(name).await {
             Err(
@@ -93,10 +92,10 @@ pub(crate) async fn look_until_answered(
                 | JobLookupError::PublisherAway { .. }
                 | JobLookupError::Queues(QueuesError::Resolver(_))),
             ) => {
-                if !std::mem::replace(&mut is_told, true) {
+                if !std::mem::replace(&mut was_reported, true) {
                     eprintln!("waiting: {why}");
                 }
-                tokio::time::sleep(LOOK_EVERY).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
             found => return found,
         }

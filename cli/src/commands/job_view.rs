@@ -1,4 +1,4 @@
-//! How a job is shown: to people, and to programs.
+//! Presentation of a job, as text and as JSON.
 
 use std::io;
 use std::time::Duration;
@@ -9,12 +9,12 @@ use serde_json::{Map, Value, json};
 
 use crate::backoff::show_backoff;
 use crate::output::{Output, Table, bytes_json, counted, grouped, shown};
-use crate::time::{show_length, show_moment, wall_ms};
+use crate::time::{show_duration, show_timestamp, wall_ms};
 
-/// Characters of a payload, result or error that fit into a table.
+/// The most characters of a payload, result or error in a table.
 const CELL_CHARS: usize = 60;
 
-/// A job as JSON. What the publisher did not tell, or what does not apply, is not there.
+/// A job as JSON. Unknown and inapplicable fields are left out.
 pub(crate) fn json(at: &JobRef, job: &JobInfo) -> Value {
     let mut value = Map::new();
     let mut put = |key: &str, field: Value| {
@@ -34,11 +34,11 @@ pub(crate) fn json(at: &JobRef, job: &JobInfo) -> Value {
     put("deliveries", json!(job.deliveries));
     put("lease_ms", json!(job.lease_ms));
     put("run_timeout_ms", json!(job.run_timeout_ms));
-    put("enqueued_at", json!(show_moment(job.enqueued_at)));
-    put("due_at", json!(job.due_at.map(show_moment)));
-    put("expires_at", json!(job.expires_at.map(show_moment)));
-    put("delivered_at", json!(job.delivered_at.map(show_moment)));
-    put("ended_at", json!(job.ended_at.map(show_moment)));
+    put("enqueued_at", json!(show_timestamp(job.enqueued_at)));
+    put("due_at", json!(job.due_at.map(show_timestamp)));
+    put("expires_at", json!(job.expires_at.map(show_timestamp)));
+    put("delivered_at", json!(job.delivered_at.map(show_timestamp)));
+    put("ended_at", json!(job.ended_at.map(show_timestamp)));
     put("token", json!(job.token.map(|token| token.0)));
     put("worker", json!(job.worker));
     put("death", json!(job.death.map(|death| death.to_string())));
@@ -71,22 +71,22 @@ pub(crate) fn json(at: &JobRef, job: &JobInfo) -> Value {
 
 fn progress_json(progress: &ProgressInfo) -> Value {
     json!({
-        "percent": progress.percent, "message": progress.message, "at": show_moment(progress.at),
+        "percent": progress.percent, "message": progress.message, "at": show_timestamp(progress.at),
     })
 }
 
 fn attempt_json(attempt: &AttemptInfo) -> Value {
     json!({
         "number": attempt.number, "worker": attempt.worker,
-        "delivered_at": show_moment(attempt.delivered_at),
-        "ended_at": show_moment(attempt.ended_at), "outcome": attempt.outcome.to_string(),
+        "delivered_at": show_timestamp(attempt.delivered_at),
+        "ended_at": show_timestamp(attempt.ended_at), "outcome": attempt.outcome.to_string(),
         "error": attempt.error.as_ref().map(|e| json!({ "kind": e.kind, "message": e.message })),
         "fingerprint": attempt.fingerprint.map(|fingerprint| fingerprint.to_string()),
     })
 }
 
-/// What `longshore work` leaves behind, as a checkpoint, of a command that succeeded: the end of
-/// its standard error.
+/// The checkpoint in which `longshore work` stores the end of a successful command's standard
+/// error.
 pub(crate) fn stderr_checkpoint(text: &str) -> Vec<u8> {
     json!({ "stderr": text }).to_string().into_bytes()
 }
@@ -94,22 +94,23 @@ pub(crate) fn stderr_checkpoint(text: &str) -> Vec<u8> {
 fn stderr_in(checkpoint: &CheckpointInfo) -> Option<String> {
     #[derive(serde::Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Left {
+    struct Content {
         stderr: String,
     }
-    let left: Left = serde_json::from_slice(checkpoint.bytes.as_ref()?).ok()?;
-    Some(left.stderr)
+    let content: Content = serde_json::from_slice(checkpoint.bytes.as_ref()?).ok()?;
+    Some(content.stderr)
 }
 
-/// The standard error of attempts that succeeded, with their numbers.
+/// The attempt number and standard error of each successful attempt.
 fn stderr_of(job: &JobInfo) -> impl Iterator<Item = (u16, String)> {
-    job.checkpoints.iter().filter_map(|left| Some((left.attempt, stderr_in(left)?)))
+    let stderr = |checkpoint: &CheckpointInfo| Some((checkpoint.attempt, stderr_in(checkpoint)?));
+    job.checkpoints.iter().filter_map(stderr)
 }
 
 fn checkpoint_json(checkpoint: &CheckpointInfo) -> Value {
     json!({
         "attempt": checkpoint.attempt, "number": checkpoint.sequence,
-        "at": show_moment(checkpoint.at), "bytes": checkpoint.length,
+        "at": show_timestamp(checkpoint.at), "bytes": checkpoint.length,
         "data": checkpoint.bytes.as_ref().map(|bytes| bytes_json(bytes)),
     })
 }
@@ -133,14 +134,14 @@ pub(crate) fn row(at: &JobRef, job: &JobInfo) -> [String; 7] {
     ]
 }
 
-/// A state in the words of `stat`: jobs that wait for a retry are told apart.
+/// A state as `stat` shows it, with `retrying` for jobs that wait for a retry.
 pub(crate) fn shown_state(state: JobState, retrying: bool) -> String {
     if retrying { "retrying".to_owned() } else { state.to_string() }
 }
 
 fn age(since: u64) -> String {
     let ms = wall_ms().saturating_sub(since);
-    show_length(Duration::from_secs(ms / 1_000))
+    show_duration(Duration::from_secs(ms / 1_000))
 }
 
 fn outcome(job: &JobInfo) -> String {
@@ -160,7 +161,7 @@ fn outcome(job: &JobInfo) -> String {
             job.worker.as_ref().map(|worker| format!("at {worker}")).unwrap_or_default()
         }
         JobState::Scheduled => {
-            let due = job.due_at.map(|at| format!("due {}", show_moment(at)));
+            let due = job.due_at.map(|at| format!("due {}", show_timestamp(at)));
             [due, error].into_iter().flatten().collect::<Vec<_>>().join(", ")
         }
         JobState::Prepared => "waits for longshore confirm".to_owned(),
@@ -168,7 +169,7 @@ fn outcome(job: &JobInfo) -> String {
     }
 }
 
-/// Everything about one job.
+/// Prints all fields of a job.
 pub(crate) fn print(at: &JobRef, name: &str, job: &JobInfo, output: &mut Output) -> io::Result<()> {
     let mut line = |key: &str, value: String| output.line(format!("{key:<12} {value}"));
     line("job", at.to_string())?;
@@ -189,15 +190,15 @@ pub(crate) fn print(at: &JobRef, name: &str, job: &JobInfo, output: &mut Output)
             }
         ),
     )?;
-    line("enqueued", show_moment(job.enqueued_at))?;
+    line("enqueued", show_timestamp(job.enqueued_at))?;
     if let Some(due) = job.due_at {
-        line("due", show_moment(due))?;
+        line("due", show_timestamp(due))?;
     }
     if let Some(expires) = job.expires_at {
-        line("expires", show_moment(expires))?;
+        line("expires", show_timestamp(expires))?;
     }
     if let Some(ended) = job.ended_at {
-        line("ended", show_moment(ended))?;
+        line("ended", show_timestamp(ended))?;
     }
     if let Some(token) = job.token {
         line("lease", format!("token {token}, at {}", job.worker.as_deref().unwrap_or("?")))?;
@@ -205,9 +206,9 @@ pub(crate) fn print(at: &JobRef, name: &str, job: &JobInfo, output: &mut Output)
     if let Some(delivered) = job.delivered_at {
         let limit = match job.run_timeout_ms {
             0 => String::new(),
-            ms => format!(", may run for {}", show_length(Duration::from_millis(ms))),
+            ms => format!(", may run for {}", show_duration(Duration::from_millis(ms))),
         };
-        line("delivered", format!("{}{limit}", show_moment(delivered)))?;
+        line("delivered", format!("{}{limit}", show_timestamp(delivered)))?;
     }
     if let Some(progress) = &job.progress {
         line("progress", shown_progress(progress))?;
@@ -226,7 +227,7 @@ pub(crate) fn print(at: &JobRef, name: &str, job: &JobInfo, output: &mut Output)
     }
     if let Some(options) = &job.options {
         let backoff = options.backoff.as_ref().map(show_backoff);
-        let keep = options.keep_ms.map(|ms| show_length(Duration::from_millis(ms)));
+        let keep = options.keep_ms.map(|ms| show_duration(Duration::from_millis(ms)));
         for (key, value) in [("backoff", backoff), ("keep", keep)] {
             if let Some(value) = value {
                 line(key, value)?;
@@ -258,18 +259,18 @@ pub(crate) fn print(at: &JobRef, name: &str, job: &JobInfo, output: &mut Output)
         output.line("")?;
         output.table(&attempts(&job.attempts))?;
     }
-    let left: Vec<&CheckpointInfo> =
-        job.checkpoints.iter().filter(|left| stderr_in(left).is_none()).collect();
-    if !left.is_empty() {
+    let others: Vec<&CheckpointInfo> =
+        job.checkpoints.iter().filter(|checkpoint| stderr_in(checkpoint).is_none()).collect();
+    if !others.is_empty() {
         output.line("")?;
-        output.table(&checkpoints(&left))?;
+        output.table(&checkpoints(&others))?;
     }
     Ok(())
 }
 
-/// How far a job is, in words.
+/// A job's progress as text.
 pub(crate) fn shown_progress(progress: &ProgressInfo) -> String {
-    let ago = show_length(Duration::from_millis(wall_ms().saturating_sub(progress.at)));
+    let ago = show_duration(Duration::from_millis(wall_ms().saturating_sub(progress.at)));
     let message = shown(progress.message.as_bytes(), 300);
     format!(
         "{} %, {ago} ago{}{message}",
@@ -288,8 +289,8 @@ fn attempts(attempts: &[AttemptInfo]) -> Table {
         table.row([
             attempt.number.to_string(),
             attempt.worker.clone(),
-            show_moment(attempt.delivered_at),
-            show_length(Duration::from_millis(took)),
+            show_timestamp(attempt.delivered_at),
+            show_duration(Duration::from_millis(took)),
             attempt.outcome.to_string(),
             error.map(|error| shown(error.as_bytes(), CELL_CHARS)).unwrap_or_default(),
             attempt.fingerprint.map(|fingerprint| fingerprint.to_string()).unwrap_or_default(),
@@ -299,13 +300,13 @@ fn attempts(attempts: &[AttemptInfo]) -> Table {
 }
 
 fn checkpoints(checkpoints: &[&CheckpointInfo]) -> Table {
-    let mut table = Table::new(&["of attempt", "checkpoint", "left", "bytes", "begins with"]);
+    let mut table = Table::new(&["of attempt", "checkpoint", "stored", "bytes", "begins with"]);
     for checkpoint in checkpoints {
         let bytes = checkpoint.bytes.as_ref().map(|bytes| shown(bytes, CELL_CHARS));
         table.row([
             checkpoint.attempt.to_string(),
             checkpoint.sequence.to_string(),
-            show_moment(checkpoint.at),
+            show_timestamp(checkpoint.at),
             grouped(checkpoint.length),
             bytes.unwrap_or_default(),
         ]);
@@ -313,7 +314,7 @@ fn checkpoints(checkpoints: &[&CheckpointInfo]) -> Table {
     table
 }
 
-/// How a job that somebody waited for has ended: its result as it is, or its misfortune.
+/// Prints how an awaited job ended: its raw result, or its error.
 pub(crate) fn print_end(at: &JobRef, job: &JobInfo, output: &mut Output) -> io::Result<()> {
     match job.state {
         JobState::Completed => print_result(job.result.as_deref().unwrap_or_default(), output)?,
@@ -322,7 +323,7 @@ pub(crate) fn print_end(at: &JobRef, job: &JobInfo, output: &mut Output) -> io::
     Ok(())
 }
 
-/// How a job has ended that is not kept any more: all that is known of it.
+/// Prints how a job ended that is no longer retained.
 pub(crate) fn print_gone(at: &JobRef, end: &JobEnd, output: &mut Output) -> io::Result<()> {
     let (state, result) = match end {
         JobEnd::Completed { result } => ("completed", result.as_deref()),
@@ -337,13 +338,13 @@ pub(crate) fn print_gone(at: &JobRef, end: &JobEnd, output: &mut Output) -> io::
     }
     match (end, result) {
         (JobEnd::Completed { .. }, result) => print_result(result.unwrap_or_default(), output)?,
-        (JobEnd::Gone, _) => eprintln!("error: job {at} has ended and is no longer kept"),
-        _ => eprintln!("error: job {at} was {state}, and is no longer kept"),
+        (JobEnd::Gone, _) => eprintln!("error: job {at} has ended and is no longer retained"),
+        _ => eprintln!("error: job {at} ended as {state} and is no longer retained"),
     }
     Ok(())
 }
 
-/// A result as it is, and a line of its own.
+/// Prints a raw result, ended by a newline.
 fn print_result(result: &[u8], output: &mut Output) -> io::Result<()> {
     output.raw(result)?;
     if !result.is_empty() && !result.ends_with(b"\n") {

@@ -6,10 +6,10 @@ use longshore::{Glob, JobRef, JobState};
 
 use super::{Context, job_view, warn_of_missing};
 use crate::arguments::Jobs;
-use crate::failure::Reported;
+use crate::failure::AlreadyReported;
 use crate::output::Table;
 
-/// Jobs shown to people, unless they ask for more.
+/// The default limit of the table.
 const LIMIT: u64 = 100;
 
 pub(crate) async fn run(arguments: Jobs, context: Context) -> anyhow::Result<()> {
@@ -17,18 +17,18 @@ pub(crate) async fn run(arguments: Jobs, context: Context) -> anyhow::Result<()>
     list(arguments.filters.filter(arguments.pattern, state), arguments.limit, context).await
 }
 
-/// Lists jobs: for programs one per line, as they come; for people a table.
+/// Lists jobs: as JSON one per line as they arrive, otherwise as a table.
 pub(crate) async fn list(
     filter: Filter,
     limit: Option<u64>,
     mut context: Context,
 ) -> anyhow::Result<()> {
-    let usual = if context.output.is_json() { 0 } else { LIMIT };
-    let limit = match limit.unwrap_or(usual) {
+    let default = if context.output.is_json() { 0 } else { LIMIT };
+    let limit = match limit.unwrap_or(default) {
         0 => u64::MAX,
         limit => limit,
     };
-    // One more than is shown: whether there are more is told, too.
+    // One more than is shown, to report whether there are more.
     let page = limit.saturating_add(1).min(PAGE_JOBS_MAX as u64);
     let page = u32::try_from(page).unwrap_or(PAGE_JOBS_MAX as u32);
     let literal = filter.pattern.literal();
@@ -52,7 +52,7 @@ pub(crate) async fn list(
             }
         }
     }
-    context.output.end()?;
+    context.output.flush()?;
     if !table.is_empty() {
         context.output.table(&table)?;
     }
@@ -66,5 +66,5 @@ pub(crate) async fn list(
             anyhow::bail!("there is no queue {path}");
         }
     }
-    if missing { Err(Reported.into()) } else { Ok(()) }
+    if missing { Err(AlreadyReported.into()) } else { Ok(()) }
 }

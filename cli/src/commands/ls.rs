@@ -24,14 +24,14 @@ pub(crate) async fn run(arguments: Ls, mut context: Context) -> anyhow::Result<(
     Ok(())
 }
 
-/// What is published at a path, for people.
+/// What is published at a path, as text.
 pub(super) fn what_is(listed: &PathListed) -> String {
     let kinds = [(listed.queue, "queue"), (listed.value, "value"), (listed.default, "default")];
     let is: Vec<&str> = kinds.iter().filter(|(is, _)| *is).map(|(_, kind)| *kind).collect();
     if is.is_empty() { "folder".to_owned() } else { is.join(", ") }
 }
 
-/// The same for programs.
+/// What is published at a path, as JSON.
 pub(super) fn json(listed: &PathListed) -> Value {
     json!({
         "path": listed.path.as_str(), "published": listed.published(), "queue": listed.queue,

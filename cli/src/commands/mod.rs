@@ -1,4 +1,4 @@
-//! One file for each command.
+//! The commands, one file each.
 
 mod act;
 mod bench;
@@ -46,11 +46,11 @@ use longshore::{
 use serde_json::{Value, json};
 
 use crate::arguments::Command;
-use crate::config::{Config, Given};
+use crate::config::{Config, ConfigOverrides};
 use crate::logging::LogFilter;
 use crate::output::Output;
 
-/// What a service's links can make it take, for programs.
+/// The memory bounds of a service's links as JSON.
 fn memory_json(bounds: &MemoryBounds) -> Value {
     json!({
         "received_bytes": bounds.received(), "unread_link_bytes": bounds.unread,
@@ -58,42 +58,41 @@ fn memory_json(bounds: &MemoryBounds) -> Value {
     })
 }
 
-/// What every command works with.
+/// Configuration and output, shared by all commands.
 pub(crate) struct Context {
     pub(crate) config: Config,
     pub(crate) output: Output,
-    /// What the command line says of the configuration, for services that read it again.
-    pub(crate) given: Given,
+    /// The command line's settings, for services that reload the configuration.
+    pub(crate) overrides: ConfigOverrides,
     pub(crate) log: LogFilter,
 }
 
 impl Context {
-    /// The resolver that is configured.
+    /// The configured resolver.
     pub(crate) fn cluster(&self) -> Cluster {
         let mut cluster = Cluster::from(self.config.resolvers.value.join(","));
         cluster.timing = self.config.timing();
         cluster
     }
 
-    /// Reads its directory.
+    /// A client for its directory.
     pub(crate) fn read_client(&self) -> ReadClient {
         ReadClient::new(self.cluster(), SessionId(rand::random()), "longshore")
     }
 
-    /// Looks into its queues.
+    /// A client for its queues.
     pub(crate) fn queues(&self) -> Queues {
         Queues::connect(self.cluster(), QueuesOptions::default())
     }
 }
 
-/// For this long a command that only asks tries to reach a replica, and each try may take
-/// [`CONNECT_MAX`].
-const REACH_FOR: Duration = Duration::from_millis(1_500);
+/// How long a one-shot query tries to reach a replica; each try takes at most [`CONNECT_MAX`].
+const CONNECT_FOR: Duration = Duration::from_millis(1_500);
 const CONNECT_MAX: Duration = Duration::from_secs(1);
-const REACH_AGAIN: Duration = Duration::from_millis(250);
+const CONNECT_RETRY: Duration = Duration::from_millis(250);
 
-/// Ends when no replica can be reached, with each one's reason; never once a replica has answered,
-/// and as long as one takes connections and may still answer.
+/// Returns an error with each replica's reason if none can be reached. Never returns once a replica
+/// has answered, nor while one accepts connections and may still answer.
 async fn unreachable(mut cluster: Cluster) -> anyhow::Error {
     let began = Instant::now();
     cluster.timing.connect_timeout = cluster.timing.connect_timeout.min(CONNECT_MAX);
@@ -103,28 +102,28 @@ async fn unreachable(mut cluster: Cluster) -> anyhow::Error {
         if replicas.iter().any(|(_, status)| status.is_ok()) {
             return std::future::pending().await;
         }
-        if began.elapsed() >= REACH_FOR {
+        if began.elapsed() >= CONNECT_FOR {
             let why = replicas.into_iter().map(|(replica, status)| {
                 format!("\n  {replica}: {}", status.err().unwrap_or_default())
             });
             return anyhow!(
-                "no replica of the resolver can be reached:{}\n{ELSEWHERE}",
+                "no replica of the resolver can be reached:{}\n{RESOLVER_HINT}",
                 why.collect::<String>()
             );
         }
-        tokio::time::sleep(REACH_AGAIN).await;
+        tokio::time::sleep(CONNECT_RETRY).await;
     }
 }
 
-const ELSEWHERE: &str = "longshore up starts one here; --resolver HOST:PORT,… names another";
+const RESOLVER_HINT: &str = "longshore up starts one here; --resolver HOST:PORT,… names another";
 
-/// After this long without a resolver the user is told what is waited for.
-const SILENCE_MAX: Duration = Duration::from_millis(1_500);
+/// How long a command waits for the resolver before it prints that it does.
+const SILENT_WAIT_MAX: Duration = Duration::from_millis(1_500);
 
-/// Says once what a command waits for, if no replica answers. The command itself goes on: it has
-/// its own time.
-async fn break_silence(cluster: Cluster) {
-    tokio::time::sleep(SILENCE_MAX).await;
+/// Prints once what a command waits for, if no replica answers. The command itself continues with
+/// its own timeout.
+async fn report_wait_for_resolver(cluster: Cluster) {
+    tokio::time::sleep(SILENT_WAIT_MAX).await;
     let replicas =
         ReadClient::new(cluster, SessionId(rand::random()), "longshore").replica_status().await;
     if replicas.iter().any(|(_, status)| status.is_ok()) {
@@ -134,25 +133,25 @@ async fn break_silence(cluster: Cluster) {
         let why = status.err().unwrap_or_default();
         eprintln!("waiting for the resolver at {replica}: {why}");
     }
-    eprintln!("{ELSEWHERE}");
+    eprintln!("{RESOLVER_HINT}");
 }
 
 /// Runs one command.
 pub(crate) async fn run(command: Command, context: Context) -> anyhow::Result<()> {
-    if command.asks_once() {
+    if command.is_one_shot_query() {
         let unreachable = unreachable(context.cluster());
         return tokio::select! {
-            done = Box::pin(run_one(command, context)) => done,
+            done = Box::pin(run_command(command, context)) => done,
             why = unreachable => Err(why),
         };
     }
     if command.waits_for_a_resolver() {
-        tokio::spawn(break_silence(context.cluster()));
+        tokio::spawn(report_wait_for_resolver(context.cluster()));
     }
-    run_one(command, context).await
+    run_command(command, context).await
 }
 
-async fn run_one(command: Command, context: Context) -> anyhow::Result<()> {
+async fn run_command(command: Command, context: Context) -> anyhow::Result<()> {
     match command {
         Command::Up(arguments) => up::run(arguments, context).await,
         Command::Resolver(arguments) => resolver::run(arguments, context).await,
@@ -199,14 +198,14 @@ async fn run_one(command: Command, context: Context) -> anyhow::Result<()> {
     }
 }
 
-/// Says that the directory may hold more than it told.
+/// Warns that the directory may be incomplete.
 pub(crate) fn warn_if_incomplete(complete: bool) {
     if !complete {
         eprintln!("the resolver is still warming up: there may be more");
     }
 }
 
-/// Names the publishers that did not answer. True when there are any, or may be.
+/// Reports publishers that did not answer. True if there are any.
 pub(crate) fn warn_of_missing(
     missing: &[Missing],
     complete: bool,
@@ -223,13 +222,16 @@ pub(crate) fn warn_of_missing(
         eprintln!("the resolver is still warming up: there may be publishers that were not asked");
     }
     for failure in unanswered {
-        eprintln!("warning: a publisher that is missing may not be named here: replica {failure}");
+        eprintln!("warning: a missing publisher may not be listed here: replica {failure}");
     }
     !missing.is_empty()
 }
 
-/// The same for programs.
+/// Publishers that did not answer, as JSON.
 pub(crate) fn missing_json(missing: &[Missing]) -> Vec<Value> {
-    let one = |Missing { publisher, why }: &Missing| json!({ "publisher": publisher.id.to_string(), "name": publisher.name, "error": why });
+    let one = |Missing { publisher, why }: &Missing| {
+        let id = publisher.id.to_string();
+        json!({ "publisher": id, "name": publisher.name, "error": why })
+    };
     missing.iter().map(one).collect()
 }

@@ -1,5 +1,5 @@
-//! `longshore pause` and `resume`, `longshore queue close` and `open`: queues that deliver nothing
-//! or accept no new jobs for a while; and clocks that are right after all.
+//! `longshore pause` and `resume`, `longshore queue close` and `open`: stop and restart deliveries
+//! or new jobs of queues. `resume --clock` confirms a wall clock that has jumped.
 
 use longshore::protocol::messages::work::PauseReport;
 use longshore::{Gathered, Glob};
@@ -7,23 +7,23 @@ use serde_json::{Value, json};
 
 use super::{Context, missing_json, warn_of_missing};
 use crate::arguments::{Pause, Resume};
-use crate::failure::Reported;
+use crate::failure::AlreadyReported;
 use crate::output::grouped;
 
-/// What was done, in the words of its report.
-struct Done {
-    /// What happened to the queues that match.
-    what: &'static str,
-    /// What others do to them still.
+/// The words that report an operation.
+struct Wording {
+    /// The operation's past participle.
+    done: &'static str,
+    /// The state that other patterns may still impose.
     still: &'static str,
-    /// It stops something, and so is reported even if it changes nothing.
+    /// It stops something, so it is reported even if it changes nothing.
     stops: bool,
 }
 
-const PAUSED: Done = Done { what: "paused", still: "paused", stops: true };
-const RESUMED: Done = Done { what: "resumed", still: "paused", stops: false };
-const CLOSED: Done = Done { what: "closed", still: "closed", stops: true };
-const OPENED: Done = Done { what: "opened", still: "closed", stops: false };
+const PAUSED: Wording = Wording { done: "paused", still: "paused", stops: true };
+const RESUMED: Wording = Wording { done: "resumed", still: "paused", stops: false };
+const CLOSED: Wording = Wording { done: "closed", still: "closed", stops: true };
+const OPENED: Wording = Wording { done: "opened", still: "closed", stops: false };
 
 pub(crate) async fn pause(arguments: Pause, mut context: Context) -> anyhow::Result<()> {
     let report = context.queues().pause(arguments.pattern.clone()).await?;
@@ -47,7 +47,7 @@ pub(crate) async fn resume(arguments: Resume, mut context: Context) -> anyhow::R
 }
 
 fn show(
-    done: &Done,
+    wording: &Wording,
     pattern: &Glob,
     gathered: &Gathered<PauseReport>,
     context: &mut Context,
@@ -63,7 +63,7 @@ fn show(
                     "publisher": answered.publisher.id.to_string(), "name": answered.publisher.name,
                     "queues": answered.answer.queues, "changed": answered.answer.changed,
                 });
-                confirmed[format!("still_{}_by", done.still)] = still.into();
+                confirmed[format!("still_{}_by", wording.still)] = still.into();
                 confirmed
             })
             .collect();
@@ -78,23 +78,24 @@ fn show(
                 1 => "1 queue".to_owned(),
                 queues => format!("{} queues", grouped(*queues)),
             };
-            if done.stops || answered.answer.changed {
+            if wording.stops || answered.answer.changed {
                 let name = &answered.publisher.name;
-                context.output.line(format!("{} '{pattern}': {queues} at {name}", done.what))?;
+                context.output.line(format!("{} '{pattern}': {queues} at {name}", wording.done))?;
             }
             for other in still_by {
-                eprintln!("note: some of them are {} by '{other}', too", done.still);
+                eprintln!("note: some of them are {} by '{other}', too", wording.still);
             }
         }
-        if !done.stops && gathered.answers.iter().all(|answered| !answered.answer.changed) {
+        if !wording.stops && gathered.answers.iter().all(|answered| !answered.answer.changed) {
             eprintln!(
-                "note: '{pattern}' was not {0}, and nothing has changed; longshore stat shows by which patterns queues are {0}",
-                done.still
+                "note: '{pattern}' was not {0}, and nothing has changed; longshore stat shows \
+                 by which patterns queues are {0}",
+                wording.still
             );
         }
     }
     let missing = warn_of_missing(&gathered.missing, gathered.complete, &gathered.unanswered);
-    if missing { Err(Reported.into()) } else { Ok(()) }
+    if missing { Err(AlreadyReported.into()) } else { Ok(()) }
 }
 
 async fn confirm_clock(mut context: Context) -> anyhow::Result<()> {
@@ -108,9 +109,11 @@ async fn confirm_clock(mut context: Context) -> anyhow::Result<()> {
         }))?;
     } else {
         for answered in &gathered.answers {
-            context.output.line(format!("the clock of {} counts", answered.publisher.name))?;
+            context
+                .output
+                .line(format!("the clock of {} is confirmed", answered.publisher.name))?;
         }
     }
     let missing = warn_of_missing(&gathered.missing, gathered.complete, &gathered.unanswered);
-    if missing { Err(Reported.into()) } else { Ok(()) }
+    if missing { Err(AlreadyReported.into()) } else { Ok(()) }
 }

@@ -1,4 +1,4 @@
-//! `longshore publish`: a live value, for as long as the program runs.
+//! `longshore publish`: publishes a live value while the program runs.
 
 use longshore::ValuePublisher;
 use longshore::protocol::limits::VALUE_BYTES_MAX;
@@ -9,22 +9,22 @@ use tokio::sync::mpsc;
 use super::enqueue::source::{Item, Source, read};
 use super::{Context, value_text};
 use crate::arguments::Publish;
-use crate::signals::Stop;
+use crate::signals::StopSignal;
 
 type Lines = mpsc::Receiver<std::io::Result<Vec<Item>>>;
 
 pub(crate) async fn run(arguments: Publish, mut context: Context) -> anyhow::Result<()> {
-    let stop = Stop::listen()?;
+    let stop = StopSignal::listen()?;
     let from_lines = arguments.lines || arguments.value.as_deref() == Some("-");
     let mut lines = from_lines.then(|| read(Source::Lines, None));
     let mut rest = Vec::new();
     let first = match &mut lines {
         None => value_text::parse(arguments.value.as_deref().unwrap_or_default()),
         Some(lines) => {
-            // There is no value before the first line.
+            // The first line is the first value.
             let batch = tokio::select! {
                 batch = lines.recv() => batch,
-                () = stop.asked() => return Ok(()),
+                () = stop.requested() => return Ok(()),
             };
             let mut batch = batch.transpose()?.unwrap_or_default().into_iter();
             let Some(first) = batch.next() else {
@@ -52,7 +52,7 @@ pub(crate) async fn run(arguments: Publish, mut context: Context) -> anyhow::Res
     if let Some(client) = publisher.write_client() {
         tokio::select! {
             () = client.flushed(1) => {}
-            () = stop.asked() => return Ok(()),
+            () = stop.requested() => return Ok(()),
         }
     }
     let address = publisher.local_address();
@@ -70,10 +70,10 @@ pub(crate) async fn run(arguments: Publish, mut context: Context) -> anyhow::Res
     set_all(rest, &published)?;
     loop {
         tokio::select! {
-            () = stop.asked() => break,
+            () = stop.requested() => break,
             batch = next_lines(&mut lines) => match batch.transpose()? {
                 Some(batch) => set_all(batch, &published)?,
-                // The last line stays the value.
+                // The last line remains the value.
                 None => lines = None,
             },
             written = next_write(&mut writes) => match written {
@@ -100,7 +100,7 @@ fn set_all(items: Vec<Item>, published: &Published) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The value that a line stands for.
+/// Parses a line as a value.
 fn value_of(Item { number, payload }: Item) -> anyhow::Result<longshore::Value> {
     let line = payload.map_err(|why| anyhow::anyhow!("line {number}: {why}"))?;
     anyhow::ensure!(
@@ -109,11 +109,11 @@ fn value_of(Item { number, payload }: Item) -> anyhow::Result<longshore::Value> 
         line.len()
     );
     let text =
-        std::str::from_utf8(&line).map_err(|_| anyhow::anyhow!("line {number} is no UTF-8"))?;
+        std::str::from_utf8(&line).map_err(|_| anyhow::anyhow!("line {number} is not UTF-8"))?;
     Ok(value_text::parse(text))
 }
 
-/// The next lines; for ever if there are none to come.
+/// The next lines; pending forever if there are no more.
 async fn next_lines(lines: &mut Option<Lines>) -> Option<std::io::Result<Vec<Item>>> {
     match lines {
         Some(lines) => lines.recv().await,
@@ -121,7 +121,7 @@ async fn next_lines(lines: &mut Option<Lines>) -> Option<std::io::Result<Vec<Ite
     }
 }
 
-/// The next write; for ever if none is taken.
+/// The next write; pending forever if none is accepted.
 async fn next_write(writes: &mut Option<Writes>) -> Option<longshore::values::Write> {
     match writes {
         Some(writes) => writes.next().await,

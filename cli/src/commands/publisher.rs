@@ -1,4 +1,4 @@
-//! `longshore publisher`: holds queues on its disk and pushes jobs to workers.
+//! `longshore publisher`: runs a publisher, or drains or forgets one.
 
 use std::path::{Path as FilePath, PathBuf};
 
@@ -9,23 +9,23 @@ use serde_json::{Value, json};
 use super::{Context, drain, forget, memory_json};
 use crate::arguments::{self, PublisherAction};
 use crate::config::Service;
-use crate::failure::WrongUsage;
-use crate::reload::Reload;
-use crate::signals::{Stop, parent_gone};
+use crate::failure::UsageError;
+use crate::reload::ConfigReloader;
+use crate::signals::{StopSignal, parent_exited};
 
-pub(crate) async fn run(given: arguments::Publisher, context: Context) -> anyhow::Result<()> {
-    match given.action {
-        Some(PublisherAction::Drain(asked)) => drain::run(asked, context).await,
+pub(crate) async fn run(arguments: arguments::Publisher, context: Context) -> anyhow::Result<()> {
+    match arguments.action {
+        Some(PublisherAction::Drain(arguments)) => drain::run(arguments, context).await,
         Some(PublisherAction::Forget { name }) => forget::run(&name, context).await,
-        None => serve(given, context).await,
+        None => serve(arguments, context).await,
     }
 }
 
-async fn serve(given: arguments::Publisher, mut context: Context) -> anyhow::Result<()> {
-    let stop = Stop::listen()?;
-    let end_with_stdin = given.child.end_with_stdin;
-    let reload = Reload::listen(Service::Publisher, &context, &fixed(&given))?;
-    let options = options(given, &context)?;
+async fn serve(arguments: arguments::Publisher, mut context: Context) -> anyhow::Result<()> {
+    let stop = StopSignal::listen()?;
+    let end_with_stdin = arguments.child.end_with_stdin;
+    let reload = ConfigReloader::listen(Service::Publisher, &context, &fixed(&arguments))?;
+    let options = options(arguments, &context)?;
     let data = options.data.clone();
     let publisher = Publisher::open(options).await.map_err(|error| cannot_start(error, &data))?;
     tokio::spawn(reload.run(None));
@@ -35,12 +35,14 @@ async fn serve(given: arguments::Publisher, mut context: Context) -> anyhow::Res
         context.output.json(&json!({
             "ready": "publisher", "name": publisher.name(), "address": address,
             "publisher": publisher.id().to_string(), "data": data.display().to_string(),
-            "resolvers": context.config.resolvers.value, "recovered": recovered_json(publisher.opened()),
+            "resolvers": context.config.resolvers.value,
+            "recovered": recovered_json(publisher.opened()),
             "memory": memory_json(publisher.memory_bounds()),
         }))?;
     } else {
         context.output.line(format!(
-            "publisher {} ({}) listens on {address}\ndata in {}\n{}registers at {}\nmemory beside its jobs: {}",
+            "publisher {} ({}) listens on {address}\ndata in {}\n{}registers at {}\n\
+             memory beside its jobs: {}",
             publisher.name(),
             publisher.id().prefix(),
             data.display(),
@@ -49,24 +51,25 @@ async fn serve(given: arguments::Publisher, mut context: Context) -> anyhow::Res
             publisher.memory_bounds(),
         ))?;
     }
-    let asked = stop.asked();
+    let stopped = stop.requested();
     publisher
         .run(async move {
             tokio::select! {
-                () = asked => {}
-                () = parent_gone(), if end_with_stdin => {}
+                () = stopped => {}
+                () = parent_exited(), if end_with_stdin => {}
             }
         })
         .await
         .context("the publisher stopped; start it again once the cause is gone")
 }
 
-/// What a start found that people should know of, each on a line of its own.
+/// Data loss and repairs that a start reports, one per line.
 pub(crate) fn recovered_lines(opened: &Opened) -> String {
     let mut lines = String::new();
     if let Some(dropped) = &opened.dropped {
         lines += &format!(
-            "LOST: command {} and all after it, for the damage in {} at byte {}; {} bytes are kept in {}\n",
+            "LOST: command {} and all later ones, due to damage in {} at byte {}; \
+             {} bytes are saved in {}\n",
             dropped.index,
             dropped.file.display(),
             dropped.offset,
@@ -83,7 +86,7 @@ pub(crate) fn recovered_lines(opened: &Opened) -> String {
     }
     if let Some(cut) = &opened.cut {
         lines += &format!(
-            "cut off {} at byte {}: {} bytes of a commit that nobody was told of\n",
+            "cut off {} at byte {}: {} bytes of an unacknowledged commit\n",
             cut.file.display(),
             cut.offset,
             cut.bytes,
@@ -92,7 +95,7 @@ pub(crate) fn recovered_lines(opened: &Opened) -> String {
     lines
 }
 
-/// The same for programs.
+/// Data loss and repairs as JSON.
 pub(crate) fn recovered_json(opened: &Opened) -> Value {
     let dropped = opened.dropped.as_ref().map(|dropped| {
         json!({
@@ -115,59 +118,60 @@ pub(crate) fn recovered_json(opened: &Opened) -> Value {
     })
 }
 
-/// The keys that its own command line has said.
-fn fixed(given: &arguments::Publisher) -> [(&'static str, bool); 12] {
+/// The keys set by the service's own command line.
+fn fixed(arguments: &arguments::Publisher) -> [(&'static str, bool); 12] {
     [
-        ("data", given.data.is_some()),
-        ("publisher.name", given.name.is_some()),
-        ("publisher.listen", given.listen.is_some()),
-        ("publisher.advertise", !given.advertise.is_empty()),
-        ("publisher.paths", !given.path.is_empty()),
-        ("publisher.defaults", !given.default.is_empty()),
-        ("publisher.homes", !given.homes.is_empty()),
-        ("publisher.durability", given.durability.is_some()),
-        ("publisher.segment_bytes", given.segment_bytes.is_some()),
-        ("publisher.cache_bytes", given.cache_bytes.is_some()),
-        ("publisher.memory_max", given.memory_max.is_some()),
-        ("publisher.insecure", given.insecure),
+        ("data", arguments.data.is_some()),
+        ("publisher.name", arguments.name.is_some()),
+        ("publisher.listen", arguments.listen.is_some()),
+        ("publisher.advertise", !arguments.advertise.is_empty()),
+        ("publisher.paths", !arguments.path.is_empty()),
+        ("publisher.defaults", !arguments.default.is_empty()),
+        ("publisher.homes", !arguments.homes.is_empty()),
+        ("publisher.durability", arguments.durability.is_some()),
+        ("publisher.segment_bytes", arguments.segment_bytes.is_some()),
+        ("publisher.cache_bytes", arguments.cache_bytes.is_some()),
+        ("publisher.memory_max", arguments.memory_max.is_some()),
+        ("publisher.insecure", arguments.insecure),
     ]
 }
 
-fn options(given: arguments::Publisher, context: &Context) -> anyhow::Result<PublisherOptions> {
+fn options(arguments: arguments::Publisher, context: &Context) -> anyhow::Result<PublisherOptions> {
     let configured = &context.config.publisher;
-    let data = absolute(context.config.data_dir(given.data)?)?;
+    let data = absolute(context.config.data_dir(arguments.data)?)?;
     let mut options = context.config.publisher_options(data);
-    options.name = given.name.unwrap_or(options.name);
-    options.listen = given.listen.unwrap_or(configured.listen.value);
-    options.advertise = or(given.advertise, &configured.advertise.value);
-    options.paths = or(given.path, &configured.paths.value);
-    options.defaults = or(given.default, &configured.defaults.value);
-    options.homes = or(given.homes, &configured.homes.value);
+    options.name = arguments.name.unwrap_or(options.name);
+    options.listen = arguments.listen.unwrap_or(configured.listen.value);
+    options.advertise = or(arguments.advertise, &configured.advertise.value);
+    options.paths = or(arguments.path, &configured.paths.value);
+    options.defaults = or(arguments.default, &configured.defaults.value);
+    options.homes = or(arguments.homes, &configured.homes.value);
     options.cluster = Some(context.cluster());
-    options.durability = given.durability.unwrap_or(options.durability);
-    options.insecure = given.insecure || configured.insecure.value;
-    options.accept_loss = given.accept_loss;
-    options.segment_bytes = given.segment_bytes.unwrap_or(options.segment_bytes);
-    options.cache_bytes = given.cache_bytes.unwrap_or(options.cache_bytes);
-    options.memory_max = given.memory_max.or(options.memory_max);
+    options.durability = arguments.durability.unwrap_or(options.durability);
+    options.insecure = arguments.insecure || configured.insecure.value;
+    options.accept_loss = arguments.accept_loss;
+    options.segment_bytes = arguments.segment_bytes.unwrap_or(options.segment_bytes);
+    options.cache_bytes = arguments.cache_bytes.unwrap_or(options.cache_bytes);
+    options.memory_max = arguments.memory_max.or(options.memory_max);
     if options.paths.is_empty() && options.defaults.is_empty() {
-        let what = "a publisher needs something to publish: --path /a/queue for one queue, --default / for any";
-        return Err(WrongUsage(what.to_owned()).into());
+        let what = "a publisher needs something to publish: --path /a/queue for one queue, \
+                    --default / for any";
+        return Err(UsageError(what.to_owned()).into());
     }
     Ok(options)
 }
 
-/// A list of the command line goes before the configured one.
+/// A list from the command line takes precedence over the configured one.
 fn or<T: Clone>(given: Vec<T>, configured: &[T]) -> Vec<T> {
-    if given.is_empty() { configured.to_vec() } else { given }
+    if arguments.is_empty() { configured.to_vec() } else { given }
 }
 
-/// `--data jobs` has no parent to its name, and the journal makes the entry in the parent durable.
+/// Makes the path absolute: the journal syncs the parent directory, which a path like `jobs` lacks.
 pub(crate) fn absolute(data: PathBuf) -> anyhow::Result<PathBuf> {
     std::path::absolute(&data).with_context(|| format!("data directory '{}'", data.display()))
 }
 
-/// Why a publisher did not start; names its data directory.
+/// Adds the data directory to the error of a failed start.
 pub(crate) fn cannot_start(error: OpenError, data: &FilePath) -> anyhow::Error {
     let text = format!("cannot start a publisher with its data in {}", data.display());
     anyhow::Error::new(error).context(text)

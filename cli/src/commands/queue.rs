@@ -1,5 +1,4 @@
-//! `longshore queue`: what holds for the jobs of a queue where they do not set it themselves, and
-//! whether it accepts new ones.
+//! `longshore queue`: defaults for a queue's jobs, and whether the queue accepts new ones.
 
 use std::time::Duration;
 
@@ -10,15 +9,15 @@ use serde_json::{Map, Value, json};
 use super::{Context, missing_json, warn_of_missing};
 use crate::arguments::{Queue, QueueAction};
 use crate::backoff::show_backoff;
-use crate::failure::{Reported, WrongUsage};
+use crate::failure::{AlreadyReported, UsageError};
 use crate::output::{Table, grouped};
-use crate::time::show_length;
+use crate::time::show_duration;
 
 pub(crate) async fn run(arguments: Queue, context: Context) -> anyhow::Result<()> {
     match arguments.action {
         QueueAction::Show { path } => show(path, context).await,
         QueueAction::Set { path, settings } => {
-            let changes = settings.changes().map_err(WrongUsage)?;
+            let changes = settings.changes().map_err(UsageError)?;
             configure(path, changes, false, context).await
         }
         QueueAction::Reset { path } => {
@@ -34,7 +33,7 @@ async fn show(path: Path, mut context: Context) -> anyhow::Result<()> {
     let Some(queue) = stats.merged().into_iter().next() else {
         warn_of_missing(&stats.missing, stats.complete, &stats.unanswered);
         if !stats.is_whole() {
-            return Err(Reported.into());
+            return Err(AlreadyReported.into());
         }
         anyhow::bail!("there is no queue {path}");
     };
@@ -50,7 +49,7 @@ async fn show(path: Path, mut context: Context) -> anyhow::Result<()> {
         eprintln!("warning: the publishers of {differing} have different settings; set them again");
     }
     let missing = warn_of_missing(&stats.missing, stats.complete, &stats.unanswered);
-    if missing { Err(Reported.into()) } else { Ok(()) }
+    if missing { Err(AlreadyReported.into()) } else { Ok(()) }
 }
 
 async fn configure(
@@ -71,14 +70,14 @@ async fn configure(
             let name = &answered.publisher.name;
             match &answered.answer {
                 Ok(settings) => {
-                    context.output.line(format!("{path}  {} at {name}", in_words(settings)))?;
+                    context.output.line(format!("{path}  {} at {name}", summary(settings)))?;
                 }
                 Err(refusal) => eprintln!("error: {name} refused: {refusal}"),
             }
         }
     }
     let missing = warn_of_missing(&gathered.missing, gathered.complete, &gathered.unanswered);
-    if missing || refused { Err(Reported.into()) } else { Ok(()) }
+    if missing || refused { Err(AlreadyReported.into()) } else { Ok(()) }
 }
 
 fn confirmed_json(gathered: &Gathered<Result<QueueSettings, Refusal>>) -> Vec<Value> {
@@ -95,7 +94,7 @@ fn confirmed_json(gathered: &Gathered<Result<QueueSettings, Refusal>>) -> Vec<Va
     one.collect()
 }
 
-/// What is set, by the names of the command line; what is not set is not there.
+/// Settings by their names on the command line; unset ones are left out.
 pub(crate) fn settings_json(settings: &QueueSettings) -> Value {
     let mut value = Map::new();
     let mut put = |key: &str, field: Option<Value>| {
@@ -113,10 +112,10 @@ pub(crate) fn settings_json(settings: &QueueSettings) -> Value {
     Value::Object(value)
 }
 
-/// Each setting: its name, its value, and whether the queue says so.
+/// Each setting: its name, its value, and whether the queue sets it.
 fn rows(settings: &QueueSettings) -> [(&'static str, String, bool); 7] {
-    let length = |ms: u64| show_length(Duration::from_millis(ms));
-    let run = |ms: u64| if ms == 0 { "as long as it likes".to_owned() } else { length(ms) };
+    let duration = |ms: u64| show_duration(Duration::from_millis(ms));
+    let run = |ms: u64| if ms == 0 { "no limit".to_owned() } else { duration(ms) };
     let QueueSettings {
         max_attempts,
         lease_ms,
@@ -134,25 +133,25 @@ fn rows(settings: &QueueSettings) -> [(&'static str, String, bool); 7] {
             max_attempts.unwrap_or(JobOptions::MAX_ATTEMPTS).to_string(),
             max_attempts.is_some(),
         ),
-        ("lease", length(lease), lease_ms.is_some()),
+        ("lease", duration(lease), lease_ms.is_some()),
         (
             "run-timeout",
             run(run_timeout_ms.unwrap_or(JobOptions::RUN_TIMEOUT_MS)),
             run_timeout_ms.is_some(),
         ),
         ("backoff", show_backoff(&policy), backoff.is_some()),
-        ("keep", length(keep_ms.unwrap_or(JobOptions::KEEP_MS)), keep_ms.is_some()),
+        ("keep", duration(keep_ms.unwrap_or(JobOptions::KEEP_MS)), keep_ms.is_some()),
         ("keep-jobs", grouped(keep_jobs.unwrap_or(QueueSettings::KEEP_JOBS)), keep_jobs.is_some()),
         (
             "keep-dead",
-            length(keep_dead_ms.unwrap_or(QueueSettings::KEEP_DEAD_MS)),
+            duration(keep_dead_ms.unwrap_or(QueueSettings::KEEP_DEAD_MS)),
             keep_dead_ms.is_some(),
         ),
     ]
 }
 
 fn table(settings: &QueueSettings) -> Table {
-    let mut table = Table::new(&["setting", "is", "said by"]);
+    let mut table = Table::new(&["setting", "value", "set by"]);
     for (name, value, is_set) in rows(settings) {
         let by = if is_set { "the queue" } else { "default" };
         table.row([name.to_owned(), value, by.to_owned()]);
@@ -160,12 +159,12 @@ fn table(settings: &QueueSettings) -> Table {
     table
 }
 
-/// What the queue says, on one line.
-fn in_words(settings: &QueueSettings) -> String {
-    let said: Vec<String> = rows(settings)
+/// The queue's settings on one line.
+fn summary(settings: &QueueSettings) -> String {
+    let set: Vec<String> = rows(settings)
         .into_iter()
         .filter(|(.., is_set)| *is_set)
         .map(|(name, value, _)| format!("{name} {value}"))
         .collect();
-    if said.is_empty() { "nothing is set".to_owned() } else { said.join(", ") }
+    if set.is_empty() { "nothing is set".to_owned() } else { set.join(", ") }
 }

@@ -1,5 +1,5 @@
-//! `longshore workers quiet` and `longshore workers resume`: workers that begin no job for a while,
-//! as before a deploy.
+//! `longshore workers quiet` and `longshore workers resume`: stops workers from taking jobs, for
+//! example before a deploy.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -10,47 +10,50 @@ use serde_json::{Value, json};
 
 use super::workers::NO_METRICS;
 use super::{Context, missing_json, warn_of_missing, workers};
-use crate::arguments::WhichWorkers;
-use crate::failure::{Interrupted, Reported};
+use crate::arguments::WorkerSelection;
+use crate::failure::{AlreadyReported, Interrupted};
 use crate::output::{Progress, printable};
-use crate::signals::Stop;
+use crate::signals::StopSignal;
 
-/// How often workers that are waited for are read.
-const READ_EVERY: Duration = Duration::from_millis(500);
+/// How often `--wait` reads the workers.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Asks the workers, and prints what each publisher reports of them; then waits until they hold no
-/// job, if asked to.
+/// Sends the request, and prints each worker's outcome; with `wait`, then waits until the workers
+/// hold no jobs.
 pub(crate) async fn run(
-    arguments: WhichWorkers,
+    arguments: WorkerSelection,
     quiet: bool,
     wait: bool,
     mut context: Context,
 ) -> anyhow::Result<()> {
-    let WhichWorkers { workers, all, dry_run } = arguments;
-    let stop = wait.then(Stop::listen).transpose()?;
+    let WorkerSelection { workers, all, dry_run } = arguments;
+    let stop = wait.then(StopSignal::listen).transpose()?;
     let patterns = if all { vec![WorkerPattern::everyone()] } else { workers };
     let gathered = context.queues().quiet_workers(patterns.clone(), quiet, dry_run).await?;
-    let asked = Asked::of(&gathered);
+    let outcomes = WorkerOutcome::of(&gathered);
     let unmatched: Vec<&WorkerPattern> = patterns
         .iter()
-        .filter(|pattern| !asked.iter().any(|worker| pattern.matches(&worker.name, worker.session)))
+        .filter(|pattern| {
+            !outcomes.iter().any(|worker| pattern.matches(&worker.name, worker.session))
+        })
         .collect();
     if context.output.is_json() {
         context.output.json_pretty(&json!({
             "action": if quiet { "quiet" } else { "resume" }, "dry_run": dry_run,
-            "workers": asked.iter().map(Asked::json).collect::<Vec<_>>(),
+            "workers": outcomes.iter().map(WorkerOutcome::json).collect::<Vec<_>>(),
             "unmatched": unmatched.iter().map(|pattern| pattern.as_str()).collect::<Vec<_>>(),
             "complete": gathered.complete, "missing": missing_json(&gathered.missing),
         }))?;
     } else {
-        for worker in &asked {
-            worker.say(quiet, dry_run, &mut context)?;
+        for worker in &outcomes {
+            worker.print(quiet, dry_run, &mut context)?;
         }
         for pattern in &unmatched {
             match all {
                 true => eprintln!("error: no worker is linked to a publisher that answered"),
                 false => eprintln!(
-                    "error: no worker has the name or session '{pattern}'; see: longshore workers ls"
+                    "error: no worker has the name or session '{pattern}'; \
+                     see: longshore workers ls"
                 ),
             }
         }
@@ -59,114 +62,115 @@ pub(crate) async fn run(
         true => !gathered.missing.is_empty(),
         false => warn_of_missing(&gathered.missing, gathered.complete, &gathered.unanswered),
     };
-    // A worker that is linked only to a publisher that was not asked goes on.
-    let whole =
-        asked.iter().all(|worker| worker.doubts.is_empty()) && (gathered.complete || dry_run);
-    if missing || !unmatched.is_empty() || !whole {
-        return Err(Reported.into());
+    // A worker linked only to an unknown publisher did not get the request.
+    let is_complete = outcomes.iter().all(|worker| worker.unconfirmed.is_empty())
+        && (gathered.complete || dry_run);
+    if missing || !unmatched.is_empty() || !is_complete {
+        return Err(AlreadyReported.into());
     }
     let Some(stop) = stop else { return Ok(()) };
-    let sessions = asked.iter().map(Asked::session).collect();
+    let sessions = outcomes.iter().map(WorkerOutcome::session).collect();
     tokio::select! {
         end = until_they_hold_nothing(&sessions, &context) => end,
-        () = stop.asked() => Err(Interrupted(stop.code().unwrap_or(1)).into()),
+        () = stop.requested() => Err(Interrupted(stop.code().unwrap_or(1)).into()),
     }
 }
 
-/// A worker that has had no link for so long holds nothing: leases outlive a publisher's restart by
-/// no more.
+/// A worker without a link for this long holds no jobs: leases do not outlive a publisher's restart
+/// by more.
 const GONE_AFTER: Duration = Duration::from_secs(30);
 
-/// A publisher whose metrics are not to be found for so long publishes none. One that starts or
-/// stops lacks them for a moment.
-const LACKING_FOR: Duration = Duration::from_secs(10);
+/// A publisher whose metrics are missing for this long publishes none. A starting or stopping
+/// publisher lacks them briefly.
+const METRICS_MISSING_MAX: Duration = Duration::from_secs(10);
 
-/// Waits until workers have ended what they run. A publisher that does not list its workers is
-/// waited for, too, and so is a worker whose link is away: it may be back with what it holds.
+/// Waits until the workers have finished their jobs. Also waits for publishers that do not list
+/// their workers, and for workers without a link, which may reconnect with jobs.
 async fn until_they_hold_nothing(
     sessions: &BTreeSet<String>,
     context: &Context,
 ) -> anyhow::Result<()> {
     let mut progress = Progress::new("waiting for", "jobs", None, &context.output);
     let mut unlinked_since: BTreeMap<String, Instant> = BTreeMap::new();
-    let mut lacking_since: Option<Instant> = None;
+    let mut missing_since: Option<Instant> = None;
     loop {
-        let listed = workers::listed(context).await.ok();
-        let lacking = listed.as_ref().and_then(|listed| listed.without_metrics.first());
-        let since = lacking.map(|_| *lacking_since.get_or_insert_with(Instant::now));
-        if let (Some(name), Some(since)) = (lacking, since)
-            && since.elapsed() >= LACKING_FOR
+        let listed = workers::read_all(context).await.ok();
+        let without_metrics = listed.as_ref().and_then(|listed| listed.without_metrics.first());
+        let since = without_metrics.map(|_| *missing_since.get_or_insert_with(Instant::now));
+        if let (Some(name), Some(since)) = (without_metrics, since)
+            && since.elapsed() >= METRICS_MISSING_MAX
         {
             anyhow::bail!(
-                "publisher {name} {NO_METRICS}: what workers hold there is not known; they are \
-                 quiet, and end what they run"
+                "publisher {name} {NO_METRICS}: the jobs that workers hold there are unknown; \
+                 the workers are quiet and finish their running jobs"
             );
         }
-        if lacking.is_none() {
-            lacking_since = None;
+        if without_metrics.is_none() {
+            missing_since = None;
         }
         let mut unlinked = BTreeSet::new();
-        let held = listed.and_then(|listed| listed.held_by(sessions, &mut unlinked));
+        let jobs = listed.and_then(|listed| listed.jobs_held_by(sessions, &mut unlinked));
         let now = Instant::now();
         unlinked_since.retain(|session, _| unlinked.contains(session));
         for session in unlinked {
             unlinked_since.entry(session).or_insert(now);
         }
         let all_gone = unlinked_since.values().all(|since| since.elapsed() >= GONE_AFTER);
-        match held {
+        match jobs {
             Some(0) if all_gone => break,
-            Some(held) => progress.at(held),
+            Some(jobs) => progress.at(jobs),
             None => {}
         }
-        tokio::time::sleep(READ_EVERY).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
     progress.finish();
     Ok(())
 }
 
-/// A worker, and what publishers say of it.
-struct Asked {
+/// A worker's outcome, merged over publishers.
+struct WorkerOutcome {
     name: String,
     session: SessionId,
-    /// Publishers to which it has said so itself; with a dry run, those that it is linked to.
+    /// Publishers where the worker confirmed; in a dry run, those that it is linked to.
     confirmed: Vec<String>,
-    /// Publishers to which it has not, and what it did instead.
-    doubts: Vec<(String, QuietEnd)>,
+    /// Publishers where it did not confirm, with its reaction.
+    unconfirmed: Vec<(String, QuietEnd)>,
 }
 
-impl Asked {
-    /// Publisher by publisher becomes worker by worker, by their names.
-    fn of(gathered: &Gathered<Vec<QuietedWorker>>) -> Vec<Asked> {
-        let mut asked: BTreeMap<(String, SessionId), Asked> = BTreeMap::new();
+impl WorkerOutcome {
+    /// Regroups the publishers' answers by worker, ordered by name.
+    fn of(gathered: &Gathered<Vec<QuietedWorker>>) -> Vec<WorkerOutcome> {
+        let mut outcomes: BTreeMap<(String, SessionId), WorkerOutcome> = BTreeMap::new();
         for answered in &gathered.answers {
             let publisher = &answered.publisher.name;
             for QuietedWorker { name, session, end } in &answered.answer {
-                let worker = asked.entry((name.clone(), *session)).or_insert_with(|| Asked {
-                    name: name.clone(),
-                    session: *session,
-                    confirmed: Vec::new(),
-                    doubts: Vec::new(),
-                });
+                let worker =
+                    outcomes.entry((name.clone(), *session)).or_insert_with(|| WorkerOutcome {
+                        name: name.clone(),
+                        session: *session,
+                        confirmed: Vec::new(),
+                        unconfirmed: Vec::new(),
+                    });
                 match end {
                     QuietEnd::Matched | QuietEnd::Confirmed => {
                         worker.confirmed.push(publisher.clone());
                     }
-                    end => worker.doubts.push((publisher.clone(), *end)),
+                    end => worker.unconfirmed.push((publisher.clone(), *end)),
                 }
             }
         }
-        asked.into_values().collect()
+        outcomes.into_values().collect()
     }
 
-    /// The beginning of its session, as `workers ls` shows it.
+    /// The first digits of its session, as `workers ls` shows it.
     fn session(&self) -> String {
         self.session.to_string().chars().take(8).collect()
     }
 
     fn json(&self) -> Value {
         let at = |wanted: QuietEnd| -> Vec<&str> {
-            let doubts = self.doubts.iter().filter(|(_, end)| *end == wanted);
-            doubts.map(|(publisher, _)| publisher.as_str()).collect()
+            let unconfirmed = self.unconfirmed.iter().filter(|(_, end)| *end == wanted);
+            unconfirmed.map(|(publisher, _)| publisher.as_str()).collect()
         };
         json!({
             "name": self.name, "session": self.session(), "confirmed": self.confirmed,
@@ -174,7 +178,7 @@ impl Asked {
         })
     }
 
-    fn say(&self, quiet: bool, dry_run: bool, context: &mut Context) -> anyhow::Result<()> {
+    fn print(&self, quiet: bool, dry_run: bool, context: &mut Context) -> anyhow::Result<()> {
         let (name, session) = (printable(&self.name), self.session());
         if !self.confirmed.is_empty() {
             let word = if quiet { "quiet" } else { "resumed" };
@@ -183,14 +187,16 @@ impl Asked {
             let at = printable(&at);
             context.output.line(format!("{word}: {name} {session} at {at}"))?;
         }
-        for (publisher, end) in &self.doubts {
+        for (publisher, end) in &self.unconfirmed {
             let publisher = printable(publisher);
             match end {
                 QuietEnd::Otherwise => eprintln!(
-                    "error: worker {name} {session} was asked for the opposite meanwhile, at {publisher}"
+                    "error: worker {name} {session} got the opposite request meanwhile, \
+                     at {publisher}"
                 ),
                 _ => eprintln!(
-                    "error: worker {name} {session} has not answered at {publisher}; its version may not know how to"
+                    "error: worker {name} {session} has not answered at {publisher}; its \
+                     version may not support it"
                 ),
             }
         }
@@ -206,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_worker_is_one_whoever_speaks_of_it_and_doubts_are_kept_apart() {
+    fn reports_are_merged_per_worker_with_unconfirmed_apart() {
         let publisher = |n: u8| PublisherInfo {
             id: PublisherId([n; 16]),
             epoch: Epoch(1),
@@ -228,15 +234,16 @@ mod tests {
         ];
         let gathered =
             Gathered { complete: true, answers, missing: Vec::new(), unanswered: Vec::new() };
-        let asked: Vec<Value> = Asked::of(&gathered).iter().map(Asked::json).collect();
-        let nobody: [&str; 0] = [];
+        let outcomes: Vec<Value> =
+            WorkerOutcome::of(&gathered).iter().map(WorkerOutcome::json).collect();
+        let none: [&str; 0] = [];
         assert_eq!(
-            asked,
+            outcomes,
             [
                 json!({ "name": "w", "session": "01010101", "confirmed": ["p1", "p2"],
-                        "not_answered": nobody, "otherwise": nobody }),
-                json!({ "name": "w", "session": "02020202", "confirmed": nobody,
-                        "not_answered": ["p1"], "otherwise": nobody }),
+                        "not_answered": none, "otherwise": none }),
+                json!({ "name": "w", "session": "02020202", "confirmed": none,
+                        "not_answered": ["p1"], "otherwise": none }),
             ]
         );
     }

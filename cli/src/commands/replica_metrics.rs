@@ -1,4 +1,4 @@
-//! What a replica tells of itself as a live value, at `/sys/replicas/NAME`.
+//! A replica's metrics as a live value at `/sys/replicas/NAME`.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -11,16 +11,16 @@ use tokio::task::JoinHandle;
 use super::Context;
 use crate::config::{Origin, ReplicaMetrics};
 
-/// Most links of those who follow a replica's metrics: its own clients need the descriptors.
+/// The most links of subscribers to a replica's metrics: its own clients need the descriptors.
 const CONNECTIONS_MAX: usize = 64;
 
 /// The metrics of one replica of this process.
-struct OfReplica {
+struct ReplicaSource {
     base: Path,
     standing: StandingHandle,
 }
 
-impl MetricSource for OfReplica {
+impl MetricSource for ReplicaSource {
     async fn take(&mut self, wanted: Vec<Path>) -> Option<Vec<Taken>> {
         let status = self.standing.status().await?;
         let one = |path: &Path| match *path == self.base {
@@ -31,7 +31,7 @@ impl MetricSource for OfReplica {
     }
 }
 
-/// Tells a replica's metrics among those values, for as long as it serves.
+/// Publishes a replica's metrics through `values` while the replica serves.
 pub(super) fn serve(
     values: &Values,
     name: &str,
@@ -39,30 +39,30 @@ pub(super) fn serve(
 ) -> anyhow::Result<JoinHandle<()>> {
     let base = metrics_path("replicas", name);
     let default = values.publish_reserved_default(base.clone())?;
-    Ok(tokio::spawn(serve_metrics(default, values.clone(), OfReplica { base, standing })))
+    Ok(tokio::spawn(serve_metrics(default, values.clone(), ReplicaSource { base, standing })))
 }
 
-/// A publisher for the metrics of a replica that is a service of its own, registered at its
-/// cluster: the one that is configured, or the replica alone. None if it is to tell none, or has no
-/// address that others could dial.
+/// A publisher for the metrics of a standalone replica. It registers at the configured cluster, or
+/// at the replica alone. None if metrics are off, or if the replica has no address that clients
+/// could dial.
 pub(super) async fn publisher(
     context: &Context,
     name: &str,
     replica: SocketAddr,
-    told: ReplicaMetrics,
+    setting: ReplicaMetrics,
     insecure: bool,
     budget: FrameBudget,
 ) -> anyhow::Result<Option<ValuePublisher>> {
-    let listen = match told {
+    let listen = match setting {
         ReplicaMetrics::Off => return Ok(None),
         ReplicaMetrics::At(listen) => listen,
-        ReplicaMetrics::Beside if replica.ip().is_unspecified() => {
+        ReplicaMetrics::Automatic if replica.ip().is_unspecified() => {
             tracing::info!(
-                "no metrics at /sys/replicas: --metrics IP:PORT, or resolver.metrics, has them served"
+                "no metrics at /sys/replicas: set --metrics IP:PORT or resolver.metrics"
             );
             return Ok(None);
         }
-        ReplicaMetrics::Beside => SocketAddr::new(replica.ip(), 0),
+        ReplicaMetrics::Automatic => SocketAddr::new(replica.ip(), 0),
     };
     let mut cluster = context.cluster();
     if context.config.resolvers.origin == Origin::Default {
@@ -81,7 +81,7 @@ pub(super) async fn publisher(
     open(name, listen, cluster, insecure, budget).await.map(Some)
 }
 
-/// A publisher for nothing but metrics of replicas.
+/// Opens a publisher for replica metrics only.
 pub(super) async fn open(
     name: String,
     listen: SocketAddr,

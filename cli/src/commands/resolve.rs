@@ -1,11 +1,11 @@
-//! `longshore resolve`: which publishers serve a path.
+//! `longshore resolve`: a path's publishers.
 
 use longshore::{PathAnswer, Publication, PublicationKind, Terms};
 use serde_json::{Value, json};
 
 use super::{Context, warn_if_incomplete};
 use crate::arguments::Resolve;
-use crate::failure::Reported;
+use crate::failure::AlreadyReported;
 use crate::output::Table;
 
 pub(crate) async fn run(arguments: Resolve, mut context: Context) -> anyhow::Result<()> {
@@ -29,7 +29,7 @@ pub(crate) async fn run(arguments: Resolve, mut context: Context) -> anyhow::Res
                         publisher.name.clone(),
                         addresses.join(","),
                         if *by_default { "default" } else { "path" }.to_owned(),
-                        unusual(terms),
+                        shown_terms(terms),
                     ]);
                     publishers.push(json!({
                         "id": publisher.id.to_string(), "name": publisher.name,
@@ -65,23 +65,23 @@ pub(crate) async fn run(arguments: Resolve, mut context: Context) -> anyhow::Res
         }
         warn_if_incomplete(resolution.complete);
     }
-    if failed { Err(Reported.into()) } else { Ok(()) }
+    if failed { Err(AlreadyReported.into()) } else { Ok(()) }
 }
 
-/// What of the terms is not as usual.
-fn unusual(terms: &Terms) -> String {
-    let usual = Terms::default();
+/// The terms that differ from the default.
+fn shown_terms(terms: &Terms) -> String {
+    let default = Terms::default();
     let mut words = Vec::new();
     if terms.kind == PublicationKind::Value {
         words.push("value".to_owned());
     }
-    if terms.priority != usual.priority {
+    if terms.priority != default.priority {
         words.push(format!("priority {}", terms.priority));
     }
-    if terms.weight != usual.weight {
+    if terms.weight != default.weight {
         words.push(format!("weight {}", terms.weight));
     }
-    if terms.flags != usual.flags {
+    if terms.flags != default.flags {
         words.push(format!("flags {:#x}", terms.flags));
     }
     if !terms.homes.is_empty() {
@@ -102,8 +102,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn usual_terms_are_not_worth_a_word() {
-        assert_eq!(unusual(&Terms::default()), "");
+    fn default_terms_are_not_shown() {
+        assert_eq!(shown_terms(&Terms::default()), "");
         let terms = Terms {
             kind: PublicationKind::Value,
             flags: 2,
@@ -112,6 +112,6 @@ mod tests {
             homes: vec!["east".into(), "west".into()],
             ..Terms::default()
         };
-        assert_eq!(unusual(&terms), "value, priority 1, weight 0, flags 0x2, homes east,west");
+        assert_eq!(shown_terms(&terms), "value, priority 1, weight 0, flags 0x2, homes east,west");
     }
 }

@@ -1,4 +1,4 @@
-//! `longshore resolver`: one replica as a service, and what the replicas say of themselves.
+//! `longshore resolver`: runs one replica, or shows the status of all replicas.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,11 +11,11 @@ use tokio::task::JoinSet;
 use super::{Context, memory_json, replica_metrics};
 use crate::arguments::{Resolver, ResolverAction};
 use crate::config::{ReplicaMetrics, Service};
-use crate::failure::Reported;
+use crate::failure::AlreadyReported;
 use crate::output::{Table, grouped};
-use crate::reload::Reload;
-use crate::signals::{Stop, parent_gone};
-use crate::time::show_length;
+use crate::reload::ConfigReloader;
+use crate::signals::{StopSignal, parent_exited};
+use crate::time::show_duration;
 
 pub(crate) async fn run(arguments: Resolver, context: Context) -> anyhow::Result<()> {
     match arguments.action {
@@ -26,21 +26,21 @@ pub(crate) async fn run(arguments: Resolver, context: Context) -> anyhow::Result
 }
 
 async fn serve(arguments: Resolver, mut context: Context) -> anyhow::Result<()> {
-    let stop = Stop::listen()?;
+    let stop = StopSignal::listen()?;
     let fixed = [
         ("resolver.name", arguments.name.is_some()),
         ("resolver.listen", arguments.listen.is_some()),
         ("resolver.insecure", arguments.insecure),
         ("resolver.metrics", arguments.metrics.is_some()),
     ];
-    let reload = Reload::listen(Service::Resolver, &context, &fixed)?;
+    let reload = ConfigReloader::listen(Service::Resolver, &context, &fixed)?;
     let mut options = ServerOptions { fresh: arguments.fresh, ..context.config.server_options() };
     options.name = arguments.name.unwrap_or(options.name);
     options.insecure |= arguments.insecure;
     let listen = arguments.listen.unwrap_or(context.config.resolver.listen.value);
     options.data = match (arguments.data, listen.port()) {
         (Some(dir), _) => Some(dir),
-        // Started again, it listens elsewhere: nobody takes it for the same replica.
+        // After a restart it would listen on another port, as another replica.
         (None, 0) => None,
         (None, port) => Some(context.config.data_dir(None)?.join(format!("resolver-{port}"))),
     };
@@ -54,9 +54,10 @@ async fn serve(arguments: Resolver, mut context: Context) -> anyhow::Result<()> 
 
     let at = server.local_address();
     let address = at.to_string();
-    let told = arguments.metrics.map(ReplicaMetrics::At);
-    let told = told.unwrap_or(context.config.resolver.metrics.value);
-    let metrics = replica_metrics::publisher(&context, &name, at, told, insecure, budget).await?;
+    let setting = arguments.metrics.map(ReplicaMetrics::At);
+    let setting = setting.unwrap_or(context.config.resolver.metrics.value);
+    let metrics =
+        replica_metrics::publisher(&context, &name, at, setting, insecure, budget).await?;
     if let Some(metrics) = &metrics {
         replica_metrics::serve(&metrics.values(), &name, server.standing())?;
     }
@@ -66,27 +67,27 @@ async fn serve(arguments: Resolver, mut context: Context) -> anyhow::Result<()> 
             "memory": memory_json(server.memory_bounds()),
         }))?;
     } else {
-        let state = warming.map_or("new cluster".to_owned(), |length| {
-            format!("warming for up to {}: publishers are registering", show_length(length))
+        let state = warming.map_or("new cluster".to_owned(), |left| {
+            format!("warming for up to {}: publishers are registering", show_duration(left))
         });
         let memory = server.memory_bounds();
         context.output.line(format!(
             "resolver {name} listens on {address} ({state})\nmemory beside its directory: {memory}"
         ))?;
     }
-    let asked = stop.asked();
+    let stopped = stop.requested();
     server
         .run(async move {
             tokio::select! {
-                () = asked => {}
-                () = parent_gone(), if arguments.child.end_with_stdin => {}
+                () = stopped => {}
+                () = parent_exited(), if arguments.child.end_with_stdin => {}
             }
             if let Some(metrics) = metrics {
                 metrics.stop().await;
             }
         })
         .await
-        .context("the replica ends; start it again: publishers register anew")
+        .context("the replica failed; restart it: publishers will register again")
 }
 
 async fn status(mut context: Context) -> anyhow::Result<()> {
@@ -125,11 +126,11 @@ async fn status(mut context: Context) -> anyhow::Result<()> {
                 replica.clone(),
                 s.name.clone(),
                 if s.warming {
-                    format!("warming, {} left", show_length(seconds(s.warming_left_ms)))
+                    format!("warming, {} left", show_duration(seconds(s.warming_left_ms)))
                 } else {
                     "complete".to_owned()
                 },
-                show_length(Duration::from_millis(s.uptime_ms)),
+                show_duration(Duration::from_millis(s.uptime_ms)),
                 grouped(s.publishers),
                 grouped(s.hidden),
                 grouped(s.paths),
@@ -146,19 +147,19 @@ async fn status(mut context: Context) -> anyhow::Result<()> {
             let most = [s.publishers_max, s.paths_max, s.connections_max, s.watches_max];
             limits.row([replica.clone()].into_iter().chain(most.map(limit)));
         }
-        let mut kinds = vec!["asked for"];
+        let mut kinds = vec!["requests"];
         kinds.extend(RequestCounts::KINDS);
-        let mut asked = Table::new(&kinds);
+        let mut requests = Table::new(&kinds);
         for (replica, s) in answered() {
             let counts = s.requests.iter().map(|(_, count)| grouped(count));
-            asked.row(std::iter::once(replica.clone()).chain(counts));
+            requests.row(std::iter::once(replica.clone()).chain(counts));
         }
         if !table.is_empty() {
             context.output.table(&table)?;
             context.output.line("")?;
             context.output.table(&limits)?;
             context.output.line("")?;
-            context.output.table(&asked)?;
+            context.output.table(&requests)?;
         }
         for (replica, status) in &replicas {
             if let Err(why) = status {
@@ -166,10 +167,10 @@ async fn status(mut context: Context) -> anyhow::Result<()> {
             }
         }
     }
-    if silent > 0 { Err(Reported.into()) } else { Ok(()) }
+    if silent > 0 { Err(AlreadyReported.into()) } else { Ok(()) }
 }
 
-/// A replica's metrics, for programs.
+/// A replica's status as JSON.
 fn metrics(replica: &str, s: &ReplicaStatus) -> Value {
     json!({
         "replica": replica, "name": s.name, "incarnation": s.incarnation.to_string(),
@@ -184,34 +185,34 @@ fn metrics(replica: &str, s: &ReplicaStatus) -> Value {
     })
 }
 
-/// Whole seconds, the last begun one counted.
+/// Rounds up to whole seconds.
 fn seconds(ms: u64) -> Duration {
     Duration::from_secs(ms.div_ceil(1_000))
 }
 
-/// A limit; a replica that cannot tell says 0.
+/// A limit; 0 means that the replica does not report it.
 fn limit(most: u64) -> String {
     if most == 0 { "-".to_owned() } else { grouped(most) }
 }
 
-/// Memory in MiB; a replica that cannot tell says 0.
+/// Memory in MiB; 0 means that the replica does not report it.
 fn memory(bytes: u64) -> String {
     if bytes == 0 { "-".to_owned() } else { format!("{} MiB", grouped(bytes.div_ceil(1 << 20))) }
 }
 
-/// Which publishers every replica knows.
+/// Shows the publishers that each replica knows.
 async fn publishers(mut context: Context) -> anyhow::Result<()> {
     let client = context.read_client();
-    let mut asking = JoinSet::new();
-    for (place, replica) in context.cluster().replicas.into_iter().enumerate() {
+    let mut queries = JoinSet::new();
+    for (index, replica) in context.cluster().replicas.into_iter().enumerate() {
         let client = client.clone();
-        asking.spawn(async move {
+        queries.spawn(async move {
             let known = client.publishers_known(&replica).await;
-            (place, replica, known)
+            (index, replica, known)
         });
     }
-    let mut replicas = asking.join_all().await;
-    replicas.sort_unstable_by_key(|(place, ..)| *place);
+    let mut replicas = queries.join_all().await;
+    replicas.sort_unstable_by_key(|(index, ..)| *index);
     if context.output.is_json() {
         let one = |(_, replica, known): &(usize, String, Result<Vec<KnownPublisher>, String>)| {
             match known {
@@ -238,7 +239,7 @@ async fn publishers(mut context: Context) -> anyhow::Result<()> {
                         None => "registered".to_owned(),
                     },
                     grouped(one.held),
-                    show_length(seconds(one.silent_ms)),
+                    show_duration(seconds(one.silent_ms)),
                     addresses(one).join(","),
                 ]);
             }
@@ -250,7 +251,11 @@ async fn publishers(mut context: Context) -> anyhow::Result<()> {
             }
         }
     }
-    if replicas.iter().any(|(.., known)| known.is_err()) { Err(Reported.into()) } else { Ok(()) }
+    if replicas.iter().any(|(.., known)| known.is_err()) {
+        Err(AlreadyReported.into())
+    } else {
+        Ok(())
+    }
 }
 
 fn known_json(one: &KnownPublisher) -> Value {

@@ -1,4 +1,4 @@
-//! `longshore stat`: jobs per state of each queue.
+//! `longshore stat`: jobs per state for each queue.
 
 use std::time::Duration;
 
@@ -6,28 +6,28 @@ use longshore::protocol::messages::work::{PublisherStatus, QueueStat, Room};
 use longshore::{Answered, Gathered, Glob};
 use serde_json::{Value, json};
 
-use super::check::short_of;
+use super::check::shortage;
 use super::queue::settings_json;
 use super::workers::{self, NO_METRICS, WorkerCounter};
 use super::{Context, missing_json, warn_of_missing};
 use crate::arguments::Stat;
-use crate::failure::Reported;
+use crate::failure::AlreadyReported;
 use crate::output::{Table, grouped};
-use crate::time::show_length;
+use crate::time::show_duration;
 
 pub(crate) async fn run(arguments: Stat, mut context: Context) -> anyhow::Result<()> {
     let pattern = arguments.pattern.unwrap_or_else(Glob::everything);
-    let asked = context.queues();
+    let client = context.queues();
     let (stats, status, listed) =
-        tokio::join!(asked.stats(pattern.clone()), asked.status(), workers::listed(&context));
+        tokio::join!(client.stats(pattern.clone()), client.status(), workers::read_all(&context));
     let (stats, status) = (stats?, status?.answers);
     let queues = stats.merged();
     let listed = listed.unwrap_or_default();
     let counter = listed.counter();
     let rows: Vec<Row<'_>> =
         queues.iter().map(|queue| Row::of(queue, &stats, counter.as_ref())).collect();
-    let paused = stopped(&pattern, &status, |status| &status.paused);
-    let closed = stopped(&pattern, &status, |status| &status.closed);
+    let paused = stopping_patterns(&pattern, &status, |status| &status.paused);
+    let closed = stopping_patterns(&pattern, &status, |status| &status.closed);
     if context.output.is_json() {
         let queues: Vec<Value> = rows.iter().map(queue_json).collect();
         let paused: Vec<&str> = paused.iter().map(Glob::as_str).collect();
@@ -37,12 +37,12 @@ pub(crate) async fn run(arguments: Stat, mut context: Context) -> anyhow::Result
             "missing": missing_json(&stats.missing), "without_metrics": listed.without_metrics,
             "publishers": status.iter().map(publisher_json).collect::<Vec<_>>(),
         }))?;
-        return if stats.missing.is_empty() { Ok(()) } else { Err(Reported.into()) };
+        return if stats.missing.is_empty() { Ok(()) } else { Err(AlreadyReported.into()) };
     }
     if !queues.is_empty() {
         context.output.table(&table(&rows))?;
     }
-    // A pause of queues that are not there yet would be seen nowhere else.
+    // No queue's row shows a pattern that matches no existing queue.
     for pause in paused.iter().filter(|pause| queues.iter().all(|q| !q.paused_by.contains(pause))) {
         context.output.line(format!("paused: '{pause}', which no queue here matches yet"))?;
     }
@@ -50,12 +50,12 @@ pub(crate) async fn run(arguments: Stat, mut context: Context) -> anyhow::Result
         context.output.line(format!("closed: '{by}', which no queue here matches yet"))?;
     }
     for Answered { publisher, answer } in &status {
-        if let Some(short) = short_of(answer) {
+        if let Some(short) = shortage(answer) {
             context.output.line(format!("publisher {}: {short}", publisher.name))?;
         }
         if answer.draining {
             context.output.line(format!(
-                "publisher {}: it is drained, and takes no new jobs",
+                "publisher {}: it is drained, and accepts no new jobs",
                 publisher.name
             ))?;
         }
@@ -68,13 +68,14 @@ pub(crate) async fn run(arguments: Stat, mut context: Context) -> anyhow::Result
         if stats.is_whole() {
             eprintln!("error: there is no queue {path}");
         }
-        return Err(Reported.into());
+        return Err(AlreadyReported.into());
     }
-    if missing { Err(Reported.into()) } else { Ok(()) }
+    if missing { Err(AlreadyReported.into()) } else { Ok(()) }
 }
 
-/// The patterns that stop something anywhere; of a path, those that match it.
-fn stopped(
+/// The patterns that pause or close queues at any publisher; for a single path, those that match
+/// it.
+fn stopping_patterns(
     pattern: &Glob,
     status: &[Answered<PublisherStatus>],
     of: fn(&PublisherStatus) -> &[Glob],
@@ -97,7 +98,7 @@ fn publisher_json(Answered { publisher, answer }: &Answered<PublisherStatus>) ->
     })
 }
 
-/// The word that the publisher's own metrics have for it.
+/// The keyword in the publisher's own metrics.
 fn room_word(room: Room) -> &'static str {
     match room {
         Room::Open => "open",
@@ -106,7 +107,8 @@ fn room_word(room: Room) -> &'static str {
     }
 }
 
-/// A queue, and how many workers take from it: each once, however many publishers it is linked to.
+/// A queue and the number of its workers. A worker counts once, however many publishers it is
+/// linked to.
 struct Row<'a> {
     queue: &'a QueueStat,
     workers: u64,
@@ -120,14 +122,14 @@ impl Row<'_> {
     ) -> Row<'a> {
         let each = stats.answers.iter().flat_map(|answered| &answered.answer);
         let at_one = each.filter(|stat| stat.path == queue.path).map(|stat| stat.subscriptions);
-        // Where not all workers are listed: at least as many as one publisher has.
+        // If the list of workers is incomplete, use the largest number at one publisher.
         let counted = counter.map(|counter| counter.taking_from(&queue.path));
         let workers = counted.or_else(|| at_one.max());
         Row { queue, workers: workers.unwrap_or_default() }
     }
 }
 
-/// A row for each queue. States that few have stand there only if some queue has such jobs.
+/// A row per queue. Rare states have a column only if some queue has such jobs.
 fn table(rows: &[Row<'_>]) -> Table {
     let any = |count: fn(&QueueStat) -> u64| rows.iter().any(|row| count(row.queue) > 0);
     let (prepared, expired) = (any(|q| q.counts.prepared), any(|q| q.counts.expired));
@@ -149,7 +151,7 @@ fn table(rows: &[Row<'_>]) -> Table {
         columns.insert(0, ("prepared", |r| grouped(r.queue.counts.prepared)));
     }
     columns.push(("oldest", |r| {
-        let oldest = r.queue.oldest_ready_ms.map(|ms| show_length(Duration::from_millis(ms)));
+        let oldest = r.queue.oldest_ready_ms.map(|ms| show_duration(Duration::from_millis(ms)));
         oldest.unwrap_or_else(|| "-".to_owned())
     }));
     columns.push(("workers", |r| grouped(r.workers)));
@@ -173,7 +175,7 @@ fn patterns(patterns: &[Glob]) -> String {
     patterns.iter().map(Glob::to_string).collect::<Vec<_>>().join(" ")
 }
 
-/// A heading, and what stands under it for a queue.
+/// A heading, and the function for a row's cell.
 type Column = (&'static str, fn(&Row<'_>) -> String);
 
 fn queue_json(&Row { queue, workers }: &Row<'_>) -> Value {

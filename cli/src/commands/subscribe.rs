@@ -1,4 +1,4 @@
-//! `longshore subscribe`: live values as they change.
+//! `longshore subscribe`: prints live values as they change.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -10,41 +10,41 @@ use serde_json::json;
 
 use super::{Context, value_text, warn_if_incomplete};
 use crate::arguments::Subscribe;
-use crate::failure::Reported;
+use crate::failure::AlreadyReported;
 use crate::output::{Output, printable};
-use crate::signals::Stop;
+use crate::signals::StopSignal;
 
-/// Updates that may wait to be printed; beyond, each value's newest does.
+/// Updates that may wait to be printed; beyond it, only the newest of each value is retained.
 const UPDATES_WAITING_MAX: usize = 65_536;
 
 pub(crate) async fn run(arguments: Subscribe, mut context: Context) -> anyhow::Result<()> {
-    let stop = Stop::listen()?;
+    let stop = StopSignal::listen()?;
     let Subscribe { pattern, count, once } = arguments;
     let subscriber = Subscriber::connect(context.cluster()).await?;
     match pattern.literal() {
         Some(path) if once => {
-            let mut held = tokio::select! {
-                held = subscriber.subscribe(path.clone()) => held?,
-                () = stop.asked() => return Ok(()),
+            let mut subscription = tokio::select! {
+                subscription = subscriber.subscribe(path.clone()) => subscription?,
+                () = stop.requested() => return Ok(()),
             };
-            match held.next().await {
+            match subscription.next().await {
                 Some(Event::Update(value)) => print(&mut context.output, &path, &value),
                 Some(Event::Dead(why)) => anyhow::bail!("{path}: {why}"),
-                None => anyhow::bail!("{path} was lost before its value came"),
+                None => anyhow::bail!("{path}: the subscription ended before its value arrived"),
             }
         }
         Some(path) => {
             let value = subscriber.durable_subscribe(path);
-            one(value, count.unwrap_or(u64::MAX), stop, context).await
+            follow_one(value, count.unwrap_or(u64::MAX), stop, context).await
         }
         None => {
             let globs = match pattern.as_str().starts_with("/sys/") {
-                // What is made when it is asked for stands in no directory: its default does.
+                // The directory lists only the defaults of metrics that are created on demand.
                 true => vec![pattern.clone(), Glob::new("/sys/*/*")?],
                 false => vec![pattern.clone()],
             };
             let watch = context.read_client().watch_paths(globs);
-            let many = Many::new(subscriber, pattern, once);
+            let many = PatternSubscriptions::new(subscriber, pattern, once);
             many.run(watch, count.unwrap_or(u64::MAX), stop, context).await
         }
     }
@@ -60,11 +60,11 @@ fn print(output: &mut Output, path: &Path, value: &Value) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Follows one value, and says how the subscription stands.
-async fn one(
+/// Follows one value, and reports changes of the subscription's state.
+async fn follow_one(
     mut value: DurableValue,
     mut left: u64,
-    stop: Stop,
+    stop: StopSignal,
     mut context: Context,
 ) -> anyhow::Result<()> {
     let path = value.path().clone();
@@ -76,7 +76,7 @@ async fn one(
                     print(&mut context.output, &path, &value)?;
                     left -= 1;
                 }
-                // The state says more.
+                // The state has the details.
                 Some(Event::Dead(_)) => {}
                 None => return Ok(()),
             },
@@ -87,42 +87,42 @@ async fn one(
                 match &*state.borrow_and_update() {
                     ValueState::Pending => {}
                     ValueState::Alive { publisher, .. } => {
-                        eprintln!("{path}: held at publisher {}", publisher.prefix());
+                        eprintln!("{path}: subscribed at publisher {}", publisher.prefix());
                     }
                     ValueState::Dead { reason, attempt: 1, .. } => {
-                        eprintln!("{path}: {reason}; tried again until it is there");
+                        eprintln!("{path}: {reason}; retrying until it is available");
                     }
                     ValueState::Dead { .. } => {}
                 }
             }
-            () = stop.asked() => return Ok(()),
+            () = stop.requested() => return Ok(()),
         }
     }
     Ok(())
 }
 
-/// Follows every value that matches, as they come and go.
-struct Many {
+/// Follows all values that match a pattern, as they are added and removed.
+struct PatternSubscriptions {
     subscriber: Subscriber,
     pattern: Glob,
     once: bool,
     updates: Updates,
     paths: HashMap<SubscriptionKey, Path>,
-    held: BTreeMap<Path, DurableValue>,
+    subscriptions: BTreeMap<Path, DurableValue>,
     /// Of those that are to be printed once: which have not been.
-    awaited: BTreeSet<Path>,
+    pending_once: BTreeSet<Path>,
 }
 
-impl Many {
-    fn new(subscriber: Subscriber, pattern: Glob, once: bool) -> Many {
-        Many {
+impl PatternSubscriptions {
+    fn new(subscriber: Subscriber, pattern: Glob, once: bool) -> PatternSubscriptions {
+        PatternSubscriptions {
             subscriber,
             pattern,
             once,
             updates: Updates::new(UPDATES_WAITING_MAX),
             paths: HashMap::new(),
-            held: BTreeMap::new(),
-            awaited: BTreeSet::new(),
+            subscriptions: BTreeMap::new(),
+            pending_once: BTreeSet::new(),
         }
     }
 
@@ -130,12 +130,12 @@ impl Many {
         mut self,
         mut watch: PathWatch,
         mut left: u64,
-        stop: Stop,
+        stop: StopSignal,
         mut context: Context,
     ) -> anyhow::Result<()> {
-        let mut whole = false;
+        let mut is_complete = false;
         let mut any = false;
-        while left > 0 && !(self.once && whole && self.awaited.is_empty()) {
+        while left > 0 && !(self.once && is_complete && self.pending_once.is_empty()) {
             tokio::select! {
                 event = watch.next() => match event? {
                     PathEvent::Now(listed) => {
@@ -144,9 +144,9 @@ impl Many {
                             self.follow(path);
                         }
                     }
-                    PathEvent::Gone(path) => self.forget(&path),
+                    PathEvent::Gone(path) => self.unsubscribe(&path),
                     PathEvent::Whole { complete } => {
-                        whole = true;
+                        is_complete = true;
                         warn_if_incomplete(complete);
                     }
                     PathEvent::SnapshotBegins { .. } => {}
@@ -156,9 +156,9 @@ impl Many {
                 },
                 events = self.updates.next() => {
                     for (key, event) in events {
-                        // One that was let go meanwhile.
+                        // Skip values that were unsubscribed meanwhile.
                         let Some(path) = self.paths.get(key) else { continue };
-                        let first = self.awaited.remove(path);
+                        let first = self.pending_once.remove(path);
                         match event {
                             Event::Update(value) if (first || !self.once) && left > 0 => {
                                 print(&mut context.output, path, value)?;
@@ -169,17 +169,17 @@ impl Many {
                         }
                     }
                 }
-                () = stop.asked() => return Ok(()),
+                () = stop.requested() => return Ok(()),
             }
         }
         if self.once && !any {
             eprintln!("error: nobody publishes a value that matches '{}'", self.pattern);
-            return Err(Reported.into());
+            return Err(AlreadyReported.into());
         }
         Ok(())
     }
 
-    /// The values at a path of the directory that are to be followed. Metrics are made below their
+    /// The values to follow for a directory entry. Metrics are created on demand below their
     /// default.
     fn values_of(&self, listed: &PathListed) -> Vec<Path> {
         let mut values = Vec::new();
@@ -192,15 +192,15 @@ impl Many {
                 Some("publishers") => &["", "/queues", "/workers"],
                 _ => &[""],
             };
-            let made =
+            let metrics =
                 below.iter().filter_map(|name| Path::new(&format!("{}{name}", listed.path)).ok());
-            values.extend(made.filter(|path| self.pattern.matches(path)));
+            values.extend(metrics.filter(|path| self.pattern.matches(path)));
         }
         values
     }
 
     fn follow(&mut self, path: Path) {
-        if self.held.contains_key(&path) {
+        if self.subscriptions.contains_key(&path) {
             return;
         }
         let options =
@@ -208,24 +208,24 @@ impl Many {
         let value = self.subscriber.durable_subscribe_with(path.clone(), &options);
         self.paths.insert(value.key(), path.clone());
         if self.once {
-            self.awaited.insert(path.clone());
+            self.pending_once.insert(path.clone());
         }
-        self.held.insert(path, value);
+        self.subscriptions.insert(path, value);
     }
 
-    /// What was at that path, and what was made below it, is gone.
-    fn forget(&mut self, path: &Path) {
+    /// Unsubscribes from a removed path, and from metrics created below it.
+    fn unsubscribe(&mut self, path: &Path) {
         let gone: Vec<Path> = self
-            .held
+            .subscriptions
             .keys()
-            .filter(|held| *held == path || (path.is_reserved() && held.is_at_or_below(path)))
+            .filter(|known| *known == path || (path.is_reserved() && known.is_at_or_below(path)))
             .cloned()
             .collect();
         for path in gone {
-            if let Some(value) = self.held.remove(&path) {
+            if let Some(value) = self.subscriptions.remove(&path) {
                 self.paths.remove(&value.key());
             }
-            self.awaited.remove(&path);
+            self.pending_once.remove(&path);
         }
     }
 }

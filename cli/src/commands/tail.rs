@@ -1,4 +1,4 @@
-//! `longshore tail`: what happens to jobs, as it happens, at every publisher.
+//! `longshore tail`: streams the transitions of jobs at every publisher.
 
 use longshore::protocol::messages::work::{FeedEvent, FeedEvents};
 use longshore::{FeedFrom, FeedItem, FeedNews, Glob, JobRef, PublisherInfo};
@@ -6,11 +6,11 @@ use serde_json::json;
 
 use super::{Context, job_view};
 use crate::arguments::Tail;
-use crate::signals::Stop;
-use crate::time::show_moment;
+use crate::signals::StopSignal;
+use crate::time::show_timestamp;
 
 pub(crate) async fn run(arguments: Tail, mut context: Context) -> anyhow::Result<()> {
-    let stop = Stop::listen()?;
+    let stop = StopSignal::listen()?;
     let pattern = arguments.pattern.unwrap_or_else(Glob::everything);
     let from = if arguments.snapshot { FeedFrom::Snapshot } else { FeedFrom::Now };
     let mut feed = context.queues().feed(pattern, from);
@@ -18,7 +18,7 @@ pub(crate) async fn run(arguments: Tail, mut context: Context) -> anyhow::Result
     while left > 0 {
         let item = tokio::select! {
             item = feed.next() => item,
-            () = stop.asked() => return Ok(()),
+            () = stop.requested() => return Ok(()),
         };
         let Some(FeedItem { publisher, news }) = item else { break };
         match news {
@@ -38,13 +38,13 @@ pub(crate) async fn run(arguments: Tail, mut context: Context) -> anyhow::Result
                         context.output.json(&json!({ "snapshot": job_view::json(&at, job) }))?;
                     } else {
                         let state = job_view::shown_state(job.state, job.retrying);
-                        let since = show_moment(job.enqueued_at);
+                        let since = show_timestamp(job.enqueued_at);
                         context.output.line(format!("{since}  {at}  {}  {state}", job.path))?;
                     }
                 }
             }
             FeedNews::Lost(why) => {
-                eprintln!("publisher {}: {why}; going on from now", publisher.name)
+                eprintln!("publisher {}: {why}; continuing from now", publisher.name)
             }
             FeedNews::Away { why } => eprintln!("publisher {} is away: {why}", publisher.name),
             FeedNews::Follows { .. } => eprintln!("following publisher {}", publisher.name),
@@ -65,7 +65,7 @@ fn print(
     let path = changes.paths.get(event.path as usize).map(ToString::to_string).unwrap_or_default();
     if context.output.is_json() {
         context.output.json(&json!({
-            "at": show_moment(event.at), "job": at.to_string(), "path": path,
+            "at": show_timestamp(event.at), "job": at.to_string(), "path": path,
             "change": event.change.to_string(),
             "state": event.state.map(|state| state.to_string()),
             "retrying": event.retrying, "attempt": event.attempt, "index": event.index,
@@ -80,7 +80,7 @@ fn print(
     let attempt =
         if event.attempt > 0 { format!("  attempt {}", event.attempt) } else { String::new() };
     let line =
-        format!("{}  {at}  {path}  {} -> {state}{attempt}", show_moment(event.at), event.change);
+        format!("{}  {at}  {path}  {} -> {state}{attempt}", show_timestamp(event.at), event.change);
     context.output.line(line)?;
     Ok(())
 }

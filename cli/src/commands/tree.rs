@@ -1,4 +1,4 @@
-//! `longshore tree`: the directory below a path, one line for each path, set in by its depth.
+//! `longshore tree`: the directory below a path, one line per path, indented by depth.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,8 @@ use super::{Context, ls, warn_if_incomplete};
 use crate::arguments::Tree;
 use crate::output::Table;
 
-/// Folders that are listed at a time.
-const LISTED_AT_ONCE: usize = 8;
+/// Concurrent list requests.
+const LISTINGS_AT_ONCE: usize = 8;
 
 pub(crate) async fn run(arguments: Tree, mut context: Context) -> anyhow::Result<()> {
     let client = context.read_client();
@@ -50,20 +50,19 @@ fn below(top: &Path) -> anyhow::Result<Glob> {
     Ok(Glob::new(&text)?)
 }
 
-/// Everything at most so many levels below. Nobody can tell a folder from a leaf before it is
-/// listed.
+/// Lists at most `depth` levels below a path. Only listing a path shows whether it has children.
 async fn level_by_level(client: &ReadClient, top: &Path, depth: u8) -> anyhow::Result<Listing> {
     let mut all = Listing { complete: true, ..Listing::default() };
     let mut level = vec![top.clone()];
     for _ in 0..depth {
         let mut next = Vec::new();
-        for some in level.chunks(LISTED_AT_ONCE) {
-            let mut asking = JoinSet::new();
+        for some in level.chunks(LISTINGS_AT_ONCE) {
+            let mut requests = JoinSet::new();
             for path in some {
                 let (client, path) = (client.clone(), path.clone());
-                asking.spawn(async move { client.list(path).await });
+                requests.spawn(async move { client.list(path).await });
             }
-            for listing in asking.join_all().await {
+            for listing in requests.join_all().await {
                 let listing = listing?;
                 all.complete &= listing.complete;
                 next.extend(listing.paths.iter().map(|listed| listed.path.clone()));
@@ -75,9 +74,9 @@ async fn level_by_level(client: &ReadClient, top: &Path, depth: u8) -> anyhow::R
     Ok(all)
 }
 
-/// In the order of a tree, with the folders above what is published.
+/// Sorts paths in tree order, and adds the folders above them.
 fn tree(top: &Path, listed: Vec<PathListed>) -> BTreeMap<Vec<String>, PathListed> {
-    let place = |path: &Path| path.segments().map(str::to_owned).collect::<Vec<_>>();
+    let key = |path: &Path| path.segments().map(str::to_owned).collect::<Vec<_>>();
     let is_below = |path: &Path| path != top && path.is_at_or_below(top);
     let mut tree = BTreeMap::new();
     for one in listed.into_iter().filter(|one| is_below(&one.path)) {
@@ -86,9 +85,9 @@ fn tree(top: &Path, listed: Vec<PathListed>) -> BTreeMap<Vec<String>, PathListed
             above = path.parent();
             let (queue, value, default) = (false, false, false);
             let folder = PathListed { path, queue, value, default };
-            tree.entry(place(&folder.path)).or_insert(folder);
+            tree.entry(key(&folder.path)).or_insert(folder);
         }
-        tree.insert(place(&one.path), one);
+        tree.insert(key(&one.path), one);
     }
     tree
 }
@@ -98,14 +97,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn folders_come_before_what_is_in_them_and_nothing_is_told_twice() {
+    fn parents_precede_children_and_appear_once() {
         let queue = |text: &str| PathListed {
             path: Path::new(text).unwrap(),
             queue: true,
             value: false,
             default: false,
         };
-        // By their text alone '/a-b' would come between '/a' and '/a/b'.
+        // Sorted as text, '/a-b' would come between '/a' and '/a/b'.
         let listed = ["/x/a/b/c", "/x/a-b", "/x/a", "/x", "/xy"].map(queue).to_vec();
         let tree = tree(&Path::new("/x").unwrap(), listed);
         let shown: Vec<_> = tree.values().map(|one| (one.path.as_str(), one.queue)).collect();

@@ -1,4 +1,4 @@
-//! `longshore up`: a whole system in this one process.
+//! `longshore up`: a whole system in one process.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path as FilePath;
@@ -13,17 +13,17 @@ use tokio::time::timeout;
 use super::{Context, publisher, replica_metrics};
 use crate::arguments::Up;
 use crate::config::ReplicaMetrics;
-use crate::signals::Stop;
+use crate::signals::StopSignal;
 
-/// How long a start waits until every replica knows the publisher of the replicas' metrics, which
-/// keeps trying by itself.
-const REGISTERED_WITHIN: Duration = Duration::from_secs(5);
+/// How long a start waits for the registration of the replicas' metrics, which continues in the
+/// background.
+const REGISTRATION_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(crate) async fn run(arguments: Up, mut context: Context) -> anyhow::Result<()> {
-    let stop = Stop::listen()?;
+    let stop = StopSignal::listen()?;
     let mut options = options(&arguments, &context)?;
     let (data, budget) = (options.publisher.data.clone(), options.publisher.frame_budget());
-    // One budget for received frames: all links are of one process.
+    // All links share one budget for received frames.
     options.replicas.iter_mut().for_each(|(_, replica)| replica.budget = budget.clone());
     options.publisher.budget = Some(budget.clone());
     let memory = budget.bytes();
@@ -35,7 +35,7 @@ pub(crate) async fn run(arguments: Up, mut context: Context) -> anyhow::Result<(
     print_ready(&system, &data, memory_bound(&system, memory), &mut context)?;
 
     tokio::select! {
-        () = stop.asked() => {}
+        () = stop.requested() => {}
         () = system.ended() => {}
     }
     let stop_metrics = async {
@@ -43,7 +43,7 @@ pub(crate) async fn run(arguments: Up, mut context: Context) -> anyhow::Result<(
             metrics.stop().await;
         }
     };
-    // Side by side: a reader of metrics that takes no goodbye must not hold up the publisher.
+    // Concurrently: a subscriber of metrics that does not read must not delay the publisher's stop.
     let ((), stopped) = tokio::join!(stop_metrics, system.stop());
     stopped.map_err(|failed| match failed {
         SystemFailed::Publisher(error) => anyhow::Error::new(error)
@@ -58,10 +58,10 @@ fn options(arguments: &Up, context: &Context) -> anyhow::Result<SystemOptions> {
     let data = publisher::absolute(context.config.data_dir(arguments.data.clone())?)?;
     let mut replicas = Vec::new();
     for nth in 0..arguments.replicas {
-        // Port 0 stands for any free one, for each of them.
+        // With port 0 every replica picks a free port.
         let port = match arguments.resolver_port {
             0 => 0,
-            first => first.checked_add(nth).context("the replicas' ports end beyond 65535")?,
+            first => first.checked_add(nth).context("the replicas' ports exceed 65535")?,
         };
         let name = replica_name(nth.into());
         let options = ServerOptions { name, fresh: true, ..context.config.server_options() };
@@ -78,7 +78,7 @@ fn replica_name(nth: usize) -> String {
     format!("up-{}", nth + 1)
 }
 
-/// Publishes the metrics of the replicas beside the publisher's, or where `resolver.metrics` says.
+/// Publishes the replicas' metrics at the publisher, or at the address in `resolver.metrics`.
 async fn serve_metrics(
     system: &System,
     context: &Context,
@@ -87,15 +87,15 @@ async fn serve_metrics(
     let resolver = &context.config.resolver;
     let (values, own) = match resolver.metrics.value {
         ReplicaMetrics::Off => return Ok(None),
-        ReplicaMetrics::Beside => (system.publisher().values(), None),
+        ReplicaMetrics::Automatic => (system.publisher().values(), None),
         ReplicaMetrics::At(listen) => {
             let (name, insecure) = ("replica-up".to_owned(), resolver.insecure.value);
             let own = replica_metrics::open(name, listen, system.cluster(), insecure, budget).await;
             let own = own.with_context(|| {
                 format!(
-                    "cannot serve the replicas' metrics at {listen} (resolver.metrics from {}; true \
-                     serves them where the publisher listens; resolver.insecure = true accepts an \
-                     address that other machines reach)",
+                    "cannot serve the replicas' metrics at {listen} (resolver.metrics from {}; \
+                     true serves them where the publisher listens; resolver.insecure = true \
+                     accepts an address that other machines can reach)",
                     resolver.metrics.origin
                 )
             })?;
@@ -106,12 +106,12 @@ async fn serve_metrics(
         replica_metrics::serve(&values, &replica_name(nth), replica.standing())?;
     }
     if let Some(registry) = own.as_ref().and_then(ValuePublisher::write_client) {
-        let _ = timeout(REGISTERED_WITHIN, registry.flushed(system.replicas().len())).await;
+        let _ = timeout(REGISTRATION_TIMEOUT, registry.flushed(system.replicas().len())).await;
     }
     Ok(own)
 }
 
-/// The most that all links can make the process take, in bytes, with `frames` for received frames.
+/// The memory bound of all links in bytes, with `frames` for received frames.
 fn memory_bound(system: &System, frames: usize) -> usize {
     let beside_frames = |bounds: &MemoryBounds| bounds.received() - bounds.frames;
     let replicas = system.replicas().iter().map(|replica| replica.memory_bounds());
@@ -135,14 +135,14 @@ fn print_ready(
             "memory_max_bytes": memory,
         }))?);
     }
-    // What another terminal needs to find this system.
+    // The flag that a command in another terminal needs to find this system.
     let named = resolvers.iter().any(|at| context.config.resolvers.value.contains(at));
     let resolvers = resolvers.join(",");
     let at = if named { String::new() } else { format!(" --resolver {resolvers}") };
     context.output.line(format!(
         "ready\n  resolver   {resolvers}\n  publisher  {address}\n  data       {data}\n  \
-         memory     {} MiB at most beside jobs, paths and what links do not read\n{}\n\
-         longshore enqueue{at} /jobs/handshake 'a payload'\nlongshore work{at} /jobs/handshake -- cat",
+         memory     {} MiB at most beside jobs, paths and unread output of links\n{}\n\
+         longshore enqueue{at} /jobs/hello 'a payload'\nlongshore work{at} /jobs/hello -- cat",
         memory.div_ceil(1 << 20),
         publisher::recovered_lines(publisher.opened()),
     ))?;

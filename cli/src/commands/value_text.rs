@@ -1,9 +1,9 @@
-//! Live values as the command line writes and reads them: JSON, and anything else as a text.
+//! Live values on the command line: JSON, or else text.
 
 use longshore::Value;
 use serde_json::Value as Json;
 
-/// The value that a text stands for: what it is as JSON, or else the text itself.
+/// Parses a value as JSON, or else takes the text itself.
 pub(super) fn parse(text: &str) -> Value {
     serde_json::from_str(text).map_or_else(|_| Value::from(text), from_json)
 }
@@ -23,9 +23,9 @@ fn from_json(json: Json) -> Value {
     }
 }
 
-/// The value as JSON. What JSON lacks is as near as it goes: bytes are a text in base64.
+/// The value as JSON; bytes become a base64 string.
 pub(super) fn to_json(value: &Value) -> Json {
-    // A value is written as JSON; how deep it may be is bounded far below what the reader takes.
+    // A value's text form is JSON, and its depth limit is far below that of the parser.
     serde_json::from_str(&value.to_string()).unwrap_or_default()
 }
 
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_is_read_as_what_it_is_and_anything_else_as_a_text() {
+    fn json_parses_to_its_type_and_other_text_to_a_string() {
         for (text, value) in [
             ("5", Value::from(5u64)),
             ("-5", (-5i64).into()),
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_is_shown_again() {
+    fn parsed_values_print_as_the_same_json() {
         let text = r#"{"a":[1,-2,1.5,"x\ny",null,true]}"#;
         assert_eq!(to_json(&parse(text)).to_string(), text);
     }

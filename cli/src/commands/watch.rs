@@ -1,24 +1,24 @@
-//! `longshore watch`: the paths that match, and then what becomes of them, as it happens.
+//! `longshore watch`: prints matching paths, then streams their changes.
 
 use longshore::PathEvent;
 use serde_json::{Value, json};
 
 use super::{Context, ls, warn_if_incomplete};
 use crate::arguments::Watch;
-use crate::signals::Stop;
-use crate::time::{show_moment, wall_ms};
+use crate::signals::StopSignal;
+use crate::time::{show_timestamp, wall_ms};
 
 pub(crate) async fn run(arguments: Watch, mut context: Context) -> anyhow::Result<()> {
-    let stop = Stop::listen()?;
+    let stop = StopSignal::listen()?;
     let mut watch = context.read_client().watch_paths(arguments.patterns);
     let mut left = arguments.count.unwrap_or(u64::MAX);
     while left > 0 {
         let event = tokio::select! {
             event = watch.next() => event?,
-            () = stop.asked() => return Ok(()),
+            () = stop.requested() => return Ok(()),
         };
         left -= u64::from(matches!(event, PathEvent::Now(_) | PathEvent::Gone(_)));
-        let at = show_moment(wall_ms());
+        let at = show_timestamp(wall_ms());
         if context.output.is_json() {
             let mut value = json(&event);
             value["at"] = Value::from(at);

@@ -1,4 +1,4 @@
-//! `longshore workers`: who is linked to publishers, what they take and what they hold.
+//! `longshore workers`: the workers linked to publishers, their patterns and the jobs they hold.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,9 +10,9 @@ use serde_json::{Value as Json, json};
 use super::sys::{bases, below, name_of, number, read, text};
 use super::{Context, quiet, warn_if_incomplete};
 use crate::arguments::{Workers, WorkersAction};
-use crate::failure::Reported;
+use crate::failure::AlreadyReported;
 use crate::output::{Table, grouped};
-use crate::time::{show_length, wall_ms};
+use crate::time::{show_duration, wall_ms};
 
 pub(crate) async fn run(arguments: Workers, context: Context) -> anyhow::Result<()> {
     match arguments.action {
@@ -22,26 +22,26 @@ pub(crate) async fn run(arguments: Workers, context: Context) -> anyhow::Result<
     }
 }
 
-/// What is said of a publisher that is configured so.
+/// The note for a publisher with `publisher.metrics = false`.
 pub(super) const NO_METRICS: &str = "publishes no metrics (publisher.metrics is false)";
 
-/// The workers that publishers list, at each publisher one by one.
+/// The workers that publishers list, one entry per worker and publisher.
 #[derive(Default)]
-pub(super) struct Listed {
-    /// False while the directory may not know all publishers.
+pub(super) struct WorkerList {
+    /// False while the directory may be incomplete.
     complete: bool,
-    /// As a publisher lists it, and `publisher`, its name.
+    /// The publishers' entries, each with a field `publisher`.
     workers: Vec<Json>,
-    /// Those that are linked and not listed.
+    /// The number of linked workers that are not listed.
     more: u64,
-    /// Publishers that list none, and why.
+    /// Publishers that did not answer, and why.
     missing: Vec<(String, String)>,
-    /// Publishers of queues that are configured to publish no metrics: nobody lists their workers.
+    /// Publishers of queues without metrics, whose workers are not listed.
     pub(super) without_metrics: Vec<String>,
 }
 
-impl Listed {
-    /// True if every worker that is linked anywhere is listed.
+impl WorkerList {
+    /// True if every linked worker is listed.
     fn is_whole(&self) -> bool {
         self.complete
             && self.more == 0
@@ -49,12 +49,12 @@ impl Listed {
             && self.without_metrics.is_empty()
     }
 
-    /// For counting the workers of queues; none if not all are listed.
+    /// Counts the workers of queues; none if the list is incomplete.
     pub(super) fn counter(&self) -> Option<WorkerCounter> {
         self.is_whole().then(|| WorkerCounter::of(&self.workers))
     }
 
-    /// True if workers take from a queue and each of them is quiet, as far as all are listed.
+    /// True if the list is complete, workers take from the queue, and all of them are quiet.
     pub(super) fn are_all_quiet(&self, queue: &Path) -> bool {
         let mut any = false;
         self.is_whole()
@@ -69,10 +69,10 @@ impl Listed {
         self.workers.iter().filter(|worker| takes_from(worker, queue))
     }
 
-    /// Jobs that these workers hold, over all publishers. Not known unless all workers are listed,
-    /// and for up to half a second after one became quiet. Those without a link are in `unlinked`:
-    /// they hold what they held, until its leases have ended.
-    pub(super) fn held_by(
+    /// The jobs that these workers hold at all publishers. Unknown if the list is incomplete, and
+    /// for up to half a second after a worker became quiet. Stores workers without a link in
+    /// `unlinked`: they may hold jobs until the leases end.
+    pub(super) fn jobs_held_by(
         &self,
         sessions: &BTreeSet<String>,
         unlinked: &mut BTreeSet<String>,
@@ -85,14 +85,14 @@ impl Listed {
     }
 }
 
-/// Counts workers, each once however many publishers it is linked to.
+/// Counts workers. A worker counts once, however many publishers it is linked to.
 pub(super) struct WorkerCounter {
-    /// By name and session.
+    /// Patterns by name and session.
     takes: BTreeMap<(String, String), Vec<Glob>>,
 }
 
 impl WorkerCounter {
-    /// Of workers as publishers list them, those of all publishers together.
+    /// From the entries of all publishers.
     pub(super) fn of(workers: &[Json]) -> WorkerCounter {
         let mut takes: BTreeMap<_, Vec<Glob>> = BTreeMap::new();
         for worker in workers {
@@ -107,14 +107,14 @@ impl WorkerCounter {
         WorkerCounter { takes }
     }
 
-    /// How many take from a queue.
+    /// The number of workers that take from a queue.
     pub(super) fn taking_from(&self, queue: &Path) -> u64 {
         let takes = |globs: &&Vec<Glob>| globs.iter().any(|glob| glob.matches(queue));
         self.takes.values().filter(takes).count() as u64
     }
 }
 
-/// The publishers whose metrics are not at any of `bases`: they are configured to publish none.
+/// The publishers without metrics, that is, without a path in `bases`.
 pub(super) fn without_metrics(publishers: &[PublisherInfo], bases: &BTreeSet<Path>) -> Vec<String> {
     let lacks = |one: &&PublisherInfo| !bases.contains(&metrics_path("publishers", &one.name));
     let names: BTreeSet<&str> =
@@ -122,15 +122,16 @@ pub(super) fn without_metrics(publishers: &[PublisherInfo], bases: &BTreeSet<Pat
     names.into_iter().map(str::to_owned).collect()
 }
 
-/// Asks every publisher for its workers.
-pub(super) async fn listed(context: &Context) -> anyhow::Result<Listed> {
-    // Asked first: one that starts meanwhile is not taken for one without metrics.
+/// Reads the workers of every publisher.
+pub(super) async fn read_all(context: &Context) -> anyhow::Result<WorkerList> {
+    // Read first, so that a publisher that starts meanwhile does not count as one without metrics.
     let (all, publishers) = context.queues().publishers(&Glob::everything()).await?;
     let (bases, complete) = bases(&context.read_client(), "publishers").await?;
     let without_metrics = without_metrics(&publishers, &bases.iter().cloned().collect());
     let subscriber = Subscriber::connect(context.cluster()).await?;
     let paths = bases.iter().filter_map(|base| below(base, "workers")).collect();
-    let mut listed = Listed { complete: complete && all, without_metrics, ..Listed::default() };
+    let mut listed =
+        WorkerList { complete: complete && all, without_metrics, ..WorkerList::default() };
     for (path, metric) in read(&subscriber, paths).await {
         let publisher = name_of(&path).to_owned();
         match metric {
@@ -149,7 +150,8 @@ pub(super) async fn listed(context: &Context) -> anyhow::Result<Listed> {
 }
 
 async fn ls(pattern: Option<Glob>, mut context: Context) -> anyhow::Result<()> {
-    let Listed { complete, mut workers, more, missing, without_metrics } = listed(&context).await?;
+    let WorkerList { complete, mut workers, more, missing, without_metrics } =
+        read_all(&context).await?;
     workers.retain(|worker| takes(worker, pattern.as_ref()));
     if context.output.is_json() {
         let missing: Vec<Json> =
@@ -167,14 +169,14 @@ async fn ls(pattern: Option<Glob>, mut context: Context) -> anyhow::Result<()> {
             eprintln!("publisher {name} {NO_METRICS}: its workers are not listed");
         }
         for (name, why) in &missing {
-            eprintln!("error: publisher {name} did not tell its workers: {why}");
+            eprintln!("error: publisher {name} did not list its workers: {why}");
         }
         warn_if_incomplete(complete);
     }
-    if missing.is_empty() { Ok(()) } else { Err(Reported.into()) }
+    if missing.is_empty() { Ok(()) } else { Err(AlreadyReported.into()) }
 }
 
-/// A row for each worker at each publisher.
+/// A row per worker and publisher.
 pub(super) fn table(workers: &[Json]) -> Table {
     let mut table =
         Table::new(&["worker", "session", "publisher", "takes", "free", "holds", "for", "quiet"]);
@@ -183,7 +185,7 @@ pub(super) fn table(workers: &[Json]) -> Table {
         let patterns: Vec<&str> = patterns(worker).collect();
         let since = worker["since_ms"].as_u64().map_or_else(
             || "-".to_owned(),
-            |since| show_length(Duration::from_secs(now.saturating_sub(since) / 1_000)),
+            |since| show_duration(Duration::from_secs(now.saturating_sub(since) / 1_000)),
         );
         table.row([
             text(worker, "name").to_owned(),
@@ -199,7 +201,7 @@ pub(super) fn table(workers: &[Json]) -> Table {
     table
 }
 
-/// Whether a worker takes from that queue, or by a pattern that the other one matches.
+/// Whether a worker takes from the queue, or has a pattern that `pattern` matches.
 fn takes(worker: &Json, pattern: Option<&Glob>) -> bool {
     let Some(pattern) = pattern else { return true };
     match pattern.literal() {
@@ -221,20 +223,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_worker_counts_once_and_only_a_whole_list_counts() {
+    fn workers_are_counted_once_and_only_in_complete_lists() {
         let at = |publisher: &str, session: &str, quiet: bool| {
             json!({ "name": "w", "session": session, "publisher": publisher, "quiet": quiet,
                     "patterns": ["/jobs/**", "/jobs/a"], "held": 2 })
         };
         let workers = vec![at("p1", "a", true), at("p2", "a", true), at("p1", "b", true)];
-        let mut listed = Listed { complete: true, workers, ..Listed::default() };
+        let mut listed = WorkerList { complete: true, workers, ..WorkerList::default() };
         let (queue, other) = (Path::new("/jobs/a").unwrap(), Path::new("/b").unwrap());
-        let taking = |listed: &Listed, queue| Some(listed.counter()?.taking_from(queue));
+        let taking = |listed: &WorkerList, queue| Some(listed.counter()?.taking_from(queue));
         assert_eq!((taking(&listed, &queue), taking(&listed, &other)), (Some(2), Some(0)));
         assert!(listed.are_all_quiet(&queue) && !listed.are_all_quiet(&other));
         let mut unlinked = BTreeSet::new();
-        let mut held = |listed: &Listed, session: &str| {
-            listed.held_by(&[session.to_owned()].into(), &mut unlinked)
+        let mut held = |listed: &WorkerList, session: &str| {
+            listed.jobs_held_by(&[session.to_owned()].into(), &mut unlinked)
         };
         assert_eq!((held(&listed, "a"), held(&listed, "gone")), (Some(4), Some(0)));
         listed.workers[2]["quiet"] = Json::from(false);
@@ -244,13 +246,13 @@ mod tests {
         listed.more = 1;
         assert_eq!((taking(&listed, &queue), held(&listed, "a")), (None, None));
         assert!(!listed.are_all_quiet(&queue));
-        assert_eq!(unlinked, BTreeSet::new(), "of the last that was asked about");
-        listed.held_by(&["gone".to_owned()].into(), &mut unlinked);
+        assert_eq!(unlinked, BTreeSet::new(), "of the last query");
+        listed.jobs_held_by(&["gone".to_owned()].into(), &mut unlinked);
         assert_eq!(unlinked, ["gone".to_owned()].into());
     }
 
     #[test]
-    fn workers_of_a_publisher_without_metrics_are_not_known() {
+    fn a_list_without_some_metrics_is_incomplete() {
         let publisher = |n: u8, name: &str| {
             let id = longshore::PublisherId([n; 16]);
             PublisherInfo::new(id, longshore::protocol::Epoch(1), name, [([127, 0, 0, 1], 4780)])
@@ -259,13 +261,13 @@ mod tests {
         let publishers = [publisher(1, "a/b"), publisher(2, "c"), publisher(3, "c")];
         assert_eq!(without_metrics(&publishers, &bases), ["c"]);
         let without_metrics = vec!["c".to_owned()];
-        let listed = Listed { complete: true, without_metrics, ..Listed::default() };
-        assert!(listed.counter().is_none(), "they are not none");
-        assert_eq!(listed.held_by(&BTreeSet::new(), &mut BTreeSet::new()), None);
+        let listed = WorkerList { complete: true, without_metrics, ..WorkerList::default() };
+        assert!(listed.counter().is_none(), "the workers of c are unknown");
+        assert_eq!(listed.jobs_held_by(&BTreeSet::new(), &mut BTreeSet::new()), None);
     }
 
     #[test]
-    fn workers_are_chosen_by_a_queue_or_by_a_pattern_over_theirs() {
+    fn workers_are_filtered_by_queue_or_pattern() {
         let worker = json!({ "patterns": ["/jobs/mail/**", "/other"] });
         for (pattern, takes_it) in [
             ("/jobs/mail/welcome", true),

@@ -1,4 +1,4 @@
-//! `longshore write`: asks the program that publishes a value, and prints what it answers.
+//! `longshore write`: writes to a live value, and prints its publisher's answer.
 
 use longshore::Subscriber;
 use serde_json::json;
@@ -16,7 +16,7 @@ pub(crate) async fn run(arguments: Write, mut context: Context) -> anyhow::Resul
         }))?;
     } else {
         context.output.line(match answer {
-            longshore::Value::Null => format!("{} has taken it", arguments.path),
+            longshore::Value::Null => format!("{} accepted it", arguments.path),
             answer => answer.to_string(),
         })?;
     }

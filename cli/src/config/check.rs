@@ -1,26 +1,26 @@
-//! What has to hold between several keys. Each error says where, what, and what to do.
+//! Validation across keys. Each error names the origin, the problem and the remedy.
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::values::{Exactly, ReplicaMetrics};
+use super::values::{ExactDuration, ReplicaMetrics};
 use super::{Config, Origin, Setting};
 
-/// What every process of a cluster has to hold to.
+/// Checks the keys that every command reads.
 pub(super) fn cluster(config: &Config) -> Result<(), String> {
     let (least, most) = (&config.timing.retry_wait_min, &config.timing.retry_wait_max);
     if least.value > most.value {
         let (min, max) = ("timing.retry_wait_min", "timing.retry_wait_max");
-        // Whoever wrote one of them is told of that one.
+        // Report the one that was written.
         let (key, at) = if most.origin == Origin::Default { (min, least) } else { (max, most) };
         return Err(wrong(
             key,
             at,
             &format!(
-                "waits are drawn from {min} to {max}, and {} ({}) is more than {} ({}); write both, the \
-                 shorter one as {min}",
-                Exactly(least.value),
+                "waits are drawn from {min} to {max}, and {} ({}) is more than {} ({}); write \
+                 both, the shorter one as {min}",
+                ExactDuration(least.value),
                 least.origin,
-                Exactly(most.value),
+                ExactDuration(most.value),
                 most.origin,
             ),
         ));
@@ -29,7 +29,7 @@ pub(super) fn cluster(config: &Config) -> Result<(), String> {
     let (writers, tools) = (&resolver.writers_kept, &resolver.tools_kept);
     let half = resolver.connections_max.value / 2;
     if writers.value.saturating_add(tools.value) > half {
-        // A default is an eighth at most: whoever wrote the larger one has to write less.
+        // A default is an eighth at most, so the larger one was written.
         let (key, at) = if writers.value >= tools.value {
             ("resolver.writers_kept", writers)
         } else {
@@ -39,8 +39,9 @@ pub(super) fn cluster(config: &Config) -> Result<(), String> {
             key,
             at,
             &format!(
-                "{} connections kept for publishers and {} for tools leave readers too few; at most half of \
-                 resolver.connections_max, {half}, can be kept: write less, or more connections",
+                "{} connections reserved for publishers and {} for tools leave readers too few; \
+                 at most half of resolver.connections_max, {half}, can be reserved: reserve less, \
+                 or allow more connections",
                 writers.value, tools.value
             ),
         ));
@@ -48,7 +49,7 @@ pub(super) fn cluster(config: &Config) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether the services start with what is written.
+/// Checks that the services could start with this configuration.
 pub(super) fn services(config: &Config) -> Result<(), String> {
     let (publisher, resolver) = (&config.publisher, &config.resolver);
     let publishes_at = ("publisher.listen", &publisher.listen);
@@ -57,7 +58,7 @@ pub(super) fn services(config: &Config) -> Result<(), String> {
         ReplicaMetrics::At(value) => {
             Some(Setting { value, origin: resolver.metrics.origin.clone() })
         }
-        ReplicaMetrics::Off | ReplicaMetrics::Beside => None,
+        ReplicaMetrics::Off | ReplicaMetrics::Automatic => None,
     };
     let of_metrics =
         metrics_at.iter().map(|at| (("resolver.metrics", at), resolver.insecure.value));
@@ -72,8 +73,8 @@ pub(super) fn services(config: &Config) -> Result<(), String> {
                 key,
                 listen,
                 &format!(
-                    "other machines can reach {}, and nothing is encrypted or authenticated; listen on \
-                     127.0.0.1, or accept it with {section}.insecure = true",
+                    "other machines can reach {}, and nothing is encrypted or authenticated; \
+                     listen on 127.0.0.1, or accept it with {section}.insecure = true",
                     listen.value
                 ),
             ));
@@ -84,8 +85,8 @@ pub(super) fn services(config: &Config) -> Result<(), String> {
             publishes_at.0,
             publishes_at.1,
             &format!(
-                "a publisher that listens on all addresses ({}) has to say where others dial it; write \
-                 publisher.advertise = [\"HOST:PORT\"]",
+                "a publisher that listens on all addresses ({}) needs an address for its clients \
+                 to dial; write publisher.advertise = [\"HOST:PORT\"]",
                 publisher.listen.value
             ),
         ));
@@ -95,18 +96,17 @@ pub(super) fn services(config: &Config) -> Result<(), String> {
         ("the publisher", publishes_at.0, publishes_at.1),
         ("a replica", resolves_at.0, resolves_at.1),
     ];
-    apart(&metrics.chain(services).collect::<Vec<_>>())
+    check_ports(&metrics.chain(services).collect::<Vec<_>>())
 }
 
-/// Whether all of these can listen beside each other: who listens, the key that says where, and
-/// what it says.
-fn apart(listeners: &[(&str, &str, &Setting<SocketAddr>)]) -> Result<(), String> {
+/// Checks that no two listeners (name, key, address) share a port.
+fn check_ports(listeners: &[(&str, &str, &Setting<SocketAddr>)]) -> Result<(), String> {
     for (nth, one) in listeners.iter().enumerate() {
         for other in &listeners[nth + 1..] {
             if !collide(one.2.value, other.2.value) {
                 continue;
             }
-            // Whoever wrote one of them is told of that one.
+            // Report the one that was written.
             let (a, b) = if one.2.origin == Origin::Default { (other, one) } else { (one, other) };
             let what = format!(
                 "{} would listen on {}, and {} on {} ({}); give one of them another port",
@@ -118,7 +118,7 @@ fn apart(listeners: &[(&str, &str, &Setting<SocketAddr>)]) -> Result<(), String>
     Ok(())
 }
 
-/// Two listeners of one machine that cannot both have their port.
+/// Whether two listeners of one machine need the same port.
 fn collide(one: SocketAddr, other: SocketAddr) -> bool {
     let (a, b) = (one.ip().to_canonical(), other.ip().to_canonical());
     one.port() == other.port()

@@ -1,22 +1,21 @@
-//! The configuration file as it is written: TOML. Every key is optional; an unknown one is an
-//! error.
+//! The TOML configuration file. Every key is optional; an unknown key is an error.
 
 use std::path::Path;
 
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::written::{Key, Length, shown};
+use super::raw_value::{DurationText, Key, shown};
 
-/// A configuration file, each value with the place that it was read from.
+/// A configuration file, each value with its position.
 #[derive(Deserialize, Default, Debug)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ConfigFile {
-    /// Where the resolver's replicas are: `["host:port", …]`.
+    /// The resolver's replicas: `["host:port", …]`.
     pub(crate) resolvers: Key<Vec<String>>,
-    /// Where publishers keep their journals.
+    /// The directory of the publisher's journal.
     pub(crate) data: Key<String>,
-    /// What is logged: `warn`, `info`, `longshore=debug` …
+    /// The log filter: `warn`, `info`, `longshore=debug` …
     pub(crate) log: Key<String>,
     /// `[publisher]`
     pub(crate) publisher: PublisherSection,
@@ -26,7 +25,7 @@ pub(crate) struct ConfigFile {
     pub(crate) timing: TimingSection,
 }
 
-/// What `longshore publisher` runs with.
+/// Settings of `longshore publisher`.
 #[derive(Deserialize, Default, Debug)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct PublisherSection {
@@ -42,13 +41,13 @@ pub(crate) struct PublisherSection {
     pub(crate) memory_max: Key<u64>,
     pub(crate) connections_max: Key<u64>,
     pub(crate) value_connections_max: Key<u64>,
-    pub(crate) hang_after: Key<Length>,
-    pub(crate) clock_skew_max: Key<Length>,
+    pub(crate) hang_after: Key<DurationText>,
+    pub(crate) clock_skew_max: Key<DurationText>,
     pub(crate) metrics: Key<bool>,
     pub(crate) insecure: Key<bool>,
 }
 
-/// What `longshore resolver` runs with.
+/// Settings of `longshore resolver`.
 #[derive(Deserialize, Default, Debug)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ResolverSection {
@@ -60,36 +59,35 @@ pub(crate) struct ResolverSection {
     pub(crate) watches_max: Key<u64>,
     pub(crate) paths_max: Key<u64>,
     pub(crate) received_bytes_max: Key<u64>,
-    pub(crate) metrics: Key<MetricsWritten>,
+    pub(crate) metrics: Key<MetricsSetting>,
     pub(crate) insecure: Key<bool>,
 }
 
-/// Whether a replica tells its metrics, or where.
+/// Whether a replica publishes its metrics, or at which address.
 #[derive(Deserialize, Debug)]
 #[serde(untagged)]
-pub(crate) enum MetricsWritten {
-    Told(bool),
-    At(String),
+pub(crate) enum MetricsSetting {
+    Enabled(bool),
+    Address(String),
 }
 
-/// The timing of resolver clients and servers: lengths of time like `"120s"`, and how often they
-/// try.
+/// Timing of resolver clients and servers: durations such as `"120s"`, and the number of tries.
 #[derive(Deserialize, Default, Debug)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct TimingSection {
-    pub(crate) reader_ttl: Key<Length>,
-    pub(crate) writer_ttl: Key<Length>,
-    pub(crate) handshake_timeout: Key<Length>,
-    pub(crate) connect_timeout: Key<Length>,
-    pub(crate) retry_wait_min: Key<Length>,
-    pub(crate) retry_wait_max: Key<Length>,
-    pub(crate) request_timeout_min: Key<Length>,
-    pub(crate) read_op_timeout: Key<Length>,
-    pub(crate) write_op_timeout: Key<Length>,
+    pub(crate) reader_ttl: Key<DurationText>,
+    pub(crate) writer_ttl: Key<DurationText>,
+    pub(crate) handshake_timeout: Key<DurationText>,
+    pub(crate) connect_timeout: Key<DurationText>,
+    pub(crate) retry_wait_min: Key<DurationText>,
+    pub(crate) retry_wait_max: Key<DurationText>,
+    pub(crate) request_timeout_min: Key<DurationText>,
+    pub(crate) read_op_timeout: Key<DurationText>,
+    pub(crate) write_op_timeout: Key<DurationText>,
     pub(crate) tries: Key<u64>,
 }
 
-/// The sections, whatever is written for them.
+/// The sections, with values of any type.
 #[derive(Deserialize)]
 struct Sections {
     publisher: Option<Spanned<toml::Value>>,
@@ -97,7 +95,7 @@ struct Sections {
     timing: Option<Spanned<toml::Value>>,
 }
 
-/// Reads a configuration. The error names file, line and what was expected.
+/// Parses a configuration. The error names file, line and what was expected.
 pub(crate) fn parse(text: &str, file: &Path) -> Result<ConfigFile, String> {
     let named = |error: toml::de::Error| {
         let line = error.span().map_or(1, |span| line_of(text, span.start));
@@ -109,14 +107,14 @@ pub(crate) fn parse(text: &str, file: &Path) -> Result<ConfigFile, String> {
             continue;
         };
         let line = line_of(text, section.span().start);
-        let meant = match section.get_ref() {
+        let hint = match section.get_ref() {
             toml::Value::String(address) if key == "resolver" => {
-                format!("; where the replicas are is resolvers = [{address:?}]")
+                format!("; the replicas' addresses are resolvers = [{address:?}]")
             }
             _ => String::new(),
         };
         return Err(format!(
-            "{}:{line}: {key}: expected a section of keys under a line [{key}], not {}{meant}",
+            "{}:{line}: {key}: expected a section of keys under a line [{key}], not {}{hint}",
             file.display(),
             shown(section.get_ref()),
         ));
@@ -124,7 +122,7 @@ pub(crate) fn parse(text: &str, file: &Path) -> Result<ConfigFile, String> {
     toml::from_str(text).map_err(named)
 }
 
-/// The line, from 1, that the byte at `offset` is on.
+/// The line, from 1, of the byte at `offset`.
 pub(crate) fn line_of(text: &str, offset: usize) -> usize {
     let before = text.as_bytes().get(..offset).unwrap_or(text.as_bytes());
     1 + before.iter().filter(|&&b| b == b'\n').count()
@@ -139,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_typo_is_named_with_file_line_and_what_was_expected() {
+    fn a_typo_reports_file_line_and_expected_keys() {
         let error = error_of("data = \"/var/lib\"\n\n[publisher]\nlisen = \"127.0.0.1:0\"\n");
         assert!(error.starts_with("/etc/longshore/config.toml:4: "), "{error}");
         assert!(error.contains("unknown field `lisen`"), "{error}");
@@ -147,12 +145,13 @@ mod tests {
     }
 
     #[test]
-    fn a_section_that_is_a_value_says_what_was_meant() {
+    fn a_value_instead_of_a_section_is_explained() {
         let error = error_of("log = 'info'\nresolver = \"10.0.0.1:4770\"\n");
         assert_eq!(
             error,
-            "/etc/longshore/config.toml:2: resolver: expected a section of keys under a line [resolver], \
-             not \"10.0.0.1:4770\"; where the replicas are is resolvers = [\"10.0.0.1:4770\"]"
+            "/etc/longshore/config.toml:2: resolver: expected a section of keys under a line \
+             [resolver], not \"10.0.0.1:4770\"; the replicas' addresses are \
+             resolvers = [\"10.0.0.1:4770\"]"
         );
         let error = error_of("timing = 20\n");
         assert!(
@@ -162,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_toml_names_the_line() {
+    fn invalid_toml_reports_its_line() {
         let error = error_of("log = 'info'\nresolvers = [\"a:1\"\n[publisher\n");
         assert!(error.starts_with("/etc/longshore/config.toml:"), "{error}");
     }

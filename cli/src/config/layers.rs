@@ -1,22 +1,26 @@
-//! The environment over the file over the default.
+//! Precedence of settings: environment, then file, then default.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use super::file::line_of;
-use super::written::{Form, Key};
-use super::{ENV_CONFIG, Environment, Given, Origin, Setting};
+use super::raw_value::{Key, ValueType};
+use super::{ConfigOverrides, ENV_CONFIG, Environment, Origin, Setting};
 
-/// A configuration file that was found.
-pub(super) struct Named {
-    pub(super) place: Setting<PathBuf>,
+/// The configuration file: its location and text.
+pub(super) struct ConfigSource {
+    pub(super) path: Setting<PathBuf>,
     pub(super) text: String,
 }
 
-impl Named {
-    /// A file that was asked for must be there; the usual places may be empty.
-    pub(super) fn find(given: &Given, environment: &Environment) -> Result<Option<Named>, String> {
-        let asked = given
+impl ConfigSource {
+    /// Reads the configuration file. A file given explicitly must exist; the default locations may
+    /// be empty.
+    pub(super) fn find(
+        overrides: &ConfigOverrides,
+        environment: &Environment,
+    ) -> Result<Option<ConfigSource>, String> {
+        let explicit = overrides
             .config
             .clone()
             .map(|file| Setting { value: file, origin: Origin::Flag("--config") })
@@ -27,20 +31,20 @@ impl Named {
                     origin: Origin::Environment(ENV_CONFIG),
                 })
             });
-        if let Some(place) = asked {
-            let text = std::fs::read_to_string(&place.value).map_err(|error| {
-                format!("cannot read {} ({}): {error}", place.value.display(), place.origin)
+        if let Some(path) = explicit {
+            let text = std::fs::read_to_string(&path.value).map_err(|error| {
+                format!("cannot read {} ({}): {error}", path.value.display(), path.origin)
             })?;
-            return Ok(Some(Named { place, text }));
+            return Ok(Some(ConfigSource { path, text }));
         }
-        let usual = home(environment)
+        let defaults = home(environment)
             .map(|home| Path::new(home).join(".config/longshore/config.toml"))
             .into_iter()
             .chain([PathBuf::from("/etc/longshore/config.toml")]);
-        for file in usual {
+        for file in defaults {
             match std::fs::read_to_string(&file) {
                 Ok(text) => {
-                    return Ok(Some(Named { place: Setting::default_of(file), text }));
+                    return Ok(Some(ConfigSource { path: Setting::default_of(file), text }));
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
                 Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => {}
@@ -51,20 +55,20 @@ impl Named {
     }
 }
 
-/// The user's own folder, if the environment has one.
+/// The home directory, if `$HOME` is set.
 pub(super) fn home(environment: &Environment) -> Option<&OsStr> {
     environment.get("HOME").map(OsString::as_os_str).filter(|home| !home.is_empty())
 }
 
-/// The text of a variable.
+/// A variable's value as UTF-8.
 pub(super) fn text(value: &OsStr) -> Result<&str, String> {
     value.to_str().ok_or_else(|| format!("{value:?} is not UTF-8; write it in UTF-8"))
 }
 
-/// A variable, and how its value is read.
+/// A variable and the parser of its value.
 type FromEnvironment<'a, T> = (&'static str, &'a dyn Fn(&OsStr) -> Result<T, String>);
 
-/// The environment over the file over the default.
+/// The environment and the file, in that order of precedence.
 pub(super) struct Layers<'a> {
     pub(super) environment: &'a Environment,
     pub(super) path: &'a Path,
@@ -72,8 +76,8 @@ pub(super) struct Layers<'a> {
 }
 
 impl Layers<'_> {
-    /// The value of a key that no variable stands for.
-    pub(super) fn of_file<W: Form, T>(
+    /// Resolves a key that no variable sets.
+    pub(super) fn of_file<W: ValueType, T>(
         &self,
         key: &str,
         written: Key<W>,
@@ -83,8 +87,8 @@ impl Layers<'_> {
         self.pick(key, None, written, read, default)
     }
 
-    /// The value of a key; an error says where it is written and what was expected.
-    pub(super) fn pick<W: Form, T>(
+    /// Resolves a key. An error names its origin and what was expected.
+    pub(super) fn pick<W: ValueType, T>(
         &self,
         key: &str,
         environment: Option<FromEnvironment<'_, T>>,

@@ -1,13 +1,14 @@
-//! What is in force: command line, then environment, then configuration file, then default.
+//! The effective configuration: command line, then environment, then configuration file, then
+//! default.
 
 mod check;
 mod file;
 mod layers;
+mod raw_value;
 mod reload;
 mod rows;
 mod setting;
 mod values;
-mod written;
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -20,19 +21,19 @@ use longshore::{
     Durability, FrameBudget, Limits, Path, PublisherOptions, ResolverTiming, ServerOptions,
 };
 
-pub(crate) use reload::{Plan, Service, plan};
+pub(crate) use reload::{ReloadPlan, Service, plan_reload};
 pub(crate) use rows::{Row, rows};
 pub(crate) use setting::{Origin, Setting};
 pub(crate) use values::{ReplicaMetrics, parse_address, parse_advertised, parse_durability};
 
-use crate::failure::WrongUsage;
+use crate::failure::UsageError;
 use file::{ConfigFile, PublisherSection, ResolverSection, TimingSection};
-use layers::{Layers, Named, home, text};
-use written::Length;
+use layers::{ConfigSource, Layers, home, text};
+use raw_value::DurationText;
 
-/// Where the first replica of a system listens, and where clients look for one.
+/// The default port of a resolver replica.
 pub(crate) const RESOLVER_PORT: u16 = 4770;
-/// Where a publisher listens.
+/// The default port of a publisher.
 pub(crate) const PUBLISHER_PORT: u16 = 4780;
 
 const ENV_CONFIG: &str = "LONGSHORE_CONFIG";
@@ -40,13 +41,13 @@ const ENV_RESOLVERS: &str = "LONGSHORE_RESOLVERS";
 const ENV_DATA: &str = "LONGSHORE_DATA";
 const ENV_LOG: &str = "LONGSHORE_LOG";
 
-/// The environment's variables whose names are UTF-8, as Longshore's are. Values may be any bytes,
-/// as paths may.
+/// Environment variables whose names are UTF-8, as Longshore's are. Values may be any bytes, as
+/// paths may.
 type Environment = BTreeMap<String, OsString>;
 
-/// What the command line says for every command.
+/// Settings from the global command-line flags.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Given {
+pub(crate) struct ConfigOverrides {
     /// `--resolver`
     pub(crate) resolvers: Option<Vec<String>>,
     /// `--config`
@@ -55,20 +56,20 @@ pub(crate) struct Given {
     pub(crate) log: Option<String>,
 }
 
-/// Everything that can be configured, resolved.
+/// All settings, resolved, each with its origin.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
-    /// The configuration file that was read, if there is one.
+    /// The configuration file that was read, if any.
     pub(crate) file: Option<Setting<PathBuf>>,
-    /// Where the resolver's replicas are.
+    /// Addresses of the resolver's replicas.
     pub(crate) resolvers: Setting<Vec<String>>,
-    /// Where publishers keep their journals; none without a home directory, unless it is named.
+    /// The directory of the publisher's journal; none if neither it nor a home directory is set.
     pub(crate) data: Setting<Option<PathBuf>>,
-    /// What is logged; none: what suits the command.
+    /// The log filter; none: the command's default.
     pub(crate) log: Setting<Option<String>>,
-    /// What `longshore publisher` runs with.
+    /// Settings of `longshore publisher`.
     pub(crate) publisher: PublisherConfig,
-    /// What `longshore resolver` runs with.
+    /// Settings of `longshore resolver`.
     pub(crate) resolver: ResolverConfig,
     /// The timing of resolver clients and servers.
     pub(crate) timing: TimingConfig,
@@ -126,18 +127,19 @@ pub(crate) struct TimingConfig {
 }
 
 impl Config {
-    /// Reads the environment and the configuration file, and checks what hangs together.
-    pub(crate) fn load(given: &Given) -> Result<Config, WrongUsage> {
-        Config::resolve(given, &environment()).map_err(WrongUsage)
+    /// Reads the environment and the configuration file, and validates keys that depend on each
+    /// other.
+    pub(crate) fn load(overrides: &ConfigOverrides) -> Result<Config, UsageError> {
+        Config::resolve(overrides, &environment()).map_err(UsageError)
     }
 
-    fn resolve(given: &Given, environment: &Environment) -> Result<Config, String> {
-        let named = Named::find(given, environment)?;
-        let (content, file) = match &named {
-            Some(named) => (named.text.as_str(), file::parse(&named.text, &named.place.value)?),
+    fn resolve(overrides: &ConfigOverrides, environment: &Environment) -> Result<Config, String> {
+        let source = ConfigSource::find(overrides, environment)?;
+        let (content, file) = match &source {
+            Some(source) => (source.text.as_str(), file::parse(&source.text, &source.path.value)?),
             None => ("", ConfigFile::default()),
         };
-        let path = named.as_ref().map_or(FilePath::new(""), |n| n.place.value.as_path());
+        let path = source.as_ref().map_or(FilePath::new(""), |source| source.path.value.as_path());
         let layers = Layers { environment, path, text: content };
         let ConfigFile { resolvers, data, log, publisher, resolver, timing } = file;
 
@@ -176,13 +178,13 @@ impl Config {
             publisher: PublisherConfig::resolve(&layers, publisher, host)?,
             resolver: ResolverConfig::resolve(&layers, resolver, host)?,
             timing: TimingConfig::resolve(&layers, timing)?,
-            file: named.as_ref().map(|named| named.place.clone()),
+            file: source.as_ref().map(|source| source.path.clone()),
         };
-        if let Some(list) = given.resolvers.clone() {
+        if let Some(list) = overrides.resolvers.clone() {
             let list = values::replicas(list).map_err(|e| format!("--resolver: {e}"))?;
             config.resolvers = config.resolvers.or_flag(Some(list), "--resolver");
         }
-        if let Some(filter) = given.log.clone() {
+        if let Some(filter) = overrides.log.clone() {
             let filter = values::log_filter(filter).map_err(|e| format!("--log: {e}"))?;
             config.log = config.log.or_flag(Some(Some(filter)), "--log");
         }
@@ -190,22 +192,22 @@ impl Config {
         Ok(config)
     }
 
-    /// The data directory: that of the command line, or the configured one.
-    pub(crate) fn data_dir(&self, given: Option<PathBuf>) -> Result<PathBuf, WrongUsage> {
-        given.or_else(|| self.data.value.clone()).ok_or_else(|| {
-            let what = "no data directory is named, and without $HOME there is no default; name one with --data DIR, \
-                        $LONGSHORE_DATA, or data in the configuration file";
-            WrongUsage(what.to_owned())
+    /// The data directory: from the command line, or the configured one.
+    pub(crate) fn data_dir(&self, flag: Option<PathBuf>) -> Result<PathBuf, UsageError> {
+        flag.or_else(|| self.data.value.clone()).ok_or_else(|| {
+            let what = "no data directory is set, and without $HOME there is no default; set one \
+                        with --data DIR, $LONGSHORE_DATA, or data in the configuration file";
+            UsageError(what.to_owned())
         })
     }
 
-    /// What `longshore config` checks beyond what every command does: whether the services start
-    /// with what is written here. What their own command lines would add is not known to it.
-    pub(crate) fn check_services(&self) -> Result<(), WrongUsage> {
-        check::services(self).map_err(WrongUsage)
+    /// Checks that the services could start with this configuration, apart from flags of their own.
+    /// `longshore config` runs it; other commands do not.
+    pub(crate) fn check_services(&self) -> Result<(), UsageError> {
+        check::services(self).map_err(UsageError)
     }
 
-    /// The timing in force.
+    /// The timing of resolver clients and servers.
     pub(crate) fn timing(&self) -> ResolverTiming {
         let timing = &self.timing;
         ResolverTiming {
@@ -222,7 +224,7 @@ impl Config {
         }
     }
 
-    /// How a replica serves; its name and whether it is fresh are its starter's to say.
+    /// Options of a replica. The caller sets `fresh` and may override the name.
     pub(crate) fn server_options(&self) -> ServerOptions {
         let Limits { connections_max, writers_kept, tools_kept, watches_max, paths_max } =
             self.limits();
@@ -251,8 +253,7 @@ impl Config {
         }
     }
 
-    /// How a publisher with its journal in `data` serves; where it listens and what it publishes
-    /// are its starter's to say.
+    /// Options of a publisher with its journal in `data`. The caller sets its addresses and paths.
     pub(crate) fn publisher_options(&self, data: PathBuf) -> PublisherOptions {
         let configured = &self.publisher;
         let mut options = PublisherOptions::new(data);
@@ -286,7 +287,7 @@ impl PublisherConfig {
         let connections_max = layers.of_file(
             "publisher.connections_max",
             written.connections_max,
-            values::within(1..=values::CONNECTIONS_MOST),
+            values::within(1..=values::CONNECTIONS_LIMIT),
             PublisherOptions::CONNECTIONS_MAX,
         )?;
         Ok(PublisherConfig {
@@ -333,20 +334,20 @@ impl PublisherConfig {
             value_connections_max: layers.of_file(
                 "publisher.value_connections_max",
                 written.value_connections_max,
-                values::within(1..=values::CONNECTIONS_MOST),
+                values::within(1..=values::CONNECTIONS_LIMIT),
                 PublisherOptions::usual_value_connections(connections_max.value),
             )?,
             connections_max,
             hang_after: layers.of_file(
                 "publisher.hang_after",
                 written.hang_after,
-                |Length(text)| values::hang_after(text),
+                |DurationText(text)| values::hang_after(text),
                 PublisherOptions::HANG_AFTER,
             )?,
             clock_skew_max: layers.of_file(
                 "publisher.clock_skew_max",
                 written.clock_skew_max,
-                |Length(text)| values::clock_skew_max(text),
+                |DurationText(text)| values::clock_skew_max(text),
                 PublisherOptions::CLOCK_SKEW_MAX,
             )?,
             metrics: layers.of_file("publisher.metrics", written.metrics, Ok, true)?,
@@ -367,19 +368,19 @@ impl ResolverConfig {
         let connections_max = layers.of_file(
             "resolver.connections_max",
             written.connections_max,
-            values::within(1..=values::CONNECTIONS_MOST),
+            values::within(1..=values::CONNECTIONS_LIMIT),
             default.connections_max,
         )?;
-        let kept = |key, written, usual| {
-            layers.of_file(key, written, values::within(0..=values::CONNECTIONS_MOST), usual)
+        let reserved = |key, written, default| {
+            layers.of_file(key, written, values::within(0..=values::CONNECTIONS_LIMIT), default)
         };
         Ok(ResolverConfig {
-            writers_kept: kept(
+            writers_kept: reserved(
                 "resolver.writers_kept",
                 written.writers_kept,
                 Limits::usual_writers_kept(connections_max.value),
             )?,
-            tools_kept: kept(
+            tools_kept: reserved(
                 "resolver.tools_kept",
                 written.tools_kept,
                 Limits::usual_tools_kept(connections_max.value),
@@ -409,7 +410,7 @@ impl ResolverConfig {
                 "resolver.metrics",
                 written.metrics,
                 values::metrics,
-                ReplicaMetrics::Beside,
+                ReplicaMetrics::Automatic,
             )?,
             insecure: layers.of_file("resolver.insecure", written.insecure, Ok, false)?,
         })
@@ -419,46 +420,51 @@ impl ResolverConfig {
 impl TimingConfig {
     fn resolve(layers: &Layers<'_>, written: TimingSection) -> Result<TimingConfig, String> {
         let default = ResolverTiming::default();
-        let length = |key, written, default| {
-            layers.of_file(key, written, |Length(text)| values::short_length(text), default)
+        let duration = |key, written, default| {
+            layers.of_file(
+                key,
+                written,
+                |DurationText(text)| values::positive_duration(text),
+                default,
+            )
         };
         let ttl = |key, written, default| {
-            layers.of_file(key, written, |Length(text)| values::ttl(text), default)
+            layers.of_file(key, written, |DurationText(text)| values::ttl(text), default)
         };
         Ok(TimingConfig {
             reader_ttl: ttl("timing.reader_ttl", written.reader_ttl, default.reader_ttl)?,
             writer_ttl: ttl("timing.writer_ttl", written.writer_ttl, default.writer_ttl)?,
-            handshake_timeout: length(
+            handshake_timeout: duration(
                 "timing.handshake_timeout",
                 written.handshake_timeout,
                 default.handshake_timeout,
             )?,
-            connect_timeout: length(
+            connect_timeout: duration(
                 "timing.connect_timeout",
                 written.connect_timeout,
                 default.connect_timeout,
             )?,
-            retry_wait_min: length(
+            retry_wait_min: duration(
                 "timing.retry_wait_min",
                 written.retry_wait_min,
                 default.retry_wait_min,
             )?,
-            retry_wait_max: length(
+            retry_wait_max: duration(
                 "timing.retry_wait_max",
                 written.retry_wait_max,
                 default.retry_wait_max,
             )?,
-            request_timeout_min: length(
+            request_timeout_min: duration(
                 "timing.request_timeout_min",
                 written.request_timeout_min,
                 default.request_timeout_min,
             )?,
-            read_op_timeout: length(
+            read_op_timeout: duration(
                 "timing.read_op_timeout",
                 written.read_op_timeout,
                 default.read_op_timeout,
             )?,
-            write_op_timeout: length(
+            write_op_timeout: duration(
                 "timing.write_op_timeout",
                 written.write_op_timeout,
                 default.write_op_timeout,

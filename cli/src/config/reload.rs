@@ -1,4 +1,4 @@
-//! What becomes of a configuration that is read again while a service runs. Pure.
+//! Compares a reloaded configuration with the one in force, without side effects.
 
 use std::fmt;
 
@@ -15,37 +15,42 @@ pub(crate) enum Service {
 
 /// A key whose value differs from the one in force.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Change {
+pub(crate) struct KeyChange {
     pub(crate) key: &'static str,
-    was: String,
-    is: String,
+    old: String,
+    new: String,
 }
 
-/// What differs, each in the order of the keys.
+/// The keys that differ, in their order.
 #[derive(Clone, PartialEq, Default, Debug)]
-pub(crate) struct Plan {
-    /// Can be applied at once.
-    pub(crate) live: Vec<Change>,
-    /// Takes a restart.
-    pub(crate) restart: Vec<Change>,
+pub(crate) struct ReloadPlan {
+    /// Keys that can be applied at once.
+    pub(crate) live: Vec<KeyChange>,
+    /// Keys that need a restart.
+    pub(crate) restart: Vec<KeyChange>,
 }
 
-/// Compares what is in force with what was read. Keys in `fixed` were said on the service's own
-/// command line: the file does not matter to them.
-pub(crate) fn plan(service: Service, fixed: &[&str], in_force: &[Row], read: &[Row]) -> Plan {
-    let mut plan = Plan::default();
+/// Compares the configuration in force with the one just read. Keys in `fixed` were set on the
+/// service's own command line, which takes precedence over the file.
+pub(crate) fn plan_reload(
+    service: Service,
+    fixed: &[&str],
+    in_force: &[Row],
+    read: &[Row],
+) -> ReloadPlan {
+    let mut plan = ReloadPlan::default();
     for (old, new) in in_force.iter().zip(read) {
         if old.value == new.value || !concerns(service, new.key) || fixed.contains(&new.key) {
             continue;
         }
-        let change = Change { key: new.key, was: old.text(), is: new.text() };
-        let place = if is_live(new.key) { &mut plan.live } else { &mut plan.restart };
-        place.push(change);
+        let change = KeyChange { key: new.key, old: old.text(), new: new.text() };
+        let changes = if is_live(new.key) { &mut plan.live } else { &mut plan.restart };
+        changes.push(change);
     }
     plan
 }
 
-/// Whether a service looks at a key at all.
+/// Whether a service reads a key.
 fn concerns(service: Service, key: &str) -> bool {
     match service {
         Service::Resolver => {
@@ -79,16 +84,16 @@ fn is_live(key: &str) -> bool {
     )
 }
 
-impl fmt::Display for Change {
+impl fmt::Display for KeyChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} from {} to {}", self.key, self.was, self.is)
+        write!(f, "{} from {} to {}", self.key, self.old, self.new)
     }
 }
 
-impl fmt::Display for Plan {
-    /// As the log puts it.
+impl fmt::Display for ReloadPlan {
+    /// The text of the log line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let list = |changes: &[Change]| {
+        let list = |changes: &[KeyChange]| {
             changes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
         };
         match (self.live.is_empty(), self.restart.is_empty()) {
@@ -109,13 +114,13 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::config::{Config, Given, rows};
+    use crate::config::{Config, ConfigOverrides, rows};
 
     fn row(key: &'static str, value: &str) -> Row {
         Row { key, value: json!(value), origin: "somewhere".to_owned() }
     }
 
-    fn keys(changes: &[Change]) -> Vec<&'static str> {
+    fn keys(changes: &[KeyChange]) -> Vec<&'static str> {
         changes.iter().map(|change| change.key).collect()
     }
 
@@ -132,14 +137,14 @@ mod tests {
     ];
 
     #[test]
-    fn each_service_is_told_what_concerns_it_and_nothing_that_its_command_line_has_said() {
+    fn a_reload_ignores_unrelated_keys_and_those_set_by_flags() {
         let in_force = KEYS.map(|key| row(key, "old"));
         let mut read = KEYS.map(|key| row(key, "new"));
-        let found = plan(Service::Resolver, &["resolver.listen"], &in_force, &read);
+        let found = plan_reload(Service::Resolver, &["resolver.listen"], &in_force, &read);
         assert_eq!(keys(&found.live), ["log", "resolver.watches_max"]);
         assert_eq!(keys(&found.restart), ["timing.writer_ttl", "resolver.name"]);
 
-        let found = plan(Service::Publisher, &["data"], &in_force, &read);
+        let found = plan_reload(Service::Publisher, &["data"], &in_force, &read);
         assert_eq!(keys(&found.live), ["log"]);
         assert_eq!(
             keys(&found.restart),
@@ -147,34 +152,39 @@ mod tests {
         );
 
         read = KEYS.map(|key| Row { origin: "elsewhere".to_owned(), ..row(key, "old") });
-        assert_eq!(plan(Service::Resolver, &[], &in_force, &read), Plan::default());
+        assert_eq!(plan_reload(Service::Resolver, &[], &in_force, &read), ReloadPlan::default());
     }
 
     #[test]
-    fn one_line_says_what_was_applied_and_what_was_not() {
+    fn one_line_reports_applied_keys_and_pending_restarts() {
         let in_force = [row("log", "info"), row("resolver.name", "a")];
-        let said = |log, name| {
-            plan(Service::Resolver, &[], &in_force, &[row("log", log), row("resolver.name", name)])
-                .to_string()
+        let report = |log, name| {
+            plan_reload(
+                Service::Resolver,
+                &[],
+                &in_force,
+                &[row("log", log), row("resolver.name", name)],
+            )
+            .to_string()
         };
-        assert_eq!(said("info", "a"), "nothing has changed");
-        assert_eq!(said("debug", "a"), "applied: log from info to debug");
+        assert_eq!(report("info", "a"), "nothing has changed");
+        assert_eq!(report("debug", "a"), "applied: log from info to debug");
         assert_eq!(
-            said("info", "b"),
+            report("info", "b"),
             "nothing applied; needs a restart: resolver.name from a to b"
         );
         assert_eq!(
-            said("debug", "b"),
+            report("debug", "b"),
             "applied: log from info to debug; needs a restart: resolver.name from a to b"
         );
     }
 
     #[test]
-    fn the_page_for_operators_names_every_key_that_can_change_and_every_number() {
+    fn resolver_page_lists_every_reloadable_key_and_number() {
         let page = include_str!("../../../docs/RESOLVER.md");
         let row = page.lines().find(|line| line.starts_with("| `log`; of a replica")).unwrap();
         let (_, numbers) = page.split_once("## The numbers").unwrap();
-        let config = Config::resolve(&Given::default(), &BTreeMap::new()).unwrap();
+        let config = Config::resolve(&ConfigOverrides::default(), &BTreeMap::new()).unwrap();
         for Row { key, .. } in rows(&config) {
             assert_eq!(row.contains(&format!("`{key}`")), is_live(key), "{key}");
             if let Some((section, name)) = key.split_once('.')

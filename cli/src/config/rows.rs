@@ -1,19 +1,19 @@
-//! Every key, its value and its origin: what is shown, and what is compared when the file is read
-//! again.
+//! Every key with its value and origin, as `longshore config` prints them and a reload compares
+//! them.
 
 use serde_json::{Value, json};
 
-use super::values::{Exactly, ReplicaMetrics};
+use super::values::{ExactDuration, ReplicaMetrics};
 use super::{Config, PublisherConfig, ResolverConfig, Setting, TimingConfig};
 
-/// A key.
+/// A key with its value.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Row {
-    /// As it is written, with its section: `timing.writer_ttl`.
+    /// The key with its section: `timing.writer_ttl`.
     pub(crate) key: &'static str,
-    /// Null if nobody said anything and the command decides.
+    /// Null if unset, so that the command decides.
     pub(crate) value: Value,
-    /// Where it came from, for people.
+    /// The origin, as text.
     pub(crate) origin: String,
 }
 
@@ -26,14 +26,14 @@ impl Row {
             Value::Array(list) => {
                 list.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(",")
             }
-            Value::Null if self.key == "data" => "(to be named: there is no $HOME)".to_owned(),
-            Value::Null => "(the command's own)".to_owned(),
+            Value::Null if self.key == "data" => "(required: there is no $HOME)".to_owned(),
+            Value::Null => "(the command's default)".to_owned(),
             other => other.to_string(),
         }
     }
 }
 
-/// All of them.
+/// All keys.
 pub(crate) fn rows(config: &Config) -> Vec<Row> {
     let Config { resolvers, data, log, publisher, resolver, timing, file: _ } = config;
     let mut rows = vec![
@@ -64,9 +64,11 @@ fn of_publisher(publisher: &PublisherConfig) -> [Row; 16] {
         row("publisher.memory_max", &publisher.memory_max, |v| json!(v)),
         row("publisher.connections_max", &publisher.connections_max, |v| json!(v)),
         row("publisher.value_connections_max", &publisher.value_connections_max, |v| json!(v)),
-        row("publisher.hang_after", &publisher.hang_after, |v| json!(Exactly(*v).to_string())),
+        row("publisher.hang_after", &publisher.hang_after, |v| {
+            json!(ExactDuration(*v).to_string())
+        }),
         row("publisher.clock_skew_max", &publisher.clock_skew_max, |v| {
-            json!(Exactly(*v).to_string())
+            json!(ExactDuration(*v).to_string())
         }),
         row("publisher.metrics", &publisher.metrics, |v| json!(v)),
         row("publisher.insecure", &publisher.insecure, |v| json!(v)),
@@ -85,7 +87,7 @@ fn of_resolver(resolver: &ResolverConfig) -> [Row; 10] {
         row("resolver.received_bytes_max", &resolver.received_bytes_max, |v| json!(v)),
         row("resolver.metrics", &resolver.metrics, |v| match v {
             ReplicaMetrics::Off => json!(false),
-            ReplicaMetrics::Beside => json!(true),
+            ReplicaMetrics::Automatic => json!(true),
             ReplicaMetrics::At(address) => json!(address.to_string()),
         }),
         row("resolver.insecure", &resolver.insecure, |v| json!(v)),
@@ -93,17 +95,17 @@ fn of_resolver(resolver: &ResolverConfig) -> [Row; 10] {
 }
 
 fn of_timing(timing: &TimingConfig) -> [Row; 10] {
-    let length = |key, setting| row(key, setting, |v| json!(Exactly(*v).to_string()));
+    let duration = |key, setting| row(key, setting, |v| json!(ExactDuration(*v).to_string()));
     [
-        length("timing.reader_ttl", &timing.reader_ttl),
-        length("timing.writer_ttl", &timing.writer_ttl),
-        length("timing.handshake_timeout", &timing.handshake_timeout),
-        length("timing.connect_timeout", &timing.connect_timeout),
-        length("timing.retry_wait_min", &timing.retry_wait_min),
-        length("timing.retry_wait_max", &timing.retry_wait_max),
-        length("timing.request_timeout_min", &timing.request_timeout_min),
-        length("timing.read_op_timeout", &timing.read_op_timeout),
-        length("timing.write_op_timeout", &timing.write_op_timeout),
+        duration("timing.reader_ttl", &timing.reader_ttl),
+        duration("timing.writer_ttl", &timing.writer_ttl),
+        duration("timing.handshake_timeout", &timing.handshake_timeout),
+        duration("timing.connect_timeout", &timing.connect_timeout),
+        duration("timing.retry_wait_min", &timing.retry_wait_min),
+        duration("timing.retry_wait_max", &timing.retry_wait_max),
+        duration("timing.request_timeout_min", &timing.request_timeout_min),
+        duration("timing.read_op_timeout", &timing.read_op_timeout),
+        duration("timing.write_op_timeout", &timing.write_op_timeout),
         row("timing.tries", &timing.tries, |v| json!(v)),
     ]
 }

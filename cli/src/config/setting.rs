@@ -1,4 +1,4 @@
-//! A value that is in force, and where it came from.
+//! A setting's value and its origin.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,13 +6,13 @@ use std::path::PathBuf;
 /// A value and its origin.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Setting<T> {
-    /// What is in force.
+    /// The value in force.
     pub(crate) value: T,
-    /// Who said so.
+    /// Its source.
     pub(crate) origin: Origin,
 }
 
-/// Where a value came from, strongest first.
+/// The source of a value, in order of precedence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// The command line.
@@ -21,22 +21,22 @@ pub(crate) enum Origin {
     Environment(&'static str),
     /// A configuration file.
     File {
-        /// Which.
+        /// The file's path.
         file: PathBuf,
-        /// On which line, from 1.
+        /// The line, from 1.
         line: usize,
     },
-    /// Nobody said anything.
+    /// Not set anywhere.
     Default,
 }
 
 impl<T> Setting<T> {
-    /// What holds when nobody says anything.
+    /// A value that is not set anywhere.
     pub(crate) fn default_of(value: T) -> Setting<T> {
         Setting { value, origin: Origin::Default }
     }
 
-    /// The flag's value, if it was given.
+    /// The flag's value if given, otherwise this setting.
     pub(crate) fn or_flag(self, given: Option<T>, flag: &'static str) -> Setting<T> {
         match given {
             Some(value) => Setting { value, origin: Origin::Flag(flag) },

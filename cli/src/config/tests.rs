@@ -1,4 +1,4 @@
-//! Where values come from, and what is refused.
+//! Tests of precedence and validation.
 
 use super::*;
 
@@ -12,45 +12,44 @@ fn with_file(text: &str) -> Case {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("config.toml");
     std::fs::write(&file, text).unwrap();
-    let environment = [
-        (ENV_CONFIG.to_owned(), file.clone().into()),
-        ("HOME".to_owned(), "/home/somebody".into()),
-    ];
+    let environment =
+        [(ENV_CONFIG.to_owned(), file.clone().into()), ("HOME".to_owned(), "/home/user".into())];
     Case { _folder: folder, file, environment: environment.into() }
 }
 
 #[test]
 fn flag_beats_environment_beats_file_beats_default() {
     let mut case = with_file("# two replicas\nresolvers = [\"file:1\", \"file:2\"]\n");
-    let mut given = Given::default();
+    let mut overrides = ConfigOverrides::default();
 
-    let config = Config::resolve(&given, &case.environment).unwrap();
+    let config = Config::resolve(&overrides, &case.environment).unwrap();
     assert_eq!(config.resolvers.value, ["file:1", "file:2"]);
     let origin = Origin::File { file: case.file.clone(), line: 2 };
     assert_eq!(config.resolvers.origin, origin);
 
     case.environment.insert(ENV_RESOLVERS.to_owned(), "env:1, env:2".into());
-    let config = Config::resolve(&given, &case.environment).unwrap();
+    let config = Config::resolve(&overrides, &case.environment).unwrap();
     assert_eq!(config.resolvers.value, ["env:1", "env:2"]);
     assert_eq!(config.resolvers.origin, Origin::Environment(ENV_RESOLVERS));
 
-    given.resolvers = Some(vec!["flag:1".to_owned()]);
-    let config = Config::resolve(&given, &case.environment).unwrap();
+    overrides.resolvers = Some(vec!["flag:1".to_owned()]);
+    let config = Config::resolve(&overrides, &case.environment).unwrap();
     assert_eq!(config.resolvers.value, ["flag:1"]);
     assert_eq!(config.resolvers.origin, Origin::Flag("--resolver"));
 
     case.environment.clear();
-    let config = Config::resolve(&Given::default(), &case.environment).unwrap();
+    let config = Config::resolve(&ConfigOverrides::default(), &case.environment).unwrap();
     assert_eq!(config.resolvers, Setting::default_of(vec!["127.0.0.1:4770".to_owned()]));
 }
 
 #[test]
-fn sections_are_read_and_know_their_lines() {
+fn settings_from_sections_report_their_lines() {
     let case = with_file(
-        "data = '~/jobs'\n[publisher]\nlisten = '127.0.0.1:0'\npaths = ['/a', '/b']\n[timing]\nwriter_ttl = '2s'\n",
+        "data = '~/jobs'\n[publisher]\nlisten = '127.0.0.1:0'\npaths = ['/a', '/b']\n\
+         [timing]\nwriter_ttl = '2s'\n",
     );
-    let config = Config::resolve(&Given::default(), &case.environment).unwrap();
-    assert_eq!(config.data.value, Some("/home/somebody/jobs".into()));
+    let config = Config::resolve(&ConfigOverrides::default(), &case.environment).unwrap();
+    assert_eq!(config.data.value, Some("/home/user/jobs".into()));
     assert_eq!(config.publisher.paths.value.len(), 2);
     assert_eq!(config.timing().writer_ttl, Duration::from_secs(2));
     assert_eq!(config.timing().reader_ttl, ResolverTiming::default().reader_ttl);
@@ -58,7 +57,7 @@ fn sections_are_read_and_know_their_lines() {
 }
 
 #[test]
-fn a_value_that_does_not_parse_names_file_line_and_what_was_expected() {
+fn an_invalid_value_reports_file_line_and_expectation() {
     for (text, line, expected) in [
         ("[publisher]\nlisten = 'localhost'\n", 2, "127.0.0.1:4780"),
         ("\n[publisher]\npaths = ['jobs']\n", 3, "begin with '/'"),
@@ -70,7 +69,7 @@ fn a_value_that_does_not_parse_names_file_line_and_what_was_expected() {
         ("resolvers = ['host:port']\n", 1, "HOST:PORT"),
         ("resolvers = []\n", 1, "at least one"),
         ("resolvers = [\n'a', 'b',\n'A:4770']\n", 1, "name each replica once"),
-        ("resolvers = ['0.0.0.0:4770']\n", 1, "the address that clients reach"),
+        ("resolvers = ['0.0.0.0:4770']\n", 1, "an address that clients can reach"),
         ("resolvers = 'a:1, b:1'\n", 1, "resolvers: expected a list of texts in quotes"),
         ("resolvers = 'a:1, b:1'\n", 1, "not \"a:1, b:1\"; write resolvers = [\"a:1\", \"b:1\"]"),
         ("[timing]\nwriter_ttl = 20\n", 2, "timing.writer_ttl: expected a duration in quotes"),
@@ -95,7 +94,11 @@ fn a_value_that_does_not_parse_names_file_line_and_what_was_expected() {
         ("[resolver]\nmetrics = 4790\n", 2, "expected true, false or \"IP:PORT\", not 4790"),
         ("log = 'longshore=loud'\n[publisher]\n", 1, "expected off, error, warn, info"),
         ("[publisher]\nname = ''\n", 2, "has 0 bytes; give one of 1 to 128"),
-        ("[publisher]\nadvertise = ['10.0.0.1:1', '[::]:4780']\n", 2, "nobody can dial [::]:4780"),
+        (
+            "[publisher]\nadvertise = ['10.0.0.1:1', '[::]:4780']\n",
+            2,
+            "[::]:4780 cannot be dialled",
+        ),
         ("[publisher]\nadvertise = ['10.0.0.1:0']\n", 2, "the port that the publisher listens on"),
         ("[publisher]\nsegment_bytes = 1048575\n", 2, "expected 1048576 to 1073741824"),
         ("[publisher]\nconnections_max = 0\n", 2, "expected 1 to 1000000"),
@@ -124,81 +127,88 @@ fn a_value_that_does_not_parse_names_file_line_and_what_was_expected() {
         ),
     ] {
         let case = with_file(text);
-        let error = Config::resolve(&Given::default(), &case.environment).unwrap_err();
+        let error = Config::resolve(&ConfigOverrides::default(), &case.environment).unwrap_err();
         let start = format!("{}:{line}: ", case.file.display());
         assert!(error.starts_with(&start) && error.contains(expected), "{error}");
     }
 }
 
 #[test]
-fn an_environment_that_is_not_utf_8_is_read_as_far_as_it_is_ours() {
+fn a_non_utf_8_environment_fails_only_for_text_settings() {
     use std::os::unix::ffi::OsStringExt;
     let bytes = || OsString::from_vec(b"/data/\xff".to_vec());
     let with = |name: &str| Environment::from([(name.to_owned(), bytes())]);
-    let config = Config::resolve(&Given::default(), &with(ENV_DATA)).unwrap();
+    let config = Config::resolve(&ConfigOverrides::default(), &with(ENV_DATA)).unwrap();
     assert_eq!(config.data.value, Some(bytes().into()));
-    let config = Config::resolve(&Given::default(), &with("HOME")).unwrap();
+    let config = Config::resolve(&ConfigOverrides::default(), &with("HOME")).unwrap();
     assert!(config.data.value.unwrap().starts_with(bytes()));
     for name in [ENV_RESOLVERS, ENV_LOG] {
-        let error = Config::resolve(&Given::default(), &with(name)).unwrap_err();
+        let error = Config::resolve(&ConfigOverrides::default(), &with(name)).unwrap_err();
         assert!(error.starts_with(&format!("${name}: ")) && error.contains("UTF-8"), "{error}");
     }
 }
 
 #[test]
-fn without_a_home_the_data_directory_has_to_be_named() {
+fn without_a_home_a_data_directory_is_required() {
     for environment in [Environment::new(), [("HOME".to_owned(), OsString::new())].into()] {
-        let config = Config::resolve(&Given::default(), &environment).unwrap();
+        let config = Config::resolve(&ConfigOverrides::default(), &environment).unwrap();
         let error = config.data_dir(None).unwrap_err().0;
         assert!(error.contains("--data DIR") && error.contains("$LONGSHORE_DATA"), "{error}");
         assert_eq!(config.data_dir(Some("here".into())).map_err(|e| e.0), Ok("here".into()));
     }
     let mut case = with_file("data = '~/jobs'\n");
     case.environment.remove("HOME");
-    let error = Config::resolve(&Given::default(), &case.environment).unwrap_err();
+    let error = Config::resolve(&ConfigOverrides::default(), &case.environment).unwrap_err();
     assert!(error.contains(":1: data: ") && error.contains("no $HOME"), "{error}");
 }
 
 #[test]
-fn a_file_that_was_asked_for_must_be_there() {
-    let given = Given { config: Some("/nowhere/config.toml".into()), ..Given::default() };
-    let error = Config::resolve(&given, &BTreeMap::new()).unwrap_err();
+fn an_explicit_configuration_file_must_exist() {
+    let overrides = ConfigOverrides {
+        config: Some("/nowhere/config.toml".into()),
+        ..ConfigOverrides::default()
+    };
+    let error = Config::resolve(&overrides, &BTreeMap::new()).unwrap_err();
     assert!(error.contains("/nowhere/config.toml (--config)"), "{error}");
 }
 
 #[test]
-fn the_configuration_in_the_documentation_is_understood_and_complete() {
+fn documented_configuration_parses_and_lists_every_key() {
     let page = include_str!("../../../docs/OPERATING.md");
     let (_, rest) = page.split_once("```toml\n").unwrap();
     let (text, _) = rest.split_once("```").unwrap();
     let case = with_file(text);
-    let config = Config::resolve(&Given::default(), &case.environment).unwrap();
+    let config = Config::resolve(&ConfigOverrides::default(), &case.environment).unwrap();
     assert_eq!(config.check_services().map_err(|error| error.0), Ok(()));
     assert_eq!(config.timing(), ResolverTiming::default());
     assert_eq!(config.limits(), Limits::from(&ServerOptions::default()));
-    // Half of the memory that the machine has is another number on each.
-    let unlike_default = ["resolvers", "data", "log", "publisher.memory_max"];
+    // The default of `memory_max` is half of the machine's memory.
+    let not_default = ["resolvers", "data", "log", "publisher.memory_max"];
     let named = ["name", "listen", "paths", "insecure"];
-    let defaults = Config::resolve(&Given::default(), &BTreeMap::new()).unwrap();
+    let defaults = Config::resolve(&ConfigOverrides::default(), &BTreeMap::new()).unwrap();
     for (row, default) in rows(&config).into_iter().zip(rows(&defaults)) {
         assert!(row.origin.contains("config.toml:"), "{} is not in it", row.key);
-        let own = unlike_default.contains(&row.key)
+        let differs = not_default.contains(&row.key)
             || row.key.starts_with("publisher.defaults")
             || named.iter().any(|name| row.key.ends_with(&format!(".{name}")));
-        assert!(own || row.value == default.value, "{} is not the default", row.key);
+        assert!(differs || row.value == default.value, "{} is not the default", row.key);
     }
 }
 
 #[test]
 fn every_number_of_the_defaults_table_can_be_set() {
     let case = with_file(
-        "[timing]\nreader_ttl = '1s'\nwriter_ttl = '2s'\nhandshake_timeout = '3s'\nretry_wait_min = '4s'\nretry_wait_max = '5s'\n\
-         read_op_timeout = '6us'\nwrite_op_timeout = '7us'\nrequest_timeout_min = '8s'\ntries = 9\nconnect_timeout = '10s'\n\
-         [resolver]\nconnections_max = 11\nwriters_kept = 4\ntools_kept = 0\nwatches_max = 12\npaths_max = 13\nreceived_bytes_max = 33554433\n\
-         [publisher]\nclock_skew_max = '14s'\nhang_after = '15s'\nsegment_bytes = 1048577\ncache_bytes = 16\nmemory_max = 16777217\nconnections_max = 17\n\
+        "[timing]\nreader_ttl = '1s'\nwriter_ttl = '2s'\nhandshake_timeout = '3s'\n\
+         retry_wait_min = '4s'\nretry_wait_max = '5s'\nread_op_timeout = '6us'\n\
+         write_op_timeout = '7us'\nrequest_timeout_min = '8s'\ntries = 9\n\
+         connect_timeout = '10s'\n\
+         [resolver]\nconnections_max = 11\nwriters_kept = 4\ntools_kept = 0\n\
+         watches_max = 12\npaths_max = 13\nreceived_bytes_max = 33554433\n\
+         [publisher]\nclock_skew_max = '14s'\nhang_after = '15s'\nsegment_bytes = 1048577\n\
+         cache_bytes = 16\nmemory_max = 16777217\nconnections_max = 17\n\
          value_connections_max = 3\nmetrics = false\n",
     );
-    let config = Config::resolve(&Given::default(), &case.environment).unwrap();
+    let config = Config::resolve(&ConfigOverrides::default(), &case.environment).unwrap();
     let secs = Duration::from_secs;
     let timing = ResolverTiming {
         reader_ttl: secs(1),
@@ -236,11 +246,11 @@ fn every_number_of_the_defaults_table_can_be_set() {
 }
 
 #[test]
-fn metrics_are_told_unless_the_file_says_otherwise_and_it_may_say_where() {
+fn replica_metrics_are_on_by_default_and_configurable() {
     let at = |text: &str| text.parse().unwrap();
-    for (text, told, shown, origin) in [
-        ("", ReplicaMetrics::Beside, "true", "default"),
-        ("metrics = true", ReplicaMetrics::Beside, "true", "config.toml:2"),
+    for (text, expected, shown, origin) in [
+        ("", ReplicaMetrics::Automatic, "true", "default"),
+        ("metrics = true", ReplicaMetrics::Automatic, "true", "config.toml:2"),
         ("metrics = false", ReplicaMetrics::Off, "false", "config.toml:2"),
         (
             "metrics = '127.0.0.1:4790'",
@@ -250,8 +260,8 @@ fn metrics_are_told_unless_the_file_says_otherwise_and_it_may_say_where() {
         ),
     ] {
         let case = with_file(&format!("[resolver]\n{text}\n"));
-        let config = Config::resolve(&Given::default(), &case.environment).unwrap();
-        assert_eq!(config.resolver.metrics.value, told);
+        let config = Config::resolve(&ConfigOverrides::default(), &case.environment).unwrap();
+        assert_eq!(config.resolver.metrics.value, expected);
         assert!(config.publisher.metrics.value);
         let rows = rows(&config);
         let row = rows.iter().find(|row| row.key == "resolver.metrics").unwrap();
@@ -259,28 +269,32 @@ fn metrics_are_told_unless_the_file_says_otherwise_and_it_may_say_where() {
         assert!(row.origin.ends_with(origin), "{}", row.origin);
     }
     let case = with_file("[resolver]\nmetrics = '192.0.2.1:4790'\n");
-    let config = Config::resolve(&Given::default(), &case.environment).unwrap();
+    let config = Config::resolve(&ConfigOverrides::default(), &case.environment).unwrap();
     let refused = config.check_services().unwrap_err().0;
     assert!(refused.contains("other machines can reach 192.0.2.1:4790"), "{refused}");
     for wrong in ["'0.0.0.0:4790'", "'here'", "3"] {
         let case = with_file(&format!("[resolver]\nmetrics = {wrong}\n"));
-        let refused = Config::resolve(&Given::default(), &case.environment).unwrap_err();
+        let refused = Config::resolve(&ConfigOverrides::default(), &case.environment).unwrap_err();
         assert!(refused.contains("config.toml:2"), "{refused}");
     }
 }
 
 #[test]
-fn what_the_command_line_says_is_checked_too() {
-    let given = Given { resolvers: Some(vec!["a".into(), "a:4770".into()]), ..Given::default() };
-    let error = Config::resolve(&given, &BTreeMap::new()).unwrap_err();
+fn command_line_settings_are_validated() {
+    let overrides = ConfigOverrides {
+        resolvers: Some(vec!["a".into(), "a:4770".into()]),
+        ..ConfigOverrides::default()
+    };
+    let error = Config::resolve(&overrides, &BTreeMap::new()).unwrap_err();
     assert!(error.starts_with("--resolver: ") && error.contains("twice"), "{error}");
-    let given = Given { log: Some("longshore=loud".into()), ..Given::default() };
-    let error = Config::resolve(&given, &BTreeMap::new()).unwrap_err();
+    let overrides =
+        ConfigOverrides { log: Some("longshore=loud".into()), ..ConfigOverrides::default() };
+    let error = Config::resolve(&overrides, &BTreeMap::new()).unwrap_err();
     assert!(error.starts_with("--log: "), "{error}");
 }
 
 #[test]
-fn services_that_would_not_start_are_named_before_they_are_started() {
+fn services_that_could_not_start_are_refused_early() {
     for (text, line, key, remedy) in [
         (
             "[publisher]\nlisten = '10.0.0.1:4780'\n",
@@ -303,7 +317,7 @@ fn services_that_would_not_start_are_named_before_they_are_started() {
             "publisher.listen",
             "a replica on 127.0.0.1:1 (resolver.listen)",
         ),
-        // Metrics have a listener of their own beside both.
+        // Metrics have their own listener.
         (
             "[resolver]\nmetrics = '127.0.0.1:4770'\n",
             2,
@@ -324,7 +338,7 @@ fn services_that_would_not_start_are_named_before_they_are_started() {
         ),
     ] {
         let case = with_file(text);
-        let config = Config::resolve(&Given::default(), &case.environment).unwrap();
+        let config = Config::resolve(&ConfigOverrides::default(), &case.environment).unwrap();
         let error = config.check_services().unwrap_err().0;
         let start = format!("{}:{line}: {key}: ", case.file.display());
         assert!(error.starts_with(&start) && error.contains(remedy), "{error}");
@@ -333,13 +347,14 @@ fn services_that_would_not_start_are_named_before_they_are_started() {
         "",
         "[publisher]\nlisten = '[::ffff:127.0.0.1]:4780'\n",
         "[publisher]\nlisten = '127.0.0.1:0'\n[resolver]\nlisten = '127.0.0.1:0'\n",
-        "[publisher]\nlisten = '10.0.0.1:1'\ninsecure = true\n[resolver]\nlisten = '10.0.0.2:1'\ninsecure = true\n",
+        "[publisher]\nlisten = '10.0.0.1:1'\ninsecure = true\n\
+         [resolver]\nlisten = '10.0.0.2:1'\ninsecure = true\n",
         "[publisher]\nlisten = '0.0.0.0:1'\ninsecure = true\nadvertise = ['10.0.0.2:1']\n",
         "[resolver]\nmetrics = '127.0.0.1:4790'\n",
         "[resolver]\nlisten = '127.0.0.1:0'\nmetrics = '127.0.0.1:0'\n",
     ] {
         let case = with_file(text);
-        let config = Config::resolve(&Given::default(), &case.environment).unwrap();
+        let config = Config::resolve(&ConfigOverrides::default(), &case.environment).unwrap();
         assert!(config.check_services().is_ok(), "{text}");
     }
 }

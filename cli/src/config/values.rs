@@ -1,4 +1,4 @@
-//! How the values of single keys are read. Errors say what was expected; who calls says where.
+//! Parsers of single keys. Errors say what was expected; the caller adds the origin.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -10,25 +10,24 @@ use longshore::protocol::{Address, AddressError, check_name};
 use longshore::{Durability, Path, PublisherOptions};
 
 use super::RESOLVER_PORT;
-use super::file::MetricsWritten;
+use super::file::MetricsSetting;
 use crate::logging;
-use crate::time::parse_length;
+use crate::time::parse_duration;
 
-/// Most connections that a listener may be told to take: a process opens about a million files at
-/// most.
-pub(super) const CONNECTIONS_MOST: usize = 1_000_000;
-/// Most tries. The hundredth comes after ten minutes of waits.
-const TRIES_MOST: u64 = 100;
-/// The longest of all lengths of time. On the wire they are milliseconds in 32 bits, 49 days.
-const LENGTH_MOST: Duration = Duration::from_secs(24 * 60 * 60);
-/// The shortest time to live: four heartbeats fit into it, and one that is late by 50 ms, as on any
-/// busy machine, is no hang.
-const TTL_LEAST: Duration = Duration::from_millis(200);
+/// The largest connection limit: a process opens about a million files at most.
+pub(super) const CONNECTIONS_LIMIT: usize = 1_000_000;
+/// The largest number of tries. The hundredth comes after ten minutes of waits.
+const TRIES_MAX: u64 = 100;
+/// The longest duration. On the wire durations are milliseconds in 32 bits, 49 days.
+const DURATION_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+/// The shortest time to live: four heartbeats fit into it, so one that is 50 ms late, as on any
+/// busy machine, does not count as a hang.
+const TTL_MIN: Duration = Duration::from_millis(200);
 
-/// A length of time as it is written, with everything that is in it: `1h0m1s` is not `1h`.
-pub(crate) struct Exactly(pub(crate) Duration);
+/// Formats a duration exactly: `1h1s` is not shortened to `1h`.
+pub(crate) struct ExactDuration(pub(crate) Duration);
 
-impl fmt::Display for Exactly {
+impl fmt::Display for ExactDuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let us = self.0.as_micros();
         if us == 0 || !us.is_multiple_of(1_000) {
@@ -45,15 +44,15 @@ impl fmt::Display for Exactly {
     }
 }
 
-/// Reads `IP:PORT`. A listening address is a number: what a name means may change under a running
-/// service.
+/// Parses `IP:PORT`. Listening addresses are numeric: a name may resolve differently while the
+/// service runs.
 pub(crate) fn parse_address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| {
         format!("'{text}' is not an address; write it like 127.0.0.1:4780 or [::1]:4780")
     })
 }
 
-/// Reads `fsync` or `none`.
+/// Parses `fsync` or `none`.
 pub(crate) fn parse_durability(text: &str) -> Result<Durability, String> {
     match text {
         "fsync" => Ok(Durability::Fsync),
@@ -70,41 +69,43 @@ pub(super) fn address(text: String) -> Result<SocketAddr, String> {
     parse_address(&text)
 }
 
-/// Whether a replica tells its metrics, and where it does.
+/// Whether and where a replica publishes its metrics.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ReplicaMetrics {
-    /// Not at all.
+    /// Nowhere.
     Off,
-    /// At a free port of the address that it listens on.
-    Beside,
-    /// There.
+    /// On a free port of the replica's own listening address.
+    Automatic,
+    /// At this address.
     At(SocketAddr),
 }
 
-pub(super) fn metrics(written: MetricsWritten) -> Result<ReplicaMetrics, String> {
+pub(super) fn metrics(written: MetricsSetting) -> Result<ReplicaMetrics, String> {
     match written {
-        MetricsWritten::Told(true) => Ok(ReplicaMetrics::Beside),
-        MetricsWritten::Told(false) => Ok(ReplicaMetrics::Off),
-        MetricsWritten::At(text) => match parse_address(&text)? {
+        MetricsSetting::Enabled(true) => Ok(ReplicaMetrics::Automatic),
+        MetricsSetting::Enabled(false) => Ok(ReplicaMetrics::Off),
+        MetricsSetting::Address(text) => match parse_address(&text)? {
             at if at.ip().is_unspecified() => {
-                Err(format!("nobody can dial {at}; write the address that those who look on reach"))
+                Err(format!("{at} cannot be dialled; write an address that subscribers can reach"))
             }
             at => Ok(ReplicaMetrics::At(at)),
         },
     }
 }
 
-/// Reads `HOST:PORT` or `IP:PORT`, where others dial a publisher: all addresses are nowhere, and so
-/// is port 0.
+/// Parses `HOST:PORT` or `IP:PORT`, where clients dial a publisher. The unspecified address and
+/// port 0 are refused.
 pub(crate) fn parse_advertised(text: &str) -> Result<Address, String> {
     let at: Address = text.parse().map_err(|error: AddressError| error.to_string())?;
     if at.ip().is_some_and(|ip| ip.is_unspecified()) {
         return Err(format!(
-            "nobody can dial {at}; write the address that workers and producers reach"
+            "{at} cannot be dialled; write an address that workers and producers can reach"
         ));
     }
     if at.port() == 0 {
-        return Err(format!("nobody can dial {at}; write the port that the publisher listens on"));
+        return Err(format!(
+            "{at} cannot be dialled; write the port that the publisher listens on"
+        ));
     }
     Ok(at)
 }
@@ -125,7 +126,7 @@ pub(super) fn log_filter(text: String) -> Result<String, String> {
     logging::parse(&text).map(|_| text)
 }
 
-/// Reads a number that lies within a range.
+/// Parses a number within a range.
 pub(super) fn within(range: RangeInclusive<usize>) -> impl Fn(u64) -> Result<usize, String> {
     move |n| match usize::try_from(n) {
         Ok(n) if range.contains(&n) => Ok(n),
@@ -156,63 +157,63 @@ pub(super) fn memory_max(n: u64) -> Result<u64, String> {
 
 pub(super) fn tries(n: u64) -> Result<u32, String> {
     match u32::try_from(n) {
-        Ok(tries) if (1..=TRIES_MOST).contains(&n) => Ok(tries),
-        _ => Err(format!("{n} is out of range; expected 1 to {TRIES_MOST}")),
+        Ok(tries) if (1..=TRIES_MAX).contains(&n) => Ok(tries),
+        _ => Err(format!("{n} is out of range; expected 1 to {TRIES_MAX}")),
     }
 }
 
 pub(super) fn hang_after(text: String) -> Result<Duration, String> {
     at_least(
-        parse_length(&text)?,
+        parse_duration(&text)?,
         PublisherOptions::HANG_AFTER_MIN,
         "a disk may be busy for that long",
     )
 }
 
 pub(super) fn clock_skew_max(text: String) -> Result<Duration, String> {
-    let length = parse_length(&text)?;
-    let why = "what keeps clocks right moves them by that much";
-    at_least(length, PublisherOptions::CLOCK_SKEW_MAX_MIN, why).and_then(at_most)
+    let duration = parse_duration(&text)?;
+    let why = "clock synchronisation moves a clock by that much";
+    at_least(duration, PublisherOptions::CLOCK_SKEW_MAX_MIN, why).and_then(at_most)
 }
 
-/// A length of time above 0, in microseconds or more.
-pub(super) fn short_length(text: String) -> Result<Duration, String> {
+/// Parses a duration above 0, in microseconds or larger units.
+pub(super) fn positive_duration(text: String) -> Result<Duration, String> {
     let micros = text.trim().strip_suffix("us").and_then(|n| n.trim_end().parse().ok());
-    let length = match micros {
+    let duration = match micros {
         Some(n) => Duration::from_micros(n),
-        None => parse_length(&text)?,
+        None => parse_duration(&text)?,
     };
-    match length {
-        Duration::ZERO => Err("expected a length of time above 0".to_owned()),
-        length => at_most(length),
+    match duration {
+        Duration::ZERO => Err("expected a duration above 0".to_owned()),
+        duration => at_most(duration),
     }
 }
 
-/// How long a side of a resolver's link may be silent.
+/// How long a peer of a resolver's link may be silent.
 pub(super) fn ttl(text: String) -> Result<Duration, String> {
     let why = "four heartbeats have to fit into it, and a machine may be late with one";
-    at_least(short_length(text)?, TTL_LEAST, why)
+    at_least(positive_duration(text)?, TTL_MIN, why)
 }
 
-fn at_least(length: Duration, least: Duration, why: &str) -> Result<Duration, String> {
-    match length < least {
+fn at_least(duration: Duration, min: Duration, why: &str) -> Result<Duration, String> {
+    match duration < min {
         true => Err(format!(
             "{} is too short: {why}; expected at least {}",
-            Exactly(length),
-            Exactly(least)
+            ExactDuration(duration),
+            ExactDuration(min)
         )),
-        false => Ok(length),
+        false => Ok(duration),
     }
 }
 
-fn at_most(length: Duration) -> Result<Duration, String> {
-    match length > LENGTH_MOST {
+fn at_most(duration: Duration) -> Result<Duration, String> {
+    match duration > DURATION_MAX {
         true => Err(format!(
             "{} is too long; expected at most {}",
-            Exactly(length),
-            Exactly(LENGTH_MOST)
+            ExactDuration(duration),
+            ExactDuration(DURATION_MAX)
         )),
-        false => Ok(length),
+        false => Ok(duration),
     }
 }
 
@@ -220,29 +221,31 @@ pub(super) fn replicas(list: Vec<String>) -> Result<Vec<String>, String> {
     if list.is_empty() {
         return Err("expected at least one HOST:PORT".to_owned());
     }
-    for (place, replica) in list.iter().enumerate() {
-        let dialled = dialled(replica).ok_or_else(|| {
+    for (index, replica) in list.iter().enumerate() {
+        let address = normalised(replica).ok_or_else(|| {
             format!("'{replica}' is not HOST:PORT, like 127.0.0.1:{RESOLVER_PORT}")
         })?;
-        if let Ok(address) = dialled.parse::<SocketAddr>()
-            && address.ip().is_unspecified()
+        if let Ok(socket) = address.parse::<SocketAddr>()
+            && socket.ip().is_unspecified()
         {
-            return Err(format!("nobody can dial {replica}; write the address that clients reach"));
-        }
-        if list[..place].iter().any(|other| self::dialled(other).as_ref() == Some(&dialled)) {
             return Err(format!(
-                "the replica {dialled} is named twice: publishers would write to it twice, and one \
-                 that is down would count as two; name each replica once"
+                "{replica} cannot be dialled; write an address that clients can reach"
+            ));
+        }
+        if list[..index].iter().any(|other| normalised(other).as_ref() == Some(&address)) {
+            return Err(format!(
+                "the replica {address} is named twice: publishers would write to it twice, and \
+                 it would count as two when it is down; name each replica once"
             ));
         }
     }
     Ok(list)
 }
 
-/// What is dialled for a replica, written in one way only. None if it is no address.
-fn dialled(replica: &str) -> Option<String> {
+/// A replica's address in normal form; none if it is not an address.
+fn normalised(replica: &str) -> Option<String> {
     let (host, port) = match replica.rsplit_once(':') {
-        // A colon within brackets is the address's own.
+        // A colon within brackets belongs to the IP address.
         Some((host, port)) if !port.contains(']') => (host, port.parse().ok()?),
         _ => (replica, RESOLVER_PORT),
     };
@@ -260,7 +263,7 @@ pub(super) fn expand_home(text: &str, home: Option<&FilePath>) -> Result<PathBuf
     match (text.strip_prefix("~/"), home) {
         (Some(rest), Some(home)) => Ok(home.join(rest)),
         (Some(_), None) => {
-            Err(format!("'{text}' begins with ~, and there is no $HOME; write it from /"))
+            Err(format!("'{text}' begins with ~, and there is no $HOME; write an absolute path"))
         }
         (None, _) => Ok(PathBuf::from(text)),
     }
@@ -271,7 +274,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_length_is_shown_with_all_that_is_in_it_and_read_again() {
+    fn exact_durations_round_trip_as_text() {
         for (us, text) in [
             (50, "50us"),
             (1_500, "1500us"),
@@ -281,17 +284,17 @@ mod tests {
             (3_601_000_000, "1h1s"),
             (86_400_000_000, "1d"),
         ] {
-            let length = Duration::from_micros(us);
-            assert_eq!(Exactly(length).to_string(), text);
-            assert_eq!(short_length(text.to_owned()), Ok(length));
+            let duration = Duration::from_micros(us);
+            assert_eq!(ExactDuration(duration).to_string(), text);
+            assert_eq!(positive_duration(text.to_owned()), Ok(duration));
         }
         for text in ["0us", "0s", "us", "-1us", "1d1ms", "99999999999999999999us"] {
-            assert!(short_length(text.to_owned()).is_err(), "{text}");
+            assert!(positive_duration(text.to_owned()).is_err(), "{text}");
         }
     }
 
     #[test]
-    fn one_replica_can_be_written_in_many_ways() {
+    fn a_replica_listed_twice_is_refused_in_any_spelling() {
         for (one, other) in [
             ("127.0.0.1", "127.0.0.1:4770"),
             ("Berlin:4770", "berlin"),

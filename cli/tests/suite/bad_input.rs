@@ -16,17 +16,17 @@ fn is_undisturbed(system: &System) {
 }
 
 #[test]
-fn an_unknown_path_is_named() {
+fn an_unknown_path_is_reported() {
     let system = System::up();
-    system.run(&["stat", "/no/such/queue"]).code(1).says(&["/no/such/queue"]);
+    system.run(&["stat", "/no/such/queue"]).code(1).stderr_has(&["/no/such/queue"]);
     system
         .run(&["job", "01920f3e-5b7a-7c3d-8e4f-a1b2c3d4e5f6"])
         .code(1)
-        .says(&["01920f3e", "none has it"]);
+        .stderr_has(&["01920f3e", "none has it"]);
 }
 
 #[test]
-fn a_path_that_nobody_publishes_is_named_with_the_remedy() {
+fn an_unpublished_path_is_reported_with_the_remedy() {
     let folder = tempfile::tempdir().unwrap();
     let resolver = longshore(&["resolver", "--listen", "127.0.0.1:0", "--fresh", "--json"]);
     let resolver = common::Service::start(resolver);
@@ -39,12 +39,12 @@ fn a_path_that_nobody_publishes_is_named_with_the_remedy() {
         command.args(["--resolver", resolver.text("address")]);
         run(command, b"")
     };
-    ask(&["enqueue", "/b", "text"]).code(1).says(&["/b", "--default", "longshore publisher"]);
-    ask(&["resolve", "/b"]).code(1).says(&["/b", "nobody publishes"]);
+    ask(&["enqueue", "/b", "text"]).code(1).stderr_has(&["/b", "--default", "longshore publisher"]);
+    ask(&["resolve", "/b"]).code(1).stderr_has(&["/b", "nobody publishes"]);
 }
 
 #[test]
-fn an_oversized_payload_is_refused_with_the_limit_and_the_others_are_taken() {
+fn only_the_oversized_payload_of_a_batch_is_refused() {
     let system = System::up();
     let folder = tempfile::tempdir().unwrap();
     let (large, small) = (folder.path().join("large"), folder.path().join("small"));
@@ -52,13 +52,13 @@ fn an_oversized_payload_is_refused_with_the_limit_and_the_others_are_taken() {
     std::fs::write(&small, "small").unwrap();
     let mut command = system.command(&["enqueue", "/jobs/large", "--json", "--file"]);
     command.arg(&small).arg(&large).arg(&small);
-    let ended = run(command, b"").code(1).says(&["16777216", "large", "--only 2"]);
+    let ended = run(command, b"").code(1).stderr_has(&["16777216", "large", "--only 2"]);
     assert_eq!(ended.json()["acknowledged"], 2);
     assert_eq!(ended.json()["not_acknowledged"], "2");
 }
 
 #[test]
-fn a_bad_glob_and_a_bad_path_are_wrong_usage() {
+fn invalid_globs_and_paths_are_usage_errors() {
     for (arguments, says) in [
         (&["stat", "/jobs/[a]"][..], "use {a,b}"),
         (&["work", "/jobs/{a", "--", "true"], "brace"),
@@ -71,12 +71,12 @@ fn a_bad_glob_and_a_bad_path_are_wrong_usage() {
         (&["enqueue", "/jobs", "text", "--delay", "3s", "--expires", "2s"], "and never run"),
         (&["cancel", "everything"], "is not an id"),
     ] {
-        run(longshore(arguments), b"").code(2).says(&[says]);
+        run(longshore(arguments), b"").code(2).stderr_has(&[says]);
     }
 }
 
 #[test]
-fn garbage_on_either_port_disturbs_nobody() {
+fn garbage_on_either_port_is_harmless() {
     let system = System::up();
     for address in [system.resolver(), system.publisher()] {
         for bytes in [
@@ -102,17 +102,17 @@ fn garbage_on_either_port_disturbs_nobody() {
 }
 
 #[test]
-fn a_data_directory_in_use_names_itself_and_its_holder() {
+fn a_data_directory_in_use_is_refused() {
     let system = System::up();
     let mut second = longshore(&["publisher", "--listen", "127.0.0.1:0", "--default", "/"]);
     let data = system.service.text("data");
     second.args(["--resolver", system.resolver(), "--data", data]);
-    run(second, b"").code(1).says(&[data, "in use"]);
+    run(second, b"").code(1).stderr_has(&[data, "in use"]);
     is_undisturbed(&system);
 }
 
 #[test]
-fn a_relative_data_directory_is_made_below_the_working_directory() {
+fn a_relative_data_directory_is_created_below_the_working_directory() {
     let folder = tempfile::tempdir().unwrap();
     for data in ["jobs", "new/jobs"] {
         let mut command =
@@ -124,25 +124,27 @@ fn a_relative_data_directory_is_made_below_the_working_directory() {
 }
 
 #[test]
-fn a_port_in_use_is_refused_by_name() {
+fn a_port_in_use_is_reported() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let folder = tempfile::tempdir().unwrap();
-    run(longshore(&["resolver", "--listen", &address]), b"").code(1).says(&[&address, "in use"]);
+    run(longshore(&["resolver", "--listen", &address]), b"")
+        .code(1)
+        .stderr_has(&[&address, "in use"]);
     let mut publisher = longshore(&["publisher", "--default", "/", "--listen", &address, "--data"]);
     publisher.arg(folder.path());
-    run(publisher, b"").code(1).says(&[&address, "in use"]);
+    run(publisher, b"").code(1).stderr_has(&[&address, "in use"]);
     let port = taken.local_addr().unwrap().port().to_string();
     let mut up = longshore(&["up", "--resolver-port", &port, "--data"]);
     up.arg(folder.path());
-    run(up, b"").code(1).says(&[&address, "in use"]);
+    run(up, b"").code(1).stderr_has(&[&address, "in use"]);
 
     let file = folder.path().join("config.toml");
     std::fs::write(&file, format!("[resolver]\nmetrics = '{address}'\n")).unwrap();
     let mut up = longshore(&["up", "--resolver-port", "0", "--publisher-port", "0", "--config"]);
     up.arg(&file).arg("--data").arg(folder.path().join("data"));
     let place = format!("resolver.metrics from {}:2", file.display());
-    run(up, b"").code(1).says(&[
+    run(up, b"").code(1).stderr_has(&[
         &address,
         "in use",
         &place,
@@ -151,66 +153,75 @@ fn a_port_in_use_is_refused_by_name() {
 }
 
 #[test]
-fn a_data_directory_that_cannot_be_written_is_named() {
+fn an_unwritable_data_directory_is_reported() {
     // Not writable by anybody, root included.
     let data = "/proc/longshore-data";
     let publisher = ["publisher", "--default", "/", "--listen", "127.0.0.1:0", "--data", data];
-    run(longshore(&publisher), b"").code(1).says(&[data]);
+    run(longshore(&publisher), b"").code(1).stderr_has(&[data]);
     let file = tempfile::NamedTempFile::new().unwrap();
     let mut publisher =
         longshore(&["publisher", "--default", "/", "--listen", "127.0.0.1:0", "--data"]);
     publisher.arg(file.path());
-    run(publisher, b"").code(1).says(&[file.path().to_str().unwrap()]);
+    run(publisher, b"").code(1).stderr_has(&[file.path().to_str().unwrap()]);
 }
 
 #[test]
-fn a_typo_in_the_configuration_names_file_line_and_what_was_expected() {
+fn a_configuration_typo_reports_file_line_and_expectation() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("config.toml");
     std::fs::write(&file, "log = \"info\"\n\n[publisher]\nlisen = \"127.0.0.1:0\"\n").unwrap();
     let mut command = longshore(&["config"]);
     command.arg("--config").arg(&file);
     let place = format!("{}:4", file.display());
-    run(command, b"").code(2).says(&[&place, "lisen", "`listen`"]);
+    run(command, b"").code(2).stderr_has(&[&place, "lisen", "`listen`"]);
 }
 
 #[test]
-fn a_publisher_for_all_addresses_needs_one_that_can_be_dialled_and_says_so() {
+fn a_publisher_on_all_addresses_requires_advertise() {
     let folder = tempfile::tempdir().unwrap();
     let mut command =
         longshore(&["publisher", "--default", "/", "--listen", "0.0.0.0:0", "--data"]);
     command.arg(folder.path());
-    run(command, b"").code(1).says(&["--advertise"]);
+    run(command, b"").code(1).stderr_has(&["--advertise"]);
     let mut command = longshore(&["publisher", "--default", "/", "--listen", "0.0.0.0:0"]);
     command.args(["--advertise", "127.0.0.1:9", "--data"]).arg(folder.path());
-    run(command, b"").code(1).says(&["--insecure"]);
+    run(command, b"").code(1).stderr_has(&["--insecure"]);
 }
 
 #[test]
-fn nobody_at_the_resolvers_address_is_said() {
+fn an_unreachable_resolver_is_reported_soon() {
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let status = longshore(&["resolver", "status", "--resolver", &closed]);
-    run(status, b"").code(1).says(&[&closed, "refused"]);
+    run(status, b"").code(1).stderr_has(&[&closed, "refused"]);
     // A command that only asks does not wait for one.
     let began = Instant::now();
     let ended = run(longshore(&["stat", "--resolver", &format!("{closed},127.0.0.1:1")]), b"");
-    ended.code(1).says(&[&closed, "127.0.0.1:1: ", "refused", "longshore up starts one here"]);
+    ended.code(1).stderr_has(&[
+        &closed,
+        "127.0.0.1:1: ",
+        "refused",
+        "longshore up starts one here",
+    ]);
     assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
 }
 
 #[test]
-fn a_publisher_in_place_of_a_replica_is_named() {
+fn a_publisher_address_given_as_resolver_is_reported() {
     let system = System::up();
     for arguments in [&["stat"][..], &["resolver", "status"], &["ls"]] {
         let mut command = longshore(arguments);
         command.args(["--resolver", system.publisher()]);
         let name = "is not a replica of the resolver, but the publisher ";
-        run(command, b"").code(1).says(&[system.publisher(), name, "name the resolver's address"]);
+        run(command, b"").code(1).stderr_has(&[
+            system.publisher(),
+            name,
+            "name the resolver's address",
+        ]);
     }
 }
 
 #[test]
-fn nagios_is_answered_in_one_line_and_3_is_what_could_not_be_checked() {
+fn nagios_output_is_one_line_and_failures_exit_3() {
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     for (arguments, says) in [
         (&["check", "--nagios", "--resolver", &closed][..], &closed[..]),
@@ -229,7 +240,7 @@ fn nagios_is_answered_in_one_line_and_3_is_what_could_not_be_checked() {
 }
 
 #[test]
-fn an_environment_that_is_not_utf_8_ends_nothing() {
+fn a_non_utf_8_environment_is_tolerated() {
     use std::os::unix::ffi::OsStrExt;
     let broken = std::ffi::OsStr::from_bytes(b"/tmp/\xff");
     let with = |name: &str| {
@@ -239,37 +250,37 @@ fn an_environment_that_is_not_utf_8_ends_nothing() {
     };
     with("SOME_OTHER").code(0);
     assert!(with("LONGSHORE_DATA").code(0).stdout.contains("$LONGSHORE_DATA"));
-    with("LONGSHORE_RESOLVERS").code(2).says(&["$LONGSHORE_RESOLVERS", "not UTF-8"]);
+    with("LONGSHORE_RESOLVERS").code(2).stderr_has(&["$LONGSHORE_RESOLVERS", "not UTF-8"]);
     let mut named = longshore(&["config"]);
     named.env(std::ffi::OsStr::from_bytes(b"\xff"), "x");
     run(named, b"").code(0);
 }
 
 #[test]
-fn without_a_home_the_data_directory_has_to_be_named() {
+fn without_a_home_a_data_directory_is_required() {
     let folder = tempfile::tempdir().unwrap();
     for arguments in [&["up"][..], &["publisher", "--default", "/"]] {
         let mut command = longshore(arguments);
         command.env_remove("HOME").current_dir(folder.path());
-        run(command, b"").code(2).says(&["$HOME", "--data DIR", "$LONGSHORE_DATA"]);
+        run(command, b"").code(2).stderr_has(&["$HOME", "--data DIR", "$LONGSHORE_DATA"]);
     }
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
 #[test]
-fn a_data_directory_with_foreign_files_is_refused_with_their_names() {
+fn a_data_directory_with_foreign_files_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("letter.txt"), "dear").unwrap();
     let mut command =
         longshore(&["publisher", "--default", "/", "--listen", "127.0.0.1:0", "--data"]);
     command.arg(folder.path());
     let data = folder.path().to_str().unwrap();
-    run(command, b"").code(1).says(&[data, "letter.txt", "choose an empty directory"]);
+    run(command, b"").code(1).stderr_has(&[data, "letter.txt", "choose an empty directory"]);
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
 }
 
 #[test]
-fn a_command_that_waits_for_the_resolver_says_so_within_seconds() {
+fn waiting_for_the_resolver_is_reported_within_seconds() {
     use std::io::{BufRead, BufReader};
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let mut waiting = longshore(&["work", "/jobs/a", "--resolver", &closed, "--", "true"])

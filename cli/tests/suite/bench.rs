@@ -59,9 +59,9 @@ fn backlog_prints_its_keys_as_numbers() {
 }
 
 #[test]
-fn backlog_fills_and_kills_only_what_it_has_started() {
+fn backlog_refuses_a_running_system() {
     let bench = longshore(&["bench", "backlog", "--resolver", "127.0.0.1:1"]);
-    run(bench, b"").code(2).says(&["without --resolver"]);
+    run(bench, b"").code(2).stderr_has(&["without --resolver"]);
 }
 
 #[test]

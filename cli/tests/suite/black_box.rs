@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use common::site::Site;
+use common::harness::Harness;
 use common::{eventually, long};
 use longshore::protocol::messages::work::{Filter, JobInfo, JobsQuery};
 use longshore::{
@@ -31,7 +31,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 /// The test that is a client's process.
 const TEST: &str = "black_box::a_client_process";
-const PLAN: &str = "LONGSHORE_TEST_CLIENT";
+const PLAN_VARIABLE: &str = "LONGSHORE_TEST_CLIENT";
 /// Jobs are kept by queue: with eight of them, ten minutes stay below the 100,000 that each keeps.
 const QUEUES: u64 = 8;
 const BATCH: u64 = 40;
@@ -47,10 +47,10 @@ enum Role {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Plan {
+struct ClientPlan {
     role: Role,
     name: String,
-    /// The first number of a producer's jobs: no two lives of producers share numbers.
+    /// The first number of a producer's jobs: no two restarts of producers share numbers.
     first: u64,
     replicas: Vec<String>,
     folder: PathBuf,
@@ -70,8 +70,8 @@ fn notes(folder: &FilePath, file: &str) -> Vec<Vec<String>> {
 #[test]
 #[ignore = "a process of the other test"]
 fn a_client_process() {
-    let Ok(plan) = std::env::var(PLAN) else { return };
-    let plan: Plan = serde_json::from_str(&plan).unwrap();
+    let Ok(plan) = std::env::var(PLAN_VARIABLE) else { return };
+    let plan: ClientPlan = serde_json::from_str(&plan).unwrap();
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     runtime.block_on(async {
@@ -84,8 +84,8 @@ fn a_client_process() {
 
 /// Enqueues numbered jobs in batches. A batch is announced before it is sent; what is
 /// acknowledged, and what is unknown, is noted after it.
-async fn produce(plan: Plan) {
-    let cluster = Cluster { timing: common::site::timing(), ..Cluster::new(&plan.replicas) };
+async fn produce(plan: ClientPlan) {
+    let cluster = Cluster { timing: common::harness::timing(), ..Cluster::new(&plan.replicas) };
     let producer = Producer::connect(cluster, ProducerOptions::default());
     let mut terminate = signal(SignalKind::terminate()).unwrap();
     for batch in 0.. {
@@ -115,9 +115,9 @@ async fn produce(plan: Plan) {
 }
 
 /// Squares numbers, and notes each run by its token before it begins and when it has ended.
-async fn work(plan: Plan) {
+async fn work(plan: ClientPlan) {
     let options = WorkerOptions { name: plan.name.clone(), ..WorkerOptions::default() };
-    let cluster = Cluster { timing: common::site::timing(), ..Cluster::new(&plan.replicas) };
+    let cluster = Cluster { timing: common::harness::timing(), ..Cluster::new(&plan.replicas) };
     let mut terminate = signal(SignalKind::terminate()).unwrap();
     let folder = Arc::new(plan.folder);
     Worker::connect_with(cluster, options)
@@ -144,13 +144,13 @@ async fn work(plan: Plan) {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Kind {
+enum FaultKind {
     Kill,
     Stop,
     Terminate,
 }
 
-/// What can fail: a replica or publisher of the site, or a client.
+/// What can fail: a replica or publisher of the harness, or a client.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 enum Target {
     Replica(usize),
@@ -169,36 +169,36 @@ struct Fault {
 struct Client {
     role: Role,
     name: String,
-    lives: u64,
+    restarts: u64,
     process: Child,
 }
 
 impl Client {
-    fn start(role: Role, name: String, number: u64, site: &Site) -> Client {
-        let process = Client::life(role, &name, number << 32, site);
-        Client { role, name, lives: number << 12, process }
+    fn start(role: Role, name: String, number: u64, harness: &Harness) -> Client {
+        let process = Client::spawn(role, &name, number << 32, harness);
+        Client { role, name, restarts: number << 12, process }
     }
 
-    fn life(role: Role, name: &str, first: u64, site: &Site) -> Child {
-        let plan = Plan {
+    fn spawn(role: Role, name: &str, first: u64, harness: &Harness) -> Child {
+        let plan = ClientPlan {
             role,
             name: name.to_owned(),
             first,
-            replicas: site.cluster().replicas,
-            folder: site.folder.path().to_owned(),
+            replicas: harness.cluster().replicas,
+            folder: harness.folder.path().to_owned(),
         };
         Command::new(std::env::current_exe().unwrap())
             .args(["--exact", TEST, "--ignored", "--nocapture"])
-            .env(PLAN, serde_json::to_string(&plan).unwrap())
+            .env(PLAN_VARIABLE, serde_json::to_string(&plan).unwrap())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn()
             .unwrap()
     }
 
-    fn start_again(&mut self, site: &Site) {
-        self.lives += 1;
-        self.process = Client::life(self.role, &self.name, self.lives << 20, site);
+    fn restart(&mut self, harness: &Harness) {
+        self.restarts += 1;
+        self.process = Client::spawn(self.role, &self.name, self.restarts << 20, harness);
     }
 }
 
@@ -211,54 +211,54 @@ impl Drop for Client {
 
 /// Sends faults, and ends them.
 struct Nemesis<'a> {
-    site: &'a mut Site,
+    harness: &'a mut Harness,
     clients: &'a mut [Client],
     random: StdRng,
     /// What fails now, since when, how, and until when.
-    failing: BTreeMap<Target, (Instant, Kind, Instant)>,
+    failing: BTreeMap<Target, (Instant, FaultKind, Instant)>,
     faults: Arc<Mutex<Vec<Fault>>>,
-    seen: BTreeSet<(&'static str, Kind)>,
+    kinds_seen: BTreeSet<(&'static str, FaultKind)>,
 }
 
 impl Nemesis<'_> {
-    fn begin(&mut self, target: Target, kind: Kind, length: Duration) {
+    fn begin(&mut self, target: Target, kind: FaultKind, length: Duration) {
         let signal = match kind {
-            Kind::Kill => Signal::KILL,
-            Kind::Stop => Signal::STOP,
-            Kind::Terminate => Signal::TERM,
+            FaultKind::Kill => Signal::KILL,
+            FaultKind::Stop => Signal::STOP,
+            FaultKind::Terminate => Signal::TERM,
         };
         self.send(target, signal);
-        if kind != Kind::Stop {
+        if kind != FaultKind::Stop {
             self.wait(target);
         }
         let now = Instant::now();
         self.failing.insert(target, (now, kind, now + length));
-        self.seen.insert((class(target, self.clients), kind));
+        self.kinds_seen.insert((class(target, self.clients), kind));
     }
 
     fn end(&mut self, target: Target) {
         let Some((began, kind, _)) = self.failing.remove(&target) else { return };
         self.faults.lock().unwrap().push(Fault { target, began, ended: Instant::now() });
         match (kind, target) {
-            (Kind::Stop, _) => self.send(target, Signal::CONT),
-            (_, Target::Replica(n)) => self.site.replicas[n].start_again(),
-            (_, Target::Publisher(n)) => self.site.publishers[n].start_again(),
-            (_, Target::Client(n)) => self.clients[n].start_again(self.site),
+            (FaultKind::Stop, _) => self.send(target, Signal::CONT),
+            (_, Target::Replica(n)) => self.harness.replicas[n].restart(),
+            (_, Target::Publisher(n)) => self.harness.publishers[n].restart(),
+            (_, Target::Client(n)) => self.clients[n].restart(self.harness),
         }
     }
 
     fn send(&self, target: Target, signal: Signal) {
         match target {
-            Target::Replica(n) => self.site.replicas[n].service.send(signal),
-            Target::Publisher(n) => self.site.publishers[n].service.send(signal),
+            Target::Replica(n) => self.harness.replicas[n].service.send(signal),
+            Target::Publisher(n) => self.harness.publishers[n].service.send(signal),
             Target::Client(n) => common::send(&self.clients[n].process, signal),
         }
     }
 
     fn wait(&mut self, target: Target) {
         match target {
-            Target::Replica(n) => self.site.replicas[n].service.waited(),
-            Target::Publisher(n) => self.site.publishers[n].service.waited(),
+            Target::Replica(n) => self.harness.replicas[n].service.wait(),
+            Target::Publisher(n) => self.harness.publishers[n].service.wait(),
             Target::Client(n) => drop(self.clients[n].process.wait().unwrap()),
         }
     }
@@ -266,8 +266,8 @@ impl Nemesis<'_> {
     /// Faults for `length`, each of at most `fault_max`; then all of them end.
     fn run(&mut self, length: Duration, fault_max: Duration) {
         let all = [
-            (0..self.site.replicas.len()).map(Target::Replica).collect::<Vec<_>>(),
-            (0..self.site.publishers.len()).map(Target::Publisher).collect(),
+            (0..self.harness.replicas.len()).map(Target::Replica).collect::<Vec<_>>(),
+            (0..self.harness.publishers.len()).map(Target::Publisher).collect(),
             (0..self.clients.len()).map(Target::Client).collect(),
         ]
         .concat();
@@ -275,13 +275,13 @@ impl Nemesis<'_> {
         let mut next = Instant::now();
         while Instant::now() < until {
             let now = Instant::now();
-            let over = self.failing.iter().filter(|(_, (_, _, ends))| *ends <= now);
+            let over = self.failing.iter().filter(|(_, (_, _, state))| *ends <= now);
             for target in over.map(|(target, _)| *target).collect::<Vec<_>>() {
                 self.end(target);
             }
             let target = all[self.random.random_range(0..all.len())];
             if now >= next && self.failing.len() < 4 && !self.failing.contains_key(&target) {
-                let kinds = [Kind::Kill, Kind::Stop, Kind::Terminate];
+                let kinds = [FaultKind::Kill, FaultKind::Stop, FaultKind::Terminate];
                 let kind = kinds[self.random.random_range(0..3)];
                 let ms = self.random.random_range(1_000..=fault_max.as_millis() as u64);
                 self.begin(target, kind, Duration::from_millis(ms));
@@ -424,7 +424,7 @@ fn judge_jobs(folder: &FilePath, jobs: &[JobInfo]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_acknowledged_is_lost_doubled_or_wrong_and_check_names_what_is_down() {
+async fn random_faults_lose_nothing_and_check_reports_them() {
     let (length, fault_max) = match long() {
         true => (Duration::from_secs(600), Duration::from_secs(20)),
         false => (Duration::from_secs(20), Duration::from_secs(5)),
@@ -432,12 +432,12 @@ async fn nothing_acknowledged_is_lost_doubled_or_wrong_and_check_names_what_is_d
     let seed = std::env::var("LONGSHORE_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed: u64 = seed.unwrap_or_else(rand::random);
     println!("LONGSHORE_SEED={seed}");
-    let mut site = Site::of(3, 2, None).await;
+    let mut harness = Harness::start_with(3, 2, None).await;
     let mut names = HashMap::new();
-    for (n, replica) in site.replicas.iter().enumerate() {
+    for (n, replica) in harness.replicas.iter().enumerate() {
         names.insert(Target::Replica(n), format!("replica {}", replica.address()));
     }
-    for (n, publisher) in site.publishers.iter().enumerate() {
+    for (n, publisher) in harness.publishers.iter().enumerate() {
         let name = format!("publisher {}", publisher.service.text("name"));
         names.insert(Target::Publisher(n), name);
     }
@@ -445,13 +445,13 @@ async fn nothing_acknowledged_is_lost_doubled_or_wrong_and_check_names_what_is_d
     let all = roles.iter().flat_map(|(role, count)| (0..*count).map(move |n| (*role, n)));
     let mut clients: Vec<Client> = all
         .zip(1..)
-        .map(|((role, n), number)| Client::start(role, format!("{role:?}-{n}"), number, &site))
+        .map(|((role, n), number)| Client::start(role, format!("{role:?}-{n}"), number, &harness))
         .collect();
 
     let stop = Arc::new(AtomicBool::new(false));
-    let command = || site.command(&["check", "--json"]);
+    let command = || harness.command(&["check", "--json"]);
     let words: Vec<_> = command().get_args().map(ToOwned::to_owned).collect();
-    let folder = site.folder.path().to_owned();
+    let folder = harness.folder.path().to_owned();
     let stopped = stop.clone();
     let checking = std::thread::spawn(move || {
         let mut checks = Vec::new();
@@ -466,27 +466,27 @@ async fn nothing_acknowledged_is_lost_doubled_or_wrong_and_check_names_what_is_d
 
     let faults = Arc::new(Mutex::new(Vec::new()));
     let mut nemesis = Nemesis {
-        site: &mut site,
+        harness: &mut harness,
         clients: &mut clients,
         random: StdRng::seed_from_u64(seed),
         failing: BTreeMap::new(),
         faults: faults.clone(),
-        seen: BTreeSet::new(),
+        kinds_seen: BTreeSet::new(),
     };
     tokio::task::block_in_place(|| nemesis.run(length, fault_max));
-    let seen = nemesis.seen.len();
+    let kinds_seen = nemesis.kinds_seen.len();
     stop.store(true, Ordering::Relaxed);
     let checks = tokio::task::spawn_blocking(|| checking.join().unwrap()).await.unwrap();
     let faults = std::mem::take(&mut *faults.lock().unwrap());
-    println!("{} faults of {seen} of 12 kinds", faults.len());
+    println!("{} faults of {kinds_seen} of 12 kinds", faults.len());
     // A long run in which a kind of fault never came shows nothing about it.
-    assert!(seen == 12 || !long(), "only {seen} kinds of faults came");
+    assert!(kinds_seen == 12 || !long(), "only {kinds_seen} kinds of faults came");
 
     for producer in clients.iter_mut().filter(|client| client.role == Role::Producer) {
         common::send(&producer.process, Signal::TERM);
         assert!(producer.process.wait().unwrap().success());
     }
-    let queues = Queues::connect(site.cluster(), QueuesOptions::default());
+    let queues = Queues::connect(harness.cluster(), QueuesOptions::default());
     let began = Instant::now();
     loop {
         let stats = queues.stats(Glob::new("/jobs/box/**").unwrap()).await;
@@ -502,10 +502,10 @@ async fn nothing_acknowledged_is_lost_doubled_or_wrong_and_check_names_what_is_d
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     println!("all had ended {:?} after the last fault", began.elapsed());
-    judge_jobs(site.folder.path(), &jobs(&queues).await);
+    judge_jobs(harness.folder.path(), &jobs(&queues).await);
     judge_checks(&faults, &checks, &names);
     eventually("check has nothing to report", || async {
-        let command = site.command(&["check", "--json"]);
+        let command = harness.command(&["check", "--json"]);
         tokio::task::spawn_blocking(|| check(command)).await.unwrap().reported.is_empty()
     })
     .await;

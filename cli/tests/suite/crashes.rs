@@ -14,7 +14,7 @@ use common::{Service, System, longshore, run};
 
 /// Waits until it is so, at most so long.
 #[track_caller]
-fn until(what: &str, within: Duration, mut is_so: impl FnMut() -> bool) {
+fn wait_until(what: &str, within: Duration, mut is_so: impl FnMut() -> bool) {
     let began = Instant::now();
     while !is_so() {
         assert!(began.elapsed() < within, "not within {within:?}: {what}");
@@ -54,7 +54,7 @@ fn short_timing(folder: &Path) -> std::path::PathBuf {
 }
 
 #[test]
-fn a_publisher_killed_while_jobs_are_enqueued_has_every_one_of_them_once() {
+fn a_publisher_killed_during_enqueue_has_each_job_once() {
     const JOBS: usize = 100_000;
     let folder = tempfile::tempdir().unwrap();
     let config = short_timing(folder.path());
@@ -72,7 +72,7 @@ fn a_publisher_killed_while_jobs_are_enqueued_has_every_one_of_them_once() {
         let stat: Option<serde_json::Value> = serde_json::from_str(&stat.stdout).ok();
         stat.and_then(|stat| stat["queues"][0]["ready"].as_u64()).unwrap_or(0)
     };
-    until("the resolver knows the publisher", Duration::from_secs(10), || {
+    wait_until("the resolver knows the publisher", Duration::from_secs(10), || {
         run(ask(&["resolve", "/jobs/n"]), b"").code == 0
     });
 
@@ -91,7 +91,7 @@ fn a_publisher_killed_while_jobs_are_enqueued_has_every_one_of_them_once() {
             std::thread::sleep(Duration::from_millis(10));
         }
     });
-    until("a fifth is there", Duration::from_secs(20), || ready() >= JOBS as u64 / 5);
+    wait_until("a fifth is there", Duration::from_secs(20), || ready() >= JOBS as u64 / 5);
     first.kill();
     let _second = publisher(&data, resolver, &config);
     feed.join().unwrap();
@@ -108,13 +108,13 @@ fn a_publisher_killed_while_jobs_are_enqueued_has_every_one_of_them_once() {
 }
 
 #[test]
-fn a_worker_stopped_beyond_its_lease_is_told_and_the_other_ones_result_stands() {
+fn a_worker_stopped_past_its_lease_is_refused() {
     let system = System::up();
     let job = system.enqueue("/jobs/a", "x", &["--lease", "1s"]);
     let mut late =
         system.command(&["work", "/jobs/a", "--json", "--", "sh", "-c", "sleep 1; echo late"]);
     let late = late.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-    until("the job runs", Duration::from_secs(10), || system.stat("/jobs/a")["running"] == 1);
+    wait_until("the job runs", Duration::from_secs(10), || system.stat("/jobs/a")["running"] == 1);
     send_signal(&late, "-STOP");
     system.run(&["work", "/jobs/a", "--until-empty", "--", "echo", "in time"]).code(0);
     send_signal(&late, "-CONT");
@@ -132,7 +132,7 @@ fn a_worker_stopped_beyond_its_lease_is_told_and_the_other_ones_result_stands() 
 }
 
 #[test]
-fn workers_go_on_while_every_replica_is_away_and_publishers_are_back_soon_after() {
+fn workers_continue_without_replicas_and_publishers_reregister_soon() {
     let folder = tempfile::tempdir().unwrap();
     let config = short_timing(folder.path());
     let mut replica = resolver("127.0.0.1:0", true, &config);
@@ -144,7 +144,7 @@ fn workers_go_on_while_every_replica_is_away_and_publishers_are_back_soon_after(
         command
     };
     let is_known = || run(ask(&["resolve", "/jobs/a"]), b"").code == 0;
-    until("the resolver knows the publisher", Duration::from_secs(10), is_known);
+    wait_until("the resolver knows the publisher", Duration::from_secs(10), is_known);
 
     let done = folder.path().join("done");
     let script = format!("cat >> {}", done.display());
@@ -156,15 +156,15 @@ fn workers_go_on_while_every_replica_is_away_and_publishers_are_back_soon_after(
     let mut lines = producer.stdin.take().unwrap();
     let done = || std::fs::read_to_string(&done).unwrap_or_default();
     lines.write_all(b"before\n").unwrap();
-    until("the first job is done", Duration::from_secs(10), || done() == "before");
+    wait_until("the first job is done", Duration::from_secs(10), || done() == "before");
 
     replica.kill();
     lines.write_all(b" meanwhile\n").unwrap();
-    until("a job is done meanwhile", Duration::from_secs(5), || done() == "before meanwhile");
+    wait_until("a job is done meanwhile", Duration::from_secs(5), || done() == "before meanwhile");
 
     let back = Instant::now();
     let _replica = resolver(&address, false, &config);
-    until("the publisher is back", Duration::from_secs(5), is_known);
+    wait_until("the publisher is back", Duration::from_secs(5), is_known);
     // Half of writer_ttl, and what it takes to start a process and ask.
     assert!(back.elapsed() < Duration::from_millis(1_000 + 700), "{:?}", back.elapsed());
     drop(lines);

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use common::System;
 
 #[test]
-fn a_bad_job_is_buried_shown_revived_and_done() {
+fn a_buried_job_can_be_shown_revived_and_completed() {
     let system = System::up();
     let job = system.enqueue("/jobs/a", "bad", &[]);
     let bury = ["work", "/jobs/a", "--until-empty", "--", "sh", "-c", "echo no good >&2; exit 65"];
-    system.run(&bury).code(1).says(&["dead ls"]);
+    system.run(&bury).code(1).stderr_has(&["dead ls"]);
 
     let listed = system.run(&["dead", "ls", "--json"]).code(0).json_lines();
     assert_eq!(listed[0]["job"], job.as_str());
@@ -25,26 +25,26 @@ fn a_bad_job_is_buried_shown_revived_and_done() {
     assert_eq!(dry.json()["done"], 1);
     assert_eq!(system.stat("/jobs/a")["dead"], 1);
     system.run(&["dead", "revive", &job]).code(0);
-    system.run(&["dead", "show", &job]).code(1).says(&["not dead"]);
+    system.run(&["dead", "show", &job]).code(1).stderr_has(&["not dead"]);
     system.run(&["work", "/jobs/a", "--until-empty", "--", "cat"]).code(0);
     let result = system.run(&["job", &job, "--result"]).code(0);
     assert_eq!(result.stdout, "bad");
 }
 
 #[test]
-fn dead_jobs_can_be_dropped_and_what_is_not_dead_cannot() {
+fn only_dead_jobs_can_be_dropped() {
     let system = System::up();
     let dead = system.enqueue("/jobs/a", "x", &["--max-attempts", "1"]);
     system.run(&["work", "/jobs/a", "--until-empty", "--", "false"]).code(1);
     let ready = system.enqueue("/jobs/a", "y", &[]);
     let mixed = system.run(&["dead", "drop", "--json", &dead, &ready]).code(1).json();
     assert_eq!((&mixed["done"], &mixed["refused"]), (&1.into(), &1.into()));
-    system.run(&["job", &dead]).code(1).says(&["none has it"]);
+    system.run(&["job", &dead]).code(1).stderr_has(&["none has it"]);
     assert_eq!(system.stat("/jobs/a")["ready"], 1);
 }
 
 #[test]
-fn a_job_that_is_given_back_has_its_attempt_back() {
+fn a_released_job_keeps_its_attempt() {
     let system = System::up();
     let job = system.enqueue("/jobs/a", "x", &["--max-attempts", "1"]);
     let flag = system.folder.path().join("flag");
@@ -57,14 +57,14 @@ fn a_job_that_is_given_back_has_its_attempt_back() {
 }
 
 #[test]
-fn a_cancelled_job_does_not_run_and_a_running_one_is_ended() {
+fn cancel_prevents_waiting_jobs_and_stops_running_ones() {
     let system = System::up();
     let waiting = system.enqueue("/jobs/a", "x", &["--delay", "1h"]);
     system.run(&["cancel", &waiting]).code(0);
     system
         .run(&["cancel", &waiting])
         .code(1)
-        .says(&["is cancelled; only jobs that have not ended can be cancelled"]);
+        .stderr_has(&["is cancelled; only jobs that have not ended can be cancelled"]);
 
     let running = system.enqueue("/jobs/a", "x", &[]);
     let mut worker = system.command(&["work", "/jobs/a", "--until-empty", "--", "sleep", "60"]);
@@ -81,7 +81,7 @@ fn a_cancelled_job_does_not_run_and_a_running_one_is_ended() {
 }
 
 #[test]
-fn jobs_for_later_are_counted_and_left() {
+fn scheduled_jobs_are_counted_and_left() {
     let system = System::up();
     system.enqueue("/jobs/a", "later", &["--delay", "1h"]);
     let worked = system.run(&["work", "/jobs/a", "--until-empty", "--json", "--", "cat"]).code(0);
@@ -90,11 +90,11 @@ fn jobs_for_later_are_counted_and_left() {
 }
 
 #[test]
-fn a_line_of_json_says_what_its_job_is_and_a_bad_one_is_named() {
+fn json_lines_set_options_and_bad_lines_are_reported() {
     let system = System::up();
     let lines = "{\"payload\":\"low\",\"priority\":-1}\n{\"payload\":\"x\",\"prority\":1}\n{\"payload\":\"high\",\"priority\":1}\n";
     let ended = system.run_with(&["enqueue", "/jobs/a", "--jsonl"], lines.as_bytes()).code(1);
-    ended.says(&["prority", "--only 2"]);
+    ended.stderr_has(&["prority", "--only 2"]);
     let ran = system.folder.path().join("ran");
     let script = format!("cat >> {}", ran.display());
     system.run(&["work", "/jobs/a", "--until-empty", "--", "sh", "-c", &script]).code(0);
@@ -108,19 +108,22 @@ fn the_same_id_again_is_the_same_job() {
     let first = system.enqueue("/jobs/a", "x", &["--id", id]);
     let again = system.run(&["enqueue", "/jobs/a", "x", "--id", id, "--json"]).code(0).json();
     assert_eq!((again["job"].as_str(), &again["existing"]), (Some(first.as_str()), &1.into()));
-    system.run(&["enqueue", "/jobs/a", "other", "--id", id]).code(1).says(&["IdConflict"]);
+    system.run(&["enqueue", "/jobs/a", "other", "--id", id]).code(1).stderr_has(&["IdConflict"]);
 }
 
 #[test]
 fn a_command_that_does_not_exist_takes_no_job() {
     let system = System::up();
     system.enqueue("/jobs/a", "x", &[]);
-    system.run(&["work", "/jobs/a", "--", "/no/such/program"]).code(1).says(&["/no/such/program"]);
+    system
+        .run(&["work", "/jobs/a", "--", "/no/such/program"])
+        .code(1)
+        .stderr_has(&["/no/such/program"]);
     assert_eq!(system.stat("/jobs/a")["ready"], 1);
 }
 
 #[test]
-fn a_command_that_cannot_be_run_gives_its_job_back_and_ends_the_worker() {
+fn a_command_that_cannot_start_releases_its_job() {
     use std::os::unix::fs::PermissionsExt;
     let system = System::up();
     system.enqueue("/jobs/a", "x", &[]);
@@ -128,12 +131,12 @@ fn a_command_that_cannot_be_run_gives_its_job_back_and_ends_the_worker() {
     std::fs::write(&script, "#!/no/such/interpreter\n").unwrap();
     std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
     let script = script.to_str().unwrap();
-    system.run(&["work", "/jobs/a", "--until-empty", "--", script]).code(1).says(&[script]);
+    system.run(&["work", "/jobs/a", "--until-empty", "--", script]).code(1).stderr_has(&[script]);
     assert_eq!(system.stat("/jobs/a")["ready"], 1);
 }
 
 #[test]
-fn a_worker_that_is_told_to_stop_finishes_its_command_and_takes_no_more() {
+fn sigterm_finishes_the_running_command_only() {
     let system = System::up();
     let first = system.enqueue("/jobs/a", "x", &["--priority", "1"]);
     system.enqueue("/jobs/a", "y", &[]);
@@ -152,7 +155,7 @@ fn a_worker_that_is_told_to_stop_finishes_its_command_and_takes_no_more() {
 }
 
 #[test]
-fn check_tells_what_somebody_should_look_at() {
+fn check_warns_about_jobs_without_workers() {
     let system = System::up();
     system.run(&["check"]).code(0);
     system.enqueue("/jobs/a", "x", &[]);

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use common::longshore;
 
 #[test]
-fn awkward_files_survive_three_kills_and_a_vanished_one_is_buried_with_its_reason() {
+fn awkward_files_survive_three_kills_and_missing_ones_are_buried() {
     let folder = tempfile::tempdir().unwrap();
     let files = folder.path().join("files");
     std::fs::create_dir_all(files.join("sp ace")).unwrap();

@@ -3,18 +3,18 @@
 
 use crate::common;
 
-use common::site::Site;
-use common::{Beside, System};
+use common::harness::Harness;
+use common::{BackgroundCommand, System};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-fn next(watch: &mut Beside) -> Value {
+fn next(watch: &mut BackgroundCommand) -> Value {
     let line = watch.line();
     serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))
 }
 
 /// What the watch says next of a path.
-fn of_path(watch: &mut Beside) -> (String, String) {
+fn of_path(watch: &mut BackgroundCommand) -> (String, String) {
     loop {
         let value = next(watch);
         let text = |field: &str| value[field].as_str().unwrap_or_default().to_owned();
@@ -78,11 +78,11 @@ fn the_directory_is_shown_as_a_list_a_tree_and_a_table() {
 }
 
 #[test]
-fn a_watch_shows_what_there_is_and_what_comes_until_it_is_asked_to_stop() {
+fn watch_prints_a_snapshot_then_changes_until_stopped() {
     let system = System::up();
     system.enqueue("/jobs/a", "x", &[]);
     for signal in [Signal::TERM, Signal::INT] {
-        let mut watch = system.beside(&["watch", "/jobs/**", "/other/*", "--json"]);
+        let mut watch = system.spawn(&["watch", "/jobs/**", "/other/*", "--json"]);
         assert_eq!(next(&mut watch)["event"], "snapshot_begins");
         let first = next(&mut watch);
         let fields = ["event", "path", "queue", "value", "default"].map(|field| &first[field]);
@@ -100,22 +100,22 @@ fn a_watch_shows_what_there_is_and_what_comes_until_it_is_asked_to_stop() {
         watch.send(signal);
         watch.ended().code(0);
     }
-    let mut watch = system.beside(&["watch", "/jobs/**", "--count", "1"]);
+    let mut watch = system.spawn(&["watch", "/jobs/**", "--count", "1"]);
     let line = watch.line();
     assert!(line.ends_with("  /jobs/a  queue\n"), "{line:?}");
-    watch.ended().code(0).says(&["following replica"]);
+    watch.ended().code(0).stderr_has(&["following replica"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_watch_goes_on_at_another_replica_and_tells_only_what_differs() {
-    let mut site = Site::of(2, 1, None).await;
-    site.run(&["enqueue", "/jobs/a", "x"]).code(0);
-    let mut watch = Beside::start(site.command(&["watch", "/jobs/**", "--json"]));
+async fn watch_fails_over_and_prints_only_differences() {
+    let mut harness = Harness::start_with(2, 1, None).await;
+    harness.run(&["enqueue", "/jobs/a", "x"]).code(0);
+    let mut watch = BackgroundCommand::start(harness.command(&["watch", "/jobs/**", "--json"]));
     let begins = next(&mut watch);
     assert_eq!(of_path(&mut watch), event("now", "/jobs/a"));
     let followed = begins["replica"].as_str().unwrap().to_owned();
-    let at = site.replicas.iter().position(|one| one.address().to_string() == followed).unwrap();
-    site.replicas[at].kill();
+    let at = harness.replicas.iter().position(|one| one.address().to_string() == followed).unwrap();
+    harness.replicas[at].kill();
     let other = loop {
         let value = next(&mut watch);
         assert!(!matches!(value["event"].as_str(), Some("now" | "gone")), "no difference: {value}");
@@ -124,13 +124,13 @@ async fn a_watch_goes_on_at_another_replica_and_tells_only_what_differs() {
         }
     };
     assert_ne!(other["replica"], begins["replica"]);
-    site.run(&["enqueue", "/jobs/b", "x"]).code(0);
+    harness.run(&["enqueue", "/jobs/b", "x"]).code(0);
     assert_eq!(of_path(&mut watch), event("now", "/jobs/b"));
     // A publisher that is silent for a writer_ttl takes its paths with it, and brings them back.
-    site.kill_publisher();
+    harness.kill_publisher();
     let gone = [of_path(&mut watch), of_path(&mut watch)];
     assert_eq!(gone, [event("gone", "/jobs/a"), event("gone", "/jobs/b")]);
-    site.start_publisher();
+    harness.restart_publisher();
     let back = [of_path(&mut watch), of_path(&mut watch)];
     assert_eq!(back, [event("now", "/jobs/a"), event("now", "/jobs/b")]);
 }

@@ -6,7 +6,7 @@ use crate::common;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use common::{Ended, System, until};
+use common::{CommandOutput, System, wait_until};
 use rustix::process::{Pid, Signal, test_kill_process_group};
 use serde_json::Value;
 
@@ -41,7 +41,7 @@ fn told(job: &Value) -> Value {
 }
 
 fn dead_or_done(system: &System, name: &str) -> Value {
-    until("the job has ended", || {
+    wait_until("the job has ended", || {
         let state = system.job(name)["state"].clone();
         ["completed", "dead"].iter().any(|end| state == *end)
     });
@@ -49,7 +49,7 @@ fn dead_or_done(system: &System, name: &str) -> Value {
 }
 
 #[test]
-fn every_option_can_be_seen_whether_it_comes_as_a_flag_or_in_a_line() {
+fn options_from_flags_and_json_lines_are_equal() {
     let system = System::up();
     let plain = system.job(&system.enqueue("/jobs/a", "x", &[]));
     let defaults = ["priority", "max_attempts", "lease_ms", "run_timeout_ms"].map(|f| &plain[f]);
@@ -102,12 +102,12 @@ fn every_option_can_be_seen_whether_it_comes_as_a_flag_or_in_a_line() {
 }
 
 #[test]
-fn a_line_that_is_wrong_is_named_by_its_number_and_the_flags_hold_for_all_lines() {
+fn bad_lines_are_numbered_and_flags_apply_to_all() {
     let system = System::up();
     let lines = "{\"payload\":1}\n{\"payload\":2,\"backoff\":\"often\"}\n{\"payload\":3,\"max_attempts\":4}\n\
                  nonsense\n{\"payload\":2,\"backoff\":\"often\"}\n{\"payload\":6,\"delay\":\"3s\",\"expires\":\"2s\"}\n";
     let arguments = ["enqueue", "/jobs/a", "--jsonl", "--max-attempts", "2", "--header", "a=b"];
-    let ended = system.run_with(&arguments, lines.as_bytes()).code(1).says(&["--only 2,4-6"]);
+    let ended = system.run_with(&arguments, lines.as_bytes()).code(1).stderr_has(&["--only 2,4-6"]);
     let errors: Vec<&str> =
         ended.stderr.lines().filter(|line| line.starts_with("error: ")).collect();
     let [often, nonsense, late] = errors[..] else { panic!("{errors:?}") };
@@ -121,14 +121,14 @@ fn a_line_that_is_wrong_is_named_by_its_number_and_the_flags_hold_for_all_lines(
 }
 
 #[test]
-fn a_note_for_a_shell_is_quoted_for_it() {
+fn suggested_shell_commands_are_quoted() {
     let system = System::up();
     let ended = system.run(&["enqueue", "/jobs/it's here", "x"]).code(0);
-    ended.says(&["longshore work '/jobs/it'\\''s here' -- COMMAND"]);
+    ended.stderr_has(&["longshore work '/jobs/it'\\''s here' -- COMMAND"]);
 }
 
 #[test]
-fn an_interrupt_while_the_payload_is_awaited_ends_it_with_the_signals_code() {
+fn a_signal_while_reading_stdin_sets_the_exit_code() {
     let system = System::up();
     for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
         let mut command = system.command(&["enqueue", "/jobs/a"]);
@@ -148,7 +148,9 @@ fn an_interrupt_while_the_payload_is_awaited_ends_it_with_the_signals_code() {
             u64::from_str_radix(line.trim(), 16).ok()
         };
         let both = (1 << (Signal::INT.as_raw() - 1)) | (1 << (Signal::TERM.as_raw() - 1));
-        until("it listens for signals", || caught().is_some_and(|caught| caught & both == both));
+        wait_until("it listens for signals", || {
+            caught().is_some_and(|caught| caught & both == both)
+        });
         common::send(&waiting, signal);
         assert_eq!(waiting.wait().unwrap().code(), Some(code));
         drop(input);
@@ -157,16 +159,16 @@ fn an_interrupt_while_the_payload_is_awaited_ends_it_with_the_signals_code() {
 }
 
 #[test]
-fn a_failed_attempt_waits_as_its_policy_says() {
+fn a_failed_attempt_waits_by_its_policy() {
     let system = System::up();
     let policies = ["fixed:1h", "linear:20m..1d", "list:5m,1h", "fixed:0s"];
     let names = policies.map(|policy| {
         let options = ["--backoff", policy, "--max-attempts", "2"];
         system.enqueue("/jobs/a", policy, &options)
     });
-    let worker = system.beside(&["work", "/jobs/a", "--", "false"]);
+    let worker = system.spawn(&["work", "/jobs/a", "--", "false"]);
     // The last one has no wait between its two attempts.
-    until("all have failed", || {
+    wait_until("all have failed", || {
         let stat = system.stat("/jobs/a");
         stat["retrying"] == 3 && stat["dead"] == 1
     });
@@ -181,7 +183,7 @@ fn a_failed_attempt_waits_as_its_policy_says() {
 }
 
 #[test]
-fn a_result_is_kept_unless_it_is_not_wanted() {
+fn results_are_retained_unless_disabled() {
     let system = System::up();
     let wanted = system.enqueue("/jobs/a", "yes", &[]);
     let unwanted = system.enqueue("/jobs/a", "no", &["--no-result"]);
@@ -195,12 +197,12 @@ fn a_result_is_kept_unless_it_is_not_wanted() {
     for name in [unwanted, lined] {
         let job = system.job(&name);
         assert_eq!((&job["state"], &job["result"]), (&"completed".into(), &Value::Null));
-        system.run(&["job", &name, "--result"]).code(1).says(&["completed", "no result"]);
+        system.run(&["job", &name, "--result"]).code(1).stderr_has(&["completed", "no result"]);
     }
 }
 
 #[test]
-fn a_prepared_job_runs_once_it_is_confirmed_and_confirming_again_does_no_harm() {
+fn prepared_jobs_run_after_confirm_which_is_idempotent() {
     let system = System::up();
     let job = system.enqueue("/jobs/a", "x", &["--prepare"]);
     assert_eq!(system.job(&job)["state"], "prepared");
@@ -208,7 +210,7 @@ fn a_prepared_job_runs_once_it_is_confirmed_and_confirming_again_does_no_harm() 
     let left = system.run(&work).code(0).json();
     assert_eq!((&left["completed"], &left["prepared_left"]), (&0.into(), &1.into()));
 
-    let done = |ended: Ended| ended.code(0).json()["done"].clone();
+    let done = |ended: CommandOutput| ended.code(0).json()["done"].clone();
     assert_eq!(done(system.run(&["confirm", &job, "--dry-run", "--json"])), 1);
     assert_eq!(system.job(&job)["state"], "prepared");
     for _ in 0..2 {
@@ -235,27 +237,27 @@ fn the_delay_of_a_prepared_job_counts_from_its_confirmation() {
 }
 
 #[test]
-fn confirming_what_was_never_prepared_says_what_it_is() {
+fn confirming_an_unprepared_job_reports_its_state() {
     let system = System::up();
     let ready = system.enqueue("/jobs/a", "x", &[]);
-    system.run(&["confirm", &ready]).code(1).says(&["is ready", "only prepared jobs"]);
-    let worker = system.beside(&["work", "/jobs/a", "--", "sleep", "5"]);
-    until("the job runs", || system.stat("/jobs/a")["running"] == 1);
-    system.run(&["confirm", &ready]).code(1).says(&["is running", "only prepared jobs"]);
+    system.run(&["confirm", &ready]).code(1).stderr_has(&["is ready", "only prepared jobs"]);
+    let worker = system.spawn(&["work", "/jobs/a", "--", "sleep", "5"]);
+    wait_until("the job runs", || system.stat("/jobs/a")["running"] == 1);
+    system.run(&["confirm", &ready]).code(1).stderr_has(&["is running", "only prepared jobs"]);
     drop(worker);
     let nobodys = "01920f3e-5b7a-7c3d-8e4f-a1b2c3d4e5f6";
-    system.run(&["confirm", nobodys]).code(1).says(&["no publisher has", nobodys]);
+    system.run(&["confirm", nobodys]).code(1).stderr_has(&["no publisher has", nobodys]);
     // Nobody would ever end that wait.
-    system.run(&["enqueue", "/jobs/a", "x", "--prepare", "--wait"]).code(2).says(&["--wait"]);
+    system.run(&["enqueue", "/jobs/a", "x", "--prepare", "--wait"]).code(2).stderr_has(&["--wait"]);
 }
 
 #[test]
-fn a_job_past_its_time_is_expired_and_never_runs() {
+fn a_job_past_its_deadline_expires_and_never_runs() {
     let system = System::up();
     let soon = system.enqueue("/jobs/a", "x", &["--expires", "300ms"]);
     let past = system.enqueue("/jobs/a", "x", &["--expires", "2020-01-01T00:00:00Z"]);
     let later = system.enqueue("/jobs/a", "later", &["--expires", "1h"]);
-    until("two have expired", || system.stat("/jobs/a")["expired"] == 2);
+    wait_until("two have expired", || system.stat("/jobs/a")["expired"] == 2);
     let ran = system.folder.path().join("ran");
     let script = format!("cat >> {}", ran.display());
     system.run(&["work", "/jobs/a", "--until-empty", "--", "sh", "-c", &script]).code(0);
@@ -269,19 +271,19 @@ fn a_job_past_its_time_is_expired_and_never_runs() {
 }
 
 #[test]
-fn a_job_that_has_begun_in_time_does_not_expire() {
+fn a_job_started_in_time_does_not_expire() {
     let system = System::up();
     let script = "test $LONGSHORE_JOB_ATTEMPT = 2 || { sleep 1.5; exit 1; }";
-    let _worker = system.beside(&["work", "/jobs/**", "--", "sh", "-c", script]);
+    let _worker = system.spawn(&["work", "/jobs/**", "--", "sh", "-c", script]);
     system.enqueue("/jobs/before", "x", &["--max-attempts", "1"]);
-    until("the worker is there", || system.stat("/jobs/before")["dead"] == 1);
+    wait_until("the worker is there", || system.stat("/jobs/before")["dead"] == 1);
     let job = system.enqueue("/jobs/a", "x", &["--expires", "1200ms", "--backoff", "fixed:0s"]);
     let job = dead_or_done(&system, &job);
     assert_eq!((&job["state"], &job["attempt"]), (&"completed".into(), &2.into()));
 }
 
 #[test]
-fn an_attempt_over_its_run_timeout_is_ended_with_all_that_its_command_has_started() {
+fn run_timeout_kills_the_whole_process_group() {
     let system = System::up();
     let options = ["--run-timeout", "1s", "--max-attempts", "1", "--lease", "5s"];
     let job = system.enqueue("/jobs/a", "x", &options);
@@ -300,11 +302,11 @@ fn an_attempt_over_its_run_timeout_is_ended_with_all_that_its_command_has_starte
     assert!((1_000..2_500).contains(&ran), "it ran for {ran} ms");
     let group = std::fs::read_to_string(groups).unwrap();
     let group = Pid::from_raw(group.trim().parse().unwrap()).unwrap();
-    until("its process group is gone", || test_kill_process_group(group).is_err());
+    wait_until("its process group is gone", || test_kill_process_group(group).is_err());
 }
 
 #[test]
-fn a_job_that_is_not_kept_is_gone_once_it_has_ended() {
+fn jobs_with_zero_retention_are_gone_once_ended() {
     let system = System::up();
     let gone = system.enqueue("/jobs/a", "x", &["--keep", "0s"]);
     let cancelled = system.enqueue("/jobs/a", "x", &["--keep", "0s", "--delay", "1h"]);
@@ -312,7 +314,7 @@ fn a_job_that_is_not_kept_is_gone_once_it_has_ended() {
     system.run(&["cancel", &cancelled]).code(0);
     system.run(&["work", "/jobs/a", "--until-empty", "--", "cat"]).code(0);
     for name in [gone, cancelled] {
-        system.run(&["job", &name]).code(1).says(&["none has it"]);
+        system.run(&["job", &name]).code(1).stderr_has(&["none has it"]);
     }
     assert_eq!(system.job(&kept)["state"], "completed");
     let stat = system.stat("/jobs/a");
@@ -321,10 +323,10 @@ fn a_job_that_is_not_kept_is_gone_once_it_has_ended() {
 }
 
 #[test]
-fn who_waits_for_a_job_that_is_not_kept_is_told_that_it_has_ended_and_no_more() {
+fn waiting_for_an_unretained_job_reports_only_its_end() {
     let system = System::up();
-    let _worker = system.beside(&["work", "/jobs/a", "--", "sleep", "0.5"]);
+    let _worker = system.spawn(&["work", "/jobs/a", "--", "sleep", "0.5"]);
     let enqueue = ["enqueue", "/jobs/a", "hello", "--keep", "0s", "--wait"];
-    system.run(&enqueue).code(1).says(&["has ended and is no longer kept"]);
+    system.run(&enqueue).code(1).stderr_has(&["has ended and is no longer kept"]);
     assert_eq!(system.stat("/jobs/a")["completed_ever"], 1);
 }

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use common::{Ended, Service, eventually, longshore, run};
+use common::{CommandOutput, Service, eventually, longshore, run};
 use longshore::protocol::{JobId, Refusal};
 use longshore::{
     BatchOptions, Cluster, EnqueueError, Glob, Job, JobContext, NewJob, Path, Producer,
@@ -81,11 +81,11 @@ impl SmallDisk {
         Cluster::new([self.resolver.text("address")])
     }
 
-    fn inside(&self) -> Queues {
-        common::site::inside(&self.publisher)
+    fn direct_queues(&self) -> Queues {
+        common::harness::direct_queues(&self.publisher)
     }
 
-    fn run(&self, arguments: &[&str]) -> Ended {
+    fn run(&self, arguments: &[&str]) -> CommandOutput {
         let mut command = longshore(&["--resolver", self.resolver.text("address")]);
         command.args(arguments).current_dir(self.folder.path());
         run(command, b"")
@@ -100,7 +100,7 @@ impl SmallDisk {
     }
 
     async fn completed(&self) -> u64 {
-        common::site::stat_of(&self.inside(), QUEUE).await.completed
+        common::harness::stat_of(&self.direct_queues(), QUEUE).await.completed
     }
 }
 
@@ -133,7 +133,7 @@ async fn fill(producer: &Producer, mut at_a_time: usize) -> HashSet<JobId> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_disk_refuses_jobs_lets_workers_settle_and_takes_jobs_again_by_itself() {
+async fn a_full_disk_refuses_jobs_but_settles_and_recovers() {
     let Some(mut system) = SmallDisk::start() else { return };
     eventually("the publisher is registered", || async { system.run(&["check"]).code == 0 }).await;
     system.ballast(BALLAST_MIB);
@@ -167,7 +167,7 @@ async fn a_full_disk_refuses_jobs_lets_workers_settle_and_takes_jobs_again_by_it
     loop {
         let enqueue = system.run(&["enqueue", QUEUE, &payload]);
         if enqueue.code != 0 {
-            enqueue.code(1).says(&["NoSpace", "resumes by itself"]);
+            enqueue.code(1).stderr_has(&["NoSpace", "resumes by itself"]);
             break;
         }
         by_hand += 1;
@@ -187,7 +187,7 @@ async fn a_full_disk_refuses_jobs_lets_workers_settle_and_takes_jobs_again_by_it
     }));
     let all = acknowledged.len() as u64 + by_hand;
     eventually("all that was taken is done", || async { system.completed().await == all }).await;
-    assert!(system.publisher.runs(), "it never ends for want of room");
+    assert!(system.publisher.is_running(), "it never ends for want of room");
     // What is done is kept, and the disk as full as it was.
     acknowledged.extend(fill(&producer, 1).await);
 
@@ -212,8 +212,8 @@ async fn a_full_disk_refuses_jobs_lets_workers_settle_and_takes_jobs_again_by_it
     working.await.unwrap().unwrap();
     let ran = std::mem::take(&mut *ran.lock().unwrap());
     assert!(acknowledged.iter().all(|id| ran.contains(id)), "nothing is lost");
-    let stats = system.inside().stats(Glob::everything()).await.unwrap().merged();
+    let stats = system.direct_queues().stats(Glob::everything()).await.unwrap().merged();
     assert_eq!(stats.iter().map(|queue| queue.stale_refused).sum::<u64>(), 0);
-    assert!(system.publisher.runs());
+    assert!(system.publisher.is_running());
     assert_eq!(system.publisher.stop(), 0);
 }

@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use common::site::{CONFIGURATION, info_of, inside, stat_of, timing};
-use common::{Ended, Service, eventually, longshore, run};
+use common::harness::{CONFIGURATION, direct_queues, info_of, stat_of, timing};
+use common::{CommandOutput, Service, eventually, longshore, run};
 use longshore::protocol::handshake::MAGIC;
 use longshore::protocol::messages::HEARTBEAT;
 use longshore::protocol::{
@@ -28,11 +28,11 @@ use longshore::{
 use tokio::task::JoinHandle;
 
 /// Published by both. Nobody works on it before the disk goes on.
-const KEPT: &str = "/jobs/kept";
+const SHARED_QUEUE: &str = "/jobs/kept";
 /// A worker waits for its jobs all the time.
-const WORKED: &str = "/jobs/worked";
+const WORKED_QUEUE: &str = "/jobs/worked";
 /// At the publisher that hangs, only.
-const ALONE: &str = "/alone/queue";
+const OWN_QUEUE: &str = "/alone/queue";
 const HANG_AFTER: Duration = Duration::from_secs(2);
 const CONFIGURED: &str = "\n[publisher]\nhang_after = \"2s\"\nsegment_bytes = 1048576\n";
 /// What processes that share a busy machine may take beyond that.
@@ -45,7 +45,7 @@ const DISK_BYTES: u64 = 256 * 1024 * 1024;
 /// cannot even be killed.
 struct Disk {
     mount: PathBuf,
-    /// Ends when its standard input does.
+    /// ProxyState when its standard input does.
     keeper: Child,
 }
 
@@ -100,7 +100,7 @@ fn shell(script: &str, arguments: &[&FilePath]) -> Command {
 }
 
 /// A replica, a publisher on a disk that can be frozen, and one whose disk is healthy.
-struct System {
+struct HangingDisk {
     resolver: Service,
     hanging: Service,
     healthy: Service,
@@ -109,15 +109,15 @@ struct System {
     folder: tempfile::TempDir,
 }
 
-impl Drop for System {
+impl Drop for HangingDisk {
     fn drop(&mut self) {
         // First of all: until then the publisher cannot be killed, and nobody may wait for it.
         self.disk.thaw();
     }
 }
 
-impl System {
-    fn start() -> Option<System> {
+impl HangingDisk {
+    fn start() -> Option<HangingDisk> {
         let folder = tempfile::tempdir().unwrap();
         let disk = Disk::mounted(folder.path())?;
         let configuration = folder.path().join("config.toml");
@@ -135,16 +135,16 @@ impl System {
             let arguments = ["publisher", "--name", name, "--default", "/jobs", "--resolver", to];
             service(&arguments, more, Some(data))
         };
-        let hanging = publisher("hanging", &["--path", ALONE], disk.mount.join("data"));
+        let hanging = publisher("hanging", &["--path", OWN_QUEUE], disk.mount.join("data"));
         let healthy = publisher("healthy", &[], folder.path().join("data"));
-        Some(System { resolver, hanging, healthy, disk, folder })
+        Some(HangingDisk { resolver, hanging, healthy, disk, folder })
     }
 
     fn cluster(&self) -> Cluster {
         Cluster { timing: timing(), ..Cluster::new([self.resolver.text("address")]) }
     }
 
-    fn run(&self, arguments: &[&str]) -> Ended {
+    fn run(&self, arguments: &[&str]) -> CommandOutput {
         let mut command = longshore(&["--resolver", self.resolver.text("address")]);
         command.args(arguments).current_dir(self.folder.path());
         run(command, b"")
@@ -168,7 +168,7 @@ impl System {
 /// Ages of the oldest command, in milliseconds, as a publisher's heartbeats tell them.
 type Ages = Arc<Mutex<Vec<u64>>>;
 
-/// A link that says nothing and asks for heartbeats; read until it ends.
+/// A link that says nothing and asks for heartbeats; read until it state.
 fn listen_to_heartbeats(publisher: &Service) -> Ages {
     let often = LinkTiming { heartbeat: Duration::from_millis(100), hang: Duration::from_secs(10) };
     let mut handshake = FrameWriter::new();
@@ -207,7 +207,7 @@ type Receipts = Arc<Mutex<HashMap<JobId, PublisherId>>>;
 /// Enqueues, one job after the other, until told to stop.
 async fn enqueue(producer: Producer, receipts: Receipts, stop: Arc<AtomicBool>) {
     while !stop.load(Ordering::Relaxed) {
-        let receipt = producer.enqueue(job(KEPT)).await.unwrap();
+        let receipt = producer.enqueue(job(SHARED_QUEUE)).await.unwrap();
         assert!(!receipt.existing, "a batch that was sent again was taken for a new one");
         let older = receipts.lock().unwrap().insert(receipt.job.id, receipt.job.publisher);
         assert_eq!(older, None, "two receipts for one job");
@@ -233,18 +233,18 @@ async fn work(cluster: Cluster, queue: &str) -> (ShutdownHandle, JoinHandle<()>,
 }
 
 async fn completed(publisher: &Service, queue: &str) -> u64 {
-    stat_of(&inside(publisher), queue).await.completed
+    stat_of(&direct_queues(publisher), queue).await.completed
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_publisher_whose_disk_hangs_withdraws_and_comes_back_with_all_that_it_acknowledged() {
-    let Some(mut system) = System::start() else { return };
+async fn a_hung_disk_withdraws_the_publisher_until_it_recovers() {
+    let Some(mut system) = HangingDisk::start() else { return };
     let both = ["hanging", "healthy"];
     eventually("both are registered", || async {
-        system.found(KEPT) == both && system.found(ALONE) == ["hanging"]
+        system.found(SHARED_QUEUE) == both && system.found(OWN_QUEUE) == ["hanging"]
     })
     .await;
-    let (worked, working, _) = work(system.cluster(), WORKED).await;
+    let (worked, working, _) = work(system.cluster(), WORKED_QUEUE).await;
     let (receipts, stop) = (Receipts::default(), Arc::new(AtomicBool::new(false)));
     let producer = Producer::connect(system.cluster(), ProducerOptions::default());
     let enqueueing: Vec<_> = (0..ENQUEUEING)
@@ -260,13 +260,13 @@ async fn a_publisher_whose_disk_hangs_withdraws_and_comes_back_with_all_that_it_
         ..ProducerOptions::default()
     };
     let alone = Producer::to_publishers(vec![info_of(&system.hanging)], impatient);
-    alone.enqueue(job(ALONE)).await.unwrap();
+    alone.enqueue(job(OWN_QUEUE)).await.unwrap();
 
     let ages = listen_to_heartbeats(&system.hanging);
     let frozen = Instant::now();
     system.disk.freeze();
-    let unanswered = tokio::spawn(async move { alone.enqueue(job(ALONE)).await });
-    eventually("it withdraws", || async { system.found(KEPT) == ["healthy"] }).await;
+    let unanswered = tokio::spawn(async move { alone.enqueue(job(OWN_QUEUE)).await });
+    eventually("it withdraws", || async { system.found(SHARED_QUEUE) == ["healthy"] }).await;
     let withdrawn = frozen.elapsed();
     assert!(HANG_AFTER <= withdrawn && withdrawn < HANG_AFTER + SLACK, "after {withdrawn:?}");
     let before = acknowledged();
@@ -276,10 +276,10 @@ async fn a_publisher_whose_disk_hangs_withdraws_and_comes_back_with_all_that_it_
     assert!(told.is_some_and(|ms| ms > 1_000), "its heartbeats told of {told:?}");
 
     // New links are refused, and those that were there are closed, each with the reason.
-    eventually("its own queue is gone", || async { system.found(ALONE).is_empty() }).await;
+    eventually("its own queue is gone", || async { system.found(OWN_QUEUE).is_empty() }).await;
     let listed = system.run(&["ls"]).code(0);
     assert!(!listed.stdout.contains("/alone"), "{listed:?}");
-    let looked = inside(&system.hanging).stats(Glob::everything()).await.unwrap();
+    let looked = direct_queues(&system.hanging).stats(Glob::everything()).await.unwrap();
     let why = &looked.missing.first().unwrap().why;
     assert!(why.contains("the publisher's disk hangs"), "{why}");
     match unanswered.await.unwrap() {
@@ -292,26 +292,29 @@ async fn a_publisher_whose_disk_hangs_withdraws_and_comes_back_with_all_that_it_
     // All others go to the healthy one.
     let now = Producer::connect(system.cluster(), ProducerOptions::default());
     for _ in 0..20 {
-        let receipt = now.enqueue(job(WORKED)).await.unwrap();
+        let receipt = now.enqueue(job(WORKED_QUEUE)).await.unwrap();
         assert_ne!(receipt.job.publisher, hanging);
     }
-    eventually("work goes on", || async { completed(&system.healthy, WORKED).await == 20 }).await;
+    eventually("work goes on", || async { completed(&system.healthy, WORKED_QUEUE).await == 20 })
+        .await;
     assert_eq!(acknowledged(), before, "nothing is acknowledged while the disk hangs");
-    assert_eq!(system.found(KEPT), ["healthy"]);
-    assert!(system.hanging.runs());
+    assert_eq!(system.found(SHARED_QUEUE), ["healthy"]);
+    assert!(system.hanging.is_running());
 
     // It goes on by itself.
     system.disk.thaw();
     eventually("it is back", || async {
-        system.found(KEPT) == both && system.found(ALONE) == ["hanging"]
+        system.found(SHARED_QUEUE) == both && system.found(OWN_QUEUE) == ["hanging"]
     })
     .await;
     eventually("it acknowledges jobs again", || async { acknowledged() > before }).await;
     let direct = vec![info_of(&system.hanging)];
     let direct = Producer::to_publishers(direct, ProducerOptions::default());
-    direct.enqueue(job(WORKED)).await.unwrap();
-    eventually("and hands them out", || async { completed(&system.hanging, WORKED).await == 1 })
-        .await;
+    direct.enqueue(job(WORKED_QUEUE)).await.unwrap();
+    eventually("and hands them out", || async {
+        completed(&system.hanging, WORKED_QUEUE).await == 1
+    })
+    .await;
     stop.store(true, Ordering::Relaxed);
     for one in enqueueing {
         one.await.unwrap();
@@ -321,17 +324,18 @@ async fn a_publisher_whose_disk_hangs_withdraws_and_comes_back_with_all_that_it_
     // at most.
     let all = std::mem::take(&mut *receipts.lock().unwrap());
     let at_hanging = all.values().filter(|&&at| at == hanging).count() as u64;
-    let (here, there) = (inside(&system.hanging), inside(&system.healthy));
-    assert_eq!(stat_of(&here, KEPT).await.enqueued, at_hanging);
-    assert_eq!(stat_of(&there, KEPT).await.enqueued, all.len() as u64 - at_hanging);
+    let (here, there) = (direct_queues(&system.hanging), direct_queues(&system.healthy));
+    assert_eq!(stat_of(&here, SHARED_QUEUE).await.enqueued, at_hanging);
+    assert_eq!(stat_of(&there, SHARED_QUEUE).await.enqueued, all.len() as u64 - at_hanging);
     assert_eq!(
-        stat_of(&here, ALONE).await.enqueued,
+        stat_of(&here, OWN_QUEUE).await.enqueued,
         2,
         "the second was sent before the link closed"
     );
-    let (handle, running, runs) = work(system.cluster(), KEPT).await;
+    let (handle, running, runs) = work(system.cluster(), SHARED_QUEUE).await;
     eventually("all are done", || async {
-        let done = completed(&system.hanging, KEPT).await + completed(&system.healthy, KEPT).await;
+        let done = completed(&system.hanging, SHARED_QUEUE).await
+            + completed(&system.healthy, SHARED_QUEUE).await;
         done == all.len() as u64
     })
     .await;

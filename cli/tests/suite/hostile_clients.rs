@@ -11,7 +11,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::Path as FilePath;
 use std::time::{Duration, Instant};
 
-use common::{Ended, Service, longshore, run, until};
+use common::{CommandOutput, Service, longshore, run, wait_until};
 use longshore::protocol::handshake::MAGIC;
 use longshore::protocol::messages::resolver::{ListMatching, PathText, Resolve, ToReplica};
 use longshore::protocol::messages::work::{Attach, Request, ToPublisher, Tokens};
@@ -26,7 +26,7 @@ const WRITING_MAX: Duration = Duration::from_secs(8);
 /// When no link has taken a byte for so long, the service reads no more of them.
 const STUCK_AFTER: Duration = Duration::from_millis(700);
 /// What else the process takes: its code, tables, allocator. Far less than what is attacked with.
-const ELSE: usize = 32 * MIB;
+const PROCESS_OVERHEAD: usize = 32 * MIB;
 
 fn start(folder: &FilePath, config: &str, arguments: &[&str]) -> Service {
     let (file, data) = (folder.join("config.toml"), folder.join(arguments[0]));
@@ -133,12 +133,15 @@ fn attack(service: &Service, links: &mut [Hostile]) -> usize {
 fn below(most: usize, bound: usize) {
     let (most_mib, bound_mib) = (most / MIB, bound / MIB);
     println!("resident memory of {most_mib} MiB at most; the bound is {bound_mib} MiB");
-    assert!(most < bound + ELSE, "{most_mib} MiB are resident; the bound is {bound_mib} MiB");
+    assert!(
+        most < bound + PROCESS_OVERHEAD,
+        "{most_mib} MiB are resident; the bound is {bound_mib} MiB"
+    );
 }
 
 /// An honest client's command succeeds, and soon.
 #[track_caller]
-fn is_served(resolver: &Service, words: &[&str]) -> Ended {
+fn is_served(resolver: &Service, words: &[&str]) -> CommandOutput {
     let began = Instant::now();
     let mut command = longshore(words);
     command.args(["--resolver", &address(resolver).to_string()]);
@@ -156,7 +159,7 @@ fn replica(folder: &FilePath) -> Service {
 }
 
 #[test]
-fn half_frames_on_many_links_stay_below_the_bound_of_a_replica() {
+fn half_frames_stay_within_a_replicas_memory_bound() {
     let folder = tempfile::tempdir().unwrap();
     let replica = replica(folder.path());
     let frame = filled(4 * MIB, |_| {});
@@ -170,7 +173,7 @@ fn half_frames_on_many_links_stay_below_the_bound_of_a_replica() {
 }
 
 #[test]
-fn requests_whose_answers_nobody_reads_stay_below_the_bound_of_a_replica() {
+fn unread_answers_stay_within_a_replicas_memory_bound() {
     const LINKS: usize = 60;
     let folder = tempfile::tempdir().unwrap();
     let replica = replica(folder.path());
@@ -190,7 +193,7 @@ fn requests_whose_answers_nobody_reads_stay_below_the_bound_of_a_replica() {
         is_served(&replica, &["resolver", "status", "--json"]).json()["replicas"][0]["paths"]
             .clone()
     };
-    until("it knows the paths", || paths() == 500);
+    wait_until("it knows the paths", || paths() == 500);
     let listing = framed(|out| {
         let globs = vec![Glob::new("/**").unwrap()];
         for id in 0..100 {
@@ -209,7 +212,7 @@ fn requests_whose_answers_nobody_reads_stay_below_the_bound_of_a_replica() {
     is_served(&replica, &["resolver", "status"]);
     let bound = bound(&replica, "received_bytes") + LINKS * bound(&replica, "unread_link_bytes");
     below(most.max(resident(&replica)), bound);
-    assert!(values.runs());
+    assert!(values.is_running());
 }
 
 /// The least that a publisher's budget may be, but for 1 MiB of cache.
@@ -230,7 +233,7 @@ fn attach() -> Vec<u8> {
 }
 
 #[test]
-fn half_frames_on_many_links_stay_below_the_bound_of_a_publisher() {
+fn half_frames_stay_within_a_publishers_memory_bound() {
     let folder = tempfile::tempdir().unwrap();
     let (replica, publisher) = publisher(folder.path());
     let frame = filled(20 * MIB, |_| {});
@@ -244,7 +247,7 @@ fn half_frames_on_many_links_stay_below_the_bound_of_a_publisher() {
 }
 
 #[test]
-fn requests_whose_answers_nobody_reads_stay_below_the_bound_of_a_publisher() {
+fn unread_answers_stay_within_a_publishers_memory_bound() {
     const LINKS: usize = 60;
     let folder = tempfile::tempdir().unwrap();
     let (replica, publisher) = publisher(folder.path());

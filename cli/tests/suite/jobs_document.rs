@@ -19,7 +19,7 @@ struct Step {
 }
 
 #[test]
-fn every_session_of_the_page_goes_as_it_is_written() {
+fn documented_sessions_print_what_the_page_shows() {
     let page = include_str!("../../../docs/JOBS.md");
     let steps = sessions(page);
     assert!(steps.len() > 15, "the page has sessions: {}", steps.len());
@@ -101,14 +101,14 @@ fn line_fits(says: &str, printed: &str) -> bool {
     match says.split_once('…') {
         None => says == printed,
         Some((before, after)) => printed.strip_prefix(before).is_some_and(|rest| {
-            let ends = rest.char_indices().map(|(at, _)| at).chain([rest.len()]);
-            ends.into_iter().any(|at| line_fits(after, &rest[at..]))
+            let state = rest.char_indices().map(|(at, _)| at).chain([rest.len()]);
+            state.into_iter().any(|at| line_fits(after, &rest[at..]))
         }),
     }
 }
 
 #[test]
-fn a_session_that_goes_otherwise_is_noticed() {
+fn differing_session_output_is_detected() {
     let steps = sessions("x\n```console\n$ one\na …\n$ two\n[exit 1]\n```\n");
     assert_eq!(steps.len(), 2);
     assert_eq!((steps[0].code, steps[1].code), (0, 1));

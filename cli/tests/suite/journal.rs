@@ -9,10 +9,10 @@ use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use common::{Ended, System, longshore, run};
+use common::{CommandOutput, System, longshore, run};
 use serde_json::Value;
 
-fn journal(arguments: &[&str]) -> Ended {
+fn journal(arguments: &[&str]) -> CommandOutput {
     let mut command = longshore(&["journal"]);
     command.args(arguments);
     run(command, b"")
@@ -57,7 +57,7 @@ fn flip(path: &Path, at: u64) {
 }
 
 #[test]
-fn a_journal_at_rest_is_told_verified_and_dumped() {
+fn a_journal_at_rest_can_be_inspected_verified_and_dumped() {
     let (_folder, data) = at_rest();
     let stat = journal(&["stat", text(&data), "--json"]).code(0).json();
     assert_eq!((&stat["format"], &stat["in_use_by"]), (&Value::from(4), &Value::Null));
@@ -97,7 +97,7 @@ fn a_journal_at_rest_is_told_verified_and_dumped() {
 }
 
 #[test]
-fn a_flipped_byte_is_found_with_file_and_offset_and_accepted_loss_is_told() {
+fn a_flipped_byte_is_located_and_accepted_loss_reported() {
     let (_folder, data) = at_rest();
     let (path, _) = segment(&data);
     let third = journal(&["dump", text(&data), "--from", "3", "--to", "3"]).code(0).json_lines();
@@ -113,7 +113,7 @@ fn a_flipped_byte_is_found_with_file_and_offset_and_accepted_loss_is_told() {
     assert!(said.stdout.contains("DAMAGED"), "{said:?}");
     journal(&["copy", text(&data), text(&data.with_extension("copy"))])
         .code(1)
-        .says(&["damaged at byte", "no"]);
+        .stderr_has(&["damaged at byte", "no"]);
 
     let lines = journal(&["dump", text(&data)]).code(0).json_lines();
     assert_eq!((&lines[2]["type"], &lines[3]["index"]), (&"damage".into(), &4.into()));
@@ -123,7 +123,7 @@ fn a_flipped_byte_is_found_with_file_and_offset_and_accepted_loss_is_told() {
         command.args(["--publisher-port", "0", "--data"]).arg(&data).args(more);
         command
     };
-    run(up(&[]), b"").code(1).says(&["damaged at byte", "--accept-loss"]);
+    run(up(&[]), b"").code(1).stderr_has(&["damaged at byte", "--accept-loss"]);
     let service = common::Service::start(up(&["--accept-loss"]));
     let dropped = &service.ready["recovered"]["dropped"];
     assert_eq!((&dropped["offset"], &dropped["index"]), (&offset.into(), &3.into()));
@@ -136,7 +136,7 @@ fn a_flipped_byte_is_found_with_file_and_offset_and_accepted_loss_is_told() {
 }
 
 #[test]
-fn a_torn_tail_is_said_and_is_no_damage() {
+fn a_torn_tail_is_reported_but_is_not_damage() {
     let (_folder, data) = at_rest();
     let (path, end) = segment(&data);
     let file = OpenOptions::new().write(true).open(&path).unwrap();
@@ -146,26 +146,26 @@ fn a_torn_tail_is_said_and_is_no_damage() {
 }
 
 #[test]
-fn what_cannot_be_looked_at_is_refused_with_the_reason() {
+fn directories_that_cannot_be_inspected_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     for action in ["stat", "verify", "dump"] {
-        journal(&[action, text(folder.path())]).code(1).says(&["holds no journal"]);
+        journal(&[action, text(folder.path())]).code(1).stderr_has(&["holds no journal"]);
     }
     let system = System::up();
     let data = system.folder.path().join("data");
     journal(&["verify", text(&data)])
         .code(1)
-        .says(&["in use by process", "longshore journal copy"]);
+        .stderr_has(&["in use by process", "longshore journal copy"]);
     let stat = journal(&["stat", text(&data), "--json"]).code(0).json();
     assert!(stat["in_use_by"].as_str().unwrap().starts_with("process "));
     let full = folder.path().join("full");
     fs::create_dir(&full).unwrap();
     fs::File::create(full.join("something")).unwrap().write_all(b"here").unwrap();
-    journal(&["copy", text(&data), text(&full)]).code(1).says(&["is not empty"]);
+    journal(&["copy", text(&data), text(&full)]).code(1).stderr_has(&["is not empty"]);
 }
 
 #[test]
-fn a_copy_of_a_running_publisher_has_every_job_once_and_is_another_publisher() {
+fn a_copied_journal_has_each_job_once_and_a_new_identity() {
     let system = System::up();
     let data = system.folder.path().join("data");
     let lines: String = (0..5_000).map(|n| format!("job {n}\n")).collect();
@@ -175,9 +175,9 @@ fn a_copy_of_a_running_publisher_has_every_job_once_and_is_another_publisher() {
         let command = system.command(&["enqueue", "/jobs/b", "--lines"]);
         move || run(command, (0..20_000).map(|n| format!("{n}\n")).collect::<String>().as_bytes())
     });
-    let worker = system.beside(&["work", "/jobs/c", "--", "sleep", "100"]);
+    let worker = system.spawn(&["work", "/jobs/c", "--", "sleep", "100"]);
     system.enqueue("/jobs/c", "held", &[]);
-    common::until("the worker holds its job", || system.stat("/jobs/c")["running"] == 1);
+    common::wait_until("the worker holds its job", || system.stat("/jobs/c")["running"] == 1);
     let copy = system.folder.path().join("copy");
     let copied = journal(&["copy", text(&data), text(&copy), "--json"]).code(0).json();
     producer.join().unwrap().code(0);

@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use common::site::{Site, info_of, inside, jobs_of, stat_of};
-use common::{Beside, eventually, long};
+use common::harness::{Harness, direct_queues, info_of, jobs_of, stat_of};
+use common::{BackgroundCommand, eventually, long};
 use longshore::values::{DurableValue, Event, Subscriber, SubscriberOptions, ValueState};
 use longshore::{
     AttemptOutcome, BatchOptions, Job, JobContext, JobId, JobName, LinkTiming, NewJob, Path,
@@ -55,11 +55,11 @@ async fn read(receipts: &mut Receipts, seen: &mut HashSet<JobId>) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn k0_every_receipt_outlives_a_publisher_killed_while_jobs_are_enqueued() {
+async fn receipts_survive_a_publisher_killed_during_enqueue() {
     let jobs: u64 = 100_000;
-    let mut site = Site::wired().await;
+    let mut harness = Harness::with_proxy().await;
     let options = PipelineOptions { in_flight_jobs_max: 10_000, ..PipelineOptions::default() };
-    let producer = site.producer();
+    let producer = harness.producer();
     let (mut pipeline, mut receipts) = producer.pipeline(options);
     let sending = tokio::spawn(async move {
         let mut order = Vec::new();
@@ -78,45 +78,45 @@ async fn k0_every_receipt_outlives_a_publisher_killed_while_jobs_are_enqueued() 
     while (seen.len() as u64) < jobs / 3 {
         assert!(read(&mut receipts, &mut seen).await);
     }
-    let wire = site.wire.as_ref().unwrap();
-    wire.lose_answers(true);
+    let proxy = harness.proxy.as_ref().unwrap();
+    proxy.drop_answers(true);
     while let Ok(more) = timeout(Duration::from_millis(200), read(&mut receipts, &mut seen)).await {
         assert!(more, "all jobs were acknowledged before the publisher could be killed");
     }
-    let unanswered = || async { site.stat(QUEUE).await.enqueued > seen.len() as u64 };
+    let unanswered = || async { harness.stat(QUEUE).await.enqueued > seen.len() as u64 };
     eventually("jobs are durable whose receipts were lost", unanswered).await;
-    assert!(wire.lost_bytes() > 0);
-    site.kill_publisher();
+    assert!(proxy.dropped_bytes() > 0);
+    harness.kill_publisher();
     assert!((seen.len() as u64) < jobs);
 
     // Nobody has found it yet, so what it has is what its disk had.
-    let mut hidden = site.start_publisher_hidden();
-    let held = jobs_of(&inside(&hidden), QUEUE).await;
+    let mut hidden = harness.start_publisher_behind_proxy();
+    let held = jobs_of(&direct_queues(&hidden), QUEUE).await;
     let ids: HashSet<JobId> = held.iter().map(|job| job.id).collect();
     assert_eq!(ids.len(), held.len(), "a job is there twice");
     let lost = seen.difference(&ids).count();
     assert_eq!(lost, 0, "of {} receipts", seen.len());
-    assert_eq!(stat_of(&inside(&hidden), QUEUE).await.enqueued, ids.len() as u64);
+    assert_eq!(stat_of(&direct_queues(&hidden), QUEUE).await.enqueued, ids.len() as u64);
     hidden.kill();
 
     // Found again, it is sent what has no answer, and gives the receipts that were lost.
-    site.wire.as_ref().unwrap().lose_answers(false);
-    site.start_publisher();
+    harness.proxy.as_ref().unwrap().drop_answers(false);
+    harness.restart_publisher();
     while read(&mut receipts, &mut seen).await {}
     let order = sending.await.unwrap();
     assert_eq!(seen.len() as u64, jobs);
-    let stat = site.stat(QUEUE).await;
+    let stat = harness.stat(QUEUE).await;
     assert_eq!((stat.enqueued, stat.counts.ready), (jobs, jobs));
 
     let ran = Arc::new(Mutex::new(Vec::new()));
-    let worker = Worker::connect(site.cluster()).await.unwrap().durable_subscribe(QUEUE);
+    let worker = Worker::connect(harness.cluster()).await.unwrap().durable_subscribe(QUEUE);
     let worker = worker.concurrency(1).prefetch(5_000);
     let (handle, noted) = (worker.handle(), ran.clone());
     let running = tokio::spawn(worker.run(move |job: Job<Bytes>, _: JobContext| {
         noted.lock().unwrap().push(number(&job.payload));
         async { Ok(()) }
     }));
-    eventually("all jobs have completed", || async { site.stat(QUEUE).await.completed == jobs })
+    eventually("all jobs have completed", || async { harness.stat(QUEUE).await.completed == jobs })
         .await;
     handle.drain();
     running.await.unwrap().unwrap();
@@ -134,10 +134,10 @@ async fn k0_every_receipt_outlives_a_publisher_killed_while_jobs_are_enqueued() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_lost_or_done_twice_when_the_publisher_is_killed_again_and_again_under_load() {
+async fn repeated_publisher_kills_lose_and_duplicate_nothing() {
     let kills = if long() { 500 } else { 20 };
-    let mut site = Site::configured(1, 1, None, SMALL_SEGMENTS).await;
-    let worker = Worker::connect(site.cluster()).await.unwrap().durable_subscribe(QUEUE);
+    let mut harness = Harness::with_more_configuration(1, 1, None, SMALL_SEGMENTS).await;
+    let worker = Worker::connect(harness.cluster()).await.unwrap().durable_subscribe(QUEUE);
     let worker = worker.concurrency(16).prefetch(1_000);
     let (handle, stats) = (worker.handle(), worker.stats());
     let runs = Arc::new(Mutex::new(BTreeMap::<u64, u32>::new()));
@@ -148,7 +148,7 @@ async fn nothing_is_lost_or_done_twice_when_the_publisher_is_killed_again_and_ag
     }));
 
     let options = PipelineOptions { in_flight_jobs_max: 5_000, ..PipelineOptions::default() };
-    let (mut pipeline, mut receipts) = site.producer().pipeline(options);
+    let (mut pipeline, mut receipts) = harness.producer().pipeline(options);
     let enough = Arc::new(AtomicBool::new(false));
     let stop = enough.clone();
     let sending = tokio::spawn(async move {
@@ -180,12 +180,12 @@ async fn nothing_is_lost_or_done_twice_when_the_publisher_is_killed_again_and_ag
         // Of about 100 bytes of log each: a few snapshots for twenty kills.
         let loaded = || async { at().0 > acknowledged + 2_500 && at().1 > completed + 2_500 };
         eventually("jobs go in and are done", loaded).await;
-        site.kill_publisher();
+        harness.kill_publisher();
         // What was on its way to them arrives; then both stand still.
         tokio::time::sleep(Duration::from_millis(50)).await;
         let (acknowledged, completed) = at();
         let began = Instant::now();
-        site.start_publisher();
+        harness.restart_publisher();
         let again = || async { at().0 > acknowledged && at().1 > completed };
         eventually("jobs go in and are done again", again).await;
         slowest = slowest.max(began.elapsed());
@@ -196,11 +196,11 @@ async fn nothing_is_lost_or_done_twice_when_the_publisher_is_killed_again_and_ag
     let sent: u64 = sending.await.unwrap();
     let seen = reading.await.unwrap();
     assert_eq!(seen.len() as u64, sent);
-    let done = || async { site.stat(QUEUE).await.completed >= sent };
+    let done = || async { harness.stat(QUEUE).await.completed >= sent };
     eventually("all jobs have completed", done).await;
     handle.drain();
     let report = working.await.unwrap().unwrap();
-    let stat = site.stat(QUEUE).await;
+    let stat = harness.stat(QUEUE).await;
     assert_eq!((stat.enqueued, stat.completed), (sent, sent));
     assert_eq!((stat.counts.ready, stat.counts.running, stat.counts.dead), (0, 0, 0));
     assert_eq!((report.completed, report.unanswered), (sent, 0), "{report:?}");
@@ -209,9 +209,9 @@ async fn nothing_is_lost_or_done_twice_when_the_publisher_is_killed_again_and_ag
     // Each life may have been too short for a cycle to end in it, and while the queue grows its log
     // stays the smaller part; once all is done it is not. Asking gives the publisher its turns.
     // (Segments go with the second snapshot after that: the journal's tests.)
-    let snapshots = site.folder.path().join("publisher-1/snapshots");
+    let snapshots = harness.folder.path().join("publisher-1/snapshots");
     let is_made = || async {
-        site.stat(QUEUE).await;
+        harness.stat(QUEUE).await;
         let mut names = snapshots.read_dir().unwrap().map(|entry| entry.unwrap().file_name());
         names.any(|name| name.to_string_lossy().ends_with(".snap"))
     };
@@ -229,16 +229,16 @@ const MEANWHILE: usize = 16;
 const LEASES: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(2)];
 
 /// Jobs at one publisher, by the label that each has for its payload and is to have for its result.
-struct Handed {
+struct EnqueuedJobs {
     producer: Producer,
     jobs: BTreeMap<String, JobName>,
 }
 
-impl Handed {
-    fn to(site: &Site, publisher: usize) -> Handed {
-        let info = info_of(&site.publishers[publisher].service);
+impl EnqueuedJobs {
+    fn to(harness: &Harness, publisher: usize) -> EnqueuedJobs {
+        let info = info_of(&harness.publishers[publisher].service);
         let producer = Producer::to_publishers(vec![info], ProducerOptions::default());
-        Handed { producer, jobs: BTreeMap::new() }
+        EnqueuedJobs { producer, jobs: BTreeMap::new() }
     }
 
     async fn more(&mut self, count: usize, kind: &str, lease: Duration) {
@@ -264,36 +264,36 @@ const COMMAND: &str = "read label; echo began $label >> notes; \
 /// A job of the stopped one takes effect once, whether its command, its lease or nothing of it
 /// ended meanwhile.
 #[tokio::test(flavor = "multi_thread")]
-async fn to_a_worker_a_stopped_publisher_is_a_crashed_one_and_each_of_its_jobs_ends_once() {
-    let site = Site::of(1, 2, None).await;
-    let folder = site.folder.path();
+async fn a_stopped_publisher_counts_as_crashed_and_jobs_end_once() {
+    let harness = Harness::start_with(1, 2, None).await;
+    let folder = harness.folder.path();
     let notes = || std::fs::read_to_string(folder.join("notes")).unwrap_or_default();
     let noted = |what: &str| notes().lines().filter(|line| line.starts_with(what)).count();
-    let inside = [site.inside(0), site.inside(1)];
+    let inside = [harness.direct_queues(0), harness.direct_queues(1)];
     let done = async |publisher: usize| stat_of(&inside[publisher], QUEUE).await.completed;
     let [long, short] = LEASES;
-    let mut handed = [Handed::to(&site, 0), Handed::to(&site, 1)];
-    let [first, second] = &mut handed;
+    let mut enqueued = [EnqueuedJobs::to(&harness, 0), EnqueuedJobs::to(&harness, 1)];
+    let [first, second] = &mut enqueued;
     first.more(HELD, "late", long).await;
     first.more(HELD, "short", short).await;
     first.more(WAITING, "waiting", long).await;
     second.more(MEANWHILE, "other", long).await;
 
     let arguments = ["work", QUEUE, "--json", "--concurrency", "12", "--", "sh", "-c", COMMAND];
-    let mut worker = site.command(&arguments);
+    let mut worker = harness.command(&arguments);
     worker.current_dir(folder).env("LONGSHORE_LOG", "warn");
-    let mut worker = Beside::start(worker);
+    let mut worker = BackgroundCommand::start(worker);
     let both_held = || async { noted("began late") == HELD && noted("began short") == HELD };
     eventually("jobs of both kinds are held", both_held).await;
     eventually("the other publisher's are done", || async { done(1).await > 0 }).await;
 
-    let stopped = &site.publishers[0].service;
+    let stopped = &harness.publishers[0].service;
     stopped.send(Signal::STOP);
     let began = Instant::now();
     // Their commands end now, and nobody takes the results.
     std::fs::write(folder.join("late"), "").unwrap();
     let losing = std::thread::spawn(move || {
-        let line = worker.says("link to the publisher lost");
+        let line = worker.wait_for_stderr("link to the publisher lost");
         (worker, line, Instant::now())
     });
     let mut slowest = Duration::ZERO;
@@ -326,10 +326,10 @@ async fn to_a_worker_a_stopped_publisher_is_a_crashed_one_and_each_of_its_jobs_e
     let report = worker.ended().code(0).json();
     println!("{report}");
     assert_eq!(report["completed"], first.jobs.len() + second.jobs.len(), "{report}");
-    for (inside, handed) in inside.iter().zip(&handed) {
-        let (stat, all) = (stat_of(inside, QUEUE).await, handed.jobs.len() as u64);
+    for (direct_queues, enqueued) in inside.iter().zip(&enqueued) {
+        let (stat, all) = (stat_of(direct_queues, QUEUE).await, enqueued.jobs.len() as u64);
         assert_eq!((stat.enqueued, stat.completed, stat.died), (all, all, 0));
-        for (label, name) in &handed.jobs {
+        for (label, name) in &enqueued.jobs {
             let job = inside.job(name).await.unwrap().job;
             assert_eq!(job.result.as_deref(), Some(label.as_bytes()), "{job:?}");
             let outcomes = job.attempts.iter().map(|attempt| attempt.outcome);
@@ -350,9 +350,10 @@ struct ValueProcess {
 }
 
 impl ValueProcess {
-    fn start(site: &Site, priority: u16, value: u64) -> ValueProcess {
+    fn start(harness: &Harness, priority: u16, value: u64) -> ValueProcess {
         let priority = priority.to_string();
-        let mut command = site.command(&["publish", VALUE, "-", "--json", "--priority", &priority]);
+        let mut command =
+            harness.command(&["publish", VALUE, "-", "--json", "--priority", &priority]);
         let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut input = process.stdin.take().unwrap();
         writeln!(input, "{value}").unwrap();
@@ -379,28 +380,28 @@ impl Drop for ValueProcess {
 }
 
 /// `longshore subscribe`, which prints into a file.
-struct Following {
+struct SubscribeProcess {
     process: Child,
     file: PathBuf,
 }
 
-impl Following {
-    fn start(site: &Site) -> Following {
-        let file = site.folder.path().join("followed");
-        let mut command = site.command(&["subscribe", VALUE]);
+impl SubscribeProcess {
+    fn start(harness: &Harness) -> SubscribeProcess {
+        let file = harness.folder.path().join("subscriber_process");
+        let mut command = harness.command(&["subscribe", VALUE]);
         let stdout = std::fs::File::create(&file).unwrap();
         let process = command.stdout(stdout).stderr(Stdio::null()).spawn().unwrap();
-        Following { process, file }
+        SubscribeProcess { process, file }
     }
 
     /// The values that it has printed.
-    fn told(&self) -> Vec<String> {
+    fn printed(&self) -> Vec<String> {
         let text = std::fs::read_to_string(&self.file).unwrap();
         text.lines().map(|line| line.strip_prefix("/values/a ").unwrap().to_owned()).collect()
     }
 }
 
-impl Drop for Following {
+impl Drop for SubscribeProcess {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
@@ -432,22 +433,24 @@ async fn up_to(value: &mut DurableValue, wanted: u64) -> Vec<u64> {
 /// With `LONGSHORE_LONG=1` also the program's own subscriber is waited for, whose links hang after
 /// 100 s.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_durable_value_goes_from_a_stopped_publisher_to_the_next_and_has_its_final_value() {
-    let site = Site::of(1, 0, None).await;
+async fn a_durable_value_fails_over_from_a_stopped_publisher() {
+    let harness = Harness::start_with(1, 0, None).await;
     // Held at the one with the lowest number.
-    let mut first = ValueProcess::start(&site, 0, 1);
-    let mut second = ValueProcess::start(&site, 1, 100);
+    let mut first = ValueProcess::start(&harness, 0, 1);
+    let mut second = ValueProcess::start(&harness, 1, 100);
     let mut options = SubscriberOptions::default();
     assert_eq!(options.link.timing, LinkTiming::VALUES);
     options.link.timing = SHORT;
-    let subscriber = Subscriber::connect_with(site.cluster(), options).await.unwrap();
+    let subscriber = Subscriber::connect_with(harness.cluster(), options).await.unwrap();
     let mut value = subscriber.durable_subscribe(Path::new(VALUE).unwrap());
-    let followed = Following::start(&site);
+    let subscriber_process = SubscribeProcess::start(&harness);
     up_to(&mut value, 1).await;
     first.set(2);
     up_to(&mut value, 2).await;
-    eventually("it is followed", || async { followed.told().last().is_some_and(|n| n == "2") })
-        .await;
+    eventually("it is subscriber_process", || async {
+        subscriber_process.printed().last().is_some_and(|n| n == "2")
+    })
+    .await;
     let held_by = |value: &DurableValue| match value.state() {
         ValueState::Alive { publisher, .. } => publisher.to_string(),
         other => panic!("{other:?}"),
@@ -466,19 +469,27 @@ async fn a_durable_value_goes_from_a_stopped_publisher_to_the_next_and_has_its_f
     assert_eq!(held_by(&value), second.id);
     // Who comes new need not wait for a hang.
     let since = Instant::now();
-    let once = site.run(&["subscribe", VALUE, "--once"]).code(0);
+    let once = harness.run(&["subscribe", VALUE, "--once"]).code(0);
     assert_eq!(once.stdout, "/values/a 101\n");
     println!("who comes new has it after {:?}", since.elapsed());
     assert!(since.elapsed() < SLACK, "{:?}", since.elapsed());
     if long() {
-        let told = || async { followed.told().last().is_some_and(|n| n == "101") };
+        let told = || async { subscriber_process.printed().last().is_some_and(|n| n == "101") };
         let patience = LinkTiming::VALUES.hang + SLACK;
         while !told().await {
-            assert!(began.elapsed() <= patience, "not within {patience:?}: {:?}", followed.told());
+            assert!(
+                began.elapsed() <= patience,
+                "not within {patience:?}: {:?}",
+                subscriber_process.printed()
+            );
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         println!("{:?} after SIGSTOP the program's subscriber has it", began.elapsed());
-        assert!(!followed.told().contains(&"3".to_owned()), "{:?}", followed.told());
+        assert!(
+            !subscriber_process.printed().contains(&"3".to_owned()),
+            "{:?}",
+            subscriber_process.printed()
+        );
     }
 
     first.send(Signal::CONT);
@@ -486,15 +497,22 @@ async fn a_durable_value_goes_from_a_stopped_publisher_to_the_next_and_has_its_f
     assert_eq!(up_to(&mut value, 102).await, [102]);
     // The one that stood still has gone on, with what it was told meanwhile; who holds on elsewhere
     // hears nothing of it.
-    let went_on = || async { site.run(&["subscribe", VALUE, "--once"]).stdout == "/values/a 3\n" };
+    let went_on =
+        || async { harness.run(&["subscribe", VALUE, "--once"]).stdout == "/values/a 3\n" };
     eventually("the first goes on", went_on).await;
     second.set(103);
     assert_eq!(up_to(&mut value, 103).await, [103]);
     assert_eq!(held_by(&value), second.id);
     if !long() {
         // Its link had not hung yet, so it has lost nothing.
-        eventually("it is followed", || async { followed.told().last().is_some_and(|n| n == "3") })
-            .await;
-        assert!(followed.told().iter().all(|n| n.len() == 1), "{:?}", followed.told());
+        eventually("it is subscriber_process", || async {
+            subscriber_process.printed().last().is_some_and(|n| n == "3")
+        })
+        .await;
+        assert!(
+            subscriber_process.printed().iter().all(|n| n.len() == 1),
+            "{:?}",
+            subscriber_process.printed()
+        );
     }
 }

@@ -7,14 +7,14 @@ use crate::common;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use common::site::{Site, WRITER_TTL, inside, stat_of};
+use common::harness::{Harness, WRITER_TTL, direct_queues, stat_of};
 use longshore::{BatchOptions, Path, Producer, ProducerOptions, new_job};
 
 const QUEUE: &str = "/jobs/on";
 /// How long no replica is up.
 const OUTAGE: Duration = Duration::from_millis(2_500);
 /// How often it is looked whether jobs were done since the last look.
-const LOOK: Duration = Duration::from_millis(500);
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(500);
 /// What a publisher may take, beyond its heartbeat, to connect and to be believed: processes share
 /// a busy machine.
 const SLACK: Duration = Duration::from_secs(1);
@@ -34,24 +34,24 @@ impl Drop for Worker {
 }
 
 /// Jobs completed at each publisher.
-async fn completed(site: &Site) -> Vec<u64> {
+async fn completed(harness: &Harness) -> Vec<u64> {
     let mut completed = Vec::new();
-    for publisher in 0..site.publishers.len() {
-        completed.push(stat_of(&site.inside(publisher), QUEUE).await.completed);
+    for publisher in 0..harness.publishers.len() {
+        completed.push(stat_of(&harness.direct_queues(publisher), QUEUE).await.completed);
     }
     completed
 }
 
 /// Paths that each replica knows.
-async fn paths_known(site: &Site) -> Vec<u64> {
-    site.status().await.iter().map(|status| status.as_ref().map_or(0, |s| s.paths)).collect()
+async fn paths_known(harness: &Harness) -> Vec<u64> {
+    harness.status().await.iter().map(|status| status.as_ref().map_or(0, |s| s.paths)).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn publishers_register_again_in_half_a_ttl_and_workers_never_stop() {
-    let mut site = Site::of(3, 2, None).await;
-    for publisher in &site.publishers {
-        let queues = inside(&publisher.service);
+async fn publishers_reregister_within_half_a_ttl_while_workers_continue() {
+    let mut harness = Harness::start_with(3, 2, None).await;
+    for publisher in &harness.publishers {
+        let queues = direct_queues(&publisher.service);
         let (_, publishers) = queues.publishers(&longshore::Glob::everything()).await.unwrap();
         let producer = Producer::to_publishers(publishers, ProducerOptions::default());
         let jobs = (0..BACKLOG).map(|_| new_job(Path::new(QUEUE).unwrap(), &b""[..])).collect();
@@ -60,42 +60,42 @@ async fn publishers_register_again_in_half_a_ttl_and_workers_never_stop() {
     }
     let worker = || {
         let mut command =
-            site.command(&["work", QUEUE, "--concurrency", CONCURRENCY, "--", "sleep", "0.02"]);
+            harness.command(&["work", QUEUE, "--concurrency", CONCURRENCY, "--", "sleep", "0.02"]);
         let quiet = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         Worker(quiet.spawn().unwrap())
     };
     let mut workers = [worker(), worker()];
-    let both = || async { completed(&site).await.iter().all(|&jobs| jobs > 0) };
+    let both = || async { completed(&harness).await.iter().all(|&jobs| jobs > 0) };
     common::eventually("jobs of both publishers are done", both).await;
 
-    let known = || async { paths_known(&site).await == [1; 3] };
+    let known = || async { paths_known(&harness).await == [1; 3] };
     common::eventually("every replica knows the queue", known).await;
-    for replica in &mut site.replicas {
+    for replica in &mut harness.replicas {
         replica.kill();
     }
-    let before = completed(&site).await;
+    let before = completed(&harness).await;
     let (began, mut last) = (Instant::now(), before.iter().sum::<u64>());
     while began.elapsed() < OUTAGE {
-        tokio::time::sleep(LOOK).await;
-        let now = completed(&site).await.iter().sum();
+        tokio::time::sleep(SAMPLE_INTERVAL).await;
+        let now = completed(&harness).await.iter().sum();
         assert!(now > last, "no job was done while no replica was up");
         last = now;
     }
-    let after = completed(&site).await;
+    let after = completed(&harness).await;
     assert!(before.iter().zip(&after).all(|(b, a)| a > b), "{before:?} {after:?}");
-    assert!(site.status().await.iter().all(Option::is_none), "a replica was up");
+    assert!(harness.status().await.iter().all(Option::is_none), "a replica was up");
 
-    for replica in &mut site.replicas {
-        replica.start_again();
+    for replica in &mut harness.replicas {
+        replica.restart();
     }
-    let mut took = site.registered().await;
-    let known = || async { paths_known(&site).await == [1; 3] };
+    let mut took = harness.wait_until_registered().await;
+    let known = || async { paths_known(&harness).await == [1; 3] };
     took += common::eventually("the queue is there again", known).await;
     assert!(took < WRITER_TTL / 2 + SLACK, "registered again after {took:?}");
-    let resolved = site.run(&["resolve", QUEUE]).code(0);
+    let resolved = harness.run(&["resolve", QUEUE]).code(0);
     assert!(["publisher-1", "publisher-2"].iter().all(|name| resolved.stdout.contains(name)));
 
-    let left = stat_of(&site.inside(0), QUEUE).await.counts.ready;
+    let left = stat_of(&harness.direct_queues(0), QUEUE).await.counts.ready;
     assert!(left > 0, "the workers ran out of jobs: that they went on shows nothing");
     for worker in &mut workers {
         assert!(worker.0.try_wait().unwrap().is_none(), "a worker has ended");

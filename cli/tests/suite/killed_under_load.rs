@@ -13,9 +13,9 @@ use crate::common;
 use std::collections::{HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
+use common::harness::Harness;
 use common::long;
-use common::site::Site;
-use common::worker::{QUEUE, Task, WorkerProcess, notes, task};
+use common::worker::{QUEUE, Task, WorkerProcess, notes, task_job};
 use longshore::{JobOptions, NewJob};
 
 /// How long leases outlive a lost link.
@@ -37,7 +37,7 @@ const BEGUN: usize = 50;
 const JOBS_AT_FIRST: usize = 2 * WORKERS * BEGUN;
 const JOBS_A_KILL: usize = 2 * BEGUN;
 
-/// What workers have noted, and when it was seen.
+/// What workers have wait_for_note, and when it was seen.
 #[derive(Default)]
 struct Seen {
     notes: Vec<(Note, Instant)>,
@@ -52,8 +52,8 @@ struct Note {
 
 impl Seen {
     /// Reads what is new.
-    fn look(&mut self, site: &Site) {
-        let (all, now) = (notes(site), Instant::now());
+    fn read_notes(&mut self, harness: &Harness) {
+        let (all, now) = (notes(harness), Instant::now());
         for line in &all[self.lines..] {
             let words: Vec<&str> = line.split(' ').collect();
             // One that is being written is read the next time.
@@ -99,9 +99,9 @@ struct Kill {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn workers_killed_one_after_another_under_load_lose_nothing_and_end_nothing_twice() {
+async fn workers_killed_under_load_lose_and_duplicate_nothing() {
     let kills = if long() { 100 } else { 5 };
-    let (site, mut seen) = (Site::start().await, Seen::default());
+    let (harness, mut seen) = (Harness::start().await, Seen::default());
     let (mut workers, mut started) = (VecDeque::new(), 0usize);
     let mut jobs_enqueued: Vec<NewJob> = Vec::new();
     let mut killed: Vec<Kill> = Vec::new();
@@ -110,12 +110,12 @@ async fn workers_killed_one_after_another_under_load_lose_nothing_and_end_nothin
         let more = if n == 0 { JOBS_AT_FIRST } else { JOBS_A_KILL };
         let numbers = jobs_enqueued.len()..jobs_enqueued.len() + more;
         let one = |n: usize| Task { label: n.to_string(), ms: JOB_MS, ..Task::default() };
-        let more: Vec<_> = numbers.map(|n| task(one(n), options.clone())).collect();
-        site.enqueue(more.clone()).await;
+        let more: Vec<_> = numbers.map(|n| task_job(one(n), options.clone())).collect();
+        harness.enqueue(more.clone()).await;
         jobs_enqueued.extend(more);
         while workers.len() < WORKERS {
             let name = format!("worker-{started}");
-            let process = WorkerProcess::start(&site, &name, CONCURRENCY, PREFETCH);
+            let process = WorkerProcess::start(&harness, &name, CONCURRENCY, PREFETCH);
             workers.push_back((name, process));
             started += 1;
         }
@@ -125,11 +125,11 @@ async fn workers_killed_one_after_another_under_load_lose_nothing_and_end_nothin
         while seen.begun_by(&worker) < BEGUN || seen.open_at(&worker).is_empty() {
             assert!(began.elapsed() < Duration::from_secs(60), "{worker} has no work at kill {n}");
             tokio::time::sleep(Duration::from_millis(5)).await;
-            seen.look(&site);
+            seen.read_notes(&harness);
         }
         process.kill();
         let at = Instant::now();
-        seen.look(&site);
+        seen.read_notes(&harness);
         let open = seen.open_at(&worker);
         killed.push(Kill { worker, at, open });
     }
@@ -137,15 +137,15 @@ async fn workers_killed_one_after_another_under_load_lose_nothing_and_end_nothin
     // The others end what there is.
     let began = Instant::now();
     loop {
-        seen.look(&site);
-        let stat = site.stat(QUEUE).await;
+        seen.read_notes(&harness);
+        let stat = harness.stat(QUEUE).await;
         if stat.counts.completed == jobs_enqueued.len() as u64 {
             break;
         }
         assert!(began.elapsed() < Duration::from_secs(120), "{stat:?}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    let stat = site.stat(QUEUE).await;
+    let stat = harness.stat(QUEUE).await;
     let (counts, jobs) = (stat.counts, jobs_enqueued.len() as u64);
     let left = counts.ready + counts.running + counts.retrying + counts.dead + counts.cancelled;
     assert_eq!((stat.enqueued, stat.completed, left), (jobs, jobs, 0), "{stat:?}");
@@ -167,7 +167,7 @@ async fn workers_killed_one_after_another_under_load_lose_nothing_and_end_nothin
             }
             // It was delivered in time, to a worker that was killed before it began it, and that
             // again is in time.
-            let found = site.job(&jobs_enqueued[label.parse::<usize>().unwrap()]).await;
+            let found = harness.job(&jobs_enqueued[label.parse::<usize>().unwrap()]).await;
             let unseen = found.deliveries as usize - seen.times_begun(label);
             assert!(
                 wait <= limit * (1 + unseen as u32),

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use common::eventually;
-use common::site::Site;
-use common::worker::{QUEUE, Task, WorkerProcess, go_on, noted, notes, task};
+use common::harness::Harness;
+use common::worker::{QUEUE, Task, WorkerProcess, notes, open_gate, task_job, wait_for_note};
 use longshore::{AttemptOutcome, Backoff, DeathReason, JobInfo, JobOptions, JobState};
 use rustix::process::Signal;
 
@@ -36,32 +36,32 @@ fn short_lease(max_attempts: u16) -> JobOptions {
     JobOptions { lease_ms: Some(LEASE.as_millis() as u32), ..options(max_attempts) }
 }
 
-async fn running(site: &Site, jobs: u64) {
-    let all = || async { site.stat(QUEUE).await.counts.running == jobs };
+async fn running(harness: &Harness, jobs: u64) {
+    let all = || async { harness.stat(QUEUE).await.counts.running == jobs };
     eventually("that many jobs are with workers", all).await;
 }
 
-async fn completed(site: &Site, jobs: u64) {
+async fn completed(harness: &Harness, jobs: u64) {
     let began = Instant::now();
     loop {
-        let stat = site.stat(QUEUE).await;
+        let stat = harness.stat(QUEUE).await;
         if stat.completed == jobs {
             return;
         }
         let waited = began.elapsed();
-        assert!(waited < Duration::from_secs(30), "{stat:?}\n{:#?}", notes(site));
+        assert!(waited < Duration::from_secs(30), "{stat:?}\n{:#?}", notes(harness));
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 
-async fn subscribed(site: &Site) {
-    let credit = || async { site.stat(QUEUE).await.credits > 0 };
+async fn subscribed(harness: &Harness) {
+    let credit = || async { harness.stat(QUEUE).await.credits > 0 };
     eventually("a worker waits for a job", credit).await;
 }
 
 /// The worker whose result stands.
-async fn result_of(site: &Site, job: &longshore::NewJob) -> String {
-    let job = site.job(job).await;
+async fn result_of(harness: &Harness, job: &longshore::NewJob) -> String {
+    let job = harness.job(job).await;
     serde_json::from_slice(&job.result.unwrap()).unwrap()
 }
 
@@ -82,144 +82,148 @@ fn checkpoints(job: &JobInfo) -> Vec<String> {
 }
 
 /// The queue is there before its first job, so that it can be seen who waits.
-async fn site_with_a_queue() -> Site {
-    let site = Site::start().await;
-    let job = task(labelled("before"), options(1));
-    site.enqueue(vec![job]).await;
-    site.run(&["cancel", QUEUE]).code(0);
-    site
+async fn site_with_a_queue() -> Harness {
+    let harness = Harness::start().await;
+    let job = task_job(labelled("before"), options(1));
+    harness.enqueue(vec![job]).await;
+    harness.run(&["cancel", QUEUE]).code(0);
+    harness
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn k1_a_job_that_was_on_its_way_to_a_killed_worker_runs_elsewhere_with_its_attempt_back() {
-    let site = site_with_a_queue().await;
-    let mut first = WorkerProcess::start(&site, "first", 1, 0);
-    subscribed(&site).await;
+async fn a_job_in_flight_to_a_killed_worker_keeps_its_attempt() {
+    let harness = site_with_a_queue().await;
+    let mut first = WorkerProcess::start(&harness, "first", 1, 0);
+    subscribed(&harness).await;
     // A stopped process receives nothing: what is delivered to it stays in its kernel.
     first.send(Signal::STOP);
-    let job = task(labelled("a"), options(1));
-    site.enqueue(vec![job.clone()]).await;
-    running(&site, 1).await;
+    let job = task_job(labelled("a"), options(1));
+    harness.enqueue(vec![job.clone()]).await;
+    running(&harness, 1).await;
     first.kill();
     let killed = Instant::now();
 
-    let _second = WorkerProcess::start(&site, "second", 1, 0);
-    completed(&site, 1).await;
+    let _second = WorkerProcess::start(&harness, "second", 1, 0);
+    completed(&harness, 1).await;
     assert!(killed.elapsed() < RECONNECT_GRACE + SLACK, "{:?}", killed.elapsed());
-    let found = site.job(&job).await;
+    let found = harness.job(&job).await;
     assert_eq!((found.attempt, found.deliveries), (1, 2));
-    assert_eq!(notes(&site), ["second began a 1", "second ended a 1"]);
+    assert_eq!(notes(&harness), ["second began a 1", "second ended a 1"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn k2_jobs_that_a_killed_worker_had_received_but_not_begun_take_effect_once() {
-    let site = Site::start().await;
-    let long = task(Task { ms: 60_000, only_first: true, ..labelled("long") }, options(2));
-    let waiting: Vec<_> = (0..3).map(|n| task(labelled(&n.to_string()), options(1))).collect();
-    site.enqueue([std::slice::from_ref(&long), &waiting[..]].concat()).await;
-    let mut first = WorkerProcess::start(&site, "first", 1, 3);
-    noted(&site, "first began long 1").await;
-    running(&site, 4).await;
+async fn jobs_received_but_not_started_by_a_killed_worker_run_once() {
+    let harness = Harness::start().await;
+    let long = task_job(Task { ms: 60_000, only_first: true, ..labelled("long") }, options(2));
+    let waiting: Vec<_> = (0..3).map(|n| task_job(labelled(&n.to_string()), options(1))).collect();
+    harness.enqueue([std::slice::from_ref(&long), &waiting[..]].concat()).await;
+    let mut first = WorkerProcess::start(&harness, "first", 1, 3);
+    wait_for_note(&harness, "first began long 1").await;
+    running(&harness, 4).await;
     first.kill();
 
-    let _second = WorkerProcess::start(&site, "second", 1, 3);
-    completed(&site, 4).await;
+    let _second = WorkerProcess::start(&harness, "second", 1, 3);
+    completed(&harness, 4).await;
     for job in &waiting {
-        let found = site.job(job).await;
+        let found = harness.job(job).await;
         assert_eq!((found.attempt, found.deliveries), (1, 2), "it had not begun");
     }
-    let found = site.job(&long).await;
+    let found = harness.job(&long).await;
     assert_eq!((found.attempt, found.deliveries), (2, 2), "it had begun");
     for n in 0..3 {
-        let began = notes(&site).iter().filter(|note| note.contains(&format!("began {n}"))).count();
-        assert_eq!(began, 1, "{:?}", notes(&site));
+        let began =
+            notes(&harness).iter().filter(|note| note.contains(&format!("began {n}"))).count();
+        assert_eq!(began, 1, "{:?}", notes(&harness));
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn k3_a_job_that_was_done_but_not_settled_runs_again_and_ends_once() {
-    let site = Site::start().await;
-    site.run(&["enqueue", QUEUE, "x", "--lease", "1s", "--max-attempts", "2"]).code(0);
-    let log = site.folder.path().join("log");
+async fn a_finished_but_unsettled_job_runs_again_and_ends_once() {
+    let harness = Harness::start().await;
+    harness.run(&["enqueue", QUEUE, "x", "--lease", "1s", "--max-attempts", "2"]).code(0);
+    let log = harness.folder.path().join("log");
     // Its work is done; then it takes the worker with it, which can report nothing.
     let script = format!(
         "echo attempt $LONGSHORE_JOB_ATTEMPT >> {}; test $LONGSHORE_JOB_ATTEMPT = 2 || kill -9 $PPID",
         log.display()
     );
     let work = ["work", QUEUE, "--until-empty", "--", "sh", "-c", &script];
-    let first = quiet(site.command(&work)).status().unwrap();
+    let first = quiet(harness.command(&work)).status().unwrap();
     assert_eq!(first.signal(), Some(9), "the worker was not killed");
-    assert_eq!(site.stat(QUEUE).await.completed, 0);
+    assert_eq!(harness.stat(QUEUE).await.completed, 0);
 
-    let second = site.run(&work).code(0);
+    let second = harness.run(&work).code(0);
     assert!(second.stdout.contains("1 completed"), "{second:?}");
-    let stat = site.stat(QUEUE).await;
+    let stat = harness.stat(QUEUE).await;
     assert_eq!((stat.completed, stat.counts.completed, stat.redelivered), (1, 1, 1));
     assert_eq!(std::fs::read_to_string(log).unwrap(), "attempt 1\nattempt 2\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn k3_the_attempt_after_one_that_was_done_but_not_settled_reads_its_checkpoints() {
-    let site = Site::start().await;
-    let job = task(Task { kills_done: true, checkpoints: 2, ..labelled("a") }, short_lease(2));
-    site.enqueue(vec![job.clone()]).await;
-    let mut first = WorkerProcess::start(&site, "first", 1, 0);
+async fn the_next_attempt_reads_an_unsettled_attempts_checkpoints() {
+    let harness = Harness::start().await;
+    let job = task_job(
+        Task { kills_worker_when_done: true, checkpoints: 2, ..labelled("a") },
+        short_lease(2),
+    );
+    harness.enqueue(vec![job.clone()]).await;
+    let mut first = WorkerProcess::start(&harness, "first", 1, 0);
     assert_eq!(first.ended().await.signal(), Some(9), "the worker was not killed");
-    assert_eq!(notes(&site), ["first began a 1", "first ended a 1"], "its handler was done");
-    assert_eq!(site.stat(QUEUE).await.completed, 0);
+    assert_eq!(notes(&harness), ["first began a 1", "first ended a 1"], "its handler was done");
+    assert_eq!(harness.stat(QUEUE).await.completed, 0);
 
-    let mut second = WorkerProcess::start(&site, "second", 1, 0);
-    completed(&site, 1).await;
+    let mut second = WorkerProcess::start(&harness, "second", 1, 0);
+    completed(&harness, 1).await;
     assert_eq!(second.stop().await["completed"], 1);
     let read = ["began a 2", "read first-1 1 a 2", "read first-2 2 a 2", "ended a 2"];
-    assert_eq!(notes(&site)[2..], read.map(|note| format!("second {note}")));
-    let found = site.job(&job).await;
-    assert_eq!(result_of(&site, &job).await, "second");
+    assert_eq!(notes(&harness)[2..], read.map(|note| format!("second {note}")));
+    let found = harness.job(&job).await;
+    assert_eq!(result_of(&harness, &job).await, "second");
     assert_eq!(outcomes(&found), [(1, "first", "worker_lost"), (2, "second", "completed")]);
     assert_eq!(checkpoints(&found), ["first-1", "first-2", "second-1", "second-2"]);
-    let stat = site.stat(QUEUE).await;
+    let stat = harness.stat(QUEUE).await;
     assert_eq!((stat.completed, stat.counts.completed, stat.redelivered), (1, 1, 1));
 }
 
 /// A job is settled and that is durable, but the worker does not hear of it, and then loses its
 /// link by `fault`.
-async fn k4(fault: impl FnOnce(&mut Site)) {
-    let mut site = Site::wired().await;
-    let job = task(Task { ms: 500, ..labelled("a") }, options(3));
-    site.enqueue(vec![job.clone()]).await;
-    let mut worker = WorkerProcess::start(&site, "worker", 1, 0);
-    noted(&site, "worker began a 1").await;
-    site.wire.as_ref().unwrap().lose_answers(true);
-    completed(&site, 1).await;
-    let lost = || async { site.wire.as_ref().unwrap().lost_bytes() > 0 };
+async fn k4(fault: impl FnOnce(&mut Harness)) {
+    let mut harness = Harness::with_proxy().await;
+    let job = task_job(Task { ms: 500, ..labelled("a") }, options(3));
+    harness.enqueue(vec![job.clone()]).await;
+    let mut worker = WorkerProcess::start(&harness, "worker", 1, 0);
+    wait_for_note(&harness, "worker began a 1").await;
+    harness.proxy.as_ref().unwrap().drop_answers(true);
+    completed(&harness, 1).await;
+    let lost = || async { harness.proxy.as_ref().unwrap().dropped_bytes() > 0 };
     eventually("the answer is lost", lost).await;
-    site.wire.as_ref().unwrap().lose_answers(false);
-    fault(&mut site);
+    harness.proxy.as_ref().unwrap().drop_answers(false);
+    fault(&mut harness);
 
     // It has a link again, and the answer: it can take another job.
-    let next = task(labelled("b"), options(1));
-    site.enqueue(vec![next]).await;
-    completed(&site, 2).await;
+    let next = task_job(labelled("b"), options(1));
+    harness.enqueue(vec![next]).await;
+    completed(&harness, 2).await;
     let report = worker.stop().await;
     let counts = ["completed", "stale_refused", "leases_lost", "unanswered"].map(|c| &report[c]);
     assert_eq!(counts, [2, 0, 0, 0], "{report}");
-    let stat = site.stat(QUEUE).await;
+    let stat = harness.stat(QUEUE).await;
     assert_eq!((stat.completed, stat.redelivered, stat.stale_refused), (2, 0, 0));
     let expected = ["began a", "ended a", "began b", "ended b"];
-    assert_eq!(notes(&site), expected.map(|note| format!("worker {note} 1")));
-    assert_eq!(site.job(&job).await.deliveries, 1);
+    assert_eq!(notes(&harness), expected.map(|note| format!("worker {note} 1")));
+    assert_eq!(harness.job(&job).await.deliveries, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn k4_a_settle_whose_answer_was_lost_with_the_link_counts_once() {
-    k4(|site| site.wire.as_ref().unwrap().cut()).await;
+async fn a_settle_with_its_answer_lost_on_the_link_counts_once() {
+    k4(|harness| harness.proxy.as_ref().unwrap().cut()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn k4_a_settle_whose_answer_was_lost_with_the_publisher_counts_once() {
-    k4(|site| {
-        site.kill_publisher();
-        site.start_publisher();
+async fn a_settle_with_its_answer_lost_in_a_crash_counts_once() {
+    k4(|harness| {
+        harness.kill_publisher();
+        harness.restart_publisher();
     })
     .await;
 }
@@ -227,25 +231,25 @@ async fn k4_a_settle_whose_answer_was_lost_with_the_publisher_counts_once() {
 /// A worker stops in the middle of a job for so long that another one takes the job, and then goes
 /// on.
 async fn k10(pause: Duration) {
-    let site = Site::start().await;
+    let harness = Harness::start().await;
     // It is still at work when it goes on, so that it can be told before it is done.
     let ms = (pause + LEASE).as_millis() as u64;
-    let job = task(Task { ms, only_first: true, ..labelled("a") }, short_lease(3));
-    site.enqueue(vec![job.clone()]).await;
-    let mut first = WorkerProcess::start(&site, "first", 1, 0);
-    noted(&site, "first began a 1").await;
+    let job = task_job(Task { ms, only_first: true, ..labelled("a") }, short_lease(3));
+    harness.enqueue(vec![job.clone()]).await;
+    let mut first = WorkerProcess::start(&harness, "first", 1, 0);
+    wait_for_note(&harness, "first began a 1").await;
     first.send(Signal::STOP);
     let stopped = Instant::now();
-    let mut second = WorkerProcess::start(&site, "second", 1, 0);
-    completed(&site, 1).await;
+    let mut second = WorkerProcess::start(&harness, "second", 1, 0);
+    completed(&harness, 1).await;
     assert!(stopped.elapsed() > LEASE / 3, "the lease ended too soon");
-    assert_eq!(result_of(&site, &job).await, "second");
+    assert_eq!(result_of(&harness, &job).await, "second");
     tokio::time::sleep(pause.saturating_sub(stopped.elapsed())).await;
     first.send(Signal::CONT);
 
     // It finishes what it believes to have, and is told that it has not.
-    noted(&site, "first ended a 1").await;
-    let refused = || async { site.stat(QUEUE).await.stale_refused == 1 };
+    wait_for_note(&harness, "first ended a 1").await;
+    let refused = || async { harness.stat(QUEUE).await.stale_refused == 1 };
     eventually("the late result is refused", refused).await;
     let report = first.stop().await;
     let counts = ["completed", "stale_refused", "leases_lost", "unanswered"].map(|c| &report[c]);
@@ -253,47 +257,47 @@ async fn k10(pause: Duration) {
     let report = second.stop().await;
     assert_eq!((&report["completed"], &report["stale_refused"]), (&1.into(), &0.into()));
 
-    assert_eq!(result_of(&site, &job).await, "second");
-    let (stat, found) = (site.stat(QUEUE).await, site.job(&job).await);
+    assert_eq!(result_of(&harness, &job).await, "second");
+    let (stat, found) = (harness.stat(QUEUE).await, harness.job(&job).await);
     assert_eq!((stat.completed, stat.stale_refused, stat.redelivered), (1, 1, 1));
     assert_eq!((found.state, found.attempt), (JobState::Completed, 2));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn k10_a_worker_stopped_past_its_lease_is_refused_and_told_on_the_link_that_still_stands() {
+async fn a_late_worker_is_refused_on_its_existing_link() {
     k10(LEASE * 2).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn k10_a_worker_stopped_until_its_link_was_given_up_is_refused_and_told_on_the_next() {
+async fn a_late_worker_is_refused_on_its_next_link() {
     k10(HANG + LEASE).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn k10_all_that_a_stopped_worker_says_too_late_is_refused_while_another_runs_the_job() {
-    let site = Site::start().await;
+async fn late_progress_checkpoints_and_results_are_refused() {
+    let harness = Harness::start().await;
     let ms = (LEASE * 3).as_millis() as u64;
-    let first = Task { ms, only_first: true, checkpoints: 1, talks_late: true, ..labelled("a") };
-    let job = task(Task { waits: true, ..first }, short_lease(3));
-    site.enqueue(vec![job.clone()]).await;
-    let mut first = WorkerProcess::start(&site, "first", 1, 0);
+    let first = Task { ms, only_first: true, checkpoints: 1, reports_late: true, ..labelled("a") };
+    let job = task_job(Task { waits_for_gate: true, ..first }, short_lease(3));
+    harness.enqueue(vec![job.clone()]).await;
+    let mut first = WorkerProcess::start(&harness, "first", 1, 0);
     let says = |message: &'static str| {
-        let (site, job) = (&site, &job);
-        async move { site.job(job).await.progress.is_some_and(|p| p.message == message) }
+        let (harness, job) = (&harness, &job);
+        async move { harness.job(job).await.progress.is_some_and(|p| p.message == message) }
     };
     eventually("the first says how far it is", || says("at first")).await;
     first.send(Signal::STOP);
-    let _second = WorkerProcess::start(&site, "second", 1, 0);
+    let _second = WorkerProcess::start(&harness, "second", 1, 0);
     eventually("the second says how far it is", || says("at second")).await;
-    let before = site.job(&job).await;
+    let before = harness.job(&job).await;
     first.send(Signal::CONT);
 
     // Progress, checkpoint and result come from the first while the second has the job.
-    noted(&site, "first refused a 1").await;
-    noted(&site, "first ended a 1").await;
-    let refused = || async { site.stat(QUEUE).await.stale_refused > 0 };
+    wait_for_note(&harness, "first refused a 1").await;
+    wait_for_note(&harness, "first ended a 1").await;
+    let refused = || async { harness.stat(QUEUE).await.stale_refused > 0 };
     eventually("the late result is refused", refused).await;
-    let mut after = site.job(&job).await;
+    let mut after = harness.job(&job).await;
     // Reckoned back from the moment of asking by two clocks: a millisecond is nothing.
     let apart = after.delivered_at.unwrap().abs_diff(before.delivered_at.unwrap());
     assert!(apart <= 5, "delivered {apart} ms apart");
@@ -302,108 +306,109 @@ async fn k10_all_that_a_stopped_worker_says_too_late_is_refused_while_another_ru
     let report = first.stop().await;
     assert_eq!((&report["completed"], &report["stale_refused"]), (&0.into(), &1.into()));
 
-    go_on(&site);
-    completed(&site, 1).await;
-    let found = site.job(&job).await;
-    assert_eq!(result_of(&site, &job).await, "second");
+    open_gate(&harness);
+    completed(&harness, 1).await;
+    let found = harness.job(&job).await;
+    assert_eq!(result_of(&harness, &job).await, "second");
     assert_eq!(checkpoints(&found), ["first-1", "second-1"]);
     assert_eq!(outcomes(&found), [(1, "first", "worker_lost"), (2, "second", "completed")]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn k11_a_job_that_kills_its_worker_dies_and_those_prefetched_beside_it_are_unharmed() {
-    let site = Site::start().await;
+async fn a_job_that_kills_workers_dies_without_harming_prefetched_jobs() {
+    let harness = Harness::start().await;
     let losses: u16 = 3;
     let backoff = Some(Backoff::Fixed(1_000));
     let first = JobOptions { priority: 1, backoff, ..short_lease(10) };
-    let killer = task(Task { kills: true, ..labelled("killer") }, first);
-    let beside: Vec<_> = (0..100).map(|n| task(labelled(&n.to_string()), short_lease(1))).collect();
-    site.enqueue([std::slice::from_ref(&killer), &beside[..]].concat()).await;
+    let killer = task_job(Task { kills_worker: true, ..labelled("killer") }, first);
+    let beside: Vec<_> =
+        (0..100).map(|n| task_job(labelled(&n.to_string()), short_lease(1))).collect();
+    harness.enqueue([std::slice::from_ref(&killer), &beside[..]].concat()).await;
     for attempt in 1..=losses {
         let all = u64::try_from(beside.len()).unwrap() + 1;
-        let ready = || async { site.stat(QUEUE).await.counts.ready == all };
+        let ready = || async { harness.stat(QUEUE).await.counts.ready == all };
         eventually("all jobs are ready", ready).await;
-        let mut worker = WorkerProcess::start(&site, &format!("worker-{attempt}"), 1, 100);
+        let mut worker = WorkerProcess::start(&harness, &format!("worker-{attempt}"), 1, 100);
         assert_eq!(worker.ended().await.signal(), Some(9), "the worker was not killed");
     }
-    let dead = || async { site.stat(QUEUE).await.counts.dead == 1 };
+    let dead = || async { harness.stat(QUEUE).await.counts.dead == 1 };
     eventually("the job is dead", dead).await;
-    let found = site.job(&killer).await;
+    let found = harness.job(&killer).await;
     assert_eq!((found.death, found.attempt), (Some(DeathReason::WorkerLost), losses));
 
     assert_eq!(found.attempts.len(), usize::from(losses));
     let all_lost = found.attempts.iter().all(|a| a.outcome == AttemptOutcome::WorkerLost);
     assert!(all_lost, "{:?}", found.attempts);
 
-    let mut last = WorkerProcess::start(&site, "last", 1, 100);
-    completed(&site, 100).await;
+    let mut last = WorkerProcess::start(&harness, "last", 1, 100);
+    completed(&harness, 100).await;
     assert_eq!(last.stop().await["completed"], 100);
     for job in &beside {
-        let found = site.job(job).await;
+        let found = harness.job(job).await;
         assert_eq!((found.state, found.attempt), (JobState::Completed, 1));
         assert_eq!(found.deliveries, losses + 1, "it was not beside the killer each time");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn k12_at_sigterm_a_worker_gives_back_what_it_has_not_begun_and_finishes_what_it_has() {
-    let site = Site::start().await;
-    let begun = task(Task { ms: 2_000, ..labelled("begun") }, options(1));
-    let waiting: Vec<_> = (0..4).map(|n| task(labelled(&n.to_string()), options(1))).collect();
-    site.enqueue([std::slice::from_ref(&begun), &waiting[..]].concat()).await;
-    let mut first = WorkerProcess::start(&site, "first", 1, 4);
-    noted(&site, "first began begun 1").await;
-    running(&site, 5).await;
+async fn sigterm_releases_unstarted_jobs_and_finishes_running_ones() {
+    let harness = Harness::start().await;
+    let begun = task_job(Task { ms: 2_000, ..labelled("begun") }, options(1));
+    let waiting: Vec<_> = (0..4).map(|n| task_job(labelled(&n.to_string()), options(1))).collect();
+    harness.enqueue([std::slice::from_ref(&begun), &waiting[..]].concat()).await;
+    let mut first = WorkerProcess::start(&harness, "first", 1, 4);
+    wait_for_note(&harness, "first began begun 1").await;
+    running(&harness, 5).await;
     first.send(Signal::TERM);
-    let mut second = WorkerProcess::start(&site, "second", 1, 0);
+    let mut second = WorkerProcess::start(&harness, "second", 1, 0);
     let report = first.report().await;
-    completed(&site, 5).await;
+    completed(&harness, 5).await;
 
     assert_eq!((&report["completed"], &report["released"]), (&1.into(), &4.into()), "{report}");
     assert_eq!(second.stop().await["completed"], 4);
-    let notes = notes(&site);
+    let notes = notes(&harness);
     let finished = notes.iter().position(|note| note == "first ended begun 1").unwrap();
     let elsewhere = notes.iter().position(|note| note == "second ended 3 1").unwrap();
     assert!(elsewhere < finished, "not given back at once: {notes:?}");
     for (job, deliveries) in [(&begun, 1)].into_iter().chain(waiting.iter().map(|job| (job, 2))) {
-        let found = site.job(job).await;
+        let found = harness.job(job).await;
         assert_eq!((found.attempt, found.deliveries), (1, deliveries));
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn k12_what_outlasts_the_grace_is_given_back_with_its_attempt() {
-    let site = Site::start().await;
-    let job = task(Task { ms: 60_000, only_first: true, ..labelled("long") }, options(1));
-    site.enqueue(vec![job.clone()]).await;
+async fn a_job_outlasting_the_grace_is_released_with_its_attempt() {
+    let harness = Harness::start().await;
+    let job = task_job(Task { ms: 60_000, only_first: true, ..labelled("long") }, options(1));
+    harness.enqueue(vec![job.clone()]).await;
     let grace = Duration::from_millis(300);
-    let mut first = WorkerProcess::start_with(&site, "first", 1, 0, grace);
-    noted(&site, "first began long 1").await;
+    let mut first = WorkerProcess::start_with(&harness, "first", 1, 0, grace);
+    wait_for_note(&harness, "first began long 1").await;
     let told = Instant::now();
     let report = first.stop().await;
     assert!(told.elapsed() >= grace && told.elapsed() < grace + Duration::from_secs(1) + SLACK);
     assert_eq!(report["released"], 1, "{report}");
 
-    let _second = WorkerProcess::start(&site, "second", 1, 0);
-    completed(&site, 1).await;
-    let found = site.job(&job).await;
+    let _second = WorkerProcess::start(&harness, "second", 1, 0);
+    completed(&harness, 1).await;
+    let found = harness.job(&job).await;
     assert_eq!((found.attempt, found.deliveries), (1, 2));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn k12_the_program_finishes_its_command_at_sigterm_and_leaves_the_rest() {
-    let site = Site::start().await;
-    let jobs = (0..3).map(|n| task(labelled(&n.to_string()), options(1))).collect();
-    site.enqueue(jobs).await;
-    let work = site.command(&["work", QUEUE, "--json", "--", "sleep", "1"]);
+async fn longshore_work_finishes_its_command_at_sigterm() {
+    let harness = Harness::start().await;
+    let jobs = (0..3).map(|n| task_job(labelled(&n.to_string()), options(1))).collect();
+    harness.enqueue(jobs).await;
+    let work = harness.command(&["work", QUEUE, "--json", "--", "sleep", "1"]);
     let worker = quiet(work).stdout(Stdio::piped()).spawn().unwrap();
-    running(&site, 1).await;
+    running(&harness, 1).await;
     common::send(&worker, Signal::TERM);
     let ended = worker.wait_with_output().unwrap();
     assert!(ended.status.success(), "{}", ended.status);
     let report: serde_json::Value = serde_json::from_slice(&ended.stdout).unwrap();
     assert_eq!((&report["completed"], &report["released"]), (&1.into(), &0.into()), "{report}");
-    let counts = site.stat(QUEUE).await.counts;
+    let counts = harness.stat(QUEUE).await.counts;
     assert_eq!((counts.completed, counts.ready, counts.running), (1, 2, 0));
 }
 

@@ -1,6 +1,5 @@
 //! Tests of the program as its users run it: processes, exit codes, output.
 
-mod acting;
 mod bad_input;
 mod bench;
 mod black_box;
@@ -9,8 +8,8 @@ mod crashes;
 mod dead_letters;
 mod demo;
 mod directory;
+mod end_to_end;
 mod enqueue_options;
-mod files_in_results_out;
 mod full_disk;
 mod hanging_disk;
 mod hostile_clients;
@@ -20,10 +19,11 @@ mod killed_publishers;
 mod killed_replicas;
 mod killed_under_load;
 mod killed_workers;
-mod looking;
+mod known_publishers;
 mod metrics;
+mod operator_actions;
+mod queries;
 mod reload;
-mod remembered;
 mod replica_faults;
 mod stopped_subscribers;
 mod units;

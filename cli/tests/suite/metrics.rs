@@ -11,8 +11,8 @@ use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use common::site::Site;
-use common::{Beside, Service, System, eventually, longshore};
+use common::harness::Harness;
+use common::{BackgroundCommand, Service, System, eventually, longshore};
 use longshore::values::{Event, Subscriber};
 use longshore::{
     Cluster, Job, JobContext, Path, Producer, ProducerOptions, Publisher, PublisherOptions,
@@ -29,15 +29,15 @@ use tokio::time::timeout;
 /// Longer than anything here takes.
 const LONG: Duration = Duration::from_secs(30);
 
-fn next(beside: &mut Beside) -> Value {
-    let line = beside.line();
+fn next(command: &mut BackgroundCommand) -> Value {
+    let line = command.line();
     serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))
 }
 
 /// What `subscribe` prints, up to a value that is as wanted.
-fn until(beside: &mut Beside, wanted: impl Fn(&Value) -> bool) -> Value {
+fn read_until(command: &mut BackgroundCommand, wanted: impl Fn(&Value) -> bool) -> Value {
     loop {
-        let value = next(beside)["value"].take();
+        let value = next(command)["value"].take();
         if wanted(&value) {
             return value;
         }
@@ -55,18 +55,18 @@ fn name_of(system: &System) -> String {
 }
 
 #[test]
-fn the_metrics_of_a_queue_follow_what_happens_to_its_jobs() {
+fn queue_metrics_follow_job_transitions() {
     let system = System::up();
     let name = name_of(&system);
     system.enqueue("/jobs/a", "x", &[]);
     let metric = format!("/sys/publishers/{name}/queues/jobs/a");
-    let mut queue = system.beside(&["subscribe", &metric, "--json"]);
-    let first = until(&mut queue, |_| true);
+    let mut queue = system.spawn(&["subscribe", &metric, "--json"]);
+    let first = read_until(&mut queue, |_| true);
     assert_eq!((&first["ready"], &first["enqueued_ever"]), (&json!(1), &json!(1)), "{first}");
     system.enqueue("/jobs/a", "y", &[]);
-    until(&mut queue, |value| value["ready"] == 2);
+    read_until(&mut queue, |value| value["ready"] == 2);
     system.run(&["work", "/jobs/a", "--until-empty", "--", "true"]).code(0);
-    let done = until(&mut queue, |value| value["completed_ever"] == 2);
+    let done = read_until(&mut queue, |value| value["completed_ever"] == 2);
     assert_eq!(
         (&done["ready"], &done["failed_ever"], &done["died_ever"]),
         (&json!(0), &json!(0), &json!(0))
@@ -92,10 +92,10 @@ fn the_metrics_of_a_queue_follow_what_happens_to_its_jobs() {
 
     // What is not there is said, and nothing is made for it.
     let none = system.run(&["write", &format!("{metric}/none"), "1", "--within", "3s"]).code(1);
-    none.says(&["no queue /jobs/a/none"]);
+    none.stderr_has(&["no queue /jobs/a/none"]);
     let none =
         system.run(&["write", &format!("/sys/publishers/{name}/else"), "1", "--within", "3s"]);
-    none.code(1).says(&["no such metrics"]);
+    none.code(1).stderr_has(&["no such metrics"]);
     // A pattern below /sys finds what no directory holds.
     let all = system.run(&["subscribe", "/sys/*/*", "--once", "--json"]).code(0).json_lines();
     let mut paths: Vec<&str> = all.iter().map(|line| line["path"].as_str().unwrap()).collect();
@@ -104,7 +104,7 @@ fn the_metrics_of_a_queue_follow_what_happens_to_its_jobs() {
 }
 
 #[test]
-fn up_tells_its_replicas_metrics_where_the_configuration_says() {
+fn up_serves_replica_metrics_at_the_configured_address() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("config.toml");
     std::fs::write(&file, "[resolver]\nmetrics = '127.0.0.9:0'\n").unwrap();
@@ -123,7 +123,7 @@ fn up_tells_its_replicas_metrics_where_the_configuration_says() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn nothing_is_published_while_nobody_subscribes_and_progress_is_told_while_a_job_runs() {
+async fn metrics_are_collected_only_while_subscribed() {
     let fresh = ServerOptions { fresh: true, ..ServerOptions::default() };
     let replica = ResolverServer::bind("127.0.0.1:0".parse().unwrap(), fresh).await.unwrap();
     let cluster = Cluster::new([replica.local_address().to_string()]);
@@ -205,17 +205,23 @@ async fn nothing_is_published_while_nobody_subscribes_and_progress_is_told_while
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn workers_of_all_publishers_are_listed() {
-    let mut site = Site::of(1, 2, None).await;
-    let worker =
-        Beside::start(site.command(&["work", "/jobs/**", "--concurrency", "3", "--", "true"]));
+async fn workers_ls_lists_workers_of_all_publishers() {
+    let mut harness = Harness::start_with(1, 2, None).await;
+    let worker = BackgroundCommand::start(harness.command(&[
+        "work",
+        "/jobs/**",
+        "--concurrency",
+        "3",
+        "--",
+        "true",
+    ]));
     let listed = |pattern: Option<&str>| {
         let mut arguments = vec!["workers", "ls", "--json"];
         arguments.extend(pattern);
-        let listed = site.run(&arguments).code(0).json();
+        let listed = harness.run(&arguments).code(0).json();
         listed["workers"].as_array().unwrap().clone()
     };
-    common::until("the worker is linked to both", || {
+    common::wait_until("the worker is linked to both", || {
         let workers = listed(None);
         workers.len() == 2 && workers.iter().all(|worker| worker["patterns"][0] == "/jobs/**")
     });
@@ -226,39 +232,40 @@ async fn workers_of_all_publishers_are_listed() {
     assert_eq!(publishers, ["publisher-1", "publisher-2"]);
     assert_eq!(workers[0]["session"].as_str().unwrap().len(), 8);
     assert_eq!(listed(Some("/other")), [] as [Value; 0]);
-    let shown = site.run(&["workers", "ls"]).code(0).stdout;
+    let shown = harness.run(&["workers", "ls"]).code(0).stdout;
     assert!(shown.starts_with("worker ") && shown.contains("/jobs/**"), "{shown}");
     drop(worker);
-    common::until("it is gone", || listed(None).is_empty());
+    common::wait_until("it is gone", || listed(None).is_empty());
 
-    site.kill_publisher();
-    let missing = site.run(&["workers", "ls", "--json"]).code(1).json();
+    harness.kill_publisher();
+    let missing = harness.run(&["workers", "ls", "--json"]).code(1).json();
     assert_eq!(missing["missing"][0]["name"], "publisher-1");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn publishers_without_metrics_are_named_and_not_waited_for() {
-    let site = Site::configured(1, 2, None, "[publisher]\nmetrics = false\n").await;
-    let _worker = Beside::start(site.command(&["work", "/jobs/**", "--", "true"]));
-    site.run(&["enqueue", "/jobs/a", "x"]).code(0);
+async fn publishers_without_metrics_are_reported_and_skipped() {
+    let harness =
+        Harness::with_more_configuration(1, 2, None, "[publisher]\nmetrics = false\n").await;
+    let _worker = BackgroundCommand::start(harness.command(&["work", "/jobs/**", "--", "true"]));
+    harness.run(&["enqueue", "/jobs/a", "x"]).code(0);
     let says = "publishes no metrics (publisher.metrics is false)";
-    common::until("the worker is counted", || {
-        site.run(&["stat", "/jobs/a", "--json"]).code(0).json()["queues"][0]["workers"] == 1
+    common::wait_until("the worker is counted", || {
+        harness.run(&["stat", "/jobs/a", "--json"]).code(0).json()["queues"][0]["workers"] == 1
     });
-    let stat = site.run(&["stat", "--json"]).code(0).json();
+    let stat = harness.run(&["stat", "--json"]).code(0).json();
     assert_eq!(stat["without_metrics"], json!(["publisher-1", "publisher-2"]));
-    let check = site.run(&["check"]).code(0).stdout;
+    let check = harness.run(&["check"]).code(0).stdout;
     assert!(check.contains(says), "{check}");
-    let top = site.run(&["top", "--once"]).code(0).stdout;
+    let top = harness.run(&["top", "--once"]).code(0).stdout;
     assert!(top.contains(&format!("publisher publisher-2 {says}")), "{top}");
-    let listed = site.run(&["workers", "ls"]).code(0).stderr;
+    let listed = harness.run(&["workers", "ls"]).code(0).stderr;
     assert!(listed.contains(&format!("publisher publisher-1 {says}")), "{listed}");
-    let quiet = site.run(&["workers", "quiet", "*", "--wait"]).code(1).stderr;
+    let quiet = harness.run(&["workers", "quiet", "*", "--wait"]).code(1).stderr;
     assert!(quiet.contains(says), "{quiet}");
 }
 
 #[test]
-fn top_shows_the_system_once_as_lines_and_as_json() {
+fn top_prints_the_system_as_lines_and_json() {
     let system = System::up();
     system.enqueue("/jobs/a", "x", &[]);
     let top = system.run(&["top", "--once", "--json"]).code(0).json();
@@ -272,7 +279,7 @@ fn top_shows_the_system_once_as_lines_and_as_json() {
     assert!(!shown.contains('\x1b'), "no terminal, no drawing");
 
     // Each second a line for programs, with rates.
-    let mut top = system.beside(&["top", "--json"]);
+    let mut top = system.spawn(&["top", "--json"]);
     let rated = loop {
         let shown = next(&mut top);
         if !shown["queues"][0]["enqueued_per_s"].is_null() {
@@ -342,17 +349,17 @@ impl TopOnTerminal {
     #[track_caller]
     fn shows(&self, what: &str) {
         let is_in = |lines: &Vec<String>| lines.iter().any(|line| line.contains(what));
-        common::until(what, || self.pictures().iter().any(is_in));
+        common::wait_until(what, || self.pictures().iter().any(is_in));
     }
 
     /// Waits for its end: in order, and with the terminal as it was.
     #[track_caller]
     fn ended(&mut self) {
-        common::until("it ends", || self.process.try_wait().unwrap().is_some());
+        common::wait_until("it ends", || self.process.try_wait().unwrap().is_some());
         assert_eq!(self.process.wait().unwrap().code(), Some(0));
         assert_eq!(modes(&self.theirs), self.found);
         // What is said of a signal may come after.
-        common::until("the terminal is left", || self.drawn().contains(LEAVE));
+        common::wait_until("the terminal is left", || self.drawn().contains(LEAVE));
         assert!(!self.drawn().contains("panicked"), "{}", self.drawn());
     }
 }
@@ -374,7 +381,7 @@ fn modes(terminal: &OwnedFd) -> String {
 }
 
 #[test]
-fn top_leaves_its_terminal_as_it_was_however_it_is_ended() {
+fn top_restores_its_terminal_on_every_exit() {
     let system = System::up();
     system.enqueue("/jobs/a", "x", &[]);
     for ending in [None, Some(Signal::INT), Some(Signal::TERM)] {
@@ -395,7 +402,7 @@ fn top_leaves_its_terminal_as_it_was_however_it_is_ended() {
 }
 
 #[test]
-fn top_leaves_its_terminal_while_it_is_stopped_and_comes_back_to_it() {
+fn top_restores_its_terminal_while_suspended() {
     let system = System::up();
     system.enqueue("/jobs/a", "x", &[]);
     let mut top = TopOnTerminal::start(&system, 24, 120);
@@ -407,13 +414,13 @@ fn top_leaves_its_terminal_while_it_is_stopped_and_comes_back_to_it() {
             let known = waitpid(Some(pid), WaitOptions::UNTRACED | WaitOptions::NOHANG).unwrap();
             known.is_some_and(|(_, status)| status.stopped())
         };
-        common::until("it stops", stopped);
+        common::wait_until("it stops", stopped);
         assert_eq!(modes(&top.theirs), top.found);
-        common::until("the terminal is left", || top.drawn().ends_with(LEFT));
+        common::wait_until("the terminal is left", || top.drawn().ends_with(LEFT));
         assert_eq!(top.drawn().matches(LEAVE).count(), times);
 
         common::send(&top.process, Signal::CONT);
-        common::until("it is drawn anew", || {
+        common::wait_until("it is drawn anew", || {
             let drawn = top.drawn();
             let mut since = drawn.split(ENTER).skip(1 + times);
             since.next().is_some_and(|picture| picture.contains("/jobs/a"))
@@ -426,7 +433,7 @@ fn top_leaves_its_terminal_while_it_is_stopped_and_comes_back_to_it() {
 }
 
 #[test]
-fn top_fits_into_a_terminal_that_is_small_or_becomes_so() {
+fn top_fits_small_and_resized_terminals() {
     let system = System::up();
     for n in 0..12 {
         system.enqueue(&format!("/jobs/with-a-name-longer-than-the-terminal/{n}"), "x", &[]);
@@ -440,7 +447,7 @@ fn top_fits_into_a_terminal_that_is_small_or_becomes_so() {
         resize(&top.theirs, rows, columns);
         // One may be on its way with the size of before.
         let before = top.pictures().len();
-        common::until("it is drawn anew", || top.pictures().len() > before + 1);
+        common::wait_until("it is drawn anew", || top.pictures().len() > before + 1);
         let last = top.pictures().pop().unwrap();
         assert!(last.len() <= usize::from(rows), "{last:?} in {rows} rows");
     }
@@ -449,7 +456,7 @@ fn top_fits_into_a_terminal_that_is_small_or_becomes_so() {
 }
 
 #[test]
-fn top_puts_its_terminal_back_also_when_that_takes_no_output() {
+fn top_restores_a_terminal_that_blocks_output() {
     let system = System::up();
     let mut top = TopOnTerminal::start(&system, 24, 80);
     top.shows("replica ");
@@ -461,7 +468,7 @@ fn top_puts_its_terminal_back_also_when_that_takes_no_output() {
         common::send(&top.process, Signal::TERM);
         top.process.try_wait().unwrap().is_some()
     };
-    common::until("it ends", ended);
+    common::wait_until("it ends", ended);
     assert_eq!(top.process.wait().unwrap().code(), Some(143));
     assert_eq!(modes(&top.theirs), top.found);
 }

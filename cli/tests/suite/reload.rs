@@ -7,7 +7,7 @@ use crate::common;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use common::{Beside, Service, longshore, run, until};
+use common::{BackgroundCommand, Service, longshore, run, wait_until};
 use longshore::protocol::SessionId;
 use longshore::{Cluster, ReadClient, ReplicaStatus};
 use rustix::process::Signal;
@@ -34,10 +34,10 @@ impl Case {
         std::fs::rename(new, &self.file).unwrap();
     }
 
-    fn start(&self, arguments: &[&str]) -> (Beside, String) {
+    fn start(&self, arguments: &[&str]) -> (BackgroundCommand, String) {
         let mut command = longshore(arguments);
         command.args(["--json", "--listen", "127.0.0.1:0", "--config"]).arg(&self.file);
-        let mut service = Beside::start(command);
+        let mut service = BackgroundCommand::start(command);
         let ready: Value = serde_json::from_str(&service.line()).unwrap();
         let address = ready["address"].as_str().unwrap().to_owned();
         (service, address)
@@ -54,7 +54,7 @@ async fn status(address: &str) -> ReplicaStatus {
 const OLD: &str = "log = 'info'\n[resolver]\npaths_max = 1000\nwatches_max = 100\n";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_replica_takes_new_limits_and_another_log_filter_and_names_what_needs_a_restart() {
+async fn a_replica_reloads_limits_and_log_filter() {
     let case = Case::new(OLD);
     let (mut replica, address) = case.start(&["resolver", "--fresh", "--name", "left"]);
     let before = status(&address).await;
@@ -65,7 +65,7 @@ async fn a_replica_takes_new_limits_and_another_log_filter_and_names_what_needs_
          watches_max = 50\n[timing]\nwriter_ttl = '90s'\ntries = 5\n",
     );
     replica.send(Signal::HUP);
-    let line = replica.says("SIGHUP: ");
+    let line = replica.wait_for_stderr("SIGHUP: ");
     let (applied, restart) = line.split_once("needs a restart: ").unwrap();
     assert!(applied.contains("config.toml: applied: log from info to "), "{line}");
     assert!(applied.contains("resolver.watches_max from 100 to 50"), "{line}");
@@ -75,16 +75,16 @@ async fn a_replica_takes_new_limits_and_another_log_filter_and_names_what_needs_
     assert_eq!((after.paths_max, after.watches_max), (2_000, 50));
     assert_eq!(after.incarnation, before.incarnation, "it went on");
     // The filter holds: this is logged as debug.
-    replica.says("connected");
+    replica.wait_for_stderr("connected");
 
     // What is in force is what the next one is compared with.
     replica.send(Signal::HUP);
-    let line = replica.says("SIGHUP: ");
+    let line = replica.wait_for_stderr("SIGHUP: ");
     assert!(line.contains("nothing applied; needs a restart: timing.writer_ttl"), "{line}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_that_does_not_check_is_refused_and_nothing_changes() {
+async fn an_invalid_file_is_refused_and_changes_nothing() {
     let case = Case::new(OLD);
     let (mut replica, address) = case.start(&["resolver", "--fresh"]);
     for (text, says) in [
@@ -95,18 +95,18 @@ async fn a_file_that_does_not_check_is_refused_and_nothing_changes() {
     ] {
         case.write(text);
         replica.send(Signal::HUP);
-        let line = replica.says("SIGHUP: ");
+        let line = replica.wait_for_stderr("SIGHUP: ");
         assert!(line.contains(says) && line.contains("nothing has changed"), "{line}");
     }
     std::fs::remove_file(&case.file).unwrap();
     replica.send(Signal::HUP);
-    let line = replica.says("SIGHUP: ");
+    let line = replica.wait_for_stderr("SIGHUP: ");
     assert!(line.contains("cannot read") && line.contains("nothing has changed"), "{line}");
     assert_eq!(status(&address).await.paths_max, 1_000);
 
     case.write("[resolver]\npaths_max = 5\n");
     replica.send(Signal::HUP);
-    replica.says("resolver.paths_max from 1000 to 5");
+    replica.wait_for_stderr("resolver.paths_max from 1000 to 5");
     assert_eq!(status(&address).await.paths_max, 5);
     replica.send(Signal::TERM);
     assert_eq!(replica.ended().code, 0);
@@ -114,7 +114,7 @@ async fn a_file_that_does_not_check_is_refused_and_nothing_changes() {
 
 /// Nobody said where it is, so it might as well not be there: it is the same fault all the same.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_at_the_usual_place_that_is_gone_is_named_and_nothing_changes() {
+async fn a_missing_default_file_is_reported_and_changes_nothing() {
     let home = tempfile::tempdir().unwrap();
     let folder = home.path().join(".config/longshore");
     std::fs::create_dir_all(&folder).unwrap();
@@ -122,7 +122,7 @@ async fn a_file_at_the_usual_place_that_is_gone_is_named_and_nothing_changes() {
     std::fs::write(&file, OLD).unwrap();
     let mut command = longshore(&["resolver", "--fresh", "--json", "--listen", "127.0.0.1:0"]);
     command.env("HOME", home.path());
-    let mut replica = Beside::start(command);
+    let mut replica = BackgroundCommand::start(command);
     let ready: Value = serde_json::from_str(&replica.line()).unwrap();
     let address = ready["address"].as_str().unwrap().to_owned();
     assert_eq!(status(&address).await.paths_max, 1_000);
@@ -131,7 +131,7 @@ async fn a_file_at_the_usual_place_that_is_gone_is_named_and_nothing_changes() {
     // The second time as the first: that it was gone is not forgotten.
     for _ in 0..2 {
         replica.send(Signal::HUP);
-        let line = replica.says("SIGHUP: ");
+        let line = replica.wait_for_stderr("SIGHUP: ");
         let gone =
             format!("the configuration file {} is gone; nothing has changed", file.display());
         assert!(line.contains(&gone), "{line}");
@@ -141,18 +141,18 @@ async fn a_file_at_the_usual_place_that_is_gone_is_named_and_nothing_changes() {
     // With its folder, too.
     std::fs::remove_dir_all(home.path().join(".config")).unwrap();
     replica.send(Signal::HUP);
-    assert!(replica.says("SIGHUP: ").contains("is gone; nothing has changed"));
+    assert!(replica.wait_for_stderr("SIGHUP: ").contains("is gone; nothing has changed"));
 
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::write(&file, OLD.replace("1000", "2000")).unwrap();
     replica.send(Signal::HUP);
-    replica.says("resolver.paths_max from 1000 to 2000");
+    replica.wait_for_stderr("resolver.paths_max from 1000 to 2000");
     let now = status(&address).await;
     assert_eq!((now.paths_max, now.watches_max), (2_000, 100));
 }
 
 #[test]
-fn a_publisher_goes_on_and_says_what_its_next_start_will_do() {
+fn a_publisher_reloads_its_log_and_reports_pending_restarts() {
     let case = Case::new("log = 'info'\n");
     let replica = longshore(&["resolver", "--fresh", "--json", "--listen", "127.0.0.1:0"]);
     let replica = Service::start(replica);
@@ -171,7 +171,7 @@ fn a_publisher_goes_on_and_says_what_its_next_start_will_do() {
         "log = 'warn'\nresolvers = ['elsewhere']\ndata = '/elsewhere'\n[publisher]\nhang_after = '5s'\n",
     );
     publisher.send(Signal::HUP);
-    let line = publisher.says("SIGHUP: ");
+    let line = publisher.wait_for_stderr("SIGHUP: ");
     assert!(line.contains("applied: log from info to warn"), "{line}");
     assert!(line.ends_with("needs a restart: publisher.hang_after from 30s to 5s\n"), "{line}");
     let ask = |arguments: &[&str]| {
@@ -180,27 +180,28 @@ fn a_publisher_goes_on_and_says_what_its_next_start_will_do() {
         run(command, b"")
     };
     // It may have been told to reload before it had told the replica what it publishes.
-    until("the publisher is registered", || ask(&["resolve", "/still/there"]).code == 0);
+    wait_until("the publisher is registered", || ask(&["resolve", "/still/there"]).code == 0);
     ask(&["enqueue", "/still/there", "hello"]).code(0);
     publisher.send(Signal::TERM);
     assert_eq!(publisher.ended().code, 0);
 }
 
-fn config(file: &Path, arguments: &[&str]) -> common::Ended {
+fn config(file: &Path, arguments: &[&str]) -> common::CommandOutput {
     let mut command = longshore(&["config"]);
     command.args(arguments).arg("--config").arg(file);
     run(command, b"")
 }
 
 #[test]
-fn config_check_prints_nothing_but_what_is_wrong() {
+fn config_check_prints_only_errors() {
     let case = Case::new(OLD);
     let ended = config(&case.file, &["--check"]).code(0);
     assert_eq!((ended.stdout.as_str(), ended.stderr.as_str()), ("", ""));
     case.write("[timing]\ntries = 0\n");
-    let ended = config(&case.file, &["--check"]).code(2).says(&["config.toml:2: timing.tries"]);
+    let ended =
+        config(&case.file, &["--check"]).code(2).stderr_has(&["config.toml:2: timing.tries"]);
     assert_eq!((ended.stdout.as_str(), ended.stderr.lines().count()), ("", 1));
     case.write("[resolver]\nlisten = '0.0.0.0:4770'\n");
-    let ended = config(&case.file, &["--check"]).code(2).says(&["resolver.insecure = true"]);
+    let ended = config(&case.file, &["--check"]).code(2).stderr_has(&["resolver.insecure = true"]);
     assert_eq!((ended.stdout.as_str(), ended.stderr.lines().count()), ("", 1));
 }

@@ -7,7 +7,7 @@ use crate::common;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use common::site::{Site, WRITER_TTL, reader, stat_of};
+use common::harness::{Harness, WRITER_TTL, reader, stat_of};
 use common::{eventually, long};
 use longshore::{
     BatchOptions, Cluster, Path, PathAnswer, Producer, ProducerOptions, ReadClient, new_job,
@@ -37,9 +37,9 @@ fn short(cluster: Cluster) -> Cluster {
 }
 
 /// A reader of one replica alone.
-fn reader_of(site: &Site, replica: usize) -> ReadClient {
-    let replicas = vec![site.cluster().replicas[replica].clone()];
-    reader(Cluster { replicas, ..short(site.cluster()) })
+fn reader_of(harness: &Harness, replica: usize) -> ReadClient {
+    let replicas = vec![harness.cluster().replicas[replica].clone()];
+    reader(Cluster { replicas, ..short(harness.cluster()) })
 }
 
 fn path(text: &str) -> Path {
@@ -56,38 +56,38 @@ async fn knows(client: &ReadClient, queue: &str) -> bool {
     }
 }
 
-async fn enqueue(site: &Site, queue: &str, jobs: usize) {
-    let producer = Producer::connect(short(site.cluster()), ProducerOptions::default());
+async fn enqueue(harness: &Harness, queue: &str, jobs: usize) {
+    let producer = Producer::connect(short(harness.cluster()), ProducerOptions::default());
     let jobs = (0..jobs).map(|_| new_job(path(queue), &b""[..])).collect();
     let receipts = producer.enqueue_all(jobs, BatchOptions::default()).await;
     assert!(receipts.iter().all(|receipt| receipt.outcome.is_ok()), "{receipts:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_replica_that_hangs_longer_than_every_wait_misses_nothing_and_holds_nobody_up() {
-    let site = Site::configured(3, 1, None, TIMING).await;
+async fn a_hung_replica_blocks_nobody_and_catches_up() {
+    let harness = Harness::with_more_configuration(3, 1, None, TIMING).await;
     const OLD: &str = "/jobs/old";
-    enqueue(&site, OLD, BACKLOG).await;
-    let mut worker = site
+    enqueue(&harness, OLD, BACKLOG).await;
+    let mut worker = harness
         .command(&["work", "/jobs/**", "--concurrency", "4", "--", "sleep", "0.01"])
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    let done = || async { stat_of(&site.inside(0), OLD).await.completed };
+    let done = || async { stat_of(&harness.direct_queues(0), OLD).await.completed };
     eventually("the worker works", || async { done().await > 0 }).await;
     // A reader whose link to it stands: it is to find another.
-    let linked = reader_of(&site, 0);
+    let linked = reader_of(&harness, 0);
     assert!(knows(&linked, OLD).await);
 
-    site.replicas[0].service.send(Signal::STOP);
+    harness.replicas[0].service.send(Signal::STOP);
     let (began, before) = (Instant::now(), done().await);
     // Published meanwhile, and found at the others, by readers that may try the stopped one first.
-    enqueue(&site, "/jobs/new", 10).await;
+    enqueue(&harness, "/jobs/new", 10).await;
     for _ in 0..4 {
         let asked = Instant::now();
-        let reader = reader(short(site.cluster()));
+        let reader = reader(short(harness.cluster()));
         let resolution = reader.resolve(vec![path(OLD)]).await.unwrap();
         assert!(matches!(
             resolution.answers[..],
@@ -96,7 +96,7 @@ async fn a_replica_that_hangs_longer_than_every_wait_misses_nothing_and_holds_no
         assert!(asked.elapsed() < READ_WITHIN, "an answer took {:?}", asked.elapsed());
     }
     let error = linked.resolve(vec![path(OLD)]).await.unwrap_err().to_string();
-    let stopped = &site.cluster().replicas[0];
+    let stopped = &harness.cluster().replicas[0];
     assert!(error.contains(stopped.as_str()), "who failed: {error}");
     // Longer than every wait: its publishers' heartbeats are all missed.
     while began.elapsed() < WRITER_TTL + Duration::from_secs(1) {
@@ -109,9 +109,9 @@ async fn a_replica_that_hangs_longer_than_every_wait_misses_nothing_and_holds_no
     );
     assert!(worker.try_wait().unwrap().is_none(), "the worker has ended");
 
-    site.replicas[0].service.send(Signal::CONT);
+    harness.replicas[0].service.send(Signal::CONT);
     let returned = Instant::now();
-    let back = reader_of(&site, 0);
+    let back = reader_of(&harness, 0);
     let status = back.replica_status().await.remove(0).1.unwrap();
     // Its clock went on: nobody was silent for it, and what was said meanwhile it does not know.
     assert!(status.warming && status.publishers == 2 && status.hidden == 0, "{status:?}");
@@ -126,13 +126,13 @@ async fn a_replica_that_hangs_longer_than_every_wait_misses_nothing_and_holds_no
 
 /// With the same paths: none of them is gone for a moment, at any replica.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_publisher_that_is_started_again_loses_no_path_for_a_moment() {
-    let mut site = Site::configured(2, 1, None, TIMING).await;
+async fn a_restarted_publisher_never_loses_a_path() {
+    let mut harness = Harness::with_more_configuration(2, 1, None, TIMING).await;
     let queues: Vec<String> = (0..50).map(|n| format!("/jobs/{n}")).collect();
     for queue in &queues {
-        enqueue(&site, queue, 1).await;
+        enqueue(&harness, queue, 1).await;
     }
-    let replicas = [reader_of(&site, 0), reader_of(&site, 1)];
+    let replicas = [reader_of(&harness, 0), reader_of(&harness, 1)];
     let paths: Vec<Path> = queues.iter().map(|queue| path(queue)).collect();
     for reader in &replicas {
         let all = || async {
@@ -143,7 +143,7 @@ async fn a_publisher_that_is_started_again_loses_no_path_for_a_moment() {
     }
     let restarts = if long() { 20 } else { 3 };
     for _ in 0..restarts {
-        site.kill_publisher();
+        harness.kill_publisher();
         let watching = async {
             let began = Instant::now();
             let mut looks = 0;
@@ -159,7 +159,7 @@ async fn a_publisher_that_is_started_again_loses_no_path_for_a_moment() {
         };
         tokio::join!(watching, async {
             tokio::task::yield_now().await;
-            tokio::task::block_in_place(|| site.start_publisher());
+            tokio::task::block_in_place(|| harness.restart_publisher());
         });
     }
 }
@@ -171,25 +171,25 @@ fn published(answer: &PathAnswer) -> bool {
 /// What is published while one replica is down, and while all are, is at every one in half a
 /// `writer_ttl` after its return.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_published_while_replicas_are_down_is_there_when_they_are_back() {
-    let mut site = Site::configured(2, 1, None, TIMING).await;
-    enqueue(&site, "/jobs/before", 1).await;
-    site.replicas[0].kill();
-    enqueue(&site, "/jobs/one-down", 1).await;
+async fn paths_published_during_an_outage_reach_restarted_replicas() {
+    let mut harness = Harness::with_more_configuration(2, 1, None, TIMING).await;
+    enqueue(&harness, "/jobs/before", 1).await;
+    harness.replicas[0].kill();
+    enqueue(&harness, "/jobs/one-down", 1).await;
     // With all of them down, only who knows the publisher reaches it.
-    site.replicas[1].kill();
-    let publisher = common::site::info_of(&site.publishers[0].service);
+    harness.replicas[1].kill();
+    let publisher = common::harness::info_of(&harness.publishers[0].service);
     let producer = Producer::to_publishers(vec![publisher], ProducerOptions::default());
     let job = new_job(path("/jobs/all-down"), &b""[..]);
     let receipts = producer.enqueue_all(vec![job], BatchOptions::default()).await;
     assert!(receipts.iter().all(|receipt| receipt.outcome.is_ok()));
 
-    for replica in &mut site.replicas {
-        replica.start_again();
+    for replica in &mut harness.replicas {
+        replica.restart();
     }
     let returned = Instant::now();
     for replica in 0..2 {
-        let reader = reader_of(&site, replica);
+        let reader = reader_of(&harness, replica);
         for queue in ["/jobs/before", "/jobs/one-down", "/jobs/all-down"] {
             eventually("it is published there", || knows(&reader, queue)).await;
         }

@@ -33,18 +33,18 @@ const PARTED_MS: f64 = 1_200.0;
 const OF_THE_PROCESS: u64 = 4 * 1024 * 1024;
 /// How long a part may take for one word.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(90);
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A part of a measurement, driven by words. Killed when dropped.
-struct Part {
+struct BenchProcess {
     process: Child,
     input: ChildStdin,
     answers: Receiver<Value>,
     ready: Value,
 }
 
-impl Part {
-    fn start(mut command: Command) -> Part {
+impl BenchProcess {
+    fn start(mut command: Command) -> BenchProcess {
         let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let input = process.stdin.take().unwrap();
         let output = BufReader::new(process.stdout.take().unwrap());
@@ -56,22 +56,22 @@ impl Part {
                 }
             }
         });
-        let mut part = Part { process, input, answers, ready: Value::Null };
+        let mut part = BenchProcess { process, input, answers, ready: Value::Null };
         part.ready = part.answer(|| {});
         part
     }
 
-    fn tell(&mut self, word: &str) {
+    fn send_line(&mut self, word: &str) {
         self.input.write_all(format!("{word}\n").as_bytes()).unwrap();
     }
 
     /// What it says next; meanwhile somebody looks.
     #[track_caller]
     fn answer(&mut self, mut look: impl FnMut()) -> Value {
-        let turns = ANSWERS_WITHIN.as_millis() / LOOK_EVERY.as_millis();
+        let turns = ANSWERS_WITHIN.as_millis() / POLL_INTERVAL.as_millis();
         for _ in 0..turns {
             look();
-            match self.answers.recv_timeout(LOOK_EVERY) {
+            match self.answers.recv_timeout(POLL_INTERVAL) {
                 Ok(answer) => return answer,
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => panic!("the part has ended"),
@@ -82,7 +82,7 @@ impl Part {
 
     #[track_caller]
     fn ask(&mut self, word: &str) -> Value {
-        self.tell(word);
+        self.send_line(word);
         self.answer(|| {})
     }
 
@@ -91,7 +91,7 @@ impl Part {
     }
 }
 
-impl Drop for Part {
+impl Drop for BenchProcess {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
@@ -107,7 +107,7 @@ fn resident(process: u32) -> u64 {
 
 /// What some of the subscribers got of a load.
 #[derive(Debug)]
-struct Got {
+struct LoadResult {
     /// Updates a second, of the slowest.
     per_s: f64,
     /// Of the one that waited most.
@@ -117,15 +117,20 @@ struct Got {
 }
 
 /// Sends a load, and has `these` count what they get of it.
-fn load(publisher: &mut Part, these: &mut [Part], commits: u64, look: impl FnMut()) -> Got {
+fn load(
+    publisher: &mut BenchProcess,
+    these: &mut [BenchProcess],
+    commits: u64,
+    look: impl FnMut(),
+) -> LoadResult {
     these.iter_mut().for_each(|one| drop(one.ask("time")));
-    publisher.tell(&format!("steady {commits} {COMMITS_PER_S} {PATHS}"));
+    publisher.send_line(&format!("steady {commits} {COMMITS_PER_S} {PATHS}"));
     let sent = publisher.answer(look);
     let began = sent["began_ns"].as_u64().unwrap();
     let updates = sent["updates"].as_u64().unwrap();
     assert_eq!(updates, commits * PATHS);
-    these.iter_mut().for_each(|one| one.tell(&format!("until {updates}")));
-    let mut got = Got { per_s: f64::INFINITY, p99_ms: 0.0, dead: 0 };
+    these.iter_mut().for_each(|one| one.send_line(&format!("until {updates}")));
+    let mut got = LoadResult { per_s: f64::INFINITY, p99_ms: 0.0, dead: 0 };
     for one in these {
         let report = one.answer(|| {});
         let took_s = (report["last_ns"].as_u64().unwrap() - began) as f64 / 1e9;
@@ -137,17 +142,18 @@ fn load(publisher: &mut Part, these: &mut [Part], commits: u64, look: impl FnMut
 }
 
 #[test]
-fn one_of_ten_that_is_stopped_costs_the_others_nothing_and_a_flush_parts_with_it() {
+fn one_stopped_subscriber_does_not_slow_the_others() {
     let replica =
         Service::start(longshore(&["resolver", "--listen", "127.0.0.1:0", "--fresh", "--json"]));
     let part = |what: &str| {
         let (paths, size) = (PATHS.to_string(), SIZE.to_string());
         let mut command = longshore(&[what, "/values", "--paths", &paths, "--size", &size]);
         command.args(["--conflate", "--json", "--resolver", replica.text("address")]);
-        Part::start(command)
+        BenchProcess::start(command)
     };
     let mut publisher = part("bench-value-publisher");
-    let mut all: Vec<Part> = (0..SUBSCRIBERS).map(|_| part("bench-value-subscriber")).collect();
+    let mut all: Vec<BenchProcess> =
+        (0..SUBSCRIBERS).map(|_| part("bench-value-subscriber")).collect();
     let commits = if long() { 10 * COMMITS } else { COMMITS };
     let process = publisher.process.id();
     let mut most = 0;
@@ -197,7 +203,7 @@ fn one_of_ten_that_is_stopped_costs_the_others_nothing_and_a_flush_parts_with_it
 
 /// It, and nobody else, was disconnected after the timeout, and hardly later.
 #[track_caller]
-fn parted(flushed: &Value, stopped: &Part) {
+fn parted(flushed: &Value, stopped: &BenchProcess) {
     println!("{flushed}");
     assert_eq!(flushed["disconnected"], serde_json::json!([stopped.name()]));
     let longest = flushed["longest_ms"].as_f64().unwrap();

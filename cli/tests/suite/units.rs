@@ -19,7 +19,7 @@ fn value<'a>(unit: &'a str, key: &str) -> &'a str {
 }
 
 #[test]
-fn services_come_back_and_never_take_themselves_for_a_new_cluster() {
+fn units_restart_services_and_never_pass_fresh() {
     for unit in [RESOLVER, PUBLISHER] {
         assert!(!value(unit, "ExecStart").contains("--fresh"));
         assert_eq!((value(unit, "Restart"), value(unit, "Type")), ("always", "exec"));
@@ -35,7 +35,7 @@ fn services_come_back_and_never_take_themselves_for_a_new_cluster() {
 }
 
 #[test]
-fn services_may_open_enough_files_and_have_the_time_to_drain() {
+fn units_allow_enough_files_and_drain_time() {
     let number = |unit, key| value(unit, key).parse::<usize>().unwrap();
     let replica = ServerOptions::default().connections_max + BESIDE_CONNECTIONS;
     assert!(number(RESOLVER, "LimitNOFILE") > replica);

@@ -6,19 +6,19 @@ use crate::common;
 use std::io::Write;
 use std::process::{Child, Command, Stdio};
 
-use common::{Beside, System};
+use common::{BackgroundCommand, System};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-fn next(beside: &mut Beside) -> Value {
-    let line = beside.line();
+fn next(command: &mut BackgroundCommand) -> Value {
+    let line = command.line();
     serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))
 }
 
 /// Reads updates up to one that is this.
-fn until(beside: &mut Beside, wanted: &Value) {
+fn read_until(command: &mut BackgroundCommand, wanted: &Value) {
     loop {
-        let update = next(beside);
+        let update = next(command);
         if update == *wanted {
             return;
         }
@@ -30,12 +30,12 @@ fn update(path: &str, value: impl Into<Value>) -> Value {
 }
 
 #[test]
-fn a_value_is_followed_until_its_publisher_ends_and_when_it_comes_back() {
+fn subscribe_resumes_when_the_publisher_returns() {
     let system = System::up();
-    let mut follow = system.beside(&["subscribe", "/values/a", "--json"]);
-    follow.says("/values/a: nobody publishes a value at this path");
+    let mut follow = system.spawn(&["subscribe", "/values/a", "--json"]);
+    follow.wait_for_stderr("/values/a: nobody publishes a value at this path");
     let mut publish =
-        system.beside(&["publish", "/values/a", "{\"n\": 1, \"name\": \"é\"}", "--json"]);
+        system.spawn(&["publish", "/values/a", "{\"n\": 1, \"name\": \"é\"}", "--json"]);
     assert_eq!(next(&mut publish)["ready"], "publish");
     assert_eq!(next(&mut follow), update("/values/a", json!({ "n": 1, "name": "é" })));
     let once = system.run(&["subscribe", "/values/a", "--once"]).code(0).stdout;
@@ -43,9 +43,9 @@ fn a_value_is_followed_until_its_publisher_ends_and_when_it_comes_back() {
 
     publish.send(Signal::INT);
     publish.ended().code(0);
-    let mut publish = system.beside(&["publish", "/values/a", "a text", "--json"]);
+    let mut publish = system.spawn(&["publish", "/values/a", "a text", "--json"]);
     assert_eq!(next(&mut publish)["path"], "/values/a");
-    until(&mut follow, &update("/values/a", "a text"));
+    read_until(&mut follow, &update("/values/a", "a text"));
     follow.send(Signal::TERM);
     follow.ended().code(0);
 }
@@ -57,12 +57,12 @@ fn publish_lines(system: &System, path: &str) -> Child {
 }
 
 #[test]
-fn each_line_of_the_input_is_the_next_value_and_the_last_one_stays() {
+fn each_input_line_becomes_the_value() {
     let system = System::up();
     let mut publish = publish_lines(&system, "/values/lines");
     let mut input = publish.stdin.take().unwrap();
     input.write_all(b"1\n").unwrap();
-    let mut follow = system.beside(&["subscribe", "/values/lines", "--json", "--count", "3"]);
+    let mut follow = system.spawn(&["subscribe", "/values/lines", "--json", "--count", "3"]);
     assert_eq!(next(&mut follow), update("/values/lines", 1));
     input.write_all(b"two\n").unwrap();
     assert_eq!(next(&mut follow), update("/values/lines", "two"));
@@ -76,19 +76,19 @@ fn each_line_of_the_input_is_the_next_value_and_the_last_one_stays() {
     publish.wait().unwrap();
 
     let nothing = common::run(system.command(&["publish", "/values/none", "--lines"]), b"");
-    nothing.code(1).says(&["no line"]);
+    nothing.code(1).stderr_has(&["no line"]);
 }
 
 #[test]
-fn a_pattern_follows_what_comes_and_says_what_goes() {
+fn a_pattern_subscription_follows_new_and_removed_values() {
     let system = System::up();
     let none = system.run(&["subscribe", "/values/**", "--once"]).code(1);
-    none.says(&["nobody publishes a value that matches '/values/**'"]);
-    let mut follow = system.beside(&["subscribe", "/values/**", "--json"]);
-    let first = system.beside(&["publish", "/values/a/b", "1"]);
+    none.stderr_has(&["nobody publishes a value that matches '/values/**'"]);
+    let mut follow = system.spawn(&["subscribe", "/values/**", "--json"]);
+    let first = system.spawn(&["publish", "/values/a/b", "1"]);
     assert_eq!(next(&mut follow), update("/values/a/b", 1));
-    let _second = system.beside(&["publish", "/values/c", "2"]);
-    let _other = system.beside(&["publish", "/others/c", "3"]);
+    let _second = system.spawn(&["publish", "/values/c", "2"]);
+    let _other = system.spawn(&["publish", "/others/c", "3"]);
     assert_eq!(next(&mut follow), update("/values/c", 2));
     let mut lines =
         system.run(&["subscribe", "/values/**", "--once", "--json"]).code(0).json_lines();
@@ -96,16 +96,16 @@ fn a_pattern_follows_what_comes_and_says_what_goes() {
     assert_eq!(lines, [update("/values/a/b", 1), update("/values/c", 2)]);
     first.send(Signal::INT);
     first.ended().code(0);
-    let _again = system.beside(&["publish", "/values/a/b", "4"]);
-    until(&mut follow, &update("/values/a/b", 4));
+    let _again = system.spawn(&["publish", "/values/a/b", "4"]);
+    read_until(&mut follow, &update("/values/a/b", 4));
 }
 
 #[test]
-fn a_write_is_answered_or_refused_and_the_exit_code_says_which() {
+fn a_write_is_accepted_or_refused_by_exit_code() {
     let system = System::up();
-    let mut writable = system.beside(&["publish", "/values/w", "off", "--writable", "--json"]);
+    let mut writable = system.spawn(&["publish", "/values/w", "off", "--writable", "--json"]);
     assert_eq!(next(&mut writable)["ready"], "publish");
-    let mut fixed = system.beside(&["publish", "/values/f", "off", "--json"]);
+    let mut fixed = system.spawn(&["publish", "/values/f", "off", "--json"]);
     assert_eq!(next(&mut fixed)["ready"], "publish");
     let written = system.run(&["write", "/values/w", "on"]).code(0);
     assert_eq!(written.stdout, "/values/w has taken it\n");
@@ -117,13 +117,13 @@ fn a_write_is_answered_or_refused_and_the_exit_code_says_which() {
 }
 
 #[test]
-fn what_is_not_the_users_to_publish_is_refused() {
+fn reserved_paths_cannot_be_published() {
     let system = System::up();
     system.enqueue("/jobs/a", "x", &[]);
-    system.run(&["publish", "/sys/mine", "1"]).code(1).says(&["Longshore's own"]);
-    system.run(&["publish", "/", "1"]).code(1).says(&["below the root"]);
+    system.run(&["publish", "/sys/mine", "1"]).code(1).stderr_has(&["Longshore's own"]);
+    system.run(&["publish", "/", "1"]).code(1).stderr_has(&["below the root"]);
     // A publisher of values alone is none that has to answer for queues.
-    let mut publish = system.beside(&["publish", "/jobs/value", "1", "--json"]);
+    let mut publish = system.spawn(&["publish", "/jobs/value", "1", "--json"]);
     assert_eq!(next(&mut publish)["ready"], "publish");
     let stat = system.run(&["stat", "--json"]).code(0).json();
     assert_eq!(stat["missing"], json!([]));

@@ -5,7 +5,7 @@ use crate::common;
 
 use std::time::{Duration, Instant};
 
-use common::{System, until};
+use common::{System, wait_until};
 use rustix::process::{Pid, Signal, test_kill_process};
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 const TERM_GRACE: Duration = Duration::from_secs(10);
 
 /// Runs a script for every job of a queue, until it is empty.
-fn work(system: &System, path: &str, script: &str) -> common::Ended {
+fn work(system: &System, path: &str, script: &str) -> common::CommandOutput {
     system.run(&["work", path, "--until-empty", "--json", "--", "sh", "-c", script])
 }
 
@@ -33,7 +33,7 @@ fn pid(text: &str) -> Pid {
 }
 
 #[test]
-fn the_exit_code_decides_and_the_end_of_standard_error_is_the_error() {
+fn exit_codes_set_outcomes_and_stderr_the_error() {
     let system = System::up();
     let options = ["--max-attempts", "2", "--backoff", "fixed:0s"];
     let [done, bad, back, fails, killed] = ["exit 0", "exit 65", "exit 75", "exit 3", "kill -9 $$"]
@@ -50,7 +50,7 @@ fn the_exit_code_decides_and_the_end_of_standard_error_is_the_error() {
     let counts = ["completed", "buried", "released", "failed", "died"].map(|count| &report[count]);
     assert_eq!(counts, [2, 1, 1, 4, 3], "{report}");
 
-    let ends = [
+    let state = [
         (done, "completed", 1, "completed", None),
         (back, "completed", 1, "completed", None),
         (bad, "dead", 1, "buried", Some(("Exit65", "attempt 1"))),
@@ -75,7 +75,7 @@ fn the_exit_code_decides_and_the_end_of_standard_error_is_the_error() {
 }
 
 #[test]
-fn a_result_of_the_limit_is_kept_and_one_byte_more_buries_the_job() {
+fn a_result_over_the_limit_buries_the_job() {
     let system = System::up();
     let limit = 1024 * 1024;
     let exact = system.enqueue("/jobs/a", &limit.to_string(), &[]);
@@ -91,7 +91,7 @@ fn a_result_of_the_limit_is_kept_and_one_byte_more_buries_the_job() {
 }
 
 #[test]
-fn a_result_that_nobody_keeps_is_discarded_and_what_succeeds_leaves_its_standard_error() {
+fn unretained_results_are_discarded_and_stderr_is_retained() {
     let system = System::up();
     let unwanted = system.enqueue("/jobs/a", "2000000", &["--no-result"]);
     let kept = system.enqueue("/jobs/a", "2", &[]);
@@ -109,7 +109,7 @@ fn a_result_that_nobody_keeps_is_discarded_and_what_succeeds_leaves_its_standard
 }
 
 #[test]
-fn the_grace_is_how_long_commands_may_go_on_and_a_second_signal_ends_all_at_once() {
+fn grace_bounds_commands_and_a_second_signal_ends_them() {
     let system = System::up();
     system.enqueue("/jobs/a", "x", &[]);
     let (file, words) = note(&system);
@@ -121,12 +121,12 @@ fn the_grace_is_how_long_commands_may_go_on_and_a_second_signal_ends_all_at_once
     ] {
         let _ = std::fs::remove_file(&file);
         let mut worker = system
-            .beside(&["work", "/jobs/a", "--json", "--grace", grace, "--", "sh", "-c", &script]);
-        until("the command runs", || file.exists());
+            .spawn(&["work", "/jobs/a", "--json", "--grace", grace, "--", "sh", "-c", &script]);
+        wait_until("the command runs", || file.exists());
         let began = Instant::now();
         worker.send(signals[0]);
         for &signal in &signals[1..] {
-            worker.says("once more to stop now");
+            worker.wait_for_stderr("once more to stop now");
             worker.send(signal);
         }
         let ended = worker.ended().code(code);
@@ -138,7 +138,7 @@ fn the_grace_is_how_long_commands_may_go_on_and_a_second_signal_ends_all_at_once
 }
 
 #[test]
-fn of_a_long_standard_error_the_last_8_kib_are_kept() {
+fn only_the_last_8_kib_of_stderr_are_retained() {
     let system = System::up();
     let job = system.enqueue("/jobs/a", "x", &["--max-attempts", "1"]);
     let script =
@@ -150,7 +150,7 @@ fn of_a_long_standard_error_the_last_8_kib_are_kept() {
 }
 
 #[test]
-fn a_command_is_told_which_job_it_runs() {
+fn a_command_gets_its_job_in_the_environment() {
     let system = System::up();
     let options = ["--max-attempts", "2", "--backoff", "fixed:0s"];
     let job = system.enqueue("/jobs/deep/a", "x", &options);
@@ -172,16 +172,16 @@ fn a_command_is_told_which_job_it_runs() {
 }
 
 #[test]
-fn a_cancelled_command_is_asked_to_end_within_a_second() {
+fn a_cancelled_command_gets_sigterm_within_a_second() {
     let system = System::up();
     let (_, file) = note(&system);
     let script =
         format!("trap 'echo asked >> {file}; exit' TERM; echo runs >> {file}; sleep 30 & wait");
     let job = system.enqueue("/jobs/a", "x", &[]);
-    let worker = system.beside(&["work", "/jobs/a", "--json", "--", "sh", "-c", &script]);
-    until("the command runs", || noted(&system) == "runs\n");
+    let worker = system.spawn(&["work", "/jobs/a", "--json", "--", "sh", "-c", &script]);
+    wait_until("the command runs", || noted(&system) == "runs\n");
     system.run(&["cancel", &job]).code(0);
-    let waited = until("it is asked to end", || noted(&system) == "runs\nasked\n");
+    let waited = wait_until("it is asked to end", || noted(&system) == "runs\nasked\n");
     assert!(waited < Duration::from_secs(1), "{waited:?}");
 
     let job = system.job(&job);
@@ -191,7 +191,7 @@ fn a_cancelled_command_is_asked_to_end_within_a_second() {
     );
     // What its command says now counts no more, and the worker takes the next job.
     let next = system.enqueue("/jobs/a", "x", &[]);
-    until("the next job runs", || noted(&system) == "runs\nasked\nruns\n");
+    wait_until("the next job runs", || noted(&system) == "runs\nasked\nruns\n");
     system.run(&["cancel", &next]).code(0);
     worker.send(Signal::TERM);
     let report = worker.ended().code(0).json();
@@ -199,17 +199,17 @@ fn a_cancelled_command_is_asked_to_end_within_a_second() {
 }
 
 #[test]
-fn a_command_that_does_not_end_when_it_is_asked_is_killed_ten_seconds_later() {
+fn a_command_ignoring_sigterm_is_killed_after_ten_seconds() {
     let system = System::up();
     let (_, file) = note(&system);
     let script = format!("trap '' TERM; echo $$ > {file}; while :; do sleep 0.2; done");
     let job = system.enqueue("/jobs/a", "x", &[]);
-    let worker = system.beside(&["work", "/jobs/a", "--", "sh", "-c", &script]);
-    until("the command runs", || noted(&system).ends_with('\n'));
+    let worker = system.spawn(&["work", "/jobs/a", "--", "sh", "-c", &script]);
+    wait_until("the command runs", || noted(&system).ends_with('\n'));
     let command = pid(&noted(&system));
     system.run(&["cancel", &job]).code(0);
     let cancelled = Instant::now();
-    until("the command is gone", || test_kill_process(command).is_err());
+    wait_until("the command is gone", || test_kill_process(command).is_err());
     let waited = cancelled.elapsed();
     let slack = Duration::from_secs(2);
     assert!(waited > TERM_GRACE - slack && waited < TERM_GRACE + slack, "{waited:?}");
@@ -218,19 +218,19 @@ fn a_command_that_does_not_end_when_it_is_asked_is_killed_ten_seconds_later() {
 }
 
 #[test]
-fn a_command_whose_lease_is_lost_is_ended_and_the_other_one_goes_on() {
+fn a_command_with_a_lost_lease_is_terminated() {
     let system = System::up();
     let (_, file) = note(&system);
     let job = system.enqueue("/jobs/a", "x", &["--lease", "1s"]);
     let script =
         format!("trap 'echo asked >> {file}; exit' TERM; echo runs >> {file}; sleep 30 & wait");
-    let late = system.beside(&["work", "/jobs/a", "--name", "late", "--", "sh", "-c", &script]);
-    until("the command runs", || noted(&system) == "runs\n");
+    let late = system.spawn(&["work", "/jobs/a", "--name", "late", "--", "sh", "-c", &script]);
+    wait_until("the command runs", || noted(&system) == "runs\n");
     // The worker hangs, its command does not.
     late.send(Signal::STOP);
     work(&system, "/jobs/a", "echo in time").code(0);
     late.send(Signal::CONT);
-    let waited = until("the late one is asked to end", || noted(&system) == "runs\nasked\n");
+    let waited = wait_until("the late one is asked to end", || noted(&system) == "runs\nasked\n");
     assert!(waited < Duration::from_secs(2), "{waited:?}");
     let job = system.job(&job);
     assert_eq!((&job["attempt"], &job["result"]), (&2.into(), &"in time\n".into()));
@@ -239,7 +239,7 @@ fn a_command_whose_lease_is_lost_is_ended_and_the_other_one_goes_on() {
 }
 
 #[test]
-fn in_strict_order_nothing_is_taken_from_the_second_while_the_first_has_a_job() {
+fn strict_order_drains_the_first_queue_first() {
     let system = System::up();
     let (_, file) = note(&system);
     let script = format!("cat >> {file}");
@@ -254,11 +254,11 @@ fn in_strict_order_nothing_is_taken_from_the_second_while_the_first_has_a_job() 
     system.run(&strict).code(0);
     assert_eq!(noted(&system), "u0 u1 u2 b0 b1 b2 ");
     let wrong = [&patterns[..], &["--order", "weighted", "--weights", "3", "--", "true"]].concat();
-    system.run(&wrong).code(2).says(&["--weights has 1 numbers for 2 patterns"]);
+    system.run(&wrong).code(2).stderr_has(&["--weights has 1 numbers for 2 patterns"]);
 }
 
 #[test]
-fn by_weight_each_gets_its_share_and_by_age_all_are_one_queue() {
+fn weights_set_shares_and_age_merges_queues() {
     let system = System::up();
     let (path, file) = note(&system);
     let script = format!("cat >> {file}");
@@ -288,7 +288,7 @@ fn by_weight_each_gets_its_share_and_by_age_all_are_one_queue() {
 }
 
 #[test]
-fn what_is_not_to_run_yet_is_counted_and_left() {
+fn scheduled_and_prepared_jobs_are_counted_and_left() {
     let system = System::up();
     system.enqueue("/jobs/a", "now", &[]);
     system.enqueue("/jobs/a", "later", &["--delay", "1h"]);
@@ -299,11 +299,11 @@ fn what_is_not_to_run_yet_is_counted_and_left() {
     let counts = ["completed", "scheduled_left", "prepared_left"].map(|count| &report[count]);
     assert_eq!(counts, [1, 2, 1], "{report}");
     let says = ["2 jobs", "scheduled", "1 job", "confirmed"];
-    system.run(&[&arguments[..], &["--", "cat"]].concat()).code(0).says(&says);
+    system.run(&[&arguments[..], &["--", "cat"]].concat()).code(0).stderr_has(&says);
 }
 
 #[test]
-fn a_retry_is_waited_for() {
+fn until_empty_waits_for_retries() {
     let system = System::up();
     let job = system.enqueue("/jobs/a", "x", &["--backoff", "fixed:700ms"]);
     let report = work(&system, "/jobs/a", "test $LONGSHORE_JOB_ATTEMPT = 2").code(0).json();

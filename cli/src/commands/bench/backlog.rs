@@ -1,16 +1,15 @@
-//! What a long queue costs. Two throwaway publishers: one keeps few jobs waiting, the other many,
-//! and what can be compared is measured at both in turns, so that a machine that is slow for a
-//! while is slow for both.
+//! Measures the cost of a long queue with two throwaway publishers: one with a short queue, one
+//! with a long queue. Costs are measured at both in alternation, so that a temporarily slow machine
+//! affects both.
 //!
-//! 1. commits of single jobs at a steady rate, few jobs waiting, nothing else going on;
-//! 2. the long queue is filled: what its publisher's memory grows by;
-//! 3. processor time of the publisher for each job that is enqueued, and for each that is taken and
-//!    completed, at both, while no cycle of cleaning and snapshots runs;
-//! 4. churn through the long queue: what its disk holds over what lives, at the worst; what is
-//!    written; what cycles take of the processor for each job that passes;
-//! 5. commits again, beside a paced load: while a cycle of cleaning and snapshots runs, and while
-//!    none does;
-//! 6. the publisher is killed and started again.
+//! 1. commits of single jobs at a fixed rate, with a short queue and no other load;
+//! 2. filling the long queue: the growth of its publisher's memory;
+//! 3. the publisher's CPU time per enqueued job and per completed job, at both, while no compaction
+//!    cycle (compaction and snapshot) runs;
+//! 4. churn through the long queue: the worst ratio of disk usage to live data; bytes written; CPU
+//!    time of compaction cycles per job;
+//! 5. commits again, beside a paced load: during compaction cycles, and outside of them;
+//! 6. a kill of the publisher, and its recovery.
 
 use std::path::PathBuf;
 use std::pin::pin;
@@ -20,122 +19,129 @@ use anyhow::{Context as _, bail, ensure};
 use longshore::QueueSettings;
 use serde_json::{Value, json};
 
-use super::disk::{Cycles, Watch, drop_from_memory, taken_bytes};
+use super::disk::{CycleMonitor, Cycles, disk_usage, drop_page_cache};
 use super::process::{CpuClock, disk_write_bytes, resident_bytes, thread_cpu_ns};
-use super::system::{Figures, System};
+use super::system::{MeasuredSystem, SystemStats};
 use super::{head, rounded};
 use crate::arguments::BenchBacklog;
 use crate::child::Child;
 use crate::commands::Context;
 use crate::config::Origin;
-use crate::failure::WrongUsage;
+use crate::failure::UsageError;
 use crate::output::grouped;
 
-/// What a long queue is compared with.
-const FEW: u64 = 10_000;
+/// Jobs in the short queue.
+const SHORT_QUEUE_JOBS: u64 = 10_000;
 const CONCURRENCY: u64 = 8;
-/// As in `bench e2e`: what a round trip and an fdatasync take is bridged by the jobs that are held
-/// already.
+/// Large enough, as in `bench e2e`, to keep the worker busy during a round trip and an fdatasync.
 const PREFETCH: u64 = 16 * 1024;
-const HELD: u64 = CONCURRENCY + PREFETCH;
+/// Jobs at the worker.
+const WORKER_JOBS: u64 = CONCURRENCY + PREFETCH;
 
-/// Jobs that go in before as many come out, while costs are measured.
+/// Jobs enqueued before as many are taken, while costs are measured.
 const BURST: u64 = 10_000;
 const ROUNDS: usize = 5;
 
-/// Single jobs a second, whose commits are timed.
+/// Single jobs per second whose commits are timed.
 const PROBE_RATE: u64 = 500;
-/// Jobs a second that pass through beside them.
+/// Jobs per second of the load beside them.
 const SIDE_RATE: u64 = 20_000;
-/// Commits to be timed while a cycle runs and while none does, if there are that many; or half of
-/// those of one probing.
+/// Commits to time during a cycle and outside of one, or half of those of one probe run if that is
+/// less.
 const PROBES_ENOUGH: usize = 2_000;
-/// Times that commits are measured at most, to have enough of both.
-const PROBINGS_MAX: usize = 8;
-/// The beginning of a probing: the side load has yet to get into step.
-const PROBE_AFTER_NS: u64 = 500_000_000;
-/// A cycle begins before its first file is there, and ends after its last one is finished.
+/// The largest number of probe runs.
+const PROBE_RUNS_MAX: usize = 8;
+/// The start of a probe run, which is ignored while the side load settles.
+const PROBE_WARMUP_NS: u64 = 500_000_000;
+/// A cycle begins before its first file exists, and ends after its last file is finished.
 const CYCLE_BEFORE_NS: u64 = 1_000_000_000;
 const CYCLE_AFTER_NS: u64 = 500_000_000;
-/// How long a cycle may take until commits without one can be measured.
-const CYCLE_WITHIN: Duration = Duration::from_secs(120);
+/// The longest wait for the end of a cycle.
+const CYCLE_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// The publisher's thread that runs cycles.
-const CLEANER: &str = "journal-cleaner";
-/// How often the disk is looked at during churn.
-const SAMPLE_EVERY: Duration = Duration::from_secs(1);
-/// How long the publisher has to come to rest before its memory is looked at.
-const REST: Duration = Duration::from_millis(500);
-const RECOVERED_WITHIN: Duration = Duration::from_secs(600);
+/// The publisher's thread that runs compaction cycles.
+const COMPACTOR_THREAD: &str = "journal-cleaner";
+/// The interval of disk samples during churn.
+const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
+/// The pause before the publisher's memory is read.
+const SETTLE_TIME: Duration = Duration::from_millis(500);
+const RECOVERY_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// What lives of a waiting job beside its payload: the entry's head in the log, and its row.
+/// Live bytes of a waiting job beside its payload: the entry's head in the log, and its row in the
+/// snapshot.
 const ENTRY_BYTES: u64 = 24;
 const ROW_BYTES: u64 = 96;
 
-pub(crate) async fn measure(asked: BenchBacklog, context: &Context) -> anyhow::Result<Value> {
+pub(crate) async fn measure(arguments: BenchBacklog, context: &Context) -> anyhow::Result<Value> {
     if matches!(context.config.resolvers.origin, Origin::Flag(_)) {
-        let what = "this measurement fills a disk and kills a publisher: it starts a system of its own, without --resolver";
-        return Err(WrongUsage(what.to_owned()).into());
+        let what = "this measurement fills a disk and kills a publisher: it starts its own \
+                    system and runs without --resolver";
+        return Err(UsageError(what.to_owned()).into());
     }
-    let jobs = asked.jobs;
-    let mut few = Side::start(&asked, context).await?;
-    let mut many = Side::start(&asked, context).await?;
-    let mut figures = head("backlog", &many.figures().await?.durability, many.system.sync_us);
-    let mut tell = |more: Value| {
-        if let (Value::Object(all), Value::Object(more)) = (&mut figures, more) {
+    let jobs = arguments.jobs;
+    let mut short = QueueUnderTest::start(&arguments, context).await?;
+    let mut long = QueueUnderTest::start(&arguments, context).await?;
+    let mut results = head("backlog", &long.stats().await?.durability, long.system.sync_us);
+    let mut add = |more: Value| {
+        if let (Value::Object(all), Value::Object(more)) = (&mut results, more) {
             all.extend(more);
         }
     };
 
-    let quiet = times(&few.probe(asked.seconds).await?);
-    say(format!("commits on a quiet machine: p99 {:.0} µs", quantile_us(&quiet, 0.99)));
+    let quiet = times(&short.probe(arguments.seconds).await?);
+    report(format!("commits on a quiet machine: p99 {:.0} µs", quantile_us(&quiet, 0.99)));
     let probed = quiet.len() as u64;
-    few.word(&format!("enqueue {}", (FEW + HELD).saturating_sub(probed))).await?;
-    tell(json!({
-        "waiting": jobs, "size": asked.size, "segment_bytes": asked.segment_bytes,
+    short
+        .run(&format!("enqueue {}", (SHORT_QUEUE_JOBS + WORKER_JOBS).saturating_sub(probed)))
+        .await?;
+    add(json!({
+        "waiting": jobs, "size": arguments.size, "segment_bytes": arguments.segment_bytes,
         "commit_p50_us_quiet": rounded(quantile_us(&quiet, 0.5)),
         "commit_p99_us_quiet": rounded(quantile_us(&quiet, 0.99)),
     }));
 
-    tell(many.fill(&asked).await?);
-    let watch = Watch::start(many.journal.clone());
-    tell(compare_costs(&mut few, &mut many, jobs, &watch).await?);
-    few.end().await?;
-    tell(many.churn(&asked, &watch).await?);
-    tell(many.commits_beside_cycles(&asked, &watch, &quiet).await?);
-    drop(watch);
-    tell(many.recover().await?);
-    Ok(figures)
+    add(long.fill(&arguments).await?);
+    let monitor = CycleMonitor::start(long.journal.clone());
+    add(compare_costs(&mut short, &mut long, jobs, &monitor).await?);
+    short.end().await?;
+    add(long.churn(&arguments, &monitor).await?);
+    add(long.commits_beside_cycles(&arguments, &monitor, &quiet).await?);
+    drop(monitor);
+    add(long.recover().await?);
+    Ok(results)
 }
 
-/// Progress; what is measured goes to standard output.
-fn say(text: impl AsRef<str>) {
+/// Prints progress on stderr; the results go to standard output.
+fn report(text: impl AsRef<str>) {
     eprintln!("{}", text.as_ref());
 }
 
-/// A system with one queue, and what loads it.
-struct Side {
-    system: System,
+/// A system with one queue, and the processes that load it.
+struct QueueUnderTest {
+    system: MeasuredSystem,
     load: Child,
     prober: Child,
     cpu: CpuClock,
     journal: PathBuf,
 }
 
-impl Side {
-    async fn start(asked: &BenchBacklog, context: &Context) -> anyhow::Result<Side> {
-        let [segment, cache] = [asked.segment_bytes, asked.cache_bytes].map(|n| n.to_string());
+impl QueueUnderTest {
+    async fn start(arguments: &BenchBacklog, context: &Context) -> anyhow::Result<QueueUnderTest> {
+        let [segment, cache] =
+            [arguments.segment_bytes, arguments.cache_bytes].map(|n| n.to_string());
         let options = ["--segment-bytes", &segment, "--cache-bytes", &cache];
-        let system = System::start_with(asked.system.clone(), &options, context).await?;
+        let system =
+            MeasuredSystem::start_with(arguments.system.clone(), &options, context).await?;
         let nothing = Some(0);
         let changes =
             QueueSettings { keep_ms: nothing, keep_jobs: nothing, ..QueueSettings::default() };
         system.queues().configure(system.path.clone(), changes, false).await?;
 
-        let (path, size) = (system.path.to_string(), asked.size.to_string());
+        let (path, size) = (system.path.to_string(), arguments.size.to_string());
         let [concurrency, prefetch, ahead] =
-            [CONCURRENCY, PREFETCH, (asked.jobs / 10).clamp(2_000, 50_000)].map(|n| n.to_string());
-        let arguments = [
+            [CONCURRENCY, PREFETCH, (arguments.jobs / 10).clamp(2_000, 50_000)]
+                .map(|n| n.to_string());
+        let process_arguments = [
             "bench-load",
             &path,
             "--size",
@@ -147,50 +153,51 @@ impl Side {
             "--ahead",
             &ahead,
         ];
-        let load = system.part("the load", &arguments).await?;
-        let prober = system.part("the prober", &arguments).await?;
+        let load = system.start_process("the load", &process_arguments).await?;
+        let prober = system.start_process("the prober", &process_arguments).await?;
         let cpu = CpuClock::of(system.publisher_id()?);
         let journal = system.journal()?;
-        Ok(Side { system, load, prober, cpu, journal })
+        Ok(QueueUnderTest { system, load, prober, cpu, journal })
     }
 
-    /// Has the load do something, and waits until it is done.
-    async fn word(&mut self, word: &str) -> anyhow::Result<Value> {
-        command(&mut self.load, word).await
+    /// Sends a command to the load process and waits for its report.
+    async fn run(&mut self, command: &str) -> anyhow::Result<Value> {
+        send_command(&mut self.load, command).await
     }
 
-    async fn figures(&self) -> anyhow::Result<Figures> {
-        self.system.figures().await
+    async fn stats(&self) -> anyhow::Result<SystemStats> {
+        self.system.stats().await
     }
 
-    /// When jobs were to go out one by one, and how long each took to be committed, in nanoseconds.
+    /// Enqueues single jobs. Returns each one's scheduled time and the time until its commit, in
+    /// nanoseconds.
     async fn probe(&mut self, seconds: u64) -> anyhow::Result<Vec<(u64, u64)>> {
-        samples(&command(&mut self.prober, &probe_word(seconds)).await?)
+        samples(&send_command(&mut self.prober, &probe_command(seconds)).await?)
     }
 
-    /// Has all jobs waiting, and says what a waiting job takes in memory.
-    async fn fill(&mut self, asked: &BenchBacklog) -> anyhow::Result<Value> {
+    /// Fills the queue, and measures the memory of a waiting job.
+    async fn fill(&mut self, arguments: &BenchBacklog) -> anyhow::Result<Value> {
         let publisher = self.system.publisher_id()?;
         let empty = resident_bytes(publisher)?;
-        let report = self.word(&format!("enqueue {}", asked.jobs)).await?;
-        tokio::time::sleep(REST).await;
+        let filled = self.run(&format!("enqueue {}", arguments.jobs)).await?;
+        tokio::time::sleep(SETTLE_TIME).await;
         let full = resident_bytes(publisher)?;
-        let per_job = full.saturating_sub(empty) as f64 / asked.jobs as f64;
-        let per_s = asked.jobs as f64 / seconds(&report)?;
-        say(format!(
+        let per_job = full.saturating_sub(empty) as f64 / arguments.jobs as f64;
+        let per_s = arguments.jobs as f64 / seconds(&filled)?;
+        report(format!(
             "{} jobs wait, {} enqueued a second; {per_job:.1} bytes of memory each",
-            grouped(asked.jobs),
+            grouped(arguments.jobs),
             grouped(per_s as u64),
         ));
-        // So many more as a worker holds: those wait no longer.
-        self.word(&format!("enqueue {HELD}")).await?;
+        // The worker takes this many jobs out of the queue.
+        self.run(&format!("enqueue {WORKER_JOBS}")).await?;
         Ok(json!({
             "bytes_per_job": rounded(per_job), "rss_bytes": full, "rss_bytes_empty": empty,
-            "cache_bytes": asked.cache_bytes, "fill_jobs_per_s": per_s.round(),
+            "cache_bytes": arguments.cache_bytes, "fill_jobs_per_s": per_s.round(),
         }))
     }
 
-    /// One round: bursts of jobs go in, as many come out.
+    /// One round: enqueues bursts of jobs, and takes as many.
     async fn round(&mut self, bursts: u64) -> anyhow::Result<Cost> {
         let mut cost = Cost::default();
         for _ in 0..bursts {
@@ -198,59 +205,63 @@ impl Side {
             self.timed(&format!("take {BURST}"), &mut cost.take).await?;
         }
         let jobs = (bursts * BURST) as f64;
-        Ok(Cost { enqueue: cost.enqueue.over(jobs), take: cost.take.over(jobs) })
+        Ok(Cost { enqueue: cost.enqueue.per(jobs), take: cost.take.per(jobs) })
     }
 
-    async fn timed(&mut self, word: &str, spent: &mut Spent) -> anyhow::Result<()> {
+    async fn timed(&mut self, command: &str, spent: &mut Spent) -> anyhow::Result<()> {
         let before = self.cpu.now_ns()?;
-        let report = self.word(word).await?;
+        let report = self.run(command).await?;
         spent.cpu_us += (self.cpu.now_ns()? - before) as f64 / 1e3;
         spent.wall_us += seconds(&report)? * 1e6;
         Ok(())
     }
 
-    /// Jobs pass through while as many as before wait.
-    async fn churn(&mut self, asked: &BenchBacklog, watch: &Watch) -> anyhow::Result<Value> {
-        let jobs = asked.churn * asked.jobs;
+    /// Passes jobs through the queue, whose length stays about the same.
+    async fn churn(
+        &mut self,
+        arguments: &BenchBacklog,
+        monitor: &CycleMonitor,
+    ) -> anyhow::Result<Value> {
+        let jobs = arguments.churn * arguments.jobs;
         let publisher = self.system.publisher_id()?;
-        let (before, device_before) = (self.figures().await?, disk_write_bytes(publisher)?);
-        let cycles_before = watch.cycles();
-        let cleaner_before = thread_cpu_ns(publisher, CLEANER)?;
-        let mut disk = DiskUse { worst: Taken::default(), budget: 0.0 };
-        let report = {
-            let Side { system, load, journal, .. } = self;
-            let word = format!("pass {jobs}");
-            let mut passing = pin!(command(load, &word));
-            let mut ticks = tokio::time::interval(SAMPLE_EVERY);
+        let (before, device_before) = (self.stats().await?, disk_write_bytes(publisher)?);
+        let cycles_before = monitor.cycles();
+        let compactor_before = thread_cpu_ns(publisher, COMPACTOR_THREAD)?;
+        let mut disk = DiskUse { worst: DiskSample::default(), budget: 0.0 };
+        let passed = {
+            let QueueUnderTest { system, load, journal, .. } = self;
+            let command = format!("pass {jobs}");
+            let mut passing = pin!(send_command(load, &command));
+            let mut ticks = tokio::time::interval(SAMPLE_INTERVAL);
             loop {
                 tokio::select! {
                     report = &mut passing => break report?,
                     _ = ticks.tick() => {
-                        // Under load a question may go unanswered for longer than it is worth; the
-                        // next one is soon.
-                        if let Ok(figures) = system.figures().await {
-                            disk.sample(taken_bytes(journal)?, figures.jobs, asked);
+                        // Skip the sample if the loaded publisher does not answer.
+                        if let Ok(stats) = system.stats().await {
+                            disk.sample(disk_usage(journal)?, stats.jobs, arguments);
                         }
                     }
                 }
             }
         };
-        let after = self.figures().await?;
-        disk.sample(taken_bytes(&self.journal)?, after.jobs, asked);
+        let after = self.stats().await?;
+        disk.sample(disk_usage(&self.journal)?, after.jobs, arguments);
         let device = disk_write_bytes(publisher)?.saturating_sub(device_before);
         let written = after.written_bytes.saturating_sub(before.written_bytes);
         let payload = after.payload_bytes.saturating_sub(before.payload_bytes);
-        let cycles = watch.cycles();
+        let cycles = monitor.cycles();
         let (cycles, snapshot_bytes) = (
             cycles.count() - cycles_before.count(),
             cycles.snapshot_bytes() - cycles_before.snapshot_bytes(),
         );
-        let cleaner_ns = thread_cpu_ns(publisher, CLEANER)?.saturating_sub(cleaner_before);
-        let per_s = jobs as f64 / seconds(&report)?;
+        let compactor_ns =
+            thread_cpu_ns(publisher, COMPACTOR_THREAD)?.saturating_sub(compactor_before);
+        let per_s = jobs as f64 / seconds(&passed)?;
         let ratio = |a: u64, b: u64| if b == 0 { 0.0 } else { rounded(a as f64 / b as f64) };
         let worst = disk.worst;
-        say(format!(
-            "{} jobs passed, {} a second; the disk held {:.2} times what lives, at worst; {} cycles",
+        report(format!(
+            "{} jobs passed, {} a second; worst disk usage {:.2} times the live data; {} cycles",
             grouped(jobs),
             grouped(per_s as u64),
             worst.ratio(),
@@ -264,35 +275,34 @@ impl Side {
             "device_bytes_per_payload_byte": ratio(device, payload),
             "snapshot_share": ratio(snapshot_bytes, written),
             "churn_cycles": cycles,
-            "cycle_us": rounded(cleaner_ns as f64 / 1e3 / jobs as f64),
+            "cycle_us": rounded(compactor_ns as f64 / 1e3 / jobs as f64),
         }))
     }
 
-    /// Times commits beside a paced load: while cycles run, and while none does.
+    /// Times commits beside a paced load, during cycles and outside of them.
     async fn commits_beside_cycles(
         &mut self,
-        asked: &BenchBacklog,
-        watch: &Watch,
+        arguments: &BenchBacklog,
+        monitor: &CycleMonitor,
         quiet: &[u64],
     ) -> anyhow::Result<Value> {
-        // About what the log has to grow by until the next cycle, and more.
-        let segments = 5 * asked.segment_bytes / 2 / (u64::from(asked.size) + 64);
-        let provoking = (asked.jobs * 3 / 2).max(segments);
-        let enough = PROBES_ENOUGH.min((PROBE_RATE * asked.seconds / 2) as usize);
+        // Enough jobs for the log to grow until the next cycle.
+        let segments = 5 * arguments.segment_bytes / 2 / (u64::from(arguments.size) + 64);
+        let jobs_per_cycle = (arguments.jobs * 3 / 2).max(segments);
+        let enough = PROBES_ENOUGH.min((PROBE_RATE * arguments.seconds / 2) as usize);
         let mut cycles_come = true;
-        let mut found = Probed::default();
-        for _ in 0..PROBINGS_MAX {
+        let mut found = CommitTimes::default();
+        for _ in 0..PROBE_RUNS_MAX {
             if found.beside_cycle.len() < enough && cycles_come {
-                cycles_come = self.provoke_cycle(provoking, watch).await?;
+                cycles_come = self.provoke_cycle(jobs_per_cycle, monitor).await?;
             } else if found.without.len() < enough {
-                until_no_cycle(watch).await?;
+                until_no_cycle(monitor).await?;
             } else {
                 break;
             }
-            let samples = self.probe_beside_load(asked.seconds).await?;
-            // What is in the middle of a probing's end is known only now.
-            found.sort_in(&samples, &watch.cycles());
-            say(format!(
+            let samples = self.probe_beside_load(arguments.seconds).await?;
+            found.add(&samples, &monitor.cycles());
+            report(format!(
                 "commits beside a load: {} during cycles, {} without",
                 found.beside_cycle.len(),
                 found.without.len()
@@ -301,10 +311,10 @@ impl Side {
         let [with, without] = [&found.beside_cycle, &found.without]
             .map(|times| if times.is_empty() { 0.0 } else { quantile_us(times, 0.99) });
         let ratio = if found.beside_cycle.is_empty() {
-            // There is nothing that commits could be slower beside.
+            // No cycle ran, so none slowed a commit.
             1.0
         } else if found.without.is_empty() {
-            // One cycle after another: what is left to compare with is the quiet machine.
+            // Cycles ran back to back: compare with the quiet machine.
             with / quantile_us(quiet, 0.99)
         } else {
             with / without
@@ -313,53 +323,59 @@ impl Side {
             "commit_p99_ratio": rounded(ratio), "commit_p99_us_beside_cycles": rounded(with),
             "commit_p99_us_without": rounded(without),
             "commits_beside_cycles": found.beside_cycle.len(),
-            "commits_without": found.without.len(), "cycles": watch.cycles().count(),
+            "commits_without": found.without.len(), "cycles": monitor.cycles().count(),
         }))
     }
 
-    /// Lets jobs pass until a cycle runs. False if none began.
-    async fn provoke_cycle(&mut self, jobs_max: u64, watch: &Watch) -> anyhow::Result<bool> {
-        let before = watch.cycles().count();
+    /// Passes jobs through the queue until a cycle runs. False if none began.
+    async fn provoke_cycle(
+        &mut self,
+        jobs_max: u64,
+        monitor: &CycleMonitor,
+    ) -> anyhow::Result<bool> {
+        let before = monitor.cycles().count();
         let mut passed = 0;
         while passed < jobs_max {
-            let cycles = watch.cycles();
+            let cycles = monitor.cycles();
             if cycles.count() > before || cycles.runs_since.is_some() {
                 return Ok(true);
             }
-            self.word(&format!("pass {BURST}")).await?;
+            self.run(&format!("pass {BURST}")).await?;
             passed += BURST;
         }
-        Ok(watch.cycles().count() > before)
+        Ok(monitor.cycles().count() > before)
     }
 
     async fn probe_beside_load(&mut self, seconds: u64) -> anyhow::Result<Vec<(u64, u64)>> {
-        let word = format!("pass {} {SIDE_RATE}", SIDE_RATE * seconds);
-        let probe = probe_word(seconds);
-        let (_, probed) =
-            tokio::try_join!(command(&mut self.load, &word), command(&mut self.prober, &probe))?;
+        let pass = format!("pass {} {SIDE_RATE}", SIDE_RATE * seconds);
+        let probe = probe_command(seconds);
+        let (_, probed) = tokio::try_join!(
+            send_command(&mut self.load, &pass),
+            send_command(&mut self.prober, &probe)
+        )?;
         let samples = samples(&probed)?;
-        // Those that were probed with wait beside the others.
-        self.word(&format!("take {}", samples.len())).await?;
-        let from = samples.iter().map(|(at, _)| *at).min().unwrap_or(0) + PROBE_AFTER_NS;
+        // The probe's jobs have lengthened the queue.
+        self.run(&format!("take {}", samples.len())).await?;
+        let from = samples.iter().map(|(at, _)| *at).min().unwrap_or(0) + PROBE_WARMUP_NS;
         Ok(samples.into_iter().filter(|(at, _)| *at >= from).collect())
     }
 
-    /// Kills the publisher, and sees that it comes back with all that it had.
+    /// Kills the publisher, restarts it, and checks that it has all its jobs.
     async fn recover(self) -> anyhow::Result<Value> {
-        let Side { mut system, load, prober, .. } = self;
+        let QueueUnderTest { mut system, load, prober, .. } = self;
         load.end().await?;
         prober.end().await?;
-        let before = system.figures().await?;
-        let restart = system.kill_and_restart(RECOVERED_WITHIN).await?;
+        let before = system.stats().await?;
+        let restart = system.kill_and_restart(RECOVERY_TIMEOUT).await?;
         let [ready_s, took_s] = [restart.ready, restart.registered].map(|took| took.as_secs_f64());
-        let after = system.figures().await?;
+        let after = system.stats().await?;
         ensure!(
             after.jobs == before.jobs,
             "there were {} jobs before the publisher was killed, and {} after it",
             before.jobs,
             after.jobs
         );
-        say(format!("recovered {} jobs in {took_s:.2} s", grouped(after.jobs)));
+        report(format!("recovered {} jobs in {took_s:.2} s", grouped(after.jobs)));
         system.end().await?;
         Ok(json!({
             "recovery_s": rounded(took_s), "recovery_ready_s": rounded(ready_s),
@@ -374,16 +390,16 @@ impl Side {
     }
 }
 
-async fn command(part: &mut Child, word: &str) -> anyhow::Result<Value> {
-    part.tell(word).await?;
-    part.next().await
+async fn send_command(process: &mut Child, command: &str) -> anyhow::Result<Value> {
+    process.send_line(command).await?;
+    process.next().await
 }
 
-fn probe_word(seconds: u64) -> String {
+fn probe_command(seconds: u64) -> String {
     format!("probe {} {PROBE_RATE}", PROBE_RATE * seconds)
 }
 
-/// How long what a report is about took.
+/// The duration of the reported operation.
 fn seconds(report: &Value) -> anyhow::Result<f64> {
     let ns = |key: &str| report[key].as_u64().with_context(|| format!("a report without {key}"));
     Ok(ns("ended_ns")?.saturating_sub(ns("began_ns")?).max(1) as f64 / 1e9)
@@ -392,18 +408,18 @@ fn seconds(report: &Value) -> anyhow::Result<f64> {
 fn samples(report: &Value) -> anyhow::Result<Vec<(u64, u64)>> {
     let samples = report["samples"].as_array().context("a report without samples")?;
     let pair = |sample: &Value| Some((sample[0].as_u64()?, sample[1].as_u64()?));
-    samples.iter().map(|sample| pair(sample).context("a sample that is no pair")).collect()
+    samples.iter().map(|sample| pair(sample).context("a sample that is not a pair")).collect()
 }
 
 fn times(samples: &[(u64, u64)]) -> Vec<u64> {
     samples.iter().map(|(_, took)| *took).collect()
 }
 
-async fn until_no_cycle(watch: &Watch) -> anyhow::Result<()> {
+async fn until_no_cycle(monitor: &CycleMonitor) -> anyhow::Result<()> {
     let began = Instant::now();
-    while watch.cycles().runs_since.is_some() {
-        if began.elapsed() > CYCLE_WITHIN {
-            bail!("a cycle of cleaning and snapshots has not ended within {CYCLE_WITHIN:?}");
+    while monitor.cycles().runs_since.is_some() {
+        if began.elapsed() > CYCLE_TIMEOUT {
+            bail!("a compaction cycle has not ended within {CYCLE_TIMEOUT:?}");
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -411,16 +427,16 @@ async fn until_no_cycle(watch: &Watch) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What one job took, or many.
+/// The cost of one job, or of many.
 #[derive(Clone, Copy, Debug, Default)]
 struct Spent {
-    /// Processor time of the publisher's process.
+    /// CPU time of the publisher's process.
     cpu_us: f64,
     wall_us: f64,
 }
 
 impl Spent {
-    fn over(self, jobs: f64) -> Spent {
+    fn per(self, jobs: f64) -> Spent {
         Spent { cpu_us: self.cpu_us / jobs, wall_us: self.wall_us / jobs }
     }
 }
@@ -431,33 +447,34 @@ struct Cost {
     take: Spent,
 }
 
-/// The same rounds at both, in turns.
+/// Runs the same rounds at both publishers in alternation.
 async fn compare_costs(
-    few: &mut Side,
-    many: &mut Side,
+    short: &mut QueueUnderTest,
+    long: &mut QueueUnderTest,
     jobs: u64,
-    watch: &Watch,
+    monitor: &CycleMonitor,
 ) -> anyhow::Result<Value> {
     let bursts = (jobs / 50).clamp(20_000, 200_000) / BURST;
-    // What cycles take is told by itself: one has yet to end that began while the queue was filled.
-    tokio::time::sleep(SAMPLE_EVERY).await;
-    until_no_cycle(watch).await?;
-    drop_from_memory(&many.journal).context("cannot drop the journal from memory")?;
-    few.word("work").await?;
-    many.word("work").await?;
-    let (mut at_few, mut at_many) = (Vec::new(), Vec::new());
+    // Cycles are measured separately: wait for one that began while the queue was filled.
+    tokio::time::sleep(SAMPLE_INTERVAL).await;
+    until_no_cycle(monitor).await?;
+    drop_page_cache(&long.journal).context("cannot drop the journal's page cache")?;
+    short.run("work").await?;
+    long.run("work").await?;
+    let (mut of_short, mut of_long) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        at_few.push(few.round(bursts).await?);
-        at_many.push(many.round(bursts).await?);
+        of_short.push(short.round(bursts).await?);
+        of_long.push(long.round(bursts).await?);
     }
-    let of = |rounds: &[Cost], part: fn(&Cost) -> f64| median(rounds.iter().map(part).collect());
-    let figure = |part: fn(&Cost) -> f64| (of(&at_few, part), of(&at_many, part));
-    let (enqueue, take) = (figure(|c| c.enqueue.cpu_us), figure(|c| c.take.cpu_us));
-    let (enqueue_wall, take_wall) = (figure(|c| c.enqueue.wall_us), figure(|c| c.take.wall_us));
-    let ratio = |(few, many): (f64, f64)| if few == 0.0 { 0.0 } else { many / few };
+    let of = |rounds: &[Cost], cost: fn(&Cost) -> f64| median(rounds.iter().map(cost).collect());
+    let medians = |cost: fn(&Cost) -> f64| (of(&of_short, cost), of(&of_long, cost));
+    let (enqueue, take) = (medians(|c| c.enqueue.cpu_us), medians(|c| c.take.cpu_us));
+    let (enqueue_wall, take_wall) = (medians(|c| c.enqueue.wall_us), medians(|c| c.take.wall_us));
+    let ratio = |(short, long): (f64, f64)| if short == 0.0 { 0.0 } else { long / short };
     let cost_ratio = ratio(enqueue).max(ratio(take));
-    say(format!(
-        "processor time of a job: enqueue {:.2} µs, take and complete {:.2} µs; with {FEW} waiting {:.2} and {:.2}",
+    report(format!(
+        "CPU time of a job: enqueue {:.2} µs, take and complete {:.2} µs; \
+         with {SHORT_QUEUE_JOBS} waiting {:.2} and {:.2}",
         enqueue.1, take.1, enqueue.0, take.0
     ));
     Ok(json!({
@@ -471,62 +488,62 @@ async fn compare_costs(
     }))
 }
 
-fn median(mut figures: Vec<f64>) -> f64 {
-    figures.sort_by(f64::total_cmp);
-    figures.get(figures.len() / 2).copied().unwrap_or(0.0)
+fn median(mut results: Vec<f64>) -> f64 {
+    results.sort_by(f64::total_cmp);
+    results.get(results.len() / 2).copied().unwrap_or(0.0)
 }
 
-/// The time in microseconds that such a part of them does not exceed.
-fn quantile_us(times: &[u64], part: f64) -> f64 {
+/// A quantile of times in nanoseconds, in microseconds.
+fn quantile_us(times: &[u64], quantile: f64) -> f64 {
     let mut sorted = times.to_vec();
     sorted.sort_unstable();
-    let place = (sorted.len() as f64 * part).ceil() as usize;
-    sorted.get(place.saturating_sub(1)).map_or(0.0, |ns| *ns as f64 / 1e3)
+    let rank = (sorted.len() as f64 * quantile).ceil() as usize;
+    sorted.get(rank.saturating_sub(1)).map_or(0.0, |ns| *ns as f64 / 1e3)
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Taken {
+struct DiskSample {
     disk: u64,
     live: u64,
 }
 
-impl Taken {
+impl DiskSample {
     fn ratio(self) -> f64 {
         if self.live == 0 { 0.0 } else { self.disk as f64 / self.live as f64 }
     }
 }
 
-/// What a journal's disk held, at the worst moment.
+/// The worst disk usage of a journal.
 #[derive(Debug)]
 struct DiskUse {
-    worst: Taken,
-    /// The most that it held over its budget: twice what lives, and two segments.
+    worst: DiskSample,
+    /// The highest ratio of disk usage to its budget: twice the live data plus two segments.
     budget: f64,
 }
 
 impl DiskUse {
-    fn sample(&mut self, disk: u64, jobs: u64, asked: &BenchBacklog) {
-        let live = jobs * (u64::from(asked.size) + ENTRY_BYTES + ROW_BYTES);
-        let taken = Taken { disk, live };
-        if taken.ratio() >= self.worst.ratio() {
-            self.worst = taken;
+    fn sample(&mut self, disk: u64, jobs: u64, arguments: &BenchBacklog) {
+        let live = jobs * (u64::from(arguments.size) + ENTRY_BYTES + ROW_BYTES);
+        let sample = DiskSample { disk, live };
+        if sample.ratio() >= self.worst.ratio() {
+            self.worst = sample;
         }
-        let budget = 2 * live + 2 * asked.segment_bytes;
+        let budget = 2 * live + 2 * arguments.segment_bytes;
         self.budget = self.budget.max(disk as f64 / budget as f64);
     }
 }
 
-/// How long commits took, in nanoseconds.
+/// Commit times in nanoseconds.
 #[derive(Debug, Default)]
-struct Probed {
+struct CommitTimes {
     beside_cycle: Vec<u64>,
     without: Vec<u64>,
 }
 
-impl Probed {
-    fn sort_in(&mut self, samples: &[(u64, u64)], cycles: &Cycles) {
+impl CommitTimes {
+    fn add(&mut self, samples: &[(u64, u64)], cycles: &Cycles) {
         for &(at, took) in samples {
-            // From its beginning or its end on, it was one with a cycle.
+            // A commit counts with a cycle if it began or ended near one.
             let touched = [at, at + took]
                 .iter()
                 .any(|moment| cycles.touch(*moment, CYCLE_BEFORE_NS, CYCLE_AFTER_NS));
@@ -540,7 +557,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn medians_and_quantiles_are_figures_that_were_seen() {
+    fn medians_and_quantiles_are_measured_values() {
         assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(Vec::new()), 0.0);
         let times: Vec<u64> = (1..=1_000).rev().map(|n| n * 1_000).collect();
@@ -549,22 +566,22 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_belongs_to_a_cycle_from_before_its_first_file_until_after_its_last() {
+    fn commits_near_a_cycle_are_counted_with_it() {
         let second = 1_000_000_000;
         let mut cycles = Cycles::default();
         cycles.ended.push((10 * second, 11 * second));
-        let mut probed = Probed::default();
+        let mut times = CommitTimes::default();
         let at = [8_900, 9_100, 10_500, 11_400, 11_600].map(|ms| (ms * 1_000_000, 1));
-        probed.sort_in(&at, &cycles);
-        assert_eq!((probed.beside_cycle.len(), probed.without.len()), (3, 2));
-        // One that begins long before and lasts into it.
-        probed.sort_in(&[(5 * second, 5 * second)], &cycles);
-        assert_eq!(probed.beside_cycle.len(), 4);
+        times.add(&at, &cycles);
+        assert_eq!((times.beside_cycle.len(), times.without.len()), (3, 2));
+        // A commit that begins long before the cycle and ends in it.
+        times.add(&[(5 * second, 5 * second)], &cycles);
+        assert_eq!(times.beside_cycle.len(), 4);
     }
 
     #[test]
-    fn the_worst_moment_of_the_disk_is_kept() {
-        let asked = BenchBacklog {
+    fn disk_use_retains_the_worst_sample() {
+        let arguments = BenchBacklog {
             jobs: 10_000,
             size: 136,
             churn: 1,
@@ -576,9 +593,9 @@ mod tests {
                 data: None,
             },
         };
-        let mut disk = DiskUse { worst: Taken::default(), budget: 0.0 };
+        let mut disk = DiskUse { worst: DiskSample::default(), budget: 0.0 };
         for (bytes, jobs) in [(256_000, 1_000), (1_024_000, 1_000), (1_024_000, 2_000)] {
-            disk.sample(bytes, jobs, &asked);
+            disk.sample(bytes, jobs, &arguments);
         }
         assert_eq!((disk.worst.disk, disk.worst.live), (1_024_000, 256_000));
         assert_eq!(disk.worst.ratio(), 4.0);

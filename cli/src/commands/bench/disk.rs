@@ -1,5 +1,5 @@
-//! A journal's directory, seen from outside: what it takes, and when its publisher cleans or writes
-//! a snapshot.
+//! Observes a journal's directory from outside: its disk usage, and its publisher's compaction
+//! cycles.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,25 +16,25 @@ use rustix::fs::{Advice, fadvise};
 
 use super::monotonic_ns;
 
-/// How often the directory is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// A block of `stat`, whatever the file system's own are.
+/// How often the directory is read.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// The unit of `st_blocks`, independent of the file system.
 const BLOCK_BYTES: u64 = 512;
-/// Folders in which a cycle writes its files.
-const WRITTEN_BY_CYCLES: [&str; 2] = ["snapshots", "segments"];
-/// The ending of files that are not finished: while there is one, a cycle runs.
-const UNFINISHED: &str = ".new";
-const SNAPSHOT: &str = ".snap";
+/// Folders in which a cycle writes files.
+const CYCLE_FOLDERS: [&str; 2] = ["snapshots", "segments"];
+/// The suffix of unfinished files; while one exists, a cycle runs.
+const UNFINISHED_SUFFIX: &str = ".new";
+const SNAPSHOT_SUFFIX: &str = ".snap";
 
-/// What a folder and all below it take on the disk, as `du` counts.
-pub(crate) fn taken_bytes(folder: &Path) -> io::Result<u64> {
+/// Disk usage of a folder and everything below it, as `du` counts.
+pub(crate) fn disk_usage(folder: &Path) -> io::Result<u64> {
     let mut bytes = 0;
-    walk(folder, &mut |_, about| bytes += about.blocks() * BLOCK_BYTES)?;
+    walk(folder, &mut |_, metadata| bytes += metadata.blocks() * BLOCK_BYTES)?;
     Ok(bytes)
 }
 
-/// Lets the system forget what it keeps in memory of the files: reads go to the disk.
-pub(crate) fn drop_from_memory(folder: &Path) -> io::Result<()> {
+/// Drops the files from the page cache, so that reads go to the disk.
+pub(crate) fn drop_page_cache(folder: &Path) -> io::Result<()> {
     let mut files = Vec::new();
     walk(folder, &mut |path, _| files.push(path.to_owned()))?;
     for path in files {
@@ -47,8 +47,8 @@ pub(crate) fn drop_from_memory(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Tells of every file. Files and folders come and go meanwhile.
-fn walk(folder: &Path, each: &mut dyn FnMut(&Path, &fs::Metadata)) -> io::Result<()> {
+/// Visits every file. Files and folders may appear and disappear meanwhile.
+fn walk(folder: &Path, visit: &mut dyn FnMut(&Path, &fs::Metadata)) -> io::Result<()> {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -57,8 +57,8 @@ fn walk(folder: &Path, each: &mut dyn FnMut(&Path, &fs::Metadata)) -> io::Result
     for entry in entries {
         let entry = entry?;
         match entry.metadata() {
-            Ok(about) if about.is_dir() => walk(&entry.path(), each)?,
-            Ok(about) => each(&entry.path(), &about),
+            Ok(metadata) if metadata.is_dir() => walk(&entry.path(), visit)?,
+            Ok(metadata) => visit(&entry.path(), &metadata),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
@@ -66,19 +66,19 @@ fn walk(folder: &Path, each: &mut dyn FnMut(&Path, &fs::Metadata)) -> io::Result
     Ok(())
 }
 
-/// When cycles of cleaning and snapshots ran, and what snapshots they wrote.
+/// Observed compaction cycles, and the snapshots they wrote.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cycles {
-    /// From and to, by the machine's monotonic clock.
+    /// Start and end of each finished cycle, by the monotonic clock.
     pub(crate) ended: Vec<(u64, u64)>,
-    /// Since when one runs.
+    /// The start of the running cycle.
     pub(crate) runs_since: Option<u64>,
-    /// Bytes of every snapshot that was finished, by name.
+    /// Bytes of each finished snapshot, by name.
     snapshots: BTreeMap<String, u64>,
 }
 
 impl Cycles {
-    fn look(&mut self, now: u64, unfinished: bool) {
+    fn observe(&mut self, now: u64, unfinished: bool) {
         match (self.runs_since, unfinished) {
             (None, true) => self.runs_since = Some(now),
             (Some(from), false) => {
@@ -89,74 +89,75 @@ impl Cycles {
         }
     }
 
-    /// How many began.
+    /// The number of cycles that have begun.
     pub(crate) fn count(&self) -> usize {
         self.ended.len() + usize::from(self.runs_since.is_some())
     }
 
-    /// Bytes of all snapshots that were finished.
+    /// Bytes of all finished snapshots.
     pub(crate) fn snapshot_bytes(&self) -> u64 {
         self.snapshots.values().sum()
     }
 
-    /// True at a moment at which one ran, or will in `before` ns, or has within `after` ns:
-    /// freezing the state comes before the first file, deleting segments after the last.
+    /// True if a cycle ran at the moment `at`, began within `before` ns after it, or ended within
+    /// `after` ns before it: a cycle freezes the state before its first file exists, and deletes
+    /// segments after its last.
     pub(crate) fn touch(&self, at: u64, before: u64, after: u64) -> bool {
         let touches = |&(from, to): &(u64, u64)| at + before >= from && at <= to + after;
         self.ended.iter().any(touches) || self.runs_since.is_some_and(|from| at + before >= from)
     }
 }
 
-/// Looks at a journal's directory all the time.
-pub(crate) struct Watch {
+/// Polls a journal's directory on its own thread.
+pub(crate) struct CycleMonitor {
     cycles: Arc<Mutex<Cycles>>,
-    over: Arc<AtomicBool>,
+    stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Watch {
-    pub(crate) fn start(journal: PathBuf) -> Watch {
-        let (cycles, over) =
+impl CycleMonitor {
+    pub(crate) fn start(journal: PathBuf) -> CycleMonitor {
+        let (cycles, stop) =
             (Arc::new(Mutex::new(Cycles::default())), Arc::new(AtomicBool::new(false)));
-        let (mine, is_over) = (cycles.clone(), over.clone());
+        let (shared, stopped) = (cycles.clone(), stop.clone());
         let thread = std::thread::spawn(move || {
-            while !is_over.load(Ordering::Relaxed) {
+            while !stopped.load(Ordering::Relaxed) {
                 let (unfinished, snapshots) = files_of_cycles(&journal);
-                let mut cycles = mine.lock();
-                cycles.look(monotonic_ns(), unfinished);
+                let mut cycles = shared.lock();
+                cycles.observe(monotonic_ns(), unfinished);
                 cycles.snapshots.extend(snapshots);
                 drop(cycles);
-                std::thread::sleep(LOOK_EVERY);
+                std::thread::sleep(POLL_INTERVAL);
             }
         });
-        Watch { cycles, over, thread: Some(thread) }
+        CycleMonitor { cycles, stop, thread: Some(thread) }
     }
 
-    /// What was seen so far.
+    /// The cycles observed so far.
     pub(crate) fn cycles(&self) -> Cycles {
         self.cycles.lock().clone()
     }
 }
 
-impl Drop for Watch {
+impl Drop for CycleMonitor {
     fn drop(&mut self) {
-        self.over.store(true, Ordering::Relaxed);
+        self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
 }
 
-/// Whether a file is unfinished, and the finished snapshots with their bytes.
+/// Whether an unfinished file exists, and the finished snapshots with their sizes.
 fn files_of_cycles(journal: &Path) -> (bool, Vec<(String, u64)>) {
     let (mut unfinished, mut snapshots) = (false, Vec::new());
-    for folder in WRITTEN_BY_CYCLES {
+    for folder in CYCLE_FOLDERS {
         let entries = fs::read_dir(journal.join(folder)).into_iter().flatten().flatten();
         for entry in entries {
             let name = entry.file_name().to_string_lossy().into_owned();
-            unfinished |= name.ends_with(UNFINISHED);
-            if name.ends_with(SNAPSHOT) {
-                snapshots.push((name, entry.metadata().map_or(0, |about| about.len())));
+            unfinished |= name.ends_with(UNFINISHED_SUFFIX);
+            if name.ends_with(SNAPSHOT_SUFFIX) {
+                snapshots.push((name, entry.metadata().map_or(0, |metadata| metadata.len())));
             }
         }
     }
@@ -171,7 +172,7 @@ mod tests {
     fn a_cycle_lasts_while_a_file_is_unfinished() {
         let mut cycles = Cycles::default();
         for (now, unfinished) in [(1, false), (2, true), (3, true), (5, false), (10, true)] {
-            cycles.look(now, unfinished);
+            cycles.observe(now, unfinished);
         }
         assert_eq!((&cycles.ended[..], cycles.runs_since), (&[(2, 5)][..], Some(10)));
         assert_eq!(cycles.count(), 2);
@@ -180,10 +181,10 @@ mod tests {
     }
 
     #[test]
-    fn the_files_of_cycles_are_known_by_their_names() {
+    fn cycle_files_are_recognised_by_name() {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(files_of_cycles(folder.path()), (false, Vec::new()));
-        for below in WRITTEN_BY_CYCLES {
+        for below in CYCLE_FOLDERS {
             fs::create_dir(folder.path().join(below)).unwrap();
         }
         fs::write(folder.path().join("segments/0000000001.seg"), "").unwrap();
@@ -195,14 +196,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_counts_all_folders_in_blocks() {
+    fn disk_usage_counts_blocks_of_all_directories() {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("a")).unwrap();
         fs::write(folder.path().join("a/b"), vec![1; 10_000]).unwrap();
         fs::write(folder.path().join("c"), vec![1; 10_000]).unwrap();
-        drop_from_memory(folder.path()).unwrap();
-        let taken = taken_bytes(folder.path()).unwrap();
-        assert!((20_000..200_000).contains(&taken), "{taken}");
-        assert_eq!(taken_bytes(&folder.path().join("none")).unwrap(), 0);
+        drop_page_cache(folder.path()).unwrap();
+        let usage = disk_usage(folder.path()).unwrap();
+        assert!((20_000..200_000).contains(&usage), "{usage}");
+        assert_eq!(disk_usage(&folder.path().join("none")).unwrap(), 0);
     }
 }

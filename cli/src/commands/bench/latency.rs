@@ -1,10 +1,10 @@
-//! From the moment a job should be enqueued to the start of its handler. The rate waits for
-//! nothing: a job that goes out late is counted from when it should have gone out.
+//! Latency from a job's scheduled enqueue time to the start of its handler. The rate is fixed (open
+//! loop): a job sent late is timed from its schedule, not from when it was sent.
 
 use serde_json::{Value, json};
 
 use super::head;
-use super::system::System;
+use super::system::MeasuredSystem;
 use crate::arguments::BenchSystem;
 use crate::commands::Context;
 
@@ -15,15 +15,15 @@ pub(crate) async fn measure(
     rate: u64,
     seconds: u64,
     size: u32,
-    given: BenchSystem,
+    arguments: BenchSystem,
     context: &Context,
 ) -> anyhow::Result<Value> {
-    let system = System::start(given, context).await?;
+    let system = MeasuredSystem::start(arguments, context).await?;
     let jobs = (rate * seconds).to_string();
     let (rate_text, size, path) = (rate.to_string(), size.to_string(), system.path.to_string());
     let (concurrency, prefetch) = (CONCURRENCY.to_string(), PREFETCH.to_string());
     let mut worker = system
-        .part(
+        .start_process(
             "the worker",
             &[
                 "bench-worker",
@@ -39,23 +39,23 @@ pub(crate) async fn measure(
         )
         .await?;
     let mut producer = system
-        .part(
+        .start_process(
             "the producer",
             &["bench-producer", &path, "--jobs", &jobs, "--size", &size, "--rate", &rate_text],
         )
         .await?;
-    producer.tell("go").await?;
+    producer.send_line("go").await?;
     producer.next().await?;
     let done = worker.next().await?;
-    let durability = system.figures().await?.durability;
+    let durability = system.stats().await?.durability;
     producer.end().await?;
     worker.end().await?;
-    let mut figures = head("latency", &durability, system.sync_us);
+    let mut results = head("latency", &durability, system.sync_us);
     system.end().await?;
-    figures["offered_per_s"] = json!(rate);
-    figures["jobs"] = done["jobs"].clone();
+    results["offered_per_s"] = json!(rate);
+    results["jobs"] = done["jobs"].clone();
     for key in ["p50_us", "p99_us", "p999_us", "max_us"] {
-        figures[key] = done[key].clone();
+        results[key] = done[key].clone();
     }
-    Ok(figures)
+    Ok(results)
 }

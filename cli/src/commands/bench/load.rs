@@ -1,13 +1,13 @@
-//! A producer and a worker of one queue, in a process of their own, driven by words on standard
-//! input. Each word is answered with one line when it is done:
+//! A producer and a worker of one queue in a separate process, driven by commands on standard
+//! input. It answers each command with one line when it is done:
 //!
-//! | Word | What is done |
+//! | Command | Effect |
 //! |---|---|
-//! | `enqueue N` | N jobs are enqueued, and acknowledged |
-//! | `work` | the worker begins, and holds as many jobs as it may; it ends none |
-//! | `take N` | N jobs are completed, acknowledged, and as many others are held instead |
-//! | `pass N [RATE]` | N jobs go in and as many come out, at RATE a second or as fast as they are taken |
-//! | `probe N RATE` | N jobs go in one by one, each timed from the moment that it was meant to go out to its receipt |
+//! | `enqueue N` | enqueues N jobs |
+//! | `work` | starts the worker, which fetches jobs up to its limit and completes none |
+//! | `take N` | completes N jobs and fetches as many others |
+//! | `pass N [RATE]` | enqueues and completes N jobs, at RATE a second or at full speed |
+//! | `probe N RATE` | enqueues N single jobs, each timed from its schedule to its receipt |
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,21 +24,21 @@ use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, JoinSet};
 
 use super::monotonic_ns;
-use super::producer::{UNDER_WAY_MAX, due_times, next_word, timed_job};
+use super::producer::{IN_FLIGHT_MAX, next_command, send_times, timed_job};
 use crate::arguments::BenchLoad;
 use crate::commands::Context;
 
-/// How often it looks whether all is done; also how exact the end is.
-const LOOK_EVERY: Duration = Duration::from_millis(1);
-/// Without a single job that ends for so long, something is wrong.
-const STALLED_AFTER: Duration = Duration::from_secs(60);
-/// Jobs enqueued between two looks at how many have come out.
+/// The polling interval, which is also the resolution of the end time.
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
+/// After this long without a completed job the measurement fails.
+const STALL_TIMEOUT: Duration = Duration::from_secs(60);
+/// Jobs enqueued between two checks of the number completed.
 const CHUNK_JOBS: u64 = 500;
-/// A paced load goes in small bursts, this far apart.
+/// The interval between the bursts of a paced load.
 const TICK: Duration = Duration::from_millis(5);
 
 pub(crate) async fn run(arguments: BenchLoad, mut context: Context) -> anyhow::Result<()> {
-    let mut load = Load {
+    let mut load = LoadGenerator {
         producer: Producer::connect(context.cluster(), ProducerOptions::default()),
         payload: Bytes::from(vec![b'x'; arguments.size as usize]),
         work: None,
@@ -46,44 +46,45 @@ pub(crate) async fn run(arguments: BenchLoad, mut context: Context) -> anyhow::R
     };
     let mut input = BufReader::new(tokio::io::stdin()).lines();
     context.output.json(&json!({ "ready": "load" }))?;
-    while let Ok(word) = next_word(&mut input).await {
+    while let Ok(command) = next_command(&mut input).await {
         let began = monotonic_ns();
         let mut report =
-            load.obey(&word, &context).await.with_context(|| format!("at '{word}'"))?;
+            load.execute(&command, &context).await.with_context(|| format!("at '{command}'"))?;
         report["began_ns"] = json!(began);
         report["ended_ns"] = json!(monotonic_ns());
         context.output.json(&report)?;
     }
     if let Some(work) = load.work {
-        // Its handlers wait for what will not come: the jobs are given back.
+        // Its handlers would wait forever: release their jobs.
         work.handle.stop_now();
         work.running.await??;
     }
     Ok(())
 }
 
-struct Load {
+struct LoadGenerator {
     arguments: BenchLoad,
     producer: Producer,
     payload: Bytes,
-    work: Option<Work>,
+    work: Option<GatedWorker>,
 }
 
-/// A worker whose handlers wait until they may end.
-struct Work {
-    /// How many more jobs may end.
-    may_end: Arc<Semaphore>,
+/// A worker whose handlers wait for permits to return.
+struct GatedWorker {
+    /// A permit for each handler that may return.
+    permits: Arc<Semaphore>,
     stats: StatsWatch,
     handle: ShutdownHandle,
     running: JoinHandle<anyhow::Result<()>>,
-    /// How many have been allowed to end, ever.
+    /// Permits issued so far.
     allowed: u64,
-    held: u64,
+    /// Jobs that the worker fetches ahead.
+    capacity: u64,
 }
 
-impl Load {
-    async fn obey(&mut self, word: &str, context: &Context) -> anyhow::Result<Value> {
-        let words: Vec<&str> = word.split(' ').collect();
+impl LoadGenerator {
+    async fn execute(&mut self, command: &str, context: &Context) -> anyhow::Result<Value> {
+        let words: Vec<&str> = command.split(' ').collect();
         let number = |text: &str| text.parse::<u64>().with_context(|| format!("'{text}'"));
         match words[..] {
             ["enqueue", jobs] => self.enqueue(number(jobs)?).await,
@@ -98,7 +99,7 @@ impl Load {
             ["pass", jobs] => self.pass(number(jobs)?, None).await,
             ["pass", jobs, rate] => self.pass(number(jobs)?, Some(number(rate)?)).await,
             ["probe", jobs, rate] => self.probe(number(jobs)?, number(rate)?).await,
-            _ => bail!("this word is not known"),
+            _ => bail!("unknown command"),
         }
     }
 
@@ -112,28 +113,28 @@ impl Load {
             anyhow::Ok(())
         };
         let receiving = async {
-            let mut held = 0;
+            let mut acknowledged = 0;
             while let Some(batch) = receipts.next().await {
-                held += all_held(&batch)?;
+                acknowledged += all_acknowledged(&batch)?;
             }
-            anyhow::Ok(held)
+            anyhow::Ok(acknowledged)
         };
-        let ((), held) = tokio::try_join!(sending, receiving)?;
-        Ok(json!({ "jobs": held }))
+        let ((), acknowledged) = tokio::try_join!(sending, receiving)?;
+        Ok(json!({ "jobs": acknowledged }))
     }
 
     async fn begin_work(&mut self, context: &Context) -> anyhow::Result<Value> {
         let BenchLoad { path, concurrency, prefetch, .. } = &self.arguments;
-        let may_end = Arc::new(Semaphore::new(0));
+        let permits = Arc::new(Semaphore::new(0));
         let subscription = Worker::connect(context.cluster())
             .await?
             .durable_subscribe(path)
             .concurrency(*concurrency)
             .prefetch(*prefetch);
         let (stats, handle) = (subscription.stats(), subscription.handle());
-        let permits = may_end.clone();
+        let shared = permits.clone();
         let running = subscription.run(move |_: Job<Bytes>, _: JobContext| {
-            let permits = permits.clone();
+            let permits = shared.clone();
             async move {
                 if let Ok(permit) = permits.acquire().await {
                     permit.forget();
@@ -142,13 +143,14 @@ impl Load {
             }
         });
         let running = tokio::spawn(async move { running.await.map(|_| ()).map_err(Into::into) });
-        let held = (concurrency + prefetch) as u64;
-        let work = self.work.insert(Work { may_end, stats, handle, running, allowed: 0, held });
+        let capacity = (concurrency + prefetch) as u64;
+        let work =
+            self.work.insert(GatedWorker { permits, stats, handle, running, allowed: 0, capacity });
         work.until_settled().await?;
-        Ok(json!({ "held": held }))
+        Ok(json!({ "held": capacity }))
     }
 
-    /// As many come out as went in: those that wait stay about as many.
+    /// Enqueues and completes `jobs`, so that the queue's length stays about the same.
     async fn pass(&mut self, jobs: u64, rate: Option<u64>) -> anyhow::Result<Value> {
         let (mut pipeline, mut receipts) = self.producer.pipeline(PipelineOptions::default());
         let mut work = self.work.take().context("no worker yet")?;
@@ -157,14 +159,14 @@ impl Load {
             let began = Instant::now();
             let mut sent = 0;
             while sent < jobs {
-                let due = match rate {
+                let scheduled = match rate {
                     None => sent + CHUNK_JOBS,
                     Some(rate) => (began.elapsed().as_secs_f64() * rate as f64) as u64,
                 };
-                let out = stats.now().completed.saturating_sub(before);
-                let until = due.min(jobs).min(out + ahead);
+                let completed = stats.now().completed.saturating_sub(before);
+                let until = scheduled.min(jobs).min(completed + ahead);
                 if until <= sent {
-                    tokio::time::sleep(if rate.is_some() { TICK } else { LOOK_EVERY }).await;
+                    tokio::time::sleep(if rate.is_some() { TICK } else { POLL_INTERVAL }).await;
                 }
                 while sent < until {
                     pipeline.send(self.job()).await?;
@@ -176,7 +178,7 @@ impl Load {
         };
         let receiving = async {
             while let Some(batch) = receipts.next().await {
-                work.allow(all_held(&batch)?)?;
+                work.allow(all_acknowledged(&batch)?)?;
             }
             work.until_settled().await
         };
@@ -187,29 +189,29 @@ impl Load {
 
     async fn probe(&self, jobs: u64, rate: u64) -> anyhow::Result<Value> {
         let (path, size) = (&self.arguments.path, self.arguments.size as usize);
-        let mut dues = due_times(jobs, rate);
-        let mut under_way = JoinSet::new();
+        let mut times = send_times(jobs, rate);
+        let mut in_flight = JoinSet::new();
         let mut samples = Vec::new();
-        let mut keep = |sample: Result<(u64, u64), EnqueueError>| {
+        let mut add = |sample: Result<(u64, u64), EnqueueError>| {
             let (at, took) = sample?;
             samples.push(json!([at, took]));
             anyhow::Ok(())
         };
-        while let Some(at) = dues.recv().await {
-            if under_way.len() >= UNDER_WAY_MAX {
-                bail!("{UNDER_WAY_MAX} jobs are not answered");
+        while let Some(at) = times.recv().await {
+            if in_flight.len() >= IN_FLIGHT_MAX {
+                bail!("{IN_FLIGHT_MAX} jobs are not answered");
             }
             let (producer, job) = (self.producer.clone(), timed_job(path, at, size));
-            under_way.spawn(async move {
+            in_flight.spawn(async move {
                 producer.enqueue(job).await?;
                 Ok((at, monotonic_ns().saturating_sub(at)))
             });
-            while let Some(sample) = under_way.try_join_next() {
-                keep(sample?)?;
+            while let Some(sample) = in_flight.try_join_next() {
+                add(sample?)?;
             }
         }
-        while let Some(sample) = under_way.join_next().await {
-            keep(sample?)?;
+        while let Some(sample) = in_flight.join_next().await {
+            add(sample?)?;
         }
         Ok(json!({ "jobs": jobs, "samples": samples }))
     }
@@ -219,42 +221,38 @@ impl Load {
     }
 }
 
-impl Work {
+impl GatedWorker {
     fn allow(&mut self, jobs: u64) -> anyhow::Result<()> {
         self.allowed += jobs;
-        self.may_end.add_permits(usize::try_from(jobs)?);
+        self.permits.add_permits(usize::try_from(jobs)?);
         Ok(())
     }
 
-    /// Waits until all that may end have ended, acknowledged, and others are held instead.
+    /// Waits until all allowed jobs are completed and as many others are fetched.
     async fn until_settled(&self) -> anyhow::Result<()> {
         let (mut last, mut since) = ((0, 0), Instant::now());
         loop {
             let now = self.stats.now();
-            if now.completed == self.allowed && now.in_hand == self.held {
+            if now.completed == self.allowed && now.in_hand == self.capacity {
                 return Ok(());
             }
             if (now.completed, now.in_hand) != last {
                 (last, since) = ((now.completed, now.in_hand), Instant::now());
             }
-            if since.elapsed() > STALLED_AFTER {
-                bail!(
-                    "{} of {} jobs have ended and nothing moves: {now:?}",
-                    now.completed,
-                    self.allowed
-                );
+            if since.elapsed() > STALL_TIMEOUT {
+                bail!("stalled after {} of {} jobs: {now:?}", now.completed, self.allowed);
             }
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 }
 
-/// How many jobs of a batch are held by the publisher; an error unless all are.
-fn all_held(batch: &longshore::BatchReceipt) -> anyhow::Result<u64> {
+/// The number of jobs in a batch; an error unless all are acknowledged.
+fn all_acknowledged(batch: &longshore::BatchReceipt) -> anyhow::Result<u64> {
     if batch.held() != batch.len()
         && let Some(Err(error)) = batch.iter().map(|job| job.outcome).find(Result::is_err)
     {
-        bail!("a job was not taken: {error}");
+        bail!("a job was not accepted: {error}");
     }
     Ok(batch.held() as u64)
 }

@@ -1,5 +1,5 @@
-//! `longshore bench`: measures a throwaway system or, with `--resolver`, a running one. The
-//! publisher, the producer and the worker are processes of their own.
+//! `longshore bench`: measures a throwaway system or, with `--resolver`, a running one. Publisher,
+//! producer and worker are separate processes.
 
 mod backlog;
 mod disk;
@@ -25,21 +25,21 @@ use crate::arguments::{Bench, Measure};
 use crate::output::Table;
 
 pub(crate) async fn run(arguments: Bench, mut context: Context) -> anyhow::Result<()> {
-    let figures = match arguments.measure {
+    let results = match arguments.measure {
         Measure::E2e { jobs, size, system } => e2e::measure(jobs, size, system, &context).await?,
         Measure::Latency { rate, seconds, size, system } => {
             latency::measure(rate, seconds, size, system, &context).await?
         }
-        Measure::Backlog(asked) => backlog::measure(asked, &context).await?,
-        Measure::Resolver(asked) => resolver::measure(asked, &context).await?,
-        Measure::Values(asked) => values::measure(asked, &context).await?,
+        Measure::Backlog(arguments) => backlog::measure(arguments, &context).await?,
+        Measure::Resolver(arguments) => resolver::measure(arguments, &context).await?,
+        Measure::Values(arguments) => values::measure(arguments, &context).await?,
     };
     if context.output.is_json() {
-        context.output.json(&figures)?;
+        context.output.json(&results)?;
         return Ok(());
     }
-    let mut table = Table::new(&["figure", "value"]);
-    for (key, value) in figures.as_object().into_iter().flatten() {
+    let mut table = Table::new(&["metric", "value"]);
+    for (key, value) in results.as_object().into_iter().flatten() {
         let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         table.row([key.clone(), text]);
     }
@@ -47,14 +47,14 @@ pub(crate) async fn run(arguments: Bench, mut context: Context) -> anyhow::Resul
     Ok(())
 }
 
-/// Nanoseconds of the machine's monotonic clock: the same in every process.
+/// The machine's monotonic clock in nanoseconds, the same in every process.
 fn monotonic_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     let (seconds, ns) = (u64::try_from(now.tv_sec), u64::try_from(now.tv_nsec));
     seconds.unwrap_or(0) * 1_000_000_000 + ns.unwrap_or(0)
 }
 
-/// What every measurement tells.
+/// The fields that every measurement reports.
 fn head(measure: &str, durability: &str, sync_us: f64) -> Value {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     serde_json::json!({
@@ -63,7 +63,7 @@ fn head(measure: &str, durability: &str, sync_us: f64) -> Value {
     })
 }
 
-/// Three digits after the point are as many as mean anything.
-fn rounded(figure: f64) -> f64 {
-    (figure * 1_000.0).round() / 1_000.0
+/// Rounds to three decimals; more are noise.
+fn rounded(number: f64) -> f64 {
+    (number * 1_000.0).round() / 1_000.0
 }

@@ -1,4 +1,4 @@
-//! What the kernel says of another process: its processor time, its memory, what it has written.
+//! Another process's CPU time, memory and disk writes, from `/proc`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,15 +6,15 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 
-/// Where the kernel tells of it.
-fn folder(process: u32) -> PathBuf {
+/// A process's directory in `/proc`.
+fn proc_folder(process: u32) -> PathBuf {
     PathBuf::from(format!("/proc/{process}"))
 }
 
-/// The processor time of a process, in nanoseconds.
+/// The CPU time of a process, in nanoseconds.
 ///
-/// The sum of its threads' `schedstat`: `stat` counts in ticks of 10 ms, as long as a whole burst
-/// of jobs. A thread that has ended keeps what it was last seen with.
+/// It is the sum of the threads' `schedstat`, because `stat` counts in ticks of 10 ms, as long as a
+/// whole burst of jobs. An ended thread counts with its last value.
 #[derive(Debug)]
 pub(crate) struct CpuClock {
     process: u32,
@@ -26,26 +26,26 @@ impl CpuClock {
         CpuClock { process, threads: Threads::default() }
     }
 
-    /// What it has used so far.
+    /// CPU time used so far.
     pub(crate) fn now_ns(&mut self) -> anyhow::Result<u64> {
-        let tasks = folder(self.process).join("task");
+        let tasks = proc_folder(self.process).join("task");
         let listed = fs::read_dir(&tasks).with_context(|| format!("{}", tasks.display()))?;
         for task in listed {
             let task = task?;
-            // It may have ended since it was listed.
+            // The thread may have ended since it was listed.
             let Ok(text) = fs::read_to_string(task.path().join("schedstat")) else { continue };
             let thread = task.file_name().to_str().and_then(|name| name.parse().ok());
             let ns = text.split_whitespace().next().and_then(|ns| ns.parse().ok());
             let (Some(thread), Some(ns)) = (thread, ns) else { continue };
-            self.threads.saw(thread, ns);
+            self.threads.record(thread, ns);
         }
         Ok(self.threads.sum())
     }
 }
 
-/// The processor time of a process's threads of that name, in nanoseconds.
+/// The CPU time of a process's threads with this name, in nanoseconds.
 pub(crate) fn thread_cpu_ns(process: u32, name: &str) -> anyhow::Result<u64> {
-    let tasks = folder(process).join("task");
+    let tasks = proc_folder(process).join("task");
     let listed = fs::read_dir(&tasks).with_context(|| format!("{}", tasks.display()))?;
     let mut sum = 0;
     for task in listed {
@@ -61,36 +61,35 @@ pub(crate) fn thread_cpu_ns(process: u32, name: &str) -> anyhow::Result<u64> {
 
 #[derive(Debug, Default)]
 struct Threads {
-    /// By thread.
-    seen: BTreeMap<u32, u64>,
-    /// Of threads whose number was given to another one.
-    gone: u64,
+    /// The last value of each thread.
+    last: BTreeMap<u32, u64>,
+    /// The sum of threads whose id was reused.
+    ended: u64,
 }
 
 impl Threads {
-    fn saw(&mut self, thread: u32, ns: u64) {
-        let before = self.seen.insert(thread, ns).unwrap_or(0);
+    fn record(&mut self, thread: u32, ns: u64) {
+        let before = self.last.insert(thread, ns).unwrap_or(0);
         if ns < before {
-            self.gone += before;
+            self.ended += before;
         }
     }
 
     fn sum(&self) -> u64 {
-        self.gone + self.seen.values().sum::<u64>()
+        self.ended + self.last.values().sum::<u64>()
     }
 }
 
-/// Bytes of memory that it holds: `Rss` of `smaps_rollup`, which counts every page, unlike
-/// `status`.
+/// Resident memory in bytes: `Rss` of `smaps_rollup`, which counts every page, unlike `status`.
 pub(crate) fn resident_bytes(process: u32) -> anyhow::Result<u64> {
-    let file = folder(process).join("smaps_rollup");
+    let file = proc_folder(process).join("smaps_rollup");
     let text = fs::read_to_string(&file).with_context(|| format!("{}", file.display()))?;
     Ok(field(&text, "Rss:").context("smaps_rollup without Rss")? * 1024)
 }
 
-/// Bytes that it has had written to a disk, whatever for. 0 on a file system in memory.
+/// Bytes that the process has caused to be written to disks; 0 on a file system in memory.
 pub(crate) fn disk_write_bytes(process: u32) -> anyhow::Result<u64> {
-    let file = folder(process).join("io");
+    let file = proc_folder(process).join("io");
     let text = fs::read_to_string(&file).with_context(|| format!("{}", file.display()))?;
     field(&text, "write_bytes:").context("io without write_bytes")
 }
@@ -105,14 +104,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn threads_that_end_and_numbers_given_again_take_nothing_away() {
+    fn cpu_time_survives_ended_threads_and_reused_ids() {
         let mut threads = Threads::default();
-        threads.saw(1, 100);
-        threads.saw(2, 50);
+        threads.record(1, 100);
+        threads.record(2, 50);
         assert_eq!(threads.sum(), 150);
-        threads.saw(1, 120);
+        threads.record(1, 120);
         assert_eq!(threads.sum(), 170);
-        threads.saw(2, 7);
+        threads.record(2, 7);
         assert_eq!(threads.sum(), 177);
     }
 
@@ -125,11 +124,11 @@ mod tests {
         disk_write_bytes(std::process::id()).unwrap();
         assert_eq!(thread_cpu_ns(std::process::id(), "no such thread").unwrap(), 0);
         let name = fs::read_to_string("/proc/thread-self/comm").unwrap();
-        // A thread's time is entered at a tick of the clock, or when it waits: a young one may have
-        // none yet.
+        // The kernel updates a thread's time at a clock tick or when the thread waits, so a new
+        // thread may show none yet.
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
         while thread_cpu_ns(std::process::id(), name.trim_end()).unwrap() == 0 {
-            assert!(std::time::Instant::now() < deadline, "this thread has worked for long");
+            assert!(std::time::Instant::now() < deadline, "the thread's CPU time stays 0");
             std::thread::yield_now();
         }
     }

@@ -1,4 +1,4 @@
-//! The producer of a measurement: as fast as its jobs are taken, or at a steady rate.
+//! The producer of a measurement: at full speed, or at a fixed rate.
 
 use std::time::Duration;
 
@@ -17,20 +17,19 @@ use super::monotonic_ns;
 use crate::arguments::BenchProducer;
 use crate::commands::Context;
 
-/// How long before its time a job's thread stops sleeping and watches the clock: sleeps end late,
-/// by about this much.
-const WATCH_CLOCK_NS: u64 = 100_000;
+/// A sleep ends late by about this much, so the thread spins for the rest of the time.
+const SPIN_NS: u64 = 100_000;
 
-/// Jobs whose time has come and that wait for the runtime.
-const DUE_MAX: usize = 65_536;
-/// Jobs sent and not answered, beyond which a rate cannot be measured.
-pub(super) const UNDER_WAY_MAX: usize = 100_000;
+/// Scheduled jobs that may wait for the runtime.
+const SCHEDULED_MAX: usize = 65_536;
+/// Unacknowledged jobs beyond which a rate cannot be measured.
+pub(super) const IN_FLIGHT_MAX: usize = 100_000;
 
 pub(crate) async fn run(arguments: BenchProducer, mut context: Context) -> anyhow::Result<()> {
     let producer = Producer::connect(context.cluster(), ProducerOptions::default());
     let mut input = BufReader::new(tokio::io::stdin()).lines();
     context.output.json(&json!({ "ready": "producer" }))?;
-    next_word(&mut input).await?;
+    next_command(&mut input).await?;
 
     let began = monotonic_ns();
     match arguments.rate {
@@ -41,14 +40,13 @@ pub(crate) async fn run(arguments: BenchProducer, mut context: Context) -> anyho
     context
         .output
         .json(&json!({ "jobs": arguments.jobs, "began_ns": began, "ended_ns": ended }))?;
-    // The end of the measurement ends this process: its links are not torn down while others are
-    // still measured.
-    let _ = next_word(&mut input).await;
+    // Keep the links open until the whole measurement has ended.
+    let _ = next_command(&mut input).await;
     Ok(())
 }
 
-pub(super) async fn next_word(input: &mut Lines<BufReader<Stdin>>) -> anyhow::Result<String> {
-    input.next_line().await?.context("nobody waits for this measurement any more")
+pub(super) async fn next_command(input: &mut Lines<BufReader<Stdin>>) -> anyhow::Result<String> {
+    input.next_line().await?.context("the measurement has ended")
 }
 
 async fn flood(producer: &Producer, arguments: &BenchProducer) -> anyhow::Result<()> {
@@ -63,78 +61,79 @@ async fn flood(producer: &Producer, arguments: &BenchProducer) -> anyhow::Result
         anyhow::Ok(())
     };
     let receiving = async {
-        let mut held = 0u64;
+        let mut acknowledged = 0u64;
         while let Some(batch) = receipts.next().await {
-            held += batch.held() as u64;
+            acknowledged += batch.held() as u64;
             if batch.held() != batch.len()
                 && let Some(Err(error)) = batch.iter().map(|job| job.outcome).find(Result::is_err)
             {
-                bail!("a job was not taken: {error}");
+                bail!("a job was not accepted: {error}");
             }
         }
-        Ok(held)
+        Ok(acknowledged)
     };
-    let ((), held) = tokio::try_join!(sending, receiving)?;
-    if held != arguments.jobs {
-        bail!("{held} of {} jobs were taken", arguments.jobs);
+    let ((), acknowledged) = tokio::try_join!(sending, receiving)?;
+    if acknowledged != arguments.jobs {
+        bail!("{acknowledged} of {} jobs were acknowledged", arguments.jobs);
     }
     Ok(())
 }
 
-/// Each job goes out at its own time, whatever became of those before it.
+/// Sends each job at its scheduled time, whether or not earlier ones are acknowledged.
 async fn steady(producer: &Producer, arguments: &BenchProducer, rate: u64) -> anyhow::Result<()> {
     let size = arguments.size as usize;
-    let mut dues = due_times(arguments.jobs, rate);
-    let mut under_way: JoinSet<Result<Receipt, EnqueueError>> = JoinSet::new();
-    while let Some(at) = dues.recv().await {
-        if under_way.len() >= UNDER_WAY_MAX {
+    let mut times = send_times(arguments.jobs, rate);
+    let mut in_flight: JoinSet<Result<Receipt, EnqueueError>> = JoinSet::new();
+    while let Some(at) = times.recv().await {
+        if in_flight.len() >= IN_FLIGHT_MAX {
             bail!(
-                "the system falls behind the offered rate: {UNDER_WAY_MAX} jobs are not answered; offer less"
+                "the system falls behind the offered rate: {IN_FLIGHT_MAX} jobs are not \
+                 acknowledged; offer less"
             );
         }
         let (producer, job) = (producer.clone(), timed_job(&arguments.path, at, size));
-        under_way.spawn(async move { producer.enqueue(job).await });
-        while let Some(receipt) = under_way.try_join_next() {
+        in_flight.spawn(async move { producer.enqueue(job).await });
+        while let Some(receipt) = in_flight.try_join_next() {
             receipt??;
         }
     }
-    while let Some(receipt) = under_way.join_next().await {
+    while let Some(receipt) = in_flight.join_next().await {
         receipt??;
     }
     Ok(())
 }
 
-/// The moments of so many jobs at a steady rate, each told when it has come. One that is told late
-/// is meant for its own moment nonetheless.
-pub(super) fn due_times(jobs: u64, rate: u64) -> mpsc::Receiver<u64> {
-    let (due, dues) = mpsc::channel(DUE_MAX);
+/// Emits the send time of each job at a fixed rate, when it is reached. A time that is emitted late
+/// keeps its scheduled value.
+pub(super) fn send_times(jobs: u64, rate: u64) -> mpsc::Receiver<u64> {
+    let (sender, times) = mpsc::channel(SCHEDULED_MAX);
     let start = monotonic_ns() + 100_000_000;
-    // A thread of its own: the runtime's timers are good to a millisecond.
+    // On its own thread: the runtime's timers have a resolution of a millisecond.
     std::thread::spawn(move || {
         for n in 0..jobs {
             let at = start + n * 1_000_000_000 / rate;
             wait_until(at);
-            if due.blocking_send(at).is_err() {
+            if sender.blocking_send(at).is_err() {
                 return;
             }
         }
     });
-    dues
+    times
 }
 
 fn wait_until(at: u64) {
     loop {
         match at.checked_sub(monotonic_ns()) {
             None | Some(0) => return,
-            Some(left) if left > WATCH_CLOCK_NS => {
-                std::thread::sleep(Duration::from_nanos(left - WATCH_CLOCK_NS));
+            Some(left) if left > SPIN_NS => {
+                std::thread::sleep(Duration::from_nanos(left - SPIN_NS));
             }
             Some(_) => std::hint::spin_loop(),
         }
     }
 }
 
-/// A job whose payload begins with the moment that it was meant to go out.
+/// A job whose payload begins with its scheduled send time.
 pub(super) fn timed_job(path: &Path, at: u64, size: usize) -> NewJob {
     let mut payload = BytesMut::zeroed(size.max(8));
     payload[..8].copy_from_slice(&at.to_le_bytes());

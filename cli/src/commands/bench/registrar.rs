@@ -1,5 +1,5 @@
-//! A publisher of many paths and no jobs, in a process of its own. At the word `register` it
-//! registers them all, and says how long that took once the replica has them.
+//! A publisher of many paths and no jobs, in a separate process. At the command `register` it
+//! registers them all, and reports the time until the replica has acknowledged them.
 
 use std::time::Instant;
 
@@ -9,19 +9,19 @@ use longshore::{Path, PublicationTerms, WriteClient};
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt, BufReader};
 
-use super::producer::next_word;
+use super::producer::next_command;
 use crate::arguments::BenchRegistrar;
 use crate::commands::Context;
 
-/// Paths below one parent.
+/// Paths per parent.
 pub(super) const PARENT_PATHS: u64 = 1_000;
 
-/// The path with that number: 30 bytes, up to ten million of them.
+/// The path with this number: 30 bytes, up to ten million paths.
 pub(super) fn path(number: u64) -> anyhow::Result<Path> {
     Ok(Path::new(&format!("/bench/{:05}/job-{number:013}", number / PARENT_PATHS))?)
 }
 
-/// The parent with that number.
+/// The parent with this number.
 pub(super) fn parent(number: u64) -> anyhow::Result<Path> {
     Ok(Path::new(&format!("/bench/{number:05}"))?)
 }
@@ -36,15 +36,15 @@ pub(crate) async fn run(arguments: BenchRegistrar, mut context: Context) -> anyh
     };
     let paths: Vec<Path> = (0..arguments.paths).map(path).collect::<anyhow::Result<_>>()?;
     let client = WriteClient::new(context.cluster(), publisher, SessionId(rand::random()));
-    // The link stands before the clock runs.
+    // Connect before the time is measured.
     let terms = PublicationTerms::default();
     client.publish(paths[0].clone(), &terms);
     client.flushed(1).await;
     let mut input = BufReader::new(tokio::io::stdin()).lines();
     context.output.json(&json!({ "ready": "registrar" }))?;
-    while let Ok(word) = next_word(&mut input).await {
-        if word != "register" {
-            bail!("the word '{word}' is not known");
+    while let Ok(command) = next_command(&mut input).await {
+        if command != "register" {
+            bail!("unknown command '{command}'");
         }
         let began = Instant::now();
         client.publish_all(paths.iter().map(|path| (path.clone(), terms.clone())));

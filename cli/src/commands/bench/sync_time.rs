@@ -1,4 +1,4 @@
-//! What one fdatasync costs where the journal lives: the floor under every durable acknowledgement.
+//! The time of one fdatasync on the journal's disk: the minimum for any durable acknowledgement.
 
 use std::fs::File;
 use std::io;

@@ -1,4 +1,5 @@
-//! What is measured: a throwaway resolver and publisher, or the running system that was named.
+//! The system under measurement: a throwaway resolver and publisher, or the running system that was
+//! named.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -18,74 +19,77 @@ use tokio::time::timeout;
 
 use super::sync_time;
 use crate::arguments::BenchSystem;
-use crate::child::{Child, Role};
+use crate::child::{Child, ChildSpec};
 use crate::commands::Context;
 use crate::config::Origin;
 
-/// How long a throwaway publisher may take until the resolver knows it.
-const REGISTERED_WITHIN: Duration = Duration::from_secs(10);
-/// The journal's folder, in one of the throwaway system's own.
+/// The longest wait until the resolver knows the throwaway publisher.
+const REGISTRATION_TIMEOUT: Duration = Duration::from_secs(10);
+/// The journal's folder within the throwaway system's folder.
 const JOURNAL: &str = "journal";
 const NOT_THROWAWAY: &str = "this system was not started for the measurement";
 
-pub(crate) struct System {
+pub(crate) struct MeasuredSystem {
     resolvers: String,
     cluster: Cluster,
     throwaway: Option<Throwaway>,
     /// The median fdatasync where the journal lives, in microseconds.
     pub(crate) sync_us: f64,
-    /// The queue that is measured; nobody else uses it.
+    /// The measured queue, which nothing else uses.
     pub(crate) path: Path,
 }
 
 struct Throwaway {
     publisher: Child,
-    /// How it was started.
-    role: Role,
+    /// The publisher's command, for restarts.
+    spec: ChildSpec,
     resolver: JoinHandle<Result<(), DirectoryStopped>>,
-    /// Goes away with its journal.
+    /// Contains the journal; deleted on drop.
     folder: TempDir,
 }
 
-/// Sums over the publishers of a system.
-pub(crate) struct Figures {
+/// Stats summed over a system's publishers.
+pub(crate) struct SystemStats {
     pub(crate) durability: String,
     pub(crate) written_bytes: u64,
     pub(crate) payload_bytes: u64,
-    /// Jobs that they keep, in any state.
+    /// Jobs in any state.
     pub(crate) jobs: u64,
 }
 
-/// How long a restart took, from its beginning.
+/// Durations of a restart, from its start.
 pub(crate) struct Restart {
-    /// Until the publisher had read its journal and said that it is ready.
+    /// Until the publisher had read its journal and reported that it is ready.
     pub(crate) ready: Duration,
-    /// Until the resolver led to it.
+    /// Until it was registered at the resolver.
     pub(crate) registered: Duration,
 }
 
-impl System {
+impl MeasuredSystem {
     /// Starts a throwaway system, unless one was named on the command line.
-    pub(crate) async fn start(given: BenchSystem, context: &Context) -> anyhow::Result<System> {
-        System::start_with(given, &[], context).await
+    pub(crate) async fn start(
+        arguments: BenchSystem,
+        context: &Context,
+    ) -> anyhow::Result<MeasuredSystem> {
+        MeasuredSystem::start_with(arguments, &[], context).await
     }
 
-    /// The same; a throwaway publisher gets these options beside the usual ones.
+    /// Like [`MeasuredSystem::start`], with additional options for a throwaway publisher.
     pub(crate) async fn start_with(
-        given: BenchSystem,
+        arguments: BenchSystem,
         options: &[&str],
         context: &Context,
-    ) -> anyhow::Result<System> {
-        let above = given.data.unwrap_or_else(std::env::temp_dir);
+    ) -> anyhow::Result<MeasuredSystem> {
+        let parent = arguments.data.unwrap_or_else(std::env::temp_dir);
         let folder = tempfile::Builder::new()
             .prefix("longshore-bench-")
-            .tempdir_in(&above)
-            .with_context(|| format!("cannot make a folder in {}", above.display()))?;
+            .tempdir_in(&parent)
+            .with_context(|| format!("cannot create a folder in {}", parent.display()))?;
         let sync_us = sync_time::median_us(folder.path())
             .with_context(|| format!("cannot measure fdatasync in {}", folder.path().display()))?;
         let path = Path::new(&format!("/bench/{}", new_id()))?;
         if matches!(context.config.resolvers.origin, Origin::Flag(_)) {
-            return Ok(System {
+            return Ok(MeasuredSystem {
                 resolvers: context.config.resolvers.value.join(","),
                 cluster: context.cluster(),
                 throwaway: None,
@@ -101,42 +105,47 @@ impl System {
         let resolvers = server.local_address().to_string();
         let resolver = tokio::spawn(server.run(std::future::pending()));
 
-        let mut role = role("publisher", &resolvers, &["publisher", "--end-with-stdin"]);
-        role.arguments.extend(["--listen", "127.0.0.1:0", "--default", "/"].map(OsString::from));
-        role.arguments.extend(["--durability", &given.durability.to_string()].map(OsString::from));
-        role.arguments.extend(options.iter().map(OsString::from));
-        role.arguments.push("--data".into());
-        role.arguments.push(folder.path().join(JOURNAL).into_os_string());
-        let publisher = Child::start(&role).await?;
+        let mut spec = child_spec("publisher", &resolvers, &["publisher", "--end-with-stdin"]);
+        spec.arguments.extend(["--listen", "127.0.0.1:0", "--default", "/"].map(OsString::from));
+        spec.arguments
+            .extend(["--durability", &arguments.durability.to_string()].map(OsString::from));
+        spec.arguments.extend(options.iter().map(OsString::from));
+        spec.arguments.push("--data".into());
+        spec.arguments.push(folder.path().join(JOURNAL).into_os_string());
+        let publisher = Child::start(&spec).await?;
         let cluster = Cluster::from(resolvers.as_str());
         let address = publisher.ready_text("address")?.parse()?;
-        registered(&cluster, &path, address, REGISTERED_WITHIN).await?;
-        Ok(System {
+        registered(&cluster, &path, address, REGISTRATION_TIMEOUT).await?;
+        Ok(MeasuredSystem {
             cluster,
             resolvers,
-            throwaway: Some(Throwaway { publisher, role, resolver, folder }),
+            throwaway: Some(Throwaway { publisher, spec, resolver, folder }),
             sync_us,
             path,
         })
     }
 
-    /// Starts a part of the measurement in a process of its own.
-    pub(crate) async fn part(&self, name: &str, arguments: &[&str]) -> anyhow::Result<Child> {
-        Child::start(&role(name, &self.resolvers, arguments)).await
+    /// Starts another process of the measurement.
+    pub(crate) async fn start_process(
+        &self,
+        name: &str,
+        arguments: &[&str],
+    ) -> anyhow::Result<Child> {
+        Child::start(&child_spec(name, &self.resolvers, arguments)).await
     }
 
-    /// What looks into its queues.
+    /// A client for its queues.
     pub(crate) fn queues(&self) -> Queues {
         Queues::connect(self.cluster.clone(), QueuesOptions::default())
     }
 
-    /// The process of the throwaway publisher.
+    /// The process id of the throwaway publisher.
     pub(crate) fn publisher_id(&self) -> anyhow::Result<u32> {
         let throwaway = self.throwaway.as_ref().context(NOT_THROWAWAY)?;
         throwaway.publisher.id().context("the publisher has ended")
     }
 
-    /// Where the throwaway publisher keeps its journal.
+    /// The directory of the throwaway publisher's journal.
     pub(crate) fn journal(&self) -> anyhow::Result<PathBuf> {
         let throwaway = self.throwaway.as_ref().context(NOT_THROWAWAY)?;
         Ok(throwaway.folder.path().join(JOURNAL))
@@ -147,20 +156,20 @@ impl System {
         let throwaway = self.throwaway.as_mut().context(NOT_THROWAWAY)?;
         throwaway.publisher.kill().await?;
         let began = Instant::now();
-        throwaway.publisher = Child::start_within(&throwaway.role, within).await?;
+        throwaway.publisher = Child::start_within(&throwaway.spec, within).await?;
         let ready = began.elapsed();
         let address = throwaway.publisher.ready_text("address")?.parse()?;
         registered(&self.cluster, &self.path, address, within).await?;
         Ok(Restart { ready, registered: began.elapsed() })
     }
 
-    /// What the publishers say of themselves.
-    pub(crate) async fn figures(&self) -> anyhow::Result<Figures> {
+    /// Reads the publishers' stats.
+    pub(crate) async fn stats(&self) -> anyhow::Result<SystemStats> {
         let queues = self.queues();
         let gathered = queues.status().await?;
         let all: Vec<&PublisherStatus> = gathered.answers.iter().map(|a| &a.answer).collect();
         let first = all.first().context("no publisher answered")?;
-        Ok(Figures {
+        Ok(SystemStats {
             durability: first.durability.to_string(),
             written_bytes: all.iter().map(|status| status.written_bytes).sum(),
             payload_bytes: all.iter().map(|status| status.payload_bytes).sum(),
@@ -168,7 +177,7 @@ impl System {
         })
     }
 
-    /// Ends what was started for this measurement.
+    /// Stops a throwaway system.
     pub(crate) async fn end(self) -> anyhow::Result<()> {
         let Some(throwaway) = self.throwaway else { return Ok(()) };
         throwaway.publisher.end().await?;
@@ -177,7 +186,7 @@ impl System {
     }
 }
 
-/// Waits until the resolver leads from the path to the publisher at that address.
+/// Waits until the resolver lists the publisher at this address for the path.
 async fn registered(
     cluster: &Cluster,
     path: &Path,
@@ -199,8 +208,8 @@ async fn registered(
     timeout(within, known).await.context("the publisher has not registered in time")?
 }
 
-pub(super) fn role(name: &str, resolvers: &str, arguments: &[&str]) -> Role {
+pub(super) fn child_spec(name: &str, resolvers: &str, arguments: &[&str]) -> ChildSpec {
     let mut arguments: Vec<OsString> = arguments.iter().map(OsString::from).collect();
     arguments.extend(["--json", "--log", "warn", "--resolver", resolvers].map(OsString::from));
-    Role { name: name.to_owned(), arguments, environment: Vec::new(), log: None }
+    ChildSpec { name: name.to_owned(), arguments, environment: Vec::new(), log: None }
 }

@@ -1,10 +1,10 @@
-//! A publisher of live values, in a process of its own, driven by words on standard input. Each
-//! word is answered with one line when it is done:
+//! A publisher of live values in a separate process, driven by commands on standard input. It
+//! answers each command with one line when it is done:
 //!
-//! | Word | What is done |
+//! | Command | Effect |
 //! |---|---|
-//! | `burst SECONDS` | an update of every value at a time, as fast as they are taken, and nothing conflated |
-//! | `steady N RATE BATCH` | N commits of BATCH updates at RATE a second, each update with the moment that it was meant to go out |
+//! | `burst SECONDS` | updates every value per commit, at full speed, without conflation |
+//! | `steady N RATE BATCH` | N commits of BATCH updates at RATE a second; each has its send time |
 //! | `flush N MS` | N updates of every value, each flushed with that timeout |
 
 use std::time::{Duration, Instant};
@@ -18,19 +18,19 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::task::JoinHandle;
 
 use super::monotonic_ns;
-use super::producer::{due_times, next_word};
-use crate::arguments::BenchValuesPart;
+use super::producer::{next_command, send_times};
+use crate::arguments::BenchValuesProcess;
 use crate::commands::Context;
 
-/// Bytes of updates that are committed between two flushes. Two such parts are under way, and a
-/// link's queue holds 4 MiB: so none of them is ever without room.
+/// Bytes of updates committed between two flushes. Two such parts are in flight and a link's queue
+/// holds 4 MiB, so an update always fits.
 const FLUSH_BYTES: usize = 1024 * 1024;
-/// What an update is counted for beside its value.
+/// Bytes counted per update beside its value.
 const UPDATE_BYTES: usize = 8;
-/// How long the replica may take to learn of the values.
-const REGISTERED_WITHIN: Duration = Duration::from_secs(30);
+/// The longest wait for the registration of the values.
+const REGISTRATION_TIMEOUT: Duration = Duration::from_secs(30);
 
-pub(crate) async fn run(arguments: BenchValuesPart, mut context: Context) -> anyhow::Result<()> {
+pub(crate) async fn run(arguments: BenchValuesProcess, mut context: Context) -> anyhow::Result<()> {
     let cluster = Some(context.cluster());
     let options = ValuePublisherOptions { cluster, ..ValuePublisherOptions::default() };
     let publisher = ValuePublisher::open(options).await?;
@@ -40,25 +40,25 @@ pub(crate) async fn run(arguments: BenchValuesPart, mut context: Context) -> any
     let paths = paths.collect::<anyhow::Result<Vec<_>>>()?;
     let published = values.publish_all(paths.into_iter().map(|path| (path, first.clone())))?;
     let client = publisher.write_client().context("there is a cluster")?;
-    let registered = tokio::time::timeout(REGISTERED_WITHIN, client.flushed(1)).await;
-    registered.context("the replica does not take the values")?;
+    let registered = tokio::time::timeout(REGISTRATION_TIMEOUT, client.flushed(1)).await;
+    registered.context("the replica did not acknowledge the values")?;
 
-    let mut load = Load { batch: values.batch(), values, published, size: arguments.size };
+    let mut load = ValueLoad { batch: values.batch(), values, published, size: arguments.size };
     let mut input = BufReader::new(tokio::io::stdin()).lines();
     context.output.json(&json!({ "ready": "values" }))?;
-    while let Ok(word) = next_word(&mut input).await {
-        let report = load.obey(&word).await.with_context(|| format!("at '{word}'"))?;
+    while let Ok(command) = next_command(&mut input).await {
+        let report = load.execute(&command).await.with_context(|| format!("at '{command}'"))?;
         context.output.json(&report)?;
     }
     Ok(())
 }
 
-/// The value with that number.
-pub(super) fn value_path(above: &Path, number: u32) -> anyhow::Result<Path> {
-    Ok(Path::new(&format!("{above}/{number}"))?)
+/// The path of the value with this number.
+pub(super) fn value_path(parent: &Path, number: u32) -> anyhow::Result<Path> {
+    Ok(Path::new(&format!("{parent}/{number}"))?)
 }
 
-/// A value of that size that tells a number; when there is a moment to tell, that.
+/// A value of this size that encodes a number.
 fn value(number: u64, size: u32) -> Value {
     if size <= 8 {
         return Value::U64(number);
@@ -68,7 +68,7 @@ fn value(number: u64, size: u32) -> Value {
     Value::Bytes(bytes.freeze())
 }
 
-/// What a value tells.
+/// The number that a value encodes.
 pub(super) fn number_of(value: &Value) -> Option<u64> {
     match value {
         Value::U64(number) => Some(*number),
@@ -77,16 +77,16 @@ pub(super) fn number_of(value: &Value) -> Option<u64> {
     }
 }
 
-struct Load {
+struct ValueLoad {
     values: Values,
     published: Vec<Published>,
     batch: Batch,
     size: u32,
 }
 
-impl Load {
-    async fn obey(&mut self, word: &str) -> anyhow::Result<serde_json::Value> {
-        let words: Vec<&str> = word.split(' ').collect();
+impl ValueLoad {
+    async fn execute(&mut self, command: &str) -> anyhow::Result<serde_json::Value> {
+        let words: Vec<&str> = command.split(' ').collect();
         let number = |text: &str| text.parse::<u64>().with_context(|| format!("'{text}'"));
         match words[..] {
             ["burst", seconds] => self.burst(Duration::from_secs(number(seconds)?)).await,
@@ -96,11 +96,11 @@ impl Load {
             ["flush", commits, ms] => {
                 self.flush(number(commits)?, Duration::from_millis(number(ms)?)).await
             }
-            _ => bail!("this word is not known"),
+            _ => bail!("unknown command"),
         }
     }
 
-    /// While one part goes out the next is committed.
+    /// Commits updates at full speed; each flush overlaps with the next commits.
     async fn burst(&mut self, lasts: Duration) -> anyhow::Result<serde_json::Value> {
         let round_bytes = self.published.len() * (self.size as usize + UPDATE_BYTES);
         let rounds = (FLUSH_BYTES / round_bytes).max(1);
@@ -133,17 +133,17 @@ impl Load {
         Ok(json!({ "updates": updates, "began_ns": began_ns, "ended_ns": ended_ns }))
     }
 
-    /// Each commit goes out at its own time, whatever became of those before it.
+    /// Makes each commit at its scheduled time.
     async fn steady(
         &mut self,
         commits: u64,
         rate: u64,
         batch: u64,
     ) -> anyhow::Result<serde_json::Value> {
-        let mut dues = due_times(commits, rate);
+        let mut times = send_times(commits, rate);
         let mut turns = self.published.iter().cycle();
         let (mut updates, mut began_ns) = (0u64, None);
-        while let Some(at) = dues.recv().await {
+        while let Some(at) = times.recv().await {
             began_ns.get_or_insert(at);
             let value = value(at, self.size);
             for one in turns.by_ref().take(usize::try_from(batch)?) {
@@ -155,8 +155,8 @@ impl Load {
         Ok(json!({ "updates": updates, "began_ns": began_ns, "ended_ns": monotonic_ns() }))
     }
 
-    /// How long a flush took at most, from before its commit: so from before its first refused
-    /// byte, if the one before left none waiting.
+    /// Measures the longest flush. The time includes its commit, so it begins before the first
+    /// refused byte, provided the flush before left none waiting.
     async fn flush(
         &mut self,
         commits: u64,
@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_have_their_size_and_tell_their_number() {
+    fn values_have_the_requested_size_and_encode_their_number() {
         assert_eq!(value(7, 8), Value::U64(7));
         let Value::Bytes(bytes) = value(u64::MAX - 1, 256) else { panic!("bytes") };
         assert_eq!(bytes.len(), 256);

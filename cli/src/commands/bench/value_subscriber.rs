@@ -1,11 +1,11 @@
-//! A subscriber of live values, in a process of its own, driven by words on standard input. Each is
-//! answered with one line:
+//! A subscriber of live values in a separate process, driven by commands on standard input. It
+//! answers each command with one line:
 //!
-//! | Word | What is done |
+//! | Command | Effect |
 //! |---|---|
-//! | `time` | it counts anew, and takes values for the moments that they were meant to go out |
-//! | `until N` | waits until N updates have come since it began to count, or none has come for some seconds |
-//! | `now` | says what has come so far |
+//! | `time` | resets the counters, and reads values as send times |
+//! | `until N` | waits for N updates since the reset, or until none arrives for some seconds |
+//! | `now` | reports the counters |
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -21,20 +21,20 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::monotonic_ns;
-use super::producer::next_word;
+use super::producer::next_command;
 use super::value_publisher::{number_of, value_path};
-use crate::arguments::BenchValuesPart;
+use crate::arguments::BenchValuesProcess;
 use crate::commands::Context;
 
-/// Updates that may wait for the one who counts them: enough that none is left out while that one
-/// waits for a processor.
+/// Updates that may wait to be counted: enough that none is dropped while this process waits for a
+/// CPU.
 const WAITING_MAX: usize = 1_048_576;
-/// How long its subscriptions may take to be made.
-const ALIVE_WITHIN: Duration = Duration::from_secs(20);
-/// What has not come after so long without any update does not come.
-const STALLED_AFTER: Duration = Duration::from_secs(3);
+/// The longest wait for the subscriptions.
+const SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(20);
+/// After this long without an update the missing ones count as lost.
+const STALL_TIMEOUT: Duration = Duration::from_secs(3);
 
-pub(crate) async fn run(arguments: BenchValuesPart, mut context: Context) -> anyhow::Result<()> {
+pub(crate) async fn run(arguments: BenchValuesProcess, mut context: Context) -> anyhow::Result<()> {
     let name = SubscriberOptions::default().name;
     let subscriber = Subscriber::connect(context.cluster()).await?;
     let mut updates = Updates::new(WAITING_MAX);
@@ -42,39 +42,40 @@ pub(crate) async fn run(arguments: BenchValuesPart, mut context: Context) -> any
     let into =
         SubscribeOptions { into: Some(updates.sink()), policy, ..SubscribeOptions::default() };
     let paths = (0..arguments.paths).map(|n| value_path(&arguments.path, n));
-    let held = subscriber.durable_subscribe_all(paths.collect::<anyhow::Result<_>>()?, &into);
-    let all_alive = all_have_a_value(&held, &mut updates);
-    timeout(ALIVE_WITHIN, all_alive).await.context("no publisher was reached")?;
+    let subscriptions =
+        subscriber.durable_subscribe_all(paths.collect::<anyhow::Result<_>>()?, &into);
+    let all_alive = all_have_a_value(&subscriptions, &mut updates);
+    timeout(SUBSCRIBE_TIMEOUT, all_alive).await.context("no publisher was reached")?;
 
     let mut input = BufReader::new(tokio::io::stdin()).lines();
-    let mut counted = Counted::new()?;
+    let mut counter = UpdateCounter::new()?;
     context.output.json(&json!({ "ready": "subscriber", "name": name }))?;
     loop {
-        let word = tokio::select! {
-            word = next_word(&mut input) => word,
+        let command = tokio::select! {
+            command = next_command(&mut input) => command,
             batch = updates.next() => {
-                counted.count(batch);
+                counter.count(batch);
                 continue;
             }
         };
-        // The end of the measurement ends this process.
-        let Ok(word) = word else { return Ok(()) };
-        match word.split(' ').collect::<Vec<_>>()[..] {
-            ["time"] => counted = Counted { timed: true, ..Counted::new()? },
+        // Standard input ends with the measurement.
+        let Ok(command) = command else { return Ok(()) };
+        match command.split(' ').collect::<Vec<_>>()[..] {
+            ["time"] => counter = UpdateCounter { timed: true, ..UpdateCounter::new()? },
             ["now"] => {}
             ["until", wanted] => {
                 let wanted = wanted.parse().with_context(|| format!("'{wanted}'"))?;
-                counted.until(wanted, &mut updates).await;
+                counter.until(wanted, &mut updates).await;
             }
-            _ => bail!("the word '{word}' is not known"),
+            _ => bail!("unknown command '{command}'"),
         }
-        context.output.json(&counted.report())?;
+        context.output.json(&counter.report())?;
     }
 }
 
-/// Waits until each has told its first value.
-async fn all_have_a_value(held: &[DurableValue], updates: &mut Updates) {
-    let mut without: HashSet<_> = held.iter().map(DurableValue::key).collect();
+/// Waits for the first value of each subscription.
+async fn all_have_a_value(subscriptions: &[DurableValue], updates: &mut Updates) {
+    let mut without: HashSet<_> = subscriptions.iter().map(DurableValue::key).collect();
     while !without.is_empty() {
         for (key, event) in updates.next().await {
             if matches!(event, Event::Update(_)) {
@@ -84,22 +85,22 @@ async fn all_have_a_value(held: &[DurableValue], updates: &mut Updates) {
     }
 }
 
-/// What has come.
-struct Counted {
+/// Counts received updates.
+struct UpdateCounter {
     received: u64,
-    /// How often a subscription was lost.
+    /// The number of lost subscriptions.
     dead: u64,
-    /// When the last updates came.
+    /// The time of the last updates.
     last_ns: u64,
     timed: bool,
     latencies: Histogram<u64>,
 }
 
-impl Counted {
-    fn new() -> anyhow::Result<Counted> {
-        // Ten minutes are the histogram's end; what is later counts as that.
+impl UpdateCounter {
+    fn new() -> anyhow::Result<UpdateCounter> {
+        // Latencies above ten minutes count as ten minutes.
         let latencies = Histogram::new_with_bounds(1, 600_000_000_000, 3)?;
-        Ok(Counted { received: 0, dead: 0, last_ns: monotonic_ns(), timed: false, latencies })
+        Ok(UpdateCounter { received: 0, dead: 0, last_ns: monotonic_ns(), timed: false, latencies })
     }
 
     fn count(&mut self, batch: &[KeyedEvent]) {
@@ -121,7 +122,7 @@ impl Counted {
 
     async fn until(&mut self, wanted: u64, updates: &mut Updates) {
         while self.received < wanted {
-            let stalled = Instant::now() + STALLED_AFTER;
+            let stalled = Instant::now() + STALL_TIMEOUT;
             tokio::select! {
                 batch = updates.next() => self.count(batch),
                 () = sleep_until(stalled) => return,

@@ -1,11 +1,9 @@
-//! Updates of live values a second, from a publisher to a subscriber, each a process of its own,
-//! and how long a single update takes.
+//! Live values: updates per second from a publisher process to a subscriber process, and the
+//! latency of a single update.
 //!
-//! 1. The publisher commits an update of every value at a time, as fast as they are taken. It
-//!    flushes so often that nothing is conflated: what the subscriber did not get all the same is
-//!    told as `lost`.
-//! 2. It makes single updates at a steady rate that waits for nothing; each is counted from when it
-//!    should have gone out.
+//! 1. The publisher commits an update of every value at a time, at full speed. It flushes so often
+//!    that nothing is conflated; updates that the subscriber misses are reported as `lost`.
+//! 2. It makes single updates at a fixed rate (open loop), each timed from its schedule.
 
 use std::net::SocketAddr;
 
@@ -14,7 +12,7 @@ use longshore::{Path, ResolverServer, ServerOptions, new_id};
 use serde_json::{Value, json};
 
 use super::process::CpuClock;
-use super::system::role;
+use super::system::child_spec;
 use super::{head, rounded, sync_time};
 use crate::arguments::BenchValues;
 use crate::child::Child;
@@ -22,10 +20,10 @@ use crate::commands::Context;
 use crate::config::Origin;
 use crate::output::grouped;
 
-/// Values are nowhere but in memory.
+/// Values are only in memory.
 const DURABILITY: &str = "none";
 
-pub(crate) async fn measure(asked: BenchValues, context: &Context) -> anyhow::Result<Value> {
+pub(crate) async fn measure(arguments: BenchValues, context: &Context) -> anyhow::Result<Value> {
     let sync_us =
         sync_time::median_us(&std::env::temp_dir()).context("cannot measure fdatasync")?;
     // A throwaway replica, unless one was named on the command line.
@@ -40,80 +38,80 @@ pub(crate) async fn measure(asked: BenchValues, context: &Context) -> anyhow::Re
             (address, Some(tokio::spawn(server.run(std::future::pending()))))
         }
     };
-    let below = Path::new(&format!("/bench/{}", new_id()))?.to_string();
-    let (paths, size) = (asked.paths.to_string(), asked.size.to_string());
-    let start = async |name: &str, part: &str| {
-        let arguments = [part, &below, "--paths", &paths, "--size", &size];
-        Child::start(&role(name, &resolvers, &arguments)).await
+    let parent = Path::new(&format!("/bench/{}", new_id()))?.to_string();
+    let (paths, size) = (arguments.paths.to_string(), arguments.size.to_string());
+    let start = async |name: &str, command: &str| {
+        let arguments = [command, &parent, "--paths", &paths, "--size", &size];
+        Child::start(&child_spec(name, &resolvers, &arguments)).await
     };
     let mut publisher = start("the publisher", "bench-value-publisher").await?;
     let mut subscriber = start("the subscriber", "bench-value-subscriber").await?;
 
-    let mut figures = head("values", DURABILITY, sync_us);
-    figures["size"] = json!(asked.size);
-    figures["paths"] = json!(asked.paths);
-    burst(&mut publisher, &mut subscriber, asked.seconds, &mut figures, context).await?;
-    single(&mut publisher, &mut subscriber, &asked, &mut figures).await?;
+    let mut results = head("values", DURABILITY, sync_us);
+    results["size"] = json!(arguments.size);
+    results["paths"] = json!(arguments.paths);
+    burst(&mut publisher, &mut subscriber, arguments.seconds, &mut results, context).await?;
+    single(&mut publisher, &mut subscriber, &arguments, &mut results).await?;
     subscriber.end().await?;
     publisher.end().await?;
     if let Some(replica) = replica {
         replica.abort();
     }
-    Ok(figures)
+    Ok(results)
 }
 
-/// As many as go through.
+/// Measures updates at full speed.
 async fn burst(
     publisher: &mut Child,
     subscriber: &mut Child,
     seconds: u64,
-    figures: &mut Value,
+    results: &mut Value,
     context: &Context,
 ) -> anyhow::Result<()> {
-    let clock = |part: &Child| part.id().map(CpuClock::of).context("a part has ended");
+    let clock = |child: &Child| child.id().map(CpuClock::of).context("a process has ended");
     let (mut publishing, mut reading) = (clock(publisher)?, clock(subscriber)?);
     let before = (publishing.now_ns()?, reading.now_ns()?);
-    let sent = said(publisher, &format!("burst {seconds}")).await?;
+    let sent = send_command(publisher, &format!("burst {seconds}")).await?;
     let updates = number(&sent, "updates")?;
-    let got = said(subscriber, &format!("until {updates}")).await?;
+    let got = send_command(subscriber, &format!("until {updates}")).await?;
     let used = (publishing.now_ns()? - before.0, reading.now_ns()? - before.1);
     let received = number(&got, "received")?;
     ensure!(received > 0 && received <= updates, "{received} of {updates} updates were received");
     let took_ns = number(&got, "last_ns")?.saturating_sub(number(&sent, "began_ns")?).max(1);
     let per_s = (received as f64 * 1e9 / took_ns as f64).round();
     let each_ns = |ns: u64| json!(rounded(ns as f64 / received as f64));
-    figures["updates"] = json!(updates);
-    figures["lost"] = json!(updates - received);
-    figures["updates_per_s"] = json!(per_s);
-    figures["publisher_cpu_ns"] = each_ns(used.0);
-    figures["subscriber_cpu_ns"] = each_ns(used.1);
+    results["updates"] = json!(updates);
+    results["lost"] = json!(updates - received);
+    results["updates_per_s"] = json!(per_s);
+    results["publisher_cpu_ns"] = each_ns(used.0);
+    results["subscriber_cpu_ns"] = each_ns(used.1);
     if !context.output.is_json() {
         eprintln!("{} updates a second", grouped(per_s as u64));
     }
     Ok(())
 }
 
-/// One at a time.
+/// Measures the latency of single updates.
 async fn single(
     publisher: &mut Child,
     subscriber: &mut Child,
-    asked: &BenchValues,
-    figures: &mut Value,
+    arguments: &BenchValues,
+    results: &mut Value,
 ) -> anyhow::Result<()> {
-    let updates = asked.rate * asked.seconds;
-    said(subscriber, "time").await?;
-    said(publisher, &format!("steady {updates} {} 1", asked.rate)).await?;
-    let got = said(subscriber, &format!("until {updates}")).await?;
-    figures["offered_per_s"] = json!(asked.rate);
+    let updates = arguments.rate * arguments.seconds;
+    send_command(subscriber, "time").await?;
+    send_command(publisher, &format!("steady {updates} {} 1", arguments.rate)).await?;
+    let got = send_command(subscriber, &format!("until {updates}")).await?;
+    results["offered_per_s"] = json!(arguments.rate);
     for key in ["p50_us", "p99_us", "max_us"] {
-        figures[format!("latency_{key}")] = got[key].clone();
+        results[format!("latency_{key}")] = got[key].clone();
     }
     Ok(())
 }
 
-async fn said(part: &mut Child, word: &str) -> anyhow::Result<Value> {
-    part.tell(word).await?;
-    part.next().await
+async fn send_command(process: &mut Child, command: &str) -> anyhow::Result<Value> {
+    process.send_line(command).await?;
+    process.next().await
 }
 
 fn number(report: &Value, key: &str) -> anyhow::Result<u64> {

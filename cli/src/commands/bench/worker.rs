@@ -1,4 +1,4 @@
-//! The worker of a measurement: its handlers do nothing but look at the clock.
+//! The worker of a measurement: its handlers only read the clock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,12 +13,12 @@ use serde_json::json;
 use super::monotonic_ns;
 use crate::arguments::BenchWorker;
 use crate::commands::Context;
-use crate::signals::parent_gone;
+use crate::signals::parent_exited;
 
-/// How often it looks whether all is done; also how exact the end is.
-const LOOK_EVERY: Duration = Duration::from_millis(1);
-/// How long it waits for a publisher at the beginning.
-const ALIVE_WITHIN: Duration = Duration::from_secs(20);
+/// The polling interval, which is also the resolution of the end time.
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
+/// The longest wait for a publisher at the start.
+const SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(20);
 
 pub(crate) async fn run(arguments: BenchWorker, mut context: Context) -> anyhow::Result<()> {
     let latencies = Arc::new(Mutex::new(Histogram::<u64>::new_with_bounds(1, 600_000_000_000, 3)?));
@@ -33,7 +33,7 @@ pub(crate) async fn run(arguments: BenchWorker, mut context: Context) -> anyhow:
         let latencies = latencies.clone();
         tokio::spawn(subscription.run(move |job: Job<Bytes>, _: JobContext| {
             let late = sent_at(&job.payload).map(|at| monotonic_ns().saturating_sub(at).max(1));
-            // Ten minutes are the histogram's end; what is later counts as that.
+            // Latencies above ten minutes count as ten minutes.
             late.into_iter().for_each(|late| latencies.lock().saturating_record(late));
             async { Ok::<_, JobFailure>(()) }
         }))
@@ -44,16 +44,16 @@ pub(crate) async fn run(arguments: BenchWorker, mut context: Context) -> anyhow:
 
     let alive = async {
         while stats.now().publishers_alive == 0 {
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
-    tokio::time::timeout(ALIVE_WITHIN, alive).await.context("no publisher was reached")?;
+    tokio::time::timeout(SUBSCRIBE_TIMEOUT, alive).await.context("no publisher was reached")?;
     context.output.json(&json!({ "ready": "worker" }))?;
-    let gone = parent_gone();
+    let gone = parent_exited();
     tokio::pin!(gone);
     let done = async {
         while stats.now().completed < arguments.jobs {
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
     tokio::select! {

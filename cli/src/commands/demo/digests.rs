@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 use crate::output::base16;
 
-/// Bytes read at a time.
+/// Bytes per read.
 const CHUNK_BYTES: usize = 64 * 1024;
 
 /// The digest of a file's contents, as 64 hexadecimal digits.
@@ -26,8 +26,8 @@ pub(crate) fn sha256_of(file: &Path) -> io::Result<String> {
     }
 }
 
-/// One line as `sha256sum` writes it. A name with a backslash, a newline or a carriage return is
-/// written with escapes, and a backslash before the digest says so.
+/// One line in the format of `sha256sum`. If a name contains a backslash, a newline or a carriage
+/// return, it is escaped, and a backslash precedes the digest.
 pub(crate) fn line(digest: &str, name: &[u8]) -> Vec<u8> {
     let mut line = Vec::with_capacity(digest.len() + name.len() + 4);
     if name.iter().any(|byte| b"\\\n\r".contains(byte)) {

@@ -1,4 +1,4 @@
-//! Enqueues one job per file, as far ahead of the results as is allowed.
+//! Enqueues one job per file, a limited number ahead of the results.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -13,13 +13,13 @@ use tokio::sync::watch;
 use super::FILES_PER_QUEUE;
 use super::ledger::Ledger;
 
-/// Jobs of one call.
+/// Jobs per call.
 const BATCH_JOBS: u64 = 500;
-/// How long a job that nobody took waits until it is enqueued again, and how often.
-const AGAIN_AFTER: Duration = Duration::from_millis(500);
+/// The wait before a refused job is enqueued again, and the number of tries.
+const RETRY_WAIT: Duration = Duration::from_millis(500);
 const TRIES: u32 = 60;
 
-/// Enqueues every file of the ledger, and notes what the publishers say.
+/// Enqueues every file of the ledger, and records the publishers' answers.
 pub(crate) async fn all(
     cluster: Cluster,
     ledger: &RefCell<Ledger>,
@@ -31,7 +31,7 @@ pub(crate) async fn all(
     let mut next = 0;
     while next < total {
         let Ok(most) = allowed.wait_for(|most| *most > next).await.map(|most| *most) else {
-            // Nobody watches any more: that error is the one to tell.
+            // The observer has failed; its error is the one to report.
             return Ok(());
         };
         let to = most.min(next + BATCH_JOBS).min(total);
@@ -51,8 +51,8 @@ pub(crate) async fn all(
     Ok(())
 }
 
-/// Enqueues jobs until each was taken, or may have been. One that is certainly nowhere is enqueued
-/// again.
+/// Enqueues jobs until each is acknowledged or unknown. A job that was certainly not accepted is
+/// enqueued again.
 async fn enqueue(
     producer: &Producer,
     mut jobs: Vec<NewJob>,
@@ -60,24 +60,24 @@ async fn enqueue(
 ) -> anyhow::Result<()> {
     let mut last: Option<EnqueueError> = None;
     for _ in 0..TRIES {
-        let mut nowhere = Vec::new();
+        let mut refused = Vec::new();
         let receipts = producer.enqueue_all(jobs.clone(), BatchOptions::default()).await;
         for (job, receipt) in jobs.into_iter().zip(receipts) {
             match receipt.outcome {
-                Ok(_) => ledger.borrow_mut().taken(receipt.id),
+                Ok(_) => ledger.borrow_mut().acknowledged(receipt.id),
                 Err(error) if error.is_unknown() => ledger.borrow_mut().unknown(receipt.id),
                 Err(error) => {
-                    nowhere.push(job);
+                    refused.push(job);
                     last = Some(error);
                 }
             }
         }
-        if nowhere.is_empty() {
+        if refused.is_empty() {
             return Ok(());
         }
-        jobs = nowhere;
-        tokio::time::sleep(AGAIN_AFTER).await;
+        jobs = refused;
+        tokio::time::sleep(RETRY_WAIT).await;
     }
     let why = last.map(|error| error.to_string()).unwrap_or_default();
-    bail!("{} jobs were not taken in {TRIES} tries: {why}", jobs.len())
+    bail!("{} jobs were not accepted in {TRIES} tries: {why}", jobs.len())
 }

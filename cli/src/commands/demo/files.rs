@@ -1,4 +1,4 @@
-//! The files that a demo works on.
+//! The files that the demo hashes.
 
 use std::fs;
 use std::io;
@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
-/// Every regular file below `folder`, in the order of its names. Symbolic links are not followed.
-/// What cannot be looked into is told to `skipped`.
+/// Lists every regular file below `folder`, sorted by name. Symbolic links are not followed.
+/// Unreadable entries are passed to `skipped`.
 pub(crate) fn regular_files(
     folder: &Path,
     skipped: &mut dyn FnMut(&Path, &io::Error),
 ) -> anyhow::Result<Vec<PathBuf>> {
-    let about =
+    let metadata =
         fs::metadata(folder).with_context(|| format!("cannot read {}", folder.display()))?;
-    if !about.is_dir() {
+    if !metadata.is_dir() {
         bail!("{} is not a folder", folder.display());
     }
     let mut files = Vec::new();
@@ -44,20 +44,20 @@ pub(crate) fn regular_files(
 /// The dependencies of a project, as cargo has unpacked them.
 #[derive(Debug)]
 pub(crate) struct Dependencies {
-    /// The file that lists them.
+    /// The lock file that lists them.
     pub(crate) lock: PathBuf,
-    /// A folder for each.
+    /// The folder of each dependency.
     pub(crate) folders: Vec<PathBuf>,
 }
 
-/// The dependencies that the nearest `Cargo.lock` at or above `start` names, below `cargo`, cargo's
-/// own folder. Nothing else of what cargo has unpacked for other projects.
+/// The dependencies in the nearest `Cargo.lock` at or above `start`, as unpacked below `cargo`,
+/// cargo's home. Packages of other projects are left out.
 pub(crate) fn dependencies(start: &Path, cargo: Option<&Path>) -> anyhow::Result<Dependencies> {
-    let no_folder = "name the folder whose files are to be hashed: longshore demo DIR";
+    let hint = "name the folder whose files are to be hashed: longshore demo DIR";
     let lock =
         start.ancestors().map(|folder| folder.join("Cargo.lock")).find(|lock| lock.is_file());
     let lock = lock.with_context(|| {
-        format!("there is no Cargo.lock at or above {}; {no_folder}", start.display())
+        format!("there is no Cargo.lock at or above {}; {hint}", start.display())
     })?;
     let text =
         fs::read_to_string(&lock).with_context(|| format!("cannot read {}", lock.display()))?;
@@ -65,7 +65,7 @@ pub(crate) fn dependencies(start: &Path, cargo: Option<&Path>) -> anyhow::Result
         toml::from_str(&text).with_context(|| format!("cannot read {}", lock.display()))?;
     let packages = listed.get("package").and_then(toml::Value::as_array).into_iter().flatten();
     let named = packages.filter_map(|package| {
-        // What has no source is the project itself.
+        // The project's own packages have no source.
         package.get("source")?;
         let text = |key| package.get(key)?.as_str();
         Some(format!("{}-{}", text("name")?, text("version")?))
@@ -85,12 +85,12 @@ pub(crate) fn dependencies(start: &Path, cargo: Option<&Path>) -> anyhow::Result
         .collect();
     folders.sort();
     if folders.is_empty() {
-        bail!("cargo has unpacked no dependency of {}; {no_folder}", lock.display());
+        bail!("cargo has unpacked no dependency of {}; {hint}", lock.display());
     }
     Ok(Dependencies { lock, folders })
 }
 
-/// Where cargo keeps what it has downloaded.
+/// The directory of cargo's downloads.
 pub(crate) fn cargo_home() -> Option<PathBuf> {
     std::env::var_os("CARGO_HOME").map(PathBuf::from).or_else(|| {
         let home = std::env::var_os("HOME")?;
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_dependencies_are_those_of_the_lock_and_no_other_that_cargo_has() {
+    fn only_locked_dependencies_are_listed() {
         let folder = tempfile::tempdir().unwrap();
         let (project, cargo) = (folder.path().join("project/deep"), folder.path().join("cargo"));
         fs::create_dir_all(&project).unwrap();
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_found_in_depth_and_links_are_not_followed() {
+    fn files_are_listed_recursively_without_following_links() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path();
         fs::create_dir(root.join("deep down")).unwrap();

@@ -1,33 +1,33 @@
-//! What was enqueued, what came of it, and the judgement: nothing lost, nothing doubled, nothing
-//! unknown. Pure.
+//! Records what was enqueued and how it ended, and checks that no job is lost, doubled or unknown.
+//! No side effects.
 
 use std::collections::HashMap;
 
 use longshore::JobId;
 
-/// What the producer was told about a job.
+/// The producer's knowledge of a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Handed {
-    /// Nothing yet, or that it was not taken.
-    No,
-    /// That it is durable.
-    Taken,
-    /// Nothing, within the time allowed: it is there or not.
+enum EnqueueState {
+    /// Not enqueued yet, or refused.
+    NotEnqueued,
+    /// Acknowledged as durable.
+    Acknowledged,
+    /// Not answered in time: the job may exist.
     Unknown,
 }
 
-/// How a job ended, as a publisher's durable state tells.
+/// How a job ended, read from a publisher's durable state.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum End {
-    /// With this digest.
+    /// Completed with this digest.
     Digest(String),
-    /// In the dead letters, for this reason.
+    /// Buried for this reason.
     Buried(String),
 }
 
 struct Row {
     name: Vec<u8>,
-    handed: Handed,
+    state: EnqueueState,
     ends: Vec<End>,
 }
 
@@ -38,69 +38,73 @@ pub(crate) struct Ledger {
     foreign: u64,
 }
 
-/// What the ledger says in the end.
+/// The outcome of a run.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Judgement {
-    /// Files with exactly one digest, by name.
+pub(crate) struct Summary {
+    /// Name and digest of each completed file.
     pub(crate) digests: Vec<(Vec<u8>, String)>,
-    /// Files with exactly one burial, and why.
+    /// Name and reason of each buried file.
     pub(crate) buried: Vec<(Vec<u8>, String)>,
-    /// Files whose job was acknowledged, or never enqueued, and that have no end.
+    /// Files without an end whose job was acknowledged, or never enqueued.
     pub(crate) lost: Vec<Vec<u8>>,
     /// Ends beyond a file's first.
     pub(crate) doubled: u64,
-    /// Files whose job nobody answered for, and that have no end.
+    /// Files without an end whose job was not answered.
     pub(crate) unknown: u64,
-    /// Ended jobs that nobody enqueued.
+    /// Ended jobs that were never enqueued.
     pub(crate) foreign: u64,
 }
 
-impl Judgement {
-    /// True when every file has exactly one end.
+impl Summary {
+    /// True if every file has exactly one end.
     pub(crate) fn is_clean(&self) -> bool {
         self.lost.is_empty() && self.doubled == 0 && self.unknown == 0 && self.foreign == 0
     }
 }
 
 impl Ledger {
-    /// A ledger of these names.
+    /// Creates a ledger of these files.
     pub(crate) fn new(names: impl IntoIterator<Item = Vec<u8>>) -> Ledger {
-        let rows = names.into_iter().map(|name| Row { name, handed: Handed::No, ends: Vec::new() });
+        let rows = names.into_iter().map(|name| Row {
+            name,
+            state: EnqueueState::NotEnqueued,
+            ends: Vec::new(),
+        });
         Ledger { rows: rows.collect(), by_job: HashMap::new(), foreign: 0 }
     }
 
-    /// How many files.
+    /// The number of files.
     pub(crate) fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// The name of a file: its job's payload.
+    /// A file's name, which is its job's payload.
     pub(crate) fn name(&self, row: usize) -> &[u8] {
         &self.rows[row].name
     }
 
-    /// The file's job is enqueued under this id.
+    /// Records the id of a file's job.
     pub(crate) fn enqueue(&mut self, row: usize, id: JobId) {
         self.by_job.insert(id, row);
     }
 
-    /// A publisher acknowledged the job.
-    pub(crate) fn taken(&mut self, id: JobId) {
-        self.mark(id, Handed::Taken);
+    /// Records that a publisher acknowledged the job.
+    pub(crate) fn acknowledged(&mut self, id: JobId) {
+        self.set_state(id, EnqueueState::Acknowledged);
     }
 
-    /// Nobody answered for the job.
+    /// Records that no publisher answered for the job.
     pub(crate) fn unknown(&mut self, id: JobId) {
-        self.mark(id, Handed::Unknown);
+        self.set_state(id, EnqueueState::Unknown);
     }
 
-    fn mark(&mut self, id: JobId, handed: Handed) {
+    fn set_state(&mut self, id: JobId, state: EnqueueState) {
         if let Some(&row) = self.by_job.get(&id) {
-            self.rows[row].handed = handed;
+            self.rows[row].state = state;
         }
     }
 
-    /// A publisher holds the job as ended.
+    /// Records a job's end.
     pub(crate) fn ended(&mut self, id: JobId, end: End) {
         match self.by_job.get(&id) {
             Some(&row) => self.rows[row].ends.push(end),
@@ -108,19 +112,21 @@ impl Ledger {
         }
     }
 
-    /// Adds everything up.
-    pub(crate) fn judge(self) -> Judgement {
-        let mut judgement = Judgement { foreign: self.foreign, ..Judgement::default() };
+    /// Summarises the run.
+    pub(crate) fn summary(self) -> Summary {
+        let mut summary = Summary { foreign: self.foreign, ..Summary::default() };
         for row in self.rows {
-            judgement.doubled += row.ends.len().saturating_sub(1) as u64;
-            match (row.ends.into_iter().next(), row.handed) {
-                (Some(End::Digest(digest)), _) => judgement.digests.push((row.name, digest)),
-                (Some(End::Buried(reason)), _) => judgement.buried.push((row.name, reason)),
-                (None, Handed::Unknown) => judgement.unknown += 1,
-                (None, Handed::Taken | Handed::No) => judgement.lost.push(row.name),
+            summary.doubled += row.ends.len().saturating_sub(1) as u64;
+            match (row.ends.into_iter().next(), row.state) {
+                (Some(End::Digest(digest)), _) => summary.digests.push((row.name, digest)),
+                (Some(End::Buried(reason)), _) => summary.buried.push((row.name, reason)),
+                (None, EnqueueState::Unknown) => summary.unknown += 1,
+                (None, EnqueueState::Acknowledged | EnqueueState::NotEnqueued) => {
+                    summary.lost.push(row.name)
+                }
             }
         }
-        judgement
+        summary
     }
 }
 
@@ -145,40 +151,40 @@ mod tests {
     }
 
     #[test]
-    fn a_run_where_every_file_ended_once_is_clean() {
+    fn a_run_with_one_end_per_file_is_clean() {
         let mut ledger = ledger_of(&["a", "gone"]);
-        ledger.taken(id(0));
+        ledger.acknowledged(id(0));
         ledger.ended(id(0), digest("d"));
-        // Nobody answered for it, but it is there.
+        // An unanswered job that exists.
         ledger.unknown(id(1));
         ledger.ended(id(1), End::Buried("no such file".to_owned()));
-        let judgement = ledger.judge();
-        assert!(judgement.is_clean(), "{judgement:?}");
-        assert_eq!(judgement.digests, [(b"a".to_vec(), "d".to_owned())]);
-        assert_eq!(judgement.buried.len(), 1);
+        let summary = ledger.summary();
+        assert!(summary.is_clean(), "{summary:?}");
+        assert_eq!(summary.digests, [(b"a".to_vec(), "d".to_owned())]);
+        assert_eq!(summary.buried.len(), 1);
     }
 
     #[test]
-    fn lost_doubled_unknown_and_foreign_are_each_seen() {
+    fn lost_doubled_unknown_and_foreign_jobs_are_counted() {
         let mut ledger = ledger_of(&["lost", "doubled", "unknown", "never enqueued"]);
-        ledger.taken(id(0));
-        ledger.taken(id(1));
+        ledger.acknowledged(id(0));
+        ledger.acknowledged(id(1));
         ledger.ended(id(1), digest("d"));
         ledger.ended(id(1), digest("d"));
         ledger.unknown(id(2));
         ledger.ended(id(9), digest("d"));
-        let judgement = ledger.judge();
-        assert_eq!(judgement.lost, [b"lost".to_vec(), b"never enqueued".to_vec()]);
-        assert_eq!((judgement.doubled, judgement.unknown, judgement.foreign), (1, 1, 1));
-        assert!(!judgement.is_clean());
+        let summary = ledger.summary();
+        assert_eq!(summary.lost, [b"lost".to_vec(), b"never enqueued".to_vec()]);
+        assert_eq!((summary.doubled, summary.unknown, summary.foreign), (1, 1, 1));
+        assert!(!summary.is_clean());
     }
 
     #[test]
     fn each_fault_alone_spoils_a_run() {
-        for spoil in 0..4 {
+        for fault in 0..4 {
             let mut ledger = ledger_of(&["file"]);
-            match spoil {
-                0 => ledger.taken(id(0)),
+            match fault {
+                0 => ledger.acknowledged(id(0)),
                 1 => (0..2).for_each(|_| ledger.ended(id(0), digest("d"))),
                 2 => ledger.unknown(id(0)),
                 _ => {
@@ -186,7 +192,7 @@ mod tests {
                     ledger.ended(id(7), digest("d"));
                 }
             }
-            assert!(!ledger.judge().is_clean(), "{spoil}");
+            assert!(!ledger.summary().is_clean(), "{fault}");
         }
     }
 }

@@ -1,12 +1,12 @@
-//! `longshore demo`: the main job, watched. Real files go in as jobs, workers in other processes
-//! get them pushed, every result comes back, and processes are killed meanwhile.
+//! `longshore demo`: enqueues files as jobs for workers in other processes, kills processes
+//! meanwhile, and checks every result.
 
 mod digests;
 mod enqueue;
 mod files;
 mod ledger;
-mod observe;
 mod pace;
+mod progress;
 mod system;
 pub(crate) mod worker;
 
@@ -25,85 +25,85 @@ use tokio::sync::watch;
 
 use super::Context;
 use crate::arguments::Demo;
-use crate::failure::Reported;
+use crate::failure::AlreadyReported;
 use crate::output::{Progress, Table, counted, grouped, shown};
-use crate::signals::Stop;
-use crate::time::show_length;
-use ledger::{End, Judgement, Ledger};
-use observe::Seen;
+use crate::signals::StopSignal;
+use crate::time::show_duration;
+use ledger::{End, Ledger, Summary};
 use pace::{Pace, Victim};
-use system::System;
+use progress::Counters;
+use system::DemoSystem;
 
-/// The paths of the demo's queues lie below this one.
-const BELOW: &str = "/demo";
-/// Files of one queue: publishers keep the newest 100,000 ended jobs of each, and all are wanted in
-/// the end.
+/// The parent of the demo's queues.
+const PARENT: &str = "/demo";
+/// Files per queue. Publishers retain the newest 100,000 ended jobs of a queue, and the demo reads
+/// all of them.
 const FILES_PER_QUEUE: usize = 50_000;
-/// Files of each kind that are named one by one when something has happened to them.
-const NAMED_MAX: usize = 10;
+/// Buried or lost files that are printed by name.
+const PRINTED_MAX: usize = 10;
 
 pub(crate) async fn run(arguments: Demo, mut context: Context) -> anyhow::Result<()> {
-    let stop = Stop::listen()?;
-    let (folders, place) = match arguments.dir {
+    let stop = StopSignal::listen()?;
+    let (folders, location) = match arguments.dir {
         Some(folder) => {
-            let place = format!("below {}", folder.display());
-            (vec![folder], place)
+            let location = format!("below {}", folder.display());
+            (vec![folder], location)
         }
         None => {
-            let here = std::env::current_dir().context("cannot tell the current folder")?;
+            let here = std::env::current_dir().context("cannot read the current directory")?;
             let found = files::dependencies(&here, files::cargo_home().as_deref())?;
             let count = counted(found.folders.len() as u64, "unpacked package");
             (found.folders, format!("of the {count} that {} names", found.lock.display()))
         }
     };
-    let files = find_files(&folders, &place, &arguments.digests)?;
+    let files = find_files(&folders, &location, &arguments.digests)?;
     let temporary = tempfile::Builder::new().prefix("longshore-demo-").tempdir();
-    let temporary = temporary.context("cannot make a temporary folder for the journals")?;
+    let temporary = temporary.context("cannot create a temporary folder for the journals")?;
     if !context.output.is_json() {
         context.output.line(format!(
-            "{} {place}; 3 replicas, 2 publishers, 4 workers; journals in {}",
+            "{} {location}; 3 replicas, 2 publishers, 4 workers; journals in {}",
             counted(files.len() as u64, "file"),
             temporary.path().display(),
         ))?;
     }
     let ledger = Ledger::new(files.into_iter().map(|file| file.into_os_string().into_vec()));
     let run = tokio::select! {
-        run = watched(ledger, temporary.path(), &context) => run,
-        () = stop.asked() => bail!("stopped; nothing was written"),
+        run = observed(ledger,  temporary.path(), &context) => run,
+        () = stop.requested() => bail!("stopped; nothing was written"),
     };
     let run = match run {
         Ok(run) => run,
         Err(error) => {
-            let kept = temporary.keep();
+            let folder = temporary.keep();
             return Err(
-                error.context(format!("the run failed; its logs are in {}", kept.display()))
+                error.context(format!("the run failed; its logs are in {}", folder.display()))
             );
         }
     };
-    write_digests(&arguments.digests, &run.judgement)?;
+    write_digests(&arguments.digests, &run.summary)?;
     report(&run, &arguments.digests, &mut context)?;
-    if run.judgement.is_clean() {
+    if run.summary.is_clean() {
         return Ok(());
     }
     eprintln!(
         "error: not every file has exactly one result; journals and logs are in {}",
         temporary.keep().display()
     );
-    Err(Reported.into())
+    Err(AlreadyReported.into())
 }
 
-/// What a run has shown.
+/// The outcome of a run.
 struct Run {
-    judgement: Judgement,
+    summary: Summary,
     files: u64,
-    seen: Seen,
+    counters: Counters,
     killed: Vec<String>,
     took: Duration,
 }
 
 fn find_files(
     folders: &[PathBuf],
-    place: &str,
+    location: &str,
     digests: &FilePath,
 ) -> anyhow::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
@@ -112,7 +112,7 @@ fn find_files(
             eprintln!("skipped {}: {error}", path.display());
         })?);
     }
-    // What an earlier run wrote is about to change.
+    // Leave out the digests of an earlier run, which are about to change.
     if let Ok(written) = digests.canonicalize() {
         files.retain(|file| {
             file.file_name() != written.file_name()
@@ -120,15 +120,15 @@ fn find_files(
         });
     }
     if files.is_empty() {
-        bail!("there is no file {place}");
+        bail!("there is no file {location}");
     }
     Ok(files)
 }
 
-/// Starts the system, drives the jobs through it, kills on the way, and judges.
-async fn watched(ledger: Ledger, folder: &FilePath, context: &Context) -> anyhow::Result<Run> {
+/// Starts the system, runs all jobs through it with kills on the way, and summarises.
+async fn observed(ledger: Ledger, folder: &FilePath, context: &Context) -> anyhow::Result<Run> {
     let total = ledger.len() as u64;
-    let mut system = System::start(folder, BELOW).await?;
+    let mut system = DemoSystem::start(folder, PARENT).await?;
     let cluster = system.cluster()?;
     let queues = Queues::connect(cluster.clone(), QueuesOptions::default());
     let paths = queue_paths(ledger.len())?;
@@ -139,8 +139,8 @@ async fn watched(ledger: Ledger, folder: &FilePath, context: &Context) -> anyhow
     let began = std::time::Instant::now();
     let enqueueing = enqueue::all(cluster, &ledger, &paths, allowed);
     let observing =
-        observe::until_ended(&mut system, &queues, Pace::new(total), allow, &mut progress);
-    let (_, (seen, killed)) = tokio::try_join!(enqueueing, observing)?;
+        progress::until_ended(&mut system, &queues, Pace::new(total), allow, &mut progress);
+    let (_, (counters, killed)) = tokio::try_join!(enqueueing, observing)?;
     let took = began.elapsed();
     progress.finish();
     if killed.len() != Victim::ALL.len() {
@@ -153,22 +153,22 @@ async fn watched(ledger: Ledger, folder: &FilePath, context: &Context) -> anyhow
     }
     collect(&queues, &ledger, system.publishers()).await?;
     system.end().await?;
-    Ok(Run { judgement: ledger.into_inner().judge(), files: total, seen, killed, took })
+    Ok(Run { summary: ledger.into_inner().summary(), files: total, counters, killed, took })
 }
 
 fn queue_paths(files: usize) -> anyhow::Result<Vec<Path>> {
-    let path = |n: usize| Ok(Path::new(&format!("{BELOW}/files-{n}"))?);
+    let path = |n: usize| Ok(Path::new(&format!("{PARENT}/files-{n}"))?);
     (0..files.div_ceil(FILES_PER_QUEUE)).map(path).collect()
 }
 
-/// Reads every end from the publishers' durable state.
+/// Reads how every job ended from the publishers' durable state.
 async fn collect(
     queues: &Queues,
     ledger: &RefCell<Ledger>,
     publishers: usize,
 ) -> anyhow::Result<()> {
     for state in [JobState::Completed, JobState::Dead] {
-        let pattern = Glob::new(&format!("{BELOW}/**"))?;
+        let pattern = Glob::new(&format!("{PARENT}/**"))?;
         let limit = PAGE_JOBS_MAX as u32;
         let filter = Filter::of(pattern).in_state(state);
         let query = JobsQuery { filter, cursor: 0, limit, full: true };
@@ -194,27 +194,27 @@ async fn collect(
     Ok(())
 }
 
-fn write_digests(file: &FilePath, judgement: &Judgement) -> anyhow::Result<()> {
+fn write_digests(file: &FilePath, summary: &Summary) -> anyhow::Result<()> {
     let lines: Vec<u8> =
-        judgement.digests.iter().flat_map(|(name, digest)| digests::line(digest, name)).collect();
+        summary.digests.iter().flat_map(|(name, digest)| digests::line(digest, name)).collect();
     fs::write(file, lines).with_context(|| format!("cannot write {}", file.display()))
 }
 
 fn report(run: &Run, digests: &FilePath, context: &mut Context) -> anyhow::Result<()> {
-    let Run { judgement, files, seen, killed, took } = run;
+    let Run { summary, files, counters, killed, took } = run;
     let jobs_per_s = (*files as f64 / took.as_secs_f64()).round();
     let name = |name: &[u8]| shown(name, 300);
     if context.output.is_json() {
-        let buried: Vec<_> = judgement
+        let buried: Vec<_> = summary
             .buried
             .iter()
             .map(|(file, why)| json!({ "file": name(file), "reason": why }))
             .collect();
         context.output.json_pretty(&json!({
-            "files": files, "digests": judgement.digests.len(), "buried": buried,
-            "redeliveries": seen.redelivered, "stale_refused": seen.stale_refused,
-            "lost": judgement.lost.len(), "doubled": judgement.doubled,
-            "unknown": judgement.unknown, "foreign": judgement.foreign, "killed": killed,
+            "files": files, "digests": summary.digests.len(), "buried": buried,
+            "redeliveries": counters.redelivered, "stale_refused": counters.stale_refused,
+            "lost": summary.lost.len(), "doubled": summary.doubled,
+            "unknown": summary.unknown, "foreign": summary.foreign, "killed": killed,
             "seconds": took.as_secs_f64(), "jobs_per_s": jobs_per_s,
             "written": digests.display().to_string(),
         }))?;
@@ -222,13 +222,13 @@ fn report(run: &Run, digests: &FilePath, context: &mut Context) -> anyhow::Resul
         let mut table = Table::new(&["", "count"]);
         for (what, count) in [
             ("files", *files),
-            ("digests", judgement.digests.len() as u64),
-            ("buried", judgement.buried.len() as u64),
-            ("redeliveries", seen.redelivered),
-            ("stale results refused", seen.stale_refused),
-            ("lost", judgement.lost.len() as u64),
-            ("doubled", judgement.doubled),
-            ("unknown", judgement.unknown + judgement.foreign),
+            ("digests", summary.digests.len() as u64),
+            ("buried", summary.buried.len() as u64),
+            ("redeliveries", counters.redelivered),
+            ("stale results refused", counters.stale_refused),
+            ("lost", summary.lost.len() as u64),
+            ("doubled", summary.doubled),
+            ("unknown", summary.unknown + summary.foreign),
             ("jobs/s", jobs_per_s as u64),
         ] {
             table.row([what.to_owned(), grouped(count)]);
@@ -237,14 +237,14 @@ fn report(run: &Run, digests: &FilePath, context: &mut Context) -> anyhow::Resul
         context.output.line(format!(
             "killed and started again: {}; {} in all",
             killed.join(", "),
-            show_length(Duration::from_millis(u64::try_from(took.as_millis())?)),
+            show_duration(Duration::from_millis(u64::try_from(took.as_millis())?)),
         ))?;
         context.output.line(format!("sha256sum -c {}", digests.display()))?;
     }
-    for (file, why) in judgement.buried.iter().take(NAMED_MAX) {
+    for (file, why) in summary.buried.iter().take(PRINTED_MAX) {
         eprintln!("buried: {}: {why}", name(file));
     }
-    for file in judgement.lost.iter().take(NAMED_MAX) {
+    for file in summary.lost.iter().take(PRINTED_MAX) {
         eprintln!("lost: {}", name(file));
     }
     Ok(())

@@ -1,7 +1,7 @@
-//! When the demo's processes are killed, and how far its enqueueing may be ahead of the results.
-//! Pure.
+//! The schedule of the demo's kills, and the limit of enqueued jobs ahead of the results. No side
+//! effects.
 
-/// What is killed, in this order.
+/// The processes to kill.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Victim {
     Worker,
@@ -10,14 +10,13 @@ pub(crate) enum Victim {
 }
 
 impl Victim {
-    /// All of them, in their order.
+    /// All of them, in the order of the kills.
     pub(crate) const ALL: [Victim; 3] = [Victim::Worker, Victim::Publisher, Victim::Replica];
 }
 
-/// Keeps enqueueing close to the results, so that each kill happens while jobs are still being
-/// enqueued: at a quarter, a half and three quarters of the results. The last jobs are held back
-/// until every kill has happened, so that none can be missed, however few files there are and
-/// however fast the workers.
+/// Limits enqueueing so that each kill, at a quarter, a half and three quarters of the results,
+/// happens while jobs are still being enqueued. The last jobs are withheld until every kill has
+/// happened, whatever the number of files and the speed of the workers.
 #[derive(Debug)]
 pub(crate) struct Pace {
     total: u64,
@@ -25,20 +24,20 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// The pace for so many jobs.
+    /// The schedule for `total` jobs.
     pub(crate) fn new(total: u64) -> Pace {
         Pace { total, kills: 0 }
     }
 
-    /// How many jobs may have been enqueued when there are so many `results`.
+    /// The number of jobs that may be enqueued by the time of `results`.
     pub(crate) fn may_enqueue(&self, results: u64) -> u64 {
         let ahead = (self.total / 16).clamp(1, 2_000);
-        let held_back = if self.is_done() { 0 } else { ahead };
-        (results + ahead).min(self.total.saturating_sub(held_back))
+        let withheld = if self.is_done() { 0 } else { ahead };
+        (results + ahead).min(self.total.saturating_sub(withheld))
     }
 
-    /// What has to be killed at so many `results`, if anything. Told once for each kill.
-    pub(crate) fn due(&mut self, results: u64) -> Option<Victim> {
+    /// The next process to kill, once its number of `results` is reached.
+    pub(crate) fn next_victim(&mut self, results: u64) -> Option<Victim> {
         let victim = *Victim::ALL.get(self.kills)?;
         let threshold = self.total * (self.kills as u64 + 1) / 4;
         (results >= threshold).then(|| {
@@ -47,12 +46,12 @@ impl Pace {
         })
     }
 
-    /// How many jobs there are.
+    /// The number of jobs.
     pub(crate) fn total(&self) -> u64 {
         self.total
     }
 
-    /// True once every kill was called for.
+    /// True once every kill was returned.
     pub(crate) fn is_done(&self) -> bool {
         self.kills == Victim::ALL.len()
     }
@@ -62,12 +61,12 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// Workers that finish everything at once, enqueueing that uses all it may.
+    /// Simulates workers that finish everything at once, and enqueueing up to the limit.
     fn run(total: u64) -> Vec<(Victim, u64, u64)> {
         let mut pace = Pace::new(total);
         let (mut enqueued, mut results, mut kills) = (0, 0, Vec::new());
         for _ in 0..10 * total + 100 {
-            if let Some(victim) = pace.due(results) {
+            if let Some(victim) = pace.next_victim(results) {
                 kills.push((victim, results, enqueued));
             }
             enqueued = enqueued.max(pace.may_enqueue(results));

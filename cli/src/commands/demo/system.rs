@@ -1,5 +1,5 @@
-//! The demo's processes: three replicas, two publishers, four workers, each this same binary. Any
-//! of them can be killed and started again at its old place.
+//! The demo's processes: three replicas, two publishers and four workers, all of this binary. Each
+//! can be killed and restarted with its address and data.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -9,19 +9,19 @@ use anyhow::Context as _;
 use longshore::Cluster;
 
 use super::pace::Victim;
-use crate::child::{Child, Role};
+use crate::child::{Child, ChildSpec};
 use crate::config::Config;
 
 const REPLICAS: usize = 3;
 const PUBLISHERS: usize = 2;
 const WORKERS: usize = 4;
-/// Files that one worker hashes at a time.
+/// Files that a worker hashes at a time.
 const CONCURRENCY: usize = 4;
-/// How long a killed process stays away.
-const AWAY: Duration = Duration::from_millis(500);
+/// The time between a kill and the restart.
+const DOWNTIME: Duration = Duration::from_millis(500);
 
-/// The resolver's timing in the demo: a run of seconds should see a replica come back and be told
-/// everything again.
+/// The resolver's timing, short enough that a replica restarts and gets all registrations again
+/// within a run of seconds.
 const CONFIGURATION: &str = "\
 [timing]
 reader_ttl = \"10s\"
@@ -31,27 +31,27 @@ retry_wait_max = \"500ms\"
 request_timeout_min = \"5s\"
 ";
 
-/// All processes, and the folder with their journals and logs.
-pub(crate) struct System {
-    replicas: Vec<Member>,
-    publishers: Vec<Member>,
-    workers: Vec<Member>,
+/// All processes.
+pub(crate) struct DemoSystem {
+    replicas: Vec<ManagedProcess>,
+    publishers: Vec<ManagedProcess>,
+    workers: Vec<ManagedProcess>,
     configuration: PathBuf,
 }
 
-struct Member {
-    role: Role,
+struct ManagedProcess {
+    spec: ChildSpec,
     child: Child,
 }
 
-impl System {
-    /// Starts everything, with its files in `folder`.
-    pub(crate) async fn start(folder: &Path, jobs_below: &str) -> anyhow::Result<System> {
+impl DemoSystem {
+    /// Starts all processes, with their files in `folder`.
+    pub(crate) async fn start(folder: &Path, queue_parent: &str) -> anyhow::Result<DemoSystem> {
         let configuration = folder.join("config.toml");
         std::fs::write(&configuration, CONFIGURATION)
             .with_context(|| format!("cannot write {}", configuration.display()))?;
         let environment = vec![("LONGSHORE_CONFIG", configuration.clone().into_os_string())];
-        let role = |name: String, arguments: Vec<OsString>| Role {
+        let spec_of = |name: String, arguments: Vec<OsString>| ChildSpec {
             log: Some(folder.join(format!("{name}.log"))),
             name,
             arguments,
@@ -65,10 +65,12 @@ impl System {
             fixed.extend(words(&["--data"]));
             fixed.push(folder.join(&name).into_os_string());
             let first = [&fixed[..], &words(&["--listen", "127.0.0.1:0", "--fresh"])].concat();
-            let child = Child::start(&role(name.clone(), first)).await?;
-            // Once more, it listens where it did, and cannot know what it has missed.
-            let again = [&fixed[..], &words(&["--listen", child.ready_text("address")?])].concat();
-            replicas.push(Member { role: role(name, again), child });
+            let child = Child::start(&spec_of(name.clone(), first)).await?;
+            // A restart uses the same address, without `--fresh`: the replica may have missed
+            // changes.
+            let restart =
+                [&fixed[..], &words(&["--listen", child.ready_text("address")?])].concat();
+            replicas.push(ManagedProcess { spec: spec_of(name, restart), child });
         }
         let addresses: Result<Vec<&str>, _> =
             replicas.iter().map(|replica| replica.child.ready_text("address")).collect();
@@ -79,59 +81,59 @@ impl System {
             let name = format!("publisher-{n}");
             let mut arguments =
                 words(&["publisher", "--json", "--end-with-stdin", "--name", &name]);
-            arguments.extend(words(&["--listen", "127.0.0.1:0", "--default", jobs_below]));
+            arguments.extend(words(&["--listen", "127.0.0.1:0", "--default", queue_parent]));
             arguments.extend(words(&["--resolver", &resolvers, "--data"]));
             arguments.push(folder.join(&name).into_os_string());
-            publishers.push(Member::start(role(name, arguments)).await?);
+            publishers.push(ManagedProcess::start(spec_of(name, arguments)).await?);
         }
         let mut workers = Vec::new();
         for n in 1..=WORKERS {
             let name = format!("worker-{n}");
-            let pattern = format!("{jobs_below}/**");
+            let pattern = format!("{queue_parent}/**");
             let mut arguments = words(&["demo-worker", &pattern, "--json", "--name", &name]);
             arguments.extend(words(&["--concurrency", &CONCURRENCY.to_string()]));
             arguments.extend(words(&["--resolver", &resolvers]));
-            workers.push(Member::start(role(name, arguments)).await?);
+            workers.push(ManagedProcess::start(spec_of(name, arguments)).await?);
         }
-        Ok(System { replicas, publishers, workers, configuration })
+        Ok(DemoSystem { replicas, publishers, workers, configuration })
     }
 
-    /// How its resolver is reached.
+    /// The resolver of the system.
     pub(crate) fn cluster(&self) -> anyhow::Result<Cluster> {
-        let given = crate::config::Given {
+        let overrides = crate::config::ConfigOverrides {
             config: Some(self.configuration.clone()),
-            ..crate::config::Given::default()
+            ..crate::config::ConfigOverrides::default()
         };
         let addresses: Result<Vec<&str>, _> =
             self.replicas.iter().map(|replica| replica.child.ready_text("address")).collect();
         let mut cluster = Cluster::new(addresses?);
-        cluster.timing = Config::load(&given)?.timing();
+        cluster.timing = Config::load(&overrides)?.timing();
         Ok(cluster)
     }
 
-    /// How many publishers there are.
+    /// The number of publishers.
     pub(crate) fn publishers(&self) -> usize {
         self.publishers.len()
     }
 
-    /// Kills one with SIGKILL, and starts it again a moment later. Its name.
+    /// Kills a process with SIGKILL and restarts it after [`DOWNTIME`]. Returns its name.
     pub(crate) async fn kill_and_restart(&mut self, victim: Victim) -> anyhow::Result<String> {
-        let members = match victim {
+        let processes = match victim {
             Victim::Worker => &mut self.workers,
             Victim::Publisher => &mut self.publishers,
             Victim::Replica => &mut self.replicas,
         };
-        let member = members.first_mut().context("there is none to kill")?;
-        member.child.kill().await?;
-        tokio::time::sleep(AWAY).await;
-        member.child = Child::start(&member.role).await?;
-        Ok(member.role.name.clone())
+        let process = processes.first_mut().context("no process to kill")?;
+        process.child.kill().await?;
+        tokio::time::sleep(DOWNTIME).await;
+        process.child = Child::start(&process.spec).await?;
+        Ok(process.spec.name.clone())
     }
 
-    /// Ends everything in order: workers drain, publishers sync, replicas go last.
+    /// Stops all processes in order: workers drain, then publishers sync, then replicas.
     pub(crate) async fn end(self) -> anyhow::Result<()> {
-        for members in [self.workers, self.publishers, self.replicas] {
-            let ends = members.into_iter().map(|member| tokio::spawn(member.child.end()));
+        for processes in [self.workers, self.publishers, self.replicas] {
+            let ends = processes.into_iter().map(|process| tokio::spawn(process.child.end()));
             for end in ends.collect::<Vec<_>>() {
                 end.await??;
             }
@@ -140,10 +142,10 @@ impl System {
     }
 }
 
-impl Member {
-    async fn start(role: Role) -> anyhow::Result<Member> {
-        let child = Child::start(&role).await?;
-        Ok(Member { role, child })
+impl ManagedProcess {
+    async fn start(spec: ChildSpec) -> anyhow::Result<ManagedProcess> {
+        let child = Child::start(&spec).await?;
+        Ok(ManagedProcess { spec, child })
     }
 }
 

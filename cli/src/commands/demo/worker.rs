@@ -1,4 +1,4 @@
-//! A worker of the demo: each job's payload is the path of a file, its result the file's SHA-256.
+//! A worker of the demo. A job's payload is a file's path, its result the file's SHA-256.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -11,20 +11,20 @@ use serde_json::json;
 use super::digests::sha256_of;
 use crate::arguments::DemoWorker;
 use crate::commands::Context;
-use crate::signals::{Stop, parent_gone};
+use crate::signals::{StopSignal, parent_exited};
 
 pub(crate) async fn run(arguments: DemoWorker, mut context: Context) -> anyhow::Result<()> {
-    let stop = Stop::listen()?;
+    let stop = StopSignal::listen()?;
     let options = WorkerOptions { name: arguments.name.clone(), ..WorkerOptions::default() };
-    let asked = stop.asked();
+    let stopped = stop.requested();
     let subscription = Worker::connect_with(context.cluster(), options)
         .await?
         .durable_subscribe(&arguments.pattern)
         .concurrency(arguments.concurrency)
         .shutdown(async move {
             tokio::select! {
-                () = asked => {}
-                () = parent_gone() => {}
+                () = stopped => {}
+                () = parent_exited() => {}
             }
         });
     context.output.json(&json!({ "ready": "worker", "name": arguments.name }))?;
@@ -32,7 +32,7 @@ pub(crate) async fn run(arguments: DemoWorker, mut context: Context) -> anyhow::
     Ok(())
 }
 
-/// A file that cannot be read now cannot be read later: its job is buried with the reason.
+/// Buries the job of an unreadable file with the reason: a later attempt would fail too.
 fn digest(job: Job<Bytes>, _: JobContext) -> Result<String, JobFailure> {
     let file = Path::new(OsStr::from_bytes(&job.payload));
     sha256_of(file).map_err(|error| JobFailure::bury(error).kind("CannotRead"))

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::backoff::parse_backoff;
-use crate::time::{parse_deadline, parse_length, parse_moment};
+use crate::time::{parse_deadline, parse_duration, parse_timestamp};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -30,14 +30,14 @@ struct Line {
     headers: BTreeMap<String, String>,
 }
 
-/// Reads `line` into `job`, which holds what the command line says. A payload that is a string is
-/// its text; any other is kept as JSON.
+/// Applies a line to `job`, which has the options of the command line. A string payload is used
+/// verbatim; any other stays JSON.
 pub(crate) fn read(line: &[u8], mut job: NewJob) -> Result<NewJob, String> {
     if line.trim_ascii().is_empty() {
-        return Err("an empty line is no job".to_owned());
+        return Err("an empty line is not a job".to_owned());
     }
     let line: Line = serde_json::from_slice(line).map_err(|error| {
-        // Of its own place only the column says something: every job is one line.
+        // Every job is one line, so only the column is useful.
         format!(
             "not a job as JSON: {}",
             error.to_string().replace(" at line 1 column", " at column")
@@ -55,8 +55,8 @@ pub(crate) fn read(line: &[u8], mut job: NewJob) -> Result<NewJob, String> {
     }
     job.options.due = match (line.delay, line.at) {
         (None, None) => job.options.due,
-        (Some(delay), None) => Due::After(length(&delay, "delay")?),
-        (None, Some(at)) => Due::At(named("at", parse_moment(&at))?),
+        (Some(delay), None) => Due::After(duration(&delay, "delay")?),
+        (None, Some(at)) => Due::At(named("at", parse_timestamp(&at))?),
         (Some(_), Some(_)) => return Err("a job has a delay or a time, not both".to_owned()),
     };
     if let Some(expires) = line.expires {
@@ -66,16 +66,16 @@ pub(crate) fn read(line: &[u8], mut job: NewJob) -> Result<NewJob, String> {
         job.options.max_attempts = Some(super::attempts(attempts)?);
     }
     if let Some(lease) = line.lease {
-        job.options.lease_ms = Some(super::lease_ms(named("lease", parse_length(&lease))?)?);
+        job.options.lease_ms = Some(super::lease_ms(named("lease", parse_duration(&lease))?)?);
     }
     if let Some(run_timeout) = line.run_timeout {
-        job.options.run_timeout_ms = Some(length(&run_timeout, "run_timeout")?);
+        job.options.run_timeout_ms = Some(duration(&run_timeout, "run_timeout")?);
     }
     if let Some(backoff) = line.backoff {
         job.options.backoff = Some(named("backoff", parse_backoff(&backoff))?);
     }
     if let Some(keep) = line.keep {
-        job.options.keep_ms = Some(length(&keep, "keep")?);
+        job.options.keep_ms = Some(duration(&keep, "keep")?);
     }
     job.options.prepared = line.prepare.unwrap_or(job.options.prepared);
     job.options.keep_result = line.result.unwrap_or(job.options.keep_result);
@@ -83,8 +83,8 @@ pub(crate) fn read(line: &[u8], mut job: NewJob) -> Result<NewJob, String> {
     Ok(job)
 }
 
-fn length(text: &str, what: &str) -> Result<u64, String> {
-    super::wait_ms(named(what, parse_length(text))?, what)
+fn duration(text: &str, what: &str) -> Result<u64, String> {
+    super::wait_ms(named(what, parse_duration(text))?, what)
 }
 
 fn named<T>(what: &str, read: Result<T, String>) -> Result<T, String> {
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_says_what_a_job_is() {
+    fn a_json_line_sets_payload_id_and_options() {
         let line =
             br#"{"payload":{"to":"a"},"id":"01920f3e-5b7a-7fff-bfff-ffffffffffff","priority":-2,
             "delay":"5m","max_attempts":3,"lease":"1m","headers":{"a":"b"}}"#;
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn every_option_can_be_said() {
+    fn every_option_has_a_json_field() {
         let line = br#"{"payload":1,"expires":"2026-11-20T21:30:00Z","run_timeout":"0s",
             "backoff":"fixed:5s","keep":"1h","prepare":true,"result":false}"#;
         let options = read(line, job()).unwrap().options;
@@ -126,14 +126,14 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_its_own_payload_and_the_rest_has_defaults() {
+    fn a_string_payload_is_used_verbatim_with_default_options() {
         let read = read(br#"{"payload":"a \"b\""}"#, job()).unwrap();
         assert_eq!(&read.payload[..], b"a \"b\"");
         assert_eq!(read.options, job().options);
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn invalid_lines_report_the_faulty_field() {
         for (line, named) in [
             ("", "an empty line"),
             ("{", "EOF while parsing an object at column 1"),

@@ -1,4 +1,5 @@
-//! `longshore enqueue`: enqueues jobs, and says honestly what became of them.
+//! `longshore enqueue`: enqueues jobs, and reports which were acknowledged, refused or left
+//! unknown.
 
 mod jsonl;
 mod ranges;
@@ -23,27 +24,27 @@ pub(crate) use ranges::Ranges;
 
 use super::Context;
 use crate::arguments::Enqueue;
-use crate::failure::{Interrupted, Reported, WrongUsage};
+use crate::failure::{AlreadyReported, Interrupted, UsageError};
 use crate::output::{Progress, grouped, jobs, shell_word};
-use crate::signals::Stop;
-use crate::time::{show_moment, wall_ms};
+use crate::signals::StopSignal;
+use crate::time::{show_timestamp, wall_ms};
 use source::{Item, Source};
 use tally::{Reason, Tally, is_about_one_job};
 
-/// How long the resolver may take to tell whether the queue is new; after it nothing is said of
-/// that.
-const IS_NEW_WITHIN: Duration = Duration::from_millis(1_500);
+/// The longest wait for the resolver's answer whether the queue is new; after it, no note is
+/// printed.
+const IS_NEW_TIMEOUT: Duration = Duration::from_millis(1_500);
 
-/// Most jobs that `--wait` waits for: as many ended ones as a queue keeps, and what bounds the
-/// receipts held meanwhile.
+/// The most jobs that `--wait` accepts: a queue retains as many ended jobs, and it bounds the
+/// receipts in memory.
 const WAIT_JOBS_MAX: usize = 100_000;
 
 pub(crate) async fn run(arguments: Enqueue, mut context: Context) -> anyhow::Result<()> {
-    let template = template(&arguments).map_err(WrongUsage)?;
-    let stop = Stop::listen()?;
+    let template = template(&arguments).map_err(UsageError)?;
+    let stop = StopSignal::listen()?;
     let is_new = is_new_queue(&template, &context);
-    // Only a note hangs on it: without a resolver it is the producer that waits.
-    let is_new = tokio::time::timeout(IS_NEW_WITHIN, is_new).await.unwrap_or(false);
+    // Only a note depends on it; the producer itself waits for the resolver.
+    let is_new = tokio::time::timeout(IS_NEW_TIMEOUT, is_new).await.unwrap_or(false);
     let options = ProducerOptions {
         name: format!("enqueue-{}", std::process::id()),
         ..ProducerOptions::default()
@@ -52,14 +53,14 @@ pub(crate) async fn run(arguments: Enqueue, mut context: Context) -> anyhow::Res
     let mut progress = Progress::new("enqueueing", "jobs", None, &context.output);
     let (pipeline, receipts) = producer.pipeline(PipelineOptions::default());
     let tally = RefCell::new(Tally::new(arguments.wait));
-    let going = Cell::new(true);
+    let keep_sending = Cell::new(true);
     let (read, ()) = tokio::join!(
-        send(&arguments, &template, pipeline, &tally, &going, &stop),
-        receive(receipts, &tally, &going, &mut progress),
+        send(&arguments, &template, pipeline, &tally, &keep_sending, &stop),
+        receive(receipts, &tally, &keep_sending, &mut progress),
     );
     progress.finish();
     let tally = tally.into_inner();
-    say(&tally, &arguments, &mut context)?;
+    print_summary(&tally, &arguments, &mut context)?;
     if let (Reading::Interrupted, Some(code)) = (read?, stop.code()) {
         return Err(Interrupted(code).into());
     }
@@ -69,10 +70,10 @@ pub(crate) async fn run(arguments: Enqueue, mut context: Context) -> anyhow::Res
     if arguments.wait {
         wait::until_ended(&tally, &mut context, &stop).await?;
     }
-    if tally.is_complete() { Ok(()) } else { Err(Reported.into()) }
+    if tally.is_complete() { Ok(()) } else { Err(AlreadyReported.into()) }
 }
 
-/// The job that every line begins from.
+/// The job with the options of the command line.
 fn template(arguments: &Enqueue) -> Result<NewJob, String> {
     let id = arguments.id.unwrap_or_else(new_id);
     let mut job = NewJob::new(arguments.path.clone(), id, Bytes::new());
@@ -91,43 +92,43 @@ fn template(arguments: &Enqueue) -> Result<NewJob, String> {
         run_timeout_ms: arguments.run_timeout.map(|ms| wait_ms(ms, "run-timeout")).transpose()?,
         backoff: arguments.backoff.clone(),
         keep_ms: arguments.keep.map(|ms| wait_ms(ms, "keep")).transpose()?,
-        // Who enqueues by hand wants to see what came of it.
+        // Jobs enqueued by hand retain their result by default.
         keep_result: !arguments.no_result,
     };
     if !arguments.jsonl {
-        // With JSON each line may have another time.
+        // With --jsonl each line may set other times.
         check_runs(&job.options)?;
     }
     Ok(job)
 }
 
-/// Checks a number of attempts.
+/// Validates a number of attempts.
 fn attempts(most: u16) -> Result<u16, String> {
     if most == 0 { Err("max_attempts: 0 is out of range; at least 1".to_owned()) } else { Ok(most) }
 }
 
-/// Checks the length of a lease.
+/// Validates a lease.
 pub(crate) fn lease_ms(lease: Duration) -> Result<u32, String> {
     u32::try_from(lease.as_millis())
         .ok()
         .filter(|ms| (LEASE_MS_MIN..=LEASE_MS_MAX).contains(ms))
         .ok_or_else(|| {
-            format!("lease: {} is out of range; 1s to 12h", crate::time::show_length(lease))
+            format!("lease: {} is out of range; 1s to 12h", crate::time::show_duration(lease))
         })
 }
 
-/// Checks a length of time that may be up to 100 years.
-pub(crate) fn wait_ms(length: Duration, what: &str) -> Result<u64, String> {
-    u64::try_from(length.as_millis()).ok().filter(|ms| *ms <= WAIT_MS_MAX).ok_or_else(|| {
-        format!("{what}: {} is out of range; at most 36500d", crate::time::show_length(length))
+/// Validates a duration of at most 100 years.
+pub(crate) fn wait_ms(duration: Duration, what: &str) -> Result<u64, String> {
+    u64::try_from(duration.as_millis()).ok().filter(|ms| *ms <= WAIT_MS_MAX).ok_or_else(|| {
+        format!("{what}: {} is out of range; at most 36500d", crate::time::show_duration(duration))
     })
 }
 
-/// True when nobody publishes the path yet: a default will make the queue.
+/// True if the path is not published yet, so that a default will create the queue.
 async fn is_new_queue(template: &NewJob, context: &Context) -> bool {
     let client = context.read_client();
     let resolution = client.resolve(vec![template.path.clone()]).await;
-    // Trouble with the resolver is told by the producer, which has more to say about it.
+    // The producer reports errors of the resolver.
     resolution.is_ok_and(|resolution| {
         matches!(resolution.answers.first(), Some(PathAnswer::Publishers { by_default: true, .. }))
     })
@@ -140,7 +141,8 @@ async fn warn_without_worker(template: &NewJob, context: &Context) {
     let subscriptions: u64 = found.merged().iter().map(|queue| queue.subscriptions).sum();
     if subscriptions == 0 {
         eprintln!(
-            "note: {path} is a new queue, and no worker takes from it: longshore work {} -- COMMAND",
+            "note: {path} is a new queue, and no worker takes from it: \
+             longshore work {} -- COMMAND",
             shell_word(path.as_str())
         );
     }
@@ -148,20 +150,20 @@ async fn warn_without_worker(template: &NewJob, context: &Context) {
 
 /// How the reading of payloads ended.
 enum Reading {
-    /// All was read, or no more is worth sending.
+    /// The input ended, or an error made further jobs pointless.
     Ended,
-    /// A signal came first.
+    /// A signal interrupted it.
     Interrupted,
 }
 
-/// Sends what is read until it ends, or until it is wise to stop.
+/// Reads and sends jobs until the input ends, a signal arrives, or an error affects all jobs.
 async fn send(
     arguments: &Enqueue,
     template: &NewJob,
     mut pipeline: Pipeline,
     tally: &RefCell<Tally>,
-    going: &Cell<bool>,
-    stop: &Stop,
+    keep_sending: &Cell<bool>,
+    stop: &StopSignal,
 ) -> anyhow::Result<Reading> {
     let mut reading = Reading::Ended;
     let is_single = arguments.is_one_job();
@@ -172,7 +174,7 @@ async fn send(
     } else if let Some(text) = &arguments.text {
         Source::One(text.clone().into_vec().into())
     } else {
-        Source::Input
+        Source::Stdin
     };
     let mut batches = source::read(source, arguments.only.clone());
     let mut next = 1;
@@ -180,8 +182,8 @@ async fn send(
     loop {
         let batch = tokio::select! {
             batch = batches.recv() => batch,
-            () = stop.asked() => {
-                going.set(false);
+            () = stop.requested() => {
+                keep_sending.set(false);
                 reading = Reading::Interrupted;
                 None
             }
@@ -197,7 +199,7 @@ async fn send(
         for item in batch {
             next = item.number + 1;
             let number = item.number;
-            if !going.get() {
+            if !keep_sending.get() {
                 tally.borrow_mut().not_read_from(number);
                 return Ok(Reading::Ended);
             }
@@ -212,17 +214,17 @@ async fn send(
                 Ok(job) => match pipeline.send(job).await {
                     Ok(ticket) => tally.borrow_mut().sent(ticket.0, number),
                     Err(error) => {
-                        going.set(is_about_one_job(&error));
+                        keep_sending.set(is_about_one_job(&error));
                         tally.borrow_mut().not_sent(number, error.to_string());
                     }
                 },
             }
         }
-        if !going.get() {
+        if !keep_sending.get() {
             break;
         }
     }
-    if !going.get() && !is_single {
+    if !keep_sending.get() && !is_single {
         tally.borrow_mut().not_read_from(next);
     }
     Ok(reading)
@@ -238,7 +240,7 @@ fn job_of(item: Item, job: NewJob, is_json: bool) -> Result<NewJob, String> {
     Ok(job)
 }
 
-/// Refuses a job that would expire before it is due: it could never run.
+/// Refuses a job that would expire before it is due, and so never run.
 fn check_runs(options: &JobOptions) -> Result<(), String> {
     let due = match options.due {
         Due::Now => return Ok(()),
@@ -247,9 +249,10 @@ fn check_runs(options: &JobOptions) -> Result<(), String> {
     };
     match options.expires_at {
         Some(expires) if expires <= due => Err(format!(
-            "it would expire at {}, before it is due at {}, and never run; let it expire later, or without it",
-            show_moment(expires),
-            show_moment(due)
+            "it would expire at {}, before it is due at {}, and never run; set a later \
+             expiry, or none",
+            show_timestamp(expires),
+            show_timestamp(due)
         )),
         _ => Ok(()),
     }
@@ -258,25 +261,25 @@ fn check_runs(options: &JobOptions) -> Result<(), String> {
 async fn receive(
     mut receipts: Receipts,
     tally: &RefCell<Tally>,
-    going: &Cell<bool>,
+    keep_sending: &Cell<bool>,
     progress: &mut Progress,
 ) {
     while let Some(batch) = receipts.next().await {
         let mut tally = tally.borrow_mut();
         if !tally.answered(&batch) {
-            going.set(false);
+            keep_sending.set(false);
         }
-        progress.at(tally.held());
+        progress.at(tally.acknowledged());
     }
 }
 
-fn say(tally: &Tally, arguments: &Enqueue, context: &mut Context) -> anyhow::Result<()> {
+fn print_summary(tally: &Tally, arguments: &Enqueue, context: &mut Context) -> anyhow::Result<()> {
     let is_single = arguments.is_one_job();
-    let of_lines = arguments.lines || arguments.jsonl;
-    let held = tally.held();
+    let from_lines = arguments.lines || arguments.jsonl;
+    let acknowledged = tally.acknowledged();
     if context.output.is_json() {
         let mut value = json!({
-            "acknowledged": held, "created": tally.created, "existing": tally.existing,
+            "acknowledged": acknowledged, "created": tally.created, "existing": tally.existing,
             "not_acknowledged": tally.missing.to_string(), "unknown": tally.unknown.to_string(),
             "errors": tally.reasons().into_iter().map(|reason| json!({
                 "lines": reason.lines.to_string(), "error": reason.why, "count": reason.count,
@@ -285,25 +288,27 @@ fn say(tally: &Tally, arguments: &Enqueue, context: &mut Context) -> anyhow::Res
         if let Some(first) = &tally.first {
             value["durability"] = first.durability.to_string().into();
         }
-        if let (1, Some(first)) = (held, &tally.first) {
+        if let (1, Some(first)) = (acknowledged, &tally.first) {
             value["job"] = first.job.to_string().into();
             value["publisher"] = first.job.publisher.to_string().into();
             value["id"] = first.job.id.to_string().into();
         }
         context.output.json(&value)?;
-    } else if let (1, true, Some(first)) = (held, tally.is_complete(), &tally.first) {
-        let known = if first.existing { " (it was there already)" } else { "" };
+    } else if let (1, true, Some(first)) = (acknowledged, tally.is_complete(), &tally.first) {
+        let known = if first.existing { " (it existed already)" } else { "" };
         context.output.line(format!("{first}{known}"))?;
-    } else if held > 0 {
+    } else if acknowledged > 0 {
         let durability = tally.first.map(|first| first.durability.to_string()).unwrap_or_default();
         let known = match tally.existing {
             0 => String::new(),
-            existing => format!(", {} of them there already", grouped(existing)),
+            existing => format!(", {} of them existed already", grouped(existing)),
         };
-        context.output.line(format!("{} acknowledged ({durability}){known}", jobs(held)))?;
+        context
+            .output
+            .line(format!("{} acknowledged ({durability}){known}", jobs(acknowledged)))?;
     }
     for Reason { why, count, lines } in tally.reasons() {
-        let at = match (of_lines, count) {
+        let at = match (from_lines, count) {
             (false, _) => String::new(),
             (true, 1) => format!("line {lines}: "),
             (true, _) => format!("lines {lines}: "),
@@ -314,15 +319,15 @@ fn say(tally: &Tally, arguments: &Enqueue, context: &mut Context) -> anyhow::Res
         }
     }
     if is_single {
-        // The reason has said it all.
+        // The reason is already printed.
         return Ok(());
     }
     if !tally.missing.is_empty() {
-        eprintln!("not acknowledged: hand them in again with --only {}", tally.missing);
+        eprintln!("not acknowledged: enqueue them again with --only {}", tally.missing);
     }
     if !tally.unknown.is_empty() {
         eprintln!(
-            "unknown, they may be there or not: look before you hand them in with --only {}",
+            "unknown, they may or may not be enqueued: check before you repeat them with --only {}",
             tally.unknown
         );
     }

@@ -1,4 +1,4 @@
-//! Sets of line numbers, written like `120-180,400-`. Pure.
+//! Sets of line numbers, written like `120-180,400-`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use std::str::FromStr;
 pub(crate) struct Ranges(Vec<(u64, u64)>);
 
 impl Ranges {
-    /// Adds one number. Most come in ascending order, and cost nothing then.
+    /// Adds one number: in constant time if it extends the last range.
     pub(crate) fn add(&mut self, n: u64) {
         match self.0.last_mut() {
             Some((_, to)) if to.checked_add(1) == Some(n) => *to = n,
@@ -28,7 +28,7 @@ impl Ranges {
         self.join();
     }
 
-    /// True when `n` is among them.
+    /// True if `n` is in the set.
     pub(crate) fn contains(&self, n: u64) -> bool {
         let after = self.0.partition_point(|&(from, _)| from <= n);
         after > 0 && self.0[after - 1].1 >= n
@@ -39,7 +39,7 @@ impl Ranges {
         self.0.first().map(|&(from, _)| from)
     }
 
-    /// True when there is none.
+    /// True if the set is empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

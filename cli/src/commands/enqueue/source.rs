@@ -1,6 +1,6 @@
-//! Where payloads come from: an argument, files, the lines of standard input. Read on a thread of
-//! its own, handed over in batches: whatever is there at the moment, so that a slow writer's lines
-//! go out as they come.
+//! Sources of payloads: an argument, files, the lines of standard input. A separate thread reads
+//! them and sends batches of whatever is available, so that a slow writer's lines are sent as they
+//! arrive.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -12,31 +12,32 @@ use tokio::sync::mpsc;
 
 use super::ranges::Ranges;
 
-/// Bytes read at a time.
+/// Bytes per read.
 const CHUNK_BYTES: usize = 256 * 1024;
 /// Batches that may wait for the producer.
 const BATCHES_AHEAD: usize = 4;
 
-/// What is enqueued.
+/// The source of payloads.
 pub(crate) enum Source {
     /// One payload.
     One(Bytes),
     /// All of standard input, as one payload.
-    Input,
-    /// A payload for each line of standard input.
+    Stdin,
+    /// One payload per line of standard input.
     Lines,
-    /// A payload for each file.
+    /// One payload per file.
     Files(Vec<PathBuf>),
 }
 
-/// One payload, or why it cannot be one.
+/// One payload, or the reason why it is unusable.
 pub(crate) struct Item {
-    /// Its line or file, from 1.
+    /// The number of its line or file, from 1.
     pub(crate) number: u64,
     pub(crate) payload: Result<Bytes, String>,
 }
 
-/// Reads the items that are asked for. The channel ends with the source; an error is its last word.
+/// Reads the requested items. The channel closes at the end of the source; an error is its last
+/// item.
 pub(crate) fn read(source: Source, only: Option<Ranges>) -> mpsc::Receiver<io::Result<Vec<Item>>> {
     let (sender, batches) = mpsc::channel(BATCHES_AHEAD);
     std::thread::spawn(move || {
@@ -50,7 +51,7 @@ pub(crate) fn read(source: Source, only: Option<Ranges>) -> mpsc::Receiver<io::R
                 send(vec![Item { number: 1, payload: Ok(payload) }]);
                 Ok(())
             }
-            Source::Input => read_whole(io::stdin().lock()).map(|payload| {
+            Source::Stdin => read_whole(io::stdin().lock()).map(|payload| {
                 send(vec![Item { number: 1, payload }]);
             }),
             Source::Files(files) => {
@@ -77,7 +78,7 @@ pub(crate) fn read(source: Source, only: Option<Ranges>) -> mpsc::Receiver<io::R
             }
         };
         if let Err(error) = result {
-            // Nobody listens any more: the command has ended.
+            // The receiver may be gone: the command has ended.
             let _ = sender.blocking_send(Err(error));
         }
     });
@@ -104,52 +105,52 @@ fn too_large(limit: usize) -> String {
     format!("TooLarge: a payload over the limit of {limit} bytes; enqueue a reference instead")
 }
 
-/// Cuts a stream into lines, without their newlines. The last one needs none. Never holds more than
-/// a line's limit and a chunk.
+/// Splits a stream into lines without their newlines; the last line needs none. Buffers at most the
+/// limit of a line plus a chunk.
 struct Lines<R> {
     input: R,
     limit: usize,
-    /// The beginning of a line whose end has not come yet.
-    begun: Vec<u8>,
-    /// The line that has begun is over the limit: its bytes are not kept.
+    /// The start of an incomplete line.
+    partial: Vec<u8>,
+    /// The incomplete line exceeds the limit and its bytes are discarded.
     overlong: bool,
     number: u64,
 }
 
 impl<R: Read> Lines<R> {
     fn new(input: R, limit: usize) -> Lines<R> {
-        Lines { input, limit, begun: Vec::new(), overlong: false, number: 0 }
+        Lines { input, limit, partial: Vec::new(), overlong: false, number: 0 }
     }
 
-    /// The lines that have come to their end; none at the end of the stream.
+    /// The next complete lines; none at the end of the stream.
     fn next_batch(&mut self) -> io::Result<Option<Vec<Item>>> {
         loop {
-            let kept = self.begun.len();
-            self.begun.resize(kept + CHUNK_BYTES, 0);
-            let read = match self.input.read(&mut self.begun[kept..]) {
+            let start = self.partial.len();
+            self.partial.resize(start + CHUNK_BYTES, 0);
+            let read = match self.input.read(&mut self.partial[start..]) {
                 Ok(read) => read,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {
-                    self.begun.truncate(kept);
+                    self.partial.truncate(start);
                     continue;
                 }
                 Err(error) => return Err(error),
             };
-            self.begun.truncate(kept + read);
+            self.partial.truncate(start + read);
             if read == 0 {
-                let last = std::mem::take(&mut self.begun);
+                let last = std::mem::take(&mut self.partial);
                 let ended = !last.is_empty() || self.overlong;
                 return Ok(ended.then(|| vec![self.item(last.into())]));
             }
-            let newline = self.begun[kept..].iter().rposition(|&byte| byte == b'\n');
-            let Some(last) = newline.map(|at| kept + at) else {
-                if self.begun.len() > self.limit {
+            let newline = self.partial[start..].iter().rposition(|&byte| byte == b'\n');
+            let Some(last) = newline.map(|at| start + at) else {
+                if self.partial.len() > self.limit {
                     self.overlong = true;
-                    self.begun.clear();
+                    self.partial.clear();
                 }
                 continue;
             };
-            let rest = self.begun.split_off(last + 1);
-            let whole = Bytes::from(std::mem::replace(&mut self.begun, rest));
+            let rest = self.partial.split_off(last + 1);
+            let whole = Bytes::from(std::mem::replace(&mut self.partial, rest));
             let mut items = Vec::new();
             let mut start = 0;
             for (end, _) in whole.iter().enumerate().filter(|(_, byte)| **byte == b'\n') {
@@ -172,7 +173,7 @@ impl<R: Read> Lines<R> {
 mod tests {
     use super::*;
 
-    /// Gives so many bytes at a time.
+    /// Returns a limited number of bytes per read.
     struct Slow<'a>(&'a [u8], usize);
 
     impl Read for Slow<'_> {
@@ -210,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_over_the_limit_is_refused_alone_and_not_kept() {
+    fn an_overlong_line_is_refused_without_buffering_it() {
         let text = b"1234\n12345\n123\n123456789012345";
         let expected = [Ok(b"1234".to_vec()), Err(()), Ok(b"123".to_vec()), Err(())];
         for at_a_time in 1..=text.len() {

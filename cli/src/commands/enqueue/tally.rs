@@ -1,4 +1,4 @@
-//! Who acknowledged what: counts, and the lines that nobody acknowledged. Pure.
+//! Counts acknowledgements, and collects the lines that were not acknowledged. No side effects.
 
 use std::collections::BTreeMap;
 
@@ -6,99 +6,99 @@ use longshore::{BatchReceipt, EnqueueError, JobRef, Receipt};
 
 use super::ranges::Ranges;
 
-/// Different reasons that are remembered; more are counted under the last.
+/// The most distinct reasons; further ones are counted together.
 const REASONS_MAX: usize = 16;
 
-/// Why some lines were refused or not answered.
+/// A reason why lines were refused or not answered.
 pub(crate) struct Reason {
     pub(crate) why: String,
-    /// How many lines.
+    /// The number of lines.
     pub(crate) count: u64,
-    /// Which.
+    /// The lines.
     pub(crate) lines: Ranges,
 }
 
-/// What became of everything that was read.
+/// The outcome of all lines.
 #[derive(Default)]
 pub(crate) struct Tally {
     pub(crate) created: u64,
     pub(crate) existing: u64,
-    /// Lines that are nowhere: to be enqueued again.
+    /// Lines that were certainly not enqueued and can be repeated.
     pub(crate) missing: Ranges,
-    /// Lines that may be somewhere: to be looked for first.
+    /// Lines that may be enqueued: check before repeating them.
     pub(crate) unknown: Ranges,
-    /// Why lines were refused or not answered, in the order in which that became known.
+    /// The reasons, in order of occurrence.
     reasons: Vec<Reason>,
     /// The first receipt.
     pub(crate) first: Option<Receipt>,
-    /// Every job that a publisher holds, by its line, if they are to be waited for. Receipts come
-    /// in the order in which publishers answer.
+    /// Acknowledged jobs by line, if they are to be waited for: receipts arrive in the order of the
+    /// publishers' answers.
     pub(crate) jobs: Option<BTreeMap<u64, JobRef>>,
     lines: LineNumbers,
 }
 
 impl Tally {
-    /// A tally that remembers the jobs, or does not.
+    /// Creates a tally, with or without a list of acknowledged jobs.
     pub(crate) fn new(remember_jobs: bool) -> Tally {
         Tally { jobs: remember_jobs.then(BTreeMap::new), ..Tally::default() }
     }
 
-    /// The line went out under this ticket. Tickets and lines rise.
+    /// Records that a line was sent under this ticket. Both numbers rise.
     pub(crate) fn sent(&mut self, ticket: u64, line: u64) {
         self.lines.add(ticket, line);
     }
 
-    /// The line did not go out.
+    /// Records that a line was not sent.
     pub(crate) fn not_sent(&mut self, line: u64, why: String) {
         self.missing.add(line);
         self.reason(line, why);
     }
 
-    /// From this line on nothing was read.
+    /// Records that no line from this one on was read.
     pub(crate) fn not_read_from(&mut self, line: u64) {
         self.missing.add_from(line);
     }
 
-    /// A batch was answered, or was not. False when it is wise to stop sending.
+    /// Records the outcome of a batch. Returns false if further jobs would fail too.
     pub(crate) fn answered(&mut self, receipts: &BatchReceipt) -> bool {
-        let mut go_on = true;
+        let mut can_continue = true;
         for receipt in receipts.iter() {
             let line = self.lines.line_of(receipt.ticket.0);
             match receipt.outcome {
-                Ok(held) => {
-                    self.first.get_or_insert(held);
-                    if held.existing {
+                Ok(accepted) => {
+                    self.first.get_or_insert(accepted);
+                    if accepted.existing {
                         self.existing += 1
                     } else {
                         self.created += 1
                     }
                     if let Some(jobs) = &mut self.jobs {
-                        jobs.insert(line, held.job);
+                        jobs.insert(line, accepted.job);
                     }
                 }
                 Err(error) => {
                     let lines =
                         if error.is_unknown() { &mut self.unknown } else { &mut self.missing };
                     lines.add(line);
-                    go_on &= is_about_one_job(&error);
+                    can_continue &= is_about_one_job(&error);
                     self.reason(line, error.to_string());
                 }
             }
         }
-        go_on
+        can_continue
     }
 
-    /// Jobs that a publisher holds.
-    pub(crate) fn held(&self) -> u64 {
+    /// The number of acknowledged jobs.
+    pub(crate) fn acknowledged(&self) -> u64 {
         self.created + self.existing
     }
 
-    /// True when every job that was read is held.
+    /// True if every job is acknowledged.
     pub(crate) fn is_complete(&self) -> bool {
         self.missing.is_empty() && self.unknown.is_empty()
     }
 
-    /// The reasons in the order of their first lines, however late an answer came.
+    /// The reasons, ordered by their first lines.
     pub(crate) fn reasons(&self) -> Vec<&Reason> {
         let mut reasons: Vec<&Reason> = self.reasons.iter().collect();
         reasons.sort_by_key(|reason| reason.lines.first());
@@ -124,7 +124,8 @@ impl Tally {
     }
 }
 
-/// The same with `30s` for each `30.038281618s`: what differs in nothing else is one reason.
+/// Replaces each `30.038281618s` by `30s`, so that reasons which differ only in fractions count as
+/// one.
 fn in_whole_seconds(why: &str) -> String {
     let mut out = String::with_capacity(why.len());
     let mut rest = why;
@@ -144,7 +145,7 @@ fn in_whole_seconds(why: &str) -> String {
     out + rest
 }
 
-/// True of what another job would not run into.
+/// True for an error that affects only this job.
 pub(crate) fn is_about_one_job(error: &EnqueueError) -> bool {
     matches!(
         error,
@@ -152,8 +153,7 @@ pub(crate) fn is_about_one_job(error: &EnqueueError) -> bool {
     )
 }
 
-/// Which line a ticket stands for. Both rise, mostly side by side: only where they part is anything
-/// kept.
+/// Maps tickets to lines. Both rise, mostly in step; only the points where they diverge are stored.
 #[derive(Default)]
 struct LineNumbers(Vec<(u64, u64)>);
 
@@ -167,7 +167,7 @@ impl LineNumbers {
 
     fn line_of(&self, ticket: u64) -> u64 {
         let after = self.0.partition_point(|&(first, _)| first <= ticket);
-        // A ticket is known before it is answered.
+        // A ticket is recorded before its answer arrives.
         after.checked_sub(1).map_or(0, |at| self.0[at].1 + (ticket - self.0[at].0))
     }
 }
@@ -191,24 +191,30 @@ mod tests {
     }
 
     #[test]
-    fn reasons_come_with_their_lines_and_in_their_order() {
+    fn reasons_list_their_lines_in_input_order() {
         let mut tally = Tally::new(false);
         for (line, why) in [(7, "late"), (2, "early"), (9, "late"), (3, "early")] {
             tally.not_sent(line, why.to_owned());
         }
-        let told: Vec<_> = tally
+        let reasons: Vec<_> = tally
             .reasons()
             .into_iter()
             .map(|one| (one.why.clone(), one.count, one.lines.to_string()))
             .collect();
-        assert_eq!(told, [("early".into(), 2, "2-3".into()), ("late".into(), 2, "7,9".to_owned())]);
+        assert_eq!(
+            reasons,
+            [("early".into(), 2, "2-3".into()), ("late".into(), 2, "7,9".to_owned())]
+        );
         (10..60).for_each(|line| tally.not_sent(line, line.to_string()));
-        let told = tally.reasons();
-        assert_eq!((told.len(), &*told[16].why, told[16].count), (17, "other reasons", 36));
+        let reasons = tally.reasons();
+        assert_eq!(
+            (reasons.len(), &*reasons[16].why, reasons[16].count),
+            (17, "other reasons", 36)
+        );
     }
 
     #[test]
-    fn tickets_lead_back_to_their_lines() {
+    fn tickets_map_back_to_their_lines() {
         let mut numbers = LineNumbers::default();
         let lines: Vec<u64> = (5..9).chain(20..23).chain([40, 42]).collect();
         for (ticket, line) in (0..).zip(&lines) {

@@ -1,18 +1,18 @@
-//! `enqueue --wait`: until every job has ended.
+//! `enqueue --wait`: waits until every job has ended.
 
 use longshore::{JobEnd, JobLookupError, JobName, JobState};
 
 use super::tally::Tally;
-use crate::commands::job::{ended, look_until_answered};
+use crate::commands::job::{ended, job_once_reachable};
 use crate::commands::{Context, job_view};
-use crate::failure::{Interrupted, Reported};
-use crate::signals::Stop;
+use crate::failure::{AlreadyReported, Interrupted};
+use crate::signals::StopSignal;
 
 /// Waits for the jobs of `tally`, and prints each as it ends.
 pub(crate) async fn until_ended(
     tally: &Tally,
     context: &mut Context,
-    stop: &Stop,
+    stop: &StopSignal,
 ) -> anyhow::Result<()> {
     let queues = context.queues();
     let mut failed = 0u64;
@@ -20,12 +20,12 @@ pub(crate) async fn until_ended(
         let name = JobName::from(job);
         let end = tokio::select! {
             end = ended(&queues, &name) => end?,
-            () = stop.asked() => {
-                eprintln!("stopped waiting; the jobs go on");
+            () = stop.requested() => {
+                eprintln!("stopped waiting; the jobs continue");
                 return Err(Interrupted(stop.code().unwrap_or(1)).into());
             }
         };
-        match look_until_answered(&queues, &name).await {
+        match job_once_reachable(&queues, &name).await {
             Ok(found) => {
                 failed += u64::from(found.job.state != JobState::Completed);
                 if context.output.is_json() {
@@ -34,7 +34,7 @@ pub(crate) async fn until_ended(
                     job_view::print_end(&job, &found.job, &mut context.output)?;
                 }
             }
-            // It is not kept any more. Whoever waits is told its end all the same.
+            // The job is no longer retained, but its end is known.
             Err(JobLookupError::NotFound { .. }) => {
                 failed += u64::from(!matches!(end, JobEnd::Completed { .. }));
                 job_view::print_gone(&job, &end, &mut context.output)?;
@@ -42,5 +42,5 @@ pub(crate) async fn until_ended(
             Err(error) => return Err(error.into()),
         }
     }
-    if failed > 0 { Err(Reported.into()) } else { Ok(()) }
+    if failed > 0 { Err(AlreadyReported.into()) } else { Ok(()) }
 }

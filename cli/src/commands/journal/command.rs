@@ -1,4 +1,4 @@
-//! A command of the log as JSON.
+//! A logged command as JSON.
 
 use longshore::Path;
 use longshore::journal::Command;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::super::queue::settings_json;
 use crate::output::bytes_json;
 
-/// A command's name, and what it says. Bytes of users are counted, and shown only with `payloads`.
+/// A command's name and fields. User data is shown only with `payloads`, otherwise only its size.
 pub(super) fn command_json(command: &Command, payloads: bool) -> (&'static str, Value) {
     match command {
         Command::Start(start) => (
@@ -63,11 +63,11 @@ pub(super) fn command_json(command: &Command, payloads: bool) -> (&'static str, 
             ("expire", json!({ "leases": leases.collect::<Vec<_>>() }))
         }
         Command::Checkpoint { link, checkpoint } => {
-            let mut says = json!({ "link": link.0, "bytes": checkpoint.body().len() });
+            let mut fields = json!({ "link": link.0, "bytes": checkpoint.body().len() });
             if payloads {
-                says["content"] = bytes_json(checkpoint.body());
+                fields["content"] = bytes_json(checkpoint.body());
             }
-            ("checkpoint", says)
+            ("checkpoint", fields)
         }
         Command::Act { link, request, action, selection, pace } => (
             "act",
@@ -77,13 +77,13 @@ pub(super) fn command_json(command: &Command, payloads: bool) -> (&'static str, 
             }),
         ),
         Command::Replace { link, request, id, entry } => {
-            let mut says = json!({
+            let mut fields = json!({
                 "link": link.0, "request": request, "id": id.to_string(), "bytes": entry.len(),
             });
             if payloads {
-                says["entry"] = bytes_json(entry);
+                fields["entry"] = bytes_json(entry);
             }
-            ("replace", says)
+            ("replace", fields)
         }
         Command::Pause { link, request, gate, pattern, paused } => (
             "pause",
@@ -171,7 +171,7 @@ fn texts(paths: &[Path]) -> Vec<&str> {
     paths.iter().map(Path::as_str).collect()
 }
 
-/// What has no form of its own outside the program.
+/// Debug form of values without a text form.
 fn debug(value: &impl std::fmt::Debug) -> String {
     format!("{value:?}")
 }

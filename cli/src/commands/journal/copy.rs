@@ -12,7 +12,7 @@ use super::{bytes, warn, with_progress};
 use crate::output::counted;
 
 pub(super) async fn run(dir: PathBuf, dest: PathBuf, mut context: Context) -> anyhow::Result<()> {
-    // The directory's own name is to last, so the one above it has to have one.
+    // The copy syncs the parent directory, so the path needs one.
     let dest = std::path::absolute(&dest)
         .with_context(|| format!("the copy's directory '{}'", dest.display()))?;
     let began = Instant::now();
@@ -27,7 +27,7 @@ pub(super) async fn run(dir: PathBuf, dest: PathBuf, mut context: Context) -> an
         let index = finding.index.map(|index| format!(", command {index}")).unwrap_or_default();
         warn(
             &context.output,
-            &format!("rotten   {file} at byte {offset}{index}: {}; copied as it is", finding.what),
+            &format!("rotten   {file} at byte {offset}{index}: {}; copied unchanged", finding.what),
         );
     }
     if context.output.is_json() {

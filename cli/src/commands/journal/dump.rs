@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::super::Context;
 use super::command::command_json;
 use crate::output::bytes_json;
-use crate::time::show_moment;
+use crate::time::show_timestamp;
 
 pub(super) fn run(
     path: &Path,
@@ -21,7 +21,7 @@ pub(super) fn run(
     while let Some(dumped) = dump.next()? {
         context.output.json_row(&dumped_json(&dumped, payloads))?;
     }
-    context.output.end()?;
+    context.output.flush()?;
     Ok(())
 }
 
@@ -41,12 +41,12 @@ fn dumped_json(dumped: &Dumped, payloads: bool) -> Value {
             let mut line = json!({
                 "type": "record", "index": index, "file": name(file), "offset": offset,
                 "bytes": bytes, "mono_ms": now.mono_ms, "wall_ms": now.wall_ms,
-                "at": show_moment(now.wall_ms), "kind": kind, "begins_commit": begins_commit,
+                "at": show_timestamp(now.wall_ms), "kind": kind, "begins_commit": begins_commit,
             });
             match &**command {
                 Ok(command) => {
-                    let (name, says) = command_json(command, payloads);
-                    (line["command"], line["says"]) = (json!(name), says);
+                    let (name, fields) = command_json(command, payloads);
+                    (line["command"], line["says"]) = (json!(name), fields);
                 }
                 Err(error) => line["undecodable"] = json!(error.to_string()),
             }
@@ -59,7 +59,7 @@ fn dumped_json(dumped: &Dumped, payloads: bool) -> Value {
             json!({
                 "type": "carried", "index": index, "file": name(file), "offset": offset,
                 "bytes": bytes, "mono_ms": now.mono_ms, "wall_ms": now.wall_ms,
-                "at": show_moment(now.wall_ms), "parts": parts,
+                "at": show_timestamp(now.wall_ms), "parts": parts,
             })
         }
         Dumped::Damage { file, offset, bytes, why } => json!({

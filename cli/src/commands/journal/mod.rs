@@ -1,4 +1,4 @@
-//! `longshore journal`: a publisher's data directory, looked at from outside.
+//! `longshore journal`: inspects a publisher's data directory from outside.
 
 mod command;
 mod copy;
@@ -17,35 +17,35 @@ use super::Context;
 use crate::arguments::{Journal, JournalAction};
 use crate::output::{Output, Progress, grouped};
 
-/// How often progress is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How often progress is shown.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 pub(crate) async fn run(arguments: Journal, context: Context) -> anyhow::Result<()> {
     match arguments.action {
         JournalAction::Stat { dir } => stat::run(dir, context).await,
         JournalAction::Verify { dir } => verify::run(dir, context).await,
         JournalAction::Dump { dir, from, to, payloads } => {
-            // It writes as fast as it reads, and holds one record at a time.
+            // It blocks on reads and writes, and holds one record at a time.
             tokio::task::spawn_blocking(move || dump::run(&dir, from, to, payloads, context))
                 .await
-                .context("the dump was cut short")?
+                .context("the dump was aborted")?
         }
         JournalAction::Copy { dir, dest } => copy::run(dir, dest, context).await,
     }
 }
 
-/// Does something that reads for long on a thread of its own, and shows how far it is.
+/// Runs a long blocking read on its own thread, and shows its progress.
 async fn with_progress<T: Send + 'static>(
     label: &str,
     output: &Output,
     work: impl FnOnce(&mut dyn FnMut(u64, u64)) -> T + Send + 'static,
 ) -> anyhow::Result<T> {
-    let far = Arc::new((AtomicU64::new(0), AtomicU64::new(0)));
-    let told = Arc::clone(&far);
+    let position = Arc::new((AtomicU64::new(0), AtomicU64::new(0)));
+    let shared = Arc::clone(&position);
     let mut working = tokio::task::spawn_blocking(move || {
         work(&mut |done, total| {
-            told.0.store(done, Ordering::Relaxed);
-            told.1.store(total, Ordering::Relaxed);
+            shared.0.store(done, Ordering::Relaxed);
+            shared.1.store(total, Ordering::Relaxed);
         })
     });
     let mut progress: Option<Progress> = None;
@@ -55,10 +55,11 @@ async fn with_progress<T: Send + 'static>(
                 if let Some(progress) = progress {
                     progress.finish();
                 }
-                return done.context("cut short");
+                return done.context("the read was aborted");
             }
-            () = tokio::time::sleep(LOOK_EVERY) => {
-                let (done, total) = (far.0.load(Ordering::Relaxed), far.1.load(Ordering::Relaxed));
+            () = tokio::time::sleep(POLL_INTERVAL) => {
+                let done = position.0.load(Ordering::Relaxed);
+                let total = position.1.load(Ordering::Relaxed);
                 if total > 0 {
                     let new = || Progress::new(label, "bytes", Some(total), output);
                     progress.get_or_insert_with(new).at(done.min(total));
@@ -68,7 +69,7 @@ async fn with_progress<T: Send + 'static>(
     }
 }
 
-/// Bytes for people: `12.3 MiB`.
+/// Bytes in a suitable unit: `12.3 MiB`.
 fn bytes(count: u64) -> String {
     const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
     if count < 1024 {
@@ -81,7 +82,7 @@ fn bytes(count: u64) -> String {
     format!("{amount:.1} {}", UNITS[unit])
 }
 
-/// Warns on a terminal, and where nobody reads JSON alone.
+/// Prints a warning, unless output is JSON and standard error is not a terminal.
 fn warn(output: &Output, text: &str) {
     if !output.is_json() || stderr().is_terminal() {
         eprintln!("{text}");

@@ -11,21 +11,24 @@ use super::{bytes, warn};
 use crate::output::{Table, counted, grouped};
 
 pub(super) async fn run(dir: PathBuf, mut context: Context) -> anyhow::Result<()> {
-    let looked = tokio::task::spawn_blocking(move || journal::stat(&dir));
-    let stat = looked.await.context("cut short")??;
+    let reading = tokio::task::spawn_blocking(move || journal::stat(&dir));
+    let stat = reading.await.context("the read was aborted")??;
     if context.output.is_json() {
         context.output.json_pretty(&stat_json(&stat))?;
         return Ok(());
     }
     if let Some(holder) = &stat.holder {
-        warn(&context.output, &format!("in use by {holder}: metrics may move while they are read"));
+        warn(
+            &context.output,
+            &format!("in use by {holder}: the numbers may change while they are read"),
+        );
     }
-    let mark = stat.mark.map_or_else(|| "none: it is missing or damaged".to_owned(), grouped);
+    let watermark = stat.mark.map_or_else(|| "none: it is missing or damaged".to_owned(), grouped);
     let mut lines = vec![
         format!("format     {}", stat.format),
         format!("journal    {}", stat.journal),
         format!("publisher  {}", stat.publisher),
-        format!("mark       {mark}"),
+        format!("committed  {watermark}"),
         format!(
             "disk       {}, of which {} of ballast",
             bytes(stat.bytes()),

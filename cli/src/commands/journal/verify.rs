@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::super::Context;
 use super::{bytes, with_progress};
-use crate::failure::Reported;
+use crate::failure::AlreadyReported;
 use crate::output::grouped;
 
 pub(super) async fn run(dir: PathBuf, mut context: Context) -> anyhow::Result<()> {
@@ -27,10 +27,10 @@ pub(super) async fn run(dir: PathBuf, mut context: Context) -> anyhow::Result<()
         }
         context.output.line(summary(&verified))?;
     }
-    if verified.is_damaged() { Err(Reported.into()) } else { Ok(()) }
+    if verified.is_damaged() { Err(AlreadyReported.into()) } else { Ok(()) }
 }
 
-/// What a start makes of it, in a word.
+/// The keyword for a start's reaction to a finding.
 fn word(effect: Effect) -> &'static str {
     match effect {
         Effect::Refuses => "damage",
@@ -44,30 +44,37 @@ fn word(effect: Effect) -> &'static str {
 fn line(finding: &Finding) -> String {
     let Finding { effect, file, offset, index, what } = finding;
     let index = index.map(|index| format!(", command {index}")).unwrap_or_default();
-    let then = match effect {
+    let consequence = match effect {
         Effect::Refuses => "a start refuses",
         Effect::Buries => "a job whose payload lies there is buried when it is read",
-        Effect::DoesWithout => "a start does without it",
-        Effect::Repairs => "a start writes it again; nothing is lost",
+        Effect::DoesWithout => "a start does not need it",
+        Effect::Repairs => "a start rewrites it; nothing is lost",
         Effect::CutsOff => "a start cuts it off; nothing acknowledged is lost",
     };
-    format!("{:<8} {} at byte {offset}{index}: {what}; {then}", word(*effect), file.display())
+    format!(
+        "{:<8} {} at byte {offset}{index}: {what}; {consequence}",
+        word(*effect),
+        file.display()
+    )
 }
 
 fn summary(verified: &Verified) -> String {
     let read = format!("{} records, {} read", grouped(verified.records), bytes(verified.bytes));
-    let mark = verified.mark.map_or_else(|| "no mark".to_owned(), |mark| format!("mark {mark}"));
+    let watermark = verified.mark.map_or_else(
+        || "no commit watermark".to_owned(),
+        |index| format!("commit watermark {index}"),
+    );
     let snapshot = verified
         .snapshot
         .map_or_else(|| "no snapshot".to_owned(), |index| format!("snapshot {index}"));
-    let judged = if verified.is_refused {
+    let verdict = if verified.is_refused {
         "DAMAGED: a publisher refuses to start on it; restore a copy, or start with --accept-loss"
     } else if verified.is_damaged() {
-        "a publisher starts on it; some of it has rotted"
+        "a publisher starts on it; some data is rotten"
     } else {
         "good"
     };
-    format!("{judged}\n{read}; last command {}, {mark}, {snapshot}", verified.last_index)
+    format!("{verdict}\n{read}; last command {}, {watermark}, {snapshot}", verified.last_index)
 }
 
 fn verified_json(verified: &Verified) -> Value {

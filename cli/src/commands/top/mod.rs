@@ -1,8 +1,8 @@
-//! `longshore top`: publishers, queues, workers and replicas as they are, from the metrics below
+//! `longshore top`: a live view of publishers, queues, workers and replicas, from the metrics below
 //! `/sys`.
 
-mod board;
-mod screen;
+mod dashboard;
+mod terminal;
 
 use std::collections::HashMap;
 use std::io::IsTerminal;
@@ -14,110 +14,114 @@ use longshore::values::{
 use longshore::{Glob, Path, PathEvent};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
-use self::board::Board;
-use self::screen::Screen;
+use self::dashboard::Dashboard;
+use self::terminal::Terminal;
 use super::sys::below;
 use super::{Context, value_text};
 use crate::arguments::Top;
-use crate::signals::Stop;
+use crate::signals::StopSignal;
 
-/// How often it is shown.
-const SHOWN_EVERY: Duration = Duration::from_secs(1);
-/// How long metrics may take to come before what there is is shown once.
-const ONCE_WITHIN: Duration = Duration::from_secs(5);
-/// Updates that may wait to be read; beyond, each metric's newest does.
+/// How often the view is refreshed.
+const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
+/// With `--once`, the longest wait for the metrics.
+const ONCE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Updates that may wait to be read; beyond it, only the newest of each metric is retained.
 const UPDATES_WAITING_MAX: usize = 4_096;
 
 pub(crate) async fn run(arguments: Top, mut context: Context) -> anyhow::Result<()> {
-    let stop = Stop::listen()?;
+    let stop = StopSignal::listen()?;
     let globs = vec![Glob::new("/sys/publishers/*")?, Glob::new("/sys/replicas/*")?];
     let client = context.read_client();
     let mut watch = client.watch_paths(globs);
     let mut publishers = client.watch_publishers(Glob::everything());
     let mut following = Following::new(Subscriber::connect(context.cluster()).await?);
-    let mut board = Board::default();
-    let mut screen = match context.output.is_json() || arguments.once {
-        false if std::io::stdout().is_terminal() => Some(Screen::open()?),
+    let mut dashboard = Dashboard::default();
+    let mut terminal = match context.output.is_json() || arguments.once {
+        false if std::io::stdout().is_terminal() => Some(Terminal::open()?),
         _ => None,
     };
-    if let Some(found) = screen.as_ref().map(Screen::found) {
-        // While the terminal takes no output the first time comes to nothing, and after the second
-        // nothing is dropped.
-        let at_once = stop.asked_twice();
+    if let Some(modes) = terminal.as_ref().map(Terminal::saved_modes) {
+        // A terminal that blocks output also blocks the graceful stop, and a forced exit runs no
+        // destructors.
+        let forced = stop.forced();
         tokio::spawn(async move {
-            at_once.await;
-            found.restore();
+            forced.await;
+            modes.restore();
         });
     }
-    let mut whole = false;
-    let mut ticks = interval(SHOWN_EVERY);
+    let mut is_listed = false;
+    let mut ticks = interval(REFRESH_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    // The first is at once, when there is nothing to show.
+    // The first tick is immediate, when there is nothing to show.
     ticks.tick().await;
-    let once_by = Instant::now() + ONCE_WITHIN;
+    let once_by = Instant::now() + ONCE_TIMEOUT;
     loop {
         tokio::select! {
             event = watch.next() => match event? {
                 PathEvent::Now(listed) if listed.default => {
-                    board.replica_or_publisher(&listed.path);
+                    dashboard.add_source(&listed.path);
                     following.follow(&listed.path);
                 }
                 PathEvent::Now(listed) => {
-                    following.forget(&listed.path);
-                    board.forget(&listed.path);
+                    following.unfollow(&listed.path);
+                    dashboard.remove(&listed.path);
                 }
                 PathEvent::Gone(path) => {
-                    following.forget(&path);
-                    board.forget(&path);
+                    following.unfollow(&path);
+                    dashboard.remove(&path);
                 }
-                PathEvent::Whole { .. } => whole = true,
+                PathEvent::Whole { .. } => is_listed = true,
                 PathEvent::SnapshotBegins { .. } | PathEvent::Refused { .. } => {}
             },
-            set = publishers.changed() => board.publishers(set.publishers),
+            set = publishers.changed() => dashboard.set_publishers(set.publishers),
             events = following.updates.next() => {
                 for (key, event) in events {
                     let Some(path) = following.paths.get(key) else { continue };
                     match event {
-                        Event::Update(value) => board.told(path, value_text::to_json(value)),
-                        Event::Dead(why) => board.lost(path, why),
+                        Event::Update(value) => dashboard.update(path, value_text::to_json(value)),
+                        Event::Dead(why) => dashboard.lost(path, why),
                     }
                 }
             }
             _ = ticks.tick(), if !arguments.once => {
-                board.sample(std::time::Instant::now());
-                show(&board, screen.as_mut(), &mut context)?;
+                dashboard.sample(std::time::Instant::now());
+                show(&dashboard, terminal.as_mut(), &mut context)?;
             }
             () = sleep_until(once_by), if arguments.once => {
-                show(&board, None, &mut context)?;
-                anyhow::bail!("not all that the directory names has told its metrics");
+                show(&dashboard, None, &mut context)?;
+                anyhow::bail!("metrics of some publishers or replicas have not arrived");
             }
-            () = stop.asked() => return Ok(()),
-            () = quit(screen.as_mut()) => return Ok(()),
+            () = stop.requested() => return Ok(()),
+            () = quit(terminal.as_mut()) => return Ok(()),
         }
-        if arguments.once && whole && board.is_whole() {
-            return show(&board, None, &mut context);
+        if arguments.once && is_listed && dashboard.is_complete() {
+            return show(&dashboard, None, &mut context);
         }
     }
 }
 
-/// Waits until somebody at the terminal wants no more of it.
-async fn quit(screen: Option<&mut Screen>) {
-    match screen {
-        Some(screen) => screen.quit().await,
+/// Waits for the quit key; pending forever without a terminal.
+async fn quit(terminal: Option<&mut Terminal>) {
+    match terminal {
+        Some(terminal) => terminal.quit().await,
         None => std::future::pending().await,
     }
 }
 
-/// Shows it all: anew on a terminal, as lines elsewhere.
-fn show(board: &Board, screen: Option<&mut Screen>, context: &mut Context) -> anyhow::Result<()> {
+/// Shows the dashboard: redraws a terminal, prints lines elsewhere.
+fn show(
+    dashboard: &Dashboard,
+    terminal: Option<&mut Terminal>,
+    context: &mut Context,
+) -> anyhow::Result<()> {
     if context.output.is_json() {
-        context.output.json(&board.json())?;
+        context.output.json(&dashboard.json())?;
         return Ok(());
     }
-    match screen {
-        Some(screen) => screen.show(&board.lines(Some(screen.rows())))?,
+    match terminal {
+        Some(terminal) => terminal.show(&dashboard.lines(Some(terminal.rows())))?,
         None => {
-            for line in board.lines(None) {
+            for line in dashboard.lines(None) {
                 context.output.line(line)?;
             }
         }
@@ -125,23 +129,23 @@ fn show(board: &Board, screen: Option<&mut Screen>, context: &mut Context) -> an
     Ok(())
 }
 
-/// The metrics that are followed.
+/// The subscriptions to metrics.
 struct Following {
     subscriber: Subscriber,
     updates: Updates,
     paths: HashMap<SubscriptionKey, Path>,
-    held: HashMap<Path, Vec<DurableValue>>,
+    subscriptions: HashMap<Path, Vec<DurableValue>>,
 }
 
 impl Following {
     fn new(subscriber: Subscriber) -> Following {
         let updates = Updates::new(UPDATES_WAITING_MAX);
-        Following { subscriber, updates, paths: HashMap::new(), held: HashMap::new() }
+        Following { subscriber, updates, paths: HashMap::new(), subscriptions: HashMap::new() }
     }
 
-    /// Follows all metrics of a publisher or a replica.
+    /// Subscribes to all metrics of a publisher or a replica.
     fn follow(&mut self, base: &Path) {
-        if self.held.contains_key(base) {
+        if self.subscriptions.contains_key(base) {
             return;
         }
         let mut paths = vec![base.clone()];
@@ -150,13 +154,13 @@ impl Following {
         }
         let options =
             SubscribeOptions { into: Some(self.updates.sink()), ..SubscribeOptions::default() };
-        let held = self.subscriber.durable_subscribe_all(paths, &options);
-        self.paths.extend(held.iter().map(|value| (value.key(), value.path().clone())));
-        self.held.insert(base.clone(), held);
+        let values = self.subscriber.durable_subscribe_all(paths, &options);
+        self.paths.extend(values.iter().map(|value| (value.key(), value.path().clone())));
+        self.subscriptions.insert(base.clone(), values);
     }
 
-    fn forget(&mut self, base: &Path) {
-        for value in self.held.remove(base).into_iter().flatten() {
+    fn unfollow(&mut self, base: &Path) {
+        for value in self.subscriptions.remove(base).into_iter().flatten() {
             self.paths.remove(&value.key());
         }
     }

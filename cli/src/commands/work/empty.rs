@@ -1,5 +1,5 @@
-//! When there is nothing left to do: nothing that matches is ready, running or awaiting a retry, at
-//! any publisher.
+//! `--until-empty`: waits until no matching job is ready, running or waiting for a retry at any
+//! publisher.
 
 use std::time::{Duration, Instant};
 
@@ -8,89 +8,92 @@ use longshore::{Gathered, Glob, Queues, QueuesError};
 
 use crate::output::shell_word;
 
-/// How often the publishers are asked.
-const ASK_EVERY: Duration = Duration::from_millis(200);
+/// How often the publishers are polled.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// How long every replica of the resolver may be away. Each try takes its own time.
-const RESOLVER_AWAY_MAX: Duration = Duration::from_secs(30);
+/// How long all replicas of the resolver may be unreachable.
+const RESOLVER_OUTAGE_MAX: Duration = Duration::from_secs(30);
 
-/// How long the first look may take.
-const FIRST_LOOK_MAX: Duration = Duration::from_secs(2);
+/// The timeout of the initial read.
+const INITIAL_TOTALS_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What is left in queues that are empty for now.
+/// Jobs left in the queues at the end.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Left {
-    /// Jobs that a user has scheduled for later.
+pub(crate) struct RemainingJobs {
+    /// Jobs scheduled for later.
     pub(crate) scheduled: u64,
-    /// Jobs that wait to be confirmed.
+    /// Jobs that wait for confirmation.
     pub(crate) prepared: u64,
-    /// Jobs that went to the dead letters meanwhile.
+    /// Jobs that became dead letters meanwhile.
     pub(crate) died: u64,
 }
 
-/// The stats before anything is done, if all publishers tell them soon: work does not wait for
-/// those that are away.
-pub(crate) async fn first_look(queues: &Queues, patterns: &[Glob]) -> Option<Stats> {
-    let looked = tokio::time::timeout(FIRST_LOOK_MAX, stats(queues, patterns)).await.ok()?.ok()?;
-    looked.is_whole().then(|| Stats::of(&looked.merged()))
+/// The totals before any job is taken, if all publishers answer in time: work does not wait for
+/// unreachable publishers.
+pub(crate) async fn initial_totals(queues: &Queues, patterns: &[Glob]) -> Option<QueueTotals> {
+    let read = tokio::time::timeout(INITIAL_TOTALS_TIMEOUT, stats(queues, patterns));
+    let stats = read.await.ok()?.ok()?;
+    stats.is_whole().then(|| QueueTotals::of(&stats.merged()))
 }
 
-/// Waits until the queues that match are empty; tells how many jobs have been completed meanwhile.
-/// A publisher that does not answer may hold jobs: it is waited for.
+/// Waits until the matching queues are empty, and passes the number of jobs completed meanwhile to
+/// `completed`. Also waits for publishers that do not answer, which may have jobs.
 pub(crate) async fn until(
     queues: &Queues,
     patterns: &[Glob],
-    mut first: Option<Stats>,
+    mut first: Option<QueueTotals>,
     mut completed: impl FnMut(u64),
     is_quiet: impl Fn() -> bool,
-) -> anyhow::Result<Left> {
+) -> anyhow::Result<RemainingJobs> {
     let mut waited_for: Vec<String> = Vec::new();
-    let (mut told_paused, mut told_quiet) = (false, false);
+    let (mut reported_paused, mut reported_quiet) = (false, false);
     let mut answered = Instant::now();
     loop {
         let stats = match stats(queues, patterns).await {
             Ok(stats) => stats,
-            // Workers go on without the resolver; so does this, for a while.
-            Err(_) if answered.elapsed() < RESOLVER_AWAY_MAX => {
-                tokio::time::sleep(ASK_EVERY).await;
+            // Workers continue without the resolver; so does this loop, for a while.
+            Err(_) if answered.elapsed() < RESOLVER_OUTAGE_MAX => {
+                tokio::time::sleep(POLL_INTERVAL).await;
                 continue;
             }
             Err(error) => return Err(error.into()),
         };
         answered = Instant::now();
         let merged = stats.merged();
-        let sums = Stats::of(&merged);
+        let sums = QueueTotals::of(&merged);
         if stats.is_whole() {
             let first = first.get_or_insert(sums);
             completed(sums.completed.saturating_sub(first.completed));
             if sums.active == 0 {
                 let died = sums.died.saturating_sub(first.died);
                 let (scheduled, prepared) = (sums.scheduled, sums.prepared);
-                return Ok(Left { scheduled, prepared, died });
+                return Ok(RemainingJobs { scheduled, prepared, died });
             }
         }
-        tell_once(&stats, &mut waited_for);
-        // Others may do them; this worker was not asked to end.
+        report_missing_once(&stats, &mut waited_for);
+        // Other workers may run the jobs, so do not end.
         let quiet = is_quiet();
-        if quiet && !told_quiet && sums.active > 0 {
-            eprintln!("this worker is quiet; jobs are waited for: longshore workers resume");
+        if quiet && !reported_quiet && sums.active > 0 {
+            eprintln!(
+                "this worker is quiet; it waits for the remaining jobs: longshore workers resume"
+            );
         }
-        told_quiet = quiet;
+        reported_quiet = quiet;
         let paused =
             merged.iter().find(|queue| queue.counts.ready > 0 && !queue.paused_by.is_empty());
-        if let Some(queue) = paused.filter(|_| !std::mem::replace(&mut told_paused, true)) {
+        if let Some(queue) = paused.filter(|_| !std::mem::replace(&mut reported_paused, true)) {
             let resume = queue
                 .paused_by
                 .iter()
                 .map(|by| format!("longshore resume {}", shell_word(by.as_str())));
             let resume = resume.collect::<Vec<_>>().join(" and ");
-            eprintln!("{} is paused and has jobs; they are waited for: {resume}", queue.path);
+            eprintln!("{} is paused and has jobs; waiting for them: {resume}", queue.path);
         }
-        tokio::time::sleep(ASK_EVERY).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
-/// Stats of the queues that match any of the patterns, each queue of a publisher once.
+/// Stats of the queues that match any pattern, each queue of a publisher once.
 async fn stats(
     queues: &Queues,
     patterns: &[Glob],
@@ -116,10 +119,10 @@ async fn stats(
             }
         }
         all.missing.extend(more.missing);
-        // The same answers, as a rule: they serve a second.
+        // Usually the same replicas: their answers are cached for a second.
         all.unanswered = more.unanswered;
     }
-    // The command line asks for at least one pattern.
+    // The command line requires at least one pattern.
     Ok(all.unwrap_or(Gathered {
         complete: true,
         answers: Vec::new(),
@@ -128,22 +131,22 @@ async fn stats(
     }))
 }
 
-fn tell_once(stats: &Gathered<Vec<QueueStat>>, told: &mut Vec<String>) {
+fn report_missing_once(stats: &Gathered<Vec<QueueStat>>, reported: &mut Vec<String>) {
     for missing in &stats.missing {
         let name = missing.publisher.name.clone();
-        if !told.contains(&name) {
-            eprintln!("publisher {name} does not answer ({}); it is waited for", missing.why);
-            told.push(name);
+        if !reported.contains(&name) {
+            eprintln!("publisher {name} does not answer ({}); waiting for it", missing.why);
+            reported.push(name);
         }
     }
     if stats.is_whole() {
-        told.clear();
+        reported.clear();
     }
 }
 
-/// Sums over the queues that match.
+/// Sums over the matching queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Stats {
+pub(crate) struct QueueTotals {
     active: u64,
     scheduled: u64,
     prepared: u64,
@@ -151,9 +154,9 @@ pub(crate) struct Stats {
     completed: u64,
 }
 
-impl Stats {
-    fn of(queues: &[QueueStat]) -> Stats {
-        let mut sum = Stats::default();
+impl QueueTotals {
+    fn of(queues: &[QueueStat]) -> QueueTotals {
+        let mut sum = QueueTotals::default();
         for queue in queues {
             sum.active += queue.counts.ready + queue.counts.running + queue.counts.retrying;
             sum.scheduled += queue.counts.scheduled;

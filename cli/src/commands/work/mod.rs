@@ -1,4 +1,4 @@
-//! `longshore work`: a command for each job.
+//! `longshore work`: runs a command for each job.
 
 mod empty;
 mod process;
@@ -14,22 +14,21 @@ use parking_lot::Mutex;
 use serde_json::json;
 
 use super::{Context, job_view};
-use crate::arguments::{Take as Order, Work};
-use crate::failure::{Reported, WrongUsage};
+use crate::arguments::{TakeOrder, Work};
+use crate::failure::{AlreadyReported, UsageError};
 use crate::output::{Progress, grouped, jobs};
-use crate::signals::Stop;
-use process::Ended;
+use crate::signals::StopSignal;
+use process::CommandOutcome;
 
-/// How often the progress is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// How long commands have to end once they were told to: SIGTERM, 10 s, SIGKILL, and a second to be
-/// reaped.
+/// How often progress is shown.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
+/// The time for a command to end: 10 s from SIGTERM to SIGKILL, and a second to be reaped.
 const COMMAND_GRACE: Duration = Duration::from_secs(11);
 
 pub(crate) async fn run(arguments: Work, mut context: Context) -> anyhow::Result<()> {
     check_command(&arguments.command)?;
-    let take = take(&arguments).map_err(WrongUsage)?;
-    let stop = Stop::listen()?;
+    let take = take(&arguments).map_err(UsageError)?;
+    let stop = StopSignal::listen()?;
     let name = arguments.name.clone().unwrap_or_else(|| format!("work-{}", std::process::id()));
     let options = WorkerOptions { name, ..WorkerOptions::default() };
     let concurrency = usize::from(arguments.concurrency);
@@ -37,27 +36,26 @@ pub(crate) async fn run(arguments: Work, mut context: Context) -> anyhow::Result
         .await?
         .durable_subscribe(take)
         .concurrency(concurrency)
-        // A waiting job is better off at whoever is free first: commands take long compared with a
-        // hand-over.
+        // Commands take long compared with a delivery, so do not bind jobs to a busy worker.
         .prefetch(0)
         .grace(arguments.grace)
         .cancel_grace(COMMAND_GRACE)
-        .shutdown(stop.asked());
+        .shutdown(stop.requested());
 
     let queues = context.queues();
-    // Before a job is taken: whatever dies from here on has died meanwhile.
-    let first = match arguments.until_empty {
-        true => empty::first_look(&queues, &arguments.patterns).await,
+    // Read before any job is taken, so that every job that dies from here on is counted.
+    let initial = match arguments.until_empty {
+        true => empty::initial_totals(&queues, &arguments.patterns).await,
         false => None,
     };
-    let broken = Arc::new(Mutex::new(None));
+    let launch_error = Arc::new(Mutex::new(None));
     let handle = subscription.handle();
     let stats = subscription.stats();
-    let runner = Runner { command: arguments.command.into(), broken: broken.clone() };
-    let (now, at_once) = (handle.clone(), stop.asked_twice());
+    let runner = Runner { command: arguments.command.into(), launch_error: launch_error.clone() };
+    let (worker, forced) = (handle.clone(), stop.forced());
     tokio::spawn(async move {
-        at_once.await;
-        now.stop_now();
+        forced.await;
+        worker.stop_now();
     });
     let mut ending = {
         let (handle, runner) = (handle.clone(), Arc::new(runner));
@@ -65,7 +63,7 @@ pub(crate) async fn run(arguments: Work, mut context: Context) -> anyhow::Result
             let (runner, handle) = (runner.clone(), handle.clone());
             async move {
                 let ended = runner.run(job, job_context).await;
-                if runner.is_broken() {
+                if runner.has_failed() {
                     handle.drain();
                 }
                 ended
@@ -79,14 +77,14 @@ pub(crate) async fn run(arguments: Work, mut context: Context) -> anyhow::Result
     let shown = async {
         if arguments.until_empty {
             let (patterns, done) = (&arguments.patterns, |done| progress.at(done));
-            return empty::until(&queues, patterns, first, done, || stats.is_quiet()).await;
+            return empty::until(&queues, patterns, initial, done, || stats.is_quiet()).await;
         }
         loop {
             progress.at(stats.now().completed);
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
-    // The worker ends first when it is told to stop, or when its command cannot be run.
+    // The worker ends first on a stop signal, or if its command cannot be run.
     let ended = tokio::select! {
         ended = &mut ending => Some(ended),
         empty = shown => {
@@ -100,39 +98,39 @@ pub(crate) async fn run(arguments: Work, mut context: Context) -> anyhow::Result
         None => ending.await??,
     };
     if let Some(left) = &mut left {
-        // What it buried itself it knows, also when no first look was to be had.
+        // Without initial totals, count at least the jobs that this worker buried.
         left.died = left.died.max(report.buried);
     }
     progress.finish();
-    say(&report, left.as_ref(), &mut context)?;
-    if let Some(error) = broken.lock().take() {
+    print_report(&report, left.as_ref(), &mut context)?;
+    if let Some(error) = launch_error.lock().take() {
         bail!("{error}");
     }
     match left {
-        Some(left) if left.died > 0 => Err(Reported.into()),
+        Some(left) if left.died > 0 => Err(AlreadyReported.into()),
         _ => Ok(()),
     }
 }
 
-/// Which queues, in which order.
+/// The queues to take jobs from, and in which order.
 fn take(arguments: &Work) -> Result<Take, String> {
     let patterns = &arguments.patterns;
     let weights = arguments.weights.len();
     match arguments.order {
-        Order::Weighted if weights != patterns.len() => Err(format!(
+        TakeOrder::Weighted if weights != patterns.len() => Err(format!(
             "--weights has {weights} numbers for {} patterns; give each pattern one",
             patterns.len()
         )),
-        Order::Weighted => {
+        TakeOrder::Weighted => {
             Ok(Take::weighted(patterns.iter().zip(arguments.weights.iter().copied())))
         }
         _ if weights > 0 => Err("--weights needs --order weighted".to_owned()),
-        Order::Strict => Ok(Take::strict(patterns)),
-        Order::Age => Ok(Take::any(patterns)),
+        TakeOrder::Strict => Ok(Take::strict(patterns)),
+        TakeOrder::Age => Ok(Take::any(patterns)),
     }
 }
 
-/// A command that cannot be started at all is found before a job is taken.
+/// Checks before any job is taken that the program exists and is executable.
 fn check_command(command: &[OsString]) -> anyhow::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     let Some(program) = command.first() else { bail!("no command") };
@@ -153,13 +151,13 @@ fn check_command(command: &[OsString]) -> anyhow::Result<()> {
 
 struct Runner {
     command: Arc<[OsString]>,
-    /// Why no command can be run here any more.
-    broken: Arc<Mutex<Option<String>>>,
+    /// Why the command cannot be run.
+    launch_error: Arc<Mutex<Option<String>>>,
 }
 
 impl Runner {
-    fn is_broken(&self) -> bool {
-        self.broken.lock().is_some()
+    fn has_failed(&self) -> bool {
+        self.launch_error.lock().is_some()
     }
 
     async fn run(&self, job: Job<Bytes>, context: JobContext) -> Result<Bytes, JobFailure> {
@@ -172,34 +170,38 @@ impl Runner {
         let cancelled = async {
             context.cancelled().await;
         };
-        let keeps = context.keeps_result();
-        match process::run(&self.command, &environment, job.payload, keeps, cancelled).await {
-            Ok(Ended::Completed { result, stderr }) => {
-                if keeps && !stderr.is_empty() {
-                    let left = context.checkpoint(job_view::stderr_checkpoint(&stderr)).await;
-                    if let Err(why) = left {
-                        tracing::warn!(job = %job.id, %why, "the command's standard error is not kept");
+        let keep_result = context.keeps_result();
+        match process::run(&self.command, &environment, job.payload, keep_result, cancelled).await {
+            Ok(CommandOutcome::Completed { result, stderr }) => {
+                if keep_result && !stderr.is_empty() {
+                    let stored = context.checkpoint(job_view::stderr_checkpoint(&stderr)).await;
+                    if let Err(why) = stored {
+                        tracing::warn!(job = %job.id, %why, "cannot store the command's stderr");
                     }
                 }
                 Ok(result)
             }
-            Ok(Ended::Released | Ended::Stopped) => Err(JobFailure::Release),
-            Ok(Ended::Buried { kind, message }) => Err(JobFailure::bury(message).kind(&kind)),
-            Ok(Ended::Failed { kind, message }) => Err(JobFailure::retry(message).kind(&kind)),
+            Ok(CommandOutcome::Released | CommandOutcome::Stopped) => Err(JobFailure::Release),
+            Ok(CommandOutcome::Buried { kind, message }) => {
+                Err(JobFailure::bury(message).kind(&kind))
+            }
+            Ok(CommandOutcome::Failed { kind, message }) => {
+                Err(JobFailure::retry(message).kind(&kind))
+            }
             Err(error) => {
-                // The job has done nothing wrong: it goes back, and this worker ends.
+                // The job is not at fault: release it, and end this worker.
                 let program = self.command.first().map(|p| p.display().to_string());
                 let program = program.unwrap_or_default();
-                *self.broken.lock() = Some(format!("cannot run {program}: {error}"));
+                *self.launch_error.lock() = Some(format!("cannot run {program}: {error}"));
                 Err(JobFailure::Release)
             }
         }
     }
 }
 
-fn say(
+fn print_report(
     report: &WorkerReport,
-    left: Option<&empty::Left>,
+    left: Option<&empty::RemainingJobs>,
     context: &mut Context,
 ) -> anyhow::Result<()> {
     if context.output.is_json() {
@@ -221,10 +223,10 @@ fn say(
     for (count, what) in [
         (report.failed, if report.failed == 1 { "attempt failed" } else { "attempts failed" }),
         (report.buried, "buried"),
-        (report.released, "given back"),
-        (report.leases_lost, "taken away"),
+        (report.released, "released"),
+        (report.leases_lost, "leases lost"),
         (report.stale_refused, "refused: their lease had ended"),
-        (report.unanswered, "without an answer: they may run again"),
+        (report.unanswered, "unanswered: they may run again"),
     ] {
         if count > 0 {
             text.push_str(&format!(", {} {what}", grouped(count)));
@@ -239,10 +241,10 @@ fn say(
             );
         }
         if left.scheduled > 0 {
-            eprintln!("left for later, as scheduled: {}", jobs(left.scheduled));
+            eprintln!("left, scheduled for later: {}", jobs(left.scheduled));
         }
         if left.prepared > 0 {
-            eprintln!("left, to be confirmed: {}", jobs(left.prepared));
+            eprintln!("left, waiting to be confirmed: {}", jobs(left.prepared));
         }
     }
     Ok(())

@@ -12,34 +12,34 @@ use serde_json::Value;
 
 pub(crate) use long::long;
 
+pub(crate) mod harness;
 #[path = "../../../../tests/long.rs"]
 mod long;
-pub(crate) mod site;
-pub(crate) mod wire;
+pub(crate) mod proxy;
 pub(crate) mod worker;
 
 /// How long a command may run beside a test.
-const BESIDE_MAX: Duration = Duration::from_secs(60);
+const BACKGROUND_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How a command ended.
 #[derive(Debug)]
-pub(crate) struct Ended {
+pub(crate) struct CommandOutput {
     pub(crate) code: i32,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
 
-impl Ended {
+impl CommandOutput {
     /// Fails the test unless the exit code is this one.
     #[track_caller]
-    pub(crate) fn code(self, code: i32) -> Ended {
+    pub(crate) fn code(self, code: i32) -> CommandOutput {
         assert_eq!(self.code, code, "{self:#?}");
         self
     }
 
     /// Fails the test unless standard error has every one of these.
     #[track_caller]
-    pub(crate) fn says(self, words: &[&str]) -> Ended {
+    pub(crate) fn stderr_has(self, words: &[&str]) -> CommandOutput {
         for word in words {
             assert!(self.stderr.contains(word), "no '{word}' in {self:#?}");
         }
@@ -71,7 +71,7 @@ pub(crate) fn longshore(arguments: &[&str]) -> Command {
 }
 
 /// Runs a command to its end.
-pub(crate) fn run(mut command: Command, input: &[u8]) -> Ended {
+pub(crate) fn run(mut command: Command, input: &[u8]) -> CommandOutput {
     let mut child = command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -84,7 +84,7 @@ pub(crate) fn run(mut command: Command, input: &[u8]) -> Ended {
     let feed = std::thread::spawn(move || drop(stdin.write_all(&input)));
     let output = child.wait_with_output().unwrap();
     feed.join().unwrap();
-    Ended {
+    CommandOutput {
         code: output.status.code().unwrap_or(-1),
         stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
         stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
@@ -120,7 +120,7 @@ impl Service {
     }
 
     /// True while it has not ended.
-    pub(crate) fn runs(&mut self) -> bool {
+    pub(crate) fn is_running(&mut self) -> bool {
         self.process.try_wait().unwrap().is_none()
     }
 
@@ -131,7 +131,7 @@ impl Service {
     }
 
     /// Waits for its end.
-    pub(crate) fn waited(&mut self) {
+    pub(crate) fn wait(&mut self) {
         self.process.wait().unwrap();
     }
 
@@ -176,7 +176,7 @@ pub(crate) async fn eventually<F: Future<Output = bool>>(
 
 /// The same, for tests that wait with their thread.
 #[track_caller]
-pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) -> Duration {
+pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) -> Duration {
     let began = Instant::now();
     while !is_so() {
         assert!(began.elapsed() < Duration::from_secs(30), "not within 30 s: {what}");
@@ -194,7 +194,7 @@ impl Drop for Service {
 
 /// A command that runs beside the test. Killed when dropped, or when it has run for longer than any
 /// test should take: then who reads from it goes on.
-pub(crate) struct Beside {
+pub(crate) struct BackgroundCommand {
     process: Arc<Mutex<Child>>,
     /// Closed, it ends the watch.
     _watch: mpsc::Sender<()>,
@@ -202,8 +202,8 @@ pub(crate) struct Beside {
     stderr: Option<BufReader<ChildStderr>>,
 }
 
-impl Beside {
-    pub(crate) fn start(mut command: Command) -> Beside {
+impl BackgroundCommand {
+    pub(crate) fn start(mut command: Command) -> BackgroundCommand {
         let mut process = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -216,11 +216,11 @@ impl Beside {
         let (watch, dropped) = mpsc::channel();
         let watched = process.clone();
         std::thread::spawn(move || {
-            if dropped.recv_timeout(BESIDE_MAX) == Err(mpsc::RecvTimeoutError::Timeout) {
+            if dropped.recv_timeout(BACKGROUND_TIMEOUT) == Err(mpsc::RecvTimeoutError::Timeout) {
                 let _ = watched.lock().unwrap().kill();
             }
         });
-        Beside { process, _watch: watch, stdout, stderr }
+        BackgroundCommand { process, _watch: watch, stdout, stderr }
     }
 
     /// The next line of its standard output.
@@ -230,7 +230,7 @@ impl Beside {
 
     /// Reads its standard error up to a line with these words, and returns that line.
     #[track_caller]
-    pub(crate) fn says(&mut self, words: &str) -> String {
+    pub(crate) fn wait_for_stderr(&mut self, words: &str) -> String {
         loop {
             let line = line_of(self.stderr.as_mut().unwrap());
             assert!(!line.is_empty(), "it ended, and never said '{words}'");
@@ -245,17 +245,17 @@ impl Beside {
     }
 
     /// Waits for its end.
-    pub(crate) fn ended(mut self) -> Ended {
+    pub(crate) fn ended(mut self) -> CommandOutput {
         let mut errors = self.stderr.take().unwrap();
         let reading = std::thread::spawn(move || io::read_to_string(&mut errors).unwrap());
         let stdout = io::read_to_string(self.stdout.as_mut().unwrap()).unwrap();
         let stderr = reading.join().unwrap();
         let status = self.process.lock().unwrap().wait().unwrap();
-        Ended { code: status.code().unwrap_or(-1), stdout, stderr }
+        CommandOutput { code: status.code().unwrap_or(-1), stdout, stderr }
     }
 }
 
-impl Drop for Beside {
+impl Drop for BackgroundCommand {
     fn drop(&mut self) {
         let mut process = self.process.lock().unwrap();
         let _ = process.kill();
@@ -327,11 +327,11 @@ impl System {
         command
     }
 
-    pub(crate) fn run(&self, arguments: &[&str]) -> Ended {
+    pub(crate) fn run(&self, arguments: &[&str]) -> CommandOutput {
         run(self.command(arguments), b"")
     }
 
-    pub(crate) fn run_with(&self, arguments: &[&str], input: &[u8]) -> Ended {
+    pub(crate) fn run_with(&self, arguments: &[&str], input: &[u8]) -> CommandOutput {
         run(self.command(arguments), input)
     }
 
@@ -347,8 +347,8 @@ impl System {
     }
 
     /// Starts a command that runs beside the test.
-    pub(crate) fn beside(&self, arguments: &[&str]) -> Beside {
-        Beside::start(self.command(arguments))
+    pub(crate) fn spawn(&self, arguments: &[&str]) -> BackgroundCommand {
+        BackgroundCommand::start(self.command(arguments))
     }
 
     /// How clients find it.

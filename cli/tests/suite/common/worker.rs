@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::harness::Harness;
 use super::send;
-use super::site::Site;
 
 /// The test that is the worker's process.
 const TEST: &str = "common::worker::a_worker_process";
@@ -29,7 +29,7 @@ const PLAN: &str = "LONGSHORE_TEST_WORKER";
 
 /// What a worker's process is told.
 #[derive(Serialize, Deserialize, Clone)]
-pub(crate) struct Plan {
+pub(crate) struct WorkerPlan {
     pub(crate) name: String,
     pub(crate) concurrency: usize,
     pub(crate) prefetch: usize,
@@ -47,28 +47,28 @@ pub(crate) struct Task {
     /// Later deliveries take no time.
     pub(crate) only_first: bool,
     /// It takes its worker with it.
-    pub(crate) kills: bool,
+    pub(crate) kills_worker: bool,
     /// Its first attempt takes its worker with it, too, but only once its handler has returned.
-    pub(crate) kills_done: bool,
+    pub(crate) kills_worker_when_done: bool,
     /// It notes the checkpoints that are there, and leaves so many of its own, before it takes its
     /// time.
     pub(crate) checkpoints: u64,
     /// Its first delivery goes on talking at its end: it says how far it is, leaves a checkpoint,
     /// and notes what it is answered.
-    pub(crate) talks_late: bool,
+    pub(crate) reports_late: bool,
     /// Later deliveries wait until the test lets them go on.
-    pub(crate) waits: bool,
+    pub(crate) waits_for_gate: bool,
 }
 
 /// What a handler returns: the name of its worker, which may not outlive that.
 struct Done {
     worker: String,
-    kills: bool,
+    kills_worker: bool,
 }
 
 impl Serialize for Done {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        if self.kills {
+        if self.kills_worker {
             kill_process(getpid(), Signal::KILL).unwrap();
         }
         serializer.serialize_str(&self.worker)
@@ -76,7 +76,7 @@ impl Serialize for Done {
 }
 
 /// A job for [`QUEUE`].
-pub(crate) fn task(task: Task, options: JobOptions) -> NewJob {
+pub(crate) fn task_job(task: Task, options: JobOptions) -> NewJob {
     let payload = serde_json::to_vec(&task).unwrap();
     let mut job = new_job(Path::new(QUEUE).unwrap(), payload);
     job.options = JobOptions { keep_result: true, ..options };
@@ -94,28 +94,28 @@ pub(crate) struct WorkerProcess {
 
 impl WorkerProcess {
     pub(crate) fn start(
-        site: &Site,
+        harness: &Harness,
         name: &str,
         concurrency: usize,
         prefetch: usize,
     ) -> WorkerProcess {
-        WorkerProcess::start_with(site, name, concurrency, prefetch, Duration::from_secs(25))
+        WorkerProcess::start_with(harness, name, concurrency, prefetch, Duration::from_secs(25))
     }
 
     pub(crate) fn start_with(
-        site: &Site,
+        harness: &Harness,
         name: &str,
         concurrency: usize,
         prefetch: usize,
         grace: Duration,
     ) -> WorkerProcess {
-        let plan = Plan {
+        let plan = WorkerPlan {
             name: name.to_owned(),
             concurrency,
             prefetch,
             grace_ms: grace.as_millis() as u64,
-            replicas: site.cluster().replicas,
-            folder: site.folder.path().to_owned(),
+            replicas: harness.cluster().replicas,
+            folder: harness.folder.path().to_owned(),
         };
         let process = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", TEST, "--ignored", "--nocapture"])
@@ -168,21 +168,21 @@ impl Drop for WorkerProcess {
     }
 }
 
-/// What all workers of a site have noted, in order: `worker began label attempt`, `worker ended
+/// What all workers of a harness have wait_for_note, in order: `worker began label attempt`, `worker ended
 /// label attempt`.
-pub(crate) fn notes(site: &Site) -> Vec<String> {
-    let notes = std::fs::read_to_string(notes_in(site.folder.path())).unwrap_or_default();
+pub(crate) fn notes(harness: &Harness) -> Vec<String> {
+    let notes = std::fs::read_to_string(notes_in(harness.folder.path())).unwrap_or_default();
     notes.lines().map(str::to_owned).collect()
 }
 
 /// Waits until a worker has noted this.
-pub(crate) async fn noted(site: &Site, note: &str) {
-    super::eventually(note, || async { notes(site).iter().any(|line| line == note) }).await;
+pub(crate) async fn wait_for_note(harness: &Harness, note: &str) {
+    super::eventually(note, || async { notes(harness).iter().any(|line| line == note) }).await;
 }
 
 /// Lets deliveries that wait go on.
-pub(crate) fn go_on(site: &Site) {
-    std::fs::write(gate_in(site.folder.path()), "").unwrap();
+pub(crate) fn open_gate(harness: &Harness) {
+    std::fs::write(gate_in(harness.folder.path()), "").unwrap();
 }
 
 fn gate_in(folder: &FilePath) -> PathBuf {
@@ -193,19 +193,19 @@ fn notes_in(folder: &FilePath) -> PathBuf {
     folder.join("notes")
 }
 
-fn report_of(plan: &Plan) -> PathBuf {
+fn report_of(plan: &WorkerPlan) -> PathBuf {
     plan.folder.join(format!("report-{}.json", plan.name))
 }
 
 /// The worker's process. Without a plan there is nothing to do: somebody runs all ignored tests.
 fn main() {
     let Ok(plan) = std::env::var(PLAN) else { return };
-    let plan: Plan = serde_json::from_str(&plan).unwrap();
+    let plan: WorkerPlan = serde_json::from_str(&plan).unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(serve(plan));
 }
 
-async fn serve(plan: Plan) {
+async fn serve(plan: WorkerPlan) {
     let options = WorkerOptions { name: plan.name.clone(), ..WorkerOptions::default() };
     let mut terminate = signal(SignalKind::terminate()).unwrap();
     let folder = plan.folder.clone();
@@ -247,7 +247,7 @@ async fn work(
     };
     let is_first = context.deliveries() == 1;
     note("began");
-    if task.kills {
+    if task.kills_worker {
         kill_process(getpid(), Signal::KILL).unwrap();
     }
     if task.checkpoints > 0 {
@@ -260,7 +260,7 @@ async fn work(
         }
         context.progress(50, format!("at {name}"));
     }
-    if task.waits && !is_first {
+    if task.waits_for_gate && !is_first {
         while !gate_in(&folder).exists() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
@@ -268,12 +268,12 @@ async fn work(
     if is_first || !task.only_first {
         tokio::time::sleep(Duration::from_millis(task.ms)).await;
     }
-    if task.talks_late && is_first {
+    if task.reports_late && is_first {
         context.progress(99, format!("late at {name}"));
         let stored = context.checkpoint(format!("{name}-late")).await.is_ok();
         note(if stored { "stored" } else { "refused" });
     }
     note("ended");
-    let kills = task.kills_done && context.attempt() == 1;
-    Ok(Json(Done { worker: name.clone(), kills }))
+    let kills = task.kills_worker_when_done && context.attempt() == 1;
+    Ok(Json(Done { worker: name.clone(), kills_worker }))
 }

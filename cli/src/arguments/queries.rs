@@ -1,4 +1,4 @@
-//! Looking at directories, queues and jobs.
+//! Commands that read the directory, queues and jobs.
 
 use clap::{Args, ValueEnum};
 use longshore::{Glob, JobName, JobState, Path};
@@ -20,9 +20,9 @@ pub(crate) struct Resolve {
 
 #[derive(Args, Debug)]
 pub(crate) struct Tree {
-    /// Below what [default: /]
+    /// The root of the tree [default: /]
     pub(crate) path: Option<Path>,
-    /// At most so many levels below it, 1 to 32 [default: all]
+    /// At most this many levels below it, 1 to 32 [default: all]
     #[arg(long, value_name = "LEVELS", value_parser = clap::value_parser!(u8).range(1..=32))]
     pub(crate) depth: Option<u8>,
 }
@@ -32,14 +32,14 @@ pub(crate) struct Watch {
     /// Patterns like '/jobs/**'; at most 256
     #[arg(required = true)]
     pub(crate) patterns: Vec<Glob>,
-    /// End after so many changes, the paths that there are at first among them
+    /// End after N changes, counting the paths that exist at the start
     #[arg(long, value_name = "N")]
     pub(crate) count: Option<u64>,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct PathTable {
-    /// What lies below it are the rows, and what lies below those the columns
+    /// Its children are the rows, their children the columns
     pub(crate) path: Path,
 }
 
@@ -58,12 +58,12 @@ pub(crate) struct Jobs {
     pub(crate) state: Option<State>,
     #[command(flatten)]
     pub(crate) filters: Filters,
-    /// At most so many; 0 for all [default: 100; all with --json]
+    /// At most N jobs; 0 for all [default: 100; all with --json]
     #[arg(long, value_name = "N")]
     pub(crate) limit: Option<u64>,
 }
 
-/// The states of a job, as the command line knows them.
+/// Job states on the command line.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum State {
     Prepared,
@@ -98,10 +98,10 @@ pub(crate) struct Job {
     /// Wait until it has ended; exit 1 unless it completed
     #[arg(long)]
     pub(crate) wait: bool,
-    /// Write the result's bytes, and nothing else
+    /// Print only the result's bytes
     #[arg(long, conflicts_with = "payload")]
     pub(crate) result: bool,
-    /// Write the payload's bytes, and nothing else
+    /// Print only the payload's bytes
     #[arg(long)]
     pub(crate) payload: bool,
 }
@@ -110,17 +110,17 @@ pub(crate) struct Job {
 pub(crate) struct Tail {
     /// The queues [default: '/**']
     pub(crate) pattern: Option<Glob>,
-    /// First the jobs that there are, then what happens
+    /// Print the existing jobs first, then transitions
     #[arg(long)]
     pub(crate) snapshot: bool,
-    /// End after so many transitions
+    /// End after N transitions
     #[arg(long, value_name = "N")]
     pub(crate) count: Option<u64>,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct Check {
-    /// One line and the exit codes of Nagios: 0 ok, 1 warning, 2 critical, 3 unknown
+    /// Print one line and exit as a Nagios plugin: 0 ok, 1 warning, 2 critical, 3 unknown
     #[arg(long)]
     pub(crate) nagios: bool,
 }

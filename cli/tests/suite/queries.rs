@@ -6,8 +6,8 @@ use crate::common;
 
 use std::time::Duration;
 
-use common::site::Site;
-use common::{Beside, System, eventually, until};
+use common::harness::Harness;
+use common::{BackgroundCommand, System, eventually, wait_until};
 use longshore::{Job, JobContext, JobFailure, Worker, WorkerOptions};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -34,7 +34,7 @@ async fn halfway(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_job_shows_its_attempts_its_checkpoints_and_how_far_it_is() {
+async fn a_job_shows_attempts_checkpoints_and_progress() {
     let system = System::up();
     let options = ["--backoff", "fixed:0s", "--max-attempts", "3"];
     let name = system.enqueue("/jobs/a", "import", &options);
@@ -44,7 +44,7 @@ async fn a_job_shows_its_attempts_its_checkpoints_and_how_far_it_is() {
     let worker = worker.durable_subscribe("/jobs/a");
     let (handle, end) = (worker.handle(), may_end.clone());
     let working = tokio::spawn(worker.run(move |job, context| halfway(job, context, end.clone())));
-    until("it says how far it is", || !system.job(&name)["progress"].is_null());
+    wait_until("it says how far it is", || !system.job(&name)["progress"].is_null());
 
     let job = system.job(&name);
     assert_eq!((&job["state"], &job["attempt"]), (&"running".into(), &2.into()));
@@ -86,28 +86,28 @@ async fn a_job_shows_its_attempts_its_checkpoints_and_how_far_it_is() {
 }
 
 /// Links to the first publisher, that of who asks among them.
-async fn links(site: &Site) -> u64 {
-    let inside = site.inside(0);
+async fn links(harness: &Harness) -> u64 {
+    let inside = harness.direct_queues(0);
     inside.status().await.unwrap().answers[0].answer.links
 }
 
-fn enqueue(site: &Site, path: &str, payload: &str, options: &[&str]) -> String {
+fn enqueue(harness: &Harness, path: &str, payload: &str, options: &[&str]) -> String {
     let arguments = [&["enqueue", path, payload, "--json"], options].concat();
-    let receipt = site.run(&arguments).code(0).json();
+    let receipt = harness.run(&arguments).code(0).json();
     receipt["job"].as_str().unwrap().to_owned()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_wait_goes_on_over_a_publisher_that_is_killed_and_started_again() {
-    let mut site = Site::start().await;
-    let job = enqueue(&site, "/jobs/a", "hello", &[]);
-    eventually("only who asks has a link", || async { links(&site).await == 1 }).await;
-    let waiting = Beside::start(site.command(&["job", &job, "--wait", "--json"]));
-    eventually("the wait has a link", || async { links(&site).await == 2 }).await;
-    site.kill_publisher();
-    site.start_publisher();
-    eventually("the wait has a link again", || async { links(&site).await == 2 }).await;
-    site.run(&["work", "/jobs/a", "--until-empty", "--", "tr", "a-z", "A-Z"]).code(0);
+async fn a_wait_survives_a_publisher_restart() {
+    let mut harness = Harness::start().await;
+    let job = enqueue(&harness, "/jobs/a", "hello", &[]);
+    eventually("only who asks has a link", || async { links(&harness).await == 1 }).await;
+    let waiting = BackgroundCommand::start(harness.command(&["job", &job, "--wait", "--json"]));
+    eventually("the wait has a link", || async { links(&harness).await == 2 }).await;
+    harness.kill_publisher();
+    harness.restart_publisher();
+    eventually("the wait has a link again", || async { links(&harness).await == 2 }).await;
+    harness.run(&["work", "/jobs/a", "--until-empty", "--", "tr", "a-z", "A-Z"]).code(0);
     let ended = waiting.ended().code(0).json();
     assert_eq!((&ended["state"], &ended["result"]), (&"completed".into(), &"HELLO".into()));
 }
@@ -124,7 +124,7 @@ fn jobs_are_listed_by_state_reason_error_and_age() {
     let later = system.enqueue("/jobs/a", "x", &["--delay", "1h"]);
     let prepared = system.enqueue("/jobs/a", "x", &["--prepare"]);
     let expired = system.enqueue("/jobs/b", "x", &["--expires", "2020-01-01T00:00:00Z"]);
-    until("it has expired", || system.stat("/jobs/b")["expired"] == 1);
+    wait_until("it has expired", || system.stat("/jobs/b")["expired"] == 1);
 
     let list = |arguments: &[&str]| -> Vec<String> {
         let jobs = system.run(&[&["jobs", "--json"], arguments].concat()).code(0).json_lines();
@@ -160,13 +160,14 @@ fn jobs_are_listed_by_state_reason_error_and_age() {
     );
     assert!(list(&["/jobs/**", "--older-than", "1h"]).is_empty());
     assert_eq!(list(&["/jobs/**", "--limit", "2"]).len(), 2);
-    let table = system.run(&["jobs", "/jobs/**", "--limit", "2"]).code(0).says(&["--limit 0"]);
+    let table =
+        system.run(&["jobs", "/jobs/**", "--limit", "2"]).code(0).stderr_has(&["--limit 0"]);
     assert_eq!(table.stdout.lines().count(), 3, "{table:?}");
-    system.run(&["jobs", "/jobs/**", "--reason", "boredom"]).code(2).says(&["worker_lost"]);
+    system.run(&["jobs", "/jobs/**", "--reason", "boredom"]).code(2).stderr_has(&["worker_lost"]);
 }
 
 #[test]
-fn metrics_of_a_queue_have_a_column_for_what_there_is() {
+fn stat_adds_columns_only_for_states_in_use() {
     let system = System::up();
     let headings = || {
         let table = system.run(&["stat"]).code(0).stdout;
@@ -190,13 +191,13 @@ fn metrics_of_a_queue_have_a_column_for_what_there_is() {
     system.enqueue("/jobs/a", "x", &["--prepare"]);
     assert_eq!(headings()[..2], ["queue", "prepared"]);
     system.enqueue("/jobs/a", "x", &["--expires", "2020-01-01T00:00:00Z"]);
-    until("it has expired", || system.stat("/jobs/a")["expired"] == 1);
+    wait_until("it has expired", || system.stat("/jobs/a")["expired"] == 1);
     assert_eq!(headings()[8..10], ["cancelled", "expired"]);
     system.enqueue("/jobs/a", "x", &["--delay", "1h"]);
     let retried = ["--backoff", "fixed:1h", "--priority", "1"];
     system.enqueue("/jobs/a", "x", &retried);
-    let worker = system.beside(&["work", "/jobs/a", "--", "sh", "-c", "sleep 0.1; exit 1"]);
-    until("two wait for a retry", || system.stat("/jobs/a")["retrying"] == 2);
+    let worker = system.spawn(&["work", "/jobs/a", "--", "sh", "-c", "sleep 0.1; exit 1"]);
+    wait_until("two wait for a retry", || system.stat("/jobs/a")["retrying"] == 2);
     drop(worker);
     system.run(&["pause", "/jobs/**"]).code(0);
     assert_eq!(headings()[12..], ["paused", "by"]);
@@ -227,10 +228,10 @@ fn parse(line: &str) -> Value {
 }
 
 #[test]
-fn a_tail_shows_the_jobs_there_are_and_then_every_change_in_order() {
+fn tail_prints_a_snapshot_then_every_change_in_order() {
     let system = System::up();
     let before = system.enqueue("/jobs/a", "x", &["--delay", "1h"]);
-    let mut tail = system.beside(&["tail", "/jobs/**", "--snapshot", "--count", "8", "--json"]);
+    let mut tail = system.spawn(&["tail", "/jobs/**", "--snapshot", "--count", "8", "--json"]);
     let snapshot = parse(&tail.line());
     assert_eq!(snapshot["snapshot"]["job"], before.as_str());
     assert_eq!(snapshot["snapshot"]["state"], "scheduled");
@@ -266,19 +267,19 @@ fn a_tail_shows_the_jobs_there_are_and_then_every_change_in_order() {
 }
 
 #[test]
-fn a_tail_for_people_says_what_became_of_a_job_on_one_line_each() {
+fn tail_prints_one_line_per_transition() {
     let system = System::up();
     system.enqueue("/jobs/a", "x", &["--delay", "1h"]);
-    let mut tail = system.beside(&["tail", "/jobs/a", "--count", "4"]);
-    tail.says("following publisher");
+    let mut tail = system.spawn(&["tail", "/jobs/a", "--count", "4"]);
+    tail.wait_for_stderr("following publisher");
     let retried = ["--backoff", "fixed:1h"];
     let job = system.enqueue("/jobs/a", "x", &retried);
-    let worker = system.beside(&["work", "/jobs/a", "--", "false"]);
-    until("it waits for its retry", || system.stat("/jobs/a")["retrying"] == 1);
+    let worker = system.spawn(&["work", "/jobs/a", "--", "false"]);
+    wait_until("it waits for its retry", || system.stat("/jobs/a")["retrying"] == 1);
     drop(worker);
     system.run(&["cancel", &job]).code(0);
     let shown = tail.ended().code(0).stdout;
-    let ends: Vec<&str> =
+    let state: Vec<&str> =
         shown.lines().map(|line| line.split_once("/jobs/a  ").unwrap().1).collect();
     let expected = [
         "created -> ready",
@@ -286,34 +287,34 @@ fn a_tail_for_people_says_what_became_of_a_job_on_one_line_each() {
         "failed -> retrying  attempt 1",
         "cancelled -> cancelled  attempt 1",
     ];
-    assert_eq!(ends, expected);
+    assert_eq!(state, expected);
     assert!(shown.lines().all(|line| line.contains(&job)), "{shown}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_tail_goes_on_without_a_gap_when_its_publisher_was_killed() {
-    let mut site = Site::start().await;
-    let first = enqueue(&site, "/jobs/a", "x", &[]);
+async fn tail_continues_without_a_gap_after_a_publisher_kill() {
+    let mut harness = Harness::start().await;
+    let first = enqueue(&harness, "/jobs/a", "x", &[]);
     let arguments = ["tail", "/jobs/a", "--snapshot", "--count", "10", "--json"];
-    let mut tail = Beside::start(site.command(&arguments));
+    let mut tail = BackgroundCommand::start(harness.command(&arguments));
     assert_eq!(parse(&tail.line())["snapshot"]["job"], first.as_str());
     let work = ["work", "/jobs/a", "--until-empty", "--", "cat"];
-    site.run(&work).code(0);
+    harness.run(&work).code(0);
 
     // What happens while it does not read, just before the publisher dies, it learns from the next
     // run of the publisher.
     tail.send(Signal::STOP);
-    let second = enqueue(&site, "/jobs/a", "x", &[]);
-    site.run(&work).code(0);
-    let third = enqueue(&site, "/jobs/a", "x", &["--delay", "1h"]);
-    site.kill_publisher();
-    site.start_publisher();
-    let fourth = enqueue(&site, "/jobs/a", "x", &[]);
+    let second = enqueue(&harness, "/jobs/a", "x", &[]);
+    harness.run(&work).code(0);
+    let third = enqueue(&harness, "/jobs/a", "x", &["--delay", "1h"]);
+    harness.kill_publisher();
+    harness.restart_publisher();
+    let fourth = enqueue(&harness, "/jobs/a", "x", &[]);
     tail.send(Signal::CONT);
-    tail.says("is away");
-    tail.says("following publisher");
-    site.run(&work).code(0);
-    site.run(&["cancel", &third]).code(0);
+    tail.wait_for_stderr("is away");
+    tail.wait_for_stderr("following publisher");
+    harness.run(&work).code(0);
+    harness.run(&["cancel", &third]).code(0);
 
     let ended = tail.ended().code(0);
     assert!(!ended.stderr.contains("going on from now"), "{ended:?}");
@@ -329,15 +330,15 @@ async fn a_tail_goes_on_without_a_gap_when_its_publisher_was_killed() {
 }
 
 #[test]
-fn a_tail_ends_when_it_is_asked_to() {
+fn tail_ends_on_sigterm_or_at_its_count() {
     let system = System::up();
-    let mut tail = system.beside(&["tail", "--json"]);
-    tail.says("following publisher");
+    let mut tail = system.spawn(&["tail", "--json"]);
+    tail.wait_for_stderr("following publisher");
     tail.send(Signal::TERM);
     assert_eq!(tail.ended().code(0).stdout, "");
     // A pattern that nothing matches has an empty snapshot, and no end of its own.
-    let mut tail = system.beside(&["tail", "/nothing/**", "--snapshot", "--count", "1", "--json"]);
-    tail.says("following publisher");
+    let mut tail = system.spawn(&["tail", "/nothing/**", "--snapshot", "--count", "1", "--json"]);
+    tail.wait_for_stderr("following publisher");
     let job = system.enqueue("/nothing/a", "x", &[]);
     let lines = tail.ended().code(0).json_lines();
     assert_eq!(changes(&lines, &job), owned(&[("created", "ready")]));

@@ -1,4 +1,5 @@
-//! What is known of the system, and how it is laid out. Pure: it is told the time.
+//! The state of the system as `longshore top` shows it, and its layout. No I/O; the caller passes
+//! the time.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -9,25 +10,25 @@ use serde_json::{Value as Json, json};
 use crate::commands::sys::{below, name_of, number, text};
 use crate::commands::workers::{self, WorkerCounter};
 use crate::output::{Table, grouped, printable};
-use crate::time::show_length;
+use crate::time::show_duration;
 
-/// Rates are told over so many samples, one a second.
+/// Rates are computed over this many samples, one per second.
 const SAMPLES_MAX: usize = 6;
-/// Of the lines that there are, those that queues and workers get at least.
-const PART_LEAST: usize = 3;
+/// The fewest lines of the sections for queues and for workers.
+const SECTION_LINES_MIN: usize = 3;
 
-/// What every metric last was, by its path.
+/// The latest metrics.
 #[derive(Default)]
-pub(super) struct Board {
-    /// None until it is told, and once it was lost.
+pub(super) struct Dashboard {
+    /// By path; none until the first value arrives, and after the subscription is lost.
     metrics: BTreeMap<Path, Option<Json>>,
     why: BTreeMap<Path, String>,
     samples: VecDeque<(Instant, BTreeMap<String, Flow>)>,
-    /// The publishers of queues; none until the directory has named them.
+    /// The publishers of queues; none until the directory has listed them.
     publishers: Option<Vec<PublisherInfo>>,
 }
 
-/// Jobs of a queue, ever.
+/// Total counts of a queue's jobs.
 #[derive(Clone, Copy, Default)]
 struct Flow {
     enqueued: u64,
@@ -35,14 +36,14 @@ struct Flow {
     failed: u64,
 }
 
-impl Board {
-    /// The directory names it.
-    pub(super) fn replica_or_publisher(&mut self, base: &Path) {
+impl Dashboard {
+    /// Adds a publisher or replica from the directory.
+    pub(super) fn add_source(&mut self, base: &Path) {
         self.metrics.entry(base.clone()).or_default();
     }
 
-    /// The directory names those that have queues, or could.
-    pub(super) fn publishers(&mut self, publishers: Vec<PublisherInfo>) {
+    /// Sets the publishers that have queues or defaults.
+    pub(super) fn set_publishers(&mut self, publishers: Vec<PublisherInfo>) {
         self.publishers = Some(publishers);
     }
 
@@ -52,38 +53,38 @@ impl Board {
         workers::without_metrics(self.publishers.as_deref().unwrap_or_default(), &bases)
     }
 
-    /// It is what it says.
-    pub(super) fn told(&mut self, path: &Path, metric: Json) {
+    /// Stores a metric.
+    pub(super) fn update(&mut self, path: &Path, metric: Json) {
         self.why.remove(path);
         self.metrics.insert(path.clone(), Some(metric));
     }
 
-    /// It is not known any more.
+    /// Marks a metric as lost.
     pub(super) fn lost(&mut self, path: &Path, why: &str) {
         self.metrics.insert(path.clone(), None);
         self.why.insert(path.clone(), why.to_owned());
     }
 
-    /// Neither it nor what is below it is there.
-    pub(super) fn forget(&mut self, base: &Path) {
+    /// Removes a publisher or replica with all its metrics.
+    pub(super) fn remove(&mut self, base: &Path) {
         self.metrics.retain(|path, _| !path.is_at_or_below(base));
         self.why.retain(|path, _| !path.is_at_or_below(base));
     }
 
-    /// True once all that the directory names has told its metrics, or is known to publish none.
-    pub(super) fn is_whole(&self) -> bool {
-        let of = |base: &Path, name: &str| {
+    /// True once every metric has arrived from all publishers and replicas that publish some.
+    pub(super) fn is_complete(&self) -> bool {
+        let has = |base: &Path, name: &str| {
             let path = Path::new(&format!("{base}/{name}"));
             path.is_ok_and(|path| matches!(self.metrics.get(&path), Some(Some(_))))
         };
         self.metrics.iter().filter(|(path, _)| path.depth() == 3).all(|(path, metric)| {
             let below =
-                kind_of(path) != "publishers" || (of(path, "queues") && of(path, "workers"));
+                kind_of(path) != "publishers" || (has(path, "queues") && has(path, "workers"));
             metric.is_some() && below
         }) && self.publishers.is_some()
     }
 
-    /// Takes note of how many jobs there have been.
+    /// Samples the total counts.
     pub(super) fn sample(&mut self, now: Instant) {
         let mut flows: BTreeMap<String, Flow> = BTreeMap::new();
         for queue in self.queues() {
@@ -98,14 +99,13 @@ impl Board {
         }
     }
 
-    /// Jobs a second that a queue took, completed and failed; none before there are two samples of
-    /// it.
+    /// Jobs per second that a queue accepted, completed and failed; none before it has two samples.
     fn rates(&self, queue: &str) -> Option<[f64; 3]> {
         let mut seen = self.samples.iter().filter_map(|(at, flows)| Some((*at, flows.get(queue)?)));
         let (from, first) = seen.next()?;
         let (to, last) = seen.next_back()?;
         let seconds = to.saturating_duration_since(from).as_secs_f64();
-        // A publisher that has gone takes its counts with it.
+        // The counts drop when a publisher disappears.
         let rate = |before: u64, after: u64| after.saturating_sub(before) as f64 / seconds;
         (seconds > 0.0).then(|| {
             [
@@ -133,7 +133,7 @@ impl Board {
         })
     }
 
-    /// For counting the workers of queues; none if not every publisher lists all of its own.
+    /// Counts the workers of queues; none if a publisher does not list all its workers.
     fn worker_counter(&self) -> Option<WorkerCounter> {
         let lists = |(base, _): (&Path, _)| {
             let list = self.metrics.get(&below(base, "workers")?)?.as_ref()?;
@@ -153,13 +153,13 @@ impl Board {
         self.listed("workers").map(with).collect()
     }
 
-    /// The queues, added up over their publishers; those with most to do first.
+    /// The queues, summed over their publishers, busiest first.
     fn queues(&self) -> Vec<Json> {
         let mut queues: BTreeMap<&str, Json> = BTreeMap::new();
         for (_, queue) in self.listed("queues") {
             match queues.entry(text(queue, "path")) {
-                std::collections::btree_map::Entry::Vacant(place) => {
-                    place.insert(queue.clone())["workers"] = queue["subscriptions"].clone();
+                std::collections::btree_map::Entry::Vacant(entry) => {
+                    entry.insert(queue.clone())["workers"] = queue["subscriptions"].clone();
                 }
                 std::collections::btree_map::Entry::Occupied(mut sum) => add(sum.get_mut(), queue),
             }
@@ -177,7 +177,7 @@ impl Board {
         queues
     }
 
-    /// All of it, for programs.
+    /// Everything as JSON.
     pub(super) fn json(&self) -> Json {
         let named = |kind: &str| -> Vec<Json> {
             let one = |(path, metric): (&Path, Option<&Json>)| match metric {
@@ -200,8 +200,7 @@ impl Board {
         })
     }
 
-    /// All of it, for people; on a terminal, as much of the queues and workers as there is room
-    /// for.
+    /// Everything as lines of text; with `rows`, the queues and workers are cut to fit.
     pub(super) fn lines(&self, rows: Option<usize>) -> Vec<String> {
         let publishers = self.publisher_table().lines();
         let replicas = self.replica_table().lines();
@@ -213,29 +212,29 @@ impl Board {
             .filter(|(path, _)| path.depth() == 3)
             .map(|(path, why)| printable(&format!("{path}: {why}")).into_owned())
             .collect();
-        let silent = self.without_metrics();
-        lost.extend(silent.iter().map(|name| {
+        let without_metrics = self.without_metrics();
+        lost.extend(without_metrics.iter().map(|name| {
             printable(&format!("publisher {name} {}", workers::NO_METRICS)).into_owned()
         }));
-        lost.truncate(PART_LEAST);
-        // A blank line between two parts.
-        let taken = publishers.len() + replicas.len() + lost.len() + 4;
+        lost.truncate(SECTION_LINES_MIN);
+        // A blank line between two sections.
+        let used = publishers.len() + replicas.len() + lost.len() + 4;
         let (for_queues, for_workers) = match rows {
-            Some(rows) => shares(rows.saturating_sub(taken), queues.len(), workers.len()),
+            Some(rows) => shares(rows.saturating_sub(used), queues.len(), workers.len()),
             None => (queues.len(), workers.len()),
         };
         let tables = [publishers, cut(queues, for_queues), cut(workers, for_workers), replicas];
-        // A table without a row has its heading alone.
+        // An empty table has only its heading.
         let tables = tables.into_iter().filter(|table| table.len() > 1);
         let mut lines = Vec::new();
-        for part in tables.chain((!lost.is_empty()).then_some(lost)) {
+        for section in tables.chain((!lost.is_empty()).then_some(lost)) {
             if !lines.is_empty() {
                 lines.push(String::new());
             }
-            lines.extend(part);
+            lines.extend(section);
         }
         if lines.is_empty() {
-            lines.push("nobody tells metrics: no publisher, no replica".to_owned());
+            lines.push("no metrics: there is no publisher and no replica".to_owned());
         }
         lines
     }
@@ -264,7 +263,7 @@ impl Board {
             table.row([
                 text(p, "name").to_owned(),
                 text(p, "id").chars().take(8).collect(),
-                show_length(Duration::from_secs(number(p, "uptime_s"))),
+                show_duration(Duration::from_secs(number(p, "uptime_s"))),
                 grouped(number(p, "queues")),
                 count(&p["states"], "ready"),
                 count(&p["states"], "running"),
@@ -312,7 +311,7 @@ impl Board {
                 rate(2),
                 oldest.map_or_else(
                     || "-".to_owned(),
-                    |ms| show_length(Duration::from_secs(ms / 1_000)),
+                    |ms| show_duration(Duration::from_secs(ms / 1_000)),
                 ),
                 count(&queue, "workers"),
             ]);
@@ -344,7 +343,7 @@ impl Board {
             table.row([
                 text(r, "name").to_owned(),
                 state.to_owned(),
-                show_length(Duration::from_secs(number(r, "uptime_s"))),
+                show_duration(Duration::from_secs(number(r, "uptime_s"))),
                 count(r, "publishers"),
                 count(r, "hidden"),
                 count(r, "paths"),
@@ -363,7 +362,7 @@ fn kind_of(path: &Path) -> &str {
     path.segments().nth(1).unwrap_or_default()
 }
 
-/// A count of a map; a publisher that has too many queues to add them up does not say.
+/// A number in a map, or `-`: a publisher with too many queues does not sum their counts.
 fn count(map: &Json, field: &str) -> String {
     map[field].as_u64().map_or_else(|| "-".to_owned(), grouped)
 }
@@ -372,8 +371,8 @@ fn mebibytes(bytes: u64) -> String {
     format!("{} MiB", grouped(bytes.div_ceil(1 << 20)))
 }
 
-/// Adds what one publisher says of a queue to what others do. Workers are linked to several, as a
-/// rule: there are at least as many as one of them has.
+/// Adds one publisher's numbers of a queue to the sum. A worker is usually linked to several
+/// publishers, so `workers` is the largest number at one of them.
 fn add(sum: &mut Json, more: &Json) {
     let Some(fields) = more.as_object() else { return };
     sum["workers"] = number(sum, "workers").max(number(more, "subscriptions")).into();
@@ -389,15 +388,15 @@ fn add(sum: &mut Json, more: &Json) {
     }
 }
 
-/// How many of `room` lines two parts get that want so many: each a half, and what the other
-/// leaves.
+/// Divides `room` lines between two sections: half for each, plus what the other does not need.
 fn shares(room: usize, first: usize, second: usize) -> (usize, usize) {
     let half = room / 2;
-    let of_first = first.min(half.max(room.saturating_sub(second))).max(PART_LEAST.min(first));
-    (of_first, second.min(room.saturating_sub(of_first)).max(PART_LEAST.min(second)))
+    let of_first =
+        first.min(half.max(room.saturating_sub(second))).max(SECTION_LINES_MIN.min(first));
+    (of_first, second.min(room.saturating_sub(of_first)).max(SECTION_LINES_MIN.min(second)))
 }
 
-/// The first lines, and how many more there are.
+/// The first lines, with a count of the rest.
 fn cut(mut lines: Vec<String>, most: usize) -> Vec<String> {
     if lines.len() > most {
         let more = lines.len() - most.saturating_sub(1);
@@ -430,72 +429,80 @@ mod tests {
     }
 
     #[test]
-    fn queues_are_added_up_over_publishers_and_have_rates_over_the_last_samples() {
-        let mut board = Board::default();
+    fn queues_are_summed_over_publishers_with_rates() {
+        let mut dashboard = Dashboard::default();
         let start = Instant::now();
         for second in 0..10 {
-            board.told(&path("/sys/publishers/p1/queues"), queues(5, 100 * second));
-            board.told(&path("/sys/publishers/p2/queues"), queues(7, 50 * second));
-            board.sample(start + Duration::from_secs(second));
+            dashboard.update(&path("/sys/publishers/p1/queues"), queues(5, 100 * second));
+            dashboard.update(&path("/sys/publishers/p2/queues"), queues(7, 50 * second));
+            dashboard.sample(start + Duration::from_secs(second));
         }
-        let json = board.json();
+        let json = dashboard.json();
         let first = &json["queues"][0];
         assert_eq!((&first["path"], &first["ready"]), (&json!("/jobs/a"), &json!(12)));
         assert_eq!(
             (&first["completed_per_s"], &first["oldest_ready_ms"]),
             (&json!(150.0), &json!(2_000))
         );
-        assert_eq!(board.samples.len(), SAMPLES_MAX);
-        let lines = board.lines(None);
+        assert_eq!(dashboard.samples.len(), SAMPLES_MAX);
+        let lines = dashboard.lines(None);
         assert!(lines[1].starts_with("/jobs/a") && lines[1].contains("150"), "{lines:?}");
         assert!(lines[2].starts_with("/jobs/b (paused)"), "{lines:?}");
     }
 
     #[test]
-    fn a_worker_of_two_publishers_counts_once() {
-        let mut board = Board::default();
+    fn a_worker_of_two_publishers_is_counted_once() {
+        let mut dashboard = Dashboard::default();
         let worker =
             |session: &str| json!({ "name": "w", "session": session, "patterns": ["/jobs/**"] });
         for (p, sessions) in [("p1", ["a", "b"]), ("p2", ["a", "c"])] {
             let at = |name: &str| path(&format!("/sys/publishers/{p}{name}"));
-            board.replica_or_publisher(&at(""));
+            dashboard.add_source(&at(""));
             let queue = json!({ "path": "/jobs/a", "subscriptions": 2 });
-            board.told(&at("/queues"), json!({ "queues": [queue], "more": 0 }));
-            board.told(&at("/workers"), json!({ "workers": sessions.map(worker), "more": 0 }));
+            dashboard.update(&at("/queues"), json!({ "queues": [queue], "more": 0 }));
+            dashboard
+                .update(&at("/workers"), json!({ "workers": sessions.map(worker), "more": 0 }));
         }
-        assert_eq!(board.json()["queues"][0]["workers"], 2, "at least as many as one has");
-        board.publishers(vec![publisher(1, "p1"), publisher(2, "p2")]);
-        let queue = &board.json()["queues"][0];
+        assert_eq!(dashboard.json()["queues"][0]["workers"], 2, "at least as many as one has");
+        dashboard.set_publishers(vec![publisher(1, "p1"), publisher(2, "p2")]);
+        let queue = &dashboard.json()["queues"][0];
         assert_eq!((&queue["workers"], &queue["subscriptions"]), (&json!(3), &json!(4)));
-        board.publishers(vec![publisher(1, "p1"), publisher(2, "p2"), publisher(3, "p3")]);
-        assert_eq!(board.json()["queues"][0]["workers"], 2, "those of p3 are not known");
-        assert_eq!(board.json()["without_metrics"], json!(["p3"]));
+        dashboard.set_publishers(vec![publisher(1, "p1"), publisher(2, "p2"), publisher(3, "p3")]);
+        assert_eq!(dashboard.json()["queues"][0]["workers"], 2, "the workers of p3 are unknown");
+        assert_eq!(dashboard.json()["without_metrics"], json!(["p3"]));
     }
 
     #[test]
-    fn it_is_whole_once_all_that_is_named_has_told_its_metrics() {
-        let mut board = Board::default();
-        board.replica_or_publisher(&path("/sys/publishers/p1"));
-        board.replica_or_publisher(&path("/sys/replicas/r1"));
-        for told in ["/sys/replicas/r1", "/sys/publishers/p1", "/sys/publishers/p1/queues"] {
-            board.told(&path(told), json!({}));
-            assert!(!board.is_whole(), "{told}");
+    fn a_dashboard_is_complete_once_all_metrics_have_arrived() {
+        let mut dashboard = Dashboard::default();
+        dashboard.add_source(&path("/sys/publishers/p1"));
+        dashboard.add_source(&path("/sys/replicas/r1"));
+        for metric in ["/sys/replicas/r1", "/sys/publishers/p1", "/sys/publishers/p1/queues"] {
+            dashboard.update(&path(metric), json!({}));
+            assert!(!dashboard.is_complete(), "{metric}");
         }
-        board.told(&path("/sys/publishers/p1/workers"), json!({}));
-        assert!(!board.is_whole(), "there may be publishers without metrics");
-        board.publishers(vec![publisher(1, "p1"), publisher(2, "p2")]);
-        assert!(board.is_whole());
-        let silent = "publisher p2 publishes no metrics (publisher.metrics is false)";
-        assert!(board.lines(None).iter().any(|line| line == silent), "{:?}", board.lines(None));
-        board.lost(&path("/sys/replicas/r1"), "the link ended");
-        assert!(!board.is_whole());
-        assert!(board.lines(None).iter().any(|line| line.starts_with("r1 ")), "it stays in sight");
-        board.forget(&path("/sys/replicas/r1"));
-        assert!(board.is_whole());
+        dashboard.update(&path("/sys/publishers/p1/workers"), json!({}));
+        assert!(!dashboard.is_complete(), "there may be publishers without metrics");
+        dashboard.set_publishers(vec![publisher(1, "p1"), publisher(2, "p2")]);
+        assert!(dashboard.is_complete());
+        let expected = "publisher p2 publishes no metrics (publisher.metrics is false)";
+        assert!(
+            dashboard.lines(None).iter().any(|line| line == expected),
+            "{:?}",
+            dashboard.lines(None)
+        );
+        dashboard.lost(&path("/sys/replicas/r1"), "the link ended");
+        assert!(!dashboard.is_complete());
+        assert!(
+            dashboard.lines(None).iter().any(|line| line.starts_with("r1 ")),
+            "a lost replica is still listed"
+        );
+        dashboard.remove(&path("/sys/replicas/r1"));
+        assert!(dashboard.is_complete());
     }
 
     #[test]
-    fn what_has_no_room_is_counted_and_no_part_takes_all_of_it() {
+    fn hidden_lines_are_counted_and_sections_share_the_rows() {
         assert_eq!(shares(20, 30, 30), (10, 10));
         assert_eq!(shares(20, 30, 4), (16, 4));
         assert_eq!(shares(20, 5, 30), (5, 15));

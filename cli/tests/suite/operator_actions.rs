@@ -6,14 +6,14 @@ use crate::common;
 
 use std::time::{Duration, Instant};
 
-use common::{Ended, System, until};
+use common::{CommandOutput, System, wait_until};
 use serde_json::Value;
 
 /// How soon what an operator does has to be felt.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
 /// Runs every job of a queue once: its payload is the script.
-fn work(system: &System, path: &str) -> Ended {
+fn work(system: &System, path: &str) -> CommandOutput {
     system.run(&["work", path, "--until-empty", "--", "sh", "-c", "eval \"$(cat)\""])
 }
 
@@ -24,7 +24,7 @@ fn fail(system: &System, path: &str, error: &str) -> String {
     job
 }
 
-fn json(ended: Ended) -> Value {
+fn json(ended: CommandOutput) -> Value {
     ended.code(0).json()
 }
 
@@ -35,7 +35,7 @@ fn states(system: &System, pattern: &str, filters: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn dead_jobs_are_grouped_by_what_they_died_of_and_acted_on_by_group() {
+fn dead_jobs_are_grouped_and_revived_by_fingerprint() {
     let system = System::up();
     let first = fail(&system, "/jobs/a", "cannot reach host 10.0.0.1 after 3 tries");
     let second = fail(&system, "/jobs/a", "cannot reach host 10.0.0.2 after 5 tries");
@@ -72,12 +72,12 @@ fn dead_jobs_are_grouped_by_what_they_died_of_and_acted_on_by_group() {
     }
     let buried_ones = ["dead", "drop", "/jobs/**", "--reason", "buried", "--json"];
     assert_eq!(json(system.run(&buried_ones))["done"], 1);
-    system.run(&["job", &buried]).code(1).says(&["none has it"]);
+    system.run(&["job", &buried]).code(1).stderr_has(&["none has it"]);
     assert_eq!(system.job(&other)["state"], "dead");
 }
 
 #[test]
-fn many_are_revived_at_a_rate() {
+fn dead_jobs_are_revived_at_a_rate() {
     let system = System::up();
     let lines = "exit 65\n".repeat(5);
     system.run_with(&["enqueue", "/jobs/a", "--lines"], lines.as_bytes()).code(0);
@@ -99,21 +99,24 @@ fn many_are_revived_at_a_rate() {
     }
     assert_eq!(system.stat("/jobs/a")["retrying"], 0, "they wait by an operator's wish");
     let by_name = ["dead", "revive", jobs[0]["job"].as_str().unwrap(), "--rate", "1"];
-    system.run(&by_name).code(2).says(&["--rate goes with a pattern"]);
+    system.run(&by_name).code(2).stderr_has(&["--rate goes with a pattern"]);
 }
 
 #[test]
-fn a_dead_job_is_replaced_by_a_new_one_with_another_payload() {
+fn a_dead_job_is_replaced_with_another_payload() {
     let system = System::up();
     let options =
         ["--max-attempts", "2", "--priority", "4", "--header", "lang=en", "--lease", "1m"];
     let old = system.enqueue("/jobs/a", "exit 65", &options);
-    system.run(&["dead", "revive", &old, "--payload", "echo y"]).code(1).says(&["only a dead job"]);
+    system
+        .run(&["dead", "revive", &old, "--payload", "echo y"])
+        .code(1)
+        .stderr_has(&["only a dead job"]);
     work(&system, "/jobs/a").code(1);
     let new = system.run(&["dead", "revive", &old, "--payload", "echo y"]).code(0);
     let new = new.stdout.trim();
     assert_ne!(new, old);
-    system.run(&["job", &old]).code(1).says(&["none has it"]);
+    system.run(&["job", &old]).code(1).stderr_has(&["none has it"]);
     let job = system.job(new);
     let id = old.split_once(':').unwrap().1;
     assert_eq!((&job["replaces"], &job["payload"]), (&id.into(), &"echo y".into()));
@@ -124,7 +127,7 @@ fn a_dead_job_is_replaced_by_a_new_one_with_another_payload() {
     assert_eq!(system.job(new)["result"], "y\n");
 
     let many = ["dead", "revive", "/jobs/**", "--payload", "x"];
-    system.run(&many).code(2).says(&["a payload replaces one job"]);
+    system.run(&many).code(2).stderr_has(&["a payload replaces one job"]);
     // From a file it may be anything.
     let old = system.enqueue("/jobs/a", "exit 65", &[]);
     work(&system, "/jobs/a").code(1);
@@ -137,7 +140,7 @@ fn a_dead_job_is_replaced_by_a_new_one_with_another_payload() {
 }
 
 #[test]
-fn purging_deletes_jobs_that_have_ended_in_one_way_and_no_others() {
+fn purge_deletes_only_ended_jobs_in_that_state() {
     let system = System::up();
     fail(&system, "/jobs/a", "broken");
     for path in ["/jobs/a", "/jobs/a", "/jobs/b"] {
@@ -147,7 +150,7 @@ fn purging_deletes_jobs_that_have_ended_in_one_way_and_no_others() {
     let cancelled = system.enqueue("/jobs/a", "true", &[]);
     system.run(&["cancel", &cancelled]).code(0);
     system.enqueue("/jobs/a", "true", &["--expires", "2020-01-01T00:00:00Z"]);
-    until("it has expired", || system.stat("/jobs/a")["expired"] == 1);
+    wait_until("it has expired", || system.stat("/jobs/a")["expired"] == 1);
 
     for (state, jobs) in [("completed", 2), ("cancelled", 1), ("expired", 1), ("dead", 1)] {
         let purge = ["purge", "/jobs/a", "--state", state, "--json"];
@@ -162,17 +165,17 @@ fn purging_deletes_jobs_that_have_ended_in_one_way_and_no_others() {
     }
     assert_eq!(states(&system, "/jobs/**", &[]), ["completed"], "the other queue's");
     let ready = ["purge", "/jobs/a", "--state", "ready"];
-    system.run(&ready).code(2).says(&["have not ended", "cancel them first"]);
+    system.run(&ready).code(2).stderr_has(&["have not ended", "cancel them first"]);
 }
 
 #[test]
-fn a_paused_queue_delivers_nothing_until_all_that_pauses_it_is_resumed() {
+fn a_queue_stays_paused_until_every_pausing_pattern_is_resumed() {
     let system = System::up();
     let script = "sleep 0.2; cat";
-    let _worker = system.beside(&["work", "/**", "--", "sh", "-c", script]);
+    let _worker = system.spawn(&["work", "/**", "--", "sh", "-c", script]);
     let stat = |path: &str| system.stat(path);
     system.enqueue("/jobs/a", "first", &[]);
-    until("the worker is there", || stat("/jobs/a")["completed"] == 1);
+    wait_until("the worker is there", || stat("/jobs/a")["completed"] == 1);
     let later = system.enqueue("/jobs/a", "second", &["--delay", "700ms"]);
 
     let paused = json(system.run(&["pause", "/jobs/**", "--json"]));
@@ -180,7 +183,7 @@ fn a_paused_queue_delivers_nothing_until_all_that_pauses_it_is_resumed() {
     assert_eq!((&here["queues"], &here["changed"]), (&1.into(), &true.into()), "{paused}");
     system.run(&["enqueue", "/jobs/new", "x"]).code(0);
     // Its time comes, and it waits, while the same worker takes from another queue.
-    until("it is due", || stat("/jobs/a")["ready"] == 1);
+    wait_until("it is due", || stat("/jobs/a")["ready"] == 1);
     let elsewhere = system.enqueue("/other/a", "x", &[]);
     system.run(&["job", &elsewhere, "--wait"]).code(0);
     assert_eq!(system.job(&later)["deliveries"], 0);
@@ -194,14 +197,14 @@ fn a_paused_queue_delivers_nothing_until_all_that_pauses_it_is_resumed() {
     system.run(&["pause", "/orders/**"]).code(0);
     let shown = system.run(&["stat"]).code(0).stdout;
     assert!(shown.contains("paused: '/orders/**', which no queue here matches yet"), "{shown}");
-    system.run(&["resume", "/orders/eu"]).code(0).says(&["paused by '/orders/**', too"]);
+    system.run(&["resume", "/orders/eu"]).code(0).stderr_has(&["paused by '/orders/**', too"]);
     system.run(&["resume", "/orders/**"]).code(0);
 
     // Paused by another pattern, too, it is told which one is left.
     system.run(&["pause", "/jobs/a"]).code(0);
-    system.run(&["resume", "/jobs/**"]).code(0).says(&["paused by '/jobs/a', too"]);
+    system.run(&["resume", "/jobs/**"]).code(0).stderr_has(&["paused by '/jobs/a', too"]);
     assert_eq!(system.job(&later)["state"], "ready");
-    system.run(&["resume", "/jobs/nothing"]).code(0).says(&["was not paused"]);
+    system.run(&["resume", "/jobs/nothing"]).code(0).stderr_has(&["was not paused"]);
     let resumed = json(system.run(&["resume", "/jobs/a", "--json"]));
     assert_eq!(resumed["confirmed"][0]["still_paused_by"], serde_json::json!([]));
     let began = Instant::now();
@@ -211,15 +214,15 @@ fn a_paused_queue_delivers_nothing_until_all_that_pauses_it_is_resumed() {
 }
 
 #[test]
-fn a_closed_queue_refuses_new_jobs_until_all_that_closes_it_is_opened() {
+fn a_queue_stays_closed_until_every_closing_pattern_is_opened() {
     let system = System::up();
     let first = system.enqueue("/jobs/a", "true", &[]);
     let closed = json(system.run(&["queue", "close", "/jobs/**", "--json"]));
     let here = &closed["confirmed"][0];
     assert_eq!((&here["queues"], &here["changed"]), (&1.into(), &true.into()), "{closed}");
     let remedy = ["QueueClosed", "longshore stat names it", "longshore queue open"];
-    system.run(&["enqueue", "/jobs/a", "x"]).code(1).says(&remedy);
-    system.run(&["enqueue", "/jobs/new", "x"]).code(1).says(&["QueueClosed"]);
+    system.run(&["enqueue", "/jobs/a", "x"]).code(1).stderr_has(&remedy);
+    system.run(&["enqueue", "/jobs/new", "x"]).code(1).stderr_has(&["QueueClosed"]);
     let shown = system.run(&["stat"]).code(0).stdout;
     assert!(shown.contains("closed by") && shown.contains("/jobs/**"), "{shown}");
     assert_eq!(system.stat("/jobs/a")["closed_by"], serde_json::json!(["/jobs/**"]));
@@ -229,34 +232,34 @@ fn a_closed_queue_refuses_new_jobs_until_all_that_closes_it_is_opened() {
     work(&system, "/jobs/a").code(0);
     assert_eq!(system.job(&first)["state"], "completed");
     system.run(&["queue", "close", "/jobs/a"]).code(0);
-    system.run(&["queue", "open", "/jobs/**"]).code(0).says(&["closed by '/jobs/a', too"]);
-    system.run(&["enqueue", "/jobs/a", "x"]).code(1).says(&["QueueClosed"]);
-    system.run(&["queue", "open", "/jobs/nothing"]).code(0).says(&["was not closed"]);
+    system.run(&["queue", "open", "/jobs/**"]).code(0).stderr_has(&["closed by '/jobs/a', too"]);
+    system.run(&["enqueue", "/jobs/a", "x"]).code(1).stderr_has(&["QueueClosed"]);
+    system.run(&["queue", "open", "/jobs/nothing"]).code(0).stderr_has(&["was not closed"]);
     system.run(&["queue", "open", "/jobs/a"]).code(0);
     system.enqueue("/jobs/a", "x", &[]);
 }
 
 #[test]
-fn a_pause_outlives_the_publisher_and_work_says_what_it_waits_for() {
+fn a_pause_survives_a_restart_and_work_reports_it() {
     let mut system = System::up();
     system.enqueue("/jobs/a", "true", &[]);
     system.run(&["pause", "/jobs/a"]).code(0);
     system.crash_and_restart();
-    let mut worker = system.beside(&["work", "/jobs/a", "--until-empty", "--", "cat"]);
-    worker.says("/jobs/a is paused and has jobs; they are waited for");
+    let mut worker = system.spawn(&["work", "/jobs/a", "--until-empty", "--", "cat"]);
+    worker.wait_for_stderr("/jobs/a is paused and has jobs; they are waited for");
     assert_eq!(system.stat("/jobs/a")["ready"], 1);
     system.run(&["resume", "/jobs/a"]).code(0);
     assert!(worker.ended().code(0).stdout.contains("1 completed"));
 }
 
 #[test]
-fn jobs_that_run_when_their_queue_is_paused_go_on() {
+fn running_jobs_continue_when_their_queue_is_paused() {
     let system = System::up();
     let job = system.enqueue("/jobs/a", "x", &[]);
     let go = system.folder.path().join("go");
     let script = format!("until test -e {}; do sleep 0.05; done; echo done", go.display());
-    let _worker = system.beside(&["work", "/jobs/a", "--", "sh", "-c", &script]);
-    until("it runs", || system.stat("/jobs/a")["running"] == 1);
+    let _worker = system.spawn(&["work", "/jobs/a", "--", "sh", "-c", &script]);
+    wait_until("it runs", || system.stat("/jobs/a")["running"] == 1);
     system.run(&["pause", "/jobs/a"]).code(0);
     std::fs::write(go, "").unwrap();
     system.run(&["job", &job, "--wait"]).code(0);
@@ -264,7 +267,7 @@ fn jobs_that_run_when_their_queue_is_paused_go_on() {
 }
 
 #[test]
-fn a_queues_settings_hold_for_the_jobs_that_are_there_unless_they_say_otherwise() {
+fn queue_settings_apply_to_existing_jobs_without_own_options() {
     let system = System::up();
     let silent = system.enqueue("/jobs/a", "exit 1", &[]);
     let firm = system.enqueue("/jobs/a", "exit 1", &["--max-attempts", "3", "--lease", "1m"]);
@@ -303,7 +306,7 @@ fn a_queues_settings_hold_for_the_jobs_that_are_there_unless_they_say_otherwise(
         system.enqueue("/jobs/a", "true", &[]);
     }
     work(&system, "/jobs/a").code(0);
-    until("one is kept", || system.stat("/jobs/a")["completed"] == 1);
+    wait_until("one is kept", || system.stat("/jobs/a")["completed"] == 1);
 
     // One setting at a time leaves the others.
     let one = ["queue", "set", "/jobs/a", "--max-attempts", "7"];
@@ -322,14 +325,14 @@ fn a_queues_settings_hold_for_the_jobs_that_are_there_unless_they_say_otherwise(
     system
         .run(&["queue", "show", "/jobs/nowhere"])
         .code(1)
-        .says(&["there is no queue /jobs/nowhere"]);
+        .stderr_has(&["there is no queue /jobs/nowhere"]);
     // It is made if it is not there.
     system.run(&["queue", "set", "/jobs/new", "--max-attempts", "1"]).code(0);
     assert_eq!(system.job(&system.enqueue("/jobs/new", "x", &[]))["max_attempts"], 1);
 }
 
 #[test]
-fn what_cannot_be_done_to_a_job_in_its_state_is_refused_with_the_state() {
+fn actions_are_refused_with_the_jobs_state() {
     let system = System::up();
     let dead = fail(&system, "/jobs/a", "broken");
     let completed = system.enqueue("/jobs/a", "true", &[]);
@@ -337,10 +340,10 @@ fn what_cannot_be_done_to_a_job_in_its_state_is_refused_with_the_state() {
     let cancelled = system.enqueue("/jobs/a", "true", &[]);
     system.run(&["cancel", &cancelled]).code(0);
     let expired = system.enqueue("/jobs/a", "true", &["--expires", "2020-01-01T00:00:00Z"]);
-    until("it has expired", || system.job(&expired)["state"] == "expired");
+    wait_until("it has expired", || system.job(&expired)["state"] == "expired");
     let running = system.enqueue("/jobs/a", "true", &[]);
-    let _worker = system.beside(&["work", "/jobs/a", "--", "sleep", "20"]);
-    until("it runs", || system.job(&running)["state"] == "running");
+    let _worker = system.spawn(&["work", "/jobs/a", "--", "sleep", "20"]);
+    wait_until("it runs", || system.job(&running)["state"] == "running");
     let ready = system.enqueue("/jobs/a", "true", &[]);
     let scheduled = system.enqueue("/jobs/a", "true", &["--delay", "1h"]);
     let prepared = system.enqueue("/jobs/a", "true", &["--prepare"]);
@@ -380,7 +383,7 @@ fn what_cannot_be_done_to_a_job_in_its_state_is_refused_with_the_state() {
     for (command, states, why) in refused {
         for (state, name) in jobs.iter().filter(|(state, _)| states.contains(state)) {
             let ended = system.run(&[command, &[name.as_str()]].concat()).code(1);
-            ended.says(&[name, &format!("is {state};"), why]);
+            ended.stderr_has(&[name, &format!("is {state};"), why]);
             let told = system.run(&[command, &[name.as_str(), "--json"]].concat()).code(1).json();
             let told = (&told["done"], &told["jobs"][0]["end"], &told["jobs"][0]["state"]);
             assert_eq!(told, (&0.into(), &"not_in_state".into(), &(*state).into()));
@@ -389,12 +392,15 @@ fn what_cannot_be_done_to_a_job_in_its_state_is_refused_with_the_state() {
     }
     let nobodys = "01920f3e-5b7a-7c3d-8e4f-a1b2c3d4e5f6";
     for command in [&["cancel"][..], &["dead", "revive"], &["dead", "drop"], &["confirm"]] {
-        system.run(&[command, &[nobodys]].concat()).code(1).says(&["no publisher has", nobodys]);
+        system
+            .run(&[command, &[nobodys]].concat())
+            .code(1)
+            .stderr_has(&["no publisher has", nobodys]);
     }
     // Of several, those that it applies to are done.
     let mixed = system.run(&["cancel", &dead, &ready, nobodys, &scheduled]).code(1);
     assert!(mixed.stdout.starts_with("2 cancelled"), "{mixed:?}");
-    let mixed = mixed.says(&["is dead;", nobodys]);
+    let mixed = mixed.stderr_has(&["is dead;", nobodys]);
     assert_eq!(mixed.stderr.lines().count(), 2, "{mixed:?}");
 }
 
@@ -427,7 +433,7 @@ fn worker(system: &System) -> Value {
 }
 
 #[test]
-fn a_quiet_worker_ends_what_it_runs_begins_nothing_and_goes_on_when_it_is_resumed() {
+fn a_quiet_worker_finishes_running_jobs_and_starts_none() {
     let system = System::up();
     let folder = system.folder.path().display().to_string();
     let script = format!(
@@ -440,12 +446,12 @@ fn a_quiet_worker_ends_what_it_runs_begins_nothing_and_goes_on_when_it_is_resume
     }
     let arguments = ["work", "/jobs/a", "--until-empty", "--name", "mail-1", "--json", "--"];
     let command = ["sh", "-c", &script];
-    let mut working = system.beside(&[&arguments[..], &command].concat());
-    until("the first job runs", || begun() == "one\n");
+    let mut working = system.spawn(&[&arguments[..], &command].concat());
+    wait_until("the first job runs", || begun() == "one\n");
     let nobody = system.run(&["workers", "quiet", "mail-2", "mail-*", "--dry-run"]).code(1);
     assert!(nobody.stdout.starts_with("would be quiet: mail-1 "), "{nobody:?}");
-    nobody.says(&["mail-2", "workers ls"]);
-    system.run(&["workers", "quiet", "mail"]).code(1).says(&["mail"]);
+    nobody.stderr_has(&["mail-2", "workers ls"]);
+    system.run(&["workers", "quiet", "mail"]).code(1).stderr_has(&["mail"]);
     let before = worker(&system);
     assert_eq!((&before["quiet"], &before["held"]), (&false.into(), &1.into()), "{before}");
 
@@ -453,14 +459,14 @@ fn a_quiet_worker_ends_what_it_runs_begins_nothing_and_goes_on_when_it_is_resume
     let of = ["name", "session"].map(|field| &quieted["workers"][0][field]);
     assert_eq!(of, ["name", "session"].map(|field| &before[field]), "{quieted}");
     assert_eq!(quieted["workers"][0]["confirmed"].as_array().unwrap().len(), 1, "{quieted}");
-    until("the publisher tells", || worker(&system)["quiet"] == true);
+    wait_until("the publisher tells", || worker(&system)["quiet"] == true);
     let shown = system.run(&["workers", "ls"]).code(0).stdout;
     assert!(shown.lines().any(|line| line.starts_with("mail-1") && line.ends_with("quiet")));
-    working.says("this worker is quiet");
+    working.wait_for_stderr("this worker is quiet");
     let check = system.run(&["check"]).code(0).stdout;
     let warned = "2 jobs wait and every worker that takes them is quiet: longshore workers resume";
     assert!(check.contains(warned), "{check}");
-    let mut waiting = system.beside(&["workers", "quiet", "mail-*", "--wait"]);
+    let mut waiting = system.spawn(&["workers", "quiet", "mail-*", "--wait"]);
     assert!(waiting.line().starts_with("quiet: mail-1 "));
     go_on("one");
     waiting.ended().code(0);
@@ -473,19 +479,19 @@ fn a_quiet_worker_ends_what_it_runs_begins_nothing_and_goes_on_when_it_is_resume
     // Another worker gets them meanwhile, and the quiet one still waits for the last.
     let script = format!("id=$(cat); echo other $id >> {folder}/begun");
     let other = ["work", "/jobs/a", "--name", "other", "--", "sh", "-c", &script];
-    let other = system.beside(&other);
-    until("another worker is done", || system.stat("/jobs/a")["completed"] == 3);
+    let other = system.spawn(&other);
+    wait_until("another worker is done", || system.stat("/jobs/a")["completed"] == 3);
     drop(other);
     assert_eq!(begun(), "one\nother two\nother three\n");
     assert_eq!(working.ended().code(0).json()["completed"], 1, "nothing is left to wait for");
 }
 
 #[test]
-fn a_resumed_worker_goes_on_and_one_that_is_started_anew_is_not_quiet() {
+fn resume_or_restart_ends_a_workers_quiet_mode() {
     let system = System::up();
     let arguments = ["work", "/jobs/a", "--name", "w", "--", "cat"];
-    let working = system.beside(&arguments);
-    until("the worker is linked", || worker(&system)["name"] == "w");
+    let working = system.spawn(&arguments);
+    wait_until("the worker is linked", || worker(&system)["name"] == "w");
     let again = ["workers", "quiet", "--all"];
     for _ in 0..2 {
         let quieted = system.run(&again).code(0).stdout;
@@ -500,10 +506,10 @@ fn a_resumed_worker_goes_on_and_one_that_is_started_anew_is_not_quiet() {
 
     system.run(&again).code(0);
     drop(working);
-    until("the worker is gone", || worker(&system).is_null());
-    system.run(&again).code(1).says(&["no worker"]);
-    let _working = system.beside(&arguments);
+    wait_until("the worker is gone", || worker(&system).is_null());
+    system.run(&again).code(1).stderr_has(&["no worker"]);
+    let _working = system.spawn(&arguments);
     let job = system.enqueue("/jobs/a", "x", &[]);
     system.run(&["job", &job, "--wait"]).code(0);
-    until("it is listed, and not quiet", || worker(&system)["quiet"] == false);
+    wait_until("it is listed, and not quiet", || worker(&system)["quiet"] == false);
 }

@@ -19,7 +19,7 @@ fn up_is_ready_within_a_second_and_stops_cleanly() {
 }
 
 #[test]
-fn every_line_becomes_a_job_and_every_job_a_result() {
+fn every_line_becomes_a_job_with_a_result() {
     let system = System::up();
     let folder = tempfile::tempdir().unwrap();
     let names =
@@ -60,7 +60,7 @@ fn every_line_becomes_a_job_and_every_job_a_result() {
 }
 
 #[test]
-fn what_was_acknowledged_is_there_after_a_crash_in_order_of_priority_and_age() {
+fn acknowledged_jobs_survive_a_crash_in_order() {
     let mut system = System::up();
     let lines: String = (0..200).map(|n| format!("{n}\n")).collect();
     system.run_with(&["enqueue", "/jobs/n", "--lines"], lines.as_bytes()).code(0);
@@ -78,7 +78,7 @@ fn what_was_acknowledged_is_there_after_a_crash_in_order_of_priority_and_age() {
 }
 
 #[test]
-fn waiting_prints_the_result_and_fails_when_the_job_does() {
+fn wait_prints_the_result_or_fails_with_the_job() {
     let system = System::up();
     let mut worker = system.command(&[
         "work",
@@ -91,18 +91,18 @@ fn waiting_prints_the_result_and_fails_when_the_job_does() {
     let mut worker = worker.stdout(std::process::Stdio::null()).spawn().unwrap();
     let good = system.run(&["enqueue", "/jobs/a", "good", "--wait"]).code(0);
     assert!(good.stdout.contains("got good"), "{good:?}");
-    system.run(&["enqueue", "/jobs/a", "bad", "--wait"]).code(1).says(&["dead", "buried"]);
+    system.run(&["enqueue", "/jobs/a", "bad", "--wait"]).code(1).stderr_has(&["dead", "buried"]);
     worker.kill().unwrap();
     worker.wait().unwrap();
 }
 
 #[test]
-fn waiting_has_a_bound_and_says_which_lines_are_over_it() {
+fn wait_is_bounded_and_reports_the_remaining_lines() {
     let system = System::up();
     let lines = "x\n".repeat(100_001);
     system
         .run_with(&["enqueue", "/jobs/many", "--lines", "--wait"], lines.as_bytes())
         .code(1)
-        .says(&["at most 100000 jobs", "--only 100001-"]);
+        .stderr_has(&["at most 100000 jobs", "--only 100001-"]);
     assert_eq!(system.stat("/jobs/many")["ready"], 100_000);
 }

@@ -13,7 +13,7 @@ use longshore::{
     Queues, QueuesOptions, ReadClient, ReplicaStatus, ResolverTiming,
 };
 
-use super::wire::Wire;
+use super::proxy::LossyProxy;
 use super::{Service, eventually, longshore, run};
 
 /// A silent publisher is hidden after this long; half of it is its heartbeat.
@@ -37,21 +37,21 @@ retry_wait_max = \"300ms\"
 ";
 
 /// A service with a place of its own: started again, it listens where it did.
-pub(crate) struct Member {
+pub(crate) struct ServiceProcess {
     pub(crate) service: Service,
     arguments: Vec<OsString>,
     configuration: PathBuf,
 }
 
-impl Member {
-    fn start(arguments: Vec<OsString>, first: &[&str], configuration: &FilePath) -> Member {
+impl ServiceProcess {
+    fn start(arguments: Vec<OsString>, first: &[&str], configuration: &FilePath) -> ServiceProcess {
         let begin = |more: &[&str]| {
             let mut command = configured(configuration, &[]);
             command.args(&arguments).args(more);
             Service::start(command)
         };
         let service = begin(&[&["--listen", "127.0.0.1:0"], first].concat());
-        Member { service, arguments, configuration: configuration.to_owned() }
+        ServiceProcess { service, arguments, configuration: configuration.to_owned() }
     }
 
     /// Where it listens.
@@ -64,7 +64,7 @@ impl Member {
     }
 
     /// Starts it again where it was.
-    pub(crate) fn start_again(&mut self) {
+    pub(crate) fn restart(&mut self) {
         let address = self.address().to_string();
         let mut command = configured(&self.configuration, &[]);
         command.args(&self.arguments).args(["--listen", &address]);
@@ -79,46 +79,51 @@ fn configured(configuration: &FilePath, arguments: &[&str]) -> Command {
 }
 
 /// Replicas and publishers.
-pub(crate) struct Site {
-    pub(crate) replicas: Vec<Member>,
-    pub(crate) publishers: Vec<Member>,
-    /// Between clients and the first publisher, if the site has one.
-    pub(crate) wire: Option<Wire>,
+pub(crate) struct Harness {
+    pub(crate) replicas: Vec<ServiceProcess>,
+    pub(crate) publishers: Vec<ServiceProcess>,
+    /// Between clients and the first publisher, if the harness has one.
+    pub(crate) proxy: Option<LossyProxy>,
     pub(crate) folder: tempfile::TempDir,
 }
 
-impl Site {
+impl Harness {
     /// One replica and one publisher.
-    pub(crate) async fn start() -> Site {
-        Site::of(1, 1, None).await
+    pub(crate) async fn start() -> Harness {
+        Harness::start_with(1, 1, None).await
     }
 
-    /// The same, with a wire before the publisher.
-    pub(crate) async fn wired() -> Site {
-        Site::of(1, 1, Some(Wire::new())).await
+    /// The same, with a proxy before the publisher.
+    pub(crate) async fn with_proxy() -> Harness {
+        Harness::start_with(1, 1, Some(LossyProxy::new())).await
     }
 
-    pub(crate) async fn of(replicas: usize, publishers: usize, wire: Option<Wire>) -> Site {
-        Site::configured(replicas, publishers, wire, "").await
+    pub(crate) async fn start_with(
+        replicas: usize,
+        publishers: usize,
+        proxy: Option<LossyProxy>,
+    ) -> Harness {
+        Harness::with_more_configuration(replicas, publishers, proxy, "").await
     }
 
     /// The same, with more lines of configuration.
-    pub(crate) async fn configured(
+    pub(crate) async fn with_more_configuration(
         replicas: usize,
         publishers: usize,
-        wire: Option<Wire>,
+        proxy: Option<LossyProxy>,
         more: &str,
-    ) -> Site {
-        Site::timed(replicas, publishers, wire, &[CONFIGURATION, more].concat()).await
+    ) -> Harness {
+        Harness::with_configuration(replicas, publishers, proxy, &[CONFIGURATION, more].concat())
+            .await
     }
 
     /// The same, with a configuration of its own.
-    pub(crate) async fn timed(
+    pub(crate) async fn with_configuration(
         replicas: usize,
         publishers: usize,
-        wire: Option<Wire>,
+        proxy: Option<LossyProxy>,
         text: &str,
-    ) -> Site {
+    ) -> Harness {
         let folder = tempfile::tempdir().unwrap();
         let configuration = folder.path().join("config.toml");
         std::fs::write(&configuration, text).unwrap();
@@ -127,9 +132,9 @@ impl Site {
         let resolver = |n: usize| {
             let mut arguments = words(&["resolver", "--json", "--data"]);
             arguments.push(folder.path().join(format!("replica-{n}")).into());
-            Member::start(arguments, &["--fresh"], &configuration)
+            ServiceProcess::start(arguments, &["--fresh"], &configuration)
         };
-        let replicas: Vec<Member> = (0..replicas).map(resolver).collect();
+        let replicas: Vec<ServiceProcess> = (0..replicas).map(resolver).collect();
         let addresses: Vec<&str> =
             replicas.iter().map(|replica| replica.service.text("address")).collect();
         let addresses = addresses.join(",");
@@ -138,24 +143,24 @@ impl Site {
             let mut arguments = words(&["publisher", "--json", "--default", "/", "--name", &name]);
             arguments.extend(words(&["--resolver", &addresses, "--data"]));
             arguments.push(folder.path().join(&name).into());
-            if let Some(wire) = &wire {
-                arguments.extend(words(&["--advertise", &wire.address.to_string()]));
+            if let Some(proxy) = &proxy {
+                arguments.extend(words(&["--advertise", &proxy.address.to_string()]));
             }
-            Member::start(arguments, &[], &configuration)
+            ServiceProcess::start(arguments, &[], &configuration)
         };
-        let publishers: Vec<Member> = (1..=publishers).map(publisher).collect();
-        if let (Some(wire), Some(first)) = (&wire, publishers.first()) {
-            wire.lead_to(first.address());
+        let publishers: Vec<ServiceProcess> = (1..=publishers).map(publisher).collect();
+        if let (Some(proxy), Some(first)) = (&proxy, publishers.first()) {
+            proxy.forward_to(first.address());
         }
-        let site = Site { replicas, publishers, wire, folder };
-        site.registered().await;
-        site
+        let harness = Harness { replicas, publishers, proxy, folder };
+        harness.wait_until_registered().await;
+        harness
     }
 
     /// Waits until every replica leads to every publisher, and says how long that took. That a
     /// replica counts them is not enough: a publisher has said handshake before it has said what it
     /// publishes.
-    pub(crate) async fn registered(&self) -> Duration {
+    pub(crate) async fn wait_until_registered(&self) -> Duration {
         let alone = |replica| reader(Cluster { replicas: vec![replica], ..self.cluster() });
         let each: Vec<_> = self.cluster().replicas.into_iter().map(alone).collect();
         let path = Path::new("/of/the/default").unwrap();
@@ -197,12 +202,12 @@ impl Site {
         Producer::connect(self.cluster(), ProducerOptions::default())
     }
 
-    /// A look into one publisher, past resolver and wire.
-    pub(crate) fn inside(&self, publisher: usize) -> Queues {
-        inside(&self.publishers[publisher].service)
+    /// A look into one publisher, past resolver and proxy.
+    pub(crate) fn direct_queues(&self, publisher: usize) -> Queues {
+        direct_queues(&self.publishers[publisher].service)
     }
 
-    /// A command against this site.
+    /// A command against this harness.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = configured(&self.folder.path().join("config.toml"), &[]);
         let replicas: Vec<String> =
@@ -217,14 +222,14 @@ impl Site {
     }
 
     /// Starts the first publisher again, with its data, at its place.
-    pub(crate) fn start_publisher(&mut self) {
-        self.publishers[0].start_again();
+    pub(crate) fn restart_publisher(&mut self) {
+        self.publishers[0].restart();
     }
 
-    /// Starts the first publisher elsewhere, while the wire leads to where it was: what its disk
+    /// Starts the first publisher elsewhere, while the proxy leads to where it was: what its disk
     /// holds before any client can say more. To be killed before it is started at its place.
-    pub(crate) fn start_publisher_hidden(&self) -> Service {
-        assert!(self.wire.is_some(), "without a wire it would be found");
+    pub(crate) fn start_publisher_behind_proxy(&self) -> Service {
+        assert!(self.proxy.is_some(), "without a proxy it would be found");
         let mut command = configured(&self.publishers[0].configuration, &[]);
         command.args(&self.publishers[0].arguments).args(["--listen", "127.0.0.1:0"]);
         Service::start(command)
@@ -240,16 +245,16 @@ impl Site {
 
     /// The metrics of a queue at the first publisher, all 0 before it has one.
     pub(crate) async fn stat(&self, queue: &str) -> QueueStat {
-        stat_of(&self.inside(0), queue).await
+        stat_of(&self.direct_queues(0), queue).await
     }
 
     /// A job at the first publisher.
     pub(crate) async fn job(&self, job: &NewJob) -> JobInfo {
-        self.inside(0).job(&JobName::from(job.id)).await.unwrap().job
+        self.direct_queues(0).job(&JobName::from(job.id)).await.unwrap().job
     }
 
-    /// Runs `longshore` against this site, to its end.
-    pub(crate) fn run(&self, arguments: &[&str]) -> super::Ended {
+    /// Runs `longshore` against this harness, to its end.
+    pub(crate) fn run(&self, arguments: &[&str]) -> super::CommandOutput {
         run(self.command(arguments), b"")
     }
 }
@@ -259,12 +264,12 @@ pub(crate) fn reader(cluster: Cluster) -> ReadClient {
     ReadClient::new(cluster, SessionId(rand::random()), "test")
 }
 
-/// A look into a publisher, past resolver and wire.
-pub(crate) fn inside(publisher: &Service) -> Queues {
+/// A look into a publisher, past resolver and proxy.
+pub(crate) fn direct_queues(publisher: &Service) -> Queues {
     Queues::to_publishers(vec![info_of(publisher)], QueuesOptions::default())
 }
 
-/// How a publisher is dialled past resolver and wire.
+/// How a publisher is dialled past resolver and proxy.
 pub(crate) fn info_of(publisher: &Service) -> PublisherInfo {
     PublisherInfo {
         id: publisher.text("publisher").parse().unwrap(),

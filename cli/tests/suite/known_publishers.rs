@@ -1,0 +1,163 @@
+//! What replicas know of publishers across restarts, and after publishers are gone.
+#![allow(clippy::unwrap_used, reason = "this is a test, its helpers too")]
+
+use crate::common;
+
+use std::time::{Duration, Instant};
+
+use common::BackgroundCommand;
+use common::harness::{Harness, info_of};
+use longshore::{BatchOptions, Path, Producer, ProducerOptions, new_job};
+
+/// Nobody is hidden, and no replica is complete by the clock alone, while a test with it runs.
+const SLOW: &str =
+    "[timing]\nwriter_ttl = \"10m\"\nretry_wait_min = \"50ms\"\nretry_wait_max = \"300ms\"\n";
+/// Well below any part of that, and enough on a busy machine.
+const SOON: Duration = Duration::from_secs(30);
+
+/// Enqueues jobs at one publisher, whoever else there is.
+async fn enqueue_at(harness: &Harness, publisher: usize, queue: &str, jobs: usize) {
+    let publisher = info_of(&harness.publishers[publisher].service);
+    let producer = Producer::to_publishers(vec![publisher], ProducerOptions::default());
+    let jobs = (0..jobs).map(|_| new_job(Path::new(queue).unwrap(), &b"x"[..])).collect();
+    let receipts = producer.enqueue_all(jobs, BatchOptions::default()).await;
+    assert!(receipts.iter().all(|receipt| receipt.outcome.is_ok()), "{receipts:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_queue_is_accepted_soon_after_the_replica_restarts() {
+    let mut harness = Harness::with_configuration(1, 2, None, SLOW).await;
+    // What it knows is written within half a second.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    harness.replicas[0].kill();
+    harness.replicas[0].restart();
+    let began = Instant::now();
+    harness.run(&["enqueue", "/jobs/new", "x"]).code(0);
+    assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
+    let status = harness.status().await.remove(0).unwrap();
+    assert!(!status.warming, "{status:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dead_publishers_path_moves_to_another_default() {
+    let mut harness = Harness::with_configuration(1, 2, None, SLOW).await;
+    enqueue_at(&harness, 0, "/jobs/made", 1).await;
+    let published = || async {
+        harness
+            .run(&["resolve", "/jobs/made", "--json"])
+            .json()
+            .to_string()
+            .contains("\"by_default\":false")
+    };
+    common::eventually("the queue is published", published).await;
+    harness.publishers[0].kill();
+    let began = Instant::now();
+    harness.run(&["enqueue", "/jobs/made", "x"]).code(0);
+    assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn draining_a_publisher_loses_no_job() {
+    let mut harness = Harness::start_with(1, 2, None).await;
+    enqueue_at(&harness, 1, "/jobs/mail", 20).await;
+    harness.run(&["publisher", "drain", "nobody"]).code(1).stderr_has(&["no publisher nobody"]);
+    let drained = harness.run(&["publisher", "drain", "publisher-2"]).code(0);
+    assert!(drained.stdout.contains("takes no new jobs; 20 jobs have"), "{}", drained.stdout);
+
+    // One who waits does not drain again what somebody else has ended.
+    let mut waiting =
+        BackgroundCommand::start(harness.command(&["publisher", "drain", "publisher-2", "--wait"]));
+    assert!(waiting.line().contains("20 jobs have"));
+    harness.run(&["publisher", "drain", "publisher-2", "--undo"]).code(0);
+    waiting.ended().code(1).stderr_has(&["somebody has ended its drain"]);
+    harness.run(&["publisher", "drain", "publisher-2"]).code(0);
+
+    // Whoever asks, for a queue that is there or a new one: all go to the other.
+    for queue in ["/jobs/mail", "/jobs/new"] {
+        for _ in 0..4 {
+            harness.run(&["enqueue", queue, "x"]).code(0);
+        }
+    }
+    let left = harness.run(&["publisher", "drain", "publisher-2", "--json"]).code(0).json();
+    assert_eq!(left["open"], 20, "{left}");
+    let check = harness.run(&["check"]).code(0).stdout;
+    assert!(check.contains("publisher publisher-2: it is drained"), "{check}");
+
+    // It holds over a restart.
+    harness.publishers[1].kill();
+    harness.publishers[1].restart();
+    harness.wait_until_registered().await;
+    harness.run(&["enqueue", "/jobs/mail", "x"]).code(0);
+
+    let wait =
+        BackgroundCommand::start(harness.command(&["publisher", "drain", "publisher-2", "--wait"]));
+    harness.run(&["work", "/jobs/**", "--until-empty", "--", "true"]).code(0);
+    let ended = wait.ended().code(0);
+    assert!(ended.stdout.contains("is empty: stop it"), "{}", ended.stdout);
+
+    harness.run(&["publisher", "drain", "publisher-2", "--undo"]).code(0);
+    let check = harness.run(&["check"]).code(0).stdout;
+    assert!(!check.contains("drained"), "{check}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_missing_publisher_is_reported_until_forgotten() {
+    let mut harness = Harness::start_with(2, 2, None).await;
+    enqueue_at(&harness, 1, "/jobs/lost", 2).await;
+    harness.publishers[1].kill();
+    let hidden = || async {
+        let status = harness.status().await;
+        status.iter().all(|status| status.as_ref().is_some_and(|status| status.publishers < 4))
+            && harness.run(&["stat"]).stderr.contains("missing for")
+    };
+    common::eventually("it is silent for too long", hidden).await;
+
+    let is_reported = |harness: &Harness| {
+        let check = harness.run(&["check"]).code(1).stdout;
+        let line = check.lines().find(|line| line.contains("publisher-2")).unwrap();
+        assert!(line.contains("CRITICAL") && line.contains("publisher forget"), "{check}");
+        let stat = harness.run(&["stat", "--json"]).code(1).json();
+        assert_eq!(stat["complete"], false, "{stat}");
+        assert_eq!(stat["missing"][0]["name"], "publisher-2", "{stat}");
+    };
+    is_reported(&harness);
+    let mut work = BackgroundCommand::start(harness.command(&[
+        "work",
+        "/jobs/**",
+        "--until-empty",
+        "--",
+        "true",
+    ]));
+    work.wait_for_stderr("publisher publisher-2 does not answer");
+
+    // Not even a restart of all replicas makes it unknown.
+    for replica in &mut harness.replicas {
+        replica.kill();
+        replica.restart();
+    }
+    let complete = || async {
+        harness
+            .status()
+            .await
+            .iter()
+            .all(|status| status.as_ref().is_some_and(|status| !status.warming))
+    };
+    common::eventually("the replicas are complete", complete).await;
+    is_reported(&harness);
+
+    harness.run(&["publisher", "forget", "publisher-1"]).code(1).stderr_has(&["registered"]);
+    harness
+        .run(&["publisher", "forget", "nobody"])
+        .code(1)
+        .stderr_has(&["no replica that answers knows"]);
+    harness.run(&["publisher", "forget", "publisher-2"]).code(0);
+    harness.run(&["check"]).code(0);
+    let stat = harness.run(&["stat", "--json"]).code(0).json();
+    assert_eq!(stat["complete"], true, "{stat}");
+    work.ended().code(0);
+
+    harness.publishers[1].restart();
+    harness.wait_until_registered().await;
+    let stat = harness.run(&["stat", "/jobs/lost", "--json"]).code(0).json();
+    assert_eq!(stat["queues"][0]["ready"], 2, "{stat}");
+}
