@@ -118,7 +118,10 @@ async fn on_names(
     } else {
         let mut per_publisher: Vec<(u64, &str)> = Vec::new();
         for publisher in &acted.answered {
-            let is_done_here = |named: &&NamedAct| matches!(named.end, ActEnd::Done { publisher: p } if p == publisher.id);
+            let is_done_here = |named: &&NamedAct| match named.end {
+                ActEnd::Done { publisher: at } => at == publisher.id,
+                _ => false,
+            };
             let count = acted.jobs.iter().filter(is_done_here).count() as u64;
             per_publisher.push((count, publisher.name.as_str()));
         }

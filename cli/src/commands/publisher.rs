@@ -162,8 +162,8 @@ fn options(arguments: arguments::Publisher, context: &Context) -> anyhow::Result
 }
 
 /// A list from the command line takes precedence over the configured one.
-fn or<T: Clone>(given: Vec<T>, configured: &[T]) -> Vec<T> {
-    if arguments.is_empty() { configured.to_vec() } else { given }
+fn or<T: Clone>(flags: Vec<T>, configured: &[T]) -> Vec<T> {
+    if flags.is_empty() { configured.to_vec() } else { flags }
 }
 
 /// Makes the path absolute: the journal syncs the parent directory, which a path like `jobs` lacks.

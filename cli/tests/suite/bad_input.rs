@@ -1,4 +1,5 @@
-//! What is wrong is named, with its limit; the exit code says so; and nothing else is disturbed.
+//! Invalid input: errors name the problem and the limit, exit codes match, and the system is not
+//! disturbed.
 
 use crate::common;
 
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use common::{System, longshore, run};
 
-/// A system that still does its work.
+/// Checks that the system still works.
 #[track_caller]
 fn is_undisturbed(system: &System) {
     system.enqueue("/still/there", "hello", &[]);
@@ -59,7 +60,7 @@ fn only_the_oversized_payload_of_a_batch_is_refused() {
 
 #[test]
 fn invalid_globs_and_paths_are_usage_errors() {
-    for (arguments, says) in [
+    for (arguments, expected) in [
         (&["stat", "/jobs/[a]"][..], "use {a,b}"),
         (&["work", "/jobs/{a", "--", "true"], "brace"),
         (&["enqueue", "jobs", "text"], "begin with '/'"),
@@ -71,7 +72,7 @@ fn invalid_globs_and_paths_are_usage_errors() {
         (&["enqueue", "/jobs", "text", "--delay", "3s", "--expires", "2s"], "and never run"),
         (&["cancel", "everything"], "is not an id"),
     ] {
-        run(longshore(arguments), b"").code(2).stderr_has(&[says]);
+        run(longshore(arguments), b"").code(2).stderr_has(&[expected]);
     }
 }
 
@@ -94,7 +95,7 @@ fn garbage_on_either_port_is_harmless() {
             let mut answer = Vec::new();
             let read = stream.read_to_end(&mut answer);
             let timed_out = read.is_err_and(|e| e.kind() == std::io::ErrorKind::WouldBlock);
-            assert!(!timed_out, "{address} keeps a connection that has ended: {bytes:?}");
+            assert!(!timed_out, "{address} keeps a closed connection open: {bytes:?}");
             assert!(answer.len() < 5_000, "{} bytes of answer", answer.len());
         }
     }
@@ -154,7 +155,7 @@ fn a_port_in_use_is_reported() {
 
 #[test]
 fn an_unwritable_data_directory_is_reported() {
-    // Not writable by anybody, root included.
+    // Not writable, even by root.
     let data = "/proc/longshore-data";
     let publisher = ["publisher", "--default", "/", "--listen", "127.0.0.1:0", "--data", data];
     run(longshore(&publisher), b"").code(1).stderr_has(&[data]);
@@ -193,7 +194,7 @@ fn an_unreachable_resolver_is_reported_soon() {
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let status = longshore(&["resolver", "status", "--resolver", &closed]);
     run(status, b"").code(1).stderr_has(&[&closed, "refused"]);
-    // A command that only asks does not wait for one.
+    // A one-shot query does not wait for the resolver.
     let began = Instant::now();
     let ended = run(longshore(&["stat", "--resolver", &format!("{closed},127.0.0.1:1")]), b"");
     ended.code(1).stderr_has(&[
@@ -223,7 +224,7 @@ fn a_publisher_address_given_as_resolver_is_reported() {
 #[test]
 fn nagios_output_is_one_line_and_failures_exit_3() {
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-    for (arguments, says) in [
+    for (arguments, expected) in [
         (&["check", "--nagios", "--resolver", &closed][..], &closed[..]),
         (&["check", "--nagios", "--no-such-option"], "--no-such-option"),
         (&["check", "--nagios", "--config", "/no/such/file"], "/no/such/file"),
@@ -231,7 +232,7 @@ fn nagios_output_is_one_line_and_failures_exit_3() {
     ] {
         let ended = run(longshore(arguments), b"").code(3);
         assert!(ended.stdout.starts_with("LONGSHORE UNKNOWN - "), "{ended:?}");
-        assert!(ended.stdout.contains(says) && ended.stdout.lines().count() == 1, "{ended:?}");
+        assert!(ended.stdout.contains(expected) && ended.stdout.lines().count() == 1, "{ended:?}");
     }
     run(longshore(&["check", "--no-such-option"]), b"").code(2);
     let system = System::up();

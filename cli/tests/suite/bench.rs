@@ -1,4 +1,4 @@
-//! Measurements print the keys that scripts rely on.
+//! `longshore bench` prints the keys that scripts rely on.
 
 use crate::common;
 
@@ -54,7 +54,7 @@ fn backlog_prints_its_keys_as_numbers() {
     for key in ["snapshot_share", "cycle_us", "device_bytes_per_payload_byte", "cycles"] {
         assert!(metrics[key].is_number(), "{key}: {metrics}");
     }
-    // All that waited, and those that the worker held, are there after a kill.
+    // The waiting jobs and those at the worker survive the kill.
     assert_eq!(metrics["recovered_jobs"], 20_000 + 8 + 16 * 1024);
 }
 

@@ -1,8 +1,9 @@
-//! The whole system as a black box: three replicas, two publishers, four workers and two producers
-//! as real processes, killed, stopped and ended at random, and judged only by what clients saw.
+//! A black-box test: three replicas, two publishers, four workers and two producers run as
+//! processes that are killed, stopped and terminated at random. Only what clients observe is
+//! checked.
 //!
-//! Twenty seconds here, ten minutes with `LONGSHORE_LONG=1`. `LONGSHORE_SEED=N` repeats a schedule
-//! of faults; the moments at which they meet the system differ from run to run.
+//! It runs for 20 seconds, or ten minutes with `LONGSHORE_LONG=1`. `LONGSHORE_SEED=N` repeats a
+//! schedule of faults, but not their exact timing.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "this is a test, its helpers too")]
 
 use crate::common;
@@ -29,15 +30,15 @@ use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// The test that is a client's process.
+/// The test that runs as a client process.
 const TEST: &str = "black_box::a_client_process";
 const PLAN_VARIABLE: &str = "LONGSHORE_TEST_CLIENT";
-/// Jobs are kept by queue: with eight of them, ten minutes stay below the 100,000 that each keeps.
+/// With eight queues, ten minutes of jobs stay below the 100,000 ended jobs that each retains.
 const QUEUES: u64 = 8;
 const BATCH: u64 = 40;
-/// A fault of a replica or a publisher has a name in `longshore check` within this time.
+/// `longshore check` reports a fault of a replica or publisher within this time.
 const NOTICED_WITHIN: Duration = Duration::from_secs(10);
-/// Everything that was acknowledged has completed this long after the last fault ended.
+/// All acknowledged jobs have completed this long after the last fault.
 const HEALED_WITHIN: Duration = Duration::from_secs(120);
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Debug)]
@@ -50,13 +51,13 @@ enum Role {
 struct ClientPlan {
     role: Role,
     name: String,
-    /// The first number of a producer's jobs: no two restarts of producers share numbers.
+    /// The first number of a producer's jobs; restarted producers use other numbers.
     first: u64,
     replicas: Vec<String>,
     folder: PathBuf,
 }
 
-/// Appends one line with one write: SIGKILL leaves all of it or nothing.
+/// Appends a line with one write, so that SIGKILL leaves all of it or nothing.
 fn note(folder: &FilePath, file: &str, line: &str) {
     let notes = OpenOptions::new().create(true).append(true).open(folder.join(file));
     notes.unwrap().write_all(line.as_bytes()).unwrap();
@@ -68,7 +69,7 @@ fn notes(folder: &FilePath, file: &str) -> Vec<Vec<String>> {
 }
 
 #[test]
-#[ignore = "a process of the other test"]
+#[ignore = "run as a process by the other test"]
 fn a_client_process() {
     let Ok(plan) = std::env::var(PLAN_VARIABLE) else { return };
     let plan: ClientPlan = serde_json::from_str(&plan).unwrap();
@@ -82,8 +83,8 @@ fn a_client_process() {
     });
 }
 
-/// Enqueues numbered jobs in batches. A batch is announced before it is sent; what is
-/// acknowledged, and what is unknown, is noted after it.
+/// Enqueues numbered jobs in batches. Notes each batch before it is sent, and the answers
+/// afterwards.
 async fn produce(plan: ClientPlan) {
     let cluster = Cluster { timing: common::harness::timing(), ..Cluster::new(&plan.replicas) };
     let producer = Producer::connect(cluster, ProducerOptions::default());
@@ -101,7 +102,7 @@ async fn produce(plan: ClientPlan) {
         let mut lines = String::new();
         for (n, receipt) in (first..).zip(receipts) {
             match receipt.outcome {
-                Ok(held) => lines += &format!("acknowledged {n} {}\n", held.job),
+                Ok(receipt) => lines += &format!("acknowledged {n} {}\n", receipt.job),
                 Err(error) if error.is_unknown() => lines += &format!("unknown {n}\n"),
                 Err(error) => lines += &format!("refused {n} {error}\n"),
             }
@@ -114,7 +115,7 @@ async fn produce(plan: ClientPlan) {
     }
 }
 
-/// Squares numbers, and notes each run by its token before it begins and when it has ended.
+/// Squares numbers. Notes the token of each run at its start and its end.
 async fn work(plan: ClientPlan) {
     let options = WorkerOptions { name: plan.name.clone(), ..WorkerOptions::default() };
     let cluster = Cluster { timing: common::harness::timing(), ..Cluster::new(&plan.replicas) };
@@ -150,7 +151,7 @@ enum FaultKind {
     Terminate,
 }
 
-/// What can fail: a replica or publisher of the harness, or a client.
+/// A process that can fail.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 enum Target {
     Replica(usize),
@@ -158,14 +159,14 @@ enum Target {
     Client(usize),
 }
 
-/// A time in which a target was down or stopped for all of it.
+/// An interval in which a target was down or stopped.
 struct Fault {
     target: Target,
     began: Instant,
     ended: Instant,
 }
 
-/// A process of a producer or a worker. Killed when dropped.
+/// A producer or worker process, killed on drop.
 struct Client {
     role: Role,
     name: String,
@@ -209,18 +210,18 @@ impl Drop for Client {
     }
 }
 
-/// Sends faults, and ends them.
-struct Nemesis<'a> {
+/// Injects faults, and ends them.
+struct FaultInjector<'a> {
     harness: &'a mut Harness,
     clients: &'a mut [Client],
     random: StdRng,
-    /// What fails now, since when, how, and until when.
+    /// Active faults: since when, of which kind, and until when.
     failing: BTreeMap<Target, (Instant, FaultKind, Instant)>,
     faults: Arc<Mutex<Vec<Fault>>>,
     kinds_seen: BTreeSet<(&'static str, FaultKind)>,
 }
 
-impl Nemesis<'_> {
+impl FaultInjector<'_> {
     fn begin(&mut self, target: Target, kind: FaultKind, length: Duration) {
         let signal = match kind {
             FaultKind::Kill => Signal::KILL,
@@ -263,7 +264,7 @@ impl Nemesis<'_> {
         }
     }
 
-    /// Faults for `length`, each of at most `fault_max`; then all of them end.
+    /// Injects faults of at most `fault_max` each for `length`, then ends them all.
     fn run(&mut self, length: Duration, fault_max: Duration) {
         let all = [
             (0..self.harness.replicas.len()).map(Target::Replica).collect::<Vec<_>>(),
@@ -275,8 +276,8 @@ impl Nemesis<'_> {
         let mut next = Instant::now();
         while Instant::now() < until {
             let now = Instant::now();
-            let over = self.failing.iter().filter(|(_, (_, _, state))| *ends <= now);
-            for target in over.map(|(target, _)| *target).collect::<Vec<_>>() {
+            let ended = self.failing.iter().filter(|(_, (_, _, ends))| *ends <= now);
+            for target in ended.map(|(target, _)| *target).collect::<Vec<_>>() {
                 self.end(target);
             }
             let target = all[self.random.random_range(0..all.len())];
@@ -305,7 +306,7 @@ fn class(target: Target, clients: &[Client]) -> &'static str {
     }
 }
 
-/// One run of `longshore check`: when, and which parts it had something to report about.
+/// A run of `longshore check`: its time, and the components it reported.
 struct Checked {
     began: Instant,
     ended: Instant,
@@ -328,11 +329,11 @@ fn check(mut command: Command) -> Checked {
     Checked { began, ended, reported, text }
 }
 
-/// Every fault of a replica or a publisher has a name in each check that ran while it lasted, and
-/// one that lasted so long was named in time.
-fn judge_checks(faults: &[Fault], checks: &[Checked], names: &HashMap<Target, String>) {
+/// Checks that each run of `check` during a fault of a replica or publisher reports it, and that
+/// long faults are reported in time.
+fn assert_faults_reported(faults: &[Fault], checks: &[Checked], names: &HashMap<Target, String>) {
     let replicas = names.keys().filter(|target| matches!(target, Target::Replica(_))).count();
-    // A check with no replica to ask cannot know of publishers.
+    // Without a replica, `check` cannot report publishers.
     let blind = |check: &Checked| {
         let overlap = |fault: &&Fault| fault.began < check.ended && check.began < fault.ended;
         let out: HashSet<_> = faults
@@ -343,7 +344,7 @@ fn judge_checks(faults: &[Fault], checks: &[Checked], names: &HashMap<Target, St
             .collect();
         out.len() == replicas
     };
-    let mut judged = 0;
+    let mut relevant = 0;
     for fault in faults {
         let Some(name) = names.get(&fault.target) else { continue };
         let is_publisher = matches!(fault.target, Target::Publisher(_));
@@ -355,7 +356,7 @@ fn judge_checks(faults: &[Fault], checks: &[Checked], names: &HashMap<Target, St
                 blinded = true;
                 continue;
             }
-            judged += 1;
+            relevant += 1;
             assert!(
                 check.reported.contains(name),
                 "{name} was down for {:?} and not reported {:?} after the fault: {}",
@@ -370,10 +371,10 @@ fn judge_checks(faults: &[Fault], checks: &[Checked], names: &HashMap<Target, St
             assert!(first <= NOTICED_WITHIN, "{name} was reported after {first:?}");
         }
     }
-    println!("{} checks, {judged} of them beside a fault that they had to report", checks.len());
+    println!("{} checks, {relevant} of them during a fault that they had to report", checks.len());
 }
 
-/// Every job that any publisher holds.
+/// Every job at any publisher.
 async fn jobs(queues: &Queues) -> Vec<JobInfo> {
     let filter = Filter::of(Glob::new("/jobs/box/**").unwrap());
     let query = JobsQuery { filter, cursor: 0, limit: 1_000, full: true };
@@ -386,8 +387,8 @@ async fn jobs(queues: &Queues) -> Vec<JobInfo> {
     jobs
 }
 
-/// Nothing acknowledged is lost, doubled or wrong, and there is nothing that nobody sent.
-fn judge_jobs(folder: &FilePath, jobs: &[JobInfo]) {
+/// Checks that no acknowledged job is lost, doubled or wrong, and that every job was sent.
+fn assert_jobs_correct(folder: &FilePath, jobs: &[JobInfo]) {
     let number = |text: &String| text.parse::<u64>().unwrap();
     let sent: BTreeSet<u64> = notes(folder, "sent")
         .iter()
@@ -397,9 +398,9 @@ fn judge_jobs(folder: &FilePath, jobs: &[JobInfo]) {
     let mut by_number: HashMap<u64, &JobInfo> = HashMap::new();
     for job in jobs {
         let n: u64 = std::str::from_utf8(job.payload.as_ref().unwrap()).unwrap().parse().unwrap();
-        assert!(sent.contains(&n), "nobody sent {n}: {job:?}");
+        assert!(sent.contains(&n), "{n} was never sent: {job:?}");
         let twin = by_number.insert(n, job);
-        assert!(twin.is_none(), "{n} is there twice: {job:?} and {twin:?}");
+        assert!(twin.is_none(), "{n} exists twice: {job:?} and {twin:?}");
         assert_eq!(job.state, JobState::Completed, "{n} has not completed: {job:?}");
         let completed = job.attempts.iter().filter(|a| a.outcome == AttemptOutcome::Completed);
         assert_eq!(completed.count(), 1, "{n} was accepted more than once: {job:?}");
@@ -420,7 +421,7 @@ fn judge_jobs(folder: &FilePath, jobs: &[JobInfo]) {
     let runs = ended.len();
     println!("{} jobs, {runs} runs, answers to producers: {answers:?}", jobs.len());
     let least = if long() { 20_000 } else { 200 };
-    assert!(answers["acknowledged"] > least, "too little was done: {answers:?}");
+    assert!(answers["acknowledged"] > least, "too few jobs: {answers:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -465,7 +466,7 @@ async fn random_faults_lose_nothing_and_check_reports_them() {
     });
 
     let faults = Arc::new(Mutex::new(Vec::new()));
-    let mut nemesis = Nemesis {
+    let mut injector = FaultInjector {
         harness: &mut harness,
         clients: &mut clients,
         random: StdRng::seed_from_u64(seed),
@@ -473,14 +474,14 @@ async fn random_faults_lose_nothing_and_check_reports_them() {
         faults: faults.clone(),
         kinds_seen: BTreeSet::new(),
     };
-    tokio::task::block_in_place(|| nemesis.run(length, fault_max));
-    let kinds_seen = nemesis.kinds_seen.len();
+    tokio::task::block_in_place(|| injector.run(length, fault_max));
+    let kinds_seen = injector.kinds_seen.len();
     stop.store(true, Ordering::Relaxed);
     let checks = tokio::task::spawn_blocking(|| checking.join().unwrap()).await.unwrap();
     let faults = std::mem::take(&mut *faults.lock().unwrap());
     println!("{} faults of {kinds_seen} of 12 kinds", faults.len());
-    // A long run in which a kind of fault never came shows nothing about it.
-    assert!(kinds_seen == 12 || !long(), "only {kinds_seen} kinds of faults came");
+    // A long run has to cover every kind of fault.
+    assert!(kinds_seen == 12 || !long(), "only {kinds_seen} kinds of faults occurred");
 
     for producer in clients.iter_mut().filter(|client| client.role == Role::Producer) {
         common::send(&producer.process, Signal::TERM);
@@ -501,9 +502,9 @@ async fn random_faults_lose_nothing_and_check_reports_them() {
         assert!(began.elapsed() < HEALED_WITHIN, "{left:?} jobs left {HEALED_WITHIN:?} after");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    println!("all had ended {:?} after the last fault", began.elapsed());
-    judge_jobs(harness.folder.path(), &jobs(&queues).await);
-    judge_checks(&faults, &checks, &names);
+    println!("all jobs had ended {:?} after the last fault", began.elapsed());
+    assert_jobs_correct(harness.folder.path(), &jobs(&queues).await);
+    assert_faults_reported(&faults, &checks, &names);
     eventually("check has nothing to report", || async {
         let command = harness.command(&["check", "--json"]);
         tokio::task::spawn_blocking(|| check(command)).await.unwrap().reported.is_empty()

@@ -1,5 +1,5 @@
-//! Processes killed, stopped and started again: nothing acknowledged is lost, and a late worker is
-//! told that it is late.
+//! Processes killed, stopped and restarted: nothing acknowledged is lost, and a late worker's
+//! result is refused.
 #![allow(clippy::unwrap_used, reason = "this is a test, its helpers too")]
 
 use crate::common;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use common::{Service, System, longshore, run};
 
-/// Waits until it is so, at most so long.
+/// Polls a condition until it holds, at most for `within`.
 #[track_caller]
 fn wait_until(what: &str, within: Duration, mut is_so: impl FnMut() -> bool) {
     let began = Instant::now();
@@ -37,7 +37,7 @@ fn resolver(listen: &str, fresh: bool, config: &Path) -> Service {
     Service::start(command)
 }
 
-/// A publisher on any free port: after a restart its clients have to find it again.
+/// A publisher on a free port: after a restart its clients have to resolve it again.
 fn publisher(data: &Path, resolver: &str, config: &Path) -> Service {
     let mut command =
         longshore(&["publisher", "--json", "--listen", "127.0.0.1:0", "--default", "/"]);
@@ -45,10 +45,11 @@ fn publisher(data: &Path, resolver: &str, config: &Path) -> Service {
     Service::start(command)
 }
 
-/// Short enough for a test.
+/// Timing short enough for tests.
 fn short_timing(folder: &Path) -> std::path::PathBuf {
     let config = folder.join("config.toml");
-    let text = "[timing]\nwriter_ttl = '2s'\nreader_ttl = '2s'\nretry_wait_min = '50ms'\nretry_wait_max = '200ms'\n";
+    let text = "[timing]\nwriter_ttl = '2s'\nreader_ttl = '2s'\n\
+                retry_wait_min = '50ms'\nretry_wait_max = '200ms'\n";
     std::fs::write(&config, text).unwrap();
     config
 }
@@ -91,15 +92,15 @@ fn a_publisher_killed_during_enqueue_has_each_job_once() {
             std::thread::sleep(Duration::from_millis(10));
         }
     });
-    wait_until("a fifth is there", Duration::from_secs(20), || ready() >= JOBS as u64 / 5);
+    wait_until("a fifth is enqueued", Duration::from_secs(20), || ready() >= JOBS as u64 / 5);
     first.kill();
     let _second = publisher(&data, resolver, &config);
     feed.join().unwrap();
-    let told = enqueue.wait_with_output().unwrap();
-    let stderr = String::from_utf8_lossy(&told.stderr);
-    assert!(told.status.success(), "{stderr}");
-    let told: serde_json::Value = serde_json::from_slice(&told.stdout).unwrap();
-    assert_eq!(told["acknowledged"], JOBS, "{told}");
+    let output = enqueue.wait_with_output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["acknowledged"], JOBS, "{report}");
 
     let jobs = run(ask(&["jobs", "/jobs/n", "--state", "ready"]), b"").code(0).json_lines();
     let payloads: HashSet<String> =
@@ -123,8 +124,8 @@ fn a_worker_stopped_past_its_lease_is_refused() {
     let report = late.wait_with_output().unwrap();
     let report: serde_json::Value = serde_json::from_slice(&report.stdout).unwrap();
     assert_eq!(report["completed"], 0, "{report}");
-    let told = report["stale_refused"].as_u64().unwrap() + report["leases_lost"].as_u64().unwrap();
-    assert!(told >= 1, "{report}");
+    let reported = ["stale_refused", "leases_lost"].map(|key| report[key].as_u64().unwrap());
+    assert!(reported.iter().sum::<u64>() >= 1, "{report}");
 
     let job = system.run(&["job", &job, "--json"]).code(0).json();
     assert_eq!((&job["state"], &job["result"]), (&"completed".into(), &"in time\n".into()));
@@ -162,11 +163,12 @@ fn workers_continue_without_replicas_and_publishers_reregister_soon() {
     lines.write_all(b" meanwhile\n").unwrap();
     wait_until("a job is done meanwhile", Duration::from_secs(5), || done() == "before meanwhile");
 
-    let back = Instant::now();
+    let restarted = Instant::now();
     let _replica = resolver(&address, false, &config);
-    wait_until("the publisher is back", Duration::from_secs(5), is_known);
-    // Half of writer_ttl, and what it takes to start a process and ask.
-    assert!(back.elapsed() < Duration::from_millis(1_000 + 700), "{:?}", back.elapsed());
+    wait_until("the publisher is registered again", Duration::from_secs(5), is_known);
+    // Half of writer_ttl, plus the time to start a process and query it.
+    let took = restarted.elapsed();
+    assert!(took < Duration::from_millis(1_000 + 700), "{took:?}");
     drop(lines);
     assert!(producer.wait().unwrap().success());
     worker.kill().unwrap();

@@ -1,4 +1,4 @@
-//! What a command's exit code does to its job; the dead letters; cancelling.
+//! Exit codes of commands, dead letters, and cancelling.
 
 use crate::common;
 
@@ -48,7 +48,7 @@ fn a_released_job_keeps_its_attempt() {
     let system = System::up();
     let job = system.enqueue("/jobs/a", "x", &["--max-attempts", "1"]);
     let flag = system.folder.path().join("flag");
-    // The first time it gives the job back, the second time it completes it.
+    // The first run releases the job, the second completes it.
     let script = format!("test -e {flag} || {{ touch {flag}; exit 75; }}", flag = flag.display());
     system.run(&["work", "/jobs/a", "--until-empty", "--", "sh", "-c", &script]).code(0);
     let job = system.run(&["job", &job, "--json"]).code(0).json();
@@ -92,7 +92,8 @@ fn scheduled_jobs_are_counted_and_left() {
 #[test]
 fn json_lines_set_options_and_bad_lines_are_reported() {
     let system = System::up();
-    let lines = "{\"payload\":\"low\",\"priority\":-1}\n{\"payload\":\"x\",\"prority\":1}\n{\"payload\":\"high\",\"priority\":1}\n";
+    let lines = "{\"payload\":\"low\",\"priority\":-1}\n{\"payload\":\"x\",\"prority\":1}\n\
+                 {\"payload\":\"high\",\"priority\":1}\n";
     let ended = system.run_with(&["enqueue", "/jobs/a", "--jsonl"], lines.as_bytes()).code(1);
     ended.stderr_has(&["prority", "--only 2"]);
     let ran = system.folder.path().join("ran");

@@ -1,4 +1,4 @@
-//! The main job: files go in, processes are killed, every digest comes back.
+//! `longshore demo`: every file gets its digest although processes are killed.
 
 use crate::common;
 
@@ -30,7 +30,7 @@ fn awkward_files_survive_three_kills_and_missing_ones_are_buried() {
     for n in 0..100 {
         std::fs::write(files.join(format!("plain-{n}")), n.to_string()).unwrap();
     }
-    // The last by name is enqueued only after the last kill.
+    // The last file by name is enqueued only after the last kill.
     let vanishing = files.join("\u{10ffff}");
     std::fs::write(&vanishing, "soon gone").unwrap();
 
@@ -41,18 +41,18 @@ fn awkward_files_survive_three_kills_and_missing_ones_are_buried() {
         .spawn()
         .unwrap();
     let mut output = BufReader::new(demo.stdout.take().unwrap());
-    let mut told = String::new();
-    // It has listed the files once it says how many there are.
-    output.read_line(&mut told).unwrap();
-    assert!(told.starts_with("109 files"), "{told}");
+    let mut printed = String::new();
+    // The demo prints the number of files after it has listed them.
+    output.read_line(&mut printed).unwrap();
+    assert!(printed.starts_with("109 files"), "{printed}");
     std::fs::remove_file(&vanishing).unwrap();
-    output.read_to_string(&mut told).unwrap();
+    output.read_to_string(&mut printed).unwrap();
     let ended = demo.wait_with_output().unwrap();
     let stderr = String::from_utf8_lossy(&ended.stderr);
-    assert!(ended.status.success(), "{told}\n{stderr}");
+    assert!(ended.status.success(), "{printed}\n{stderr}");
 
     let count = |what: &str| {
-        let line = told.lines().find(|line| line.starts_with(what)).unwrap_or_default();
+        let line = printed.lines().find(|line| line.starts_with(what)).unwrap_or_default();
         line.split_whitespace().last().map(str::to_owned)
     };
     for (what, expected) in [
@@ -63,19 +63,19 @@ fn awkward_files_survive_three_kills_and_missing_ones_are_buried() {
         ("doubled", "0"),
         ("unknown", "0"),
     ] {
-        assert_eq!(count(what).as_deref(), Some(expected), "{what} in {told}");
+        assert_eq!(count(what).as_deref(), Some(expected), "{what} in {printed}");
     }
-    assert!(told.contains("worker-1, publisher-1, replica-1"), "{told}");
+    assert!(printed.contains("worker-1, publisher-1, replica-1"), "{printed}");
     assert!(stderr.contains("No such file"), "{stderr}");
 
-    let judge = Command::new("sha256sum")
+    let checked = Command::new("sha256sum")
         .args(["--strict", "-c", "digests.txt"])
         .current_dir(folder.path())
         .output()
         .unwrap();
-    assert!(judge.status.success(), "{}", String::from_utf8_lossy(&judge.stderr));
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
     assert_eq!(
-        judge.stdout.split(|byte| *byte == b'\n').filter(|line| line.ends_with(b"OK")).count(),
+        checked.stdout.split(|byte| *byte == b'\n').filter(|line| line.ends_with(b"OK")).count(),
         108
     );
 }

@@ -1,4 +1,4 @@
-//! Looking into the directory: trees, tables, who serves what, and what comes and goes.
+//! Commands that read the directory: lists, trees, tables, resolution and watches.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "its helpers are tests, too")]
 
 use crate::common;
@@ -13,7 +13,7 @@ fn next(watch: &mut BackgroundCommand) -> Value {
     serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))
 }
 
-/// What the watch says next of a path.
+/// The next event of the watch about a path.
 fn of_path(watch: &mut BackgroundCommand) -> (String, String) {
     loop {
         let value = next(watch);
@@ -69,11 +69,13 @@ fn the_directory_is_shown_as_a_list_a_tree_and_a_table() {
     let metrics = &status["replicas"][0];
     assert_eq!((&metrics["hidden"], &metrics["warming_left_ms"]), (&json!(0), &json!(0)));
     assert!(metrics["watches_max"].as_u64() > Some(0), "{metrics}");
-    let asked = |kind: &str| metrics["requests"][kind].as_u64();
-    assert!(asked("resolve") > Some(0) && asked("announce") > Some(0), "{metrics}");
-    assert!(metrics["reads"].as_u64() > asked("resolve") && metrics["writes"].as_u64() > Some(0));
+    let requests = |kind: &str| metrics["requests"][kind].as_u64();
+    assert!(requests("resolve") > Some(0) && requests("announce") > Some(0), "{metrics}");
+    assert!(
+        metrics["reads"].as_u64() > requests("resolve") && metrics["writes"].as_u64() > Some(0)
+    );
     let shown = system.run(&["resolver", "status"]).code(0).stdout;
-    assert!(shown.contains("asked for"), "{shown}");
+    assert!(shown.contains("requests"), "{shown}");
     assert!(["slowest", "MiB", "at most"].iter().all(|word| shown.contains(word)), "{shown}");
 }
 
@@ -126,7 +128,7 @@ async fn watch_fails_over_and_prints_only_differences() {
     assert_ne!(other["replica"], begins["replica"]);
     harness.run(&["enqueue", "/jobs/b", "x"]).code(0);
     assert_eq!(of_path(&mut watch), event("now", "/jobs/b"));
-    // A publisher that is silent for a writer_ttl takes its paths with it, and brings them back.
+    // The paths of a publisher that is silent for a writer_ttl disappear until it returns.
     harness.kill_publisher();
     let gone = [of_path(&mut watch), of_path(&mut watch)];
     assert_eq!(gone, [event("gone", "/jobs/a"), event("gone", "/jobs/b")]);

@@ -1,4 +1,5 @@
-//! Lines go in as jobs, a command runs for each, and every result can be read.
+//! From lines to results: each line becomes a job, a command runs for each, and every result is
+//! readable.
 
 use crate::common;
 
@@ -54,8 +55,8 @@ fn every_line_becomes_a_job_with_a_result() {
         .collect();
     assert_eq!(results.len(), files.len());
     for file in &files {
-        let said = std::process::Command::new("sha256sum").arg("--").arg(file).output().unwrap();
-        assert_eq!(results[file], String::from_utf8(said.stdout).unwrap());
+        let output = std::process::Command::new("sha256sum").arg("--").arg(file).output().unwrap();
+        assert_eq!(results[file], String::from_utf8(output.stdout).unwrap());
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a job is told when it is enqueued: each option can be seen, and does what it says.
+//! Options of enqueued jobs: each is shown and has its effect.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "its helpers are tests, too")]
 
 use crate::common;
@@ -12,26 +12,25 @@ use serde_json::Value;
 
 const LATER: &str = "2036-11-20T21:30:00.000Z";
 
-/// Milliseconds between two moments of the same day or the next.
+/// Milliseconds between two timestamps of the same day or of consecutive days.
 fn ms_between(from: &Value, to: &Value) -> i64 {
-    let ms = |moment: &Value| {
-        let moment = moment.as_str().unwrap();
-        let field = |at: usize, digits: usize| moment[at..at + digits].parse::<i64>().unwrap();
+    let ms = |timestamp: &Value| {
+        let timestamp = timestamp.as_str().unwrap();
+        let field = |at: usize, digits: usize| timestamp[at..at + digits].parse::<i64>().unwrap();
         ((field(11, 2) * 60 + field(14, 2)) * 60 + field(17, 2)) * 1_000 + field(20, 3)
     };
     (ms(to) - ms(from)).rem_euclid(86_400_000)
 }
 
-/// Fails unless the second moment is that much after the first, give or take what a busy machine
-/// needs.
+/// Fails unless `to` is `ms` after `from`, with a tolerance of 2 s for a busy machine.
 #[track_caller]
 fn assert_after(from: &Value, to: &Value, ms: i64) {
     let between = ms_between(from, to);
     assert!((ms - 2_000..=ms + 2_000).contains(&between), "{between} ms from {from} to {to}");
 }
 
-/// What a job was told, without what differs from job to job.
-fn told(job: &Value) -> Value {
+/// A job's options, without the fields that differ from job to job.
+fn options_of(job: &Value) -> Value {
     let mut job = job.clone();
     let fields = job.as_object_mut().unwrap();
     for own in ["job", "id", "publisher", "enqueued_at", "due_at"] {
@@ -88,13 +87,14 @@ fn options_from_flags_and_json_lines_are_equal() {
     assert_eq!(flagged["headers"], serde_json::json!({ "lang": "en", "to": "ann=bob" }));
 
     let line = format!(
-        r#"{{"payload":"x","priority":-7,"delay":"1h","expires":"{LATER}","max_attempts":3,"lease":"90s",
-        "run_timeout":"10m","backoff":"linear:5s..10m","keep":"2d","headers":{{"lang":"en","to":"ann=bob"}}}}"#
+        r#"{{"payload":"x","priority":-7,"delay":"1h","expires":"{LATER}","max_attempts":3,
+        "lease":"90s","run_timeout":"10m","backoff":"linear:5s..10m","keep":"2d",
+        "headers":{{"lang":"en","to":"ann=bob"}}}}"#
     );
     let jsonl = ["enqueue", "/jobs/a", "--jsonl", "--json"];
     let receipt = system.run_with(&jsonl, line.replace('\n', "").as_bytes()).code(0).json();
     let lined = system.job(receipt["job"].as_str().unwrap());
-    assert_eq!(told(&lined), told(&flagged));
+    assert_eq!(options_of(&lined), options_of(&flagged));
     assert_after(&lined["enqueued_at"], &lined["due_at"], 3_600_000);
 
     let at = system.job(&system.enqueue("/jobs/a", "x", &["--at", LATER, "--run-timeout", "0s"]));
@@ -104,8 +104,10 @@ fn options_from_flags_and_json_lines_are_equal() {
 #[test]
 fn bad_lines_are_numbered_and_flags_apply_to_all() {
     let system = System::up();
-    let lines = "{\"payload\":1}\n{\"payload\":2,\"backoff\":\"often\"}\n{\"payload\":3,\"max_attempts\":4}\n\
-                 nonsense\n{\"payload\":2,\"backoff\":\"often\"}\n{\"payload\":6,\"delay\":\"3s\",\"expires\":\"2s\"}\n";
+    let lines = "{\"payload\":1}\n{\"payload\":2,\"backoff\":\"often\"}\n\
+                 {\"payload\":3,\"max_attempts\":4}\nnonsense\n\
+                 {\"payload\":2,\"backoff\":\"often\"}\n\
+                 {\"payload\":6,\"delay\":\"3s\",\"expires\":\"2s\"}\n";
     let arguments = ["enqueue", "/jobs/a", "--jsonl", "--max-attempts", "2", "--header", "a=b"];
     let ended = system.run_with(&arguments, lines.as_bytes()).code(1).stderr_has(&["--only 2,4-6"]);
     let errors: Vec<&str> =
@@ -138,8 +140,7 @@ fn a_signal_while_reading_stdin_sets_the_exit_code() {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        // Waiting would close it, and the payload would be empty before the signal ends the
-        // command.
+        // `wait` would close standard input, and the command would enqueue an empty payload.
         let input = waiting.stdin.take();
         let status = format!("/proc/{}/status", waiting.id());
         let caught = || -> Option<u64> {
@@ -167,7 +168,7 @@ fn a_failed_attempt_waits_by_its_policy() {
         system.enqueue("/jobs/a", policy, &options)
     });
     let worker = system.spawn(&["work", "/jobs/a", "--", "false"]);
-    // The last one has no wait between its two attempts.
+    // The last policy has no wait between its two attempts.
     wait_until("all have failed", || {
         let stat = system.stat("/jobs/a");
         stat["retrying"] == 3 && stat["dead"] == 1
@@ -185,16 +186,16 @@ fn a_failed_attempt_waits_by_its_policy() {
 #[test]
 fn results_are_retained_unless_disabled() {
     let system = System::up();
-    let wanted = system.enqueue("/jobs/a", "yes", &[]);
-    let unwanted = system.enqueue("/jobs/a", "no", &["--no-result"]);
+    let retained = system.enqueue("/jobs/a", "yes", &[]);
+    let discarded = system.enqueue("/jobs/a", "no", &["--no-result"]);
     let line = system.run_with(
         &["enqueue", "/jobs/a", "--jsonl", "--json"],
         b"{\"payload\":\"no\",\"result\":false}",
     );
     let lined = line.code(0).json()["job"].as_str().unwrap().to_owned();
     system.run(&["work", "/jobs/a", "--until-empty", "--", "cat"]).code(0);
-    assert_eq!(system.job(&wanted)["result"], "yes");
-    for name in [unwanted, lined] {
+    assert_eq!(system.job(&retained)["result"], "yes");
+    for name in [discarded, lined] {
         let job = system.job(&name);
         assert_eq!((&job["state"], &job["result"]), (&"completed".into(), &Value::Null));
         system.run(&["job", &name, "--result"]).code(1).stderr_has(&["completed", "no result"]);
@@ -233,7 +234,7 @@ fn the_delay_of_a_prepared_job_counts_from_its_confirmation() {
     let job = system.job(&job);
     assert_eq!(job["state"], "scheduled");
     let wait = ms_between(&job["enqueued_at"], &job["due_at"]);
-    assert!(wait >= 3_600_450, "it counted from its enqueuing: {wait} ms");
+    assert!(wait >= 3_600_450, "the delay counted from the enqueue: {wait} ms");
 }
 
 #[test]
@@ -245,9 +246,9 @@ fn confirming_an_unprepared_job_reports_its_state() {
     wait_until("the job runs", || system.stat("/jobs/a")["running"] == 1);
     system.run(&["confirm", &ready]).code(1).stderr_has(&["is running", "only prepared jobs"]);
     drop(worker);
-    let nobodys = "01920f3e-5b7a-7c3d-8e4f-a1b2c3d4e5f6";
-    system.run(&["confirm", nobodys]).code(1).stderr_has(&["no publisher has", nobodys]);
-    // Nobody would ever end that wait.
+    let unknown = "01920f3e-5b7a-7c3d-8e4f-a1b2c3d4e5f6";
+    system.run(&["confirm", unknown]).code(1).stderr_has(&["no publisher has", unknown]);
+    // The wait would never end.
     system.run(&["enqueue", "/jobs/a", "x", "--prepare", "--wait"]).code(2).stderr_has(&["--wait"]);
 }
 
@@ -310,13 +311,13 @@ fn jobs_with_zero_retention_are_gone_once_ended() {
     let system = System::up();
     let gone = system.enqueue("/jobs/a", "x", &["--keep", "0s"]);
     let cancelled = system.enqueue("/jobs/a", "x", &["--keep", "0s", "--delay", "1h"]);
-    let kept = system.enqueue("/jobs/a", "x", &["--keep", "1h"]);
+    let retained = system.enqueue("/jobs/a", "x", &["--keep", "1h"]);
     system.run(&["cancel", &cancelled]).code(0);
     system.run(&["work", "/jobs/a", "--until-empty", "--", "cat"]).code(0);
     for name in [gone, cancelled] {
         system.run(&["job", &name]).code(1).stderr_has(&["none has it"]);
     }
-    assert_eq!(system.job(&kept)["state"], "completed");
+    assert_eq!(system.job(&retained)["state"], "completed");
     let stat = system.stat("/jobs/a");
     let counts = ["completed", "cancelled", "completed_ever"].map(|count| &stat[count]);
     assert_eq!(counts, [1, 0, 2]);
@@ -327,6 +328,6 @@ fn waiting_for_an_unretained_job_reports_only_its_end() {
     let system = System::up();
     let _worker = system.spawn(&["work", "/jobs/a", "--", "sleep", "0.5"]);
     let enqueue = ["enqueue", "/jobs/a", "hello", "--keep", "0s", "--wait"];
-    system.run(&enqueue).code(1).stderr_has(&["has ended and is no longer kept"]);
+    system.run(&enqueue).code(1).stderr_has(&["has ended and is no longer retained"]);
     assert_eq!(system.stat("/jobs/a")["completed_ever"], 1);
 }

@@ -1,4 +1,4 @@
-//! A publisher whose disk fills up: 64 MiB of memory mounted for it alone, segments of 1 MiB.
+//! A publisher whose disk fills up: a private tmpfs of 64 MiB, with segments of 1 MiB.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "its helpers are tests, too")]
 
 use crate::common;
@@ -24,22 +24,22 @@ const MIB: u64 = 1024 * 1024;
 const DISK_MIB: u64 = 64;
 const PAYLOAD_BYTES: usize = 4_000;
 const BATCH_JOBS: usize = 100;
-/// How long it may take until a full disk is as it has to be.
-const FULL_WITHIN: Duration = Duration::from_secs(30);
-/// What something else has on the disk, until an operator removes it.
-const BALLAST_MIB: u64 = 24;
+/// The longest wait until the publisher reports a full disk.
+const FULL_TIMEOUT: Duration = Duration::from_secs(30);
+/// Space used by another file, until it is removed.
+const OTHER_FILE_MIB: u64 = 24;
 
-/// A replica, and a publisher on a disk of its own.
+/// A replica, and a publisher on a small disk.
 struct SmallDisk {
     resolver: Service,
     publisher: Service,
-    /// The disk, as seen from here.
+    /// The disk's path in this process's mount namespace.
     disk: PathBuf,
     folder: tempfile::TempDir,
 }
 
 impl SmallDisk {
-    /// None where mounting is not permitted.
+    /// None if mounting is not permitted.
     fn start() -> Option<SmallDisk> {
         let may_mount = Command::new("unshare")
             .args(["-rm", "sh", "-c", "mount -t tmpfs tmpfs /mnt"])
@@ -47,7 +47,7 @@ impl SmallDisk {
             .is_ok_and(|tried| tried.status.success());
         if !may_mount {
             eprintln!(
-                "SKIPPED: this machine lets nobody mount a small disk (unshare -rm, mount -t tmpfs)"
+                "SKIPPED: mounting a small disk is not permitted (unshare -rm, mount -t tmpfs)"
             );
             return None;
         }
@@ -63,7 +63,7 @@ impl SmallDisk {
         ]));
         let mount = folder.path().join("disk");
         std::fs::create_dir(&mount).unwrap();
-        // The mount is the publisher's alone, and goes with it.
+        // The mount exists only in the publisher's namespace, and ends with it.
         let mut command = Command::new("unshare");
         let script = "mount -t tmpfs -o size=\"$1\"m tmpfs \"$2\" && shift 2 && exec \"$@\"";
         command.args(["-rm", "sh", "-c", script, "sh", &DISK_MIB.to_string()]).arg(&mount);
@@ -91,9 +91,9 @@ impl SmallDisk {
         run(command, b"")
     }
 
-    /// Room that something else takes, or gives back.
-    fn ballast(&self, mib: u64) {
-        let file = File::create(self.disk.join("ballast")).unwrap();
+    /// Takes space on the disk with another file; 0 frees it.
+    fn take_space(&self, mib: u64) {
+        let file = File::create(self.disk.join("other")).unwrap();
         if mib > 0 {
             fallocate(&file, FallocateFlags::empty(), 0, mib * MIB).unwrap();
         }
@@ -109,26 +109,26 @@ fn jobs(count: usize) -> Vec<NewJob> {
     (0..count).map(|_| new_job(Path::new(QUEUE).unwrap(), payload.clone())).collect()
 }
 
-/// Enqueues batches of so many until one is refused for want of room, then single jobs until one
-/// is; gives what was acknowledged.
-async fn fill(producer: &Producer, mut at_a_time: usize) -> HashSet<JobId> {
+/// Enqueues batches until one is refused with `NoSpace`, then single jobs until one is. Returns the
+/// acknowledged ids.
+async fn fill(producer: &Producer, mut batch: usize) -> HashSet<JobId> {
     let mut acknowledged = HashSet::new();
     loop {
         let mut refused = 0;
-        for receipt in producer.enqueue_all(jobs(at_a_time), BatchOptions::default()).await {
+        for receipt in producer.enqueue_all(jobs(batch), BatchOptions::default()).await {
             match receipt.outcome {
                 Ok(_) => assert!(acknowledged.insert(receipt.id)),
                 Err(EnqueueError::Refused { refusal: Refusal::NoSpace, .. }) => refused += 1,
                 Err(other) => panic!("{other}"),
             }
         }
-        if refused > 0 && at_a_time == 1 {
+        if refused > 0 && batch == 1 {
             return acknowledged;
         }
         if refused > 0 {
-            at_a_time = 1;
+            batch = 1;
         }
-        assert!(acknowledged.len() < 100_000, "the disk is never full");
+        assert!(acknowledged.len() < 100_000, "the disk never becomes full");
     }
 }
 
@@ -136,32 +136,34 @@ async fn fill(producer: &Producer, mut at_a_time: usize) -> HashSet<JobId> {
 async fn a_full_disk_refuses_jobs_but_settles_and_recovers() {
     let Some(mut system) = SmallDisk::start() else { return };
     eventually("the publisher is registered", || async { system.run(&["check"]).code == 0 }).await;
-    system.ballast(BALLAST_MIB);
+    system.take_space(OTHER_FILE_MIB);
     let producer = Producer::connect(system.cluster(), ProducerOptions::default());
     let mut acknowledged = fill(&producer, BATCH_JOBS).await;
-    // 40 MiB less the ballast and four segments hold at least 7,000 jobs of 4 kB. That one was
-    // refused does not say that the next one is: while a cycle of the journal runs it needs room,
-    // and when it ends it has made some. A full disk says so: to who enqueues, to who checks, to
-    // who looks.
+    // 40 MiB less the ballast and four segments hold at least 7,000 jobs of 4 kB. One refusal does
+    // not mean a full disk: a running compaction cycle needs space, and frees some at its end. A
+    // full disk is reported by `enqueue`, `check` and `stat`.
     let began = Instant::now();
-    let tells_it = || {
+    let is_reported = || {
         let check = system.run(&["check"]);
         let stat = system.run(&["stat"]).code(0);
         check.code != 0
             && check.stdout.contains("short of room")
             && stat.stdout.contains("refuses new jobs (NoSpace)")
     };
-    while acknowledged.len() < 6_000 || !tells_it() {
-        let taken = acknowledged.len();
-        assert!(began.elapsed() < FULL_WITHIN, "not full within {FULL_WITHIN:?}; {taken} taken");
+    while acknowledged.len() < 6_000 || !is_reported() {
+        let accepted = acknowledged.len();
+        assert!(
+            began.elapsed() < FULL_TIMEOUT,
+            "not full within {FULL_TIMEOUT:?}; {accepted} accepted"
+        );
         acknowledged.extend(fill(&producer, 1).await);
     }
-    // What a cycle writes takes the place of the ballast, which has its length again at its end.
+    // A cycle writes into the ballast's space; the ballast has its full size again at the end.
     let ballast = || {
         let stat = system.run(&["stat", "--json"]).json();
         stat["publishers"][0]["ballast_bytes"].as_u64().unwrap()
     };
-    eventually("the ballast is whole", || async { ballast() >= 2 * MIB }).await;
+    eventually("the ballast has its full size", || async { ballast() >= 2 * MIB }).await;
     let mut by_hand = 0;
     let payload = "x".repeat(PAYLOAD_BYTES);
     loop {
@@ -175,39 +177,40 @@ async fn a_full_disk_refuses_jobs_but_settles_and_recovers() {
         acknowledged.extend(fill(&producer, 1).await);
     }
 
-    // Workers go on, to the last job.
+    // Workers continue to the last job.
     let ran = Arc::new(Mutex::new(HashSet::new()));
     let worker = Worker::connect(system.cluster()).await.unwrap().durable_subscribe(QUEUE);
     let worker = worker.concurrency(16).prefetch(500);
-    let (handle, noted) = (worker.handle(), ran.clone());
+    let (handle, runs) = (worker.handle(), ran.clone());
     let working = tokio::spawn(worker.run(move |_: Job<Bytes>, context: JobContext| {
-        let again = !noted.lock().unwrap().insert(context.id());
+        let again = !runs.lock().unwrap().insert(context.id());
         assert!(!again, "each runs once");
         async { Ok(()) }
     }));
     let all = acknowledged.len() as u64 + by_hand;
-    eventually("all that was taken is done", || async { system.completed().await == all }).await;
-    assert!(system.publisher.is_running(), "it never ends for want of room");
-    // What is done is kept, and the disk as full as it was.
+    eventually("all accepted jobs are done", || async { system.completed().await == all }).await;
+    assert!(system.publisher.is_running(), "a full disk does not end the publisher");
+    // Completed jobs are retained, so the disk is still full.
     acknowledged.extend(fill(&producer, 1).await);
 
-    // Room, from somebody who knows nothing of Longshore.
-    system.ballast(0);
-    let resumed = eventually("jobs are taken again", || async {
+    // Free space by deleting the other file.
+    system.take_space(0);
+    let resumed = eventually("jobs are accepted again", || async {
         let receipt = producer.enqueue(jobs(1).remove(0)).await;
         receipt.is_ok()
     })
     .await;
     assert!(resumed < Duration::from_secs(10), "after {resumed:?}");
-    eventually("check is content again", || async { system.run(&["check"]).code == 0 }).await;
+    eventually("check reports no problem again", || async { system.run(&["check"]).code == 0 })
+        .await;
     let before = acknowledged.len();
     while acknowledged.len() < before + 2_000 {
         let more = acknowledged.len() - before;
-        assert!(began.elapsed() < 3 * FULL_WITHIN, "{more} more were taken");
+        assert!(began.elapsed() < 3 * FULL_TIMEOUT, "{more} more were accepted");
         acknowledged.extend(fill(&producer, BATCH_JOBS).await);
     }
     let all = acknowledged.len() as u64 + by_hand + 1;
-    eventually("those, too", || async { system.completed().await == all }).await;
+    eventually("the new jobs are done", || async { system.completed().await == all }).await;
     handle.drain();
     working.await.unwrap().unwrap();
     let ran = std::mem::take(&mut *ran.lock().unwrap());

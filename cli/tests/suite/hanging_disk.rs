@@ -1,5 +1,5 @@
-//! A publisher whose disk hangs: a file system of its own, frozen while jobs are enqueued. A second
-//! one has a healthy disk.
+//! A publisher whose disk hangs: its own file system is frozen while jobs are enqueued. A second
+//! publisher has a healthy disk.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "its helpers are tests, too")]
 
 use crate::common;
@@ -27,30 +27,29 @@ use longshore::{
 };
 use tokio::task::JoinHandle;
 
-/// Published by both. Nobody works on it before the disk goes on.
-const SHARED_QUEUE: &str = "/jobs/kept";
-/// A worker waits for its jobs all the time.
+/// Published by both. Its jobs run only after the disk has recovered.
+const SHARED_QUEUE: &str = "/jobs/shared";
+/// A worker takes its jobs all the time.
 const WORKED_QUEUE: &str = "/jobs/worked";
-/// At the publisher that hangs, only.
+/// Published only by the publisher that hangs.
 const OWN_QUEUE: &str = "/alone/queue";
 const HANG_AFTER: Duration = Duration::from_secs(2);
 const CONFIGURED: &str = "\n[publisher]\nhang_after = \"2s\"\nsegment_bytes = 1048576\n";
-/// What processes that share a busy machine may take beyond that.
+/// Tolerance for a busy machine.
 const SLACK: Duration = Duration::from_secs(10);
 const ENQUEUEING: usize = 16;
 const DISK_BYTES: u64 = 256 * 1024 * 1024;
 
-/// A file system in a file, mounted where nothing else is. Whatever becomes of the test, it is
-/// thawed and unmounted, by a shell that waits for the test's end: who writes to a frozen disk
-/// cannot even be killed.
+/// A file system in a file, on its own mount point. A shell that waits for the test's end thaws and
+/// unmounts it in any case: a process that writes to a frozen disk cannot even be killed.
 struct Disk {
     mount: PathBuf,
-    /// ProxyState when its standard input does.
-    keeper: Child,
+    /// A shell that cleans up when its standard input is closed.
+    cleanup: Child,
 }
 
 impl Disk {
-    /// None where making one is not permitted.
+    /// None if mounting is not permitted.
     fn mounted(folder: &FilePath) -> Option<Disk> {
         let (image, mount) = (folder.join("image"), folder.join("disk"));
         std::fs::File::create(&image).unwrap().set_len(DISK_BYTES).unwrap();
@@ -61,22 +60,21 @@ impl Disk {
         if !tried.status.success() {
             let why = String::from_utf8_lossy(&tried.stderr);
             eprintln!(
-                "SKIPPED: this machine lets nobody mount a disk of a file (mkfs.ext4, mount -o loop): {why}"
+                "SKIPPED: mounting a disk image is not permitted \
+                 (mkfs.ext4, mount -o loop): {why}"
             );
             return None;
         }
-        // When the test was killed, its publisher may still be there: it ends once its disk is
-        // gone.
+        // If the test is killed, its publisher may still run: it ends once its disk is gone.
         let script = "cat; fsfreeze -u \"$1\"; umount \"$1\" || umount -l \"$1\"";
         let mut command = shell(script, &[&mount]);
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-        Some(Disk { keeper: command.spawn().unwrap(), mount })
+        Some(Disk { cleanup: command.spawn().unwrap(), mount })
     }
 
-    /// From now on whoever writes to it waits.
+    /// Blocks all writes to the disk.
     fn freeze(&self) {
-        // Never anything but this disk: had it gone, the directory would be one of the machine's
-        // own disk.
+        // Check the mount point: without it, this would freeze the machine's own disk.
         let frozen = shell("mountpoint -q \"$1\" && fsfreeze -f \"$1\"", &[&self.mount]).status();
         assert!(frozen.unwrap().success());
     }
@@ -88,8 +86,8 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        drop(self.keeper.stdin.take());
-        let _ = self.keeper.wait();
+        drop(self.cleanup.stdin.take());
+        let _ = self.cleanup.wait();
     }
 }
 
@@ -99,19 +97,19 @@ fn shell(script: &str, arguments: &[&FilePath]) -> Command {
     command
 }
 
-/// A replica, a publisher on a disk that can be frozen, and one whose disk is healthy.
+/// A replica, a publisher on a disk that can be frozen, and one on a healthy disk.
 struct HangingDisk {
     resolver: Service,
     hanging: Service,
     healthy: Service,
-    /// After those who write to it.
+    /// Declared after the services, so that it is dropped after them.
     disk: Disk,
     folder: tempfile::TempDir,
 }
 
 impl Drop for HangingDisk {
     fn drop(&mut self) {
-        // First of all: until then the publisher cannot be killed, and nobody may wait for it.
+        // Thaw first: a publisher on a frozen disk cannot be killed.
         self.disk.thaw();
     }
 }
@@ -150,8 +148,8 @@ impl HangingDisk {
         run(command, b"")
     }
 
-    /// Names of the publishers that the resolver leads to.
-    fn found(&self, path: &str) -> Vec<String> {
+    /// The names of the publishers that the resolver returns.
+    fn resolved(&self, path: &str) -> Vec<String> {
         let resolved = self.run(&["resolve", path, "--json"]).json();
         let publishers = resolved["paths"][0]["publishers"].as_array().cloned();
         let name = |publisher: &serde_json::Value| publisher["name"].as_str().unwrap().to_owned();
@@ -165,14 +163,15 @@ impl HangingDisk {
     }
 }
 
-/// Ages of the oldest command, in milliseconds, as a publisher's heartbeats tell them.
+/// Ages of the oldest uncommitted command in milliseconds, from a publisher's heartbeats.
 type Ages = Arc<Mutex<Vec<u64>>>;
 
-/// A link that says nothing and asks for heartbeats; read until it state.
-fn listen_to_heartbeats(publisher: &Service) -> Ages {
-    let often = LinkTiming { heartbeat: Duration::from_millis(100), hang: Duration::from_secs(10) };
+/// Opens a link that sends nothing, and reads heartbeats until it ends.
+fn read_heartbeats(publisher: &Service) -> Ages {
+    let timing =
+        LinkTiming { heartbeat: Duration::from_millis(100), hang: Duration::from_secs(10) };
     let mut handshake = FrameWriter::new();
-    Handshake::new(Role::Tool, SessionId([7; 16]), "listener", often).encode(&mut handshake);
+    Handshake::new(Role::Tool, SessionId([7; 16]), "listener", timing).encode(&mut handshake);
     let mut stream = TcpStream::connect(publisher.text("address")).unwrap();
     stream.write_all(&[&MAGIC[..], &handshake.finish().parts().concat()].concat()).unwrap();
     stream.read_exact(&mut [0; MAGIC.len()]).unwrap();
@@ -182,15 +181,15 @@ fn listen_to_heartbeats(publisher: &Service) -> Ages {
         let mut body = vec![0; u32::from_le_bytes(length) as usize];
         stream.read_exact(&mut body).ok().map(|()| body.into())
     };
-    assert!(frame().is_some(), "it is welcome");
+    assert!(frame().is_some(), "the handshake is accepted");
     let ages = Ages::default();
-    let told = ages.clone();
+    let shared = ages.clone();
     std::thread::spawn(move || {
         while let Some(body) = frame() {
             for message in Messages::new(body) {
                 let (tag, body) = message.unwrap();
                 let age = Reader::new(body).u64();
-                told.lock().unwrap().extend(age.ok().filter(|_| tag == HEARTBEAT));
+                shared.lock().unwrap().extend(age.ok().filter(|_| tag == HEARTBEAT));
             }
         }
     });
@@ -201,16 +200,16 @@ fn job(queue: &str) -> NewJob {
     new_job(Path::new(queue).unwrap(), vec![7; 100])
 }
 
-/// What producers were told, by job.
+/// The publisher in each job's receipt.
 type Receipts = Arc<Mutex<HashMap<JobId, PublisherId>>>;
 
-/// Enqueues, one job after the other, until told to stop.
+/// Enqueues one job after the other until stopped.
 async fn enqueue(producer: Producer, receipts: Receipts, stop: Arc<AtomicBool>) {
     while !stop.load(Ordering::Relaxed) {
         let receipt = producer.enqueue(job(SHARED_QUEUE)).await.unwrap();
-        assert!(!receipt.existing, "a batch that was sent again was taken for a new one");
-        let older = receipts.lock().unwrap().insert(receipt.job.id, receipt.job.publisher);
-        assert_eq!(older, None, "two receipts for one job");
+        assert!(!receipt.existing, "a repeated batch counted as a new one");
+        let previous = receipts.lock().unwrap().insert(receipt.job.id, receipt.job.publisher);
+        assert_eq!(previous, None, "two receipts for one job");
     }
 }
 
@@ -221,9 +220,9 @@ async fn work(cluster: Cluster, queue: &str) -> (ShutdownHandle, JoinHandle<()>,
     let worker = Worker::connect(cluster).await.unwrap().durable_subscribe(queue);
     let worker = worker.concurrency(16).prefetch(100);
     let (handle, runs) = (worker.handle(), Runs::default());
-    let noted = runs.clone();
+    let shared = runs.clone();
     let running = worker.run(move |_: Job<Bytes>, context: JobContext| {
-        *noted.lock().unwrap().entry(context.id()).or_default() += 1;
+        *shared.lock().unwrap().entry(context.id()).or_default() += 1;
         async { Ok(()) }
     });
     let working = tokio::spawn(async move {
@@ -241,7 +240,7 @@ async fn a_hung_disk_withdraws_the_publisher_until_it_recovers() {
     let Some(mut system) = HangingDisk::start() else { return };
     let both = ["hanging", "healthy"];
     eventually("both are registered", || async {
-        system.found(SHARED_QUEUE) == both && system.found(OWN_QUEUE) == ["hanging"]
+        system.resolved(SHARED_QUEUE) == both && system.resolved(OWN_QUEUE) == ["hanging"]
     })
     .await;
     let (worked, working, _) = work(system.cluster(), WORKED_QUEUE).await;
@@ -253,34 +252,33 @@ async fn a_hung_disk_withdraws_the_publisher_until_it_recovers() {
     let hanging = system.hanging_id();
     let acknowledged = || receipts.lock().unwrap().values().filter(|&&at| at == hanging).count();
     eventually("it acknowledges jobs", || async { acknowledged() >= 500 }).await;
-    // One who has no other publisher, and waits not much longer than it takes to see that the disk
-    // hangs.
-    let impatient = ProducerOptions {
+    // A producer without another publisher, with a timeout slightly above the hang detection.
+    let short_timeout = ProducerOptions {
         answer_timeout: HANG_AFTER + Duration::from_secs(2),
         ..ProducerOptions::default()
     };
-    let alone = Producer::to_publishers(vec![info_of(&system.hanging)], impatient);
+    let alone = Producer::to_publishers(vec![info_of(&system.hanging)], short_timeout);
     alone.enqueue(job(OWN_QUEUE)).await.unwrap();
 
-    let ages = listen_to_heartbeats(&system.hanging);
+    let ages = read_heartbeats(&system.hanging);
     let frozen = Instant::now();
     system.disk.freeze();
     let unanswered = tokio::spawn(async move { alone.enqueue(job(OWN_QUEUE)).await });
-    eventually("it withdraws", || async { system.found(SHARED_QUEUE) == ["healthy"] }).await;
+    eventually("it withdraws", || async { system.resolved(SHARED_QUEUE) == ["healthy"] }).await;
     let withdrawn = frozen.elapsed();
     assert!(HANG_AFTER <= withdrawn && withdrawn < HANG_AFTER + SLACK, "after {withdrawn:?}");
     let before = acknowledged();
 
-    // It said so before.
-    let told = ages.lock().unwrap().iter().max().copied();
-    assert!(told.is_some_and(|ms| ms > 1_000), "its heartbeats told of {told:?}");
+    // Its heartbeats reported the growing age before.
+    let oldest = ages.lock().unwrap().iter().max().copied();
+    assert!(oldest.is_some_and(|ms| ms > 1_000), "its heartbeats reported {oldest:?}");
 
-    // New links are refused, and those that were there are closed, each with the reason.
-    eventually("its own queue is gone", || async { system.found(OWN_QUEUE).is_empty() }).await;
+    // New links are refused and existing ones closed, both with the reason.
+    eventually("its own queue is gone", || async { system.resolved(OWN_QUEUE).is_empty() }).await;
     let listed = system.run(&["ls"]).code(0);
     assert!(!listed.stdout.contains("/alone"), "{listed:?}");
-    let looked = direct_queues(&system.hanging).stats(Glob::everything()).await.unwrap();
-    let why = &looked.missing.first().unwrap().why;
+    let stats = direct_queues(&system.hanging).stats(Glob::everything()).await.unwrap();
+    let why = &stats.missing.first().unwrap().why;
     assert!(why.contains("the publisher's disk hangs"), "{why}");
     match unanswered.await.unwrap() {
         Err(EnqueueError::Unknown { why, .. }) => {
@@ -289,29 +287,31 @@ async fn a_hung_disk_withdraws_the_publisher_until_it_recovers() {
         other => panic!("{other:?}"),
     }
 
-    // All others go to the healthy one.
-    let now = Producer::connect(system.cluster(), ProducerOptions::default());
+    // Other jobs go to the healthy publisher.
+    let new_producer = Producer::connect(system.cluster(), ProducerOptions::default());
     for _ in 0..20 {
-        let receipt = now.enqueue(job(WORKED_QUEUE)).await.unwrap();
+        let receipt = new_producer.enqueue(job(WORKED_QUEUE)).await.unwrap();
         assert_ne!(receipt.job.publisher, hanging);
     }
-    eventually("work goes on", || async { completed(&system.healthy, WORKED_QUEUE).await == 20 })
-        .await;
+    eventually("jobs complete at the healthy publisher", || async {
+        completed(&system.healthy, WORKED_QUEUE).await == 20
+    })
+    .await;
     assert_eq!(acknowledged(), before, "nothing is acknowledged while the disk hangs");
-    assert_eq!(system.found(SHARED_QUEUE), ["healthy"]);
+    assert_eq!(system.resolved(SHARED_QUEUE), ["healthy"]);
     assert!(system.hanging.is_running());
 
-    // It goes on by itself.
+    // The publisher recovers by itself.
     system.disk.thaw();
-    eventually("it is back", || async {
-        system.found(SHARED_QUEUE) == both && system.found(OWN_QUEUE) == ["hanging"]
+    eventually("it is registered again", || async {
+        system.resolved(SHARED_QUEUE) == both && system.resolved(OWN_QUEUE) == ["hanging"]
     })
     .await;
     eventually("it acknowledges jobs again", || async { acknowledged() > before }).await;
     let direct = vec![info_of(&system.hanging)];
     let direct = Producer::to_publishers(direct, ProducerOptions::default());
     direct.enqueue(job(WORKED_QUEUE)).await.unwrap();
-    eventually("and hands them out", || async {
+    eventually("it delivers jobs again", || async {
         completed(&system.hanging, WORKED_QUEUE).await == 1
     })
     .await;
@@ -320,8 +320,7 @@ async fn a_hung_disk_withdraws_the_publisher_until_it_recovers() {
         one.await.unwrap();
     }
 
-    // All that was acknowledged is there, and is done once. What nobody was told of is there once
-    // at most.
+    // Every acknowledged job exists and runs once. An unacknowledged job exists at most once.
     let all = std::mem::take(&mut *receipts.lock().unwrap());
     let at_hanging = all.values().filter(|&&at| at == hanging).count() as u64;
     let (here, there) = (direct_queues(&system.hanging), direct_queues(&system.healthy));

@@ -1,6 +1,6 @@
-//! Clients that would fill a service's memory: half frames on many links, and requests whose
-//! answers nobody reads. Its resident memory stays below the bounds that it prints at its start,
-//! and an honest client beside them is served.
+//! Clients that try to exhaust a service's memory: half frames on many links, and requests whose
+//! answers are never read. The resident memory stays below the bounds printed at the start, and
+//! another client is still served.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "this is a test, its helpers too")]
 
@@ -19,13 +19,13 @@ use longshore::protocol::{Encode, FrameWriter, Handshake, Role, SessionId};
 use longshore::{Glob, LinkTiming};
 
 const MIB: usize = 1024 * 1024;
-/// A tag that no version has a request for: its body only fills frames.
+/// An unused tag, whose body only fills frames.
 const FILLER: u8 = 250;
-/// The longest that all hostile links together write, and that one waits for its handshake.
-const WRITING_MAX: Duration = Duration::from_secs(8);
-/// When no link has taken a byte for so long, the service reads no more of them.
-const STUCK_AFTER: Duration = Duration::from_millis(700);
-/// What else the process takes: its code, tables, allocator. Far less than what is attacked with.
+/// The longest attack, and the longest wait for a handshake.
+const ATTACK_MAX: Duration = Duration::from_secs(8);
+/// If no link accepts a byte for this long, the service has stopped reading them.
+const BLOCKED_AFTER: Duration = Duration::from_millis(700);
+/// Memory for code, tables and allocator: far less than the attack.
 const PROCESS_OVERHEAD: usize = 32 * MIB;
 
 fn start(folder: &FilePath, config: &str, arguments: &[&str]) -> Service {
@@ -57,7 +57,7 @@ fn framed(write: impl FnOnce(&mut FrameWriter)) -> Vec<u8> {
     out.finish().parts().concat()
 }
 
-/// A frame of that length in all: `write`, and what fills it up.
+/// A frame of `bytes` in total: the content of `write`, then a filler.
 fn filled(bytes: usize, write: impl FnOnce(&mut FrameWriter)) -> Vec<u8> {
     framed(|out| {
         write(out);
@@ -66,8 +66,7 @@ fn filled(bytes: usize, write: impl FnOnce(&mut FrameWriter)) -> Vec<u8> {
     })
 }
 
-/// One link that never reads after its handshake. What it writes is repeated until `times` of it
-/// are written.
+/// A link that never reads after its handshake, and writes `bytes` `times` times.
 struct Hostile {
     stream: TcpStream,
     bytes: Vec<u8>,
@@ -77,9 +76,9 @@ struct Hostile {
 
 impl Hostile {
     fn dial(at: SocketAddr, role: Role, first: &[u8]) -> Hostile {
-        let mut stream = TcpStream::connect_timeout(&at, WRITING_MAX).unwrap();
-        stream.set_read_timeout(Some(WRITING_MAX)).unwrap();
-        stream.set_write_timeout(Some(WRITING_MAX)).unwrap();
+        let mut stream = TcpStream::connect_timeout(&at, ATTACK_MAX).unwrap();
+        stream.set_read_timeout(Some(ATTACK_MAX)).unwrap();
+        stream.set_write_timeout(Some(ATTACK_MAX)).unwrap();
         let handshake =
             Handshake::new(role, SessionId(rand::random()), "hostile", LinkTiming::VALUES);
         stream.write_all(&MAGIC).unwrap();
@@ -99,28 +98,28 @@ impl Hostile {
         self
     }
 
-    /// Writes what the kernel takes; how much. A link that was ended takes nothing.
+    /// Writes what the kernel accepts, and returns the number of bytes; 0 on a closed link.
     fn write(&mut self) -> usize {
-        let mut taken = 0;
-        while self.written < self.bytes.len() * self.times && taken < MIB {
+        let mut accepted = 0;
+        while self.written < self.bytes.len() * self.times && accepted < MIB {
             let at = self.written % self.bytes.len();
             match self.stream.write(&self.bytes[at..]) {
-                Ok(some) => (self.written, taken) = (self.written + some, taken + some),
+                Ok(n) => (self.written, accepted) = (self.written + n, accepted + n),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(_) => break,
             }
         }
-        taken
+        accepted
     }
 }
 
-/// Has them all write until the service reads no more; the most memory that it had meanwhile.
+/// Writes on all links until the service stops reading; returns its peak memory.
 fn attack(service: &Service, links: &mut [Hostile]) -> usize {
     let (began, mut last, mut most) = (Instant::now(), Instant::now(), 0);
-    while began.elapsed() < WRITING_MAX && last.elapsed() < STUCK_AFTER {
-        let taken: usize = links.iter_mut().map(Hostile::write).sum();
+    while began.elapsed() < ATTACK_MAX && last.elapsed() < BLOCKED_AFTER {
+        let accepted: usize = links.iter_mut().map(Hostile::write).sum();
         most = most.max(resident(service));
-        if taken > 0 {
+        if accepted > 0 {
             last = Instant::now();
         } else {
             std::thread::sleep(Duration::from_millis(5));
@@ -139,7 +138,7 @@ fn below(most: usize, bound: usize) {
     );
 }
 
-/// An honest client's command succeeds, and soon.
+/// Checks that another client's command succeeds in time.
 #[track_caller]
 fn is_served(resolver: &Service, words: &[&str]) -> CommandOutput {
     let began = Instant::now();
@@ -150,7 +149,7 @@ fn is_served(resolver: &Service, words: &[&str]) -> CommandOutput {
     ended
 }
 
-/// The least budget there is, and few links, so that the bounds are small.
+/// The smallest budget and few links, so that the bounds are small.
 const REPLICA: &str =
     "[resolver]\nconnections_max = 400\nreceived_bytes_max = 33554432\nmetrics = false\n";
 
@@ -178,7 +177,7 @@ fn unread_answers_stay_within_a_replicas_memory_bound() {
     let folder = tempfile::tempdir().unwrap();
     let replica = replica(folder.path());
     let at = address(&replica).to_string();
-    // Answers of some MiB.
+    // Paths that make answers of several MiB.
     let mut values = Service::start({
         let data = folder.path().join("values");
         let mut command = longshore(&["publisher", "--json", "--listen", "127.0.0.1:0"]);
@@ -193,7 +192,7 @@ fn unread_answers_stay_within_a_replicas_memory_bound() {
         is_served(&replica, &["resolver", "status", "--json"]).json()["replicas"][0]["paths"]
             .clone()
     };
-    wait_until("it knows the paths", || paths() == 500);
+    wait_until("the replica knows the paths", || paths() == 500);
     let listing = framed(|out| {
         let globs = vec![Glob::new("/**").unwrap()];
         for id in 0..100 {
@@ -215,10 +214,10 @@ fn unread_answers_stay_within_a_replicas_memory_bound() {
     assert!(values.is_running());
 }
 
-/// The least that a publisher's budget may be, but for 1 MiB of cache.
+/// The smallest budget, with 1 MiB of cache.
 const PUBLISHER: &str = "[publisher]\nconnections_max = 200\ncache_bytes = 1048576\n";
 
-/// A replica, and a publisher that has registered with it.
+/// A replica and a registered publisher.
 fn publisher(folder: &FilePath) -> (Service, Service) {
     let replica = replica(folder);
     let at = address(&replica).to_string();

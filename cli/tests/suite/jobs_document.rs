@@ -1,5 +1,5 @@
-//! The sessions in `docs/JOBS.md`, run line by line against a real system: what the page shows is
-//! what the program prints.
+//! Runs the console sessions in `docs/JOBS.md` against a real system, and compares the output with
+//! the page.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "its helpers are tests, too")]
 
 use crate::common;
@@ -10,7 +10,7 @@ use std::process::Command;
 
 use common::System;
 
-/// A command of a session, and what the page says of it.
+/// A command of a session with the output and exit code on the page.
 #[derive(Debug, PartialEq)]
 struct Step {
     command: String,
@@ -27,18 +27,23 @@ fn documented_sessions_print_what_the_page_shows() {
     let home = tempfile::tempdir().unwrap();
     for step in &steps {
         let (code, printed) = run(step, &system, home.path());
-        let mut told = String::new();
+        let mut differences = String::new();
         if code != step.code {
-            writeln!(told, "exit code {code}, not {}", step.code).unwrap();
+            writeln!(differences, "exit code {code}, not {}", step.code).unwrap();
         }
         if !fits(&step.prints, &printed) {
-            writeln!(told, "the page says:\n{}", step.prints.join("\n")).unwrap();
+            writeln!(differences, "the page shows:\n{}", step.prints.join("\n")).unwrap();
         }
-        assert!(told.is_empty(), "$ {}\n{told}it prints:\n{}", step.command, printed.join("\n"));
+        assert!(
+            differences.is_empty(),
+            "$ {}\n{differences}it prints:\n{}",
+            step.command,
+            printed.join("\n")
+        );
     }
 }
 
-/// Runs a command in a shell, as somebody would who reads the page. Both outputs, in their order.
+/// Runs a command in a shell. Returns the exit code and both outputs interleaved.
 fn run(step: &Step, system: &System, folder: &Path) -> (i32, Vec<String>) {
     let program = Path::new(env!("CARGO_BIN_EXE_longshore")).parent().unwrap();
     let path = std::env::var("PATH").unwrap_or_default();
@@ -78,15 +83,14 @@ fn sessions(page: &str) -> Vec<Step> {
     steps
 }
 
-/// A line with single blanks: how wide a column is depends on what stands in it.
+/// A line with single blanks, because column widths depend on the content.
 fn words(line: &str) -> String {
     line.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// True when the lines are as the page has them. A line `…` stands for any lines, `…` in a line for
-/// any text.
-fn fits(says: &[String], printed: &[String]) -> bool {
-    match says.split_first() {
+/// Compares output with the page. A line `…` matches any lines, `…` within a line any text.
+fn fits(expected: &[String], printed: &[String]) -> bool {
+    match expected.split_first() {
         None => printed.is_empty(),
         Some((line, rest)) if line == "…" => {
             (0..=printed.len()).any(|skipped| fits(rest, &printed[skipped..]))
@@ -97,12 +101,12 @@ fn fits(says: &[String], printed: &[String]) -> bool {
     }
 }
 
-fn line_fits(says: &str, printed: &str) -> bool {
-    match says.split_once('…') {
-        None => says == printed,
+fn line_fits(expected: &str, printed: &str) -> bool {
+    match expected.split_once('…') {
+        None => expected == printed,
         Some((before, after)) => printed.strip_prefix(before).is_some_and(|rest| {
-            let state = rest.char_indices().map(|(at, _)| at).chain([rest.len()]);
-            state.into_iter().any(|at| line_fits(after, &rest[at..]))
+            let ends = rest.char_indices().map(|(at, _)| at).chain([rest.len()]);
+            ends.into_iter().any(|at| line_fits(after, &rest[at..]))
         }),
     }
 }

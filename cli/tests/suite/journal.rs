@@ -1,5 +1,4 @@
-//! A publisher's data directory as operators look at it: stat, verify, dump, copy; and a publisher
-//! started on a copy.
+//! `longshore journal`: stat, verify, dump, copy; and a publisher started on a copy.
 #![allow(clippy::unwrap_used, reason = "this is a test, its helpers too")]
 
 use crate::common;
@@ -22,7 +21,7 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// A data directory at rest, with jobs in it: three waiting, one completed.
+/// The data directory of a stopped publisher with three waiting jobs and one completed.
 fn at_rest() -> (tempfile::TempDir, PathBuf) {
     let System { mut service, folder } = {
         let system = System::up();
@@ -38,7 +37,7 @@ fn at_rest() -> (tempfile::TempDir, PathBuf) {
     (folder, data)
 }
 
-/// The segment with the records, and where those end.
+/// The segment with the records, and the offset of their end.
 fn segment(data: &Path) -> (PathBuf, usize) {
     let stat = journal(&["stat", text(data), "--json"]).code(0).json();
     let log = |segment: &&Value| segment["kind"] == "log";
@@ -108,9 +107,9 @@ fn a_flipped_byte_is_located_and_accepted_loss_reported() {
     assert_eq!((&finding["effect"], &finding["offset"]), (&"damage".into(), &offset.into()));
     assert_eq!((&finding["index"], &verified["last_index"]), (&3.into(), &2.into()));
     assert_eq!(finding["file"], text(&path));
-    let said = journal(&["verify", text(&data)]).code(1);
-    assert!(said.stdout.contains(&format!("at byte {offset}, command 3")), "{said:?}");
-    assert!(said.stdout.contains("DAMAGED"), "{said:?}");
+    let verified = journal(&["verify", text(&data)]).code(1);
+    assert!(verified.stdout.contains(&format!("at byte {offset}, command 3")), "{verified:?}");
+    assert!(verified.stdout.contains("DAMAGED"), "{verified:?}");
     journal(&["copy", text(&data), text(&data.with_extension("copy"))])
         .code(1)
         .stderr_has(&["damaged at byte", "no"]);
@@ -128,7 +127,7 @@ fn a_flipped_byte_is_located_and_accepted_loss_reported() {
     let dropped = &service.ready["recovered"]["dropped"];
     assert_eq!((&dropped["offset"], &dropped["index"]), (&offset.into(), &3.into()));
     let kept_in = PathBuf::from(dropped["kept_in"].as_str().unwrap());
-    // The segment that was made ahead is there, too, and holds nothing.
+    // lost/ also has the preallocated segment, which is empty.
     let lost = fs::read_dir(&kept_in).unwrap().map(|entry| entry.unwrap().path());
     let dump = |file: PathBuf| journal(&["dump", text(&file)]).code(0).json_lines();
     let lines: Vec<Value> = lost.flat_map(dump).collect();
@@ -140,9 +139,9 @@ fn a_torn_tail_is_reported_but_is_not_damage() {
     let (_folder, data) = at_rest();
     let (path, end) = segment(&data);
     let file = OpenOptions::new().write(true).open(&path).unwrap();
-    file.write_all_at(b"half of a record that nobody was told of", end as u64 + 64).unwrap();
-    let said = journal(&["verify", text(&data)]).code(0);
-    assert!(said.stdout.contains("torn") && said.stdout.contains("good"), "{said:?}");
+    file.write_all_at(b"half of an unacknowledged record", end as u64 + 64).unwrap();
+    let verified = journal(&["verify", text(&data)]).code(0);
+    assert!(verified.stdout.contains("torn") && verified.stdout.contains("good"), "{verified:?}");
 }
 
 #[test]
@@ -170,7 +169,7 @@ fn a_copied_journal_has_each_job_once_and_a_new_identity() {
     let data = system.folder.path().join("data");
     let lines: String = (0..5_000).map(|n| format!("job {n}\n")).collect();
     system.run_with(&["enqueue", "/jobs/a", "--lines"], lines.as_bytes()).code(0);
-    // It goes on taking jobs and giving them out while it is copied.
+    // It accepts and delivers jobs while it is copied.
     let producer = std::thread::spawn({
         let command = system.command(&["enqueue", "/jobs/b", "--lines"]);
         move || run(command, (0..20_000).map(|n| format!("{n}\n")).collect::<String>().as_bytes())
@@ -197,7 +196,7 @@ fn a_copied_journal_has_each_job_once_and_a_new_identity() {
     assert_eq!(restored.service.ready["publisher"], copied["publisher"]);
     let (a, c) = (restored.stat("/jobs/a"), restored.stat("/jobs/c"));
     assert_eq!((&a["ready"], &a["enqueued_ever"]), (&5_000.into(), &5_000.into()));
-    // The worker holds it of the original: here it is for whoever takes it.
+    // Running at the original, ready in the copy.
     assert_eq!((&c["ready"], &c["running"]), (&1.into(), &0.into()));
-    assert_eq!(system.stat("/jobs/a")["ready"], 5_000, "the original goes on");
+    assert_eq!(system.stat("/jobs/a")["ready"], 5_000, "the original is unchanged");
 }

@@ -1,5 +1,5 @@
-//! Publishers killed with SIGKILL, or stopped with SIGSTOP: nothing acknowledged is lost, nothing
-//! is there twice, and work goes on.
+//! Publishers killed with SIGKILL or stopped with SIGSTOP: nothing acknowledged is lost or
+//! duplicated, and work continues.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "this is a test, its helpers too")]
 
 use crate::common;
@@ -24,12 +24,11 @@ use rustix::process::Signal;
 use tokio::time::timeout;
 
 const QUEUE: &str = "/jobs/load";
-/// The smallest there are: snapshots are made and segments go while the publisher is killed.
+/// The smallest segments, so that snapshots are written and segments removed between kills.
 const SMALL_SEGMENTS: &str = "\n[publisher]\nsegment_bytes = 1048576\n";
-/// A job that is ready is with a worker again, and a batch answered, this soon after a killed
-/// publisher was started again.
+/// Within this time after a publisher's restart, ready jobs are delivered and batches answered.
 const RECOVERY: Duration = Duration::from_secs(5);
-/// What processes that share a busy machine may take beyond a promised time.
+/// Tolerance for a busy machine.
 const SLACK: Duration = Duration::from_secs(3);
 
 fn numbered(n: u64, priority: i32) -> NewJob {
@@ -42,13 +41,12 @@ fn number(payload: &[u8]) -> u64 {
     u64::from_be_bytes(payload.try_into().unwrap())
 }
 
-/// Reads receipts into `seen`, each of which has to be a job made by its first batch; false once
-/// all were read.
+/// Adds the next receipts to `seen`, and checks that each is for a new job; false at the end.
 async fn read(receipts: &mut Receipts, seen: &mut HashSet<JobId>) -> bool {
     let Some(batch) = receipts.next().await else { return false };
     for receipt in batch.iter() {
-        let held = receipt.outcome.unwrap();
-        assert!(!held.existing, "a batch that was sent again was taken for a new one");
+        let accepted = receipt.outcome.unwrap();
+        assert!(!accepted.existing, "a repeated batch counted as a new one");
         assert!(seen.insert(receipt.id), "two receipts for job {}", receipt.id);
     }
     true
@@ -72,8 +70,8 @@ async fn receipts_survive_a_publisher_killed_during_enqueue() {
         order.into_iter().map(|(_, n)| n).collect::<Vec<u64>>()
     });
 
-    // A third is acknowledged. From now on the publisher's answers are lost, while it goes on
-    // taking jobs; then it is killed.
+    // After a third is acknowledged, the publisher's answers are dropped while it still accepts
+    // jobs; then it is killed.
     let mut seen = HashSet::new();
     while (seen.len() as u64) < jobs / 3 {
         assert!(read(&mut receipts, &mut seen).await);
@@ -84,22 +82,22 @@ async fn receipts_survive_a_publisher_killed_during_enqueue() {
         assert!(more, "all jobs were acknowledged before the publisher could be killed");
     }
     let unanswered = || async { harness.stat(QUEUE).await.enqueued > seen.len() as u64 };
-    eventually("jobs are durable whose receipts were lost", unanswered).await;
+    eventually("jobs are durable without a receipt", unanswered).await;
     assert!(proxy.dropped_bytes() > 0);
     harness.kill_publisher();
     assert!((seen.len() as u64) < jobs);
 
-    // Nobody has found it yet, so what it has is what its disk had.
+    // No client has reconnected yet, so it has only the jobs from its disk.
     let mut hidden = harness.start_publisher_behind_proxy();
-    let held = jobs_of(&direct_queues(&hidden), QUEUE).await;
-    let ids: HashSet<JobId> = held.iter().map(|job| job.id).collect();
-    assert_eq!(ids.len(), held.len(), "a job is there twice");
+    let recovered = jobs_of(&direct_queues(&hidden), QUEUE).await;
+    let ids: HashSet<JobId> = recovered.iter().map(|job| job.id).collect();
+    assert_eq!(ids.len(), recovered.len(), "a job exists twice");
     let lost = seen.difference(&ids).count();
     assert_eq!(lost, 0, "of {} receipts", seen.len());
     assert_eq!(stat_of(&direct_queues(&hidden), QUEUE).await.enqueued, ids.len() as u64);
     hidden.kill();
 
-    // Found again, it is sent what has no answer, and gives the receipts that were lost.
+    // After a reconnect the producer repeats unanswered batches and gets the missing receipts.
     harness.proxy.as_ref().unwrap().drop_answers(false);
     harness.restart_publisher();
     while read(&mut receipts, &mut seen).await {}
@@ -111,9 +109,9 @@ async fn receipts_survive_a_publisher_killed_during_enqueue() {
     let ran = Arc::new(Mutex::new(Vec::new()));
     let worker = Worker::connect(harness.cluster()).await.unwrap().durable_subscribe(QUEUE);
     let worker = worker.concurrency(1).prefetch(5_000);
-    let (handle, noted) = (worker.handle(), ran.clone());
+    let (handle, shared) = (worker.handle(), ran.clone());
     let running = tokio::spawn(worker.run(move |job: Job<Bytes>, _: JobContext| {
-        noted.lock().unwrap().push(number(&job.payload));
+        shared.lock().unwrap().push(number(&job.payload));
         async { Ok(()) }
     }));
     eventually("all jobs have completed", || async { harness.stat(QUEUE).await.completed == jobs })
@@ -122,8 +120,8 @@ async fn receipts_survive_a_publisher_killed_during_enqueue() {
     running.await.unwrap().unwrap();
     let ran = ran.lock().unwrap();
     assert_eq!(ran.len(), order.len());
-    let astray = ran.iter().zip(&order).position(|(ran, expected)| ran != expected);
-    if let Some(at) = astray {
+    let misplaced = ran.iter().zip(&order).position(|(ran, expected)| ran != expected);
+    if let Some(at) = misplaced {
         let around = at..ran.len().min(at + 5);
         panic!(
             "not in the order of priority and age from {at} on: {:?} instead of {:?}",
@@ -141,9 +139,9 @@ async fn repeated_publisher_kills_lose_and_duplicate_nothing() {
     let worker = worker.concurrency(16).prefetch(1_000);
     let (handle, stats) = (worker.handle(), worker.stats());
     let runs = Arc::new(Mutex::new(BTreeMap::<u64, u32>::new()));
-    let noted = runs.clone();
+    let shared = runs.clone();
     let working = tokio::spawn(worker.run(move |job: Job<Bytes>, _: JobContext| {
-        *noted.lock().unwrap().entry(number(&job.payload)).or_default() += 1;
+        *shared.lock().unwrap().entry(number(&job.payload)).or_default() += 1;
         async { Ok(()) }
     }));
 
@@ -155,8 +153,7 @@ async fn repeated_publisher_kills_lose_and_duplicate_nothing() {
         let mut sent = 0;
         while !stop.load(Ordering::Relaxed) {
             let mut job = numbered(sent, 0);
-            // Kept jobs would make the state as large as the log: then there is nothing to gain by
-            // a snapshot.
+            // Retained jobs would make the state as large as the log, and no snapshot would be due.
             job.options.keep_ms = Some(0);
             pipeline.send(job).await.unwrap();
             sent += 1;
@@ -177,17 +174,17 @@ async fn repeated_publisher_kills_lose_and_duplicate_nothing() {
     let at = || (acknowledged.load(Ordering::Relaxed), stats.now().completed);
     for kill in 1..=kills {
         let (acknowledged, completed) = at();
-        // Of about 100 bytes of log each: a few snapshots for twenty kills.
+        // At about 100 bytes of log per job, this makes a few snapshots in twenty kills.
         let loaded = || async { at().0 > acknowledged + 2_500 && at().1 > completed + 2_500 };
-        eventually("jobs go in and are done", loaded).await;
+        eventually("jobs are enqueued and completed", loaded).await;
         harness.kill_publisher();
-        // What was on its way to them arrives; then both stand still.
+        // Let messages in flight arrive; then both counts stop.
         tokio::time::sleep(Duration::from_millis(50)).await;
         let (acknowledged, completed) = at();
         let began = Instant::now();
         harness.restart_publisher();
         let again = || async { at().0 > acknowledged && at().1 > completed };
-        eventually("jobs go in and are done again", again).await;
+        eventually("jobs are enqueued and completed again", again).await;
         slowest = slowest.max(began.elapsed());
         assert!(slowest < RECOVERY, "kill {kill}: {slowest:?}");
     }
@@ -206,9 +203,9 @@ async fn repeated_publisher_kills_lose_and_duplicate_nothing() {
     assert_eq!((report.completed, report.unanswered), (sent, 0), "{report:?}");
     let runs = std::mem::take(&mut *runs.lock().unwrap());
     assert!(runs.keys().copied().eq(0..sent), "{} of {sent} jobs ran", runs.len());
-    // Each life may have been too short for a cycle to end in it, and while the queue grows its log
-    // stays the smaller part; once all is done it is not. Asking gives the publisher its turns.
-    // (Segments go with the second snapshot after that: the journal's tests.)
+    // Between kills a cycle may not finish, and while the queue grows, its log is the smaller part.
+    // Once all jobs are done, a snapshot is due; queries drive the publisher's loop. (The journal's
+    // tests cover the removal of segments, with the second snapshot.)
     let snapshots = harness.folder.path().join("publisher-1/snapshots");
     let is_made = || async {
         harness.stat(QUEUE).await;
@@ -219,16 +216,16 @@ async fn repeated_publisher_kills_lose_and_duplicate_nothing() {
     println!("{sent} jobs, {kills} kills, slowest recovery {slowest:?}");
 }
 
-/// Jobs of the publisher that is stopped that the worker holds, of two kinds each.
-const HELD: usize = 4;
-/// Those that wait there for one.
+/// Jobs of each lease that the worker runs for the stopped publisher.
+const RUNNING: usize = 4;
+/// Ready jobs at the stopped publisher.
 const WAITING: usize = 40;
-/// Jobs enqueued at the other publisher at a time.
+/// Jobs per batch at the other publisher.
 const MEANWHILE: usize = 16;
-/// A lease that outlives the stop, and one that does not.
+/// A lease that outlasts the stop, and one that ends during it.
 const LEASES: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(2)];
 
-/// Jobs at one publisher, by the label that each has for its payload and is to have for its result.
+/// Jobs at one publisher by label, which is both payload and expected result.
 struct EnqueuedJobs {
     producer: Producer,
     jobs: BTreeMap<String, JobName>,
@@ -256,26 +253,26 @@ impl EnqueuedJobs {
     }
 }
 
-/// Notes that it began; waits for the file that its kind of jobs waits for; notes that it ended.
+/// Notes its start, waits for the file of its kind of job, and notes its end.
 const COMMAND: &str = "read label; echo began $label >> notes; \
     case $label in late*|short*) while [ ! -e ${label%-*} ]; do sleep 0.05; done;; esac; \
     sleep 0.05; echo ended $label >> notes; printf %s $label";
 
-/// A job of the stopped one takes effect once, whether its command, its lease or nothing of it
-/// ended meanwhile.
+/// Each job of the stopped publisher takes effect once, whether its command or its lease ended
+/// during the stop.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stopped_publisher_counts_as_crashed_and_jobs_end_once() {
     let harness = Harness::start_with(1, 2, None).await;
     let folder = harness.folder.path();
     let notes = || std::fs::read_to_string(folder.join("notes")).unwrap_or_default();
     let noted = |what: &str| notes().lines().filter(|line| line.starts_with(what)).count();
-    let inside = [harness.direct_queues(0), harness.direct_queues(1)];
-    let done = async |publisher: usize| stat_of(&inside[publisher], QUEUE).await.completed;
+    let direct = [harness.direct_queues(0), harness.direct_queues(1)];
+    let done = async |publisher: usize| stat_of(&direct[publisher], QUEUE).await.completed;
     let [long, short] = LEASES;
     let mut enqueued = [EnqueuedJobs::to(&harness, 0), EnqueuedJobs::to(&harness, 1)];
     let [first, second] = &mut enqueued;
-    first.more(HELD, "late", long).await;
-    first.more(HELD, "short", short).await;
+    first.more(RUNNING, "late", long).await;
+    first.more(RUNNING, "short", short).await;
     first.more(WAITING, "waiting", long).await;
     second.more(MEANWHILE, "other", long).await;
 
@@ -283,14 +280,15 @@ async fn a_stopped_publisher_counts_as_crashed_and_jobs_end_once() {
     let mut worker = harness.command(&arguments);
     worker.current_dir(folder).env("LONGSHORE_LOG", "warn");
     let mut worker = BackgroundCommand::start(worker);
-    let both_held = || async { noted("began late") == HELD && noted("began short") == HELD };
-    eventually("jobs of both kinds are held", both_held).await;
+    let both_running =
+        || async { noted("began late") == RUNNING && noted("began short") == RUNNING };
+    eventually("jobs of both kinds run", both_running).await;
     eventually("the other publisher's are done", || async { done(1).await > 0 }).await;
 
     let stopped = &harness.publishers[0].service;
     stopped.send(Signal::STOP);
     let began = Instant::now();
-    // Their commands end now, and nobody takes the results.
+    // These commands end while the publisher cannot accept results.
     std::fs::write(folder.join("late"), "").unwrap();
     let losing = std::thread::spawn(move || {
         let line = worker.wait_for_stderr("link to the publisher lost");
@@ -307,11 +305,11 @@ async fn a_stopped_publisher_counts_as_crashed_and_jobs_end_once() {
     let (worker, line, lost) = losing.join().unwrap();
     let noticed = lost - began;
     println!("noticed after {noticed:?}; {MEANWHILE} jobs of the other took at most {slowest:?}");
-    assert!(line.contains(stopped.text("publisher")), "another one was lost: {line}");
+    assert!(line.contains(stopped.text("publisher")), "the wrong link was lost: {line}");
     assert!(noticed <= LinkTiming::WORK.hang + SLACK, "noticed after {noticed:?}");
-    // Those that waited for the hang would have taken as long as that.
+    // Jobs that waited for the hang detection would take as long.
     assert!(slowest < LinkTiming::WORK.hang / 2, "{MEANWHILE} jobs of the other: {slowest:?}");
-    assert_eq!(noted("ended late"), HELD);
+    assert_eq!(noted("ended late"), RUNNING);
 
     std::fs::write(folder.join("short"), "").unwrap();
     stopped.send(Signal::CONT);
@@ -326,23 +324,23 @@ async fn a_stopped_publisher_counts_as_crashed_and_jobs_end_once() {
     let report = worker.ended().code(0).json();
     println!("{report}");
     assert_eq!(report["completed"], first.jobs.len() + second.jobs.len(), "{report}");
-    for (direct_queues, enqueued) in inside.iter().zip(&enqueued) {
+    for (direct_queues, enqueued) in direct.iter().zip(&enqueued) {
         let (stat, all) = (stat_of(direct_queues, QUEUE).await, enqueued.jobs.len() as u64);
         assert_eq!((stat.enqueued, stat.completed, stat.died), (all, all, 0));
         for (label, name) in &enqueued.jobs {
-            let job = inside.job(name).await.unwrap().job;
+            let job = direct_queues.job(name).await.unwrap().job;
             assert_eq!(job.result.as_deref(), Some(label.as_bytes()), "{job:?}");
             let outcomes = job.attempts.iter().map(|attempt| attempt.outcome);
             let completed = outcomes.filter(|outcome| *outcome == AttemptOutcome::Completed);
             assert_eq!(completed.count(), 1, "{job:?}");
-            // What was with the worker may have run twice.
+            // A job at the worker may have run twice.
             let ran = notes().lines().filter(|line| line[6..] == **label).count() / 2;
             assert!(ran == 1 || (!label.starts_with("other") && ran == 2), "{label}: {ran} times");
         }
     }
 }
 
-/// A publisher of one value, that takes what is next from lines.
+/// A `longshore publish` process, which reads values from its standard input.
 struct ValueProcess {
     process: Child,
     input: ChildStdin,
@@ -379,7 +377,7 @@ impl Drop for ValueProcess {
     }
 }
 
-/// `longshore subscribe`, which prints into a file.
+/// A `longshore subscribe` process, which prints into a file.
 struct SubscribeProcess {
     process: Child,
     file: PathBuf,
@@ -394,7 +392,7 @@ impl SubscribeProcess {
         SubscribeProcess { process, file }
     }
 
-    /// The values that it has printed.
+    /// The printed values.
     fn printed(&self) -> Vec<String> {
         let text = std::fs::read_to_string(&self.file).unwrap();
         text.lines().map(|line| line.strip_prefix("/values/a ").unwrap().to_owned()).collect()
@@ -409,14 +407,15 @@ impl Drop for SubscribeProcess {
 }
 
 const VALUE: &str = "/values/a";
-/// For a test; on values 5 s and 100 s are usual. The shorter of both sides' holds.
+/// Short timing for the test; the default for values is 5 s and 100 s. The shorter of both sides
+/// applies.
 const SHORT: LinkTiming =
     LinkTiming { heartbeat: Duration::from_millis(300), hang: Duration::from_millis(1_500) };
 
-/// The numbers that come, up to this one.
+/// Reads numbers up to `wanted`.
 async fn up_to(value: &mut DurableValue, wanted: u64) -> Vec<u64> {
     let mut seen = Vec::new();
-    let coming = async {
+    let reading = async {
         while seen.last() != Some(&wanted) {
             match value.next().await.unwrap() {
                 Event::Update(Value::U64(n)) => seen.push(n),
@@ -425,17 +424,17 @@ async fn up_to(value: &mut DurableValue, wanted: u64) -> Vec<u64> {
             }
         }
     };
-    let in_time = timeout(Duration::from_secs(30), coming).await.is_ok();
-    assert!(in_time, "{wanted} never comes, but {seen:?}");
+    let in_time = timeout(Duration::from_secs(30), reading).await.is_ok();
+    assert!(in_time, "{wanted} did not arrive, only {seen:?}");
     seen
 }
 
-/// With `LONGSHORE_LONG=1` also the program's own subscriber is waited for, whose links hang after
-/// 100 s.
+/// With `LONGSHORE_LONG=1` the test also waits for the `longshore subscribe` process, whose links
+/// count as hung after 100 s.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_durable_value_fails_over_from_a_stopped_publisher() {
     let harness = Harness::start_with(1, 0, None).await;
-    // Held at the one with the lowest number.
+    // Subscribers prefer the publisher with the lowest number.
     let mut first = ValueProcess::start(&harness, 0, 1);
     let mut second = ValueProcess::start(&harness, 1, 100);
     let mut options = SubscriberOptions::default();
@@ -451,35 +450,36 @@ async fn a_durable_value_fails_over_from_a_stopped_publisher() {
         subscriber_process.printed().last().is_some_and(|n| n == "2")
     })
     .await;
-    let held_by = |value: &DurableValue| match value.state() {
+    let publisher_of = |value: &DurableValue| match value.state() {
         ValueState::Alive { publisher, .. } => publisher.to_string(),
         other => panic!("{other:?}"),
     };
-    assert_eq!(held_by(&value), first.id);
+    assert_eq!(publisher_of(&value), first.id);
 
     first.send(Signal::STOP);
     let began = Instant::now();
-    // It has not said this when it is given up, and nobody hears of it once it goes on.
+    // It cannot send this value before its link is given up, and has no subscriber afterwards.
     first.set(3);
     second.set(101);
     assert_eq!(up_to(&mut value, 101).await, [101]);
     let took = began.elapsed();
-    println!("{took:?} after SIGSTOP it is held at the next");
+    println!("{took:?} after SIGSTOP it is subscribed at the next");
     assert!(took <= SHORT.hang + SLACK, "{took:?}");
-    assert_eq!(held_by(&value), second.id);
-    // Who comes new need not wait for a hang.
+    assert_eq!(publisher_of(&value), second.id);
+    // A new subscriber does not wait for a hang.
     let since = Instant::now();
     let once = harness.run(&["subscribe", VALUE, "--once"]).code(0);
     assert_eq!(once.stdout, "/values/a 101\n");
-    println!("who comes new has it after {:?}", since.elapsed());
+    println!("a new subscriber has it after {:?}", since.elapsed());
     assert!(since.elapsed() < SLACK, "{:?}", since.elapsed());
     if long() {
-        let told = || async { subscriber_process.printed().last().is_some_and(|n| n == "101") };
-        let patience = LinkTiming::VALUES.hang + SLACK;
-        while !told().await {
+        let has_value =
+            || async { subscriber_process.printed().last().is_some_and(|n| n == "101") };
+        let limit = LinkTiming::VALUES.hang + SLACK;
+        while !has_value().await {
             assert!(
-                began.elapsed() <= patience,
-                "not within {patience:?}: {:?}",
+                began.elapsed() <= limit,
+                "not within {limit:?}: {:?}",
                 subscriber_process.printed()
             );
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -495,16 +495,16 @@ async fn a_durable_value_fails_over_from_a_stopped_publisher() {
     first.send(Signal::CONT);
     second.set(102);
     assert_eq!(up_to(&mut value, 102).await, [102]);
-    // The one that stood still has gone on, with what it was told meanwhile; who holds on elsewhere
-    // hears nothing of it.
-    let went_on =
+    // The resumed publisher has its new value; a subscriber of the other publisher does not receive
+    // it.
+    let has_resumed =
         || async { harness.run(&["subscribe", VALUE, "--once"]).stdout == "/values/a 3\n" };
-    eventually("the first goes on", went_on).await;
+    eventually("the first has resumed", has_resumed).await;
     second.set(103);
     assert_eq!(up_to(&mut value, 103).await, [103]);
-    assert_eq!(held_by(&value), second.id);
+    assert_eq!(publisher_of(&value), second.id);
     if !long() {
-        // Its link had not hung yet, so it has lost nothing.
+        // Its link did not count as hung, so it stayed with the first publisher.
         eventually("it is subscriber_process", || async {
             subscriber_process.printed().last().is_some_and(|n| n == "3")
         })

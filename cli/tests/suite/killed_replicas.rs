@@ -1,5 +1,5 @@
-//! All replicas of the resolver killed with SIGKILL: they are told everything again, and workers do
-//! not notice.
+//! All replicas of the resolver killed with SIGKILL: publishers register again, and workers
+//! continue.
 #![allow(clippy::unwrap_used, reason = "this is a test, its helpers too")]
 
 use crate::common;
@@ -11,19 +11,19 @@ use common::harness::{Harness, WRITER_TTL, direct_queues, stat_of};
 use longshore::{BatchOptions, Path, Producer, ProducerOptions, new_job};
 
 const QUEUE: &str = "/jobs/on";
-/// How long no replica is up.
+/// The time without any replica.
 const OUTAGE: Duration = Duration::from_millis(2_500);
-/// How often it is looked whether jobs were done since the last look.
+/// The interval in which completed jobs have to increase.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(500);
-/// What a publisher may take, beyond its heartbeat, to connect and to be believed: processes share
-/// a busy machine.
+/// Tolerance beyond the heartbeat interval for reconnecting on a busy machine.
 const SLACK: Duration = Duration::from_secs(1);
-/// Commands at a time, of each worker.
+/// Concurrent commands per worker.
 const CONCURRENCY: &str = "2";
-/// More than the workers can do during the test: a command takes 20 ms, and four run at a time.
+/// More than the workers can complete during the test: a command takes 20 ms, and four run at a
+/// time.
 const BACKLOG: usize = 3_000;
 
-/// A worker's process. Killed when dropped.
+/// A worker process, killed on drop.
 struct Worker(Child);
 
 impl Drop for Worker {
@@ -90,13 +90,13 @@ async fn publishers_reregister_within_half_a_ttl_while_workers_continue() {
     }
     let mut took = harness.wait_until_registered().await;
     let known = || async { paths_known(&harness).await == [1; 3] };
-    took += common::eventually("the queue is there again", known).await;
+    took += common::eventually("the queue is registered again", known).await;
     assert!(took < WRITER_TTL / 2 + SLACK, "registered again after {took:?}");
     let resolved = harness.run(&["resolve", QUEUE]).code(0);
     assert!(["publisher-1", "publisher-2"].iter().all(|name| resolved.stdout.contains(name)));
 
     let left = stat_of(&harness.direct_queues(0), QUEUE).await.counts.ready;
-    assert!(left > 0, "the workers ran out of jobs: that they went on shows nothing");
+    assert!(left > 0, "the workers ran out of jobs, so the test shows nothing");
     for worker in &mut workers {
         assert!(worker.0.try_wait().unwrap().is_none(), "a worker has ended");
     }

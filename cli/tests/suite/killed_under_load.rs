@@ -1,6 +1,5 @@
-//! Workers that are killed one after another while all of them are at work: every job ends once,
-//! and what a killed worker held is with another one as soon as its leases have outlived the link.
-//! 5 of them, or 100 with `LONGSHORE_LONG=1`.
+//! Workers killed one after another under load: every job ends once, and a killed worker's jobs
+//! restart elsewhere once their leases have ended. 5 kills, or 100 with `LONGSHORE_LONG=1`.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -18,28 +17,28 @@ use common::long;
 use common::worker::{QUEUE, Task, WorkerProcess, notes, task_job};
 use longshore::{JobOptions, NewJob};
 
-/// How long leases outlive a lost link.
+/// How long leases last after a link is lost.
 const RECONNECT_GRACE: Duration = Duration::from_secs(5);
-/// A second is promised beyond that; processes that share a busy machine may take longer.
+/// The guaranteed time beyond that, and the tolerance for a busy machine.
 const PROMISED: Duration = Duration::from_secs(1);
 const SLACK: Duration = Duration::from_secs(5);
-/// Workers at work at a time.
+/// Concurrent workers.
 const WORKERS: usize = 4;
 const CONCURRENCY: usize = 8;
-/// Held beside those that run. A job that comes back waits behind these.
+/// Prefetched jobs. A redelivered job waits behind these.
 const PREFETCH: usize = 4;
-/// How long each job takes, in milliseconds.
+/// The run time of each job, in milliseconds.
 const JOB_MS: u64 = 100;
-/// Jobs that a worker is to have begun before it is killed.
+/// Jobs that a worker begins before it is killed.
 const BEGUN: usize = 50;
-/// Jobs enqueued at first, and before each kill: twice what workers begin until the next one, so
-/// that they are never without.
+/// Jobs enqueued at the start and before each kill: twice as many as workers begin until the next
+/// kill, so that they never run out.
 const JOBS_AT_FIRST: usize = 2 * WORKERS * BEGUN;
 const JOBS_A_KILL: usize = 2 * BEGUN;
 
-/// What workers have wait_for_note, and when it was seen.
+/// The notes of the workers, with the time each was read.
 #[derive(Default)]
-struct Seen {
+struct Notes {
     notes: Vec<(Note, Instant)>,
     lines: usize,
 }
@@ -50,13 +49,13 @@ struct Note {
     label: String,
 }
 
-impl Seen {
-    /// Reads what is new.
+impl Notes {
+    /// Reads new notes.
     fn read_notes(&mut self, harness: &Harness) {
         let (all, now) = (notes(harness), Instant::now());
         for line in &all[self.lines..] {
             let words: Vec<&str> = line.split(' ').collect();
-            // One that is being written is read the next time.
+            // A partly written line is read the next time.
             let [worker, what, label, _attempt] = words[..] else { break };
             let (worker, label) = (worker.to_owned(), label.to_owned());
             self.notes.push((Note { worker, began: what == "began", label }, now));
@@ -68,7 +67,7 @@ impl Seen {
         self.notes.iter().filter(|(note, _)| note.worker == worker && note.began).count()
     }
 
-    /// Jobs that a worker has begun and not ended.
+    /// Jobs that a worker has begun but not ended.
     fn open_at(&self, worker: &str) -> Vec<String> {
         let its = self.notes.iter().map(|(note, _)| note).filter(|note| note.worker == worker);
         let (began, ended): (Vec<&Note>, Vec<&Note>) = its.partition(|note| note.began);
@@ -77,12 +76,12 @@ impl Seen {
         open.map(|note| note.label.clone()).collect()
     }
 
-    /// How often a job was begun, by anybody.
+    /// How often any worker began a job.
     fn times_begun(&self, label: &str) -> usize {
         self.notes.iter().filter(|(note, _)| note.began && note.label == label).count()
     }
 
-    /// When another worker began a job after `then`.
+    /// The time after `then` at which another worker began a job.
     fn begun_again(&self, label: &str, worker: &str, then: Instant) -> Option<Instant> {
         let again = |(note, at): &&(Note, Instant)| {
             note.began && note.label == label && note.worker != worker && *at > then
@@ -91,7 +90,7 @@ impl Seen {
     }
 }
 
-/// A kill, and the jobs that were open then.
+/// A kill, and the jobs that were running then.
 struct Kill {
     worker: String,
     at: Instant,
@@ -101,7 +100,7 @@ struct Kill {
 #[tokio::test(flavor = "multi_thread")]
 async fn workers_killed_under_load_lose_and_duplicate_nothing() {
     let kills = if long() { 100 } else { 5 };
-    let (harness, mut seen) = (Harness::start().await, Seen::default());
+    let (harness, mut seen) = (Harness::start().await, Notes::default());
     let (mut workers, mut started) = (VecDeque::new(), 0usize);
     let mut jobs_enqueued: Vec<NewJob> = Vec::new();
     let mut killed: Vec<Kill> = Vec::new();
@@ -119,7 +118,7 @@ async fn workers_killed_under_load_lose_and_duplicate_nothing() {
             workers.push_back((name, process));
             started += 1;
         }
-        // The oldest is in the middle of its work.
+        // Kill the oldest worker in the middle of its work.
         let (worker, mut process) = workers.pop_front().unwrap();
         let began = Instant::now();
         while seen.begun_by(&worker) < BEGUN || seen.open_at(&worker).is_empty() {
@@ -134,7 +133,7 @@ async fn workers_killed_under_load_lose_and_duplicate_nothing() {
         killed.push(Kill { worker, at, open });
     }
 
-    // The others end what there is.
+    // The other workers finish all jobs.
     let began = Instant::now();
     loop {
         seen.read_notes(&harness);
@@ -157,7 +156,7 @@ async fn workers_killed_under_load_lose_and_duplicate_nothing() {
     let (mut waits, mut twice) = (Vec::new(), 0);
     for Kill { worker, at, open } in &killed {
         for label in open {
-            // Its result had not been sent: that comes after the note.
+            // A worker notes the end before it sends the result, so this job was unsettled.
             let again = seen.begun_again(label, worker, *at);
             let again = again.unwrap_or_else(|| panic!("{label} of {worker} was lost"));
             let wait = again - *at;
@@ -165,8 +164,8 @@ async fn workers_killed_under_load_lose_and_duplicate_nothing() {
                 waits.push(wait);
                 continue;
             }
-            // It was delivered in time, to a worker that was killed before it began it, and that
-            // again is in time.
+            // It was delivered in time to a worker that was killed before beginning it, and
+            // delivered again in time.
             let found = harness.job(&jobs_enqueued[label.parse::<usize>().unwrap()]).await;
             let unseen = found.deliveries as usize - seen.times_begun(label);
             assert!(
@@ -179,8 +178,9 @@ async fn workers_killed_under_load_lose_and_duplicate_nothing() {
     waits.sort_unstable();
     let longest = waits.last().copied().unwrap();
     println!(
-        "{kills} workers killed, {jobs} jobs, {} deliveries again; {} jobs were open at a kill: {} were begun again after {:?} at half, {longest:?} \
-         at most, and {twice} after a second kill",
+        "{kills} workers killed, {jobs} jobs, {} redeliveries; {} jobs were running at a kill: \
+         {} began again after a median of {:?}, {longest:?} at most, and {twice} after a \
+         second kill",
         stat.redelivered,
         waits.len() + twice,
         waits.len(),

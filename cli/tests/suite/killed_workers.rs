@@ -1,5 +1,4 @@
-//! What is left when a worker dies between any two steps of a job, or stops and wakes up too late.
-//! The numbers are those of the table of crashes.
+//! Workers that die between any two steps of a job, or that stop and resume too late.
 #![allow(clippy::unwrap_used, reason = "this is a test, its helpers too")]
 
 use crate::common;
@@ -15,13 +14,13 @@ use common::worker::{QUEUE, Task, WorkerProcess, notes, open_gate, task_job, wai
 use longshore::{AttemptOutcome, Backoff, DeathReason, JobInfo, JobOptions, JobState};
 use rustix::process::Signal;
 
-/// How long leases outlive a lost link.
+/// How long leases last after a link is lost.
 const RECONNECT_GRACE: Duration = Duration::from_secs(5);
-/// What processes that share a busy machine may take beyond that.
+/// Tolerance for a busy machine.
 const SLACK: Duration = Duration::from_secs(3);
 /// The shortest lease.
 const LEASE: Duration = Duration::from_secs(1);
-/// A link on which nothing was heard for this long is given up.
+/// A link without received bytes for this long is given up.
 const HANG: Duration = Duration::from_secs(10);
 
 fn labelled(label: &str) -> Task {
@@ -59,13 +58,13 @@ async fn subscribed(harness: &Harness) {
     eventually("a worker waits for a job", credit).await;
 }
 
-/// The worker whose result stands.
+/// The worker whose result was accepted.
 async fn result_of(harness: &Harness, job: &longshore::NewJob) -> String {
     let job = harness.job(job).await;
     serde_json::from_slice(&job.result.unwrap()).unwrap()
 }
 
-/// The attempts that have ended: number, worker, outcome.
+/// The ended attempts: number, worker, outcome.
 fn outcomes(job: &JobInfo) -> Vec<(u16, &str, &'static str)> {
     let shown = |outcome| match outcome {
         AttemptOutcome::Completed => "completed",
@@ -75,13 +74,13 @@ fn outcomes(job: &JobInfo) -> Vec<(u16, &str, &'static str)> {
     job.attempts.iter().map(|a| (a.number, a.worker.as_str(), shown(a.outcome))).collect()
 }
 
-/// The checkpoints that are kept.
+/// The stored checkpoints.
 fn checkpoints(job: &JobInfo) -> Vec<String> {
     let text = |bytes: &Option<Bytes>| String::from_utf8(bytes.clone().unwrap().to_vec()).unwrap();
     job.checkpoints.iter().map(|checkpoint| text(&checkpoint.bytes)).collect()
 }
 
-/// The queue is there before its first job, so that it can be seen who waits.
+/// Creates the queue without a job, so that its credits can be read.
 async fn site_with_a_queue() -> Harness {
     let harness = Harness::start().await;
     let job = task_job(labelled("before"), options(1));
@@ -95,7 +94,7 @@ async fn a_job_in_flight_to_a_killed_worker_keeps_its_attempt() {
     let harness = site_with_a_queue().await;
     let mut first = WorkerProcess::start(&harness, "first", 1, 0);
     subscribed(&harness).await;
-    // A stopped process receives nothing: what is delivered to it stays in its kernel.
+    // A stopped process reads nothing: deliveries stay in the kernel's buffer.
     first.send(Signal::STOP);
     let job = task_job(labelled("a"), options(1));
     harness.enqueue(vec![job.clone()]).await;
@@ -142,13 +141,14 @@ async fn a_finished_but_unsettled_job_runs_again_and_ends_once() {
     let harness = Harness::start().await;
     harness.run(&["enqueue", QUEUE, "x", "--lease", "1s", "--max-attempts", "2"]).code(0);
     let log = harness.folder.path().join("log");
-    // Its work is done; then it takes the worker with it, which can report nothing.
+    // The command finishes its work, then kills the worker before it can settle.
     let script = format!(
-        "echo attempt $LONGSHORE_JOB_ATTEMPT >> {}; test $LONGSHORE_JOB_ATTEMPT = 2 || kill -9 $PPID",
+        "echo attempt $LONGSHORE_JOB_ATTEMPT >> {}; \
+         test $LONGSHORE_JOB_ATTEMPT = 2 || kill -9 $PPID",
         log.display()
     );
     let work = ["work", QUEUE, "--until-empty", "--", "sh", "-c", &script];
-    let first = quiet(harness.command(&work)).status().unwrap();
+    let first = without_output(harness.command(&work)).status().unwrap();
     assert_eq!(first.signal(), Some(9), "the worker was not killed");
     assert_eq!(harness.stat(QUEUE).await.completed, 0);
 
@@ -185,9 +185,8 @@ async fn the_next_attempt_reads_an_unsettled_attempts_checkpoints() {
     assert_eq!((stat.completed, stat.counts.completed, stat.redelivered), (1, 1, 1));
 }
 
-/// A job is settled and that is durable, but the worker does not hear of it, and then loses its
-/// link by `fault`.
-async fn k4(fault: impl FnOnce(&mut Harness)) {
+/// A settle is durable but its answer is lost; then `fault` breaks the worker's link.
+async fn settle_with_lost_answer(fault: impl FnOnce(&mut Harness)) {
     let mut harness = Harness::with_proxy().await;
     let job = task_job(Task { ms: 500, ..labelled("a") }, options(3));
     harness.enqueue(vec![job.clone()]).await;
@@ -200,7 +199,7 @@ async fn k4(fault: impl FnOnce(&mut Harness)) {
     harness.proxy.as_ref().unwrap().drop_answers(false);
     fault(&mut harness);
 
-    // It has a link again, and the answer: it can take another job.
+    // After a reconnect the worker gets the answer and takes another job.
     let next = task_job(labelled("b"), options(1));
     harness.enqueue(vec![next]).await;
     completed(&harness, 2).await;
@@ -216,23 +215,22 @@ async fn k4(fault: impl FnOnce(&mut Harness)) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_settle_with_its_answer_lost_on_the_link_counts_once() {
-    k4(|harness| harness.proxy.as_ref().unwrap().cut()).await;
+    settle_with_lost_answer(|harness| harness.proxy.as_ref().unwrap().cut()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_settle_with_its_answer_lost_in_a_crash_counts_once() {
-    k4(|harness| {
+    settle_with_lost_answer(|harness| {
         harness.kill_publisher();
         harness.restart_publisher();
     })
     .await;
 }
 
-/// A worker stops in the middle of a job for so long that another one takes the job, and then goes
-/// on.
-async fn k10(pause: Duration) {
+/// A worker is stopped in the middle of a job until another worker has taken the job, then resumed.
+async fn late_worker(pause: Duration) {
     let harness = Harness::start().await;
-    // It is still at work when it goes on, so that it can be told before it is done.
+    // The handler still runs after the resume, so that its cancellation can arrive first.
     let ms = (pause + LEASE).as_millis() as u64;
     let job = task_job(Task { ms, only_first: true, ..labelled("a") }, short_lease(3));
     harness.enqueue(vec![job.clone()]).await;
@@ -247,7 +245,7 @@ async fn k10(pause: Duration) {
     tokio::time::sleep(pause.saturating_sub(stopped.elapsed())).await;
     first.send(Signal::CONT);
 
-    // It finishes what it believes to have, and is told that it has not.
+    // The late worker finishes its attempt, and its result is refused.
     wait_for_note(&harness, "first ended a 1").await;
     let refused = || async { harness.stat(QUEUE).await.stale_refused == 1 };
     eventually("the late result is refused", refused).await;
@@ -265,12 +263,12 @@ async fn k10(pause: Duration) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_late_worker_is_refused_on_its_existing_link() {
-    k10(LEASE * 2).await;
+    late_worker(LEASE * 2).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_late_worker_is_refused_on_its_next_link() {
-    k10(HANG + LEASE).await;
+    late_worker(HANG + LEASE).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -281,28 +279,28 @@ async fn late_progress_checkpoints_and_results_are_refused() {
     let job = task_job(Task { waits_for_gate: true, ..first }, short_lease(3));
     harness.enqueue(vec![job.clone()]).await;
     let mut first = WorkerProcess::start(&harness, "first", 1, 0);
-    let says = |message: &'static str| {
+    let has_progress = |message: &'static str| {
         let (harness, job) = (&harness, &job);
         async move { harness.job(job).await.progress.is_some_and(|p| p.message == message) }
     };
-    eventually("the first says how far it is", || says("at first")).await;
+    eventually("the first reports progress", || has_progress("at first")).await;
     first.send(Signal::STOP);
     let _second = WorkerProcess::start(&harness, "second", 1, 0);
-    eventually("the second says how far it is", || says("at second")).await;
+    eventually("the second reports progress", || has_progress("at second")).await;
     let before = harness.job(&job).await;
     first.send(Signal::CONT);
 
-    // Progress, checkpoint and result come from the first while the second has the job.
+    // The first sends progress, a checkpoint and a result while the second has the lease.
     wait_for_note(&harness, "first refused a 1").await;
     wait_for_note(&harness, "first ended a 1").await;
     let refused = || async { harness.stat(QUEUE).await.stale_refused > 0 };
     eventually("the late result is refused", refused).await;
     let mut after = harness.job(&job).await;
-    // Reckoned back from the moment of asking by two clocks: a millisecond is nothing.
+    // Computed from two clocks at query time, so it may differ by milliseconds.
     let apart = after.delivered_at.unwrap().abs_diff(before.delivered_at.unwrap());
     assert!(apart <= 5, "delivered {apart} ms apart");
     after.delivered_at = before.delivered_at;
-    assert_eq!(after, before, "what came late has changed something");
+    assert_eq!(after, before, "a late message changed the job");
     let report = first.stop().await;
     assert_eq!((&report["completed"], &report["stale_refused"]), (&0.into(), &1.into()));
 
@@ -346,7 +344,7 @@ async fn a_job_that_kills_workers_dies_without_harming_prefetched_jobs() {
     for job in &beside {
         let found = harness.job(job).await;
         assert_eq!((found.state, found.attempt), (JobState::Completed, 1));
-        assert_eq!(found.deliveries, losses + 1, "it was not beside the killer each time");
+        assert_eq!(found.deliveries, losses + 1, "it was not prefetched with the killer each time");
     }
 }
 
@@ -369,7 +367,7 @@ async fn sigterm_releases_unstarted_jobs_and_finishes_running_ones() {
     let notes = notes(&harness);
     let finished = notes.iter().position(|note| note == "first ended begun 1").unwrap();
     let elsewhere = notes.iter().position(|note| note == "second ended 3 1").unwrap();
-    assert!(elsewhere < finished, "not given back at once: {notes:?}");
+    assert!(elsewhere < finished, "not released at once: {notes:?}");
     for (job, deliveries) in [(&begun, 1)].into_iter().chain(waiting.iter().map(|job| (job, 2))) {
         let found = harness.job(job).await;
         assert_eq!((found.attempt, found.deliveries), (1, deliveries));
@@ -384,9 +382,11 @@ async fn a_job_outlasting_the_grace_is_released_with_its_attempt() {
     let grace = Duration::from_millis(300);
     let mut first = WorkerProcess::start_with(&harness, "first", 1, 0, grace);
     wait_for_note(&harness, "first began long 1").await;
-    let told = Instant::now();
+    let stopped = Instant::now();
     let report = first.stop().await;
-    assert!(told.elapsed() >= grace && told.elapsed() < grace + Duration::from_secs(1) + SLACK);
+    assert!(
+        stopped.elapsed() >= grace && stopped.elapsed() < grace + Duration::from_secs(1) + SLACK
+    );
     assert_eq!(report["released"], 1, "{report}");
 
     let _second = WorkerProcess::start(&harness, "second", 1, 0);
@@ -401,7 +401,7 @@ async fn longshore_work_finishes_its_command_at_sigterm() {
     let jobs = (0..3).map(|n| task_job(labelled(&n.to_string()), options(1))).collect();
     harness.enqueue(jobs).await;
     let work = harness.command(&["work", QUEUE, "--json", "--", "sleep", "1"]);
-    let worker = quiet(work).stdout(Stdio::piped()).spawn().unwrap();
+    let worker = without_output(work).stdout(Stdio::piped()).spawn().unwrap();
     running(&harness, 1).await;
     common::send(&worker, Signal::TERM);
     let ended = worker.wait_with_output().unwrap();
@@ -412,7 +412,7 @@ async fn longshore_work_finishes_its_command_at_sigterm() {
     assert_eq!((counts.completed, counts.ready, counts.running), (1, 2, 0));
 }
 
-fn quiet(mut command: Command) -> Command {
+fn without_output(mut command: Command) -> Command {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command
 }

@@ -1,4 +1,4 @@
-//! What replicas know of publishers across restarts, and after publishers are gone.
+//! Replicas' knowledge of publishers across restarts, and of missing publishers.
 #![allow(clippy::unwrap_used, reason = "this is a test, its helpers too")]
 
 use crate::common;
@@ -9,13 +9,13 @@ use common::BackgroundCommand;
 use common::harness::{Harness, info_of};
 use longshore::{BatchOptions, Path, Producer, ProducerOptions, new_job};
 
-/// Nobody is hidden, and no replica is complete by the clock alone, while a test with it runs.
+/// With this timing no publisher is hidden and no replica completes its warm-up by time alone.
 const SLOW: &str =
     "[timing]\nwriter_ttl = \"10m\"\nretry_wait_min = \"50ms\"\nretry_wait_max = \"300ms\"\n";
-/// Well below any part of that, and enough on a busy machine.
+/// Far shorter than that timing, and enough on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
 
-/// Enqueues jobs at one publisher, whoever else there is.
+/// Enqueues jobs at one publisher directly.
 async fn enqueue_at(harness: &Harness, publisher: usize, queue: &str, jobs: usize) {
     let publisher = info_of(&harness.publishers[publisher].service);
     let producer = Producer::to_publishers(vec![publisher], ProducerOptions::default());
@@ -27,7 +27,7 @@ async fn enqueue_at(harness: &Harness, publisher: usize, queue: &str, jobs: usiz
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_queue_is_accepted_soon_after_the_replica_restarts() {
     let mut harness = Harness::with_configuration(1, 2, None, SLOW).await;
-    // What it knows is written within half a second.
+    // A replica stores its knowledge within half a second.
     tokio::time::sleep(Duration::from_secs(2)).await;
     harness.replicas[0].kill();
     harness.replicas[0].restart();
@@ -62,17 +62,17 @@ async fn draining_a_publisher_loses_no_job() {
     enqueue_at(&harness, 1, "/jobs/mail", 20).await;
     harness.run(&["publisher", "drain", "nobody"]).code(1).stderr_has(&["no publisher nobody"]);
     let drained = harness.run(&["publisher", "drain", "publisher-2"]).code(0);
-    assert!(drained.stdout.contains("takes no new jobs; 20 jobs have"), "{}", drained.stdout);
+    assert!(drained.stdout.contains("accepts no new jobs; 20 jobs have"), "{}", drained.stdout);
 
-    // One who waits does not drain again what somebody else has ended.
+    // `--wait` ends if the drain is undone meanwhile.
     let mut waiting =
         BackgroundCommand::start(harness.command(&["publisher", "drain", "publisher-2", "--wait"]));
     assert!(waiting.line().contains("20 jobs have"));
     harness.run(&["publisher", "drain", "publisher-2", "--undo"]).code(0);
-    waiting.ended().code(1).stderr_has(&["somebody has ended its drain"]);
+    waiting.ended().code(1).stderr_has(&["its drain was undone meanwhile"]);
     harness.run(&["publisher", "drain", "publisher-2"]).code(0);
 
-    // Whoever asks, for a queue that is there or a new one: all go to the other.
+    // New jobs go to the other publisher, for existing and new queues.
     for queue in ["/jobs/mail", "/jobs/new"] {
         for _ in 0..4 {
             harness.run(&["enqueue", queue, "x"]).code(0);
@@ -83,7 +83,7 @@ async fn draining_a_publisher_loses_no_job() {
     let check = harness.run(&["check"]).code(0).stdout;
     assert!(check.contains("publisher publisher-2: it is drained"), "{check}");
 
-    // It holds over a restart.
+    // The drain survives a restart.
     harness.publishers[1].kill();
     harness.publishers[1].restart();
     harness.wait_until_registered().await;
@@ -110,7 +110,7 @@ async fn a_missing_publisher_is_reported_until_forgotten() {
         status.iter().all(|status| status.as_ref().is_some_and(|status| status.publishers < 4))
             && harness.run(&["stat"]).stderr.contains("missing for")
     };
-    common::eventually("it is silent for too long", hidden).await;
+    common::eventually("its silence exceeds the limit", hidden).await;
 
     let is_reported = |harness: &Harness| {
         let check = harness.run(&["check"]).code(1).stdout;
@@ -130,7 +130,7 @@ async fn a_missing_publisher_is_reported_until_forgotten() {
     ]));
     work.wait_for_stderr("publisher publisher-2 does not answer");
 
-    // Not even a restart of all replicas makes it unknown.
+    // A restart of all replicas does not change that.
     for replica in &mut harness.replicas {
         replica.kill();
         replica.restart();

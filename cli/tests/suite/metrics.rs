@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-/// Longer than anything here takes.
+/// A generous timeout.
 const LONG: Duration = Duration::from_secs(30);
 
 fn next(command: &mut BackgroundCommand) -> Value {
@@ -34,7 +34,7 @@ fn next(command: &mut BackgroundCommand) -> Value {
     serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))
 }
 
-/// What `subscribe` prints, up to a value that is as wanted.
+/// Reads what `subscribe` prints up to a matching value.
 fn read_until(command: &mut BackgroundCommand, wanted: impl Fn(&Value) -> bool) -> Value {
     loop {
         let value = next(command)["value"].take();
@@ -48,7 +48,7 @@ fn path(text: &str) -> Path {
     Path::new(text).unwrap()
 }
 
-/// The name that the publisher of `up` has: the host's.
+/// The name of the publisher of `up`, which is the host name.
 fn name_of(system: &System) -> String {
     let top = system.run(&["top", "--once", "--json"]).code(0).json();
     top["publishers"][0]["name"].as_str().unwrap().to_owned()
@@ -90,13 +90,13 @@ fn queue_metrics_follow_job_transitions() {
         "{replica}"
     );
 
-    // What is not there is said, and nothing is made for it.
+    // A missing metric is reported, and not created.
     let none = system.run(&["write", &format!("{metric}/none"), "1", "--within", "3s"]).code(1);
     none.stderr_has(&["no queue /jobs/a/none"]);
     let none =
         system.run(&["write", &format!("/sys/publishers/{name}/else"), "1", "--within", "3s"]);
     none.code(1).stderr_has(&["no such metrics"]);
-    // A pattern below /sys finds what no directory holds.
+    // A pattern below /sys also matches metrics that are not in the directory.
     let all = system.run(&["subscribe", "/sys/*/*", "--once", "--json"]).code(0).json_lines();
     let mut paths: Vec<&str> = all.iter().map(|line| line["path"].as_str().unwrap()).collect();
     paths.sort_unstable();
@@ -140,18 +140,18 @@ async fn metrics_are_collected_only_while_subscribed() {
     timeout(LONG, publisher.write_client().unwrap().flushed(1)).await.unwrap();
     tokio::spawn(publisher.run(std::future::pending()));
 
-    // A worker that says how far it is when it is told to.
-    let (say, told) = oneshot::channel::<()>();
+    // A worker that reports progress on request.
+    let (report, reported) = oneshot::channel::<()>();
     let (end, ended) = oneshot::channel::<()>();
-    let waits = std::sync::Mutex::new(Some((told, ended)));
+    let waits = std::sync::Mutex::new(Some((reported, ended)));
     let worker = Worker::connect(cluster.clone()).await.unwrap();
     let running = worker.durable_subscribe("/jobs/**").concurrency(2).run(
         move |_: Job<String>, context: JobContext| {
             let waits = waits.lock().unwrap().take();
             async move {
-                let (told, ended) = waits.unwrap();
+                let (reported, ended) = waits.unwrap();
                 context.progress(10, "begun");
-                told.await.unwrap();
+                reported.await.unwrap();
                 context.progress(70, "nearly there");
                 ended.await.unwrap();
                 Ok(())
@@ -163,7 +163,7 @@ async fn metrics_are_collected_only_while_subscribed() {
     let job = new_job(path("/jobs/a"), b"\"x\"".to_vec());
     let id = job.id;
     producer.enqueue(job).await.unwrap();
-    assert_eq!(values.len(), 0, "nobody has asked");
+    assert_eq!(values.len(), 0, "there is no subscriber");
 
     let subscriber = Subscriber::connect(cluster).await.unwrap();
     let metric = path(&format!("/sys/publishers/p1/progress/{id}"));
@@ -176,7 +176,7 @@ async fn metrics_are_collected_only_while_subscribed() {
         Event::Dead(_) => None,
     };
     let seen = async {
-        let (mut say, mut end) = (Some(say), Some(end));
+        let (mut report, mut end) = (Some(report), Some(end));
         loop {
             let Some((percent, state, value)) = percent(progress.next().await.unwrap()) else {
                 continue;
@@ -184,7 +184,7 @@ async fn metrics_are_collected_only_while_subscribed() {
             match (percent, state.as_str()) {
                 (Some(10), "running") => {
                     assert_eq!((&value["text"], &value["attempt"]), (&json!("begun"), &json!(1)));
-                    say.take().unwrap().send(()).unwrap();
+                    report.take().unwrap().send(()).unwrap();
                 }
                 (Some(70), "running") => {
                     assert_eq!(values.len(), 1);
@@ -196,12 +196,12 @@ async fn metrics_are_collected_only_while_subscribed() {
         }
     };
     timeout(LONG, seen).await.unwrap();
-    // A job that has ended has no metrics any more; what nobody follows is let go.
-    eventually("the progress is let go", || async { values.is_empty() }).await;
+    // An ended job has no metrics; metrics without subscribers are removed.
+    eventually("the progress is removed", || async { values.is_empty() }).await;
     let workers = subscriber.subscribe(path("/sys/publishers/p1/workers")).await.unwrap();
     assert_eq!(values.len(), 1);
     drop(workers);
-    eventually("the workers are let go", || async { values.is_empty() }).await;
+    eventually("the workers are removed", || async { values.is_empty() }).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -248,20 +248,20 @@ async fn publishers_without_metrics_are_reported_and_skipped() {
         Harness::with_more_configuration(1, 2, None, "[publisher]\nmetrics = false\n").await;
     let _worker = BackgroundCommand::start(harness.command(&["work", "/jobs/**", "--", "true"]));
     harness.run(&["enqueue", "/jobs/a", "x"]).code(0);
-    let says = "publishes no metrics (publisher.metrics is false)";
+    let note = "publishes no metrics (publisher.metrics is false)";
     common::wait_until("the worker is counted", || {
         harness.run(&["stat", "/jobs/a", "--json"]).code(0).json()["queues"][0]["workers"] == 1
     });
     let stat = harness.run(&["stat", "--json"]).code(0).json();
     assert_eq!(stat["without_metrics"], json!(["publisher-1", "publisher-2"]));
     let check = harness.run(&["check"]).code(0).stdout;
-    assert!(check.contains(says), "{check}");
+    assert!(check.contains(note), "{check}");
     let top = harness.run(&["top", "--once"]).code(0).stdout;
-    assert!(top.contains(&format!("publisher publisher-2 {says}")), "{top}");
+    assert!(top.contains(&format!("publisher publisher-2 {note}")), "{top}");
     let listed = harness.run(&["workers", "ls"]).code(0).stderr;
-    assert!(listed.contains(&format!("publisher publisher-1 {says}")), "{listed}");
+    assert!(listed.contains(&format!("publisher publisher-1 {note}")), "{listed}");
     let quiet = harness.run(&["workers", "quiet", "*", "--wait"]).code(1).stderr;
-    assert!(quiet.contains(says), "{quiet}");
+    assert!(quiet.contains(note), "{quiet}");
 }
 
 #[test]
@@ -278,7 +278,7 @@ fn top_prints_the_system_as_lines_and_json() {
     }
     assert!(!shown.contains('\x1b'), "no terminal, no drawing");
 
-    // Each second a line for programs, with rates.
+    // `top --json` prints a line with rates every second.
     let mut top = system.spawn(&["top", "--json"]);
     let rated = loop {
         let shown = next(&mut top);
@@ -291,74 +291,75 @@ fn top_prints_the_system_as_lines_and_json() {
     top.ended().code(0);
 }
 
-/// `longshore top` on a terminal, of which the test has the other side. Killed when dropped.
+/// `longshore top` on a pseudo-terminal controlled by the test. Killed on drop.
 struct TopOnTerminal {
     process: Child,
-    ours: File,
-    theirs: OwnedFd,
+    controller: File,
+    terminal: OwnedFd,
     drawn: Arc<Mutex<Vec<u8>>>,
-    /// The terminal's modes before.
-    found: String,
+    /// The terminal's original modes.
+    original_modes: String,
 }
 
 /// The alternate screen and back.
 const ENTER: &str = "\x1b[?1049h";
 const LEAVE: &str = "\x1b[?1049l";
-/// All that is said to leave it.
-const LEFT: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";
+/// The whole sequence that leaves it.
+const LEAVE_SEQUENCE: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";
 
 impl TopOnTerminal {
     fn start(system: &System, rows: u16, columns: u16) -> TopOnTerminal {
-        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
-        grantpt(&ours).unwrap();
-        unlockpt(&ours).unwrap();
-        let name = ptsname(&ours, Vec::new()).unwrap();
+        let controller =
+            openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+        grantpt(&controller).unwrap();
+        unlockpt(&controller).unwrap();
+        let name = ptsname(&controller, Vec::new()).unwrap();
         let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let theirs = open(name, flags, Mode::empty()).unwrap();
-        resize(&theirs, rows, columns);
-        let found = modes(&theirs);
-        let end = || Stdio::from(theirs.try_clone().unwrap());
+        let terminal = open(name, flags, Mode::empty()).unwrap();
+        resize(&terminal, rows, columns);
+        let original_modes = modes(&terminal);
+        let end = || Stdio::from(terminal.try_clone().unwrap());
         let mut command = system.command(&["top"]);
-        // A group whose parent is in another one, as with a shell: stopped by Ctrl-Z, it has
-        // somebody who could have it go on.
+        // A process group with a parent in another group, as under a shell. Only such a group can
+        // be stopped by Ctrl-Z.
         command.process_group(0);
         let process = command.stdin(end()).stdout(end()).stderr(end()).spawn().unwrap();
-        let (ours, drawn) = (File::from(ours), Arc::new(Mutex::new(Vec::new())));
-        let (mut reads, keeps) = (ours.try_clone().unwrap(), drawn.clone());
+        let (controller, drawn) = (File::from(controller), Arc::new(Mutex::new(Vec::new())));
+        let (mut reader, output) = (controller.try_clone().unwrap(), drawn.clone());
         std::thread::spawn(move || {
-            let mut some = [0; 4096];
-            while let Ok(count @ 1..) = reads.read(&mut some) {
-                keeps.lock().unwrap().extend(&some[..count]);
+            let mut chunk = [0; 4096];
+            while let Ok(count @ 1..) = reader.read(&mut chunk) {
+                output.lock().unwrap().extend(&chunk[..count]);
             }
         });
-        TopOnTerminal { process, ours, theirs, drawn, found }
+        TopOnTerminal { process, controller, terminal, drawn, original_modes }
     }
 
     fn drawn(&self) -> String {
         String::from_utf8_lossy(&self.drawn.lock().unwrap()).into_owned()
     }
 
-    /// The pictures that are whole, as lines.
-    fn pictures(&self) -> Vec<Vec<String>> {
+    /// The complete frames, as lines.
+    fn frames(&self) -> Vec<Vec<String>> {
         let drawn = self.drawn();
-        let whole = drawn.split("\x1b[H").skip(1).filter_map(|one| one.split_once("\x1b[J"));
-        whole.map(|(one, _)| one.split("\r\n").map(str::to_owned).collect()).collect()
+        let frames = drawn.split("\x1b[H").skip(1).filter_map(|one| one.split_once("\x1b[J"));
+        frames.map(|(one, _)| one.split("\r\n").map(str::to_owned).collect()).collect()
     }
 
-    /// Waits for a picture with this in it.
+    /// Waits for a frame that contains a text.
     #[track_caller]
     fn shows(&self, what: &str) {
         let is_in = |lines: &Vec<String>| lines.iter().any(|line| line.contains(what));
-        common::wait_until(what, || self.pictures().iter().any(is_in));
+        common::wait_until(what, || self.frames().iter().any(is_in));
     }
 
-    /// Waits for its end: in order, and with the terminal as it was.
+    /// Waits for a clean exit that has restored the terminal.
     #[track_caller]
     fn ended(&mut self) {
         common::wait_until("it ends", || self.process.try_wait().unwrap().is_some());
         assert_eq!(self.process.wait().unwrap().code(), Some(0));
-        assert_eq!(modes(&self.theirs), self.found);
-        // What is said of a signal may come after.
+        assert_eq!(modes(&self.terminal), self.original_modes);
+        // The message about a signal may follow.
         common::wait_until("the terminal is left", || self.drawn().contains(LEAVE));
         assert!(!self.drawn().contains("panicked"), "{}", self.drawn());
     }
@@ -388,13 +389,13 @@ fn top_restores_its_terminal_on_every_exit() {
         let mut top = TopOnTerminal::start(&system, 24, 120);
         top.shows("/jobs/a");
         assert!(top.drawn().starts_with(ENTER), "{}", top.drawn());
-        let local = tcgetattr(&top.theirs).unwrap().local_modes;
+        let local = tcgetattr(&top.terminal).unwrap().local_modes;
         assert!(!local.intersects(LocalModes::ICANON | LocalModes::ECHO), "{local:?}");
-        assert!(local.contains(LocalModes::ISIG), "Ctrl-C is a signal still: {local:?}");
+        assert!(local.contains(LocalModes::ISIG), "Ctrl-C remains a signal: {local:?}");
         match ending {
             Some(signal) => common::send(&top.process, signal),
-            // All other keys say nothing, and are not seen.
-            None => top.ours.write_all(b"xyzzy\rq").unwrap(),
+            // Other keys have no effect and are not echoed.
+            None => top.controller.write_all(b"xyzzy\rq").unwrap(),
         }
         top.ended();
         assert!(!top.drawn().contains("xyzzy"), "{}", top.drawn());
@@ -415,20 +416,20 @@ fn top_restores_its_terminal_while_suspended() {
             known.is_some_and(|(_, status)| status.stopped())
         };
         common::wait_until("it stops", stopped);
-        assert_eq!(modes(&top.theirs), top.found);
-        common::wait_until("the terminal is left", || top.drawn().ends_with(LEFT));
+        assert_eq!(modes(&top.terminal), top.original_modes);
+        common::wait_until("the terminal is left", || top.drawn().ends_with(LEAVE_SEQUENCE));
         assert_eq!(top.drawn().matches(LEAVE).count(), times);
 
         common::send(&top.process, Signal::CONT);
-        common::wait_until("it is drawn anew", || {
+        common::wait_until("it is redrawn", || {
             let drawn = top.drawn();
             let mut since = drawn.split(ENTER).skip(1 + times);
-            since.next().is_some_and(|picture| picture.contains("/jobs/a"))
+            since.next().is_some_and(|frame| frame.contains("/jobs/a"))
         });
-        let local = tcgetattr(&top.theirs).unwrap().local_modes;
+        let local = tcgetattr(&top.terminal).unwrap().local_modes;
         assert!(!local.intersects(LocalModes::ICANON | LocalModes::ECHO), "{local:?}");
     }
-    top.ours.write_all(b"q").unwrap();
+    top.controller.write_all(b"q").unwrap();
     top.ended();
 }
 
@@ -440,18 +441,18 @@ fn top_fits_small_and_resized_terminals() {
     }
     let mut top = TopOnTerminal::start(&system, 10, 40);
     top.shows("/jobs/with-a-name");
-    // The queues that there is no room for are counted.
+    // The hidden queues are counted.
     top.shows(" more");
-    assert!(top.pictures().iter().all(|lines| lines.len() <= 10), "{:?}", top.pictures());
+    assert!(top.frames().iter().all(|lines| lines.len() <= 10), "{:?}", top.frames());
     for (rows, columns) in [(1, 1), (3, 200), (50, 20)] {
-        resize(&top.theirs, rows, columns);
-        // One may be on its way with the size of before.
-        let before = top.pictures().len();
-        common::wait_until("it is drawn anew", || top.pictures().len() > before + 1);
-        let last = top.pictures().pop().unwrap();
+        resize(&top.terminal, rows, columns);
+        // One frame may still have the previous size.
+        let before = top.frames().len();
+        common::wait_until("it is redrawn", || top.frames().len() > before + 1);
+        let last = top.frames().pop().unwrap();
         assert!(last.len() <= usize::from(rows), "{last:?} in {rows} rows");
     }
-    top.ours.write_all(b"q").unwrap();
+    top.controller.write_all(b"q").unwrap();
     top.ended();
 }
 
@@ -460,15 +461,15 @@ fn top_restores_a_terminal_that_blocks_output() {
     let system = System::up();
     let mut top = TopOnTerminal::start(&system, 24, 80);
     top.shows("replica ");
-    tcflow(&top.theirs, Action::OOff).unwrap();
-    // It draws each second: by then it waits for its terminal.
+    tcflow(&top.terminal, Action::OOff).unwrap();
+    // It draws every second, so by then it blocks on its terminal.
     std::thread::sleep(Duration::from_millis(2_500));
-    // Who is told once waits for the terminal, who is told twice does not.
+    // After the first signal it waits for the terminal; the second ends it.
     let ended = || {
         common::send(&top.process, Signal::TERM);
         top.process.try_wait().unwrap().is_some()
     };
     common::wait_until("it ends", ended);
     assert_eq!(top.process.wait().unwrap().code(), Some(143));
-    assert_eq!(modes(&top.theirs), top.found);
+    assert_eq!(modes(&top.terminal), top.original_modes);
 }

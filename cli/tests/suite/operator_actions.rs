@@ -1,5 +1,5 @@
-//! What operators do to jobs, queues and workers: dead letters, pausing, settings, cancelling,
-//! quiet workers. What does not apply is said by name.
+//! Operator actions on jobs, queues and workers: dead letters, pausing, settings, cancelling, quiet
+//! workers; and the refusal of actions that do not apply.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "its helpers are tests, too")]
 
 use crate::common;
@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 use common::{CommandOutput, System, wait_until};
 use serde_json::Value;
 
-/// How soon what an operator does has to be felt.
+/// An operator's action has to take effect within this time.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
-/// Runs every job of a queue once: its payload is the script.
+/// Runs the script in the payload of every job of a queue.
 fn work(system: &System, path: &str) -> CommandOutput {
     system.run(&["work", path, "--until-empty", "--", "sh", "-c", "eval \"$(cat)\""])
 }
 
-/// Puts a job into the dead letters by a last attempt that fails with this error.
+/// Creates a dead letter whose last attempt fails with this error.
 fn fail(system: &System, path: &str, error: &str) -> String {
     let job = system.enqueue(path, &format!("echo {error} >&2; exit 1"), &["--max-attempts", "1"]);
     work(system, path).code(1);
@@ -68,7 +68,7 @@ fn dead_jobs_are_grouped_and_revived_by_fingerprint() {
     for name in [&first, &second] {
         let job = system.job(name);
         assert_eq!((&job["state"], &job["attempt"]), (&"ready".into(), &0.into()));
-        assert_eq!(job["attempts"].as_array().unwrap().len(), 1, "its history stays");
+        assert_eq!(job["attempts"].as_array().unwrap().len(), 1, "its history is retained");
     }
     let buried_ones = ["dead", "drop", "/jobs/**", "--reason", "buried", "--json"];
     assert_eq!(json(system.run(&buried_ones))["done"], 1);
@@ -120,15 +120,15 @@ fn a_dead_job_is_replaced_with_another_payload() {
     let job = system.job(new);
     let id = old.split_once(':').unwrap().1;
     assert_eq!((&job["replaces"], &job["payload"]), (&id.into(), &"echo y".into()));
-    let kept = ["priority", "max_attempts", "lease_ms", "attempt"].map(|field| &job[field]);
-    assert_eq!(kept, [4, 2, 60_000, 0]);
+    let options = ["priority", "max_attempts", "lease_ms", "attempt"].map(|field| &job[field]);
+    assert_eq!(options, [4, 2, 60_000, 0]);
     assert_eq!(job["headers"]["lang"], "en");
     work(&system, "/jobs/a").code(0);
     assert_eq!(system.job(new)["result"], "y\n");
 
     let many = ["dead", "revive", "/jobs/**", "--payload", "x"];
     system.run(&many).code(2).stderr_has(&["a payload replaces one job"]);
-    // From a file it may be anything.
+    // A payload from a file is used verbatim.
     let old = system.enqueue("/jobs/a", "exit 65", &[]);
     work(&system, "/jobs/a").code(1);
     let file = system.folder.path().join("payload");
@@ -182,7 +182,7 @@ fn a_queue_stays_paused_until_every_pausing_pattern_is_resumed() {
     let here = &paused["confirmed"][0];
     assert_eq!((&here["queues"], &here["changed"]), (&1.into(), &true.into()), "{paused}");
     system.run(&["enqueue", "/jobs/new", "x"]).code(0);
-    // Its time comes, and it waits, while the same worker takes from another queue.
+    // It becomes due and waits, while the same worker takes from another queue.
     wait_until("it is due", || stat("/jobs/a")["ready"] == 1);
     let elsewhere = system.enqueue("/other/a", "x", &[]);
     system.run(&["job", &elsewhere, "--wait"]).code(0);
@@ -193,14 +193,14 @@ fn a_queue_stays_paused_until_every_pausing_pattern_is_resumed() {
     let warned = system.run(&["check"]).code(0).stdout;
     assert!(warned.contains("/jobs/a") && warned.contains("paused"), "{warned}");
 
-    // A pause of queues that are not there yet is not forgotten.
+    // A pause also applies to queues created later.
     system.run(&["pause", "/orders/**"]).code(0);
     let shown = system.run(&["stat"]).code(0).stdout;
     assert!(shown.contains("paused: '/orders/**', which no queue here matches yet"), "{shown}");
     system.run(&["resume", "/orders/eu"]).code(0).stderr_has(&["paused by '/orders/**', too"]);
     system.run(&["resume", "/orders/**"]).code(0);
 
-    // Paused by another pattern, too, it is told which one is left.
+    // `resume` reports another pattern that still pauses the queue.
     system.run(&["pause", "/jobs/a"]).code(0);
     system.run(&["resume", "/jobs/**"]).code(0).stderr_has(&["paused by '/jobs/a', too"]);
     assert_eq!(system.job(&later)["state"], "ready");
@@ -228,7 +228,7 @@ fn a_queue_stays_closed_until_every_closing_pattern_is_opened() {
     assert_eq!(system.stat("/jobs/a")["closed_by"], serde_json::json!(["/jobs/**"]));
     let warned = system.run(&["check"]).code(0).stdout;
     assert!(warned.contains("closed: '/jobs/**'"), "{warned}");
-    // What it has is done.
+    // Existing jobs are still delivered.
     work(&system, "/jobs/a").code(0);
     assert_eq!(system.job(&first)["state"], "completed");
     system.run(&["queue", "close", "/jobs/a"]).code(0);
@@ -246,7 +246,7 @@ fn a_pause_survives_a_restart_and_work_reports_it() {
     system.run(&["pause", "/jobs/a"]).code(0);
     system.crash_and_restart();
     let mut worker = system.spawn(&["work", "/jobs/a", "--until-empty", "--", "cat"]);
-    worker.wait_for_stderr("/jobs/a is paused and has jobs; they are waited for");
+    worker.wait_for_stderr("/jobs/a is paused and has jobs; waiting for them");
     assert_eq!(system.stat("/jobs/a")["ready"], 1);
     system.run(&["resume", "/jobs/a"]).code(0);
     assert!(worker.ended().code(0).stdout.contains("1 completed"));
@@ -269,9 +269,9 @@ fn running_jobs_continue_when_their_queue_is_paused() {
 #[test]
 fn queue_settings_apply_to_existing_jobs_without_own_options() {
     let system = System::up();
-    let silent = system.enqueue("/jobs/a", "exit 1", &[]);
-    let firm = system.enqueue("/jobs/a", "exit 1", &["--max-attempts", "3", "--lease", "1m"]);
-    let shown = |field: &str| [&silent, &firm].map(|name| system.job(name)[field].clone());
+    let default = system.enqueue("/jobs/a", "exit 1", &[]);
+    let explicit = system.enqueue("/jobs/a", "exit 1", &["--max-attempts", "3", "--lease", "1m"]);
+    let shown = |field: &str| [&default, &explicit].map(|name| system.job(name)[field].clone());
     assert_eq!(shown("max_attempts"), [25, 3]);
 
     let set = ["queue", "set", "/jobs/a", "--json", "--max-attempts", "2", "--lease", "2m"];
@@ -291,7 +291,8 @@ fn queue_settings_apply_to_existing_jobs_without_own_options() {
         json(system.run(&[&set[..], &more].concat()))["confirmed"][0]["settings"].clone();
     let expected = serde_json::json!({
         "max_attempts": 2, "lease_ms": 120_000, "run_timeout_ms": 300_000,
-        "backoff": "fixed:10ms", "keep_ms": 3_600_000, "keep_jobs": 1, "keep_dead_ms": 2_592_000_000_u64,
+        "backoff": "fixed:10ms", "keep_ms": 3_600_000, "keep_jobs": 1,
+        "keep_dead_ms": 2_592_000_000_u64,
     });
     assert_eq!(settings, expected);
     assert_eq!(json(system.run(&["queue", "show", "/jobs/a", "--json"]))["settings"], expected);
@@ -301,17 +302,17 @@ fn queue_settings_apply_to_existing_jobs_without_own_options() {
     assert_eq!(shown("run_timeout_ms"), [300_000, 300_000]);
     work(&system, "/jobs/a").code(1);
     assert_eq!(shown("attempt"), [2, 3]);
-    // Of the ended jobs one stays.
+    // With `--keep-jobs 1` one ended job is retained.
     for _ in 0..3 {
         system.enqueue("/jobs/a", "true", &[]);
     }
     work(&system, "/jobs/a").code(0);
-    wait_until("one is kept", || system.stat("/jobs/a")["completed"] == 1);
+    wait_until("one is retained", || system.stat("/jobs/a")["completed"] == 1);
 
     // One setting at a time leaves the others.
     let one = ["queue", "set", "/jobs/a", "--max-attempts", "7"];
-    let said = system.run(&one).code(0).stdout;
-    assert!(said.contains("max-attempts 7") && said.contains("lease 2m"), "{said}");
+    let printed = system.run(&one).code(0).stdout;
+    assert!(printed.contains("max-attempts 7") && printed.contains("lease 2m"), "{printed}");
     system.run(&["queue", "reset", "/jobs/a"]).code(0);
     assert_eq!(
         json(system.run(&["queue", "show", "/jobs/a", "--json"]))["settings"],
@@ -326,7 +327,7 @@ fn queue_settings_apply_to_existing_jobs_without_own_options() {
         .run(&["queue", "show", "/jobs/nowhere"])
         .code(1)
         .stderr_has(&["there is no queue /jobs/nowhere"]);
-    // It is made if it is not there.
+    // `queue set` creates a missing queue.
     system.run(&["queue", "set", "/jobs/new", "--max-attempts", "1"]).code(0);
     assert_eq!(system.job(&system.enqueue("/jobs/new", "x", &[]))["max_attempts"], 1);
 }
@@ -384,23 +385,23 @@ fn actions_are_refused_with_the_jobs_state() {
         for (state, name) in jobs.iter().filter(|(state, _)| states.contains(state)) {
             let ended = system.run(&[command, &[name.as_str()]].concat()).code(1);
             ended.stderr_has(&[name, &format!("is {state};"), why]);
-            let told = system.run(&[command, &[name.as_str(), "--json"]].concat()).code(1).json();
-            let told = (&told["done"], &told["jobs"][0]["end"], &told["jobs"][0]["state"]);
-            assert_eq!(told, (&0.into(), &"not_in_state".into(), &(*state).into()));
+            let json = system.run(&[command, &[name.as_str(), "--json"]].concat()).code(1).json();
+            let outcome = (&json["done"], &json["jobs"][0]["end"], &json["jobs"][0]["state"]);
+            assert_eq!(outcome, (&0.into(), &"not_in_state".into(), &(*state).into()));
             assert_eq!(system.job(name)["state"], *state, "it was changed by {command:?}");
         }
     }
-    let nobodys = "01920f3e-5b7a-7c3d-8e4f-a1b2c3d4e5f6";
+    let unknown = "01920f3e-5b7a-7c3d-8e4f-a1b2c3d4e5f6";
     for command in [&["cancel"][..], &["dead", "revive"], &["dead", "drop"], &["confirm"]] {
         system
-            .run(&[command, &[nobodys]].concat())
+            .run(&[command, &[unknown]].concat())
             .code(1)
-            .stderr_has(&["no publisher has", nobodys]);
+            .stderr_has(&["no publisher has", unknown]);
     }
-    // Of several, those that it applies to are done.
-    let mixed = system.run(&["cancel", &dead, &ready, nobodys, &scheduled]).code(1);
+    // An action is applied to the suitable jobs of several.
+    let mixed = system.run(&["cancel", &dead, &ready, unknown, &scheduled]).code(1);
     assert!(mixed.stdout.starts_with("2 cancelled"), "{mixed:?}");
-    let mixed = mixed.stderr_has(&["is dead;", nobodys]);
+    let mixed = mixed.stderr_has(&["is dead;", unknown]);
     assert_eq!(mixed.stderr.lines().count(), 2, "{mixed:?}");
 }
 
@@ -424,7 +425,7 @@ fn jobs_are_cancelled_by_pattern_and_state() {
     assert_eq!(states(&system, "/jobs/**", &[]), ["cancelled"; 4]);
 }
 
-/// The one worker that publishers list.
+/// The only worker that publishers list.
 fn worker(system: &System) -> Value {
     let listed = json(system.run(&["workers", "ls", "--json"]));
     let workers = listed["workers"].as_array().unwrap();
@@ -448,9 +449,9 @@ fn a_quiet_worker_finishes_running_jobs_and_starts_none() {
     let command = ["sh", "-c", &script];
     let mut working = system.spawn(&[&arguments[..], &command].concat());
     wait_until("the first job runs", || begun() == "one\n");
-    let nobody = system.run(&["workers", "quiet", "mail-2", "mail-*", "--dry-run"]).code(1);
-    assert!(nobody.stdout.starts_with("would be quiet: mail-1 "), "{nobody:?}");
-    nobody.stderr_has(&["mail-2", "workers ls"]);
+    let partial = system.run(&["workers", "quiet", "mail-2", "mail-*", "--dry-run"]).code(1);
+    assert!(partial.stdout.starts_with("would be quiet: mail-1 "), "{partial:?}");
+    partial.stderr_has(&["mail-2", "workers ls"]);
     system.run(&["workers", "quiet", "mail"]).code(1).stderr_has(&["mail"]);
     let before = worker(&system);
     assert_eq!((&before["quiet"], &before["held"]), (&false.into(), &1.into()), "{before}");
@@ -459,7 +460,7 @@ fn a_quiet_worker_finishes_running_jobs_and_starts_none() {
     let of = ["name", "session"].map(|field| &quieted["workers"][0][field]);
     assert_eq!(of, ["name", "session"].map(|field| &before[field]), "{quieted}");
     assert_eq!(quieted["workers"][0]["confirmed"].as_array().unwrap().len(), 1, "{quieted}");
-    wait_until("the publisher tells", || worker(&system)["quiet"] == true);
+    wait_until("the publisher lists it as quiet", || worker(&system)["quiet"] == true);
     let shown = system.run(&["workers", "ls"]).code(0).stdout;
     assert!(shown.lines().any(|line| line.starts_with("mail-1") && line.ends_with("quiet")));
     working.wait_for_stderr("this worker is quiet");
@@ -476,7 +477,7 @@ fn a_quiet_worker_finishes_running_jobs_and_starts_none() {
     assert_eq!((can_get, &after["quiet"]), ((&0.into(), &0.into()), &true.into()), "{after}");
     let left = system.stat("/jobs/a");
     assert_eq!((&left["ready"], &left["completed"]), (&2.into(), &1.into()), "{left}");
-    // Another worker gets them meanwhile, and the quiet one still waits for the last.
+    // Another worker runs the remaining jobs, and the quiet one waits for the last.
     let script = format!("id=$(cat); echo other $id >> {folder}/begun");
     let other = ["work", "/jobs/a", "--name", "other", "--", "sh", "-c", &script];
     let other = system.spawn(&other);

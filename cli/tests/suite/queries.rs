@@ -1,5 +1,4 @@
-//! What can be seen of jobs and queues: one job in all detail, lists, metrics, and what happens as
-//! it happens.
+//! Commands that read jobs and queues: single jobs, lists, stats, waits and tails.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "its helpers are tests, too")]
 
 use crate::common;
@@ -12,7 +11,7 @@ use longshore::{Job, JobContext, JobFailure, Worker, WorkerOptions};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-/// A worker that leaves two checkpoints and fails, and at its second attempt says how far it is
+/// A handler that stores two checkpoints and fails, and in its second attempt reports progress
 /// until it may complete.
 async fn halfway(
     job: Job<String>,
@@ -44,7 +43,7 @@ async fn a_job_shows_attempts_checkpoints_and_progress() {
     let worker = worker.durable_subscribe("/jobs/a");
     let (handle, end) = (worker.handle(), may_end.clone());
     let working = tokio::spawn(worker.run(move |job, context| halfway(job, context, end.clone())));
-    wait_until("it says how far it is", || !system.job(&name)["progress"].is_null());
+    wait_until("it reports progress", || !system.job(&name)["progress"].is_null());
 
     let job = system.job(&name);
     assert_eq!((&job["state"], &job["attempt"]), (&"running".into(), &2.into()));
@@ -57,10 +56,10 @@ async fn a_job_shows_attempts_checkpoints_and_progress() {
     let error = json!({ "kind": "Network", "message": "connection to 10.0.0.7 broke" });
     assert_eq!((&attempt["error"], &job["error"]), (&error, &error));
     assert_eq!(attempt["fingerprint"].as_str().unwrap().len(), 16);
-    let left: Vec<_> = job["checkpoints"].as_array().unwrap().iter().collect();
-    let left: Vec<_> = left.iter().map(|c| [&c["attempt"], &c["number"], &c["data"]]).collect();
+    let stored: Vec<_> = job["checkpoints"].as_array().unwrap().iter().collect();
+    let stored: Vec<_> = stored.iter().map(|c| [&c["attempt"], &c["number"], &c["data"]]).collect();
     let expected = [json!([1, 1, "row 1"]), json!([1, 2, "row 2"]), json!([2, 1, "row 3"])];
-    assert_eq!(json!(left), json!(expected));
+    assert_eq!(json!(stored), json!(expected));
 
     let shown = system.run(&["job", &name]).code(0).stdout;
     let fingerprint = attempt["fingerprint"].as_str().unwrap();
@@ -75,7 +74,7 @@ async fn a_job_shows_attempts_checkpoints_and_progress() {
     let job = system.job(&name);
     assert_eq!((&job["state"], &job["result"]), (&"completed".into(), &"import after 2".into()));
     let gone = ["progress", "worker", "token"].map(|field| &job[field]);
-    assert_eq!(gone, [&Value::Null; 3], "of what runs nothing stays: {job}");
+    assert_eq!(gone, [&Value::Null; 3], "fields of a running job are gone: {job}");
     let outcomes: Vec<_> = job["attempts"].as_array().unwrap().iter().collect();
     let outcomes: Vec<_> = outcomes.iter().map(|a| (&a["number"], &a["outcome"])).collect();
     let (first, second) = ((json!(1), json!("failed")), (json!(2), json!("completed")));
@@ -85,10 +84,10 @@ async fn a_job_shows_attempts_checkpoints_and_progress() {
     working.await.unwrap().unwrap();
 }
 
-/// Links to the first publisher, that of who asks among them.
+/// The number of links to the first publisher, including this query's.
 async fn links(harness: &Harness) -> u64 {
-    let inside = harness.direct_queues(0);
-    inside.status().await.unwrap().answers[0].answer.links
+    let queues = harness.direct_queues(0);
+    queues.status().await.unwrap().answers[0].answer.links
 }
 
 fn enqueue(harness: &Harness, path: &str, payload: &str, options: &[&str]) -> String {
@@ -101,7 +100,7 @@ fn enqueue(harness: &Harness, path: &str, payload: &str, options: &[&str]) -> St
 async fn a_wait_survives_a_publisher_restart() {
     let mut harness = Harness::start().await;
     let job = enqueue(&harness, "/jobs/a", "hello", &[]);
-    eventually("only who asks has a link", || async { links(&harness).await == 1 }).await;
+    eventually("only the query has a link", || async { links(&harness).await == 1 }).await;
     let waiting = BackgroundCommand::start(harness.command(&["job", &job, "--wait", "--json"]));
     eventually("the wait has a link", || async { links(&harness).await == 2 }).await;
     harness.kill_publisher();
@@ -185,7 +184,7 @@ fn stat_adds_columns_only_for_states_in_use() {
         "oldest",
         "workers",
     ];
-    // No attempt comes back by itself before the metrics are read.
+    // A long back-off, so that no retry becomes ready before the stats are read.
     system.enqueue("/jobs/a", "x", &["--backoff", "fixed:1h"]);
     assert_eq!(headings(), usual);
     system.enqueue("/jobs/a", "x", &["--prepare"]);
@@ -212,7 +211,7 @@ fn stat_adds_columns_only_for_states_in_use() {
     assert_eq!((&stat["paused_by"], &stat["settings"]), (&json!(["/jobs/**"]), &json!({})));
 }
 
-/// The changes of a job among these lines of a tail, with the state after each.
+/// A job's changes in the lines of a tail, with the state after each.
 fn changes(lines: &[Value], name: &str) -> Vec<(String, String)> {
     let text = |value: &Value| value.as_str().unwrap_or("gone").to_owned();
     let of_job = lines.iter().filter(|line| line["job"] == name);
@@ -279,7 +278,7 @@ fn tail_prints_one_line_per_transition() {
     drop(worker);
     system.run(&["cancel", &job]).code(0);
     let shown = tail.ended().code(0).stdout;
-    let state: Vec<&str> =
+    let ends: Vec<&str> =
         shown.lines().map(|line| line.split_once("/jobs/a  ").unwrap().1).collect();
     let expected = [
         "created -> ready",
@@ -287,7 +286,7 @@ fn tail_prints_one_line_per_transition() {
         "failed -> retrying  attempt 1",
         "cancelled -> cancelled  attempt 1",
     ];
-    assert_eq!(state, expected);
+    assert_eq!(ends, expected);
     assert!(shown.lines().all(|line| line.contains(&job)), "{shown}");
 }
 
@@ -301,8 +300,8 @@ async fn tail_continues_without_a_gap_after_a_publisher_kill() {
     let work = ["work", "/jobs/a", "--until-empty", "--", "cat"];
     harness.run(&work).code(0);
 
-    // What happens while it does not read, just before the publisher dies, it learns from the next
-    // run of the publisher.
+    // The tail is stopped just before the publisher is killed, and gets the missed changes after
+    // its restart.
     tail.send(Signal::STOP);
     let second = enqueue(&harness, "/jobs/a", "x", &[]);
     harness.run(&work).code(0);
@@ -317,7 +316,7 @@ async fn tail_continues_without_a_gap_after_a_publisher_kill() {
     harness.run(&["cancel", &third]).code(0);
 
     let ended = tail.ended().code(0);
-    assert!(!ended.stderr.contains("going on from now"), "{ended:?}");
+    assert!(!ended.stderr.contains("continuing from now"), "{ended:?}");
     let lines = ended.json_lines();
     let run = [("created", "ready"), ("delivered", "running"), ("completed", "completed")];
     assert_eq!(changes(&lines, &first), owned(&run[1..]));
@@ -336,7 +335,7 @@ fn tail_ends_on_sigterm_or_at_its_count() {
     tail.wait_for_stderr("following publisher");
     tail.send(Signal::TERM);
     assert_eq!(tail.ended().code(0).stdout, "");
-    // A pattern that nothing matches has an empty snapshot, and no end of its own.
+    // A pattern without matches has an empty snapshot, and the tail continues.
     let mut tail = system.spawn(&["tail", "/nothing/**", "--snapshot", "--count", "1", "--json"]);
     tail.wait_for_stderr("following publisher");
     let job = system.enqueue("/nothing/a", "x", &[]);

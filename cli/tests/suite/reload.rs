@@ -1,5 +1,5 @@
-//! SIGHUP: a service reads its configuration again, applies what is safe, and names what needs a
-//! restart.
+//! SIGHUP: a service reloads its configuration, applies what can change at run time, and reports
+//! what needs a restart.
 #![allow(clippy::unwrap_used, reason = "this is a test, its helpers too")]
 
 use crate::common;
@@ -28,7 +28,7 @@ impl Case {
     }
 
     fn write(&self, text: &str) {
-        // As an editor does it: a reader sees the old one or the new one.
+        // Replaced by a rename: a reader sees the old or the new file.
         let new = self.folder.path().join("new");
         std::fs::write(&new, text).unwrap();
         std::fs::rename(new, &self.file).unwrap();
@@ -73,11 +73,11 @@ async fn a_replica_reloads_limits_and_log_filter() {
     assert_eq!(restart.trim_end(), "timing.writer_ttl from 2m to 1m30s", "{line}");
     let after = status(&address).await;
     assert_eq!((after.paths_max, after.watches_max), (2_000, 50));
-    assert_eq!(after.incarnation, before.incarnation, "it went on");
-    // The filter holds: this is logged as debug.
+    assert_eq!(after.incarnation, before.incarnation, "the replica was not restarted");
+    // The filter is active: this line has level debug.
     replica.wait_for_stderr("connected");
 
-    // What is in force is what the next one is compared with.
+    // The next reload compares with the configuration in force.
     replica.send(Signal::HUP);
     let line = replica.wait_for_stderr("SIGHUP: ");
     assert!(line.contains("nothing applied; needs a restart: timing.writer_ttl"), "{line}");
@@ -87,7 +87,7 @@ async fn a_replica_reloads_limits_and_log_filter() {
 async fn an_invalid_file_is_refused_and_changes_nothing() {
     let case = Case::new(OLD);
     let (mut replica, address) = case.start(&["resolver", "--fresh"]);
-    for (text, says) in [
+    for (text, expected) in [
         ("[resolver]\npaths_max = 5\nwatches_max = 16385\n", "config.toml:3: resolver.watches_max"),
         ("[resolver]\npaths_max = 5\n[timing]\nretry_wait_min = '1h'\n", "config.toml:4: "),
         ("[resolver]\npaths_max = 5\nwatchers = 5\n", "unknown field `watchers`"),
@@ -96,7 +96,7 @@ async fn an_invalid_file_is_refused_and_changes_nothing() {
         case.write(text);
         replica.send(Signal::HUP);
         let line = replica.wait_for_stderr("SIGHUP: ");
-        assert!(line.contains(says) && line.contains("nothing has changed"), "{line}");
+        assert!(line.contains(expected) && line.contains("nothing has changed"), "{line}");
     }
     std::fs::remove_file(&case.file).unwrap();
     replica.send(Signal::HUP);
@@ -112,7 +112,7 @@ async fn an_invalid_file_is_refused_and_changes_nothing() {
     assert_eq!(replica.ended().code, 0);
 }
 
-/// Nobody said where it is, so it might as well not be there: it is the same fault all the same.
+/// A file at a default location is optional at the start, but its removal is an error at a reload.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_missing_default_file_is_reported_and_changes_nothing() {
     let home = tempfile::tempdir().unwrap();
@@ -128,7 +128,7 @@ async fn a_missing_default_file_is_reported_and_changes_nothing() {
     assert_eq!(status(&address).await.paths_max, 1_000);
 
     std::fs::remove_file(&file).unwrap();
-    // The second time as the first: that it was gone is not forgotten.
+    // Repeated reloads report it again.
     for _ in 0..2 {
         replica.send(Signal::HUP);
         let line = replica.wait_for_stderr("SIGHUP: ");
@@ -138,7 +138,7 @@ async fn a_missing_default_file_is_reported_and_changes_nothing() {
         let now = status(&address).await;
         assert_eq!((now.paths_max, now.watches_max), (1_000, 100));
     }
-    // With its folder, too.
+    // Its folder may be missing too.
     std::fs::remove_dir_all(home.path().join(".config")).unwrap();
     replica.send(Signal::HUP);
     assert!(replica.wait_for_stderr("SIGHUP: ").contains("is gone; nothing has changed"));
@@ -168,7 +168,8 @@ fn a_publisher_reloads_its_log_and_reports_pending_restarts() {
         data.to_str().unwrap(),
     ]);
     case.write(
-        "log = 'warn'\nresolvers = ['elsewhere']\ndata = '/elsewhere'\n[publisher]\nhang_after = '5s'\n",
+        "log = 'warn'\nresolvers = ['elsewhere']\ndata = '/elsewhere'\n\
+         [publisher]\nhang_after = '5s'\n",
     );
     publisher.send(Signal::HUP);
     let line = publisher.wait_for_stderr("SIGHUP: ");
@@ -179,7 +180,7 @@ fn a_publisher_reloads_its_log_and_reports_pending_restarts() {
         command.args(["--resolver", &at]);
         run(command, b"")
     };
-    // It may have been told to reload before it had told the replica what it publishes.
+    // The reload may have come before the registration.
     wait_until("the publisher is registered", || ask(&["resolve", "/still/there"]).code == 0);
     ask(&["enqueue", "/still/there", "hello"]).code(0);
     publisher.send(Signal::TERM);

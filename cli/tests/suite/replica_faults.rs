@@ -1,5 +1,5 @@
-//! Replicas that hang, are replaced, or lose a publisher for a moment: what is published is found,
-//! everywhere, in time.
+//! Replicas that hang or restart, and restarting publishers: published paths are found everywhere
+//! in time.
 #![allow(clippy::unwrap_used, reason = "this is a test, its helpers too")]
 
 use crate::common;
@@ -14,20 +14,20 @@ use longshore::{
 };
 use rustix::process::Signal;
 
-/// Answers are awaited for so long, at least, in this file: a hang is longer than every wait.
-const TIMING: &str = "reader_ttl = \"4s\"\nrequest_timeout_min = \"1s\"\nhandshake_timeout = \"1s\"\nconnect_timeout = \"500ms\"\n";
-/// What a publisher may take, beyond its heartbeat, to connect and to be believed: processes share
-/// a busy machine.
+/// Timeouts of these tests, all shorter than a hang.
+const TIMING: &str = "reader_ttl = \"4s\"\nrequest_timeout_min = \"1s\"\n\
+    handshake_timeout = \"1s\"\nconnect_timeout = \"500ms\"\n";
+/// Tolerance beyond the heartbeat interval for reconnecting on a busy machine.
 const SLACK: Duration = Duration::from_secs(2);
-/// A reader's bound with one replica that hangs: to be silent for its handshake and its answer, a
-/// wait, and the next replica's answer.
+/// A reader's bound with one hung replica: timeouts of its handshake and its answer, a wait, and
+/// the next replica's answer.
 const READ_WITHIN: Duration = Duration::from_secs(8);
 
-/// More than the worker can do during the test: a command takes 10 ms and its start, and four run
-/// at a time.
+/// More than the worker can complete during the test: a command takes 10 ms plus its start, and
+/// four run at a time.
 const BACKLOG: usize = 10_000;
 
-fn short(cluster: Cluster) -> Cluster {
+fn with_short_timing(cluster: Cluster) -> Cluster {
     let mut cluster = cluster;
     cluster.timing.reader_ttl = Duration::from_secs(4);
     cluster.timing.request_timeout_min = Duration::from_secs(1);
@@ -36,17 +36,17 @@ fn short(cluster: Cluster) -> Cluster {
     cluster
 }
 
-/// A reader of one replica alone.
+/// A reader of one replica only.
 fn reader_of(harness: &Harness, replica: usize) -> ReadClient {
     let replicas = vec![harness.cluster().replicas[replica].clone()];
-    reader(Cluster { replicas, ..short(harness.cluster()) })
+    reader(Cluster { replicas, ..with_short_timing(harness.cluster()) })
 }
 
 fn path(text: &str) -> Path {
     Path::new(text).unwrap()
 }
 
-/// Whether the path itself is published there, not only a default above it.
+/// Whether the path itself is published, not only a default above it.
 async fn knows(client: &ReadClient, queue: &str) -> bool {
     match client.resolve(vec![path(queue)]).await {
         Ok(resolution) => {
@@ -57,7 +57,8 @@ async fn knows(client: &ReadClient, queue: &str) -> bool {
 }
 
 async fn enqueue(harness: &Harness, queue: &str, jobs: usize) {
-    let producer = Producer::connect(short(harness.cluster()), ProducerOptions::default());
+    let producer =
+        Producer::connect(with_short_timing(harness.cluster()), ProducerOptions::default());
     let jobs = (0..jobs).map(|_| new_job(path(queue), &b""[..])).collect();
     let receipts = producer.enqueue_all(jobs, BatchOptions::default()).await;
     assert!(receipts.iter().all(|receipt| receipt.outcome.is_ok()), "{receipts:?}");
@@ -77,17 +78,18 @@ async fn a_hung_replica_blocks_nobody_and_catches_up() {
         .unwrap();
     let done = || async { stat_of(&harness.direct_queues(0), OLD).await.completed };
     eventually("the worker works", || async { done().await > 0 }).await;
-    // A reader whose link to it stands: it is to find another.
+    // A reader with a link to the replica that will be stopped.
     let linked = reader_of(&harness, 0);
     assert!(knows(&linked, OLD).await);
 
     harness.replicas[0].service.send(Signal::STOP);
     let (began, before) = (Instant::now(), done().await);
-    // Published meanwhile, and found at the others, by readers that may try the stopped one first.
+    // A path published meanwhile is found at the other replicas, also by readers that try the
+    // stopped one first.
     enqueue(&harness, "/jobs/new", 10).await;
     for _ in 0..4 {
         let asked = Instant::now();
-        let reader = reader(short(harness.cluster()));
+        let reader = reader(with_short_timing(harness.cluster()));
         let resolution = reader.resolve(vec![path(OLD)]).await.unwrap();
         assert!(matches!(
             resolution.answers[..],
@@ -97,26 +99,24 @@ async fn a_hung_replica_blocks_nobody_and_catches_up() {
     }
     let error = linked.resolve(vec![path(OLD)]).await.unwrap_err().to_string();
     let stopped = &harness.cluster().replicas[0];
-    assert!(error.contains(stopped.as_str()), "who failed: {error}");
-    // Longer than every wait: its publishers' heartbeats are all missed.
+    assert!(error.contains(stopped.as_str()), "the error names the replica: {error}");
+    // Longer than every timeout, so that all heartbeats are missed.
     while began.elapsed() < WRITER_TTL + Duration::from_secs(1) {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    assert!(done().await > before, "a connected worker stood still");
-    assert!(
-        done().await < BACKLOG as u64,
-        "the worker ran out of jobs: that it went on shows nothing"
-    );
+    assert!(done().await > before, "a connected worker stalled");
+    assert!(done().await < BACKLOG as u64, "the worker ran out of jobs, so the test shows nothing");
     assert!(worker.try_wait().unwrap().is_none(), "the worker has ended");
 
     harness.replicas[0].service.send(Signal::CONT);
     let returned = Instant::now();
     let back = reader_of(&harness, 0);
     let status = back.replica_status().await.remove(0).1.unwrap();
-    // Its clock went on: nobody was silent for it, and what was said meanwhile it does not know.
+    // The replica was stopped, so it hides no publisher for silence; it warms because it may have
+    // missed changes.
     assert!(status.warming && status.publishers == 2 && status.hidden == 0, "{status:?}");
-    assert!(knows(&back, OLD).await, "a replica that stood still hides nobody");
-    eventually("what was published meanwhile is there", || knows(&back, "/jobs/new")).await;
+    assert!(knows(&back, OLD).await, "a stopped replica hides no publisher");
+    eventually("the path published meanwhile is registered", || knows(&back, "/jobs/new")).await;
     let took = returned.elapsed();
     assert!(took < WRITER_TTL / 2 + SLACK, "published there {took:?} after its return");
     worker.kill().unwrap();
@@ -124,7 +124,7 @@ async fn a_hung_replica_blocks_nobody_and_catches_up() {
     println!("published again {took:?} after SIGCONT");
 }
 
-/// With the same paths: none of them is gone for a moment, at any replica.
+/// The paths of a restarted publisher stay resolvable at every replica.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restarted_publisher_never_loses_a_path() {
     let mut harness = Harness::with_more_configuration(2, 1, None, TIMING).await;
@@ -146,16 +146,16 @@ async fn a_restarted_publisher_never_loses_a_path() {
         harness.kill_publisher();
         let watching = async {
             let began = Instant::now();
-            let mut looks = 0;
+            let mut checks = 0;
             while began.elapsed() < WRITER_TTL * 3 / 4 {
                 for reader in &replicas {
                     let resolution = reader.resolve(paths.clone()).await.unwrap();
                     assert!(resolution.answers.iter().all(published), "a path was gone");
-                    looks += 1;
+                    checks += 1;
                 }
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
-            assert!(looks > 20, "only {looks} looks");
+            assert!(checks > 20, "only {checks} checks");
         };
         tokio::join!(watching, async {
             tokio::task::yield_now().await;
@@ -168,15 +168,15 @@ fn published(answer: &PathAnswer) -> bool {
     matches!(answer, PathAnswer::Publishers { by_default: false, .. })
 }
 
-/// What is published while one replica is down, and while all are, is at every one in half a
-/// `writer_ttl` after its return.
+/// Paths published while one or all replicas are down are registered at each within half a
+/// `writer_ttl` after its restart.
 #[tokio::test(flavor = "multi_thread")]
 async fn paths_published_during_an_outage_reach_restarted_replicas() {
     let mut harness = Harness::with_more_configuration(2, 1, None, TIMING).await;
     enqueue(&harness, "/jobs/before", 1).await;
     harness.replicas[0].kill();
     enqueue(&harness, "/jobs/one-down", 1).await;
-    // With all of them down, only who knows the publisher reaches it.
+    // With all replicas down, the publisher is reachable only by its address.
     harness.replicas[1].kill();
     let publisher = common::harness::info_of(&harness.publishers[0].service);
     let producer = Producer::to_publishers(vec![publisher], ProducerOptions::default());
@@ -191,7 +191,7 @@ async fn paths_published_during_an_outage_reach_restarted_replicas() {
     for replica in 0..2 {
         let reader = reader_of(&harness, replica);
         for queue in ["/jobs/before", "/jobs/one-down", "/jobs/all-down"] {
-            eventually("it is published there", || knows(&reader, queue)).await;
+            eventually("the path is registered", || knows(&reader, queue)).await;
         }
     }
     let took = returned.elapsed();

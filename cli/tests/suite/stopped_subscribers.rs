@@ -1,9 +1,7 @@
-//! Ten processes follow the values of one publisher, and one of them is stopped: the others do not
-//! notice, the publisher's memory stays within its bound, and a flush with a timeout parts with the
-//! stopped one in time.
+//! One of ten subscriber processes is stopped: the others keep their rate, the publisher's memory
+//! stays bounded, and a flush with a timeout disconnects the stopped one in time.
 //!
-//! `LONGSHORE_LONG=1` measures for longer, and holds the rate and the waits of the nine to exact
-//! bounds.
+//! `LONGSHORE_LONG=1` measures for longer, with exact bounds for the rate and latency of the nine.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use crate::common;
@@ -21,21 +19,21 @@ use serde_json::Value;
 const SUBSCRIBERS: usize = 10;
 const PATHS: u64 = 1_000;
 const SIZE: u64 = 256;
-/// Updates of every value a second.
+/// Updates per second of every value.
 const COMMITS_PER_S: u64 = 20;
-/// The kernel's buffers and a link's queue together take less than this many commits.
+/// More commits than the kernel's buffers and a link's queue hold together.
 const COMMITS: u64 = 80;
-/// How long whoever is flushed may refuse what it is sent.
+/// The flush timeout: how long a subscriber may accept no bytes.
 const FLUSH_MS: u64 = 1_000;
-/// From its first refused byte to its end.
-const PARTED_MS: f64 = 1_200.0;
-/// What the publisher's process may need beside the queue and the marks of the stopped one.
-const OF_THE_PROCESS: u64 = 4 * 1024 * 1024;
-/// How long a part may take for one word.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(90);
+/// The longest time from the first refused byte to the disconnection.
+const DISCONNECT_MS: f64 = 1_200.0;
+/// Memory of the publisher's process beside the queue and backlog of the stopped subscriber.
+const PROCESS_BYTES: u64 = 4 * 1024 * 1024;
+/// The timeout of one command.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(90);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// A part of a measurement, driven by words. Killed when dropped.
+/// A process of `longshore bench`, driven by commands. Killed on drop.
 struct BenchProcess {
     process: Child,
     input: ChildStdin,
@@ -61,28 +59,28 @@ impl BenchProcess {
         part
     }
 
-    fn send_line(&mut self, word: &str) {
-        self.input.write_all(format!("{word}\n").as_bytes()).unwrap();
+    fn send_line(&mut self, command: &str) {
+        self.input.write_all(format!("{command}\n").as_bytes()).unwrap();
     }
 
-    /// What it says next; meanwhile somebody looks.
+    /// Waits for its next answer, and polls `observe` meanwhile.
     #[track_caller]
-    fn answer(&mut self, mut look: impl FnMut()) -> Value {
-        let turns = ANSWERS_WITHIN.as_millis() / POLL_INTERVAL.as_millis();
+    fn answer(&mut self, mut observe: impl FnMut()) -> Value {
+        let turns = ANSWER_TIMEOUT.as_millis() / POLL_INTERVAL.as_millis();
         for _ in 0..turns {
-            look();
+            observe();
             match self.answers.recv_timeout(POLL_INTERVAL) {
                 Ok(answer) => return answer,
                 Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => panic!("the part has ended"),
+                Err(RecvTimeoutError::Disconnected) => panic!("the process has ended"),
             }
         }
-        panic!("no answer within {ANSWERS_WITHIN:?}")
+        panic!("no answer within {ANSWER_TIMEOUT:?}")
     }
 
     #[track_caller]
-    fn ask(&mut self, word: &str) -> Value {
-        self.send_line(word);
+    fn ask(&mut self, command: &str) -> Value {
+        self.send_line(command);
         self.answer(|| {})
     }
 
@@ -98,40 +96,40 @@ impl Drop for BenchProcess {
     }
 }
 
-/// Every page counted.
+/// Resident memory, counting every page.
 fn resident(process: u32) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{process}/smaps_rollup")).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix("Rss:")).unwrap();
     line.split_whitespace().next().unwrap().parse::<u64>().unwrap() * 1024
 }
 
-/// What some of the subscribers got of a load.
+/// The result of a load at some subscribers.
 #[derive(Debug)]
 struct LoadResult {
-    /// Updates a second, of the slowest.
+    /// Updates per second at the slowest.
     per_s: f64,
-    /// Of the one that waited most.
+    /// The worst latency.
     p99_ms: f64,
-    /// How often one lost its link.
+    /// The number of lost links.
     dead: u64,
 }
 
-/// Sends a load, and has `these` count what they get of it.
+/// Sends a load, and lets `subscribers` count their updates.
 fn load(
     publisher: &mut BenchProcess,
-    these: &mut [BenchProcess],
+    subscribers: &mut [BenchProcess],
     commits: u64,
-    look: impl FnMut(),
+    observe: impl FnMut(),
 ) -> LoadResult {
-    these.iter_mut().for_each(|one| drop(one.ask("time")));
+    subscribers.iter_mut().for_each(|one| drop(one.ask("time")));
     publisher.send_line(&format!("steady {commits} {COMMITS_PER_S} {PATHS}"));
-    let sent = publisher.answer(look);
+    let sent = publisher.answer(observe);
     let began = sent["began_ns"].as_u64().unwrap();
     let updates = sent["updates"].as_u64().unwrap();
     assert_eq!(updates, commits * PATHS);
-    these.iter_mut().for_each(|one| one.send_line(&format!("until {updates}")));
+    subscribers.iter_mut().for_each(|one| one.send_line(&format!("until {updates}")));
     let mut got = LoadResult { per_s: f64::INFINITY, p99_ms: 0.0, dead: 0 };
-    for one in these {
+    for one in subscribers {
         let report = one.answer(|| {});
         let took_s = (report["last_ns"].as_u64().unwrap() - began) as f64 / 1e9;
         got.per_s = got.per_s.min(report["received"].as_f64().unwrap() / took_s);
@@ -167,25 +165,25 @@ fn one_stopped_subscriber_does_not_slow_the_others() {
     let more = most - before;
     println!("all ten run: {quiet:?}\none stopped: {beside:?}, {} KiB more", more / 1024);
 
-    assert_eq!(beside.dead, 0, "nobody is disconnected for another");
-    let bound = (VALUE_QUEUE_BYTES_MAX + VALUE_BACKLOG_BYTES_MAX) as u64 + OF_THE_PROCESS;
+    assert_eq!(beside.dead, 0, "a stopped subscriber does not disconnect others");
+    let bound = (VALUE_QUEUE_BYTES_MAX + VALUE_BACKLOG_BYTES_MAX) as u64 + PROCESS_BYTES;
     assert!(more <= bound, "{more} bytes more are over {bound}");
     let (rate_kept, waits) = (beside.per_s / quiet.per_s, beside.p99_ms / quiet.p99_ms);
     if long() {
         assert!(rate_kept >= 0.9, "{rate_kept:.2} of the rate");
         assert!(waits <= 2.0, "p99 is {waits:.2} times as long");
     } else {
-        // Other tests share the machine.
+        // Other tests may run at the same time.
         assert!(rate_kept >= 0.5, "{rate_kept:.2} of the rate");
         assert!(beside.p99_ms <= 2_000.0, "p99 is {:.0} ms", beside.p99_ms);
     }
 
-    // It has refused bytes for long: its second counts from the flush.
+    // It already refuses bytes, so the timeout counts from the flush.
     let flushed = publisher.ask(&format!("flush 1 {FLUSH_MS}"));
-    parted(&flushed, &tenth[0]);
+    assert_disconnected(&flushed, &tenth[0]);
 
-    // Everybody else has all that was published, so the next one's second counts from the first
-    // byte that it refuses.
+    // The others have received everything, so the next one's timeout counts from its first refused
+    // byte.
     let ninth = &nine[SUBSCRIBERS - 2];
     send(&ninth.process, Signal::STOP);
     let mut flushed = Value::Null;
@@ -195,17 +193,17 @@ fn one_stopped_subscriber_does_not_slow_the_others() {
             break;
         }
     }
-    parted(&flushed, ninth);
+    assert_disconnected(&flushed, ninth);
     for one in &mut nine[..SUBSCRIBERS - 2] {
         assert_eq!(one.ask("now")["dead"], 0);
     }
 }
 
-/// It, and nobody else, was disconnected after the timeout, and hardly later.
+/// Checks that only the stopped subscriber was disconnected, soon after the timeout.
 #[track_caller]
-fn parted(flushed: &Value, stopped: &BenchProcess) {
+fn assert_disconnected(flushed: &Value, stopped: &BenchProcess) {
     println!("{flushed}");
     assert_eq!(flushed["disconnected"], serde_json::json!([stopped.name()]));
     let longest = flushed["longest_ms"].as_f64().unwrap();
-    assert!((FLUSH_MS as f64..=PARTED_MS).contains(&longest), "{longest} ms");
+    assert!((FLUSH_MS as f64..=DISCONNECT_MS).contains(&longest), "{longest} ms");
 }

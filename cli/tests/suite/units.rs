@@ -1,13 +1,13 @@
-//! The systemd units: what an operator relies on is in them.
+//! The systemd units have the settings that operators rely on.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "this is a test, its helpers too")]
 
 use longshore::{PublisherOptions, ServerOptions};
 
 const RESOLVER: &str = include_str!("../../../packaging/systemd/longshore-resolver.service");
 const PUBLISHER: &str = include_str!("../../../packaging/systemd/longshore-publisher.service");
-/// Handshakes under way, refused diallers, and what a listener leaves to the rest of its process.
+/// Descriptors for pending handshakes, refused connections, and the rest of the process.
 const BESIDE_CONNECTIONS: usize = 1_024 + 256 + 256;
-/// What a publisher's stop may take: its last commit, goodbyes, the replicas.
+/// The longest stop of a publisher: its last commit, goodbyes, the replicas.
 const DRAIN_SECONDS: usize = 10 + 1 + 2;
 
 #[track_caller]

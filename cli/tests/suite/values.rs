@@ -1,4 +1,4 @@
-//! Live values from the command line: published, followed, written to.
+//! Live values on the command line: publish, subscribe, write.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "its helpers are tests, too")]
 
 use crate::common;
@@ -15,7 +15,7 @@ fn next(command: &mut BackgroundCommand) -> Value {
     serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))
 }
 
-/// Reads updates up to one that is this.
+/// Reads updates up to an expected one.
 fn read_until(command: &mut BackgroundCommand, wanted: &Value) {
     loop {
         let update = next(command);
@@ -50,7 +50,7 @@ fn subscribe_resumes_when_the_publisher_returns() {
     follow.ended().code(0);
 }
 
-/// `publish --lines`, with its input.
+/// Starts `publish` with lines on its standard input.
 fn publish_lines(system: &System, path: &str) -> Child {
     let mut command: Command = system.command(&["publish", path, "-", "--json"]);
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
@@ -108,7 +108,7 @@ fn a_write_is_accepted_or_refused_by_exit_code() {
     let mut fixed = system.spawn(&["publish", "/values/f", "off", "--json"]);
     assert_eq!(next(&mut fixed)["ready"], "publish");
     let written = system.run(&["write", "/values/w", "on"]).code(0);
-    assert_eq!(written.stdout, "/values/w has taken it\n");
+    assert_eq!(written.stdout, "/values/w accepted it\n");
     let now = system.run(&["subscribe", "/values/w", "--once", "--json"]).code(0).json();
     assert_eq!(now, update("/values/w", "on"));
     let refused = system.run(&["write", "/values/f", "on", "--within", "2s"]).code(1);
@@ -122,7 +122,7 @@ fn reserved_paths_cannot_be_published() {
     system.enqueue("/jobs/a", "x", &[]);
     system.run(&["publish", "/sys/mine", "1"]).code(1).stderr_has(&["Longshore's own"]);
     system.run(&["publish", "/", "1"]).code(1).stderr_has(&["below the root"]);
-    // A publisher of values alone is none that has to answer for queues.
+    // A publisher of values only is not expected to answer queries about queues.
     let mut publish = system.spawn(&["publish", "/jobs/value", "1", "--json"]);
     assert_eq!(next(&mut publish)["ready"], "publish");
     let stat = system.run(&["stat", "--json"]).code(0).json();

@@ -1,4 +1,4 @@
-//! The contract between `longshore work` and the commands that it runs.
+//! The contract between `longshore work` and its commands.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "its helpers are tests, too")]
 
 use crate::common;
@@ -9,7 +9,7 @@ use common::{System, wait_until};
 use rustix::process::{Pid, Signal, test_kill_process};
 use serde_json::{Value, json};
 
-/// How long a command may take to end after SIGTERM, before SIGKILL.
+/// The time between SIGTERM and SIGKILL.
 const TERM_GRACE: Duration = Duration::from_secs(10);
 
 /// Runs a script for every job of a queue, until it is empty.
@@ -17,7 +17,7 @@ fn work(system: &System, path: &str, script: &str) -> common::CommandOutput {
     system.run(&["work", path, "--until-empty", "--json", "--", "sh", "-c", script])
 }
 
-/// The file to which a script writes, and the script's words for it.
+/// The file to which a script writes, as a path and as text.
 fn note(system: &System) -> (std::path::PathBuf, String) {
     let file = system.folder.path().join("note");
     let words = file.display().to_string();
@@ -41,16 +41,17 @@ fn exit_codes_set_outcomes_and_stderr_the_error() {
             let payload = format!("echo attempt $LONGSHORE_JOB_ATTEMPT >&2; echo out; {payload}");
             system.enqueue("/jobs/a", &payload, &options)
         });
-    // Given back, it would come again at once, for ever.
+    // A job that is always released would run forever.
     let (_, file) = note(&system);
     let script = format!(
-        "script=$(cat); case $script in *75) test -e {file} || {{ touch {file}; exit 75; }};; *) eval \"$script\";; esac"
+        "script=$(cat); case $script in *75) test -e {file} || {{ touch {file}; exit 75; }};; \
+         *) eval \"$script\";; esac"
     );
     let report = work(&system, "/jobs/a", &script).code(1).json();
     let counts = ["completed", "buried", "released", "failed", "died"].map(|count| &report[count]);
     assert_eq!(counts, [2, 1, 1, 4, 3], "{report}");
 
-    let state = [
+    let ends = [
         (done, "completed", 1, "completed", None),
         (back, "completed", 1, "completed", None),
         (bad, "dead", 1, "buried", Some(("Exit65", "attempt 1"))),
@@ -93,19 +94,19 @@ fn a_result_over_the_limit_buries_the_job() {
 #[test]
 fn unretained_results_are_discarded_and_stderr_is_retained() {
     let system = System::up();
-    let unwanted = system.enqueue("/jobs/a", "2000000", &["--no-result"]);
-    let kept = system.enqueue("/jobs/a", "2", &[]);
+    let discarded = system.enqueue("/jobs/a", "2000000", &["--no-result"]);
+    let retained = system.enqueue("/jobs/a", "2", &[]);
     let script = "echo 3 rows skipped >&2; echo next >&2; head -c $(cat) /dev/zero | tr '\\0' x";
     work(&system, "/jobs/a", script).code(0);
-    let job = system.job(&unwanted);
+    let job = system.job(&discarded);
     let left = ["state", "result", "stderr"].map(|field| &job[field]);
     assert_eq!(left, [&json!("completed"), &Value::Null, &Value::Null], "{job}");
-    let job = system.job(&kept);
+    let job = system.job(&retained);
     assert_eq!((&job["result"], &job["stderr"]), (&json!("xx"), &json!("3 rows skipped\nnext")));
-    let shown = system.run(&["job", &kept]).code(0).stdout;
+    let shown = system.run(&["job", &retained]).code(0).stdout;
     assert!(shown.contains("stderr       of attempt 1: 3 rows skipped\\nnext"), "{shown}");
     assert!(shown.contains("1 of 25, 1 delivery") && shown.contains("1 byte: 2"), "{shown}");
-    assert!(!shown.contains("begins with"), "it is no table of checkpoints: {shown}");
+    assert!(!shown.contains("begins with"), "the stderr checkpoint is not listed: {shown}");
 }
 
 #[test]
@@ -156,17 +157,17 @@ fn a_command_gets_its_job_in_the_environment() {
     let job = system.enqueue("/jobs/deep/a", "x", &options);
     let script = "test $LONGSHORE_JOB_ATTEMPT = 2 && env | grep ^LONGSHORE_JOB_ | sort";
     work(&system, "/jobs/**", script).code(0);
-    let told = system.run(&["job", &job, "--result"]).code(0).stdout;
-    let mut told: Vec<(&str, &str)> =
-        told.lines().filter_map(|line| line.split_once('=')).collect();
-    let token = told.pop().unwrap();
+    let result = system.run(&["job", &job, "--result"]).code(0).stdout;
+    let mut variables: Vec<(&str, &str)> =
+        result.lines().filter_map(|line| line.split_once('=')).collect();
+    let token = variables.pop().unwrap();
     let id = job.split_once(':').unwrap().1;
     let expected = [
         ("LONGSHORE_JOB_ATTEMPT", "2"),
         ("LONGSHORE_JOB_ID", id),
         ("LONGSHORE_JOB_PATH", "/jobs/deep/a"),
     ];
-    assert_eq!(told, expected);
+    assert_eq!(variables, expected);
     assert_eq!(token.0, "LONGSHORE_JOB_TOKEN");
     assert!(token.1.parse::<u64>().unwrap() > 0);
 }
@@ -181,7 +182,7 @@ fn a_cancelled_command_gets_sigterm_within_a_second() {
     let worker = system.spawn(&["work", "/jobs/a", "--json", "--", "sh", "-c", &script]);
     wait_until("the command runs", || noted(&system) == "runs\n");
     system.run(&["cancel", &job]).code(0);
-    let waited = wait_until("it is asked to end", || noted(&system) == "runs\nasked\n");
+    let waited = wait_until("it gets SIGTERM", || noted(&system) == "runs\nasked\n");
     assert!(waited < Duration::from_secs(1), "{waited:?}");
 
     let job = system.job(&job);
@@ -189,7 +190,7 @@ fn a_cancelled_command_gets_sigterm_within_a_second() {
         (&job["state"], &job["attempts"][0]["outcome"]),
         (&"cancelled".into(), &"cancelled".into())
     );
-    // What its command says now counts no more, and the worker takes the next job.
+    // The command's exit code is ignored now, and the worker takes the next job.
     let next = system.enqueue("/jobs/a", "x", &[]);
     wait_until("the next job runs", || noted(&system) == "runs\nasked\nruns\n");
     system.run(&["cancel", &next]).code(0);
@@ -226,11 +227,11 @@ fn a_command_with_a_lost_lease_is_terminated() {
         format!("trap 'echo asked >> {file}; exit' TERM; echo runs >> {file}; sleep 30 & wait");
     let late = system.spawn(&["work", "/jobs/a", "--name", "late", "--", "sh", "-c", &script]);
     wait_until("the command runs", || noted(&system) == "runs\n");
-    // The worker hangs, its command does not.
+    // The worker is stopped, its command is not.
     late.send(Signal::STOP);
     work(&system, "/jobs/a", "echo in time").code(0);
     late.send(Signal::CONT);
-    let waited = wait_until("the late one is asked to end", || noted(&system) == "runs\nasked\n");
+    let waited = wait_until("the late command gets SIGTERM", || noted(&system) == "runs\nasked\n");
     assert!(waited < Duration::from_secs(2), "{waited:?}");
     let job = system.job(&job);
     assert_eq!((&job["attempt"], &job["result"]), (&2.into(), &"in time\n".into()));
@@ -277,7 +278,7 @@ fn weights_set_shares_and_age_merges_queues() {
         std::fs::remove_file(&path).unwrap();
         match expected {
             Some(expected) => assert_eq!(ran, expected),
-            // Of the first three, two to one; each queue in its own order.
+            // The first three jobs are two to one.
             None => {
                 let first: Vec<&str> = ran.split(' ').take(3).collect();
                 let urgent = first.iter().filter(|label| label.starts_with('u')).count();
@@ -298,8 +299,8 @@ fn scheduled_and_prepared_jobs_are_counted_and_left() {
     let report = system.run(&[&arguments[..], &["--json", "--", "cat"]].concat()).code(0).json();
     let counts = ["completed", "scheduled_left", "prepared_left"].map(|count| &report[count]);
     assert_eq!(counts, [1, 2, 1], "{report}");
-    let says = ["2 jobs", "scheduled", "1 job", "confirmed"];
-    system.run(&[&arguments[..], &["--", "cat"]].concat()).code(0).stderr_has(&says);
+    let expected = ["2 jobs", "scheduled", "1 job", "confirmed"];
+    system.run(&[&arguments[..], &["--", "cat"]].concat()).code(0).stderr_has(&expected);
 }
 
 #[test]

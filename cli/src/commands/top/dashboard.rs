@@ -422,7 +422,8 @@ mod tests {
     fn queues(ready: u64, completed: u64) -> Json {
         json!({ "queues": [
             { "path": "/jobs/a", "ready": ready, "running": 1, "enqueued_ever": completed + ready,
-              "completed_ever": completed, "failed_ever": 0, "oldest_ready_ms": 2_000, "paused": false },
+              "completed_ever": completed, "failed_ever": 0,
+              "oldest_ready_ms": 2_000, "paused": false },
             { "path": "/jobs/b", "ready": 0, "running": 0, "enqueued_ever": 0, "completed_ever": 0,
               "failed_ever": 0, "oldest_ready_ms": null, "paused": true },
         ], "more": 0 })

@@ -274,9 +274,8 @@ mod tests {
     #[tokio::test]
     async fn a_result_over_the_limit_is_buried() {
         let exact = shell(&format!("head -c {RESULT_BYTES_MAX} /dev/zero"), b"").await;
-        assert!(
-            matches!(exact, CommandOutcome::Completed { result, .. } if result.len() == RESULT_BYTES_MAX)
-        );
+        assert!(matches!(&exact, CommandOutcome::Completed { result, .. }
+                if result.len() == RESULT_BYTES_MAX));
         let more = shell(&format!("head -c {} /dev/zero", RESULT_BYTES_MAX + 1), b"").await;
         assert!(matches!(more, CommandOutcome::Buried { kind, .. } if kind == "ResultTooLarge"));
     }

@@ -1,4 +1,4 @@
-//! A system of real processes, each of which can be killed and started again where it was.
+//! A system of real processes, each of which can be killed and restarted with its address and data.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -16,10 +16,10 @@ use longshore::{
 use super::proxy::LossyProxy;
 use super::{Service, eventually, longshore, run};
 
-/// A silent publisher is hidden after this long; half of it is its heartbeat.
+/// A publisher that is silent for this long is hidden; its heartbeat interval is half of it.
 pub(crate) const WRITER_TTL: Duration = Duration::from_secs(4);
 
-/// Waits and lifetimes cut to what a test can wait for.
+/// Timing short enough for tests.
 pub(crate) fn timing() -> ResolverTiming {
     ResolverTiming {
         writer_ttl: WRITER_TTL,
@@ -36,7 +36,7 @@ retry_wait_min = \"50ms\"
 retry_wait_max = \"300ms\"
 ";
 
-/// A service with a place of its own: started again, it listens where it did.
+/// A service process that keeps its address over restarts.
 pub(crate) struct ServiceProcess {
     pub(crate) service: Service,
     arguments: Vec<OsString>,
@@ -54,7 +54,7 @@ impl ServiceProcess {
         ServiceProcess { service, arguments, configuration: configuration.to_owned() }
     }
 
-    /// Where it listens.
+    /// Its listening address.
     pub(crate) fn address(&self) -> SocketAddr {
         self.service.text("address").parse().unwrap()
     }
@@ -63,7 +63,7 @@ impl ServiceProcess {
         self.service.kill();
     }
 
-    /// Starts it again where it was.
+    /// Restarts it at its address.
     pub(crate) fn restart(&mut self) {
         let address = self.address().to_string();
         let mut command = configured(&self.configuration, &[]);
@@ -78,11 +78,11 @@ fn configured(configuration: &FilePath, arguments: &[&str]) -> Command {
     command
 }
 
-/// Replicas and publishers.
+/// A running system of replicas and publishers.
 pub(crate) struct Harness {
     pub(crate) replicas: Vec<ServiceProcess>,
     pub(crate) publishers: Vec<ServiceProcess>,
-    /// Between clients and the first publisher, if the harness has one.
+    /// The proxy between clients and the first publisher, if any.
     pub(crate) proxy: Option<LossyProxy>,
     pub(crate) folder: tempfile::TempDir,
 }
@@ -93,7 +93,7 @@ impl Harness {
         Harness::start_with(1, 1, None).await
     }
 
-    /// The same, with a proxy before the publisher.
+    /// One replica and one publisher behind a proxy.
     pub(crate) async fn with_proxy() -> Harness {
         Harness::start_with(1, 1, Some(LossyProxy::new())).await
     }
@@ -106,7 +106,7 @@ impl Harness {
         Harness::with_more_configuration(replicas, publishers, proxy, "").await
     }
 
-    /// The same, with more lines of configuration.
+    /// Like [`Harness::start_with`], with additional configuration.
     pub(crate) async fn with_more_configuration(
         replicas: usize,
         publishers: usize,
@@ -117,7 +117,7 @@ impl Harness {
             .await
     }
 
-    /// The same, with a configuration of its own.
+    /// Like [`Harness::start_with`], with another configuration.
     pub(crate) async fn with_configuration(
         replicas: usize,
         publishers: usize,
@@ -157,12 +157,12 @@ impl Harness {
         harness
     }
 
-    /// Waits until every replica leads to every publisher, and says how long that took. That a
-    /// replica counts them is not enough: a publisher has said handshake before it has said what it
-    /// publishes.
+    /// Waits until every replica resolves a path to every publisher; returns the time taken. A
+    /// replica's number of publishers is not enough: a publisher connects before it announces its
+    /// paths.
     pub(crate) async fn wait_until_registered(&self) -> Duration {
-        let alone = |replica| reader(Cluster { replicas: vec![replica], ..self.cluster() });
-        let each: Vec<_> = self.cluster().replicas.into_iter().map(alone).collect();
+        let reader_of = |replica| reader(Cluster { replicas: vec![replica], ..self.cluster() });
+        let each: Vec<_> = self.cluster().replicas.into_iter().map(reader_of).collect();
         let path = Path::new("/of/the/default").unwrap();
         let known = || async {
             for replica in &each {
@@ -182,7 +182,7 @@ impl Harness {
         eventually("every publisher is registered at every replica", known).await
     }
 
-    /// What each replica says of itself, if it does.
+    /// The status of each replica; none if it does not answer.
     pub(crate) async fn status(&self) -> Vec<Option<ReplicaStatus>> {
         reader(self.cluster())
             .replica_status()
@@ -192,7 +192,7 @@ impl Harness {
             .collect()
     }
 
-    /// How clients find it.
+    /// The cluster for clients.
     pub(crate) fn cluster(&self) -> Cluster {
         let replicas = self.replicas.iter().map(|replica| replica.address().to_string());
         Cluster { timing: timing(), ..Cluster::new(replicas) }
@@ -202,12 +202,12 @@ impl Harness {
         Producer::connect(self.cluster(), ProducerOptions::default())
     }
 
-    /// A look into one publisher, past resolver and proxy.
+    /// A client of one publisher that bypasses resolver and proxy.
     pub(crate) fn direct_queues(&self, publisher: usize) -> Queues {
         direct_queues(&self.publishers[publisher].service)
     }
 
-    /// A command against this harness.
+    /// A command that uses this system.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = configured(&self.folder.path().join("config.toml"), &[]);
         let replicas: Vec<String> =
@@ -221,21 +221,22 @@ impl Harness {
         self.publishers[0].kill();
     }
 
-    /// Starts the first publisher again, with its data, at its place.
+    /// Restarts the first publisher with its address and data.
     pub(crate) fn restart_publisher(&mut self) {
         self.publishers[0].restart();
     }
 
-    /// Starts the first publisher elsewhere, while the proxy leads to where it was: what its disk
-    /// holds before any client can say more. To be killed before it is started at its place.
+    /// Starts the first publisher at another address, while the proxy still forwards to the old
+    /// one. This shows what its disk holds before clients reconnect. Kill it before
+    /// [`Harness::restart_publisher`].
     pub(crate) fn start_publisher_behind_proxy(&self) -> Service {
-        assert!(self.proxy.is_some(), "without a proxy it would be found");
+        assert!(self.proxy.is_some(), "without a proxy clients would find it");
         let mut command = configured(&self.publishers[0].configuration, &[]);
         command.args(&self.publishers[0].arguments).args(["--listen", "127.0.0.1:0"]);
         Service::start(command)
     }
 
-    /// Enqueues jobs, and waits until the publisher holds them.
+    /// Enqueues jobs, and waits for their acknowledgement.
     pub(crate) async fn enqueue(&self, jobs: Vec<NewJob>) {
         let receipts = self.producer().enqueue_all(jobs, Default::default()).await;
         for receipt in receipts {
@@ -243,7 +244,7 @@ impl Harness {
         }
     }
 
-    /// The metrics of a queue at the first publisher, all 0 before it has one.
+    /// The stats of a queue at the first publisher; all 0 if it does not exist.
     pub(crate) async fn stat(&self, queue: &str) -> QueueStat {
         stat_of(&self.direct_queues(0), queue).await
     }
@@ -253,23 +254,23 @@ impl Harness {
         self.direct_queues(0).job(&JobName::from(job.id)).await.unwrap().job
     }
 
-    /// Runs `longshore` against this harness, to its end.
+    /// Runs a command that uses this system, to its end.
     pub(crate) fn run(&self, arguments: &[&str]) -> super::CommandOutput {
         run(self.command(arguments), b"")
     }
 }
 
-/// Asks the replicas of that cluster.
+/// A client of this cluster's directory.
 pub(crate) fn reader(cluster: Cluster) -> ReadClient {
     ReadClient::new(cluster, SessionId(rand::random()), "test")
 }
 
-/// A look into a publisher, past resolver and proxy.
+/// A client of one publisher that bypasses resolver and proxy.
 pub(crate) fn direct_queues(publisher: &Service) -> Queues {
     Queues::to_publishers(vec![info_of(publisher)], QueuesOptions::default())
 }
 
-/// How a publisher is dialled past resolver and proxy.
+/// The info to dial a publisher directly.
 pub(crate) fn info_of(publisher: &Service) -> PublisherInfo {
     PublisherInfo {
         id: publisher.text("publisher").parse().unwrap(),
@@ -280,7 +281,7 @@ pub(crate) fn info_of(publisher: &Service) -> PublisherInfo {
     }
 }
 
-/// The metrics of a queue, all 0 before there is one.
+/// The stats of a queue; all 0 if it does not exist.
 pub(crate) async fn stat_of(queues: &Queues, queue: &str) -> QueueStat {
     let stats = queues.stats(Glob::new(queue).unwrap()).await.unwrap();
     assert!(stats.missing.is_empty(), "{:?}", stats.missing);

@@ -1,5 +1,5 @@
-//! The program as its users run it: a process, its exit code, what it prints.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "this is a test, though not within one")]
+//! Runs the program as users do: processes, exit codes, output.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "test helpers outside of test functions")]
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
@@ -18,10 +18,10 @@ mod long;
 pub(crate) mod proxy;
 pub(crate) mod worker;
 
-/// How long a command may run beside a test.
+/// The longest run of a background command.
 const BACKGROUND_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How a command ended.
+/// The exit code and output of a command.
 #[derive(Debug)]
 pub(crate) struct CommandOutput {
     pub(crate) code: i32,
@@ -37,7 +37,7 @@ impl CommandOutput {
         self
     }
 
-    /// Fails the test unless standard error has every one of these.
+    /// Fails the test unless standard error contains all these words.
     #[track_caller]
     pub(crate) fn stderr_has(self, words: &[&str]) -> CommandOutput {
         for word in words {
@@ -52,7 +52,7 @@ impl CommandOutput {
         serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:#?}"))
     }
 
-    /// Standard output as JSON, a value for each line.
+    /// Standard output as JSON, one value per line.
     #[track_caller]
     pub(crate) fn json_lines(&self) -> Vec<Value> {
         let parse = |line: &str| serde_json::from_str(line).unwrap();
@@ -60,7 +60,7 @@ impl CommandOutput {
     }
 }
 
-/// The program, cut off from the configuration of whoever runs the tests.
+/// A command of the program, isolated from the user's configuration.
 pub(crate) fn longshore(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_longshore"));
     command.args(arguments).env("HOME", "/nonexistent");
@@ -80,7 +80,7 @@ pub(crate) fn run(mut command: Command, input: &[u8]) -> CommandOutput {
         .unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let input = input.to_vec();
-    // A command that does not read its input is no failure.
+    // A command need not read its input.
     let feed = std::thread::spawn(move || drop(stdin.write_all(&input)));
     let output = child.wait_with_output().unwrap();
     feed.join().unwrap();
@@ -91,7 +91,7 @@ pub(crate) fn run(mut command: Command, input: &[u8]) -> CommandOutput {
     }
 }
 
-/// A service: a process that says when it is ready. Killed when dropped.
+/// A service: a process that prints a line when it is ready. Killed on drop.
 pub(crate) struct Service {
     process: Child,
     pub(crate) ready: Value,
@@ -114,7 +114,7 @@ impl Service {
         Service { process, ready, ready_after }
     }
 
-    /// Its number.
+    /// Its process id.
     pub(crate) fn id(&self) -> u32 {
         self.process.id()
     }
@@ -135,7 +135,7 @@ impl Service {
         self.process.wait().unwrap();
     }
 
-    /// Sends SIGTERM, and waits. Its exit code.
+    /// Sends SIGTERM and waits; returns the exit code.
     pub(crate) fn stop(&mut self) -> i32 {
         let id = self.process.id().to_string();
         assert!(Command::new("kill").arg(&id).status().unwrap().success());
@@ -153,28 +153,27 @@ impl Service {
     }
 }
 
-/// Sends a signal to a process that was not waited for yet.
+/// Sends a signal to a process that has not been reaped.
 #[track_caller]
 pub(crate) fn send(process: &Child, signal: Signal) {
     let id = Pid::from_raw(process.id().try_into().unwrap()).unwrap();
     kill_process(id, signal).unwrap();
 }
 
-/// Asks until the answer is yes, and says how long that took; fails after 30 s, which no test
-/// should come near.
+/// Polls a condition until it holds; returns the time taken. Fails after 30 s.
 pub(crate) async fn eventually<F: Future<Output = bool>>(
     what: &str,
-    mut ask: impl FnMut() -> F,
+    mut condition: impl FnMut() -> F,
 ) -> Duration {
     let began = Instant::now();
-    while !ask().await {
+    while !condition().await {
         assert!(began.elapsed() < Duration::from_secs(30), "not within 30 s: {what}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     began.elapsed()
 }
 
-/// The same, for tests that wait with their thread.
+/// Like [`eventually`], for blocking tests.
 #[track_caller]
 pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) -> Duration {
     let began = Instant::now();
@@ -192,12 +191,12 @@ impl Drop for Service {
     }
 }
 
-/// A command that runs beside the test. Killed when dropped, or when it has run for longer than any
-/// test should take: then who reads from it goes on.
+/// A command that runs in the background. Killed on drop, or after [`BACKGROUND_TIMEOUT`], which
+/// ends a blocked read of its output.
 pub(crate) struct BackgroundCommand {
     process: Arc<Mutex<Child>>,
-    /// Closed, it ends the watch.
-    _watch: mpsc::Sender<()>,
+    /// Dropping it ends the thread that enforces the timeout.
+    _watchdog: mpsc::Sender<()>,
     stdout: Option<BufReader<ChildStdout>>,
     stderr: Option<BufReader<ChildStderr>>,
 }
@@ -213,14 +212,14 @@ impl BackgroundCommand {
         let stdout = process.stdout.take().map(BufReader::new);
         let stderr = process.stderr.take().map(BufReader::new);
         let process = Arc::new(Mutex::new(process));
-        let (watch, dropped) = mpsc::channel();
+        let (watchdog, dropped) = mpsc::channel();
         let watched = process.clone();
         std::thread::spawn(move || {
             if dropped.recv_timeout(BACKGROUND_TIMEOUT) == Err(mpsc::RecvTimeoutError::Timeout) {
                 let _ = watched.lock().unwrap().kill();
             }
         });
-        BackgroundCommand { process, _watch: watch, stdout, stderr }
+        BackgroundCommand { process, _watchdog: watchdog, stdout, stderr }
     }
 
     /// The next line of its standard output.
@@ -233,7 +232,7 @@ impl BackgroundCommand {
     pub(crate) fn wait_for_stderr(&mut self, words: &str) -> String {
         loop {
             let line = line_of(self.stderr.as_mut().unwrap());
-            assert!(!line.is_empty(), "it ended, and never said '{words}'");
+            assert!(!line.is_empty(), "it ended without printing '{words}'");
             if line.contains(words) {
                 return line;
             }
@@ -269,7 +268,7 @@ fn line_of(pipe: &mut impl BufRead) -> String {
     line
 }
 
-/// `longshore up` on ports of its own, with its journal in a folder of its own.
+/// `longshore up` on free ports, with its journal in a temporary folder.
 pub(crate) struct System {
     pub(crate) service: Service,
     pub(crate) folder: tempfile::TempDir,
@@ -282,7 +281,7 @@ impl System {
         System { service, folder }
     }
 
-    /// The same with the journal that is in this folder.
+    /// Starts on the journal in this folder.
     pub(crate) fn on(folder: tempfile::TempDir) -> System {
         let service = System::start(folder.path());
         System { service, folder }
@@ -303,26 +302,26 @@ impl System {
         Service::start(command)
     }
 
-    /// Kills the whole system, and starts it again with the same journal.
+    /// Kills the whole system, and restarts it on the same journal.
     pub(crate) fn crash_and_restart(&mut self) {
         self.service.kill();
         self.service = System::start(self.folder.path());
     }
 
-    /// Where its resolver listens.
+    /// The address of its resolver.
     pub(crate) fn resolver(&self) -> &str {
         self.service.ready["resolvers"][0].as_str().unwrap()
     }
 
-    /// Where its publisher listens.
+    /// The address of its publisher.
     pub(crate) fn publisher(&self) -> &str {
         self.service.text("address")
     }
 
-    /// A command against this system.
+    /// A command that uses this system.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = longshore(&[]);
-        // Before the words of a command that is to be run for each job.
+        // The flag has to precede the arguments after `--`.
         command.arg("--resolver").arg(self.resolver()).args(arguments);
         command
     }
@@ -335,28 +334,28 @@ impl System {
         run(self.command(arguments), input)
     }
 
-    /// The metrics of one queue.
+    /// The stats of one queue.
     pub(crate) fn stat(&self, path: &str) -> Value {
         self.run(&["stat", path, "--json"]).code(0).json()["queues"][0].clone()
     }
 
-    /// Everything about one job.
+    /// One job with all fields.
     #[track_caller]
     pub(crate) fn job(&self, name: &str) -> Value {
         self.run(&["job", name, "--json"]).code(0).json()
     }
 
-    /// Starts a command that runs beside the test.
+    /// Starts a background command.
     pub(crate) fn spawn(&self, arguments: &[&str]) -> BackgroundCommand {
         BackgroundCommand::start(self.command(arguments))
     }
 
-    /// How clients find it.
+    /// The cluster for clients.
     pub(crate) fn cluster(&self) -> longshore::Cluster {
         longshore::Cluster::new([self.resolver()])
     }
 
-    /// Enqueues one job. Its name.
+    /// Enqueues one job; returns its receipt.
     pub(crate) fn enqueue(&self, path: &str, payload: &str, options: &[&str]) -> String {
         let arguments = [&["enqueue", "--json", path, payload], options].concat();
         let receipt = self.run(&arguments).code(0).json();

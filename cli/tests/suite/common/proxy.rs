@@ -1,5 +1,5 @@
-//! The proxy between clients and a publisher, where answers can be lost: what a crash at the worst
-//! moment looks like, at a moment of the test's choice.
+//! A proxy between clients and a publisher that can drop the publisher's answers, as a crash
+//! between commit and answer would.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-/// Passes bytes on between clients that dial [`LossyProxy::address`] and a publisher.
+/// Forwards bytes between clients that dial [`LossyProxy::address`] and a publisher.
 pub(crate) struct LossyProxy {
     pub(crate) address: SocketAddr,
     state: Arc<ProxyState>,
@@ -16,9 +16,9 @@ pub(crate) struct LossyProxy {
 
 #[derive(Default)]
 struct ProxyState {
-    /// Where the publisher listens, once it does.
+    /// The publisher's address, once known.
     publisher: Mutex<Option<SocketAddr>>,
-    /// What the publisher says is lost.
+    /// Drop what the publisher sends.
     drops_answers: AtomicBool,
     dropped_bytes: AtomicU64,
     open: Mutex<Vec<TcpStream>>,
@@ -30,10 +30,10 @@ impl LossyProxy {
         let address = listener.local_addr().unwrap();
         let state = Arc::new(ProxyState::default());
         let shared = state.clone();
-        // ProxyState with the test's process.
+        // The thread ends with the test process.
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
-                // A publisher that is away: the client finds its link closed.
+                // While the publisher is down, close the client's link.
                 let publisher = *shared.publisher.lock().unwrap();
                 let Some(Ok(publisher)) = publisher.map(TcpStream::connect) else { continue };
                 shared.join(&client, &publisher);
@@ -42,27 +42,27 @@ impl LossyProxy {
         LossyProxy { address, state }
     }
 
-    /// Leads to this publisher from now on.
+    /// Forwards new links to this publisher.
     pub(crate) fn forward_to(&self, publisher: SocketAddr) {
         *self.state.publisher.lock().unwrap() = Some(publisher);
     }
 
-    /// Loses what the publisher says, until told otherwise. Links that have lost something never
-    /// speak again.
-    pub(crate) fn drop_answers(&self, lose: bool) {
-        self.state.drops_answers.store(lose, Ordering::SeqCst);
+    /// Starts or stops dropping the publisher's answers. A link that has lost bytes drops all later
+    /// ones too.
+    pub(crate) fn drop_answers(&self, drops: bool) {
+        self.state.drops_answers.store(drops, Ordering::SeqCst);
     }
 
-    /// Bytes of answers that were lost.
+    /// Bytes of dropped answers.
     pub(crate) fn dropped_bytes(&self) -> u64 {
         self.state.dropped_bytes.load(Ordering::SeqCst)
     }
 
     /// ProxyState every link at once.
     pub(crate) fn cut(&self) {
-        for end in self.state.open.lock().unwrap().drain(..) {
-            // It may have ended by itself.
-            let _ = end.shutdown(Shutdown::Both);
+        for stream in self.state.open.lock().unwrap().drain(..) {
+            // It may be closed already.
+            let _ = stream.shutdown(Shutdown::Both);
         }
     }
 }
@@ -74,22 +74,22 @@ impl ProxyState {
             self.open.lock().unwrap().push(end.try_clone().unwrap());
         }
         let (from, to) = (client.try_clone().unwrap(), publisher.try_clone().unwrap());
-        thread::spawn(move || pass_on(&from, &to, |_| true));
+        thread::spawn(move || forward(&from, &to, |_| true));
         let (from, to) = (publisher.try_clone().unwrap(), client.try_clone().unwrap());
         let state = self.clone();
         thread::spawn(move || {
-            let mut speaks = true;
-            pass_on(&from, &to, |bytes| {
-                speaks &= !state.drops_answers.load(Ordering::SeqCst);
-                let lost = if speaks { 0 } else { bytes as u64 };
+            let mut forwards = true;
+            forward(&from, &to, |bytes| {
+                forwards &= !state.drops_answers.load(Ordering::SeqCst);
+                let lost = if forwards { 0 } else { bytes as u64 };
                 state.dropped_bytes.fetch_add(lost, Ordering::SeqCst);
-                speaks
+                forwards
             });
         });
     }
 }
 
-fn pass_on(mut from: &TcpStream, mut to: &TcpStream, mut passes: impl FnMut(usize) -> bool) {
+fn forward(mut from: &TcpStream, mut to: &TcpStream, mut passes: impl FnMut(usize) -> bool) {
     let mut bytes = vec![0; 64 * 1024];
     while let Ok(length @ 1..) = from.read(&mut bytes) {
         if passes(length) && to.write_all(&bytes[..length]).is_err() {

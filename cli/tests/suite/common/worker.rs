@@ -1,5 +1,5 @@
-//! A worker in a process of its own, to be stopped, killed or ended: this test's binary, started
-//! once more with a task of its own. What it does it notes in a file, so that the notes outlive it.
+//! A worker in a separate process, which a test can stop or kill. It runs this test's binary, and
+//! writes notes of its actions to a file.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -17,17 +17,17 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::harness::Harness;
 use super::send;
 
-/// The test that is the worker's process.
+/// The test that runs as the worker process.
 const TEST: &str = "common::worker::a_worker_process";
 
 #[test]
-#[ignore = "a process of other tests, which start it"]
+#[ignore = "run as a process by other tests"]
 fn a_worker_process() {
     main();
 }
 const PLAN: &str = "LONGSHORE_TEST_WORKER";
 
-/// What a worker's process is told.
+/// The settings of a worker process.
 #[derive(Serialize, Deserialize, Clone)]
 pub(crate) struct WorkerPlan {
     pub(crate) name: String,
@@ -38,29 +38,28 @@ pub(crate) struct WorkerPlan {
     folder: PathBuf,
 }
 
-/// What a job asks of a worker: to note that it began, to take its time, to note that it ended.
+/// The payload of a job. The worker notes its start, waits, and notes its end.
 #[derive(Serialize, Deserialize, Clone, Default)]
 pub(crate) struct Task {
     pub(crate) label: String,
-    /// How long it takes, whether it is told to stop or not.
+    /// How long the handler runs, even if cancelled.
     pub(crate) ms: u64,
-    /// Later deliveries take no time.
+    /// Only the first delivery runs for `ms`.
     pub(crate) only_first: bool,
-    /// It takes its worker with it.
+    /// Kills its worker.
     pub(crate) kills_worker: bool,
-    /// Its first attempt takes its worker with it, too, but only once its handler has returned.
+    /// The first attempt kills its worker after the handler has returned.
     pub(crate) kills_worker_when_done: bool,
-    /// It notes the checkpoints that are there, and leaves so many of its own, before it takes its
-    /// time.
+    /// Notes existing checkpoints, and stores this many of its own, before it waits.
     pub(crate) checkpoints: u64,
-    /// Its first delivery goes on talking at its end: it says how far it is, leaves a checkpoint,
-    /// and notes what it is answered.
+    /// The first delivery reports progress and stores a checkpoint at its end, and notes the
+    /// answer.
     pub(crate) reports_late: bool,
-    /// Later deliveries wait until the test lets them go on.
+    /// Later deliveries wait until the test opens the gate.
     pub(crate) waits_for_gate: bool,
 }
 
-/// What a handler returns: the name of its worker, which may not outlive that.
+/// A handler's result: its worker's name. Serialising it may kill the worker.
 struct Done {
     worker: String,
     kills_worker: bool,
@@ -83,10 +82,10 @@ pub(crate) fn task_job(task: Task, options: JobOptions) -> NewJob {
     job
 }
 
-/// Where workers take their tasks from.
+/// The queue of the tasks.
 pub(crate) const QUEUE: &str = "/jobs/tasks";
 
-/// A running worker. Killed when dropped.
+/// A running worker, killed on drop.
 pub(crate) struct WorkerProcess {
     pub(crate) process: Child,
     report: PathBuf,
@@ -147,13 +146,13 @@ impl WorkerProcess {
         self.process.wait().unwrap();
     }
 
-    /// Sends SIGTERM, and waits. What it reports.
+    /// Sends SIGTERM and waits; returns its report.
     pub(crate) async fn stop(&mut self) -> Value {
         self.send(Signal::TERM);
         self.report().await
     }
 
-    /// What it reports at its end.
+    /// Waits for its end; returns its report.
     pub(crate) async fn report(&mut self) -> Value {
         let status = self.ended().await;
         assert!(status.success(), "{status}");
@@ -168,19 +167,19 @@ impl Drop for WorkerProcess {
     }
 }
 
-/// What all workers of a harness have wait_for_note, in order: `worker began label attempt`, `worker ended
-/// label attempt`.
+/// All notes of all workers in order: `worker began label attempt`,
+/// `worker ended label attempt`.
 pub(crate) fn notes(harness: &Harness) -> Vec<String> {
     let notes = std::fs::read_to_string(notes_in(harness.folder.path())).unwrap_or_default();
     notes.lines().map(str::to_owned).collect()
 }
 
-/// Waits until a worker has noted this.
+/// Waits for a worker's note.
 pub(crate) async fn wait_for_note(harness: &Harness, note: &str) {
     super::eventually(note, || async { notes(harness).iter().any(|line| line == note) }).await;
 }
 
-/// Lets deliveries that wait go on.
+/// Lets waiting deliveries continue.
 pub(crate) fn open_gate(harness: &Harness) {
     std::fs::write(gate_in(harness.folder.path()), "").unwrap();
 }
@@ -197,7 +196,7 @@ fn report_of(plan: &WorkerPlan) -> PathBuf {
     plan.folder.join(format!("report-{}.json", plan.name))
 }
 
-/// The worker's process. Without a plan there is nothing to do: somebody runs all ignored tests.
+/// The worker process. It does nothing without a plan, as when all ignored tests are run.
 fn main() {
     let Ok(plan) = std::env::var(PLAN) else { return };
     let plan: WorkerPlan = serde_json::from_str(&plan).unwrap();
@@ -251,9 +250,9 @@ async fn work(
         kill_process(getpid(), Signal::KILL).unwrap();
     }
     if task.checkpoints > 0 {
-        for left in context.checkpoints().await? {
-            let bytes = String::from_utf8_lossy(&left.bytes).into_owned();
-            note(&format!("read {bytes} {}", left.sequence));
+        for checkpoint in context.checkpoints().await? {
+            let bytes = String::from_utf8_lossy(&checkpoint.bytes).into_owned();
+            note(&format!("read {bytes} {}", checkpoint.sequence));
         }
         for n in 1..=task.checkpoints {
             context.checkpoint(format!("{name}-{n}")).await?;
@@ -274,6 +273,6 @@ async fn work(
         note(if stored { "stored" } else { "refused" });
     }
     note("ended");
-    let kills = task.kills_worker_when_done && context.attempt() == 1;
+    let kills_worker = task.kills_worker_when_done && context.attempt() == 1;
     Ok(Json(Done { worker: name.clone(), kills_worker }))
 }
