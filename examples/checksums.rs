@@ -1,6 +1,7 @@
-//! SHA-256 of every file below a folder, a job per file: `cargo run --release --package
-//! longshore-examples --example checksums FOLDER`. Prints what `sha256sum` would; files that cannot
-//! be read end in the dead letters, and are named at the end. A whole system in one program.
+//! SHA-256 of every file below a folder, one job per file: `cargo run --release --package
+//! longshore-examples --example checksums FOLDER`. Prints the format of `sha256sum`. Jobs of
+//! unreadable files become dead letters and are listed at the end. The whole system runs in this
+//! program.
 
 use std::io::Read;
 use std::path::{Path as FilePath, PathBuf};
@@ -11,9 +12,9 @@ use longshore::prelude::*;
 use longshore::{BatchOptions, JobEnd};
 use sha2::{Digest, Sha256};
 
-/// Hashes one file. It blocks its thread, so it is run by `run_blocking`.
+/// Hashes one file. It blocks its thread, so it needs `run_blocking`.
 fn hash(job: Job<PathBuf>, context: JobContext) -> Result<String, JobFailure> {
-    // A file that is not there will not be there the next time either.
+    // A retry would not find a missing file either.
     let mut file = std::fs::File::open(&job.payload).map_err(JobFailure::bury)?;
     let (mut hash, mut chunk) = (Sha256::new(), vec![0; 64 * 1024]);
     loop {
@@ -27,7 +28,7 @@ fn hash(job: Job<PathBuf>, context: JobContext) -> Result<String, JobFailure> {
     }
 }
 
-/// All files below a folder, in order. Links are not followed.
+/// All files below a folder, sorted. Symbolic links are not followed.
 fn files_below(folder: &FilePath) -> std::io::Result<Vec<PathBuf>> {
     let (mut files, mut folders) = (Vec::new(), vec![folder.to_owned()]);
     while let Some(folder) = folders.pop() {
@@ -44,7 +45,7 @@ fn files_below(folder: &FilePath) -> std::io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Hashes the files: each with its digest, or with why there is none.
+/// Hashes the files; returns each one's digest or error.
 pub(crate) async fn checksums(files: &[PathBuf]) -> anyhow::Result<Vec<Result<String, String>>> {
     let journal = tempfile::tempdir()?;
     let system = System::start(journal.path()).await?;

@@ -1,5 +1,5 @@
 //! A whole system in one program: a resolver, a publisher with its journal in a temporary folder, a
-//! producer and a worker. Ends by itself once every job has its result.
+//! producer and a worker. It ends once every job has completed.
 
 use longshore::BatchOptions;
 use longshore::embedded::System;
@@ -13,7 +13,7 @@ async fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Squares the first hundred numbers; how many jobs were completed.
+/// Squares the first hundred numbers; returns the number of completed jobs.
 pub(crate) async fn squares() -> anyhow::Result<u64> {
     let folder = tempfile::tempdir()?;
     let system = System::start(folder.path()).await?;

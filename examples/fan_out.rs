@@ -1,7 +1,7 @@
-//! A newsletter: one job enqueues a job for each reader, and a mail server that fails at times
-//! makes some of them wait for another attempt. What can never be sent, and what failed too often,
-//! is shown among the dead letters, by what it died of. A whole system in one program; it ends by
-//! itself: `cargo run --package longshore-examples --example fan_out`.
+//! A newsletter: one job enqueues a job for each reader, and a mail server that sometimes fails
+//! causes retries. Undeliverable mails and mails without attempts left become dead letters, grouped
+//! by their error. The whole system runs in this program, which ends by itself: `cargo run
+//! --package longshore-examples --example fan_out`.
 
 use std::time::Duration;
 
@@ -21,16 +21,16 @@ struct Mail {
     to: String,
 }
 
-/// What a mail server says.
+/// Errors of a mail server.
 #[derive(Debug, thiserror::Error)]
 enum SmtpError {
     #[error("451 try again later")]
     Busy,
-    #[error("550 nobody is called that")]
+    #[error("550 no such mailbox")]
     NoSuchMailbox,
 }
 
-/// A mail server that is busy for some, for ever or at first, and knows not everybody.
+/// A mail server that is busy for some recipients, always or at first, and does not know others.
 fn smtp(mail: &Mail, attempt: u16) -> Result<(), SmtpError> {
     match mail.to.split_once('@') {
         Some(("nobody", _)) => Err(SmtpError::NoSuchMailbox),
@@ -50,8 +50,8 @@ async fn send(job: Job<Mail>, context: JobContext) -> Result<(), JobFailure> {
     }
 }
 
-/// One job for each reader; the result names them. Each gets an id that follows from this job's, so
-/// that a second attempt enqueues no mail twice.
+/// Enqueues one job for each reader; the result lists their receipts. Their ids are derived from
+/// this job's id, so that a second attempt enqueues no mail twice.
 async fn fan_out(
     job: Job<Newsletter>,
     context: JobContext,
@@ -74,12 +74,12 @@ async fn fan_out(
     Ok(Json(mails))
 }
 
-/// What became of a newsletter.
+/// The outcome of a newsletter.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Sent {
-    /// Mails that were taken.
+    /// Mails that were sent.
     pub(crate) sent: usize,
-    /// Of what the others died, and how many of it, by name.
+    /// The kind of error and number of the dead letters, by kind.
     pub(crate) dead: Vec<(String, u64)>,
 }
 
@@ -105,7 +105,7 @@ pub(crate) async fn newsletter(readers: Vec<String>) -> anyhow::Result<Sent> {
     let receipt = producer.enqueue(job).await?;
     let mails: Vec<String> = match producer.wait(&receipt, Duration::from_secs(60)).await? {
         JobEnd::Completed { result: Some(mails) } => serde_json::from_slice(&mails)?,
-        end => anyhow::bail!("the newsletter was not handed out: {end:?}"),
+        end => anyhow::bail!("the newsletter was not sent: {end:?}"),
     };
     let queues = system.queues();
     let mut sent = 0;

@@ -1,7 +1,6 @@
-//! A price service: each price is a live value that anybody may follow, and `/prices/quote` answers
-//! requests: what is written to it is a question, and the receipt is the answer. A publisher of
-//! values and a customer in one program; it ends by itself: `cargo run --package longshore-examples
-//! --example prices`.
+//! A price service: each price is a live value, and `/prices/quote` answers requests: a write to it
+//! is a request, and its receipt is the response. Publisher and customer run in this program, which
+//! ends by itself: `cargo run --package longshore-examples --example prices`.
 
 use std::time::Duration;
 
@@ -13,9 +12,9 @@ use longshore::values::{
 };
 
 /// How long a customer waits for a quote.
-const PATIENCE: Duration = Duration::from_secs(10);
+const QUOTE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What is sold, and for how many cents.
+/// The items with their prices in cents.
 struct Catalogue {
     apple: Published,
     pear: Published,
@@ -38,7 +37,7 @@ impl Catalogue {
         if let Value::U64(cents) = value { Some(cents) } else { None }
     }
 
-    /// What `quantity` of an item cost, or why there is no quote.
+    /// The price of `quantity` items, or why there is no quote.
     fn quote(&self, question: &Value) -> Result<u64, String> {
         let Value::Map(question) = question else { return Err("a map, please".into()) };
         let item = question.get("item").and_then(Value::as_str).ok_or("which item?")?;
@@ -46,12 +45,11 @@ impl Catalogue {
             return Err("how many?".into());
         };
         let price = self.price(item).ok_or_else(|| format!("no {item} is sold here"))?;
-        price.checked_mul(quantity).ok_or_else(|| "that many nobody has".into())
+        price.checked_mul(quantity).ok_or_else(|| "that is too many".into())
     }
 
-    /// Answers questions for as long as there is somebody to ask. One is answered after the other;
-    /// an answer that takes long would be given by a task of its own, for a [`Write`] may be
-    /// answered at any time and from anywhere.
+    /// Answers requests one after the other, until the value is unpublished. A slow answer would
+    /// use its own task: a [`Write`] may be answered at any time and from any task.
     async fn serve(self, mut questions: Writes) {
         while let Some(question) = questions.next().await {
             self.answer(question);
@@ -66,19 +64,19 @@ impl Catalogue {
     }
 }
 
-/// What a customer heard.
+/// What a customer quotes.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Heard {
-    /// What three apples cost, in cents.
+pub(crate) struct Quotes {
+    /// The price of three apples in cents.
     pub(crate) three_apples: u64,
     /// Why there is no quote for a melon.
     pub(crate) melon: String,
-    /// The prices of a pear, as they came.
+    /// The prices of a pear, in order of arrival.
     pub(crate) pear: Vec<u64>,
 }
 
-/// Opens the shop, and lets a customer ask.
-pub(crate) async fn shopping() -> anyhow::Result<Heard> {
+/// Publishes prices, and lets a customer request quotes.
+pub(crate) async fn shopping() -> anyhow::Result<Quotes> {
     let resolver = RunningReplica::local().await?;
     let cluster = resolver.cluster();
 
@@ -89,7 +87,7 @@ pub(crate) async fn shopping() -> anyhow::Result<Heard> {
     let publisher = ValuePublisher::open(options).await?;
     let catalogue = Catalogue::open(&publisher)?;
     let quote = publisher.values().publish(Path::new("/prices/quote")?, Value::Null)?;
-    let questions = quote.writes().ok_or_else(|| anyhow::anyhow!("somebody answers already"))?;
+    let questions = quote.writes().ok_or_else(|| anyhow::anyhow!("writes are already handled"))?;
     if let Some(registry) = publisher.write_client() {
         registry.flushed(1).await;
     }
@@ -107,17 +105,17 @@ pub(crate) async fn shopping() -> anyhow::Result<Heard> {
     };
     let melon = match ask(&customer, "melon", 1).await {
         Err(CallError::Write(WriteError::Refused(refused))) => refused.reason,
-        other => anyhow::bail!("nobody sells melons: {other:?}"),
+        other => anyhow::bail!("melons are not sold: {other:?}"),
     };
     publisher.stop().await;
     resolver.stop().await?;
-    Ok(Heard { three_apples, melon, pear })
+    Ok(Quotes { three_apples, melon, pear })
 }
 
 async fn ask(customer: &Subscriber, item: &str, quantity: u64) -> Result<Value, CallError> {
     let question = Value::map([("item", Value::from(item)), ("quantity", Value::from(quantity))]);
     let quote = Path::new("/prices/quote").expect("a path is written here");
-    customer.call(quote, question, PATIENCE).await
+    customer.call(quote, question, QUOTE_TIMEOUT).await
 }
 
 async fn next_price(followed: &mut longshore::values::DurableValue) -> anyhow::Result<u64> {
@@ -125,7 +123,7 @@ async fn next_price(followed: &mut longshore::values::DurableValue) -> anyhow::R
         match followed.next().await {
             Some(Event::Update(Value::U64(cents))) => return Ok(cents),
             Some(Event::Update(other)) => anyhow::bail!("a price is a number, not {other:?}"),
-            Some(Event::Dead(why)) => eprintln!("lost, and tried again: {why}"),
+            Some(Event::Dead(why)) => eprintln!("lost, retrying: {why}"),
             None => anyhow::bail!("its updates go elsewhere"),
         }
     }
@@ -133,9 +131,9 @@ async fn next_price(followed: &mut longshore::values::DurableValue) -> anyhow::R
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    let heard = shopping().await?;
-    println!("three apples cost {} cents", heard.three_apples);
-    println!("no melons: {}", heard.melon);
-    println!("pears cost {:?} cents, one after the other", heard.pear);
+    let quotes = shopping().await?;
+    println!("three apples cost {} cents", quotes.three_apples);
+    println!("no melons: {}", quotes.melon);
+    println!("pears cost {:?} cents, one after the other", quotes.pear);
     Ok(())
 }

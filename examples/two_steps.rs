@@ -1,6 +1,6 @@
 //! A job that runs if and only if an order was written: prepared, then confirmed. Its first attempt
-//! fails halfway; the second goes on from the first's last checkpoint. The producer waits for the
-//! result. A whole system in one program; it ends by itself.
+//! fails halfway; the second resumes from the last checkpoint. The producer waits for the result.
+//! The whole system runs in this program, which ends by itself.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use longshore::embedded::System;
 use longshore::prelude::*;
 use longshore::{Backoff, JobEnd};
 
-/// Sends the rows of an order one by one, and remembers after each how far it is.
+/// Sends the rows of an order one by one, with a checkpoint after each.
 async fn send(job: Job<Vec<String>>, context: JobContext) -> Result<Json<usize>, JobFailure> {
     let sent: usize = match context.checkpoints().await?.last() {
         Some(checkpoint) => serde_json::from_slice(&checkpoint.bytes)?,
@@ -32,7 +32,7 @@ async fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes an order and has it sent; the job's result.
+/// Writes an order and sends it; returns the job's result.
 pub(crate) async fn order() -> anyhow::Result<String> {
     let folder = tempfile::tempdir()?;
     let system = System::start(folder.path()).await?;
@@ -47,7 +47,7 @@ pub(crate) async fn order() -> anyhow::Result<String> {
     job.options.backoff = Some(Backoff::Fixed(100));
     let receipt = producer.prepare(job).await?;
 
-    // A database would keep the receipt in the transaction that writes the order, and forget it
+    // With a database, store the receipt in the transaction that writes the order, and delete it
     // once the job is confirmed.
     let order = folder.path().join("order");
     std::fs::write(&order, format!("{rows:?}\nto be confirmed: {receipt}\n"))?;

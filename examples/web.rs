@@ -1,7 +1,7 @@
 //! A web server that enqueues jobs. `POST /welcomes` answers with a receipt once the job is on
-//! disk; `GET /welcomes/{receipt}` waits for its result. Queue, web server and worker are in one
-//! program here; any of them may be a process of its own: `cargo run --package longshore-examples
-//! --example web`, and then
+//! disk; `GET /welcomes/{receipt}` waits for its result. Queue, web server and worker run in this
+//! program, but could be separate processes: `cargo run --package longshore-examples --example
+//! web`, and then
 //!
 //! ```text
 //! curl -i -H 'content-type: application/json' -d '{"to":"ada@example.com"}' http://127.0.0.1:8080/welcomes
@@ -21,59 +21,56 @@ use longshore::{JobEnd, JobLookupError, JobName, WaitError};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
-/// How long a request waits for a result, before it is told to ask again.
+/// How long a request waits for a result before it answers `retry-after`.
 const RESULT_WAIT: Duration = Duration::from_secs(20);
-/// How long an ended job and its result stay readable, in milliseconds: who asks late is told as
-/// well.
-const KEPT_FOR_MS: u64 = 600_000;
+/// How long an ended job and its result stay readable for late requests, in milliseconds.
+const RETENTION_MS: u64 = 600_000;
 
-/// A mail to write: what a browser sends, and the payload of the job.
+/// A mail to write: the body of the request, and the payload of the job.
 #[derive(serde::Serialize, serde::Deserialize)]
 struct Welcome {
     to: String,
 }
 
-/// What the handlers share. Both are cheap to clone: all clones use the same links.
+/// State shared by the handlers. Clones are cheap and use the same links.
 #[derive(Clone)]
-struct Site {
+struct AppState {
     producer: Producer,
     queues: Queues,
 }
 
-fn routes(site: Site) -> Router {
+fn routes(state: AppState) -> Router {
     Router::new()
         .route("/welcomes", post(enqueue))
         .route("/welcomes/{receipt}", get(result))
-        .with_state(site)
+        .with_state(state)
 }
 
-/// Answers once the job is on its publisher's disk: what a browser was told is true after a power
-/// cut.
-///
-/// A client that hangs up drops this future, and whether its job was taken is open then; one that
-/// must not be taken twice has the client choose the job's id.
+/// Answers once the job is on its publisher's disk, so the answer stays true after a power cut. A
+/// client that disconnects drops this future, and it is then unknown whether the job was enqueued.
+/// To enqueue it at most once, let the client choose the job's id.
 async fn enqueue(
-    State(site): State<Site>,
+    State(state): State<AppState>,
     JsonBody(welcome): JsonBody<Welcome>,
 ) -> Result<Response, Failure> {
     let mut job = new_job(Path::new("/jobs/welcome")?, serde_json::to_vec(&welcome)?);
     job.options.keep_result = true;
-    job.options.keep_ms = Some(KEPT_FOR_MS);
-    let receipt = site.producer.enqueue(job).await?.to_string();
-    let place = [("location", format!("/welcomes/{receipt}"))];
-    Ok((StatusCode::ACCEPTED, place, receipt).into_response())
+    job.options.keep_ms = Some(RETENTION_MS);
+    let receipt = state.producer.enqueue(job).await?.to_string();
+    let location = [("location", format!("/welcomes/{receipt}"))];
+    Ok((StatusCode::ACCEPTED, location, receipt).into_response())
 }
 
-/// Waits for the end of a job, and tells it. Any number of requests may wait; a client that hangs
-/// up waits no longer.
+/// Waits for the end of a job, and returns it. Any number of requests may wait; a client's
+/// disconnect ends its wait.
 async fn result(
-    State(site): State<Site>,
+    State(state): State<AppState>,
     UrlPath(receipt): UrlPath<String>,
 ) -> Result<Response, Failure> {
     let Ok(name) = receipt.parse::<JobName>() else {
-        return Ok((StatusCode::NOT_FOUND, "that is no receipt").into_response());
+        return Ok((StatusCode::NOT_FOUND, "not a receipt").into_response());
     };
-    let answer = match site.queues.wait(&name, RESULT_WAIT).await {
+    let answer = match state.queues.wait(&name, RESULT_WAIT).await {
         Ok(JobEnd::Completed { result }) => {
             let kind = [("content-type", "application/json")];
             (kind, result.unwrap_or_default()).into_response()
@@ -97,7 +94,7 @@ async fn result(
     Ok(answer)
 }
 
-/// What went wrong on our side: the client is told to come again, and the reason is printed here.
+/// A server-side error: it is printed here, and the client gets `retry-after`.
 struct Failure(anyhow::Error);
 
 impl<E: Into<anyhow::Error>> From<E> for Failure {
@@ -113,7 +110,7 @@ impl IntoResponse for Failure {
     }
 }
 
-/// The whole site, at an address of this machine.
+/// The running web server with its queue and worker.
 pub(crate) struct Running {
     /// Where it listens.
     pub(crate) address: SocketAddr,
@@ -122,7 +119,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Answers what was asked, lets the worker end, and closes the queue, in this order.
+    /// Answers pending requests, drains the worker, and stops the queue, in this order.
     pub(crate) async fn stop(self) -> anyhow::Result<()> {
         drop(self.stop);
         self.serving.await?
@@ -140,17 +137,17 @@ pub(crate) async fn start(listen: SocketAddr) -> anyhow::Result<Running> {
     let working = tokio::spawn(worker.run(|job: Job<Welcome>, _: JobContext| async move {
         match job.payload.to.split_once('@') {
             Some(_) => Ok(Json(format!("a welcome to {}", job.payload.to))),
-            None => Err(JobFailure::bury("nobody is called that")),
+            None => Err(JobFailure::bury("not an address")),
         }
     }));
 
-    let site = Site { producer: system.producer(), queues: system.queues() };
+    let state = AppState { producer: system.producer(), queues: system.queues() };
     let listener = TcpListener::bind(listen).await?;
     let address = listener.local_addr()?;
     let (stop, stopped) = oneshot::channel::<()>();
     let serving = tokio::spawn(async move {
         let stopped = async { drop(stopped.await) };
-        axum::serve(listener, routes(site)).with_graceful_shutdown(stopped).await?;
+        axum::serve(listener, routes(state)).with_graceful_shutdown(stopped).await?;
         draining.drain();
         working.await??;
         system.stop().await?;

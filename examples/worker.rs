@@ -1,4 +1,4 @@
-//! Runs the jobs of `producer`, until Ctrl-C; jobs that have begun are finished then.
+//! Runs the jobs of `producer` until Ctrl-C, then finishes the running jobs.
 
 use longshore::prelude::*;
 

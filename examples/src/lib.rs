@@ -1,14 +1,13 @@
-//! Programs that a user would start from: `cargo run --package longshore-examples --example
-//! embedded`.
+//! Example programs: `cargo run --package longshore-examples --example embedded`.
 
-/// The README's programs compile.
+/// Compiles the README's programs as doc tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
 pub struct Readme;
 
 #[cfg(test)]
 mod tests {
-    /// A program as the README shows it: without the comment at its top.
+    /// A program as the README shows it: without its leading comment.
     fn shown(program: &str) -> &str {
         program.split_once("\n\n").map_or(program, |(_, rest)| rest)
     }

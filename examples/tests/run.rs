@@ -1,21 +1,21 @@
-//! The examples do what they say.
+//! Runs the examples.
 
-#[allow(dead_code, reason = "its `main` is not run here")]
+#[allow(dead_code, reason = "its `main` is not called here")]
 #[path = "../checksums.rs"]
 mod checksums;
-#[allow(dead_code, reason = "its `main` is not run here")]
+#[allow(dead_code, reason = "its `main` is not called here")]
 #[path = "../embedded.rs"]
 mod embedded;
-#[allow(dead_code, reason = "its `main` is not run here")]
+#[allow(dead_code, reason = "its `main` is not called here")]
 #[path = "../fan_out.rs"]
 mod fan_out;
-#[allow(dead_code, reason = "its `main` is not run here")]
+#[allow(dead_code, reason = "its `main` is not called here")]
 #[path = "../prices.rs"]
 mod prices;
-#[allow(dead_code, reason = "its `main` is not run here")]
+#[allow(dead_code, reason = "its `main` is not called here")]
 #[path = "../two_steps.rs"]
 mod two_steps;
-#[allow(dead_code, reason = "its `main` is not run here")]
+#[allow(dead_code, reason = "its `main` is not called here")]
 #[path = "../web.rs"]
 mod web;
 
@@ -24,7 +24,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 #[tokio::test]
-async fn checksums_are_those_of_the_files_and_one_that_is_gone_says_so() -> anyhow::Result<()> {
+async fn checksums_match_and_missing_files_are_reported() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let (abc, empty) = (folder.path().join("abc"), folder.path().join("empty"));
     std::fs::write(&abc, "abc")?;
@@ -40,19 +40,19 @@ async fn checksums_are_those_of_the_files_and_one_that_is_gone_says_so() -> anyh
 }
 
 #[tokio::test]
-async fn a_system_in_one_program_completes_its_hundred_jobs() -> anyhow::Result<()> {
+async fn the_embedded_system_completes_its_jobs() -> anyhow::Result<()> {
     assert_eq!(embedded::squares().await?, 100);
     Ok(())
 }
 
 #[tokio::test]
-async fn an_order_is_sent_from_its_last_checkpoint_on() -> anyhow::Result<()> {
+async fn an_order_resumes_from_its_last_checkpoint() -> anyhow::Result<()> {
     assert_eq!(two_steps::order().await?, "4");
     Ok(())
 }
 
 #[tokio::test]
-async fn a_newsletter_reaches_whom_it_can_and_the_others_are_dead_letters() -> anyhow::Result<()> {
+async fn undeliverable_mails_become_dead_letters() -> anyhow::Result<()> {
     let readers =
         ["a@fast.example", "b@slow.example", "c@down.example", "d@down.example", "nobody@x"];
     let sent = fan_out::newsletter(readers.map(str::to_owned).to_vec()).await?;
@@ -62,31 +62,31 @@ async fn a_newsletter_reaches_whom_it_can_and_the_others_are_dead_letters() -> a
 }
 
 #[tokio::test]
-async fn prices_are_followed_and_quoted_and_what_is_not_sold_is_refused() -> anyhow::Result<()> {
+async fn prices_are_followed_and_quoted() -> anyhow::Result<()> {
     let melon = "no melon is sold here".to_owned();
-    let heard = prices::Heard { three_apples: 90, melon, pear: vec![45, 40] };
-    assert_eq!(prices::shopping().await?, heard);
+    let quotes = prices::Quotes { three_apples: 90, melon, pear: vec![45, 40] };
+    assert_eq!(prices::shopping().await?, quotes);
     Ok(())
 }
 
 #[tokio::test]
-async fn a_web_server_hands_in_jobs_and_tells_their_results() -> anyhow::Result<()> {
-    let site = web::start(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await?;
+async fn the_web_server_enqueues_jobs_and_returns_results() -> anyhow::Result<()> {
+    let state = web::start(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await?;
     let enqueue = async |to: &str| {
-        let answer = http(site.address, "POST /welcomes", &format!("{{\"to\":\"{to}\"}}")).await?;
+        let answer = http(state.address, "POST /welcomes", &format!("{{\"to\":\"{to}\"}}")).await?;
         assert_eq!(answer.status, 202, "{answer:?}");
-        http(site.address, &format!("GET /welcomes/{}", answer.body), "").await
+        http(state.address, &format!("GET /welcomes/{}", answer.body), "").await
     };
-    let told = enqueue("ada@example.com").await?;
-    assert_eq!((told.status, told.body.as_str()), (200, "\"a welcome to ada@example.com\""));
-    let told = enqueue("nobody").await?;
-    assert_eq!((told.status, told.body.as_str()), (422, "nobody is called that"));
-    assert_eq!(http(site.address, "GET /welcomes/mine", "").await?.status, 404);
+    let answer = enqueue("ada@example.com").await?;
+    assert_eq!((answer.status, answer.body.as_str()), (200, "\"a welcome to ada@example.com\""));
+    let answer = enqueue("nobody").await?;
+    assert_eq!((answer.status, answer.body.as_str()), (422, "not an address"));
+    assert_eq!(http(state.address, "GET /welcomes/mine", "").await?.status, 404);
     let no_such_job = "GET /welcomes/00000000-0000-7000-8000-000000000000";
-    assert_eq!(http(site.address, no_such_job, "").await?.status, 404);
-    let no_mail = http(site.address, "POST /welcomes", "{}").await?;
+    assert_eq!(http(state.address, no_such_job, "").await?.status, 404);
+    let no_mail = http(state.address, "POST /welcomes", "{}").await?;
     assert_eq!(no_mail.status, 422, "{no_mail:?}");
-    site.stop().await
+    state.stop().await
 }
 
 #[derive(Debug)]
@@ -95,7 +95,7 @@ struct Answered {
     body: String,
 }
 
-/// One request on a connection of its own.
+/// Sends one request on its own connection.
 async fn http(to: SocketAddr, request: &str, body: &str) -> anyhow::Result<Answered> {
     let length = body.len();
     let head = format!(

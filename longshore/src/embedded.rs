@@ -1,5 +1,5 @@
-//! A whole system in your program: resolver replicas and a publisher, as tasks of its runtime. For
-//! a program that is complete by itself, for demonstrations and tests; [`testing`](crate::testing)
+//! A whole system in your program: resolver replicas and a publisher as tasks of its runtime. Use
+//! it for a self-contained program, for demonstrations and for tests; [`testing`](crate::testing)
 //! adds a clock that a test moves.
 //!
 //! ```
@@ -39,21 +39,21 @@ use crate::{Producer, ProducerOptions, Queues, QueuesOptions};
 #[cfg(feature = "worker")]
 use crate::{Worker, WorkerOptions};
 
-/// How long a start waits until every replica knows the publisher, which keeps trying by itself.
+/// How long a start waits for the publisher's registration at every replica, which continues in the
+/// background.
 pub const REGISTERED_WITHIN: Duration = Duration::from_secs(5);
 /// Any free port of the loopback address.
 pub const ANY_PORT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-/// What a [`System`] is made of.
+/// Options of a [`System`].
 #[derive(Debug)]
 pub struct SystemOptions {
-    /// Each replica of the resolver: where it listens, and its options. One on any free port by
-    /// default, without the minute in which a new replica waits for publishers that it does not
-    /// know.
+    /// The address and options of each resolver replica. The default is one replica on a free port
+    /// that is complete at once: it does not wait a minute for publishers that it does not know.
     pub replicas: Vec<(SocketAddr, ServerOptions)>,
-    /// Timeouts of the clients of these replicas.
+    /// Timing of the replicas' clients.
     pub timing: ResolverTiming,
-    /// The publisher; its cluster is the system's.
+    /// Options of the publisher. The system sets its cluster.
     pub publisher: PublisherOptions,
 }
 
@@ -68,8 +68,8 @@ impl SystemOptions {
     }
 }
 
-/// Resolver replicas and a publisher that run. Dropped, they stop by themselves, in order and
-/// without being waited for. Needs a tokio runtime with its time and io drivers.
+/// Running resolver replicas and a publisher. When dropped, they stop in order, in the background.
+/// Needs a tokio runtime with its time and io drivers.
 #[derive(Debug)]
 pub struct System {
     cluster: Cluster,
@@ -77,15 +77,15 @@ pub struct System {
     replicas: Vec<RunningReplica>,
 }
 
-/// Why a system did not start.
+/// Errors of a system's start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// A replica of the resolver did not start.
     #[error("cannot start replica {nth} of the resolver")]
     Replica {
-        /// Which of the options, from 1.
+        /// The replica's position in the options, from 1.
         nth: usize,
-        /// Why.
+        /// The cause.
         #[source]
         error: ReplicaStartError,
     },
@@ -97,13 +97,13 @@ pub enum StartError {
     Publisher(#[from] OpenError),
 }
 
-/// Why a system stopped by itself.
+/// Failures of a running system.
 #[derive(Debug, thiserror::Error)]
 pub enum SystemFailed {
     /// A replica of the resolver failed.
     #[error("a replica of the resolver stopped")]
     Replica(#[from] DirectoryStopped),
-    /// The publisher failed. Everything that it had acknowledged is in its journal.
+    /// The publisher failed. Its journal has everything that it acknowledged.
     #[error(transparent)]
     Publisher(#[from] PublisherFailed),
 }
@@ -117,31 +117,31 @@ impl System {
     /// Starts a system, and returns once every replica knows the publisher, or after
     /// [`REGISTERED_WITHIN`]. Dropping the future stops what it has started.
     pub async fn start_with(options: SystemOptions) -> Result<System, StartError> {
-        System::start_beside(options, ()).await
+        System::start_with_guard(options, ()).await
     }
 
-    /// The same; `beside` is dropped once the publisher has ended, however that was.
-    pub(crate) async fn start_beside(
+    /// Like [`System::start_with`]; drops `guard` once the publisher has ended in any way.
+    pub(crate) async fn start_with_guard(
         options: SystemOptions,
-        beside: impl Send + 'static,
+        guard: impl Send + 'static,
     ) -> Result<System, StartError> {
-        let SystemOptions { replicas: wanted, timing, mut publisher } = options;
-        if wanted.is_empty() {
+        let SystemOptions { replicas: replica_options, timing, mut publisher } = options;
+        if replica_options.is_empty() {
             return Err(StartError::NoReplica);
         }
-        let mut replicas = Vec::with_capacity(wanted.len());
-        for (nth, (address, options)) in (1..).zip(wanted) {
+        let mut replicas = Vec::with_capacity(replica_options.len());
+        for (nth, (address, options)) in (1..).zip(replica_options) {
             let replica = RunningReplica::start(address, options).await;
             replicas.push(replica.map_err(|error| StartError::Replica { nth, error })?);
         }
         let mut cluster = Cluster::new(replicas.iter().map(|replica| replica.address.to_string()));
         cluster.timing = timing;
         publisher.cluster = Some(cluster.clone());
-        let publisher = RunningPublisher::start_beside(publisher, beside).await?;
+        let publisher = RunningPublisher::start_with_guard(publisher, guard).await?;
         Ok(System { cluster, publisher, replicas })
     }
 
-    /// The resolver, for clients.
+    /// The cluster for clients.
     pub fn cluster(&self) -> Cluster {
         self.cluster.clone()
     }
@@ -156,7 +156,7 @@ impl System {
         &self.replicas
     }
 
-    /// A producer with links of its own.
+    /// A producer with its own links.
     #[cfg(feature = "producer")]
     pub fn producer(&self) -> Producer {
         Producer::connect(self.cluster(), ProducerOptions::default())
@@ -175,11 +175,12 @@ impl System {
             .expect("the default options, and a cluster with a replica")
     }
 
-    /// Waits until a part has ended by itself: [`System::stop`] returns why. Cancel safe.
+    /// Waits until the publisher or a replica has failed; [`System::stop`] returns the error.
+    /// Cancel safe.
     pub async fn ended(&self) {
         let replicas = self.replicas.iter().map(|replica| &replica.serving.ended);
-        let parts = replicas.chain([&self.publisher.serving.ended]);
-        let mut ends: Vec<_> = parts.map(|part| Box::pin(closed(part.clone()))).collect();
+        let tasks = replicas.chain([&self.publisher.serving.ended]);
+        let mut ends: Vec<_> = tasks.map(|task| Box::pin(closed(task.clone()))).collect();
         poll_fn(|context| {
             let mut ends = ends.iter_mut().map(|end| end.as_mut().poll(context));
             if ends.any(|end| end.is_ready()) { Poll::Ready(()) } else { Poll::Pending }
@@ -187,8 +188,8 @@ impl System {
         .await;
     }
 
-    /// Stops the publisher, then the replicas: it withdraws its paths on its way out. Their first
-    /// failure, if any failed. Dropping the future stops them without waiting.
+    /// Stops the publisher, which unpublishes its paths, then the replicas. Returns the first
+    /// failure. Dropping the future stops them without waiting.
     pub async fn stop(self) -> Result<(), SystemFailed> {
         let mut ended = self.publisher.stop().await.map_err(SystemFailed::from);
         for replica in self.replicas {
@@ -199,23 +200,23 @@ impl System {
     }
 }
 
-/// A resolver replica that serves in a task of its own. Dropped, it stops by itself.
+/// A resolver replica that serves in its own task. It stops when dropped.
 #[derive(Debug)]
 pub struct RunningReplica {
     address: SocketAddr,
     memory: MemoryBounds,
     standing: StandingHandle,
-    serving: Serving<DirectoryStopped>,
+    serving: ServiceTask<DirectoryStopped>,
 }
 
 impl RunningReplica {
-    /// Starts one on any free port of the loopback address.
+    /// Starts a replica on a free port of the loopback address.
     pub async fn local() -> Result<RunningReplica, ReplicaStartError> {
         let options = ServerOptions { fresh: true, ..ServerOptions::default() };
         RunningReplica::start(ANY_PORT, options).await
     }
 
-    /// Starts one that listens at this address.
+    /// Starts a replica that listens on this address.
     pub async fn start(
         address: SocketAddr,
         options: ServerOptions,
@@ -225,37 +226,37 @@ impl RunningReplica {
             address: server.local_address(),
             memory: server.memory_bounds().clone(),
             standing: server.standing(),
-            serving: Serving::spawn(|stop| server.run(stop)),
+            serving: ServiceTask::spawn(|stop| server.run(stop)),
         })
     }
 
-    /// Where it listens.
+    /// The listening address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// A resolver of this one replica, for clients.
+    /// A cluster of this one replica, for clients.
     pub fn cluster(&self) -> Cluster {
         Cluster::new([self.address.to_string()])
     }
 
-    /// The most memory that its links can take.
+    /// The memory bounds of its links.
     pub fn memory_bounds(&self) -> &MemoryBounds {
         &self.memory
     }
 
-    /// Its own state, for its metrics.
+    /// A handle to read its state, for metrics.
     pub fn standing(&self) -> StandingHandle {
         self.standing.clone()
     }
 
-    /// Stops it.
+    /// Stops the replica.
     pub async fn stop(self) -> Result<(), DirectoryStopped> {
         self.serving.stop().await
     }
 }
 
-/// A publisher that serves in a task of its own. Dropped, it stops by itself, in order.
+/// A publisher that serves in its own task. It stops in order when dropped.
 #[derive(Debug)]
 pub struct RunningPublisher {
     address: SocketAddr,
@@ -263,19 +264,19 @@ pub struct RunningPublisher {
     memory: MemoryBounds,
     opened: Opened,
     values: Values,
-    serving: Serving<PublisherFailed>,
+    serving: ServiceTask<PublisherFailed>,
 }
 
 impl RunningPublisher {
-    /// Opens one, and returns once every replica of its cluster knows it, or after
+    /// Opens a publisher, and returns once every replica of its cluster knows it, or after
     /// [`REGISTERED_WITHIN`].
     pub async fn start(options: PublisherOptions) -> Result<RunningPublisher, OpenError> {
-        RunningPublisher::start_beside(options, ()).await
+        RunningPublisher::start_with_guard(options, ()).await
     }
 
-    async fn start_beside(
+    async fn start_with_guard(
         options: PublisherOptions,
-        beside: impl Send + 'static,
+        guard: impl Send + 'static,
     ) -> Result<RunningPublisher, OpenError> {
         let replicas = options.cluster.as_ref().map_or(0, |cluster| cluster.replicas.len());
         let publisher = Publisher::open(options).await?;
@@ -286,19 +287,19 @@ impl RunningPublisher {
             memory: publisher.memory_bounds().clone(),
             opened: publisher.opened().clone(),
             values: publisher.values(),
-            serving: Serving::spawn(|stop| async move {
-                let _beside = beside;
+            serving: ServiceTask::spawn(|stop| async move {
+                let _guard = guard;
                 publisher.run(stop).await
             }),
         };
-        // It serves meanwhile: those replicas that know it already send clients.
+        // It already serves clients of the replicas that know it.
         if let Some(registry) = registry {
             let _ = timeout(REGISTERED_WITHIN, registry.flushed(replicas)).await;
         }
         Ok(running)
     }
 
-    /// Where it listens.
+    /// The listening address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -308,47 +309,47 @@ impl RunningPublisher {
         &self.info
     }
 
-    /// What its start found in the data directory.
+    /// The result of its recovery from the data directory.
     pub fn opened(&self) -> &Opened {
         &self.opened
     }
 
-    /// The most memory that its links can take.
+    /// The memory bounds of its links.
     pub fn memory_bounds(&self) -> &MemoryBounds {
         &self.memory
     }
 
-    /// Publishes live values beside its queues.
+    /// Publishes live values at this publisher.
     pub fn values(&self) -> Values {
         self.values.clone()
     }
 
-    /// A producer that enqueues here and nowhere else.
+    /// A producer that enqueues only at this publisher.
     #[cfg(feature = "producer")]
     pub fn producer(&self) -> Producer {
         Producer::to_publishers(vec![self.info.clone()], ProducerOptions::default())
     }
 
-    /// Stops it in order.
+    /// Stops the publisher in order.
     pub async fn stop(self) -> Result<(), PublisherFailed> {
         self.serving.stop().await
     }
 }
 
-/// Completes when a task is to stop: also once what it belongs to is dropped.
+/// Resolves when the task has to stop, also when its owner is dropped.
 type Stop = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A task that serves until it is stopped.
 #[derive(Debug)]
-struct Serving<E> {
+struct ServiceTask<E> {
     stop: oneshot::Sender<()>,
     task: JoinHandle<Result<(), E>>,
     /// Closed once the task has ended.
     ended: watch::Receiver<()>,
 }
 
-impl<E: Send + 'static> Serving<E> {
-    fn spawn<F>(serve: impl FnOnce(Stop) -> F) -> Serving<E>
+impl<E: Send + 'static> ServiceTask<E> {
+    fn spawn<F>(serve: impl FnOnce(Stop) -> F) -> ServiceTask<E>
     where
         F: Future<Output = Result<(), E>> + Send + 'static,
     {
@@ -359,7 +360,7 @@ impl<E: Send + 'static> Serving<E> {
             let _end = end;
             serving.await
         });
-        Serving { stop, task, ended }
+        ServiceTask { stop, task, ended }
     }
 
     async fn stop(self) -> Result<(), E> {
@@ -372,8 +373,8 @@ async fn closed(mut channel: watch::Receiver<()>) {
     while channel.changed().await.is_ok() {}
 }
 
-/// What the task returned. A panic goes on in whoever waits; a task that the runtime has dropped
-/// has nothing to report.
+/// The task's result. A panic is propagated to the caller; a task that the runtime has dropped
+/// counts as success.
 fn outcome<E>(joined: Result<Result<(), E>, JoinError>) -> Result<(), E> {
     match joined {
         Ok(ended) => ended,

@@ -1,31 +1,26 @@
 //! Longshore moves jobs from the programs that produce them to the workers that run them, over
-//! plain TCP. This crate is the one to depend on: it holds everything that a program needs.
-//!
-//! A **publisher** holds queues on its disk and pushes jobs to workers; a small replicated
-//! **resolver** knows which publisher holds which path. A queue is named by its [`Path`], such as
-//! `/jobs/mail`, and is made when its first job comes. `longshore up` starts a publisher and a
-//! resolver in one process; the programs below find it at `127.0.0.1`.
+//! plain TCP. Programs depend on this crate only; it has everything that they need. A **publisher**
+//! stores queues on its disk and pushes jobs to workers; a small replicated **resolver** maps paths
+//! to publishers. A queue is named by its [`Path`], such as `/jobs/mail`, and is created with its
+//! first job. `longshore up` starts a publisher and a resolver in one process; the programs below
+//! find it at `127.0.0.1`.
 //!
 //! # Three promises
-//!
-//! 1. **Nothing acknowledged is lost.** An acknowledgement names the durability that it stands for;
-//!    by default that is fsync on the publisher that holds the job.
+//! 1. **Nothing acknowledged is lost.** An acknowledgement names its durability; by default that is
+//!    fsync on the publisher that stores the job.
 //! 2. **One owner at a time.** Every delivery carries a lease token; a result with a stale token is
-//!    refused, and its sender is told. Execution is at-least-once; acceptance is exactly-once, by
+//!    refused, and its sender is expected. Execution is at-least-once; acceptance is exactly-once, by
 //!    the publisher that holds the job.
 //! 3. **A hang becomes a crash, and a crash becomes a retry.** Heartbeats, leases, flush timeouts
-//!    and batch-sized request timeouts turn whatever stops answering into something that is
-//!    disconnected and recovered from.
-//!
-//! So a handler may run more than once for one job. Make it idempotent, or hand
-//! [`JobContext::token`] to the store that it writes to: the token rises with every delivery, so
-//! the store can refuse the late one.
+//!    and batch-sized request timeouts detect a peer that has stopped answering, and disconnect it.
+//!    A handler may therefore run more than once for one job. Make it idempotent, or pass
+//!    [`JobContext::token`] to the store that it writes to: the token rises with every delivery, so
+//!    the store can refuse a late write.
 //!
 //! # A first worker
-//!
-//! It takes the jobs of all queues below `/jobs/mail`, 16 at a time unless told otherwise, and runs
-//! until Ctrl-C. A job is done when the handler returns `Ok`; an error is a failed attempt, and the
-//! job is tried again, ten times in all ([`JobFailure`] has the other ends).
+//! This worker takes the jobs of all queues below `/jobs/mail`, 16 at a time by default, and runs
+//! until Ctrl-C. A job is completed when the handler returns `Ok`. An error is a failed attempt,
+//! and the job is retried until it has no attempts left ([`JobFailure`] has the other outcomes).
 //!
 //! ```no_run
 //! use longshore::prelude::*;
@@ -52,10 +47,8 @@
 //! ```
 //!
 //! # A first producer
-//!
 //! [`Producer::enqueue`] returns when a publisher has the job on its disk. Its error says whether
-//! the job is nowhere, or may be somewhere all the same: [`EnqueueError`] lists what to do about
-//! each.
+//! the job was certainly not enqueued, or may be: [`EnqueueError`] lists what to do in each case.
 //!
 //! ```no_run
 //! use longshore::prelude::*;
@@ -75,14 +68,13 @@
 //!     Ok(())
 //! }
 //! ```
-//!
-//! [`JobOptions`] says what else a job may ask for: a delay, a priority, a number of attempts, a
-//! back-off, a result that is kept. [`Queues`] looks into queues and acts on them.
+//! [`JobOptions`] has the options of a job: a delay, a priority, a number of attempts, a back-off,
+//! a retained result. [`Queues`] reads queues and acts on them.
 //!
 //! # A first value
-//!
-//! A live value is not a job: it is the newest of something, it is not on any disk, and everybody
-//! who follows it has it. This program publishes one, and follows it as any other program would.
+//! A live value is not a job: it is the current state of something, only in memory, and every
+//! subscriber receives it. This program publishes a value, and subscribes to it as any other
+//! program would.
 //!
 //! ```no_run
 //! use longshore::prelude::*;
@@ -107,10 +99,9 @@
 //! ```
 //!
 //! # A publisher in your own process
-//!
-//! The queue is in your program, its journal in a folder of yours. Without a resolver it is found
-//! by those who are told its address; with `options.cluster` set, workers and producers find it
-//! too. [`embedded::System`] has a resolver beside it.
+//! The queue runs in your program, with its journal in your folder. Without a resolver, clients
+//! need its address; with `options.cluster` set, workers and producers find it by its paths.
+//! [`embedded::System`] adds a resolver.
 //!
 //! ```no_run
 //! use longshore::PublisherOptions;
@@ -129,8 +120,7 @@
 //! ```
 //!
 //! # Tests of your own code
-//!
-//! With the feature `testing`, a whole system runs inside a test, whose clock the test moves: an
+//! With the feature `testing`, a whole system runs inside a test, and the test moves its clock: an
 //! hour's back-off passes at once. See [`testing`](testing/index.html).
 //!
 //! ```no_run
@@ -150,57 +140,48 @@
 //! ```
 //!
 //! # How to read these pages
-//!
-//! - **Units.** A field that ends in `_ms` is in milliseconds. A moment that is a bare number
-//!   (`at`, `ended_at`, `expires_at`) is in milliseconds since 1970. Sizes and lengths are bytes.
-//!   Everything else is a `Duration`. Limits are constants with a name, most of them in
-//!   `protocol::limits`.
-//! - **Errors.** What was refused has changed nothing. What may have been done all the same is
-//!   called `Unknown` or `Away`, and is said to be so.
-//! - **Cancel safe** means that nothing is lost or done when a future is dropped before it is
-//!   ready: call again, also in a `tokio::select!`. Where a call is not, its page says what may
-//!   have happened.
-//! - **Blocking.** Functions that are not `async` return at once: they take a short lock, and wait
-//!   for no disk and no network. The exceptions are the functions of [`journal`], which read files;
+//! - **Units.** A field that ends in `_ms` is in milliseconds. A timestamp (`at`, `ended_at`,
+//!   `expires_at`) is in milliseconds since 1970. Sizes and lengths are in bytes. Other times are a
+//!   `Duration`. Limits are named constants, most of them in `protocol::limits`.
+//! - **Errors.** A refused request has changed nothing. An error of a request that may have taken
+//!   effect is called `Unknown` or `Away`, and its page says so.
+//! - **Cancel safe** means that dropping a future before it is ready loses nothing and has no
+//!   effect: call again, also in a `tokio::select!`. The page of any other call says what may have
+//!   happened.
+//! - **Blocking.** Functions that are not `async` return at once: they take a short lock, and do not
+//!   wait for disk or network. The exceptions are the functions of [`journal`], which read files;
 //!   `from_pem` of [`TlsAcceptor`] and [`TlsDialer`], which read certificates; and the two of
 //!   [`JobContext`] that end in `_blocking`.
-//! - **Panics.** Two mistakes panic: to make a client or open a publisher outside of a tokio
-//!   runtime, where a page says *Needs a tokio runtime* (its time and io drivers have to be
-//!   enabled), and to call what ends in `_blocking` inside of an async handler.
-//! - **Durability.** *Durable* means what [`Durability`] says that the publisher was started with.
-//!
-//! How long to wait, how often to try again, when something counts as hung: links and resolvers
-//! take that from the chapter on fault tolerance of netidx's book, and the page of each number says
-//! so ([`ResolverTiming`], [`LinkTiming`]). [`Backoff::Hangfire`] is Hangfire's curve.
-//!
-//! # Where to go on
+//! - **Panics.** Two mistakes panic: creating a client or opening a publisher outside of a tokio
+//!   runtime, where a page says *Needs a tokio runtime* (with its time and io drivers enabled), and
+//!   calling a function that ends in `_blocking` inside of an async handler.
+//! - **Durability.** *Durable* refers to the [`Durability`] with which the publisher was started.
+//! Timeouts, retries and hang detection of links and resolvers follow the chapter on fault
+//! tolerance of netidx's book, and the page of each number says so ([`ResolverTiming`],
+//! [`LinkTiming`]). [`Backoff::Hangfire`] is Hangfire's curve.
+//! # Further reading
 //!
 //! - [`recipes`]: a short program for each need: errors that decide, several queues in order,
 //!   progress, checkpoints, middleware, tracing, a graceful shutdown, results, an outbox, values.
 //! - [`Worker`], [`Subscription`], [`JobContext`]: running jobs. [`middleware`]: tower layers
 //!   around a handler.
-//! - [`Producer`], [`Pipeline`]: enqueueing jobs, one by one or many. [`Queues`], [`Feed`]:
-//!   looking, acting, following.
-//! - [`values`]: live values. [`Publisher`]: queues in your process. [`journal`]: its files, from
-//!   outside.
+//! - [`Producer`], [`Pipeline`]: enqueueing jobs, one by one or many. [`Queues`], [`Feed`]: reading
+//!   queues, acting on jobs, following transitions.
+//! - [`values`]: live values. [`Publisher`]: queues in your process. [`journal`]: inspection of its
+//!   files.
 //! - [`ReadClient`], [`WriteClient`], [`ResolverServer`]: the directory.
-//! - `protocol`: the messages, whose pages are those of the crate `longshore-protocol`. A program
-//!   finds there what errors and answers are made of: `RequestError`, `AttemptInfo`,
+//! - `protocol`: the messages, documented in the crate `longshore-protocol`. It has the types of
+//!   errors and answers: `RequestError`, `AttemptInfo`,
 //!   `CheckpointInfo` and `ProgressInfo` in `messages::work`, `WriteRefused` in `messages::values`,
 //!   and every limit by its name in `limits`.
-//!
-//! `docs/JOBS.md` says what is promised of jobs, in exact words; `docs/OPERATING.md` is for those
-//! who run it; `docs/ARCHITECTURE.md` has the map of the code, `docs/PROTOCOL.md` the bytes on the
-//! wire.
-//!
-//! | Feature | Default | What is there |
+//! `docs/JOBS.md` specifies the guarantees for jobs; `docs/OPERATING.md` is for operators; `docs/ARCHITECTURE.md` is the map of the code; `docs/PROTOCOL.md` specifies the bytes on the wire.
+//! | Feature | Default | Contents |
 //! |---|---|---|
-//! | `producer` | yes | [`Producer`], [`Queues`] and what they take and give |
+//! | `producer` | yes | [`Producer`], [`Queues`] and their types |
 //! | `worker` | yes | [`Worker`], [`Job`], [`JobContext`], [`middleware`]; [`Subscriber`] |
 //! | `publisher` | yes | [`Publisher`], [`ValuePublisher`], [`embedded`], [`journal`] |
 //! | `testing` | no | [`testing`](testing/index.html); needs the other three |
-//!
-//! Paths, jobs, ids and the resolver's clients are always there.
+//! Paths, jobs, ids and the resolver's clients are always available.
 
 #[cfg(feature = "publisher")]
 pub mod embedded;
@@ -209,25 +190,20 @@ pub mod recipes;
 #[cfg(feature = "testing")]
 pub mod testing;
 
-/// What travels between processes: paths, ids, jobs, messages, and their limits. Most of it is for
-/// those who write a client; a program needs from it what errors and answers are made of:
-/// `messages::work` has `RequestError`, `AttemptInfo`, `CheckpointInfo` and `ProgressInfo`,
-/// `messages::values` has `WriteRefused`, `limits` every limit by its name.
+/// The wire protocol: paths, ids, jobs, messages, and their limits. Most of it is for authors of
+/// clients; other programs need the types of errors and answers: `messages::work` has
+/// `RequestError`, `AttemptInfo`, `CheckpointInfo` and `ProgressInfo`, `messages::values` has
+/// `WriteRefused`, `limits` every limit by its name.
 pub use longshore_protocol as protocol;
 
-/// Looking at a publisher's data directory from outside: what it holds, whether it is whole, its
-/// records, a copy of it.
-///
-/// [`stat`](journal::stat), [`Dump`](journal::Dump) and [`copy`](journal::copy) may be used while a
-/// publisher runs; [`verify`](journal::verify) needs the directory at rest. Nothing here writes to
-/// the directory that is looked at.
-///
-/// All of it reads files on the thread that calls, a large journal for minutes: in an async
-/// program, call it within `tokio::task::spawn_blocking`.
-///
-/// Words: a *command* is one thing that happened to the queues, a *record* is a command as it is
-/// written, and an index is a command's number, one more for each. The *mark* is the last command
-/// that is known to be committed. Offsets and lengths are bytes. `docs/JOURNAL.md` has the files,
+/// Inspecting a publisher's data directory from outside: stats, verification, records, a copy.
+/// [`stat`](journal::stat), [`Dump`](journal::Dump) and [`copy`](journal::copy) work while a
+/// publisher runs; [`verify`](journal::verify) requires a directory that is not in use. None of
+/// them writes to the inspected directory. All functions read files on the calling thread, a large
+/// journal for minutes: in an async program, call them within `tokio::task::spawn_blocking`. Terms:
+/// a *command* is one change of the queues, a *record* is a command as written to the journal, and
+/// an *index* is a command's number, rising by one. The *commit watermark* is the last command
+/// known to be committed. Offsets and lengths are in bytes. `docs/JOURNAL.md` specifies the files
 /// byte by byte.
 #[cfg(feature = "publisher")]
 pub mod journal {
@@ -235,13 +211,10 @@ pub mod journal {
     pub use longshore_queue::{Command, Expired, Now, Start};
 }
 
-/// Live values: a [`ValuePublisher`], or a [`Publisher`] beside its queues, publishes them; a
-/// [`Subscriber`] follows them, and may write to them.
-///
-/// A [`Value`] has a path, and is there for as long as the handle that publishing it gave
-/// ([`Published`](values::Published)) is held. It is not on any disk: what counts is the newest,
-/// and [`Policy`](values::Policy) says what a subscriber that is slower than the updates gets. The
-/// `longshore` program's own metrics are values below `/sys`.
+/// Live values. A [`ValuePublisher`] or a [`Publisher`] publishes them; a [`Subscriber`] receives
+/// their updates, and may write to them. A [`Value`] has a path, and is published until its handle
+/// ([`Published`](values::Published)) is dropped. It is only in memory. [`Policy`](values::Policy)
+/// sets which updates a slow subscriber receives. Longshore's own metrics are values below `/sys`.
 pub mod values {
     pub use longshore_protocol::messages::values::{Policy, WriteRefused};
     pub use longshore_protocol::{Text, Value, ValueError, ValueMap};
@@ -267,9 +240,9 @@ pub mod values {
     };
 }
 
-/// What stands around a worker's handler: tower layers, for [`Subscription::layer`], and what they
-/// see. Whatever is written for tower (`tower::ServiceBuilder`, its timeout, its limits) fits.
-/// [`recipes`] has one of your own.
+/// Tower layers around a worker's handler, for [`Subscription::layer`], and their request types.
+/// Any tower layer fits (`tower::ServiceBuilder`, timeouts, limits). [`recipes`] shows how to write
+/// one.
 #[cfg(feature = "worker")]
 pub mod middleware {
     pub use longshore_subscriber::{
@@ -287,8 +260,8 @@ pub use longshore_producer::{
     Missing, NamedAct, Pipeline, PipelineOptions, Producer, ProducerOptions, Queues, QueuesError,
     QueuesOptions, Receipt, Receipts, ReplaceError, WaitError, new_id, new_job,
 };
-// How jobs are chosen, what is done to them, and what publishers answer: what `Queues` takes and
-// gives. No doc comment: it would be put before the page of each of them.
+// Arguments and results of `Queues`. No doc comment: rustdoc would prepend it to the page of each
+// type.
 pub use longshore_protocol::messages::work::{
     Action, ActionReport, DeadGroup, DeadGroups, FeedEvent, FeedEvents, FeedPosition, Filter,
     JobCounts, JobInfo, JobsQuery, PauseReport, PublisherStatus, QueueStat, QuietEnd,

@@ -1,5 +1,5 @@
-//! What most programs need: `use longshore::prelude::*;`. Everything in it is also at the root of
-//! the crate.
+//! The types that most programs need: `use longshore::prelude::*;`. All of them are also at the
+//! root of the crate.
 
 pub use crate::{Cluster, JobOptions, NewJob, Path};
 #[cfg(feature = "worker")]

@@ -1,4 +1,4 @@
-//! For your tests: a whole system in this process, whose clock your test moves.
+//! A whole system in this process for your tests, with a clock that the test moves.
 //!
 //! ```
 //! use std::time::Duration;
@@ -25,10 +25,9 @@
 //! # Ok(())
 //! # }
 //! ```
-//!
-//! The publisher's clock stands still until it is moved, so nothing comes due, expires or loses its
-//! lease because a test is slow; back-off, delays and times to live pass as soon as the test says
-//! so. Everything else is as in production: links, leases, tokens, retries, dead letters. Only its
+//! The publisher's clock stands still until the test moves it, so a slow test does not make jobs
+//! due or expired, and does not end leases. Back-offs, delays and times to live pass when the test
+//! moves the clock. Links, leases, tokens, retries and dead letters work as in production, but
 //! acknowledgements do not wait for the disk.
 
 mod drain;
@@ -46,15 +45,14 @@ use crate::{
     ReadClient, Worker, new_id,
 };
 
-/// How long [`System::drain`] waits for something to happen, unless told otherwise: by the
-/// machine's clock.
+/// The default time that [`System::drain`] waits without progress, by the machine's clock.
 pub const PATIENCE: Duration = Duration::from_secs(30);
-/// Bytes of a segment of the journal: a test needs little, and each is made before it is needed.
+/// Bytes of a journal segment. Segments are preallocated, and a test needs little.
 const SEGMENT_BYTES: u64 = 4 * 1024 * 1024;
 
-/// A resolver replica and a publisher that takes jobs of every path, on free ports of the loopback
-/// address, with a journal in a temporary folder. All of it ends, and the folder goes, when it is
-/// dropped. Needs a tokio runtime with its time and io drivers; a current-thread one will do.
+/// A resolver replica and a publisher of every path, on free ports of the loopback address, with a
+/// journal in a temporary folder. When dropped, both stop and the folder is deleted. Needs a tokio
+/// runtime with its time and io drivers; a current-thread runtime is enough.
 #[derive(Debug)]
 pub struct System {
     system: embedded::System,
@@ -62,11 +60,10 @@ pub struct System {
     patience: Duration,
 }
 
-/// Why there is no system: the machine does not let it, or `start_with` was given options that no
-/// publisher takes.
+/// Errors of a start: an error of the machine, or invalid options in `start_with`.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// No temporary folder could be made.
+    /// Cannot create a temporary folder.
     #[error("no temporary folder for the journal: {0}")]
     Folder(#[from] std::io::Error),
     /// The resolver replica or the publisher did not start.
@@ -75,14 +72,13 @@ pub enum StartError {
 }
 
 impl System {
-    /// Starts one; its clock stands at the machine's time. Dropping the future ends what it has
-    /// begun.
+    /// Starts a system whose clock shows the machine's time. Dropping the future stops it.
     pub async fn start() -> Result<System, StartError> {
         System::start_with(|_| ()).await
     }
 
-    /// Starts one after `change` has set what is to be different about its publisher: paths,
-    /// lengths of leases, limits. Its folder, clock and resolver are the system's.
+    /// Starts a system with changed publisher options: paths, leases, limits. The system sets its
+    /// folder, clock and resolver.
     pub async fn start_with(
         change: impl FnOnce(&mut PublisherOptions),
     ) -> Result<System, StartError> {
@@ -95,34 +91,34 @@ impl System {
         change(&mut options.publisher);
         options.publisher.data = folder.path().to_owned();
         options.publisher.clock = Some(clock.clone());
-        let system = embedded::System::start_beside(options, folder).await?;
+        let system = embedded::System::start_with_guard(options, folder).await?;
         Ok(System { system, clock, patience: PATIENCE })
     }
 
-    /// How long [`System::drain`] waits for something to happen before it gives up, by the
-    /// machine's clock; 30 s unless told otherwise.
+    /// Sets how long [`System::drain`] waits without progress before it fails, by the machine's
+    /// clock; 30 s by default.
     pub fn patience(mut self, patience: Duration) -> System {
         self.patience = patience;
         self
     }
 
-    /// The resolver replica, for whatever connects by itself: the program under test.
+    /// The cluster, for clients that the program under test creates.
     pub fn cluster(&self) -> Cluster {
         self.system.cluster()
     }
 
-    /// The publisher: its id, its address.
+    /// The publisher's id and address.
     pub fn publisher(&self) -> &PublisherInfo {
         self.system.publisher().info()
     }
 
-    /// A producer, with default options and links of its own.
+    /// A producer with default options and its own links.
     pub fn producer(&self) -> Producer {
         self.system.producer()
     }
 
-    /// A worker. One whose run is dropped, not drained, loses its leases once the clock is moved by
-    /// the grace that a lost link has: 5 s.
+    /// A worker. If its run is dropped instead of drained, its leases end once the clock is moved
+    /// by the grace period of a lost link, 5 s.
     pub fn worker(&self) -> Worker {
         self.system.worker()
     }
@@ -132,31 +128,29 @@ impl System {
         Queues::to_publishers(vec![self.publisher().clone()], QueuesOptions::default())
     }
 
-    /// The directory, as clients see it.
+    /// A client of the directory.
     pub fn resolvers(&self) -> ReadClient {
         ReadClient::new(self.cluster(), SessionId(new_id().0), "test")
     }
 
-    /// What the publisher's clock says.
+    /// The time of the publisher's clock.
     pub fn now(&self) -> SystemTime {
         self.clock.now()
     }
 
-    /// The same in milliseconds since 1970, as jobs have it in [`Due::At`](crate::Due::At) and
+    /// The clock's time in milliseconds since 1970, as in [`Due::At`](crate::Due::At) and
     /// `expires_at`.
     pub fn now_ms(&self) -> u64 {
         let since = self.now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Moves the publisher's clock, in whole milliseconds, and waits until all that comes due in
-    /// that time has happened, each thing at its own time and in that order: delays, back-off,
-    /// `run_at`, expiry, retention. What is ready then still has to be run.
-    ///
-    /// A job that runs keeps its lease, unless the move is at least as long as the lease (30 s
-    /// unless the job says otherwise): then it is lost, as if its worker had stood still for so
-    /// long. So let workers come to an end ([`System::drain`]) before a long move. Cancel safe:
-    /// once asked for, a move happens.
+    /// Moves the publisher's clock, in whole milliseconds, and waits until all timers within that
+    /// time have fired, each at its own time and in order: delays, back-off, `run_at`, expiry,
+    /// retention. Jobs that become ready still have to be run. A running job keeps its lease,
+    /// unless the move is at least as long as the lease (30 s by default): then the lease is lost,
+    /// as if its worker had been stopped for that time. Drain workers ([`System::drain`]) before a
+    /// long move. Cancel safe: a requested move always happens.
     pub async fn advance(&self, by: Duration) -> Result<(), ClockUnused> {
         self.clock.advance(by).await
     }
@@ -164,7 +158,7 @@ impl System {
     /// Stops the publisher in order and removes the folder. Dropping the system, or this future,
     /// does the same without waiting for it.
     pub async fn stop(self) {
-        // What failed is in the log, and whoever used it has had an error.
+        // A failure is logged, and clients have received an error.
         let _ = self.system.stop().await;
     }
 }

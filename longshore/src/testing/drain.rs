@@ -1,4 +1,4 @@
-//! Draining: a worker runs until there is nothing left to do at the time that the clock says.
+//! Draining: runs a worker until no job is left at the clock's current time.
 
 use std::collections::HashSet;
 use std::future::Future;
@@ -12,54 +12,54 @@ use crate::{
     QueuesError, RunError, Subscription, TakeError, WorkerReport,
 };
 
-/// What became of jobs in a [`System::drain`].
+/// The outcome of a [`System::drain`].
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct DrainReport {
     /// Jobs that the worker completed.
     pub completed: u64,
-    /// Attempts that failed, panics among them; those that buried their job are not.
+    /// Failed attempts, including panics; attempts that buried their job do not count.
     pub failed: u64,
-    /// Jobs that the worker put off.
+    /// Jobs that the worker snoozed.
     pub snoozed: u64,
-    /// Jobs that have gone to the dead letters meanwhile, each with why ([`JobInfo::death`]) and
-    /// its last error, oldest first.
+    /// Jobs that became dead letters meanwhile, each with its cause ([`JobInfo::death`]) and last
+    /// error, oldest first.
     pub dead: Vec<JobInfo>,
-    /// All that the worker counted.
+    /// The worker's report.
     pub worker: WorkerReport,
 }
 
-/// Why a drain did not come to its end.
+/// Errors of a drain.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum DrainError {
-    /// There is nothing to take jobs from.
+    /// The subscription's patterns are invalid.
     #[error(transparent)]
     Take(#[from] TakeError),
-    /// The worker did not run.
+    /// The worker failed.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// The worker came to its end before its queues did: somebody stopped it.
+    /// The worker was stopped before its queues were empty.
     #[error("the worker was stopped with {ready} jobs ready and {running} running")]
     Stopped {
-        /// Jobs that wait for a worker.
+        /// Ready jobs.
         ready: u64,
-        /// Jobs held by workers.
+        /// Running jobs.
         running: u64,
     },
-    /// Nothing has happened for longer than [`System::patience`]: a handler hangs, or waits for the
-    /// clock to be moved.
-    #[error("nothing has happened for {waited:?}, with {ready} jobs ready and {running} running")]
+    /// No progress for longer than [`System::patience`]: a handler hangs, or waits for the clock to
+    /// be moved.
+    #[error("no progress for {waited:?}, with {ready} jobs ready and {running} running")]
     Stuck {
-        /// How long, by the machine's clock.
+        /// The time without progress, by the machine's clock.
         waited: Duration,
-        /// Jobs that wait for a worker.
+        /// Ready jobs.
         ready: u64,
-        /// Jobs held by workers.
+        /// Running jobs.
         running: u64,
     },
     /// The publisher has stopped.
     #[error(transparent)]
     Clock(#[from] ClockUnused),
-    /// The publisher could not be asked.
+    /// The request to the publisher failed.
     #[error(transparent)]
     Queues(#[from] QueuesError),
     /// The publisher did not answer.
@@ -67,18 +67,18 @@ pub enum DrainError {
     Unanswered(String),
 }
 
-/// Jobs that are not at rest.
+/// Jobs that a drain waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
-struct Busy {
+struct PendingJobs {
     ready: u64,
     running: u64,
 }
 
 impl System {
-    /// Runs a worker until none of the jobs that it takes is ready, running, or due for another
-    /// attempt at the time that the clock says; then drains it. Jobs that its handlers enqueue are
-    /// among them, if it takes those, and jobs of paused queues are not. What waits for later is
-    /// left: move the clock, and drain again with another worker.
+    /// Runs a worker until none of its jobs is ready, running, or due for another attempt at the
+    /// clock's current time; then drains it. This includes jobs that its handlers enqueue into its
+    /// queues, but not jobs of paused queues. Jobs scheduled for later remain: move the clock, and
+    /// drain again with another worker.
     ///
     /// `run` is [`Subscription::run`] with the handler, or [`Subscription::run_blocking`]:
     ///
@@ -113,24 +113,26 @@ impl System {
         let queues = self.queues();
         let dead_before: HashSet<JobId> =
             dead(&queues, &patterns).await?.map(|job| job.id).collect();
-        // Followed before anything can happen, so that nothing is waited for that was missed.
+        // Subscribe before the worker starts, so that no change is missed.
         let mut feed = queues.feed(Glob::everything(), FeedFrom::Now);
-        self.happens(&mut feed, Busy::default(), |news| matches!(news, FeedNews::Follows { .. }))
-            .await?;
+        self.wait_for_news(&mut feed, PendingJobs::default(), |news| {
+            matches!(news, FeedNews::Follows { .. })
+        })
+        .await?;
 
         let handle = subscription.handle();
         let running = run(subscription);
         tokio::pin!(running);
         let worker = tokio::select! {
             biased;
-            quiet = self.until_quiet(&queues, &patterns, &mut feed) => {
+            quiet = self.until_idle(&queues, &patterns, &mut feed) => {
                 quiet?;
                 handle.drain();
                 running.await?
             }
             ended = &mut running => {
                 ended?;
-                let Busy { ready, running } = self.busy(&queues, &patterns).await?;
+                let PendingJobs { ready, running } = self.pending(&queues, &patterns).await?;
                 return Err(DrainError::Stopped { ready, running });
             }
         };
@@ -144,60 +146,61 @@ impl System {
         })
     }
 
-    async fn until_quiet(
+    async fn until_idle(
         &self,
         queues: &Queues,
         patterns: &[Glob],
         feed: &mut Feed,
     ) -> Result<(), DrainError> {
         loop {
-            let mut busy = self.busy(queues, patterns).await?;
-            // Between the turn and the look the last handler may have failed, and be due at once:
-            // looked at again once nobody can end.
-            if busy == Busy::default() {
-                busy = self.busy(queues, patterns).await?;
+            let mut pending = self.pending(queues, patterns).await?;
+            // Between the timers and the stats the last handler may have failed with a retry that
+            // is due at once. Check again when no job is running.
+            if pending == PendingJobs::default() {
+                pending = self.pending(queues, patterns).await?;
             }
-            if busy == Busy::default() {
+            if pending == PendingJobs::default() {
                 return Ok(());
             }
-            self.happens(feed, busy, |news| matches!(news, FeedNews::Changes(_))).await?;
+            self.wait_for_news(feed, pending, |news| matches!(news, FeedNews::Changes(_))).await?;
         }
     }
 
-    /// What is still to be done, once all that is due now has come due.
-    async fn busy(&self, queues: &Queues, patterns: &[Glob]) -> Result<Busy, DrainError> {
+    /// Fires the timers that are due, and returns the remaining jobs.
+    async fn pending(&self, queues: &Queues, patterns: &[Glob]) -> Result<PendingJobs, DrainError> {
         self.advance(Duration::ZERO).await?;
         let stats = queues.stats(Glob::everything()).await?;
         answered(&stats.missing)?;
-        let mut busy = Busy::default();
+        let mut pending = PendingJobs::default();
         for stat in stats.answers.iter().flat_map(|at| &at.answer) {
             if patterns.iter().any(|pattern| pattern.matches(&stat.path)) {
                 let is_paused = !stat.paused_by.is_empty();
-                busy.ready += if is_paused { 0 } else { stat.counts.ready };
-                busy.running += stat.counts.running;
+                pending.ready += if is_paused { 0 } else { stat.counts.ready };
+                pending.running += stat.counts.running;
             }
         }
-        Ok(busy)
+        Ok(pending)
     }
 
-    /// Waits for such news.
-    async fn happens(
+    /// Waits for news that match `wanted`.
+    async fn wait_for_news(
         &self,
         feed: &mut Feed,
-        busy: Busy,
+        pending: PendingJobs,
         wanted: impl Fn(&FeedNews) -> bool,
     ) -> Result<(), DrainError> {
         let waited = self.patience;
         let news = async {
             while let Some(item) = feed.next().await {
-                // After a loss or a new link nobody knows what was missed: it is looked at.
-                let again = matches!(item.news, FeedNews::Lost(_) | FeedNews::Follows { .. });
-                if again || wanted(&item.news) {
+                // After a gap or a new link, changes may have been missed: check again.
+                let may_have_gap =
+                    matches!(item.news, FeedNews::Lost(_) | FeedNews::Follows { .. });
+                if may_have_gap || wanted(&item.news) {
                     return;
                 }
             }
         };
-        let Busy { ready, running } = busy;
+        let PendingJobs { ready, running } = pending;
         let stuck = |_| DrainError::Stuck { waited, ready, running };
         tokio::time::timeout(waited, news).await.map_err(stuck)
     }

@@ -1,4 +1,4 @@
-//! Tests of the library as its users see it.
+//! Tests of the library's public interface.
 
 mod names;
 mod testing;

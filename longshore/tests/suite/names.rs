@@ -1,5 +1,4 @@
-//! A name that nobody could read is refused by whoever is given it: at once, with the limit, and
-//! before anything is sent.
+//! Invalid names are refused at once, with the limit, and before anything is sent.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
@@ -18,27 +17,26 @@ use longshore::{
 };
 use tokio::time::timeout;
 
-/// Longer than anything takes that is refused; shorter than the wait for an answer from somebody
-/// who gives none.
+/// Longer than any refusal takes, and shorter than any answer timeout.
 const AT_ONCE: Duration = Duration::from_secs(5);
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// A replica and a publisher to those who dial it; it never says a word, and knows whether anybody
-/// came.
-struct Silent(TcpListener);
+/// A listener in place of a replica or publisher, which sends nothing and reports whether a client
+/// connected.
+struct SilentListener(TcpListener);
 
-impl Silent {
-    fn listen() -> anyhow::Result<Silent> {
+impl SilentListener {
+    fn listen() -> anyhow::Result<SilentListener> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         listener.set_nonblocking(true)?;
-        Ok(Silent(listener))
+        Ok(SilentListener(listener))
     }
 
     fn address(&self) -> anyhow::Result<SocketAddr> {
         Ok(self.0.local_addr()?)
     }
 
-    fn nobody_came(&self) -> bool {
+    fn has_no_connection(&self) -> bool {
         matches!(self.0.accept(), Err(error) if error.kind() == ErrorKind::WouldBlock)
     }
 
@@ -51,8 +49,8 @@ impl Silent {
     }
 }
 
-/// One that is missing, and one that is a byte too long.
-fn unreadable() -> [(String, NameError); 2] {
+/// An empty name, and one that is a byte too long.
+fn invalid_names() -> [(String, NameError); 2] {
     [(String::new(), NameError(0)), ("n".repeat(129), NameError(129))]
 }
 
@@ -66,48 +64,48 @@ fn receipt() -> Receipt {
 }
 
 #[tokio::test]
-async fn no_publisher_worker_or_subscriber_is_made() -> anyhow::Result<()> {
-    let silent = Silent::listen()?;
-    for (name, told) in unreadable() {
+async fn clients_and_publishers_reject_invalid_names() -> anyhow::Result<()> {
+    let listener = SilentListener::listen()?;
+    for (name, expected) in invalid_names() {
         let options = WorkerOptions { name: name.clone(), ..WorkerOptions::default() };
-        let worker = Worker::new(silent.cluster()?, options);
-        assert!(matches!(worker, Err(ConnectError::Name(error)) if error == told));
+        let worker = Worker::new(listener.cluster()?, options);
+        assert!(matches!(worker, Err(ConnectError::Name(error)) if error == expected));
 
         let options = SubscriberOptions { name: name.clone(), ..SubscriberOptions::default() };
-        let subscriber = Subscriber::connect_with(silent.cluster()?, options).await;
-        assert!(matches!(subscriber, Err(ConnectError::Name(error)) if error == told));
+        let subscriber = Subscriber::connect_with(listener.cluster()?, options).await;
+        assert!(matches!(subscriber, Err(ConnectError::Name(error)) if error == expected));
 
-        let cluster = Some(silent.cluster()?);
+        let cluster = Some(listener.cluster()?);
         let options = ValuePublisherOptions {
             name: name.clone(),
             cluster,
             ..ValuePublisherOptions::default()
         };
         let publisher = ValuePublisher::open(options).await;
-        assert!(matches!(publisher, Err(ValuePublisherError::BadName(error)) if error == told));
+        assert!(matches!(publisher, Err(ValuePublisherError::BadName(error)) if error == expected));
 
         let folder = tempfile::tempdir()?;
-        let cluster = Some(silent.cluster()?);
+        let cluster = Some(listener.cluster()?);
         let options = PublisherOptions { name, cluster, ..PublisherOptions::new(folder.path()) };
         let publisher = Publisher::open(options).await;
-        assert!(matches!(publisher, Err(OpenError::BadName(error)) if error == told));
+        assert!(matches!(publisher, Err(OpenError::BadName(error)) if error == expected));
     }
-    assert!(silent.nobody_came());
+    assert!(listener.has_no_connection());
     Ok(())
 }
 
 #[tokio::test]
-async fn a_producer_sends_nothing() -> anyhow::Result<()> {
-    let silent = Silent::listen()?;
-    for (name, told) in unreadable() {
+async fn producers_reject_invalid_names_before_sending() -> anyhow::Result<()> {
+    let listener = SilentListener::listen()?;
+    for (name, expected) in invalid_names() {
         let options = ProducerOptions { name, ..ProducerOptions::default() };
-        let named = vec![silent.info("p")?];
+        let named = vec![listener.info("p")?];
         for producer in [
-            Producer::connect(silent.cluster()?, options.clone()),
+            Producer::connect(listener.cluster()?, options.clone()),
             Producer::to_publishers(named, options.clone()),
         ] {
             let refused =
-                |outcome| matches!(outcome, Err(EnqueueError::Name(error)) if error == told);
+                |outcome| matches!(outcome, Err(EnqueueError::Name(error)) if error == expected);
             assert!(refused(timeout(AT_ONCE, producer.enqueue(job()?)).await?));
             for atomic in [false, true] {
                 let all = producer.enqueue_all(vec![job()?, job()?], BatchOptions { atomic });
@@ -117,29 +115,29 @@ async fn a_producer_sends_nothing() -> anyhow::Result<()> {
             }
             let (mut pipeline, _receipts) = producer.pipeline(PipelineOptions::default());
             let sent = timeout(AT_ONCE, pipeline.send(job()?)).await?;
-            assert!(matches!(sent, Err(EnqueueError::Name(error)) if error == told));
+            assert!(matches!(sent, Err(EnqueueError::Name(error)) if error == expected));
             let confirmed = timeout(AT_ONCE, producer.confirm(&receipt())).await?;
-            assert_eq!(confirmed, Err(ConfirmError::Name(told)));
+            assert_eq!(confirmed, Err(ConfirmError::Name(expected)));
             let ended = timeout(AT_ONCE, producer.wait(&receipt(), MINUTE)).await?;
-            let why = WaitError::Lookup(JobLookupError::Queues(QueuesError::Name(told)));
+            let why = WaitError::Lookup(JobLookupError::Queues(QueuesError::Name(expected)));
             assert_eq!(ended, Err(why));
         }
     }
-    assert!(silent.nobody_came());
+    assert!(listener.has_no_connection());
     Ok(())
 }
 
 #[tokio::test]
-async fn nothing_is_asked_of_queues() -> anyhow::Result<()> {
-    let silent = Silent::listen()?;
-    for (name, told) in unreadable() {
+async fn queue_clients_reject_invalid_names_before_sending() -> anyhow::Result<()> {
+    let listener = SilentListener::listen()?;
+    for (name, expected) in invalid_names() {
         let options = QueuesOptions { name, ..QueuesOptions::default() };
-        let named = vec![silent.info("p")?];
+        let named = vec![listener.info("p")?];
         for queues in [
-            Queues::connect(silent.cluster()?, options.clone()),
+            Queues::connect(listener.cluster()?, options.clone()),
             Queues::to_publishers(named.clone(), options.clone()),
         ] {
-            let why = QueuesError::Name(told);
+            let why = QueuesError::Name(expected);
             let job_name = JobName::from(receipt().job);
             let status = timeout(AT_ONCE, queues.status()).await?;
             assert_eq!(status.err(), Some(why.clone()));
@@ -158,40 +156,41 @@ async fn nothing_is_asked_of_queues() -> anyhow::Result<()> {
         let mut feed = Queues::to_publishers(named, options).feed(Glob::new("/**")?, FeedFrom::Now);
         let item = timeout(AT_ONCE, feed.next()).await?;
         let Some(FeedNews::Away { why }) = item.map(|item| item.news) else {
-            panic!("a feed says of each publisher that was named why it tells nothing");
+            panic!("a feed reports each named publisher with the error");
         };
-        assert_eq!(why, told.to_string());
+        assert_eq!(why, expected.to_string());
     }
-    assert!(silent.nobody_came());
+    assert!(listener.has_no_connection());
     Ok(())
 }
 
 #[tokio::test]
-async fn no_replica_is_asked_and_none_is_told() -> anyhow::Result<()> {
-    let silent = Silent::listen()?;
-    for (name, told) in unreadable() {
-        let reader = ReadClient::new(silent.cluster()?, SessionId([1; 16]), name.clone());
+async fn resolver_clients_reject_invalid_names_before_sending() -> anyhow::Result<()> {
+    let listener = SilentListener::listen()?;
+    for (name, expected) in invalid_names() {
+        let reader = ReadClient::new(listener.cluster()?, SessionId([1; 16]), name.clone());
         let resolved = timeout(AT_ONCE, reader.resolve(vec![Path::new("/jobs")?])).await?;
-        assert_eq!(resolved, Err(ReadError::Name(told)));
+        assert_eq!(resolved, Err(ReadError::Name(expected)));
         let listed = timeout(AT_ONCE, reader.list(Path::new("/jobs")?)).await?;
-        assert_eq!(listed, Err(ReadError::Name(told)));
+        assert_eq!(listed, Err(ReadError::Name(expected)));
         let mut watch = reader.watch_paths(vec![Glob::new("/**")?]);
-        assert_eq!(timeout(AT_ONCE, watch.next()).await?, Err(WatchEnded::Name(told)));
+        assert_eq!(timeout(AT_ONCE, watch.next()).await?, Err(WatchEnded::Name(expected)));
         let mut publishers = reader.watch_publishers(Glob::new("/**")?);
-        let at = silent.address()?.to_string();
+        let at = listener.address()?.to_string();
         let known = timeout(AT_ONCE, reader.publishers_known(&at)).await?;
-        assert_eq!(known, Err(told.to_string()));
+        assert_eq!(known, Err(expected.to_string()));
         let status = timeout(AT_ONCE, reader.replica_status()).await?;
-        assert_eq!(status, [(at, Err(told.to_string()))]);
+        assert_eq!(status, [(at, Err(expected.to_string()))]);
 
-        let writer = WriteClient::new(silent.cluster()?, silent.info(&name)?, SessionId([2; 16]));
+        let writer =
+            WriteClient::new(listener.cluster()?, listener.info(&name)?, SessionId([2; 16]));
         let began = Instant::now();
-        while writer.status()[0].last_error != Some(told.to_string()) {
+        while writer.status()[0].last_error != Some(expected.to_string()) {
             assert!(began.elapsed() < AT_ONCE, "{:?}", writer.status());
             tokio::task::yield_now().await;
         }
         assert!(timeout(Duration::from_millis(50), publishers.changed()).await.is_err());
     }
-    assert!(silent.nobody_came());
+    assert!(listener.has_no_connection());
     Ok(())
 }

@@ -1,5 +1,4 @@
-//! The system for tests, as a user's test would use it: what would take hours takes no time, and in
-//! its order.
+//! `longshore::testing` as in a user's test: hours pass at once and in order.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,7 +23,7 @@ async fn enqueue(system: &System, job: NewJob) -> anyhow::Result<Receipt> {
     Ok(system.producer().enqueue(job).await?)
 }
 
-/// What happens to a job once its time has come.
+/// A handler that succeeds.
 async fn done(_: Job<String>, _: JobContext) -> Result<(), JobFailure> {
     Ok(())
 }
@@ -33,7 +32,7 @@ async fn fails(_: Job<String>, _: JobContext) -> Result<(), JobFailure> {
     Err(JobFailure::retry("the line is dead").kind("LineDead"))
 }
 
-/// What has to come, comes well within this.
+/// Fails if the future takes longer than 30 s.
 async fn within<T>(future: impl Future<Output = T>) -> anyhow::Result<T> {
     Ok(tokio::time::timeout(30 * SECOND, future).await?)
 }
@@ -70,8 +69,7 @@ async fn a_retry_after_an_hour_takes_no_time() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn a_delayed_job_runs_at_its_time_and_the_clock_stands_still_otherwise() -> anyhow::Result<()>
-{
+async fn delayed_jobs_run_only_when_the_clock_is_moved() -> anyhow::Result<()> {
     let system = System::start().await?;
     let now = system.now();
     let (mut after, mut at) = (job("/a", "x"), job("/b", "x"));
@@ -92,7 +90,7 @@ async fn a_delayed_job_runs_at_its_time_and_the_clock_stands_still_otherwise() -
 }
 
 #[tokio::test]
-async fn a_job_is_dead_after_three_attempts_and_the_report_says_why() -> anyhow::Result<()> {
+async fn a_drain_reports_jobs_that_died() -> anyhow::Result<()> {
     let system = System::start().await?;
     let mut job = job("/mail", "hello");
     job.options.max_attempts = Some(3);
@@ -101,7 +99,7 @@ async fn a_job_is_dead_after_three_attempts_and_the_report_says_why() -> anyhow:
     enqueue(&system, self::job("/other", "left alone")).await?;
     let report =
         system.drain(system.worker().durable_subscribe("/mail"), |jobs| jobs.run(fails)).await?;
-    assert_eq!((report.completed, report.failed), (0, 3), "those that are due at once are run");
+    assert_eq!((report.completed, report.failed), (0, 3), "retries that are due at once are run");
     let [dead] = &report.dead[..] else { panic!("{report:?}") };
     assert_eq!(
         (dead.id, dead.death, dead.attempt),
@@ -111,12 +109,12 @@ async fn a_job_is_dead_after_three_attempts_and_the_report_says_why() -> anyhow:
 
     let again =
         system.drain(system.worker().durable_subscribe("/mail"), |jobs| jobs.run(fails)).await?;
-    assert!(again.dead.is_empty(), "it had died before");
+    assert!(again.dead.is_empty(), "it died in an earlier drain");
     Ok(())
 }
 
 #[tokio::test]
-async fn a_snoozed_job_comes_back_with_its_attempt() -> anyhow::Result<()> {
+async fn a_snoozed_job_returns_with_its_attempt() -> anyhow::Result<()> {
     let system = System::start().await?;
     enqueue(&system, job("/mail", "hello")).await?;
     let later = Arc::new(AtomicBool::new(false));
@@ -143,8 +141,7 @@ async fn a_snoozed_job_comes_back_with_its_attempt() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn all_that_comes_due_in_a_move_happens_at_its_time_and_in_that_order() -> anyhow::Result<()>
-{
+async fn timers_within_a_move_fire_in_order() -> anyhow::Result<()> {
     let system = System::start().await?;
     let began = system.now_ms();
     let mut steps = Vec::new();
@@ -153,7 +150,7 @@ async fn all_that_comes_due_in_a_move_happens_at_its_time_and_in_that_order() ->
         job.options.due = Due::After(minutes * 60_000);
         steps.push(enqueue(&system, job).await?);
     }
-    // Due at 5 minutes and past it at 15: it is gone by the end of the move.
+    // Due after 5 minutes and expired after 15, within the move.
     let mut late = job("/late", "x");
     late.options.due = Due::After(5 * 60_000);
     late.options.expires_at = Some(began + 15 * 60_000);
@@ -163,7 +160,7 @@ async fn all_that_comes_due_in_a_move_happens_at_its_time_and_in_that_order() ->
     system.advance(HOUR).await?;
     let mut came_due = Vec::new();
     while came_due.len() < 3 {
-        let item = within(feed.next()).await?.expect("it goes on");
+        let item = within(feed.next()).await?.expect("the feed continues");
         if let FeedNews::Changes(changes) = item.news {
             let due = changes.events.iter().filter(|event| event.change == JobChange::CameDue);
             came_due.extend(due.map(|event| ((event.at - began) / 60_000, event.job)));
@@ -176,13 +173,13 @@ async fn all_that_comes_due_in_a_move_happens_at_its_time_and_in_that_order() ->
     Ok(())
 }
 
-/// A handler that says that it runs, and then waits until it is told to go on, or is cancelled.
-struct Waits {
+/// A handler that reports its start, then waits for a permit or its cancellation.
+struct GatedHandler {
     began: mpsc::UnboundedSender<u16>,
     go: Arc<tokio::sync::Semaphore>,
 }
 
-impl Waits {
+impl GatedHandler {
     async fn run(&self, ctx: &JobContext) -> Result<(), JobFailure> {
         let _ = self.began.send(ctx.attempt());
         tokio::select! {
@@ -192,19 +189,20 @@ impl Waits {
                 CancelReason::TimedOut => "TimedOut",
                 _ => "Other",
             })),
-            permit = self.go.acquire() => permit.map(|permit| permit.forget()).map_err(JobFailure::retry),
+            permit = self.go.acquire() => {
+                permit.map(|permit| permit.forget()).map_err(JobFailure::retry)
+            }
         }
     }
 }
 
 #[tokio::test]
-async fn a_running_job_keeps_its_lease_over_moves_that_are_shorter_and_loses_it_to_a_longer_one()
--> anyhow::Result<()> {
+async fn moves_shorter_than_the_lease_keep_it() -> anyhow::Result<()> {
     let system = System::start().await?;
     let receipt = enqueue(&system, job("/slow", "x")).await?;
     let (began, mut begun) = mpsc::unbounded_channel();
     let go = Arc::new(tokio::sync::Semaphore::new(0));
-    let waits = Arc::new(Waits { began, go: go.clone() });
+    let waits = Arc::new(GatedHandler { began, go: go.clone() });
     let subscription = system.worker().durable_subscribe("/slow");
     let handle = subscription.handle();
     let running = tokio::spawn(subscription.run(move |_: Job<String>, ctx: JobContext| {
@@ -212,14 +210,18 @@ async fn a_running_job_keeps_its_lease_over_moves_that_are_shorter_and_loses_it_
         async move { waits.run(&ctx).await }
     }));
     assert_eq!(within(begun.recv()).await?, Some(1));
-    // Ten times over 29 of the lease's 30 s: each time its worker is there.
+    // Ten moves of 29 s, just below the lease of 30 s: the worker renews after each.
     for _ in 0..10 {
         system.advance(29 * SECOND).await?;
     }
     let info = system.queues().job(&receipt.job.into()).await?.job;
     assert_eq!((info.state, info.attempt), (JobState::Running, 1));
     system.advance(30 * SECOND).await?;
-    assert_eq!(within(begun.recv()).await?, Some(2), "the attempt is used up, and the worker told");
+    assert_eq!(
+        within(begun.recv()).await?,
+        Some(2),
+        "the attempt is used up and the handler cancelled"
+    );
     go.add_permits(1);
     let end = system.producer().wait(&receipt, 30 * SECOND).await?;
     assert_eq!(end, JobEnd::Completed { result: None });
@@ -230,7 +232,7 @@ async fn a_running_job_keeps_its_lease_over_moves_that_are_shorter_and_loses_it_
 }
 
 #[tokio::test]
-async fn a_run_timeout_ends_an_attempt_whose_lease_is_longer() -> anyhow::Result<()> {
+async fn run_timeout_ends_an_attempt_before_its_lease() -> anyhow::Result<()> {
     let system = System::start().await?;
     let mut job = job("/slow", "x");
     job.options.lease_ms = Some(12 * 3_600_000);
@@ -238,7 +240,7 @@ async fn a_run_timeout_ends_an_attempt_whose_lease_is_longer() -> anyhow::Result
     job.options.max_attempts = Some(1);
     let receipt = enqueue(&system, job).await?;
     let (began, mut begun) = mpsc::unbounded_channel();
-    let waits = Arc::new(Waits { began, go: Arc::new(tokio::sync::Semaphore::new(0)) });
+    let waits = Arc::new(GatedHandler { began, go: Arc::new(tokio::sync::Semaphore::new(0)) });
     let _running = tokio::spawn(system.worker().durable_subscribe("/slow").run(
         move |_: Job<String>, ctx: JobContext| {
             let waits = waits.clone();
@@ -256,7 +258,7 @@ async fn a_run_timeout_ends_an_attempt_whose_lease_is_longer() -> anyhow::Result
 }
 
 #[tokio::test]
-async fn jobs_that_handlers_hand_in_are_run_in_the_same_drain() -> anyhow::Result<()> {
+async fn jobs_enqueued_by_handlers_run_in_the_same_drain() -> anyhow::Result<()> {
     let system = System::start().await?;
     enqueue(&system, job("/tree", "3")).await?;
     let producer = system.producer();
@@ -278,7 +280,7 @@ async fn jobs_that_handlers_hand_in_are_run_in_the_same_drain() -> anyhow::Resul
 }
 
 #[tokio::test]
-async fn a_drain_takes_what_its_worker_takes_and_leaves_the_rest() -> anyhow::Result<()> {
+async fn a_drain_runs_only_the_workers_queues() -> anyhow::Result<()> {
     let system = System::start().await?;
     for path in ["/urgent", "/bulk", "/other", "/paused"] {
         enqueue(&system, job(path, "x")).await?;
@@ -295,7 +297,7 @@ async fn a_drain_takes_what_its_worker_takes_and_leaves_the_rest() -> anyhow::Re
 }
 
 #[tokio::test]
-async fn a_drain_that_cannot_end_says_so() -> anyhow::Result<()> {
+async fn a_drain_that_cannot_end_returns_an_error() -> anyhow::Result<()> {
     let system = System::start().await?.patience(Duration::from_millis(200));
     enqueue(&system, job("/slow", "x")).await?;
     let hangs = |_: Job<String>, _: JobContext| std::future::pending::<Result<(), JobFailure>>();
@@ -311,7 +313,7 @@ async fn a_drain_that_cannot_end_says_so() -> anyhow::Result<()> {
     let nothing =
         system.drain(system.worker().durable_subscribe("slow"), |jobs| jobs.run(done)).await;
     assert!(matches!(nothing, Err(DrainError::Take(_))), "{nothing:?}");
-    // The worker that hung was dropped: its lease ends with the grace of a lost link.
+    // The hanging worker was dropped: its lease ends after the grace period of a lost link.
     system.advance(5 * SECOND).await?;
     system.advance(HOUR).await?;
     assert_eq!(completed(&system).await?, 1);
@@ -319,7 +321,7 @@ async fn a_drain_that_cannot_end_says_so() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn a_day_with_ten_thousand_jobs_takes_well_under_a_second_of_waiting() -> anyhow::Result<()> {
+async fn moving_the_clock_a_day_over_10000_jobs_is_fast() -> anyhow::Result<()> {
     let system = System::start_with(|options| options.durability = Durability::Fsync).await?;
     let day_ms = 24 * 3_600_000;
     let jobs = (0..10_000u64).map(|n| {
@@ -334,7 +336,7 @@ async fn a_day_with_ten_thousand_jobs_takes_well_under_a_second_of_waiting() -> 
     let began = Instant::now();
     system.advance(24 * HOUR).await?;
     let took = began.elapsed();
-    // What came due is durable by now: nothing of it seems to have waited for the disk all day.
+    // All commands are durable by now, and none counts the moved day as its age.
     let status = queues.status().await?;
     assert_eq!(status.answers[0].answer.oldest_uncommitted_ms, 0);
     println!("a day with 10,000 jobs took {took:?}");
@@ -346,7 +348,7 @@ async fn a_day_with_ten_thousand_jobs_takes_well_under_a_second_of_waiting() -> 
 }
 
 #[tokio::test]
-async fn a_clock_serves_one_publisher_and_says_when_it_serves_none() -> anyhow::Result<()> {
+async fn a_test_clock_serves_exactly_one_publisher() -> anyhow::Result<()> {
     let system = System::start().await?;
     let folder = tempfile::tempdir()?;
     let clock = TestClock::new();
@@ -370,7 +372,7 @@ async fn a_clock_serves_one_publisher_and_says_when_it_serves_none() -> anyhow::
 }
 
 #[tokio::test]
-async fn stopped_or_dropped_it_leaves_nothing_behind() -> anyhow::Result<()> {
+async fn a_stopped_or_dropped_system_leaves_nothing_behind() -> anyhow::Result<()> {
     let mut folders = Vec::new();
     let system = System::start_with(|options| folders.push(options.data.clone())).await?;
     let address = system.publisher().addresses[0].to_string();
@@ -383,7 +385,7 @@ async fn stopped_or_dropped_it_leaves_nothing_behind() -> anyhow::Result<()> {
     let system = System::start_with(|options| folders.push(options.data.clone())).await?;
     let address = system.publisher().addresses[0].to_string();
     drop(system);
-    // It ends in its own task: asked until it has.
+    // It stops in its own task, so poll.
     let ended = async {
         while tokio::net::TcpStream::connect(&address).await.is_ok() || folders[1].exists() {
             tokio::task::yield_now().await;
