@@ -64,7 +64,7 @@ impl Catalogue {
     }
 }
 
-/// What a customer quotes.
+/// The answers that a customer received.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Quotes {
     /// The price of three apples in cents.

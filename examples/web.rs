@@ -46,9 +46,10 @@ fn routes(state: AppState) -> Router {
         .with_state(state)
 }
 
-/// Answers once the job is on its publisher's disk, so the answer stays true after a power cut. A
-/// client that disconnects drops this future, and it is then unknown whether the job was enqueued.
-/// To enqueue it at most once, let the client choose the job's id.
+/// Answers once the job is on its publisher's disk, so the answer stays true after a power cut.
+///
+/// A client that disconnects drops this future, and it is then unknown whether the job was
+/// enqueued. To enqueue it at most once, let the client choose the job's id.
 async fn enqueue(
     State(state): State<AppState>,
     JsonBody(welcome): JsonBody<Welcome>,

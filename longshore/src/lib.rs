@@ -1,23 +1,27 @@
 //! Longshore moves jobs from the programs that produce them to the workers that run them, over
-//! plain TCP. Programs depend on this crate only; it has everything that they need. A **publisher**
-//! stores queues on its disk and pushes jobs to workers; a small replicated **resolver** maps paths
-//! to publishers. A queue is named by its [`Path`], such as `/jobs/mail`, and is created with its
-//! first job. `longshore up` starts a publisher and a resolver in one process; the programs below
-//! find it at `127.0.0.1`.
+//! plain TCP. Programs depend on this crate only; it has everything that they need.
+//!
+//! A **publisher** stores queues on its disk and pushes jobs to workers; a small replicated
+//! **resolver** maps paths to publishers. A queue is named by its [`Path`], such as `/jobs/mail`,
+//! and is created with its first job. `longshore up` starts a publisher and a resolver in one
+//! process; the programs below find it at `127.0.0.1`.
 //!
 //! # Three promises
+//!
 //! 1. **Nothing acknowledged is lost.** An acknowledgement names its durability; by default that is
 //!    fsync on the publisher that stores the job.
-//! 2. **One owner at a time.** Every delivery carries a lease token; a result with a stale token is
-//!    refused, and its sender is expected. Execution is at-least-once; acceptance is exactly-once, by
-//!    the publisher that holds the job.
+//! 2. **One owner at a time.** Every delivery has a lease token; a result with a stale token is
+//!    refused with an error. Execution is at-least-once; acceptance is exactly-once, by the
+//!    publisher that stores the job.
 //! 3. **A hang becomes a crash, and a crash becomes a retry.** Heartbeats, leases, flush timeouts
 //!    and batch-sized request timeouts detect a peer that has stopped answering, and disconnect it.
-//!    A handler may therefore run more than once for one job. Make it idempotent, or pass
-//!    [`JobContext::token`] to the store that it writes to: the token rises with every delivery, so
-//!    the store can refuse a late write.
+//!
+//! A handler may therefore run more than once for one job. Make it idempotent, or pass
+//! [`JobContext::token`] to the store that it writes to: the token rises with every delivery, so
+//! the store can refuse a late write.
 //!
 //! # A first worker
+//!
 //! This worker takes the jobs of all queues below `/jobs/mail`, 16 at a time by default, and runs
 //! until Ctrl-C. A job is completed when the handler returns `Ok`. An error is a failed attempt,
 //! and the job is retried until it has no attempts left ([`JobFailure`] has the other outcomes).
@@ -47,6 +51,7 @@
 //! ```
 //!
 //! # A first producer
+//!
 //! [`Producer::enqueue`] returns when a publisher has the job on its disk. Its error says whether
 //! the job was certainly not enqueued, or may be: [`EnqueueError`] lists what to do in each case.
 //!
@@ -68,10 +73,12 @@
 //!     Ok(())
 //! }
 //! ```
+//!
 //! [`JobOptions`] has the options of a job: a delay, a priority, a number of attempts, a back-off,
 //! a retained result. [`Queues`] reads queues and acts on them.
 //!
 //! # A first value
+//!
 //! A live value is not a job: it is the current state of something, only in memory, and every
 //! subscriber receives it. This program publishes a value, and subscribes to it as any other
 //! program would.
@@ -99,6 +106,7 @@
 //! ```
 //!
 //! # A publisher in your own process
+//!
 //! The queue runs in your program, with its journal in your folder. Without a resolver, clients
 //! need its address; with `options.cluster` set, workers and producers find it by its paths.
 //! [`embedded::System`] adds a resolver.
@@ -120,6 +128,7 @@
 //! ```
 //!
 //! # Tests of your own code
+//!
 //! With the feature `testing`, a whole system runs inside a test, and the test moves its clock: an
 //! hour's back-off passes at once. See [`testing`](testing/index.html).
 //!
@@ -140,6 +149,7 @@
 //! ```
 //!
 //! # How to read these pages
+//!
 //! - **Units.** A field that ends in `_ms` is in milliseconds. A timestamp (`at`, `ended_at`,
 //!   `expires_at`) is in milliseconds since 1970. Sizes and lengths are in bytes. Other times are a
 //!   `Duration`. Limits are named constants, most of them in `protocol::limits`.
@@ -156,9 +166,11 @@
 //!   runtime, where a page says *Needs a tokio runtime* (with its time and io drivers enabled), and
 //!   calling a function that ends in `_blocking` inside of an async handler.
 //! - **Durability.** *Durable* refers to the [`Durability`] with which the publisher was started.
+//!
 //! Timeouts, retries and hang detection of links and resolvers follow the chapter on fault
 //! tolerance of netidx's book, and the page of each number says so ([`ResolverTiming`],
 //! [`LinkTiming`]). [`Backoff::Hangfire`] is Hangfire's curve.
+//!
 //! # Further reading
 //!
 //! - [`recipes`]: a short program for each need: errors that decide, several queues in order,
@@ -174,13 +186,18 @@
 //!   errors and answers: `RequestError`, `AttemptInfo`,
 //!   `CheckpointInfo` and `ProgressInfo` in `messages::work`, `WriteRefused` in `messages::values`,
 //!   and every limit by its name in `limits`.
-//! `docs/JOBS.md` specifies the guarantees for jobs; `docs/OPERATING.md` is for operators; `docs/ARCHITECTURE.md` is the map of the code; `docs/PROTOCOL.md` specifies the bytes on the wire.
+//!
+//! `docs/JOBS.md` specifies the guarantees for jobs; `docs/OPERATING.md` is for operators;
+//! `docs/ARCHITECTURE.md` is the map of the code; `docs/PROTOCOL.md` specifies the bytes on the
+//! wire.
+//!
 //! | Feature | Default | Contents |
 //! |---|---|---|
 //! | `producer` | yes | [`Producer`], [`Queues`] and their types |
 //! | `worker` | yes | [`Worker`], [`Job`], [`JobContext`], [`middleware`]; [`Subscriber`] |
 //! | `publisher` | yes | [`Publisher`], [`ValuePublisher`], [`embedded`], [`journal`] |
 //! | `testing` | no | [`testing`](testing/index.html); needs the other three |
+//!
 //! Paths, jobs, ids and the resolver's clients are always available.
 
 #[cfg(feature = "publisher")]
@@ -197,14 +214,18 @@ pub mod testing;
 pub use longshore_protocol as protocol;
 
 /// Inspecting a publisher's data directory from outside: stats, verification, records, a copy.
+///
 /// [`stat`](journal::stat), [`Dump`](journal::Dump) and [`copy`](journal::copy) work while a
 /// publisher runs; [`verify`](journal::verify) requires a directory that is not in use. None of
-/// them writes to the inspected directory. All functions read files on the calling thread, a large
-/// journal for minutes: in an async program, call them within `tokio::task::spawn_blocking`. Terms:
-/// a *command* is one change of the queues, a *record* is a command as written to the journal, and
-/// an *index* is a command's number, rising by one. The *commit watermark* is the last command
-/// known to be committed. Offsets and lengths are in bytes. `docs/JOURNAL.md` specifies the files
-/// byte by byte.
+/// them writes to the inspected directory.
+///
+/// All functions read files on the calling thread, a large journal for minutes: in an async
+/// program, call them within `tokio::task::spawn_blocking`.
+///
+/// Terms: a *command* is one change of the queues, a *record* is a command as written to the
+/// journal, and an *index* is a command's number, rising by one. The *commit watermark* is the last
+/// command known to be committed. Offsets and lengths are in bytes. `docs/JOURNAL.md` specifies the
+/// files byte by byte.
 #[cfg(feature = "publisher")]
 pub mod journal {
     pub use longshore_queue::inspect::*;
@@ -212,9 +233,11 @@ pub mod journal {
 }
 
 /// Live values. A [`ValuePublisher`] or a [`Publisher`] publishes them; a [`Subscriber`] receives
-/// their updates, and may write to them. A [`Value`] has a path, and is published until its handle
-/// ([`Published`](values::Published)) is dropped. It is only in memory. [`Policy`](values::Policy)
-/// sets which updates a slow subscriber receives. Longshore's own metrics are values below `/sys`.
+/// their updates, and may write to them.
+///
+/// A [`Value`] has a path, and is published until its handle ([`Published`](values::Published)) is
+/// dropped. It is only in memory. [`Policy`](values::Policy) sets which updates a slow subscriber
+/// receives. Longshore's own metrics are values below `/sys`.
 pub mod values {
     pub use longshore_protocol::messages::values::{Policy, WriteRefused};
     pub use longshore_protocol::{Text, Value, ValueError, ValueMap};

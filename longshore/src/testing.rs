@@ -25,6 +25,7 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
 //! The publisher's clock stands still until the test moves it, so a slow test does not make jobs
 //! due or expired, and does not end leases. Back-offs, delays and times to live pass when the test
 //! moves the clock. Links, leases, tokens, retries and dead letters work as in production, but
@@ -147,10 +148,12 @@ impl System {
 
     /// Moves the publisher's clock, in whole milliseconds, and waits until all timers within that
     /// time have fired, each at its own time and in order: delays, back-off, `run_at`, expiry,
-    /// retention. Jobs that become ready still have to be run. A running job keeps its lease,
-    /// unless the move is at least as long as the lease (30 s by default): then the lease is lost,
-    /// as if its worker had been stopped for that time. Drain workers ([`System::drain`]) before a
-    /// long move. Cancel safe: a requested move always happens.
+    /// retention. Jobs that become ready still have to be run.
+    ///
+    /// A running job keeps its lease, unless the move is at least as long as the lease (30 s by
+    /// default): then the lease is lost, as if its worker had been stopped for that time. Drain
+    /// workers ([`System::drain`]) before a long move. Cancel safe: a requested move always
+    /// happens.
     pub async fn advance(&self, by: Duration) -> Result<(), ClockUnused> {
         self.clock.advance(by).await
     }

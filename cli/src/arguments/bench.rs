@@ -68,23 +68,26 @@ pub(crate) enum Measure {
     },
     /// The cost of a long queue: memory, CPU time per job, disk, compaction, recovery; compared
     /// with a queue of 10,000
-    /// Starts two throwaway publishers: one with 10,000 waiting jobs, the other with --jobs.
-    /// Costs are the CPU time of each publisher's process, measured in alternation. The queue
-    /// retains no ended jobs (`--keep-jobs 0`), so the journal can drop a completed job at
-    /// once. The publishers have a payload cache of --cache-bytes, which counts as memory of
-    /// the jobs; the page cache of the long journal is dropped before costs are measured.
+    ///
+    /// Starts two throwaway publishers: one with 10,000 waiting jobs, the other with --jobs. Costs
+    /// are the CPU time of each publisher's process, measured in alternation. The queue retains no
+    /// ended jobs (`--keep-jobs 0`), so the journal can drop a completed job at once. The
+    /// publishers have a payload cache of --cache-bytes, which counts as memory of the jobs; the
+    /// page cache of the long journal is dropped before costs are measured.
     Backlog(BenchBacklog),
     /// A resolver replica: paths registered, resolved and listed per second, memory per path,
     /// latency for other clients
-    /// Starts a throwaway replica and a publisher that registers --paths paths of 30 bytes,
-    /// 1,000 below each parent; this process reads. During registration, and while the killed
-    /// publisher's paths expire, another client resolves one path every 5 ms.
+    ///
+    /// Starts a throwaway replica and a publisher that registers --paths paths of 30 bytes, 1,000
+    /// below each parent; this process reads. During registration, and while the killed publisher's
+    /// paths expire, another client resolves one path every 5 ms.
     Resolver(BenchResolver),
     /// Updates of live values per second from one publisher to one subscriber, and the latency of a
     /// single update
-    /// The publisher commits an update of every path at a time and flushes so often that none
-    /// is conflated; updates lost to conflation are reported. Then it sends single updates at a
-    /// fixed rate (open loop).
+    ///
+    /// The publisher commits an update of every path at a time and flushes so often that none is
+    /// conflated; updates lost to conflation are reported. Then it sends single updates at a fixed
+    /// rate (open loop).
     Values(BenchValues),
 }
 

@@ -19,6 +19,7 @@ pub(crate) enum JournalAction {
     },
     /// Read everything and report damage, with what a start would do about it; exit code 1 if
     /// anything is damaged
+    ///
     /// Requires that no publisher runs on the directory; writes nothing. A torn tail, the last
     /// commit before a power cut, is not damage.
     Verify {
@@ -42,8 +43,9 @@ pub(crate) enum JournalAction {
     },
     /// Copy it, also while a publisher runs on it; a publisher started on the copy has a new
     /// identity
-    /// The copy has everything that was acknowledged before the command began. It has no
-    /// leases: running jobs are ready in the copy.
+    ///
+    /// The copy has everything that was acknowledged before the command began. It has no leases:
+    /// running jobs are ready in the copy.
     Copy {
         /// A publisher's data directory
         dir: PathBuf,

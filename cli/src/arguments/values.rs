@@ -83,10 +83,11 @@ pub(crate) enum WorkersAction {
         pattern: Option<Glob>,
     },
     /// Let workers start no job until they are resumed or restarted; running jobs continue
-    /// A quiet worker takes no new jobs, releases at once those that it has not started,
-    /// finishes those that it runs, and stays connected. This holds at every publisher and
-    /// after a reconnect. Before a deploy: workers quiet --wait, then stop it. Once this
-    /// command has printed a worker as quiet, the worker starts nothing.
+    ///
+    /// A quiet worker takes no new jobs, releases at once those that it has not started, finishes
+    /// those that it runs, and stays connected. This holds at every publisher and after a
+    /// reconnect. Before a deploy: workers quiet --wait, then stop it. Once this command has
+    /// printed a worker as quiet, the worker starts nothing.
     Quiet {
         #[command(flatten)]
         which: WorkerSelection,
