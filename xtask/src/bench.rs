@@ -1,6 +1,6 @@
-//! `cargo xtask bench`: Longshore beside its peers. What measures lies in `bench/`, outside the
-//! workspace: peers bring many dependencies and want libraries of the system, and nothing that has
-//! to hold is built with them.
+//! `cargo xtask bench`: compares Longshore with similar systems. The benchmarks are in `bench/`,
+//! outside the workspace: the other systems have many dependencies and need system libraries, which
+//! the workspace's checks should not build.
 
 use std::process::{Command, ExitCode, Stdio};
 
@@ -8,15 +8,17 @@ use anyhow::{Context as _, bail};
 
 use crate::mutants::root;
 
-/// What netidx is linked with, in any of these ways.
+/// Programs that find Kerberos, which netidx links; one is enough.
 const KERBEROS: [(&str, &[&str]); 2] =
     [("krb5-config", &["--version"]), ("pkg-config", &["--exists", "mit-krb5-gssapi"])];
-const NO_KERBEROS: &str = "netidx is linked with Kerberos, which is not installed: neither krb5-config nor pkg-config knows it.
+const NO_KERBEROS: &str = "\
+netidx needs Kerberos, which neither krb5-config nor pkg-config finds.
 On Debian: apt-get install libkrb5-dev libclang-dev";
-const NOT_BUILT: &str = "the comparison could not be built.
-Its peers want libraries of the system: libkrb5-dev, and libclang-dev for what describes it to Rust (bench/README.md)";
+const NOT_BUILT: &str = "\
+the comparison does not compile.
+It needs the system libraries libkrb5-dev and libclang-dev (see bench/README.md)";
 
-/// The command, with what stands behind its name.
+/// Runs the command with its arguments.
 pub(crate) fn command(arguments: &[&str]) -> ExitCode {
     match compare(arguments) {
         Ok(true) => ExitCode::SUCCESS,
@@ -28,7 +30,7 @@ pub(crate) fn command(arguments: &[&str]) -> ExitCode {
     }
 }
 
-/// Builds what measures, and runs it; false when it has failed and said why.
+/// Builds and runs the benchmark; false if it failed and printed why.
 fn compare(arguments: &[&str]) -> anyhow::Result<bool> {
     if !has_kerberos(succeeds) {
         bail!(NO_KERBEROS);
@@ -44,22 +46,23 @@ fn has_kerberos(succeeds: impl Fn(&str, &[&str]) -> bool) -> bool {
     KERBEROS.iter().any(|(program, arguments)| succeeds(program, arguments))
 }
 
-/// Whether the program is there and has no complaint.
+/// True if the program exists and exits with success.
 fn succeeds(program: &str, arguments: &[&str]) -> bool {
     let mut command = Command::new(program);
     command.args(arguments).stdout(Stdio::null()).stderr(Stdio::null());
     command.status().is_ok_and(|status| status.success())
 }
 
-/// Runs Cargo in the comparison's own workspace. Not with `--locked`: its lock file knows of a new
-/// dependency of Longshore's crates only once it is built again, and holds what it has all the
-/// same. Its folder of builds is its own, too, unless CARGO_TARGET_DIR says otherwise.
+/// Runs Cargo in the workspace of `bench/`. Not with `--locked`: its lock file lacks new
+/// dependencies of Longshore's crates until the next build. The build folder is separate too,
+/// unless CARGO_TARGET_DIR is set.
 fn cargo(what: &str, arguments: &[&str]) -> anyhow::Result<bool> {
     let mut command = Command::new("cargo");
-    // What Cargo has told us of ourselves: build scripts of netidx's dependencies would take it for
-    // news, and all of it be built again.
-    let ours = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
-    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(ours)) {
+    // Cargo set these variables for this program. Build scripts of netidx's dependencies watch
+    // them, and a change would rebuild all of them.
+    let is_ours =
+        |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_ours)) {
         command.env_remove(name);
     }
     command.args([what, "--release", "--manifest-path"]);
@@ -72,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kerberos_is_found_by_either_way_and_missed_without_both() {
+    fn kerberos_is_found_by_either_program() {
         assert!(has_kerberos(|program, _| program == "krb5-config"));
         assert!(has_kerberos(|program, _| program == "pkg-config"));
         assert!(!has_kerberos(|_, _| false));
@@ -80,9 +83,9 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_not_there_does_not_succeed() {
-        assert!(!succeeds("a-program-that-nobody-has", &[]));
+    fn a_missing_program_does_not_succeed() {
+        assert!(!succeeds("a-missing-program", &[]));
         assert!(succeeds("cargo", &["--version"]));
-        assert!(!succeeds("cargo", &["--a-flag-that-cargo-does-not-have"]));
+        assert!(!succeeds("cargo", &["--an-unknown-flag"]));
     }
 }

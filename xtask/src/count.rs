@@ -1,8 +1,8 @@
-//! `cargo xtask count`: what a job and a value cost in instructions, allocations and system calls.
+//! `cargo xtask count`: the instructions, allocations and system calls per job and per value.
 //!
-//! Valgrind counts them, so neither the speed nor the load of the machine matters: two runs differ
-//! by less than half a percent. The workloads are `tests/examples/count.rs`, each run at two sizes;
-//! the difference leaves out what starting costs. `tests/count.toml` has what is expected.
+//! Valgrind counts them, so the speed and load of the machine do not matter: two runs differ by
+//! less than half a percent. Each workload of `tests/examples/count.rs` runs at two sizes; the
+//! difference excludes the cost of starting. `tests/count.toml` contains the expected costs.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,28 +16,28 @@ use crate::mutants::root;
 use crate::test::target;
 
 const WORKLOADS: [&str; 2] = ["jobs", "values"];
-/// Both sizes are whole batches of the workloads.
+/// Both sizes are multiples of the workloads' batch sizes.
 const SIZES: [u64; 2] = [5_000, 15_000];
-/// How far a number may be from what is expected.
+/// How far a cost may be from the expected one.
 const TOLERANCE: f64 = 0.03;
-/// Differences below this are noise: a timer more or less in a whole run.
-const LEAST: f64 = 0.02;
+/// Differences below this are noise, such as one more timer in a whole run.
+const NOISE: f64 = 0.02;
 
-/// What one job or value costs.
+/// The cost of one job or value.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Cost {
     instructions: f64,
     allocations: f64,
-    /// Without `clock_gettime`, which is none outside of valgrind.
+    /// Without `clock_gettime`, which makes a system call only under valgrind.
     system_calls: f64,
 }
 
-/// What is expected, and where it was counted.
+/// The expected costs, and the environment that they were counted in.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Expected {
-    /// The compiler and the processor's features: others give other numbers.
+    /// The compiler and the processor's features, which affect the costs.
     counted_with: String,
     workload: BTreeMap<String, Cost>,
 }
@@ -46,7 +46,7 @@ pub(crate) fn command(arguments: &[&str]) -> ExitCode {
     let done = match arguments {
         [] => count(false),
         ["--bless"] => count(true),
-        [other, ..] => Err(anyhow::anyhow!("'{other}' is not understood: --bless")),
+        [other, ..] => Err(anyhow::anyhow!("unknown option '{other}', expected --bless")),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,
@@ -73,7 +73,7 @@ fn count(bless: bool) -> anyhow::Result<bool> {
     let counted = Expected { counted_with: counted_with()?, workload };
     if bless {
         let text = format!(
-            "# What `cargo xtask count` expects of one job and one value; `--bless` writes it.\n\n{}",
+            "# Expected costs per job and per value, written by `cargo xtask count --bless`.\n\n{}",
             toml::to_string(&counted)?
         );
         fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
@@ -84,18 +84,20 @@ fn count(bless: bool) -> anyhow::Result<bool> {
     let comparable = expected.counted_with == counted.counted_with;
     let mut same = true;
     for (name, cost) in &counted.workload {
-        let wanted = expected.workload.get(name);
-        let wanted = wanted.with_context(|| format!("{} has no '{name}'", file.display()))?;
-        same &= compare(name, *cost, *wanted);
+        let expected_cost = expected.workload.get(name);
+        let expected_cost =
+            expected_cost.with_context(|| format!("{} has no '{name}'", file.display()))?;
+        same &= compare(name, *cost, *expected_cost);
     }
     if !comparable {
         println!(
-            "not compared: counted with {}, expected with {}",
+            "not compared: counted with {}, but expected costs are of {}",
             counted.counted_with, expected.counted_with
         );
     } else if !same {
         println!(
-            "more than {} % off: find the reason; if it is wanted, `cargo xtask count --bless`",
+            "costs differ by more than {} %: find the reason; if it is intended, run \
+             `cargo xtask count --bless`",
             TOLERANCE * 100.0
         );
     }
@@ -103,14 +105,14 @@ fn count(bless: bool) -> anyhow::Result<bool> {
 }
 
 fn build() -> anyhow::Result<PathBuf> {
-    // Of the workspace: of its package alone, everything would be built again with fewer features.
+    // With `--workspace`: the package alone would be built again with fewer features.
     let arguments = ["build", "--quiet", "--locked", "--workspace", "--example", "count"];
     let status = Command::new("cargo").args(arguments).status()?;
     ensure!(status.success(), "the workloads do not compile");
     Ok(target()?.join("debug/examples/count"))
 }
 
-/// What one more item costs.
+/// The cost of one more job or value.
 fn cost(program: &Path, workload: &str) -> anyhow::Result<Cost> {
     let [few, many] = SIZES;
     let (few_counted, many_counted) = (run(program, workload, few)?, run(program, workload, many)?);
@@ -122,46 +124,46 @@ fn cost(program: &Path, workload: &str) -> anyhow::Result<Cost> {
     })
 }
 
-/// What a whole run costs.
+/// The cost of a whole run.
 fn run(program: &Path, workload: &str, number: u64) -> anyhow::Result<Cost> {
     let valgrind = |options: &[&str]| {
         let mut command = Command::new("valgrind");
         command.args(options).arg(program).arg(workload).arg(number.to_string());
         let output = command.output().context("cannot run valgrind")?;
-        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
-        ensure!(output.status.success(), "{workload} {number} failed below valgrind:\n{printed}");
-        Ok(printed)
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure!(output.status.success(), "{workload} {number} failed under valgrind:\n{stderr}");
+        Ok(stderr)
     };
     let calls =
         valgrind(&["--tool=callgrind", "--callgrind-out-file=/dev/null", "--trace-syscalls=yes"])?;
     let blocks = valgrind(&["--tool=dhat", "--dhat-out-file=/dev/null"])?;
     Ok(Cost {
-        instructions: instructions(&calls).context("callgrind has counted nothing")?,
-        allocations: allocations(&blocks).context("dhat has counted nothing")?,
+        instructions: instructions(&calls).context("callgrind printed no count")?,
+        allocations: allocations(&blocks).context("dhat printed no count")?,
         system_calls: system_calls(&calls),
     })
 }
 
 /// The number in callgrind's line `Collected : 106278610`.
-fn instructions(printed: &str) -> Option<f64> {
-    printed.lines().find_map(|line| line.split_once("Collected : ")?.1.trim().parse().ok())
+fn instructions(output: &str) -> Option<f64> {
+    output.lines().find_map(|line| line.split_once("Collected : ")?.1.trim().parse().ok())
 }
 
 /// The blocks in dhat's line `Total:     1,234 bytes in 56 blocks`.
-fn allocations(printed: &str) -> Option<f64> {
-    let total = printed.lines().find_map(|line| line.split_once("Total: "))?.1;
+fn allocations(output: &str) -> Option<f64> {
+    let total = output.lines().find_map(|line| line.split_once("Total: "))?.1;
     let blocks = total.split_once(" bytes in ")?.1.strip_suffix(" blocks")?;
     blocks.replace(',', "").parse().ok()
 }
 
-fn system_calls(printed: &str) -> f64 {
-    // One that waits has a second line when it returns.
-    let begins = |line: &&str| line.starts_with("SYSCALL[") && !line.contains("... [async]");
-    let counts = |line: &&str| !line.contains("sys_clock_gettime");
-    printed.lines().filter(begins).filter(counts).count() as f64
+fn system_calls(output: &str) -> f64 {
+    // A system call that waits has a second line when it returns.
+    let is_call = |line: &&str| line.starts_with("SYSCALL[") && !line.contains("... [async]");
+    let is_counted = |line: &&str| !line.contains("sys_clock_gettime");
+    output.lines().filter(is_call).filter(is_counted).count() as f64
 }
 
-/// Prints the numbers of a workload; true if all are as expected.
+/// Prints the costs of a workload; true if all are as expected.
 fn compare(name: &str, cost: Cost, expected: Cost) -> bool {
     let rows = [
         ("instructions", cost.instructions, expected.instructions),
@@ -169,10 +171,10 @@ fn compare(name: &str, cost: Cost, expected: Cost) -> bool {
         ("system calls", cost.system_calls, expected.system_calls),
     ];
     let mut same = true;
-    for (what, now, then) in rows {
-        let is_near = (now - then).abs() <= (then.abs() * TOLERANCE).max(LEAST);
-        let mark = if is_near { "" } else { "  OFF" };
-        println!("{name:<8} {what:<14} {now:>12.3}   expected {then:>12.3}{mark}");
+    for (what, counted, expected) in rows {
+        let is_near = (counted - expected).abs() <= (expected.abs() * TOLERANCE).max(NOISE);
+        let flag = if is_near { "" } else { "  OFF" };
+        println!("{name:<8} {what:<14} {counted:>12.3}   expected {expected:>12.3}{flag}");
         same &= is_near;
     }
     same
@@ -196,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_valgrind_prints_is_read() {
+    fn valgrind_output_is_parsed() {
         let calls = "==1== Events    : Ir\n==1== Collected : 106278610\n\
                      SYSCALL[1,1](228) sys_clock_gettime( 1, 0x1 ) --> [pre-success] Success(0x0)\n\
                      SYSCALL[1,1](44) sys_sendto ( 9 ) --> [async] ... \n\
@@ -209,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn three_percent_more_or_less_is_off() {
+    fn costs_beyond_three_percent_are_rejected() {
         let cost = Cost { instructions: 20_000.0, allocations: 2.0, system_calls: 0.1 };
         assert!(compare("jobs", Cost { instructions: 20_500.0, system_calls: 0.11, ..cost }, cost));
         for off in [

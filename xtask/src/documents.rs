@@ -1,4 +1,4 @@
-//! What the documents name is there: files in code spans, and the targets of links.
+//! Checks that files named in the documents' code spans, and link targets, exist.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,12 +8,12 @@ use crate::mutants::root;
 fn documents() -> Vec<PathBuf> {
     let in_folder = |folder: PathBuf| {
         let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-        entries.filter(|path| path.extension().is_some_and(|ending| ending == "md"))
+        entries.filter(|path| path.extension().is_some_and(|extension| extension == "md"))
     };
     in_folder(root()).chain(in_folder(root().join("docs"))).collect()
 }
 
-/// What stands between `begin` and `end`, each time within one line.
+/// The parts of `text` between `begin` and `end`, each within one line.
 fn between<'a>(text: &'a str, begin: &'a str, end: &'a str) -> impl Iterator<Item = &'a str> {
     let in_line = move |line: &'a str| {
         let after = move |(at, _)| &line[at + begin.len()..];
@@ -23,7 +23,7 @@ fn between<'a>(text: &'a str, begin: &'a str, end: &'a str) -> impl Iterator<Ite
 }
 
 #[test]
-fn files_and_links_of_the_documents_are_there() {
+fn files_and_links_in_documents_exist() {
     let folders: Vec<String> = fs::read_dir(root())
         .unwrap()
         .map(|entry| entry.unwrap())
@@ -35,9 +35,9 @@ fn files_and_links_of_the_documents_are_there() {
     for document in documents() {
         let text = fs::read_to_string(&document).unwrap();
         let is_file = |span: &&str| {
-            let plain = |c: char| c.is_ascii_alphanumeric() || "/_-.".contains(c);
+            let is_plain = |c: char| c.is_ascii_alphanumeric() || "/_-.".contains(c);
             folders.iter().any(|folder| span.starts_with(folder.as_str()))
-                && span.chars().all(plain)
+                && span.chars().all(is_plain)
         };
         let named = between(&text, "`", "`").filter(is_file).filter(|f| !f.starts_with("target/"));
         for file in named {
@@ -56,5 +56,5 @@ fn files_and_links_of_the_documents_are_there() {
         }
     }
     assert!(files > 50 && links > 20, "{files} files and {links} links were found");
-    assert!(missing.is_empty(), "not there:\n{}", missing.join("\n"));
+    assert!(missing.is_empty(), "missing:\n{}", missing.join("\n"));
 }

@@ -1,5 +1,5 @@
-//! `cargo xtask flaky`: every test again and again, in random order, beside a busy machine. A test
-//! that fails here and not alone depends on its neighbours or on the clock.
+//! `cargo xtask flaky`: repeats all tests in random order on a busy machine. A test that fails here
+//! and passes alone depends on other tests or on timing.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -17,9 +17,9 @@ use crate::mutants::root;
 use crate::report::Report;
 use crate::test::{require_nextest, target};
 
-/// How long it goes on unless `--minutes` asks for something else; the last round is finished.
+/// How long to repeat the tests without `--minutes`; the last round always finishes.
 const MINUTES: u64 = 60;
-/// Tests are ordered by the last letter of their names, each of which has a priority drawn anew.
+/// Tests are ordered by the last letter of their names. Each round draws a priority per letter.
 const LETTERS: std::ops::RangeInclusive<char> = 'a'..='z';
 
 pub(crate) fn command(arguments: &[&str]) -> ExitCode {
@@ -37,7 +37,7 @@ fn run(arguments: &[&str]) -> anyhow::Result<bool> {
     let minutes = match arguments {
         [] => MINUTES,
         ["--minutes", number] => number.parse().with_context(|| format!("--minutes {number}"))?,
-        _ => bail!("understood is: --minutes NUMBER"),
+        _ => bail!("expected --minutes NUMBER or no option"),
     };
     require_nextest()?;
     let (until, mut rounds) = (Instant::now() + Duration::from_secs(minutes * 60), 0);
@@ -60,12 +60,12 @@ fn round(number: u32) -> anyhow::Result<Vec<String>> {
     let folder = target()?.join("nextest");
     fs::create_dir_all(&folder)?;
     let config = folder.join("flaky.toml");
-    let usual = fs::read_to_string(root().join(".config/nextest.toml"))?;
-    fs::write(&config, usual + &shuffled(random))?;
+    let shared = fs::read_to_string(root().join(".config/nextest.toml"))?;
+    fs::write(&config, shared + &random_profile(random))?;
     let xml = folder.join("flaky/tests.xml");
     let _ = fs::remove_file(&xml);
     eprintln!("\n── round {number}, ordered by {}", config.display());
-    let busy = Busy::begin();
+    let busy = BusyThreads::start();
     let mut tests = Command::new("cargo");
     tests.args(["nextest", "run", "--workspace", "--all-targets", "--locked"]);
     tests.args(["--profile", "flaky", "--config-file"]).arg(&config);
@@ -73,13 +73,13 @@ fn round(number: u32) -> anyhow::Result<Vec<String>> {
     drop(busy);
     let report = Report::parse(&fs::read_to_string(&xml).context("the tests did not run")?);
     if report.failed().is_empty() && !status.success() {
-        bail!("the run failed, and names no test");
+        bail!("the run failed but reports no failed test");
     }
     Ok(report.failed().to_vec())
 }
 
-/// A profile of nextest's with a random order and a random number of tests at once.
-fn shuffled(mut random: impl FnMut(u64) -> u64) -> String {
+/// A nextest profile with a random order and a random number of parallel tests.
+fn random_profile(mut random: impl FnMut(u64) -> u64) -> String {
     let mut text = format!("\n[profile.flaky]\ntest-threads = {}\n", 2 + random(7));
     for letter in LETTERS {
         let priority = i64::try_from(random(201)).unwrap_or(0) - 100;
@@ -92,36 +92,36 @@ fn shuffled(mut random: impl FnMut(u64) -> u64) -> String {
     text
 }
 
-/// A number below `bound`.
+/// A random number below `bound`.
 fn random(bound: u64) -> u64 {
     RandomState::new().build_hasher().finish() % bound
 }
 
-/// One thread for each core that does nothing but take its time.
-struct Busy {
+/// One spinning thread per core, so that tests compete for processor time.
+struct BusyThreads {
     threads: Vec<thread::JoinHandle<()>>,
 }
 
-static ENDED: AtomicBool = AtomicBool::new(false);
+static STOPPED: AtomicBool = AtomicBool::new(false);
 
-impl Busy {
-    fn begin() -> Busy {
-        ENDED.store(false, Relaxed);
+impl BusyThreads {
+    fn start() -> BusyThreads {
+        STOPPED.store(false, Relaxed);
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let spin = || {
-            while !ENDED.load(Relaxed) {
+            while !STOPPED.load(Relaxed) {
                 spin_loop();
             }
         };
-        Busy { threads: (0..cores).map(|_| thread::spawn(spin)).collect() }
+        BusyThreads { threads: (0..cores).map(|_| thread::spawn(spin)).collect() }
     }
 }
 
-impl Drop for Busy {
+impl Drop for BusyThreads {
     fn drop(&mut self) {
-        ENDED.store(true, Relaxed);
+        STOPPED.store(true, Relaxed);
         for thread in self.threads.drain(..) {
-            // It only spins, and cannot have panicked.
+            // A spinning thread cannot panic.
             let _ = thread.join();
         }
     }
@@ -132,9 +132,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_letter_has_a_priority_that_nextest_takes() {
+    fn every_letter_gets_a_valid_nextest_priority() {
         for drawn in [0, 200] {
-            let text = shuffled(|bound| drawn.min(bound - 1));
+            let text = random_profile(|bound| drawn.min(bound - 1));
             let config: toml::Table = toml::from_str(&text).unwrap();
             let flaky = &config["profile"]["flaky"];
             assert!((2..=8).contains(&flaky["test-threads"].as_integer().unwrap()));

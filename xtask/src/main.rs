@@ -1,5 +1,4 @@
-//! Longshore's chores. `cargo xtask test` runs everything that has to hold before a change is
-//! taken.
+//! Longshore's development tasks. `cargo xtask test` runs every check that a change must pass.
 
 mod bench;
 mod count;
@@ -13,22 +12,23 @@ mod test;
 use std::process::ExitCode;
 
 const USAGE: &str = "\
-cargo xtask test [--long]                      formatting, clippy, all tests (they run the examples) and doc tests
-cargo xtask count [--bless]                    instructions, allocations and system calls of a job and of a value
-cargo xtask flaky [--minutes N]                every test in random order beside a busy machine, for an hour
+cargo xtask test [--long]             runs formatting, clippy, all tests and doc tests
+cargo xtask count [--bless]           counts instructions, allocations and system calls
+                                      per job and per value
+cargo xtask flaky [--minutes N]       runs all tests in random order on a busy machine, for an hour
 cargo xtask mutants [--list] [--only NAME]… [--since REV]
-                                               plants faults one after another; the suite has to fail on each
-cargo xtask bench resolver [OPTION]…           Longshore's resolver beside netidx's; --help tells the options
-cargo xtask bench values [OPTION]…             Longshore's live values beside netidx's";
+                                      plants one fault at a time; the suite must fail on each
+cargo xtask bench resolver [OPTION]…  compares the resolvers of Longshore and netidx; has --help
+cargo xtask bench values [OPTION]…    compares the live values of Longshore and netidx";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words[..] {
-        ["test", ref asked @ ..] => test::command(asked),
-        ["count", ref asked @ ..] => count::command(asked),
-        ["flaky", ref asked @ ..] => flaky::command(asked),
-        ["mutants", ref asked @ ..] => mutants::command(asked),
+        ["test", ref options @ ..] => test::command(options),
+        ["count", ref options @ ..] => count::command(options),
+        ["flaky", ref options @ ..] => flaky::command(options),
+        ["mutants", ref options @ ..] => mutants::command(options),
         ["bench", "resolver" | "values", ..] => bench::command(&words[1..]),
         _ => {
             eprintln!("{USAGE}");

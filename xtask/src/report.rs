@@ -1,4 +1,4 @@
-//! What a run of the tests reports: which ran, how long each took, and which failed.
+//! The report of a test run: which tests ran, how long each took, and which failed.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// Reads the JUnit file of nextest, which writes one element a line.
+    /// Parses nextest's JUnit file, which has one element per line.
     pub(crate) fn parse(xml: &str) -> Report {
         let mut report = Report::default();
         for line in xml.lines().map(str::trim_start) {
-            if let Some(test) = test(line) {
+            if let Some(test) = test_of(line) {
                 report.tests.push(test);
             } else if line.starts_with("<failure")
                 && let Some((name, _)) = report.tests.last()
@@ -40,8 +40,8 @@ impl Report {
     }
 }
 
-/// The name and the time of a test's element.
-fn test(line: &str) -> Option<(String, Duration)> {
+/// The name and duration of a `testcase` element.
+fn test_of(line: &str) -> Option<(String, Duration)> {
     let element = line.strip_prefix("<testcase ")?;
     let value = |name: &str| {
         let from = element.split_once(&format!(" {name}=\""));
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slowest_come_first_and_failures_are_counted() {
+    fn tests_are_sorted_by_time_and_failures_counted() {
         let xml = r#"<testsuites name="run" tests="2" time="3.0">
     <testsuite name="a" tests="2">
         <testcase name="one" classname="a" timestamp="t" time="0.250">

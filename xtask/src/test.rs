@@ -1,4 +1,4 @@
-//! `cargo xtask test`: everything that has to hold before a change is taken.
+//! `cargo xtask test`: every check that a change must pass.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,10 +10,10 @@ use anyhow::bail;
 use crate::mutants::root;
 use crate::report::Report;
 
-/// How many of the slowest tests are printed.
+/// How many of the slowest tests to print.
 const SLOWEST: usize = 20;
 
-/// How often the suites with drawn input draw in `--long`; each has a smaller number of its own.
+/// The numbers of cases that randomized suites run with `--long`. Their defaults are smaller.
 const LONG: [(&str, &str); 8] = [
     ("LONGSHORE_LONG", "1"),
     ("LONGSHORE_MODEL_CASES", "100000"),
@@ -25,7 +25,7 @@ const LONG: [(&str, &str); 8] = [
     ("LONGSHORE_LOSSES", "2000"),
 ];
 
-/// One thing that has to hold.
+/// One check.
 struct Step {
     name: &'static str,
     command: Vec<String>,
@@ -38,12 +38,12 @@ impl Step {
         Step { name, command: words.map(str::to_owned).collect(), environment: &[] }
     }
 
-    /// Runs it; its output is shown as it comes.
+    /// Runs the command; its output goes to the terminal.
     fn run(&self) -> anyhow::Result<bool> {
         eprintln!("\n── {}: {}", self.name, self.command.join(" "));
         let (program, arguments) = self.command.split_at(1);
         let mut command = Command::new(&program[0]);
-        // Colour and progress are for terminals; a log has neither.
+        // Logs should contain no progress bars.
         command.args(arguments).env("CARGO_TERM_PROGRESS_WHEN", "never");
         command.envs(self.environment.iter().copied());
         Ok(command.status()?.success())
@@ -63,7 +63,7 @@ fn steps(long: bool) -> Vec<Step> {
         Step::cargo("planted faults apply", "xtask mutants --list"),
         Step::cargo("clippy", "clippy --workspace --all-targets --locked -- --deny warnings"),
         Step::cargo("a worker alone", "check -p longshore --no-default-features --features worker"),
-        // Of their own workspaces; without the peer, which wants Kerberos.
+        // These are separate workspaces. Without netidx, which needs Kerberos.
         Step::cargo("fuzz compiles", "check --manifest-path fuzz/Cargo.toml --target-dir target"),
         Step::cargo(
             "bench compiles",
@@ -75,7 +75,7 @@ fn steps(long: bool) -> Vec<Step> {
     ]
 }
 
-/// Runs every step, also after one has failed: one run shows everything that is wrong.
+/// Runs every step, even after a failure, so that one run shows all failures.
 pub(crate) fn command(arguments: &[&str]) -> ExitCode {
     match test(arguments) {
         Ok(true) => ExitCode::SUCCESS,
@@ -91,12 +91,12 @@ fn test(arguments: &[&str]) -> anyhow::Result<bool> {
     let long = match arguments {
         [] => false,
         ["--long"] => true,
-        [other, ..] => bail!("'{other}' is not understood: --long"),
+        [other, ..] => bail!("unknown option '{other}', expected --long"),
     };
     require_nextest()?;
     let xml = target()?.join("nextest").join(if long { "long" } else { "default" });
     let xml = xml.join("tests.xml");
-    // If the tests do not compile, an older report must not be taken for theirs.
+    // If the tests do not compile, an old report must not be used.
     let _ = fs::remove_file(&xml);
     let started = Instant::now();
     let mut lines = Vec::new();
@@ -128,21 +128,19 @@ fn test(arguments: &[&str]) -> anyhow::Result<bool> {
     Ok(failed == 0)
 }
 
-/// An error with the remedy if the program that runs the tests is missing.
+/// Fails with instructions if cargo-nextest is not installed.
 pub(crate) fn require_nextest() -> anyhow::Result<()> {
     let found = Command::new("cargo").args(["nextest", "--version"]).output();
     if found.is_ok_and(|output| output.status.success()) {
         return Ok(());
     }
-    bail!(
-        "cargo-nextest runs the tests and is not installed: cargo install --locked cargo-nextest"
-    );
+    bail!("cargo-nextest is not installed, run: cargo install --locked cargo-nextest");
 }
 
-/// Where cargo builds.
+/// Cargo's build folder.
 pub(crate) fn target() -> anyhow::Result<PathBuf> {
-    let named = std::env::var_os("CARGO_TARGET_DIR");
-    Ok(std::path::absolute(named.map_or_else(|| root().join("target"), PathBuf::from))?)
+    let folder = std::env::var_os("CARGO_TARGET_DIR");
+    Ok(std::path::absolute(folder.map_or_else(|| root().join("target"), PathBuf::from))?)
 }
 
 pub(crate) fn seconds(time: Duration) -> String {

@@ -1,4 +1,4 @@
-//! A copy of the tree, to be broken: the tree itself is never touched.
+//! A copy of the source tree. Faults are planted there; the tree itself never changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -8,12 +8,12 @@ use std::process::Command;
 
 use anyhow::{Context as _, ensure};
 
-/// Makes `to` hold what git knows or would add of `from`, and nothing else. A file that has not
-/// changed keeps its time, so that only what has changed is built again. Returns a digest of each
-/// folder of the root, and under the empty name one of the root's own files.
+/// Makes `to` contain exactly the files of `from` that git tracks or would add. Unchanged files
+/// keep their modification times, so that Cargo rebuilds only what changed. Returns a digest of
+/// each top-level folder, and one of the root's own files under the empty name.
 pub(crate) fn refresh(from: &Path, to: &Path) -> anyhow::Result<BTreeMap<String, u64>> {
-    let files = listed(from)?;
-    fs::create_dir_all(to).with_context(|| format!("cannot make {}", to.display()))?;
+    let files = git_files(from)?;
+    fs::create_dir_all(to).with_context(|| format!("cannot create {}", to.display()))?;
     let mut digests: BTreeMap<String, DefaultHasher> = BTreeMap::new();
     for file in &files {
         let (source, copy) = (from.join(file), to.join(file));
@@ -21,7 +21,7 @@ pub(crate) fn refresh(from: &Path, to: &Path) -> anyhow::Result<BTreeMap<String,
         let folder = file.parent().and_then(|parent| parent.iter().next()).unwrap_or_default();
         let digest = digests.entry(folder.to_string_lossy().into_owned()).or_default();
         (file, &bytes).hash(digest);
-        if fs::read(&copy).is_ok_and(|there| there == bytes) {
+        if fs::read(&copy).is_ok_and(|existing| existing == bytes) {
             continue;
         }
         if let Some(folder) = copy.parent() {
@@ -29,42 +29,43 @@ pub(crate) fn refresh(from: &Path, to: &Path) -> anyhow::Result<BTreeMap<String,
         }
         fs::write(&copy, bytes).with_context(|| format!("cannot write {}", copy.display()))?;
     }
-    let mut others = Vec::new();
-    find_others(to, Path::new(""), &files, &mut others)?;
-    for other in others {
-        fs::remove_file(to.join(other))?;
+    let mut extra = Vec::new();
+    find_extra(to, Path::new(""), &files, &mut extra)?;
+    for file in extra {
+        fs::remove_file(to.join(file))?;
     }
     Ok(digests.into_iter().map(|(folder, digest)| (folder, digest.finish())).collect())
 }
 
-/// The files of the tree that are there: known to git, or new and not ignored.
-fn listed(tree: &Path) -> anyhow::Result<BTreeSet<PathBuf>> {
+/// The existing files of the tree that git tracks or would add.
+fn git_files(tree: &Path) -> anyhow::Result<BTreeSet<PathBuf>> {
     let output = Command::new("git")
         .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
         .current_dir(tree)
         .output()
         .context("cannot run git")?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "git cannot list {}: {said}", tree.display());
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "git cannot list {}: {stderr}", tree.display());
     let names = String::from_utf8(output.stdout).context("a file's name is not UTF-8")?;
     let files = names.split('\0').filter(|name| !name.is_empty()).map(PathBuf::from);
-    // Deleted and not yet committed: still listed.
+    // Git still lists files whose deletion is not committed.
     Ok(files.filter(|file| tree.join(file).is_file()).collect())
 }
 
-fn find_others(
+/// Adds to `extra` the files below `below` that are not in `files`.
+fn find_extra(
     root: &Path,
     below: &Path,
     files: &BTreeSet<PathBuf>,
-    others: &mut Vec<PathBuf>,
+    extra: &mut Vec<PathBuf>,
 ) -> anyhow::Result<()> {
     for entry in fs::read_dir(root.join(below))? {
         let entry = entry?;
         let path = below.join(entry.file_name());
         if entry.file_type()?.is_dir() {
-            find_others(root, &path, files, others)?;
+            find_extra(root, &path, files, extra)?;
         } else if !files.contains(&path) {
-            others.push(path);
+            extra.push(path);
         }
     }
     Ok(())
@@ -80,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_follows_its_tree_and_forgets_what_was_done_to_it() {
+    fn a_refresh_reverts_changes_to_the_copy() {
         let (tree, copy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let (from, to) = (tree.path(), copy.path());
         git(from, &["init", "--quiet"]);
@@ -94,7 +95,7 @@ mod tests {
         assert_eq!(refresh(from, to).unwrap(), digest);
         assert_eq!(fs::read_to_string(to.join("src/a.rs")).unwrap(), "a");
         assert!(!to.join("target").exists());
-        let kept = fs::metadata(to.join("b.rs")).unwrap().modified().unwrap();
+        let modified = fs::metadata(to.join("b.rs")).unwrap().modified().unwrap();
 
         fs::write(to.join("src/a.rs"), "broken").unwrap();
         fs::write(to.join("left"), "over").unwrap();
@@ -105,6 +106,6 @@ mod tests {
         assert_eq!(refresh(from, to).unwrap(), digest);
         assert_eq!(fs::read_to_string(to.join("src/a.rs")).unwrap(), "a");
         assert!(!to.join("left").exists() && !to.join(".gitignore").exists());
-        assert_eq!(fs::metadata(to.join("b.rs")).unwrap().modified().unwrap(), kept);
+        assert_eq!(fs::metadata(to.join("b.rs")).unwrap().modified().unwrap(), modified);
     }
 }

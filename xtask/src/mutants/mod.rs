@@ -1,9 +1,8 @@
-//! `cargo xtask mutants`: plants faults, one after another, and demands that the suite fails on
-//! each.
+//! `cargo xtask mutants`: plants one fault at a time and requires that the suite fails on it.
 //!
-//! A fault is a file in `xtask/mutants/`. It is planted in a copy of the tree that has a build
-//! folder of its own, both kept between runs. So are the verdicts: a run that was interrupted
-//! goes on where it stopped, for every fault whose crates are the same.
+//! A fault is a file in `xtask/mutants/`. It is planted in a copy of the tree with its own build
+//! folder. The copy, the builds and the verdicts are reused: a run after an interrupted one skips
+//! every caught fault whose crates are unchanged.
 
 mod copy;
 mod mutant;
@@ -19,33 +18,33 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail, ensure};
 
 use self::mutant::{Mutant, build_only};
-use self::run::{Ended, Verdict, run};
+use self::run::{RunResult, Verdict, run};
 use self::verdicts::Verdicts;
 use crate::test::{seconds, target};
 
-/// How long a suite may take with a fault in it: this, plus …
-const HANGS_AFTER: Duration = Duration::from_secs(60);
-/// … this many times what it takes without one.
-const HANGS_AFTER_TIMES: u32 = 5;
+/// A suite with a planted fault may take this long, plus …
+const TIMEOUT_BASE: Duration = Duration::from_secs(60);
+/// … this many times its duration without the fault.
+const TIMEOUT_FACTOR: u32 = 5;
 
-/// What was asked for.
+/// Options of the command.
 #[derive(Default, PartialEq, Eq, Debug)]
-struct Asked {
+struct Options {
     list: bool,
     only: Vec<String>,
-    /// Only faults of crates that have changed since this revision.
+    /// Selects only faults in crates that changed since this revision.
     since: Option<String>,
 }
 
-/// The command, with what stands behind its name.
+/// Runs the command with its arguments.
 pub(crate) fn command(arguments: &[&str]) -> ExitCode {
-    let done = Asked::parse(arguments).and_then(|asked| {
-        let mut mutants = asked.choose(Mutant::all(&folder())?)?;
-        if let Some(revision) = &asked.since {
-            let touched = touched_since(&root(), revision)?;
-            mutants.retain(|mutant| mutant.is_touched_by(&touched));
+    let done = Options::parse(arguments).and_then(|options| {
+        let mut mutants = options.choose(Mutant::all(&folder())?)?;
+        if let Some(revision) = &options.since {
+            let changed = files_changed_since(&root(), revision)?;
+            mutants.retain(|mutant| mutant.is_affected_by(&changed));
         }
-        if asked.list { Ok(list(&mutants)) } else { try_all(&mutants) }
+        if options.list { Ok(list(&mutants)) } else { try_all(&mutants) }
     });
     match done {
         Ok(true) => ExitCode::SUCCESS,
@@ -57,33 +56,37 @@ pub(crate) fn command(arguments: &[&str]) -> ExitCode {
     }
 }
 
-impl Asked {
-    fn parse(arguments: &[&str]) -> anyhow::Result<Asked> {
-        let mut asked = Asked::default();
+impl Options {
+    fn parse(arguments: &[&str]) -> anyhow::Result<Options> {
+        let mut options = Options::default();
         let mut words = arguments.iter();
         while let Some(word) = words.next() {
             match *word {
-                "--list" => asked.list = true,
-                "--only" => asked.only.push((*words.next().context("--only NAME")?).to_owned()),
-                "--since" => asked.since = Some((*words.next().context("--since REV")?).to_owned()),
-                other => bail!("'{other}' is not understood: --list, --only NAME, --since REV"),
+                "--list" => options.list = true,
+                "--only" => options.only.push((*words.next().context("--only NAME")?).to_owned()),
+                "--since" => {
+                    options.since = Some((*words.next().context("--since REV")?).to_owned())
+                }
+                other => {
+                    bail!("unknown option '{other}', expected --list, --only NAME or --since REV")
+                }
             }
         }
-        Ok(asked)
+        Ok(options)
     }
 
     fn choose(&self, all: Vec<Mutant>) -> anyhow::Result<Vec<Mutant>> {
         if let Some(name) = self.only.iter().find(|name| all.iter().all(|m| &m.name != *name)) {
-            bail!("there is no mutant '{name}': cargo xtask mutants --list");
+            bail!("no mutant '{name}', see cargo xtask mutants --list");
         }
-        let asked_for = |m: &Mutant| self.only.is_empty() || self.only.contains(&m.name);
-        Ok(all.into_iter().filter(asked_for).collect())
+        let is_selected = |m: &Mutant| self.only.is_empty() || self.only.contains(&m.name);
+        Ok(all.into_iter().filter(is_selected).collect())
     }
 }
 
-/// The repository's folder.
+/// The repository's root folder.
 pub(crate) fn root() -> PathBuf {
-    // This crate's folder lies in the repository's.
+    // This crate is a top-level folder of the repository.
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().map_or_else(PathBuf::new, Path::to_owned)
 }
 
@@ -91,59 +94,59 @@ fn folder() -> PathBuf {
     root().join("xtask/mutants")
 }
 
-/// The files that differ from `revision`, from the root of the repository.
-fn touched_since(root: &Path, revision: &str) -> anyhow::Result<BTreeSet<String>> {
+/// The files that differ from `revision`, as paths relative to the root.
+fn files_changed_since(root: &Path, revision: &str) -> anyhow::Result<BTreeSet<String>> {
     let output = Command::new("git")
         .args(["diff", "--name-only", "--no-renames", revision, "--"])
         .current_dir(root)
         .output()
         .context("cannot run git")?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "git cannot compare with {revision}: {said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "git cannot compare with {revision}: {stderr}");
     Ok(String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect())
 }
 
-/// Says of each whether its place is still there, once. Builds nothing.
+/// Prints for each mutant whether it still applies. Builds nothing.
 fn list(mutants: &[Mutant]) -> bool {
-    let mut all = true;
+    let mut all_apply = true;
     for mutant in mutants {
         let state = match mutant.apply_below(&root()) {
             Ok(_) => "applies".to_owned(),
             Err(error) => {
-                all = false;
+                all_apply = false;
                 error.to_string()
             }
         };
         println!("{:<34} {:<8}  {}", mutant.name, state, mutant.breaks.trim());
     }
-    all
+    all_apply
 }
 
-/// Where faults are planted and built.
-struct Bed {
+/// Plants faults in a copy of the tree, and builds and tests them there.
+struct MutantRunner {
     tree: PathBuf,
     target: PathBuf,
     logs: PathBuf,
-    /// What suites take that find nothing, and why one is of no use, by command.
+    /// By command: how long the suite takes without a fault, or why it fails.
     suites: BTreeMap<String, Result<Duration, String>>,
 }
 
 fn try_all(mutants: &[Mutant]) -> anyhow::Result<bool> {
     let above = target()?.join("mutants");
-    let mut bed = Bed {
+    let mut runner = MutantRunner {
         tree: above.join("tree"),
         target: above.join("target"),
         logs: above.join("logs"),
         suites: BTreeMap::new(),
     };
-    let digests = copy::refresh(&root(), &bed.tree)?;
-    fs::create_dir_all(&bed.logs)?;
-    let mut verdicts = Verdicts::open(&above.join("verdicts"), &bed.tree, digests)?;
-    // All suites without a fault first: each needs the sound tree built only once.
+    let digests = copy::refresh(&root(), &runner.tree)?;
+    fs::create_dir_all(&runner.logs)?;
+    let mut verdicts = Verdicts::open(&above.join("verdicts"), &runner.tree, digests)?;
+    // All suites first run without a fault, so that the unchanged tree is built only once.
     let open: Vec<&Mutant> = mutants.iter().filter(|m| verdicts.of(m).is_none()).collect();
     for mutant in &open {
-        // What fails here is reported with its fault.
-        let _ = bed.passes_without(&mutant.test)?;
+        // A failure here is reported with each fault.
+        let _ = runner.baseline(&mutant.test)?;
     }
     let mut lines = Vec::new();
     let mut not_caught = 0;
@@ -152,7 +155,7 @@ fn try_all(mutants: &[Mutant]) -> anyhow::Result<bool> {
         let text = match verdicts.of(mutant) {
             Some(known) => format!("{known} (known)"),
             None => {
-                let verdict = bed.verdict(mutant)?;
+                let verdict = runner.verdict(mutant)?;
                 not_caught += usize::from(!verdict.is_caught());
                 if verdict.is_caught() {
                     verdicts.add(mutant, &verdict.text())?;
@@ -167,46 +170,46 @@ fn try_all(mutants: &[Mutant]) -> anyhow::Result<bool> {
     }
     println!("\n{}", lines.join("\n"));
     if not_caught == 0 {
-        println!("every one of {} planted faults was caught", lines.len());
+        println!("all {} planted faults were caught", lines.len());
     } else {
         println!("{not_caught} of {} planted faults were NOT caught", lines.len());
     }
-    println!("what the suites printed: {}", bed.logs.display());
+    println!("output of the suites: {}", runner.logs.display());
     Ok(not_caught == 0)
 }
 
-impl Bed {
+impl MutantRunner {
     fn verdict(&mut self, mutant: &Mutant) -> anyhow::Result<Verdict> {
         let faulty = match mutant.apply_below(&self.tree) {
             Ok(faulty) => faulty,
             Err(error) => return Ok(Verdict::NotTried(error.to_string())),
         };
-        let usual = match self.passes_without(&mutant.test)? {
-            Ok(usual) => usual,
+        let baseline = match self.baseline(&mutant.test)? {
+            Ok(baseline) => baseline,
             Err(why) => return Ok(Verdict::NotTried(why)),
         };
         let file = self.tree.join(&mutant.file);
-        let sound = fs::read(&file)?;
+        let original = fs::read(&file)?;
         fs::write(&file, faulty).with_context(|| format!("cannot write {}", file.display()))?;
         eprintln!("── {}: {}", mutant.name, mutant.breaks.trim());
-        let verdict = self.try_one(mutant, HANGS_AFTER + usual * HANGS_AFTER_TIMES);
-        fs::write(&file, sound).with_context(|| format!("cannot restore {}", file.display()))?;
+        let verdict = self.run_with_fault(mutant, TIMEOUT_BASE + baseline * TIMEOUT_FACTOR);
+        fs::write(&file, original).with_context(|| format!("cannot restore {}", file.display()))?;
         verdict
     }
 
-    fn try_one(&self, mutant: &Mutant, within: Duration) -> anyhow::Result<Verdict> {
+    fn run_with_fault(&self, mutant: &Mutant, timeout: Duration) -> anyhow::Result<Verdict> {
         let log = self.logs.join(format!("{}.log", mutant.name));
         let words = mutant.words();
-        if self.run(&build_only(&words), &log, None)? != Ended::Well {
-            let why = format!("it does not compile, see {}", log.display());
+        if self.run(&build_only(&words), &log, None)? != RunResult::Passed {
+            let why = format!("does not compile, see {}", log.display());
             return Ok(Verdict::NotTried(why));
         }
-        let ended = self.run(&words, &log, Some(within))?;
-        Ok(Verdict::of(ended, &String::from_utf8_lossy(&fs::read(&log)?)))
+        let result = self.run(&words, &log, Some(timeout))?;
+        Ok(Verdict::of(result, &String::from_utf8_lossy(&fs::read(&log)?)))
     }
 
-    /// How long a suite takes without any fault. One that fails then says nothing with one.
-    fn passes_without(&mut self, test: &str) -> anyhow::Result<Result<Duration, String>> {
+    /// How long a suite takes without a fault. A suite that fails here cannot catch one.
+    fn baseline(&mut self, test: &str) -> anyhow::Result<Result<Duration, String>> {
         if let Some(known) = self.suites.get(test) {
             return Ok(known.clone());
         }
@@ -215,17 +218,23 @@ impl Bed {
         let log = self.logs.join(format!("without-a-fault-{}.log", self.suites.len()));
         let built = self.run(&build_only(&words), &log, None)?;
         let began = Instant::now();
-        let passes = if built == Ended::Well && self.run(&words, &log, None)? == Ended::Well {
-            Ok(began.elapsed())
-        } else {
-            Err(format!("'{test}' fails without a fault, see {}", log.display()))
-        };
-        self.suites.insert(test.to_owned(), passes.clone());
-        Ok(passes)
+        let result =
+            if built == RunResult::Passed && self.run(&words, &log, None)? == RunResult::Passed {
+                Ok(began.elapsed())
+            } else {
+                Err(format!("'{test}' fails without a fault, see {}", log.display()))
+            };
+        self.suites.insert(test.to_owned(), result.clone());
+        Ok(result)
     }
 
-    fn run(&self, words: &[&str], log: &Path, within: Option<Duration>) -> anyhow::Result<Ended> {
-        run(words, &self.tree, &self.target, log, within)
+    fn run(
+        &self,
+        words: &[&str],
+        log: &Path,
+        timeout: Option<Duration>,
+    ) -> anyhow::Result<RunResult> {
+        run(words, &self.tree, &self.target, log, timeout)
     }
 }
 
@@ -234,23 +243,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_asked_for_is_understood() {
-        let asked = Asked::parse(&["--list", "--only", "a", "--only", "b"]).unwrap();
+    fn options_are_parsed() {
+        let options = Options::parse(&["--list", "--only", "a", "--only", "b"]).unwrap();
         let only = vec!["a".to_owned(), "b".to_owned()];
-        assert_eq!(asked, Asked { list: true, only, since: None });
-        assert_eq!(Asked::parse(&["--since", "v1"]).unwrap().since.as_deref(), Some("v1"));
-        assert!(Asked::parse(&["--only"]).is_err());
-        assert!(Asked::parse(&["a"]).is_err());
+        assert_eq!(options, Options { list: true, only, since: None });
+        assert_eq!(Options::parse(&["--since", "v1"]).unwrap().since.as_deref(), Some("v1"));
+        assert!(Options::parse(&["--only"]).is_err());
+        assert!(Options::parse(&["a"]).is_err());
     }
 
     #[test]
-    fn a_name_that_is_none_is_an_error_and_none_means_all() {
+    fn unknown_names_are_errors_and_no_name_selects_all() {
         let all = Mutant::all(&folder()).unwrap();
         let names = |chosen: Vec<Mutant>| chosen.into_iter().map(|m| m.name).collect::<Vec<_>>();
-        let one = Asked { only: vec![all[0].name.clone()], ..Asked::default() };
+        let one = Options { only: vec![all[0].name.clone()], ..Options::default() };
         assert_eq!(names(one.choose(all.clone()).unwrap()), [all[0].name.as_str()]);
-        assert_eq!(Asked::default().choose(all.clone()).unwrap().len(), all.len());
-        let none = Asked { only: vec!["none".to_owned()], ..Asked::default() };
+        assert_eq!(Options::default().choose(all.clone()).unwrap().len(), all.len());
+        let none = Options { only: vec!["none".to_owned()], ..Options::default() };
         assert!(none.choose(all).is_err());
     }
 }

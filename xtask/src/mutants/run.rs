@@ -1,4 +1,4 @@
-//! Runs a suite against a planted fault, and says whether it noticed.
+//! Runs a suite with a planted fault and decides whether the suite caught it.
 
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt as _;
@@ -9,40 +9,40 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 
-/// How often a running command is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// How often what it printed is.
-const READ_EVERY: Duration = Duration::from_secs(1);
+/// How often to check whether a command has exited.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// How often to check its output for failed tests.
+const LOG_READ_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How a command ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Ended {
-    Well,
-    Badly,
-    /// It had not ended when its time was up, and was killed.
-    Hung,
+pub(crate) enum RunResult {
+    Passed,
+    Failed,
+    /// The command was killed after its timeout.
+    TimedOut,
 }
 
-/// What became of a planted fault.
+/// The outcome of a planted fault.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Verdict {
-    /// The suite failed, and these tests told why.
+    /// The suite failed, in these tests.
     Caught(Vec<String>),
-    /// The suite did not come to its end.
+    /// The suite did not finish in time.
     Hung,
-    /// The suite passed as if nothing were wrong.
+    /// The suite passed despite the fault.
     Survived,
-    /// It could not be tried, which is as bad.
+    /// The fault could not be tested, which counts as not caught.
     NotTried(String),
 }
 
 impl Verdict {
-    /// Of a fault that was built, by how its suite ended and what it printed.
-    pub(crate) fn of(ended: Ended, printed: &str) -> Verdict {
-        match ended {
-            Ended::Well => Verdict::Survived,
-            Ended::Hung => Verdict::Hung,
-            Ended::Badly => Verdict::Caught(failed_tests(printed)),
+    /// The verdict on a fault that compiles, from the result and output of its suite.
+    pub(crate) fn of(result: RunResult, output: &str) -> Verdict {
+        match result {
+            RunResult::Passed => Verdict::Survived,
+            RunResult::TimedOut => Verdict::Hung,
+            RunResult::Failed => Verdict::Caught(failed_tests(output)),
         }
     }
 
@@ -57,7 +57,7 @@ impl Verdict {
                 [one] => format!("caught by {one}"),
                 [one, rest @ ..] => format!("caught by {one} and {} more", rest.len()),
             },
-            Verdict::Hung => "caught: the tests hung".to_owned(),
+            Verdict::Hung => "caught: the tests timed out".to_owned(),
             Verdict::Survived => "SURVIVED".to_owned(),
             Verdict::NotTried(why) => format!("NOT TRIED: {why}"),
         }
@@ -65,24 +65,23 @@ impl Verdict {
 }
 
 /// The names in libtest's lines `test NAME ... FAILED`.
-fn failed_tests(printed: &str) -> Vec<String> {
+fn failed_tests(output: &str) -> Vec<String> {
     let name = |line: &str| {
         let name = line.strip_prefix("test ")?.strip_suffix(" ... FAILED")?;
         Some(name.to_owned())
     };
-    printed.lines().filter_map(name).collect()
+    output.lines().filter_map(name).collect()
 }
 
-/// Runs a command in `folder`; everything that it prints goes to `log`. With a time `within` which
-/// it is to end, it is ended at the first test that fails, too: one is enough, and the others may
-/// hang.
+/// Runs a command in `folder` and writes its output to `log`. With a `timeout`, it also ends the
+/// command at the first failed test: one failure is enough, and the other tests may hang.
 pub(crate) fn run(
     words: &[&str],
     folder: &Path,
     target: &Path,
     log: &Path,
-    within: Option<Duration>,
-) -> anyhow::Result<Ended> {
+    timeout: Option<Duration>,
+) -> anyhow::Result<RunResult> {
     let file = File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
     let (program, arguments) = words.split_first().context("no command")?;
     let mut child = Command::new(program)
@@ -93,7 +92,7 @@ pub(crate) fn run(
         .stdin(Stdio::null())
         .stdout(file.try_clone()?)
         .stderr(file)
-        // What hangs is ended with all that it started.
+        // So that a command that hangs can be killed with all its child processes.
         .process_group(0)
         .spawn()
         .with_context(|| format!("cannot run {}", words.join(" ")))?;
@@ -101,27 +100,27 @@ pub(crate) fn run(
     let mut read_at = began;
     loop {
         if let Some(status) = child.try_wait()? {
-            return Ok(if status.success() { Ended::Well } else { Ended::Badly });
+            return Ok(if status.success() { RunResult::Passed } else { RunResult::Failed });
         }
-        if within.is_some() && read_at.elapsed() >= READ_EVERY {
+        if timeout.is_some() && read_at.elapsed() >= LOG_READ_INTERVAL {
             read_at = Instant::now();
             if !failed_tests(&String::from_utf8_lossy(&fs::read(log)?)).is_empty() {
                 kill_group(&mut child)?;
-                return Ok(Ended::Badly);
+                return Ok(RunResult::Failed);
             }
         }
-        if within.is_some_and(|within| began.elapsed() >= within) {
+        if timeout.is_some_and(|timeout| began.elapsed() >= timeout) {
             kill_group(&mut child)?;
-            return Ok(Ended::Hung);
+            return Ok(RunResult::TimedOut);
         }
-        thread::sleep(LOOK_EVERY);
+        thread::sleep(POLL_INTERVAL);
     }
 }
 
 fn kill_group(child: &mut Child) -> anyhow::Result<()> {
     let group = format!("-{}", child.id());
     Command::new("kill").args(["-KILL", "--", &group]).status().context("cannot run kill")?;
-    // The group's leader, should the group not have been reached.
+    // In case killing the group failed, this kills at least its leader.
     let _ = child.kill();
     child.wait()?;
     Ok(())
@@ -132,29 +131,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_suite_that_passes_lets_a_fault_survive() {
-        let printed = "test a::b ... ok\ntest a::c ... FAILED\ntest a::d ... FAILED\n\nfailures:\n";
-        let caught = Verdict::of(Ended::Badly, printed);
+    fn a_fault_survives_only_if_the_suite_passes() {
+        let output = "test a::b ... ok\ntest a::c ... FAILED\ntest a::d ... FAILED\n\nfailures:\n";
+        let caught = Verdict::of(RunResult::Failed, output);
         assert_eq!(caught, Verdict::Caught(vec!["a::c".to_owned(), "a::d".to_owned()]));
         assert_eq!(caught.text(), "caught by a::c and 1 more");
-        assert!(Verdict::of(Ended::Badly, "").is_caught());
-        assert!(Verdict::of(Ended::Hung, "").is_caught());
-        assert!(!Verdict::of(Ended::Well, printed).is_caught());
+        assert!(Verdict::of(RunResult::Failed, "").is_caught());
+        assert!(Verdict::of(RunResult::TimedOut, "").is_caught());
+        assert!(!Verdict::of(RunResult::Passed, output).is_caught());
         assert!(!Verdict::NotTried("stale".to_owned()).is_caught());
     }
 
     #[test]
-    fn a_command_ends_well_badly_or_when_its_time_is_up() {
+    fn a_run_passes_fails_or_times_out() {
         let folder = tempfile::tempdir().unwrap();
         let log = folder.path().join("log");
-        let ended = |words: &[&str], within| {
-            run(words, folder.path(), folder.path(), &log, Some(Duration::from_secs(within)))
+        let result = |words: &[&str], seconds| {
+            run(words, folder.path(), folder.path(), &log, Some(Duration::from_secs(seconds)))
         };
-        assert_eq!(ended(&["true"], 60).unwrap(), Ended::Well);
-        assert_eq!(ended(&["false"], 60).unwrap(), Ended::Badly);
-        assert_eq!(ended(&["sleep", "600"], 0).unwrap(), Ended::Hung);
-        assert!(ended(&["no-such-program"], 60).is_err());
+        assert_eq!(result(&["true"], 60).unwrap(), RunResult::Passed);
+        assert_eq!(result(&["false"], 60).unwrap(), RunResult::Failed);
+        assert_eq!(result(&["sleep", "600"], 0).unwrap(), RunResult::TimedOut);
+        assert!(result(&["no-such-program"], 60).is_err());
         let fails_and_hangs = ["sh", "-c", "echo 'test a ... FAILED'; sleep 600"];
-        assert_eq!(ended(&fails_and_hangs, 300).unwrap(), Ended::Badly);
+        assert_eq!(result(&fails_and_hangs, 300).unwrap(), RunResult::Failed);
     }
 }

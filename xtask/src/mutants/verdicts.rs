@@ -1,5 +1,5 @@
-//! Which faults were caught in which state of the crates that their test builds: kept in a file,
-//! one line for each, so that an interrupted run goes on where it stopped.
+//! A file of the faults that were caught, each with the state of the crates that its test builds. A
+//! run after an interrupted one skips them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
@@ -14,16 +14,15 @@ use super::mutant::Mutant;
 /// The faults that were caught.
 pub(crate) struct Verdicts {
     tree: PathBuf,
-    /// Of each folder of the tree.
+    /// By top-level folder of the tree.
     digests: BTreeMap<String, u64>,
     file: File,
-    /// By digest of the fault and of the crates that its test builds.
+    /// By digest of the fault and the crates that its test builds.
     caught: BTreeMap<String, String>,
 }
 
 impl Verdicts {
-    /// Reads the file, of which only what was found with the folders of the `tree` as they are now
-    /// counts.
+    /// Reads the file. Its verdicts apply only to faults whose crates have the same `digests`.
     pub(crate) fn open(
         path: &Path,
         tree: &Path,
@@ -45,7 +44,7 @@ impl Verdicts {
         self.caught.get(&self.key(mutant)).map(String::as_str)
     }
 
-    /// Remembers how it was.
+    /// Saves how the fault was caught.
     pub(crate) fn add(&mut self, mutant: &Mutant, text: &str) -> anyhow::Result<()> {
         let key = self.key(mutant);
         writeln!(self.file, "{key} {text}").context("cannot write the verdicts")?;
@@ -63,9 +62,9 @@ impl Verdicts {
     }
 }
 
-/// Adds the folder of a package of the workspace and those of all that it depends on.
+/// Adds the folders of a package of the workspace and of all its dependencies there.
 fn add_with_dependencies(tree: &Path, package: &str, folders: &mut BTreeSet<String>) {
-    // `longshore-queue` lies in `queue`, `longshore` in `longshore`.
+    // `longshore-queue` is in `queue`, `longshore` in `longshore`.
     let folder = package.strip_prefix("longshore-").unwrap_or(package);
     if !folders.insert(folder.to_owned()) {
         return;
@@ -82,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_verdict_counts_for_its_fault_and_the_crates_it_builds() {
+    fn verdicts_depend_on_the_fault_and_its_crates() {
         let folder = tempfile::tempdir().unwrap();
         let tree = folder.path();
         for (package, dependency) in [("queue", "protocol"), ("cli", "queue"), ("protocol", "")] {
