@@ -1,4 +1,4 @@
-//! Longshore's side.
+//! Longshore's resolver and its clients.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use longshore_resolver::{
     Cluster, PathAnswer, PublicationTerms, ReadClient, ResolverServer, ServerOptions, WriteClient,
 };
 
-use super::work::{RESOLVE_BATCH, Work, batches, made, pipelined};
+use super::work::{RESOLVE_BATCH, Work, batches, build_all, pipelined};
 
-/// Batches that one read client has on its way.
+/// Batches that one read client has in flight.
 const IN_FLIGHT: usize = 8;
 
-/// Serves until the process ends.
+/// Serves until the process exits.
 pub(crate) async fn serve() -> anyhow::Result<SocketAddr> {
-    // Nobody can have published before.
+    // No publisher was there before.
     let options = ServerOptions { fresh: true, ..ServerOptions::default() };
     let server = ResolverServer::bind("127.0.0.1:0".parse()?, options).await?;
     let address = server.local_address();
@@ -24,7 +24,7 @@ pub(crate) async fn serve() -> anyhow::Result<SocketAddr> {
     Ok(address)
 }
 
-/// A publisher that holds all.
+/// A publisher of all paths.
 pub(super) struct Publisher {
     address: SocketAddr,
     paths: Vec<Path>,
@@ -38,7 +38,7 @@ impl Publisher {
         Ok(Publisher { address, paths, client: None })
     }
 
-    /// Returns once the replica has all.
+    /// Registers all paths; returns once the replica has them.
     pub(super) async fn register(&mut self) -> anyhow::Result<()> {
         let publisher = PublisherInfo {
             id: PublisherId([1; 16]),
@@ -55,13 +55,16 @@ impl Publisher {
         client.flushed(1).await;
         let states = client.status();
         let state = states.first().context("no replica")?;
-        ensure!(state.lacking == 0 && state.refused == 0, "not all is registered: {state:?}");
+        ensure!(
+            state.lacking == 0 && state.refused == 0,
+            "not all paths are registered: {state:?}"
+        );
         self.client = Some(client);
         Ok(())
     }
 }
 
-/// Who asks.
+/// Resolves and lists paths.
 pub(super) struct Reader {
     cluster: Cluster,
     paths: Arc<[Path]>,
@@ -73,37 +76,40 @@ impl Reader {
         let make = |text: String| Ok(Path::new(&text)?);
         Ok(Reader {
             cluster: Cluster::new([address.to_string()]),
-            paths: made(work.asked(), make)?,
-            parents: made(work.parents(), make)?,
+            paths: build_all(work.resolve_order(), make)?,
+            parents: build_all(work.parents(), make)?,
         })
     }
 
-    /// How many have a publisher.
+    /// Resolves all paths; returns how many have a publisher.
     pub(super) async fn resolve(&self, clients: usize) -> anyhow::Result<u64> {
         let all = self.clients(clients);
         let turns = all.iter().cycle().cloned();
-        let ask = batches(self.paths.len(), RESOLVE_BATCH).zip(turns).map(|(batch, client)| {
+        let calls = batches(self.paths.len(), RESOLVE_BATCH).zip(turns).map(|(batch, client)| {
             let paths = self.paths.clone();
             async move {
                 let resolution = client.resolve(paths[batch].to_vec()).await?;
                 let found = |answer: &&PathAnswer| {
-                    matches!(answer, PathAnswer::Publishers { set, by_default: false, .. } if set.len() == 1)
+                    matches!(
+                        answer,
+                        PathAnswer::Publishers { set, by_default: false, .. } if set.len() == 1
+                    )
                 };
                 Ok(resolution.answers.iter().filter(found).count() as u64)
             }
         });
-        pipelined(ask, IN_FLIGHT * clients).await
+        pipelined(calls, IN_FLIGHT * clients).await
     }
 
-    /// How many paths are listed below all parents.
+    /// Lists the paths below all parents; returns their number.
     pub(super) async fn list(&self, clients: usize) -> anyhow::Result<u64> {
         let all = self.clients(clients);
         let turns = all.iter().cycle().cloned();
-        let ask = (0..self.parents.len()).zip(turns).map(|(place, client)| {
+        let calls = (0..self.parents.len()).zip(turns).map(|(index, client)| {
             let parents = self.parents.clone();
-            async move { Ok(client.list(parents[place].clone()).await?.paths.len() as u64) }
+            async move { Ok(client.list(parents[index].clone()).await?.paths.len() as u64) }
         });
-        pipelined(ask, IN_FLIGHT * clients).await
+        pipelined(calls, IN_FLIGHT * clients).await
     }
 
     fn clients(&self, count: usize) -> Vec<ReadClient> {

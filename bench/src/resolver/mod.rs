@@ -1,38 +1,38 @@
-//! Longshore's resolver beside netidx's: paths registered, resolved and listed, and what they cost
-//! in memory.
+//! Compares the resolvers of Longshore and netidx: they register, resolve and list paths, and their
+//! memory use is measured.
 
-mod asked;
-mod figures;
 pub(crate) mod longshore;
 #[cfg(feature = "netidx")]
 pub(crate) mod netidx;
+mod options;
 mod run;
+mod stats;
 mod work;
 
-pub(crate) use run::part;
+pub(crate) use run::run_child;
 
 use anyhow::Context as _;
 
-use self::asked::{Asked, USAGE};
-use self::figures::Comparison;
-use crate::side::Side;
+use self::options::{Options, USAGE};
+use self::stats::Comparison;
+use crate::system::System;
 
-/// The command, with what stands behind its name.
+/// Runs the command with its arguments.
 pub(crate) fn command(arguments: &[&str]) -> anyhow::Result<()> {
     if arguments.contains(&"--help") {
         println!("{USAGE}");
         return Ok(());
     }
-    let asked = Asked::parse(arguments).with_context(|| USAGE)?;
-    let mut comparison = Comparison::new(&asked);
-    for round in 1..=asked.rounds {
-        for side in [Side::Netidx, Side::Longshore] {
-            let figures = run::round(side, &asked.work).with_context(|| format!("{side}"))?;
-            eprintln!("round {round} of {}, {side}: {figures}", asked.rounds);
-            comparison.add(side, figures);
+    let options = Options::parse(arguments).with_context(|| USAGE)?;
+    let mut comparison = Comparison::new(&options);
+    for round in 1..=options.rounds {
+        for system in [System::Netidx, System::Longshore] {
+            let stats = run::round(system, &options.work).with_context(|| format!("{system}"))?;
+            eprintln!("round {round} of {}, {system}: {stats}", options.rounds);
+            comparison.add(system, stats);
         }
     }
-    if asked.json {
+    if options.json {
         println!("{}", comparison.json());
     } else {
         print!("{}", comparison.table());

@@ -1,4 +1,4 @@
-//! netidx's side: anonymous, on loopback, one resolver server.
+//! netidx's resolver and its clients: anonymous, on loopback, with one resolver server.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -7,19 +7,19 @@ use anyhow::{bail, ensure};
 use netidx::config::{Config, DefaultAuthMech, file};
 use netidx::path::Path;
 use netidx::protocol::resolver::{FromRead, PublisherPriority, ToRead};
-use netidx::publisher::{Publisher as WholePublisher, PublisherBuilder, Val};
+use netidx::publisher::{Publisher as NetidxPublisher, PublisherBuilder, Val};
 use netidx::resolver_client::{DesiredAuth, ResolverRead, ResolverWrite};
 use netidx::resolver_server::{Server, config as server_config};
 use poolshark::global::GPooled;
 
-use super::work::{NetidxRegisters, RESOLVE_BATCH, Work, batches, made, pipelined};
+use super::work::{NetidxRegisters, RESOLVE_BATCH, Work, batches, build_all, pipelined};
 
-/// Paths that one call registers: of 5,000 to 1,000,000 the fastest.
+/// Paths that one call registers: the fastest of 5,000 to 1,000,000.
 const REGISTER_BATCH: usize = 100_000;
-/// Lists that one call asks for: 1 is no faster, and 100 are slower.
+/// Lists that one call requests: 1 is no faster and 100 are slower.
 const LIST_BATCH: usize = 10;
-/// Calls that a read client is given at a time: one is on its way, the other is ready behind it.
-const CALLS: usize = 2;
+/// Simultaneous calls of a read client: one is in flight, the next waits behind it.
+const CALLS_PER_CLIENT: usize = 2;
 
 /// Serves until the server is dropped.
 pub(crate) async fn serve() -> anyhow::Result<(SocketAddr, Server)> {
@@ -30,12 +30,12 @@ pub(crate) async fn serve() -> anyhow::Result<(SocketAddr, Server)> {
         .bind_addr("127.0.0.1".parse()?)
         .build()?;
     let config = ConfigBuilder::default().member_servers(vec![member]).build()?;
-    // Reads are not delayed: nobody can have published before.
+    // Reads are not delayed, since no publisher was there before.
     let server = Server::new(server_config::Config::from_file(config)?, false, 0).await?;
     Ok((*server.local_addr(), server))
 }
 
-/// What clients of that resolver are configured with.
+/// The configuration of this resolver's clients.
 pub(crate) fn client_config(resolver: SocketAddr) -> anyhow::Result<Config> {
     let config = file::ConfigBuilder::default()
         .addrs(vec![(resolver, file::Auth::Anonymous)])
@@ -45,19 +45,19 @@ pub(crate) fn client_config(resolver: SocketAddr) -> anyhow::Result<Config> {
     Config::from_file(config)
 }
 
-/// A publisher that holds all.
+/// A publisher of all paths.
 pub(super) struct Publisher {
     config: Config,
     registers: NetidxRegisters,
     paths: Vec<Path>,
-    held: Option<Held>,
+    publication: Option<Publication>,
 }
 
-/// What keeps the paths published.
-#[expect(dead_code, reason = "held, and never looked at")]
-enum Held {
+/// Keeps the paths published while it exists.
+#[expect(dead_code, reason = "keeps the paths published until it is dropped")]
+enum Publication {
     ByResolverWrite(ResolverWrite),
-    ByPublisher(WholePublisher, Vec<Val>),
+    ByPublisher(NetidxPublisher, Vec<Val>),
 }
 
 impl Publisher {
@@ -66,22 +66,22 @@ impl Publisher {
             config: client_config(address)?,
             registers: work.netidx_registers,
             paths: work.paths().map(Path::from).collect(),
-            held: None,
+            publication: None,
         })
     }
 
-    /// Returns once the resolver has all.
+    /// Registers all paths; returns once the resolver has them.
     pub(super) async fn register(&mut self) -> anyhow::Result<()> {
         let (config, paths) = (self.config.clone(), std::mem::take(&mut self.paths));
-        self.held = Some(match self.registers {
+        self.publication = Some(match self.registers {
             NetidxRegisters::ByResolverWrite => {
                 let (auth, priority) = (DesiredAuth::Anonymous, PublisherPriority::Normal);
                 let client = ResolverWrite::new(config, auth, "127.0.0.1:1".parse()?, priority)?;
-                // It sends a batch once the one before is answered, however many wait.
+                // The client sends a batch only after the answer to the one before.
                 for batch in batches(paths.len(), REGISTER_BATCH) {
                     client.publish(paths[batch].iter().cloned()).await?;
                 }
-                Held::ByResolverWrite(client)
+                Publication::ByResolverWrite(client)
             }
             NetidxRegisters::ByPublisher => {
                 let publisher = PublisherBuilder::new(config)
@@ -92,14 +92,14 @@ impl Publisher {
                 let publish = |path| publisher.publish(path, 0u64);
                 let values = paths.into_iter().map(publish).collect::<anyhow::Result<_>>()?;
                 publisher.flushed().await;
-                Held::ByPublisher(publisher, values)
+                Publication::ByPublisher(publisher, values)
             }
         });
         Ok(())
     }
 }
 
-/// Who asks.
+/// Resolves and lists paths.
 pub(super) struct Reader {
     config: Config,
     paths: Arc<[Path]>,
@@ -110,16 +110,16 @@ impl Reader {
     pub(super) fn prepare(work: &Work, address: SocketAddr) -> anyhow::Result<Reader> {
         Ok(Reader {
             config: client_config(address)?,
-            paths: made(work.asked(), |text| Ok(Path::from(text)))?,
-            parents: made(work.parents(), |text| Ok(Path::from(text)))?,
+            paths: build_all(work.resolve_order(), |text| Ok(Path::from(text)))?,
+            parents: build_all(work.parents(), |text| Ok(Path::from(text)))?,
         })
     }
 
-    /// How many have a publisher.
+    /// Resolves all paths; returns how many have a publisher.
     pub(super) async fn resolve(&self, clients: usize) -> anyhow::Result<u64> {
         let all = self.clients(clients);
         let turns = all.iter().cycle().cloned();
-        let ask = batches(self.paths.len(), RESOLVE_BATCH).zip(turns).map(|(batch, client)| {
+        let calls = batches(self.paths.len(), RESOLVE_BATCH).zip(turns).map(|(batch, client)| {
             let paths = self.paths.clone();
             async move {
                 let (publishers, answers) = client.resolve(paths[batch].iter().cloned()).await?;
@@ -127,29 +127,29 @@ impl Reader {
                 Ok(answers.iter().filter(|answer| answer.publishers.len() == 1).count() as u64)
             }
         });
-        pipelined(ask, CALLS * clients).await
+        pipelined(calls, CALLS_PER_CLIENT * clients).await
     }
 
-    /// How many paths are listed below all parents.
+    /// Lists the paths below all parents; returns their number.
     pub(super) async fn list(&self, clients: usize) -> anyhow::Result<u64> {
         let all = self.clients(clients);
         let turns = all.iter().cycle().cloned();
-        let ask = batches(self.parents.len(), LIST_BATCH).zip(turns).map(|(batch, client)| {
+        let calls = batches(self.parents.len(), LIST_BATCH).zip(turns).map(|(batch, client)| {
             let parents = self.parents.clone();
             async move {
-                let questions = parents[batch].iter().cloned().map(ToRead::List).collect();
-                let (_, answers) = client.send(&GPooled::orphan(questions)).await?;
+                let requests = parents[batch].iter().cloned().map(ToRead::List).collect();
+                let (_, answers) = client.send(&GPooled::orphan(requests)).await?;
                 let mut listed = 0;
                 for answer in answers.iter() {
                     match answer {
                         FromRead::List(paths) => listed += paths.len() as u64,
-                        other => bail!("answered with {other:?}"),
+                        other => bail!("unexpected answer {other:?}"),
                     }
                 }
                 Ok(listed)
             }
         });
-        pipelined(ask, CALLS * clients).await
+        pipelined(calls, CALLS_PER_CLIENT * clients).await
     }
 
     fn clients(&self, count: usize) -> Vec<ResolverRead> {

@@ -1,4 +1,4 @@
-//! Longshore's side.
+//! Longshore's publisher and subscriber.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -9,30 +9,30 @@ use longshore_protocol::{Path, Value};
 use longshore_publisher::{Batch, Published, ValuePublisher, ValuePublisherOptions, Values};
 use longshore_resolver::Cluster;
 use longshore_subscriber::{
-    DurableValue, Event, SubscribeOptions, Subscriber as Subscribing, Updates,
+    DurableValue, Event, SubscribeOptions, Subscriber as ValueSubscriber, Updates,
 };
 
-use super::work::{PATHS, Work, due, moment, now_ns, wait_until};
+use super::work::{PATHS, Work, due, now_ns, timestamp, wait_until};
 
-/// Bytes of updates that are committed between two flushes. Two such parts are under way, and a
-/// link's queue holds 4 MiB: so none of them is ever without room, and nothing is conflated.
+/// Bytes of updates between two flushes. Two such parts are in flight, and a link's queue has 4
+/// MiB, so it never overflows and no update is conflated.
 const FLUSH_BYTES: usize = 1024 * 1024;
-/// What an update is counted for beside its value.
+/// What an update counts in the queue in addition to its value.
 const UPDATE_BYTES: usize = 8;
-/// Updates that may wait for the one who counts them.
-const WAITING_MAX: usize = 65_536;
+/// The maximum number of updates that wait for the subscribing program.
+const QUEUED_MAX: usize = 65_536;
 
 fn paths() -> anyhow::Result<Vec<Path>> {
     Work::paths().map(|text| Ok(Path::new(&text)?)).collect()
 }
 
-/// Who publishes.
+/// Publishes all values.
 pub(super) struct Publisher {
     work: Work,
     values: Values,
     published: Vec<Published>,
     batch: Batch,
-    /// Serves while it is held.
+    /// Serves the values until it is dropped.
     _publisher: ValuePublisher,
 }
 
@@ -51,8 +51,8 @@ impl Publisher {
         Ok(Publisher { work, values, published, batch, _publisher: publisher })
     }
 
-    /// As fast as they are taken: while one part goes out the next is committed.
-    pub(super) async fn all(&mut self) -> anyhow::Result<()> {
+    /// Publishes updates as fast as possible: commits the next part while the last is flushed.
+    pub(super) async fn publish_all(&mut self) -> anyhow::Result<()> {
         let commit = self.work.commits.longshore;
         let commits = (FLUSH_BYTES / (commit * (self.work.size + UPDATE_BYTES))).max(1);
         let payload = self.work.payload();
@@ -60,17 +60,17 @@ impl Publisher {
         let mut turns = self.published.iter().cycle();
         while done < self.work.updates {
             for _ in 0..commits {
-                let some = (self.work.updates - done).min(commit as u64);
-                for one in turns.by_ref().take(some as usize) {
+                let count = (self.work.updates - done).min(commit as u64);
+                for value in turns.by_ref().take(count as usize) {
                     done += 1;
-                    self.batch.update(one, self.work.value::<Value>(done, &payload))?;
+                    self.batch.update(value, self.work.value::<Value>(done, &payload))?;
                 }
                 self.batch.commit();
             }
             let values = self.values.clone();
             let next = tokio::spawn(async move { values.flush(None).await });
-            if let Some(before) = flushing.replace(next) {
-                before.await?;
+            if let Some(previous) = flushing.replace(next) {
+                previous.await?;
             }
         }
         if let Some(last) = flushing {
@@ -79,46 +79,46 @@ impl Publisher {
         Ok(())
     }
 
-    /// Each at its time.
-    pub(super) async fn singles(&mut self) -> anyhow::Result<()> {
+    /// Publishes single updates, each when it is due.
+    pub(super) async fn publish_singles(&mut self) -> anyhow::Result<()> {
         let (start, mut turns) = (now_ns(), self.published.iter().cycle());
         for n in 0..self.work.singles() {
-            let (at, one) = (due(start, n), turns.next().context("there are values")?);
+            let (at, value) = (due(start, n), turns.next().context("there are values")?);
             wait_until(at);
-            one.set(self.work.timed::<Value>(at))?;
+            value.set(self.work.timestamp_value::<Value>(at))?;
         }
         Ok(())
     }
 }
 
-/// Who follows.
+/// Subscribes to all values.
 pub(super) struct Subscriber {
     work: Work,
     updates: Updates,
-    /// Held while it follows.
-    _held: Vec<DurableValue>,
+    /// The values stay subscribed until these are dropped.
+    _subscriptions: Vec<DurableValue>,
 }
 
 impl Subscriber {
-    /// Follows all values, and returns once it has each.
+    /// Subscribes to all values; returns once it has received each.
     pub(super) async fn prepare(work: &Work, resolver: SocketAddr) -> anyhow::Result<Subscriber> {
-        let subscriber = Subscribing::connect(Cluster::new([resolver.to_string()])).await?;
-        let mut updates = Updates::new(WAITING_MAX);
+        let subscriber = ValueSubscriber::connect(Cluster::new([resolver.to_string()])).await?;
+        let mut updates = Updates::new(QUEUED_MAX);
         let into = SubscribeOptions {
             into: Some(updates.sink()),
             policy: Policy::DropOldest,
             ..SubscribeOptions::default()
         };
-        let held = subscriber.durable_subscribe_all(paths()?, &into);
+        let subscriptions = subscriber.durable_subscribe_all(paths()?, &into);
         let mut known = HashSet::new();
         while known.len() < PATHS {
             known.extend(updates.next().await.iter().map(|(key, _)| *key));
         }
-        Ok(Subscriber { work: work.clone(), updates, _held: held })
+        Ok(Subscriber { work: work.clone(), updates, _subscriptions: subscriptions })
     }
 
-    /// Until so many have come.
-    pub(super) async fn all(&mut self) -> anyhow::Result<()> {
+    /// Returns once all updates have been received.
+    pub(super) async fn receive_all(&mut self) -> anyhow::Result<()> {
         let mut received = 0;
         while received < self.work.updates {
             for (_, event) in self.updates.next().await {
@@ -131,8 +131,8 @@ impl Subscriber {
         Ok(())
     }
 
-    /// How long each took, in nanoseconds.
-    pub(super) async fn singles(&mut self) -> anyhow::Result<Vec<u64>> {
+    /// The latency of each single update, in nanoseconds.
+    pub(super) async fn receive_singles(&mut self) -> anyhow::Result<Vec<u64>> {
         let mut all = Vec::new();
         while all.len() < self.work.singles() as usize {
             let batch = self.updates.next().await;
@@ -140,7 +140,7 @@ impl Subscriber {
             for (_, event) in batch {
                 let at = match event {
                     Event::Update(Value::U64(at)) => *at,
-                    Event::Update(Value::Bytes(bytes)) => moment(bytes)?,
+                    Event::Update(Value::Bytes(bytes)) => timestamp(bytes)?,
                     other => bail!("{other:?}"),
                 };
                 all.push(now.saturating_sub(at));

@@ -1,43 +1,43 @@
-//! Longshore's live values beside netidx's: updates a second from a publisher to a subscriber, and
-//! how long a single update takes.
+//! Compares the live values of Longshore and netidx: updates per second from a publisher to a
+//! subscriber, and the latency of single updates.
 
-mod asked;
-mod figures;
 mod longshore;
 #[cfg(feature = "netidx")]
 mod netidx;
+mod options;
 mod run;
+mod stats;
 mod work;
 
-pub(crate) use run::part;
+pub(crate) use run::run_child;
 
 use anyhow::Context as _;
 
-use self::asked::{Asked, USAGE};
-use self::figures::Comparison;
-use crate::side::Side;
+use self::options::{Options, USAGE};
+use self::stats::Comparison;
+use crate::system::System;
 
-/// The command, with what stands behind its name.
+/// Runs the command with its arguments.
 pub(crate) fn command(arguments: &[&str]) -> anyhow::Result<()> {
     if arguments.contains(&"--help") {
         println!("{USAGE}");
         return Ok(());
     }
-    let asked = Asked::parse(arguments).with_context(|| USAGE)?;
+    let options = Options::parse(arguments).with_context(|| USAGE)?;
     let mut all = Vec::new();
-    for work in &asked.works {
+    for work in &options.works {
         let mut comparison = Comparison::new(work);
-        for round in 1..=asked.rounds {
-            for side in [Side::Netidx, Side::Longshore] {
-                let figures = run::round(side, work).with_context(|| format!("{side}"))?;
+        for round in 1..=options.rounds {
+            for system in [System::Netidx, System::Longshore] {
+                let stats = run::round(system, work).with_context(|| format!("{system}"))?;
                 let size = work.size;
-                eprintln!("{size} bytes, round {round} of {}, {side}: {figures}", asked.rounds);
-                comparison.add(side, figures);
+                eprintln!("{size} bytes, round {round} of {}, {system}: {stats}", options.rounds);
+                comparison.add(system, stats);
             }
         }
         all.push(comparison);
     }
-    if asked.json {
+    if options.json {
         let all: Vec<_> = all.iter().map(Comparison::json).collect();
         println!("{}", serde_json::to_string(&all)?);
     } else {

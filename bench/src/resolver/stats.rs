@@ -1,36 +1,36 @@
-//! What was measured, and how the sides compare.
+//! The measurements, and how the systems compare.
 
 use std::fmt;
 
 use serde_json::{Value, json};
 
-use super::asked::Asked;
+use super::options::Options;
 use super::work::{NetidxRegisters, PER_PARENT, RESOLVE_BATCH, Work};
 use crate::comparison::{self, Rounds, Row, write_line};
 use crate::machine::cores;
 use crate::numbers::grouped;
-use crate::side::Side;
+use crate::system::System;
 
-/// What one round of one side has come to.
+/// The measurements of one round of one system.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) struct Figures {
+pub(super) struct Stats {
     pub(super) register_per_s: f64,
-    /// Processor time of the resolver and of who asks it, for one path.
+    /// Processor time of the resolver and its client, per path.
     pub(super) register_cpu_us: f64,
     pub(super) resolve_per_s: f64,
     pub(super) resolve_cpu_us: f64,
     pub(super) list_per_s: f64,
     pub(super) list_cpu_us: f64,
-    /// Resident memory of the resolver's process, once all is registered.
+    /// Resident memory of the resolver per path, after all are registered.
     pub(super) bytes_per_path: f64,
-    /// The same, once all was resolved and listed.
+    /// The same, after all are resolved and listed.
     pub(super) bytes_per_path_after_reads: f64,
-    /// How much of the machine's processor time others had while the work was done.
+    /// The percentage of the machine's processor time that other processes used during the work.
     pub(super) others_percent: f64,
 }
 
-impl comparison::Figures for Figures {
-    const ROWS: &'static [Row<Figures>] = &[
+impl comparison::RoundStats for Stats {
+    const ROWS: &'static [Row<Stats>] = &[
         Row::speed("register_per_s", "registrations/s", |f| f.register_per_s),
         Row::cost("register_cpu_us", "  µs of CPU each", |f| f.register_cpu_us),
         Row::speed("resolve_per_s", "resolutions/s", |f| f.resolve_per_s),
@@ -48,30 +48,30 @@ impl comparison::Figures for Figures {
     }
 }
 
-impl fmt::Display for Figures {
+impl fmt::Display for Stats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write_line(self, f)
     }
 }
 
-/// All rounds of both sides.
+/// All rounds of both systems.
 pub(super) struct Comparison {
     work: Work,
-    rounds: Rounds<Figures>,
+    rounds: Rounds<Stats>,
 }
 
 impl Comparison {
-    pub(super) fn new(asked: &Asked) -> Comparison {
-        Comparison { work: asked.work.clone(), rounds: Rounds::new() }
+    pub(super) fn new(options: &Options) -> Comparison {
+        Comparison { work: options.work.clone(), rounds: Rounds::new() }
     }
 
-    pub(super) fn add(&mut self, side: Side, figures: Figures) {
-        self.rounds.add(side, figures);
+    pub(super) fn add(&mut self, system: System, stats: Stats) {
+        self.rounds.add(system, stats);
     }
 
-    /// One object; the ratios say how many times better Longshore is.
+    /// A JSON object. Its ratios are how many times better Longshore is.
     pub(super) fn json(&self) -> Value {
-        let mut netidx = self.rounds.side_json(Side::Netidx);
+        let mut netidx = self.rounds.system_json(System::Netidx);
         netidx["version"] = json!("0.32.0");
         netidx["by_publisher"] = json!(self.work.netidx_registers == NetidxRegisters::ByPublisher);
         json!({
@@ -83,12 +83,12 @@ impl Comparison {
             "shuffled": self.work.shuffled,
             "rounds": self.rounds.count(),
             "netidx": netidx,
-            "longshore": self.rounds.side_json(Side::Longshore),
+            "longshore": self.rounds.system_json(System::Longshore),
             "times_better": self.rounds.times_better(),
         })
     }
 
-    /// A table of medians for people.
+    /// A table of medians.
     pub(super) fn table(&self) -> String {
         self.rounds.table(&format!("{} paths", grouped(self.work.paths as f64)))
     }
@@ -98,8 +98,8 @@ impl Comparison {
 mod tests {
     use super::*;
 
-    fn figures(speed: f64, bytes: f64) -> Figures {
-        Figures {
+    fn stats(speed: f64, bytes: f64) -> Stats {
+        Stats {
             register_per_s: speed,
             register_cpu_us: 1e6 / speed,
             resolve_per_s: speed,
@@ -113,11 +113,11 @@ mod tests {
     }
 
     #[test]
-    fn ratios_are_of_medians_and_say_how_many_times_better_longshore_is() {
-        let mut compared = Comparison::new(&Asked::parse(&[]).unwrap());
+    fn ratios_compare_medians() {
+        let mut compared = Comparison::new(&Options::parse(&[]).unwrap());
         for (theirs, ours) in [(100.0, 200.0), (50.0, 300.0), (110.0, 250.0)] {
-            compared.add(Side::Netidx, figures(theirs, 400.0));
-            compared.add(Side::Longshore, figures(ours, 100.0));
+            compared.add(System::Netidx, stats(theirs, 400.0));
+            compared.add(System::Longshore, stats(ours, 100.0));
         }
         let json = compared.json();
         assert_eq!(json["netidx"]["register_per_s"], 100.0);
@@ -126,13 +126,13 @@ mod tests {
         assert_eq!(json["times_better"]["bytes_per_path"], 4.0);
         assert_eq!(json["rounds"], 3);
         assert_eq!(
-            compared.rounds.ratio(&<Figures as comparison::Figures>::ROWS[0]),
+            compared.rounds.ratio(&<Stats as comparison::RoundStats>::ROWS[0]),
             (2.5, 2.0, 6.0)
         );
         assert!(!compared.table().contains("not quiet"));
         for _ in 0..4 {
-            compared.add(Side::Netidx, Figures { others_percent: 60.0, ..figures(1.0, 1.0) });
+            compared.add(System::Netidx, Stats { others_percent: 60.0, ..stats(1.0, 1.0) });
         }
-        assert!(compared.table().contains("others had 60 %"));
+        assert!(compared.table().contains("processes used 60 %"));
     }
 }

@@ -1,21 +1,21 @@
-//! Who does the work.
+//! The systems that are compared.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Who does it.
+/// A system that does the work.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
-pub(crate) enum Side {
+pub(crate) enum System {
     Netidx,
     Longshore,
 }
 
-impl fmt::Display for Side {
+impl fmt::Display for System {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
-            Side::Netidx => "netidx",
-            Side::Longshore => "longshore",
+            System::Netidx => "netidx",
+            System::Longshore => "longshore",
         })
     }
 }
