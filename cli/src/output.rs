@@ -30,14 +30,14 @@ impl Output {
         self.json
     }
 
-    /// Writes one JSON value on a line of its own and flushes.
+    /// Writes one JSON value as a line and flushes.
     pub(crate) fn json(&mut self, value: &Value) -> io::Result<()> {
         serde_json::to_writer(&mut self.out, value)?;
         self.out.write_all(b"\n")?;
         self.out.flush()
     }
 
-    /// Writes one JSON value of many, on a line of its own, without flushing; call
+    /// Writes one JSON value of many as a line, without flushing; call
     /// [`Output::flush`] after the last.
     pub(crate) fn json_row(&mut self, value: &Value) -> io::Result<()> {
         serde_json::to_writer(&mut self.out, value)?;

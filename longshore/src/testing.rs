@@ -26,7 +26,7 @@
 //! # }
 //! ```
 //!
-//! The publisher's clock stands still until the test moves it, so a slow test does not make jobs
+//! The publisher's clock moves only when the test moves it, so a slow test does not make jobs
 //! due or expired, and does not end leases. Back-offs, delays and times to live pass when the test
 //! moves the clock. Links, leases, tokens, retries and dead letters work as in production, but
 //! acknowledgements do not wait for the disk.

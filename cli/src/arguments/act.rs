@@ -14,7 +14,7 @@ use super::State;
 use crate::backoff::parse_backoff;
 use crate::time::{parse_duration, wall_ms};
 
-/// Filters beside queue and state.
+/// Filters in addition to queue and state.
 #[derive(Args, Debug, Default)]
 pub(crate) struct Filters {
     /// Only dead jobs with this cause of death, like worker_lost

@@ -49,7 +49,7 @@ pub(crate) async fn run(arguments: Job, mut context: Context) -> anyhow::Result<
     if arguments.wait && !completed { Err(AlreadyReported.into()) } else { Ok(()) }
 }
 
-/// Waits until a job has ended, and shows its progress meanwhile.
+/// Waits until a job has ended, and shows its progress.
 async fn watch(queues: &Queues, name: &JobName, mut progress: Progress) -> anyhow::Result<JobEnd> {
     let polling = async {
         loop {

@@ -45,9 +45,9 @@ pub(crate) async fn run(arguments: Resolve, mut context: Context) -> anyhow::Res
             PathAnswer::NotFound => {
                 failed = true;
                 let why = if resolution.complete {
-                    "nobody publishes it, and no publisher has a default for it"
+                    "no publisher has it or a default for it"
                 } else {
-                    "nobody publishes it yet; the resolver is still warming up"
+                    "no publisher has it yet; the resolver is still warming up"
                 };
                 values.push(failure(path, why, &context));
             }

@@ -156,7 +156,7 @@ impl PatternSubscriptions {
                 },
                 events = self.updates.next() => {
                     for (key, event) in events {
-                        // Skip values that were unsubscribed meanwhile.
+                        // Skip values that were unsubscribed in the meantime.
                         let Some(path) = self.paths.get(key) else { continue };
                         let first = self.pending_once.remove(path);
                         match event {
@@ -173,7 +173,7 @@ impl PatternSubscriptions {
             }
         }
         if self.once && !any {
-            eprintln!("error: nobody publishes a value that matches '{}'", self.pattern);
+            eprintln!("error: no publisher has a value that matches '{}'", self.pattern);
             return Err(AlreadyReported.into());
         }
         Ok(())

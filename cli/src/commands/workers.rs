@@ -124,7 +124,7 @@ pub(super) fn without_metrics(publishers: &[PublisherInfo], bases: &BTreeSet<Pat
 
 /// Reads the workers of every publisher.
 pub(super) async fn read_all(context: &Context) -> anyhow::Result<WorkerList> {
-    // Read first, so that a publisher that starts meanwhile does not count as one without metrics.
+    // Read first, so that a publisher that starts after this does not count as one without metrics.
     let (all, publishers) = context.queues().publishers(&Glob::everything()).await?;
     let (bases, complete) = bases(&context.read_client(), "publishers").await?;
     let without_metrics = without_metrics(&publishers, &bases.iter().cloned().collect());

@@ -1,4 +1,4 @@
-//! Parsers of single keys. Errors say what was expected; the caller adds the origin.
+//! Parsers of single keys. Errors name what was expected; the caller adds the origin.
 
 use std::fmt;
 use std::net::SocketAddr;

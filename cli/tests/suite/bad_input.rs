@@ -41,7 +41,7 @@ fn an_unpublished_path_is_reported_with_the_remedy() {
         run(command, b"")
     };
     ask(&["enqueue", "/b", "text"]).code(1).stderr_has(&["/b", "--default", "longshore publisher"]);
-    ask(&["resolve", "/b"]).code(1).stderr_has(&["/b", "nobody publishes"]);
+    ask(&["resolve", "/b"]).code(1).stderr_has(&["/b", "no publisher has it"]);
 }
 
 #[test]

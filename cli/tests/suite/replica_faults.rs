@@ -65,7 +65,7 @@ async fn enqueue(harness: &Harness, queue: &str, jobs: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hung_replica_blocks_nobody_and_catches_up() {
+async fn a_hung_replica_blocks_no_client_and_catches_up() {
     let harness = Harness::with_more_configuration(3, 1, None, TIMING).await;
     const OLD: &str = "/jobs/old";
     enqueue(&harness, OLD, BACKLOG).await;
@@ -84,7 +84,7 @@ async fn a_hung_replica_blocks_nobody_and_catches_up() {
 
     harness.replicas[0].service.send(Signal::STOP);
     let (began, before) = (Instant::now(), done().await);
-    // A path published meanwhile is found at the other replicas, also by readers that try the
+    // A path published during the hang is found at the other replicas, also by readers that try the
     // stopped one first.
     enqueue(&harness, "/jobs/new", 10).await;
     for _ in 0..4 {
@@ -116,7 +116,8 @@ async fn a_hung_replica_blocks_nobody_and_catches_up() {
     // missed changes.
     assert!(status.warming && status.publishers == 2 && status.hidden == 0, "{status:?}");
     assert!(knows(&back, OLD).await, "a stopped replica hides no publisher");
-    eventually("the path published meanwhile is registered", || knows(&back, "/jobs/new")).await;
+    eventually("the path published during the hang is registered", || knows(&back, "/jobs/new"))
+        .await;
     let took = returned.elapsed();
     assert!(took < WRITER_TTL / 2 + SLACK, "published there {took:?} after its return");
     worker.kill().unwrap();

@@ -27,7 +27,7 @@ const COMMITS: u64 = 80;
 const FLUSH_MS: u64 = 1_000;
 /// The longest time from the first refused byte to the disconnection.
 const DISCONNECT_MS: f64 = 1_200.0;
-/// Memory of the publisher's process beside the queue and backlog of the stopped subscriber.
+/// Memory of the publisher's process, excluding the queue and backlog of the stopped subscriber.
 const PROCESS_BYTES: u64 = 4 * 1024 * 1024;
 /// The timeout of one command.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(90);
@@ -63,7 +63,7 @@ impl BenchProcess {
         self.input.write_all(format!("{command}\n").as_bytes()).unwrap();
     }
 
-    /// Waits for its next answer, and polls `observe` meanwhile.
+    /// Waits for its next answer, and polls `observe` in the meantime.
     #[track_caller]
     fn answer(&mut self, mut observe: impl FnMut()) -> Value {
         let turns = ANSWER_TIMEOUT.as_millis() / POLL_INTERVAL.as_millis();
@@ -161,21 +161,23 @@ fn one_stopped_subscriber_does_not_slow_the_others() {
     let quiet = load(&mut publisher, nine, commits, || most = most.max(resident(process)));
     let before = most;
     send(&tenth[0].process, Signal::STOP);
-    let beside = load(&mut publisher, nine, commits, || most = most.max(resident(process)));
+    let with_one_stopped =
+        load(&mut publisher, nine, commits, || most = most.max(resident(process)));
     let more = most - before;
-    println!("all ten run: {quiet:?}\none stopped: {beside:?}, {} KiB more", more / 1024);
+    println!("all ten run: {quiet:?}\none stopped: {with_one_stopped:?}, {} KiB more", more / 1024);
 
-    assert_eq!(beside.dead, 0, "a stopped subscriber does not disconnect others");
+    assert_eq!(with_one_stopped.dead, 0, "a stopped subscriber does not disconnect others");
     let bound = (VALUE_QUEUE_BYTES_MAX + VALUE_BACKLOG_BYTES_MAX) as u64 + PROCESS_BYTES;
     assert!(more <= bound, "{more} bytes more are over {bound}");
-    let (rate_kept, waits) = (beside.per_s / quiet.per_s, beside.p99_ms / quiet.p99_ms);
+    let (rate_kept, waits) =
+        (with_one_stopped.per_s / quiet.per_s, with_one_stopped.p99_ms / quiet.p99_ms);
     if long() {
         assert!(rate_kept >= 0.9, "{rate_kept:.2} of the rate");
         assert!(waits <= 2.0, "p99 is {waits:.2} times as long");
     } else {
         // Other tests may run at the same time.
         assert!(rate_kept >= 0.5, "{rate_kept:.2} of the rate");
-        assert!(beside.p99_ms <= 2_000.0, "p99 is {:.0} ms", beside.p99_ms);
+        assert!(with_one_stopped.p99_ms <= 2_000.0, "p99 is {:.0} ms", with_one_stopped.p99_ms);
     }
 
     // It already refuses bytes, so the timeout counts from the flush.

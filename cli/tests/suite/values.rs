@@ -83,7 +83,7 @@ fn each_input_line_becomes_the_value() {
 fn a_pattern_subscription_follows_new_and_removed_values() {
     let system = System::up();
     let none = system.run(&["subscribe", "/values/**", "--once"]).code(1);
-    none.stderr_has(&["nobody publishes a value that matches '/values/**'"]);
+    none.stderr_has(&["no publisher has a value that matches '/values/**'"]);
     let mut follow = system.spawn(&["subscribe", "/values/**", "--json"]);
     let first = system.spawn(&["publish", "/values/a/b", "1"]);
     assert_eq!(next(&mut follow), update("/values/a/b", 1));

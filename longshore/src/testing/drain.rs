@@ -21,8 +21,8 @@ pub struct DrainReport {
     pub failed: u64,
     /// Jobs that the worker snoozed.
     pub snoozed: u64,
-    /// Jobs that became dead letters meanwhile, each with its cause ([`JobInfo::death`]) and last
-    /// error, oldest first.
+    /// Jobs that became dead letters during the call, each with its cause ([`JobInfo::death`]) and
+    /// last error, oldest first.
     pub dead: Vec<JobInfo>,
     /// The worker's report.
     pub worker: WorkerReport,

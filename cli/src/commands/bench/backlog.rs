@@ -8,7 +8,7 @@
 //!    cycle (compaction and snapshot) runs;
 //! 4. churn through the long queue: the worst ratio of disk usage to live data; bytes written; CPU
 //!    time of compaction cycles per job;
-//! 5. commits again, beside a paced load: during compaction cycles, and outside of them;
+//! 5. commits again under a paced load: during compaction cycles, and outside of them;
 //! 6. a kill of the publisher, and its recovery.
 
 use std::path::PathBuf;
@@ -44,8 +44,8 @@ const ROUNDS: usize = 5;
 
 /// Single jobs per second whose commits are timed.
 const PROBE_RATE: u64 = 500;
-/// Jobs per second of the load beside them.
-const SIDE_RATE: u64 = 20_000;
+/// Jobs per second of the load during these commits.
+const LOAD_RATE: u64 = 20_000;
 /// Commits to time during a cycle and outside of one, or half of those of one probe run if that is
 /// less.
 const PROBES_ENOUGH: usize = 2_000;
@@ -67,7 +67,7 @@ const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 const SETTLE_TIME: Duration = Duration::from_millis(500);
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Live bytes of a waiting job beside its payload: the entry's head in the log, and its row in the
+/// Live bytes of a waiting job without its payload: the entry's head in the log, and its row in the
 /// snapshot.
 const ENTRY_BYTES: u64 = 24;
 const ROW_BYTES: u64 = 96;
@@ -105,7 +105,7 @@ pub(crate) async fn measure(arguments: BenchBacklog, context: &Context) -> anyho
     add(compare_costs(&mut short, &mut long, jobs, &monitor).await?);
     short.end().await?;
     add(long.churn(&arguments, &monitor).await?);
-    add(long.commits_beside_cycles(&arguments, &monitor, &quiet).await?);
+    add(long.commits_during_cycles(&arguments, &monitor, &quiet).await?);
     drop(monitor);
     add(long.recover().await?);
     Ok(results)
@@ -279,8 +279,8 @@ impl QueueUnderTest {
         }))
     }
 
-    /// Times commits beside a paced load, during cycles and outside of them.
-    async fn commits_beside_cycles(
+    /// Times commits under a paced load, during cycles and outside of them.
+    async fn commits_during_cycles(
         &mut self,
         arguments: &BenchBacklog,
         monitor: &CycleMonitor,
@@ -290,27 +290,27 @@ impl QueueUnderTest {
         let segments = 5 * arguments.segment_bytes / 2 / (u64::from(arguments.size) + 64);
         let jobs_per_cycle = (arguments.jobs * 3 / 2).max(segments);
         let enough = PROBES_ENOUGH.min((PROBE_RATE * arguments.seconds / 2) as usize);
-        let mut cycles_come = true;
+        let mut cycles_occur = true;
         let mut found = CommitTimes::default();
         for _ in 0..PROBE_RUNS_MAX {
-            if found.beside_cycle.len() < enough && cycles_come {
-                cycles_come = self.provoke_cycle(jobs_per_cycle, monitor).await?;
+            if found.during_cycle.len() < enough && cycles_occur {
+                cycles_occur = self.provoke_cycle(jobs_per_cycle, monitor).await?;
             } else if found.without.len() < enough {
-                until_no_cycle(monitor).await?;
+                wait_until_no_cycle(monitor).await?;
             } else {
                 break;
             }
-            let samples = self.probe_beside_load(arguments.seconds).await?;
+            let samples = self.probe_under_load(arguments.seconds).await?;
             found.add(&samples, &monitor.cycles());
             report(format!(
-                "commits beside a load: {} during cycles, {} without",
-                found.beside_cycle.len(),
+                "commits under load: {} during cycles, {} outside of them",
+                found.during_cycle.len(),
                 found.without.len()
             ));
         }
-        let [with, without] = [&found.beside_cycle, &found.without]
+        let [with, without] = [&found.during_cycle, &found.without]
             .map(|times| if times.is_empty() { 0.0 } else { quantile_us(times, 0.99) });
-        let ratio = if found.beside_cycle.is_empty() {
+        let ratio = if found.during_cycle.is_empty() {
             // No cycle ran, so none slowed a commit.
             1.0
         } else if found.without.is_empty() {
@@ -322,7 +322,7 @@ impl QueueUnderTest {
         Ok(json!({
             "commit_p99_ratio": rounded(ratio), "commit_p99_us_beside_cycles": rounded(with),
             "commit_p99_us_without": rounded(without),
-            "commits_beside_cycles": found.beside_cycle.len(),
+            "commits_beside_cycles": found.during_cycle.len(),
             "commits_without": found.without.len(), "cycles": monitor.cycles().count(),
         }))
     }
@@ -346,8 +346,8 @@ impl QueueUnderTest {
         Ok(monitor.cycles().count() > before)
     }
 
-    async fn probe_beside_load(&mut self, seconds: u64) -> anyhow::Result<Vec<(u64, u64)>> {
-        let pass = format!("pass {} {SIDE_RATE}", SIDE_RATE * seconds);
+    async fn probe_under_load(&mut self, seconds: u64) -> anyhow::Result<Vec<(u64, u64)>> {
+        let pass = format!("pass {} {LOAD_RATE}", LOAD_RATE * seconds);
         let probe = probe_command(seconds);
         let (_, probed) = tokio::try_join!(
             send_command(&mut self.load, &pass),
@@ -415,7 +415,7 @@ fn times(samples: &[(u64, u64)]) -> Vec<u64> {
     samples.iter().map(|(_, took)| *took).collect()
 }
 
-async fn until_no_cycle(monitor: &CycleMonitor) -> anyhow::Result<()> {
+async fn wait_until_no_cycle(monitor: &CycleMonitor) -> anyhow::Result<()> {
     let began = Instant::now();
     while monitor.cycles().runs_since.is_some() {
         if began.elapsed() > CYCLE_TIMEOUT {
@@ -457,7 +457,7 @@ async fn compare_costs(
     let bursts = (jobs / 50).clamp(20_000, 200_000) / BURST;
     // Cycles are measured separately: wait for one that began while the queue was filled.
     tokio::time::sleep(SAMPLE_INTERVAL).await;
-    until_no_cycle(monitor).await?;
+    wait_until_no_cycle(monitor).await?;
     drop_page_cache(&long.journal).context("cannot drop the journal's page cache")?;
     short.run("work").await?;
     long.run("work").await?;
@@ -536,7 +536,7 @@ impl DiskUse {
 /// Commit times in nanoseconds.
 #[derive(Debug, Default)]
 struct CommitTimes {
-    beside_cycle: Vec<u64>,
+    during_cycle: Vec<u64>,
     without: Vec<u64>,
 }
 
@@ -547,7 +547,7 @@ impl CommitTimes {
             let touched = [at, at + took]
                 .iter()
                 .any(|moment| cycles.touch(*moment, CYCLE_BEFORE_NS, CYCLE_AFTER_NS));
-            if touched { self.beside_cycle.push(took) } else { self.without.push(took) }
+            if touched { self.during_cycle.push(took) } else { self.without.push(took) }
         }
     }
 }
@@ -573,10 +573,10 @@ mod tests {
         let mut times = CommitTimes::default();
         let at = [8_900, 9_100, 10_500, 11_400, 11_600].map(|ms| (ms * 1_000_000, 1));
         times.add(&at, &cycles);
-        assert_eq!((times.beside_cycle.len(), times.without.len()), (3, 2));
+        assert_eq!((times.during_cycle.len(), times.without.len()), (3, 2));
         // A commit that begins long before the cycle and ends in it.
         times.add(&[(5 * second, 5 * second)], &cycles);
-        assert_eq!(times.beside_cycle.len(), 4);
+        assert_eq!(times.during_cycle.len(), 4);
     }
 
     #[test]

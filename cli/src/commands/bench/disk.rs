@@ -47,7 +47,7 @@ pub(crate) fn drop_page_cache(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Visits every file. Files and folders may appear and disappear meanwhile.
+/// Visits every file. Files and folders may appear and disappear during the walk.
 fn walk(folder: &Path, visit: &mut dyn FnMut(&Path, &fs::Metadata)) -> io::Result<()> {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,

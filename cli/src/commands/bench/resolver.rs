@@ -1,11 +1,11 @@
 //! Measures a replica: paths registered, resolved and listed per second, memory per path, and the
-//! latency of another client's requests meanwhile. Replica and publisher are separate processes;
-//! this process reads.
+//! latency of another client's requests in the meantime. Replica and publisher are separate
+//! processes; this process reads.
 //!
 //! 1. single requests, with no other load;
-//! 2. the publisher registers all paths, beside the same requests;
+//! 2. the publisher registers all paths, during the same requests;
 //! 3. all paths are resolved, listed per parent, and listed by one glob;
-//! 4. the publisher is killed and its paths expire, beside the same requests.
+//! 4. the publisher is killed and its paths expire, during the same requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -78,7 +78,7 @@ pub(crate) async fn measure(arguments: BenchResolver, context: &Context) -> anyh
     registrar.send_line("register").await?;
     let seconds = registrar.next().await?["seconds"].as_f64().context("no seconds")?;
     let register_us = (cpu.now_ns()? - before) as f64 / 1e3 / paths as f64;
-    let beside = prober.p99_ms().await?;
+    let probe_p99_ms = prober.p99_ms().await?;
     sleep(SETTLE_TIME).await;
     let full = resident_bytes(replica.process()?)?;
     let per_path = full.saturating_sub(empty) as f64 / paths as f64;
@@ -89,7 +89,7 @@ pub(crate) async fn measure(arguments: BenchResolver, context: &Context) -> anyh
     add(json!({
         "register_per_s": (paths as f64 / seconds).round(), "register_cpu_us": rounded(register_us),
         "bytes_per_path": rounded(per_path), "rss_bytes": full, "rss_bytes_empty": empty,
-        "probe_p99_ms_registering": beside,
+        "probe_p99_ms_registering": probe_p99_ms,
     }));
 
     let before = cpu.now_ns()?;

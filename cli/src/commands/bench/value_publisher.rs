@@ -23,9 +23,9 @@ use crate::arguments::BenchValuesProcess;
 use crate::commands::Context;
 
 /// Bytes of updates committed between two flushes. Two such parts are in flight and a link's queue
-/// holds 4 MiB, so an update always fits.
+/// has 4 MiB, so an update always fits.
 const FLUSH_BYTES: usize = 1024 * 1024;
-/// Bytes counted per update beside its value.
+/// Bytes counted per update in addition to its value.
 const UPDATE_BYTES: usize = 8;
 /// The longest wait for the registration of the values.
 const REGISTRATION_TIMEOUT: Duration = Duration::from_secs(30);

@@ -114,7 +114,7 @@ impl Terminal {
     }
 
     /// Takes over the terminal again, unless the process is in the background. Other programs may
-    /// have changed the terminal's modes meanwhile.
+    /// have changed the terminal's modes in the meantime.
     fn resume(&mut self) {
         if !in_foreground() {
             return;

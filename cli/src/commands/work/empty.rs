@@ -24,7 +24,7 @@ pub(crate) struct RemainingJobs {
     pub(crate) scheduled: u64,
     /// Jobs that wait for confirmation.
     pub(crate) prepared: u64,
-    /// Jobs that became dead letters meanwhile.
+    /// Jobs that became dead letters during the wait.
     pub(crate) died: u64,
 }
 
@@ -36,8 +36,8 @@ pub(crate) async fn initial_totals(queues: &Queues, patterns: &[Glob]) -> Option
     stats.is_whole().then(|| QueueTotals::of(&stats.merged()))
 }
 
-/// Waits until the matching queues are empty, and passes the number of jobs completed meanwhile to
-/// `completed`. Also waits for publishers that do not answer, which may have jobs.
+/// Waits until the matching queues are empty, and passes the number of jobs completed in the
+/// meantime to `completed`. Also waits for publishers that do not answer, which may have jobs.
 pub(crate) async fn until(
     queues: &Queues,
     patterns: &[Glob],
