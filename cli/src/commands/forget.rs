@@ -59,7 +59,7 @@ pub(super) async fn run(name: &str, mut context: Context) -> anyhow::Result<()> 
 type Answer = (String, Result<Vec<KnownPublisher>, String>);
 
 async fn query_all(client: &ReadClient, replicas: Vec<String>) -> Vec<Answer> {
-    let asking = replicas.into_iter().map(|replica| {
+    let requests = replicas.into_iter().map(|replica| {
         let client = client.clone();
         tokio::spawn(async move {
             let known = client.publishers_known(&replica).await;
@@ -67,8 +67,8 @@ async fn query_all(client: &ReadClient, replicas: Vec<String>) -> Vec<Answer> {
         })
     });
     let mut answers = Vec::new();
-    for asked in asking.collect::<Vec<_>>() {
-        if let Ok(answer) = asked.await {
+    for request in requests.collect::<Vec<_>>() {
+        if let Ok(answer) = request.await {
             answers.push(answer);
         }
     }

@@ -215,13 +215,13 @@ impl PatternSubscriptions {
 
     /// Unsubscribes from a removed path, and from metrics created below it.
     fn unsubscribe(&mut self, path: &Path) {
-        let gone: Vec<Path> = self
+        let removed: Vec<Path> = self
             .subscriptions
             .keys()
             .filter(|known| *known == path || (path.is_reserved() && known.is_at_or_below(path)))
             .cloned()
             .collect();
-        for path in gone {
+        for path in removed {
             if let Some(value) = self.subscriptions.remove(&path) {
                 self.paths.remove(&value.key());
             }

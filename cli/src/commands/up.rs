@@ -113,10 +113,10 @@ async fn serve_metrics(
 
 /// The memory bound of all links in bytes, with `frames` for received frames.
 fn memory_bound(system: &System, frames: usize) -> usize {
-    let beside_frames = |bounds: &MemoryBounds| bounds.received() - bounds.frames;
+    let without_frames = |bounds: &MemoryBounds| bounds.received() - bounds.frames;
     let replicas = system.replicas().iter().map(|replica| replica.memory_bounds());
     let services = replicas.chain([system.publisher().memory_bounds()]);
-    services.map(beside_frames).fold(frames, usize::saturating_add)
+    services.map(without_frames).fold(frames, usize::saturating_add)
 }
 
 fn print_ready(

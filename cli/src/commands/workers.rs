@@ -77,11 +77,11 @@ impl WorkerList {
         sessions: &BTreeSet<String>,
         unlinked: &mut BTreeSet<String>,
     ) -> Option<u64> {
-        let theirs = || self.workers.iter().filter(|w| sessions.contains(text(w, "session")));
-        let linked: BTreeSet<&str> = theirs().map(|worker| text(worker, "session")).collect();
+        let of_sessions = || self.workers.iter().filter(|w| sessions.contains(text(w, "session")));
+        let linked: BTreeSet<&str> = of_sessions().map(|worker| text(worker, "session")).collect();
         *unlinked = sessions.iter().filter(|one| !linked.contains(one.as_str())).cloned().collect();
-        let known = self.is_whole() && theirs().all(|worker| worker["quiet"] == true);
-        known.then(|| theirs().map(|worker| number(worker, "held")).sum())
+        let known = self.is_whole() && of_sessions().all(|worker| worker["quiet"] == true);
+        known.then(|| of_sessions().map(|worker| number(worker, "held")).sum())
     }
 }
 

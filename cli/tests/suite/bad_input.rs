@@ -144,11 +144,11 @@ fn a_port_in_use_is_reported() {
     std::fs::write(&file, format!("[resolver]\nmetrics = '{address}'\n")).unwrap();
     let mut up = longshore(&["up", "--resolver-port", "0", "--publisher-port", "0", "--config"]);
     up.arg(&file).arg("--data").arg(folder.path().join("data"));
-    let place = format!("resolver.metrics from {}:2", file.display());
+    let location = format!("resolver.metrics from {}:2", file.display());
     run(up, b"").code(1).stderr_has(&[
         &address,
         "in use",
-        &place,
+        &location,
         "true serves them where the publisher listens",
     ]);
 }
@@ -173,8 +173,8 @@ fn a_configuration_typo_reports_file_line_and_expectation() {
     std::fs::write(&file, "log = \"info\"\n\n[publisher]\nlisen = \"127.0.0.1:0\"\n").unwrap();
     let mut command = longshore(&["config"]);
     command.arg("--config").arg(&file);
-    let place = format!("{}:4", file.display());
-    run(command, b"").code(2).stderr_has(&[&place, "lisen", "`listen`"]);
+    let location = format!("{}:4", file.display());
+    run(command, b"").code(2).stderr_has(&[&location, "lisen", "`listen`"]);
 }
 
 #[test]

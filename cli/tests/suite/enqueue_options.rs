@@ -54,8 +54,8 @@ fn options_from_flags_and_json_lines_are_equal() {
     let defaults = ["priority", "max_attempts", "lease_ms", "run_timeout_ms"].map(|f| &plain[f]);
     assert_eq!(defaults, [0, 25, 30_000, 3_600_000]);
     assert_eq!((&plain["state"], &plain["payload"]), (&"ready".into(), &"x".into()));
-    let unsaid = ["due_at", "expires_at", "headers", "attempts", "retrying"].map(|f| &plain[f]);
-    assert!(unsaid.iter().all(|field| field.is_null()), "{plain}");
+    let unset = ["due_at", "expires_at", "headers", "attempts", "retrying"].map(|f| &plain[f]);
+    assert!(unset.iter().all(|field| field.is_null()), "{plain}");
 
     let id = "01920f3e-5b7a-7c3d-8e4f-a1b2c3d4e5f6";
     let flags = [

@@ -199,13 +199,13 @@ fn unread_answers_stay_within_a_replicas_memory_bound() {
             ToReplica::ListMatching(ListMatching { id, globs: globs.clone() }).encode(out);
         }
     });
-    let asking = filled(4 * MIB, |out| {
+    let requests = filled(4 * MIB, |out| {
         let paths = [PathText::new(b"/jobs")].into_iter().collect();
         ToReplica::Resolve(Resolve { id: 7, paths }).encode(out);
     });
     let mut links: Vec<Hostile> = (0..LINKS)
         .map(|_| Hostile::dial(address(&replica), Role::ResolverReader, &listing))
-        .map(|link| link.sending(&asking, 12))
+        .map(|link| link.sending(&requests, 12))
         .collect();
     let most = attack(&replica, &mut links);
     is_served(&replica, &["resolver", "status"]);
@@ -250,14 +250,14 @@ fn unread_answers_stay_within_a_publishers_memory_bound() {
     const LINKS: usize = 60;
     let folder = tempfile::tempdir().unwrap();
     let (replica, publisher) = publisher(folder.path());
-    let asking = filled(4 * MIB, |out| {
+    let requests = filled(4 * MIB, |out| {
         for id in 0..1_000 {
             ToPublisher::Request { id, request: Request::Status }.encode(out);
         }
     });
     let mut links: Vec<Hostile> = (0..LINKS)
         .map(|_| Hostile::dial(address(&publisher), Role::Tool, &attach()))
-        .map(|link| link.sending(&asking, 12))
+        .map(|link| link.sending(&requests, 12))
         .collect();
     let most = attack(&publisher, &mut links);
     is_served(&replica, &["enqueue", "/jobs/a", "a payload"]);

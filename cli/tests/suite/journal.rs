@@ -73,8 +73,11 @@ fn a_journal_at_rest_can_be_inspected_verified_and_dumped() {
 
     let lines = journal(&["dump", text(&data), "--payloads"]).code(0).json_lines();
     assert_eq!(lines.len() as u64, verified["records"].as_u64().unwrap());
-    for (place, line) in lines.iter().enumerate() {
-        assert_eq!((&line["type"], &line["index"]), (&"record".into(), &(place as u64 + 1).into()));
+    for (position, line) in lines.iter().enumerate() {
+        assert_eq!(
+            (&line["type"], &line["index"]),
+            (&"record".into(), &(position as u64 + 1).into())
+        );
         assert!(line["says"].is_object(), "{line}");
     }
     let jobs: Vec<&Value> = lines

@@ -81,7 +81,7 @@ fn checkpoints(job: &JobInfo) -> Vec<String> {
 }
 
 /// Creates the queue without a job, so that its credits can be read.
-async fn site_with_a_queue() -> Harness {
+async fn harness_with_a_queue() -> Harness {
     let harness = Harness::start().await;
     let job = task_job(labelled("before"), options(1));
     harness.enqueue(vec![job]).await;
@@ -91,7 +91,7 @@ async fn site_with_a_queue() -> Harness {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_in_flight_to_a_killed_worker_keeps_its_attempt() {
-    let harness = site_with_a_queue().await;
+    let harness = harness_with_a_queue().await;
     let mut first = WorkerProcess::start(&harness, "first", 1, 0);
     subscribed(&harness).await;
     // A stopped process reads nothing: deliveries stay in the kernel's buffer.
@@ -319,11 +319,11 @@ async fn a_job_that_kills_workers_dies_without_harming_prefetched_jobs() {
     let backoff = Some(Backoff::Fixed(1_000));
     let first = JobOptions { priority: 1, backoff, ..short_lease(10) };
     let killer = task_job(Task { kills_worker: true, ..labelled("killer") }, first);
-    let beside: Vec<_> =
+    let other_jobs: Vec<_> =
         (0..100).map(|n| task_job(labelled(&n.to_string()), short_lease(1))).collect();
-    harness.enqueue([std::slice::from_ref(&killer), &beside[..]].concat()).await;
+    harness.enqueue([std::slice::from_ref(&killer), &other_jobs[..]].concat()).await;
     for attempt in 1..=losses {
-        let all = u64::try_from(beside.len()).unwrap() + 1;
+        let all = u64::try_from(other_jobs.len()).unwrap() + 1;
         let ready = || async { harness.stat(QUEUE).await.counts.ready == all };
         eventually("all jobs are ready", ready).await;
         let mut worker = WorkerProcess::start(&harness, &format!("worker-{attempt}"), 1, 100);
@@ -341,7 +341,7 @@ async fn a_job_that_kills_workers_dies_without_harming_prefetched_jobs() {
     let mut last = WorkerProcess::start(&harness, "last", 1, 100);
     completed(&harness, 100).await;
     assert_eq!(last.stop().await["completed"], 100);
-    for job in &beside {
+    for job in &other_jobs {
         let found = harness.job(job).await;
         assert_eq!((found.state, found.attempt), (JobState::Completed, 1));
         assert_eq!(found.deliveries, losses + 1, "it was not prefetched with the killer each time");
@@ -366,8 +366,8 @@ async fn sigterm_releases_unstarted_jobs_and_finishes_running_ones() {
     assert_eq!(second.stop().await["completed"], 4);
     let notes = notes(&harness);
     let finished = notes.iter().position(|note| note == "first ended begun 1").unwrap();
-    let elsewhere = notes.iter().position(|note| note == "second ended 3 1").unwrap();
-    assert!(elsewhere < finished, "not released at once: {notes:?}");
+    let reassigned = notes.iter().position(|note| note == "second ended 3 1").unwrap();
+    assert!(reassigned < finished, "not released at once: {notes:?}");
     for (job, deliveries) in [(&begun, 1)].into_iter().chain(waiting.iter().map(|job| (job, 2))) {
         let found = harness.job(job).await;
         assert_eq!((found.attempt, found.deliveries), (1, deliveries));

@@ -172,7 +172,7 @@ fn stat_adds_columns_only_for_states_in_use() {
         let table = system.run(&["stat"]).code(0).stdout;
         table.lines().next().unwrap().split_whitespace().map(str::to_owned).collect::<Vec<_>>()
     };
-    let usual = [
+    let default_headings = [
         "queue",
         "ready",
         "running",
@@ -186,7 +186,7 @@ fn stat_adds_columns_only_for_states_in_use() {
     ];
     // A long back-off, so that no retry becomes ready before the stats are read.
     system.enqueue("/jobs/a", "x", &["--backoff", "fixed:1h"]);
-    assert_eq!(headings(), usual);
+    assert_eq!(headings(), default_headings);
     system.enqueue("/jobs/a", "x", &["--prepare"]);
     assert_eq!(headings()[..2], ["queue", "prepared"]);
     system.enqueue("/jobs/a", "x", &["--expires", "2020-01-01T00:00:00Z"]);

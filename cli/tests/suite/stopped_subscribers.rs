@@ -169,14 +169,14 @@ fn one_stopped_subscriber_does_not_slow_the_others() {
     assert_eq!(with_one_stopped.dead, 0, "a stopped subscriber does not disconnect others");
     let bound = (VALUE_QUEUE_BYTES_MAX + VALUE_BACKLOG_BYTES_MAX) as u64 + PROCESS_BYTES;
     assert!(more <= bound, "{more} bytes more are over {bound}");
-    let (rate_kept, waits) =
+    let (rate_ratio, waits) =
         (with_one_stopped.per_s / quiet.per_s, with_one_stopped.p99_ms / quiet.p99_ms);
     if long() {
-        assert!(rate_kept >= 0.9, "{rate_kept:.2} of the rate");
+        assert!(rate_ratio >= 0.9, "{rate_ratio:.2} of the rate");
         assert!(waits <= 2.0, "p99 is {waits:.2} times as long");
     } else {
         // Other tests may run at the same time.
-        assert!(rate_kept >= 0.5, "{rate_kept:.2} of the rate");
+        assert!(rate_ratio >= 0.5, "{rate_ratio:.2} of the rate");
         assert!(with_one_stopped.p99_ms <= 2_000.0, "p99 is {:.0} ms", with_one_stopped.p99_ms);
     }
 

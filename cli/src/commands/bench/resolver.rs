@@ -254,7 +254,7 @@ async fn match_all(client: &ReadClient, paths: u64) -> anyhow::Result<f64> {
 
 /// Waits until the publisher's paths have expired.
 async fn expired(client: &ReadClient, within: Duration) -> anyhow::Result<()> {
-    let gone = async {
+    let expired = async {
         loop {
             let resolution = client.resolve(vec![path(0)?]).await?;
             if let [PathAnswer::NotFound] = &resolution.answers[..] {
@@ -263,5 +263,5 @@ async fn expired(client: &ReadClient, within: Duration) -> anyhow::Result<()> {
             sleep(PROBE_INTERVAL).await;
         }
     };
-    timeout(within, gone).await.context("a publisher that was killed has not expired")?
+    timeout(within, expired).await.context("a publisher that was killed has not expired")?
 }

@@ -49,8 +49,8 @@ pub(crate) async fn run(arguments: BenchWorker, mut context: Context) -> anyhow:
     };
     tokio::time::timeout(SUBSCRIBE_TIMEOUT, alive).await.context("no publisher was reached")?;
     context.output.json(&json!({ "ready": "worker" }))?;
-    let gone = parent_exited();
-    tokio::pin!(gone);
+    let parent_exit = parent_exited();
+    tokio::pin!(parent_exit);
     let done = async {
         while stats.now().completed < arguments.jobs {
             tokio::time::sleep(POLL_INTERVAL).await;
@@ -58,7 +58,7 @@ pub(crate) async fn run(arguments: BenchWorker, mut context: Context) -> anyhow:
     };
     tokio::select! {
         () = done => {}
-        () = &mut gone => return Ok(()),
+        () = &mut parent_exit => return Ok(()),
     }
     let ended = monotonic_ns();
     let us = |ns: u64| ns as f64 / 1_000.0;
@@ -70,7 +70,7 @@ pub(crate) async fn run(arguments: BenchWorker, mut context: Context) -> anyhow:
         "p999_us": us(histogram.value_at_quantile(0.999)),
         "max_us": us(histogram.max()),
     }))?;
-    gone.await;
+    parent_exit.await;
     handle.drain();
     running.await??;
     Ok(())

@@ -51,7 +51,7 @@ pub(crate) fn read(source: Source, only: Option<Ranges>) -> mpsc::Receiver<io::R
                 send(vec![Item { number: 1, payload: Ok(payload) }]);
                 Ok(())
             }
-            Source::Stdin => read_whole(io::stdin().lock()).map(|payload| {
+            Source::Stdin => read_payload(io::stdin().lock()).map(|payload| {
                 send(vec![Item { number: 1, payload }]);
             }),
             Source::Files(files) => {
@@ -87,11 +87,11 @@ pub(crate) fn read(source: Source, only: Option<Ranges>) -> mpsc::Receiver<io::R
 
 fn read_file(file: &PathBuf) -> Result<Bytes, String> {
     let named = |error: io::Error| format!("{}: {error}", file.display());
-    let payload = File::open(file).and_then(read_whole).map_err(named)?;
+    let payload = File::open(file).and_then(read_payload).map_err(named)?;
     payload.map_err(|why| format!("{}: {why}", file.display()))
 }
 
-fn read_whole(input: impl Read) -> io::Result<Result<Bytes, String>> {
+fn read_payload(input: impl Read) -> io::Result<Result<Bytes, String>> {
     let mut payload = Vec::new();
     input.take(PAYLOAD_BYTES_MAX as u64 + 1).read_to_end(&mut payload)?;
     Ok(if payload.len() > PAYLOAD_BYTES_MAX {

@@ -388,12 +388,12 @@ fn add(sum: &mut Json, more: &Json) {
     }
 }
 
-/// Divides `room` lines between two sections: half for each, plus what the other does not need.
-fn shares(room: usize, first: usize, second: usize) -> (usize, usize) {
-    let half = room / 2;
+/// Divides `lines` between two sections: half for each, plus what the other does not need.
+fn shares(lines: usize, first: usize, second: usize) -> (usize, usize) {
+    let half = lines / 2;
     let of_first =
-        first.min(half.max(room.saturating_sub(second))).max(SECTION_LINES_MIN.min(first));
-    (of_first, second.min(room.saturating_sub(of_first)).max(SECTION_LINES_MIN.min(second)))
+        first.min(half.max(lines.saturating_sub(second))).max(SECTION_LINES_MIN.min(first));
+    (of_first, second.min(lines.saturating_sub(of_first)).max(SECTION_LINES_MIN.min(second)))
 }
 
 /// The first lines, with a count of the rest.
