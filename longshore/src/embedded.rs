@@ -41,7 +41,7 @@ use crate::{Worker, WorkerOptions};
 
 /// How long a start waits for the publisher's registration at every replica, which continues in the
 /// background.
-pub const REGISTERED_WITHIN: Duration = Duration::from_secs(5);
+pub const REGISTRATION_TIMEOUT: Duration = Duration::from_secs(5);
 /// Any free port of the loopback address.
 pub const ANY_PORT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
@@ -115,7 +115,7 @@ impl System {
     }
 
     /// Starts a system, and returns once every replica knows the publisher, or after
-    /// [`REGISTERED_WITHIN`]. Dropping the future stops what it has started.
+    /// [`REGISTRATION_TIMEOUT`]. Dropping the future stops what it has started.
     pub async fn start_with(options: SystemOptions) -> Result<System, StartError> {
         System::start_with_guard(options, ()).await
     }
@@ -269,7 +269,7 @@ pub struct RunningPublisher {
 
 impl RunningPublisher {
     /// Opens a publisher, and returns once every replica of its cluster knows it, or after
-    /// [`REGISTERED_WITHIN`].
+    /// [`REGISTRATION_TIMEOUT`].
     pub async fn start(options: PublisherOptions) -> Result<RunningPublisher, OpenError> {
         RunningPublisher::start_with_guard(options, ()).await
     }
@@ -294,7 +294,7 @@ impl RunningPublisher {
         };
         // It already serves clients of the replicas that know it.
         if let Some(registry) = registry {
-            let _ = timeout(REGISTERED_WITHIN, registry.flushed(replicas)).await;
+            let _ = timeout(REGISTRATION_TIMEOUT, registry.flushed(replicas)).await;
         }
         Ok(running)
     }
