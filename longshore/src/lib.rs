@@ -89,7 +89,8 @@
 //!
 //! # async fn run() -> anyhow::Result<()> {
 //! let cluster = Some(Cluster::from("127.0.0.1"));
-//! let publisher = ValuePublisher::open(ValuePublisherOptions { cluster, ..Default::default() }).await?;
+//! let options = ValuePublisherOptions { cluster, ..ValuePublisherOptions::default() };
+//! let publisher = ValuePublisher::open(options).await?;
 //! let temperature = publisher.values().publish(Path::new("/hall/temperature")?, 20.5)?;
 //!
 //! let subscriber = Subscriber::connect("127.0.0.1").await?;
