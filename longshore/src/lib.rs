@@ -159,10 +159,10 @@
 //! - **Cancel safe** means that dropping a future before it is ready loses nothing and has no
 //!   effect: call again, also in a `tokio::select!`. The page of any other call says what may have
 //!   happened.
-//! - **Blocking.** Functions that are not `async` return at once: they take a short lock, and do not
-//!   wait for disk or network. The exceptions are the functions of [`journal`], which read files;
-//!   `from_pem` of [`TlsAcceptor`] and [`TlsDialer`], which read certificates; and the two of
-//!   [`JobContext`] that end in `_blocking`.
+//! - **Blocking.** Functions that are not `async` return at once: they take a short lock, and do
+//!   not wait for disk or network. The exceptions are the functions of [`journal`], which read
+//!   files; `from_pem` of [`TlsAcceptor`] and [`TlsDialer`], which read certificates; and the two
+//!   of [`JobContext`] that end in `_blocking`.
 //! - **Panics.** Two mistakes panic: creating a client or opening a publisher outside of a tokio
 //!   runtime, where a page says *Needs a tokio runtime* (with its time and io drivers enabled), and
 //!   calling a function that ends in `_blocking` inside of an async handler.
