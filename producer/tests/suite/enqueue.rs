@@ -6,7 +6,7 @@ use crate::fake::{BatchBehavior, FakePublisher};
 use longshore_producer::{
     BatchOptions, EnqueueError, Failover, Producer, ProducerOptions, new_job,
 };
-use longshore_protocol::{BatchRefusal, Durability, JobId, NewJob, Path, PublisherInfo, Refusal};
+use longshore_protocol::{Durability, JobId, NewJob, Path, PublisherInfo, Refusal};
 
 fn options() -> ProducerOptions {
     ProducerOptions::default()

@@ -1,12 +1,10 @@
 //! Answers of replicas to the read client over real sockets: tables, known publishers, and watches
 //! over paths.
 
-use std::collections::BTreeSet;
-
-use longshore_protocol::{Glob, Path, Terms};
+use longshore_protocol::Glob;
 
 use crate::server::socket_test::{Replica, cluster, in_time, path, reader, writer};
-use crate::{PathAnswer, PathEvent, PathWatch, PublicationTerms, ReadError, ServerOptions};
+use crate::{PublicationTerms, ReadError, ServerOptions};
 
 #[tokio::test]
 async fn unanswered_replicas_are_listed_with_the_publishers() {

@@ -11,14 +11,14 @@ use longshore_protocol::{
 use longshore_transport::{LinkReceiver, LinkSender};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::timeout;
 
 use crate::directory::{Directory, Rules};
 use crate::replica_link::{Caller, connect, now};
 use crate::server::server_loop::{EVENTS_QUEUED_MAX, ServerLoop};
 use crate::{
-    Cluster, DirectoryStopped, PathAnswer, PublicationTerms, ReadClient, ReplicaStanding,
-    ResolverServer, ServerOptions, WriteClient,
+    Cluster, DirectoryStopped, PathAnswer, PublicationTerms, ReadClient, ResolverServer,
+    ServerOptions, WriteClient,
 };
 
 /// Longer than any step here takes, on a machine that is busy with other things.

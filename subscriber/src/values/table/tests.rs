@@ -1,7 +1,7 @@
 //! The subscription table against correct and faulty publishers.
 
 use longshore_protocol::FrameWriter;
-use longshore_protocol::messages::values::{SubscriptionEnd, UpdatesWriter, ValueRefusal};
+use longshore_protocol::messages::values::{SubscriptionEnd, ValueRefusal};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
