@@ -32,7 +32,7 @@ use tokio::time::timeout;
 use crate::{
     Cluster, DirectoryStopped, MemoryBounds, OpenError, Opened, Publisher, PublisherFailed,
     PublisherInfo, PublisherOptions, ReplicaStartError, ResolverServer, ResolverTiming,
-    ServerOptions, StandingHandle, values::Values,
+    ServerOptions, StatusHandle, values::Values,
 };
 #[cfg(feature = "producer")]
 use crate::{Producer, ProducerOptions, Queues, QueuesOptions};
@@ -205,7 +205,7 @@ impl System {
 pub struct RunningReplica {
     address: SocketAddr,
     memory: MemoryBounds,
-    standing: StandingHandle,
+    standing: StatusHandle,
     serving: ServiceTask<DirectoryStopped>,
 }
 
@@ -246,7 +246,7 @@ impl RunningReplica {
     }
 
     /// A handle to read its state, for metrics.
-    pub fn standing(&self) -> StandingHandle {
+    pub fn standing(&self) -> StatusHandle {
         self.standing.clone()
     }
 

@@ -135,10 +135,10 @@
 //!
 //! ```no_run
 //! use longshore::prelude::*;
-//! use longshore::testing::System;
+//! use longshore::testing::TestSystem;
 //!
 //! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
-//! let system = System::start().await?;
+//! let system = TestSystem::start().await?;
 //! system.producer().enqueue(new_job(Path::new("/jobs/report")?, "monday")).await?;
 //!
 //! let print = |job: Job<String>, _: JobContext| async move { Ok(job.payload.to_uppercase()) };
@@ -247,13 +247,13 @@ pub mod values {
     #[doc(hidden)]
     pub mod metrics {
         pub use longshore_publisher::{
-            METRICS_EVERY, METRICS_MAX, MetricSource, Taken, metrics_path, serve_metrics,
+            METRICS_EVERY, METRICS_MAX, MetricSample, MetricSource, metrics_path, serve_metrics,
         };
     }
     #[cfg(feature = "publisher")]
     pub use longshore_publisher::{
-        Batch, FlushReport, PublishError, Published, Requested, UpdateError, ValueDefault,
-        ValueOptions, ValuePublisher, ValuePublisherError, ValuePublisherOptions, Values, Write,
+        Batch, FlushReport, PublishError, Published, UpdateError, ValueDefault, ValueOptions,
+        ValuePublisher, ValuePublisherError, ValuePublisherOptions, ValueRequest, Values, Write,
         Writes, value_limits as limits,
     };
     #[cfg(feature = "worker")]
@@ -278,11 +278,12 @@ pub mod middleware {
 
 #[cfg(feature = "producer")]
 pub use longshore_producer::{
-    ActEnd, ActedOn, Answered, BatchOptions, BatchReceipt, ConfirmError, DeadGroupAt, DeadGroupsAt,
-    EnqueueError, Failover, Feed, FeedFrom, FeedItem, FeedLoss, FeedNews, FeedPositions, Gathered,
-    JobAt, JobEnd, JobLookupError, JobName, JobNameError, JobPage, JobPages, JobReceipt, JobTicket,
-    Missing, NamedAct, Pipeline, PipelineOptions, Producer, ProducerOptions, Queues, QueuesError,
-    QueuesOptions, Receipt, Receipts, ReplaceError, WaitError, new_id, new_job,
+    BatchOptions, BatchReceipt, ConfirmError, EnqueueError, Failover, Feed, FeedFrom, FeedItem,
+    FeedLoss, FeedPositions, FeedUpdate, FoundJob, JobEnd, JobLookupError, JobName, JobNameError,
+    JobPage, JobPages, JobReceipt, JobTicket, MergedDeadGroup, MergedDeadGroups, MissingPublisher,
+    NamedJobOutcome, NamedJobResult, NamedJobResults, Pipeline, PipelineOptions, Producer,
+    ProducerOptions, PublisherAnswer, PublisherAnswers, Queues, QueuesError, QueuesOptions,
+    Receipt, Receipts, ReplaceError, WaitError, new_id, new_job,
 };
 // Arguments and results of `Queues`. No doc comment: rustdoc would prepend it to the page of each
 // type.
@@ -302,19 +303,19 @@ pub use longshore_publisher::{OpenError, Publisher, PublisherFailed, PublisherOp
 #[cfg(feature = "publisher")]
 pub use longshore_queue::{CutTail, Dropped, LeaseTiming, Opened, RecoveredSnapshot};
 pub use longshore_resolver::{
-    BindError, Cluster, Column, Declared, Departure, DirectoryStopped, KnownPublisher, Limits,
-    LimitsHandle, Listing, PathAnswer, PathEvent, PathListed, PathTable, PathWatch, Publication,
-    PublicationTerms, PublisherRoll, PublisherSet, PublisherWatch, ReadClient, ReadError,
-    ReplicaFailure, ReplicaStanding, ReplicaStartError, ReplicaState, ReplicaStatus, RequestCounts,
-    Resolution, ResolverServer, ServerOptions, StandingHandle, TermsError, WATCHED_PATHS_MAX,
+    BindError, Cluster, ClusterPublishers, Column, Declared, Departure, DirectoryStopped,
+    KnownPublisher, Limits, LimitsHandle, Listing, PathAnswer, PathEvent, PathListed, PathTable,
+    PathWatch, Publication, PublicationTerms, PublisherSet, PublisherWatch, ReadClient, ReadError,
+    ReplicaFailure, ReplicaHealth, ReplicaStartError, ReplicaState, ReplicaStatus, RequestCounts,
+    Resolution, ResolverServer, ServerOptions, StatusHandle, TermsError, WATCHED_PATHS_MAX,
     WatchEnded, WriteClient,
 };
 #[cfg(feature = "worker")]
 pub use longshore_subscriber::{
-    CancelReason, Checkpoint, CheckpointError, CheckpointsError, ConnectError, FromPayload,
-    HELD_MAX, Job, JobContext, JobFailure, JobOutput, Json, PayloadError, PublisherState, RunError,
-    ShutdownHandle, Standing, StatsWatch, Subscription, Take, TakeError, Worker, WorkerOptions,
-    WorkerReport, WorkerStats,
+    CancelReason, Checkpoint, CheckpointError, CheckpointsError, ConnectError, FromPayload, Job,
+    JobContext, JobFailure, JobOutput, Json, PayloadError, PublisherState, RunError,
+    ShutdownHandle, StatsWatch, Subscription, SubscriptionStatus, Take, TakeError, WORKER_JOBS_MAX,
+    Worker, WorkerOptions, WorkerReport, WorkerStats,
 };
 pub use longshore_transport::{
     FrameBudget, LinkOptions, MemoryBounds, TlsAcceptor, TlsDialer, TlsError,

@@ -4,11 +4,11 @@
 //! use std::time::Duration;
 //!
 //! use longshore::prelude::*;
-//! use longshore::testing::System;
+//! use longshore::testing::TestSystem;
 //!
 //! # #[tokio::main]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let system = System::start().await?;
+//! let system = TestSystem::start().await?;
 //! let mut job = new_job(Path::new("/jobs/report")?, "monday");
 //! job.options.due = longshore::Due::After(3_600_000);
 //! system.producer().enqueue(job).await?;
@@ -46,8 +46,8 @@ use crate::{
     ReadClient, Worker, new_id,
 };
 
-/// The default time that [`System::drain`] waits without progress, by the machine's clock.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+/// The default time that [`TestSystem::drain`] waits without progress, by the machine's clock.
+pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
 /// Bytes of a journal segment. Segments are preallocated, and a test needs little.
 const SEGMENT_BYTES: u64 = 4 * 1024 * 1024;
 
@@ -55,15 +55,15 @@ const SEGMENT_BYTES: u64 = 4 * 1024 * 1024;
 /// journal in a temporary folder. When dropped, both stop and the folder is deleted. Needs a tokio
 /// runtime with its time and io drivers; a current-thread runtime is enough.
 #[derive(Debug)]
-pub struct System {
+pub struct TestSystem {
     system: embedded::System,
     clock: TestClock,
-    patience: Duration,
+    drain_timeout: Duration,
 }
 
 /// Errors of a start: an error of the machine, or invalid options in `start_with`.
 #[derive(Debug, thiserror::Error)]
-pub enum StartError {
+pub enum TestStartError {
     /// Cannot create a temporary folder.
     #[error("no temporary folder for the journal: {0}")]
     Folder(#[from] std::io::Error),
@@ -72,17 +72,17 @@ pub enum StartError {
     System(#[from] embedded::StartError),
 }
 
-impl System {
+impl TestSystem {
     /// Starts a system whose clock shows the machine's time. Dropping the future stops it.
-    pub async fn start() -> Result<System, StartError> {
-        System::start_with(|_| ()).await
+    pub async fn start() -> Result<TestSystem, TestStartError> {
+        TestSystem::start_with(|_| ()).await
     }
 
     /// Starts a system with changed publisher options: paths, leases, limits. The system sets its
     /// folder, clock and resolver.
     pub async fn start_with(
         change: impl FnOnce(&mut PublisherOptions),
-    ) -> Result<System, StartError> {
+    ) -> Result<TestSystem, TestStartError> {
         let folder = tempfile::Builder::new().prefix("longshore-test-").tempdir()?;
         let mut options = SystemOptions::new(folder.path());
         let clock = TestClock::new();
@@ -93,13 +93,13 @@ impl System {
         options.publisher.data = folder.path().to_owned();
         options.publisher.clock = Some(clock.clone());
         let system = embedded::System::start_with_guard(options, folder).await?;
-        Ok(System { system, clock, patience: PATIENCE })
+        Ok(TestSystem { system, clock, drain_timeout: DRAIN_TIMEOUT })
     }
 
-    /// Sets how long [`System::drain`] waits without progress before it fails, by the machine's
+    /// Sets how long [`TestSystem::drain`] waits without progress before it fails, by the machine's
     /// clock; 30 s by default.
-    pub fn patience(mut self, patience: Duration) -> System {
-        self.patience = patience;
+    pub fn drain_timeout(mut self, drain_timeout: Duration) -> TestSystem {
+        self.drain_timeout = drain_timeout;
         self
     }
 
@@ -152,7 +152,7 @@ impl System {
     ///
     /// A running job keeps its lease, unless the move is at least as long as the lease (30 s by
     /// default): then the lease is lost, as if its worker had been stopped for that time. Drain
-    /// workers ([`System::drain`]) before a long move. Cancel safe: a requested move always
+    /// workers ([`TestSystem::drain`]) before a long move. Cancel safe: a requested move always
     /// happens.
     pub async fn advance(&self, by: Duration) -> Result<(), ClockUnused> {
         self.clock.advance(by).await

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use longshore_protocol::{Glob, Path, PublisherInfo, Terms};
 use longshore_resolver::{
-    PathAnswer, Publication, PublisherRoll, ReadClient, ReadError, Resolution,
+    ClusterPublishers, PathAnswer, Publication, ReadClient, ReadError, Resolution,
 };
 
 /// No replica answered within this time.
@@ -35,10 +35,10 @@ impl Directory {
 
     /// The publishers that could hold matching jobs, including missing ones that the replicas
     /// remember. `None` if no replica answers.
-    pub(crate) async fn roll(&self, pattern: &Glob) -> Option<PublisherRoll> {
+    pub(crate) async fn roll(&self, pattern: &Glob) -> Option<ClusterPublishers> {
         match self {
-            Directory::Named(_) => Some(PublisherRoll::default()),
-            Directory::Resolver(client) => client.publisher_roll(pattern).await.ok(),
+            Directory::Named(_) => Some(ClusterPublishers::default()),
+            Directory::Resolver(client) => client.cluster_publishers(pattern).await.ok(),
         }
     }
 

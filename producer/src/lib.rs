@@ -29,8 +29,8 @@ pub use outcome::{BatchReceipt, EnqueueError, JobReceipt, JobTicket, Receipt};
 pub use pipeline::{Pipeline, Receipts};
 pub use producer::Producer;
 pub use queues::{
-    ActEnd, ActedOn, Answered, DeadGroupAt, DeadGroupsAt, Feed, FeedFrom, FeedItem, FeedLoss,
-    FeedNews, FeedPositions, Gathered, JobAt, JobEnd, JobLookupError, JobName, JobNameError,
-    JobPage, JobPages, Missing, NamedAct, Queues, QueuesError, QueuesOptions, ReplaceError,
-    WaitError,
+    Feed, FeedFrom, FeedItem, FeedLoss, FeedPositions, FeedUpdate, FoundJob, JobEnd,
+    JobLookupError, JobName, JobNameError, JobPage, JobPages, MergedDeadGroup, MergedDeadGroups,
+    MissingPublisher, NamedJobOutcome, NamedJobResult, NamedJobResults, PublisherAnswer,
+    PublisherAnswers, Queues, QueuesError, QueuesOptions, ReplaceError, WaitError,
 };

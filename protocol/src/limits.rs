@@ -129,7 +129,7 @@ pub const FEEDS_MAX: usize = 16;
 /// Most events in one message of a feed.
 pub const FEED_EVENTS_MAX: usize = 10_000;
 /// Most jobs whose end one link may wait for.
-pub const AWAITS_MAX: usize = 10_000;
+pub const COMPLETION_WAITS_MAX: usize = 10_000;
 /// Most groups of dead letters in one answer.
 pub const DEAD_GROUPS_MAX: usize = 1_000;
 /// Most paused patterns, and most closed patterns, at one publisher.

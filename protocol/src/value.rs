@@ -81,15 +81,17 @@ impl Value {
 
     /// Copies the value into separate memory: a decoded value consists of slices of its frame, and
     /// keeps the whole frame in memory.
-    pub fn to_own_memory(&self) -> Value {
+    pub fn copied_from_frame(&self) -> Value {
         let own_text = |text: &Text| Text::from(text.as_str());
         match self {
             Value::String(text) => Value::String(own_text(text)),
             Value::Bytes(bytes) => Value::Bytes(Bytes::copy_from_slice(bytes)),
-            Value::List(values) => Value::List(values.iter().map(Value::to_own_memory).collect()),
+            Value::List(values) => {
+                Value::List(values.iter().map(Value::copied_from_frame).collect())
+            }
             Value::Map(map) => {
                 let entries = map.entries().iter();
-                let own = entries.map(|(name, value)| (own_text(name), value.to_own_memory()));
+                let own = entries.map(|(name, value)| (own_text(name), value.copied_from_frame()));
                 Value::Map(own.collect())
             }
             plain => plain.clone(),

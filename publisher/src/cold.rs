@@ -10,7 +10,8 @@ use longshore_protocol::messages::work::{
 };
 use longshore_protocol::{Decode, Entry, EntryHead, JobError, LinkId, Reader as FieldReader};
 use longshore_queue::{
-    Asked, CheckpointView, DeadGroupView, Handed, JobView, Neighbours, ReadError, Reader, RecordRef,
+    Assignment, CheckpointView, DeadGroupView, JobView, Neighbours, PendingAnswer, ReadError,
+    Reader, RecordRef,
 };
 use rustix::io::Errno;
 use tokio::sync::mpsc;
@@ -46,7 +47,7 @@ pub(crate) struct ColdLoads {
 }
 
 /// A job, and its entry if it was read.
-pub(crate) type ColdJob = (Handed, Option<Bytes>);
+pub(crate) type ColdJob = (Assignment, Option<Bytes>);
 
 /// Loads that are released in the order in which they started, whatever order they finish in.
 struct OrderedLoads<T> {
@@ -87,7 +88,7 @@ impl<T> OrderedLoads<T> {
 pub(crate) struct ColdAnswer {
     pub(crate) link: LinkId,
     pub(crate) id: u64,
-    pub(crate) asked: Asked,
+    pub(crate) asked: PendingAnswer,
     /// It answers a request that waited for the job's end.
     pub(crate) awaited: bool,
 }
@@ -107,16 +108,18 @@ impl ColdAnswer {
     /// About how many bytes it will have; they count against its link until it is written.
     pub(crate) fn bytes(&self) -> usize {
         let cold: usize = match &self.asked {
-            Asked::Jobs { views, full, .. } => {
+            PendingAnswer::Jobs { views, full, .. } => {
                 views.iter().map(|view| view_bytes(view, *full, false)).sum()
             }
-            Asked::Job(view) => view.iter().map(|view| view_bytes(view, true, true)).sum(),
-            Asked::DeadGroups { groups, .. } => groups
+            PendingAnswer::Job(view) => view.iter().map(|view| view_bytes(view, true, true)).sum(),
+            PendingAnswer::DeadGroups { groups, .. } => groups
                 .iter()
                 .map(|view| GROUP_BYTES + view.error.map_or(0, |error| error.length as usize))
                 .sum(),
-            Asked::Checkpoints(views) => views.iter().map(|view| view.bytes.length as usize).sum(),
-            Asked::Ready(_) | Asked::Feed { .. } | Asked::Refused(_) => 0,
+            PendingAnswer::Checkpoints(views) => {
+                views.iter().map(|view| view.bytes.length as usize).sum()
+            }
+            PendingAnswer::Ready(_) | PendingAnswer::Feed { .. } | PendingAnswer::Refused(_) => 0,
         };
         ANSWER_BYTES + cold
     }
@@ -169,13 +172,14 @@ impl ColdLoads {
             let (reader, events) = (self.reader.clone(), self.events.clone());
             tokio::task::spawn_blocking(move || {
                 let began = Instant::now();
-                let may_wait = |assigned: &Handed| {
+                let may_wait = |assigned: &Assignment| {
                     let lease = Duration::from_millis(u64::from(assigned.lease_ms));
                     !events.is_closed() && began.elapsed() < lease + READ_AGAIN_SLACK
                 };
                 let mut reader = reader.neighbours();
-                let mut load =
-                    |assigned: &Handed| load_entry(&mut reader, assigned, || may_wait(assigned));
+                let mut load = |assigned: &Assignment| {
+                    load_entry(&mut reader, assigned, || may_wait(assigned))
+                };
                 for (assigned, entry) in jobs.iter_mut().filter(|(_, entry)| entry.is_none()) {
                     *entry = load(assigned);
                 }
@@ -202,7 +206,7 @@ impl ColdLoads {
 /// descriptor, memory), it retries: a sound job is not buried for that.
 fn load_entry(
     reader: &mut Neighbours<'_>,
-    assigned: &Handed,
+    assigned: &Assignment,
     may_wait: impl Fn() -> bool,
 ) -> Option<Bytes> {
     let entry = loop {
@@ -244,11 +248,11 @@ fn is_lack_of_resources(error: &std::io::Error) -> bool {
 
 /// Reads the cold parts of an answer. For a request that waited for the end, a damaged entry or
 /// checkpoint is left out: it may be what the job died of.
-fn complete(reader: &Reader, asked: Asked, awaited: bool) -> Result<Answer, RequestError> {
+fn complete(reader: &Reader, asked: PendingAnswer, awaited: bool) -> Result<Answer, RequestError> {
     match asked {
-        Asked::Ready(answer) => Ok(answer),
-        Asked::Job(None) => Ok(Answer::Job(None)),
-        Asked::Job(Some(view)) => {
+        PendingAnswer::Ready(answer) => Ok(answer),
+        PendingAnswer::Job(None) => Ok(Answer::Job(None)),
+        PendingAnswer::Job(Some(view)) => {
             let mut view = *view;
             let checkpoints = std::mem::take(&mut view.checkpoints);
             let mut info = fill(reader, view, true, awaited)?;
@@ -257,18 +261,18 @@ fn complete(reader: &Reader, asked: Asked, awaited: bool) -> Result<Answer, Requ
             }
             Ok(Answer::Job(Some(Box::new(info))))
         }
-        Asked::Refused(refusal) => Err(refusal),
+        PendingAnswer::Refused(refusal) => Err(refusal),
         // The owner opens the feed; nothing is read here.
-        Asked::Feed { .. } => Err(RequestError::Unknown),
-        Asked::Jobs { views, next, full, index } => {
+        PendingAnswer::Feed { .. } => Err(RequestError::Unknown),
+        PendingAnswer::Jobs { views, next, full, index } => {
             let jobs = views
                 .into_iter()
                 .map(|view| fill(reader, view, full, false))
                 .collect::<Result<_, _>>()?;
             Ok(Answer::Jobs(JobsPage { jobs, next, index }))
         }
-        Asked::DeadGroups { groups, more } => dead_groups(reader, groups, more),
-        Asked::Checkpoints(views) => {
+        PendingAnswer::DeadGroups { groups, more } => dead_groups(reader, groups, more),
+        PendingAnswer::Checkpoints(views) => {
             let checkpoint = |view: CheckpointView| {
                 Ok(CheckpointInfo { bytes: Some(read(reader, view.bytes)?), ..view.info })
             };
@@ -356,7 +360,7 @@ mod tests {
 
     use longshore_protocol::NewJob;
     use longshore_protocol::messages::work::{BatchBuilder, DeadGroup};
-    use longshore_queue::{Piece, Records};
+    use longshore_queue::{BodyBlock, Records};
     use parking_lot::Mutex;
 
     use super::*;
@@ -365,9 +369,9 @@ mod tests {
     struct Failing(Mutex<Vec<Errno>>, Bytes);
 
     impl Records for Failing {
-        fn piece(&self, _: RecordRef) -> Result<Piece, ReadError> {
+        fn block(&self, _: RecordRef) -> Result<BodyBlock, ReadError> {
             let Some(errno) = self.0.lock().pop() else {
-                return Ok(Piece { from: 0, bytes: self.1.clone() });
+                return Ok(BodyBlock { from: 0, bytes: self.1.clone() });
             };
             Err(ReadError::Io { file: "segment".into(), error: Arc::new(errno.into()) })
         }
@@ -382,7 +386,7 @@ mod tests {
         let entry = batch.entries().next().unwrap();
         let part = RecordRef { index: 1, at: entry.at, length: entry.length };
         let records = Failing(Mutex::new(errors), batch.body().clone());
-        let assigned = Handed {
+        let assigned = Assignment {
             link: LinkId(1),
             subscription: 1,
             token: longshore_protocol::Token(1),
@@ -426,7 +430,7 @@ mod tests {
         let view = |error| DeadGroupView { group: group.clone(), error };
         let groups_of = |groups: Vec<DeadGroupView>| match complete(
             &reader,
-            Asked::DeadGroups { groups, more: false },
+            PendingAnswer::DeadGroups { groups, more: false },
             false,
         ) {
             Ok(Answer::DeadGroups(groups_of)) => groups_of,

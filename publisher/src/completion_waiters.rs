@@ -12,7 +12,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use hashbrown::HashMap;
-use longshore_protocol::limits::AWAITS_MAX;
+use longshore_protocol::limits::COMPLETION_WAITS_MAX;
 use longshore_protocol::{JobId, LinkId};
 use longshore_queue::Event;
 
@@ -80,7 +80,7 @@ impl CompletionWaiters {
     ) -> Result<(), TooManyWaiters> {
         self.forget(link, id);
         let waiters = self.links.entry(link).or_default();
-        if waiters.open.len() >= AWAITS_MAX {
+        if waiters.open.len() >= COMPLETION_WAITS_MAX {
             return Err(TooManyWaiters);
         }
         waiters.open.insert(id, Waiter { job, pending: None });
@@ -200,7 +200,7 @@ impl LinkWaiters {
         self.turns += 1;
         open.pending = Some(self.turns);
         self.pending.push_back((self.turns, id));
-        if self.pending.len() > 2 * AWAITS_MAX {
+        if self.pending.len() > 2 * COMPLETION_WAITS_MAX {
             // Entries of requests that were made and cancelled over and over.
             let open = &self.open;
             self.pending
@@ -322,13 +322,13 @@ mod tests {
     #[test]
     fn waiting_requests_per_link_are_limited() {
         let mut waiters = CompletionWaiters::default();
-        for id in 0..AWAITS_MAX as u64 {
+        for id in 0..COMPLETION_WAITS_MAX as u64 {
             waiters.begin(LINK, id, job((id % 250) as u8)).unwrap();
         }
-        assert_eq!(waiters.begin(LINK, AWAITS_MAX as u64, job(1)), Err(TooManyWaiters));
+        assert_eq!(waiters.begin(LINK, COMPLETION_WAITS_MAX as u64, job(1)), Err(TooManyWaiters));
         assert!(waiters.begin(LinkId(2), 1, job(1)).is_ok(), "another link has its own limit");
         waiters.forget(LINK, 5);
-        assert!(waiters.begin(LINK, AWAITS_MAX as u64, job(1)).is_ok());
+        assert!(waiters.begin(LINK, COMPLETION_WAITS_MAX as u64, job(1)).is_ok());
         waiters.link_lost(LINK);
         waiters.link_lost(LinkId(2));
         assert!(waiters.is_empty() && waiters.links.is_empty());
@@ -358,25 +358,26 @@ mod tests {
     #[test]
     fn repeated_begin_and_cancel_takes_no_memory() {
         let mut waiters = CompletionWaiters::default();
-        for _ in 0..10 * AWAITS_MAX {
+        for _ in 0..10 * COMPLETION_WAITS_MAX {
             waiters.begin(LINK, 1, job(1)).unwrap();
             waiters.forget(LINK, 1);
         }
-        assert!(waiters.links[&LINK].pending.len() <= 2 * AWAITS_MAX + 1);
+        assert!(waiters.links[&LINK].pending.len() <= 2 * COMPLETION_WAITS_MAX + 1);
     }
 
     #[test]
     fn hundred_thousand_waiters_of_one_job_leave_quickly() {
         let mut waiters = CompletionWaiters::default();
         for link in 0..10 {
-            for id in 0..AWAITS_MAX as u64 {
+            for id in 0..COMPLETION_WAITS_MAX as u64 {
                 waiters.begin(LinkId(link), id, job(1)).unwrap();
             }
         }
         // Scanning all other requests for each that waiter took 14 s.
         let began = std::time::Instant::now();
         for link in 0..5 {
-            (0..AWAITS_MAX as u64).for_each(|id| assert!(waiters.forget(LinkId(link), id)));
+            (0..COMPLETION_WAITS_MAX as u64)
+                .for_each(|id| assert!(waiters.forget(LinkId(link), id)));
         }
         (5..10).for_each(|link| waiters.link_lost(LinkId(link)));
         assert!(waiters.is_empty());

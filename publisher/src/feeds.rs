@@ -214,7 +214,7 @@ impl Feed {
     ) -> FeedProgress {
         let id = self.id;
         let silent = now.saturating_duration_since(self.reported_at) >= SILENT_FEED_INTERVAL;
-        let has_message = tail.is_beyond(&self.cursor) || self.unreported && silent;
+        let has_message = tail.has_more(&self.cursor) || self.unreported && silent;
         if !has_message {
             return FeedProgress::CaughtUp;
         }

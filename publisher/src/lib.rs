@@ -42,13 +42,15 @@ mod values;
 
 pub use error::{OpenError, PublisherFailed};
 #[doc(hidden)]
-pub use metrics::{METRICS_EVERY, METRICS_MAX, MetricSource, Taken, metrics_path, serve_metrics};
+pub use metrics::{
+    METRICS_EVERY, METRICS_MAX, MetricSample, MetricSource, metrics_path, serve_metrics,
+};
 pub use options::PublisherOptions;
 pub use publisher::Publisher;
 pub use test_clock::{ClockUnused, TestClock};
 pub use values::limits as value_limits;
 pub use values::{
-    Batch, FlushReport, PublishError, Published, Requested, UpdateError, ValueDefault,
-    ValueOptions, ValuePublisher, ValuePublisherError, ValuePublisherOptions, Values, Write,
+    Batch, FlushReport, PublishError, Published, UpdateError, ValueDefault, ValueOptions,
+    ValuePublisher, ValuePublisherError, ValuePublisherOptions, ValueRequest, Values, Write,
     Writes,
 };

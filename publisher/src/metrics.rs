@@ -12,7 +12,7 @@ mod serve;
 pub(crate) use self::collect::{OwnerStats, collect};
 pub(crate) use self::publisher::PublisherMetrics;
 pub(crate) use self::request::{METRICS_LINK, Metric, MetricsRequest, PendingSamples};
-pub use self::serve::{METRICS_EVERY, METRICS_MAX, MetricSource, Taken, serve_metrics};
+pub use self::serve::{METRICS_EVERY, METRICS_MAX, MetricSample, MetricSource, serve_metrics};
 
 use longshore_protocol::Path;
 

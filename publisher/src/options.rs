@@ -68,7 +68,7 @@ pub struct PublisherOptions {
     pub cache_bytes: usize,
     /// Bytes of memory that jobs, queues and sessions may take. Beyond it new jobs are refused with
     /// `MemoryFull`, and everything else continues. None, the default, for [half of what the
-    /// process may use](PublisherOptions::usual_memory_max). A job takes about 105 bytes until it
+    /// process may use](PublisherOptions::default_memory_max). A job takes about 105 bytes until it
     /// ends, and while it is retained after that; one that has failed, or has checkpoints, takes
     /// more. Payloads do not count: they are in the journal and in the cache.
     pub memory_max: Option<u64>,
@@ -113,14 +113,14 @@ impl PublisherOptions {
     }
 
     /// The default limit of links that follow live values: half, and at least one.
-    pub fn usual_value_connections(connections_max: usize) -> usize {
+    pub fn default_value_connections(connections_max: usize) -> usize {
         connections_max.div_ceil(2)
     }
 
     /// The default limit of memory for jobs: half of the memory of the machine, or of the control
     /// group if that has less. The other half is for snapshots, the cache and links. 4 GiB where
     /// the system does not report its memory.
-    pub fn usual_memory_max() -> u64 {
+    pub fn default_memory_max() -> u64 {
         machine_memory::bytes().map_or(4 << 30, |bytes| bytes / 2).max(Self::MEMORY_MAX_MIN)
     }
 

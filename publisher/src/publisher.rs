@@ -68,7 +68,7 @@ impl Publisher {
             durability: options.durability,
             accept_loss: options.accept_loss,
             cache_bytes: options.cache_bytes,
-            memory_max: options.memory_max.unwrap_or_else(PublisherOptions::usual_memory_max),
+            memory_max: options.memory_max.unwrap_or_else(PublisherOptions::default_memory_max),
             paths: options.paths.clone(),
             defaults: options.defaults.clone(),
             rules: Rules::STANDARD,
@@ -77,7 +77,7 @@ impl Publisher {
             clock: options
                 .clock
                 .as_ref()
-                .map_or(ClockSource::Machine, |clock| ClockSource::Standing(clock.standing())),
+                .map_or(ClockSource::Machine, |clock| ClockSource::Manual(clock.standing())),
         };
         let moves = match &options.clock {
             Some(clock) => Some(clock.take_moves().ok_or(OpenError::ClockInUse)?),
@@ -107,21 +107,20 @@ impl Publisher {
         };
         let oldest = OldestCommand::default();
         let budget = options.frame_budget();
-        let listener_options = ListenerOptions {
-            budget: budget.clone(),
-            oldest: oldest.clone(),
-            timing: options.timing,
-            value_timing: options.value_timing,
-            connections_max: options.connections_max,
-            value_connections_max: Some(
-                options
-                    .value_connections_max
-                    .unwrap_or(PublisherOptions::usual_value_connections(options.connections_max)),
-            ),
-            insecure: options.insecure,
-            tls: options.tls.clone(),
-            ..ListenerOptions::default()
-        };
+        let listener_options =
+            ListenerOptions {
+                budget: budget.clone(),
+                oldest: oldest.clone(),
+                timing: options.timing,
+                value_timing: options.value_timing,
+                connections_max: options.connections_max,
+                value_connections_max: Some(options.value_connections_max.unwrap_or(
+                    PublisherOptions::default_value_connections(options.connections_max),
+                )),
+                insecure: options.insecure,
+                tls: options.tls.clone(),
+                ..ListenerOptions::default()
+            };
         let listener = Listener::bind(options.listen, identity, listener_options).await?;
         let addresses = if options.advertise.is_empty() {
             vec![listener.local_address().into()]
@@ -159,7 +158,7 @@ impl Publisher {
         let watches = (disk, idle);
         let (owner, events) =
             Owner::new(store, clock, registration, options.name, watches, values.clone(), moves);
-        let memory = memory_bounds(&budget, options.cache_bytes, listener.places().most());
+        let memory = memory_bounds(&budget, options.cache_bytes, listener.slots().limit());
         let address = listener.local_address();
         info!(publisher = %info.id, epoch = info.epoch.0, %address, "publisher open");
         info!(%memory, "memory of a publisher beside its jobs");

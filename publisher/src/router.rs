@@ -7,7 +7,7 @@ use hashbrown::HashMap;
 use longshore_protocol::limits::{BATCH_JOBS_MAX, REQUESTS_OPEN_MAX};
 use longshore_protocol::messages::work::{Deliver, Delivery, FromPublisher};
 use longshore_protocol::{FrameWriter, LinkId, Path, Role, SessionId};
-use longshore_queue::{Handed, QueueId};
+use longshore_queue::{Assignment, QueueId};
 use longshore_transport::LinkSender;
 use tokio::sync::mpsc;
 use tracing::info;
@@ -35,7 +35,7 @@ pub(crate) struct Router {
     queues: Vec<QueueId>,
     /// Jobs that were not sent, because their leases had ended or their entries were damaged. The
     /// caller takes them and returns their credits.
-    pub(crate) unsent: Vec<Handed>,
+    pub(crate) unsent: Vec<Assignment>,
 }
 
 struct LinkOutput {
@@ -49,7 +49,7 @@ struct LinkOutput {
     since_ms: u64,
     frame: FrameWriter,
     /// Jobs assigned to this link that are not yet written to a frame.
-    backlog: VecDeque<Handed>,
+    backlog: VecDeque<Assignment>,
     /// Jobs that are being read from the journal, or wait behind such a job.
     loading: usize,
     /// Bytes of their entries, which count as in flight.
@@ -71,9 +71,9 @@ struct LinkOutput {
 /// Where entries and paths come from.
 pub(crate) trait EntrySource {
     /// The entry, if it is in memory.
-    fn cached(&self, assigned: &Handed) -> Option<Bytes>;
+    fn cached(&self, assigned: &Assignment) -> Option<Bytes>;
     /// True while the link holds the lease.
-    fn is_still_leased_to(&self, assigned: &Handed) -> bool;
+    fn is_still_leased_to(&self, assigned: &Assignment) -> bool;
     /// The queue's path.
     fn path(&self, queue: QueueId) -> Path;
 }
@@ -204,7 +204,7 @@ impl Router {
     }
 
     /// Queues a job for its link.
-    pub(crate) fn assign(&mut self, assigned: Handed) {
+    pub(crate) fn assign(&mut self, assigned: Assignment) {
         if let Some(output) = mark_dirty(&mut self.links, &mut self.dirty, assigned.link) {
             output.backlog.push_back(assigned);
         }
@@ -254,7 +254,7 @@ impl Router {
     /// Their links have room for more.
     pub(crate) fn route_loaded(&mut self, mut jobs: Vec<ColdJob>, entries: &impl EntrySource) {
         let Router { links, dirty, deliver, queues, .. } = self;
-        let target = |assigned: &Handed| (assigned.link, assigned.subscription);
+        let target = |assigned: &Assignment| (assigned.link, assigned.subscription);
         for run in jobs.chunk_by_mut(|(a, _), (b, _)| target(a) == target(b)) {
             let (link, subscription) = target(&run[0].0);
             let Some(output) = mark_dirty(links, dirty, link) else { continue };
@@ -328,7 +328,7 @@ impl LinkOutput {
         queues: &mut Vec<QueueId>,
         entries: &impl EntrySource,
         cold: &mut VecDeque<ColdJob>,
-        unsent: &mut Vec<Handed>,
+        unsent: &mut Vec<Assignment>,
     ) {
         let mut bytes = 0;
         begin(deliver, queues, 0);
@@ -415,7 +415,7 @@ fn begin(deliver: &mut Deliver, queues: &mut Vec<QueueId>, subscription: u32) {
 fn add(
     deliver: &mut Deliver,
     queues: &mut Vec<QueueId>,
-    assigned: &Handed,
+    assigned: &Assignment,
     entry: Bytes,
     entries: &impl EntrySource,
 ) {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use longshore_queue::StandingClock;
+use longshore_queue::ManualClock;
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 
@@ -16,7 +16,7 @@ const MOVES_MAX: usize = 1;
 /// Its clones are one clock; it serves one publisher, once.
 #[derive(Clone, Debug)]
 pub struct TestClock {
-    standing: StandingClock,
+    standing: ManualClock,
     moves: mpsc::Sender<ClockMove>,
     receiver: Arc<Mutex<Option<mpsc::Receiver<ClockMove>>>>,
 }
@@ -37,7 +37,7 @@ impl TestClock {
     /// A clock that stands at the machine's time.
     pub fn new() -> TestClock {
         let (moves, receiver) = mpsc::channel(MOVES_MAX);
-        let standing = StandingClock::at_the_machines();
+        let standing = ManualClock::at_system_time();
         TestClock { standing, moves, receiver: Arc::new(Mutex::new(Some(receiver))) }
     }
 
@@ -60,7 +60,7 @@ impl TestClock {
         done_receiver.await.map_err(|_| ClockUnused)
     }
 
-    pub(crate) fn standing(&self) -> StandingClock {
+    pub(crate) fn standing(&self) -> ManualClock {
         self.standing.clone()
     }
 

@@ -34,7 +34,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 pub use self::batch::Batch;
-pub use self::defaults::{Requested, ValueDefault};
+pub use self::defaults::{ValueDefault, ValueRequest};
 pub use self::error::{PublishError, UpdateError};
 pub use self::flush::FlushReport;
 pub use self::published::Published;

@@ -14,7 +14,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::Now;
 
-pub use manual::{StandingClock, next_stop};
+pub use manual::{ManualClock, next_stop};
 
 /// Default limit of accepted jumps between the wall clock and the monotonic clock within a run, in
 /// milliseconds. Also how far behind the last logged time the wall clock may be at a start.
@@ -184,14 +184,14 @@ pub enum ClockSource {
     #[default]
     Machine,
     /// A clock that changes only when it is moved.
-    Standing(StandingClock),
+    Manual(ManualClock),
 }
 
 impl ClockSource {
     fn reading(&self) -> Reading {
         match self {
             ClockSource::Machine => reading(),
-            ClockSource::Standing(clock) => clock.reading(),
+            ClockSource::Manual(clock) => clock.reading(),
         }
     }
 }
@@ -223,7 +223,7 @@ impl Clock {
 
     /// Advances a manual clock; the system's clocks advance by themselves.
     pub fn move_by(&self, ms: u64) {
-        if let ClockSource::Standing(clock) = &self.source {
+        if let ClockSource::Manual(clock) = &self.source {
             clock.move_by(ms);
         }
     }
@@ -383,8 +383,8 @@ mod tests {
 
     #[test]
     fn manual_clock_is_accepted_however_far_it_moves() {
-        let manual = StandingClock::at(at(5_000, WALL_MS));
-        let source = ClockSource::Standing(manual.clone());
+        let manual = ManualClock::at(at(5_000, WALL_MS));
+        let source = ClockSource::Manual(manual.clone());
         let mut clock = Clock::start(source, Duration::from_secs(1), None).unwrap();
         assert_eq!(clock.now(), Now { mono_ms: 5_000, wall_ms: WALL_MS });
         assert_eq!(clock.now(), Now { mono_ms: 5_000, wall_ms: WALL_MS });

@@ -182,7 +182,7 @@ pub enum Command {
     },
     /// Limits how many jobs may still be delivered. Everything else continues: leases are settled,
     /// scheduled jobs become ready.
-    Handouts {
+    DeliveryBudget {
         /// The number of jobs; [`u64::MAX`] for no limit.
         budget: u64,
     },
@@ -267,7 +267,7 @@ impl Command {
             Command::Drain { .. } => kind::DRAIN,
             Command::Configure { .. } => kind::CONFIGURE,
             Command::Refuse { .. } => kind::REFUSE,
-            Command::Handouts { .. } => kind::HANDOUTS,
+            Command::DeliveryBudget { .. } => kind::HANDOUTS,
         }
     }
 
@@ -354,7 +354,7 @@ impl Command {
                 out.u64(u64::from(*jobs));
                 refusal.encode(&mut out);
             }
-            Command::Handouts { budget } => out.u64(*budget),
+            Command::DeliveryBudget { budget } => out.u64(*budget),
         }
         (out.into_body(), raw)
     }
@@ -446,7 +446,7 @@ impl Command {
                 }
                 Command::Refuse { link, sequence, jobs, refusal: Refusal::decode(r)? }
             }
-            kind::HANDOUTS => Command::Handouts { budget: r.u64()? },
+            kind::HANDOUTS => Command::DeliveryBudget { budget: r.u64()? },
             _ => return Err(unknown),
         })
     }

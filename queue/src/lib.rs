@@ -26,7 +26,7 @@ mod time;
 
 pub use clock::{
     AHEAD_MS_MAX, BootStamp, Clock, ClockAlarm, ClockCore, ClockSource, JUMP_MS_MAX, LastRun,
-    Reading, StandingClock, next_stop,
+    ManualClock, Reading, next_stop,
 };
 pub use command::{Command, Expired, START_PATHS_MAX, Secret, Start};
 pub use journal::inspect;
@@ -37,18 +37,18 @@ pub use journal::{
 };
 pub use leases::{EXPIRED_MAX, LeaseTiming, Leases};
 pub use log::{
-    Log, LogMetrics, Neighbours, Piece, Poisoned, ReadError, Reader, Rebuild, Records, Snapshot,
-    UNCOMMITTED_BYTES_MAX,
+    BodyBlock, Log, LogMetrics, Neighbours, Poisoned, ReadError, Reader, Rebuild, Records,
+    Snapshot, UNCOMMITTED_BYTES_MAX,
 };
 pub use outcome::{
-    CheckpointView, DeadGroupView, Event, Handed, JobView, Outcomes, QueueId, RecordRef, Reply,
+    Assignment, CheckpointView, DeadGroupView, Event, JobView, Outcomes, QueueId, RecordRef, Reply,
     RunningLease,
 };
 pub use payloads::{CACHE_BYTES, COPY_BYTES_MAX as CACHE_COPY_BYTES_MAX, PayloadCache};
 pub use rules::Rules;
 pub use state::{Frozen, LinkUse, QueueUse, Restoring, SnapshotError, State, Totals};
 pub use store::{
-    Asked, Opened, PAUSE_MS, Released, Replay, Store, StoreMetrics, StoreOptions, TURN_MS,
+    Opened, PAUSE_MS, PendingAnswer, Released, Replay, Store, StoreMetrics, StoreOptions, TURN_MS,
 };
 pub use tail::{Cursor, QueueSet, Read, TAIL_EVENTS_MAX, Tail};
 pub use time::Now;

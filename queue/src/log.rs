@@ -184,7 +184,7 @@ impl Reader {
 
     /// A reader for many parts in sequence: see [`Neighbours`].
     pub fn neighbours(&self) -> Neighbours<'_> {
-        Neighbours { reader: self, index: 0, piece: Piece::default() }
+        Neighbours { reader: self, index: 0, block: BodyBlock::default() }
     }
 }
 
@@ -192,36 +192,36 @@ impl Reader {
 /// was read for the previous one, without asking the records again.
 pub struct Neighbours<'a> {
     reader: &'a Reader,
-    /// The command that `piece` is of; 0 is none.
+    /// The command that `block` is of; 0 is none.
     index: u64,
-    piece: Piece,
+    block: BodyBlock,
 }
 
 impl Neighbours<'_> {
     /// The same as [`Reader::read`].
     pub fn read(&mut self, at: RecordRef) -> Result<Bytes, ReadError> {
         if at.index == self.index
-            && let Some(part) = self.piece.part(at)
+            && let Some(part) = self.block.part(at)
         {
             return Ok(part);
         }
-        let piece = self.reader.records.piece(at)?;
-        let part = piece.part_or_error(at)?;
-        (self.index, self.piece) = (at.index, piece);
+        let block = self.reader.records.block(at)?;
+        let part = block.part_or_error(at)?;
+        (self.index, self.block) = (at.index, block);
         Ok(part)
     }
 }
 
 /// Checked bytes of one command's body.
 #[derive(Clone, Debug, Default)]
-pub struct Piece {
+pub struct BodyBlock {
     /// Where they begin in the body.
     pub from: usize,
     /// The bytes.
     pub bytes: Bytes,
 }
 
-impl Piece {
+impl BodyBlock {
     /// A part of the body, if this block contains all of it.
     pub fn part(&self, at: RecordRef) -> Option<Bytes> {
         let from = (at.at as usize).checked_sub(self.from)?;
@@ -244,11 +244,11 @@ impl std::fmt::Debug for Reader {
 /// The source of committed bodies.
 pub trait Records: Send + Sync {
     /// The block of a command's body that contains that part, checked against its checksum. Blocks.
-    fn piece(&self, at: RecordRef) -> Result<Piece, ReadError>;
+    fn block(&self, at: RecordRef) -> Result<BodyBlock, ReadError>;
 
     /// That part alone.
     fn part(&self, at: RecordRef) -> Result<Bytes, ReadError> {
-        self.piece(at)?.part_or_error(at)
+        self.block(at)?.part_or_error(at)
     }
 }
 
@@ -257,7 +257,7 @@ pub trait Records: Send + Sync {
 pub enum ReadError {
     /// The log has no committed command of that index.
     #[error("there is no committed command {index}")]
-    NotThere {
+    NotFound {
         /// The requested index.
         index: u64,
     },

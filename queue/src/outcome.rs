@@ -25,7 +25,7 @@ pub struct QueueId(pub u32);
 
 /// A job delivered to a worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Handed {
+pub struct Assignment {
     /// The worker's link.
     pub link: LinkId,
     /// The subscription whose credit it used.
@@ -116,7 +116,7 @@ pub enum Reply {
         report: ActionReport,
     },
     /// To `Act`, when nothing was done.
-    Unacted {
+    ActRefused {
         /// The client's number for its request.
         request: u64,
         /// The reason.
@@ -158,7 +158,7 @@ pub enum Reply {
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Outcomes {
     /// Jobs delivered to workers, in order.
-    pub handed: Vec<Handed>,
+    pub handed: Vec<Assignment>,
     /// Answers, with the links that they go to.
     pub replies: Vec<(LinkId, Reply)>,
     /// Leases revoked from workers whose link is still up; they are notified.
@@ -168,7 +168,7 @@ pub struct Outcomes {
     /// Leases that moved to another link: the session resumed.
     pub moved: Vec<(Token, LinkId)>,
     /// Queues that the command created, to be published.
-    pub queues_made: Vec<Path>,
+    pub queues_created: Vec<Path>,
     /// Queues that were empty and received a job.
     pub queues_filled: Vec<QueueId>,
     /// Events of jobs, in order, while they are recorded.
@@ -185,7 +185,7 @@ impl Outcomes {
         self.revoked.clear();
         self.ended.clear();
         self.moved.clear();
-        self.queues_made.clear();
+        self.queues_created.clear();
         self.queues_filled.clear();
         self.events.clear();
     }

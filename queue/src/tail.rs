@@ -171,7 +171,7 @@ impl Tail {
     }
 
     /// Whether there are commands after a cursor, with or without events.
-    pub fn is_beyond(&self, cursor: &Cursor) -> bool {
+    pub fn has_more(&self, cursor: &Cursor) -> bool {
         cursor.index < self.index
     }
 

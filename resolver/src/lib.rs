@@ -17,14 +17,14 @@ mod write_client;
 
 pub use cluster::{Cluster, REPLICA_PORT, ReplicaFailure};
 pub use read_client::{
-    Listing, PathAnswer, PathEvent, PathTable, PathWatch, Publication, PublisherRoll, PublisherSet,
-    PublisherWatch, ReadClient, ReadError, Resolution, WATCHED_PATHS_MAX, WatchEnded,
+    ClusterPublishers, Listing, PathAnswer, PathEvent, PathTable, PathWatch, Publication,
+    PublisherSet, PublisherWatch, ReadClient, ReadError, Resolution, WATCHED_PATHS_MAX, WatchEnded,
 };
 pub use server::{
     DirectoryStopped, Limits, LimitsHandle, ReplicaStartError, ResolverServer, ServerOptions,
-    StandingHandle,
+    StatusHandle,
 };
-pub use write_client::{PublicationTerms, ReplicaStanding, ReplicaState, TermsError, WriteClient};
+pub use write_client::{PublicationTerms, ReplicaHealth, ReplicaState, TermsError, WriteClient};
 
 pub use longshore_protocol::messages::resolver::{
     Column, Declared, Departure, KnownPublisher, PathListed, ReplicaStatus, RequestCounts,

@@ -41,8 +41,8 @@ pub use values::{
 };
 pub use work::{
     Blocking, CANCEL_GRACE, CONCURRENCY, CancelReason, Checkpoint, CheckpointError,
-    CheckpointsError, Completion, FromPayload, GRACE, HELD_MAX, HandlerFailed, InPlace, Job,
-    JobContext, JobFailure, JobOutput, JobRequest, JobService, Json, PayloadError, PublisherState,
-    RunError, ShutdownHandle, Standing, StatsWatch, Subscription, Take, TakeError, Worker,
-    WorkerOptions, WorkerReport, WorkerStats,
+    CheckpointsError, Completion, FromPayload, GRACE, HandlerFailed, InPlace, Job, JobContext,
+    JobFailure, JobOutput, JobRequest, JobService, Json, PayloadError, PublisherState, RunError,
+    ShutdownHandle, StatsWatch, Subscription, SubscriptionStatus, Take, TakeError, WORKER_JOBS_MAX,
+    Worker, WorkerOptions, WorkerReport, WorkerStats,
 };

@@ -9,7 +9,7 @@ pub const RETRY_WAIT_MAX: Duration = Duration::from_secs(12);
 /// The longest wait while a caller does.
 pub const RETRY_WAIT_BUSY_MAX: Duration = Duration::from_secs(2);
 /// A link that lasted this long was no failed attempt: after its loss the count starts at zero.
-pub const STEADY: Duration = Duration::from_secs(1);
+pub const STABLE_AFTER: Duration = Duration::from_secs(1);
 
 /// The wait before `attempt`, counted from 1 (0: no wait): a random part of [`RETRY_STEP`] for each
 /// attempt so far, at most `longest`. It is random so that clients that lost a server together do

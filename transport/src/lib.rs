@@ -70,13 +70,13 @@ mod socket;
 mod tls;
 mod write_stalls;
 
-pub use backoff::{RETRY_STEP, RETRY_WAIT_BUSY_MAX, RETRY_WAIT_MAX, STEADY, retry_wait};
+pub use backoff::{RETRY_STEP, RETRY_WAIT_BUSY_MAX, RETRY_WAIT_MAX, STABLE_AFTER, retry_wait};
 pub use budget::FrameBudget;
 pub use dial::{DialError, dial};
 pub use link::{Link, Peer};
 pub use link_end::LinkEnd;
 pub use listener::{BindError, Listener, SlotsHandle};
-pub use liveness::{Due, HeartbeatSchedule, Liveness};
+pub use liveness::{HeartbeatSchedule, Liveness, LivenessAction};
 pub use log_limit::LogLimit;
 pub use lookup::{LookupError, lookup};
 pub use memory::MemoryBounds;

@@ -130,7 +130,7 @@ impl Listener {
     }
 
     /// A handle that changes the limit of links.
-    pub fn places(&self) -> SlotsHandle {
+    pub fn slots(&self) -> SlotsHandle {
         SlotsHandle { admission: self.admission.clone(), address: self.local_address }
     }
 
@@ -169,7 +169,7 @@ impl SlotsHandle {
     }
 
     /// The limit of links.
-    pub fn most(&self) -> usize {
+    pub fn limit(&self) -> usize {
         self.admission.limit()
     }
 

@@ -48,7 +48,7 @@ impl HeartbeatSchedule {
 
 /// What [`Liveness::poll`] requires the caller to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Due {
+pub enum LivenessAction {
     /// Nothing was sent for the heartbeat interval: send one.
     SendHeartbeat,
     /// No byte arrived for the hang timeout: end the link.
@@ -111,17 +111,18 @@ impl Liveness {
 
     /// The action due at `now`. Deaths come before heartbeats. A heartbeat stays due until
     /// [`sent`](Liveness::sent); none is due while the socket refuses the bytes before it.
-    pub fn poll(&self, now: Instant) -> Option<Due> {
+    pub fn poll(&self, now: Instant) -> Option<LivenessAction> {
         let silent_for = now.saturating_duration_since(self.received_at);
         if silent_for >= self.timing.hang {
-            return Some(Due::Hung { silent_for });
+            return Some(LivenessAction::Hung { silent_for });
         }
         match self.refused_since {
             Some(since) => {
                 let stalled_for = now.saturating_duration_since(since);
-                (stalled_for >= self.timing.hang).then_some(Due::SendStalled { stalled_for })
+                (stalled_for >= self.timing.hang)
+                    .then_some(LivenessAction::SendStalled { stalled_for })
             }
-            None => (now >= self.heartbeat_at()).then_some(Due::SendHeartbeat),
+            None => (now >= self.heartbeat_at()).then_some(LivenessAction::SendHeartbeat),
         }
     }
 
@@ -152,7 +153,7 @@ mod tests {
         let (start, mut link) = begun();
         assert_eq!(link.next_deadline(), start + HEARTBEAT);
         assert_eq!(link.poll(start + HEARTBEAT - TICK), None);
-        assert_eq!(link.poll(start + HEARTBEAT), Some(Due::SendHeartbeat));
+        assert_eq!(link.poll(start + HEARTBEAT), Some(LivenessAction::SendHeartbeat));
 
         link.sent(start + HEARTBEAT);
         assert_eq!(link.poll(start + HEARTBEAT), None);
@@ -163,7 +164,7 @@ mod tests {
     fn receiving_does_not_spare_a_heartbeat() {
         let (start, mut link) = begun();
         link.received(start + HEARTBEAT - TICK);
-        assert_eq!(link.poll(start + HEARTBEAT), Some(Due::SendHeartbeat));
+        assert_eq!(link.poll(start + HEARTBEAT), Some(LivenessAction::SendHeartbeat));
     }
 
     #[test]
@@ -174,8 +175,8 @@ mod tests {
         link.sent(last + HANG - TICK);
         assert_eq!(link.next_deadline(), last + HANG);
         assert_eq!(link.poll(last + HANG - TICK), None);
-        assert_eq!(link.poll(last + HANG), Some(Due::Hung { silent_for: HANG }));
-        assert_eq!(link.poll(last + 2 * HANG), Some(Due::Hung { silent_for: 2 * HANG }));
+        assert_eq!(link.poll(last + HANG), Some(LivenessAction::Hung { silent_for: HANG }));
+        assert_eq!(link.poll(last + 2 * HANG), Some(LivenessAction::Hung { silent_for: 2 * HANG }));
     }
 
     #[test]
@@ -184,7 +185,7 @@ mod tests {
         for second in 1..10 {
             link.sent(start + Duration::from_secs(second));
         }
-        assert_eq!(link.poll(start + HANG), Some(Due::Hung { silent_for: HANG }));
+        assert_eq!(link.poll(start + HANG), Some(LivenessAction::Hung { silent_for: HANG }));
     }
 
     #[test]
@@ -196,7 +197,10 @@ mod tests {
         link.received(first + HANG - TICK);
         assert_eq!(link.next_deadline(), first + HANG);
         assert_eq!(link.poll(first + HANG - TICK), None);
-        assert_eq!(link.poll(first + HANG), Some(Due::SendStalled { stalled_for: HANG }));
+        assert_eq!(
+            link.poll(first + HANG),
+            Some(LivenessAction::SendStalled { stalled_for: HANG })
+        );
     }
 
     #[test]
@@ -238,7 +242,7 @@ mod tests {
         link.received(start + Duration::from_secs(1));
         assert_eq!(
             link.poll(start + Duration::from_secs(5) + HANG - TICK),
-            Some(Due::SendHeartbeat)
+            Some(LivenessAction::SendHeartbeat)
         );
     }
 
@@ -252,7 +256,10 @@ mod tests {
             let link =
                 Liveness::on_schedule(sent_at, LinkTiming::WORK, HeartbeatSchedule { origin });
             let due = link.next_deadline();
-            assert_eq!((link.poll(due - TICK), link.poll(due)), (None, Some(Due::SendHeartbeat)));
+            assert_eq!(
+                (link.poll(due - TICK), link.poll(due)),
+                (None, Some(LivenessAction::SendHeartbeat))
+            );
             assert!(due <= sent_at + HEARTBEAT - tick);
             assert!(due > sent_at + HEARTBEAT - 2 * tick);
             due

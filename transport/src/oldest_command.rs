@@ -53,7 +53,7 @@ impl SlowDisk {
 
     /// Reads a frame. Returns the age of the other side's oldest command when it reaches
     /// [`SlowDisk::AFTER`] and had not before.
-    pub fn heard(&mut self, frame: &Bytes) -> Option<Duration> {
+    pub fn on_frame(&mut self, frame: &Bytes) -> Option<Duration> {
         if frame.first() != Some(&HEARTBEAT) {
             return None;
         }
@@ -96,7 +96,7 @@ mod tests {
     fn a_slow_disk_is_reported_once_and_again_when_it_recurs() {
         let mut disk = SlowDisk::default();
         let seconds = |disk: &mut SlowDisk, seconds: u64| {
-            disk.heard(&heartbeat(Some(Duration::from_millis(seconds * 1_000))))
+            disk.on_frame(&heartbeat(Some(Duration::from_millis(seconds * 1_000))))
         };
         assert_eq!(seconds(&mut disk, 9), None);
         assert_eq!(seconds(&mut disk, 10), Some(SlowDisk::AFTER));
@@ -113,7 +113,7 @@ mod tests {
         other.message(50, |out| out.u64(99_999));
         let cut = Bytes::from_static(&[HEARTBEAT, 9, 0, 0, 0]);
         for frame in [Bytes::new(), heartbeat(None), other.into_body(), cut] {
-            assert_eq!(disk.heard(&frame), None);
+            assert_eq!(disk.on_frame(&frame), None);
         }
     }
 }

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 use crate::link::Terms;
 use crate::link_end::LinkEnd;
-use crate::liveness::{Due, Liveness};
+use crate::liveness::{Liveness, LivenessAction};
 use crate::oldest_command::OldestCommand;
 use crate::sender::SendError;
 use crate::socket::{Activity, try_write};
@@ -225,7 +225,7 @@ impl Shared {
         }
         if queue.parts.is_empty() && queue.closing.is_none() {
             match self.due(&mut queue) {
-                Some(Due::SendHeartbeat) => {
+                Some(LivenessAction::SendHeartbeat) => {
                     self.queue_heartbeat(&mut queue);
                     // The writer task writes below what the kernel does not take.
                     let _taken = self.direct && self.write_at_once(&mut queue);
@@ -306,10 +306,10 @@ impl Shared {
     /// The reason if the link is dead.
     pub(crate) fn death(&self) -> Option<LinkEnd> {
         let due = self.due(&mut self.queue.lock())?;
-        (due != Due::SendHeartbeat).then(|| death_of(due))
+        (due != LivenessAction::SendHeartbeat).then(|| death_of(due))
     }
 
-    fn due(&self, queue: &mut Queue) -> Option<Due> {
+    fn due(&self, queue: &mut Queue) -> Option<LivenessAction> {
         let liveness = &mut queue.liveness;
         liveness.received(self.activity.received_at().into_std());
         if !self.direct && self.activity.sent_at() > queue.sent_at {
@@ -319,7 +319,7 @@ impl Shared {
         }
         let now = Instant::now().into_std();
         let due = liveness.poll(now)?;
-        if matches!(due, Due::Hung { .. }) && crate::socket::has_unread(&self.raw) {
+        if matches!(due, LivenessAction::Hung { .. }) && crate::socket::has_unread(&self.raw) {
             liveness.received(now);
             return liveness.poll(now);
         }
@@ -367,11 +367,11 @@ impl Shared {
     }
 }
 
-fn death_of(due: Due) -> LinkEnd {
+fn death_of(due: LivenessAction) -> LinkEnd {
     match due {
-        Due::Hung { silent_for } => LinkEnd::Hung { silent_for },
-        Due::SendStalled { stalled_for } => LinkEnd::SendStalled { stalled_for },
-        Due::SendHeartbeat => unreachable!("a heartbeat that is due is no death"),
+        LivenessAction::Hung { silent_for } => LinkEnd::Hung { silent_for },
+        LivenessAction::SendStalled { stalled_for } => LinkEnd::SendStalled { stalled_for },
+        LivenessAction::SendHeartbeat => unreachable!("a heartbeat that is due is no death"),
     }
 }
 

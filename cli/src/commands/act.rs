@@ -2,7 +2,9 @@
 //! publishers that confirmed, and those that did not answer.
 
 use longshore::protocol::messages::work::{Action, ActionReport, Filter};
-use longshore::{ActEnd, ActedOn, Gathered, Glob, JobName, JobState, NamedAct};
+use longshore::{
+    Glob, JobName, JobState, NamedJobOutcome, NamedJobResult, NamedJobResults, PublisherAnswers,
+};
 use serde_json::{Value, json};
 
 use super::{Context, missing_json, warn_of_missing};
@@ -110,16 +112,16 @@ async fn on_names(
         context.output.json_pretty(&json!({
             "action": action.to_string(), "dry_run": dry_run,
             "done": done(&acted),
-            "refused": count(&acted, |end| matches!(end, ActEnd::NotInState { .. })),
-            "not_found": count(&acted, |end| *end == ActEnd::NotFound),
+            "refused": count(&acted, |end| matches!(end, NamedJobOutcome::NotInState { .. })),
+            "not_found": count(&acted, |end| *end == NamedJobOutcome::NotFound),
             "jobs": acted.jobs.iter().map(job_json).collect::<Vec<_>>(),
             "complete": acted.complete, "missing": missing_json(&acted.missing),
         }))?;
     } else {
         let mut per_publisher: Vec<(u64, &str)> = Vec::new();
         for publisher in &acted.answered {
-            let is_done_here = |named: &&NamedAct| match named.end {
-                ActEnd::Done { publisher: at } => at == publisher.id,
+            let is_done_here = |named: &&NamedJobResult| match named.end {
+                NamedJobOutcome::Done { publisher: at } => at == publisher.id,
                 _ => false,
             };
             let count = acted.jobs.iter().filter(is_done_here).count() as u64;
@@ -132,14 +134,14 @@ async fn on_names(
             per_publisher.into_iter(),
             &mut context,
         )?;
-        for NamedAct { name, end } in &acted.jobs {
+        for NamedJobResult { name, end } in &acted.jobs {
             match end {
-                ActEnd::Done { .. } => {}
-                ActEnd::NotInState { state, .. } => {
+                NamedJobOutcome::Done { .. } => {}
+                NamedJobOutcome::NotInState { state, .. } => {
                     eprintln!("error: job {name} is {state}; {}", applies_to(action));
                 }
-                ActEnd::NotFound => eprintln!("error: no publisher has a job {name}"),
-                ActEnd::Unknown => {
+                NamedJobOutcome::NotFound => eprintln!("error: no publisher has a job {name}"),
+                NamedJobOutcome::Unknown => {
                     eprintln!("error: job {name} is unknown: not every publisher answered");
                 }
             }
@@ -149,25 +151,25 @@ async fn on_names(
     if acted.is_done() { Ok(()) } else { Err(AlreadyReported.into()) }
 }
 
-fn done(acted: &ActedOn) -> u64 {
-    count(acted, |end| matches!(end, ActEnd::Done { .. }))
+fn done(acted: &NamedJobResults) -> u64 {
+    count(acted, |end| matches!(end, NamedJobOutcome::Done { .. }))
 }
 
-fn count(acted: &ActedOn, which: impl Fn(&ActEnd) -> bool) -> u64 {
+fn count(acted: &NamedJobResults, which: impl Fn(&NamedJobOutcome) -> bool) -> u64 {
     acted.jobs.iter().filter(|named| which(&named.end)).count() as u64
 }
 
-fn job_json(named: &NamedAct) -> Value {
+fn job_json(named: &NamedJobResult) -> Value {
     let (end, state) = match &named.end {
-        ActEnd::Done { .. } => ("done", None),
-        ActEnd::NotInState { state, .. } => ("not_in_state", Some(state.to_string())),
-        ActEnd::NotFound => ("not_found", None),
-        ActEnd::Unknown => ("unknown", None),
+        NamedJobOutcome::Done { .. } => ("done", None),
+        NamedJobOutcome::NotInState { state, .. } => ("not_in_state", Some(state.to_string())),
+        NamedJobOutcome::NotFound => ("not_found", None),
+        NamedJobOutcome::Unknown => ("unknown", None),
     };
     json!({ "job": named.name.to_string(), "end": end, "state": state })
 }
 
-fn confirmed_json(gathered: &Gathered<ActionReport>) -> Vec<Value> {
+fn confirmed_json(gathered: &PublisherAnswers<ActionReport>) -> Vec<Value> {
     let confirmed = gathered.answers.iter().map(|answered| {
         json!({
             "publisher": answered.publisher.id.to_string(),

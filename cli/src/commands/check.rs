@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use longshore::protocol::SessionId;
 use longshore::protocol::messages::work::{PublisherStatus, QueueStat, Room};
-use longshore::{Gathered, Glob, LinkOptions, Queues, QueuesError, QueuesOptions, ReadClient};
+use longshore::{
+    Glob, LinkOptions, PublisherAnswers, Queues, QueuesError, QueuesOptions, ReadClient,
+};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
@@ -192,7 +194,7 @@ pub(crate) fn shortage(status: &PublisherStatus) -> Option<String> {
     }
 }
 
-fn publishers(gathered: &Gathered<PublisherStatus>) -> Vec<Finding> {
+fn publishers(gathered: &PublisherAnswers<PublisherStatus>) -> Vec<Finding> {
     let part = |name: &str| format!("publisher {name}");
     let mut findings: Vec<Finding> = gathered
         .answers

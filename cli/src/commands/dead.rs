@@ -8,7 +8,9 @@ use std::time::Duration;
 use anyhow::Context as _;
 use bytes::Bytes;
 use longshore::protocol::messages::work::{Action, Filter};
-use longshore::{DeadGroupAt, Due, Glob, Headers, JobName, JobOptions, JobState, NewJob, new_id};
+use longshore::{
+    Due, Glob, Headers, JobName, JobOptions, JobState, MergedDeadGroup, NewJob, new_id,
+};
 use serde_json::{Value, json};
 
 use super::act::{self, JobSelection};
@@ -123,7 +125,7 @@ async fn groups(filter: Filter, mut context: Context) -> anyhow::Result<()> {
     } else if !merged.groups.is_empty() {
         let mut table =
             Table::new(&["jobs", "died of", "error", "queue", "first", "last", "fingerprint"]);
-        for DeadGroupAt { group, .. } in &merged.groups {
+        for MergedDeadGroup { group, .. } in &merged.groups {
             let error = group.error.as_ref().map(|e| format!("{}: {}", e.kind, e.message));
             table.row([
                 grouped(group.jobs),
@@ -144,7 +146,7 @@ async fn groups(filter: Filter, mut context: Context) -> anyhow::Result<()> {
     if missing { Err(AlreadyReported.into()) } else { Ok(()) }
 }
 
-fn group_json(at: &DeadGroupAt) -> Value {
+fn group_json(at: &MergedDeadGroup) -> Value {
     let group = &at.group;
     json!({
         "path": group.path.as_str(), "death": group.death.to_string(),

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use longshore::{JobAt, JobEnd, JobLookupError, JobName, JobState, Queues, QueuesError, WaitError};
+use longshore::{
+    FoundJob, JobEnd, JobLookupError, JobName, JobState, Queues, QueuesError, WaitError,
+};
 
 use super::{Context, job_view};
 use crate::arguments::Job;
@@ -83,7 +85,7 @@ pub(crate) async fn ended(queues: &Queues, name: &JobName) -> Result<JobEnd, Wai
 pub(crate) async fn job_once_reachable(
     queues: &Queues,
     name: &JobName,
-) -> Result<JobAt, JobLookupError> {
+) -> Result<FoundJob, JobLookupError> {
     let mut was_reported = false;
     loop {
         match queues.job(name).await {
@@ -103,7 +105,7 @@ pub(crate) async fn job_once_reachable(
 }
 
 /// Prints one job.
-pub(crate) fn show(found: &JobAt, context: &mut Context) -> anyhow::Result<()> {
+pub(crate) fn show(found: &FoundJob, context: &mut Context) -> anyhow::Result<()> {
     let at = found.job_ref();
     if context.output.is_json() {
         context.output.json_pretty(&job_view::json(&at, &found.job))?;

@@ -41,7 +41,7 @@ use std::time::{Duration, Instant};
 use anyhow::anyhow;
 use longshore::protocol::SessionId;
 use longshore::{
-    Cluster, MemoryBounds, Missing, Queues, QueuesOptions, ReadClient, ReplicaFailure,
+    Cluster, MemoryBounds, MissingPublisher, Queues, QueuesOptions, ReadClient, ReplicaFailure,
 };
 use serde_json::{Value, json};
 
@@ -207,11 +207,11 @@ pub(crate) fn warn_if_incomplete(complete: bool) {
 
 /// Reports publishers that did not answer. True if there are any.
 pub(crate) fn warn_of_missing(
-    missing: &[Missing],
+    missing: &[MissingPublisher],
     complete: bool,
     unanswered: &[ReplicaFailure],
 ) -> bool {
-    for Missing { publisher, why } in missing {
+    for MissingPublisher { publisher, why } in missing {
         eprintln!(
             "error: publisher {} ({}) did not answer: {why}",
             publisher.name,
@@ -228,8 +228,8 @@ pub(crate) fn warn_of_missing(
 }
 
 /// Publishers that did not answer, as JSON.
-pub(crate) fn missing_json(missing: &[Missing]) -> Vec<Value> {
-    let one = |Missing { publisher, why }: &Missing| {
+pub(crate) fn missing_json(missing: &[MissingPublisher]) -> Vec<Value> {
+    let one = |MissingPublisher { publisher, why }: &MissingPublisher| {
         let id = publisher.id.to_string();
         json!({ "publisher": id, "name": publisher.name, "error": why })
     };

@@ -2,7 +2,7 @@
 //! or new jobs of queues. `resume --clock` confirms a wall clock that has jumped.
 
 use longshore::protocol::messages::work::PauseReport;
-use longshore::{Gathered, Glob};
+use longshore::{Glob, PublisherAnswers};
 use serde_json::{Value, json};
 
 use super::{Context, missing_json, warn_of_missing};
@@ -49,7 +49,7 @@ pub(crate) async fn resume(arguments: Resume, mut context: Context) -> anyhow::R
 fn show(
     wording: &Wording,
     pattern: &Glob,
-    gathered: &Gathered<PauseReport>,
+    gathered: &PublisherAnswers<PauseReport>,
     context: &mut Context,
 ) -> anyhow::Result<()> {
     if context.output.is_json() {

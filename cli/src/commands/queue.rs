@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use longshore::protocol::{Backoff, JobOptions, QueueSettings};
-use longshore::{Gathered, Glob, Path, Refusal};
+use longshore::{Glob, Path, PublisherAnswers, Refusal};
 use serde_json::{Map, Value, json};
 
 use super::{Context, missing_json, warn_of_missing};
@@ -80,7 +80,7 @@ async fn configure(
     if missing || refused { Err(AlreadyReported.into()) } else { Ok(()) }
 }
 
-fn confirmed_json(gathered: &Gathered<Result<QueueSettings, Refusal>>) -> Vec<Value> {
+fn confirmed_json(gathered: &PublisherAnswers<Result<QueueSettings, Refusal>>) -> Vec<Value> {
     let one = gathered.answers.iter().map(|answered| {
         let (settings, refused) = match &answered.answer {
             Ok(settings) => (Some(settings_json(settings)), None),

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use longshore::protocol::SessionId;
-use longshore::{Gathered, QuietEnd, QuietedWorker, WorkerPattern};
+use longshore::{PublisherAnswers, QuietEnd, QuietedWorker, WorkerPattern};
 use serde_json::{Value, json};
 
 use super::workers::NO_METRICS;
@@ -28,7 +28,7 @@ pub(crate) async fn run(
 ) -> anyhow::Result<()> {
     let WorkerSelection { workers, all, dry_run } = arguments;
     let stop = wait.then(StopSignal::listen).transpose()?;
-    let patterns = if all { vec![WorkerPattern::everyone()] } else { workers };
+    let patterns = if all { vec![WorkerPattern::every_worker()] } else { workers };
     let gathered = context.queues().quiet_workers(patterns.clone(), quiet, dry_run).await?;
     let outcomes = WorkerOutcome::of(&gathered);
     let unmatched: Vec<&WorkerPattern> = patterns
@@ -139,7 +139,7 @@ struct WorkerOutcome {
 
 impl WorkerOutcome {
     /// Regroups the publishers' answers by worker, ordered by name.
-    fn of(gathered: &Gathered<Vec<QuietedWorker>>) -> Vec<WorkerOutcome> {
+    fn of(gathered: &PublisherAnswers<Vec<QuietedWorker>>) -> Vec<WorkerOutcome> {
         let mut outcomes: BTreeMap<(String, SessionId), WorkerOutcome> = BTreeMap::new();
         for answered in &gathered.answers {
             let publisher = &answered.publisher.name;
@@ -206,7 +206,7 @@ impl WorkerOutcome {
 
 #[cfg(test)]
 mod tests {
-    use longshore::Answered;
+    use longshore::PublisherAnswer;
     use longshore::protocol::{Epoch, PublisherId, PublisherInfo};
 
     use super::*;
@@ -226,14 +226,21 @@ mod tests {
             end,
         };
         let answers = vec![
-            Answered {
+            PublisherAnswer {
                 publisher: publisher(1),
                 answer: vec![worker(1, QuietEnd::Confirmed), worker(2, QuietEnd::NotAnswered)],
             },
-            Answered { publisher: publisher(2), answer: vec![worker(1, QuietEnd::Confirmed)] },
+            PublisherAnswer {
+                publisher: publisher(2),
+                answer: vec![worker(1, QuietEnd::Confirmed)],
+            },
         ];
-        let gathered =
-            Gathered { complete: true, answers, missing: Vec::new(), unanswered: Vec::new() };
+        let gathered = PublisherAnswers {
+            complete: true,
+            answers,
+            missing: Vec::new(),
+            unanswered: Vec::new(),
+        };
         let outcomes: Vec<Value> =
             WorkerOutcome::of(&gathered).iter().map(WorkerOutcome::json).collect();
         let none: [&str; 0] = [];

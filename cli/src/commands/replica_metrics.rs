@@ -3,9 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use longshore::protocol::limits::NAME_BYTES_MAX;
-use longshore::values::metrics::{MetricSource, Taken, metrics_path, serve_metrics};
+use longshore::values::metrics::{MetricSample, MetricSource, metrics_path, serve_metrics};
 use longshore::values::{ValuePublisherOptions, Values};
-use longshore::{Cluster, FrameBudget, Path, ReplicaStatus, StandingHandle, Value, ValuePublisher};
+use longshore::{Cluster, FrameBudget, Path, ReplicaStatus, StatusHandle, Value, ValuePublisher};
 use tokio::task::JoinHandle;
 
 use super::Context;
@@ -17,15 +17,15 @@ const CONNECTIONS_MAX: usize = 64;
 /// The metrics of one replica of this process.
 struct ReplicaSource {
     base: Path,
-    standing: StandingHandle,
+    standing: StatusHandle,
 }
 
 impl MetricSource for ReplicaSource {
-    async fn take(&mut self, wanted: Vec<Path>) -> Option<Vec<Taken>> {
+    async fn take(&mut self, wanted: Vec<Path>) -> Option<Vec<MetricSample>> {
         let status = self.standing.status().await?;
         let one = |path: &Path| match *path == self.base {
-            true => Taken::Now(metrics(&status)),
-            false => Taken::Nothing("a replica has no such metrics".to_owned()),
+            true => MetricSample::Now(metrics(&status)),
+            false => MetricSample::Nothing("a replica has no such metrics".to_owned()),
         };
         Some(wanted.iter().map(one).collect())
     }
@@ -35,7 +35,7 @@ impl MetricSource for ReplicaSource {
 pub(super) fn serve(
     values: &Values,
     name: &str,
-    standing: StandingHandle,
+    standing: StatusHandle,
 ) -> anyhow::Result<JoinHandle<()>> {
     let base = metrics_path("replicas", name);
     let default = values.publish_reserved_default(base.clone())?;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use longshore::protocol::messages::work::{PublisherStatus, QueueStat, Room};
-use longshore::{Answered, Gathered, Glob};
+use longshore::{Glob, PublisherAnswer, PublisherAnswers};
 use serde_json::{Value, json};
 
 use super::check::shortage;
@@ -49,7 +49,7 @@ pub(crate) async fn run(arguments: Stat, mut context: Context) -> anyhow::Result
     for by in closed.iter().filter(|by| queues.iter().all(|q| !q.closed_by.contains(by))) {
         context.output.line(format!("closed: '{by}', which no queue here matches yet"))?;
     }
-    for Answered { publisher, answer } in &status {
+    for PublisherAnswer { publisher, answer } in &status {
         if let Some(short) = shortage(answer) {
             context.output.line(format!("publisher {}: {short}", publisher.name))?;
         }
@@ -77,7 +77,7 @@ pub(crate) async fn run(arguments: Stat, mut context: Context) -> anyhow::Result
 /// it.
 fn stopping_patterns(
     pattern: &Glob,
-    status: &[Answered<PublisherStatus>],
+    status: &[PublisherAnswer<PublisherStatus>],
     of: fn(&PublisherStatus) -> &[Glob],
 ) -> Vec<Glob> {
     let answers = status.iter().flat_map(|answered| of(&answered.answer).iter().cloned());
@@ -89,7 +89,9 @@ fn stopping_patterns(
     patterns
 }
 
-fn publisher_json(Answered { publisher, answer }: &Answered<PublisherStatus>) -> Value {
+fn publisher_json(
+    PublisherAnswer { publisher, answer }: &PublisherAnswer<PublisherStatus>,
+) -> Value {
     json!({
         "name": publisher.name, "room": room_word(answer.room), "draining": answer.draining,
         "journal_bytes": answer.journal_bytes, "ballast_bytes": answer.ballast_bytes,
@@ -117,7 +119,7 @@ struct Row<'a> {
 impl Row<'_> {
     fn of<'a>(
         queue: &'a QueueStat,
-        stats: &Gathered<Vec<QueueStat>>,
+        stats: &PublisherAnswers<Vec<QueueStat>>,
         counter: Option<&WorkerCounter>,
     ) -> Row<'a> {
         let each = stats.answers.iter().flat_map(|answered| &answered.answer);

@@ -1,7 +1,7 @@
 //! `longshore tail`: streams the transitions of jobs at every publisher.
 
 use longshore::protocol::messages::work::{FeedEvent, FeedEvents};
-use longshore::{FeedFrom, FeedItem, FeedNews, Glob, JobRef, PublisherInfo};
+use longshore::{FeedFrom, FeedItem, FeedUpdate, Glob, JobRef, PublisherInfo};
 use serde_json::json;
 
 use super::{Context, job_view};
@@ -20,9 +20,9 @@ pub(crate) async fn run(arguments: Tail, mut context: Context) -> anyhow::Result
             item = feed.next() => item,
             () = stop.requested() => return Ok(()),
         };
-        let Some(FeedItem { publisher, news }) = item else { break };
-        match news {
-            FeedNews::Changes(changes) => {
+        let Some(FeedItem { publisher, update }) = item else { break };
+        match update {
+            FeedUpdate::Changes(changes) => {
                 for event in &changes.events {
                     if left == 0 {
                         break;
@@ -31,7 +31,7 @@ pub(crate) async fn run(arguments: Tail, mut context: Context) -> anyhow::Result
                     print(&publisher, &changes, event, &mut context)?;
                 }
             }
-            FeedNews::Jobs(jobs) => {
+            FeedUpdate::Jobs(jobs) => {
                 for job in &jobs {
                     let at = JobRef { publisher: publisher.id, id: job.id };
                     if context.output.is_json() {
@@ -43,12 +43,12 @@ pub(crate) async fn run(arguments: Tail, mut context: Context) -> anyhow::Result
                     }
                 }
             }
-            FeedNews::Lost(why) => {
+            FeedUpdate::Lost(why) => {
                 eprintln!("publisher {}: {why}; continuing from now", publisher.name)
             }
-            FeedNews::Away { why } => eprintln!("publisher {} is away: {why}", publisher.name),
-            FeedNews::Follows { .. } => eprintln!("following publisher {}", publisher.name),
-            FeedNews::SnapshotBegins | FeedNews::SnapshotEnds { .. } => {}
+            FeedUpdate::Away { why } => eprintln!("publisher {} is away: {why}", publisher.name),
+            FeedUpdate::Follows { .. } => eprintln!("following publisher {}", publisher.name),
+            FeedUpdate::SnapshotBegins | FeedUpdate::SnapshotEnds { .. } => {}
         }
     }
     Ok(())

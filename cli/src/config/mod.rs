@@ -329,13 +329,13 @@ impl PublisherConfig {
                 "publisher.memory_max",
                 written.memory_max,
                 values::memory_max,
-                PublisherOptions::usual_memory_max(),
+                PublisherOptions::default_memory_max(),
             )?,
             value_connections_max: layers.of_file(
                 "publisher.value_connections_max",
                 written.value_connections_max,
                 values::within(1..=values::CONNECTIONS_LIMIT),
-                PublisherOptions::usual_value_connections(connections_max.value),
+                PublisherOptions::default_value_connections(connections_max.value),
             )?,
             connections_max,
             hang_after: layers.of_file(
@@ -378,12 +378,12 @@ impl ResolverConfig {
             writers_kept: reserved(
                 "resolver.writers_kept",
                 written.writers_kept,
-                Limits::usual_writers_kept(connections_max.value),
+                Limits::default_writers_reserved(connections_max.value),
             )?,
             tools_kept: reserved(
                 "resolver.tools_kept",
                 written.tools_kept,
-                Limits::usual_tools_kept(connections_max.value),
+                Limits::default_tools_reserved(connections_max.value),
             )?,
             name: layers.of_file("resolver.name", written.name, values::name, name)?,
             listen: layers.of_file("resolver.listen", written.listen, values::address, listen)?,
@@ -391,13 +391,13 @@ impl ResolverConfig {
             watches_max: layers.of_file(
                 "resolver.watches_max",
                 written.watches_max,
-                values::within(1..=Limits::WATCHES_MOST),
+                values::within(1..=Limits::WATCHES_LIMIT_MAX),
                 default.watches_max,
             )?,
             paths_max: layers.of_file(
                 "resolver.paths_max",
                 written.paths_max,
-                values::within(1..=Limits::PATHS_MOST),
+                values::within(1..=Limits::PATHS_LIMIT_MAX),
                 default.paths_max,
             )?,
             received_bytes_max: layers.of_file(

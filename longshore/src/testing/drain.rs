@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use longshore_protocol::messages::work::JobInfo;
 
-use super::{ClockUnused, System};
+use super::{ClockUnused, TestSystem};
 use crate::{
-    Feed, FeedFrom, FeedNews, Filter, Glob, JobId, JobState, JobsQuery, Missing, Queues,
+    Feed, FeedFrom, FeedUpdate, Filter, Glob, JobId, JobState, JobsQuery, MissingPublisher, Queues,
     QueuesError, RunError, Subscription, TakeError, WorkerReport,
 };
 
-/// The outcome of a [`System::drain`].
+/// The outcome of a [`TestSystem::drain`].
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct DrainReport {
     /// Jobs that the worker completed.
@@ -45,7 +45,7 @@ pub enum DrainError {
         /// Running jobs.
         running: u64,
     },
-    /// No progress for longer than [`System::patience`]: a handler hangs, or waits for the clock to
+    /// No progress for longer than [`TestSystem::drain_timeout`]: a handler hangs, or waits for the clock to
     /// be moved.
     #[error("no progress for {waited:?}, with {ready} jobs ready and {running} running")]
     Stuck {
@@ -74,7 +74,7 @@ struct PendingJobs {
     running: u64,
 }
 
-impl System {
+impl TestSystem {
     /// Runs a worker until none of its jobs is ready, running, or due for another attempt at the
     /// clock's current time; then drains it. This includes jobs that its handlers enqueue into its
     /// queues, but not jobs of paused queues. Jobs scheduled for later remain: move the clock, and
@@ -84,10 +84,10 @@ impl System {
     ///
     /// ```
     /// # use longshore::prelude::*;
-    /// # use longshore::testing::System;
+    /// # use longshore::testing::TestSystem;
     /// # #[tokio::main]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let system = System::start().await?;
+    /// # let system = TestSystem::start().await?;
     /// async fn bury(_: Job<String>, _: JobContext) -> Result<(), JobFailure> {
     ///     Err(JobFailure::bury("no such address"))
     /// }
@@ -115,8 +115,8 @@ impl System {
             dead(&queues, &patterns).await?.map(|job| job.id).collect();
         // Subscribe before the worker starts, so that no change is missed.
         let mut feed = queues.feed(Glob::everything(), FeedFrom::Now);
-        self.wait_for_news(&mut feed, PendingJobs::default(), |news| {
-            matches!(news, FeedNews::Follows { .. })
+        self.wait_for_update(&mut feed, PendingJobs::default(), |update| {
+            matches!(update, FeedUpdate::Follows { .. })
         })
         .await?;
 
@@ -162,7 +162,8 @@ impl System {
             if pending == PendingJobs::default() {
                 return Ok(());
             }
-            self.wait_for_news(feed, pending, |news| matches!(news, FeedNews::Changes(_))).await?;
+            self.wait_for_update(feed, pending, |update| matches!(update, FeedUpdate::Changes(_)))
+                .await?;
         }
     }
 
@@ -182,27 +183,27 @@ impl System {
         Ok(pending)
     }
 
-    /// Waits for news that match `wanted`.
-    async fn wait_for_news(
+    /// Waits for update that match `wanted`.
+    async fn wait_for_update(
         &self,
         feed: &mut Feed,
         pending: PendingJobs,
-        wanted: impl Fn(&FeedNews) -> bool,
+        wanted: impl Fn(&FeedUpdate) -> bool,
     ) -> Result<(), DrainError> {
-        let waited = self.patience;
-        let news = async {
+        let waited = self.drain_timeout;
+        let update = async {
             while let Some(item) = feed.next().await {
                 // After a gap or a new link, changes may have been missed: check again.
                 let may_have_gap =
-                    matches!(item.news, FeedNews::Lost(_) | FeedNews::Follows { .. });
-                if may_have_gap || wanted(&item.news) {
+                    matches!(item.update, FeedUpdate::Lost(_) | FeedUpdate::Follows { .. });
+                if may_have_gap || wanted(&item.update) {
                     return;
                 }
             }
         };
         let PendingJobs { ready, running } = pending;
         let stuck = |_| DrainError::Stuck { waited, ready, running };
-        tokio::time::timeout(waited, news).await.map_err(stuck)
+        tokio::time::timeout(waited, update).await.map_err(stuck)
     }
 }
 
@@ -224,7 +225,7 @@ async fn dead(
     Ok(dead.into_iter())
 }
 
-fn answered(missing: &[Missing]) -> Result<(), DrainError> {
+fn answered(missing: &[MissingPublisher]) -> Result<(), DrainError> {
     match missing.first() {
         Some(missing) => Err(DrainError::Unanswered(missing.why.clone())),
         None => Ok(()),

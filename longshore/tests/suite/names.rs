@@ -11,9 +11,10 @@ use longshore::values::{
 };
 use longshore::{
     Action, BatchOptions, Cluster, ConfirmError, ConnectError, Durability, EnqueueError, FeedFrom,
-    FeedNews, Glob, JobId, JobLookupError, JobName, JobRef, NameError, OpenError, PipelineOptions,
-    Publisher, PublisherId, PublisherInfo, PublisherOptions, Queues, QueuesError, QueuesOptions,
-    ReadClient, ReadError, Receipt, ReplaceError, WaitError, WatchEnded, WriteClient,
+    FeedUpdate, Glob, JobId, JobLookupError, JobName, JobRef, NameError, OpenError,
+    PipelineOptions, Publisher, PublisherId, PublisherInfo, PublisherOptions, Queues, QueuesError,
+    QueuesOptions, ReadClient, ReadError, Receipt, ReplaceError, WaitError, WatchEnded,
+    WriteClient,
 };
 use tokio::time::timeout;
 
@@ -155,7 +156,7 @@ async fn queue_clients_reject_invalid_names_before_sending() -> anyhow::Result<(
         }
         let mut feed = Queues::to_publishers(named, options).feed(Glob::new("/**")?, FeedFrom::Now);
         let item = timeout(AT_ONCE, feed.next()).await?;
-        let Some(FeedNews::Away { why }) = item.map(|item| item.news) else {
+        let Some(FeedUpdate::Away { why }) = item.map(|item| item.update) else {
             panic!("a feed reports each named publisher with the error");
         };
         assert_eq!(why, expected.to_string());

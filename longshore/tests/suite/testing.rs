@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use longshore::prelude::*;
-use longshore::testing::{ClockUnused, DrainError, StartError, System, TestClock};
+use longshore::testing::{ClockUnused, DrainError, TestClock, TestStartError, TestSystem};
 use longshore::{
-    Backoff, CancelReason, DeathReason, Due, Durability, FeedFrom, FeedNews, Filter, Glob,
+    Backoff, CancelReason, DeathReason, Due, Durability, FeedFrom, FeedUpdate, Filter, Glob,
     JobChange, JobEnd, JobState, NameError, OpenError, Publisher, PublisherOptions, Receipt, Take,
 };
 use tokio::sync::mpsc;
@@ -19,7 +19,7 @@ fn job(path: &str, payload: &str) -> NewJob {
     new_job(Path::new(path).expect("a path"), payload.to_owned())
 }
 
-async fn enqueue(system: &System, job: NewJob) -> anyhow::Result<Receipt> {
+async fn enqueue(system: &TestSystem, job: NewJob) -> anyhow::Result<Receipt> {
     Ok(system.producer().enqueue(job).await?)
 }
 
@@ -37,7 +37,7 @@ async fn within<T>(future: impl Future<Output = T>) -> anyhow::Result<T> {
     Ok(tokio::time::timeout(30 * SECOND, future).await?)
 }
 
-async fn completed(system: &System) -> anyhow::Result<u64> {
+async fn completed(system: &TestSystem) -> anyhow::Result<u64> {
     let worker = system.worker().durable_subscribe("/**");
     Ok(system.drain(worker, |jobs| jobs.run(done)).await?.completed)
 }
@@ -45,7 +45,7 @@ async fn completed(system: &System) -> anyhow::Result<u64> {
 #[tokio::test]
 async fn a_retry_after_an_hour_takes_no_time() -> anyhow::Result<()> {
     let began = Instant::now();
-    let system = System::start().await?;
+    let system = TestSystem::start().await?;
     let mut job = job("/mail", "hello");
     job.options.backoff = Some(Backoff::Fixed(3_600_000));
     enqueue(&system, job).await?;
@@ -70,7 +70,7 @@ async fn a_retry_after_an_hour_takes_no_time() -> anyhow::Result<()> {
 
 #[tokio::test]
 async fn delayed_jobs_run_only_when_the_clock_is_moved() -> anyhow::Result<()> {
-    let system = System::start().await?;
+    let system = TestSystem::start().await?;
     let now = system.now();
     let (mut after, mut at) = (job("/a", "x"), job("/b", "x"));
     after.options.due = Due::After(60_000);
@@ -91,7 +91,7 @@ async fn delayed_jobs_run_only_when_the_clock_is_moved() -> anyhow::Result<()> {
 
 #[tokio::test]
 async fn a_drain_reports_jobs_that_died() -> anyhow::Result<()> {
-    let system = System::start().await?;
+    let system = TestSystem::start().await?;
     let mut job = job("/mail", "hello");
     job.options.max_attempts = Some(3);
     job.options.backoff = Some(Backoff::Fixed(0));
@@ -115,7 +115,7 @@ async fn a_drain_reports_jobs_that_died() -> anyhow::Result<()> {
 
 #[tokio::test]
 async fn a_snoozed_job_returns_with_its_attempt() -> anyhow::Result<()> {
-    let system = System::start().await?;
+    let system = TestSystem::start().await?;
     enqueue(&system, job("/mail", "hello")).await?;
     let later = Arc::new(AtomicBool::new(false));
     let snooze = |later: Arc<AtomicBool>| {
@@ -142,7 +142,7 @@ async fn a_snoozed_job_returns_with_its_attempt() -> anyhow::Result<()> {
 
 #[tokio::test]
 async fn timers_within_a_move_fire_in_order() -> anyhow::Result<()> {
-    let system = System::start().await?;
+    let system = TestSystem::start().await?;
     let began = system.now_ms();
     let mut steps = Vec::new();
     for minutes in [30, 10, 20] {
@@ -156,12 +156,12 @@ async fn timers_within_a_move_fire_in_order() -> anyhow::Result<()> {
     late.options.expires_at = Some(began + 15 * 60_000);
     let late = enqueue(&system, late).await?;
     let mut feed = system.queues().feed(Glob::new("/steps")?, FeedFrom::Now);
-    assert!(matches!(feed.next().await.map(|item| item.news), Some(FeedNews::Follows { .. })));
+    assert!(matches!(feed.next().await.map(|item| item.update), Some(FeedUpdate::Follows { .. })));
     system.advance(HOUR).await?;
     let mut came_due = Vec::new();
     while came_due.len() < 3 {
         let item = within(feed.next()).await?.expect("the feed continues");
-        if let FeedNews::Changes(changes) = item.news {
+        if let FeedUpdate::Changes(changes) = item.update {
             let due = changes.events.iter().filter(|event| event.change == JobChange::CameDue);
             came_due.extend(due.map(|event| ((event.at - began) / 60_000, event.job)));
         }
@@ -198,7 +198,7 @@ impl GatedHandler {
 
 #[tokio::test]
 async fn moves_shorter_than_the_lease_keep_it() -> anyhow::Result<()> {
-    let system = System::start().await?;
+    let system = TestSystem::start().await?;
     let receipt = enqueue(&system, job("/slow", "x")).await?;
     let (began, mut begun) = mpsc::unbounded_channel();
     let go = Arc::new(tokio::sync::Semaphore::new(0));
@@ -233,7 +233,7 @@ async fn moves_shorter_than_the_lease_keep_it() -> anyhow::Result<()> {
 
 #[tokio::test]
 async fn run_timeout_ends_an_attempt_before_its_lease() -> anyhow::Result<()> {
-    let system = System::start().await?;
+    let system = TestSystem::start().await?;
     let mut job = job("/slow", "x");
     job.options.lease_ms = Some(12 * 3_600_000);
     job.options.run_timeout_ms = Some(3_600_000);
@@ -259,7 +259,7 @@ async fn run_timeout_ends_an_attempt_before_its_lease() -> anyhow::Result<()> {
 
 #[tokio::test]
 async fn jobs_enqueued_by_handlers_run_in_the_same_drain() -> anyhow::Result<()> {
-    let system = System::start().await?;
+    let system = TestSystem::start().await?;
     enqueue(&system, job("/tree", "3")).await?;
     let producer = system.producer();
     let split = move |parent: Job<String>, _: JobContext| {
@@ -281,7 +281,7 @@ async fn jobs_enqueued_by_handlers_run_in_the_same_drain() -> anyhow::Result<()>
 
 #[tokio::test]
 async fn a_drain_runs_only_the_workers_queues() -> anyhow::Result<()> {
-    let system = System::start().await?;
+    let system = TestSystem::start().await?;
     for path in ["/urgent", "/bulk", "/other", "/paused"] {
         enqueue(&system, job(path, "x")).await?;
     }
@@ -298,7 +298,7 @@ async fn a_drain_runs_only_the_workers_queues() -> anyhow::Result<()> {
 
 #[tokio::test]
 async fn a_drain_that_cannot_end_returns_an_error() -> anyhow::Result<()> {
-    let system = System::start().await?.patience(Duration::from_millis(200));
+    let system = TestSystem::start().await?.drain_timeout(Duration::from_millis(200));
     enqueue(&system, job("/slow", "x")).await?;
     let hangs = |_: Job<String>, _: JobContext| std::future::pending::<Result<(), JobFailure>>();
     let worker = system.worker().durable_subscribe("/slow");
@@ -322,7 +322,7 @@ async fn a_drain_that_cannot_end_returns_an_error() -> anyhow::Result<()> {
 
 #[tokio::test]
 async fn moving_the_clock_a_day_over_10000_jobs_is_fast() -> anyhow::Result<()> {
-    let system = System::start_with(|options| options.durability = Durability::Fsync).await?;
+    let system = TestSystem::start_with(|options| options.durability = Durability::Fsync).await?;
     let day_ms = 24 * 3_600_000;
     let jobs = (0..10_000u64).map(|n| {
         let mut job = job("/spread", "x");
@@ -349,7 +349,7 @@ async fn moving_the_clock_a_day_over_10000_jobs_is_fast() -> anyhow::Result<()> 
 
 #[tokio::test]
 async fn a_test_clock_serves_exactly_one_publisher() -> anyhow::Result<()> {
-    let system = System::start().await?;
+    let system = TestSystem::start().await?;
     let folder = tempfile::tempdir()?;
     let clock = TestClock::new();
     let options =
@@ -360,12 +360,12 @@ async fn a_test_clock_serves_exactly_one_publisher() -> anyhow::Result<()> {
     drop(publisher);
     assert_eq!(clock.advance(SECOND).await, Err(ClockUnused));
 
-    let refused = System::start_with(|options| options.name = String::new()).await;
+    let refused = TestSystem::start_with(|options| options.name = String::new()).await;
     assert!(matches!(
         refused,
-        Err(StartError::System(longshore::embedded::StartError::Publisher(OpenError::BadName(
-            NameError(0)
-        ))))
+        Err(TestStartError::System(longshore::embedded::StartError::Publisher(
+            OpenError::BadName(NameError(0))
+        )))
     ));
     system.stop().await;
     Ok(())
@@ -374,7 +374,7 @@ async fn a_test_clock_serves_exactly_one_publisher() -> anyhow::Result<()> {
 #[tokio::test]
 async fn a_stopped_or_dropped_system_leaves_nothing_behind() -> anyhow::Result<()> {
     let mut folders = Vec::new();
-    let system = System::start_with(|options| folders.push(options.data.clone())).await?;
+    let system = TestSystem::start_with(|options| folders.push(options.data.clone())).await?;
     let address = system.publisher().addresses[0].to_string();
     assert!(folders[0].is_dir());
     assert!(tokio::net::TcpStream::connect(&address).await.is_ok());
@@ -382,7 +382,7 @@ async fn a_stopped_or_dropped_system_leaves_nothing_behind() -> anyhow::Result<(
     assert!(tokio::net::TcpStream::connect(&address).await.is_err());
     assert!(!folders[0].exists());
 
-    let system = System::start_with(|options| folders.push(options.data.clone())).await?;
+    let system = TestSystem::start_with(|options| folders.push(options.data.clone())).await?;
     let address = system.publisher().addresses[0].to_string();
     drop(system);
     // It stops in its own task, so poll.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_protocol::{Durability, PublisherInfo};
-use longshore_transport::{RETRY_WAIT_BUSY_MAX, RETRY_WAIT_MAX, STEADY, retry_wait};
+use longshore_transport::{RETRY_WAIT_BUSY_MAX, RETRY_WAIT_MAX, STABLE_AFTER, retry_wait};
 
 use super::batch::{Batch, Load};
 use super::ids::{LinkNumber, StreamId, Time};
@@ -149,7 +149,7 @@ impl<T> Peer<T> {
     /// The link was lost or could not be made. `random` is uniform over u64.
     pub(super) fn lost(&mut self, now: Time, reason: Arc<str>, needed: bool, random: u64) {
         self.attempt = match self.link {
-            LinkState::Up { since, answered, .. } if answered || now >= since + STEADY => 0,
+            LinkState::Up { since, answered, .. } if answered || now >= since + STABLE_AFTER => 0,
             _ => self.attempt + 1,
         };
         let longest = if needed { RETRY_WAIT_BUSY_MAX } else { RETRY_WAIT_MAX };

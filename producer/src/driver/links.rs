@@ -64,7 +64,7 @@ impl Driver {
                 Ok(body) => body,
                 Err(end) => return goodbye.unwrap_or_else(|| end.to_string()),
             };
-            if let Some(age) = disk.heard(&body) {
+            if let Some(age) = disk.on_frame(&body) {
                 tracing::warn!(
                     publisher = %publisher.prefix(), ?age,
                     "the publisher's disk is slow: it acknowledges nothing meanwhile"

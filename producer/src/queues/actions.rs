@@ -9,45 +9,45 @@ use longshore_protocol::{JobId, JobState, PublisherId, PublisherInfo};
 use longshore_resolver::ReplicaFailure;
 use tokio::task::JoinSet;
 
-use super::answers::{Gathered, Missing, QueuesError};
+use super::answers::{MissingPublisher, PublisherAnswers, QueuesError};
 use super::client::Queues;
 use super::job_name::JobName;
 use super::requester::{PublisherListing, Requester, everything, next};
 
 /// The outcome of an action on named jobs ([`Queues::act_on`]).
 #[derive(Clone, PartialEq, Debug)]
-pub struct ActedOn {
+pub struct NamedJobResults {
     /// False if the resolver has just started: it may not list every publisher yet.
     pub complete: bool,
     /// The outcome of each job, in the order of the names.
-    pub jobs: Vec<NamedAct>,
+    pub jobs: Vec<NamedJobResult>,
     /// The publishers that confirmed every request, by name.
     pub answered: Vec<PublisherInfo>,
     /// The publishers that did not, by name.
-    pub missing: Vec<Missing>,
-    /// Replicas without an answer, as in [`Gathered::unanswered`](crate::Gathered::unanswered).
+    pub missing: Vec<MissingPublisher>,
+    /// Replicas without an answer, as in [`PublisherAnswers::unanswered`](crate::PublisherAnswers::unanswered).
     pub unanswered: Vec<ReplicaFailure>,
 }
 
-impl ActedOn {
+impl NamedJobResults {
     /// True if the action was done to every job.
     pub fn is_done(&self) -> bool {
-        self.jobs.iter().all(|job| matches!(job.end, ActEnd::Done { .. }))
+        self.jobs.iter().all(|job| matches!(job.end, NamedJobOutcome::Done { .. }))
     }
 }
 
 /// The outcome of one named job.
 #[derive(Clone, PartialEq, Debug)]
-pub struct NamedAct {
+pub struct NamedJobResult {
     /// The name, as given.
     pub name: JobName,
     /// The outcome.
-    pub end: ActEnd,
+    pub end: NamedJobOutcome,
 }
 
 /// The outcome of an action on a named job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ActEnd {
+pub enum NamedJobOutcome {
     /// The action was done, or would be in a dry run.
     Done {
         /// The publisher that holds the job.
@@ -62,20 +62,20 @@ pub enum ActEnd {
     },
     /// Every publisher that could have the job has answered, and none has it.
     NotFound,
-    /// A publisher that could have the job did not answer: see [`ActedOn::missing`]. If it has the
+    /// A publisher that could have the job did not answer: see [`NamedJobResults::missing`]. If it has the
     /// job, the action may have been done. If none is missing, the resolver may not know all
     /// publishers at present.
     Unknown,
 }
 
-impl ActEnd {
+impl NamedJobOutcome {
     /// The stronger of two publishers' outcomes for one job: that of the publisher with the job.
-    fn or(self, other: ActEnd) -> ActEnd {
-        let weight = |end: &ActEnd| match end {
-            ActEnd::Done { .. } => 3,
-            ActEnd::NotInState { .. } => 2,
-            ActEnd::Unknown => 1,
-            ActEnd::NotFound => 0,
+    fn or(self, other: NamedJobOutcome) -> NamedJobOutcome {
+        let weight = |end: &NamedJobOutcome| match end {
+            NamedJobOutcome::Done { .. } => 3,
+            NamedJobOutcome::NotInState { .. } => 2,
+            NamedJobOutcome::Unknown => 1,
+            NamedJobOutcome::NotFound => 0,
         };
         if weight(&other) > weight(&self) { other } else { self }
     }
@@ -90,20 +90,20 @@ impl Queues {
     ///
     /// If an answer is lost, the request is retried, except [`Action::Revive`] (the job may have
     /// died again meanwhile). Then a job that was cancelled or confirmed before is
-    /// [`ActEnd::Done`], and one that was dropped before is [`ActEnd::NotFound`]. Not cancel safe:
+    /// [`NamedJobOutcome::Done`], and one that was dropped before is [`NamedJobOutcome::NotFound`]. Not cancel safe:
     /// what was done stays done.
     pub async fn act_on(
         &self,
         action: Action,
         names: &[JobName],
         dry_run: bool,
-    ) -> Result<ActedOn, QueuesError> {
+    ) -> Result<NamedJobResults, QueuesError> {
         let roster = self.requester.list_publishers(&everything()).await?;
         let PublisherListing { complete, publishers, missing, unanswered } = roster;
         // A job that no publisher has may be at a missing one.
         let all_asked = complete && missing.is_empty();
         let mut tasks = JoinSet::new();
-        let mut ends: Vec<Option<ActEnd>> = vec![None; names.len()];
+        let mut ends: Vec<Option<NamedJobOutcome>> = vec![None; names.len()];
         let by_name = indices_by_prefix(names);
         for publisher in publishers {
             let mut indices: Vec<usize> = Vec::new();
@@ -120,7 +120,7 @@ impl Queues {
                 (publisher, parts)
             });
         }
-        let mut gathered = Gathered::new(complete, missing, unanswered);
+        let mut gathered = PublisherAnswers::new(complete, missing, unanswered);
         while let Some((publisher, parts)) = next(&mut tasks).await {
             let id = publisher.id;
             let mut whole = Ok(());
@@ -131,7 +131,7 @@ impl Queues {
                     }
                     Err(why) => {
                         whole = Err(why);
-                        vec![ActEnd::Unknown; indices.len()]
+                        vec![NamedJobOutcome::Unknown; indices.len()]
                     }
                 };
                 for (index, end) in indices.into_iter().zip(outcomes) {
@@ -141,10 +141,13 @@ impl Queues {
             gathered.add(publisher, whole);
         }
         let gathered = gathered.sorted();
-        Ok(ActedOn {
+        Ok(NamedJobResults {
             complete,
             jobs: (names.iter().cloned().zip(ends))
-                .map(|(name, end)| NamedAct { end: final_outcome(&name, end, all_asked), name })
+                .map(|(name, end)| NamedJobResult {
+                    end: final_outcome(&name, end, all_asked),
+                    name,
+                })
                 .collect(),
             answered: gathered.answers.into_iter().map(|answered| answered.publisher).collect(),
             missing: gathered.missing,
@@ -165,7 +168,7 @@ impl Queues {
         action: Action,
         filter: Filter,
         dry_run: bool,
-    ) -> Result<Gathered<ActionReport>, QueuesError> {
+    ) -> Result<PublisherAnswers<ActionReport>, QueuesError> {
         let PublisherListing { complete, publishers, missing, unanswered } =
             self.requester.list_publishers(&filter.pattern).await?;
         let mut acting = JoinSet::new();
@@ -177,7 +180,7 @@ impl Queues {
                 (publisher, report)
             });
         }
-        let mut gathered = Gathered::new(complete, missing, unanswered);
+        let mut gathered = PublisherAnswers::new(complete, missing, unanswered);
         while let Some((publisher, report)) = next(&mut acting).await {
             gathered.add(publisher, report);
         }
@@ -189,17 +192,17 @@ impl Queues {
     /// per_second` seconds after it is revived. Publishers are processed one after another, each
     /// continuing the pace of the previous one.
     ///
-    /// What a publisher did before it failed to answer is in its [`Missing::why`] and counts for
+    /// What a publisher did before it failed to answer is in its [`MissingPublisher::why`] and counts for
     /// the pace; what it did without an answer does not. Not cancel safe: what was done stays done.
     pub async fn revive(
         &self,
         filter: Filter,
         per_second: u32,
-    ) -> Result<Gathered<ActionReport>, QueuesError> {
+    ) -> Result<PublisherAnswers<ActionReport>, QueuesError> {
         let PublisherListing { complete, publishers, missing, unanswered } =
             self.requester.list_publishers(&filter.pattern).await?;
         let mut pace = Pace { per_second: per_second.max(1), before: 0 };
-        let mut gathered = Gathered::new(complete, missing, unanswered);
+        let mut gathered = PublisherAnswers::new(complete, missing, unanswered);
         for publisher in publishers {
             let paced = Some(&mut pace);
             let report = self
@@ -223,20 +226,22 @@ fn indices_by_prefix(names: &[JobName]) -> HashMap<Option<String>, Vec<usize>> {
 
 /// The final outcome of a job. The answer of the publisher in its name is enough; a bare id may be
 /// at a publisher that the resolver does not know.
-fn final_outcome(name: &JobName, end: Option<ActEnd>, complete: bool) -> ActEnd {
+fn final_outcome(name: &JobName, end: Option<NamedJobOutcome>, complete: bool) -> NamedJobOutcome {
     match end {
-        None if name.publisher.is_some() || !complete => ActEnd::Unknown,
-        None => ActEnd::NotFound,
-        Some(ActEnd::NotFound) if name.publisher.is_none() && !complete => ActEnd::Unknown,
+        None if name.publisher.is_some() || !complete => NamedJobOutcome::Unknown,
+        None => NamedJobOutcome::NotFound,
+        Some(NamedJobOutcome::NotFound) if name.publisher.is_none() && !complete => {
+            NamedJobOutcome::Unknown
+        }
         Some(end) => end,
     }
 }
 
-fn outcome_at(publisher: PublisherId, outcome: ActOutcome) -> ActEnd {
+fn outcome_at(publisher: PublisherId, outcome: ActOutcome) -> NamedJobOutcome {
     match outcome {
-        ActOutcome::Done => ActEnd::Done { publisher },
-        ActOutcome::NotInState(state) => ActEnd::NotInState { publisher, state },
-        ActOutcome::Unknown => ActEnd::NotFound,
+        ActOutcome::Done => NamedJobOutcome::Done { publisher },
+        ActOutcome::NotInState(state) => NamedJobOutcome::NotInState { publisher, state },
+        ActOutcome::Unknown => NamedJobOutcome::NotFound,
     }
 }
 

@@ -9,23 +9,23 @@ use longshore_resolver::{Departure, KnownPublisher, ReplicaFailure};
 
 use crate::directory::DirectoryTimeout;
 
-/// The answers of publishers. To check for completeness, also check [`missing`](Gathered::missing)
-/// and [`complete`](Gathered::complete).
+/// The answers of publishers. To check for completeness, also check [`missing`](PublisherAnswers::missing)
+/// and [`complete`](PublisherAnswers::complete).
 #[derive(Clone, PartialEq, Debug)]
-pub struct Gathered<T> {
+pub struct PublisherAnswers<T> {
     /// False if the resolver has just started: there may be publishers that are not listed here.
     pub complete: bool,
     /// The answers, by publisher name.
-    pub answers: Vec<Answered<T>>,
+    pub answers: Vec<PublisherAnswer<T>>,
     /// The publishers that did not answer, by name.
-    pub missing: Vec<Missing>,
+    pub missing: Vec<MissingPublisher>,
     /// Replicas without an answer: missing publishers that only these know are not listed.
     pub unanswered: Vec<ReplicaFailure>,
 }
 
 /// One publisher's answer.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Answered<T> {
+pub struct PublisherAnswer<T> {
     /// The publisher.
     pub publisher: PublisherInfo,
     /// Its answer.
@@ -34,7 +34,7 @@ pub struct Answered<T> {
 
 /// A publisher that did not answer.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Missing {
+pub struct MissingPublisher {
     /// The publisher.
     pub publisher: PublisherInfo,
     /// The reason, for people.
@@ -42,8 +42,8 @@ pub struct Missing {
 }
 
 /// A publisher that is registered at no replica.
-impl From<KnownPublisher> for Missing {
-    fn from(known: KnownPublisher) -> Missing {
+impl From<KnownPublisher> for MissingPublisher {
+    fn from(known: KnownPublisher) -> MissingPublisher {
         let silent = Duration::from_secs(known.silent_ms / 1_000);
         let departure = known.departure.unwrap_or(Departure::Silent);
         let why = format!(
@@ -51,20 +51,20 @@ impl From<KnownPublisher> for Missing {
              jobs: longshore publisher forget {}",
             known.info.id.prefix()
         );
-        Missing { publisher: known.info, why }
+        MissingPublisher { publisher: known.info, why }
     }
 }
 
 /// A job and its publisher.
 #[derive(Clone, PartialEq, Debug)]
-pub struct JobAt {
+pub struct FoundJob {
     /// The publisher.
     pub publisher: PublisherInfo,
     /// The job.
     pub job: JobInfo,
 }
 
-impl JobAt {
+impl FoundJob {
     /// The job as receipts name it.
     pub fn job_ref(&self) -> JobRef {
         JobRef { publisher: self.publisher.id, id: self.job.id }
@@ -118,7 +118,7 @@ pub enum JobLookupError {
         /// The publishers that answered.
         asked: Vec<PublisherInfo>,
         /// The publishers that did not answer.
-        missing: Vec<Missing>,
+        missing: Vec<MissingPublisher>,
         /// False if there may be publishers that the resolver does not know yet.
         complete: bool,
     },
@@ -130,9 +130,9 @@ pub enum JobLookupError {
     },
 }
 
-fn missing_suffix(missing: &[Missing], complete: bool) -> String {
+fn missing_suffix(missing: &[MissingPublisher], complete: bool) -> String {
     let mut text = String::new();
-    for Missing { publisher, why } in missing {
+    for MissingPublisher { publisher, why } in missing {
         text.push_str(&format!(
             "; {} ({}) did not answer: {why}",
             publisher.name,
@@ -145,23 +145,23 @@ fn missing_suffix(missing: &[Missing], complete: bool) -> String {
     text
 }
 
-impl<T> Gathered<T> {
+impl<T> PublisherAnswers<T> {
     pub(super) fn new(
         complete: bool,
-        missing: Vec<Missing>,
+        missing: Vec<MissingPublisher>,
         unanswered: Vec<ReplicaFailure>,
-    ) -> Gathered<T> {
-        Gathered { complete, answers: Vec::new(), missing, unanswered }
+    ) -> PublisherAnswers<T> {
+        PublisherAnswers { complete, answers: Vec::new(), missing, unanswered }
     }
 
     pub(super) fn add(&mut self, publisher: PublisherInfo, answer: Result<T, String>) {
         match answer {
-            Ok(answer) => self.answers.push(Answered { publisher, answer }),
-            Err(why) => self.missing.push(Missing { publisher, why }),
+            Ok(answer) => self.answers.push(PublisherAnswer { publisher, answer }),
+            Err(why) => self.missing.push(MissingPublisher { publisher, why }),
         }
     }
 
-    pub(super) fn sorted(mut self) -> Gathered<T> {
+    pub(super) fn sorted(mut self) -> PublisherAnswers<T> {
         let by_name = |p: &PublisherInfo| (p.name.clone(), p.id);
         self.answers.sort_by_cached_key(|answered| by_name(&answered.publisher));
         self.missing.sort_by_cached_key(|missing| by_name(&missing.publisher));
@@ -174,10 +174,10 @@ impl<T> Gathered<T> {
     }
 }
 
-impl Gathered<Vec<QueueStat>> {
+impl PublisherAnswers<Vec<QueueStat>> {
     /// One row per queue over all answers, by path. Counts are sums, ages are maxima, and pauses
     /// are the union. Settings are those of the first publisher by name: see
-    /// [`Gathered::differing_settings`].
+    /// [`PublisherAnswers::differing_settings`].
     pub fn merged(&self) -> Vec<QueueStat> {
         let mut rows: BTreeMap<Path, QueueStat> = BTreeMap::new();
         for stat in self.answers.iter().flat_map(|answered| &answered.answer) {
@@ -227,11 +227,11 @@ fn add(row: &mut QueueStat, stat: &QueueStat) {
     }
 }
 
-impl Gathered<ActionReport> {
+impl PublisherAnswers<ActionReport> {
     /// The sums over all answers. `unknown` also counts jobs that another publisher has.
     pub fn total(&self) -> ActionReport {
         let mut total = ActionReport::default();
-        for Answered { answer, .. } in &self.answers {
+        for PublisherAnswer { answer, .. } in &self.answers {
             total.done += answer.done;
             total.refused += answer.refused;
             total.unknown += answer.unknown;

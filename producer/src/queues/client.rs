@@ -7,7 +7,7 @@ use longshore_protocol::{Glob, PublisherInfo};
 use longshore_resolver::{Cluster, ReadClient};
 use tokio::task::JoinSet;
 
-use super::answers::{Gathered, JobAt, JobLookupError, Missing, QueuesError};
+use super::answers::{FoundJob, JobLookupError, MissingPublisher, PublisherAnswers, QueuesError};
 use super::job_name::JobName;
 use super::job_pages::JobPages;
 use super::options::QueuesOptions;
@@ -56,7 +56,7 @@ impl Queues {
     }
 
     /// The status of every publisher. Cancel safe.
-    pub async fn status(&self) -> Result<Gathered<PublisherStatus>, QueuesError> {
+    pub async fn status(&self) -> Result<PublisherAnswers<PublisherStatus>, QueuesError> {
         self.request_all(&everything(), Request::Status, |answer| match answer {
             Answer::Status(status) => Some(status),
             _ => None,
@@ -64,8 +64,11 @@ impl Queues {
         .await
     }
 
-    /// The stats of matching queues, per publisher; [`Gathered::merged`] merges them. Cancel safe.
-    pub async fn stats(&self, pattern: Glob) -> Result<Gathered<Vec<QueueStat>>, QueuesError> {
+    /// The stats of matching queues, per publisher; [`PublisherAnswers::merged`] merges them. Cancel safe.
+    pub async fn stats(
+        &self,
+        pattern: Glob,
+    ) -> Result<PublisherAnswers<Vec<QueueStat>>, QueuesError> {
         let request = Request::Queues { pattern: pattern.clone() };
         self.request_all(&pattern, request, |answer| match answer {
             Answer::Queues(queues) => Some(queues),
@@ -85,7 +88,7 @@ impl Queues {
     /// Looks up a job with its payload and result. A bare id is requested from every publisher, and
     /// the first one that has it counts; [`JobLookupError::NotFound`] needs the answers of all.
     /// Cancel safe.
-    pub async fn job(&self, name: &JobName) -> Result<JobAt, JobLookupError> {
+    pub async fn job(&self, name: &JobName) -> Result<FoundJob, JobLookupError> {
         let roster = self.requester.list_publishers(&everything()).await?;
         let PublisherListing { complete, mut publishers, mut missing, .. } = roster;
         if let Some(prefix) = &name.publisher {
@@ -100,14 +103,14 @@ impl Queues {
         while let Some(answer) = next(&mut tasks).await {
             match answer {
                 (publisher, Ok(Answer::Job(Some(job)))) => {
-                    return Ok(JobAt { publisher, job: *job });
+                    return Ok(FoundJob { publisher, job: *job });
                 }
                 (publisher, Ok(Answer::Job(None))) => answered.push(publisher),
                 (publisher, Ok(_)) => {
-                    missing.push(Missing { publisher, why: "unexpected answer".into() });
+                    missing.push(MissingPublisher { publisher, why: "unexpected answer".into() });
                 }
                 (publisher, Err(failure)) => {
-                    missing.push(Missing { publisher, why: failure.to_string() });
+                    missing.push(MissingPublisher { publisher, why: failure.to_string() });
                 }
             }
         }
@@ -134,11 +137,11 @@ impl Queues {
         pattern: &Glob,
         request: Request,
         accept: impl Fn(Answer) -> Option<T>,
-    ) -> Result<Gathered<T>, QueuesError> {
+    ) -> Result<PublisherAnswers<T>, QueuesError> {
         let PublisherListing { complete, publishers, missing, unanswered } =
             self.requester.list_publishers(pattern).await?;
         let mut tasks = self.fan_out(&publishers, &request);
-        let mut gathered = Gathered::new(complete, missing, unanswered);
+        let mut gathered = PublisherAnswers::new(complete, missing, unanswered);
         while let Some((publisher, answer)) = next(&mut tasks).await {
             let answer = answer
                 .map_err(|failure| failure.to_string())

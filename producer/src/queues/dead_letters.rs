@@ -9,7 +9,7 @@ use longshore_protocol::messages::work::{
 };
 use longshore_protocol::{FrameWriter, JobRef, NewJob, PublisherId};
 
-use super::answers::{Gathered, JobLookupError, QueuesError};
+use super::answers::{JobLookupError, PublisherAnswers, QueuesError};
 use super::client::Queues;
 use super::job_name::JobName;
 use super::requester::{PatientError, PatientRequest, Target};
@@ -19,9 +19,9 @@ use crate::outcome::EnqueueError;
 
 /// The groups of dead letters over all publishers that answered, the largest first.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub struct DeadGroupsAt {
+pub struct MergedDeadGroups {
     /// The groups, at most 1,000.
-    pub groups: Vec<DeadGroupAt>,
+    pub groups: Vec<MergedDeadGroup>,
     /// True if there are more groups. If a publisher truncated its list, the counts are lower
     /// bounds.
     pub more: bool,
@@ -29,7 +29,7 @@ pub struct DeadGroupsAt {
 
 /// Dead jobs of one queue with the same reason and fingerprint, over all publishers.
 #[derive(Clone, PartialEq, Debug)]
-pub struct DeadGroupAt {
+pub struct MergedDeadGroup {
     /// The merged group; the example is the job that died last.
     pub group: DeadGroup,
     /// The publisher of the example.
@@ -38,7 +38,7 @@ pub struct DeadGroupAt {
     pub publishers: usize,
 }
 
-impl DeadGroupAt {
+impl MergedDeadGroup {
     /// The example as receipts name it.
     pub fn example(&self) -> JobRef {
         JobRef { publisher: self.publisher, id: self.group.example }
@@ -46,9 +46,12 @@ impl DeadGroupAt {
 }
 
 impl Queues {
-    /// The groups of dead letters, per publisher; [`Gathered::merged`] merges them. Ignores the
+    /// The groups of dead letters, per publisher; [`PublisherAnswers::merged`] merges them. Ignores the
     /// filter's state. Cancel safe.
-    pub async fn dead_groups(&self, filter: Filter) -> Result<Gathered<DeadGroups>, QueuesError> {
+    pub async fn dead_groups(
+        &self,
+        filter: Filter,
+    ) -> Result<PublisherAnswers<DeadGroups>, QueuesError> {
         let pattern = filter.pattern.clone();
         self.request_all(&pattern, Request::DeadGroups { filter }, |answer| match answer {
             Answer::DeadGroups(groups) => Some(groups),
@@ -135,12 +138,12 @@ pub enum ReplaceError {
     Request(RequestError),
 }
 
-impl Gathered<DeadGroups> {
+impl PublisherAnswers<DeadGroups> {
     /// Merges groups of the same queue, reason and fingerprint: at most 1,000, the largest first,
     /// then by path, reason and fingerprint. Counts are sums, times are the first and the last, and
     /// the example is the job that died last.
-    pub fn merged(&self) -> DeadGroupsAt {
-        let mut rows: BTreeMap<_, DeadGroupAt> = BTreeMap::new();
+    pub fn merged(&self) -> MergedDeadGroups {
+        let mut rows: BTreeMap<_, MergedDeadGroup> = BTreeMap::new();
         let mut more = false;
         for answered in &self.answers {
             let publisher = answered.publisher.id;
@@ -150,22 +153,23 @@ impl Gathered<DeadGroups> {
                 match rows.get_mut(&key) {
                     Some(row) => add(row, group, publisher),
                     None => {
-                        let row = DeadGroupAt { group: group.clone(), publisher, publishers: 1 };
+                        let row =
+                            MergedDeadGroup { group: group.clone(), publisher, publishers: 1 };
                         rows.insert(key, row);
                     }
                 }
             }
         }
-        let mut groups: Vec<DeadGroupAt> = rows.into_values().collect();
+        let mut groups: Vec<MergedDeadGroup> = rows.into_values().collect();
         // Stable: equal groups stay ordered by their keys.
         groups.sort_by_key(|row| std::cmp::Reverse(row.group.jobs));
         more |= groups.len() > DEAD_GROUPS_MAX;
         groups.truncate(DEAD_GROUPS_MAX);
-        DeadGroupsAt { groups, more }
+        MergedDeadGroups { groups, more }
     }
 }
 
-fn add(row: &mut DeadGroupAt, group: &DeadGroup, publisher: PublisherId) {
+fn add(row: &mut MergedDeadGroup, group: &DeadGroup, publisher: PublisherId) {
     row.publishers += 1;
     let sum = &mut row.group;
     sum.jobs += group.jobs;

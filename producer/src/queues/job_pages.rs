@@ -8,7 +8,7 @@ use longshore_protocol::limits::PAGE_JOBS_MAX;
 use longshore_protocol::messages::work::{Answer, JobInfo, JobsQuery, Request};
 use longshore_resolver::ReplicaFailure;
 
-use super::answers::Missing;
+use super::answers::MissingPublisher;
 use super::requester::{PublisherListing, Requester};
 
 /// A page of one publisher's jobs, in the publisher's order.
@@ -31,7 +31,7 @@ pub struct JobPages {
     complete: bool,
     left: VecDeque<PublisherInfo>,
     answered: Vec<PublisherInfo>,
-    missing: Vec<Missing>,
+    missing: Vec<MissingPublisher>,
     unanswered: Vec<ReplicaFailure>,
 }
 
@@ -79,7 +79,7 @@ impl JobPages {
                 Err(failure) => failure.to_string(),
             };
             self.pass_on();
-            self.missing.push(Missing { publisher, why });
+            self.missing.push(MissingPublisher { publisher, why });
         }
     }
 
@@ -105,7 +105,7 @@ impl JobPages {
     }
 
     /// The publishers that did not answer so far; some of their pages may be missing.
-    pub fn missing(&self) -> &[Missing] {
+    pub fn missing(&self) -> &[MissingPublisher] {
         &self.missing
     }
 }

@@ -23,11 +23,13 @@ mod tool_link;
 mod wait;
 mod workers;
 
-pub use actions::{ActEnd, ActedOn, NamedAct};
-pub use answers::{Answered, Gathered, JobAt, JobLookupError, Missing, QueuesError};
+pub use actions::{NamedJobOutcome, NamedJobResult, NamedJobResults};
+pub use answers::{
+    FoundJob, JobLookupError, MissingPublisher, PublisherAnswer, PublisherAnswers, QueuesError,
+};
 pub use client::Queues;
-pub use dead_letters::{DeadGroupAt, DeadGroupsAt, ReplaceError};
-pub use feed::{Feed, FeedFrom, FeedItem, FeedLoss, FeedNews, FeedPositions};
+pub use dead_letters::{MergedDeadGroup, MergedDeadGroups, ReplaceError};
+pub use feed::{Feed, FeedFrom, FeedItem, FeedLoss, FeedPositions, FeedUpdate};
 pub use job_name::{JobName, JobNameError};
 pub use job_pages::{JobPage, JobPages};
 pub use options::QueuesOptions;

@@ -4,7 +4,7 @@
 use longshore_protocol::messages::work::{Answer, PauseReport, Request};
 use longshore_protocol::{Gate, Glob, Path, QueueSettings, Refusal};
 
-use super::answers::{Gathered, QueuesError};
+use super::answers::{PublisherAnswers, QueuesError};
 use super::client::Queues;
 use super::requester::everything;
 
@@ -13,25 +13,28 @@ impl Queues {
     /// some. They still accept jobs. The answers list the publishers that confirmed; at a missing
     /// one, deliveries may continue. Idempotent. Not cancel safe: if the future is dropped,
     /// publishers may have received the request.
-    pub async fn pause(&self, pattern: Glob) -> Result<Gathered<PauseReport>, QueuesError> {
+    pub async fn pause(&self, pattern: Glob) -> Result<PublisherAnswers<PauseReport>, QueuesError> {
         self.stop(Gate::Delivery, pattern, true).await
     }
 
     /// Removes the pause with exactly this pattern. A queue that other pauses match stays paused:
     /// [`PauseReport::still_by`] lists them. Not cancel safe: if the future is dropped, publishers
     /// may have received the request.
-    pub async fn resume(&self, pattern: Glob) -> Result<Gathered<PauseReport>, QueuesError> {
+    pub async fn resume(
+        &self,
+        pattern: Glob,
+    ) -> Result<PublisherAnswers<PauseReport>, QueuesError> {
         self.stop(Gate::Delivery, pattern, false).await
     }
 
     /// Closes matching queues to new jobs: each job is refused with [`Refusal::QueueClosed`]. They
     /// still deliver. Otherwise like [`pause`](Queues::pause).
-    pub async fn close(&self, pattern: Glob) -> Result<Gathered<PauseReport>, QueuesError> {
+    pub async fn close(&self, pattern: Glob) -> Result<PublisherAnswers<PauseReport>, QueuesError> {
         self.stop(Gate::Enqueue, pattern, true).await
     }
 
     /// Removes the closing with exactly this pattern. Otherwise like [`resume`](Queues::resume).
-    pub async fn open(&self, pattern: Glob) -> Result<Gathered<PauseReport>, QueuesError> {
+    pub async fn open(&self, pattern: Glob) -> Result<PublisherAnswers<PauseReport>, QueuesError> {
         self.stop(Gate::Enqueue, pattern, false).await
     }
 
@@ -40,7 +43,7 @@ impl Queues {
         gate: Gate,
         pattern: Glob,
         paused: bool,
-    ) -> Result<Gathered<PauseReport>, QueuesError> {
+    ) -> Result<PublisherAnswers<PauseReport>, QueuesError> {
         let request = Request::Pause { gate, pattern: pattern.clone(), paused };
         self.request_all(&pattern, request, |answer| match answer {
             Answer::Paused(report) => Some(report),
@@ -53,7 +56,7 @@ impl Queues {
     /// publishers of the path, and existing jobs continue. Meant for a single publisher:
     /// [`to_publishers`](Queues::to_publishers). Persists over restarts until it is reversed. Not
     /// cancel safe: if the future is dropped, publishers may have received the request.
-    pub async fn drain(&self, draining: bool) -> Result<Gathered<()>, QueuesError> {
+    pub async fn drain(&self, draining: bool) -> Result<PublisherAnswers<()>, QueuesError> {
         self.request_all(&everything(), Request::Drain { draining }, |answer| match answer {
             Answer::Done => Some(()),
             _ => None,
@@ -70,7 +73,7 @@ impl Queues {
         path: Path,
         changes: QueueSettings,
         reset: bool,
-    ) -> Result<Gathered<Result<QueueSettings, Refusal>>, QueuesError> {
+    ) -> Result<PublisherAnswers<Result<QueueSettings, Refusal>>, QueuesError> {
         // Paths contain no glob metacharacters.
         let pattern = Glob::new(path.as_str()).unwrap_or_else(|_| everything());
         let request = Request::Configure { path, changes, reset };
@@ -86,7 +89,7 @@ impl Queues {
     /// publishers may have received the request.
     ///
     /// [`PublisherStatus::clock_held`]: longshore_protocol::messages::work::PublisherStatus::clock_held
-    pub async fn confirm_clock(&self) -> Result<Gathered<()>, QueuesError> {
+    pub async fn confirm_clock(&self) -> Result<PublisherAnswers<()>, QueuesError> {
         self.request_all(&everything(), Request::ConfirmClock, |answer| match answer {
             Answer::Done => Some(()),
             _ => None,

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
-use super::answers::{Missing, QueuesError};
+use super::answers::{MissingPublisher, QueuesError};
 use super::options::QueuesOptions;
 use super::retry::{RetryBackoff, deadline_after};
 use super::tool_link::{LinkSlot, RequestFailure};
@@ -75,7 +75,7 @@ pub(super) struct PublisherListing {
     /// Registered publishers.
     pub(super) publishers: Vec<PublisherInfo>,
     /// Publishers that were registered before and are missing.
-    pub(super) missing: Vec<Missing>,
+    pub(super) missing: Vec<MissingPublisher>,
     /// Replicas without an answer, which may know more missing publishers.
     pub(super) unanswered: Vec<ReplicaFailure>,
 }
@@ -261,7 +261,7 @@ impl Requester {
         let registered = roll.registered.into_iter().filter(|one| seen.insert(one.info.id));
         publishers.extend(registered.map(|one| one.info));
         let missing = roll.missing.into_iter().filter(|one| !seen.contains(&one.info.id));
-        let missing = missing.map(Missing::from).collect();
+        let missing = missing.map(MissingPublisher::from).collect();
         let unanswered = roll.unanswered;
         Ok(PublisherListing { complete, publishers, missing, unanswered })
     }

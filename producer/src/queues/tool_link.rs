@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hashbrown::HashMap;
-use longshore_protocol::limits::{AWAITS_MAX, REQUESTS_OPEN_MAX};
+use longshore_protocol::limits::{COMPLETION_WAITS_MAX, REQUESTS_OPEN_MAX};
 use longshore_protocol::messages::work::{
     Answer, FromPublisher, Request, RequestError, ToPublisher,
 };
@@ -109,7 +109,7 @@ impl ToolLink {
             sender,
             pending,
             request_permits: Semaphore::new(REQUESTS_OPEN_MAX),
-            await_permits: Semaphore::new(AWAITS_MAX),
+            await_permits: Semaphore::new(COMPLETION_WAITS_MAX),
             _stop: stop.drop_guard(),
         })
     }

@@ -2,7 +2,7 @@
 
 use longshore_protocol::messages::work::{Answer, QuietedWorker, Request, WorkerPattern};
 
-use super::answers::{Gathered, QueuesError};
+use super::answers::{PublisherAnswers, QueuesError};
 use super::client::Queues;
 use super::requester::everything;
 
@@ -20,7 +20,7 @@ impl Queues {
         workers: Vec<WorkerPattern>,
         quiet: bool,
         dry_run: bool,
-    ) -> Result<Gathered<Vec<QuietedWorker>>, QueuesError> {
+    ) -> Result<PublisherAnswers<Vec<QuietedWorker>>, QueuesError> {
         let request = Request::Quiet { workers, quiet, dry_run };
         self.request_all(&everything(), request, |answer| match answer {
             Answer::Quieted(workers) => Some(workers),

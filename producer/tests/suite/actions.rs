@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::fake::{FakePublisher, RequestBehavior};
-use longshore_producer::{ActEnd, JobName, Queues, QueuesOptions, ReplaceError, new_id, new_job};
+use longshore_producer::{
+    JobName, NamedJobOutcome, Queues, QueuesOptions, ReplaceError, new_id, new_job,
+};
 use longshore_protocol::messages::work::{
     ActOutcome, Action, ActionReport, Answer, DeadGroup, DeadGroups, Filter, PauseReport, QuietEnd,
     QuietedWorker, ReplaceOutcome, Request, RequestError, Selection, WorkerPattern,
@@ -91,17 +93,17 @@ async fn each_named_job_has_its_own_outcome() {
     ];
     let (p1, p2) = (one.info.id, two.info.id);
     let expected = [
-        ActEnd::Done { publisher: p1 },
-        ActEnd::NotInState { publisher: p1, state: Completed },
-        ActEnd::Done { publisher: p2 },
-        ActEnd::NotFound,
-        ActEnd::NotFound,
-        ActEnd::Done { publisher: p2 },
+        NamedJobOutcome::Done { publisher: p1 },
+        NamedJobOutcome::NotInState { publisher: p1, state: Completed },
+        NamedJobOutcome::Done { publisher: p2 },
+        NamedJobOutcome::NotFound,
+        NamedJobOutcome::NotFound,
+        NamedJobOutcome::Done { publisher: p2 },
     ];
     let queues = to(&[&one, &two]);
     for dry_run in [true, false] {
         let acted = queues.act_on(Action::Cancel, &names, dry_run).await.expect("known");
-        let ends: Vec<ActEnd> = acted.jobs.iter().map(|job| job.end).collect();
+        let ends: Vec<NamedJobOutcome> = acted.jobs.iter().map(|job| job.end).collect();
         assert_eq!(ends, expected);
         assert!(acted.jobs.iter().map(|job| &job.name).eq(&names));
         assert_eq!((acted.answered.len(), acted.missing.len(), acted.is_done()), (2, 0, false));
@@ -122,8 +124,16 @@ async fn a_receipt_is_sent_only_to_its_publisher() {
     let nowhere: JobName = format!("ffffffff:{}", id(1)).parse().expect("a name");
     let names = [at(&two, id(1)), nowhere, id(9).into(), at(&one, id(9))];
     let acted = queues.act_on(Action::Cancel, &names, false).await.expect("known");
-    let ends: Vec<ActEnd> = acted.jobs.iter().map(|job| job.end).collect();
-    assert_eq!(ends, [ActEnd::Unknown, ActEnd::Unknown, ActEnd::Unknown, ActEnd::NotFound]);
+    let ends: Vec<NamedJobOutcome> = acted.jobs.iter().map(|job| job.end).collect();
+    assert_eq!(
+        ends,
+        [
+            NamedJobOutcome::Unknown,
+            NamedJobOutcome::Unknown,
+            NamedJobOutcome::Unknown,
+            NamedJobOutcome::NotFound
+        ]
+    );
     assert_eq!((acted.answered.len(), acted.missing.len()), (1, 1));
     assert_eq!(acted.missing[0].publisher.id, two.info.id);
 }
@@ -135,7 +145,7 @@ async fn many_names_are_sent_in_chunks_and_keep_their_order() {
     let names: Vec<JobName> = (0..25_000).map(|n| id(n).into()).collect();
     let acted = to(&[&publisher]).act_on(Action::Cancel, &names, false).await.expect("known");
     for (n, job) in acted.jobs.iter().enumerate() {
-        let there = matches!(job.end, ActEnd::Done { .. });
+        let there = matches!(job.end, NamedJobOutcome::Done { .. });
         assert_eq!(there, n % 3 != 0, "{n}: {:?}", job.end);
     }
     assert_eq!(publisher.disk.lock().requests.len(), 3);
@@ -151,14 +161,15 @@ async fn a_cancellation_without_an_answer_is_retried() {
         let acted = to(&[&publisher]).act_on(Action::Cancel, &names, false).await.expect("known");
         let of = publisher.info.id;
         let state = JobState::Completed;
-        assert_eq!(acted.jobs[0].end, ActEnd::Done { publisher: of }, "{behavior:?}");
-        assert_eq!(acted.jobs[1].end, ActEnd::NotInState { publisher: of, state });
+        assert_eq!(acted.jobs[0].end, NamedJobOutcome::Done { publisher: of }, "{behavior:?}");
+        assert_eq!(acted.jobs[1].end, NamedJobOutcome::NotInState { publisher: of, state });
     }
     let publisher = FakePublisher::start(1).await;
     serve_actions(&publisher, [(1, JobState::Cancelled)]);
     let names = [at(&publisher, id(1))];
     let acted = to(&[&publisher]).act_on(Action::Cancel, &names, false).await.expect("known");
-    let cancelled = ActEnd::NotInState { publisher: publisher.info.id, state: JobState::Cancelled };
+    let cancelled =
+        NamedJobOutcome::NotInState { publisher: publisher.info.id, state: JobState::Cancelled };
     assert_eq!(acted.jobs[0].end, cancelled, "no answer was lost, so another client cancelled it");
     publisher.script_requests([RequestBehavior::DoAndBreak]);
     let dry = to(&[&publisher]).act_on(Action::Cancel, &names, true).await.expect("known");
@@ -172,7 +183,7 @@ async fn a_revival_without_an_answer_is_not_retried() {
     publisher.script_requests([RequestBehavior::DoAndBreak]);
     let names = [at(&publisher, id(1))];
     let acted = to(&[&publisher]).act_on(Action::Revive, &names, false).await.expect("known");
-    assert_eq!(acted.jobs[0].end, ActEnd::Unknown, "it could have died again meanwhile");
+    assert_eq!(acted.jobs[0].end, NamedJobOutcome::Unknown, "it could have died again meanwhile");
     assert_eq!((acted.missing.len(), publisher.disk.lock().requests.len()), (1, 1));
     assert_eq!(jobs.lock()[&id(1)], JobState::Ready);
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::fake::FakePublisher;
 use crate::fake::job_model::SharedJobModel;
 use longshore_producer::{
-    Feed, FeedFrom, FeedLoss, FeedNews, FeedPositions, Queues, QueuesOptions,
+    Feed, FeedFrom, FeedLoss, FeedPositions, FeedUpdate, Queues, QueuesOptions,
 };
 use longshore_protocol::{Glob, JobId, JobState, PublisherId};
 use rand::rngs::StdRng;
@@ -28,26 +28,26 @@ impl Consumer {
         let item = tokio::time::timeout(Duration::from_secs(20), feed.next()).await;
         let item = item.expect("something within 20 s").expect("a feed has no outcome");
         let of = item.publisher.id;
-        match item.news {
-            FeedNews::SnapshotBegins => {
+        match item.update {
+            FeedUpdate::SnapshotBegins => {
                 self.snapshots += 1;
                 self.jobs.retain(|(publisher, _), _| *publisher != of);
                 self.shown.retain(|(publisher, _), _| *publisher != of);
             }
-            FeedNews::Jobs(jobs) => {
+            FeedUpdate::Jobs(jobs) => {
                 assert!(!jobs.is_empty());
                 for job in jobs {
                     self.show((of, job.id), Some(job.state), job.priority as u64);
                 }
             }
-            FeedNews::Changes(changes) => {
+            FeedUpdate::Changes(changes) => {
                 for event in changes.events {
                     self.show((of, event.job), event.state, event.index);
                 }
             }
-            FeedNews::Lost(why) => self.lost.push(why),
-            FeedNews::Away { .. } => self.away += 1,
-            FeedNews::Follows { .. } | FeedNews::SnapshotEnds { .. } => {}
+            FeedUpdate::Lost(why) => self.lost.push(why),
+            FeedUpdate::Away { .. } => self.away += 1,
+            FeedUpdate::Follows { .. } | FeedUpdate::SnapshotEnds { .. } => {}
         }
     }
 
@@ -216,7 +216,7 @@ async fn a_feed_from_now_on_reports_only_changes() {
     let mut events = 0;
     while events < 200 {
         if let Some(item) = feed.next().await
-            && let FeedNews::Changes(changes) = item.news
+            && let FeedUpdate::Changes(changes) = item.update
         {
             events += changes.events.len();
         }

@@ -114,7 +114,7 @@ pub fn fuzz_from_publisher(data: &[u8]) {
 pub fn fuzz_to_replica(data: &[u8]) {
     message(data, ToReplica::decode, ToReplica::encode);
     if let Some((_, body)) = data.split_first() {
-        ToReplica::id_of_damaged(&Bytes::copy_from_slice(body));
+        ToReplica::id_of_undecodable(&Bytes::copy_from_slice(body));
     }
 }
 

@@ -4,7 +4,7 @@ use longshore_protocol::messages::work::{JobCounts, PublisherStatus, QueueStat, 
 use longshore_protocol::{Durability, JobId, LinkId, PublisherId, Role, Value};
 use longshore_queue::{LinkUse, Now, Store};
 
-use super::{Metric, Taken};
+use super::{Metric, MetricSample};
 
 /// Most queues over which a publisher's jobs are summed by state, twice a second: 100,000 take
 /// about a millisecond.
@@ -31,15 +31,20 @@ pub(crate) struct OwnerStats<'a> {
 }
 
 /// Samples one metric.
-pub(crate) fn collect(metric: &Metric, store: &Store, now: Now, stats: &OwnerStats<'_>) -> Taken {
+pub(crate) fn collect(
+    metric: &Metric,
+    store: &Store,
+    now: Now,
+    stats: &OwnerStats<'_>,
+) -> MetricSample {
     match metric {
-        Metric::Publisher => Taken::Now(publisher(store, stats)),
-        Metric::Queues => Taken::Now(queues(store, now)),
+        Metric::Publisher => MetricSample::Now(publisher(store, stats)),
+        Metric::Queues => MetricSample::Now(queues(store, now)),
         Metric::Queue(path) => match store.state().queue_stat_at(path, now) {
-            Some(stat) => Taken::Now(Value::map(queue(&stat))),
-            None => Taken::Nothing(format!("this publisher has no queue {path}")),
+            Some(stat) => MetricSample::Now(Value::map(queue(&stat))),
+            None => MetricSample::Nothing(format!("this publisher has no queue {path}")),
         },
-        Metric::Workers => Taken::Now(workers(store, stats)),
+        Metric::Workers => MetricSample::Now(workers(store, stats)),
         Metric::Progress(id) => progress(store, now, id),
     }
 }
@@ -175,9 +180,9 @@ fn listed(name: &'static str, all: impl Iterator<Item = Value>, count: u64) -> V
 }
 
 /// A job's progress, until it has ended.
-fn progress(store: &Store, now: Now, id: &JobId) -> Taken {
+fn progress(store: &Store, now: Now, id: &JobId) -> MetricSample {
     let Some(view) = store.job(now, id) else {
-        return Taken::Nothing(format!("this publisher has no job {id}"));
+        return MetricSample::Nothing(format!("this publisher has no job {id}"));
     };
     let info = view.info;
     let progress = info.progress.as_ref();
@@ -190,7 +195,7 @@ fn progress(store: &Store, now: Now, id: &JobId) -> Taken {
         ("text", progress.map(|progress| progress.message.as_str()).into()),
         ("at_ms", progress.map(|progress| progress.at).into()),
     ]);
-    if info.state.is_end() { Taken::Last(value) } else { Taken::Now(value) }
+    if info.state.is_end() { MetricSample::Last(value) } else { MetricSample::Now(value) }
 }
 
 #[cfg(test)]

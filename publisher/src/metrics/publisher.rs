@@ -3,7 +3,7 @@
 use longshore_protocol::Path;
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Metric, MetricSource, MetricsRequest, Taken};
+use super::{Metric, MetricSample, MetricSource, MetricsRequest};
 use crate::event::OwnerEvent;
 
 /// Requests metrics from a publisher's owner.
@@ -20,7 +20,7 @@ impl PublisherMetrics {
 }
 
 impl MetricSource for PublisherMetrics {
-    async fn take(&mut self, paths: Vec<Path>) -> Option<Vec<Taken>> {
+    async fn take(&mut self, paths: Vec<Path>) -> Option<Vec<MetricSample>> {
         let (answer, answered) = oneshot::channel();
         let metrics = paths.iter().map(|path| Metric::of(&self.base, path)).collect();
         self.owner.send(OwnerEvent::Metrics(MetricsRequest { metrics, answer })).await.ok()?;

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use longshore_protocol::{JobId, LinkId, Path};
 use tokio::sync::oneshot;
 
-use super::Taken;
+use super::MetricSample;
 
 /// The link number that the owner uses for metrics. Real links have their epoch in their number,
 /// which is never 0.
@@ -48,7 +48,7 @@ pub(crate) struct MetricsRequest {
     /// The metrics; none for a path that names no metric.
     pub(crate) metrics: Vec<Option<Metric>>,
     /// Receives them in that order.
-    pub(crate) answer: oneshot::Sender<Vec<Taken>>,
+    pub(crate) answer: oneshot::Sender<Vec<MetricSample>>,
 }
 
 /// Samples that wait until the state they show is durable. There are few: each client waits for its
@@ -56,12 +56,16 @@ pub(crate) struct MetricsRequest {
 #[derive(Default)]
 pub(crate) struct PendingSamples {
     first: u64,
-    answers: VecDeque<(Vec<Taken>, oneshot::Sender<Vec<Taken>>)>,
+    answers: VecDeque<(Vec<MetricSample>, oneshot::Sender<Vec<MetricSample>>)>,
 }
 
 impl PendingSamples {
     /// Stores samples, and returns their number.
-    pub(crate) fn push(&mut self, samples: Vec<Taken>, answer: oneshot::Sender<Vec<Taken>>) -> u64 {
+    pub(crate) fn push(
+        &mut self,
+        samples: Vec<MetricSample>,
+        answer: oneshot::Sender<Vec<MetricSample>>,
+    ) -> u64 {
         self.answers.push_back((samples, answer));
         self.first + self.answers.len() as u64 - 1
     }
@@ -115,13 +119,13 @@ mod tests {
         let mut waiting = PendingSamples::default();
         let (first, mut first_answered) = oneshot::channel();
         let (second, mut second_answered) = oneshot::channel();
-        let number = waiting.push(vec![Taken::Now(1u64.into())], first);
-        let later = waiting.push(vec![Taken::Now(2u64.into())], second);
+        let number = waiting.push(vec![MetricSample::Now(1u64.into())], first);
+        let later = waiting.push(vec![MetricSample::Now(2u64.into())], second);
         assert!(first_answered.try_recv().is_err(), "not before");
         waiting.durable(number);
-        assert_eq!(first_answered.try_recv().unwrap(), [Taken::Now(1u64.into())]);
+        assert_eq!(first_answered.try_recv().unwrap(), [MetricSample::Now(1u64.into())]);
         assert!(second_answered.try_recv().is_err(), "not before");
         waiting.durable(later);
-        assert_eq!(second_answered.try_recv().unwrap(), [Taken::Now(2u64.into())]);
+        assert_eq!(second_answered.try_recv().unwrap(), [MetricSample::Now(2u64.into())]);
     }
 }

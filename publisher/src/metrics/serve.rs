@@ -8,7 +8,7 @@ use longshore_protocol::{Path, Value};
 use tokio::time::{Instant, sleep_until};
 use tracing::debug;
 
-use crate::values::{Published, Requested, ValueDefault, Values};
+use crate::values::{Published, ValueDefault, ValueRequest, Values};
 
 /// How often metrics are sampled while someone subscribes: at most twice a second.
 pub const METRICS_EVERY: Duration = Duration::from_millis(500);
@@ -17,7 +17,7 @@ pub const METRICS_MAX: usize = 1_024;
 
 /// A sample of a metric.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Taken {
+pub enum MetricSample {
     /// The current value.
     Now(Value),
     /// The final value: no more will come.
@@ -29,7 +29,7 @@ pub enum Taken {
 /// A source of metrics.
 pub trait MetricSource: Send + 'static {
     /// Samples all of these in one pass, in their order; none once the source has ended.
-    fn take(&mut self, paths: Vec<Path>) -> impl Future<Output = Option<Vec<Taken>>> + Send;
+    fn take(&mut self, paths: Vec<Path>) -> impl Future<Output = Option<Vec<MetricSample>>> + Send;
 }
 
 /// A published metric.
@@ -77,7 +77,7 @@ pub async fn serve_metrics(
 
 /// Publishes a requested metric. False once the source has ended.
 async fn begin(
-    requested: Requested,
+    requested: ValueRequest,
     followed: &mut BTreeMap<Path, Followed>,
     source: &mut impl MetricSource,
 ) -> bool {
@@ -88,7 +88,7 @@ async fn begin(
     let path = requested.path().clone();
     let Some(samples) = source.take(vec![path.clone()]).await else { return false };
     match samples.into_iter().next() {
-        Some(Taken::Now(value)) => match requested.publish(value.clone()) {
+        Some(MetricSample::Now(value)) => match requested.publish(value.clone()) {
             Ok(published) => {
                 let metric_entry = Followed { published, last: value, unfollowed: false };
                 followed.insert(path, metric_entry);
@@ -96,8 +96,8 @@ async fn begin(
             Err(error) => debug!(%path, %error, "metrics are not published"),
         },
         // It is sent once, to the subscribers that requested it.
-        Some(Taken::Last(value)) => drop(requested.publish(value)),
-        Some(Taken::Nothing(why)) => requested.refuse(&why),
+        Some(MetricSample::Last(value)) => drop(requested.publish(value)),
+        Some(MetricSample::Nothing(why)) => requested.refuse(&why),
         None => requested.refuse("there are no such metrics"),
     }
     true
@@ -127,12 +127,12 @@ async fn renew(
     for (path, samples) in paths.into_iter().zip(samples) {
         let Some(metric_entry) = followed.get_mut(&path) else { continue };
         let value = match samples {
-            Taken::Now(value) => value,
-            Taken::Last(value) => {
+            MetricSample::Now(value) => value,
+            MetricSample::Last(value) => {
                 ended.push(path.clone());
                 value
             }
-            Taken::Nothing(_) => {
+            MetricSample::Nothing(_) => {
                 ended.push(path);
                 continue;
             }

@@ -19,7 +19,7 @@ impl Owner {
         let mut now = self.clock.now();
         let to_ms = now.mono_ms.saturating_add(clock_move.by_ms);
         // Workers run on the machine's clock: they have renewed their leases until now.
-        self.store.leases_anew(now);
+        self.store.restart_leases(now);
         loop {
             let appended = self.store.appended();
             let next_ms = self.store.turn(now)?;

@@ -3,7 +3,9 @@
 use longshore_queue::Now;
 
 use super::Owner;
-use crate::metrics::{METRICS_LINK, MetricsRequest, OwnerStats, PendingSamples, Taken, collect};
+use crate::metrics::{
+    METRICS_LINK, MetricSample, MetricsRequest, OwnerStats, PendingSamples, collect,
+};
 use crate::values::Values;
 
 /// The owner's state for metrics.
@@ -32,11 +34,11 @@ impl Owner {
         };
         let metric_entry = |metric: &Option<_>| match metric {
             Some(metric) => collect(metric, &self.store, now, &stats),
-            None => Taken::Nothing("a publisher has no such metrics".to_owned()),
+            None => MetricSample::Nothing("a publisher has no such metrics".to_owned()),
         };
         let samples = request.metrics.iter().map(metric_entry).collect();
         let number = self.metrics.waiting.push(samples, request.answer);
-        self.store.say_when_durable(now, METRICS_LINK, number);
+        self.store.answer_when_durable(now, METRICS_LINK, number);
     }
 
     /// The state that these samples show is durable.

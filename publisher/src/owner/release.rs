@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use longshore_protocol::Path;
 use longshore_protocol::messages::work::{Answer, FromPublisher, Tokens};
-use longshore_queue::{Command, Handed, Now, Poisoned, QueueId, Released, Reply, Store};
+use longshore_queue::{Assignment, Command, Now, Poisoned, QueueId, Released, Reply, Store};
 
 use super::Owner;
 use crate::cold::ColdJob;
@@ -12,7 +12,7 @@ use crate::router::EntrySource;
 impl Owner {
     /// Routes what has become durable.
     pub(super) fn route(&mut self, released: &mut Released) -> Result<(), Poisoned> {
-        for path in released.queues_made.drain(..) {
+        for path in released.queues_created.drain(..) {
             self.names.add_queue(&path);
             // While the disk hangs, no queue is published, older ones neither: all are published
             // once it recovers.
@@ -131,11 +131,11 @@ impl Owner {
 struct StoreEntries<'a>(&'a Store);
 
 impl EntrySource for StoreEntries<'_> {
-    fn cached(&self, assigned: &Handed) -> Option<Bytes> {
+    fn cached(&self, assigned: &Assignment) -> Option<Bytes> {
         self.0.payload(assigned.entry)
     }
 
-    fn is_still_leased_to(&self, assigned: &Handed) -> bool {
+    fn is_still_leased_to(&self, assigned: &Assignment) -> bool {
         self.0.state().is_still_leased_to(assigned.token, assigned.link)
     }
 
@@ -158,7 +158,7 @@ fn message_of(reply: Reply) -> FromPublisher {
         Reply::Acted { request, report } => {
             FromPublisher::Answer { id: request, answer: Ok(Answer::Acted(report)) }
         }
-        Reply::Unacted { request, error } => {
+        Reply::ActRefused { request, error } => {
             FromPublisher::Answer { id: request, answer: Err(error) }
         }
         Reply::Checkpointed(answer) => FromPublisher::Checkpointed(answer),

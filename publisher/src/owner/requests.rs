@@ -6,7 +6,7 @@ use longshore_protocol::LinkId;
 use longshore_protocol::messages::work::{
     Answer, FromPublisher, PublisherStatus, Request, RequestError, Room,
 };
-use longshore_queue::{Asked, Command, Now, Poisoned, SpaceLevel};
+use longshore_queue::{Command, Now, PendingAnswer, Poisoned, SpaceLevel};
 
 use super::Owner;
 use crate::cold::{ColdAnswer, LoadedAnswer};
@@ -101,12 +101,12 @@ impl Owner {
     }
 
     /// The state that a query reads is durable; its cold parts are still to be read.
-    pub(super) fn query_result(&mut self, link: LinkId, id: u64, query_result: Asked) {
+    pub(super) fn query_result(&mut self, link: LinkId, id: u64, query_result: PendingAnswer) {
         if link == METRICS_LINK {
             return self.metrics_durable(id);
         }
         let mut awaited = false;
-        if let Asked::Job(view) = &query_result {
+        if let PendingAnswer::Job(view) = &query_result {
             let ended = view.as_ref().is_none_or(|view| view.info.state.is_end());
             match self.waiters.looked_up(link, id, ended) {
                 LookupOutcome::Drop => return,
@@ -115,15 +115,15 @@ impl Owner {
             }
         }
         match query_result {
-            Asked::Ready(answer) => {
+            PendingAnswer::Ready(answer) => {
                 self.router.end_request(link);
                 self.answer(link, id, Ok(answer));
             }
-            Asked::Refused(refusal) => {
+            PendingAnswer::Refused(refusal) => {
                 self.router.end_request(link);
                 self.answer(link, id, Err(refusal));
             }
-            Asked::Feed { pattern, after } => {
+            PendingAnswer::Feed { pattern, after } => {
                 let (tail, now) = (self.store.tail(), Instant::now());
                 if let Some(begun) = self.feeds.begin((link, id), pattern, after, tail, now) {
                     self.answer(link, id, begun.map(Answer::Feed));
@@ -179,6 +179,6 @@ fn room_of(level: SpaceLevel) -> Room {
     match level {
         SpaceLevel::Open => Room::Open,
         SpaceLevel::NoEnqueues => Room::NoEnqueues,
-        SpaceLevel::NoHandouts => Room::Held,
+        SpaceLevel::NoDeliveries => Room::Held,
     }
 }

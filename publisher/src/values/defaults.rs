@@ -17,7 +17,7 @@ pub struct ValueDefault {
 }
 
 /// A requested path. The subscriber waits for 10 s at most; dropping this refuses it.
-pub struct Requested {
+pub struct ValueRequest {
     values: Values,
     path: Path,
     id: RequestId,
@@ -42,13 +42,13 @@ impl ValueDefault {
 
     /// The next requested path; at most 4,096 wait. `None` once the default is removed. Cancel
     /// safe.
-    pub async fn next(&mut self) -> Option<Requested> {
+    pub async fn next(&mut self) -> Option<ValueRequest> {
         loop {
             let next = self.shared.core.lock().next_request(&self.path, self.id);
             match next {
                 NextRequest::Ready(path, id) => {
                     let values = Values { shared: self.shared.clone() };
-                    return Some(Requested { values, path, id, open: true });
+                    return Some(ValueRequest { values, path, id, open: true });
                 }
                 NextRequest::Empty => self.wakeup.notified().await,
                 NextRequest::Gone => return None,
@@ -66,7 +66,7 @@ impl Drop for ValueDefault {
     }
 }
 
-impl Requested {
+impl ValueRequest {
     /// The path.
     pub fn path(&self) -> &Path {
         &self.path
@@ -93,7 +93,7 @@ impl Requested {
     }
 }
 
-impl Drop for Requested {
+impl Drop for ValueRequest {
     fn drop(&mut self) {
         self.decline(None);
     }
@@ -105,8 +105,8 @@ impl std::fmt::Debug for ValueDefault {
     }
 }
 
-impl std::fmt::Debug for Requested {
+impl std::fmt::Debug for ValueRequest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Requested").field("path", &self.path).finish()
+        f.debug_struct("ValueRequest").field("path", &self.path).finish()
     }
 }

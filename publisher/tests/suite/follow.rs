@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use longshore_protocol::limits::{AWAITS_MAX, FEED_EVENTS_MAX, FEEDS_MAX};
+use longshore_protocol::limits::{COMPLETION_WAITS_MAX, FEED_EVENTS_MAX, FEEDS_MAX};
 use longshore_protocol::messages::work::{
     Answer, FeedEnd, FeedEvents, FeedPosition, Filter, FromPublisher, JobInfo, JobsQuery,
     NewSettle, Request, RequestError, SettleBatchBuilder, ToPublisher,
@@ -150,19 +150,19 @@ async fn waiting_requests_per_link_are_limited() {
     let mut tool = Client::attach(&running, Role::Tool, 1).await;
     tool.enqueue([job(1, 10)]).await;
     let mut out = FrameWriter::new();
-    for number in 0..=AWAITS_MAX as u64 {
+    for number in 0..=COMPLETION_WAITS_MAX as u64 {
         ToPublisher::Request { id: 1_000 + number, request: Request::Await { id: id(1) } }
             .encode(&mut out);
     }
     tool.sender.send(out.finish()).unwrap();
-    let refused = tool.answer(1_000 + AWAITS_MAX as u64).await;
+    let refused = tool.answer(1_000 + COMPLETION_WAITS_MAX as u64).await;
     assert_eq!(refused, Err(RequestError::TooMany));
     let mut worker = Client::attach(&running, Role::Worker, 2).await;
     worker.subscribe_with(1);
     let delivery = worker.job().await;
     worker.complete(delivery.token).await;
-    let mut answer = vec![false; AWAITS_MAX];
-    for _ in 0..AWAITS_MAX {
+    let mut answer = vec![false; COMPLETION_WAITS_MAX];
+    for _ in 0..COMPLETION_WAITS_MAX {
         let number = tool
             .until(|message| match message {
                 FromPublisher::Answer { id, answer: Ok(Answer::Job(Some(_))) } => Some(id - 1_000),

@@ -8,20 +8,20 @@ use super::{Reading, reading};
 
 /// Readings that change only when moved, both by the same amount. Clones share one clock.
 #[derive(Clone, Debug)]
-pub struct StandingClock {
+pub struct ManualClock {
     start: Reading,
     moved_ms: Arc<AtomicU64>,
 }
 
-impl StandingClock {
+impl ManualClock {
     /// A clock with this reading.
-    pub fn at(start: Reading) -> StandingClock {
-        StandingClock { start, moved_ms: Arc::default() }
+    pub fn at(start: Reading) -> ManualClock {
+        ManualClock { start, moved_ms: Arc::default() }
     }
 
     /// A clock with the system's present reading.
-    pub fn at_the_machines() -> StandingClock {
-        StandingClock::at(reading())
+    pub fn at_system_time() -> ManualClock {
+        ManualClock::at(reading())
     }
 
     /// The present reading.
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn manual_clock_moves_both_readings_by_the_same_amount() {
-        let clock = StandingClock::at(Reading { boot_ms: 7, wall_ms: 1_000 });
+        let clock = ManualClock::at(Reading { boot_ms: 7, wall_ms: 1_000 });
         let same = clock.clone();
         assert_eq!(clock.reading(), Reading { boot_ms: 7, wall_ms: 1_000 });
         clock.move_by(3_600_000);

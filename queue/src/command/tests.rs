@@ -112,8 +112,8 @@ pub(crate) fn one_of_each() -> Vec<(Command, u8, &'static str)> {
             18,
             "ac02ad02904e06",
         ),
-        (Command::Handouts { budget: 0 }, 19, "00"),
-        (Command::Handouts { budget: u64::MAX }, 19, "ffffffffffffffffff01"),
+        (Command::DeliveryBudget { budget: 0 }, 19, "00"),
+        (Command::DeliveryBudget { budget: u64::MAX }, 19, "ffffffffffffffffff01"),
     ]
 }
 

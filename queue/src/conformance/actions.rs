@@ -8,7 +8,7 @@ use longshore_protocol::{
 };
 
 use super::scenario::{DONE, QUEUE, StoreScenario, fail, filter, from, id, job, job_of};
-use crate::Asked;
+use crate::PendingAnswer;
 use ActOutcome::{Done, NotInState, Unknown};
 use JobState::{Cancelled, Completed, Dead, Prepared, Ready, Running, Scheduled};
 
@@ -138,7 +138,7 @@ pub(super) async fn dry_run_changes_nothing(scenario: &mut StoreScenario) {
         [(Action::Confirm, 1), (Action::Cancel, 4), (Action::Revive, 1), (Action::Drop, 2)]
     {
         let request = Request::Act { action, selection: ids.clone(), pace: None, dry_run: true };
-        let Asked::Ready(Answer::Acted(report)) = scenario.ask(request).await else {
+        let PendingAnswer::Ready(Answer::Acted(report)) = scenario.ask(request).await else {
             panic!("a dry run has the action's answer")
         };
         assert_eq!((report.done, report.unknown), (done, 1), "{action:?}");
@@ -146,7 +146,7 @@ pub(super) async fn dry_run_changes_nothing(scenario: &mut StoreScenario) {
     }
     let drop = Selection::Matching(Filter::of("/jobs/**".parse().unwrap()));
     let request = Request::Act { action: Action::Drop, selection: drop, pace: None, dry_run: true };
-    let Asked::Ready(Answer::Acted(report)) = scenario.ask(request).await else {
+    let PendingAnswer::Ready(Answer::Acted(report)) = scenario.ask(request).await else {
         panic!("a dry run has the action's answer")
     };
     assert_eq!(report.done, 1, "dead jobs only, no results");

@@ -9,7 +9,7 @@ use longshore_protocol::{
 };
 
 use super::scenario::{DONE, HOUR_MS, QUEUE, StoreScenario, error, filter, from, id, job, job_of};
-use crate::{Asked, Command, DeadGroupView, Reply};
+use crate::{Command, DeadGroupView, PendingAnswer, Reply};
 use JobState::{Completed, Dead, Ready, Running};
 
 /// Creates jobs that die of these errors, in this order.
@@ -29,7 +29,7 @@ async fn deaths(scenario: &mut StoreScenario, queue: &str, deaths: &[(u32, JobEr
 
 async fn groups(scenario: &mut StoreScenario, filter: Filter) -> Vec<DeadGroupView> {
     match scenario.ask(Request::DeadGroups { filter }).await {
-        Asked::DeadGroups { groups, more: false } => groups,
+        PendingAnswer::DeadGroups { groups, more: false } => groups,
         other => panic!("{other:?}"),
     }
 }

@@ -70,7 +70,7 @@ async fn committed_records_are_readable_whole_and_in_parts<L: Log>(
     assert_reads(&log);
     let reader = log.reader();
     let beyond = reader.read(RecordRef { index: 51, at: 0, length: 0 });
-    assert!(matches!(beyond, Err(ReadError::NotThere { index: 51 })), "{beyond:?}");
+    assert!(matches!(beyond, Err(ReadError::NotFound { index: 51 })), "{beyond:?}");
     let too_long = reader.read(RecordRef { index: 3, at: 0, length: 5_000 });
     assert!(matches!(too_long, Err(ReadError::OutOfRange { .. })), "{too_long:?}");
 }

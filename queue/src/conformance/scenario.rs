@@ -18,7 +18,7 @@ use tempfile::TempDir;
 use crate::clock::{ClockCore, Reading};
 use crate::journal::{Journal, JournalOptions};
 use crate::{
-    Asked, Command, Event, Handed, JobView, Now, RecordRef, Released, Replay, Reply,
+    Assignment, Command, Event, JobView, Now, PendingAnswer, RecordRef, Released, Replay, Reply,
     SEGMENT_BYTES_MIN, Store, StoreOptions,
 };
 
@@ -63,7 +63,7 @@ pub(super) struct Client {
 pub(super) struct DeliveredJob {
     pub(super) id: JobId,
     pub(super) token: Token,
-    pub(super) handed: Handed,
+    pub(super) handed: Assignment,
 }
 
 /// Job `n` of [`QUEUE`].
@@ -205,11 +205,11 @@ impl StoreScenario {
         self.durable().await;
     }
 
-    pub(super) async fn ask(&mut self, request: Request) -> Asked {
+    pub(super) async fn ask(&mut self, request: Request) -> PendingAnswer {
         self.ask_as(self.tool, request).await
     }
 
-    pub(super) async fn ask_as(&mut self, client: Client, request: Request) -> Asked {
+    pub(super) async fn ask_as(&mut self, client: Client, request: Request) -> PendingAnswer {
         self.requests += 1;
         let (number, now) = (self.requests, self.now());
         let store = self.store.as_mut().unwrap();
@@ -324,7 +324,7 @@ impl StoreScenario {
         let all = std::mem::take(&mut self.released.handed);
         let (own, others) = all.into_iter().partition(|handed| handed.link == worker.link);
         self.released.handed = others;
-        let own: Vec<Handed> = own;
+        let own: Vec<Assignment> = own;
         own.into_iter()
             .map(|handed| {
                 let entry = self.read(handed.entry);
@@ -438,11 +438,11 @@ impl StoreScenario {
         token: Token,
     ) -> Result<Vec<(u16, u64, Bytes)>, RequestError> {
         match self.ask_as(worker, Request::Checkpoints { token }).await {
-            Asked::Checkpoints(views) => Ok(views
+            PendingAnswer::Checkpoints(views) => Ok(views
                 .iter()
                 .map(|view| (view.info.attempt, view.info.sequence, self.read(view.bytes)))
                 .collect()),
-            Asked::Refused(why) => Err(why),
+            PendingAnswer::Refused(why) => Err(why),
             other => panic!("{other:?}"),
         }
     }
@@ -534,7 +534,7 @@ impl StoreScenario {
 
     pub(super) async fn view(&mut self, id: JobId) -> Option<JobView> {
         match self.ask(Request::Job { id }).await {
-            Asked::Job(view) => view.map(|view| *view),
+            PendingAnswer::Job(view) => view.map(|view| *view),
             other => panic!("{other:?}"),
         }
     }
@@ -562,7 +562,7 @@ impl StoreScenario {
 
     pub(super) async fn stat(&mut self, queue: &str) -> QueueStat {
         match self.ask(Request::Queues { pattern: queue.parse().unwrap() }).await {
-            Asked::Ready(Answer::Queues(mut stats)) if stats.len() == 1 => stats.remove(0),
+            PendingAnswer::Ready(Answer::Queues(mut stats)) if stats.len() == 1 => stats.remove(0),
             other => panic!("{other:?}"),
         }
     }
@@ -576,7 +576,7 @@ impl StoreScenario {
         let mut all = Vec::new();
         loop {
             match self.ask(Request::Jobs(query.clone())).await {
-                Asked::Jobs { views, next, .. } => {
+                PendingAnswer::Jobs { views, next, .. } => {
                     all.extend(views);
                     match next {
                         Some(next) => query.cursor = next,
@@ -602,7 +602,8 @@ impl StoreScenario {
         after: Option<FeedPosition>,
     ) -> Result<Vec<Event>, RequestError> {
         let pattern = "/**".parse().unwrap();
-        let Asked::Feed { after, .. } = self.ask(Request::Feed { pattern, after }).await else {
+        let PendingAnswer::Feed { after, .. } = self.ask(Request::Feed { pattern, after }).await
+        else {
             panic!("a feed is answered with a feed")
         };
         let tail = self.store().tail();
@@ -615,7 +616,8 @@ impl StoreScenario {
     /// Checks that counters equal a full scan.
     pub(super) async fn check_counters(&mut self) {
         let pattern = "/**".parse().unwrap();
-        let Asked::Ready(Answer::Queues(stats)) = self.ask(Request::Queues { pattern }).await
+        let PendingAnswer::Ready(Answer::Queues(stats)) =
+            self.ask(Request::Queues { pattern }).await
         else {
             panic!("metrics are answered with metrics")
         };

@@ -379,7 +379,7 @@ fn matches_age(row: &Row, filter: &Filter) -> bool {
         row.substate.state() == Some(JobState::Dead),
         "only dead jobs are in these lists"
     );
-    filter.takes_end(Some(row.when))
+    filter.matches_end_time(Some(row.when))
 }
 
 impl Encode for DeadLetterGroup {

@@ -280,7 +280,7 @@ impl State {
         self.queues.push(made);
         self.by_path.insert(path.clone(), queue);
         self.join_groups(queue);
-        out.queues_made.push(path.clone());
+        out.queues_created.push(path.clone());
         queue
     }
 

@@ -37,7 +37,7 @@ impl MatchingStates {
             applies(action, *state)
                 && filter.state.is_none_or(|expected| expected == *state)
                 && (is_dead || filter.death.is_none() && filter.fingerprint.is_none())
-                && (state.is_end() || filter.takes_end(None))
+                && (state.is_end() || filter.matches_end_time(None))
         };
         let dead = takes(&JobState::Dead);
         MatchingStates {
@@ -118,7 +118,7 @@ impl State {
                 return false;
             }
         }
-        filter.takes_end(state.is_end().then_some(row.when))
+        filter.matches_end_time(state.is_end().then_some(row.when))
     }
 
     /// The job of the queue in that state that is handled first.
@@ -177,7 +177,7 @@ impl State {
                         jobs_left -= u64::from(is_own);
                         continue;
                     }
-                    if !filter.takes_end(Some(row.when)) {
+                    if !filter.matches_end_time(Some(row.when)) {
                         break;
                     }
                     has_begun = true;

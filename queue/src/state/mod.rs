@@ -11,7 +11,7 @@
 //! - Jobs that a command makes ready are delivered to waiting credits before `apply` returns:
 //!   [`dispatch`].
 //! - [`delivery_budget`]: while the disk is all but full, a budget limits deliveries.
-//! - Only `Tick` runs timers, in bounded steps; `State::next_due` returns when it has work. But no
+//! - Only `Tick` runs timers, in bounded steps; `State::next_timer_ms` returns when it has work. But no
 //!   job is delivered, or enters ready, after its expiry: [`expiry`].
 
 mod act;
@@ -209,7 +209,7 @@ impl State {
             Command::Refuse { link, sequence, jobs, refusal } => {
                 self.refuse_batch(*link, *sequence, *jobs, *refusal, out);
             }
-            Command::Handouts { budget } => self.set_delivery_budget(*budget),
+            Command::DeliveryBudget { budget } => self.set_delivery_budget(*budget),
             Command::Checkpoint { link, checkpoint } => self.checkpoint(*link, checkpoint, out),
             Command::Replace { link, request, id, entry } => {
                 self.replace(*link, *request, id, entry, out);

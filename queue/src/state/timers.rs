@@ -36,7 +36,7 @@ impl State {
     /// When the next `Tick` has work, in monotonic milliseconds; at most `now.mono_ms` if it has
     /// work already. Wall-clock times are converted with `now`: call this again after the wall clock
     /// has jumped.
-    pub fn next_due(&self, now: Now) -> Option<u64> {
+    pub fn next_timer_ms(&self, now: Now) -> Option<u64> {
         let wall =
             [&self.timers.wall, &self.timers.expiring].into_iter().filter_map(|set| set.first());
         let wall = wall.map(|&(at, _)| now.mono_ms.saturating_add(at.saturating_sub(now.wall_ms)));

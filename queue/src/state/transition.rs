@@ -9,7 +9,7 @@ use super::prepared::Preparation;
 use super::queue::counter;
 use super::row::{NONE, Substate};
 use super::rows::Links;
-use crate::outcome::{Handed, Outcomes, QueueId, RecordRef};
+use crate::outcome::{Assignment, Outcomes, QueueId, RecordRef};
 
 /// Data that only some jobs have.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -132,7 +132,7 @@ impl State {
             q.redelivered += 1;
         }
         row.deliveries = row.deliveries.saturating_add(1);
-        out.handed.push(Handed {
+        out.handed.push(Assignment {
             link,
             subscription: number,
             token,

@@ -35,7 +35,7 @@ pub(super) fn admit(
 ) -> Admission {
     if let Command::Enqueue { link, batch } = command {
         let (link, sequence, jobs) = (*link, batch.sequence, batch.len() as u32);
-        if state.is_for_another(link, batch) {
+        if state.must_go_to_another(link, batch) {
             let outcome = Err(BatchRefusal::Draining);
             return Admission::Answer(link, Reply::Enqueued(Enqueued { sequence, outcome }));
         }
@@ -72,7 +72,7 @@ pub(super) fn admit(
         }
         _ if budget.fits_small(bytes) => return Admission::Log,
         Command::Act { link, request, selection: Selection::Ids(_), .. } => {
-            (link, Reply::Unacted { request, error: RequestError::NoSpace })
+            (link, Reply::ActRefused { request, error: RequestError::NoSpace })
         }
         Command::Pause { link, request, paused: true, .. } => {
             (link, Reply::Paused { request, report: Err(RequestError::NoSpace) })
@@ -352,7 +352,7 @@ mod tests {
             let (action, pace) = (Action::Drop, None);
             Command::Act { link: LINK, request: 4, action, selection, pace }
         };
-        let refused = Reply::Unacted { request: 4, error: RequestError::NoSpace };
+        let refused = Reply::ActRefused { request: 4, error: RequestError::NoSpace };
         // 4 MiB below the high watermark the share of small commands is used up.
         let floor = -4 * MIB as i64;
         assert_eq!(admit_with(floor + 200_000, &ids(10_000)), Admission::Log);

@@ -29,7 +29,7 @@ use self::admission::Admission;
 pub(crate) use self::opening::epoch_floor;
 pub use self::options::{Opened, StoreOptions};
 use self::pending_outcomes::PendingOutcomes;
-pub use self::released::{Asked, Released, StoreMetrics};
+pub use self::released::{PendingAnswer, Released, StoreMetrics};
 pub use self::replay::Replay;
 use self::reports::ProgressReports;
 use crate::clock::BootStamp;
@@ -38,7 +38,7 @@ use crate::leases::{EXPIRED_MAX, LeaseTiming, Leases};
 use crate::log::{Log, Poisoned, Reader};
 use crate::payloads::PayloadCache;
 use crate::tail::Tail;
-use crate::{Command, Expired, Handed, JobView, Now, RecordRef, RunningLease, Start, State};
+use crate::{Assignment, Command, Expired, JobView, Now, RecordRef, RunningLease, Start, State};
 
 /// While leases run, or the disk is short of room, a store requires a turn at least this often, in
 /// milliseconds.
@@ -71,7 +71,7 @@ pub struct Store<L: Log = Journal> {
     memory_max: u64,
     payload_bytes: u64,
     /// Released deliveries whose leases begin with the next call that passes the time.
-    ungranted: Vec<Handed>,
+    ungranted: Vec<Assignment>,
     /// Leases resumed before they began.
     moved_early: HashMap<Token, LinkId>,
     /// Soft verbs refused for a stale token since the start.
@@ -228,7 +228,7 @@ impl<L: Log> Store<L> {
     ) -> Result<(), Poisoned> {
         let added = match command {
             Command::Credit { count, .. } => u64::from(*count),
-            Command::Handouts { .. } => return Ok(()),
+            Command::DeliveryBudget { .. } => return Ok(()),
             _ => 0,
         };
         let most = self.state.handouts().min(self.state.waiting_credits() + added);
@@ -249,7 +249,7 @@ impl<L: Log> Store<L> {
     }
 
     fn limit_handouts(&mut self, now: Now, budget: u64) -> Result<(), Poisoned> {
-        let command = Command::Handouts { budget };
+        let command = Command::DeliveryBudget { budget };
         let (head, raw) = command.encode();
         self.append(now, command, head, raw).map(drop)
     }
@@ -317,9 +317,9 @@ impl<L: Log> Store<L> {
 
     /// Answers [`Answer::Done`] to that link and request once everything submitted is durable: then
     /// the caller may report what it read from the state.
-    pub fn say_when_durable(&mut self, now: Now, link: LinkId, id: u64) {
+    pub fn answer_when_durable(&mut self, now: Now, link: LinkId, id: u64) {
         let now = self.observe_time(now);
-        self.pending.answered.push((link, id, Asked::Ready(Answer::Done)));
+        self.pending.answered.push((link, id, PendingAnswer::Ready(Answer::Done)));
         self.pending.mark_boundary(self.log.appended(), now.mono_ms, self.state.totals());
     }
 
@@ -368,7 +368,7 @@ impl<L: Log> Store<L> {
             let leases = std::mem::take(&mut self.expired);
             self.submit(now, Command::Expire { leases })?;
         }
-        if self.state.next_due(now).is_some_and(|due| due <= now.mono_ms) {
+        if self.state.next_timer_ms(now).is_some_and(|due| due <= now.mono_ms) {
             self.submit(now, Command::Tick)?;
         }
         self.raise_handouts(now)?;
@@ -378,7 +378,7 @@ impl<L: Log> Store<L> {
         let ends = self.leases.next_deadline();
         let is_short = self.space().level.is_short();
         let often = (is_short || !self.leases.is_empty()).then(|| now.mono_ms + TURN_MS);
-        let next = [ends, often, self.state.next_due(now)].into_iter().flatten().min();
+        let next = [ends, often, self.state.next_timer_ms(now)].into_iter().flatten().min();
         Ok(next.map(|at| at.max(now.mono_ms)))
     }
 
@@ -388,7 +388,7 @@ impl<L: Log> Store<L> {
     }
 
     /// Restarts every lease at its full length, and every lost link's grace, as after a pause.
-    pub fn leases_anew(&mut self, now: Now) {
+    pub fn restart_leases(&mut self, now: Now) {
         let now = self.observe_time(now);
         self.leases.paused(now.mono_ms);
     }
@@ -442,7 +442,7 @@ impl<L: Log> Store<L> {
     pub fn space(&self) -> Space {
         let budget = self.budget();
         let level = match budget.short {
-            _ if self.state.handouts() == 0 => SpaceLevel::NoHandouts,
+            _ if self.state.handouts() == 0 => SpaceLevel::NoDeliveries,
             true => SpaceLevel::NoEnqueues,
             false => SpaceLevel::Open,
         };
@@ -526,7 +526,7 @@ impl<L: Log> Store<L> {
                 true => handed.link,
                 false => self.moved_early.remove(&handed.token).unwrap_or(handed.link),
             };
-            let Handed { token, lease_ms, run_timeout_ms, .. } = handed;
+            let Assignment { token, lease_ms, run_timeout_ms, .. } = handed;
             self.leases.granted(self.latest_ms, token, link, lease_ms, run_timeout_ms);
         }
         // After the leases of the same release have begun: some of them may have ended with it.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use longshore_protocol::{LinkId, Token};
 
-use super::{Asked, Released};
+use super::{PendingAnswer, Released};
 use crate::Outcomes;
 use crate::state::Totals;
 use crate::tail::Tail;
@@ -14,7 +14,7 @@ use crate::tail::Tail;
 pub(super) struct PendingOutcomes {
     /// Unreleased outcomes, in order.
     pub(super) outcomes: Outcomes,
-    pub(super) answered: Vec<(LinkId, u64, Asked)>,
+    pub(super) answered: Vec<(LinkId, u64, PendingAnswer)>,
     /// The end of each command's outcomes.
     boundaries: VecDeque<Boundary>,
     /// Counts of everything released before: boundaries count from the start.
@@ -38,7 +38,7 @@ struct OutcomeCounts {
     replies: usize,
     revoked: usize,
     ended: usize,
-    queues_made: usize,
+    queues_created: usize,
     queues_filled: usize,
     events: usize,
     answered: usize,
@@ -53,7 +53,7 @@ impl PendingOutcomes {
             replies: out.replies + waiting.replies.len(),
             revoked: out.revoked + waiting.revoked.len(),
             ended: out.ended + waiting.ended.len(),
-            queues_made: out.queues_made + waiting.queues_made.len(),
+            queues_created: out.queues_created + waiting.queues_created.len(),
             queues_filled: out.queues_filled + waiting.queues_filled.len(),
             events: out.events + waiting.events.len(),
             answered: out.answered + self.answered.len(),
@@ -98,9 +98,9 @@ impl PendingOutcomes {
         move_first(&mut waiting.revoked, counts.revoked - before.revoked, &mut out.revoked);
         move_first(&mut waiting.ended, counts.ended - before.ended, ended);
         move_first(
-            &mut waiting.queues_made,
-            counts.queues_made - before.queues_made,
-            &mut out.queues_made,
+            &mut waiting.queues_created,
+            counts.queues_created - before.queues_created,
+            &mut out.queues_created,
         );
         let filled = counts.queues_filled - before.queues_filled;
         move_first(&mut waiting.queues_filled, filled, &mut out.queues_filled);

@@ -4,7 +4,7 @@ use longshore_protocol::LinkId;
 use longshore_protocol::limits::{BATCH_JOBS_MAX, PAGE_BYTES_MAX, PAGE_JOBS_MAX};
 use longshore_protocol::messages::work::{Answer, JobsQuery, Request, RequestError, Selection};
 
-use super::Asked;
+use super::PendingAnswer;
 use super::reports::ProgressReports;
 use crate::{JobView, Now, State};
 
@@ -22,43 +22,43 @@ pub(super) fn answer(
     now: Now,
     link: LinkId,
     request: Request,
-) -> Asked {
+) -> PendingAnswer {
     match request {
         Request::Queues { pattern } => {
-            Asked::Ready(Answer::Queues(state.queue_stats(&pattern, now)))
+            PendingAnswer::Ready(Answer::Queues(state.queue_stats(&pattern, now)))
         }
         Request::Jobs(query) if query.limit as usize > PAGE_JOBS_MAX => {
-            Asked::Refused(RequestError::OverLimit)
+            PendingAnswer::Refused(RequestError::OverLimit)
         }
         Request::Jobs(query) => jobs(state, reports, now, &query),
         Request::Job { id } | Request::Await { id } => {
             let mut view = state.job(&id, now).map(Box::new);
             view.iter_mut().for_each(|view| reports.add_to(view));
-            Asked::Job(view)
+            PendingAnswer::Job(view)
         }
         Request::Act { selection: Selection::Ids(ids), dry_run: true, .. }
             if ids.len() > BATCH_JOBS_MAX =>
         {
-            Asked::Refused(RequestError::OverLimit)
+            PendingAnswer::Refused(RequestError::OverLimit)
         }
         Request::Act { action, selection, dry_run: true, .. } => {
-            Asked::Ready(Answer::Acted(state.preview(action, &selection)))
+            PendingAnswer::Ready(Answer::Acted(state.preview(action, &selection)))
         }
         Request::DeadGroups { filter } => {
             let (groups, more) = state.dead_groups(&filter);
-            Asked::DeadGroups { groups, more }
+            PendingAnswer::DeadGroups { groups, more }
         }
         Request::Checkpoints { token } => match state.checkpoints(token, link) {
-            Ok(views) => Asked::Checkpoints(views),
-            Err(refusal) => Asked::Refused(refusal),
+            Ok(views) => PendingAnswer::Checkpoints(views),
+            Err(refusal) => PendingAnswer::Refused(refusal),
         },
-        Request::Feed { pattern, after } => Asked::Feed { pattern, after },
+        Request::Feed { pattern, after } => PendingAnswer::Feed { pattern, after },
         // The caller adds its own values to metrics; an action that is not a dry run is a command.
-        _ => Asked::Refused(RequestError::Unknown),
+        _ => PendingAnswer::Refused(RequestError::Unknown),
     }
 }
 
-fn jobs(state: &State, reports: &ProgressReports, now: Now, query: &JobsQuery) -> Asked {
+fn jobs(state: &State, reports: &ProgressReports, now: Now, query: &JobsQuery) -> PendingAnswer {
     let (mut views, mut next) = state.jobs(query, now);
     let fit = fitting(&views, query.full);
     if fit < views.len() {
@@ -71,7 +71,7 @@ fn jobs(state: &State, reports: &ProgressReports, now: Now, query: &JobsQuery) -
             retain_last_attempt(view);
         }
     }
-    Asked::Jobs { views, next, full: query.full, index: state.applied() }
+    PendingAnswer::Jobs { views, next, full: query.full, index: state.applied() }
 }
 
 /// A page of states has each job's last attempt, and its error only once, as the job's.

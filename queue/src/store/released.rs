@@ -3,7 +3,7 @@
 use longshore_protocol::messages::work::{Answer, FeedPosition, RequestError};
 use longshore_protocol::{Durability, Glob, LinkId, Path, Revoked, Token};
 
-use crate::{CheckpointView, DeadGroupView, Handed, JobView, QueueId, Reply, SpaceLevel};
+use crate::{Assignment, CheckpointView, DeadGroupView, JobView, QueueId, Reply, SpaceLevel};
 #[cfg(doc)]
 use crate::{Store, Tail};
 
@@ -11,23 +11,23 @@ use crate::{Store, Tail};
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Released {
     /// Deliveries to workers, in order. Their leases begin with the next call that passes the time.
-    pub handed: Vec<Handed>,
+    pub handed: Vec<Assignment>,
     /// Answers, with the links that they go to.
     pub replies: Vec<(LinkId, Reply)>,
     /// Leases taken from workers whose link is still up.
     pub revoked: Vec<(LinkId, Revoked, Token)>,
     /// New queues, to be published.
-    pub queues_made: Vec<Path>,
+    pub queues_created: Vec<Path>,
     /// Queues that were empty and got a job.
     pub queues_filled: Vec<QueueId>,
     /// Answers to [`Store::ask`]: the link, its request number, and the answer as far as memory has
     /// it.
-    pub answered: Vec<(LinkId, u64, Asked)>,
+    pub answered: Vec<(LinkId, u64, PendingAnswer)>,
 }
 
 /// An answer, as far as memory has it.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Asked {
+pub enum PendingAnswer {
     /// A complete answer.
     Ready(Answer),
     /// A page of jobs; entries, errors and results are still to be read. With `full` they total at

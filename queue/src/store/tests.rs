@@ -119,7 +119,7 @@ async fn nothing_is_released_before_its_sync() {
     let released = all(&mut store).await;
     assert_eq!((released.handed.len(), released.answered.len()), (3, 1));
     assert!(matches!(released.replies[..], [(PRODUCER, Reply::Enqueued(_))]));
-    assert_eq!(released.queues_made.len(), 1);
+    assert_eq!(released.queues_created.len(), 1);
     assert_eq!(released.queues_filled, [QueueId(0)]);
     assert_eq!(store.metrics(at(1_101)).jobs, 3);
     for handed in &released.handed {
@@ -314,8 +314,8 @@ impl crate::Log for ManualLog {
     fn reader(&self) -> Reader {
         struct NoRecords;
         impl crate::Records for NoRecords {
-            fn piece(&self, at: crate::RecordRef) -> Result<crate::Piece, crate::ReadError> {
-                Err(crate::ReadError::NotThere { index: at.index })
+            fn block(&self, at: crate::RecordRef) -> Result<crate::BodyBlock, crate::ReadError> {
+                Err(crate::ReadError::NotFound { index: at.index })
             }
         }
         Reader::new(Arc::new(NoRecords))
@@ -498,7 +498,7 @@ async fn events_are_published_only_once_durable() {
     assert_eq!(released.answered, [], "nor is the feed opened");
     disk.block_syncs(false);
     let released = all(&mut store).await;
-    assert!(matches!(released.answered[..], [(PRODUCER, 7, Asked::Feed { .. })]));
+    assert!(matches!(released.answered[..], [(PRODUCER, 7, PendingAnswer::Feed { .. })]));
     assert_eq!(indexes(&store, Some(before)), Ok(vec![store.committed(); 3]));
 }
 

@@ -46,9 +46,9 @@ fn reader_gets_events_after_its_position_and_new_ones_only_later() {
     assert_eq!(after(&tail, at(1, 2)), Ok(vec![3, 3, 4, 4]));
     assert_eq!(after(&tail, at(1, 4)), Ok(vec![]));
     let mut cursor = tail.cursor(None).unwrap();
-    assert!(!tail.is_beyond(&cursor));
+    assert!(!tail.has_more(&cursor));
     extend_with(&mut tail, 5, 1);
-    assert!(tail.is_beyond(&cursor));
+    assert!(tail.has_more(&cursor));
     let mut out = Vec::new();
     tail.read(&mut cursor, 10, |_| true, &mut out).unwrap();
     assert_eq!(out, [event(5, 0)]);

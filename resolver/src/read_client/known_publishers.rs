@@ -39,7 +39,7 @@ impl RecentAnswers {
         &self,
         pattern: &Glob,
         ask: impl Future<Output = Answers>,
-    ) -> Result<PublisherRoll, String> {
+    ) -> Result<ClusterPublishers, String> {
         let mut recent = self.0.lock().await;
         let young = recent.take().filter(|(at, _)| at.elapsed() < ROLL_AGE_MAX);
         let (_, answers) = recent.insert(match young {
@@ -55,7 +55,7 @@ impl RecentAnswers {
                 let lines = answers.unanswered.iter().map(ToString::to_string);
                 Err(lines.collect::<Vec<_>>().join("; "))
             }
-            false => Ok(PublisherRoll::of(answers, pattern)),
+            false => Ok(ClusterPublishers::of(answers, pattern)),
         }
     }
 }
@@ -87,7 +87,7 @@ impl KnownCollector {
 
 /// The publishers known to any replica that could hold jobs of some queues.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct PublisherRoll {
+pub struct ClusterPublishers {
     /// Publishers that are registered at some replica.
     pub registered: Vec<KnownPublisher>,
     /// Publishers that are registered at no replica.
@@ -96,9 +96,9 @@ pub struct PublisherRoll {
     pub unanswered: Vec<ReplicaFailure>,
 }
 
-impl PublisherRoll {
+impl ClusterPublishers {
     /// Merges replicas' answers: a publisher that one of them sees is registered.
-    pub(super) fn of(answers: &Answers, pattern: &Glob) -> PublisherRoll {
+    pub(super) fn of(answers: &Answers, pattern: &Glob) -> ClusterPublishers {
         let mut best: BTreeMap<_, &KnownPublisher> = BTreeMap::new();
         let matching = |one: &&KnownPublisher| one.declared.could_match(pattern);
         for one in answers.known.iter().flatten().filter(matching) {
@@ -116,7 +116,7 @@ impl PublisherRoll {
         }
         let best = best.into_values().cloned();
         let (registered, missing) = best.partition(|one| one.departure.is_none());
-        PublisherRoll { registered, missing, unanswered: answers.unanswered.clone() }
+        ClusterPublishers { registered, missing, unanswered: answers.unanswered.clone() }
     }
 }
 
@@ -167,7 +167,7 @@ mod tests {
         ];
         let pattern = Glob::new("/jobs/**").unwrap();
         let answers = Answers { known: vec![first, second], unanswered: Vec::new() };
-        let roll = PublisherRoll::of(&answers, &pattern);
+        let roll = ClusterPublishers::of(&answers, &pattern);
         let ids = |some: &[KnownPublisher]| -> Vec<(u8, u64)> {
             some.iter().map(|one| (one.info.id.0[0], one.silent_ms)).collect()
         };

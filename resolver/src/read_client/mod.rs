@@ -28,7 +28,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 pub use answer::{Listing, PathAnswer, PathTable, Publication, ReadError, Resolution};
-pub use known_publishers::PublisherRoll;
+pub use known_publishers::ClusterPublishers;
 pub use path_view::{PathEvent, WATCHED_PATHS_MAX, WatchEnded};
 pub use watch::{PathWatch, PublisherSet, PublisherWatch};
 
@@ -166,7 +166,7 @@ impl ReadClient {
     /// registered ones, the missing ones, and the replicas that did not answer. Asks all replicas
     /// at once; once one has answered, the others have a quarter of a second. Answers up to a
     /// second old serve later calls. An error, for people, if no replica answers. Cancel safe.
-    pub async fn publisher_roll(&self, pattern: &Glob) -> Result<PublisherRoll, String> {
+    pub async fn cluster_publishers(&self, pattern: &Glob) -> Result<ClusterPublishers, String> {
         self.handle.recent.roll(pattern, self.ask_all_replicas()).await
     }
 

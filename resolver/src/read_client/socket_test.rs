@@ -17,7 +17,7 @@ async fn unanswered_replicas_are_listed_with_the_publishers() {
     let (writer, reader) = (writer(&cluster, 1), reader(&cluster));
     writer.publish(path("/jobs/a"), &PublicationTerms::default());
     in_time(writer.flushed(1)).await;
-    let roll = in_time(reader.publisher_roll(&Glob::everything())).await.unwrap();
+    let roll = in_time(reader.cluster_publishers(&Glob::everything())).await.unwrap();
     assert_eq!((roll.registered.len(), roll.missing.len()), (1, 0));
     let unanswered: Vec<_> = roll.unanswered.iter().map(|one| one.replica.as_str()).collect();
     assert_eq!(unanswered, [hangs.0.as_str()]);

@@ -32,12 +32,12 @@ const TOOLS_RESERVED: usize = 8;
 
 impl Limits {
     /// The default number of connections reserved for writers: an eighth.
-    pub fn usual_writers_kept(connections_max: usize) -> usize {
+    pub fn default_writers_reserved(connections_max: usize) -> usize {
         connections_max / WRITERS_RESERVED_PART
     }
 
     /// The default number of connections reserved for tools: 8, or an eighth if that is less.
-    pub fn usual_tools_kept(connections_max: usize) -> usize {
+    pub fn default_tools_reserved(connections_max: usize) -> usize {
         TOOLS_RESERVED.min(connections_max / WRITERS_RESERVED_PART)
     }
 
@@ -50,9 +50,9 @@ impl Limits {
     }
 
     /// The highest allowed limit of watches: one message may be for all of them.
-    pub const WATCHES_MOST: usize = RESOLVER_WATCHES_MAX;
+    pub const WATCHES_LIMIT_MAX: usize = RESOLVER_WATCHES_MAX;
     /// The highest allowed limit of paths: the tree numbers four times as many nodes.
-    pub const PATHS_MOST: usize = 1 << 28;
+    pub const PATHS_LIMIT_MAX: usize = 1 << 28;
 }
 
 impl From<&ServerOptions> for Limits {
@@ -61,8 +61,8 @@ impl From<&ServerOptions> for Limits {
         let (writers, tools) = (options.writers_kept, options.tools_kept);
         Limits {
             connections_max: most,
-            writers_kept: writers.unwrap_or(Limits::usual_writers_kept(most)),
-            tools_kept: tools.unwrap_or(Limits::usual_tools_kept(most)),
+            writers_kept: writers.unwrap_or(Limits::default_writers_reserved(most)),
+            tools_kept: tools.unwrap_or(Limits::default_tools_reserved(most)),
             watches_max: options.watches_max,
             paths_max: options.paths_max,
         }

@@ -213,8 +213,8 @@ impl ResolverServer {
         let (newest, known) = known.unzip();
         let mut server_loop = ServerLoop::new(name, directory, received, events.downgrade());
         server_loop.known = newest.map(KnownWriter::new);
-        server_loop.slots = Some(listener.places());
-        let memory = memory_bounds(&options.budget, listener.places().most());
+        server_loop.slots = Some(listener.slots());
+        let memory = memory_bounds(&options.budget, listener.slots().limit());
         tracing::info!(%memory, "memory of a replica beside its directory");
         Ok(ResolverServer { listener, server_loop, events, memory, known })
     }
@@ -236,12 +236,12 @@ impl ResolverServer {
 
     /// A handle that changes the limits while the replica serves.
     pub fn limits(&self) -> LimitsHandle {
-        LimitsHandle { slots: self.listener.places(), server_loop: self.events.downgrade() }
+        LimitsHandle { slots: self.listener.slots(), server_loop: self.events.downgrade() }
     }
 
     /// A handle that returns the replica's status to this process.
-    pub fn standing(&self) -> StandingHandle {
-        StandingHandle { server_loop: self.events.downgrade() }
+    pub fn standing(&self) -> StatusHandle {
+        StatusHandle { server_loop: self.events.downgrade() }
     }
 
     /// Serves until `shutdown` is ready, or its directory has stopped; then closes every link. The
@@ -303,11 +303,11 @@ fn memory_bounds(budget: &FrameBudget, links: usize) -> MemoryBounds {
 
 /// Returns the status of a replica of this process. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct StandingHandle {
+pub struct StatusHandle {
     server_loop: mpsc::WeakSender<Event>,
 }
 
-impl StandingHandle {
+impl StatusHandle {
     /// The status; `None` once the replica has stopped. Waits until [`ResolverServer::run`] serves.
     /// Cancel safe.
     pub async fn status(&self) -> Option<ReplicaStatus> {

@@ -218,14 +218,16 @@ impl Request {
         match request {
             Ok(Some(request)) => {
                 count(counts, |counts| counts.add(&request));
-                let id = ToReplica::id_of_damaged(&body);
+                let id = ToReplica::id_of_undecodable(&body);
                 Some(Request::new(request, body).map_err(|error| Refusal::malformed(id, &error)))
             }
             Ok(None) if tag::REQUESTS.contains(&tag) => {
-                Some(Err(Refusal::unknown(ToReplica::id_of_damaged(&body), tag)))
+                Some(Err(Refusal::unknown(ToReplica::id_of_undecodable(&body), tag)))
             }
             Ok(None) => None,
-            Err(error) => Some(Err(Refusal::malformed(ToReplica::id_of_damaged(&body), &error))),
+            Err(error) => {
+                Some(Err(Refusal::malformed(ToReplica::id_of_undecodable(&body), &error)))
+            }
         }
     }
 

@@ -134,7 +134,7 @@ impl StatusContext<'_> {
             memory_bytes: resident_bytes(),
             publishers_max: directory.rules().publishers_max as u64,
             paths_max: directory.rules().paths_max as u64,
-            connections_max: self.slots.map_or(0, |slots| slots.most() as u64),
+            connections_max: self.slots.map_or(0, |slots| slots.limit() as u64),
             watches_max: directory.rules().watches_max as u64,
             requests: Box::new(self.requests.get()),
         }

@@ -45,7 +45,7 @@ use longshore_protocol::messages::resolver::{
 use longshore_protocol::{Path, ResolverTiming};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 
-use crate::write_client::ReplicaStanding;
+use crate::write_client::ReplicaHealth;
 use crate::write_client::buckets::Key;
 use crate::write_client::desired_state::{DesiredState, StateSummary};
 use crate::write_client::pending_changes::{Batch, PendingChanges};
@@ -101,7 +101,7 @@ pub(super) struct WriteCore {
     timing: ResolverTiming,
     random: StdRng,
     state: State,
-    standing: ReplicaStanding,
+    standing: ReplicaHealth,
     /// Failures since the last success.
     failures: u32,
     /// When the current or the last attempt began.
@@ -167,7 +167,7 @@ impl WriteCore {
             timing,
             random: StdRng::seed_from_u64(seed),
             state: State::Waiting { until: now },
-            standing: ReplicaStanding::Connecting { since: now },
+            standing: ReplicaHealth::Connecting { since: now },
             failures: 0,
             attempted_at: now,
             last_error: None,
@@ -236,7 +236,7 @@ impl WriteCore {
         Some(if still { at.min(self.changed_at + CONFIRM_QUIET) } else { at })
     }
 
-    pub(super) fn standing(&self) -> ReplicaStanding {
+    pub(super) fn standing(&self) -> ReplicaHealth {
         self.standing
     }
 
@@ -468,8 +468,8 @@ impl WriteCore {
 
     fn record_success(&mut self, now: Instant) {
         self.failures = 0;
-        if !matches!(self.standing, ReplicaStanding::Connected { .. }) {
-            self.standing = ReplicaStanding::Connected { since: now };
+        if !matches!(self.standing, ReplicaHealth::Connected { .. }) {
+            self.standing = ReplicaHealth::Connected { since: now };
         }
     }
 
@@ -494,10 +494,10 @@ impl WriteCore {
             now + self.timing.retry_wait(self.random.next_u64()).min(half)
         };
         self.standing = match self.standing {
-            ReplicaStanding::Degraded { since } => ReplicaStanding::Degraded { since },
-            _ if degraded => ReplicaStanding::Degraded { since: now },
-            ReplicaStanding::Connecting { since } => ReplicaStanding::Connecting { since },
-            ReplicaStanding::Connected { .. } => ReplicaStanding::Connecting { since: now },
+            ReplicaHealth::Degraded { since } => ReplicaHealth::Degraded { since },
+            _ if degraded => ReplicaHealth::Degraded { since: now },
+            ReplicaHealth::Connecting { since } => ReplicaHealth::Connecting { since },
+            ReplicaHealth::Connected { .. } => ReplicaHealth::Connecting { since: now },
         };
         self.last_error = Some(why.clone());
         self.state = State::Waiting { until: again };

@@ -33,7 +33,7 @@ pub struct ReplicaState {
     /// The replica, as `host:port`.
     pub replica: String,
     /// Whether it is connected.
-    pub standing: ReplicaStanding,
+    pub standing: ReplicaHealth,
     /// Changes of paths and defaults that may still have to be sent. 0 once it is known to match;
     /// an estimate while it is disconnected or being compared.
     pub lacking: usize,
@@ -45,7 +45,7 @@ pub struct ReplicaState {
 
 /// Whether a replica is connected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ReplicaStanding {
+pub enum ReplicaHealth {
     /// Not yet, or not at the moment.
     Connecting {
         /// Since when.

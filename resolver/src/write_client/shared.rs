@@ -12,7 +12,7 @@ use crate::write_client::core::{Action, Event, WriteCore};
 use crate::write_client::desired_state::DesiredState;
 use crate::write_client::pending_changes::WRITE_PATHS_MAX;
 use crate::write_client::terms::PublicationTerms;
-use crate::write_client::{ReplicaStanding, ReplicaState};
+use crate::write_client::{ReplicaHealth, ReplicaState};
 
 /// Most keys that are recorded under one lock: some 100 µs.
 const KEYS_AT_ONCE: usize = 512;
@@ -57,7 +57,7 @@ struct PerReplica {
 
 impl Shared {
     pub(super) fn new(replicas: &[String]) -> Shared {
-        let standing = ReplicaStanding::Connecting { since: now() };
+        let standing = ReplicaHealth::Connecting { since: now() };
         let per_replica = |replica: &String| PerReplica {
             state: ReplicaState {
                 replica: replica.clone(),

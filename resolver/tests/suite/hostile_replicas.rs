@@ -7,7 +7,7 @@ use crate::common::pem::Pem;
 use crate::common::*;
 use longshore_protocol::ResolverTiming;
 use longshore_resolver::{
-    Cluster, PathAnswer, PublicationTerms, ReadClient, ReadError, ReplicaStanding, ServerOptions,
+    Cluster, PathAnswer, PublicationTerms, ReadClient, ReadError, ReplicaHealth, ServerOptions,
     WriteClient,
 };
 use longshore_transport::{TlsAcceptor, TlsDialer};
@@ -153,7 +153,7 @@ async fn writers_go_on(cluster: Cluster, hostile: &Hostile) {
     let degraded = async {
         loop {
             let state = writer.status().remove(0);
-            if let ReplicaStanding::Degraded { .. } = state.standing {
+            if let ReplicaHealth::Degraded { .. } = state.standing {
                 break state;
             }
             sleep(Duration::from_millis(10)).await;
@@ -168,7 +168,7 @@ async fn writers_go_on(cluster: Cluster, hostile: &Hostile) {
     assert_eq!((state.replica, state.lacking), (hostile.address.to_string(), 1), "{kind:?}");
     assert!(hostile.attempts().is_none_or(|attempts| attempts >= 3), "{kind:?}");
     let honest = writer.status().remove(1);
-    assert!(matches!(honest.standing, ReplicaStanding::Connected { .. }), "{kind:?}: {honest:?}");
+    assert!(matches!(honest.standing, ReplicaHealth::Connected { .. }), "{kind:?}: {honest:?}");
     assert_eq!(honest.lacking, 0);
     // Later paths arrive as well.
     writer.publish(path("/jobs/more"), &PublicationTerms::default());

@@ -49,7 +49,7 @@ impl RetainedValue {
                 *self = RetainedValue::Bytes(bytes.to_vec())
             }
             (value @ (Value::List(_) | Value::Map(_)), _) => {
-                *self = RetainedValue::Plain(value.to_own_memory())
+                *self = RetainedValue::Plain(value.copied_from_frame())
             }
             (value, _) => *self = RetainedValue::Plain(value.clone()),
         }

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use longshore_transport::{RETRY_WAIT_MAX, STEADY, retry_wait};
+use longshore_transport::{RETRY_WAIT_MAX, STABLE_AFTER, retry_wait};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
@@ -32,7 +32,7 @@ impl RetryState {
     /// the number of consecutive failures.
     pub(crate) fn failed(&mut self, now: Duration) -> (Duration, u32) {
         if let Some(since) = self.alive_since.take()
-            && now.saturating_sub(since) >= STEADY
+            && now.saturating_sub(since) >= STABLE_AFTER
         {
             self.attempt = 0;
         }
@@ -131,9 +131,9 @@ mod tests {
         assert_eq!(tries.failed(START), (START, 1));
         assert_eq!(tries.failed(START + RETRY_STEP), (START, 2), "dead since the first");
         tries.succeeded(START + RETRY_STEP);
-        let short = START + RETRY_STEP + STEADY - Duration::from_nanos(1);
+        let short = START + RETRY_STEP + STABLE_AFTER - Duration::from_nanos(1);
         assert_eq!(tries.failed(short), (short, 3));
         tries.succeeded(short);
-        assert_eq!(tries.failed(short + STEADY), (short + STEADY, 1));
+        assert_eq!(tries.failed(short + STABLE_AFTER), (short + STABLE_AFTER, 1));
     }
 }

@@ -155,7 +155,7 @@ impl WorkerLink<'_> {
             tokio::select! {
                 frame = self.receiver.recv() => {
                     let frame = frame?;
-                    if let Some(age) = self.disk.heard(&frame) {
+                    if let Some(age) = self.disk.on_frame(&frame) {
                         let publisher = self.publisher.prefix();
                         tracing::warn!(
                             %publisher, ?age,

@@ -33,11 +33,12 @@ pub use handler::{
 };
 pub use session::StatsWatch;
 pub use shutdown::ShutdownHandle;
-pub use state::durable::{PublisherState, Standing};
+pub use state::durable::{PublisherState, SubscriptionStatus};
 pub use stats::{WorkerReport, WorkerStats};
 pub use take::{Take, TakeError};
 pub use worker::{
-    CANCEL_GRACE, CONCURRENCY, GRACE, HELD_MAX, RunError, Subscription, Worker, WorkerOptions,
+    CANCEL_GRACE, CONCURRENCY, GRACE, RunError, Subscription, WORKER_JOBS_MAX, Worker,
+    WorkerOptions,
 };
 
 #[cfg(test)]

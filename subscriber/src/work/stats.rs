@@ -30,7 +30,7 @@ pub struct WorkerStats {
     /// Settles without an answer; after the final report these jobs may run again.
     pub unanswered: u64,
     /// Jobs held now: running, waiting for a handler, or settled and not yet sent.
-    pub in_hand: u64,
+    pub jobs_held: u64,
     /// Handlers running now.
     pub running: u64,
     /// Publishers where the subscription is alive.

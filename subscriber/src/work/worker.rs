@@ -21,7 +21,7 @@ use crate::{
 
 /// The most jobs that one worker may hold, `concurrency + prefetch`. A link can resume twice as
 /// many tokens: those of jobs held, and those of settles without an answer.
-pub const HELD_MAX: usize = 32_768;
+pub const WORKER_JOBS_MAX: usize = 32_768;
 /// The default number of concurrent handlers.
 pub const CONCURRENCY: usize = 16;
 /// The default time that a draining worker gives its handlers to finish.
@@ -67,7 +67,7 @@ pub enum RunError {
     /// which is what links can resume.
     #[error(
         "concurrency {concurrency} and prefetch {prefetch} are out of range: concurrency is at \
-         least 1, and both together are at most {HELD_MAX}"
+         least 1, and both together are at most {WORKER_JOBS_MAX}"
     )]
     Bound {
         /// Concurrent handlers.
@@ -279,7 +279,7 @@ impl<L> Subscription<L> {
         let sources = self.take.into_sources()?;
         let (concurrency, prefetch) = (self.concurrency, self.prefetch.unwrap_or(self.concurrency));
         let bound = concurrency.saturating_add(prefetch);
-        if concurrency == 0 || bound > HELD_MAX {
+        if concurrency == 0 || bound > WORKER_JOBS_MAX {
             return Err(RunError::Bound { concurrency, prefetch });
         }
         let session = WorkerSession::new(concurrency, bound, rand::random());

@@ -5,7 +5,6 @@ mod long;
 
 mod duplicate_ids;
 mod job_lifecycle;
-mod job_operations;
 mod jobs_document;
 mod live_values;
 mod many_publishers;

@@ -156,13 +156,13 @@ async fn handlers_go_to_the_publisher_with_work(prefetch: usize) {
     loop {
         let jobs = running_jobs(&resolver).await;
         assert!(jobs <= bound, "{jobs} jobs are leased, over the bound {bound}");
-        assert!(worker.stats.now().in_hand <= bound);
+        assert!(worker.stats.now().jobs_held <= bound);
         if jobs == bound {
             break;
         }
         assert!(began.elapsed() < 3 * LOADED_LIMIT, "{jobs} jobs are leased, of {bound}");
     }
-    until("all leased jobs have arrived", || worker.stats.now().in_hand == bound).await;
+    until("all leased jobs have arrived", || worker.stats.now().jobs_held == bound).await;
     for _ in 0..20 {
         assert_eq!(running_jobs(&resolver).await, bound);
     }

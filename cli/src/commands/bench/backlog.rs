@@ -60,7 +60,7 @@ const CYCLE_AFTER_NS: u64 = 500_000_000;
 const CYCLE_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The publisher's thread that runs compaction cycles.
-const COMPACTOR_THREAD: &str = "journal-cleaner";
+const COMPACTOR_THREAD: &str = "journal-compact";
 /// The interval of disk samples during churn.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 /// The pause before the publisher's memory is read.

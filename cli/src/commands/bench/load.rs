@@ -233,11 +233,11 @@ impl GatedWorker {
         let (mut last, mut since) = ((0, 0), Instant::now());
         loop {
             let now = self.stats.now();
-            if now.completed == self.allowed && now.in_hand == self.capacity {
+            if now.completed == self.allowed && now.jobs_held == self.capacity {
                 return Ok(());
             }
-            if (now.completed, now.in_hand) != last {
-                (last, since) = ((now.completed, now.in_hand), Instant::now());
+            if (now.completed, now.jobs_held) != last {
+                (last, since) = ((now.completed, now.jobs_held), Instant::now());
             }
             if since.elapsed() > STALL_TIMEOUT {
                 bail!("stalled after {} of {} jobs: {now:?}", now.completed, self.allowed);

@@ -110,8 +110,8 @@ pub(super) fn command_json(command: &Command, payloads: bool) -> (&'static str, 
                 "link": link.0, "batch": sequence, "jobs": jobs, "refusal": debug(refusal),
             }),
         ),
-        Command::Handouts { budget: u64::MAX } => ("handouts", json!({ "budget": null })),
-        Command::Handouts { budget } => ("handouts", json!({ "budget": budget })),
+        Command::DeliveryBudget { budget: u64::MAX } => ("handouts", json!({ "budget": null })),
+        Command::DeliveryBudget { budget } => ("handouts", json!({ "budget": budget })),
     }
 }
 

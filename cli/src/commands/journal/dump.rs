@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use longshore::journal::{CarriedPart, Dump, DumpOptions, Dumped};
+use longshore::journal::{CompactedPart, Dump, DumpOptions, Dumped};
 use serde_json::{Value, json};
 
 use super::super::Context;
@@ -52,7 +52,7 @@ fn dumped_json(dumped: &Dumped, payloads: bool) -> Value {
             }
             line
         }
-        Dumped::Carried { file, offset, bytes, index, now, parts } => {
+        Dumped::Compacted { file, offset, bytes, index, now, parts } => {
             let parts = parts.as_ref().map(|parts| {
                 parts.iter().map(|part| part_json(part, payloads)).collect::<Vec<_>>()
             });
@@ -68,7 +68,7 @@ fn dumped_json(dumped: &Dumped, payloads: bool) -> Value {
     }
 }
 
-fn part_json(part: &CarriedPart, payloads: bool) -> Value {
+fn part_json(part: &CompactedPart, payloads: bool) -> Value {
     let mut line = json!({ "at": part.at, "length": part.length, "rotten": part.bytes.is_none() });
     if let (true, Some(bytes)) = (payloads, &part.bytes) {
         line["content"] = bytes_json(bytes);

@@ -77,7 +77,7 @@ fn kind(kind: SegmentKind) -> &'static str {
     match kind {
         SegmentKind::Log => "log",
         SegmentKind::Unused => "unused",
-        SegmentKind::Carried => "carried",
+        SegmentKind::Compacted => "carried",
     }
 }
 

@@ -35,9 +35,9 @@ fn word(effect: Effect) -> &'static str {
     match effect {
         Effect::Refuses => "damage",
         Effect::Buries => "rotten",
-        Effect::DoesWithout => "unneeded",
+        Effect::IgnoresFile => "unneeded",
         Effect::Repairs => "header",
-        Effect::CutsOff => "torn",
+        Effect::ErasesTail => "torn",
     }
 }
 
@@ -47,9 +47,9 @@ fn line(finding: &Finding) -> String {
     let consequence = match effect {
         Effect::Refuses => "a start refuses",
         Effect::Buries => "a job whose payload lies there is buried when it is read",
-        Effect::DoesWithout => "a start does not need it",
+        Effect::IgnoresFile => "a start does not need it",
         Effect::Repairs => "a start rewrites it; nothing is lost",
-        Effect::CutsOff => "a start cuts it off; nothing acknowledged is lost",
+        Effect::ErasesTail => "a start cuts it off; nothing acknowledged is lost",
     };
     format!(
         "{:<8} {} at byte {offset}{index}: {what}; {consequence}",

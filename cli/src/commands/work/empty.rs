@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use longshore::protocol::messages::work::QueueStat;
-use longshore::{Gathered, Glob, Queues, QueuesError};
+use longshore::{Glob, PublisherAnswers, Queues, QueuesError};
 
 use crate::output::shell_word;
 
@@ -97,8 +97,8 @@ pub(crate) async fn until(
 async fn stats(
     queues: &Queues,
     patterns: &[Glob],
-) -> Result<Gathered<Vec<QueueStat>>, QueuesError> {
-    let mut all: Option<Gathered<Vec<QueueStat>>> = None;
+) -> Result<PublisherAnswers<Vec<QueueStat>>, QueuesError> {
+    let mut all: Option<PublisherAnswers<Vec<QueueStat>>> = None;
     for pattern in patterns {
         let more = queues.stats(pattern.clone()).await?;
         let Some(all) = &mut all else {
@@ -123,7 +123,7 @@ async fn stats(
         all.unanswered = more.unanswered;
     }
     // The command line requires at least one pattern.
-    Ok(all.unwrap_or(Gathered {
+    Ok(all.unwrap_or(PublisherAnswers {
         complete: true,
         answers: Vec::new(),
         missing: Vec::new(),
@@ -131,7 +131,7 @@ async fn stats(
     }))
 }
 
-fn report_missing_once(stats: &Gathered<Vec<QueueStat>>, reported: &mut Vec<String>) {
+fn report_missing_once(stats: &PublisherAnswers<Vec<QueueStat>>, reported: &mut Vec<String>) {
     for missing in &stats.missing {
         let name = missing.publisher.name.clone();
         if !reported.contains(&name) {

@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::cursor::{FeedCursor, PageResult};
-use super::items::{FeedItem, FeedLoss, FeedNews};
+use super::items::{FeedItem, FeedLoss, FeedUpdate};
 use crate::attach::open;
 use crate::ids::new_session_id;
 use crate::queues::requester::Requester;
@@ -54,7 +54,7 @@ impl Follower {
                     }
                     // Reported once per outage.
                     if !away_reported
-                        && self.emit(&publisher, FeedNews::Away { why }).await.is_err()
+                        && self.emit(&publisher, FeedUpdate::Away { why }).await.is_err()
                     {
                         return;
                     }
@@ -130,9 +130,9 @@ impl Follower {
         match answer {
             Ok(Answer::Feed(at)) => {
                 let snapshot = self.cursor.opened(at);
-                self.emit(publisher, FeedNews::Follows { at }).await?;
+                self.emit(publisher, FeedUpdate::Follows { at }).await?;
                 if snapshot {
-                    self.emit(publisher, FeedNews::SnapshotBegins).await?;
+                    self.emit(publisher, FeedUpdate::SnapshotBegins).await?;
                 }
                 for message in events {
                     self.handle(publisher, message, number).await?;
@@ -196,10 +196,10 @@ impl Follower {
             ));
         };
         if !page.jobs.is_empty() {
-            self.emit(publisher, FeedNews::Jobs(page.jobs)).await?;
+            self.emit(publisher, FeedUpdate::Jobs(page.jobs)).await?;
         }
         if let (PageResult::Last, Some(at)) = (listed, self.cursor.after()) {
-            self.emit(publisher, FeedNews::SnapshotEnds { at }).await?;
+            self.emit(publisher, FeedUpdate::SnapshotEnds { at }).await?;
         }
         Ok(())
     }
@@ -225,7 +225,7 @@ impl Follower {
         match message {
             FromPublisher::Feed(mut events) if events.id == number => {
                 self.cursor.events(&mut events);
-                self.emit(publisher, FeedNews::Changes(events)).await
+                self.emit(publisher, FeedUpdate::Changes(events)).await
             }
             FromPublisher::FeedEnded { id, .. } if id == number => {
                 self.report_loss(publisher, FeedLoss::TooOld).await
@@ -241,11 +241,11 @@ impl Follower {
         why: FeedLoss,
     ) -> Result<(), FollowEnd> {
         self.cursor.lost(why);
-        self.emit(publisher, FeedNews::Lost(why)).await
+        self.emit(publisher, FeedUpdate::Lost(why)).await
     }
 
-    async fn emit(&self, publisher: &PublisherInfo, news: FeedNews) -> Result<(), FollowEnd> {
-        let item = FeedItem { publisher: publisher.clone(), news };
+    async fn emit(&self, publisher: &PublisherInfo, update: FeedUpdate) -> Result<(), FollowEnd> {
+        let item = FeedItem { publisher: publisher.clone(), update };
         self.items.send(item).await.map_err(|_| FollowEnd::ReaderGone)
     }
 }

@@ -29,14 +29,14 @@ pub struct FeedItem {
     /// The publisher.
     pub publisher: PublisherInfo,
     /// The update.
-    pub news: FeedNews,
+    pub update: FeedUpdate,
 }
 
-/// An update of a feed. Applied in order, the updates give the publisher's jobs: [`FeedNews::Jobs`]
-/// and the events of [`FeedNews::Changes`] each give a job's state from then on (an event without a
+/// An update of a feed. Applied in order, the updates give the publisher's jobs: [`FeedUpdate::Jobs`]
+/// and the events of [`FeedUpdate::Changes`] each give a job's state from then on (an event without a
 /// state: the job is gone).
 #[derive(Clone, PartialEq, Debug)]
-pub enum FeedNews {
+pub enum FeedUpdate {
     /// The feed is open at this publisher, for the first time or again.
     Follows {
         /// Events after this position follow.
@@ -54,11 +54,11 @@ pub enum FeedNews {
     },
     /// Changes, in order; may be empty, to report the publisher's position.
     Changes(FeedEvents),
-    /// Changes were lost. The next update is [`FeedNews::SnapshotBegins`] or, for a feed without
-    /// snapshots, [`FeedNews::Follows`] after a gap.
+    /// Changes were lost. The next update is [`FeedUpdate::SnapshotBegins`] or, for a feed without
+    /// snapshots, [`FeedUpdate::Follows`] after a gap.
     Lost(FeedLoss),
     /// The publisher cannot be reached; reported once per outage. The feed retries as long as it is
-    /// read, and resumes at its position, which [`FeedNews::Follows`] reports.
+    /// read, and resumes at its position, which [`FeedUpdate::Follows`] reports.
     Away {
         /// The reason, for people.
         why: String,

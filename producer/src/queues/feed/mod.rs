@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 
 use self::cursor::{FeedCursor, Start};
 use self::follower::Follower;
-pub use self::items::{FeedFrom, FeedItem, FeedLoss, FeedNews, FeedPositions};
+pub use self::items::{FeedFrom, FeedItem, FeedLoss, FeedPositions, FeedUpdate};
 use super::client::Queues;
 use crate::directory::Directory;
 
@@ -43,13 +43,13 @@ impl Queues {
     ///
     /// ```no_run
     /// # mod longshore { pub use {longshore_producer::*, longshore_protocol::*}; }
-    /// use longshore::{FeedFrom, FeedNews, Glob, Queues, QueuesOptions};
+    /// use longshore::{FeedFrom, FeedUpdate, Glob, Queues, QueuesOptions};
     ///
     /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
     /// let queues = Queues::connect("127.0.0.1", QueuesOptions::default());
     /// let mut feed = queues.feed(Glob::new("/jobs/**")?, FeedFrom::Now);
     /// while let Some(item) = feed.next().await {
-    ///     if let FeedNews::Changes(changes) = item.news {
+    ///     if let FeedUpdate::Changes(changes) = item.update {
     ///         for event in &changes.events {
     ///             let path = &changes.paths[event.path as usize];
     ///             println!("{path} {} {}", event.job, event.change);
@@ -77,28 +77,28 @@ impl Feed {
     pub async fn next(&mut self) -> Option<FeedItem> {
         let item = self.items.recv().await?;
         let id = item.publisher.id;
-        match &item.news {
+        match &item.update {
             // With a snapshot, the position counts only after its end.
-            FeedNews::Follows { at } if !self.snapshot_first => {
+            FeedUpdate::Follows { at } if !self.snapshot_first => {
                 self.seen.0.entry(id).or_insert(*at);
             }
-            FeedNews::SnapshotBegins => {
+            FeedUpdate::SnapshotBegins => {
                 self.partial.insert(id);
                 self.seen.0.remove(&id);
             }
-            FeedNews::SnapshotEnds { at } => {
+            FeedUpdate::SnapshotEnds { at } => {
                 self.partial.remove(&id);
                 self.seen.0.insert(id, *at);
             }
-            FeedNews::Changes(changes) => {
+            FeedUpdate::Changes(changes) => {
                 if !self.partial.contains(&id) {
                     self.seen.0.insert(id, changes.upto);
                 }
             }
-            FeedNews::Lost(_) => {
+            FeedUpdate::Lost(_) => {
                 self.seen.0.remove(&id);
             }
-            FeedNews::Follows { .. } | FeedNews::Jobs(_) | FeedNews::Away { .. } => {}
+            FeedUpdate::Follows { .. } | FeedUpdate::Jobs(_) | FeedUpdate::Away { .. } => {}
         }
         Some(item)
     }

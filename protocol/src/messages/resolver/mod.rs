@@ -194,7 +194,7 @@ impl ToReplica {
 
     /// Reads the number of a request that could not be decoded or is unknown: the first field of
     /// every request. 0 if that field is damaged, too.
-    pub fn id_of_damaged(body: &Bytes) -> u64 {
+    pub fn id_of_undecodable(body: &Bytes) -> u64 {
         Reader::new(body.clone()).u64().unwrap_or(0)
     }
 }

@@ -34,7 +34,7 @@ impl WorkerPattern {
     }
 
     /// Every worker.
-    pub fn everyone() -> WorkerPattern {
+    pub fn every_worker() -> WorkerPattern {
         WorkerPattern("*".to_owned())
     }
 
@@ -153,7 +153,7 @@ mod tests {
             let pattern = WorkerPattern::new(pattern).unwrap();
             assert_eq!(pattern.matches("mail/a-7", session), expected, "{pattern}");
         }
-        assert!(WorkerPattern::everyone().matches("", session));
+        assert!(WorkerPattern::every_worker().matches("", session));
     }
 
     #[test]

@@ -55,7 +55,7 @@ impl Filter {
 
     /// True if a job that ended at that time matches; a job that has not ended matches only a
     /// filter without times.
-    pub fn takes_end(&self, ended_at: Option<u64>) -> bool {
+    pub fn matches_end_time(&self, ended_at: Option<u64>) -> bool {
         match ended_at {
             None => self.ended_from.is_none() && self.ended_before.is_none(),
             Some(at) => {

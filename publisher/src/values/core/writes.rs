@@ -147,7 +147,7 @@ impl<O: LinkSink> Core<O> {
             id
         });
         // It may wait for long, and would retain the frame that it came in.
-        let value = value.to_own_memory();
+        let value = value.copied_from_frame();
         waiting.bytes += bytes;
         waiting.queue.push_back(PendingWrite { id, value, by: link.name.clone(), deadline });
         waiting.wakeup.notify_one();

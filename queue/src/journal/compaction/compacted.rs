@@ -23,7 +23,7 @@ const CORRUPT: u32 = 1 << 31;
 
 /// A part of a command in a compacted record.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct CarriedPart {
+pub struct CompactedPart {
     /// Where it begins in its command's body.
     pub at: u32,
     /// How long it is.
@@ -43,7 +43,7 @@ pub(crate) enum PartRead {
 }
 
 /// Bytes of the body with these parts.
-pub(crate) fn body_len(parts: &[CarriedPart]) -> usize {
+pub(crate) fn body_len(parts: &[CompactedPart]) -> usize {
     body_len_of(parts.iter().map(|part| part.bytes.as_ref().map_or(0, Bytes::len)))
 }
 
@@ -53,7 +53,7 @@ pub(crate) fn body_len_of(lengths: impl Iterator<Item = usize>) -> usize {
 }
 
 /// Appends the body with these parts.
-pub(crate) fn encode(parts: &[CarriedPart], out: &mut Vec<u8>) {
+pub(crate) fn encode(parts: &[CompactedPart], out: &mut Vec<u8>) {
     out.extend_from_slice(&(parts.len() as u16).to_le_bytes());
     for part in parts {
         let corrupt = if part.bytes.is_none() { CORRUPT } else { 0 };
@@ -66,7 +66,7 @@ pub(crate) fn encode(parts: &[CarriedPart], out: &mut Vec<u8>) {
 }
 
 /// All parts of a body; none if the body is inconsistent.
-pub(crate) fn decode(body: &Bytes) -> Option<Vec<CarriedPart>> {
+pub(crate) fn decode(body: &Bytes) -> Option<Vec<CompactedPart>> {
     let count = body.get(..COUNT_BYTES)?;
     let count = usize::from(u16::from_le_bytes([count[0], count[1]]));
     let mut from = COUNT_BYTES + count * PART_BYTES;
@@ -74,7 +74,7 @@ pub(crate) fn decode(body: &Bytes) -> Option<Vec<CarriedPart>> {
     let mut parts = Vec::with_capacity(count);
     for part in table.chunks_exact(PART_BYTES) {
         let (at, length) = (u32_at(part, 0), u32_at(part, 4));
-        let mut part = CarriedPart { at, length: length & !CORRUPT, bytes: None };
+        let mut part = CompactedPart { at, length: length & !CORRUPT, bytes: None };
         if length & CORRUPT == 0 {
             let to = from.checked_add(length as usize).filter(|&to| to <= body.len())?;
             part.bytes = Some(body.slice(from..to));
@@ -113,13 +113,13 @@ pub(crate) fn part_of(body: &Bytes, part: RecordRef) -> PartRead {
 mod tests {
     use super::*;
 
-    fn parts() -> Vec<CarriedPart> {
-        let part = |at, bytes: &'static [u8]| CarriedPart {
+    fn parts() -> Vec<CompactedPart> {
+        let part = |at, bytes: &'static [u8]| CompactedPart {
             at,
             length: bytes.len() as u32,
             bytes: Some(Bytes::from_static(bytes)),
         };
-        let corrupt = CarriedPart { at: 20, length: 5, bytes: None };
+        let corrupt = CompactedPart { at: 20, length: 5, bytes: None };
         vec![part(3, b"abc"), part(10, b""), corrupt, part(25, b"defgh")]
     }
 

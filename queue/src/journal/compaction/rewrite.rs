@@ -16,7 +16,7 @@ use bytes::Bytes;
 
 use crate::RecordRef;
 use crate::journal::compaction::compacted::{
-    self, COMPACTED_BYTES_MAX, COMPACTED_PARTS_MAX, CarriedPart,
+    self, COMPACTED_BYTES_MAX, COMPACTED_PARTS_MAX, CompactedPart,
 };
 use crate::journal::compaction::paced_file::{Paced, PacedFile};
 use crate::journal::files::directory::Directory;
@@ -114,14 +114,14 @@ fn write_unfinished(
         (RunsBuilder { sequence, runs: Vec::new() }, PrivateCache::default());
     for record in PlannedRecords::of(parts) {
         let index = record.index;
-        let missing = RewriteError::Read(ReadError::NotThere { index });
+        let missing = RewriteError::Read(ReadError::NotFound { index });
         let bounds = records.bounds_of(index).ok_or(missing)?;
         let at = record.parts[0].0;
         let mut compacted = Vec::with_capacity(record.parts.len());
         for &(at, length) in &record.parts {
             let part = RecordRef { index, at, length };
             let bytes = read(records, &mut cache, part).map_err(RewriteError::Read)?;
-            compacted.push(CarriedPart { at, length, bytes });
+            compacted.push(CompactedPart { at, length, bytes });
         }
         let now = records.now_of(index, at).map_err(RewriteError::Read)?;
         runs.add(bounds, CompactedAt { index, at, offset: output.end() as u32 });

@@ -13,7 +13,7 @@ use super::source::{Source, identity_of};
 use super::{InspectError, disk, name_of};
 use crate::Now;
 use crate::command::Command;
-use crate::journal::compaction::compacted::{self, CarriedPart};
+use crate::journal::compaction::compacted::{self, CompactedPart};
 use crate::journal::wal::format::SEGMENT_HEADER_BYTES;
 use crate::journal::wal::record::{FLAG_COMPACTED, FLAG_FIRST};
 use crate::journal::wal::walk::{Record, Walk};
@@ -67,7 +67,7 @@ pub enum Dumped {
         command: Box<Result<Command, WireError>>,
     },
     /// A compacted record.
-    Carried {
+    Compacted {
         /// Its file.
         file: PathBuf,
         /// Its offset.
@@ -79,7 +79,7 @@ pub enum Dumped {
         /// When that command was logged.
         now: Now,
         /// The parts; none if the record is inconsistent.
-        parts: Option<Vec<CarriedPart>>,
+        parts: Option<Vec<CompactedPart>>,
     },
     /// Bytes that are no record. The next item is the next valid record after them.
     Damage {
@@ -297,7 +297,7 @@ impl FileCursor {
         let (index, now, kind) = (header.index, header.now, header.kind);
         if header.flags & FLAG_COMPACTED != 0 {
             let parts = compacted::decode(&record.body());
-            return Dumped::Carried { file, offset, bytes, index, now, parts };
+            return Dumped::Compacted { file, offset, bytes, index, now, parts };
         }
         let begins_commit = header.flags & FLAG_FIRST != 0;
         let command = Box::new(Command::decode(kind, record.body()));

@@ -28,11 +28,11 @@ pub enum Effect {
     /// It continues; a job with its payload there is buried when it is read.
     Buries,
     /// It ignores the file: another replaces it.
-    DoesWithout,
+    IgnoresFile,
     /// It rewrites the file's header, which the records prove. Nothing is lost.
     Repairs,
     /// It erases the torn tail: the last commit before a power cut, never acknowledged.
-    CutsOff,
+    ErasesTail,
 }
 
 /// The findings so far.

@@ -33,7 +33,7 @@ pub use self::segments::SegmentKind;
 pub use self::stat::{JournalStat, SegmentStat, SnapshotStat, stat};
 pub use self::verify::{Verified, verify};
 use super::files::{Disk, Files};
-pub use crate::journal::compaction::compacted::CarriedPart;
+pub use crate::journal::compaction::compacted::CompactedPart;
 
 /// Bytes of one read: the disk serves a publisher's commits in between.
 const CHUNK_BYTES: usize = 1024 * 1024;

@@ -21,7 +21,7 @@ pub enum SegmentKind {
     /// A preallocated segment without records, or one whose header was not finished.
     Unused,
     /// The live parts of compacted segments.
-    Carried,
+    Compacted,
 }
 
 /// A file for records.
@@ -84,7 +84,7 @@ impl SegmentFile {
 
     pub(super) fn kind(&self) -> SegmentKind {
         match (self.is_compacted, self.first_index()) {
-            (true, _) => SegmentKind::Carried,
+            (true, _) => SegmentKind::Compacted,
             (false, Some(_)) => SegmentKind::Log,
             (false, None) => SegmentKind::Unused,
         }

@@ -148,7 +148,7 @@ fn segments(
                 let known = known.map(|known| known.1).filter(|&last| last < covered);
                 (first, known.or(next.map(|next| next.saturating_sub(1))))
             }
-            SegmentKind::Carried => (known.map(|known| known.0), known.map(|known| known.1)),
+            SegmentKind::Compacted => (known.map(|known| known.0), known.map(|known| known.1)),
             SegmentKind::Unused => (None, None),
         };
         segments.push(SegmentStat {

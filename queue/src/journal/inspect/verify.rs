@@ -45,7 +45,7 @@ pub struct Verified {
 impl Verified {
     /// Whether any acknowledged command or any file is damaged. A torn tail is no damage.
     pub fn is_damaged(&self) -> bool {
-        self.findings.iter().any(|finding| finding.effect != Effect::CutsOff)
+        self.findings.iter().any(|finding| finding.effect != Effect::ErasesTail)
     }
 }
 
@@ -192,7 +192,7 @@ impl Verifier<'_, '_> {
         }
         let begins = self.segments.iter().any(|file| file.first_index() == Some(1));
         let effect = match !is_lost && (base.is_some() || begins) {
-            true => Effect::DoesWithout,
+            true => Effect::IgnoresFile,
             false => Effect::Refuses,
         };
         for (file, offset, index, why) in bad {
@@ -390,7 +390,7 @@ impl Verifier<'_, '_> {
                 && !named.contains(&file.sequence)
             {
                 let what = "its header is not what was written: it was begun, and torn";
-                self.findings.add(Effect::CutsOff, &file.path, 0, None, what);
+                self.findings.add(Effect::ErasesTail, &file.path, 0, None, what);
             }
         }
         if known > reach.last && reach.undamaged.is_none() {
@@ -436,7 +436,7 @@ impl Verifier<'_, '_> {
                 let data_end = walk.end_of_data(at).map_err(io())?;
                 if data_end > at {
                     let what = "a torn tail: the end of an unacknowledged commit";
-                    self.findings.add(Effect::CutsOff, &file.path, at, Some(last + 1), what);
+                    self.findings.add(Effect::ErasesTail, &file.path, at, Some(last + 1), what);
                 }
                 break at;
             }

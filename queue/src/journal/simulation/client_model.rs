@@ -12,7 +12,7 @@ use longshore_protocol::{
 use super::reference::Reference;
 use super::session::Settle;
 use crate::log::{ReadError, Reader};
-use crate::{Handed, JobView, Now, RecordRef, State};
+use crate::{Assignment, JobView, Now, RecordRef, State};
 
 /// What clients know.
 #[derive(Clone, Default)]
@@ -158,7 +158,7 @@ impl ClientModel {
     }
 
     /// A job was delivered; returns its id.
-    pub(super) fn handed(&mut self, handed: &Handed, entry: Bytes) -> JobId {
+    pub(super) fn handed(&mut self, handed: &Assignment, entry: Bytes) -> JobId {
         assert!(
             self.token.is_none_or(|before| handed.token > before),
             "token {:?} after {:?}",

@@ -115,8 +115,8 @@ impl CommandCoverage {
             Command::Damaged { .. } => count("damaged"),
             Command::Tick => count("tick"),
             Command::Refuse { .. } => count("refuse"),
-            Command::Handouts { budget: u64::MAX } => count("unlimited"),
-            Command::Handouts { .. } => count("limited"),
+            Command::DeliveryBudget { budget: u64::MAX } => count("unlimited"),
+            Command::DeliveryBudget { .. } => count("limited"),
         }
     }
 

@@ -12,8 +12,8 @@ use super::harness::{PublisherRun, SimulationHarness};
 use super::session::ClientSession;
 use super::tool_requests::ToolRequest;
 use crate::log::ReadError;
-use crate::store::Asked;
-use crate::{Handed, Poisoned, Released, Reply};
+use crate::store::PendingAnswer;
+use crate::{Assignment, Poisoned, Released, Reply};
 
 impl SimulationHarness {
     /// Makes submitted commands durable, and delivers the responses.
@@ -47,7 +47,7 @@ impl SimulationHarness {
         for (link, request, answer) in answered {
             let add_request =
                 self.session_of(link).and_then(|session| session.requests.remove(&request));
-            if let (Some(ToolRequest::Show(id)), Asked::Job(view)) = (add_request, answer) {
+            if let (Some(ToolRequest::Show(id)), PendingAnswer::Job(view)) = (add_request, answer) {
                 self.model.shown(id, view.map(|view| view.info.state));
             }
         }
@@ -57,8 +57,8 @@ impl SimulationHarness {
         self.feed_reader.read(run.store.tail(), run.store.committed());
     }
 
-    fn receive_delivery(&mut self, run: &PublisherRun, handed: Handed) {
-        let Handed { link, subscription, token, .. } = handed;
+    fn receive_delivery(&mut self, run: &PublisherRun, handed: Assignment) {
+        let Assignment { link, subscription, token, .. } = handed;
         if let Some(session) = self.session_of(link) {
             let credits = session.credits.get_mut(&subscription).filter(|credits| **credits > 0);
             *credits.expect("nothing is delivered without a credit") -= 1;
@@ -126,7 +126,7 @@ impl SimulationHarness {
                 }
                 _ => {}
             },
-            Reply::Unacted { request, .. } => drop(session.requests.remove(&request)),
+            Reply::ActRefused { request, .. } => drop(session.requests.remove(&request)),
             Reply::Acted { request, report } => {
                 if let Some(ToolRequest::Act(action, ids)) = session.requests.remove(&request) {
                     for (&id, outcome) in ids.iter().zip(report.outcomes.iter()) {

@@ -36,7 +36,7 @@ pub enum SpaceLevel {
     /// No new jobs; delivery continues.
     NoEnqueues,
     /// No new jobs, and no deliveries; running attempts can end.
-    NoHandouts,
+    NoDeliveries,
 }
 
 impl SpaceLevel {

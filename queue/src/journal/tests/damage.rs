@@ -142,7 +142,7 @@ fn corrupt_record_is_reported_on_read() {
     assert_eq!(parts.records.part(part(2)).unwrap(), body(2, 30));
     disk.tamper(&segment(1), |bytes| bytes[4096 + 45] ^= 1);
     assert!(matches!(parts.records.part(part(1)), Err(ReadError::Damaged { offset: 4096, .. })));
-    assert!(matches!(parts.records.part(part(7)), Err(ReadError::NotThere { index: 7 })));
+    assert!(matches!(parts.records.part(part(7)), Err(ReadError::NotFound { index: 7 })));
 }
 
 #[test]

@@ -121,7 +121,7 @@ fn verify_predicts_what_a_start_does_with_damage() {
                 if let Some(cut) = recovered.cut {
                     seen[0] += 1;
                     let found = verified.findings.iter().any(|finding| {
-                        finding.effect == Effect::CutsOff
+                        finding.effect == Effect::ErasesTail
                             && (&finding.file, finding.offset) == (&cut.file, cut.offset)
                     });
                     assert!(found, "{seed}: {cut:?}, {verified:?}");
@@ -214,7 +214,7 @@ fn damaged_header_is_not_also_reported_torn() {
     disk.create(&empty).unwrap().write_at(&bytes, 0).unwrap();
     let verified = verify(&disk.after_kill(), DIR).unwrap();
     let effects: Vec<Effect> = verified.findings.iter().map(|finding| finding.effect).collect();
-    assert_eq!((effects, verified.last_index), (vec![Effect::CutsOff], committed));
+    assert_eq!((effects, verified.last_index), (vec![Effect::ErasesTail], committed));
 }
 
 #[test]
@@ -338,13 +338,13 @@ fn compacted_parts_are_verified_copied_and_dumped() {
     disk.remove(&segment(1)).unwrap();
     assert_eq!(verify(&disk, DIR).unwrap().findings, []);
     let stat = stat_on(&disk.files(), Path::new(DIR)).unwrap();
-    let kinds = stat.segments.iter().filter(|segment| segment.kind == SegmentKind::Carried);
+    let kinds = stat.segments.iter().filter(|segment| segment.kind == SegmentKind::Compacted);
     assert_eq!(kinds.map(|segment| segment.first_index).collect::<Vec<_>>(), [Some(1)]);
     let all = dump(&disk, Path::new(DIR), DumpOptions::default());
     let compacted: Vec<(u64, u32)> = all
         .iter()
         .filter_map(|dumped| match dumped {
-            Dumped::Carried { index, parts, .. } => {
+            Dumped::Compacted { index, parts, .. } => {
                 parts.as_ref().map(|parts| (*index, parts[0].length))
             }
             _ => None,
@@ -392,7 +392,7 @@ fn verify_also_reads_snapshots_no_start_needs() {
     disk.tamper(&older, |bytes| *bytes.last_mut().unwrap() ^= 1);
     let verified = verify(&disk, DIR).unwrap();
     let [finding] = &verified.findings[..] else { panic!("{verified:?}") };
-    assert_eq!((finding.effect, &finding.file), (Effect::DoesWithout, &older));
+    assert_eq!((finding.effect, &finding.file), (Effect::IgnoresFile, &older));
     assert_eq!((verified.snapshot, verified.is_refused), (Some(9), false));
 }
 

@@ -106,7 +106,7 @@ fn live_parts_read_unchanged_after_repeated_compaction() {
             for part in &all {
                 match parts.records.part(*part) {
                     Ok(bytes) => assert_eq!(bytes, slice(*part, LENGTH)),
-                    Err(ReadError::NotThere { .. }) => {
+                    Err(ReadError::NotFound { .. }) => {
                         assert!(!live.contains(part), "{part:?}");
                     }
                     Err(why) => panic!("{why}"),
@@ -211,7 +211,7 @@ fn missing_or_unreadable_part_aborts_the_rewrite() {
     let unknown = RecordRef { index: 99, at: 0, length: 1 };
     let both = [&live[..], &[unknown]].concat();
     let refused = rewrite_parts(&parts, &both);
-    assert!(matches!(refused, Err(RewriteError::Read(ReadError::NotThere { .. }))), "{refused:?}");
+    assert!(matches!(refused, Err(RewriteError::Read(ReadError::NotFound { .. }))), "{refused:?}");
     for nth in 1..8 {
         disk.heal();
         disk.fail(Fault::nth_of(Call::Read, nth));

@@ -11,7 +11,7 @@ use crate::journal::wal::locations::RecordLocation;
 use crate::journal::wal::record::{
     BLOCK_BYTES, BLOCK_CRC_BYTES, FLAG_COMPACTED, RECORD_HEADER_BYTES, RecordHeader, is_good_block,
 };
-use crate::log::{Piece, ReadError};
+use crate::log::{BodyBlock, ReadError};
 use crate::{Now, RecordRef};
 
 /// Bytes of a record that are read first: all of most single-job records, and the checksums of a
@@ -30,7 +30,7 @@ pub(crate) struct RecordReader<'a> {
 
 /// The result of reading a part.
 pub(crate) struct BodyRead {
-    pub(crate) piece: Piece,
+    pub(crate) block: BodyBlock,
     /// It is the whole body.
     pub(crate) is_complete: bool,
 }
@@ -55,7 +55,7 @@ impl RecordReader<'_> {
         if to > bytes.len() {
             return Err(ReadError::OutOfRange { at: part, body_bytes: bytes.len() });
         }
-        Ok(BodyRead { piece: Piece { from: 0, bytes }, is_complete: true })
+        Ok(BodyRead { block: BodyBlock { from: 0, bytes }, is_complete: true })
     }
 
     /// The whole body of a compacted record.
@@ -127,7 +127,7 @@ impl RecordReader<'_> {
             return Err(self.damaged(blocks_at + (good * BLOCK_BYTES) as u64));
         }
         bytes.truncate(good * BLOCK_BYTES);
-        Ok(BodyRead { piece: Piece { from: begins, bytes: bytes.into() }, is_complete: false })
+        Ok(BodyRead { block: BodyBlock { from: begins, bytes: bytes.into() }, is_complete: false })
     }
 
     /// Exactly these bytes of the file.
@@ -232,7 +232,7 @@ mod tests {
     ) -> Result<Bytes, ReadError> {
         let reader = RecordReader { file, path: Path::new("segment"), seed: SEED, location };
         let part = RecordRef { index: 9, at: at as u32, length: length as u32 };
-        let read = reader.log_block(part)?.piece;
+        let read = reader.log_block(part)?.block;
         assert!(read.from <= at, "the block contains the part");
         let ends = read.from + read.bytes.len();
         assert_eq!(read.bytes, body(ends)[read.from..], "all of it is what was written");

@@ -15,7 +15,7 @@ use crate::journal::wal::block_cache::BlockCache;
 use crate::journal::wal::format::crc_seed;
 use crate::journal::wal::locations::{Bounds, Locations, RecordLocation, Run};
 use crate::journal::wal::record_reader::{AHEAD_BYTES, BodyRead, RecordReader, damaged, failed};
-use crate::log::{Piece, ReadError, Records};
+use crate::log::{BodyBlock, ReadError, Records};
 use crate::{Now, RecordRef};
 
 /// Most files open for reading.
@@ -118,7 +118,7 @@ impl JournalRecords {
 }
 
 impl Records for JournalRecords {
-    fn piece(&self, at: RecordRef) -> Result<Piece, ReadError> {
+    fn block(&self, at: RecordRef) -> Result<BodyBlock, ReadError> {
         self.block_with_cache(at, &self.cache)
     }
 }
@@ -142,7 +142,7 @@ impl JournalRecords {
     /// When a command was logged, from its record or the compacted record of that part; unverified.
     pub(crate) fn now_of(&self, index: u64, at: u32) -> Result<Now, ReadError> {
         let located = self.locations.read().locate(index, at);
-        let location = located.ok_or(ReadError::NotThere { index })?;
+        let location = located.ok_or(ReadError::NotFound { index })?;
         let path = self.directory.path_of(location.sequence, location.compacted);
         let _reading = self.reading.read();
         let file = self.file(location.sequence, &path).map_err(|error| failed(&path, error))?;
@@ -158,11 +158,11 @@ impl JournalRecords {
         &self,
         at: RecordRef,
         cache: &Mutex<BlockCache>,
-    ) -> Result<Piece, ReadError> {
+    ) -> Result<BodyBlock, ReadError> {
         let mut missing = None;
         loop {
             let located = self.locations.read().locate(at.index, at.at);
-            let location = located.ok_or(ReadError::NotThere { index: at.index })?;
+            let location = located.ok_or(ReadError::NotFound { index: at.index })?;
             match self.read(location, at, cache) {
                 // The part was compacted, and its file removed, after the lookup.
                 Err(ReadError::Io { error, .. })
@@ -180,7 +180,7 @@ impl JournalRecords {
         location: RecordLocation,
         at: RecordRef,
         cache: &Mutex<BlockCache>,
-    ) -> Result<Piece, ReadError> {
+    ) -> Result<BodyBlock, ReadError> {
         if location.compacted {
             self.compacted_block(location, at, cache)
         } else {
@@ -193,22 +193,22 @@ impl JournalRecords {
         location: RecordLocation,
         at: RecordRef,
         cache: &Mutex<BlockCache>,
-    ) -> Result<Piece, ReadError> {
+    ) -> Result<BodyBlock, ReadError> {
         let record = (location.sequence, location.offset);
         // Most parts are found here: avoid any allocation, even of the path.
-        if let Some(piece) = cache.lock().get(record, at) {
-            return Ok(piece);
+        if let Some(block) = cache.lock().get(record, at) {
+            return Ok(block);
         }
         let path = &self.directory.path_of(location.sequence, false);
         let _reading = self.reading.read();
         let file = self.file(location.sequence, path).map_err(|error| failed(path, error))?;
-        let BodyRead { piece, is_complete } =
+        let BodyRead { block, is_complete } =
             self.record_reader(&*file, location, path).log_block(at)?;
         // A block with only this part is not needed again.
-        if is_complete || piece.bytes.len() <= AHEAD_BYTES {
-            cache.lock().insert(record, piece.clone());
+        if is_complete || block.bytes.len() <= AHEAD_BYTES {
+            cache.lock().insert(record, block.clone());
         }
-        Ok(piece)
+        Ok(block)
     }
 
     fn compacted_block(
@@ -216,7 +216,7 @@ impl JournalRecords {
         location: RecordLocation,
         at: RecordRef,
         cache: &Mutex<BlockCache>,
-    ) -> Result<Piece, ReadError> {
+    ) -> Result<BodyBlock, ReadError> {
         let record = (location.sequence, location.offset);
         let path = || self.directory.path_of(location.sequence, true);
         let cached = cache.lock().whole_body(record);
@@ -228,15 +228,15 @@ impl JournalRecords {
                 let file =
                     self.file(location.sequence, path).map_err(|error| failed(path, error))?;
                 let body = self.record_reader(&*file, location, path).compacted_body(at.index)?;
-                cache.lock().insert(record, Piece { from: 0, bytes: body.clone() });
+                cache.lock().insert(record, BodyBlock { from: 0, bytes: body.clone() });
                 body
             }
         };
         match compacted::part_of(&body, at) {
             // Adjacent bytes in a compacted record are not adjacent in the command.
-            PartRead::Bytes(bytes) => Ok(Piece { from: at.at as usize, bytes }),
+            PartRead::Bytes(bytes) => Ok(BodyBlock { from: at.at as usize, bytes }),
             PartRead::Corrupt => Err(damaged(&path(), location.offset)),
-            PartRead::Missing => Err(ReadError::NotThere { index: at.index }),
+            PartRead::Missing => Err(ReadError::NotFound { index: at.index }),
         }
     }
 

@@ -8,11 +8,11 @@ use proptest::prelude::*;
 
 use super::scenario::*;
 use crate::command::Command;
-use crate::outcome::Handed;
+use crate::outcome::Assignment;
 use crate::state::lanes::Lanes;
 use crate::state::ready::Head;
 
-fn per_link(delivered: &[Handed]) -> Vec<usize> {
+fn per_link(delivered: &[Assignment]) -> Vec<usize> {
     let mut counts: BTreeMap<LinkId, usize> = BTreeMap::new();
     delivered.iter().for_each(|delivered| *counts.entry(delivered.link).or_default() += 1);
     counts.into_values().collect()

@@ -13,7 +13,7 @@ use longshore_protocol::{
 
 use crate::Rules;
 use crate::command::{Command, Expired, Secret, Start};
-use crate::outcome::{Handed, JobView, Outcomes, Reply};
+use crate::outcome::{Assignment, JobView, Outcomes, Reply};
 use crate::state::State;
 use crate::time::Now;
 
@@ -73,7 +73,7 @@ impl StateScenario {
 
     /// Advances time to the next timer, and applies a `Tick`.
     pub(super) fn tick_at_next_timer(&mut self) -> Outcomes {
-        let due = self.state.next_due(self.now).expect("something waits for a time");
+        let due = self.state.next_timer_ms(self.now).expect("something waits for a time");
         self.later(due.saturating_sub(self.now.mono_ms));
         self.apply(Command::Tick)
     }
@@ -126,7 +126,7 @@ impl StateScenario {
         name: &str,
         pattern: &str,
         credits: u32,
-    ) -> (LinkId, Vec<Handed>) {
+    ) -> (LinkId, Vec<Assignment>) {
         let link = self.link(name);
         self.subscribe(link, 1, pattern);
         let delivered = self.credit(link, 1, credits);
@@ -142,7 +142,7 @@ impl StateScenario {
         })
     }
 
-    pub(super) fn credit(&mut self, link: LinkId, number: u32, count: u32) -> Vec<Handed> {
+    pub(super) fn credit(&mut self, link: LinkId, number: u32, count: u32) -> Vec<Assignment> {
         self.apply(Command::Credit { link, subscription: number, count }).handed
     }
 

@@ -53,7 +53,11 @@ fn timers_run_in_bounded_steps() {
     let ticks = |scenario: &mut StateScenario, counted: fn(&JobCounts) -> u64| {
         scenario.later(100);
         let mut counts = Vec::new();
-        while scenario.state.next_due(scenario.now).is_some_and(|due| due <= scenario.now.mono_ms) {
+        while scenario
+            .state
+            .next_timer_ms(scenario.now)
+            .is_some_and(|due| due <= scenario.now.mono_ms)
+        {
             scenario.apply(Command::Tick);
             counts.push(counted(&scenario.counts()));
         }
@@ -84,7 +88,10 @@ fn expiry_at_delivery_runs_in_bounded_steps() {
     scenario.later(10);
     let (_, delivered) = scenario.worker("a", QUEUE, 2);
     assert_eq!((delivered.len(), scenario.counts().expired), (0, 3));
-    assert!(scenario.state.next_due(scenario.now).unwrap() <= scenario.now.mono_ms, "to continue");
+    assert!(
+        scenario.state.next_timer_ms(scenario.now).unwrap() <= scenario.now.mono_ms,
+        "to continue"
+    );
     let out = scenario.apply(Command::Tick);
     assert_eq!(
         (out.handed.len(), scenario.counts().expired),

@@ -189,7 +189,7 @@ fn monotonic_time_never_falls() {
         &[with(1, JobOptions { due: Due::After(100), ..JobOptions::default() })],
     );
     assert_eq!(scenario.state.last_now().mono_ms, scenario.now.mono_ms + 500);
-    assert_eq!(scenario.state.next_due(scenario.now), Some(scenario.now.mono_ms + 600));
+    assert_eq!(scenario.state.next_timer_ms(scenario.now), Some(scenario.now.mono_ms + 600));
 }
 
 #[test]

@@ -120,7 +120,7 @@ async fn full_disk_refuses_enqueues_and_recovers_unaided() {
     until(&mut store, now, |store| store.budget().handouts() == 0).await;
     store.submit(now, Command::Credit { link: WORKER, subscription: 1, count: 1 }).unwrap();
     assert!(all(&mut store).await.handed.is_empty());
-    assert_eq!(store.metrics(now).level, SpaceLevel::NoHandouts);
+    assert_eq!(store.metrics(now).level, SpaceLevel::NoDeliveries);
     // Settles without a lease take no room, and checkpoints are refused.
     let appended = store.appended();
     settle(&mut store, now, 3, Token(u64::MAX), 4_096);

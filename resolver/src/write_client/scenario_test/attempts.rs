@@ -93,7 +93,7 @@ fn a_replica_is_tried_3_times_1_to_12_s_apart_and_then_degraded() {
         assert_eq!(attempts.len(), 3, "after that it waits for longer");
         waits.extend([attempts[1] - attempts[0], attempts[2] - attempts[1]]);
         assert!(scenario.is_degraded());
-        assert_eq!(scenario.core.standing(), ReplicaStanding::Degraded { since: attempts[2] });
+        assert_eq!(scenario.core.standing(), ReplicaHealth::Degraded { since: attempts[2] });
         assert_eq!(scenario.failures.iter().filter(|(degraded, _)| *degraded).count(), 1);
     }
     waits.sort();

@@ -21,7 +21,7 @@ use longshore_protocol::messages::resolver::{
 use longshore_protocol::{Epoch, Path, PublisherId, PublisherInfo, ResolverTiming, Terms};
 
 use crate::directory::Client;
-use crate::write_client::ReplicaStanding;
+use crate::write_client::ReplicaHealth;
 use crate::write_client::buckets::Key;
 use crate::write_client::core::{Action, Event, WriteCore};
 use crate::write_client::desired_state::DesiredState;
@@ -300,7 +300,7 @@ impl Scenario {
     }
 
     fn is_degraded(&self) -> bool {
-        matches!(self.core.standing(), ReplicaStanding::Degraded { .. })
+        matches!(self.core.standing(), ReplicaHealth::Degraded { .. })
     }
 
     /// The number of paths written.

@@ -15,7 +15,7 @@ use longshore_protocol::{
     PublisherInfo, Terms, Value,
 };
 use longshore_resolver::{PathAnswer, Publication, Resolution};
-use longshore_transport::{Due, Liveness, SendError};
+use longshore_transport::{Liveness, LivenessAction, SendError};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -333,7 +333,7 @@ impl FrameReceiver for FakeLinkHalf {
                 }
                 let now = Instant::now().into_std();
                 state.liveness.sent(now);
-                if let Some(Due::Hung { silent_for }) = state.liveness.poll(now) {
+                if let Some(LivenessAction::Hung { silent_for }) = state.liveness.poll(now) {
                     drop(state);
                     self.link.end(&format!("the other side was silent for {silent_for:?}"));
                     continue;

@@ -26,7 +26,7 @@ use crate::work::session::WorkerSession;
 use crate::work::supervisor::{self, RunConfig};
 use crate::{
     Blocking, CancelReason, FromPayload, InPlace, Job, JobContext, JobFailure, JobOutput,
-    JobService, ShutdownHandle, Standing, Take, WorkerReport,
+    JobService, ShutdownHandle, SubscriptionStatus, Take, WorkerReport,
 };
 use fake_publisher::{FakeLink, FakePublisher, entry, verdicts, within};
 
@@ -189,7 +189,7 @@ async fn a_job_is_announced_run_and_settled_with_its_result() {
     link.granted(2).await;
     worker.handle.drain();
     let report = worker.report().await;
-    assert_eq!((report.completed, report.in_hand, report.unanswered), (1, 0, 0));
+    assert_eq!((report.completed, report.jobs_held, report.unanswered), (1, 0, 0));
 }
 
 #[tokio::test]
@@ -584,7 +584,7 @@ async fn links_survive_a_resolver_that_is_down() {
     .await;
     let states = session.publishers().borrow().clone();
     assert_eq!(states.len(), 2);
-    assert!(states.iter().all(|state| matches!(state.standing, Standing::Alive { .. })));
+    assert!(states.iter().all(|state| matches!(state.standing, SubscriptionStatus::Alive { .. })));
     run.abort();
 }
 

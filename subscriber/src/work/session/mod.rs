@@ -342,7 +342,7 @@ impl State {
         let jobs_held =
             |slot: &PublisherSlot| slot.leases.len() as u64 + slot.settles.unsent_jobs();
         WorkerStats {
-            in_hand: self.slots.iter().map(jobs_held).sum(),
+            jobs_held: self.slots.iter().map(jobs_held).sum(),
             running: self.running as u64,
             publishers_alive: alive as u64,
             publishers: all as u64,

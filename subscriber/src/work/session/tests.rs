@@ -146,7 +146,7 @@ fn jobs_past_the_grace_wait_for_a_received_byte() {
     let begun = session.state.lock().slot(0).leases.running_attempts(now);
     assert_eq!(begun.len(), 1, "a later link reports the first alone as begun: {begun:?}");
     assert_eq!(
-        (session.stats().in_hand, session.stats().leases_lost),
+        (session.stats().jobs_held, session.stats().leases_lost),
         (2, 0),
         "the announced job is released"
     );

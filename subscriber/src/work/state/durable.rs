@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use longshore_protocol::limits::PUBLISHERS_PER_PATH_MAX;
 use longshore_protocol::{PublisherId, PublisherInfo};
-use longshore_transport::{RETRY_WAIT_BUSY_MAX, RETRY_WAIT_MAX, STEADY, retry_wait};
+use longshore_transport::{RETRY_WAIT_BUSY_MAX, RETRY_WAIT_MAX, STABLE_AFTER, retry_wait};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
@@ -71,7 +71,7 @@ pub struct PublisherState {
     /// The publisher's name.
     pub name: String,
     /// The state of the link.
-    pub standing: Standing,
+    pub standing: SubscriptionStatus,
     /// Jobs that the publisher may push.
     pub credits: u32,
     /// Jobs of this publisher that the worker holds.
@@ -80,7 +80,7 @@ pub struct PublisherState {
 
 /// The state of a link to a publisher. Times count from the worker's start.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Standing {
+pub enum SubscriptionStatus {
     /// The first attempt is in progress.
     Pending,
     /// The worker is subscribed.
@@ -275,7 +275,7 @@ impl DurableSubscription {
     ) {
         let Some(entry) = self.publishers.get_mut(&publisher) else { return };
         if let ConnectionState::Alive { since } = entry.connection {
-            if now.saturating_sub(since) >= STEADY {
+            if now.saturating_sub(since) >= STABLE_AFTER {
                 entry.attempt = 0;
             }
             entry.failure = None;
@@ -371,13 +371,15 @@ impl PublisherEntry {
         !self.listed && matches!(self.connection, ConnectionState::Waiting { busy: false, .. })
     }
 
-    fn standing(&self) -> Standing {
+    fn standing(&self) -> SubscriptionStatus {
         match (&self.connection, &self.failure) {
-            (ConnectionState::Alive { since }, _) => Standing::Alive { since: *since },
-            (_, None) => Standing::Pending,
-            (_, Some((reason, since))) => {
-                Standing::Dead { reason: reason.clone(), since: *since, attempt: self.attempt }
-            }
+            (ConnectionState::Alive { since }, _) => SubscriptionStatus::Alive { since: *since },
+            (_, None) => SubscriptionStatus::Pending,
+            (_, Some((reason, since))) => SubscriptionStatus::Dead {
+                reason: reason.clone(),
+                since: *since,
+                attempt: self.attempt,
+            },
         }
     }
 }

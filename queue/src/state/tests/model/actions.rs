@@ -109,7 +109,7 @@ impl Model {
             filter.pattern.matches(&job.path)
                 && state.is_none_or(|state| job.state() == state)
                 && applies(action, job.state())
-                && filter.takes_end(ended_at)
+                && filter.matches_end_time(ended_at)
                 && (filter.death.is_none() || filter.death == death.map(|(reason, _)| reason))
                 && (filter.fingerprint.is_none() || filter.fingerprint == death.map(|(_, of)| of))
         };

@@ -204,8 +204,8 @@ impl Harness {
 
     /// The state's next timer is at or before the next deadline; and not again at once.
     pub(super) fn compare_timers(&self, command: &Command) {
-        let due = self.state.next_due(self.now);
-        let at_the_latest = self.model.next_due().map(|at| at.max(self.now.mono_ms));
+        let due = self.state.next_timer_ms(self.now);
+        let at_the_latest = self.model.next_timer_ms().map(|at| at.max(self.now.mono_ms));
         assert!(
             at_the_latest.is_none_or(|at| due.is_some_and(|due| due <= at)),
             "the next timer is at {due:?}, and not by {at_the_latest:?}"
@@ -231,7 +231,7 @@ pub(super) fn compare_outcomes(
     assert_eq!(sorted(&out.ended), sorted(&expected.ended), "{command:?}");
     assert_eq!(sorted(&out.revoked), sorted(&expected.revoked), "{command:?}");
     assert_eq!(sorted(&out.moved), sorted(&expected.moved), "{command:?}");
-    assert_eq!(out.queues_made, expected.queues_made, "{command:?}");
+    assert_eq!(out.queues_created, expected.queues_created, "{command:?}");
     let filled: Vec<&Path> = out.queues_filled.iter().map(|&queue| state.path(queue)).collect();
     assert!(filled.into_iter().eq(&expected.queues_filled), "{command:?}");
     let by_link = |(link, reply): &(LinkId, Reply)| (*link, format!("{reply:?}"));

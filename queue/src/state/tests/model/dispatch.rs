@@ -5,7 +5,7 @@ use longshore_protocol::{JobChange, LinkId, Path};
 
 use super::jobs::{Job, Phase};
 use super::naive::{Expected, Model};
-use crate::outcome::{Handed, Reply};
+use crate::outcome::{Assignment, Reply};
 
 #[derive(Clone)]
 pub(super) struct Subscription {
@@ -124,7 +124,7 @@ impl Model {
         }
     }
 
-    fn check_delivery(&mut self, delivered: &Handed, to: &mut Expected<'_>) {
+    fn check_delivery(&mut self, delivered: &Assignment, to: &mut Expected<'_>) {
         let session = self.session_of(delivered.link).expect("jobs go to links that are up");
         let s =
             self.subscription(delivered.link, delivered.subscription).expect("and subscriptions");
@@ -155,7 +155,7 @@ impl Model {
         (job.delivered, job.sequence) = (now, 0);
         let (repeated, checkpoints) = (job.deliveries > 1, job.checkpoints.len() as u16);
         let job = &self.jobs[number];
-        let expected = Handed {
+        let expected = Assignment {
             attempt: job.attempt(),
             deliveries: job.deliveries,
             lease_ms: self.lease_ms(job),

@@ -125,7 +125,7 @@ impl Harness {
     pub(super) fn draw_time(&mut self, draw: &mut Draw) {
         let ms = [0, 0, 1, 7, 40, 300, 2_500, 60_000, 3_600_000, 24 * 3_600_000]
             [draw.below(10).min(draw.below(10))];
-        let due = self.model.next_due().map(|at| at.saturating_sub(self.now.mono_ms));
+        let due = self.model.next_timer_ms().map(|at| at.saturating_sub(self.now.mono_ms));
         let ms = match (draw.below(4), due) {
             (0, Some(wait)) => (wait + draw.below(3) as u64).saturating_sub(1),
             _ => ms,
@@ -249,8 +249,8 @@ impl Harness {
             18 if draw.one_in(3) => {
                 Command::Drain { link: tool, request, draining: draw.one_in(4) }
             }
-            18 if draw.one_in(2) => Command::Handouts { budget: draw.below(6) as u64 },
-            18 => Command::Handouts { budget: u64::MAX },
+            18 if draw.one_in(2) => Command::DeliveryBudget { budget: draw.below(6) as u64 },
+            18 => Command::DeliveryBudget { budget: u64::MAX },
             _ => Command::Tick,
         })
     }

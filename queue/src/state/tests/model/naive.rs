@@ -52,7 +52,7 @@ pub(super) struct Expected<'a> {
     pub(super) ended: Vec<Token>,
     pub(super) revoked: Vec<(LinkId, Revoked, Token)>,
     pub(super) moved: Vec<(Token, LinkId)>,
-    pub(super) queues_made: Vec<Path>,
+    pub(super) queues_created: Vec<Path>,
     /// Queues that were empty and received a job.
     pub(super) queues_filled: Vec<Path>,
     pub(super) events: Vec<Event>,
@@ -66,7 +66,7 @@ impl<'a> Expected<'a> {
             ended: Vec::new(),
             revoked: Vec::new(),
             moved: Vec::new(),
-            queues_made: Vec::new(),
+            queues_created: Vec::new(),
             queues_filled: Vec::new(),
             events: Vec::new(),
         }
@@ -201,7 +201,7 @@ impl Model {
                 let refused = Runs::all(EnqueueOutcome::Refused(*refusal), *jobs as usize);
                 self.answer_batch(*link, *sequence, to, |_, _| refused);
             }
-            Command::Handouts { budget } => self.delivery_budget = *budget,
+            Command::DeliveryBudget { budget } => self.delivery_budget = *budget,
         }
     }
 

@@ -35,7 +35,7 @@ impl Model {
                 return Err(Refusal::TooManyQueues);
             }
             self.queues.push(Queue::new(path.clone()));
-            to.queues_made.push(path.clone());
+            to.queues_created.push(path.clone());
         }
         Ok(())
     }

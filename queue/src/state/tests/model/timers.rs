@@ -57,7 +57,7 @@ impl Model {
     }
 
     /// The latest time of the state's next timer.
-    pub(super) fn next_due(&self) -> Option<u64> {
+    pub(super) fn next_timer_ms(&self) -> Option<u64> {
         let now = self.now;
         let at_wall = |at: u64| now.mono_ms + at.saturating_sub(now.wall_ms);
         let mut due = Vec::new();

@@ -62,7 +62,7 @@ impl Scenario {
         let id = publisher.id;
         self.watched(false, &[publisher]);
         self.step(DurableEvent::Attached(id));
-        self.now += STEADY;
+        self.now += STABLE_AFTER;
     }
 
     /// Advances to the next deadline. Returns the wait and the resulting actions.
@@ -73,7 +73,7 @@ impl Scenario {
         (wait, self.step(DurableEvent::Tick))
     }
 
-    fn standing(&self, id: PublisherId) -> Option<Standing> {
+    fn standing(&self, id: PublisherId) -> Option<SubscriptionStatus> {
         self.core.states().into_iter().find(|state| state.id == id).map(|state| state.standing)
     }
 }
@@ -84,7 +84,7 @@ fn every_publisher_of_the_set_is_subscribed() {
     let set = [info(A, 1), info(B, 2)];
     let [a, b] = set.clone();
     assert_eq!(scenario.watched(true, &set), [Action::Connect(a), Action::Connect(b)]);
-    assert_eq!(scenario.standing(A), Some(Standing::Pending));
+    assert_eq!(scenario.standing(A), Some(SubscriptionStatus::Pending));
 }
 
 #[test]
@@ -136,14 +136,14 @@ fn a_disconnect_is_reported_with_reason_time_and_attempt() {
     let since = scenario.now;
     scenario.loses(A, false);
     let reason = "the other side closed the link".to_owned();
-    assert_eq!(scenario.standing(A), Some(Standing::Dead { reason, since, attempt: 1 }));
+    assert_eq!(scenario.standing(A), Some(SubscriptionStatus::Dead { reason, since, attempt: 1 }));
     scenario.next();
     scenario.fails(A, false);
     let reason = "connection refused".to_owned();
-    assert_eq!(scenario.standing(A), Some(Standing::Dead { reason, since, attempt: 2 }));
+    assert_eq!(scenario.standing(A), Some(SubscriptionStatus::Dead { reason, since, attempt: 2 }));
     scenario.next();
     scenario.step(DurableEvent::Attached(A));
-    assert_eq!(scenario.standing(A), Some(Standing::Alive { since: scenario.now }));
+    assert_eq!(scenario.standing(A), Some(SubscriptionStatus::Alive { since: scenario.now }));
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn a_short_lived_link_is_retried_with_a_wait() {
     let mut waited = Duration::ZERO;
     for _ in 0..100 {
         scenario.step(DurableEvent::Attached(A));
-        scenario.now += STEADY / 10;
+        scenario.now += STABLE_AFTER / 10;
         scenario.loses(A, true);
         waited += scenario.next().0;
     }
@@ -228,7 +228,7 @@ fn a_live_link_stays_whatever_the_resolver_reports() {
     scenario.alive(info(A, 1));
     assert_eq!(scenario.watched(true, &[]), []);
     assert_eq!(scenario.watched(false, &[]), []);
-    assert!(matches!(scenario.standing(A), Some(Standing::Alive { .. })));
+    assert!(matches!(scenario.standing(A), Some(SubscriptionStatus::Alive { .. })));
 }
 
 #[test]
