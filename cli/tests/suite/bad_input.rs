@@ -3,8 +3,7 @@
 
 use crate::common;
 
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use common::{System, longshore, run};
@@ -71,35 +70,13 @@ fn invalid_globs_and_paths_are_usage_errors() {
         (&["enqueue", "/jobs", "text", "--at", "noon"], "2026-11-20T21:30:00Z"),
         (&["enqueue", "/jobs", "text", "--delay", "3s", "--expires", "2s"], "and never run"),
         (&["cancel", "everything"], "is not an id"),
+        (
+            &["dead", "revive", "01920f3e-5b7a-7c3d-8e4f-a1b2c3d4e5f6", "--rate", "1"],
+            "--rate goes with a pattern",
+        ),
     ] {
         run(longshore(arguments), b"").code(2).stderr_has(&[expected]);
     }
-}
-
-#[test]
-fn garbage_on_either_port_is_harmless() {
-    let system = System::up();
-    for address in [system.resolver(), system.publisher()] {
-        for bytes in [
-            &b"GET / HTTP/1.1\r\n\r\n"[..],
-            b"LSH1",                             // and then silence
-            b"LSH1\xff\xff\xff\xff\xff\xff\xff", // a frame of four gigabytes
-            b"LSH1\x40\x00\x00\x00truncated",    // a frame that ends early
-            &[0; 100_000],
-        ] {
-            let mut stream = TcpStream::connect(address).unwrap();
-            // The other side may have closed already.
-            let _ = stream.write_all(bytes);
-            stream.shutdown(std::net::Shutdown::Write).unwrap();
-            stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-            let mut answer = Vec::new();
-            let read = stream.read_to_end(&mut answer);
-            let timed_out = read.is_err_and(|e| e.kind() == std::io::ErrorKind::WouldBlock);
-            assert!(!timed_out, "{address} keeps a closed connection open: {bytes:?}");
-            assert!(answer.len() < 5_000, "{} bytes of answer", answer.len());
-        }
-    }
-    is_undisturbed(&system);
 }
 
 #[test]
@@ -238,6 +215,10 @@ fn nagios_output_is_one_line_and_failures_exit_3() {
     let system = System::up();
     let ended = system.run(&["check", "--nagios"]).code(0);
     assert!(ended.stdout.starts_with("LONGSHORE OK - "), "{ended:?}");
+    system.enqueue("/jobs/a", "x", &[]);
+    let ended = system.run(&["check", "--nagios"]).code(1);
+    assert!(ended.stdout.starts_with("LONGSHORE WARNING - "), "{ended:?}");
+    assert!(ended.stdout.contains("/jobs/a"), "{ended:?}");
 }
 
 #[test]

@@ -7,10 +7,10 @@ use crate::common;
 use std::collections::HashSet;
 use std::io::Write;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use common::{Service, System, longshore, run};
+use common::{Service, longshore, run};
 
 /// Polls a condition until it holds, at most for `within`.
 #[track_caller]
@@ -20,11 +20,6 @@ fn wait_until(what: &str, within: Duration, mut is_so: impl FnMut() -> bool) {
         assert!(began.elapsed() < within, "not within {within:?}: {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
-}
-
-fn send_signal(process: &Child, signal: &str) {
-    let status = Command::new("kill").args([signal, &process.id().to_string()]).status().unwrap();
-    assert!(status.success());
 }
 
 fn resolver(listen: &str, fresh: bool, config: &Path) -> Service {
@@ -106,71 +101,4 @@ fn a_publisher_killed_during_enqueue_has_each_job_once() {
     let payloads: HashSet<String> =
         jobs.iter().map(|job| job["payload"].as_str().unwrap().to_owned()).collect();
     assert_eq!((jobs.len(), payloads.len()), (JOBS, JOBS));
-}
-
-#[test]
-fn a_worker_stopped_past_its_lease_is_refused() {
-    let system = System::up();
-    let job = system.enqueue("/jobs/a", "x", &["--lease", "1s"]);
-    let mut late =
-        system.command(&["work", "/jobs/a", "--json", "--", "sh", "-c", "sleep 1; echo late"]);
-    let late = late.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-    wait_until("the job runs", Duration::from_secs(10), || system.stat("/jobs/a")["running"] == 1);
-    send_signal(&late, "-STOP");
-    system.run(&["work", "/jobs/a", "--until-empty", "--", "echo", "in time"]).code(0);
-    send_signal(&late, "-CONT");
-    std::thread::sleep(Duration::from_millis(500));
-    send_signal(&late, "-TERM");
-    let report = late.wait_with_output().unwrap();
-    let report: serde_json::Value = serde_json::from_slice(&report.stdout).unwrap();
-    assert_eq!(report["completed"], 0, "{report}");
-    let reported = ["stale_refused", "leases_lost"].map(|key| report[key].as_u64().unwrap());
-    assert!(reported.iter().sum::<u64>() >= 1, "{report}");
-
-    let job = system.run(&["job", &job, "--json"]).code(0).json();
-    assert_eq!((&job["state"], &job["result"]), (&"completed".into(), &"in time\n".into()));
-    assert_eq!(job["attempt"], 2);
-}
-
-#[test]
-fn workers_continue_without_replicas_and_publishers_reregister_soon() {
-    let folder = tempfile::tempdir().unwrap();
-    let config = short_timing(folder.path());
-    let mut replica = resolver("127.0.0.1:0", true, &config);
-    let address = replica.text("address").to_owned();
-    let _publisher = publisher(&folder.path().join("data"), &address, &config);
-    let ask = |arguments: &[&str]| {
-        let mut command = longshore(&["--resolver", &address, "--config"]);
-        command.arg(&config).args(arguments);
-        command
-    };
-    let is_known = || run(ask(&["resolve", "/jobs/a"]), b"").code == 0;
-    wait_until("the resolver knows the publisher", Duration::from_secs(10), is_known);
-
-    let done = folder.path().join("done");
-    let script = format!("cat >> {}", done.display());
-    let mut worker = ask(&["work", "/jobs/a", "--", "sh", "-c", &script]);
-    let mut worker = worker.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    let mut producer = ask(&["enqueue", "/jobs/a", "--lines"]);
-    let mut producer =
-        producer.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    let mut lines = producer.stdin.take().unwrap();
-    let done = || std::fs::read_to_string(&done).unwrap_or_default();
-    lines.write_all(b"before\n").unwrap();
-    wait_until("the first job is done", Duration::from_secs(10), || done() == "before");
-
-    replica.kill();
-    lines.write_all(b" meanwhile\n").unwrap();
-    wait_until("a job is done meanwhile", Duration::from_secs(5), || done() == "before meanwhile");
-
-    let restarted = Instant::now();
-    let _replica = resolver(&address, false, &config);
-    wait_until("the publisher is registered again", Duration::from_secs(5), is_known);
-    // Half of writer_ttl, plus the time to start a process and query it.
-    let took = restarted.elapsed();
-    assert!(took < Duration::from_millis(1_000 + 700), "{took:?}");
-    drop(lines);
-    assert!(producer.wait().unwrap().success());
-    worker.kill().unwrap();
-    worker.wait().unwrap();
 }

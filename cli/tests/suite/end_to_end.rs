@@ -61,24 +61,6 @@ fn every_line_becomes_a_job_with_a_result() {
 }
 
 #[test]
-fn acknowledged_jobs_survive_a_crash_in_order() {
-    let mut system = System::up();
-    let lines: String = (0..200).map(|n| format!("{n}\n")).collect();
-    system.run_with(&["enqueue", "/jobs/n", "--lines"], lines.as_bytes()).code(0);
-    system.enqueue("/jobs/n", "first", &["--priority", "1"]);
-    system.enqueue("/jobs/n", "last", &["--priority", "-1"]);
-    system.crash_and_restart();
-
-    assert_eq!(system.stat("/jobs/n")["ready"], 202);
-    let log = system.folder.path().join("log");
-    let script = format!("cat >> {log}; echo >> {log}", log = log.display());
-    system.run(&["work", "/jobs/n", "--until-empty", "--", "sh", "-c", &script]).code(0);
-    let ran = std::fs::read_to_string(&log).unwrap();
-    let expected = format!("first\n{lines}last\n");
-    assert!(ran == expected, "not in order: {ran}");
-}
-
-#[test]
 fn wait_prints_the_result_or_fails_with_the_job() {
     let system = System::up();
     let mut worker = system.command(&[

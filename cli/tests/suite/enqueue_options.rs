@@ -6,7 +6,7 @@ use crate::common;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use common::{CommandOutput, System, wait_until};
+use common::{System, wait_until};
 use rustix::process::{Pid, Signal, test_kill_process_group};
 use serde_json::Value;
 
@@ -160,130 +160,6 @@ fn a_signal_while_reading_stdin_sets_the_exit_code() {
 }
 
 #[test]
-fn a_failed_attempt_waits_by_its_policy() {
-    let system = System::up();
-    let policies = ["fixed:1h", "linear:20m..1d", "list:5m,1h", "fixed:0s"];
-    let names = policies.map(|policy| {
-        let options = ["--backoff", policy, "--max-attempts", "2"];
-        system.enqueue("/jobs/a", policy, &options)
-    });
-    let worker = system.spawn(&["work", "/jobs/a", "--", "false"]);
-    // The last policy has no wait between its two attempts.
-    wait_until("all have failed", || {
-        let stat = system.stat("/jobs/a");
-        stat["retrying"] == 3 && stat["dead"] == 1
-    });
-    drop(worker);
-    let [fixed, linear, list, none] = names.map(|name| system.job(&name));
-    for (job, ms) in [(fixed, 3_600_000), (linear, 1_200_000), (list, 300_000)] {
-        assert_eq!((&job["state"], &job["retrying"]), (&"scheduled".into(), &true.into()));
-        assert_after(&job["attempts"][0]["ended_at"], &job["due_at"], ms);
-    }
-    assert_eq!((&none["state"], &none["death"]), (&"dead".into(), &"attempts_exhausted".into()));
-    assert_after(&none["attempts"][0]["ended_at"], &none["attempts"][1]["ended_at"], 0);
-}
-
-#[test]
-fn results_are_retained_unless_disabled() {
-    let system = System::up();
-    let retained = system.enqueue("/jobs/a", "yes", &[]);
-    let discarded = system.enqueue("/jobs/a", "no", &["--no-result"]);
-    let line = system.run_with(
-        &["enqueue", "/jobs/a", "--jsonl", "--json"],
-        b"{\"payload\":\"no\",\"result\":false}",
-    );
-    let lined = line.code(0).json()["job"].as_str().unwrap().to_owned();
-    system.run(&["work", "/jobs/a", "--until-empty", "--", "cat"]).code(0);
-    assert_eq!(system.job(&retained)["result"], "yes");
-    for name in [discarded, lined] {
-        let job = system.job(&name);
-        assert_eq!((&job["state"], &job["result"]), (&"completed".into(), &Value::Null));
-        system.run(&["job", &name, "--result"]).code(1).stderr_has(&["completed", "no result"]);
-    }
-}
-
-#[test]
-fn prepared_jobs_run_after_confirm_which_is_idempotent() {
-    let system = System::up();
-    let job = system.enqueue("/jobs/a", "x", &["--prepare"]);
-    assert_eq!(system.job(&job)["state"], "prepared");
-    let work = ["work", "/jobs/a", "--until-empty", "--json", "--", "cat"];
-    let left = system.run(&work).code(0).json();
-    assert_eq!((&left["completed"], &left["prepared_left"]), (&0.into(), &1.into()));
-
-    let done = |ended: CommandOutput| ended.code(0).json()["done"].clone();
-    assert_eq!(done(system.run(&["confirm", &job, "--dry-run", "--json"])), 1);
-    assert_eq!(system.job(&job)["state"], "prepared");
-    for _ in 0..2 {
-        assert_eq!(done(system.run(&["confirm", &job, "--json"])), 1);
-        assert_eq!(system.job(&job)["state"], "ready");
-    }
-    assert_eq!(system.run(&work).code(0).json()["completed"], 1);
-    assert_eq!(done(system.run(&["confirm", &job, "--json"])), 1);
-    let job = system.job(&job);
-    assert_eq!((&job["state"], &job["deliveries"]), (&"completed".into(), &1.into()));
-}
-
-#[test]
-fn the_delay_of_a_prepared_job_counts_from_its_confirmation() {
-    let system = System::up();
-    let job = system.enqueue("/jobs/a", "x", &["--prepare", "--delay", "1h"]);
-    assert_eq!(system.job(&job)["due_at"], Value::Null);
-    std::thread::sleep(Duration::from_millis(500));
-    system.run(&["confirm", &job]).code(0);
-    let job = system.job(&job);
-    assert_eq!(job["state"], "scheduled");
-    let wait = ms_between(&job["enqueued_at"], &job["due_at"]);
-    assert!(wait >= 3_600_450, "the delay counted from the enqueue: {wait} ms");
-}
-
-#[test]
-fn confirming_an_unprepared_job_reports_its_state() {
-    let system = System::up();
-    let ready = system.enqueue("/jobs/a", "x", &[]);
-    system.run(&["confirm", &ready]).code(1).stderr_has(&["is ready", "only prepared jobs"]);
-    let worker = system.spawn(&["work", "/jobs/a", "--", "sleep", "5"]);
-    wait_until("the job runs", || system.stat("/jobs/a")["running"] == 1);
-    system.run(&["confirm", &ready]).code(1).stderr_has(&["is running", "only prepared jobs"]);
-    drop(worker);
-    let unknown = "01920f3e-5b7a-7c3d-8e4f-a1b2c3d4e5f6";
-    system.run(&["confirm", unknown]).code(1).stderr_has(&["no publisher has", unknown]);
-    // The wait would never end.
-    system.run(&["enqueue", "/jobs/a", "x", "--prepare", "--wait"]).code(2).stderr_has(&["--wait"]);
-}
-
-#[test]
-fn a_job_past_its_deadline_expires_and_never_runs() {
-    let system = System::up();
-    let soon = system.enqueue("/jobs/a", "x", &["--expires", "300ms"]);
-    let past = system.enqueue("/jobs/a", "x", &["--expires", "2020-01-01T00:00:00Z"]);
-    let later = system.enqueue("/jobs/a", "later", &["--expires", "1h"]);
-    wait_until("two have expired", || system.stat("/jobs/a")["expired"] == 2);
-    let ran = system.folder.path().join("ran");
-    let script = format!("cat >> {}", ran.display());
-    system.run(&["work", "/jobs/a", "--until-empty", "--", "sh", "-c", &script]).code(0);
-    assert_eq!(std::fs::read_to_string(ran).unwrap(), "later");
-    for name in [soon, past] {
-        let job = system.job(&name);
-        assert_eq!((&job["state"], &job["deliveries"]), (&"expired".into(), &0.into()));
-        system.run(&["job", &name, "--wait"]).code(1);
-    }
-    assert_eq!(system.job(&later)["state"], "completed");
-}
-
-#[test]
-fn a_job_started_in_time_does_not_expire() {
-    let system = System::up();
-    let script = "test $LONGSHORE_JOB_ATTEMPT = 2 || { sleep 1.5; exit 1; }";
-    let _worker = system.spawn(&["work", "/jobs/**", "--", "sh", "-c", script]);
-    system.enqueue("/jobs/before", "x", &["--max-attempts", "1"]);
-    wait_until("the worker is there", || system.stat("/jobs/before")["dead"] == 1);
-    let job = system.enqueue("/jobs/a", "x", &["--expires", "1200ms", "--backoff", "fixed:0s"]);
-    let job = dead_or_done(&system, &job);
-    assert_eq!((&job["state"], &job["attempt"]), (&"completed".into(), &2.into()));
-}
-
-#[test]
 fn run_timeout_kills_the_whole_process_group() {
     let system = System::up();
     let options = ["--run-timeout", "1s", "--max-attempts", "1", "--lease", "5s"];
@@ -307,27 +183,20 @@ fn run_timeout_kills_the_whole_process_group() {
 }
 
 #[test]
-fn jobs_with_zero_retention_are_gone_once_ended() {
-    let system = System::up();
-    let gone = system.enqueue("/jobs/a", "x", &["--keep", "0s"]);
-    let cancelled = system.enqueue("/jobs/a", "x", &["--keep", "0s", "--delay", "1h"]);
-    let retained = system.enqueue("/jobs/a", "x", &["--keep", "1h"]);
-    system.run(&["cancel", &cancelled]).code(0);
-    system.run(&["work", "/jobs/a", "--until-empty", "--", "cat"]).code(0);
-    for name in [gone, cancelled] {
-        system.run(&["job", &name]).code(1).stderr_has(&["none has it"]);
-    }
-    assert_eq!(system.job(&retained)["state"], "completed");
-    let stat = system.stat("/jobs/a");
-    let counts = ["completed", "cancelled", "completed_ever"].map(|count| &stat[count]);
-    assert_eq!(counts, [1, 0, 2]);
-}
-
-#[test]
 fn waiting_for_an_unretained_job_reports_only_its_end() {
     let system = System::up();
     let _worker = system.spawn(&["work", "/jobs/a", "--", "sleep", "0.5"]);
     let enqueue = ["enqueue", "/jobs/a", "hello", "--keep", "0s", "--wait"];
     system.run(&enqueue).code(1).stderr_has(&["has ended and is no longer retained"]);
     assert_eq!(system.stat("/jobs/a")["completed_ever"], 1);
+}
+
+#[test]
+fn the_same_id_again_is_the_same_job() {
+    let system = System::up();
+    let id = "01920f3e-5b7a-7c3d-8e4f-a1b2c3d4e5f6";
+    let first = system.enqueue("/jobs/a", "x", &["--id", id]);
+    let again = system.run(&["enqueue", "/jobs/a", "x", "--id", id, "--json"]).code(0).json();
+    assert_eq!((again["job"].as_str(), &again["existing"]), (Some(first.as_str()), &1.into()));
+    system.run(&["enqueue", "/jobs/a", "other", "--id", id]).code(1).stderr_has(&["IdConflict"]);
 }

@@ -137,29 +137,6 @@ async fn jobs_received_but_not_started_by_a_killed_worker_run_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_finished_but_unsettled_job_runs_again_and_ends_once() {
-    let harness = Harness::start().await;
-    harness.run(&["enqueue", QUEUE, "x", "--lease", "1s", "--max-attempts", "2"]).code(0);
-    let log = harness.folder.path().join("log");
-    // The command finishes its work, then kills the worker before it can settle.
-    let script = format!(
-        "echo attempt $LONGSHORE_JOB_ATTEMPT >> {}; \
-         test $LONGSHORE_JOB_ATTEMPT = 2 || kill -9 $PPID",
-        log.display()
-    );
-    let work = ["work", QUEUE, "--until-empty", "--", "sh", "-c", &script];
-    let first = without_output(harness.command(&work)).status().unwrap();
-    assert_eq!(first.signal(), Some(9), "the worker was not killed");
-    assert_eq!(harness.stat(QUEUE).await.completed, 0);
-
-    let second = harness.run(&work).code(0);
-    assert!(second.stdout.contains("1 completed"), "{second:?}");
-    let stat = harness.stat(QUEUE).await;
-    assert_eq!((stat.completed, stat.counts.completed, stat.redelivered), (1, 1, 1));
-    assert_eq!(std::fs::read_to_string(log).unwrap(), "attempt 1\nattempt 2\n");
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn the_next_attempt_reads_an_unsettled_attempts_checkpoints() {
     let harness = Harness::start().await;
     let job = task_job(

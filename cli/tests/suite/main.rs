@@ -5,7 +5,6 @@ mod bench;
 mod black_box;
 mod common;
 mod crashes;
-mod dead_letters;
 mod demo;
 mod directory;
 mod end_to_end;

@@ -10,10 +10,10 @@ use longshore_protocol::messages::work::{
     Answer, FeedEnd, FeedEvents, FeedPosition, Filter, FromPublisher, JobInfo, JobsQuery,
     NewSettle, Request, RequestError, SettleBatchBuilder, ToPublisher,
 };
-use longshore_protocol::{Backoff, Epoch, FrameWriter, JobChange, JobId, JobState, Role};
+use longshore_protocol::{Backoff, FrameWriter, JobChange, JobId, JobState, Role};
 use tokio::task::JoinHandle;
 
-use crate::client::{A_WHILE, Client, LONG, MIB, cached, error, fresh, glob, id, job, job_in};
+use crate::client::{A_WHILE, Client, LONG, MIB, error, fresh, glob, id, job, job_in};
 
 async fn ended(client: &mut Client, number: u64) -> Option<JobInfo> {
     match client.answer(number).await.unwrap() {
@@ -48,29 +48,6 @@ async fn waiting_request_receives_the_full_job_at_its_end() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn waiting_request_is_answered_for_every_end_and_missing_jobs() {
-    let running = fresh().await;
-    let mut tool = Client::attach(&running, Role::Tool, 1).await;
-    let unknown = tool.request(Request::Await { id: id(99) });
-    assert_eq!(ended(&mut tool, unknown).await, None);
-    tool.enqueue([job(1, 10), job(2, 10)]).await;
-    let buried = tool.request(Request::Await { id: id(1) });
-    let cancelled = tool.request(Request::Await { id: id(2) });
-    let mut worker = Client::attach(&running, Role::Worker, 2).await;
-    worker.subscribe_with(1);
-    let delivery = worker.job().await;
-    worker.bury(delivery.token, "io::Error", "disk 7 is on fire").await;
-    let answer = ended(&mut tool, buried).await.unwrap();
-    assert_eq!((answer.state, answer.error.unwrap().kind.as_str()), (JobState::Dead, "io::Error"));
-    let mut other = Client::attach(&running, Role::Tool, 3).await;
-    let cancel = longshore_protocol::messages::work::Action::Cancel;
-    let selection = longshore_protocol::messages::work::Selection::Ids(vec![id(2)]);
-    other.ask(Request::Act { action: cancel, selection, pace: None, dry_run: false }).await;
-    assert_eq!(ended(&mut tool, cancelled).await.unwrap().state, JobState::Cancelled);
-    running.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cancelled_waiting_request_is_not_answered() {
     let running = fresh().await;
     let mut tool = Client::attach(&running, Role::Tool, 1).await;
@@ -90,37 +67,6 @@ async fn cancelled_waiting_request_is_not_answered() {
         .await;
     assert_eq!(answer, wanted, "the cancelled request would be answered first");
     tool.status().await;
-    running.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn waiting_request_works_after_a_publisher_restart() {
-    let dir = tempfile::tempdir().unwrap();
-    let running = cached(dir.path()).await;
-    let mut tool = Client::attach(&running, Role::Tool, 1).await;
-    let mut wanted = job(1, 10);
-    wanted.options.keep_result = true;
-    tool.enqueue([wanted]).await;
-    tool.request(Request::Await { id: id(1) });
-    tool.status().await;
-    running.stop().await;
-
-    let running = cached(dir.path()).await;
-    let mut tool = Client::attach(&running, Role::Tool, 1).await;
-    let number = tool.request(Request::Await { id: id(1) });
-    let mut worker = Client::attach(&running, Role::Worker, 2).await;
-    worker.subscribe_with(1);
-    let delivery = worker.job().await;
-    let result = Some(Bytes::from_static(b"done"));
-    worker.settle([(delivery.token, NewSettle::Complete { result })]).await;
-    assert_eq!(ended(&mut tool, number).await.unwrap().result.unwrap().as_ref(), b"done");
-    running.stop().await;
-
-    // Once more: the end itself was before the restart.
-    let running = cached(dir.path()).await;
-    let mut tool = Client::attach(&running, Role::Tool, 1).await;
-    let number = tool.request(Request::Await { id: id(1) });
-    assert_eq!(ended(&mut tool, number).await.unwrap().result.unwrap().as_ref(), b"done");
     running.stop().await;
 }
 
@@ -278,51 +224,6 @@ async fn feed_sends_events_of_its_queues_in_order_until_cancelled() {
     producer.enqueue([job(4, 10)]).await;
     let more = tokio::time::timeout(A_WHILE, events(&mut tool)).await;
     assert!(more.is_err(), "{more:?}");
-    running.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn feed_resumes_after_a_lost_link_and_a_publisher_restart() {
-    let dir = tempfile::tempdir().unwrap();
-    let running = cached(dir.path()).await;
-    let mut producer = Client::attach(&running, Role::Producer, 2).await;
-    let mut tool = Client::attach(&running, Role::Tool, 1).await;
-    open(&mut tool, "/jobs/**", None).await.unwrap();
-    producer.enqueue([job(1, 10)]).await;
-    let (all, upto) = next_events(&mut tool, 1).await;
-    assert_eq!(all[0].1, id(1));
-    drop(tool);
-    producer.enqueue([job(2, 10), job(3, 10)]).await;
-    let mut tool = Client::attach(&running, Role::Tool, 1).await;
-    open(&mut tool, "/jobs/**", Some(upto)).await.unwrap();
-    let (all, upto) = next_events(&mut tool, 2).await;
-    assert_eq!((all[0].1, all[1].1), (id(2), id(3)));
-    producer.enqueue([job(4, 10)]).await;
-    running.stop().await;
-
-    let running = cached(dir.path()).await;
-    let mut tool = Client::attach(&running, Role::Tool, 1).await;
-    let (_, begins) = open(&mut tool, "/jobs/**", Some(upto)).await.unwrap();
-    assert_eq!(begins.index, upto.index, "it resumes from there");
-    let (all, now) = next_events(&mut tool, 1).await;
-    assert_eq!(all[0].1, id(4));
-    assert_eq!(now.epoch, Epoch(upto.epoch.0 + 1));
-    running.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn too_old_or_future_feed_position_is_refused() {
-    let running = fresh().await;
-    let mut tool = Client::attach(&running, Role::Tool, 1).await;
-    let (_, begins) = open(&mut tool, "/jobs/none", None).await.unwrap();
-    let later = FeedPosition { index: begins.index + 1_000, ..begins };
-    assert_eq!(open(&mut tool, "/**", Some(later)).await, Err(RequestError::Rewound));
-    let mut producer = Client::attach(&running, Role::Producer, 2).await;
-    for n in 0..7 {
-        producer.enqueue((0..10_000).map(|m| job(n * 10_000 + m, 1))).await;
-    }
-    assert_eq!(open(&mut tool, "/**", Some(begins)).await, Err(RequestError::TooOld));
-    assert!(open(&mut tool, "/**", None).await.is_ok());
     running.stop().await;
 }
 

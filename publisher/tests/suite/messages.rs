@@ -7,17 +7,16 @@ use longshore_protocol::limits::{
     CHECKPOINT_BYTES_MAX, PAUSES_MAX, SETTLES_MAX, WORKER_PATTERNS_MAX,
 };
 use longshore_protocol::messages::work::{
-    ActOutcome, Action, ActionReport, Answer, BatchBuilder, Checkpoint, CheckpointInfo, DeadGroups,
-    Filter, FromPublisher, NewSettle, Pace, PauseReport, Progress, Quiet, QuietEnd, ReplaceOutcome,
-    Request, RequestError, Selection, Started, ToPublisher, Tokens, WorkerPattern, tag,
+    Action, Answer, BatchBuilder, Checkpoint, CheckpointInfo, DeadGroups, Filter, FromPublisher,
+    NewSettle, Pace, Progress, Quiet, QuietEnd, ReplaceOutcome, Request, RequestError, Selection,
+    Started, ToPublisher, Tokens, WorkerPattern, tag,
 };
 use longshore_protocol::{
-    AttemptOutcome, Backoff, CheckpointOutcome, DeathReason, EnqueueOutcome, Fingerprint,
-    FrameWriter, Gate, JobId, JobState, NewJob, QueueSettings, Refusal, Revoked, Role, SessionId,
-    SettleOutcome, Token,
+    CheckpointOutcome, DeathReason, EnqueueOutcome, FrameWriter, Gate, JobId, JobState, NewJob,
+    QueueSettings, Refusal, Revoked, Role, SessionId, SettleOutcome, Token,
 };
 
-use crate::client::{Client, error, fresh, glob, id, job, job_in, path, running};
+use crate::client::{Client, error, fresh, glob, id, job, path, running};
 use longshore_publisher::PublisherOptions;
 
 const STALE: Token = Token(1);
@@ -46,25 +45,6 @@ impl Client {
             Answer::Checkpoints(checkpoints) => checkpoints,
             other => panic!("{other:?}"),
         })
-    }
-
-    async fn act(&mut self, action: Action, selection: Selection) -> ActionReport {
-        let (pace, dry_run) = (None, false);
-        match self.ask(Request::Act { action, selection, pace, dry_run }).await {
-            Answer::Acted(report) => report,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    async fn pause(&mut self, pattern: &str, paused: bool) -> PauseReport {
-        self.set_gate(Gate::Delivery, pattern, paused).await
-    }
-
-    async fn set_gate(&mut self, gate: Gate, pattern: &str, paused: bool) -> PauseReport {
-        match self.ask(Request::Pause { gate, pattern: glob(pattern), paused }).await {
-            Answer::Paused(report) => report,
-            other => panic!("{other:?}"),
-        }
     }
 
     async fn request_quiet(&mut self, which: &[&str], dry_run: bool) -> u64 {
@@ -130,54 +110,6 @@ async fn message_of_a_later_version_is_answered_unsupported() {
         assert_eq!(client.receive().await, FromPublisher::Unsupported { tag, id });
     }
     assert!(matches!(client.ask(Request::Status).await, Answer::Status(_)));
-    running.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn later_attempt_reads_checkpoints_of_earlier_ones() {
-    let running = fresh().await;
-    let mut tool = Client::attach(&running, Role::Tool, 1).await;
-    let mut wanted = job(1, 10);
-    wanted.options.backoff = Some(Backoff::Fixed(0));
-    tool.enqueue([wanted]).await;
-    let mut worker = Client::attach(&running, Role::Worker, 2).await;
-    worker.subscribe_with(1);
-    let first = worker.job().await;
-    assert_eq!(first.checkpoints, 0);
-    for (sequence, outcome) in [
-        (1, CheckpointOutcome::Accepted),
-        (1, CheckpointOutcome::Accepted),
-        (3, CheckpointOutcome::Gap),
-        (2, CheckpointOutcome::Accepted),
-    ] {
-        let bytes = format!("page {sequence}");
-        let outcome_received = worker.checkpoint(first.token, sequence, bytes.as_bytes()).await;
-        assert_eq!(outcome_received, outcome, "{sequence}");
-    }
-    let failed = NewSettle::Fail(error("io::Error", "disk 7 is on fire"));
-    worker.settle([(first.token, failed)]).await;
-    worker.credit(1);
-    let second = worker.job().await;
-    assert_eq!((second.attempt, second.checkpoints), (2, 2));
-    let left = worker.checkpoints(second.token).await.unwrap();
-    let text = |left: &[CheckpointInfo]| -> Vec<(u16, u64, Vec<u8>)> {
-        let one = |c: &CheckpointInfo| (c.attempt, c.sequence, c.bytes.clone().unwrap().to_vec());
-        left.iter().map(one).collect()
-    };
-    let pages = [(1, 1, b"page 1".to_vec()), (1, 2, b"page 2".to_vec())];
-    assert_eq!(text(&left), pages);
-    // No other link can read them with that token, and no link with a token without a lease.
-    assert_eq!(tool.checkpoints(second.token).await, Err(RequestError::StaleToken));
-    assert_eq!(worker.checkpoints(first.token).await, Err(RequestError::StaleToken));
-    // A tool sees them with the job, and the attempt's error.
-    let state_seen = tool.job_info(id(1)).await.unwrap();
-    assert_eq!(text(&state_seen.checkpoints), pages);
-    let [attempt] = &state_seen.attempts[..] else { panic!("{:?}", state_seen.attempts) };
-    assert_eq!((attempt.number, attempt.outcome), (1, AttemptOutcome::Failed));
-    let answer = error("io::Error", "disk 7 is on fire");
-    assert_eq!(attempt.fingerprint, Some(Fingerprint::of(&answer)));
-    assert_eq!(attempt.error, Some(answer));
-    assert_eq!(attempt.worker, "test");
     running.stop().await;
 }
 
@@ -315,61 +247,6 @@ async fn malformed_progress_is_ignored() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn cancelled_running_job_is_revoked_at_once() {
-    let running = fresh().await;
-    let mut tool = Client::attach(&running, Role::Tool, 1).await;
-    let mut worker = Client::attach(&running, Role::Worker, 2).await;
-    tool.enqueue([job(1, 10)]).await;
-    worker.subscribe_with(1);
-    let token = worker.job().await.token;
-    let requested_at = Instant::now();
-    let report = tool.act(Action::Cancel, Selection::Ids(vec![id(1), id(2)])).await;
-    assert_eq!(report.outcomes.iter().collect::<Vec<_>>(), [ActOutcome::Done, ActOutcome::Unknown]);
-    assert_eq!(worker.revoked().await, (Revoked::Cancelled, vec![token]));
-    assert!(requested_at.elapsed() < Duration::from_secs(1), "{:?}", requested_at.elapsed());
-    let settled = worker.settle([(token, NewSettle::Complete { result: None })]).await;
-    assert_eq!(settled, [SettleOutcome::StaleToken]);
-    let state_seen = tool.job_info(id(1)).await.unwrap();
-    assert_eq!(state_seen.state, JobState::Cancelled);
-    assert_eq!(state_seen.attempts[0].outcome, AttemptOutcome::Cancelled);
-    running.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn paused_queue_delivers_nothing_and_closed_queue_accepts_nothing() {
-    let running = fresh().await;
-    let mut tool = Client::attach(&running, Role::Tool, 1).await;
-    let mut worker = Client::attach(&running, Role::Worker, 2).await;
-    tool.enqueue([job(1, 10)]).await;
-    let report = tool.pause("/jobs/*", true).await;
-    assert_eq!((report.queues, report.changed), (1, true));
-    assert!(!tool.pause("/jobs/*", true).await.changed);
-    assert!(tool.set_gate(Gate::Enqueue, "/jobs/new", true).await.changed);
-    let jobs = [job(2, 10), job_in("/jobs/new", 3, 10), job_in("/x", 4, 10)];
-    let closed = EnqueueOutcome::Refused(Refusal::QueueClosed);
-    let created = EnqueueOutcome::Created;
-    assert_eq!(tool.enqueue_outcomes(2, &jobs).await, [created, closed, created]);
-    let status = tool.status().await;
-    assert_eq!((status.paused, status.closed), (vec![glob("/jobs/*")], vec![glob("/jobs/new")]));
-    worker.subscribe_with(2);
-    assert_eq!(worker.delivered_for_a_while().await, []);
-    assert!(tool.pause("/jobs/a", true).await.changed);
-    let report = tool.pause("/jobs/*", false).await;
-    assert!(report.changed);
-    assert_eq!(report.still_by, [glob("/jobs/a")]);
-    assert!(tool.set_gate(Gate::Enqueue, "/jobs/a", true).await.changed);
-    tool.pause("/jobs/a", false).await;
-    // Both wait, so both come in one message.
-    for delivery in worker.delivered().await {
-        worker.complete(delivery.token).await;
-    }
-    assert_eq!(tool.enqueue_outcomes(3, &[job(5, 10)]).await, [closed]);
-    tool.set_gate(Gate::Enqueue, "/jobs/a", false).await;
-    assert_eq!(tool.enqueue_outcomes(4, &[job(5, 10)]).await, [created]);
-    running.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn jobs_beyond_the_memory_limit_are_refused_until_others_end() {
     let dir = tempfile::tempdir().unwrap();
     let memory_max = PublisherOptions::MEMORY_MAX_MIN;
@@ -497,31 +374,6 @@ async fn worker_patterns_are_limited() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn queue_settings_apply_to_its_jobs() {
-    let running = fresh().await;
-    let mut tool = Client::attach(&running, Role::Tool, 1).await;
-    let mut set = async |queue: &str, changes: QueueSettings, reset| match tool
-        .ask(Request::Configure { path: path(queue), changes, reset })
-        .await
-    {
-        Answer::Configured(result) => result,
-        other => panic!("{other:?}"),
-    };
-    let two = QueueSettings { max_attempts: Some(2), ..QueueSettings::default() };
-    let lease = QueueSettings { lease_ms: Some(5_000), ..QueueSettings::default() };
-    assert_eq!(set("/jobs/a", two.clone(), false).await, Ok(two));
-    let both = QueueSettings { max_attempts: Some(2), ..lease.clone() };
-    assert_eq!(set("/jobs/a", lease.clone(), false).await, Ok(both), "other settings stay");
-    assert_eq!(set("/jobs/a", lease.clone(), true).await, Ok(lease.clone()), "or are reset");
-    assert_eq!(set("/sys/a", lease.clone(), false).await, Err(Refusal::Reserved));
-    tool.enqueue([job(1, 10)]).await;
-    let mut worker = Client::attach(&running, Role::Worker, 2).await;
-    worker.subscribe_with(1);
-    assert_eq!(worker.job().await.lease_ms, 5_000);
-    running.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dead_job_is_replaced_once() {
     let running = fresh().await;
     let mut tool = Client::attach(&running, Role::Tool, 1).await;
@@ -549,30 +401,6 @@ async fn dead_job_is_replaced_once() {
     }
     let entries: Vec<Bytes> = jobs.into_iter().map(|delivery| delivery.entry).collect();
     assert!(entries.contains(&entry_of(&better)), "the worker gets the new payload");
-    running.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn prepared_job_runs_after_confirmation() {
-    let running = fresh().await;
-    let mut tool = Client::attach(&running, Role::Tool, 1).await;
-    let mut worker = Client::attach(&running, Role::Worker, 2).await;
-    worker.subscribe_with(2);
-    let mut prepared = job(1, 10);
-    prepared.options.prepared = true;
-    tool.enqueue([prepared]).await;
-    assert_eq!(tool.job_info(id(1)).await.unwrap().state, JobState::Prepared);
-    let report = tool.act(Action::Confirm, Selection::Ids(vec![id(1)])).await;
-    assert_eq!(report.done, 1);
-    let token = worker.job().await.token;
-    let report = tool.act(Action::Confirm, Selection::Ids(vec![id(1)])).await;
-    assert_eq!(report.done, 1, "a repeated request has the same answer");
-    worker.complete(token).await;
-    let report = tool.act(Action::Revive, Selection::Ids(vec![id(1)])).await;
-    assert_eq!(
-        report.outcomes.iter().collect::<Vec<_>>(),
-        [ActOutcome::NotInState(JobState::Completed)]
-    );
     running.stop().await;
 }
 
@@ -631,27 +459,6 @@ async fn confirming_the_clock_succeeds_without_an_alarm() {
     let mut tool = Client::attach(&running, Role::Tool, 1).await;
     assert_eq!(tool.ask(Request::ConfirmClock).await, Answer::Done);
     assert!(!tool.status().await.clock_held);
-    running.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn attempt_over_its_run_timeout_is_revoked_despite_renewal() {
-    let running = fresh().await;
-    let mut tool = Client::attach(&running, Role::Tool, 1).await;
-    let mut worker = Client::attach(&running, Role::Worker, 2).await;
-    let mut wanted = job(1, 10);
-    wanted.options.run_timeout_ms = Some(300);
-    wanted.options.max_attempts = Some(1);
-    tool.enqueue([wanted]).await;
-    let waits = tool.request(Request::Await { id: id(1) });
-    worker.subscribe_with(1);
-    let token = worker.job().await.token;
-    worker.send(&ToPublisher::Started(Started { tokens: Tokens(vec![token]), running_ms: vec![] }));
-    worker.send(&ToPublisher::Renew(Tokens(vec![token])));
-    assert_eq!(worker.revoked().await, (Revoked::TimedOut, vec![token]));
-    let Ok(Answer::Job(Some(answer))) = tool.answer(waits).await else { panic!() };
-    assert_eq!((answer.state, answer.death), (JobState::Dead, Some(DeathReason::TimedOut)));
-    assert_eq!(answer.attempts[0].outcome, AttemptOutcome::TimedOut);
     running.stop().await;
 }
 

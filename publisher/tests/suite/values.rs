@@ -100,14 +100,6 @@ impl Follower {
     }
 }
 
-async fn until(what: impl Fn() -> bool) {
-    let deadline = Instant::now() + LONG;
-    while !what() {
-        assert!(Instant::now() < deadline, "timed out");
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn value_is_received_over_a_socket_until_it_ends() {
     let publisher = publisher().await;
@@ -164,62 +156,6 @@ async fn refused_or_dropped_batch_changes_nothing() {
     assert!(values.publish_all(all).is_err());
     assert_eq!(values.len(), 1, "all of them or none");
     values.publish_reserved(path("/sys/x"), 1u64).unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn flush_disconnects_only_a_stopped_subscriber_at_its_deadline() {
-    let publisher = publisher().await;
-    let values = publisher.values();
-    let published: Vec<Published> =
-        (0..64).map(|n| values.publish(path(&format!("/{n}")), 0u64).unwrap()).collect();
-    let mut followers = Vec::new();
-    for _ in 0..10 {
-        let mut follower = Follower::dial(publisher.local_address()).await;
-        for number in 0..64 {
-            follower.follow(number, &format!("/{number}")).await;
-        }
-        followers.push(follower);
-    }
-    // This one stops reading. It is sent more until all buffers on the way are full: 4 MiB at a
-    // time, so that the other nine can read theirs within a second on a busy machine, too.
-    let stopped = followers.remove(3);
-    let reading: Vec<_> = followers
-        .into_iter()
-        .map(|mut follower| {
-            tokio::spawn(async move {
-                let text = Value::from("end");
-                follower.until("/63", text).await;
-            })
-        })
-        .collect();
-    let mut batch = values.batch();
-    let mut rounds = 0u8;
-    let (report, took) = loop {
-        rounds += 1;
-        for value in &published {
-            batch.update(value, bytes::Bytes::from(vec![rounds; 64 * 1024])).unwrap();
-        }
-        batch.commit();
-        let begun = Instant::now();
-        let report = timeout(LONG, values.flush(Some(Duration::from_secs(1)))).await.unwrap();
-        assert!(rounds < 40, "the kernel takes everything");
-        if !report.disconnected.is_empty() {
-            break (report, begun.elapsed());
-        }
-    };
-    assert_eq!((report.flushed, &report.disconnected[..]), (9, &["f1".to_owned()][..]));
-    assert!(took >= Duration::from_secs(1) && took < Duration::from_secs(3), "{took:?}");
-    for value in &published {
-        batch.update(value, "end").unwrap();
-    }
-    batch.commit();
-    for reading in reading {
-        timeout(LONG, reading).await.unwrap().unwrap();
-    }
-    until(|| published[0].subscribers() == 0).await;
-    drop(stopped);
-    let report = timeout(LONG, values.flush(None)).await.unwrap();
-    assert_eq!(report, Default::default());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -12,11 +12,11 @@ use crate::long::long;
 use longshore::Path;
 use longshore::protocol::Value;
 use longshore::values::{
-    DurableValue, Event, Policy, SubscribeError, SubscribeOptions, Subscriber, Updates, ValueState,
+    DurableValue, Event, Policy, SubscribeError, SubscribeOptions, Subscriber, Updates,
     ValueSubscription, WriteError,
 };
 use longshore_publisher::{ValuePublisher, ValuePublisherOptions};
-use longshore_tests::{Resolver, eventually};
+use longshore_tests::Resolver;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -101,91 +101,6 @@ async fn a_value_is_subscribed_written_and_unpublished() {
         Event::Dead("the value is no longer published".into())
     );
     assert_eq!(subscription.last(), Value::U64(999));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_durable_subscription_moves_to_a_new_publisher() {
-    let resolver = Resolver::start().await;
-    let first = publisher(&resolver, Vec::new()).await;
-    let _first_value = first.values().publish(path("/a"), 1u64).unwrap();
-    registered(&first).await;
-    let subscriber = subscriber(&resolver).await;
-    let mut durable = subscriber.durable_subscribe(path("/a"));
-    until(&mut durable, 1).await;
-    first.stop().await;
-    eventually("dead", async || matches!(durable.state(), ValueState::Dead { .. })).await;
-    let second = publisher(&resolver, Vec::new()).await;
-    let _second_value = second.values().publish(path("/a"), 2u64).unwrap();
-    until(&mut durable, 2).await;
-    assert!(
-        matches!(durable.state(), ValueState::Alive { publisher, .. } if publisher == second.id())
-    );
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_default_creates_values_on_first_use() {
-    let resolver = Resolver::start().await;
-    let publisher = publisher(&resolver, Vec::new()).await;
-    let mut requests = publisher.values().publish_default(path("/made")).unwrap();
-    tokio::spawn(async move {
-        let mut values = Vec::new();
-        while let Some(request) = requests.next().await {
-            match request.path().as_str() {
-                "/made/no" => request.refuse("not this one"),
-                _ => values.push(request.publish(7u64).unwrap()),
-            }
-        }
-    });
-    registered(&publisher).await;
-    let subscriber = subscriber(&resolver).await;
-    assert_eq!(subscriber.subscribe(path("/made/a")).await.unwrap().last(), Value::U64(7));
-    let refused = subscriber.subscribe(path("/made/no")).await.unwrap_err();
-    assert!(refused.to_string().contains("not this one"), "{refused}");
-}
-
-/// The subscriber is stopped like a suspended process: its tasks run only while its thread waits
-/// for something.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_flush_disconnects_only_the_stopped_subscriber() {
-    let resolver = Resolver::start().await;
-    let publisher = publisher(&resolver, Vec::new()).await;
-    let values = publisher.values();
-    let value = values.publish(path("/a"), 0u64).unwrap();
-    registered(&publisher).await;
-    let cluster = resolver.cluster();
-    let (subscribed, is_subscribed) = tokio::sync::oneshot::channel();
-    let (resume, resumed) = std::sync::mpsc::channel::<()>();
-    let stopped = std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let subscription = runtime.block_on(async {
-            let subscriber = Subscriber::connect(cluster).await.unwrap();
-            subscriber.subscribe(path("/a")).await.unwrap()
-        });
-        subscribed.send(()).unwrap();
-        let _ = resumed.recv();
-        runtime.block_on(eventually("reported", async || !subscription.is_alive()));
-    });
-    is_subscribed.await.unwrap();
-    let healthy = subscriber(&resolver).await;
-    let mut other = healthy.durable_subscribe(path("/a"));
-    until(&mut other, 0).await;
-    let large = Value::from(&[7u8; 64 * 1024][..]);
-    let mut lost = 0;
-    for n in 0..10_000u64 {
-        value.set(large.clone()).unwrap();
-        value.set(n).unwrap();
-        if n % 100 == 99 {
-            lost = values.flush(Some(Duration::from_secs(1))).await.disconnected.len();
-            if lost > 0 {
-                break;
-            }
-        }
-    }
-    assert_eq!(lost, 1);
-    value.set(123_456u64).unwrap();
-    until(&mut other, 123_456).await;
-    resume.send(()).unwrap();
-    tokio::task::spawn_blocking(|| stopped.join().unwrap()).await.unwrap();
 }
 
 /// Two subscriptions that are not read share a link with one that is read.
