@@ -51,7 +51,7 @@ pub(crate) async fn checksums(files: &[PathBuf]) -> anyhow::Result<Vec<Result<St
     let system = System::start(journal.path()).await?;
 
     let worker = system.worker().durable_subscribe("/checksums");
-    let handle = worker.handle();
+    let handle = worker.shutdown_handle();
     let working = tokio::spawn(worker.run_blocking(hash));
 
     let producer = system.producer();

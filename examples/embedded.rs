@@ -19,7 +19,7 @@ pub(crate) async fn squares() -> anyhow::Result<u64> {
     let system = System::start(folder.path()).await?;
 
     let worker = system.worker().durable_subscribe("/jobs/square");
-    let (handle, stats) = (worker.handle(), worker.stats());
+    let (handle, stats) = (worker.shutdown_handle(), worker.stats());
     let working = tokio::spawn(worker.run(|job: Job<u64>, _: JobContext| async move {
         let square = job.payload.checked_mul(job.payload);
         square.map(Json).ok_or_else(|| JobFailure::bury("its square is too large"))

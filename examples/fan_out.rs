@@ -91,7 +91,7 @@ pub(crate) async fn newsletter(readers: Vec<String>) -> anyhow::Result<Sent> {
     let producer = system.producer();
     let newsletters = system.worker().durable_subscribe("/mail/newsletter");
     let mails = system.worker().durable_subscribe("/mail/send");
-    let handles = [newsletters.handle(), mails.handle()];
+    let handles = [newsletters.shutdown_handle(), mails.shutdown_handle()];
     let enqueues = producer.clone();
     let fanning =
         tokio::spawn(newsletters.run(move |job: Job<Newsletter>, context: JobContext| {

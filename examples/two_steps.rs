@@ -37,7 +37,7 @@ pub(crate) async fn order() -> anyhow::Result<String> {
     let folder = tempfile::tempdir()?;
     let system = System::start(folder.path()).await?;
     let worker = system.worker().durable_subscribe("/orders/send");
-    let handle = worker.handle();
+    let handle = worker.shutdown_handle();
     let working = tokio::spawn(worker.run(send));
 
     let producer = system.producer();

@@ -134,7 +134,7 @@ pub(crate) async fn start(listen: SocketAddr) -> anyhow::Result<Running> {
     let system = System::start(journal.path()).await?;
 
     let worker = system.worker().durable_subscribe("/jobs/welcome");
-    let draining = worker.handle();
+    let draining = worker.shutdown_handle();
     let working = tokio::spawn(worker.run(|job: Job<Welcome>, _: JobContext| async move {
         match job.payload.to.split_once('@') {
             Some(_) => Ok(Json(format!("a welcome to {}", job.payload.to))),

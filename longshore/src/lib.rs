@@ -276,14 +276,19 @@ pub mod middleware {
     pub use tower_service::Service;
 }
 
+pub use longshore_derive::JobKind;
+/// What `#[derive(JobKind)]` calls.
+#[doc(hidden)]
+pub use longshore_kinds::fill as __fill;
+pub use longshore_kinds::{Codec, CodecError, IntoJob, JobKind, JsonCodec, ParameterError};
 #[cfg(feature = "producer")]
 pub use longshore_producer::{
-    BatchOptions, BatchReceipt, ConfirmError, EnqueueError, Failover, Feed, FeedFrom, FeedItem,
-    FeedLoss, FeedPositions, FeedUpdate, FoundJob, JobEnd, JobLookupError, JobName, JobNameError,
-    JobPage, JobPages, JobReceipt, JobTicket, MergedDeadGroup, MergedDeadGroups, MissingPublisher,
-    NamedJobOutcome, NamedJobResult, NamedJobResults, Pipeline, PipelineOptions, Producer,
-    ProducerOptions, PublisherAnswer, PublisherAnswers, Queues, QueuesError, QueuesOptions,
-    Receipt, Receipts, ReplaceError, WaitError, new_id, new_job,
+    BatchOptions, BatchReceipt, ConfirmError, Enqueue, EnqueueError, Failover, Feed, FeedFrom,
+    FeedItem, FeedLoss, FeedPositions, FeedUpdate, FoundJob, JobEnd, JobLookupError, JobName,
+    JobNameError, JobPage, JobPages, JobReceipt, JobTicket, MergedDeadGroup, MergedDeadGroups,
+    MissingPublisher, NamedJobOutcome, NamedJobResult, NamedJobResults, Pipeline, PipelineOptions,
+    Producer, ProducerOptions, PublisherAnswer, PublisherAnswers, Queues, QueuesError,
+    QueuesOptions, Receipt, Receipts, ReplaceError, ResultError, WaitError, new_id, new_job,
 };
 // Arguments and results of `Queues`. No doc comment: rustdoc would prepend it to the page of each
 // type.
@@ -312,10 +317,11 @@ pub use longshore_resolver::{
 };
 #[cfg(feature = "worker")]
 pub use longshore_subscriber::{
-    CancelReason, Checkpoint, CheckpointError, CheckpointsError, ConnectError, FromPayload, Job,
-    JobContext, JobFailure, JobOutput, Json, PayloadError, PublisherState, RunError,
-    ShutdownHandle, StatsWatch, Subscription, SubscriptionStatus, Take, TakeError, WORKER_JOBS_MAX,
-    Worker, WorkerOptions, WorkerReport, WorkerStats,
+    Attempt, AttemptParts, CancelReason, Checkpoint, CheckpointError, CheckpointsError,
+    ConnectError, FromAttempt, FromPayload, Handler, Job, JobContext, JobFailure, JobOutput, Json,
+    Kinds, Payload, PayloadError, PublisherState, Router, RunError, ShutdownHandle, State,
+    StatePart, StatsWatch, Subscription, SubscriptionStatus, Take, TakeError, Takes,
+    WORKER_JOBS_MAX, Worker, WorkerOptions, WorkerReport, WorkerStats,
 };
 pub use longshore_transport::{
     FrameBudget, LinkOptions, MemoryBounds, TlsAcceptor, TlsDialer, TlsError,

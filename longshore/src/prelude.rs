@@ -1,8 +1,8 @@
 //! The types that most programs need: `use longshore::prelude::*;`. All of them are also at the
 //! root of the crate.
 
-pub use crate::{Cluster, JobOptions, NewJob, Path};
+pub use crate::{Cluster, JobKind, JobOptions, NewJob, Path};
 #[cfg(feature = "worker")]
-pub use crate::{Job, JobContext, JobFailure, Json, Worker, WorkerOptions};
+pub use crate::{Job, JobContext, JobFailure, Json, Payload, State, Worker, WorkerOptions};
 #[cfg(feature = "producer")]
 pub use crate::{Producer, ProducerOptions, Queues, new_job};

@@ -3,11 +3,12 @@
 use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
+use longshore_kinds::IntoJob;
 use longshore_protocol::limits::BATCH_JOBS_MAX;
 use longshore_protocol::messages::work::{
     ActOutcome, Action, Answer, Request, RequestError, Selection,
 };
-use longshore_protocol::{JobId, JobState, NameError, NewJob, PublisherId};
+use longshore_protocol::{JobId, JobState, NameError, PublisherId};
 use tokio::task::JoinSet;
 
 use crate::outcome::{EnqueueError, Receipt};
@@ -115,9 +116,8 @@ impl Producer {
     /// buries it as `unconfirmed`. A crash after the commit leaves the receipt in the table, and
     /// the program confirms again: confirming is idempotent. Without such a table no job is lost
     /// silently either: it is among the dead letters, and can be revived.
-    pub async fn prepare(&self, mut job: NewJob) -> Result<Receipt, EnqueueError> {
-        job.options.prepared = true;
-        self.enqueue(job).await
+    pub async fn prepare(&self, job: impl IntoJob) -> Result<Receipt, EnqueueError> {
+        self.enqueue(job).prepared().await
     }
 
     /// Lets a prepared job run, at the publisher that its receipt names; its delay counts from

@@ -13,6 +13,7 @@ mod confirm;
 mod core;
 mod directory;
 mod driver;
+mod enqueue;
 mod handle;
 mod ids;
 mod options;
@@ -23,6 +24,7 @@ mod queues;
 mod receipt_queue;
 
 pub use confirm::ConfirmError;
+pub use enqueue::{Enqueue, ResultError};
 pub use ids::{new_id, new_job};
 pub use options::{BatchOptions, Failover, PipelineOptions, ProducerOptions};
 pub use outcome::{BatchReceipt, EnqueueError, JobReceipt, JobTicket, Receipt};

@@ -3,12 +3,14 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use longshore_kinds::IntoJob;
 use longshore_protocol::{NewJob, Path, PublisherInfo, SessionId, check_name};
 use longshore_resolver::{Cluster, ReadClient};
 
 use crate::core::StreamLimits;
 use crate::directory::Directory;
 use crate::driver::{BatchCompletion, Driver, StreamHandle};
+use crate::enqueue::Enqueue;
 use crate::handle::ProducerHandle;
 use crate::ids::new_session_id;
 use crate::options::{BatchOptions, PipelineOptions, ProducerOptions};
@@ -58,7 +60,9 @@ impl Producer {
         Producer { handle: Arc::new(ProducerHandle { driver, stream, queues: OnceLock::new() }) }
     }
 
-    /// Enqueues one job, and waits until a publisher holds it. Concurrent callers share batches.
+    /// Enqueues one job: a value of a [`JobKind`](longshore_kinds::JobKind), or a [`NewJob`].
+    /// Awaited, it returns once a publisher holds the job; until then its options can be changed
+    /// ([`Enqueue`]). Concurrent callers share batches.
     ///
     /// Waits for capacity, for the resolver and for the publisher's answer, each for at most
     /// [`answer_timeout`](ProducerOptions::answer_timeout) (30 s by default, and more for large
@@ -66,9 +70,13 @@ impl Producer {
     ///
     /// Not cancel safe: if the future is dropped after it has waited, the job may have been sent.
     /// Enqueueing the same job (the same id) again at the same publisher is harmless.
-    pub async fn enqueue(&self, job: NewJob) -> Result<Receipt, EnqueueError> {
+    pub fn enqueue<J: IntoJob>(&self, job: J) -> Enqueue<'_, J> {
+        Enqueue::new(self, job)
+    }
+
+    pub(crate) async fn enqueue_job(&self, job: &NewJob) -> Result<Receipt, EnqueueError> {
         let ProducerHandle { driver, stream, .. } = &*self.handle;
-        let pushed = driver.push(stream, 0, &job, true).await?;
+        let pushed = driver.push(stream, 0, job, true).await?;
         // Requested with `want_tag`, so it is present.
         let completion = pushed.tag.ok_or(EnqueueError::Closed)?;
         completion.wait().await.outcome(pushed.index)

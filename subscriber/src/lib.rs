@@ -40,9 +40,10 @@ pub use values::{
     UpdatesSink, ValueState, ValueSubscription, WRITE_QUEUE_BYTES_MAX, WriteError,
 };
 pub use work::{
-    Blocking, CANCEL_GRACE, CONCURRENCY, CancelReason, Checkpoint, CheckpointError,
-    CheckpointsError, Completion, FromPayload, GRACE, HandlerFailed, InPlace, Job, JobContext,
-    JobFailure, JobOutput, JobRequest, JobService, Json, PayloadError, PublisherState, RunError,
-    ShutdownHandle, StatsWatch, Subscription, SubscriptionStatus, Take, TakeError, WORKER_JOBS_MAX,
-    Worker, WorkerOptions, WorkerReport, WorkerStats,
+    Attempt, AttemptParts, Blocking, CANCEL_GRACE, CONCURRENCY, CancelReason, Checkpoint,
+    CheckpointError, CheckpointsError, Completion, FromAttempt, FromPayload, GRACE, Handler,
+    HandlerFailed, InPlace, Job, JobContext, JobFailure, JobOutput, JobRequest, JobService, Json,
+    Kinds, Payload, PayloadError, PublisherState, Router, RunError, ShutdownHandle, State,
+    StatePart, StatsWatch, Subscription, SubscriptionStatus, Take, TakeError, Takes,
+    WORKER_JOBS_MAX, Worker, WorkerOptions, WorkerReport, WorkerStats,
 };

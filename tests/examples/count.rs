@@ -43,7 +43,7 @@ async fn jobs(number: u64) -> anyhow::Result<()> {
         }
     }
     let worker = system.worker().durable_subscribe("/jobs/count").concurrency(64).prefetch(1_000);
-    let (handle, stats) = (worker.handle(), worker.stats());
+    let (handle, stats) = (worker.shutdown_handle(), worker.stats());
     let working = tokio::spawn(worker.run(|_: Job<Vec<u8>>, _: JobContext| async { Ok(()) }));
     while stats.now().completed < number {
         tokio::time::sleep(Duration::from_millis(5)).await;

@@ -219,7 +219,7 @@ type Runs = Arc<Mutex<HashMap<JobId, u32>>>;
 async fn work(cluster: Cluster, queue: &str) -> (ShutdownHandle, JoinHandle<()>, Runs) {
     let worker = Worker::connect(cluster).await.unwrap().durable_subscribe(queue);
     let worker = worker.concurrency(16).prefetch(100);
-    let (handle, runs) = (worker.handle(), Runs::default());
+    let (handle, runs) = (worker.shutdown_handle(), Runs::default());
     let shared = runs.clone();
     let running = worker.run(move |_: Job<Bytes>, context: JobContext| {
         *shared.lock().unwrap().entry(context.id()).or_default() += 1;

@@ -109,7 +109,7 @@ async fn receipts_survive_a_publisher_killed_during_enqueue() {
     let ran = Arc::new(Mutex::new(Vec::new()));
     let worker = Worker::connect(harness.cluster()).await.unwrap().durable_subscribe(QUEUE);
     let worker = worker.concurrency(1).prefetch(5_000);
-    let (handle, shared) = (worker.handle(), ran.clone());
+    let (handle, shared) = (worker.shutdown_handle(), ran.clone());
     let running = tokio::spawn(worker.run(move |job: Job<Bytes>, _: JobContext| {
         shared.lock().unwrap().push(number(&job.payload));
         async { Ok(()) }
@@ -137,7 +137,7 @@ async fn repeated_publisher_kills_lose_and_duplicate_nothing() {
     let mut harness = Harness::with_more_configuration(1, 1, None, SMALL_SEGMENTS).await;
     let worker = Worker::connect(harness.cluster()).await.unwrap().durable_subscribe(QUEUE);
     let worker = worker.concurrency(16).prefetch(1_000);
-    let (handle, stats) = (worker.handle(), worker.stats());
+    let (handle, stats) = (worker.shutdown_handle(), worker.stats());
     let runs = Arc::new(Mutex::new(BTreeMap::<u64, u32>::new()));
     let shared = runs.clone();
     let working = tokio::spawn(worker.run(move |job: Job<Bytes>, _: JobContext| {

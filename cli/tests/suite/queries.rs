@@ -41,7 +41,7 @@ async fn a_job_shows_attempts_checkpoints_and_progress() {
     let options = WorkerOptions { name: "importer".to_owned(), ..WorkerOptions::default() };
     let worker = Worker::connect_with(system.cluster(), options).await.unwrap();
     let worker = worker.durable_subscribe("/jobs/a");
-    let (handle, end) = (worker.handle(), may_end.clone());
+    let (handle, end) = (worker.shutdown_handle(), may_end.clone());
     let working = tokio::spawn(worker.run(move |job, context| halfway(job, context, end.clone())));
     wait_until("it reports progress", || !system.job(&name)["progress"].is_null());
 

@@ -9,7 +9,7 @@ use longshore_protocol::messages::work::JobInfo;
 use super::{ClockUnused, TestSystem};
 use crate::{
     Feed, FeedFrom, FeedUpdate, Filter, Glob, JobId, JobState, JobsQuery, MissingPublisher, Queues,
-    QueuesError, RunError, Subscription, TakeError, WorkerReport,
+    QueuesError, RunError, Subscription, TakeError, Takes, WorkerReport,
 };
 
 /// The outcome of a [`TestSystem::drain`].
@@ -101,15 +101,15 @@ impl TestSystem {
     /// ```
     ///
     /// Dropping the future stops the worker at once; its leases end once the clock is moved by 5 s.
-    pub async fn drain<L, F>(
+    pub async fn drain<L, J: Takes, F>(
         &self,
-        subscription: Subscription<L>,
-        run: impl FnOnce(Subscription<L>) -> F,
+        subscription: Subscription<L, J>,
+        run: impl FnOnce(Subscription<L, J>) -> F,
     ) -> Result<DrainReport, DrainError>
     where
         F: Future<Output = Result<WorkerReport, RunError>>,
     {
-        let patterns: Vec<Glob> = subscription.take().patterns()?.cloned().collect();
+        let patterns = subscription.patterns()?;
         let queues = self.queues();
         let dead_before: HashSet<JobId> =
             dead(&queues, &patterns).await?.map(|job| job.id).collect();
@@ -120,7 +120,7 @@ impl TestSystem {
         })
         .await?;
 
-        let handle = subscription.handle();
+        let handle = subscription.shutdown_handle();
         let running = run(subscription);
         tokio::pin!(running);
         let worker = tokio::select! {

@@ -204,7 +204,7 @@ async fn moves_shorter_than_the_lease_keep_it() -> anyhow::Result<()> {
     let go = Arc::new(tokio::sync::Semaphore::new(0));
     let waits = Arc::new(GatedHandler { began, go: go.clone() });
     let subscription = system.worker().durable_subscribe("/slow");
-    let handle = subscription.handle();
+    let handle = subscription.shutdown_handle();
     let running = tokio::spawn(subscription.run(move |_: Job<String>, ctx: JobContext| {
         let waits = waits.clone();
         async move { waits.run(&ctx).await }
@@ -306,7 +306,7 @@ async fn a_drain_that_cannot_end_returns_an_error() -> anyhow::Result<()> {
     assert!(matches!(stuck, Err(DrainError::Stuck { ready: 0, running: 1, .. })), "{stuck:?}");
 
     let worker = system.worker().durable_subscribe("/slow");
-    worker.handle().stop_now();
+    worker.shutdown_handle().stop_now();
     let stopped = system.drain(worker, |jobs| jobs.run(hangs)).await;
     assert!(matches!(stopped, Err(DrainError::Stopped { .. })), "{stopped:?}");
 

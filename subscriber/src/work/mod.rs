@@ -4,6 +4,7 @@
 //! | Module | Content |
 //! |---|---|
 //! | [`worker`], [`take`], [`shutdown`], [`stats`] | the API to configure, run and stop a worker |
+//! | [`kinds`] | several kinds of jobs, each with a handler |
 //! | [`handler`] | what a handler receives and returns, and handlers as tower services |
 //! | [`state`] | state machines without a clock, a socket or randomness of their own |
 //! | [`session`] | the state of a run: the state machines of all publishers under one lock |
@@ -15,6 +16,7 @@
 
 mod handler;
 mod handler_task;
+mod kinds;
 mod lease_signal;
 mod link;
 mod publisher_watches;
@@ -31,11 +33,14 @@ pub use handler::{
     HandlerFailed, InPlace, Job, JobContext, JobFailure, JobOutput, JobRequest, JobService, Json,
     PayloadError,
 };
+pub use kinds::{
+    Attempt, AttemptParts, FromAttempt, Handler, Kinds, Payload, Router, State, StatePart,
+};
 pub use session::StatsWatch;
 pub use shutdown::ShutdownHandle;
 pub use state::durable::{PublisherState, SubscriptionStatus};
 pub use stats::{WorkerReport, WorkerStats};
-pub use take::{Take, TakeError};
+pub use take::{Take, TakeError, Takes};
 pub use worker::{
     CANCEL_GRACE, CONCURRENCY, GRACE, RunError, Subscription, WORKER_JOBS_MAX, Worker,
     WorkerOptions,

@@ -4,6 +4,8 @@ use longshore_protocol::limits::SOURCES_MAX;
 use longshore_protocol::messages::work::{Order, Source, Sources};
 use longshore_protocol::{Glob, GlobError};
 
+use crate::RunError;
+
 /// Which queues a worker takes jobs from, and in which order. Within a queue, jobs are ordered by
 /// priority, then age.
 ///
@@ -88,14 +90,22 @@ impl Take {
         Take { sources }
     }
 
-    /// The patterns, in their order.
-    pub fn patterns(&self) -> Result<impl Iterator<Item = &Glob>, TakeError> {
-        let sources = self.sources.as_ref().map_err(TakeError::clone)?;
-        Ok(sources.patterns.iter().map(|source| &source.pattern))
-    }
-
     pub(crate) fn into_sources(self) -> Result<Sources, TakeError> {
         self.sources
+    }
+}
+
+/// What a [`Subscription`](crate::Subscription) takes jobs from: patterns ([`Take`]), or the queues
+/// of its handlers' kinds ([`Kinds`](crate::Kinds)).
+pub trait Takes {
+    /// The patterns of its queues, in their order.
+    fn patterns(&self) -> Result<Vec<Glob>, RunError>;
+}
+
+impl Takes for Take {
+    fn patterns(&self) -> Result<Vec<Glob>, RunError> {
+        let sources = self.sources.as_ref().map_err(TakeError::clone)?;
+        Ok(sources.patterns.iter().map(|source| source.pattern.clone()).collect())
     }
 }
 
@@ -141,7 +151,7 @@ mod tests {
         );
         assert_eq!(order_and_patterns(Take::any(["/jobs/b", "/jobs/a/**"])), (Order::Age, both));
         let take = Take::strict(["/jobs/b", "/jobs/a"]);
-        let patterns: Vec<&str> = take.patterns().unwrap().map(Glob::as_str).collect();
+        let patterns: Vec<String> = take.patterns().unwrap().iter().map(Glob::to_string).collect();
         assert_eq!(patterns, ["/jobs/b", "/jobs/a"]);
         let shares = vec![("/jobs/b".to_owned(), 3), ("/jobs/a".to_owned(), 65_535)];
         let taken = order_and_patterns(Take::weighted([("/jobs/b", 3), ("/jobs/a", u16::MAX)]));

@@ -5,18 +5,20 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use longshore_kinds::ParameterError;
 use longshore_protocol::messages::work::Source;
-use longshore_protocol::{SessionId, check_name};
+use longshore_protocol::{Glob, SessionId, check_name};
 use longshore_resolver::{Cluster, PublisherWatch, ReadClient};
 use longshore_transport::LinkOptions;
 use tower_layer::{Identity, Layer, Stack};
 
+use crate::work::kinds::{Handler, Kinds, Router};
 use crate::work::publisher_watches::PublisherWatches;
 use crate::work::session::WorkerSession;
 use crate::work::supervisor::{self, RunConfig};
 use crate::{
     Blocking, ConnectError, FromPayload, InPlace, Job, JobContext, JobFailure, JobOutput,
-    JobService, ShutdownHandle, StatsWatch, Take, TakeError, WorkerReport,
+    JobService, ShutdownHandle, StatsWatch, Take, TakeError, Takes, WorkerReport,
 };
 
 /// The most jobs that one worker may hold, `concurrency + prefetch`. A link can resume twice as
@@ -63,6 +65,20 @@ pub enum RunError {
     /// The patterns are invalid.
     #[error(transparent)]
     Take(#[from] TakeError),
+    /// The path of a kind is invalid.
+    #[error("the kind of jobs at {template}: {error}")]
+    Kind {
+        /// The path as the kind declares it.
+        template: &'static str,
+        /// What is wrong.
+        error: ParameterError,
+    },
+    /// Two handlers have the same path.
+    #[error("two handlers take the jobs of {template}; a path has one")]
+    KindTwice {
+        /// The path as the kind declares it.
+        template: &'static str,
+    },
     /// The limits are invalid: concurrency is at least 1, and both together are at most 32,768,
     /// which is what links can resume.
     #[error(
@@ -115,27 +131,52 @@ impl Worker {
     /// is retried until the worker stops. An invalid pattern is reported by the run:
     /// [`RunError::Take`].
     pub fn durable_subscribe(self, take: impl Into<Take>) -> Subscription {
+        self.subscription(take.into())
+    }
+
+    /// Sets what the handlers share: a pool of connections, a client, or a struct of several
+    /// ([`StatePart`](crate::StatePart)). [`Subscription::handle`] adds handlers.
+    pub fn state<S: Send + Sync + 'static>(self, state: S) -> Subscription<Identity, Kinds<S>> {
+        self.subscription(Kinds::new(state))
+    }
+
+    /// Subscribes to the jobs of a kind, and runs `handler` for each, as [`Subscription::handle`]
+    /// does.
+    pub fn handle<H: Handler<A, ()>, A>(self, handler: H) -> Subscription<Identity, Kinds<()>> {
+        self.state(()).handle(handler)
+    }
+
+    fn subscription<J>(self, jobs: J) -> Subscription<Identity, J> {
         Subscription {
             worker: self,
-            take: take.into(),
-            concurrency: CONCURRENCY,
-            prefetch: None,
-            grace: GRACE,
-            cancel_grace: CANCEL_GRACE,
-            handle: ShutdownHandle::new(),
-            shutdown: None,
-            stats: StatsWatch::default(),
+            jobs,
             layer: Identity::new(),
+            settings: Settings {
+                concurrency: CONCURRENCY,
+                prefetch: None,
+                grace: GRACE,
+                cancel_grace: CANCEL_GRACE,
+                handle: ShutdownHandle::new(),
+                shutdown: None,
+                stats: StatsWatch::default(),
+            },
         }
     }
 }
 
-/// A worker with its patterns and options. It takes no job before [`Subscription::run`]. `L` is the
-/// stack of layers around its handler; none by default ([`Subscription::layer`]).
+/// A worker with its queues and options. It takes no job before it is `run`. `L` is the stack of
+/// layers around its handlers; none by default ([`Subscription::layer`]). `J` is where its jobs come
+/// from: patterns of queues, or the kinds of its handlers.
 #[must_use = "a subscription takes jobs once it is `run`"]
-pub struct Subscription<L = Identity> {
+pub struct Subscription<L = Identity, J = Take> {
     worker: Worker,
-    take: Take,
+    jobs: J,
+    layer: L,
+    settings: Settings,
+}
+
+/// The options of a subscription.
+struct Settings {
     concurrency: usize,
     prefetch: Option<usize>,
     grace: Duration,
@@ -143,15 +184,14 @@ pub struct Subscription<L = Identity> {
     handle: ShutdownHandle,
     shutdown: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     stats: StatsWatch,
-    layer: L,
 }
 
-impl<L> Subscription<L> {
+impl<L, J> Subscription<L, J> {
     /// Sets the number of concurrent handlers, from 1; 16 by default. With
     /// [`prefetch`](Subscription::prefetch) at most 32,768, or the run fails with
     /// [`RunError::Bound`].
-    pub fn concurrency(mut self, handlers: usize) -> Subscription<L> {
-        self.concurrency = handlers;
+    pub fn concurrency(mut self, handlers: usize) -> Subscription<L, J> {
+        self.settings.concurrency = handlers;
         self
     }
 
@@ -159,21 +199,21 @@ impl<L> Subscription<L> {
     /// the next job at once; `concurrency` by default. Use thousands for throughput, and 0 where
     /// jobs are long and should wait where any worker can take them. Jobs run in the order of their
     /// arrival: a more urgent job that arrives later does not overtake them.
-    pub fn prefetch(mut self, jobs: usize) -> Subscription<L> {
-        self.prefetch = Some(jobs);
+    pub fn prefetch(mut self, jobs: usize) -> Subscription<L, J> {
+        self.settings.prefetch = Some(jobs);
         self
     }
 
     /// Sets how long a draining worker lets its handlers run; 25 s by default.
-    pub fn grace(mut self, grace: Duration) -> Subscription<L> {
-        self.grace = grace;
+    pub fn grace(mut self, grace: Duration) -> Subscription<L, J> {
+        self.settings.grace = grace;
         self
     }
 
     /// Sets how long handlers have to return once their contexts are cancelled at the end of the
     /// grace; 1 s by default. Handlers that have not returned are dropped, and their jobs released.
-    pub fn cancel_grace(mut self, grace: Duration) -> Subscription<L> {
-        self.cancel_grace = grace;
+    pub fn cancel_grace(mut self, grace: Duration) -> Subscription<L, J> {
+        self.settings.cancel_grace = grace;
         self
     }
 
@@ -181,8 +221,8 @@ impl<L> Subscription<L> {
     pub fn shutdown(
         mut self,
         shutdown: impl Future<Output = ()> + Send + 'static,
-    ) -> Subscription<L> {
-        self.shutdown = Some(Box::pin(shutdown));
+    ) -> Subscription<L, J> {
+        self.settings.shutdown = Some(Box::pin(shutdown));
         self
     }
 
@@ -194,36 +234,41 @@ impl<L> Subscription<L> {
     /// waits in a layer counts as a running one.
     ///
     /// Without a layer nothing is boxed or cloned for a job.
-    pub fn layer<N>(self, layer: N) -> Subscription<Stack<N, L>> {
+    pub fn layer<N>(self, layer: N) -> Subscription<Stack<N, L>, J> {
         Subscription {
             layer: Stack::new(layer, self.layer),
             worker: self.worker,
-            take: self.take,
-            concurrency: self.concurrency,
-            prefetch: self.prefetch,
-            grace: self.grace,
-            cancel_grace: self.cancel_grace,
-            handle: self.handle,
-            shutdown: self.shutdown,
-            stats: self.stats,
+            jobs: self.jobs,
+            settings: self.settings,
         }
     }
 
-    /// The queues that it takes jobs from.
-    pub fn take(&self) -> &Take {
-        &self.take
-    }
-
     /// A handle that stops this worker from elsewhere.
-    pub fn handle(&self) -> ShutdownHandle {
-        self.handle.clone()
+    pub fn shutdown_handle(&self) -> ShutdownHandle {
+        self.settings.handle.clone()
     }
 
     /// The worker's counters and publishers, for reading while it runs.
     pub fn stats(&self) -> StatsWatch {
-        self.stats.clone()
+        self.settings.stats.clone()
     }
 
+    pub(crate) fn layered<S>(&self, service: S) -> L::Service
+    where
+        L: Layer<S>,
+    {
+        self.layer.layer(service)
+    }
+}
+
+impl<L, J: Takes> Subscription<L, J> {
+    /// The patterns of the queues that it takes jobs from.
+    pub fn patterns(&self) -> Result<Vec<Glob>, RunError> {
+        self.jobs.patterns()
+    }
+}
+
+impl<L> Subscription<L> {
     /// Runs `handler` for every job until the worker is stopped: up to `concurrency` at a time, on
     /// tokio's threads, each in a `tracing` span `job`. Returns the final counters.
     ///
@@ -231,7 +276,7 @@ impl<L> Subscription<L> {
     /// An error decides what happens to the job ([`JobFailure`]). A panic is a failed attempt. A
     /// payload that does not decode buries the job, and so does a result over 1 MiB. Without a
     /// [`shutdown`](Subscription::shutdown) and without use of the
-    /// [`handle`](Subscription::handle), the run never ends: no failure of a publisher or of the
+    /// [`shutdown_handle`](Subscription::shutdown_handle), the run never ends: no failure of a publisher or of the
     /// resolver ends it.
     ///
     /// Not cancel safe: dropping the future stops the worker as [`ShutdownHandle::stop_now`] does.
@@ -266,38 +311,68 @@ impl<L> Subscription<L> {
         Ok(supervisor::run(session, config, watches, service).await)
     }
 
-    pub(crate) fn layered<S>(&self, service: S) -> L::Service
-    where
-        L: Layer<S>,
-    {
-        self.layer.layer(service)
-    }
-
     fn into_run_parts(
         self,
     ) -> Result<(Arc<WorkerSession>, RunConfig, PublisherWatches<PublisherWatch>), RunError> {
-        let sources = self.take.into_sources()?;
-        let (concurrency, prefetch) = (self.concurrency, self.prefetch.unwrap_or(self.concurrency));
+        let Subscription { worker, jobs, settings, .. } = self;
+        let sources = jobs.into_sources()?;
+        let Settings { concurrency, grace, cancel_grace, handle, shutdown, stats, .. } = settings;
+        let prefetch = settings.prefetch.unwrap_or(concurrency);
         let bound = concurrency.saturating_add(prefetch);
         if concurrency == 0 || bound > WORKER_JOBS_MAX {
             return Err(RunError::Bound { concurrency, prefetch });
         }
         let session = WorkerSession::new(concurrency, bound, rand::random());
-        self.stats.show(session.clone());
-        let resolver = &self.worker.resolver;
-        let watch = |source: &Source| resolver.watch_publishers(source.pattern.clone());
+        stats.show(session.clone());
+        let watch = |source: &Source| worker.resolver.watch_publishers(source.pattern.clone());
         let watches = PublisherWatches::new(sources.patterns.iter().map(watch).collect());
         let config = RunConfig {
-            name: self.worker.options.name,
-            session_id: self.worker.session_id,
-            link: self.worker.options.link,
+            name: worker.options.name,
+            session_id: worker.session_id,
+            link: worker.options.link,
             sources,
             concurrency,
-            grace: self.grace,
-            cancel_grace: self.cancel_grace,
-            handle: self.handle,
-            shutdown: self.shutdown,
+            grace,
+            cancel_grace,
+            handle,
+            shutdown,
         };
         Ok((session, config, watches))
+    }
+}
+
+impl<L, S: Send + Sync + 'static> Subscription<L, Kinds<S>> {
+    /// Takes the jobs of a kind, and runs `handler` for each: an async function whose first
+    /// argument is [`Payload<Kind>`](crate::Payload), which names the kind. Its other arguments are
+    /// [`FromAttempt`](crate::FromAttempt). All kinds share one session, one link to each
+    /// publisher, and the worker's [`concurrency`](Subscription::concurrency).
+    ///
+    /// ```ignore
+    /// async fn send(Payload(mail): Payload<Welcome>, State(pool): State<Pool>) -> anyhow::Result<()> {
+    ///     pool.send(&mail.to).await
+    /// }
+    ///
+    /// Worker::connect("localhost").await?.state(pool).handle(send).run().await?;
+    /// ```
+    pub fn handle<H: Handler<A, S>, A>(mut self, handler: H) -> Subscription<L, Kinds<S>> {
+        self.jobs.add(handler);
+        self
+    }
+
+    /// Runs until the worker is stopped, each job with the handler of its kind. Two handlers of one
+    /// path are [`RunError::KindTwice`]; more than 64 kinds, or none, are [`RunError::Take`].
+    /// Everything else is as [`Subscription::run`] has it for patterns of queues.
+    ///
+    /// Not cancel safe: dropping the future stops the worker as [`ShutdownHandle::stop_now`] does.
+    pub async fn run(self) -> Result<WorkerReport, RunError>
+    where
+        L: Layer<Router<S>, Service: JobService>,
+    {
+        let Subscription { worker, jobs, layer, settings } = self;
+        let (jobs, router) = jobs.build()?;
+        let subscription = Subscription { worker, jobs, layer, settings };
+        let service = subscription.layered(router);
+        let (session, config, watches) = subscription.into_run_parts()?;
+        Ok(supervisor::run(session, config, watches, service).await)
     }
 }

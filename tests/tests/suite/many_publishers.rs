@@ -72,7 +72,7 @@ impl GatedWorker {
     async fn start(resolver: &Resolver, prefetch: usize) -> GatedWorker {
         let worker = resolver.worker().await.durable_subscribe("/jobs/**");
         let worker = worker.concurrency(CONCURRENCY as usize).prefetch(prefetch);
-        let (handle, stats) = (worker.handle(), worker.stats());
+        let (handle, stats) = (worker.shutdown_handle(), worker.stats());
         let (gate, closed) = watch::channel(false);
         let counters = Arc::new(HandlerCounters::default());
         let shared = counters.clone();

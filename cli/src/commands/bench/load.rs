@@ -131,7 +131,7 @@ impl LoadGenerator {
             .durable_subscribe(path)
             .concurrency(*concurrency)
             .prefetch(*prefetch);
-        let (stats, handle) = (subscription.stats(), subscription.handle());
+        let (stats, handle) = (subscription.stats(), subscription.shutdown_handle());
         let shared = permits.clone();
         let running = subscription.run(move |_: Job<Bytes>, _: JobContext| {
             let permits = shared.clone();

@@ -28,7 +28,7 @@ pub(crate) async fn run(arguments: BenchWorker, mut context: Context) -> anyhow:
         .concurrency(arguments.concurrency)
         .prefetch(arguments.prefetch);
     let stats = subscription.stats();
-    let handle = subscription.handle();
+    let handle = subscription.shutdown_handle();
     let running = if arguments.timed {
         let latencies = latencies.clone();
         tokio::spawn(subscription.run(move |job: Job<Bytes>, _: JobContext| {

@@ -49,7 +49,7 @@ pub(crate) async fn run(arguments: Work, mut context: Context) -> anyhow::Result
         false => None,
     };
     let launch_error = Arc::new(Mutex::new(None));
-    let handle = subscription.handle();
+    let handle = subscription.shutdown_handle();
     let stats = subscription.stats();
     let runner = Runner { command: arguments.command.into(), launch_error: launch_error.clone() };
     let (worker, forced) = (handle.clone(), stop.forced());

@@ -1,0 +1,126 @@
+//! What stands in `#[job(…)]`.
+
+use proc_macro2::{Span, TokenStream};
+use quote::quote;
+use syn::meta::ParseNestedMeta;
+use syn::{DeriveInput, Error, LitInt, LitStr, Path, Result, Type, parse_quote};
+
+use crate::time::{backoff, milliseconds};
+
+/// A hundred years, the longest that anything may take.
+const YEARS_100_MS: u64 = 100 * 365 * 86_400_000;
+
+/// The attributes of a kind.
+pub(crate) struct Attributes {
+    pub(crate) path: LitStr,
+    pub(crate) output: Type,
+    pub(crate) codec: Type,
+    /// Fields of `JobOptions` that differ from their defaults.
+    pub(crate) options: Vec<TokenStream>,
+    /// Where the crate `longshore` is.
+    pub(crate) longshore: Path,
+}
+
+/// While they are read.
+#[derive(Default)]
+struct Read {
+    path: Option<LitStr>,
+    output: Option<Type>,
+    codec: Option<Type>,
+    backoff: Option<LitStr>,
+    options: Vec<TokenStream>,
+    longshore: Option<Path>,
+    seen: Vec<Option<String>>,
+}
+
+impl Attributes {
+    pub(crate) fn of(input: &DeriveInput) -> Result<Attributes> {
+        let mut read = Read::default();
+        for attribute in input.attrs.iter().filter(|attribute| attribute.path().is_ident("job")) {
+            attribute.parse_nested_meta(|meta| read.add(&meta))?;
+        }
+        let longshore = read.longshore.unwrap_or_else(|| parse_quote!(::longshore));
+        let Some(path) = read.path else {
+            let missing = "a job kind needs its queue: #[job(path = \"/jobs/mail/welcome\")]";
+            return Err(Error::new(Span::call_site(), missing));
+        };
+        if let Some(literal) = &read.backoff {
+            let backoff = backoff(literal, &longshore)?;
+            read.options.push(quote!(backoff: ::std::option::Option::Some(#backoff)));
+        }
+        Ok(Attributes {
+            path,
+            output: read.output.unwrap_or_else(|| parse_quote!(())),
+            codec: read.codec.unwrap_or_else(|| parse_quote!(#longshore::JsonCodec)),
+            options: read.options,
+            longshore,
+        })
+    }
+}
+
+impl Read {
+    fn add(&mut self, meta: &ParseNestedMeta<'_>) -> Result<()> {
+        let name = meta.path.get_ident().map(ToString::to_string);
+        if self.seen.contains(&name) {
+            return Err(meta.error("given twice"));
+        }
+        self.seen.push(name.clone());
+        let some = |value: TokenStream| quote!(::std::option::Option::Some(#value));
+        let option = match name.as_deref() {
+            Some("path") => return set(&mut self.path, meta),
+            Some("output") => return set(&mut self.output, meta),
+            Some("codec") => return set(&mut self.codec, meta),
+            Some("backoff") => return set(&mut self.backoff, meta),
+            Some("crate") => {
+                self.longshore = Some(meta.value()?.call(Path::parse_mod_style)?);
+                return Ok(());
+            }
+            Some("max_attempts") => {
+                let literal: LitInt = meta.value()?.parse()?;
+                let attempts: u16 = literal.base10_parse()?;
+                if attempts == 0 {
+                    return Err(Error::new(literal.span(), "1 to 65535 attempts are possible"));
+                }
+                let attempts = some(quote!(#attempts));
+                quote!(max_attempts: #attempts)
+            }
+            Some("priority") => {
+                let priority: syn::Expr = meta.value()?.parse()?;
+                quote!(priority: #priority)
+            }
+            Some("timeout") => {
+                let ms = some(duration(meta, 0, YEARS_100_MS)?);
+                quote!(run_timeout_ms: #ms)
+            }
+            Some("lease") => {
+                // In its range it fits 32 bits.
+                let ms = milliseconds(&meta.value()?.parse()?, 1_000, 43_200_000)? as u32;
+                let ms = some(quote!(#ms));
+                quote!(lease_ms: #ms)
+            }
+            Some("keep") => {
+                let ms = some(duration(meta, 0, YEARS_100_MS)?);
+                quote!(keep_ms: #ms)
+            }
+            Some("keep_result") => quote!(keep_result: true),
+            _ => {
+                return Err(meta.error(
+                    "not an attribute of a job kind; there are path, output, codec, max_attempts, \
+                     timeout, lease, backoff, priority, keep, keep_result and crate",
+                ));
+            }
+        };
+        self.options.push(option);
+        Ok(())
+    }
+}
+
+fn set<T: syn::parse::Parse>(slot: &mut Option<T>, meta: &ParseNestedMeta<'_>) -> Result<()> {
+    *slot = Some(meta.value()?.parse()?);
+    Ok(())
+}
+
+fn duration(meta: &ParseNestedMeta<'_>, least: u64, most: u64) -> Result<TokenStream> {
+    let ms = milliseconds(&meta.value()?.parse()?, least, most)?;
+    Ok(quote!(#ms))
+}

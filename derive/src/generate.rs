@@ -1,0 +1,130 @@
+//! The implementation that is generated.
+
+use proc_macro2::TokenStream;
+use quote::quote;
+use syn::{Data, DeriveInput, Error, Fields, Ident, LitStr, Result};
+
+use crate::attributes::Attributes;
+
+/// What a segment may not hold: control characters aside, what globs are made of.
+const NOT_IN_PATHS: &[char] = &['*', '?', '{', '}', '[', ']'];
+
+pub(crate) fn job_kind(input: &DeriveInput) -> Result<TokenStream> {
+    let Attributes { path, output, codec, options, longshore } = Attributes::of(input)?;
+    let parameters = parameters(&path)?;
+    let fields = parameters.iter().map(|name| field(input, &path, name));
+    let fields = fields.collect::<Result<Vec<Ident>>>()?;
+    let kind = &input.ident;
+    let (generics, arguments, conditions) = input.generics.split_for_impl();
+    Ok(quote! {
+        impl #generics #longshore::JobKind for #kind #arguments #conditions {
+            const PATH: &'static str = #path;
+            type Output = #output;
+            type Codec = #codec;
+
+            fn path(&self) -> ::std::result::Result<#longshore::Path, #longshore::ParameterError> {
+                #longshore::__fill(Self::PATH, &[#((#parameters, &self.#fields)),*])
+            }
+
+            fn options() -> #longshore::JobOptions {
+                #longshore::JobOptions {
+                    #(#options,)*
+                    ..::std::default::Default::default()
+                }
+            }
+        }
+    })
+}
+
+/// The parameters of a path, which is checked.
+fn parameters(literal: &LitStr) -> Result<Vec<String>> {
+    let path = literal.value();
+    let wrong = |why: String| Error::new(literal.span(), why);
+    let Some(below) = path.strip_prefix('/') else {
+        return Err(wrong(format!("the path '{path}' does not begin with '/'")));
+    };
+    let mut parameters = Vec::new();
+    for segment in below.split('/') {
+        let name = segment.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
+        let text = name.unwrap_or(segment);
+        let is_bad = |c: char| c.is_control() || NOT_IN_PATHS.contains(&c);
+        if text.is_empty() {
+            return Err(wrong(format!("the path '{path}' has an empty segment")));
+        } else if text.contains(is_bad) || matches!(text, "." | "..") {
+            return Err(wrong(format!(
+                "'{segment}' is no segment of a path: control characters and * ? {{ }} [ ] are \
+                 not allowed, and a parameter is a whole segment: /tenants/{{tenant}}/mail"
+            )));
+        }
+        parameters.extend(name.map(str::to_owned));
+    }
+    Ok(parameters)
+}
+
+/// The field that a parameter is filled from.
+fn field(input: &DeriveInput, path: &LitStr, name: &str) -> Result<Ident> {
+    let named = match &input.data {
+        Data::Struct(data) => match &data.fields {
+            Fields::Named(fields) => fields
+                .named
+                .iter()
+                .find_map(|field| field.ident.clone().filter(|ident| ident == name)),
+            _ => None,
+        },
+        _ => None,
+    };
+    named.ok_or_else(|| {
+        let kind = &input.ident;
+        Error::new(path.span(), format!("'{kind}' has no field '{name}' for the path's {{{name}}}"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn derived(input: &str) -> std::result::Result<String, String> {
+        let input = syn::parse_str(input).expect("Rust");
+        job_kind(&input).map(|tokens| tokens.to_string()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn attributes_become_options() {
+        let kind = r#"#[job(path = "/t/{tenant}/mail", max_attempts = 5, timeout = "30s",
+            backoff = "exponential:2s..10m", priority = -1, keep = "7d", keep_result, output = u32)]
+            struct Welcome { tenant: String }"#;
+        let derived = derived(kind).unwrap();
+        for part in [
+            "max_attempts : :: std :: option :: Option :: Some (5u16)",
+            "run_timeout_ms : :: std :: option :: Option :: Some (30000u64)",
+            "Exponential { base_ms : 2000u32 , max_ms : 600000u32 }",
+            "priority : - 1",
+            "keep_result : true",
+            "type Output = u32",
+            r#"("tenant" , & self . tenant)"#,
+        ] {
+            assert!(derived.contains(part), "{part} is not in {derived}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_remedy() {
+        for (attribute, said) in [
+            ("", "needs its queue"),
+            (r#"path = "jobs""#, "does not begin with '/'"),
+            (r#"path = "/jobs/""#, "empty segment"),
+            (r#"path = "/jobs/a-{b}""#, "whole segment"),
+            (r#"path = "/jobs/{b}""#, "has no field 'b'"),
+            (r#"path = "/a", timeout = "30 seconds""#, "no duration: write a whole number"),
+            (r#"path = "/a", lease = "1ms""#, "out of its range"),
+            (r#"path = "/a", backoff = "sometimes""#, "no back-off: write exponential:2s..10m"),
+            (r#"path = "/a", max_attempts = 0"#, "1 to 65535"),
+            (r#"path = "/a", retries = 3"#, "there are path, output"),
+            (r#"path = "/a", path = "/b""#, "given twice"),
+        ] {
+            let error =
+                derived(&format!("#[job({attribute})] struct Job {{ a: u8 }}")).unwrap_err();
+            assert!(error.contains(said), "{attribute}: {error}");
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! `#[derive(JobKind)]`: a kind of job from a payload's type and its attributes.
+
+mod attributes;
+mod generate;
+mod time;
+
+use proc_macro::TokenStream;
+use syn::{DeriveInput, parse_macro_input};
+
+/// Implements `JobKind` for a payload's type. Everything is checked when the program is compiled.
+///
+/// | Attribute | Meaning |
+/// |---|---|
+/// | `path = "/jobs/mail/welcome"` | the queue of its jobs; required. A segment `{field}` is filled from that field of the payload |
+/// | `output = Type` | what its handler returns; `()` unless given |
+/// | `codec = Type` | how payload and output are written; `longshore::JsonCodec` unless given |
+/// | `max_attempts = 5` | attempts before the dead letters, 1 to 65,535 |
+/// | `timeout = "30s"` | how long one attempt may run; `"0s"` for as long as it likes |
+/// | `lease = "30s"` | how soon a dead worker is noticed, 1 s to 12 h |
+/// | `backoff = "exponential:2s..10m"` | the wait after a failed attempt; also `fixed:5s`, `linear:5s..10m`, `list:1s,5s,1m`, `quartic`, `hangfire` |
+/// | `priority = 5` | higher first |
+/// | `keep = "7d"` | how long the job stays readable once it has ended |
+/// | `keep_result` | the output is kept as long |
+/// | `crate = path` | where the crate `longshore` is, if it goes by another name |
+///
+/// Durations are whole numbers with a unit: `250ms`, `30s`, `5m`, `12h`, `7d`.
+#[proc_macro_derive(JobKind, attributes(job))]
+pub fn job_kind(input: TokenStream) -> TokenStream {
+    let input = parse_macro_input!(input as DeriveInput);
+    generate::job_kind(&input).unwrap_or_else(|error| error.to_compile_error()).into()
+}

@@ -1,0 +1,90 @@
+//! Plain async functions as handlers of a kind of job.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use bytes::Bytes;
+use longshore_kinds::{Codec, JobKind};
+
+use super::extract::{AttemptParts, FromAttempt, Payload};
+use crate::work::handler::failure::job_error;
+use crate::work::handler::service::{BoxError, failure_of};
+use crate::{Completion, JobFailure};
+
+/// An attempt under way.
+pub(crate) type Running = Pin<Box<dyn Future<Output = Result<Completion, JobFailure>> + Send>>;
+
+/// A handler of one kind of job: an async function whose first argument is [`Payload<Kind>`], with
+/// up to six more that are [`FromAttempt`], and which returns `Result<Kind::Output, E>`. `E` is
+/// [`JobFailure`], which decides what becomes of the job, or any other error, which fails the
+/// attempt: `anyhow::Error`, every `std::error::Error`, a text.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot handle jobs",
+    label = "not a handler",
+    note = "a handler is `async fn(Payload<Kind>, …) -> Result<Kind::Output, E>`: `Kind` has \
+            `#[derive(JobKind)]`, the other arguments are `State<T>`, `JobContext`, `Headers`, \
+            `Attempt` or `Path`, and `E` is `JobFailure`, `anyhow::Error` or another error"
+)]
+pub trait Handler<Arguments, S>: Clone + Send + Sync + 'static {
+    /// The jobs that it takes.
+    type Kind: JobKind;
+
+    /// Runs one attempt.
+    fn call(&self, payload: Bytes, attempt: AttemptParts, state: &S) -> Running;
+}
+
+/// The payload, read; one that its kind cannot read buries the job.
+fn read<K: JobKind>(payload: &Bytes) -> Result<Payload<K>, JobFailure> {
+    let read = <K::Codec as Codec<K>>::decode(payload).map(Payload);
+    read.map_err(|error| JobFailure::Bury(job_error("PayloadNotDecoded", error)))
+}
+
+fn completed<K: JobKind>(output: &K::Output, keeps: bool) -> Result<Completion, JobFailure> {
+    if !keeps {
+        return Ok(Completion { result: None });
+    }
+    let written = <K::Codec as Codec<K::Output>>::encode(output);
+    let result =
+        written.map_err(|error| JobFailure::Retry(job_error("OutputNotEncoded", error)))?;
+    Ok(Completion { result: Some(result) })
+}
+
+macro_rules! handlers {
+    ($(($($argument:ident)*))*) => { $(
+        impl<F, Fut, K, E, S, $($argument,)*> Handler<(Payload<K>, $($argument,)*), S> for F
+        where
+            F: Fn(Payload<K>, $($argument,)*) -> Fut + Clone + Send + Sync + 'static,
+            Fut: Future<Output = Result<K::Output, E>> + Send + 'static,
+            K: JobKind,
+            E: Into<BoxError> + 'static,
+            $($argument: FromAttempt<S>,)*
+        {
+            type Kind = K;
+
+            #[allow(unused_variables, reason = "the handler with a payload alone")]
+            fn call(&self, payload: Bytes, attempt: AttemptParts, state: &S) -> Running {
+                let called: Result<Fut, JobFailure> = (|| {
+                    Ok(self(
+                        read::<K>(&payload)?,
+                        $($argument::from_attempt(&attempt, state).map_err(Into::into)?,)*
+                    ))
+                })();
+                let keeps = attempt.context.keeps_result();
+                Box::pin(async move {
+                    let output = called?.await.map_err(failure_of)?;
+                    completed::<K>(&output, keeps)
+                })
+            }
+        }
+    )* };
+}
+
+handlers! {
+    ()
+    (A)
+    (A B)
+    (A B C)
+    (A B C D)
+    (A B C D G)
+    (A B C D G H)
+}
