@@ -10,6 +10,9 @@ mod embedded;
 #[path = "../fan_out.rs"]
 mod fan_out;
 #[allow(dead_code, reason = "its `main` is not called here")]
+#[path = "../kinds.rs"]
+mod kinds;
+#[allow(dead_code, reason = "its `main` is not called here")]
 #[path = "../prices.rs"]
 mod prices;
 #[allow(dead_code, reason = "its `main` is not called here")]
@@ -42,6 +45,12 @@ async fn checksums_match_and_missing_files_are_reported() -> anyhow::Result<()> 
 #[tokio::test]
 async fn the_embedded_system_completes_its_jobs() -> anyhow::Result<()> {
     assert_eq!(embedded::squares().await?, 100);
+    Ok(())
+}
+
+#[tokio::test]
+async fn three_kinds_of_jobs_run_in_one_worker() -> anyhow::Result<()> {
+    assert_eq!(kinds::run().await?, "acme owes 12.50");
     Ok(())
 }
 

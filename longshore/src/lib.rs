@@ -20,45 +20,21 @@
 //! [`JobContext::token`] to the store that it writes to: the token rises with every delivery, so
 //! the store can refuse a late write.
 //!
-//! # A first worker
+//! # A first kind of job
 //!
-//! This worker takes the jobs of all queues below `/jobs/mail`, 16 at a time by default, and runs
-//! until Ctrl-C. A job is completed when the handler returns `Ok`. An error is a failed attempt,
-//! and the job is retried until it has no attempts left ([`JobFailure`] has the other outcomes).
-//!
-//! ```no_run
-//! use longshore::prelude::*;
-//!
-//! #[derive(serde::Deserialize)]
-//! struct Welcome {
-//!     to: String,
-//! }
-//!
-//! #[tokio::main]
-//! async fn main() -> anyhow::Result<()> {
-//!     let report = Worker::connect("127.0.0.1")
-//!         .await?
-//!         .durable_subscribe("/jobs/mail/**")
-//!         .shutdown(async { drop(tokio::signal::ctrl_c().await) })
-//!         .run(|job: Job<Welcome>, context: JobContext| async move {
-//!             println!("attempt {}: a welcome to {}", context.attempt(), job.payload.to);
-//!             Ok(())
-//!         })
-//!         .await?;
-//!     println!("{} completed", report.completed);
-//!     Ok(())
-//! }
-//! ```
-//!
-//! # A first producer
-//!
-//! [`Producer::enqueue`] returns when a publisher has the job on its disk. Its error says whether
-//! the job was certainly not enqueued, or may be: [`EnqueueError`] lists what to do in each case.
+//! A payload's type declares the queue of its jobs and how they are retried
+//! ([`#[derive(JobKind)]`](derive@JobKind) has all attributes). [`Producer::enqueue`] returns when
+//! a publisher has the job on its disk. Its error says whether the job was certainly not enqueued,
+//! or may be: [`EnqueueError`] lists what to do in each case.
 //!
 //! ```no_run
-//! use longshore::prelude::*;
+//! use std::time::Duration;
 //!
-//! #[derive(serde::Serialize)]
+//! use longshore::prelude::*;
+//! use serde::{Deserialize, Serialize};
+//!
+//! #[derive(Serialize, Deserialize, JobKind)]
+//! #[job(path = "/jobs/mail/welcome", max_attempts = 5, timeout = "30s")]
 //! struct Welcome {
 //!     to: String,
 //! }
@@ -67,15 +43,65 @@
 //! async fn main() -> anyhow::Result<()> {
 //!     let producer = Producer::connect("127.0.0.1", ProducerOptions::default());
 //!     let welcome = Welcome { to: "ada@example.com".to_owned() };
-//!     let job = new_job(Path::new("/jobs/mail/welcome")?, serde_json::to_vec(&welcome)?);
-//!     let receipt = producer.enqueue(job).await?;
+//!     let receipt = producer.enqueue(welcome).delay(Duration::from_secs(60)).await?;
 //!     println!("{receipt} is on disk");
 //!     Ok(())
 //! }
 //! ```
 //!
-//! [`JobOptions`] has the options of a job: a delay, a priority, a number of attempts, a back-off,
-//! a retained result. [`Queues`] reads queues and acts on them.
+//! # A first worker
+//!
+//! A handler is an async function. Its first argument is the payload, which names the kind of job.
+//! One worker can have a handler for each of up to 64 kinds, and runs 16 jobs at a time by default.
+//! A job is completed when its handler returns `Ok`. An error is a failed attempt, and the job is
+//! retried until it has no attempts left ([`JobFailure`] has the other outcomes).
+//!
+//! ```no_run
+//! use longshore::prelude::*;
+//! # use serde::{Deserialize, Serialize};
+//! # #[derive(Serialize, Deserialize, JobKind)]
+//! # #[job(path = "/jobs/mail/welcome")]
+//! # struct Welcome {
+//! #     to: String,
+//! # }
+//!
+//! async fn welcome(Payload(mail): Payload<Welcome>, job: JobContext) -> anyhow::Result<()> {
+//!     println!("attempt {}: a welcome to {}", job.attempt(), mail.to);
+//!     Ok(())
+//! }
+//!
+//! #[tokio::main]
+//! async fn main() -> anyhow::Result<()> {
+//!     let worker = Worker::connect("127.0.0.1").await?.handle(welcome);
+//!     let report = worker.shutdown(async { drop(tokio::signal::ctrl_c().await) }).run().await?;
+//!     println!("{} completed", report.completed);
+//!     Ok(())
+//! }
+//! ```
+//!
+//! # Jobs without a type
+//!
+//! A job is bytes at a path: [`new_job`] creates one, [`JobOptions`] has its options, and
+//! [`Worker::durable_subscribe`] takes the jobs of any pattern of queues.
+//!
+//! ```no_run
+//! use longshore::prelude::*;
+//!
+//! # async fn run() -> anyhow::Result<()> {
+//! let producer = Producer::connect("127.0.0.1", ProducerOptions::default());
+//! producer.enqueue(new_job(Path::new("/jobs/mail/plain")?, "ada@example.com")).await?;
+//!
+//! let worker = Worker::connect("127.0.0.1").await?.durable_subscribe("/jobs/mail/**");
+//! let print = |job: Job<String>, _: JobContext| async move {
+//!     println!("{}", job.payload);
+//!     Ok(())
+//! };
+//! worker.run(print).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [`Queues`] reads queues and acts on them.
 //!
 //! # A first value
 //!
