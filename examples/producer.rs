@@ -1,8 +1,10 @@
 //! Enqueues ten jobs. Start a system first: `longshore up`.
 
 use longshore::prelude::*;
+use serde::{Deserialize, Serialize};
 
-#[derive(serde::Serialize)]
+#[derive(Serialize, Deserialize, JobKind)]
+#[job(path = "/jobs/mail/welcome", max_attempts = 5, timeout = "30s")]
 struct Welcome {
     to: String,
 }
@@ -10,11 +12,9 @@ struct Welcome {
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let producer = Producer::connect("127.0.0.1", ProducerOptions::default());
-    let path = Path::new("/jobs/mail/welcome")?;
     for n in 1..=10 {
-        let welcome = Welcome { to: format!("user-{n}@example.com") };
-        let job = new_job(path.clone(), serde_json::to_vec(&welcome)?);
-        let receipt = producer.enqueue(job).await?;
+        let to = format!("user-{n}@example.com");
+        let receipt = producer.enqueue(Welcome { to }).await?;
         println!("{receipt} is on disk");
     }
     Ok(())

@@ -1,24 +1,23 @@
 //! Runs the jobs of `producer` until Ctrl-C, then finishes the running jobs.
 
 use longshore::prelude::*;
+use serde::{Deserialize, Serialize};
 
-#[derive(serde::Deserialize)]
+#[derive(Serialize, Deserialize, JobKind)]
+#[job(path = "/jobs/mail/welcome")]
 struct Welcome {
     to: String,
 }
 
+async fn welcome(Payload(mail): Payload<Welcome>, job: JobContext) -> anyhow::Result<()> {
+    println!("attempt {}: a welcome to {}", job.attempt(), mail.to);
+    Ok(())
+}
+
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    let report = Worker::connect("127.0.0.1")
-        .await?
-        .durable_subscribe("/jobs/mail/**")
-        .concurrency(64)
-        .shutdown(async { drop(tokio::signal::ctrl_c().await) })
-        .run(|job: Job<Welcome>, context: JobContext| async move {
-            println!("attempt {}: a welcome to {}", context.attempt(), job.payload.to);
-            Ok(())
-        })
-        .await?;
+    let worker = Worker::connect("127.0.0.1").await?.handle(welcome).concurrency(64);
+    let report = worker.shutdown(async { drop(tokio::signal::ctrl_c().await) }).run().await?;
     println!("{} completed", report.completed);
     Ok(())
 }
