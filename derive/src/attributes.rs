@@ -1,4 +1,4 @@
-//! What stands in `#[job(…)]`.
+//! Parses `#[job(…)]`.
 
 use proc_macro2::{Span, TokenStream};
 use quote::quote;
@@ -21,9 +21,9 @@ pub(crate) struct Attributes {
     pub(crate) longshore: Path,
 }
 
-/// While they are read.
+/// The attributes parsed so far.
 #[derive(Default)]
-struct Read {
+struct Parser {
     path: Option<LitStr>,
     output: Option<Type>,
     codec: Option<Type>,
@@ -35,7 +35,7 @@ struct Read {
 
 impl Attributes {
     pub(crate) fn of(input: &DeriveInput) -> Result<Attributes> {
-        let mut read = Read::default();
+        let mut read = Parser::default();
         for attribute in input.attrs.iter().filter(|attribute| attribute.path().is_ident("job")) {
             attribute.parse_nested_meta(|meta| read.add(&meta))?;
         }
@@ -58,7 +58,7 @@ impl Attributes {
     }
 }
 
-impl Read {
+impl Parser {
     fn add(&mut self, meta: &ParseNestedMeta<'_>) -> Result<()> {
         let name = meta.path.get_ident().map(ToString::to_string);
         if self.seen.contains(&name) {

@@ -1,13 +1,18 @@
-//! The implementation that is generated.
+//! Generates the implementation.
 
 use proc_macro2::TokenStream;
 use quote::quote;
+use syn::ext::IdentExt;
 use syn::{Data, DeriveInput, Error, Fields, Ident, LitStr, Result};
 
 use crate::attributes::Attributes;
 
-/// What a segment may not hold: control characters aside, what globs are made of.
+/// Characters of globs, which paths do not contain. Neither do they contain control characters.
 const NOT_IN_PATHS: &[char] = &['*', '?', '{', '}', '[', ']'];
+/// Limits of paths, as the crate `longshore-protocol` has them.
+const PATH_BYTES_MAX: usize = 1_024;
+const PATH_SEGMENTS_MAX: usize = 32;
+const SEGMENT_BYTES_MAX: usize = 255;
 
 pub(crate) fn job_kind(input: &DeriveInput) -> Result<TokenStream> {
     let Attributes { path, output, codec, options, longshore } = Attributes::of(input)?;
@@ -17,13 +22,14 @@ pub(crate) fn job_kind(input: &DeriveInput) -> Result<TokenStream> {
     let kind = &input.ident;
     let (generics, arguments, conditions) = input.generics.split_for_impl();
     Ok(quote! {
+        #[automatically_derived]
         impl #generics #longshore::JobKind for #kind #arguments #conditions {
             const PATH: &'static str = #path;
             type Output = #output;
             type Codec = #codec;
 
             fn path(&self) -> ::std::result::Result<#longshore::Path, #longshore::ParameterError> {
-                #longshore::__fill(Self::PATH, &[#((#parameters, &self.#fields)),*])
+                #longshore::__fill(#path, &[#((#parameters, &self.#fields)),*])
             }
 
             fn options() -> #longshore::JobOptions {
@@ -36,13 +42,20 @@ pub(crate) fn job_kind(input: &DeriveInput) -> Result<TokenStream> {
     })
 }
 
-/// The parameters of a path, which is checked.
+/// Checks a path, and returns its parameters.
 fn parameters(literal: &LitStr) -> Result<Vec<String>> {
     let path = literal.value();
     let wrong = |why: String| Error::new(literal.span(), why);
     let Some(below) = path.strip_prefix('/') else {
         return Err(wrong(format!("the path '{path}' does not begin with '/'")));
     };
+    if path.len() > PATH_BYTES_MAX || below.split('/').count() > PATH_SEGMENTS_MAX {
+        return Err(wrong(format!(
+            "the path is too long: at most {PATH_BYTES_MAX} bytes and {PATH_SEGMENTS_MAX} segments"
+        )));
+    } else if below == "sys" || below.starts_with("sys/") {
+        return Err(wrong("paths at and below /sys are reserved; use another path".to_owned()));
+    }
     let mut parameters = Vec::new();
     for segment in below.split('/') {
         let name = segment.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
@@ -50,6 +63,11 @@ fn parameters(literal: &LitStr) -> Result<Vec<String>> {
         let is_bad = |c: char| c.is_control() || NOT_IN_PATHS.contains(&c);
         if text.is_empty() {
             return Err(wrong(format!("the path '{path}' has an empty segment")));
+        } else if segment.len() > SEGMENT_BYTES_MAX {
+            return Err(wrong(format!(
+                "a segment of {} bytes is over the limit of {SEGMENT_BYTES_MAX}",
+                segment.len()
+            )));
         } else if text.contains(is_bad) || matches!(text, "." | "..") {
             return Err(wrong(format!(
                 "'{segment}' is no segment of a path: control characters and * ? {{ }} [ ] are \
@@ -68,7 +86,7 @@ fn field(input: &DeriveInput, path: &LitStr, name: &str) -> Result<Ident> {
             Fields::Named(fields) => fields
                 .named
                 .iter()
-                .find_map(|field| field.ident.clone().filter(|ident| ident == name)),
+                .find_map(|field| field.ident.clone().filter(|ident| ident.unraw() == name)),
             _ => None,
         },
         _ => None,
@@ -108,11 +126,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_remedy() {
-        for (attribute, said) in [
+    fn a_parameter_may_be_a_raw_identifier() {
+        let derived = derived(r#"#[job(path = "/a/{type}")] struct Job { r#type: u8 }"#).unwrap();
+        assert!(derived.contains(r#"("type" , & self . r#type)"#), "{derived}");
+    }
+
+    #[test]
+    fn errors_name_the_fault_and_the_remedy() {
+        for (attribute, expected) in [
             ("", "needs its queue"),
             (r#"path = "jobs""#, "does not begin with '/'"),
             (r#"path = "/jobs/""#, "empty segment"),
+            (r#"path = "/sys/jobs""#, "reserved"),
             (r#"path = "/jobs/a-{b}""#, "whole segment"),
             (r#"path = "/jobs/{b}""#, "has no field 'b'"),
             (r#"path = "/a", timeout = "30 seconds""#, "no duration: write a whole number"),
@@ -124,7 +149,7 @@ mod tests {
         ] {
             let error =
                 derived(&format!("#[job({attribute})] struct Job {{ a: u8 }}")).unwrap_err();
-            assert!(error.contains(said), "{attribute}: {error}");
+            assert!(error.contains(expected), "{attribute}: {error}");
         }
     }
 }

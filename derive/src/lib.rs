@@ -7,7 +7,9 @@ mod time;
 use proc_macro::TokenStream;
 use syn::{DeriveInput, parse_macro_input};
 
-/// Implements `JobKind` for a payload's type. Everything is checked when the program is compiled.
+/// Implements `JobKind` for a payload's type. Paths, durations and back-offs are checked at compile
+/// time. The options are those of enqueued jobs: workers do not need them, and a change does not
+/// affect jobs that are already in a queue.
 ///
 /// | Attribute | Meaning |
 /// |---|---|
@@ -15,12 +17,12 @@ use syn::{DeriveInput, parse_macro_input};
 /// | `output = Type` | what its handler returns; `()` unless given |
 /// | `codec = Type` | how payload and output are written; `longshore::JsonCodec` unless given |
 /// | `max_attempts = 5` | attempts before the dead letters, 1 to 65,535 |
-/// | `timeout = "30s"` | how long one attempt may run; `"0s"` for as long as it likes |
+/// | `timeout = "30s"` | how long one attempt may run; `"0s"` for no limit |
 /// | `lease = "30s"` | how soon a dead worker is noticed, 1 s to 12 h |
 /// | `backoff = "exponential:2s..10m"` | the wait after a failed attempt; also `fixed:5s`, `linear:5s..10m`, `list:1s,5s,1m`, `quartic`, `hangfire` |
 /// | `priority = 5` | higher first |
-/// | `keep = "7d"` | how long the job stays readable once it has ended |
-/// | `keep_result` | the output is kept as long |
+/// | `keep = "7d"` | how long the job is retained once it has ended |
+/// | `keep_result` | the output is retained with it |
 /// | `crate = path` | where the crate `longshore` is, if it goes by another name |
 ///
 /// Durations are whole numbers with a unit: `250ms`, `30s`, `5m`, `12h`, `7d`.

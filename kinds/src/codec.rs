@@ -1,4 +1,4 @@
-//! How payloads and outputs are written.
+//! How payloads and outputs are encoded.
 
 use std::error::Error;
 
@@ -6,49 +6,50 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Writes and reads values of `T`. A type without values of its own, named by
-/// [`JobKind::Codec`](crate::JobKind::Codec).
+/// Encodes and decodes values of `T`: payloads and outputs of a kind
+/// ([`JobKind::Codec`](crate::JobKind::Codec)).
 ///
-/// JSON is [`JsonCodec`]. Another format is an implementation for a type of yours, for every `T`
-/// that the format can write:
+/// [`JsonCodec`] is the default. For another format, implement it for a type of your own and every
+/// `T` that the format supports:
 ///
 /// ```
+/// # mod longshore { pub use longshore_kinds::*; }
 /// use bytes::Bytes;
-/// use longshore_kinds::{Codec, CodecError};
+/// use longshore::{Codec, CodecError};
+/// use serde::{Serialize, de::DeserializeOwned};
 ///
-/// /// A job without anything but its bytes.
-/// struct Raw;
+/// /// JSON that people can read.
+/// struct Pretty;
 ///
-/// impl Codec<Vec<u8>> for Raw {
-///     const CONTENT_TYPE: &'static str = "application/octet-stream";
-///
-///     fn encode(value: &Vec<u8>) -> Result<Bytes, CodecError> {
-///         Ok(Bytes::copy_from_slice(value))
+/// impl<T: Serialize + DeserializeOwned> Codec<T> for Pretty {
+///     fn encode(value: &T) -> Result<Bytes, CodecError> {
+///         serde_json::to_vec_pretty(value).map(Bytes::from).map_err(CodecError::new)
 ///     }
 ///
-///     fn decode(bytes: &Bytes) -> Result<Vec<u8>, CodecError> {
-///         Ok(bytes.to_vec())
+///     fn decode(bytes: &Bytes) -> Result<T, CodecError> {
+///         serde_json::from_slice(bytes).map_err(CodecError::new)
 ///     }
 /// }
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot encode `{T}`",
+    note = "for JSON, the default codec, `{T}` needs `serde::Serialize` and `serde::Deserialize`"
+)]
 pub trait Codec<T> {
-    /// The format's media type, for people and other programs; `application/json` for JSON.
-    const CONTENT_TYPE: &'static str;
-
-    /// The value's bytes.
+    /// Encodes a value.
     fn encode(value: &T) -> Result<Bytes, CodecError>;
 
-    /// The value in these bytes.
+    /// Decodes a value.
     fn decode(bytes: &Bytes) -> Result<T, CodecError>;
 }
 
-/// A value that a [`Codec`] cannot write, or bytes that it cannot read.
+/// A value that a [`Codec`] cannot encode, or bytes that it cannot decode.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct CodecError(Box<dyn Error + Send + Sync>);
 
 impl CodecError {
-    /// For that reason.
+    /// An error with this reason.
     pub fn new(reason: impl Into<Box<dyn Error + Send + Sync>>) -> CodecError {
         CodecError(reason.into())
     }
@@ -59,8 +60,6 @@ impl CodecError {
 pub struct JsonCodec;
 
 impl<T: Serialize + DeserializeOwned> Codec<T> for JsonCodec {
-    const CONTENT_TYPE: &'static str = "application/json";
-
     fn encode(value: &T) -> Result<Bytes, CodecError> {
         serde_json::to_vec(value).map(Bytes::from).map_err(CodecError::new)
     }

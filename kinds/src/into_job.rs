@@ -1,4 +1,4 @@
-//! What a producer takes.
+//! What a producer accepts as a job.
 
 use longshore_protocol::{JobId, NewJob};
 
@@ -6,38 +6,31 @@ use crate::codec::{Codec, CodecError};
 use crate::kind::JobKind;
 use crate::template::ParameterError;
 
-/// What becomes a job: a value of a [`JobKind`], or a [`NewJob`].
+/// A job to enqueue: a value of a [`JobKind`], or a [`NewJob`].
 pub trait IntoJob {
-    /// What its handler returns: [`JobKind::Output`], or bytes.
-    type Output;
-
-    /// The job, under a new id unless it has one.
-    fn into_job(self, new_id: impl FnOnce() -> JobId) -> Result<NewJob, JobNotMade>;
+    /// Makes the job, with a new id unless it has one.
+    fn into_job(self, new_id: impl FnOnce() -> JobId) -> Result<NewJob, BadPayload>;
 }
 
-/// Why a payload became no job. Nothing was sent.
+/// Why a payload makes no job.
 #[derive(Debug, thiserror::Error)]
-pub enum JobNotMade {
-    /// Its kind's codec cannot write the payload.
-    #[error("the payload cannot be written: {0}")]
-    Payload(#[from] CodecError),
-    /// The payload gives no path.
+pub enum BadPayload {
+    /// Its kind's codec cannot encode it.
+    #[error("it cannot be encoded: {0}")]
+    Codec(#[from] CodecError),
+    /// Its kind's path cannot be filled from it.
     #[error(transparent)]
     Path(#[from] ParameterError),
 }
 
 impl IntoJob for NewJob {
-    type Output = bytes::Bytes;
-
-    fn into_job(self, _: impl FnOnce() -> JobId) -> Result<NewJob, JobNotMade> {
+    fn into_job(self, _: impl FnOnce() -> JobId) -> Result<NewJob, BadPayload> {
         Ok(self)
     }
 }
 
 impl<K: JobKind> IntoJob for K {
-    type Output = K::Output;
-
-    fn into_job(self, new_id: impl FnOnce() -> JobId) -> Result<NewJob, JobNotMade> {
+    fn into_job(self, new_id: impl FnOnce() -> JobId) -> Result<NewJob, BadPayload> {
         let path = self.path()?;
         let payload = <K::Codec as Codec<K>>::encode(&self)?;
         Ok(NewJob { options: K::options(), ..NewJob::new(path, new_id(), payload) })

@@ -5,8 +5,8 @@ use longshore_protocol::{Glob, JobOptions, Path};
 use crate::codec::Codec;
 use crate::template::{self, ParameterError};
 
-/// A kind of job: its type is the payload. `#[derive(JobKind)]` implements it from attributes that
-/// are checked when the program is compiled:
+/// A kind of job; the type is its payload. `#[derive(JobKind)]` implements it from attributes that
+/// are checked at compile time:
 ///
 /// ```ignore
 /// #[derive(Serialize, Deserialize, JobKind)]
@@ -17,20 +17,25 @@ use crate::template::{self, ParameterError};
 /// }
 /// ```
 pub trait JobKind: Sized + Send + 'static {
-    /// The path of its queue. A segment `{name}` is a parameter, which each job fills from its
-    /// payload: jobs of one kind may lie in many queues.
+    /// The path of its queue. A segment `{name}` is a parameter, filled from the payload of each
+    /// job.
+    ///
+    /// Each value of a parameter is a queue of its own, and publishers limit the number of queues.
+    /// Paths of two kinds must not match the same queue: the jobs of one would reach the handler of
+    /// the other. A worker checks its own kinds when it starts
+    /// (`RunError::KindsOverlap`); kinds of other programs are yours to keep apart.
     const PATH: &'static str;
 
-    /// What its handler returns, and a waiter receives.
+    /// The output of its handler, which `Enqueue::result` returns.
     type Output: Send + 'static;
 
-    /// How its payload and its output are written.
+    /// How its payload and its output are encoded.
     type Codec: Codec<Self> + Codec<Self::Output>;
 
-    /// The queue of this job: [`PATH`](JobKind::PATH), its parameters filled in.
+    /// The queue of this job: [`PATH`](JobKind::PATH) with its parameters filled in.
     fn path(&self) -> Result<Path, ParameterError>;
 
-    /// The options of its jobs, unless a job changes them.
+    /// The options of its jobs. Each job can override them when it is enqueued.
     fn options() -> JobOptions {
         JobOptions::default()
     }

@@ -4,23 +4,26 @@ use std::fmt::Display;
 
 use longshore_protocol::{Glob, GlobError, Path, PathError};
 
+/// The most bytes of a parameter's value in an error.
+const SHOWN_BYTES_MAX: usize = 64;
+
 /// Why a job has no path.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ParameterError {
     /// A parameter's value is not one segment of a path.
     #[error(
-        "parameter {{{name}}} of {template} is '{value}'; it has to be one segment of a path: not \
-         empty, and without '/'"
+        "parameter {{{name}}} of {template} is '{value}'; it must be one segment of a path: not \
+         empty, at most 255 bytes, without '/', control characters and * ? {{ }} [ ]"
     )]
     NotOneSegment {
         /// The path as its kind has it.
         template: &'static str,
         /// The parameter.
         name: String,
-        /// What the payload has for it.
+        /// Its value, escaped and cut.
         value: String,
     },
-    /// The payload has no value for a parameter: only kinds made by hand can lack one.
+    /// A parameter has no value: an error in a hand-written implementation of `JobKind`.
     #[error("parameter {{{name}}} of {template} has no value")]
     Missing {
         /// The path as its kind has it.
@@ -36,11 +39,14 @@ pub enum ParameterError {
     Pattern(#[from] GlobError),
 }
 
-/// The path with its parameters filled in: each a name and its value.
+/// Fills the parameters of a path: pairs of a name and a value.
 pub fn fill(
     template: &'static str,
     parameters: &[(&str, &dyn Display)],
 ) -> Result<Path, ParameterError> {
+    if !template.starts_with('/') {
+        return Err(PathError::NotAbsolute(template.to_owned()).into());
+    }
     let mut path = String::with_capacity(template.len() + 16);
     for segment in template.split('/').skip(1) {
         path.push('/');
@@ -53,8 +59,8 @@ pub fn fill(
             return Err(ParameterError::Missing { template, name: name.to_owned() });
         };
         let value = value.to_string();
-        if value.is_empty() || value.contains('/') {
-            let name = name.to_owned();
+        if value.contains('/') || Path::check(&format!("/{value}")).is_err() {
+            let (name, value) = (name.to_owned(), shown(&value));
             return Err(ParameterError::NotOneSegment { template, name, value });
         }
         path.push_str(&value);
@@ -67,6 +73,11 @@ pub fn pattern(template: &str) -> Result<Glob, ParameterError> {
     let segments: Vec<&str> =
         template.split('/').map(|s| if parameter(s).is_some() { "*" } else { s }).collect();
     Ok(Glob::new(&segments.join("/"))?)
+}
+
+/// The value as an error shows it.
+fn shown(value: &str) -> String {
+    value.chars().take(SHOWN_BYTES_MAX).flat_map(char::escape_debug).collect()
 }
 
 /// The parameter's name, if the segment is one.

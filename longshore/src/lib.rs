@@ -306,7 +306,9 @@ pub use longshore_derive::JobKind;
 /// What `#[derive(JobKind)]` calls.
 #[doc(hidden)]
 pub use longshore_kinds::fill as __fill;
-pub use longshore_kinds::{Codec, CodecError, IntoJob, JobKind, JsonCodec, ParameterError};
+pub use longshore_kinds::{
+    BadPayload, Codec, CodecError, IntoJob, JobKind, JsonCodec, ParameterError,
+};
 #[cfg(feature = "producer")]
 pub use longshore_producer::{
     BatchOptions, BatchReceipt, ConfirmError, Enqueue, EnqueueError, Failover, Feed, FeedFrom,

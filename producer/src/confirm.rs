@@ -11,7 +11,8 @@ use longshore_protocol::messages::work::{
 use longshore_protocol::{JobId, JobState, NameError, PublisherId};
 use tokio::task::JoinSet;
 
-use crate::outcome::{EnqueueError, Receipt};
+use crate::enqueue::Enqueue;
+use crate::outcome::Receipt;
 use crate::producer::Producer;
 use crate::queues::{
     JobEnd, PatientError, PatientRequest, Queues, Target, WaitError, deadline_after,
@@ -57,7 +58,7 @@ pub enum ConfirmError {
         publisher: PublisherId,
         /// How long it was tried.
         waited: Duration,
-        /// What kept the publisher from answering.
+        /// Why the publisher did not answer.
         why: String,
     },
     /// The publisher cannot confirm: it is of an older version and does not know the request, or
@@ -116,8 +117,8 @@ impl Producer {
     /// buries it as `unconfirmed`. A crash after the commit leaves the receipt in the table, and
     /// the program confirms again: confirming is idempotent. Without such a table no job is lost
     /// silently either: it is among the dead letters, and can be revived.
-    pub async fn prepare(&self, job: impl IntoJob) -> Result<Receipt, EnqueueError> {
-        self.enqueue(job).prepared().await
+    pub fn prepare<J: IntoJob>(&self, job: J) -> Enqueue<'_, J> {
+        self.enqueue(job).prepared()
     }
 
     /// Lets a prepared job run, at the publisher that its receipt names; its delay counts from

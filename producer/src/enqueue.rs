@@ -1,19 +1,22 @@
-//! One job on its way to a publisher, and what may still be set of it.
+//! The builder of one job to enqueue.
 
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use longshore_kinds::{Codec, CodecError, IntoJob, JobKind};
-use longshore_protocol::{Backoff, Due, JobId, NewJob};
+use longshore_protocol::{Backoff, Due, JobId, NewJob, TraceContext};
 
 use crate::ids::new_id;
 use crate::outcome::{EnqueueError, Receipt};
 use crate::producer::Producer;
 use crate::queues::{JobEnd, WaitError};
 
-/// A job that [`Producer::enqueue`] was given. Awaited, it is enqueued; what is set before differs
-/// from its kind's options. Nothing is sent before it is awaited.
+/// How long a result outlives the wait for it, in milliseconds: for the last answer on its way.
+const RESULT_MARGIN_MS: u64 = 60_000;
+
+/// A job to enqueue ([`Producer::enqueue`]): its methods override the options of its kind, and
+/// awaiting it enqueues the job. Nothing is sent before it is awaited.
 #[must_use = "a job is enqueued once this is awaited"]
 pub struct Enqueue<'p, J> {
     producer: &'p Producer,
@@ -21,13 +24,13 @@ pub struct Enqueue<'p, J> {
     kind: std::marker::PhantomData<fn(J)>,
 }
 
-/// Why there is no result of a job.
+/// Why a job has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum ResultError {
-    /// It is not known that it was enqueued.
+    /// It was not enqueued, or may not have been.
     #[error(transparent)]
     Enqueue(#[from] EnqueueError),
-    /// It has not ended in time, or its publisher cannot be asked. The job goes on.
+    /// It did not end in time, or its publisher was not available. The job is still enqueued.
     #[error("{receipt}: {error}")]
     Wait {
         /// The job.
@@ -35,16 +38,23 @@ pub enum ResultError {
         /// Why its end is not known.
         error: WaitError,
     },
-    /// It has ended without a result.
-    #[error("{receipt} has ended without a result: {end:?}")]
+    /// It ended without completing: dead, cancelled, expired, or gone.
+    #[error("{receipt} did not complete: {end:?}")]
     Ended {
         /// The job.
         receipt: Receipt,
         /// How it ended.
         end: JobEnd,
     },
-    /// Its result is not what its kind says that a handler returns.
-    #[error("the result of {receipt} cannot be read: {error}")]
+    /// It completed, and its publisher has no result: its handler returned none, or the job existed
+    /// already and was enqueued without `keep_result`.
+    #[error("{receipt} completed without a result")]
+    NoResult {
+        /// The job.
+        receipt: Receipt,
+    },
+    /// Its result cannot be decoded as the output of its kind.
+    #[error("the result of {receipt} cannot be decoded: {error}")]
     Output {
         /// The job.
         receipt: Receipt,
@@ -55,8 +65,9 @@ pub enum ResultError {
 
 impl<'p, J: IntoJob> Enqueue<'p, J> {
     pub(crate) fn new(producer: &'p Producer, job: J) -> Enqueue<'p, J> {
-        let job =
-            job.into_job(new_id).map_err(|error| EnqueueError::NotMade(error.to_string().into()));
+        let job = job
+            .into_job(new_id)
+            .map_err(|error| EnqueueError::BadPayload(error.to_string().into()));
         Enqueue { producer, job, kind: std::marker::PhantomData }
     }
 }
@@ -69,82 +80,104 @@ impl<J> Enqueue<'_, J> {
         self
     }
 
-    /// Under this id instead of a new one. The same id again, at the same publisher, is the same
-    /// job: an enqueue that may be repeated derives its id from what it is about.
+    /// Sets the id; a new one by default. The same id again, at the same publisher, is the same
+    /// job, so an enqueue that may be repeated should derive its id from its subject.
     pub fn id(self, id: JobId) -> Self {
         self.set(|job| job.id = id)
     }
 
-    /// Not to be run before this long after its publisher took it, in whole milliseconds; at most
-    /// 100 years. Monotonic time: a changed clock does not move it.
+    /// Delays the job from when its publisher accepts it; at most 100 years. Monotonic time: clock
+    /// changes have no effect. Replaces `run_at`.
     pub fn delay(self, delay: Duration) -> Self {
         self.set(|job| job.options.due = Due::After(milliseconds(delay)))
     }
 
-    /// Not to be run before this time of the publisher's clock; at once if that is past.
+    /// Delays the job until this time of the publisher's clock; no delay if it is past. At most the
+    /// end of the year 9999. Replaces `delay`.
     pub fn run_at(self, at: SystemTime) -> Self {
         self.set(|job| job.options.due = Due::At(since_1970(at)))
     }
 
-    /// Expires if no attempt has begun by then.
+    /// The job expires if no attempt has begun by then; at most the end of the year 9999.
     pub fn expires_at(self, at: SystemTime) -> Self {
         self.set(|job| job.options.expires_at = Some(since_1970(at)))
     }
 
-    /// Higher first; 0 unless its kind says otherwise.
+    /// Sets the priority: higher first, 0 by default.
     pub fn priority(self, priority: i32) -> Self {
         self.set(|job| job.options.priority = priority)
     }
 
-    /// Attempts before it goes to the dead letters: 1 to 65,535.
+    /// Sets the attempts before the job is dead: 1 to 65,535.
     pub fn max_attempts(self, attempts: u16) -> Self {
         self.set(|job| job.options.max_attempts = Some(attempts))
     }
 
-    /// The wait after a failed attempt.
+    /// Sets the wait after a failed attempt.
     pub fn backoff(self, backoff: Backoff) -> Self {
         self.set(|job| job.options.backoff = Some(backoff))
     }
 
-    /// How long one attempt may run; nothing for as long as it likes. At most 100 years.
+    /// Sets how soon the loss of a worker is noticed: 1 s to 12 h.
+    pub fn lease(self, lease: Duration) -> Self {
+        let ms = u32::try_from(milliseconds(lease)).unwrap_or(u32::MAX);
+        self.set(|job| job.options.lease_ms = Some(ms))
+    }
+
+    /// Sets how long one attempt may run, in whole milliseconds rounded up; zero for no limit. At
+    /// most 100 years.
     pub fn timeout(self, timeout: Duration) -> Self {
         self.set(|job| job.options.run_timeout_ms = Some(milliseconds(timeout)))
     }
 
-    /// How long it stays readable once it has ended; at most 100 years.
+    /// Sets how long the job is retained once it has ended; at most 100 years.
     pub fn keep(self, keep: Duration) -> Self {
         self.set(|job| job.options.keep_ms = Some(milliseconds(keep)))
     }
 
-    /// Its result is kept for as long as the job is.
+    /// Retains the result for as long as the job.
     pub fn keep_result(self) -> Self {
         self.set(|job| job.options.keep_result = true)
     }
 
-    /// Not to be run before it is [confirmed](Producer::confirm).
+    /// Makes the job part of a trace ([`NewJob::traced`]).
+    pub fn traced(mut self, trace: &TraceContext) -> Self {
+        self.job = self.job.map(|job| job.traced(trace));
+        self
+    }
+
+    /// The job runs once it is [confirmed](Producer::confirm).
     pub(crate) fn prepared(self) -> Self {
         self.set(|job| job.options.prepared = true)
     }
 
-    /// Adds a header: at most 1,024, at most 8 KiB of names and values together.
+    /// Adds a header: at most 1,024, and at most 8 KiB of names and values together.
     pub fn header(self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.set(|job| job.headers.0.push((name.into(), value.into())))
     }
 }
 
 impl<K: JobKind> Enqueue<'_, K> {
-    /// Enqueues it, and waits until its handler has returned: at most for `limit`, over restarts
-    /// of its publisher and of its workers. The result is kept at the publisher meanwhile.
+    /// Enqueues the job, and waits for the output of its handler: for at most `limit` from its
+    /// receipt on, over restarts of its publisher and of its workers. The publisher retains the
+    /// result at least as long, unless the queue retains no ended jobs.
     ///
-    /// Not cancel safe in one way: dropping the future leaves the job where it is.
+    /// Not cancel safe: dropping the future does not cancel the job, which may or may not have been
+    /// enqueued. Set its [`id`](Enqueue::id) to find it again.
     pub async fn result(self, limit: Duration) -> Result<K::Output, ResultError> {
-        let producer = self.producer;
-        let receipt = self.keep_result().await?;
+        let (producer, retained) = (self.producer, milliseconds(limit) + RESULT_MARGIN_MS);
+        let enqueue = self.keep_result().set(|job| {
+            if let Some(keep_ms) = &mut job.options.keep_ms {
+                *keep_ms = retained.max(*keep_ms);
+            }
+        });
+        let receipt = enqueue.await?;
         match producer.wait(&receipt, limit).await {
             Ok(JobEnd::Completed { result: Some(result) }) => {
                 <K::Codec as Codec<K::Output>>::decode(&result)
                     .map_err(|error| ResultError::Output { receipt, error })
             }
+            Ok(JobEnd::Completed { result: None }) => Err(ResultError::NoResult { receipt }),
             Ok(end) => Err(ResultError::Ended { receipt, end }),
             Err(error) => Err(ResultError::Wait { receipt, error }),
         }
@@ -161,11 +194,14 @@ impl<'p, J> IntoFuture for Enqueue<'p, J> {
     }
 }
 
+/// Rounded up: a timeout of a microsecond is not zero, which is no limit. At most 100 years and a
+/// bit, so that sums do not overflow and what is out of range is refused as such.
 fn milliseconds(length: Duration) -> u64 {
-    u64::try_from(length.as_millis()).unwrap_or(u64::MAX)
+    let ms = length.as_nanos().div_ceil(1_000_000);
+    u64::try_from(ms).unwrap_or(u64::MAX).min(u64::MAX / 2)
 }
 
-/// A time before 1970 is long past.
+/// Milliseconds since 1970; 0 for a time before.
 fn since_1970(at: SystemTime) -> u64 {
     milliseconds(at.duration_since(UNIX_EPOCH).unwrap_or_default())
 }

@@ -40,7 +40,7 @@ impl fmt::Display for Receipt {
 /// | Error | What to do |
 /// |---|---|
 /// | `Name` | The producer's name is invalid: fix it where the producer is created. |
-/// | `NotMade`, `TooLarge`, `Invalid`, `NotAtomic`, `PathRefused`, `IsValue` | Fix the job or the call: it would be refused again. |
+/// | `BadPayload`, `TooLarge`, `Invalid`, `NotAtomic`, `PathRefused`, `IsValue` | Fix the job or the call: it would be refused again. |
 /// | `NoPublisher` | No publisher has that path, or it has been away for minutes: check, then retry. |
 /// | `Resolver`, `NotSent` | Temporary: retry. |
 /// | `Refused`, `BatchRefused` | [`Refusal`] and `protocol::BatchRefusal` document whether to retry. |
@@ -53,10 +53,10 @@ pub enum EnqueueError {
     /// has more than 128 bytes. No link was made, and nothing was sent.
     #[error("the producer: {0}")]
     Name(#[from] NameError),
-    /// The payload makes no job: its kind's codec cannot write it, or a parameter of the path is not
-    /// one segment. Nothing was sent.
-    #[error("the job cannot be made: {0}")]
-    NotMade(Arc<str>),
+    /// The payload makes no job: the codec of its kind cannot encode it, or a parameter of the path
+    /// is not one segment. Nothing was sent.
+    #[error("the payload makes no job: {0}")]
+    BadPayload(Arc<str>),
     /// The payload is over 16 MiB or the headers are over 8 KiB; the job was not sent. Store large
     /// data elsewhere, and enqueue its location.
     #[error("TooLarge: {what} of {bytes} bytes is over the limit of {limit}")]

@@ -3,7 +3,7 @@
 use crate::fields::{codes, fields};
 
 codes! {
-    /// Why a publisher refuses a job. [`QueueFull`](Refusal::QueueFull),
+    /// Why a publisher refuses a job; nothing has changed there. [`QueueFull`](Refusal::QueueFull),
     /// [`NoSpace`](Refusal::NoSpace), [`MemoryFull`](Refusal::MemoryFull) and
     /// [`QueueClosed`](Refusal::QueueClosed) are temporary: try the same job again later. All
     /// others persist until the job or the publisher's configuration changes.

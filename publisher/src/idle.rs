@@ -26,7 +26,7 @@ pub(crate) struct IdleQueues {
     /// Empty queues: how many jobs they had accepted by then, and since when they are empty.
     empty: HashMap<QueueId, (u64, Instant)>,
     withdrawn: HashSet<QueueId>,
-    /// Where the next look begins.
+    /// Where the next scan begins.
     cursor: u32,
     scan_at: Instant,
 }

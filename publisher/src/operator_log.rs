@@ -24,7 +24,7 @@ impl OperatorLog {
                 "{alarm}; timers continue once the clock is right again, \
                  or after `longshore resume --clock`"
             ),
-            None if was_held => info!("the wall clock is trusted again: timers continue"),
+            None if was_held => info!("the wall clock is valid again: timers continue"),
             _ => {}
         }
     }

@@ -36,7 +36,8 @@ impl Default for LeaseTiming {
 /// the commands after it.
 pub const EXPIRED_MAX: usize = 10_000;
 
-/// The leases of a publisher. Times are in milliseconds of the publisher's monotonic time.
+/// The leases of a publisher. Times are in milliseconds of the publisher's monotonic time;
+/// they never decrease.
 #[derive(Debug)]
 pub struct Leases {
     timing: LeaseTiming,

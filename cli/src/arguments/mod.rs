@@ -169,8 +169,8 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// The log filter unless one is configured. Services log at `info`. Short commands log errors
-    /// only: they print a library's warnings as their own error.
+    /// The log filter unless one is configured. Services log at `info`, `up` and `work` at `warn`.
+    /// Short commands log errors only: they print a library's warnings as their own error.
     pub(crate) fn default_log_filter(&self) -> &'static str {
         match self {
             Command::Publisher(_) | Command::Resolver(Resolver { action: None, .. }) => "info",

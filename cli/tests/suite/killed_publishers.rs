@@ -385,7 +385,7 @@ struct SubscribeProcess {
 
 impl SubscribeProcess {
     fn start(harness: &Harness) -> SubscribeProcess {
-        let file = harness.folder.path().join("subscriber_process");
+        let file = harness.folder.path().join("followed");
         let mut command = harness.command(&["subscribe", VALUE]);
         let stdout = std::fs::File::create(&file).unwrap();
         let process = command.stdout(stdout).stderr(Stdio::null()).spawn().unwrap();
@@ -446,7 +446,7 @@ async fn a_durable_value_fails_over_from_a_stopped_publisher() {
     up_to(&mut value, 1).await;
     first.set(2);
     up_to(&mut value, 2).await;
-    eventually("it is subscriber_process", || async {
+    eventually("a subscriber follows it", || async {
         subscriber_process.printed().last().is_some_and(|n| n == "2")
     })
     .await;
@@ -505,7 +505,7 @@ async fn a_durable_value_fails_over_from_a_stopped_publisher() {
     assert_eq!(publisher_of(&value), second.id);
     if !long() {
         // Its link did not count as hung, so it stayed with the first publisher.
-        eventually("it is subscriber_process", || async {
+        eventually("a subscriber follows it", || async {
             subscriber_process.printed().last().is_some_and(|n| n == "3")
         })
         .await;

@@ -64,16 +64,12 @@ fn dead_jobs_are_grouped_and_revived_by_fingerprint() {
     };
     assert_eq!(revive(&["--dry-run"]), 2);
     assert_eq!(system.stat("/jobs/a")["dead"], 3);
-    assert_eq!(revive(&["--rate", "1"]), 2);
-    let mut states = Vec::new();
+    assert_eq!(revive(&[]), 2);
     for name in [&first, &second] {
         let job = system.job(name);
-        assert_eq!(job["attempt"], 0);
+        assert_eq!((&job["state"], &job["attempt"]), (&"ready".into(), &0.into()));
         assert_eq!(job["attempts"].as_array().unwrap().len(), 1, "its history is retained");
-        states.push(job["state"].as_str().unwrap().to_owned());
     }
-    states.sort();
-    assert_eq!(states, ["ready", "scheduled"], "one a second");
     let listed = system.run(&["dead", "ls", "/jobs/b", "--json"]).code(0).json_lines();
     let listed = (&listed[0]["job"], &listed[0]["death"]);
     assert_eq!(listed, (&buried.as_str().into(), &"buried".into()));
@@ -82,6 +78,32 @@ fn dead_jobs_are_grouped_and_revived_by_fingerprint() {
     assert_eq!(json(system.run(&buried_ones))["done"], 1);
     system.run(&["job", &buried]).code(1).stderr_has(&["none has it"]);
     assert_eq!(system.job(&other)["state"], "dead");
+}
+
+#[test]
+fn dead_jobs_are_revived_at_a_rate() {
+    let system = System::up();
+    let lines = "exit 65\n".repeat(5);
+    system.run_with(&["enqueue", "/jobs/a", "--lines"], lines.as_bytes()).code(0);
+    work(&system, "/jobs/a").code(1);
+    let revive = ["dead", "revive", "/jobs/a", "--rate", "1", "--json"];
+    assert_eq!(json(system.run(&revive))["done"], 5);
+    let jobs = system.run(&["jobs", "/jobs/a", "--json"]).code(0).json_lines();
+    assert!(jobs.iter().any(|job| job["state"] == "ready"), "the first is ready at once");
+    let mut due: Vec<&str> = jobs.iter().filter_map(|job| job["due_at"].as_str()).collect();
+    due.sort();
+    assert!(due.len() >= 3, "{jobs:?}");
+    let ms = |moment: &str| {
+        let number = |at: usize, to: usize| moment[at..to].parse::<i64>().unwrap();
+        number(14, 16) * 60_000 + number(17, 19) * 1_000 + number(20, 23)
+    };
+    for pair in due.windows(2) {
+        let apart = (ms(pair[1]) - ms(pair[0])).rem_euclid(3_600_000);
+        assert!((990..=1_010).contains(&apart), "{apart} ms apart: {due:?}");
+    }
+    assert_eq!(system.stat("/jobs/a")["retrying"], 0, "they wait by an operator's wish");
+    let by_name = ["dead", "revive", jobs[0]["job"].as_str().unwrap(), "--rate", "1"];
+    system.run(&by_name).code(2).stderr_has(&["--rate goes with a pattern"]);
 }
 
 #[test]

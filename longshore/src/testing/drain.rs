@@ -9,7 +9,7 @@ use longshore_protocol::messages::work::JobInfo;
 use super::{ClockUnused, TestSystem};
 use crate::{
     Feed, FeedFrom, FeedUpdate, Filter, Glob, JobId, JobState, JobsQuery, MissingPublisher, Queues,
-    QueuesError, RunError, Subscription, TakeError, Takes, WorkerReport,
+    QueuesError, RunError, Subscription, Takes, WorkerReport,
 };
 
 /// The outcome of a [`TestSystem::drain`].
@@ -31,9 +31,6 @@ pub struct DrainReport {
 /// Errors of a drain.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum DrainError {
-    /// The subscription's patterns are invalid.
-    #[error(transparent)]
-    Take(#[from] TakeError),
     /// The worker failed.
     #[error(transparent)]
     Run(#[from] RunError),
@@ -45,8 +42,8 @@ pub enum DrainError {
         /// Running jobs.
         running: u64,
     },
-    /// No progress for longer than [`TestSystem::drain_timeout`]: a handler hangs, or waits for the clock to
-    /// be moved.
+    /// No progress for longer than [`TestSystem::drain_timeout`]: a handler hangs, or waits for the
+    /// clock to be moved.
     #[error("no progress for {waited:?}, with {ready} jobs ready and {running} running")]
     Stuck {
         /// The time without progress, by the machine's clock.

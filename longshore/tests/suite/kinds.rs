@@ -94,15 +94,68 @@ async fn a_payload_that_would_reach_another_queue_is_refused() -> anyhow::Result
     let system = TestSystem::start().await?;
     for tenant in ["", "acme/mail", ".."] {
         let refused = system.producer().enqueue(mail(tenant, "ada@example.com")).await.unwrap_err();
-        assert!(refused.to_string().contains("the job cannot be made"), "{refused}");
+        assert!(refused.to_string().contains("the payload makes no job"), "{refused}");
     }
     Ok(())
 }
 
+#[derive(Serialize, Deserialize, JobKind)]
+#[job(path = "/tenants/acme/{what}")]
+struct OfAcme {
+    what: String,
+}
+
+#[derive(Serialize, Deserialize, JobKind)]
+#[job(path = "/tenants/{tenant}/sms")]
+struct Sms {
+    tenant: String,
+}
+
+async fn of_acme(_: Payload<OfAcme>) -> Result<(), JobFailure> {
+    Ok(())
+}
+
+async fn sms(_: Payload<Sms>) -> Result<(), JobFailure> {
+    Ok(())
+}
+
+/// Otherwise a payload could choose another kind's handler.
 #[tokio::test]
-async fn two_handlers_of_one_path_are_an_error_at_the_start() -> anyhow::Result<()> {
+async fn kinds_that_match_the_same_path_are_refused() -> anyhow::Result<()> {
     let system = TestSystem::start().await?;
+    let overlap = |first, second| RunError::KindsOverlap { first, second };
+    let (a, b) = ("/tenants/acme/{what}", "/tenants/{tenant}/sms");
     let refused = system.worker().handle(report).handle(report).run().await.unwrap_err();
-    assert_eq!(refused, RunError::KindTwice { template: "/reports" });
+    assert_eq!(refused, overlap("/reports", "/reports"));
+    let refused = system.worker().handle(of_acme).handle(sms).run().await.unwrap_err();
+    assert_eq!(refused, overlap(a, b));
+    let refused = system.worker().handle(sms).handle(of_acme).run().await.unwrap_err();
+    assert_eq!(refused, overlap(b, a));
+    assert_eq!(system.worker().state(()).run().await.unwrap_err(), RunError::NoHandler);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_payload_of_another_type_is_buried() -> anyhow::Result<()> {
+    let system = TestSystem::start().await?;
+    let bad = longshore::new_job(longshore::Path::new("/reports")?, "{}");
+    system.producer().enqueue(bad).await?;
+    let worker = system.worker().handle(report);
+    let drained = system.drain(worker, |worker| worker.run()).await?;
+    let error = drained.dead[0].error.as_ref().map(|error| error.kind.as_str());
+    assert_eq!(error, Some("PayloadNotDecoded"));
+    Ok(())
+}
+
+#[tokio::test]
+async fn options_of_an_enqueue_reach_the_publisher() -> anyhow::Result<()> {
+    let system = TestSystem::start().await?;
+    let id = longshore::new_id();
+    let producer = system.producer();
+    let enqueue = producer.enqueue(mail("acme", "ada@example.com"));
+    let receipt = enqueue.id(id).priority(7).max_attempts(9).header("lang", "en").await?;
+    let job = system.queues().job(&receipt.job.into()).await?.job;
+    assert_eq!((job.id, job.priority, job.max_attempts), (id, 7, 9));
+    assert_eq!(job.headers.as_ref().and_then(|headers| headers.get("lang")), Some("en"));
     Ok(())
 }

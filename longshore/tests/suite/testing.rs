@@ -8,7 +8,8 @@ use longshore::prelude::*;
 use longshore::testing::{ClockUnused, DrainError, TestClock, TestStartError, TestSystem};
 use longshore::{
     Backoff, CancelReason, DeathReason, Due, Durability, FeedFrom, FeedUpdate, Filter, Glob,
-    JobChange, JobEnd, JobState, NameError, OpenError, Publisher, PublisherOptions, Receipt, Take,
+    JobChange, JobEnd, JobState, NameError, OpenError, Publisher, PublisherOptions, Receipt,
+    RunError, Take,
 };
 use tokio::sync::mpsc;
 
@@ -312,7 +313,7 @@ async fn a_drain_that_cannot_end_returns_an_error() -> anyhow::Result<()> {
 
     let nothing =
         system.drain(system.worker().durable_subscribe("slow"), |jobs| jobs.run(done)).await;
-    assert!(matches!(nothing, Err(DrainError::Take(_))), "{nothing:?}");
+    assert!(matches!(nothing, Err(DrainError::Run(RunError::Take(_)))), "{nothing:?}");
     // The hanging worker was dropped: its lease ends after the grace period of a lost link.
     system.advance(5 * SECOND).await?;
     system.advance(HOUR).await?;

@@ -25,7 +25,8 @@ pub struct NamedJobResults {
     pub answered: Vec<PublisherInfo>,
     /// The publishers that did not, by name.
     pub missing: Vec<MissingPublisher>,
-    /// Replicas without an answer, as in [`PublisherAnswers::unanswered`](crate::PublisherAnswers::unanswered).
+    /// Replicas without an answer, as in
+    /// [`PublisherAnswers::unanswered`](crate::PublisherAnswers::unanswered).
     pub unanswered: Vec<ReplicaFailure>,
 }
 
@@ -62,9 +63,9 @@ pub enum NamedJobOutcome {
     },
     /// Every publisher that could have the job has answered, and none has it.
     NotFound,
-    /// A publisher that could have the job did not answer: see [`NamedJobResults::missing`]. If it has the
-    /// job, the action may have been done. If none is missing, the resolver may not know all
-    /// publishers at present.
+    /// A publisher that could have the job did not answer: see [`NamedJobResults::missing`]. If it
+    /// has the job, the action may have been done. If none is missing, the resolver may not know
+    /// all publishers at present.
     Unknown,
 }
 
@@ -90,8 +91,8 @@ impl Queues {
     ///
     /// If an answer is lost, the request is retried, except [`Action::Revive`] (the job may have
     /// died again meanwhile). Then a job that was cancelled or confirmed before is
-    /// [`NamedJobOutcome::Done`], and one that was dropped before is [`NamedJobOutcome::NotFound`]. Not cancel safe:
-    /// what was done stays done.
+    /// [`NamedJobOutcome::Done`], and one that was dropped before is [`NamedJobOutcome::NotFound`].
+    /// Not cancel safe: what was done stays done.
     pub async fn act_on(
         &self,
         action: Action,
@@ -192,8 +193,9 @@ impl Queues {
     /// per_second` seconds after it is revived. Publishers are processed one after another, each
     /// continuing the pace of the previous one.
     ///
-    /// What a publisher did before it failed to answer is in its [`MissingPublisher::why`] and counts for
-    /// the pace; what it did without an answer does not. Not cancel safe: what was done stays done.
+    /// What a publisher did before it failed to answer is in its [`MissingPublisher::why`] and
+    /// counts for the pace; what it did without an answer does not. Not cancel safe: what was done
+    /// stays done.
     pub async fn revive(
         &self,
         filter: Filter,

@@ -9,8 +9,8 @@ use longshore_resolver::{Departure, KnownPublisher, ReplicaFailure};
 
 use crate::directory::DirectoryTimeout;
 
-/// The answers of publishers. To check for completeness, also check [`missing`](PublisherAnswers::missing)
-/// and [`complete`](PublisherAnswers::complete).
+/// The answers of publishers. To check for completeness, also check
+/// [`missing`](PublisherAnswers::missing) and [`complete`](PublisherAnswers::complete).
 #[derive(Clone, PartialEq, Debug)]
 pub struct PublisherAnswers<T> {
     /// False if the resolver has just started: there may be publishers that are not listed here.

@@ -64,7 +64,8 @@ impl Queues {
         .await
     }
 
-    /// The stats of matching queues, per publisher; [`PublisherAnswers::merged`] merges them. Cancel safe.
+    /// The stats of matching queues, per publisher; [`PublisherAnswers::merged`] merges them.
+    /// Cancel safe.
     pub async fn stats(
         &self,
         pattern: Glob,

@@ -46,8 +46,8 @@ impl MergedDeadGroup {
 }
 
 impl Queues {
-    /// The groups of dead letters, per publisher; [`PublisherAnswers::merged`] merges them. Ignores the
-    /// filter's state. Cancel safe.
+    /// The groups of dead letters, per publisher; [`PublisherAnswers::merged`] merges them. Ignores
+    /// the filter's state. Cancel safe.
     pub async fn dead_groups(
         &self,
         filter: Filter,
@@ -129,7 +129,7 @@ pub enum ReplaceError {
         "Unknown: its publisher did not answer in time, and may or may not have done it: {why}"
     )]
     Away {
-        /// What kept the publisher from answering.
+        /// Why the publisher did not answer.
         why: String,
     },
     /// The publisher cannot replace: it is of an older version and does not know the request, or

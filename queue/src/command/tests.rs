@@ -9,6 +9,9 @@ use proptest::prelude::*;
 
 use super::*;
 
+/// The highest kind of a command.
+const KIND_MAX: u8 = 20;
+
 fn whole(command: &Command) -> Bytes {
     let (head, raw) = command.encode();
     Bytes::from([head, raw].concat())
@@ -108,10 +111,56 @@ pub(crate) fn one_of_each() -> Vec<(Command, u8, &'static str)> {
         (Command::Damaged { token: Token(9) }, 12, "09"),
         (Command::Tick, 13, ""),
         (
+            Command::Checkpoint {
+                link,
+                checkpoint: Checkpoint::decode(Checkpoint::body_of(
+                    Token(9),
+                    1,
+                    &Bytes::from_static(b"half"),
+                ))
+                .unwrap(),
+            },
+            14,
+            "2c0100000000000009010468616c66",
+        ),
+        (
+            Command::Replace {
+                link,
+                request: 4,
+                id: JobId([0xcd; 16]),
+                entry: Bytes::from_static(b"entry"),
+            },
+            15,
+            "2c010000000000000400000000000000cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd656e747279",
+        ),
+        (
+            Command::Pause {
+                link,
+                request: 4,
+                gate: Gate::Enqueue,
+                pattern: glob("/q/*"),
+                paused: true,
+            },
+            16,
+            "ac020402042f712f2a01",
+        ),
+        (
+            Command::Configure {
+                link,
+                request: 4,
+                path: path("/q"),
+                changes: QueueSettings { max_attempts: Some(3), ..QueueSettings::default() },
+                reset: true,
+            },
+            17,
+            "ac0204022f71010301",
+        ),
+        (
             Command::Refuse { link, sequence: 301, jobs: 10_000, refusal: Refusal::NoSpace },
             18,
             "ac02ad02904e06",
         ),
+        (Command::Drain { link, request: 4, draining: true }, 20, "ac020401"),
         (Command::DeliveryBudget { budget: 0 }, 19, "00"),
         (Command::DeliveryBudget { budget: u64::MAX }, 19, "ffffffffffffffffff01"),
     ]
@@ -122,6 +171,8 @@ fn kinds_and_bytes_of_commands_never_change() {
     for (command, kind, golden) in one_of_each() {
         assert_eq!((command.kind(), hex(&whole(&command)).as_str()), (kind, golden));
     }
+    let kinds: std::collections::BTreeSet<u8> = one_of_each().iter().map(|one| one.1).collect();
+    assert!(kinds.into_iter().eq(1..=KIND_MAX), "each kind has golden bytes");
 }
 
 #[test]
@@ -135,7 +186,10 @@ fn encoded_commands_decode_to_themselves() {
 fn truncated_command_is_an_error() {
     for (command, kind, _) in one_of_each() {
         let bytes = whole(&command);
-        for length in 0..bytes.len() {
+        // The entry of a replacement is all that remains of its bytes.
+        let replaced = matches!(command, Command::Replace { .. });
+        let end = if replaced { Command::REPLACE_ENTRY_AT as usize } else { bytes.len() };
+        for length in 0..end {
             let cut = Command::decode(kind, bytes.slice(..length));
             assert!(cut.is_err(), "{command:?} cut to {length} bytes");
         }
@@ -144,7 +198,7 @@ fn truncated_command_is_an_error() {
 
 #[test]
 fn unknown_kind_is_an_error() {
-    for kind in (18..=255).chain([0]) {
+    for kind in (KIND_MAX + 1..=255).chain([0]) {
         assert!(Command::decode(kind, Bytes::new()).is_err(), "{kind}");
     }
 }

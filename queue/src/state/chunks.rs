@@ -192,8 +192,9 @@ impl<T> Shared<T> {
         self.chunks.is_empty()
     }
 
-    /// Passes the next elements to `wants_more` until it returns false. A chunk is released after
-    /// its last element, so that its owner need not copy it.
+    /// Passes the next elements to `wants_more` until it returns false (one more if that was the
+    /// last of its chunk). A chunk is released after its last element, so that its owner need not
+    /// copy it.
     pub(super) fn take_while(&mut self, mut wants_more: impl FnMut(&T) -> bool) {
         while let Some(chunk) = self.chunks.front() {
             for element in chunk.iter().skip(self.at) {

@@ -11,8 +11,8 @@
 //! - Jobs that a command makes ready are delivered to waiting credits before `apply` returns:
 //!   [`dispatch`].
 //! - [`delivery_budget`]: while the disk is all but full, a budget limits deliveries.
-//! - Only `Tick` runs timers, in bounded steps; `State::next_timer_ms` returns when it has work. But no
-//!   job is delivered, or enters ready, after its expiry: [`expiry`].
+//! - Only `Tick` runs timers, in bounded steps; `State::next_timer_ms` returns when it has work.
+//!   But no job is delivered, or enters ready, after its expiry: [`expiry`].
 
 mod act;
 mod age_cursor;

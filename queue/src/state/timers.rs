@@ -34,8 +34,8 @@ impl Timers {
 
 impl State {
     /// When the next `Tick` has work, in monotonic milliseconds; at most `now.mono_ms` if it has
-    /// work already. Wall-clock times are converted with `now`: call this again after the wall clock
-    /// has jumped.
+    /// work already. Wall-clock times are converted with `now`: call this again after the wall
+    /// clock has jumped.
     pub fn next_timer_ms(&self, now: Now) -> Option<u64> {
         let wall =
             [&self.timers.wall, &self.timers.expiring].into_iter().filter_map(|set| set.first());

@@ -55,7 +55,7 @@ pub enum PendingAnswer {
     /// Checkpoints, oldest first; their bytes are still to be read.
     Checkpoints(Vec<CheckpointView>),
     /// A feed can be opened: the tail has every event from here on, and [`Tail::cursor`] of `after`
-    /// tells whether it has the earlier ones.
+    /// reports whether it has the earlier ones.
     Feed {
         /// Of which queues.
         pattern: Glob,

@@ -205,10 +205,10 @@ impl Directory {
         }
     }
 
-    /// Handles what is due at `now`: hides publishers that have been silent for too long, and ends
-    /// the warming. However many are hidden at once, no answer contains them from here on. Watchers
-    /// are sent some of the departures now, and the others with the next calls of this or of
-    /// [`Directory::sweep`].
+    /// Handles what is due at `now`: expires publishers that have been silent for too long (they
+    /// are hidden, and their paths swept later), and ends the warming. However many are hidden at
+    /// once, no answer contains them from here on. Watchers are sent some of the departures now,
+    /// and the others with the next calls of this or of [`Directory::sweep`].
     pub(crate) fn tick(&mut self, now: Instant) {
         if self.completes_at().is_some_and(|at| at <= now) {
             self.complete = true;

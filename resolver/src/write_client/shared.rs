@@ -23,7 +23,7 @@ const REFUSAL_LOG_PERIOD: Duration = Duration::from_secs(1);
 /// The desired state, and the state of each replica.
 #[derive(Debug)]
 pub(super) struct Shared {
-    /// Locked for about a millisecond at most, however many paths there are; no other lock is hashed_keys
+    /// Locked for about a millisecond at most, however many paths there are; no other lock is taken
     /// and nothing is awaited under it.
     all: Mutex<All>,
     /// One for each replica's task.

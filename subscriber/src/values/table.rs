@@ -43,7 +43,7 @@ pub(crate) enum ProtocolViolation {
     Wire(#[from] WireError),
     #[error("the publisher answered a request that was not sent")]
     Unrequested,
-    #[error("the publisher's number {0} is over the limit of {NUMBERS_MAX}")]
+    #[error("the publisher's number {0} is not below the limit of {NUMBERS_MAX}")]
     Number(u32),
     #[error("the publisher uses number {0} for two values")]
     SameNumber(u32),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_kinds::ParameterError;
+use longshore_protocol::limits::SOURCES_MAX;
 use longshore_protocol::messages::work::Source;
 use longshore_protocol::{Glob, SessionId, check_name};
 use longshore_resolver::{Cluster, PublisherWatch, ReadClient};
@@ -73,11 +74,19 @@ pub enum RunError {
         /// What is wrong.
         error: ParameterError,
     },
-    /// Two handlers have the same path.
-    #[error("two handlers take the jobs of {template}; a path has one")]
-    KindTwice {
-        /// The path as the kind declares it.
-        template: &'static str,
+    /// There is no handler.
+    #[error("the worker has no handler; add one with `handle`")]
+    NoHandler,
+    /// There are more than 64 handlers.
+    #[error("{0} handlers are over the limit of {SOURCES_MAX}; use several workers")]
+    TooManyHandlers(usize),
+    /// Two kinds match the same path, so jobs of one would reach the handler of the other.
+    #[error("the kinds at {first} and {second} match the same paths; give one another path")]
+    KindsOverlap {
+        /// The path of the first kind, as it declares it.
+        first: &'static str,
+        /// The path of the second kind, as it declares it.
+        second: &'static str,
     },
     /// The limits are invalid: concurrency is at least 1, and both together are at most 32,768,
     /// which is what links can resume.
@@ -135,7 +144,8 @@ impl Worker {
     }
 
     /// Sets what the handlers share: a pool of connections, a client, or a struct of several
-    /// ([`StatePart`](crate::StatePart)). [`Subscription::handle`] adds handlers.
+    /// ([`StatePart`](crate::StatePart)). Each attempt gets a clone of its part.
+    /// [`Subscription::handle`] adds handlers.
     pub fn state<S: Send + Sync + 'static>(self, state: S) -> Subscription<Identity, Kinds<S>> {
         self.subscription(Kinds::new(state))
     }
@@ -165,8 +175,8 @@ impl Worker {
 }
 
 /// A worker with its queues and options. It takes no job before it is `run`. `L` is the stack of
-/// layers around its handlers; none by default ([`Subscription::layer`]). `J` is where its jobs come
-/// from: patterns of queues, or the kinds of its handlers.
+/// layers around its handlers; none by default ([`Subscription::layer`]). `J` is where its jobs
+/// come from: patterns of queues, or the kinds of its handlers.
 #[must_use = "a subscription takes jobs once it is `run`"]
 pub struct Subscription<L = Identity, J = Take> {
     worker: Worker,
@@ -233,7 +243,8 @@ impl<L, J> Subscription<L, J> {
     /// is no [`JobFailure`] fails the attempt, and so does a panic in a layer. An attempt that
     /// waits in a layer counts as a running one.
     ///
-    /// Without a layer nothing is boxed or cloned for a job.
+    /// Without a layer nothing is boxed or cloned for a job, unless the worker has kinds: they box
+    /// the future of each attempt.
     pub fn layer<N>(self, layer: N) -> Subscription<Stack<N, L>, J> {
         Subscription {
             layer: Stack::new(layer, self.layer),
@@ -276,8 +287,8 @@ impl<L> Subscription<L> {
     /// An error decides what happens to the job ([`JobFailure`]). A panic is a failed attempt. A
     /// payload that does not decode buries the job, and so does a result over 1 MiB. Without a
     /// [`shutdown`](Subscription::shutdown) and without use of the
-    /// [`shutdown_handle`](Subscription::shutdown_handle), the run never ends: no failure of a publisher or of the
-    /// resolver ends it.
+    /// [`shutdown_handle`](Subscription::shutdown_handle), the run never ends: no failure of a
+    /// publisher or of the resolver ends it.
     ///
     /// Not cancel safe: dropping the future stops the worker as [`ShutdownHandle::stop_now`] does.
     /// Running jobs run again elsewhere once their leases have ended.
@@ -345,11 +356,14 @@ impl<L, S: Send + Sync + 'static> Subscription<L, Kinds<S>> {
     /// Takes the jobs of a kind, and runs `handler` for each: an async function whose first
     /// argument is [`Payload<Kind>`](crate::Payload), which names the kind. Its other arguments are
     /// [`FromAttempt`](crate::FromAttempt). All kinds share one session, one link to each
-    /// publisher, and the worker's [`concurrency`](Subscription::concurrency).
+    /// publisher, and the worker's [`concurrency`](Subscription::concurrency): a kind with many
+    /// jobs can use all of it. Their jobs run by priority, then age.
+    ///
+    /// A kind's options are those of its producer: the worker does not need them.
     ///
     /// ```ignore
-    /// async fn send(Payload(mail): Payload<Welcome>, State(pool): State<Pool>) -> anyhow::Result<()> {
-    ///     pool.send(&mail.to).await
+    /// async fn send(mail: Payload<Welcome>, State(pool): State<Pool>) -> anyhow::Result<()> {
+    ///     pool.send(&mail.0.to).await
     /// }
     ///
     /// Worker::connect("localhost").await?.state(pool).handle(send).run().await?;
@@ -359,9 +373,9 @@ impl<L, S: Send + Sync + 'static> Subscription<L, Kinds<S>> {
         self
     }
 
-    /// Runs until the worker is stopped, each job with the handler of its kind. Two handlers of one
-    /// path are [`RunError::KindTwice`]; more than 64 kinds, or none, are [`RunError::Take`].
-    /// Everything else is as [`Subscription::run`] has it for patterns of queues.
+    /// Runs until the worker is stopped, each job with the handler of its kind. Kinds
+    /// that match the same path are [`RunError::KindsOverlap`]. Everything else is as
+    /// [`Subscription::run`] has it for patterns of queues.
     ///
     /// Not cancel safe: dropping the future stops the worker as [`ShutdownHandle::stop_now`] does.
     pub async fn run(self) -> Result<WorkerReport, RunError>

@@ -32,9 +32,9 @@ pub struct FeedItem {
     pub update: FeedUpdate,
 }
 
-/// An update of a feed. Applied in order, the updates give the publisher's jobs: [`FeedUpdate::Jobs`]
-/// and the events of [`FeedUpdate::Changes`] each give a job's state from then on (an event without a
-/// state: the job is gone).
+/// An update of a feed. Applied in order, the updates give the publisher's jobs:
+/// [`FeedUpdate::Jobs`] and the events of [`FeedUpdate::Changes`] each give a job's state from then
+/// on (an event without a state: the job is gone).
 #[derive(Clone, PartialEq, Debug)]
 pub enum FeedUpdate {
     /// The feed is open at this publisher, for the first time or again.

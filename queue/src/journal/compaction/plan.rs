@@ -24,7 +24,8 @@ const SEGMENTS_OVER: u64 = 2;
 const COMPACTED_PART_BYTES: u64 = 50;
 /// Parts that one cycle may always collect: 16 bytes of memory each.
 const PARTS_MIN: u64 = 1 << 20;
-/// One cycle may collect at most a quarter of all live parts: 4 bytes of memory for each job.
+/// One cycle may collect a quarter of all live parts, if that is more: 4 bytes of memory for each
+/// job.
 const PARTS_SHARE: u64 = 4;
 
 /// What one segment contains, and how much of it is live.

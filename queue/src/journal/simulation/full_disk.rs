@@ -1,6 +1,6 @@
 //! A disk that is full and stays full: only the journal itself frees space. All waiting jobs are
 //! still delivered and complete, however many leases run, however small the commits are, and
-//! whoever else keeps connecting and being refused.
+//! other clients that keep connecting and being refused.
 
 use std::collections::BTreeMap;
 use std::path::Path;

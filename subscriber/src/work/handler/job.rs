@@ -86,7 +86,7 @@ impl JobContext {
     }
 
     /// The job's maximum number of attempts, if its producer set one. `None` means the queue's
-    /// setting or the default of 10, which publishers do not send.
+    /// setting or the default of 25, which publishers do not send.
     pub fn max_attempts(&self) -> Option<u16> {
         self.max_attempts
     }

@@ -1,18 +1,18 @@
-//! What a handler may ask for beside its payload.
+//! The arguments of handlers.
 
 use std::convert::Infallible;
 
 use longshore_protocol::{Headers, Path};
 
-use crate::{JobContext, JobFailure};
+use crate::JobContext;
+use crate::work::handler::service::BoxError;
 
-/// The payload of a job of the kind `K`: the first argument of a handler, by which it is known
-/// which jobs it takes.
+/// The payload of a job of the kind `K`. It is the first argument of a handler, and names the kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Payload<K>(pub K);
 
-/// What all handlers share: what [`Worker::state`](crate::Worker::state) was given, or a part of
-/// it ([`StatePart`]). Each attempt has a clone.
+/// The state that all handlers share ([`Worker::state`](crate::Worker::state)), or a part of it
+/// ([`StatePart`]). Each attempt gets a clone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct State<T>(pub T);
 
@@ -20,7 +20,7 @@ pub struct State<T>(pub T);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Attempt(pub u16);
 
-/// An attempt as [`FromAttempt`] sees it.
+/// The parts of an attempt that [`FromAttempt`] reads.
 #[derive(Clone, Debug)]
 pub struct AttemptParts {
     /// The queue that the job came from.
@@ -31,25 +31,26 @@ pub struct AttemptParts {
     pub context: JobContext,
 }
 
-/// What a handler can have as an argument after its payload. Implement it for a type of your own
-/// to read a header once for all handlers, or to refuse an attempt before its handler runs.
+/// An argument of a handler, after its payload. Implement it for a type of your own to read a
+/// header for all handlers, or to fail an attempt before its handler runs.
 #[diagnostic::on_unimplemented(
     message = "a handler cannot have an argument of the type `{Self}`",
     label = "not an argument of a handler",
-    note = "after `Payload<Kind>`, a handler may have `State<T>`, `JobContext`, `Headers`, `Attempt`, \
-            `Path` and types that implement `FromAttempt<{S}>`; `State<T>` needs \
-            `Worker::state` with a `T`"
+    note = "after `Payload<Kind>`, a handler may have `longshore::State<T>`, `JobContext`, \
+            `Headers`, `Attempt`, `Path` and types that implement `FromAttempt<{S}>`; `State<T>` needs a \
+            `Worker::state` of the type `T`, or a state with `StatePart<T>`"
 )]
 pub trait FromAttempt<S>: Sized + Send {
-    /// Why it cannot be had: that becomes of the attempt.
-    type Error: Into<JobFailure>;
+    /// Why it is not available. It fails the attempt; a [`JobFailure`](crate::JobFailure) decides
+    /// otherwise.
+    type Error: Into<BoxError> + 'static;
 
     /// Takes it from the attempt.
     fn from_attempt(attempt: &AttemptParts, state: &S) -> Result<Self, Self::Error>;
 }
 
-/// A part `T` of what all handlers share. Everything that can be cloned is a part of itself; a
-/// struct of several implements it for each of its fields that handlers ask for.
+/// A part `T` of the state that handlers share. Every type that is `Clone` is a part of itself; a
+/// struct implements it for each field that handlers have as an argument.
 pub trait StatePart<T> {
     /// The part.
     fn part(&self) -> T;

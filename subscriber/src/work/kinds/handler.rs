@@ -15,15 +15,15 @@ use crate::{Completion, JobFailure};
 pub(crate) type Running = Pin<Box<dyn Future<Output = Result<Completion, JobFailure>> + Send>>;
 
 /// A handler of one kind of job: an async function whose first argument is [`Payload<Kind>`], with
-/// up to six more that are [`FromAttempt`], and which returns `Result<Kind::Output, E>`. `E` is
-/// [`JobFailure`], which decides what becomes of the job, or any other error, which fails the
-/// attempt: `anyhow::Error`, every `std::error::Error`, a text.
+/// up to six more that are [`FromAttempt`], and which returns `Result<Kind::Output, E>`. `E` is any
+/// error, which fails the attempt (`anyhow::Error`, a `std::error::Error`, a text), or
+/// [`JobFailure`], which can also bury, snooze or release the job.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot handle jobs",
     label = "not a handler",
     note = "a handler is `async fn(Payload<Kind>, …) -> Result<Kind::Output, E>`: `Kind` has \
-            `#[derive(JobKind)]`, the other arguments are `State<T>`, `JobContext`, `Headers`, \
-            `Attempt` or `Path`, and `E` is `JobFailure`, `anyhow::Error` or another error"
+            `#[derive(JobKind)]`, the other arguments are `longshore::State<T>`, `JobContext`, \
+            `Headers`, `Attempt` or `Path`, and `E` is `JobFailure`, `anyhow::Error` or another error"
 )]
 pub trait Handler<Arguments, S>: Clone + Send + Sync + 'static {
     /// The jobs that it takes.
@@ -33,19 +33,19 @@ pub trait Handler<Arguments, S>: Clone + Send + Sync + 'static {
     fn call(&self, payload: Bytes, attempt: AttemptParts, state: &S) -> Running;
 }
 
-/// The payload, read; one that its kind cannot read buries the job.
-fn read<K: JobKind>(payload: &Bytes) -> Result<Payload<K>, JobFailure> {
-    let read = <K::Codec as Codec<K>>::decode(payload).map(Payload);
-    read.map_err(|error| JobFailure::Bury(job_error("PayloadNotDecoded", error)))
+/// Decodes the payload; one that does not decode buries the job.
+fn decode<K: JobKind>(payload: &Bytes) -> Result<Payload<K>, JobFailure> {
+    let decoded = <K::Codec as Codec<K>>::decode(payload).map(Payload);
+    decoded.map_err(|error| JobFailure::Bury(job_error("PayloadNotDecoded", error)))
 }
 
 fn completed<K: JobKind>(output: &K::Output, keeps: bool) -> Result<Completion, JobFailure> {
     if !keeps {
         return Ok(Completion { result: None });
     }
-    let written = <K::Codec as Codec<K::Output>>::encode(output);
+    let encoded = <K::Codec as Codec<K::Output>>::encode(output);
     let result =
-        written.map_err(|error| JobFailure::Retry(job_error("OutputNotEncoded", error)))?;
+        encoded.map_err(|error| JobFailure::Retry(job_error("OutputNotEncoded", error)))?;
     Ok(Completion { result: Some(result) })
 }
 
@@ -65,8 +65,8 @@ macro_rules! handlers {
             fn call(&self, payload: Bytes, attempt: AttemptParts, state: &S) -> Running {
                 let called: Result<Fut, JobFailure> = (|| {
                     Ok(self(
-                        read::<K>(&payload)?,
-                        $($argument::from_attempt(&attempt, state).map_err(Into::into)?,)*
+                        decode::<K>(&payload)?,
+                        $($argument::from_attempt(&attempt, state).map_err(failure_of)?,)*
                     ))
                 })();
                 let keeps = attempt.context.keeps_result();

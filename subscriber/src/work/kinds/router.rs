@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use longshore_kinds::JobKind;
+use longshore_protocol::limits::SOURCES_MAX;
 use longshore_protocol::{Glob, Path};
 use tower_service::Service;
 
@@ -13,7 +14,7 @@ use super::handler::{Handler, Running};
 use crate::work::handler::failure::job_error;
 use crate::{Completion, Job, JobFailure, JobRequest, RunError, Take, Takes};
 
-/// The kinds of jobs that a worker handles, and what their handlers share.
+/// The handlers of a worker, and the state that they share.
 pub struct Kinds<S> {
     state: S,
     routes: Vec<Result<Route<S>, RunError>>,
@@ -44,7 +45,7 @@ impl<S: Send + Sync + 'static> Kinds<S> {
         }));
     }
 
-    /// What to take jobs from, and where each goes.
+    /// The queues to take jobs from, and the service that routes each job to its handler.
     pub(crate) fn build(self) -> Result<(Take, Router<S>), RunError> {
         self.patterns()?;
         let routes = self.routes.into_iter().collect::<Result<Vec<_>, _>>()?;
@@ -58,21 +59,35 @@ impl<S: Send + Sync + 'static> Kinds<S> {
 impl<S> Takes for Kinds<S> {
     fn patterns(&self) -> Result<Vec<Glob>, RunError> {
         let mut patterns: Vec<Glob> = Vec::with_capacity(self.routes.len());
+        let mut templates: Vec<&'static str> = Vec::with_capacity(self.routes.len());
         for route in &self.routes {
             let Route { template, pattern, .. } = route.as_ref().map_err(RunError::clone)?;
-            if patterns.contains(pattern) {
-                return Err(RunError::KindTwice { template });
+            if let Some(first) = templates.iter().find(|first| overlap(first, template)) {
+                return Err(RunError::KindsOverlap { first, second: template });
             }
+            templates.push(template);
             patterns.push(pattern.clone());
         }
-        Ok(patterns)
+        match patterns.len() {
+            0 => Err(RunError::NoHandler),
+            1..=SOURCES_MAX => Ok(patterns),
+            over => Err(RunError::TooManyHandlers(over)),
+        }
     }
+}
+
+/// True if a path matches both templates: the same number of segments, each equal or a parameter.
+fn overlap(one: &str, other: &str) -> bool {
+    let is_parameter = |segment: &str| segment.starts_with('{');
+    one.split('/').count() == other.split('/').count()
+        && (one.split('/').zip(other.split('/')))
+            .all(|(a, b)| a == b || is_parameter(a) || is_parameter(b))
 }
 
 struct Routes<S> {
     state: S,
     routes: Vec<Route<S>>,
-    /// Routes whose pattern is a path are found by it; it comes before patterns that match it.
+    /// Routes by their pattern: finds those without parameters at once.
     by_path: HashMap<String, usize>,
 }
 
