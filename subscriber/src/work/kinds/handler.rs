@@ -23,7 +23,8 @@ pub(crate) type Running = Pin<Box<dyn Future<Output = Result<Completion, JobFail
     label = "not a handler",
     note = "a handler is `async fn(Payload<Kind>, …) -> Result<Kind::Output, E>`: `Kind` has \
             `#[derive(JobKind)]`, the other arguments are `longshore::State<T>`, `JobContext`, \
-            `Headers`, `Attempt` or `Path`, and `E` is `JobFailure`, `anyhow::Error` or another error"
+            `Headers`, `Attempt` or `Path`, and `E` is `JobFailure`, `anyhow::Error` or another \
+            error"
 )]
 pub trait Handler<Arguments, S>: Clone + Send + Sync + 'static {
     /// The jobs that it takes.
