@@ -16,7 +16,7 @@ async fn welcome(Payload(mail): Payload<Welcome>, job: JobContext) -> anyhow::Re
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    let worker = Worker::connect("127.0.0.1").await?.handle(welcome).concurrency(64);
+    let worker = Worker::connect("127.0.0.1").handle(welcome).concurrency(64);
     let report = worker.shutdown(async { drop(tokio::signal::ctrl_c().await) }).run().await?;
     println!("{} completed", report.completed);
     Ok(())

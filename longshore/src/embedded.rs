@@ -29,6 +29,8 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::{JoinError, JoinHandle};
 use tokio::time::timeout;
 
+#[cfg(feature = "worker")]
+use crate::Worker;
 use crate::{
     Cluster, DirectoryStopped, MemoryBounds, OpenError, Opened, Publisher, PublisherFailed,
     PublisherInfo, PublisherOptions, ReplicaStartError, ResolverServer, ResolverTiming,
@@ -36,8 +38,6 @@ use crate::{
 };
 #[cfg(feature = "producer")]
 use crate::{Producer, ProducerOptions, Queues, QueuesOptions};
-#[cfg(feature = "worker")]
-use crate::{Worker, WorkerOptions};
 
 /// How long a start waits for the publisher's registration at every replica, which continues in the
 /// background.
@@ -171,8 +171,7 @@ impl System {
     /// A worker.
     #[cfg(feature = "worker")]
     pub fn worker(&self) -> Worker {
-        Worker::new(self.cluster(), WorkerOptions::default())
-            .expect("the default options, and a cluster with a replica")
+        Worker::connect(self.cluster())
     }
 
     /// Waits until the publisher or a replica has failed; [`System::stop`] returns the error.

@@ -72,7 +72,7 @@
 //!
 //! #[tokio::main]
 //! async fn main() -> anyhow::Result<()> {
-//!     let worker = Worker::connect("127.0.0.1").await?.handle(welcome);
+//!     let worker = Worker::connect("127.0.0.1").handle(welcome);
 //!     let report = worker.shutdown(async { drop(tokio::signal::ctrl_c().await) }).run().await?;
 //!     println!("{} completed", report.completed);
 //!     Ok(())
@@ -91,7 +91,7 @@
 //! let producer = Producer::connect("127.0.0.1", ProducerOptions::default());
 //! producer.enqueue(new_job(Path::new("/jobs/mail/plain")?, "ada@example.com")).await?;
 //!
-//! let worker = Worker::connect("127.0.0.1").await?.durable_subscribe("/jobs/mail/**");
+//! let worker = Worker::connect("127.0.0.1").durable_subscribe("/jobs/mail/**");
 //! let print = |job: Job<String>, _: JobContext| async move {
 //!     println!("{}", job.payload);
 //!     Ok(())
@@ -349,7 +349,7 @@ pub use longshore_subscriber::{
     ConnectError, FromAttempt, FromPayload, Handler, Job, JobContext, JobFailure, JobOutput, Json,
     Kinds, Payload, PayloadError, PublisherState, Router, RunError, ShutdownHandle, State,
     StatePart, StatsWatch, Subscription, SubscriptionStatus, Take, TakeError, Takes,
-    WORKER_JOBS_MAX, Worker, WorkerOptions, WorkerReport, WorkerStats,
+    WORKER_JOBS_MAX, Worker, WorkerBuilder, WorkerReport, WorkerStats,
 };
 pub use longshore_transport::{
     FrameBudget, LinkOptions, MemoryBounds, TlsAcceptor, TlsDialer, TlsError,

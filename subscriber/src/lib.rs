@@ -10,7 +10,7 @@
 //! }
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! let report = Worker::connect("localhost:4770").await?
+//! let report = Worker::connect("localhost:4770")
 //!     .durable_subscribe("/jobs/mail/**")
 //!     .concurrency(64)
 //!     .run(|job: Job<Welcome>, ctx| async move {
@@ -45,5 +45,5 @@ pub use work::{
     HandlerFailed, InPlace, Job, JobContext, JobFailure, JobOutput, JobRequest, JobService, Json,
     Kinds, Payload, PayloadError, PublisherState, Router, RunError, ShutdownHandle, State,
     StatePart, StatsWatch, Subscription, SubscriptionStatus, Take, TakeError, Takes,
-    WORKER_JOBS_MAX, Worker, WorkerOptions, WorkerReport, WorkerStats,
+    WORKER_JOBS_MAX, Worker, WorkerBuilder, WorkerReport, WorkerStats,
 };

@@ -60,9 +60,9 @@ impl Resolver {
         Queues::connect(self.cluster(), QueuesOptions::default())
     }
 
-    /// Connects a worker.
-    pub async fn worker(&self) -> Worker {
-        Worker::connect(self.cluster()).await.expect("a cluster with a replica")
+    /// A worker.
+    pub fn worker(&self) -> Worker {
+        Worker::connect(self.cluster())
     }
 }
 

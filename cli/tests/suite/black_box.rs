@@ -22,7 +22,7 @@ use common::{eventually, long};
 use longshore::protocol::messages::work::{Filter, JobInfo, JobsQuery};
 use longshore::{
     AttemptOutcome, BatchOptions, Cluster, Glob, Job, JobContext, JobFailure, JobState, Path,
-    Producer, ProducerOptions, Queues, QueuesOptions, Worker, WorkerOptions, new_job,
+    Producer, ProducerOptions, Queues, QueuesOptions, Worker, new_job,
 };
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -117,13 +117,12 @@ async fn produce(plan: ClientPlan) {
 
 /// Squares numbers. Notes the token of each run at its start and its end.
 async fn work(plan: ClientPlan) {
-    let options = WorkerOptions { name: plan.name.clone(), ..WorkerOptions::default() };
     let cluster = Cluster { timing: common::harness::timing(), ..Cluster::new(&plan.replicas) };
     let mut terminate = signal(SignalKind::terminate()).unwrap();
     let folder = Arc::new(plan.folder);
-    Worker::connect_with(cluster, options)
-        .await
-        .unwrap()
+    Worker::builder()
+        .name(&plan.name)
+        .connect(cluster)
         .durable_subscribe("/jobs/box/**")
         .concurrency(8)
         .shutdown(async move {

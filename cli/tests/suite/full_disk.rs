@@ -179,7 +179,7 @@ async fn a_full_disk_refuses_jobs_but_settles_and_recovers() {
 
     // Workers continue to the last job.
     let ran = Arc::new(Mutex::new(HashSet::new()));
-    let worker = Worker::connect(system.cluster()).await.unwrap().durable_subscribe(QUEUE);
+    let worker = Worker::connect(system.cluster()).durable_subscribe(QUEUE);
     let worker = worker.concurrency(16).prefetch(500);
     let (handle, runs) = (worker.shutdown_handle(), ran.clone());
     let working = tokio::spawn(worker.run(move |_: Job<Bytes>, context: JobContext| {

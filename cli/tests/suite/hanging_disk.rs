@@ -217,7 +217,7 @@ async fn enqueue(producer: Producer, receipts: Receipts, stop: Arc<AtomicBool>) 
 type Runs = Arc<Mutex<HashMap<JobId, u32>>>;
 
 async fn work(cluster: Cluster, queue: &str) -> (ShutdownHandle, JoinHandle<()>, Runs) {
-    let worker = Worker::connect(cluster).await.unwrap().durable_subscribe(queue);
+    let worker = Worker::connect(cluster).durable_subscribe(queue);
     let worker = worker.concurrency(16).prefetch(100);
     let (handle, runs) = (worker.shutdown_handle(), Runs::default());
     let shared = runs.clone();

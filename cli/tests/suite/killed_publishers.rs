@@ -107,7 +107,7 @@ async fn receipts_survive_a_publisher_killed_during_enqueue() {
     assert_eq!((stat.enqueued, stat.counts.ready), (jobs, jobs));
 
     let ran = Arc::new(Mutex::new(Vec::new()));
-    let worker = Worker::connect(harness.cluster()).await.unwrap().durable_subscribe(QUEUE);
+    let worker = Worker::connect(harness.cluster()).durable_subscribe(QUEUE);
     let worker = worker.concurrency(1).prefetch(5_000);
     let (handle, shared) = (worker.shutdown_handle(), ran.clone());
     let running = tokio::spawn(worker.run(move |job: Job<Bytes>, _: JobContext| {
@@ -135,7 +135,7 @@ async fn receipts_survive_a_publisher_killed_during_enqueue() {
 async fn repeated_publisher_kills_lose_and_duplicate_nothing() {
     let kills = if long() { 500 } else { 20 };
     let mut harness = Harness::with_more_configuration(1, 1, None, SMALL_SEGMENTS).await;
-    let worker = Worker::connect(harness.cluster()).await.unwrap().durable_subscribe(QUEUE);
+    let worker = Worker::connect(harness.cluster()).durable_subscribe(QUEUE);
     let worker = worker.concurrency(16).prefetch(1_000);
     let (handle, stats) = (worker.shutdown_handle(), worker.stats());
     let runs = Arc::new(Mutex::new(BTreeMap::<u64, u32>::new()));

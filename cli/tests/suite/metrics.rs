@@ -144,7 +144,7 @@ async fn metrics_are_collected_only_while_subscribed() {
     let (report, reported) = oneshot::channel::<()>();
     let (end, ended) = oneshot::channel::<()>();
     let waits = std::sync::Mutex::new(Some((reported, ended)));
-    let worker = Worker::connect(cluster.clone()).await.unwrap();
+    let worker = Worker::connect(cluster.clone());
     let running = worker.durable_subscribe("/jobs/**").concurrency(2).run(
         move |_: Job<String>, context: JobContext| {
             let waits = waits.lock().unwrap().take();

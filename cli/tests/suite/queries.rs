@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use common::harness::Harness;
 use common::{BackgroundCommand, System, eventually, wait_until};
-use longshore::{Job, JobContext, JobFailure, Worker, WorkerOptions};
+use longshore::{Job, JobContext, JobFailure, Worker};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -38,8 +38,7 @@ async fn a_job_shows_attempts_checkpoints_and_progress() {
     let options = ["--backoff", "fixed:0s", "--max-attempts", "3"];
     let name = system.enqueue("/jobs/a", "import", &options);
     let may_end = system.folder.path().join("end");
-    let options = WorkerOptions { name: "importer".to_owned(), ..WorkerOptions::default() };
-    let worker = Worker::connect_with(system.cluster(), options).await.unwrap();
+    let worker = Worker::builder().name("importer").connect(system.cluster());
     let worker = worker.durable_subscribe("/jobs/a");
     let (handle, end) = (worker.shutdown_handle(), may_end.clone());
     let working = tokio::spawn(worker.run(move |job, context| halfway(job, context, end.clone())));

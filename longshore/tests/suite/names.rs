@@ -13,7 +13,7 @@ use longshore::{
     Action, BatchOptions, Cluster, ConfirmError, ConnectError, Durability, EnqueueError, FeedFrom,
     FeedUpdate, Glob, JobId, JobLookupError, JobName, JobRef, NameError, OpenError,
     PipelineOptions, Publisher, PublisherId, PublisherInfo, PublisherOptions, Queues, QueuesError,
-    QueuesOptions, ReadClient, ReadError, Receipt, ReplaceError, WaitError, WatchEnded,
+    QueuesOptions, ReadClient, ReadError, Receipt, ReplaceError, RunError, WaitError, WatchEnded,
     WriteClient,
 };
 use tokio::time::timeout;
@@ -68,9 +68,10 @@ fn receipt() -> Receipt {
 async fn clients_and_publishers_reject_invalid_names() -> anyhow::Result<()> {
     let listener = SilentListener::listen()?;
     for (name, expected) in invalid_names() {
-        let options = WorkerOptions { name: name.clone(), ..WorkerOptions::default() };
-        let worker = Worker::new(listener.cluster()?, options);
-        assert!(matches!(worker, Err(ConnectError::Name(error)) if error == expected));
+        let worker = Worker::builder().name(&name).connect(listener.cluster()?);
+        let accept = |_: Job<String>, _: JobContext| async { Ok(()) };
+        let refused = worker.durable_subscribe("/jobs").run(accept).await.unwrap_err();
+        assert_eq!(refused, RunError::Connect(ConnectError::Name(expected)));
 
         let options = SubscriberOptions { name: name.clone(), ..SubscriberOptions::default() };
         let subscriber = Subscriber::connect_with(listener.cluster()?, options).await;

@@ -43,7 +43,7 @@ pub use stats::{WorkerReport, WorkerStats};
 pub use take::{Take, TakeError, Takes};
 pub use worker::{
     CANCEL_GRACE, CONCURRENCY, GRACE, RunError, Subscription, WORKER_JOBS_MAX, Worker,
-    WorkerOptions,
+    WorkerBuilder,
 };
 
 #[cfg(test)]

@@ -32,30 +32,38 @@ pub const GRACE: Duration = Duration::from_secs(25);
 /// The default time that handlers have to return once their contexts are cancelled.
 pub const CANCEL_GRACE: Duration = Duration::from_secs(1);
 
-/// A process that runs jobs. Publishers identify each `Worker` by a name and a session id; a
-/// program may have several.
-#[derive(Debug)]
-pub struct Worker {
-    options: WorkerOptions,
-    session_id: SessionId,
-    resolver: ReadClient,
-}
-
-/// How a worker identifies itself and dials.
+/// A process that runs jobs. It finds publishers through a cluster of resolver replicas, and has a
+/// name and a session id, by which publishers identify it. A program may have several.
 #[derive(Clone, Debug)]
-pub struct WorkerOptions {
-    /// The name that operators see; 1 to 128 bytes. The default is `worker-` and the process id.
-    pub name: String,
-    /// Options of links to publishers. The default is [`LinkOptions`]' default for work links.
-    pub link: LinkOptions,
+pub struct Worker {
+    cluster: Cluster,
+    options: WorkerBuilder,
 }
 
-impl Default for WorkerOptions {
-    fn default() -> WorkerOptions {
-        WorkerOptions {
-            name: format!("worker-{}", std::process::id()),
-            link: LinkOptions::default(),
-        }
+/// Options of a [`Worker`]: how it identifies itself and dials.
+#[derive(Clone, Debug)]
+#[must_use = "options take effect with `connect`"]
+pub struct WorkerBuilder {
+    name: String,
+    link: LinkOptions,
+}
+
+impl WorkerBuilder {
+    /// Sets the name that operators see, 1 to 128 bytes; `worker-` and the process id by default.
+    pub fn name(mut self, name: impl Into<String>) -> WorkerBuilder {
+        self.name = name.into();
+        self
+    }
+
+    /// Sets the options of links to publishers: timing, TLS, buffers.
+    pub fn link(mut self, link: LinkOptions) -> WorkerBuilder {
+        self.link = link;
+        self
+    }
+
+    /// Creates a worker with these options, as [`Worker::connect`] does.
+    pub fn connect(self, cluster: impl Into<Cluster>) -> Worker {
+        Worker { cluster: cluster.into(), options: self }
     }
 }
 
@@ -63,6 +71,9 @@ impl Default for WorkerOptions {
 /// the run are not errors: they are retried and counted.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RunError {
+    /// The cluster has no replica, or the worker's name is invalid.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
     /// The patterns are invalid.
     #[error(transparent)]
     Take(#[from] TakeError),
@@ -103,36 +114,19 @@ pub enum RunError {
 }
 
 impl Worker {
-    /// Creates a worker with default options that finds publishers through `cluster`: a
-    /// [`Cluster`], or its replicas as `"HOST:PORT,…"`. Needs no running replica:
-    /// [`Subscription::run`] waits for one, and keeps its links if all replicas fail. So it waits
-    /// for nothing, and is cancel safe.
-    pub async fn connect(cluster: impl Into<Cluster>) -> Result<Worker, ConnectError> {
-        Worker::connect_with(cluster, WorkerOptions::default()).await
+    /// Creates a worker that finds publishers through `cluster`: a [`Cluster`], or its replicas as
+    /// `"HOST:PORT,…"`. Does nothing yet: [`Subscription::run`] connects, waits for a replica, and
+    /// keeps its links if all replicas fail. An invalid cluster is [`RunError::Connect`].
+    pub fn connect(cluster: impl Into<Cluster>) -> Worker {
+        Worker::builder().connect(cluster)
     }
 
-    /// Creates a worker with the given options. Waits for nothing, and is cancel safe.
-    pub async fn connect_with(
-        cluster: impl Into<Cluster>,
-        options: WorkerOptions,
-    ) -> Result<Worker, ConnectError> {
-        Worker::new(cluster, options)
-    }
-
-    /// Like [`connect_with`](Worker::connect_with), outside of async functions. Needs a tokio
-    /// runtime.
-    pub fn new(
-        cluster: impl Into<Cluster>,
-        options: WorkerOptions,
-    ) -> Result<Worker, ConnectError> {
-        let cluster = cluster.into();
-        if cluster.replicas.is_empty() {
-            return Err(ConnectError::NoReplica);
+    /// Options for a worker: `Worker::builder().name("mailer").connect("localhost")`.
+    pub fn builder() -> WorkerBuilder {
+        WorkerBuilder {
+            name: format!("worker-{}", std::process::id()),
+            link: LinkOptions::default(),
         }
-        check_name(&options.name)?;
-        let session_id = SessionId(rand::random());
-        let resolver = ReadClient::new(cluster, session_id, options.name.clone());
-        Ok(Worker { options, session_id, resolver })
     }
 
     /// Subscribes to every queue that matches a pattern, or several patterns in an order
@@ -259,7 +253,8 @@ impl<L, J> Subscription<L, J> {
         self.settings.handle.clone()
     }
 
-    /// The worker's counters and publishers, for reading while it runs.
+    /// The worker's counters and publishers, for reading while it runs. Its
+    /// [`ready`](StatsWatch::ready) waits for the first publisher.
     pub fn stats(&self) -> StatsWatch {
         self.settings.stats.clone()
     }
@@ -325,7 +320,11 @@ impl<L> Subscription<L> {
     fn into_run_parts(
         self,
     ) -> Result<(Arc<WorkerSession>, RunConfig, PublisherWatches<PublisherWatch>), RunError> {
-        let Subscription { worker, jobs, settings, .. } = self;
+        let Subscription { worker: Worker { cluster, options }, jobs, settings, .. } = self;
+        if cluster.replicas.is_empty() {
+            return Err(ConnectError::NoReplica.into());
+        }
+        check_name(&options.name).map_err(ConnectError::Name)?;
         let sources = jobs.into_sources()?;
         let Settings { concurrency, grace, cancel_grace, handle, shutdown, stats, .. } = settings;
         let prefetch = settings.prefetch.unwrap_or(concurrency);
@@ -335,12 +334,14 @@ impl<L> Subscription<L> {
         }
         let session = WorkerSession::new(concurrency, bound, rand::random());
         stats.show(session.clone());
-        let watch = |source: &Source| worker.resolver.watch_publishers(source.pattern.clone());
+        let session_id = SessionId(rand::random());
+        let resolver = ReadClient::new(cluster, session_id, options.name.clone());
+        let watch = |source: &Source| resolver.watch_publishers(source.pattern.clone());
         let watches = PublisherWatches::new(sources.patterns.iter().map(watch).collect());
         let config = RunConfig {
-            name: worker.options.name,
-            session_id: worker.session_id,
-            link: worker.options.link,
+            name: options.name,
+            session_id,
+            link: options.link,
             sources,
             concurrency,
             grace,
@@ -366,7 +367,7 @@ impl<L, S: Send + Sync + 'static> Subscription<L, Kinds<S>> {
     ///     pool.send(&mail.0.to).await
     /// }
     ///
-    /// Worker::connect("localhost").await?.state(pool).handle(send).run().await?;
+    /// Worker::connect("localhost").state(pool).handle(send).run().await?;
     /// ```
     pub fn handle<H: Handler<A, S>, A>(mut self, handler: H) -> Subscription<L, Kinds<S>> {
         self.jobs.add(handler);

@@ -21,7 +21,7 @@ async fn connected_workers_continue_without_a_resolver() {
     let publisher = start_publisher(data.path(), resolver.cluster()).await;
     let producer = resolver.producer();
     producer.enqueue(new_job(path("/jobs/on"), &b"first"[..])).await.unwrap();
-    let worker = resolver.worker().await.durable_subscribe("/jobs/on");
+    let worker = resolver.worker().durable_subscribe("/jobs/on");
     let (handle, stats) = (worker.shutdown_handle(), worker.stats());
     let running = tokio::spawn(worker.run(|_: Job<Bytes>, _: JobContext| async { Ok(()) }));
     eventually("the first job", || async { stats.now().completed == 1 }).await;

@@ -71,7 +71,7 @@ async fn a_second_attempt_resumes_from_checkpoints() {
     job.options.backoff = Some(Backoff::Fixed(0));
     let producer = resolver.producer();
     let receipt = producer.enqueue(job).await.unwrap();
-    let worker = resolver.worker().await.durable_subscribe("/docs/import");
+    let worker = resolver.worker().durable_subscribe("/docs/import");
     let handle = worker.shutdown_handle();
     let running = tokio::spawn(worker.run(import));
     let end = producer.wait(&receipt, Duration::from_secs(30)).await.unwrap();

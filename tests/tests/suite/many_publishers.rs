@@ -70,7 +70,7 @@ struct GatedWorker {
 
 impl GatedWorker {
     async fn start(resolver: &Resolver, prefetch: usize) -> GatedWorker {
-        let worker = resolver.worker().await.durable_subscribe("/jobs/**");
+        let worker = resolver.worker().durable_subscribe("/jobs/**");
         let worker = worker.concurrency(CONCURRENCY as usize).prefetch(prefetch);
         let (handle, stats) = (worker.shutdown_handle(), worker.stats());
         let (gate, closed) = watch::channel(false);

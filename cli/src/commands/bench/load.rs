@@ -127,7 +127,6 @@ impl LoadGenerator {
         let BenchLoad { path, concurrency, prefetch, .. } = &self.arguments;
         let permits = Arc::new(Semaphore::new(0));
         let subscription = Worker::connect(context.cluster())
-            .await?
             .durable_subscribe(path)
             .concurrency(*concurrency)
             .prefetch(*prefetch);

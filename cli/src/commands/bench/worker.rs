@@ -23,7 +23,6 @@ const SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(20);
 pub(crate) async fn run(arguments: BenchWorker, mut context: Context) -> anyhow::Result<()> {
     let latencies = Arc::new(Mutex::new(Histogram::<u64>::new_with_bounds(1, 600_000_000_000, 3)?));
     let subscription = Worker::connect(context.cluster())
-        .await?
         .durable_subscribe(&arguments.path)
         .concurrency(arguments.concurrency)
         .prefetch(arguments.prefetch);
@@ -42,12 +41,9 @@ pub(crate) async fn run(arguments: BenchWorker, mut context: Context) -> anyhow:
         tokio::spawn(subscription.run(nothing))
     };
 
-    let alive = async {
-        while stats.now().publishers_alive == 0 {
-            tokio::time::sleep(POLL_INTERVAL).await;
-        }
-    };
-    tokio::time::timeout(SUBSCRIBE_TIMEOUT, alive).await.context("no publisher was reached")?;
+    tokio::time::timeout(SUBSCRIBE_TIMEOUT, stats.ready())
+        .await
+        .context("no publisher was reached")?;
     context.output.json(&json!({ "ready": "worker" }))?;
     let parent_exit = parent_exited();
     tokio::pin!(parent_exit);

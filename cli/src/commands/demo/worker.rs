@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use bytes::Bytes;
-use longshore::{Job, JobContext, JobFailure, Worker, WorkerOptions};
+use longshore::{Job, JobContext, JobFailure, Worker};
 use serde_json::json;
 
 use super::digests::sha256_of;
@@ -15,10 +15,10 @@ use crate::signals::{StopSignal, parent_exited};
 
 pub(crate) async fn run(arguments: DemoWorker, mut context: Context) -> anyhow::Result<()> {
     let stop = StopSignal::listen()?;
-    let options = WorkerOptions { name: arguments.name.clone(), ..WorkerOptions::default() };
     let stopped = stop.requested();
-    let subscription = Worker::connect_with(context.cluster(), options)
-        .await?
+    let subscription = Worker::builder()
+        .name(&arguments.name)
+        .connect(context.cluster())
         .durable_subscribe(&arguments.pattern)
         .concurrency(arguments.concurrency)
         .shutdown(async move {

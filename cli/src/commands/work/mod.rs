@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use bytes::Bytes;
-use longshore::{Job, JobContext, JobFailure, Take, Worker, WorkerOptions, WorkerReport};
+use longshore::{Job, JobContext, JobFailure, Take, Worker, WorkerReport};
 use parking_lot::Mutex;
 use serde_json::json;
 
@@ -30,10 +30,10 @@ pub(crate) async fn run(arguments: Work, mut context: Context) -> anyhow::Result
     let take = take(&arguments).map_err(UsageError)?;
     let stop = StopSignal::listen()?;
     let name = arguments.name.clone().unwrap_or_else(|| format!("work-{}", std::process::id()));
-    let options = WorkerOptions { name, ..WorkerOptions::default() };
     let concurrency = usize::from(arguments.concurrency);
-    let subscription = Worker::connect_with(context.cluster(), options)
-        .await?
+    let subscription = Worker::builder()
+        .name(name)
+        .connect(context.cluster())
         .durable_subscribe(take)
         .concurrency(concurrency)
         // Commands take long compared with a delivery, so do not bind jobs to a busy worker.

@@ -7,8 +7,8 @@ use std::path::{Path as FilePath, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
+use longshore::Worker;
 use longshore::{Job, JobContext, JobFailure, JobOptions, Json, NewJob, Path, new_job};
-use longshore::{Worker, WorkerOptions};
 use rustix::process::{Signal, getpid, kill_process};
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
@@ -205,13 +205,12 @@ fn main() {
 }
 
 async fn serve(plan: WorkerPlan) {
-    let options = WorkerOptions { name: plan.name.clone(), ..WorkerOptions::default() };
     let mut terminate = signal(SignalKind::terminate()).unwrap();
     let folder = plan.folder.clone();
     let name = plan.name.clone();
-    let subscription = Worker::connect_with(longshore::Cluster::new(&plan.replicas), options)
-        .await
-        .unwrap()
+    let subscription = Worker::builder()
+        .name(&plan.name)
+        .connect(longshore::Cluster::new(&plan.replicas))
         .durable_subscribe(QUEUE)
         .concurrency(plan.concurrency)
         .prefetch(plan.prefetch)

@@ -221,7 +221,7 @@ async fn the_first_layer_is_the_outermost() {
                 .boxed_clone()
         })
     };
-    let worker = crate::Worker::connect("127.0.0.1:1").await.unwrap();
+    let worker = crate::Worker::connect("127.0.0.1:1");
     let subscription =
         worker.durable_subscribe("/jobs/**").layer(named("outer")).layer(named("inner"));
     let leaf = tower::service_fn(|_: JobRequest| async { Ok(Completion::default()) });

@@ -12,7 +12,7 @@ mod quiet;
 mod tests;
 
 use std::collections::VecDeque;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -21,7 +21,7 @@ use longshore_protocol::messages::work::{NewSettle, Progress, Quiet, Tokens};
 use longshore_protocol::{Path, PublisherId, PublisherInfo, Token};
 use longshore_transport::{LastAddress, LinkSender};
 use parking_lot::Mutex;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, SetOnce, watch};
 use tokio::time::Instant;
 
 use crate::work::lease_signal::LeaseSignal;
@@ -32,7 +32,7 @@ use crate::work::state::pause::PauseDetector;
 use crate::work::state::progress::PendingProgress;
 use crate::work::state::reconnect_grace::ReconnectGrace;
 use crate::work::state::settles::Settles;
-use crate::{PublisherState, WorkerStats};
+use crate::{PublisherState, SubscriptionStatus, WorkerStats};
 
 /// The shared state of a run.
 #[derive(Debug)]
@@ -407,13 +407,24 @@ impl PublisherSlot {
 /// counters are 0.
 #[derive(Clone, Debug, Default)]
 pub struct StatsWatch {
-    session: Arc<OnceLock<Arc<WorkerSession>>>,
+    session: Arc<SetOnce<Arc<WorkerSession>>>,
 }
 
 impl StatsWatch {
     pub(crate) fn show(&self, session: Arc<WorkerSession>) {
         // A subscription runs once, so the cell is empty.
         let _ = self.session.set(session);
+    }
+
+    /// Waits until the worker is subscribed at a publisher. Never returns if the run ends before.
+    /// Cancel safe.
+    pub async fn ready(&self) {
+        let alive = |publisher: &PublisherState| {
+            matches!(publisher.standing, SubscriptionStatus::Alive { .. })
+        };
+        let mut publishers = self.session.wait().await.publishers();
+        // The session holds the sender.
+        let _ = publishers.wait_for(|publishers| publishers.iter().any(alive)).await;
     }
 
     /// The current counters.
