@@ -1,19 +1,18 @@
 //! The tasks that run handlers: each takes the next job, runs the handler in place, and settles it.
 
 use std::future::poll_fn;
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
 use longshore_protocol::messages::work::{NewSettle, Started, ToPublisher, Tokens};
-use longshore_protocol::{Entry, FrameWriter, TraceContext};
+use longshore_protocol::{Entry, FrameWriter, JobError, TraceContext};
 use longshore_transport::LinkSender;
 use tracing::field::{self, display};
 use tracing::{Instrument, Span};
 
 use crate::work::handler::failure::job_error;
 use crate::work::handler::output::settle_of;
+use crate::work::handler::panic::catch_async;
 use crate::work::handler::service::failure_of;
 use crate::work::lease_signal::LeaseSignal;
 use crate::work::session::{FinishedJob, HandlerTaskStep, QueuedJob, WorkerSession};
@@ -115,16 +114,25 @@ async fn run_job(
     let span = span_of(&context);
     let Entry { id, headers, payload, .. } = entry;
     let job = Job { id, path, headers, payload };
-    let attempt = instance.run(JobRequest { job, context }).instrument(span.clone());
-    match AssertUnwindSafe(attempt).catch_unwind().await {
-        Ok(answer) => end(settle_of(answer, keeps_result), false, false),
-        Err(panic) => {
+    let running = instance.run(JobRequest { job, context }).instrument(span.clone());
+    let (failure, panicked) = match catch_async(running).await {
+        Ok(Ok(completion)) => return end(settle_of(Ok(completion), keeps_result), false, false),
+        Ok(Err(failure)) => (failure, false),
+        Err(panicked) => {
             instance.service = None;
-            let message = panic_message(&*panic);
-            span.in_scope(|| tracing::error!(%token, message, "a handler panicked"));
-            end(NewSettle::Fail(job_error("Panic", message)), true, false)
+            (JobFailure::Retry(panicked.error()), true)
         }
-    }
+    };
+    span.in_scope(|| match &failure {
+        JobFailure::Retry(JobError { kind, message }) => {
+            tracing::warn!(job = %id, attempt, kind, message, "an attempt failed");
+        }
+        JobFailure::Bury(JobError { kind, message }) => {
+            tracing::error!(job = %id, attempt, kind, message, "a handler buried its job");
+        }
+        JobFailure::Snooze(_) | JobFailure::Release => {}
+    });
+    end(settle_of::<Completion>(Err(failure), keeps_result), panicked, false)
 }
 
 /// The span that a handler runs in. It costs a comparison if no subscriber is interested.
@@ -143,10 +151,4 @@ fn span_of(context: &JobContext) -> Span {
         span.record("parent_id", display(trace.parent_id()));
     }
     span
-}
-
-fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
-    let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("a panic without a message")
 }

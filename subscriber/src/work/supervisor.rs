@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::connect::FAR_FUTURE;
+use crate::work::handler::panic::install_hook;
 use crate::work::handler_task;
 use crate::work::link::{self, LinkConfig};
 use crate::work::publisher_watches::{PublisherSource, PublisherWatches};
@@ -74,6 +75,7 @@ pub(crate) async fn run(
     service: impl JobService,
 ) -> WorkerReport {
     let _close_links = CloseLinksOnDrop(session.clone());
+    install_hook();
     let mut ticks = JoinSet::new();
     ticks.spawn({
         let session = session.clone();

@@ -2,6 +2,7 @@
 
 use std::future::{Future, Ready, ready};
 use std::marker::PhantomData;
+use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -12,9 +13,11 @@ use tokio::task::{JoinError, JoinHandle};
 use tower_service::Service;
 
 use crate::work::handler::failure::job_error;
+use crate::work::handler::panic::catch;
 use crate::{Completion, FromPayload, Job, JobContext, JobFailure, JobOutput, JobRequest};
 
 type Answer = Result<Completion, JobFailure>;
+type BlockingAnswer = Map<JoinHandle<Answer>, fn(Result<Answer, JoinError>) -> Answer>;
 
 /// An asynchronous handler. Runs in its handler task.
 pub struct InPlace<T, O, F> {
@@ -83,7 +86,7 @@ where
 {
     type Response = Completion;
     type Error = JobFailure;
-    type Future = Map<JoinHandle<Answer>, fn(Result<Answer, JoinError>) -> Answer>;
+    type Future = BlockingAnswer;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), JobFailure>> {
         Poll::Ready(Ok(()))
@@ -93,7 +96,7 @@ where
         let handler = self.handler.clone();
         let span = tracing::Span::current();
         let run = move || span.in_scope(|| answer_of(handler(read_job(job)?, context)));
-        tokio::task::spawn_blocking(run).map(resume_panic)
+        spawn_blocking(run)
     }
 }
 
@@ -109,12 +112,14 @@ fn answer_of<O: JobOutput>(answer: Result<O, JobFailure>) -> Answer {
     Ok(Completion { result: answer?.into_result()? })
 }
 
-/// Resumes a panic in the handler task, which catches it.
-fn resume_panic(ended: Result<Answer, JoinError>) -> Answer {
-    match ended {
+/// Runs a blocking handler on tokio's blocking pool. A panic is resumed where the answer is awaited.
+pub(crate) fn spawn_blocking(run: impl FnOnce() -> Answer + Send + 'static) -> BlockingAnswer {
+    // This thread knows the place of the panic, so it is caught here first.
+    let run = || catch(run).unwrap_or_else(|panicked| resume_unwind(Box::new(panicked)));
+    tokio::task::spawn_blocking(run).map(|ended| match ended {
         Ok(answer) => answer,
-        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        Err(error) if error.is_panic() => resume_unwind(error.into_panic()),
         // The runtime is shutting down: release the job.
         Err(_) => Err(JobFailure::Release),
-    }
+    })
 }

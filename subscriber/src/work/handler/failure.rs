@@ -1,13 +1,22 @@
 //! How a handler reports that an attempt failed, and what happens to the job.
 
-use std::fmt;
+use std::error::Error;
 use std::time::Duration;
+use std::{fmt, io};
 
 use longshore_protocol::JobError;
 use longshore_protocol::limits::{ERROR_BYTES_MAX, NAME_BYTES_MAX};
 
+use crate::work::handler::service::{HandlerFailed, failure_of_chain};
+
 /// The error of a handler, which decides what happens to the job. `?` converts any
 /// `std::error::Error` to [`JobFailure::Retry`].
+///
+/// A handler may return another error type: an error that contains a `JobFailure`, anywhere in its
+/// chain of sources, acts as that failure, so `anyhow::bail!(JobFailure::bury("…"))` works. Any
+/// other error is [`JobFailure::Retry`]. Dead letters are grouped by its
+/// [kind](JobFailure::kind): the name of the handler's error type; for `anyhow::Error` and boxed
+/// errors that of the error at the root; `Error` for texts; for a panic, its place.
 ///
 /// ```
 /// # mod longshore { pub use longshore_subscriber::*; }
@@ -60,15 +69,60 @@ impl JobFailure {
     }
 }
 
+impl fmt::Display for JobFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            JobFailure::Retry(error) => write!(f, "the attempt failed: {}", error.message),
+            JobFailure::Bury(error) => write!(f, "the job was buried: {}", error.message),
+            JobFailure::Snooze(wait) => write!(f, "the job was snoozed for {wait:?}"),
+            JobFailure::Release => f.write_str("the job was released"),
+        }
+    }
+}
+
 /// The kind is the error's type; the message is its text with those of its sources.
-impl<E: std::error::Error> From<E> for JobFailure {
+impl<E: Error + 'static> From<E> for JobFailure {
     fn from(error: E) -> JobFailure {
-        JobFailure::Retry(job_error(std::any::type_name::<E>(), with_causes(&error)))
+        failure_of_chain(&error, Some(std::any::type_name::<E>()))
+    }
+}
+
+/// For `?` and `anyhow::bail!` in handlers that return `anyhow::Result`.
+impl From<JobFailure> for anyhow::Error {
+    fn from(failure: JobFailure) -> anyhow::Error {
+        anyhow::Error::new(HandlerFailed(failure))
+    }
+}
+
+/// The name of an error whose type is not known: of an I/O error its kind, of others the name at
+/// the beginning of the `Debug` form, which is the type or the variant. `Error` for texts.
+pub(crate) fn kind_of(error: &(dyn Error + 'static)) -> String {
+    if let Some(error) = error.downcast_ref::<io::Error>() {
+        return format!("io::{:?}", error.kind());
+    }
+    let mut name = FirstName(String::new());
+    // It stops at the first character after the name.
+    let _ = fmt::Write::write_fmt(&mut name, format_args!("{error:?}"));
+    match name.0.chars().next() {
+        Some(first) if first.is_uppercase() => name.0,
+        _ => "Error".to_owned(),
+    }
+}
+
+/// Collects the identifier at the beginning of what is written.
+struct FirstName(String);
+
+impl fmt::Write for FirstName {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let length = text.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(text.len());
+        self.0.push_str(&text[..length.min(NAME_BYTES_MAX)]);
+        let ends = length < text.len() || self.0.len() >= NAME_BYTES_MAX;
+        if ends { Err(fmt::Error) } else { Ok(()) }
     }
 }
 
 /// The text of an error with those of its sources, not much longer than its limit.
-pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
+pub(crate) fn with_causes(error: &dyn Error) -> String {
     let mut message = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

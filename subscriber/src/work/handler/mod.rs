@@ -5,6 +5,7 @@ mod checkpoint;
 pub(super) mod failure;
 mod job;
 pub(super) mod output;
+pub(super) mod panic;
 mod payload;
 pub(super) mod service;
 

@@ -1,14 +1,15 @@
 //! A handler as a tower service, so that layers can wrap it: its request, its response, and what an
 //! error of a layer means for the job.
 
-use std::any::{TypeId, type_name};
+use std::any::{Any, TypeId, type_name};
+use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
 
 use bytes::Bytes;
 use tower_service::Service;
 
-use crate::work::handler::failure::{job_error, with_causes};
+use crate::work::handler::failure::{job_error, kind_of, with_causes};
 use crate::{Job, JobContext, JobFailure, JobOutput};
 
 /// The error type of tower's layers.
@@ -45,12 +46,7 @@ pub struct HandlerFailed(pub JobFailure);
 
 impl fmt::Display for HandlerFailed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            JobFailure::Retry(error) => write!(f, "the attempt failed: {}", error.message),
-            JobFailure::Bury(error) => write!(f, "the job was buried: {}", error.message),
-            JobFailure::Snooze(wait) => write!(f, "the job was snoozed for {wait:?}"),
-            JobFailure::Release => f.write_str("the job was released"),
-        }
+        self.0.fmt(f)
     }
 }
 
@@ -65,8 +61,7 @@ impl From<JobFailure> for BoxError {
 /// The bound for a handler with its layers; implemented by every service that fits. Each job that
 /// runs concurrently has its own clone.
 ///
-/// An error that is no [`JobFailure`] fails the attempt. Its kind is its type's name, or
-/// `LayerError` if it is boxed.
+/// An error that is no [`JobFailure`] fails the attempt; [`JobFailure`] has the rules.
 pub trait JobService:
     Service<JobRequest, Response = Completion, Error: Into<BoxError>, Future: Send>
     + Clone
@@ -83,20 +78,43 @@ impl<S> JobService for S where
 {
 }
 
-/// The failure of a job whose service returned this error.
+/// What becomes of a job whose handler or layer returned this error.
 pub(crate) fn failure_of<E: Into<BoxError> + 'static>(error: E) -> JobFailure {
-    let error = error.into();
-    let mut cause: Option<&(dyn Error + 'static)> = Some(&*error);
-    while let Some(error) = cause {
-        if let Some(HandlerFailed(failure)) = error.downcast_ref() {
+    // `BoxError` hides the first error of an `anyhow::Error`, and every context.
+    if let Some(error) = (&error as &dyn Any).downcast_ref::<anyhow::Error>() {
+        return match error.downcast_ref::<JobFailure>() {
+            Some(failure) => failure.clone(),
+            None => failure_of_chain(error.as_ref(), None),
+        };
+    }
+    let is_of_any_type = [
+        TypeId::of::<BoxError>(),
+        TypeId::of::<String>(),
+        TypeId::of::<&'static str>(),
+        TypeId::of::<Cow<'static, str>>(),
+    ];
+    let kind = (!is_of_any_type.contains(&TypeId::of::<E>())).then(type_name::<E>);
+    failure_of_chain(&*error.into(), kind)
+}
+
+/// What becomes of the job: the decision in the chain of sources, or a retry. Without a `kind`, the
+/// kind is that of the chain's last error.
+pub(crate) fn failure_of_chain(error: &(dyn Error + 'static), kind: Option<&str>) -> JobFailure {
+    let mut last = error;
+    loop {
+        if let Some(HandlerFailed(failure)) = last.downcast_ref() {
             return failure.clone();
         }
-        cause = error.source();
+        match last.source() {
+            Some(source) => last = source,
+            None => break,
+        }
     }
-    // A boxed error has lost its type's name.
-    let is_boxed = TypeId::of::<E>() == TypeId::of::<BoxError>();
-    let kind = if is_boxed { "LayerError" } else { type_name::<E>() };
-    JobFailure::Retry(job_error(kind, with_causes(&*error)))
+    let message = with_causes(error);
+    JobFailure::Retry(match kind {
+        Some(kind) => job_error(kind, message),
+        None => job_error(&kind_of(last), message),
+    })
 }
 
 #[cfg(test)]
@@ -128,12 +146,44 @@ mod tests {
         }
     }
 
+    /// A program says `bail!(JobFailure::bury(…))` in a helper, and adds context further up.
     #[test]
-    fn a_layer_error_fails_the_attempt_with_its_type() {
-        let JobFailure::Retry(error) = failure_of(UsedUp) else { panic!() };
-        assert!(error.kind.ends_with("UsedUp"), "{}", error.kind);
-        assert_eq!(error.message, "the limit of today is used up");
-        let JobFailure::Retry(error) = failure_of(BoxError::from(UsedUp)) else { panic!() };
-        assert_eq!(error.kind, "LayerError");
+    fn a_decision_within_an_anyhow_error_counts_wherever_it_is() {
+        let failure = JobFailure::bury("gone").kind("Gone");
+        let decide = || -> anyhow::Result<()> { anyhow::bail!(failure.clone()) };
+        let decided = || decide().unwrap_err();
+        assert_eq!(failure_of(decided()), failure);
+        assert_eq!(failure_of(decided().context("while reading").context("page 7")), failure);
+        assert_eq!(failure_of(anyhow::Error::new(UsedUp).context(failure.clone())), failure);
+        assert_eq!(
+            failure_of(anyhow::Error::new(Wrapped(HandlerFailed(failure.clone())))),
+            failure
+        );
+        assert_eq!(failure_of(BoxError::from(decided().context("while reading"))), failure);
+        assert_eq!(JobFailure::from(Wrapped(HandlerFailed(failure.clone()))), failure);
+    }
+
+    /// By the kind, operators group dead letters: `anyhow::Error` and `String` would be one group.
+    #[test]
+    fn the_kind_of_an_error_is_the_type_at_its_root() {
+        fn retried<E: Into<BoxError> + 'static>(error: E) -> (String, String) {
+            let JobFailure::Retry(error) = failure_of(error) else { panic!() };
+            (error.kind, error.message)
+        }
+        let pair = |kind: &str, message: &str| (kind.to_owned(), message.to_owned());
+        let used_up = "the limit of today is used up";
+        assert_eq!(retried(UsedUp), pair(type_name::<UsedUp>(), used_up));
+        assert_eq!(retried(BoxError::from(UsedUp)), pair("UsedUp", used_up));
+        let wrapped = anyhow::Error::new(UsedUp).context("mailing ada");
+        assert_eq!(retried(wrapped), pair("UsedUp", &format!("mailing ada: {used_up}")));
+        let parsed = anyhow::Error::new("x".parse::<u8>().unwrap_err());
+        assert_eq!(retried(parsed).0, "ParseIntError");
+        let missing = std::io::Error::from(std::io::ErrorKind::NotFound);
+        assert_eq!(retried(anyhow::Error::new(missing)).0, "io::NotFound");
+        let texts = [retried("no mailbox"), retried("no mailbox".to_owned())];
+        let others = [retried(anyhow::anyhow!("no mailbox")), retried(Cow::Borrowed("no mailbox"))];
+        for text in texts.into_iter().chain(others) {
+            assert_eq!(text, pair("Error", "no mailbox"));
+        }
     }
 }

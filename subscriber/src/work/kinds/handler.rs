@@ -16,7 +16,7 @@ pub(crate) type Running = Pin<Box<dyn Future<Output = Result<Completion, JobFail
 
 /// A handler of one kind of job: an async function whose first argument is [`Payload<Kind>`], with
 /// up to six more that are [`FromAttempt`], and which returns `Result<Kind::Output, E>`. `E` is any
-/// error, which fails the attempt (`anyhow::Error`, a `std::error::Error`, a text), or
+/// error (`anyhow::Error`, a `std::error::Error`, a text), which fails the attempt, or
 /// [`JobFailure`], which can also bury, snooze or release the job.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot handle jobs",

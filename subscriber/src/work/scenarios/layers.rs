@@ -51,7 +51,7 @@ async fn a_tower_timeout_fails_the_attempt() {
     let received = settle_each(&mut publisher, &["hangs", "fine"]).await;
     assert!(matches!(received[0].0, Verdict::Fail(_)), "{received:?}");
     assert!(
-        received[0].1.contains("LayerError") && received[0].1.contains("timed out"),
+        received[0].1.contains("Elapsed") && received[0].1.contains("timed out"),
         "{received:?}"
     );
     assert!(matches!(received[1].0, Verdict::Complete(Some(_))), "{received:?}");

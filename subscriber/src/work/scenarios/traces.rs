@@ -89,7 +89,7 @@ async fn a_handler_runs_in_a_span_with_job_and_trace() {
     link.deliver_entries([(11, traced_entry(Some(&trace)))], 30_000);
     let batch = link.settle().await;
     link.accept(&batch);
-    for received in ["first", "second", "a handler panicked"] {
+    for received in ["first", "second", "an attempt failed"] {
         let line = lines.with(received);
         let id = JobId([9; 16]);
         let span = format!("job{{id={id} path=/jobs/x attempt=1 token={}", Token(11));

@@ -80,8 +80,10 @@ impl WorkerSession {
         }
     }
 
-    /// Closes every link once its queue is sent. Further answers are not awaited.
+    /// Closes every link once its queue is sent. Further answers are not awaited. Cancels blocking
+    /// handlers, which outlive a dropped run.
     pub(crate) fn close(&self) {
+        self.cancel_all();
         let mut state = self.state.lock();
         state.end_checkpoints(WaitEnd::Ended);
         for sender in state.slots.iter_mut().filter_map(|slot| slot.sender.take()) {

@@ -1,0 +1,126 @@
+//! Catches panics of handlers, with the place where they began.
+
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::future::{Future, poll_fn};
+use std::panic::{self, AssertUnwindSafe, PanicHookInfo, catch_unwind};
+use std::pin::pin;
+use std::sync::Once;
+
+use longshore_protocol::JobError;
+
+use crate::work::handler::failure::job_error;
+
+/// The most bytes of a file's name in an error's kind, from its end.
+const FILE_BYTES_MAX: usize = 96;
+
+thread_local! {
+    /// Counts the calls of [`catch`] on this thread. A place belongs to the call with its number, so
+    /// a panic that somebody else caught, or one that was resumed, never gets another's place.
+    static CALL: Cell<u64> = const { Cell::new(0) };
+    static PLACE: RefCell<Option<(u64, String)>> = const { RefCell::new(None) };
+}
+
+/// A caught panic. It is also the payload of a panic that is resumed in a handler task.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Panicked {
+    pub(crate) message: String,
+    /// `file:line`; `None` if the program replaced the panic hook.
+    pub(crate) place: Option<String>,
+}
+
+impl Panicked {
+    /// The error of the attempt. Its kind has the place, so panics of two places are two groups of
+    /// dead letters.
+    pub(crate) fn error(&self) -> JobError {
+        match &self.place {
+            Some(place) => job_error(&format!("Panic at {place}"), &self.message),
+            None => job_error("Panic", &self.message),
+        }
+    }
+}
+
+/// Adds to the panic hook of the program what notes a panic's place. The previous hook still runs.
+pub(crate) fn install_hook() {
+    static INSTALLED: Once = Once::new();
+    INSTALLED.call_once(|| {
+        let previous = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            note_place(info);
+            previous(info);
+        }));
+    });
+}
+
+fn note_place(info: &PanicHookInfo<'_>) {
+    let Some(place) = info.location() else { return };
+    let file = place.file();
+    let cut = file.len().saturating_sub(FILE_BYTES_MAX);
+    let from = (cut..=file.len()).find(|&at| file.is_char_boundary(at)).unwrap_or(cut);
+    let place = format!("{}:{}", &file[from..], place.line());
+    // A panic while the thread ends finds no storage, and has no place.
+    let _ = CALL.try_with(|call| {
+        PLACE.try_with(|slot| {
+            if let Ok(mut slot) = slot.try_borrow_mut() {
+                *slot = Some((call.get(), place));
+            }
+        })
+    });
+}
+
+/// Runs `run`, and catches its panic.
+pub(crate) fn catch<T>(run: impl FnOnce() -> T) -> Result<T, Panicked> {
+    let number = CALL.get().wrapping_add(1);
+    CALL.set(number);
+    catch_unwind(AssertUnwindSafe(run)).map_err(|payload| {
+        let place = PLACE.take().filter(|(call, _)| *call == number).map(|(_, place)| place);
+        match payload.downcast::<Panicked>() {
+            Ok(resumed) => *resumed,
+            Err(payload) => Panicked { message: message_of(&*payload), place },
+        }
+    })
+}
+
+/// Runs `future`, and catches its panic.
+pub(crate) async fn catch_async<F: Future>(future: F) -> Result<F::Output, Panicked> {
+    let mut future = pin!(future);
+    poll_fn(|context| match catch(|| future.as_mut().poll(context)) {
+        Ok(polled) => polled.map(Ok),
+        Err(panicked) => Err(panicked).into(),
+    })
+    .await
+}
+
+fn message_of(payload: &(dyn Any + Send)) -> String {
+    let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| payload.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "a panic without a message".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn caught(run: impl FnOnce()) -> Panicked {
+        install_hook();
+        catch(run).unwrap_err()
+    }
+
+    #[test]
+    fn a_panic_has_its_message_and_its_own_place() {
+        let line = line!() + 1;
+        let one = caught(|| panic!("{} on purpose", 1));
+        assert_eq!(one.message, "1 on purpose");
+        let place = one.place.clone().unwrap();
+        assert!(place.ends_with(&format!("panic.rs:{line}")), "{place}");
+        assert_eq!(one.error().kind, format!("Panic at {place}"));
+        // Resumed in another task, it is still the same.
+        assert_eq!(caught(|| panic::resume_unwind(Box::new(one.clone()))), one);
+        // Without a hook's call, no other panic's place is taken for its own.
+        let resumed = caught(|| {
+            let _ = catch(|| panic!("somebody else's"));
+            panic::resume_unwind(Box::new("x"))
+        });
+        assert_eq!(resumed, Panicked { message: "x".to_owned(), place: None });
+    }
+}
