@@ -31,6 +31,10 @@ mod connect;
 mod values;
 mod work;
 
+/// Runs attempts without a publisher: for the facade's `testing`.
+#[doc(hidden)]
+pub use work::testing;
+
 pub use connect::ConnectError;
 pub use longshore_protocol::messages::values::Policy;
 pub use longshore_resolver::Cluster;

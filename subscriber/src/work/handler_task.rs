@@ -7,6 +7,7 @@ use std::time::Duration;
 use longshore_protocol::messages::work::{NewSettle, Started, ToPublisher, Tokens};
 use longshore_protocol::{Entry, FrameWriter, JobError, TraceContext};
 use longshore_transport::LinkSender;
+use tokio::time::Instant;
 use tracing::field::{self, display};
 use tracing::{Instrument, Span};
 
@@ -24,12 +25,16 @@ const ANNOUNCE_WAIT_MAX: Duration = Duration::from_millis(200);
 
 /// A task's own clone of the handler and its layers, made on first use. After a panic or a failed
 /// `poll_ready` the next job gets a fresh clone.
-struct ServiceInstance<S> {
+pub(crate) struct ServiceInstance<S> {
     template: S,
     service: Option<S>,
 }
 
 impl<S: JobService> ServiceInstance<S> {
+    pub(crate) fn new(template: S) -> ServiceInstance<S> {
+        ServiceInstance { template, service: None }
+    }
+
     /// Runs one attempt. It may panic.
     async fn run(&mut self, request: JobRequest) -> Result<Completion, JobFailure> {
         let service = self.service.get_or_insert_with(|| self.template.clone());
@@ -43,13 +48,13 @@ impl<S: JobService> ServiceInstance<S> {
 
 /// Runs jobs until the session reports that there are no more.
 pub(crate) async fn run(session: Arc<WorkerSession>, service: impl JobService) {
-    let mut instance = ServiceInstance { template: service, service: None };
-    let mut signal = Arc::new(LeaseSignal::for_session(Arc::downgrade(&session)));
+    let mut instance = ServiceInstance::new(service);
+    let mut signal = Arc::new(LeaseSignal::for_session(Arc::downgrade(&session) as _));
     let mut ended = None;
     loop {
         match session.next(ended.take(), &mut signal) {
             HandlerTaskStep::Run(job) => {
-                ended = Some(run_job(&session, &mut instance, job, signal.clone()).await)
+                ended = Some(run_job(session.started, &mut instance, job, signal.clone()).await)
             }
             HandlerTaskStep::Announce(notices, jobs) => {
                 for (sender, tokens) in notices {
@@ -76,8 +81,9 @@ async fn announce(sender: &LinkSender, tokens: Tokens) {
     }
 }
 
-async fn run_job(
-    session: &WorkerSession,
+/// Runs one attempt. Times of its context count from `started`.
+pub(crate) async fn run_job(
+    started: Instant,
     instance: &mut ServiceInstance<impl JobService>,
     job: QueuedJob,
     signal: Arc<LeaseSignal>,
@@ -95,7 +101,6 @@ async fn run_job(
             job_error("PayloadDamaged", "the payload's checksum differs from the producer's");
         return end(NewSettle::Fail(error), false, true);
     }
-    let started = session.started;
     let keeps_result = entry.options.keep_result;
     let context = JobContext {
         signal,

@@ -11,11 +11,12 @@ use tokio::sync::watch;
 
 use crate::CancelReason;
 use crate::work::handler::failure::cut;
+use crate::work::lease_host::LeaseHost;
 use crate::work::session::WorkerSession;
 
 /// The signal of a job. A handler task reuses it for its next job if no context of the last one is
 /// left.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct LeaseSignal {
     /// The reason to stop; `None` while the handler should run.
     reason: watch::Sender<Option<CancelReason>>,
@@ -26,7 +27,7 @@ pub(crate) struct LeaseSignal {
     /// Serializes the requests of the job's contexts.
     pub(crate) turn: tokio::sync::Mutex<()>,
     /// The session, to reach the job's publisher. Contexts may outlive it.
-    pub(crate) session: Weak<WorkerSession>,
+    pub(crate) session: Weak<dyn LeaseHost>,
 }
 
 /// The progress of a handler.
@@ -37,9 +38,21 @@ struct ProgressReport {
     sent: bool,
 }
 
+impl Default for LeaseSignal {
+    fn default() -> LeaseSignal {
+        LeaseSignal::for_session(Weak::<WorkerSession>::new())
+    }
+}
+
 impl LeaseSignal {
-    pub(crate) fn for_session(session: Weak<WorkerSession>) -> LeaseSignal {
-        LeaseSignal { session, ..LeaseSignal::default() }
+    pub(crate) fn for_session(session: Weak<dyn LeaseHost>) -> LeaseSignal {
+        LeaseSignal {
+            reason: watch::Sender::default(),
+            ends_ms: AtomicU64::default(),
+            progress: Mutex::default(),
+            turn: tokio::sync::Mutex::default(),
+            session,
+        }
     }
 
     /// A new signal for another job; contexts of this job do not see it.

@@ -11,12 +11,14 @@
 //! | [`supervisor`] | the task of a run: starts the others, stops them in order |
 //! | [`link`] | the task of one link to one publisher |
 //! | [`handler_task`] | the tasks that run handlers, one per unit of concurrency |
+//! | [`lease_host`] | what a running handler asks of the session |
 //! | [`lease_signal`] | shared by a link and a running handler: cancellation, deadline, progress |
 //! | [`publisher_watches`] | the publishers that the resolver reports for the worker's patterns |
 
 mod handler;
 mod handler_task;
 mod kinds;
+mod lease_host;
 mod lease_signal;
 mod link;
 mod publisher_watches;
@@ -26,6 +28,7 @@ mod state;
 mod stats;
 mod supervisor;
 mod take;
+pub mod testing;
 mod worker;
 
 pub use handler::{

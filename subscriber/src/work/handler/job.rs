@@ -119,7 +119,7 @@ impl JobContext {
         if self.signal.report_progress(percent, message.as_ref())
             && let Some(session) = self.signal.session.upgrade()
         {
-            session.progress(self.slot_id, self.token);
+            session.progress(self);
         }
     }
 
@@ -131,7 +131,7 @@ impl JobContext {
     pub fn deadline(&self) -> Instant {
         let ends = self.signal.ends();
         let session = self.signal.session.upgrade();
-        self.started + session.map_or(ends, |session| session.deadline(self.slot_id, ends))
+        self.started + session.map_or(ends, |session| session.deadline(self, ends))
     }
 
     /// The time until [`deadline`](JobContext::deadline); zero after it.

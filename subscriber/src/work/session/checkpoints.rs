@@ -173,7 +173,7 @@ fn end(waiters: Waiters<oneshot::Sender<Stored>, Reader>, wait_end: WaitEnd) {
 
 /// Returns the checkpoints of earlier deliveries. The last `own_count` are this delivery's own,
 /// unless the publisher no longer retains its oldest.
-fn earlier(mut stored: Vec<CheckpointInfo>, attempt: u16, own_count: u64) -> Read {
+pub(crate) fn earlier(mut stored: Vec<CheckpointInfo>, attempt: u16, own_count: u64) -> Read {
     let is =
         |last: &mut CheckpointInfo, sequence| last.attempt == attempt && last.sequence == sequence;
     for sequence in (1..=own_count).rev() {

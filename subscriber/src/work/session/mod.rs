@@ -24,6 +24,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, SetOnce, watch};
 use tokio::time::Instant;
 
+pub(crate) use self::checkpoints::earlier;
 use crate::work::lease_signal::LeaseSignal;
 use crate::work::state::checkpoints::CheckpointRequest;
 use crate::work::state::durable::{Action, DurableSubscription};

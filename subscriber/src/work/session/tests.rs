@@ -213,7 +213,7 @@ fn suspended_jobs_end_with_their_leases() {
 #[test]
 fn the_deadline_without_a_link_is_the_graces_end() {
     let session = session_with(&[1]);
-    let mut signal = Arc::new(LeaseSignal::for_session(Arc::downgrade(&session)));
+    let mut signal = Arc::new(LeaseSignal::for_session(Arc::downgrade(&session) as _));
     let HandlerTaskStep::Announce(_, jobs) = session.next(None, &mut signal) else {
         panic!("a job waits")
     };
