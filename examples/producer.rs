@@ -11,7 +11,7 @@ struct Welcome {
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    let producer = Producer::connect("127.0.0.1", ProducerOptions::default());
+    let producer = Producer::connect("127.0.0.1");
     for n in 1..=10 {
         let to = format!("user-{n}@example.com");
         let receipt = producer.enqueue(Welcome { to }).await?;

@@ -37,7 +37,7 @@ use crate::{
     ServerOptions, StatusHandle, values::Values,
 };
 #[cfg(feature = "producer")]
-use crate::{Producer, ProducerOptions, Queues, QueuesOptions};
+use crate::{Producer, Queues};
 
 /// How long a start waits for the publisher's registration at every replica, which continues in the
 /// background.
@@ -159,13 +159,13 @@ impl System {
     /// A producer with its own links.
     #[cfg(feature = "producer")]
     pub fn producer(&self) -> Producer {
-        Producer::connect(self.cluster(), ProducerOptions::default())
+        Producer::connect(self.cluster())
     }
 
     /// A client that reads queues and acts on them.
     #[cfg(feature = "producer")]
     pub fn queues(&self) -> Queues {
-        Queues::connect(self.cluster(), QueuesOptions::default())
+        Queues::connect(self.cluster())
     }
 
     /// A worker.
@@ -326,7 +326,7 @@ impl RunningPublisher {
     /// A producer that enqueues only at this publisher.
     #[cfg(feature = "producer")]
     pub fn producer(&self) -> Producer {
-        Producer::to_publishers(vec![self.info.clone()], ProducerOptions::default())
+        Producer::to_publishers(vec![self.info.clone()])
     }
 
     /// Stops the publisher in order.

@@ -41,7 +41,7 @@
 //!
 //! #[tokio::main]
 //! async fn main() -> anyhow::Result<()> {
-//!     let producer = Producer::connect("127.0.0.1", ProducerOptions::default());
+//!     let producer = Producer::connect("127.0.0.1");
 //!     let welcome = Welcome { to: "ada@example.com".to_owned() };
 //!     let receipt = producer.enqueue(welcome).delay(Duration::from_secs(60)).await?;
 //!     println!("{receipt} is on disk");
@@ -88,7 +88,7 @@
 //! use longshore::prelude::*;
 //!
 //! # async fn run() -> anyhow::Result<()> {
-//! let producer = Producer::connect("127.0.0.1", ProducerOptions::default());
+//! let producer = Producer::connect("127.0.0.1");
 //! producer.enqueue(new_job(Path::new("/jobs/mail/plain")?, "ada@example.com")).await?;
 //!
 //! let worker = Worker::connect("127.0.0.1").durable_subscribe("/jobs/mail/**");
@@ -177,6 +177,10 @@
 //!
 //! # How to read these pages
 //!
+//! - **Clients.** `X::connect(cluster)` creates a client: it waits for nothing, cannot fail, and
+//!   opens links on demand. `X::builder()` is for options: `Producer::builder().name("billing")
+//!   .connect(cluster)`. `ready().await` waits for a replica's answer, where a program wants to know
+//!   early whether its cluster can be reached.
 //! - **Units.** A field that ends in `_ms` is in milliseconds. A timestamp (`at`, `ended_at`,
 //!   `expires_at`) is in milliseconds since 1970. Sizes and lengths are in bytes. Other times are a
 //!   `Duration`. Limits are named constants, most of them in `protocol::limits`.
@@ -315,8 +319,8 @@ pub use longshore_producer::{
     FeedItem, FeedLoss, FeedPositions, FeedUpdate, FoundJob, JobEnd, JobLookupError, JobName,
     JobNameError, JobPage, JobPages, JobReceipt, JobTicket, MergedDeadGroup, MergedDeadGroups,
     MissingPublisher, NamedJobOutcome, NamedJobResult, NamedJobResults, Pipeline, PipelineOptions,
-    Producer, ProducerOptions, PublisherAnswer, PublisherAnswers, Queues, QueuesError,
-    QueuesOptions, Receipt, Receipts, ReplaceError, ResultError, WaitError, new_id, new_job,
+    Producer, ProducerBuilder, PublisherAnswer, PublisherAnswers, Queues, QueuesBuilder,
+    QueuesError, Receipt, Receipts, ReplaceError, ResultError, WaitError, new_id, new_job,
 };
 // Arguments and results of `Queues`. No doc comment: rustdoc would prepend it to the page of each
 // type.
@@ -338,10 +342,10 @@ pub use longshore_queue::{CutTail, Dropped, LeaseTiming, Opened, RecoveredSnapsh
 pub use longshore_resolver::{
     BindError, Cluster, ClusterPublishers, Column, Declared, Departure, DirectoryStopped,
     KnownPublisher, Limits, LimitsHandle, Listing, PathAnswer, PathEvent, PathListed, PathTable,
-    PathWatch, Publication, PublicationTerms, PublisherSet, PublisherWatch, ReadClient, ReadError,
-    ReplicaFailure, ReplicaHealth, ReplicaStartError, ReplicaState, ReplicaStatus, RequestCounts,
-    Resolution, ResolverServer, ServerOptions, StatusHandle, TermsError, WATCHED_PATHS_MAX,
-    WatchEnded, WriteClient,
+    PathWatch, Publication, PublicationTerms, PublisherSet, PublisherWatch, ReadClient,
+    ReadClientBuilder, ReadError, ReplicaFailure, ReplicaHealth, ReplicaStartError, ReplicaState,
+    ReplicaStatus, RequestCounts, Resolution, ResolverServer, ServerOptions, StatusHandle,
+    TermsError, WATCHED_PATHS_MAX, WatchEnded, WriteClient,
 };
 #[cfg(feature = "worker")]
 pub use longshore_subscriber::{

@@ -5,4 +5,4 @@ pub use crate::{Cluster, JobKind, JobOptions, NewJob, Path};
 #[cfg(feature = "worker")]
 pub use crate::{Job, JobContext, JobFailure, Json, Payload, State, Worker};
 #[cfg(feature = "producer")]
-pub use crate::{Producer, ProducerOptions, Queues, new_job};
+pub use crate::{Producer, Queues, new_job};

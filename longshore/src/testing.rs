@@ -35,15 +35,12 @@ mod drain;
 
 use std::time::{Duration, SystemTime};
 
-use longshore_protocol::SessionId;
-
 pub use self::drain::{DrainError, DrainReport};
 pub use longshore_publisher::{ClockUnused, TestClock};
 
 use crate::embedded::{self, SystemOptions};
 use crate::{
-    Cluster, Durability, Producer, PublisherInfo, PublisherOptions, Queues, QueuesOptions,
-    ReadClient, Worker, new_id,
+    Cluster, Durability, Producer, PublisherInfo, PublisherOptions, Queues, ReadClient, Worker,
 };
 
 /// The default time that [`TestSystem::drain`] waits without progress, by the machine's clock.
@@ -126,12 +123,12 @@ impl TestSystem {
 
     /// A client that reads queues and acts on them.
     pub fn queues(&self) -> Queues {
-        Queues::to_publishers(vec![self.publisher().clone()], QueuesOptions::default())
+        Queues::to_publishers(vec![self.publisher().clone()])
     }
 
     /// A client of the directory.
     pub fn resolvers(&self) -> ReadClient {
-        ReadClient::new(self.cluster(), SessionId(new_id().0), "test")
+        ReadClient::connect(self.cluster())
     }
 
     /// The time of the publisher's clock.

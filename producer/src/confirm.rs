@@ -70,7 +70,7 @@ pub enum ConfirmError {
         /// The reason.
         why: RequestError,
     },
-    /// The producer's name ([`ProducerOptions::name`](crate::ProducerOptions::name)) is empty, or
+    /// The producer's name ([`ProducerBuilder::name`](crate::ProducerBuilder::name)) is empty, or
     /// has more than 128 bytes. Nothing was sent.
     #[error("the producer: {0}")]
     Name(NameError),
@@ -84,7 +84,7 @@ impl Producer {
     /// prepare it, store the receipt in the transaction, commit, confirm.
     ///
     /// ```no_run
-    /// # use longshore_producer::{Producer, ProducerOptions, Receipt, new_job};
+    /// # use longshore_producer::{Producer, ProducerBuilder, Receipt, new_job};
     /// # use longshore_protocol::Path;
     /// # struct Database;
     /// # impl Database {
@@ -168,7 +168,7 @@ impl Producer {
     ///
     /// ```no_run
     /// # use std::time::Duration;
-    /// # use longshore_producer::{JobEnd, Producer, ProducerOptions, new_job};
+    /// # use longshore_producer::{JobEnd, Producer, ProducerBuilder, new_job};
     /// # use longshore_protocol::Path;
     /// # async fn run(producer: Producer) -> Result<(), Box<dyn std::error::Error>> {
     /// let mut job = new_job(Path::new("/jobs/square")?, "12");

@@ -20,6 +20,14 @@ pub(crate) enum Directory {
 }
 
 impl Directory {
+    /// Waits until a replica has answered.
+    pub(crate) async fn ready(&self) -> Result<(), ReadError> {
+        match self {
+            Directory::Resolver(client) => client.ready().await,
+            Directory::Named(_) => Ok(()),
+        }
+    }
+
     pub(crate) async fn resolve(&self, paths: Vec<Path>) -> Result<Resolution, ReadError> {
         match self {
             Directory::Resolver(client) => client.resolve(paths).await,

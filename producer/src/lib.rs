@@ -26,7 +26,7 @@ mod receipt_queue;
 pub use confirm::ConfirmError;
 pub use enqueue::{Enqueue, ResultError};
 pub use ids::{new_id, new_job};
-pub use options::{BatchOptions, Failover, PipelineOptions, ProducerOptions};
+pub use options::{BatchOptions, Failover, PipelineOptions, ProducerBuilder};
 pub use outcome::{BatchReceipt, EnqueueError, JobReceipt, JobTicket, Receipt};
 pub use pipeline::{Pipeline, Receipts};
 pub use producer::Producer;
@@ -34,5 +34,5 @@ pub use queues::{
     Feed, FeedFrom, FeedItem, FeedLoss, FeedPositions, FeedUpdate, FoundJob, JobEnd,
     JobLookupError, JobName, JobNameError, JobPage, JobPages, MergedDeadGroup, MergedDeadGroups,
     MissingPublisher, NamedJobOutcome, NamedJobResult, NamedJobResults, PublisherAnswer,
-    PublisherAnswers, Queues, QueuesError, QueuesOptions, ReplaceError, WaitError,
+    PublisherAnswers, Queues, QueuesBuilder, QueuesError, ReplaceError, WaitError,
 };

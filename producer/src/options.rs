@@ -5,36 +5,24 @@ use std::time::Duration;
 use longshore_transport::LinkOptions;
 
 /// The longest answer timeout: longer ones are reduced to 30 days.
-pub(crate) const ANSWER_TIMEOUT_MAX: Duration = Duration::from_secs(30 * 24 * 3_600);
+const ANSWER_TIMEOUT_MAX: Duration = Duration::from_secs(30 * 24 * 3_600);
 
-/// Options of a [`Producer`](crate::Producer).
+/// The options of a [`Producer`](crate::Producer): `Producer::builder().name("billing").connect(…)`.
 #[derive(Clone, Debug)]
-pub struct ProducerOptions {
-    /// The name that operators see; 1 to 128 bytes. With an invalid name nothing is sent, and every
-    /// job fails with [`EnqueueError::Name`](crate::EnqueueError::Name). The default is `producer-`
-    /// and the process id.
-    pub name: String,
-    /// How long a batch may go without an answer, from its first job; at most 30 days. Its size
-    /// adds time at 1 MB/s. 30 s by default.
-    pub answer_timeout: Duration,
-    /// What to do with batches that may have reached a publisher that is away. By default no job is
-    /// duplicated.
-    pub failover: Failover,
-    /// Most unanswered jobs of all [`Producer::enqueue`](crate::Producer::enqueue) calls, and of
-    /// each [`Producer::enqueue_all`](crate::Producer::enqueue_all) call; further ones wait.
-    /// 100,000 by default.
-    pub in_flight_jobs_max: usize,
-    /// Most bytes of these jobs; a single job of any size is accepted while there is no other. 64
-    /// MiB by default.
-    pub in_flight_bytes_max: usize,
-    /// Options of links to publishers.
-    pub link: LinkOptions,
+#[must_use = "a builder creates a producer with `connect` or `to_publishers`"]
+pub struct ProducerBuilder {
+    pub(crate) name: String,
+    pub(crate) answer_timeout: Duration,
+    pub(crate) failover: Failover,
+    pub(crate) in_flight_jobs_max: usize,
+    pub(crate) in_flight_bytes_max: usize,
+    pub(crate) link: LinkOptions,
 }
 
-impl Default for ProducerOptions {
+impl Default for ProducerBuilder {
     /// 30 s, no duplicates, 100,000 jobs and 64 MiB in flight.
-    fn default() -> ProducerOptions {
-        ProducerOptions {
+    fn default() -> ProducerBuilder {
+        ProducerBuilder {
             name: format!("producer-{}", std::process::id()),
             answer_timeout: Duration::from_secs(30),
             failover: Failover::default(),
@@ -42,6 +30,51 @@ impl Default for ProducerOptions {
             in_flight_bytes_max: 64 * 1024 * 1024,
             link: LinkOptions::default(),
         }
+    }
+}
+
+impl ProducerBuilder {
+    /// Sets the name that operators see; 1 to 128 bytes. With an invalid name nothing is sent, and
+    /// every job fails with [`EnqueueError::Name`](crate::EnqueueError::Name). The default is
+    /// `producer-` and the process id.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// Sets how long a batch may go without an answer, from its first job; at most 30 days. Its
+    /// size adds time at 1 MB/s. 30 s by default.
+    pub fn answer_timeout(mut self, timeout: Duration) -> Self {
+        self.answer_timeout = timeout.min(ANSWER_TIMEOUT_MAX);
+        self
+    }
+
+    /// Sets what to do with batches that may have reached a publisher that is away. By default no
+    /// job is duplicated.
+    pub fn failover(mut self, failover: Failover) -> Self {
+        self.failover = failover;
+        self
+    }
+
+    /// Sets the most unanswered jobs of all [`Producer::enqueue`](crate::Producer::enqueue) calls,
+    /// and of each [`Producer::enqueue_all`](crate::Producer::enqueue_all) call; further ones wait.
+    /// 100,000 by default.
+    pub fn in_flight_jobs_max(mut self, jobs: usize) -> Self {
+        self.in_flight_jobs_max = jobs;
+        self
+    }
+
+    /// Sets the most bytes of these jobs; a single job of any size is accepted while there is no
+    /// other. 64 MiB by default.
+    pub fn in_flight_bytes_max(mut self, bytes: usize) -> Self {
+        self.in_flight_bytes_max = bytes;
+        self
+    }
+
+    /// Sets the options of links to publishers.
+    pub fn link(mut self, link: LinkOptions) -> Self {
+        self.link = link;
+        self
     }
 }
 

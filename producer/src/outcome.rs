@@ -49,7 +49,7 @@ impl fmt::Display for Receipt {
 /// | `ReceiptsUnread` | Read receipts, then send the job again. |
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum EnqueueError {
-    /// The producer's name ([`ProducerOptions::name`](crate::ProducerOptions::name)) is empty, or
+    /// The producer's name ([`ProducerBuilder::name`](crate::ProducerBuilder::name)) is empty, or
     /// has more than 128 bytes. No link was made, and nothing was sent.
     #[error("the producer: {0}")]
     Name(#[from] NameError),
@@ -140,7 +140,7 @@ pub enum EnqueueError {
         why: Arc<str>,
     },
     /// The job was not sent within
-    /// [`ProducerOptions::answer_timeout`](crate::ProducerOptions::answer_timeout). No publisher
+    /// [`ProducerBuilder::answer_timeout`](crate::ProducerBuilder::answer_timeout). No publisher
     /// has it.
     #[error("not sent within {waited:?}: {why}")]
     NotSent {

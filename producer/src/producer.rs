@@ -4,8 +4,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use longshore_kinds::IntoJob;
-use longshore_protocol::{NewJob, Path, PublisherInfo, SessionId, check_name};
-use longshore_resolver::{Cluster, ReadClient};
+use longshore_protocol::{NewJob, Path, PublisherInfo, check_name};
+use longshore_resolver::{Cluster, ReadClient, ReadError};
 
 use crate::core::StreamLimits;
 use crate::directory::Directory;
@@ -13,10 +13,10 @@ use crate::driver::{BatchCompletion, Driver, StreamHandle};
 use crate::enqueue::Enqueue;
 use crate::handle::ProducerHandle;
 use crate::ids::new_session_id;
-use crate::options::{BatchOptions, PipelineOptions, ProducerOptions};
+use crate::options::{BatchOptions, PipelineOptions, ProducerBuilder};
 use crate::outcome::{EnqueueError, JobReceipt, JobTicket, Receipt};
 use crate::pipeline::{Pipeline, Receipts};
-use crate::queues::{Queues, QueuesOptions};
+use crate::queues::Queues;
 use crate::receipt_queue::ReceiptQueue;
 
 /// Batches of single calls in flight before a batch waits for more callers.
@@ -35,27 +35,41 @@ pub struct Producer {
 impl Producer {
     /// Creates a producer that finds publishers through `cluster`: a [`Cluster`], or its replicas
     /// as `"HOST:PORT,…"`. Waits for nothing, and needs no running replica: links are opened on
-    /// demand, so an invalid cluster or name is reported with the first job. Needs a tokio runtime.
-    pub fn connect(cluster: impl Into<Cluster>, options: ProducerOptions) -> Producer {
-        let session = new_session_id();
-        let client = ReadClient::new(cluster.into(), new_session_id(), options.name.clone());
-        Producer::start(Directory::Resolver(client), session, options)
+    /// demand, so an invalid cluster is reported with the first job, or by [`Producer::ready`].
+    /// Needs a tokio runtime.
+    pub fn connect(cluster: impl Into<Cluster>) -> Producer {
+        Producer::builder().connect(cluster)
     }
 
     /// Creates a producer for the given publishers, without a resolver: each is assumed to have
     /// every path. Needs a tokio runtime.
-    pub fn to_publishers(publishers: Vec<PublisherInfo>, options: ProducerOptions) -> Producer {
-        Producer::start(Directory::Named(publishers.into()), new_session_id(), options)
+    pub fn to_publishers(publishers: impl IntoIterator<Item = PublisherInfo>) -> Producer {
+        Producer::builder().to_publishers(publishers)
     }
 
-    fn start(directory: Directory, session: SessionId, options: ProducerOptions) -> Producer {
+    /// Starts with the default options, to change some:
+    /// `Producer::builder().name("billing").connect("127.0.0.1")`.
+    pub fn builder() -> ProducerBuilder {
+        ProducerBuilder::default()
+    }
+
+    /// Waits until a replica of the resolver has answered: its address, TLS and this producer's
+    /// name are right. Not needed before other calls. [`ReadError`] has the failure of each
+    /// replica; that can take minutes, so put a deadline of your own around it. A producer for
+    /// named publishers only has its name checked. Cancel safe.
+    pub async fn ready(&self) -> Result<(), ReadError> {
+        check_name(&self.handle.driver.options.name)?;
+        self.handle.driver.directory.ready().await
+    }
+
+    fn start(directory: Directory, options: ProducerBuilder) -> Producer {
         let single = StreamLimits {
             in_flight_jobs_max: options.in_flight_jobs_max,
             in_flight_bytes_max: options.in_flight_bytes_max,
             eager_batches: SINGLE_EAGER_BATCHES,
             ..StreamLimits::from(&PipelineOptions::default())
         };
-        let driver = Driver::start(directory, session, options);
+        let driver = Driver::start(directory, new_session_id(), options);
         let stream = driver.open_stream(single, None);
         Producer { handle: Arc::new(ProducerHandle { driver, stream, queues: OnceLock::new() }) }
     }
@@ -65,7 +79,7 @@ impl Producer {
     /// ([`Enqueue`]). Concurrent callers share batches.
     ///
     /// Waits for capacity, for the resolver and for the publisher's answer, each for at most
-    /// [`answer_timeout`](ProducerOptions::answer_timeout) (30 s by default, and more for large
+    /// [`answer_timeout`](ProducerBuilder::answer_timeout) (30 s by default, and more for large
     /// batches). [`EnqueueError`] documents what to do about each error.
     ///
     /// Not cancel safe: if the future is dropped after it has waited, the job may have been sent.
@@ -163,12 +177,9 @@ impl Producer {
     pub(crate) fn queues(&self) -> &Queues {
         let driver = &self.handle.driver;
         self.handle.queues.get_or_init(|| {
-            let options = QueuesOptions {
-                name: driver.options.name.clone(),
-                link: driver.options.link.clone(),
-                ..QueuesOptions::default()
-            };
-            Queues::start(driver.directory.clone(), options)
+            let options = &driver.options;
+            let queues = Queues::builder().name(&options.name).link(options.link.clone());
+            Queues::start(driver.directory.clone(), queues)
         })
     }
 
@@ -190,6 +201,19 @@ impl Producer {
 impl std::fmt::Debug for Producer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Producer").field("session", &self.handle.driver.session).finish()
+    }
+}
+
+impl ProducerBuilder {
+    /// Creates the producer: see [`Producer::connect`]. Needs a tokio runtime.
+    pub fn connect(self, cluster: impl Into<Cluster>) -> Producer {
+        let resolver = ReadClient::builder().name(&self.name).connect(cluster);
+        Producer::start(Directory::Resolver(resolver), self)
+    }
+
+    /// Creates the producer: see [`Producer::to_publishers`]. Needs a tokio runtime.
+    pub fn to_publishers(self, publishers: impl IntoIterator<Item = PublisherInfo>) -> Producer {
+        Producer::start(Directory::Named(publishers.into_iter().collect()), self)
     }
 }
 

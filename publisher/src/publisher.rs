@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use longshore_protocol::{
-    Epoch, Handshake, LinkId, Path, PublisherId, PublisherInfo, ResolverTiming, Role, SessionId,
-    check_name,
+    Epoch, Handshake, LinkId, Path, PublisherId, PublisherInfo, ResolverTiming, Role, check_name,
 };
 use longshore_queue::{
     Clock, ClockSource, CutTail, Dropped, LostPayloads, Opened, Rules, START_PATHS_MAX, Secret,
@@ -138,7 +137,7 @@ impl Publisher {
         let queue_terms = terms.clone();
         let registry = options.cluster.map(|cluster| {
             // One session per start: replicas distinguish the starts of a publisher by its epoch.
-            let client = WriteClient::new(cluster, info.clone(), SessionId(opened.publisher.0));
+            let client = WriteClient::connect(cluster, info.clone());
             let registry = Registry::new(client, terms, names.clone());
             let paths = options.paths.iter().chain(store.state().queue_paths());
             registry.publish_all(paths.cloned(), options.defaults.iter().cloned());

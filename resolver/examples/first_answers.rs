@@ -18,9 +18,7 @@ mod process;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use longshore_protocol::{
-    Epoch, Glob, Path, PublisherId, PublisherInfo, ResolverTiming, SessionId,
-};
+use longshore_protocol::{Epoch, Glob, Path, PublisherId, PublisherInfo, ResolverTiming};
 use longshore_resolver::{Cluster, PublicationTerms, PublisherWatch, ReadClient, WriteClient};
 use process::ReplicaProcess;
 use tokio::task::JoinSet;
@@ -54,7 +52,7 @@ async fn main() -> Result<(), Failure> {
     let cluster = Cluster::new([replica.address.to_string()]);
     let publisher =
         PublisherInfo::new(PublisherId([1; 16]), Epoch(1), "publisher", [([127, 0, 0, 1], 4000)]);
-    let writer = WriteClient::new(cluster.clone(), publisher, SessionId([1; 16]));
+    let writer = WriteClient::connect(cluster.clone(), publisher);
     let all: Result<Vec<Path>, _> = (0..paths).map(|n| Path::new(&path(n))).collect();
     writer.publish_all(all?.into_iter().map(|path| (path, PublicationTerms::default())));
     writer.flushed(1).await;
@@ -67,11 +65,11 @@ async fn main() -> Result<(), Failure> {
         ("everything", "/**".into()),
         ("all below a prefix", "/load/**".into()),
     ];
-    let reader = || ReadClient::new(cluster.clone(), SessionId([2; 16]), "reader");
+    let reader = || ReadClient::builder().name("reader").connect(cluster.clone());
     measure("alone", &reader(), &asked).await?;
 
     let others: Vec<ReadClient> = (0..clients)
-        .map(|n| ReadClient::new(cluster.clone(), SessionId([n as u8; 16]), "other"))
+        .map(|_| ReadClient::builder().name("other").connect(cluster.clone()))
         .collect();
     let mut watches: Vec<PublisherWatch> = Vec::new();
     for n in 0..globs {

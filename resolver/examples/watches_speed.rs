@@ -29,7 +29,7 @@ use std::process::Command;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use longshore_protocol::{ResolverTiming, SessionId};
+use longshore_protocol::ResolverTiming;
 use longshore_resolver::{Cluster, ReadClient};
 use process::ReplicaProcess;
 use watchers::{WatcherGroup, Writer};
@@ -130,7 +130,7 @@ async fn main() -> Result<(), Failure> {
 
 /// The replica's memory once it has noticed that the watches' links have ended.
 async fn without_watches(cluster: &Cluster, replica: &ReplicaProcess) -> Result<u64, Failure> {
-    let client = ReadClient::new(cluster.clone(), SessionId([5; 16]), "status");
+    let client = ReadClient::builder().name("status").connect(cluster.clone());
     while client.replica_status().await.remove(0).1?.watches > 0 {
         tokio::time::sleep(CHECK_EVERY).await;
     }

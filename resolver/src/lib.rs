@@ -18,7 +18,8 @@ mod write_client;
 pub use cluster::{Cluster, REPLICA_PORT, ReplicaFailure};
 pub use read_client::{
     ClusterPublishers, Listing, PathAnswer, PathEvent, PathTable, PathWatch, Publication,
-    PublisherSet, PublisherWatch, ReadClient, ReadError, Resolution, WATCHED_PATHS_MAX, WatchEnded,
+    PublisherSet, PublisherWatch, ReadClient, ReadClientBuilder, ReadError, Resolution,
+    WATCHED_PATHS_MAX, WatchEnded,
 };
 pub use server::{
     DirectoryStopped, Limits, LimitsHandle, ReplicaStartError, ResolverServer, ServerOptions,

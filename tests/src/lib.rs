@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use longshore::embedded::{ANY_PORT, RunningPublisher, RunningReplica};
 use longshore::{
-    Cluster, Producer, ProducerOptions, PublisherOptions, Queues, QueuesOptions, ResolverTiming,
-    ServerOptions, Worker,
+    Cluster, Producer, PublisherOptions, Queues, ResolverTiming, ServerOptions, Worker,
 };
 
 /// Waits and lifetimes shortened for tests; the formulas are unchanged.
@@ -52,12 +51,12 @@ impl Resolver {
 
     /// Connects a producer.
     pub fn producer(&self) -> Producer {
-        Producer::connect(self.cluster(), ProducerOptions::default())
+        Producer::connect(self.cluster())
     }
 
     /// Connects a client for queue operations.
     pub fn queues(&self) -> Queues {
-        Queues::connect(self.cluster(), QueuesOptions::default())
+        Queues::connect(self.cluster())
     }
 
     /// A worker.

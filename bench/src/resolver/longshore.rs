@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::{Context as _, ensure};
-use longshore_protocol::{Epoch, Path, PublisherId, PublisherInfo, SessionId, Terms};
+use longshore_protocol::{Epoch, Path, PublisherId, PublisherInfo, Terms};
 use longshore_resolver::{
     Cluster, PathAnswer, PublicationTerms, ReadClient, ResolverServer, ServerOptions, WriteClient,
 };
@@ -48,7 +48,7 @@ impl Publisher {
             later: Default::default(),
         };
         let cluster = Cluster::new([self.address.to_string()]);
-        let client = WriteClient::new(cluster, publisher, SessionId([1; 16]));
+        let client = WriteClient::connect(cluster, publisher);
         let terms = PublicationTerms::new(Terms::default())?;
         let paths = std::mem::take(&mut self.paths).into_iter();
         client.publish_all(paths.map(|path| (path, terms.clone())));
@@ -113,8 +113,7 @@ impl Reader {
     }
 
     fn clients(&self, count: usize) -> Vec<ReadClient> {
-        let session = |number| SessionId([number; 16]);
-        let client = |number| ReadClient::new(self.cluster.clone(), session(number), "bench");
-        (2..).take(count).map(client).collect()
+        let client = |_| ReadClient::builder().name("bench").connect(self.cluster.clone());
+        (0..count).map(client).collect()
     }
 }

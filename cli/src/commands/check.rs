@@ -4,11 +4,8 @@ use std::pin::pin;
 use std::process::{self, ExitCode};
 use std::time::Duration;
 
-use longshore::protocol::SessionId;
 use longshore::protocol::messages::work::{PublisherStatus, QueueStat, Room};
-use longshore::{
-    Glob, LinkOptions, PublisherAnswers, Queues, QueuesError, QueuesOptions, ReadClient,
-};
+use longshore::{Glob, LinkOptions, PublisherAnswers, Queues, QueuesError, ReadClient};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
@@ -108,10 +105,10 @@ async fn check(context: &Context) -> Vec<Finding> {
     // checked concurrently, so that it is reported within 10 s.
     let mut cluster = context.cluster();
     cluster.timing.handshake_timeout = cluster.timing.handshake_timeout.min(HANDSHAKE_MAX);
-    let client = ReadClient::new(cluster.clone(), SessionId(rand::random()), "longshore");
+    let client = ReadClient::builder().name("longshore").connect(cluster.clone());
     let link = LinkOptions { handshake_timeout: HANDSHAKE_MAX, ..LinkOptions::default() };
-    let options = QueuesOptions { request_timeout: ANSWER_MAX, link, ..QueuesOptions::default() };
-    let queues = Queues::connect(cluster, options);
+    let options = Queues::builder().request_timeout(ANSWER_MAX).link(link);
+    let queues = options.connect(cluster);
     let mut queries = pin!(async {
         let stats = queues.stats(Glob::everything());
         let listed = async {

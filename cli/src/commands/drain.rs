@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use longshore::protocol::{PublisherId, PublisherInfo};
-use longshore::{Glob, JobCounts, Queues, QueuesOptions};
+use longshore::{Glob, JobCounts, Queues};
 use serde_json::json;
 
 use super::forget::is_named;
@@ -73,8 +73,7 @@ pub(super) async fn run(arguments: Drain, mut context: Context) -> anyhow::Resul
 }
 
 fn queues_of(publishers: Vec<PublisherInfo>, id: PublisherId) -> Queues {
-    let one = publishers.into_iter().filter(|one| one.id == id).collect();
-    Queues::to_publishers(one, QueuesOptions::default())
+    Queues::to_publishers(publishers.into_iter().filter(|one| one.id == id))
 }
 
 /// The jobs that a publisher still has.

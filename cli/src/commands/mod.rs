@@ -39,10 +39,7 @@ mod write;
 use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
-use longshore::protocol::SessionId;
-use longshore::{
-    Cluster, MemoryBounds, MissingPublisher, Queues, QueuesOptions, ReadClient, ReplicaFailure,
-};
+use longshore::{Cluster, MemoryBounds, MissingPublisher, Queues, ReadClient, ReplicaFailure};
 use serde_json::{Value, json};
 
 use crate::arguments::Command;
@@ -77,12 +74,12 @@ impl Context {
 
     /// A client for its directory.
     pub(crate) fn read_client(&self) -> ReadClient {
-        ReadClient::new(self.cluster(), SessionId(rand::random()), "longshore")
+        ReadClient::builder().name("longshore").connect(self.cluster())
     }
 
     /// A client for its queues.
     pub(crate) fn queues(&self) -> Queues {
-        Queues::connect(self.cluster(), QueuesOptions::default())
+        Queues::connect(self.cluster())
     }
 }
 
@@ -96,7 +93,7 @@ const CONNECT_RETRY: Duration = Duration::from_millis(250);
 async fn unreachable(mut cluster: Cluster) -> anyhow::Error {
     let began = Instant::now();
     cluster.timing.connect_timeout = cluster.timing.connect_timeout.min(CONNECT_MAX);
-    let client = ReadClient::new(cluster, SessionId(rand::random()), "longshore");
+    let client = ReadClient::builder().name("longshore").connect(cluster);
     loop {
         let replicas = client.replica_status().await;
         if replicas.iter().any(|(_, status)| status.is_ok()) {
@@ -124,8 +121,7 @@ const SILENT_WAIT_MAX: Duration = Duration::from_millis(1_500);
 /// its own timeout.
 async fn report_wait_for_resolver(cluster: Cluster) {
     tokio::time::sleep(SILENT_WAIT_MAX).await;
-    let replicas =
-        ReadClient::new(cluster, SessionId(rand::random()), "longshore").replica_status().await;
+    let replicas = ReadClient::builder().name("longshore").connect(cluster).replica_status().await;
     if replicas.iter().any(|(_, status)| status.is_ok()) {
         return;
     }

@@ -22,7 +22,7 @@ use common::{eventually, long};
 use longshore::protocol::messages::work::{Filter, JobInfo, JobsQuery};
 use longshore::{
     AttemptOutcome, BatchOptions, Cluster, Glob, Job, JobContext, JobFailure, JobState, Path,
-    Producer, ProducerOptions, Queues, QueuesOptions, Worker, new_job,
+    Producer, Queues, Worker, new_job,
 };
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -87,7 +87,7 @@ fn a_client_process() {
 /// afterwards.
 async fn produce(plan: ClientPlan) {
     let cluster = Cluster { timing: common::harness::timing(), ..Cluster::new(&plan.replicas) };
-    let producer = Producer::connect(cluster, ProducerOptions::default());
+    let producer = Producer::connect(cluster);
     let mut terminate = signal(SignalKind::terminate()).unwrap();
     for batch in 0.. {
         let first = plan.first + batch * BATCH;
@@ -486,7 +486,7 @@ async fn random_faults_lose_nothing_and_check_reports_them() {
         common::send(&producer.process, Signal::TERM);
         assert!(producer.process.wait().unwrap().success());
     }
-    let queues = Queues::connect(harness.cluster(), QueuesOptions::default());
+    let queues = Queues::connect(harness.cluster());
     let began = Instant::now();
     loop {
         let stats = queues.stats(Glob::new("/jobs/box/**").unwrap()).await;

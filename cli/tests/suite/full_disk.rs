@@ -14,8 +14,8 @@ use bytes::Bytes;
 use common::{CommandOutput, Service, eventually, longshore, run};
 use longshore::protocol::{JobId, Refusal};
 use longshore::{
-    BatchOptions, Cluster, EnqueueError, Glob, Job, JobContext, NewJob, Path, Producer,
-    ProducerOptions, Queues, Worker, new_job,
+    BatchOptions, Cluster, EnqueueError, Glob, Job, JobContext, NewJob, Path, Producer, Queues,
+    Worker, new_job,
 };
 use rustix::fs::{FallocateFlags, fallocate};
 
@@ -137,7 +137,7 @@ async fn a_full_disk_refuses_jobs_but_settles_and_recovers() {
     let Some(mut system) = SmallDisk::start() else { return };
     eventually("the publisher is registered", || async { system.run(&["check"]).code == 0 }).await;
     system.take_space(OTHER_FILE_MIB);
-    let producer = Producer::connect(system.cluster(), ProducerOptions::default());
+    let producer = Producer::connect(system.cluster());
     let mut acknowledged = fill(&producer, BATCH_JOBS).await;
     // 40 MiB less the ballast and four segments hold at least 7,000 jobs of 4 kB. One refusal does
     // not mean a full disk: a running compaction cycle needs space, and frees some at its end. A

@@ -22,8 +22,8 @@ use longshore::protocol::{
     Encode, FrameWriter, Handshake, LinkTiming, Messages, Reader, Role, SessionId,
 };
 use longshore::{
-    Cluster, EnqueueError, Glob, Job, JobContext, JobId, NewJob, Path, Producer, ProducerOptions,
-    PublisherId, ShutdownHandle, Worker, new_job,
+    Cluster, EnqueueError, Glob, Job, JobContext, JobId, NewJob, Path, Producer, PublisherId,
+    ShutdownHandle, Worker, new_job,
 };
 use tokio::task::JoinHandle;
 
@@ -245,7 +245,7 @@ async fn a_hung_disk_withdraws_the_publisher_until_it_recovers() {
     .await;
     let (worked, working, _) = work(system.cluster(), WORKED_QUEUE).await;
     let (receipts, stop) = (Receipts::default(), Arc::new(AtomicBool::new(false)));
-    let producer = Producer::connect(system.cluster(), ProducerOptions::default());
+    let producer = Producer::connect(system.cluster());
     let enqueueing: Vec<_> = (0..ENQUEUEING)
         .map(|_| tokio::spawn(enqueue(producer.clone(), receipts.clone(), stop.clone())))
         .collect();
@@ -253,11 +253,8 @@ async fn a_hung_disk_withdraws_the_publisher_until_it_recovers() {
     let acknowledged = || receipts.lock().unwrap().values().filter(|&&at| at == hanging).count();
     eventually("it acknowledges jobs", || async { acknowledged() >= 500 }).await;
     // A producer without another publisher, with a timeout slightly above the hang detection.
-    let short_timeout = ProducerOptions {
-        answer_timeout: HANG_AFTER + Duration::from_secs(2),
-        ..ProducerOptions::default()
-    };
-    let alone = Producer::to_publishers(vec![info_of(&system.hanging)], short_timeout);
+    let short_timeout = Producer::builder().answer_timeout(HANG_AFTER + Duration::from_secs(2));
+    let alone = short_timeout.to_publishers([info_of(&system.hanging)]);
     alone.enqueue(job(OWN_QUEUE)).await.unwrap();
 
     let ages = read_heartbeats(&system.hanging);
@@ -288,7 +285,7 @@ async fn a_hung_disk_withdraws_the_publisher_until_it_recovers() {
     }
 
     // Other jobs go to the healthy publisher.
-    let new_producer = Producer::connect(system.cluster(), ProducerOptions::default());
+    let new_producer = Producer::connect(system.cluster());
     for _ in 0..20 {
         let receipt = new_producer.enqueue(job(WORKED_QUEUE)).await.unwrap();
         assert_ne!(receipt.job.publisher, hanging);
@@ -309,7 +306,7 @@ async fn a_hung_disk_withdraws_the_publisher_until_it_recovers() {
     .await;
     eventually("it acknowledges jobs again", || async { acknowledged() > before }).await;
     let direct = vec![info_of(&system.hanging)];
-    let direct = Producer::to_publishers(direct, ProducerOptions::default());
+    let direct = Producer::to_publishers(direct);
     direct.enqueue(job(WORKED_QUEUE)).await.unwrap();
     eventually("it delivers jobs again", || async {
         completed(&system.hanging, WORKED_QUEUE).await == 1

@@ -18,7 +18,7 @@ use common::{BackgroundCommand, eventually, long};
 use longshore::values::{DurableValue, Event, Subscriber, SubscriberOptions, ValueState};
 use longshore::{
     AttemptOutcome, BatchOptions, Job, JobContext, JobId, JobName, LinkTiming, NewJob, Path,
-    PipelineOptions, Producer, ProducerOptions, Receipts, Value, Worker, new_job,
+    PipelineOptions, Producer, Receipts, Value, Worker, new_job,
 };
 use rustix::process::Signal;
 use tokio::time::timeout;
@@ -234,7 +234,7 @@ struct EnqueuedJobs {
 impl EnqueuedJobs {
     fn to(harness: &Harness, publisher: usize) -> EnqueuedJobs {
         let info = info_of(&harness.publishers[publisher].service);
-        let producer = Producer::to_publishers(vec![info], ProducerOptions::default());
+        let producer = Producer::to_publishers(vec![info]);
         EnqueuedJobs { producer, jobs: BTreeMap::new() }
     }
 

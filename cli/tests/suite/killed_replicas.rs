@@ -8,7 +8,7 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use common::harness::{Harness, WRITER_TTL, direct_queues, stat_of};
-use longshore::{BatchOptions, Path, Producer, ProducerOptions, new_job};
+use longshore::{BatchOptions, Path, Producer, new_job};
 
 const QUEUE: &str = "/jobs/on";
 /// The time without any replica.
@@ -53,7 +53,7 @@ async fn publishers_reregister_within_half_a_ttl_while_workers_continue() {
     for publisher in &harness.publishers {
         let queues = direct_queues(&publisher.service);
         let (_, publishers) = queues.publishers(&longshore::Glob::everything()).await.unwrap();
-        let producer = Producer::to_publishers(publishers, ProducerOptions::default());
+        let producer = Producer::to_publishers(publishers);
         let jobs = (0..BACKLOG).map(|_| new_job(Path::new(QUEUE).unwrap(), &b""[..])).collect();
         let receipts = producer.enqueue_all(jobs, BatchOptions::default()).await;
         assert!(receipts.iter().all(|receipt| receipt.outcome.is_ok()));

@@ -15,8 +15,8 @@ use common::harness::Harness;
 use common::{BackgroundCommand, Service, System, eventually, longshore};
 use longshore::values::{Event, Subscriber};
 use longshore::{
-    Cluster, Job, JobContext, Path, Producer, ProducerOptions, Publisher, PublisherOptions,
-    ResolverServer, ServerOptions, Worker, new_job,
+    Cluster, Job, JobContext, Path, Producer, Publisher, PublisherOptions, ResolverServer,
+    ServerOptions, Worker, new_job,
 };
 use rustix::fs::{Mode, OFlags, open};
 use rustix::process::{Pid, Signal, WaitOptions, waitpid};
@@ -159,7 +159,7 @@ async fn metrics_are_collected_only_while_subscribed() {
         },
     );
     tokio::spawn(async move { running.await.unwrap() });
-    let producer = Producer::connect(cluster.clone(), ProducerOptions::default());
+    let producer = Producer::connect(cluster.clone());
     let job = new_job(path("/jobs/a"), b"\"x\"".to_vec());
     let id = job.id;
     producer.enqueue(job).await.unwrap();

@@ -8,7 +8,6 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use common::{BackgroundCommand, Service, longshore, run, wait_until};
-use longshore::protocol::SessionId;
 use longshore::{Cluster, ReadClient, ReplicaStatus};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -47,7 +46,7 @@ impl Case {
 async fn status(address: &str) -> ReplicaStatus {
     let at: SocketAddr = address.parse().unwrap();
     let cluster = Cluster::new([at.to_string()]);
-    let client = ReadClient::new(cluster, SessionId([1; 16]), "test");
+    let client = ReadClient::builder().name("test").connect(cluster);
     client.replica_status().await.remove(0).1.unwrap()
 }
 

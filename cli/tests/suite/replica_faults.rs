@@ -9,9 +9,7 @@ use std::time::{Duration, Instant};
 
 use common::harness::{Harness, WRITER_TTL, reader, stat_of};
 use common::{eventually, long};
-use longshore::{
-    BatchOptions, Cluster, Path, PathAnswer, Producer, ProducerOptions, ReadClient, new_job,
-};
+use longshore::{BatchOptions, Cluster, Path, PathAnswer, Producer, ReadClient, new_job};
 use rustix::process::Signal;
 
 /// Timeouts of these tests, all shorter than a hang.
@@ -57,8 +55,7 @@ async fn knows(client: &ReadClient, queue: &str) -> bool {
 }
 
 async fn enqueue(harness: &Harness, queue: &str, jobs: usize) {
-    let producer =
-        Producer::connect(with_short_timing(harness.cluster()), ProducerOptions::default());
+    let producer = Producer::connect(with_short_timing(harness.cluster()));
     let jobs = (0..jobs).map(|_| new_job(path(queue), &b""[..])).collect();
     let receipts = producer.enqueue_all(jobs, BatchOptions::default()).await;
     assert!(receipts.iter().all(|receipt| receipt.outcome.is_ok()), "{receipts:?}");
@@ -180,7 +177,7 @@ async fn paths_published_during_an_outage_reach_restarted_replicas() {
     // With all replicas down, the publisher is reachable only by its address.
     harness.replicas[1].kill();
     let publisher = common::harness::info_of(&harness.publishers[0].service);
-    let producer = Producer::to_publishers(vec![publisher], ProducerOptions::default());
+    let producer = Producer::to_publishers(vec![publisher]);
     let job = new_job(path("/jobs/all-down"), &b""[..]);
     let receipts = producer.enqueue_all(vec![job], BatchOptions::default()).await;
     assert!(receipts.iter().all(|receipt| receipt.outcome.is_ok()));

@@ -1,5 +1,6 @@
 //! Tests of the library's public interface.
 
+mod clients;
 mod kinds;
 mod names;
 mod testing;

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
 use longshore::prelude::*;
-use longshore::protocol::{Epoch, SessionId};
+use longshore::protocol::Epoch;
 use longshore::values::{
     Subscriber, SubscriberOptions, ValuePublisher, ValuePublisherError, ValuePublisherOptions,
 };
@@ -13,8 +13,7 @@ use longshore::{
     Action, BatchOptions, Cluster, ConfirmError, ConnectError, Durability, EnqueueError, FeedFrom,
     FeedUpdate, Glob, JobId, JobLookupError, JobName, JobRef, NameError, OpenError,
     PipelineOptions, Publisher, PublisherId, PublisherInfo, PublisherOptions, Queues, QueuesError,
-    QueuesOptions, ReadClient, ReadError, Receipt, ReplaceError, RunError, WaitError, WatchEnded,
-    WriteClient,
+    ReadClient, ReadError, Receipt, ReplaceError, RunError, WaitError, WatchEnded, WriteClient,
 };
 use tokio::time::timeout;
 
@@ -100,14 +99,13 @@ async fn clients_and_publishers_reject_invalid_names() -> anyhow::Result<()> {
 async fn producers_reject_invalid_names_before_sending() -> anyhow::Result<()> {
     let listener = SilentListener::listen()?;
     for (name, expected) in invalid_names() {
-        let options = ProducerOptions { name, ..ProducerOptions::default() };
+        let options = Producer::builder().name(name);
         let named = vec![listener.info("p")?];
-        for producer in [
-            Producer::connect(listener.cluster()?, options.clone()),
-            Producer::to_publishers(named, options.clone()),
-        ] {
+        for producer in [options.clone().connect(listener.cluster()?), options.to_publishers(named)]
+        {
             let refused =
                 |outcome| matches!(outcome, Err(EnqueueError::Name(error)) if error == expected);
+            assert_eq!(timeout(AT_ONCE, producer.ready()).await?, Err(ReadError::Name(expected)));
             assert!(refused(timeout(AT_ONCE, producer.enqueue(job()?)).await?));
             for atomic in [false, true] {
                 let all = producer.enqueue_all(vec![job()?, job()?], BatchOptions { atomic });
@@ -133,14 +131,15 @@ async fn producers_reject_invalid_names_before_sending() -> anyhow::Result<()> {
 async fn queue_clients_reject_invalid_names_before_sending() -> anyhow::Result<()> {
     let listener = SilentListener::listen()?;
     for (name, expected) in invalid_names() {
-        let options = QueuesOptions { name, ..QueuesOptions::default() };
+        let options = Queues::builder().name(name);
         let named = vec![listener.info("p")?];
         for queues in [
-            Queues::connect(listener.cluster()?, options.clone()),
-            Queues::to_publishers(named.clone(), options.clone()),
+            options.clone().connect(listener.cluster()?),
+            options.clone().to_publishers(named.clone()),
         ] {
             let why = QueuesError::Name(expected);
             let job_name = JobName::from(receipt().job);
+            assert_eq!(timeout(AT_ONCE, queues.ready()).await?, Err(ReadError::Name(expected)));
             let status = timeout(AT_ONCE, queues.status()).await?;
             assert_eq!(status.err(), Some(why.clone()));
             let paused = timeout(AT_ONCE, queues.pause(Glob::new("/**")?)).await?;
@@ -155,7 +154,7 @@ async fn queue_clients_reject_invalid_names_before_sending() -> anyhow::Result<(
             let replaced = timeout(AT_ONCE, queues.replace(&job_name, &job()?, MINUTE)).await?;
             assert_eq!(replaced, Err(ReplaceError::Lookup(lookup)));
         }
-        let mut feed = Queues::to_publishers(named, options).feed(Glob::new("/**")?, FeedFrom::Now);
+        let mut feed = options.to_publishers(named).feed(Glob::new("/**")?, FeedFrom::Now);
         let item = timeout(AT_ONCE, feed.next()).await?;
         let Some(FeedUpdate::Away { why }) = item.map(|item| item.update) else {
             panic!("a feed reports each named publisher with the error");
@@ -170,7 +169,8 @@ async fn queue_clients_reject_invalid_names_before_sending() -> anyhow::Result<(
 async fn resolver_clients_reject_invalid_names_before_sending() -> anyhow::Result<()> {
     let listener = SilentListener::listen()?;
     for (name, expected) in invalid_names() {
-        let reader = ReadClient::new(listener.cluster()?, SessionId([1; 16]), name.clone());
+        let reader = ReadClient::builder().name(name.clone()).connect(listener.cluster()?);
+        assert_eq!(timeout(AT_ONCE, reader.ready()).await?, Err(ReadError::Name(expected)));
         let resolved = timeout(AT_ONCE, reader.resolve(vec![Path::new("/jobs")?])).await?;
         assert_eq!(resolved, Err(ReadError::Name(expected)));
         let listed = timeout(AT_ONCE, reader.list(Path::new("/jobs")?)).await?;
@@ -184,8 +184,7 @@ async fn resolver_clients_reject_invalid_names_before_sending() -> anyhow::Resul
         let status = timeout(AT_ONCE, reader.replica_status()).await?;
         assert_eq!(status, [(at, Err(expected.to_string()))]);
 
-        let writer =
-            WriteClient::new(listener.cluster()?, listener.info(&name)?, SessionId([2; 16]));
+        let writer = WriteClient::connect(listener.cluster()?, listener.info(&name)?);
         let began = Instant::now();
         while writer.status()[0].last_error != Some(expected.to_string()) {
             assert!(began.elapsed() < AT_ONCE, "{:?}", writer.status());

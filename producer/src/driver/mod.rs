@@ -20,7 +20,7 @@ use crate::core::{
     Action, Core, LinkNumber, NoRoute, PushError, Pushed, RouteLookup, StreamId, StreamLimits, Time,
 };
 use crate::directory::Directory;
-use crate::options::{ANSWER_TIMEOUT_MAX, ProducerOptions};
+use crate::options::ProducerBuilder;
 use crate::outcome::{BatchReceipt, EnqueueError};
 use crate::receipt_queue::ReceiptQueue;
 
@@ -83,7 +83,7 @@ pub(crate) struct Driver {
     batch_ended: Notify,
     started: Instant,
     pub(crate) directory: Directory,
-    pub(crate) options: ProducerOptions,
+    pub(crate) options: ProducerBuilder,
     pub(crate) session: SessionId,
     pub(crate) closed: CancellationToken,
 }
@@ -93,9 +93,8 @@ impl Driver {
     pub(crate) fn start(
         directory: Directory,
         session: SessionId,
-        mut options: ProducerOptions,
+        options: ProducerBuilder,
     ) -> Arc<Driver> {
-        options.answer_timeout = options.answer_timeout.min(ANSWER_TIMEOUT_MAX);
         let core = Core::new(options.answer_timeout, options.failover, rand::rng().next_u64());
         let wakes_at = core.next_deadline();
         let driver = Arc::new(Driver {

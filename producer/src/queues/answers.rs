@@ -80,7 +80,7 @@ pub enum QueuesError {
     /// No replica is configured.
     #[error("no resolver replica is configured; name at least one as host:port")]
     NoReplicas,
-    /// The client's name ([`QueuesOptions::name`](crate::QueuesOptions::name)) is empty, or has
+    /// The client's name ([`QueuesBuilder::name`](crate::QueuesBuilder::name)) is empty, or has
     /// more than 128 bytes. Nothing was sent.
     #[error("the client: {0}")]
     Name(#[from] NameError),

@@ -3,25 +3,24 @@
 use std::sync::Arc;
 
 use longshore_protocol::messages::work::{Answer, JobsQuery, PublisherStatus, QueueStat, Request};
-use longshore_protocol::{Glob, PublisherInfo};
-use longshore_resolver::{Cluster, ReadClient};
+use longshore_protocol::{Glob, PublisherInfo, check_name};
+use longshore_resolver::{Cluster, ReadClient, ReadError};
 use tokio::task::JoinSet;
 
 use super::answers::{FoundJob, JobLookupError, MissingPublisher, PublisherAnswers, QueuesError};
 use super::job_name::JobName;
 use super::job_pages::JobPages;
-use super::options::QueuesOptions;
+use super::options::QueuesBuilder;
 use super::requester::{
     PatientError, PatientRequest, PublisherListing, Requester, Target, everything, next,
 };
 use super::tool_link::RequestFailure;
 use crate::directory::Directory;
-use crate::ids::new_session_id;
 
 /// Reads and controls queues. Cheap to clone; all clones share links, which are opened on demand.
 ///
 /// A call takes up to 15 s to list the publishers, and then up to
-/// [`request_timeout`](QueuesOptions::request_timeout) for all publishers concurrently. A publisher
+/// [`request_timeout`](QueuesBuilder::request_timeout) for all publishers concurrently. A publisher
 /// that does not answer is not an error: the result lists it in `missing`. Read-only calls report
 /// durable state.
 #[derive(Clone)]
@@ -32,17 +31,31 @@ pub struct Queues {
 impl Queues {
     /// Creates a client that finds publishers through `cluster`: a [`Cluster`], or its replicas as
     /// `"HOST:PORT,…"`. Waits for nothing. Needs a tokio runtime.
-    pub fn connect(cluster: impl Into<Cluster>, options: QueuesOptions) -> Queues {
-        let client = ReadClient::new(cluster.into(), new_session_id(), options.name.clone());
-        Queues::start(Directory::Resolver(client), options)
+    pub fn connect(cluster: impl Into<Cluster>) -> Queues {
+        Queues::builder().connect(cluster)
     }
 
     /// Creates a client for the given publishers, without a resolver.
-    pub fn to_publishers(publishers: Vec<PublisherInfo>, options: QueuesOptions) -> Queues {
-        Queues::start(Directory::Named(publishers.into()), options)
+    pub fn to_publishers(publishers: impl IntoIterator<Item = PublisherInfo>) -> Queues {
+        Queues::builder().to_publishers(publishers)
     }
 
-    pub(crate) fn start(directory: Directory, options: QueuesOptions) -> Queues {
+    /// Starts with the default options, to change some:
+    /// `Queues::builder().name("dashboard").connect("127.0.0.1")`.
+    pub fn builder() -> QueuesBuilder {
+        QueuesBuilder::default()
+    }
+
+    /// Waits until a replica of the resolver has answered, as [`Producer::ready`] does. Cancel
+    /// safe.
+    ///
+    /// [`Producer::ready`]: crate::Producer::ready
+    pub async fn ready(&self) -> Result<(), ReadError> {
+        check_name(&self.requester.options.name)?;
+        self.requester.directory.ready().await
+    }
+
+    pub(crate) fn start(directory: Directory, options: QueuesBuilder) -> Queues {
         Queues { requester: Arc::new(Requester::new(directory, options)) }
     }
 
@@ -166,6 +179,19 @@ impl Queues {
             });
         }
         tasks
+    }
+}
+
+impl QueuesBuilder {
+    /// Creates the client: see [`Queues::connect`]. Needs a tokio runtime.
+    pub fn connect(self, cluster: impl Into<Cluster>) -> Queues {
+        let resolver = ReadClient::builder().name(&self.name).connect(cluster);
+        Queues::start(Directory::Resolver(resolver), self)
+    }
+
+    /// Creates the client: see [`Queues::to_publishers`].
+    pub fn to_publishers(self, publishers: impl IntoIterator<Item = PublisherInfo>) -> Queues {
+        Queues::start(Directory::Named(publishers.into_iter().collect()), self)
     }
 }
 

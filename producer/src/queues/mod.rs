@@ -32,7 +32,7 @@ pub use dead_letters::{MergedDeadGroup, MergedDeadGroups, ReplaceError};
 pub use feed::{Feed, FeedFrom, FeedItem, FeedLoss, FeedPositions, FeedUpdate};
 pub use job_name::{JobName, JobNameError};
 pub use job_pages::{JobPage, JobPages};
-pub use options::QueuesOptions;
+pub use options::QueuesBuilder;
 pub(crate) use requester::{PatientError, PatientRequest, Target};
 pub(crate) use retry::deadline_after;
 pub use wait::{JobEnd, WaitError};

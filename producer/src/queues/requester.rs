@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::answers::{MissingPublisher, QueuesError};
-use super::options::QueuesOptions;
+use super::options::QueuesBuilder;
 use super::retry::{RetryBackoff, deadline_after};
 use super::tool_link::{LinkSlot, RequestFailure};
 use crate::directory::Directory;
@@ -89,13 +89,13 @@ pub(super) struct PublisherCache {
 /// Sends requests to publishers, over links that all clones of a client share.
 pub(super) struct Requester {
     pub(super) directory: Directory,
-    pub(super) options: QueuesOptions,
+    pub(super) options: QueuesBuilder,
     pub(super) links: Mutex<HashMap<PublisherId, Arc<LinkSlot>>>,
     cache: tokio::sync::Mutex<PublisherCache>,
 }
 
 impl Requester {
-    pub(super) fn new(directory: Directory, options: QueuesOptions) -> Requester {
+    pub(super) fn new(directory: Directory, options: QueuesBuilder) -> Requester {
         let (links, cache) = (Mutex::default(), tokio::sync::Mutex::default());
         Requester { directory, options, links, cache }
     }

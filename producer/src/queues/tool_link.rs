@@ -15,7 +15,7 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::options::QueuesOptions;
+use super::options::QueuesBuilder;
 use super::retry::deadline_after;
 use crate::attach::open;
 use crate::ids::new_session_id;
@@ -50,7 +50,7 @@ impl LinkSlot {
     pub(super) async fn link(
         &self,
         publisher: &PublisherInfo,
-        options: &QueuesOptions,
+        options: &QueuesBuilder,
     ) -> Result<Arc<ToolLink>, RequestFailure> {
         let requested_at = Instant::now();
         let mut slot = self.0.lock().await;

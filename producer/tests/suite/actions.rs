@@ -4,9 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::fake::{FakePublisher, RequestBehavior};
-use longshore_producer::{
-    JobName, NamedJobOutcome, Queues, QueuesOptions, ReplaceError, new_id, new_job,
-};
+use longshore_producer::{JobName, NamedJobOutcome, Queues, ReplaceError, new_id, new_job};
 use longshore_protocol::messages::work::{
     ActOutcome, Action, ActionReport, Answer, DeadGroup, DeadGroups, Filter, PauseReport, QuietEnd,
     QuietedWorker, ReplaceOutcome, Request, RequestError, Selection, WorkerPattern,
@@ -20,9 +18,8 @@ use parking_lot::Mutex;
 const LONG: Duration = Duration::from_secs(20);
 
 fn to(publishers: &[&FakePublisher]) -> Queues {
-    let options =
-        QueuesOptions { request_timeout: Duration::from_secs(2), ..QueuesOptions::default() };
-    Queues::to_publishers(publishers.iter().map(|p| p.info.clone()).collect(), options)
+    let options = Queues::builder().request_timeout(Duration::from_secs(2));
+    options.to_publishers(publishers.iter().map(|p| p.info.clone()))
 }
 
 fn id(n: u64) -> JobId {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::fake::{FakePublisher, RequestBehavior};
 use hashbrown::HashMap;
-use longshore_producer::{ConfirmError, Producer, ProducerOptions, Receipt, new_job};
+use longshore_producer::{ConfirmError, Producer, Receipt, new_job};
 use longshore_protocol::messages::work::{
     ActOutcome, Action, ActionReport, Answer, Request, RequestError, Selection,
 };
@@ -38,9 +38,8 @@ fn confirms(publisher: &FakePublisher, jobs: &Jobs) {
 }
 
 fn to(publishers: &[&FakePublisher], ms: u64) -> Producer {
-    let options =
-        ProducerOptions { answer_timeout: Duration::from_millis(ms), ..ProducerOptions::default() };
-    Producer::to_publishers(publishers.iter().map(|p| p.info.clone()).collect(), options)
+    let options = Producer::builder().answer_timeout(Duration::from_millis(ms));
+    options.to_publishers(publishers.iter().map(|p| p.info.clone()))
 }
 
 fn id(n: u64) -> JobId {

@@ -4,29 +4,29 @@ use std::time::Duration;
 
 use crate::fake::{BatchBehavior, FakePublisher};
 use longshore_producer::{
-    BatchOptions, EnqueueError, Failover, Producer, ProducerOptions, new_job,
+    BatchOptions, EnqueueError, Failover, Producer, ProducerBuilder, new_job,
 };
 use longshore_protocol::{Durability, JobId, NewJob, Path, PublisherInfo, Refusal};
 
-fn options() -> ProducerOptions {
-    ProducerOptions::default()
+fn options() -> ProducerBuilder {
+    Producer::builder()
 }
 
-fn with_answer_timeout(ms: u64) -> ProducerOptions {
-    ProducerOptions { answer_timeout: Duration::from_millis(ms), ..options() }
+fn with_answer_timeout(ms: u64) -> ProducerBuilder {
+    options().answer_timeout(Duration::from_millis(ms))
 }
 
 fn job(payload: &'static str) -> NewJob {
     new_job(Path::new("/jobs/mail").expect("a path"), payload)
 }
 
-fn to(publishers: &[&FakePublisher], options: ProducerOptions) -> Producer {
-    Producer::to_publishers(publishers.iter().map(|p| p.info.clone()).collect(), options)
+fn to(publishers: &[&FakePublisher], options: ProducerBuilder) -> Producer {
+    options.to_publishers(publishers.iter().map(|p| p.info.clone()))
 }
 
 #[tokio::test]
 async fn jobs_of_an_unresolved_path_wait_together() {
-    let producer = Producer::connect("127.0.0.1:1", with_answer_timeout(300));
+    let producer = with_answer_timeout(300).connect("127.0.0.1:1");
     let jobs = (0..1_000).map(|_| job("x")).collect();
     let all = producer.enqueue_all(jobs, BatchOptions::default());
     let receipts = tokio::time::timeout(Duration::from_secs(30), all).await.expect("in time");
@@ -42,7 +42,7 @@ async fn jobs_of_an_unresolved_path_wait_together() {
 #[tokio::test]
 async fn an_unlimited_timeout_does_not_overflow() {
     let publisher = FakePublisher::start(1).await;
-    let for_ever = ProducerOptions { answer_timeout: Duration::MAX, ..options() };
+    let for_ever = options().answer_timeout(Duration::MAX);
     let producer = to(&[&publisher], for_ever);
     assert!(producer.enqueue(job("hello")).await.is_ok());
 }
@@ -121,7 +121,7 @@ async fn an_unreachable_publisher_leaves_the_job_unsent() {
 async fn an_address_of_another_publisher_is_rejected() {
     let (one, two) = (FakePublisher::start(1).await, FakePublisher::start(2).await);
     let wrong = PublisherInfo { addresses: two.info.addresses.clone(), ..one.info.clone() };
-    let producer = Producer::to_publishers(vec![wrong], with_answer_timeout(300));
+    let producer = with_answer_timeout(300).to_publishers([wrong]);
     let error = producer.enqueue(job("x")).await.expect_err("not the right one").to_string();
     assert!(error.contains("is publisher 02020202, not 01010101"), "{error}");
     assert!(two.disk.lock().jobs.is_empty());
@@ -132,7 +132,7 @@ async fn the_next_address_is_tried_after_the_first() {
     let publisher = FakePublisher::start(1).await;
     let mut info = publisher.info.clone();
     info.addresses.insert(0, ([127, 0, 0, 1], 1).into());
-    let producer = Producer::to_publishers(vec![info], options());
+    let producer = options().to_publishers(vec![info]);
     producer.enqueue(job("x")).await.expect("taken");
 }
 
@@ -179,7 +179,7 @@ async fn an_atomic_call_is_one_batch() {
 #[tokio::test]
 async fn may_duplicate_receipts_name_the_other_publisher() {
     let (mut one, two) = (FakePublisher::start(1).await, FakePublisher::start(2).await);
-    let options = ProducerOptions { failover: Failover::MayDuplicate, ..options() };
+    let options = options().failover(Failover::MayDuplicate);
     let producer = to(&[&one, &two], options);
     // Both links are attached before the first publisher dies.
     while one.disk.lock().attaches == 0 || two.disk.lock().attaches == 0 {

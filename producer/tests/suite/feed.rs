@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use crate::fake::FakePublisher;
 use crate::fake::job_model::SharedJobModel;
-use longshore_producer::{
-    Feed, FeedFrom, FeedLoss, FeedPositions, FeedUpdate, Queues, QueuesOptions,
-};
+use longshore_producer::{Feed, FeedFrom, FeedLoss, FeedPositions, FeedUpdate, Queues};
 use longshore_protocol::{Glob, JobId, JobState, PublisherId};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -86,9 +84,8 @@ impl Consumer {
 }
 
 fn to(publishers: &[&FakePublisher]) -> Queues {
-    let options =
-        QueuesOptions { request_timeout: Duration::from_secs(2), ..QueuesOptions::default() };
-    Queues::to_publishers(publishers.iter().map(|p| p.info.clone()).collect(), options)
+    let options = Queues::builder().request_timeout(Duration::from_secs(2));
+    options.to_publishers(publishers.iter().map(|p| p.info.clone()))
 }
 
 async fn start_with_model(n: u8, seed: u64, slots: usize) -> (FakePublisher, SharedJobModel) {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use crate::fake::{BatchBehavior, FakePublisher};
-use longshore_producer::{EnqueueError, PipelineOptions, Producer, ProducerOptions, new_job};
+use longshore_producer::{EnqueueError, PipelineOptions, Producer, new_job};
 use longshore_protocol::{JobId, NewJob, Path};
 use tokio::time::timeout;
 
@@ -13,8 +13,7 @@ fn job(n: usize) -> NewJob {
 }
 
 fn to(publishers: &[&FakePublisher]) -> Producer {
-    let infos = publishers.iter().map(|p| p.info.clone()).collect();
-    Producer::to_publishers(infos, ProducerOptions::default())
+    Producer::to_publishers(publishers.iter().map(|p| p.info.clone()))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -81,8 +80,8 @@ async fn send_waits_for_a_reader_and_then_fails() {
     let publisher = FakePublisher::start(1).await;
     let infos = vec![publisher.info.clone()];
     let answer_timeout = Duration::from_millis(500);
-    let options = ProducerOptions { answer_timeout, ..ProducerOptions::default() };
-    let producer = Producer::to_publishers(infos, options);
+    let options = Producer::builder().answer_timeout(answer_timeout);
+    let producer = options.to_publishers(infos);
     let options = PipelineOptions {
         receipts_jobs_max: 128,
         in_flight_jobs_max: 32,

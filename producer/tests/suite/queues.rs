@@ -3,16 +3,15 @@
 use std::time::Duration;
 
 use crate::fake::FakePublisher;
-use longshore_producer::{JobLookupError, JobName, Queues, QueuesOptions};
+use longshore_producer::{JobLookupError, JobName, Queues};
 use longshore_protocol::messages::work::{
     Answer, Filter, JobCounts, JobInfo, JobsPage, JobsQuery, QueueStat, Request,
 };
 use longshore_protocol::{Glob, JobId, JobRef, JobState, Path, QueueSettings};
 
 fn to(publishers: &[&FakePublisher]) -> Queues {
-    let options =
-        QueuesOptions { request_timeout: Duration::from_millis(200), ..QueuesOptions::default() };
-    Queues::to_publishers(publishers.iter().map(|p| p.info.clone()).collect(), options)
+    let options = Queues::builder().request_timeout(Duration::from_millis(200));
+    options.to_publishers(publishers.iter().map(|p| p.info.clone()))
 }
 
 fn all() -> Glob {

@@ -5,19 +5,15 @@ use std::time::Duration;
 use crate::fake::job_model::job;
 use crate::fake::{FakePublisher, RequestBehavior};
 use bytes::Bytes;
-use longshore_producer::{
-    JobEnd, JobLookupError, JobName, Producer, ProducerOptions, Queues, QueuesOptions, Receipt,
-    WaitError,
-};
+use longshore_producer::{JobEnd, JobLookupError, JobName, Producer, Queues, Receipt, WaitError};
 use longshore_protocol::messages::work::{Answer, JobInfo, Request, RequestError};
 use longshore_protocol::{DeathReason, Durability, JobError, JobId, JobRef, JobState};
 
 const LONG: Duration = Duration::from_secs(20);
 
 fn queues(publishers: &[&FakePublisher]) -> Queues {
-    let options =
-        QueuesOptions { request_timeout: Duration::from_millis(500), ..QueuesOptions::default() };
-    Queues::to_publishers(publishers.iter().map(|p| p.info.clone()).collect(), options)
+    let options = Queues::builder().request_timeout(Duration::from_millis(500));
+    options.to_publishers(publishers.iter().map(|p| p.info.clone()))
 }
 
 fn id(n: u64) -> JobId {
@@ -87,8 +83,8 @@ async fn an_ended_job_is_reported_at_once() {
 async fn a_wait_continues_over_publisher_restarts() {
     let mut publisher = with_job(1).await;
     let address = publisher.info.addresses[0].clone();
-    let options = ProducerOptions::default();
-    let producer = Producer::to_publishers(vec![publisher.info.clone()], options);
+    let options = Producer::builder();
+    let producer = options.to_publishers(vec![publisher.info.clone()]);
     let receipt = Receipt {
         job: JobRef { publisher: publisher.info.id, id: id(1) },
         existing: false,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use longshore_protocol::{
     Address, Epoch, LinkTiming, NameError, PublisherId, PublisherInfo, PublisherInfoError, Role,
-    SessionId, check_name,
+    check_name,
 };
 use longshore_resolver::{Cluster, WriteClient};
 use longshore_transport::{
@@ -140,8 +140,7 @@ impl ValuePublisher {
         let addresses =
             if options.advertise.is_empty() { vec![address.into()] } else { options.advertise };
         let info = PublisherInfo::new(id, epoch, options.name, addresses);
-        let client =
-            options.cluster.map(|cluster| WriteClient::new(cluster, info.clone(), SessionId(id.0)));
+        let client = options.cluster.map(|cluster| WriteClient::connect(cluster, info.clone()));
         let names = Arc::new(PathKinds::default());
         let values = Values::new(ValueRegistry::new(client.clone(), names, None, options.usual));
         let stop = CancellationToken::new();

@@ -36,7 +36,7 @@ async fn idle_queue_leaves_the_directory_until_its_next_job() {
     let mut cluster = Cluster::new([replica.local_address().to_string()]);
     cluster.timing = timing;
     tokio::spawn(replica.run(std::future::pending()));
-    let reader = ReadClient::new(cluster.clone(), longshore_protocol::SessionId([9; 16]), "test");
+    let reader = ReadClient::connect(cluster.clone());
 
     let dir = tempfile::tempdir().unwrap();
     let publisher = running(PublisherOptions {

@@ -52,6 +52,29 @@ pub struct ReadClient {
     handle: Arc<Handle>,
 }
 
+/// The options of a [`ReadClient`]: `ReadClient::builder().name("dashboard").connect(…)`.
+#[derive(Clone, Debug)]
+#[must_use = "a builder creates a client with `connect`"]
+pub struct ReadClientBuilder {
+    name: String,
+}
+
+impl ReadClientBuilder {
+    /// Sets the name that operators see; 1 to 128 bytes. With an invalid name every call fails with
+    /// [`ReadError::Name`], or its text, and a watch over publishers, which has no error, receives
+    /// nothing, as with a cluster without replicas; the log has the reason. The default is
+    /// `reader-` and the process id.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// Creates the client: see [`ReadClient::connect`]. Needs a tokio runtime.
+    pub fn connect(self, cluster: impl Into<Cluster>) -> ReadClient {
+        ReadClient::start(cluster.into(), self.name)
+    }
+}
+
 struct Handle {
     caller: Caller,
     /// Unbounded, and yet bounded: each call and each watch queues one command at a time.
@@ -70,13 +93,21 @@ impl Handle {
 }
 
 impl ReadClient {
-    /// A client of `cluster`. `session` is 16 random bytes that identify this client (a
-    /// `SessionId`, in `protocol`); `name` is what operators see, 1 to 128 bytes. With an invalid
-    /// name every call fails with [`ReadError::Name`], or its text, and a watch over publishers,
-    /// which has no error, receives nothing, as with a cluster without replicas; the log has the
-    /// reason. Does not block. Needs a tokio runtime.
-    pub fn new(cluster: Cluster, session: SessionId, name: impl Into<String>) -> ReadClient {
-        let caller = Caller { cluster, role: Role::ResolverReader, session, name: name.into() };
+    /// A client of `cluster`: a [`Cluster`], or its replicas as `"HOST:PORT,…"`. Waits for
+    /// nothing. Needs a tokio runtime.
+    pub fn connect(cluster: impl Into<Cluster>) -> ReadClient {
+        ReadClient::builder().connect(cluster)
+    }
+
+    /// Starts with the default options, to change some:
+    /// `ReadClient::builder().name("dashboard").connect("127.0.0.1")`.
+    pub fn builder() -> ReadClientBuilder {
+        ReadClientBuilder { name: format!("reader-{}", std::process::id()) }
+    }
+
+    fn start(cluster: Cluster, name: String) -> ReadClient {
+        let session = SessionId(rand::random());
+        let caller = Caller { cluster, role: Role::ResolverReader, session, name };
         if let Err(error) = check_name(&caller.name) {
             tracing::error!(%error, "no resolver replica will be asked");
         }
@@ -85,6 +116,11 @@ impl ReadClient {
         let (next_batch, next_watch) = (AtomicU64::new(1), AtomicU32::new(1));
         let recent = RecentAnswers::default();
         ReadClient { handle: Arc::new(Handle { caller, commands, next_batch, next_watch, recent }) }
+    }
+
+    /// Waits until a replica has answered. Takes as long as [`ReadClient::resolve`]. Cancel safe.
+    pub async fn ready(&self) -> Result<(), ReadError> {
+        self.resolve(vec![Path::root()]).await.map(drop)
     }
 
     /// The publishers of each of `paths`: any number; answers are in order. A negative answer of a

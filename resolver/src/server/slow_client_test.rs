@@ -52,14 +52,14 @@ impl Replica {
         tokio::spawn(server.run(std::future::pending()));
         let publisher =
             PublisherInfo::new(PublisherId([1; 16]), Epoch(1), "left", [([127, 0, 0, 1], 4000)]);
-        let writer = WriteClient::new(cluster.clone(), publisher, SessionId([1; 16]));
+        let writer = WriteClient::connect(cluster.clone(), publisher);
         let name = "x".repeat(200);
         for n in 0..5_000 {
             let path = Path::new(&format!("/{name}/{n}")).unwrap();
             writer.publish(path, &PublicationTerms::default());
         }
         in_time(writer.flushed(1)).await;
-        let reader = ReadClient::new(cluster.clone(), SessionId([2; 16]), "a reader");
+        let reader = ReadClient::builder().name("a reader").connect(cluster.clone());
         Replica { cluster, budget, reader, _writer: writer }
     }
 

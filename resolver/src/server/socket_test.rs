@@ -86,11 +86,11 @@ fn publisher(number: u8) -> PublisherInfo {
 }
 
 pub(crate) fn writer(cluster: &Cluster, number: u8) -> WriteClient {
-    WriteClient::new(cluster.clone(), publisher(number), SessionId([number; 16]))
+    WriteClient::connect(cluster.clone(), publisher(number))
 }
 
 pub(crate) fn reader(cluster: &Cluster) -> ReadClient {
-    ReadClient::new(cluster.clone(), SessionId([99; 16]), "a reader")
+    ReadClient::builder().name("a reader").connect(cluster.clone())
 }
 
 pub(crate) fn path(text: &str) -> Path {

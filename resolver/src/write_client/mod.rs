@@ -84,8 +84,8 @@ impl Drop for Handle {
 }
 
 impl WriteClient {
-    /// A client for one publisher; its tasks start at once. `session` is 16 random bytes that
-    /// identify this run. Needs a tokio runtime.
+    /// A client for one publisher; its tasks start at once, and
+    /// [`flushed`](WriteClient::flushed) waits until replicas have answered. Needs a tokio runtime.
     ///
     /// With a publisher's name that is empty or over 128 bytes nothing is sent, and nothing is ever
     /// flushed: [`ReplicaState::last_error`] has the reason, at every replica.
@@ -93,7 +93,8 @@ impl WriteClient {
     /// Paths of an earlier start that are not published again are removed once the desired state
     /// has not changed for a second. So a restart can publish its paths one by one without any of
     /// them disappearing meanwhile.
-    pub fn new(cluster: Cluster, publisher: PublisherInfo, session: SessionId) -> WriteClient {
+    pub fn connect(cluster: impl Into<Cluster>, publisher: PublisherInfo) -> WriteClient {
+        let (cluster, session) = (cluster.into(), SessionId(rand::random()));
         let shared = Arc::new(Shared::new(&cluster.replicas));
         let name = publisher.name.clone();
         let replicas = cluster.replicas.len();

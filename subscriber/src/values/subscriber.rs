@@ -167,7 +167,7 @@ impl Subscriber {
         }
         check_name(&name)?;
         let session = SessionId(rand::random());
-        let resolver = ReadClient::new(cluster, session, name.clone());
+        let resolver = ReadClient::builder().name(&name).connect(cluster);
         let handshake = Handshake::new(Role::Values, session, name, link.timing);
         let net = TcpNetwork { resolver, handshake, options: link };
         Ok(Subscriber { inner: GenericSubscriber::new(net, local_first, rand::random()) })

@@ -335,7 +335,7 @@ impl<L> Subscription<L> {
         let session = WorkerSession::new(concurrency, bound, rand::random());
         stats.show(session.clone());
         let session_id = SessionId(rand::random());
-        let resolver = ReadClient::new(cluster, session_id, options.name.clone());
+        let resolver = ReadClient::builder().name(&options.name).connect(cluster);
         let watch = |source: &Source| resolver.watch_publishers(source.pattern.clone());
         let watches = PublisherWatches::new(sources.patterns.iter().map(watch).collect());
         let config = RunConfig {

@@ -28,7 +28,7 @@ async fn one_of_a_thousand_racing_producers_creates_the_job() {
         .map(|_| {
             let (info, job, ready) = (info.clone(), job.clone(), ready.clone());
             tokio::spawn(async move {
-                let producer = Producer::to_publishers(vec![info], ProducerOptions::default());
+                let producer = Producer::to_publishers(vec![info]);
                 ready.wait().await;
                 producer.enqueue(job).await
             })

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use bytes::Bytes;
 use longshore::{
-    EnqueueError, Job, JobContext, JobFailure, NewJob, PipelineOptions, Producer, ProducerOptions,
-    ShutdownHandle, StatsWatch, Worker, new_id,
+    EnqueueError, Job, JobContext, JobFailure, NewJob, PipelineOptions, Producer, ShutdownHandle,
+    StatsWatch, Worker, new_id,
 };
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -39,7 +39,7 @@ const TICK: Duration = Duration::from_millis(5);
 
 pub(crate) async fn run(arguments: BenchLoad, mut context: Context) -> anyhow::Result<()> {
     let mut load = LoadGenerator {
-        producer: Producer::connect(context.cluster(), ProducerOptions::default()),
+        producer: Producer::connect(context.cluster()),
         payload: Bytes::from(vec![b'x'; arguments.size as usize]),
         work: None,
         arguments,

@@ -4,10 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use bytes::{Bytes, BytesMut};
-use longshore::{
-    EnqueueError, NewJob, Path, PipelineOptions, Producer, ProducerOptions, Receipt, new_id,
-    new_job,
-};
+use longshore::{EnqueueError, NewJob, Path, PipelineOptions, Producer, Receipt, new_id, new_job};
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
 use tokio::sync::mpsc;
@@ -26,7 +23,7 @@ const SCHEDULED_MAX: usize = 65_536;
 pub(super) const IN_FLIGHT_MAX: usize = 100_000;
 
 pub(crate) async fn run(arguments: BenchProducer, mut context: Context) -> anyhow::Result<()> {
-    let producer = Producer::connect(context.cluster(), ProducerOptions::default());
+    let producer = Producer::connect(context.cluster());
     let mut input = BufReader::new(tokio::io::stdin()).lines();
     context.output.json(&json!({ "ready": "producer" }))?;
     next_command(&mut input).await?;

@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use anyhow::bail;
-use longshore::protocol::{Epoch, PublisherId, PublisherInfo, SessionId};
+use longshore::protocol::{Epoch, PublisherId, PublisherInfo};
 use longshore::{Path, PublicationTerms, WriteClient};
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -35,7 +35,7 @@ pub(crate) async fn run(arguments: BenchRegistrar, mut context: Context) -> anyh
         later: Default::default(),
     };
     let paths: Vec<Path> = (0..arguments.paths).map(path).collect::<anyhow::Result<_>>()?;
-    let client = WriteClient::new(context.cluster(), publisher, SessionId(rand::random()));
+    let client = WriteClient::connect(context.cluster(), publisher);
     // Connect before the time is measured.
     let terms = PublicationTerms::default();
     client.publish(paths[0].clone(), &terms);

@@ -12,7 +12,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use longshore::protocol::SessionId;
 use longshore::{Cluster, Glob, Path, PathAnswer, ReadClient, ResolverTiming};
 use serde_json::{Value, json};
 use tokio::task::{JoinHandle, JoinSet};
@@ -157,7 +156,7 @@ impl Replica {
     fn client(&self, name: &str) -> ReadClient {
         let timing = ResolverTiming { writer_ttl: WRITER_TTL, ..ResolverTiming::default() };
         let cluster = Cluster { timing, ..Cluster::from(self.address.as_str()) };
-        ReadClient::new(cluster, SessionId(rand::random()), name)
+        ReadClient::builder().name(name).connect(cluster)
     }
 }
 

@@ -7,11 +7,10 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use longshore::protocol::SessionId;
 use longshore::protocol::messages::work::PublisherStatus;
 use longshore::{
-    Cluster, DirectoryStopped, Path, PathAnswer, Queues, QueuesOptions, ReadClient, ResolverServer,
-    ServerOptions, new_id,
+    Cluster, DirectoryStopped, Path, PathAnswer, Queues, ReadClient, ResolverServer, ServerOptions,
+    new_id,
 };
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
@@ -136,7 +135,7 @@ impl MeasuredSystem {
 
     /// A client for its queues.
     pub(crate) fn queues(&self) -> Queues {
-        Queues::connect(self.cluster.clone(), QueuesOptions::default())
+        Queues::connect(self.cluster.clone())
     }
 
     /// The process id of the throwaway publisher.
@@ -193,7 +192,7 @@ async fn registered(
     address: SocketAddr,
     within: Duration,
 ) -> anyhow::Result<()> {
-    let client = ReadClient::new(cluster.clone(), SessionId(rand::random()), "bench");
+    let client = ReadClient::builder().name("bench").connect(cluster.clone());
     let known = async {
         loop {
             let resolution = client.resolve(vec![path.clone()]).await?;

@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use bytes::Bytes;
-use longshore::{
-    BatchOptions, Cluster, EnqueueError, NewJob, Path, Producer, ProducerOptions, new_job,
-};
+use longshore::{BatchOptions, Cluster, EnqueueError, NewJob, Path, Producer, new_job};
 use tokio::sync::watch;
 
 use super::FILES_PER_QUEUE;
@@ -26,7 +24,7 @@ pub(crate) async fn all(
     paths: &[Path],
     mut allowed: watch::Receiver<u64>,
 ) -> anyhow::Result<()> {
-    let producer = Producer::connect(cluster, ProducerOptions::default());
+    let producer = Producer::connect(cluster);
     let total = ledger.borrow().len() as u64;
     let mut next = 0;
     while next < total {

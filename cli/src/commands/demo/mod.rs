@@ -19,7 +19,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use longshore::protocol::limits::PAGE_JOBS_MAX;
 use longshore::protocol::messages::work::{Filter, JobsQuery};
-use longshore::{Glob, JobState, Path, Queues, QueuesOptions};
+use longshore::{Glob, JobState, Path, Queues};
 use serde_json::json;
 use tokio::sync::watch;
 
@@ -130,7 +130,7 @@ async fn observed(ledger: Ledger, folder: &FilePath, context: &Context) -> anyho
     let total = ledger.len() as u64;
     let mut system = DemoSystem::start(folder, PARENT).await?;
     let cluster = system.cluster()?;
-    let queues = Queues::connect(cluster.clone(), QueuesOptions::default());
+    let queues = Queues::connect(cluster.clone());
     let paths = queue_paths(ledger.len())?;
     let ledger = RefCell::new(ledger);
 

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use longshore::protocol::limits::{LEASE_MS_MAX, LEASE_MS_MIN, WAIT_MS_MAX};
 use longshore::{
     Due, Glob, Headers, JobOptions, NewJob, PathAnswer, Pipeline, PipelineOptions, Producer,
-    ProducerOptions, Receipts, new_id,
+    Receipts, new_id,
 };
 use serde_json::json;
 
@@ -45,11 +45,8 @@ pub(crate) async fn run(arguments: Enqueue, mut context: Context) -> anyhow::Res
     let is_new = is_new_queue(&template, &context);
     // Only a note depends on it; the producer itself waits for the resolver.
     let is_new = tokio::time::timeout(IS_NEW_TIMEOUT, is_new).await.unwrap_or(false);
-    let options = ProducerOptions {
-        name: format!("enqueue-{}", std::process::id()),
-        ..ProducerOptions::default()
-    };
-    let producer = Producer::connect(context.cluster(), options);
+    let options = Producer::builder().name(format!("enqueue-{}", std::process::id()));
+    let producer = options.connect(context.cluster());
     let mut progress = Progress::new("enqueueing", "jobs", None, &context.output);
     let (pipeline, receipts) = producer.pipeline(PipelineOptions::default());
     let tally = RefCell::new(Tally::new(arguments.wait));

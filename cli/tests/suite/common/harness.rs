@@ -6,11 +6,11 @@ use std::path::{Path as FilePath, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use longshore::protocol::Epoch;
 use longshore::protocol::messages::work::{Filter, JobInfo, JobsQuery, QueueStat};
-use longshore::protocol::{Epoch, SessionId};
 use longshore::{
-    Cluster, Glob, JobName, NewJob, Path, PathAnswer, Producer, ProducerOptions, PublisherInfo,
-    Queues, QueuesOptions, ReadClient, ReplicaStatus, ResolverTiming,
+    Cluster, Glob, JobName, NewJob, Path, PathAnswer, Producer, PublisherInfo, Queues, ReadClient,
+    ReplicaStatus, ResolverTiming,
 };
 
 use super::proxy::LossyProxy;
@@ -199,7 +199,7 @@ impl Harness {
     }
 
     pub(crate) fn producer(&self) -> Producer {
-        Producer::connect(self.cluster(), ProducerOptions::default())
+        Producer::connect(self.cluster())
     }
 
     /// A client of one publisher that bypasses resolver and proxy.
@@ -262,12 +262,12 @@ impl Harness {
 
 /// A client of this cluster's directory.
 pub(crate) fn reader(cluster: Cluster) -> ReadClient {
-    ReadClient::new(cluster, SessionId(rand::random()), "test")
+    ReadClient::builder().name("test").connect(cluster)
 }
 
 /// A client of one publisher that bypasses resolver and proxy.
 pub(crate) fn direct_queues(publisher: &Service) -> Queues {
-    Queues::to_publishers(vec![info_of(publisher)], QueuesOptions::default())
+    Queues::to_publishers(vec![info_of(publisher)])
 }
 
 /// The info to dial a publisher directly.

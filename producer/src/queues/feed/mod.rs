@@ -43,10 +43,10 @@ impl Queues {
     ///
     /// ```no_run
     /// # mod longshore { pub use {longshore_producer::*, longshore_protocol::*}; }
-    /// use longshore::{FeedFrom, FeedUpdate, Glob, Queues, QueuesOptions};
+    /// use longshore::{FeedFrom, FeedUpdate, Glob, Queues, QueuesBuilder};
     ///
     /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
-    /// let queues = Queues::connect("127.0.0.1", QueuesOptions::default());
+    /// let queues = Queues::connect("127.0.0.1");
     /// let mut feed = queues.feed(Glob::new("/jobs/**")?, FeedFrom::Now);
     /// while let Some(item) = feed.next().await {
     ///     if let FeedUpdate::Changes(changes) = item.update {

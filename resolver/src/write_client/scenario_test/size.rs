@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 
-use longshore_protocol::SessionId;
 use longshore_protocol::limits::{HOMES_MAX, RESOLVER_BATCH_BYTES_MAX, TERMS_BYTES_MAX};
 
 use super::*;
@@ -90,7 +89,7 @@ async fn a_replica_accepts_a_thousand_paths_on_terms_of_their_own() {
     tokio::spawn(server.run(std::future::pending()));
     let publisher =
         PublisherInfo::new(PublisherId([1; 16]), Epoch(1), "left", [([127, 0, 0, 1], 4000)]);
-    let writer = WriteClient::new(Cluster::new([replica]), publisher, SessionId([1; 16]));
+    let writer = WriteClient::connect(Cluster::new([replica]), publisher);
     writer.publish_all((0..400).map(|n| (long_path(n), long_terms(n))));
     let deadline = Duration::from_secs(60);
     tokio::time::timeout(deadline, writer.flushed(1)).await.expect("by bucket");

@@ -64,11 +64,11 @@ pub fn publisher(number: u8) -> PublisherInfo {
 }
 
 pub fn writer(cluster: &Cluster, number: u8) -> WriteClient {
-    WriteClient::new(cluster.clone(), publisher(number), SessionId([number; 16]))
+    WriteClient::connect(cluster.clone(), publisher(number))
 }
 
 pub fn reader(cluster: &Cluster) -> ReadClient {
-    ReadClient::new(cluster.clone(), SessionId([99; 16]), "a reader")
+    ReadClient::builder().name("a reader").connect(cluster.clone())
 }
 
 pub fn path(text: &str) -> Path {

@@ -6,9 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use longshore_protocol::{
-    Epoch, Glob, Path, PublicationKind, PublisherId, PublisherInfo, SessionId, Terms,
-};
+use longshore_protocol::{Epoch, Glob, Path, PublicationKind, PublisherId, PublisherInfo, Terms};
 use longshore_resolver::{
     Cluster, PathAnswer, PathEvent, PathListed, PublicationTerms, ReadClient, WriteClient,
 };
@@ -156,7 +154,7 @@ impl WatcherGroup {
         let probes = Probes { made: Mutex::default(), received: zeros(probes), all_received_us };
         let (probes, events) = (Arc::new(probes), Arc::new(AtomicU64::new(0)));
         for link in 0..links {
-            let client = ReadClient::new(cluster.clone(), SessionId([9; 16]), format!("{link}"));
+            let client = ReadClient::builder().name(format!("{link}")).connect(cluster.clone());
             for _ in (link..watches).step_by(links) {
                 let mut watch = client.watch_paths(vec![Glob::new("/load/**").expect("a glob")]);
                 let view = Arc::new(Mutex::new(WatchView::of(paths)));
@@ -251,7 +249,7 @@ impl Writer {
         });
         let terms = terms.map(|terms| PublicationTerms::new(terms).expect("they are right"));
         Writer {
-            client: WriteClient::new(cluster.clone(), publisher, SessionId([1; 16])),
+            client: WriteClient::connect(cluster.clone(), publisher),
             random: StdRng::seed_from_u64(seed),
             terms: terms.collect(),
             queue_or_value: vec![None; paths],
@@ -349,7 +347,7 @@ impl Writer {
 
     /// The paths that a resolver answers otherwise than they are published, all terms included.
     pub async fn wrongly_resolved(&self, cluster: &Cluster) -> Vec<usize> {
-        let client = ReadClient::new(cluster.clone(), SessionId([8; 16]), "checker");
+        let client = ReadClient::builder().name("checker").connect(cluster.clone());
         let all = (0..self.queue_or_value.len()).map(path).collect();
         let answers = client.resolve(all).await.expect("it answers").answers;
         let wrong = |&n: &usize| {
