@@ -88,8 +88,15 @@ pub(crate) async fn run_job(
     job: QueuedJob,
     signal: Arc<LeaseSignal>,
 ) -> FinishedJob {
-    let QueuedJob { slot_id, token, path, attempt, deliveries, checkpoints, entry } = job;
-    let end = |settle, panicked, damaged| FinishedJob { slot_id, token, settle, panicked, damaged };
+    let QueuedJob { slot_id, source, token, path, attempt, deliveries, checkpoints, entry } = job;
+    let end = |settle, panicked, damaged| FinishedJob {
+        slot_id,
+        source,
+        token,
+        settle,
+        panicked,
+        damaged,
+    };
     let entry = match Entry::read(entry) {
         Ok(entry) => entry,
         Err(error) => {

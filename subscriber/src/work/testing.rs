@@ -82,7 +82,8 @@ pub async fn attempt(
     lease: Lease,
 ) -> Ended {
     let Delivered { token, path, attempt, deliveries, checkpoints, entry } = delivered;
-    let job = QueuedJob { slot_id: 0, token, path, attempt, deliveries, checkpoints, entry };
+    let job =
+        QueuedJob { slot_id: 0, source: 0, token, path, attempt, deliveries, checkpoints, entry };
     let mut instance = ServiceInstance::new(service);
     let finished = run_job(started, &mut instance, job, lease.signal).await;
     Ended { settle: finished.settle, panicked: finished.panicked }

@@ -16,6 +16,7 @@ use tower_layer::{Identity, Layer, Stack};
 use crate::work::kinds::{Handler, Kinds, Router};
 use crate::work::publisher_watches::PublisherWatches;
 use crate::work::session::WorkerSession;
+use crate::work::state::ready_jobs::SourceLimits;
 use crate::work::supervisor::{self, RunConfig};
 use crate::{
     Blocking, ConnectError, FromPayload, InPlace, Job, JobContext, JobFailure, JobOutput,
@@ -163,6 +164,7 @@ impl Worker {
                 handle: ShutdownHandle::new(),
                 shutdown: None,
                 stats: StatsWatch::default(),
+                limits: Vec::new(),
             },
         }
     }
@@ -188,6 +190,8 @@ struct Settings {
     handle: ShutdownHandle,
     shutdown: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     stats: StatsWatch,
+    /// One for each source, or none.
+    limits: Vec<SourceLimits>,
 }
 
 impl<L, J> Subscription<L, J> {
@@ -332,7 +336,9 @@ impl<L> Subscription<L> {
         if concurrency == 0 || bound > WORKER_JOBS_MAX {
             return Err(RunError::Bound { concurrency, prefetch });
         }
-        let session = WorkerSession::new(concurrency, bound, rand::random());
+        let patterns = sources.patterns.iter().map(|source| source.pattern.clone());
+        let limits = patterns.zip(settings.limits).collect();
+        let session = WorkerSession::new(concurrency, bound, limits, rand::random());
         stats.show(session.clone());
         let session_id = SessionId(rand::random());
         let resolver = ReadClient::builder().name(&options.name).connect(cluster);

@@ -100,7 +100,8 @@ fn start_worker_on(
     handler: impl JobService,
 ) -> RunningWorker {
     traces::keep_spans_enabled();
-    let session = WorkerSession::new(limits.concurrency, limits.concurrency + limits.prefetch, 7);
+    let session =
+        WorkerSession::new(limits.concurrency, limits.concurrency + limits.prefetch, Vec::new(), 7);
     let handle = ShutdownHandle::new();
     let sets: Vec<_> = found.iter().map(|_| watch::Sender::new(Vec::new())).collect();
     let watches = sets.iter().map(|set| TestSource(set.subscribe())).collect();

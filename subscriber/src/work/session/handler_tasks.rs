@@ -29,7 +29,10 @@ impl WorkerSession {
             let slot = state.slot(job.slot_id);
             let owned = slot.owns_jobs(self.clock(), now);
             let lease = slot.leases.get_mut(job.token).filter(|lease| now < lease.ends());
-            let Some(lease) = lease else { continue };
+            let Some(lease) = lease else {
+                state.ready.ended(job.source);
+                continue;
+            };
             if !owned {
                 self.release_announced(&mut state, &job);
                 continue;
@@ -45,7 +48,7 @@ impl WorkerSession {
             self.wake_handler_task(&state);
             return HandlerTaskStep::Run(job);
         }
-        if state.announcing || state.ready.is_empty() {
+        if state.announcing || !state.ready.can_start() {
             return HandlerTaskStep::Wait;
         }
         state.announce(self.clock(), now)
@@ -54,6 +57,7 @@ impl WorkerSession {
     /// Releases an announced job that another worker may have by now. Its publisher counts it as
     /// started: without the release, a loss would count as the loss of a running attempt.
     fn release_announced(&self, state: &mut State, job: &QueuedJob) {
+        state.ready.ended(job.source);
         let slot = state.slot(job.slot_id);
         slot.leases.remove(job.token);
         let (publisher, linked) = (slot.id, slot.sender.is_some());
@@ -89,7 +93,7 @@ impl WorkerSession {
 
     pub(super) fn wake_handler_task(&self, state: &State) {
         let has_task_work = !state.announced.is_empty()
-            || (!state.announcing && !state.ready.is_empty() && state.running < state.concurrency);
+            || (!state.announcing && state.ready.can_start() && state.running < state.concurrency);
         if has_task_work || state.intake > Intake::Open {
             self.handler_task_wakeup.notify_one();
         }
@@ -97,6 +101,7 @@ impl WorkerSession {
 
     fn end(&self, state: &mut State, ended: FinishedJob) {
         state.running -= 1;
+        state.ready.ended(ended.source);
         let intake = state.intake;
         if intake > Intake::Open && state.running == 0 {
             self.supervisor.notify_one();

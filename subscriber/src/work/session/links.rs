@@ -115,6 +115,7 @@ impl WorkerSession {
             return Err(ExcessJobs { jobs_held, limit: LIMIT });
         }
         self.step(state, DurableEvent::Delivered { publisher, jobs });
+        let sources: Vec<usize> = deliver.paths.iter().map(|path| state.source_of(path)).collect();
         let slot = &mut state.slots[slot_id as usize];
         for job in deliver.jobs {
             state.stats.redelivered += u64::from(job.deliveries > 1);
@@ -123,21 +124,24 @@ impl WorkerSession {
                 continue;
             }
             let Some(path) = deliver.paths.get(job.path as usize) else { continue };
+            let source = sources[job.path as usize];
             slot.leases.insert(
                 now,
                 job.token,
                 Duration::from_millis(u64::from(job.lease_ms)),
                 None,
             );
-            state.ready.push_back(QueuedJob {
+            let job = QueuedJob {
                 slot_id,
+                source,
                 token: job.token,
                 path: path.clone(),
                 attempt: job.attempt,
                 deliveries: job.deliveries,
                 checkpoints: job.checkpoints,
                 entry: job.entry,
-            });
+            };
+            state.ready.push_back(source, job);
         }
         self.wake_handler_task(state);
         Ok(())

@@ -18,7 +18,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use hashbrown::HashMap;
 use longshore_protocol::messages::work::{NewSettle, Progress, Quiet, Tokens};
-use longshore_protocol::{Path, PublisherId, PublisherInfo, Token};
+use longshore_protocol::{Glob, Path, PublisherId, PublisherInfo, Token};
 use longshore_transport::{LastAddress, LinkSender};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, SetOnce, watch};
@@ -31,6 +31,7 @@ use crate::work::state::durable::{Action, DurableSubscription};
 use crate::work::state::leases::Leases;
 use crate::work::state::pause::PauseDetector;
 use crate::work::state::progress::PendingProgress;
+use crate::work::state::ready_jobs::{ReadyJobs, SourceLimits};
 use crate::work::state::reconnect_grace::ReconnectGrace;
 use crate::work::state::settles::Settles;
 use crate::{PublisherState, SubscriptionStatus, WorkerStats};
@@ -66,8 +67,10 @@ struct State {
     connects: Vec<Connect>,
     slots: Vec<PublisherSlot>,
     slot_ids: HashMap<PublisherId, SlotId>,
+    /// The patterns of sources with limits; empty without limits.
+    patterns: Vec<Glob>,
     /// Jobs that wait for a handler task.
-    ready: VecDeque<QueuedJob>,
+    ready: ReadyJobs<QueuedJob>,
     /// Jobs that were reported as started: never more than there are idle handler tasks.
     announced: VecDeque<QueuedJob>,
     announcing: bool,
@@ -127,6 +130,7 @@ struct PublisherSlot {
 #[derive(Debug)]
 pub(crate) struct QueuedJob {
     pub(crate) slot_id: SlotId,
+    pub(crate) source: usize,
     pub(crate) token: Token,
     pub(crate) path: Path,
     pub(crate) attempt: u16,
@@ -139,6 +143,7 @@ pub(crate) struct QueuedJob {
 #[derive(Debug)]
 pub(crate) struct FinishedJob {
     pub(crate) slot_id: SlotId,
+    pub(crate) source: usize,
     pub(crate) token: Token,
     pub(crate) settle: NewSettle,
     pub(crate) panicked: bool,
@@ -190,7 +195,15 @@ pub(crate) struct ExcessJobs {
 }
 
 impl WorkerSession {
-    pub(crate) fn new(concurrency: usize, bound: usize, seed: u64) -> Arc<WorkerSession> {
+    /// `limits` has a pattern for each limited source, or is empty: then jobs begin in the order
+    /// of their arrival.
+    pub(crate) fn new(
+        concurrency: usize,
+        bound: usize,
+        limits: Vec<(Glob, SourceLimits)>,
+        seed: u64,
+    ) -> Arc<WorkerSession> {
+        let (patterns, limits): (Vec<Glob>, Vec<SourceLimits>) = limits.into_iter().unzip();
         let bound = u32::try_from(bound).unwrap_or(u32::MAX);
         Arc::new(WorkerSession {
             started: Instant::now(),
@@ -202,7 +215,8 @@ impl WorkerSession {
                 connects: Vec::new(),
                 slots: Vec::new(),
                 slot_ids: HashMap::new(),
-                ready: VecDeque::new(),
+                patterns,
+                ready: ReadyJobs::new(&limits),
                 announced: VecDeque::new(),
                 announcing: false,
                 concurrency,
@@ -279,17 +293,21 @@ impl State {
     /// may have it.
     fn announce(&mut self, clock: RunClock, now: Duration) -> HandlerTaskStep {
         let free = self.concurrency.saturating_sub(self.running + self.announced.len());
-        let mut jobs = Vec::with_capacity(free.min(self.ready.len()));
+        let mut jobs = Vec::with_capacity(free.min(self.ready.startable()));
         let mut notices: Vec<(LinkSender, Tokens)> = Vec::new();
         let mut last = None;
         while jobs.len() < free
-            && let Some(job) = self.ready.pop_front()
+            && let Some(job) = self.take_ready()
         {
             let slot = &mut self.slots[job.slot_id as usize];
             let owned = slot.owns_jobs(clock, now);
             let lease = slot.leases.get_mut(job.token).filter(|lease| now < lease.ends());
-            let Some(lease) = lease else { continue };
+            let Some(lease) = lease else {
+                self.ready.ended(job.source);
+                continue;
+            };
             if !owned {
+                self.ready.ended(job.source);
                 slot.suspend(job);
                 continue;
             }
@@ -322,7 +340,26 @@ impl State {
         let mut has_lease =
             |job: &QueuedJob| slots[job.slot_id as usize].leases.get_mut(job.token).is_some();
         self.ready.retain(&mut has_lease);
-        self.announced.retain(&mut has_lease);
+        self.announced.retain(|job| {
+            let keep = has_lease(job);
+            if !keep {
+                self.ready.ended(job.source);
+            }
+            keep
+        });
+    }
+
+    /// Takes the next job that may begin.
+    fn take_ready(&mut self) -> Option<QueuedJob> {
+        let (source, _) = self.ready.next()?;
+        let mut taken = VecDeque::with_capacity(1);
+        self.ready.take(source, 1, |_| true, &mut taken);
+        taken.pop_front()
+    }
+
+    /// The source of a path's jobs: the first pattern that matches.
+    fn source_of(&self, path: &Path) -> usize {
+        self.patterns.iter().position(|pattern| pattern.matches(path)).unwrap_or(0)
     }
 
     /// Makes suspended jobs ready again if a byte of their publisher arrived. Returns true if there
@@ -333,7 +370,7 @@ impl State {
             return false;
         }
         while let Some(job) = slot.suspended.pop_back() {
-            self.ready.push_front(job);
+            self.ready.push_front(job.source, job);
         }
         true
     }

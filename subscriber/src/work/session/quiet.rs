@@ -58,8 +58,10 @@ impl State {
     /// Releases all jobs that have not begun. Returns the number of jobs at each publisher without
     /// a link: these are freed at once, the others when their release is sent.
     pub(super) fn release_unstarted(&mut self) -> Vec<(PublisherId, u32)> {
-        self.ready.clear();
-        self.announced.clear();
+        self.ready.retain(|_| false);
+        for job in self.announced.drain(..) {
+            self.ready.ended(job.source);
+        }
         let mut freed = Vec::new();
         for slot in &mut self.slots {
             slot.suspended.clear();

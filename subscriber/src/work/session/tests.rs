@@ -9,22 +9,15 @@ use crate::{CancelReason, CheckpointError, CheckpointsError, JobContext};
 
 const LEASE: Duration = Duration::from_secs(30);
 
+fn publisher() -> PublisherInfo {
+    PublisherInfo::new(PublisherId([1; 16]), Epoch(1), "p1", [([127, 0, 0, 1], 4780)])
+}
+
 /// A session with one publisher that delivered these jobs.
 fn session_with(tokens: &[u64]) -> Arc<WorkerSession> {
-    let session = WorkerSession::new(2, 4, 7);
-    let publisher =
-        PublisherInfo::new(PublisherId([1; 16]), Epoch(1), "p1", [([127, 0, 0, 1], 4780)]);
-    session.watched(true, vec![publisher]);
+    let session = WorkerSession::new(2, 4, Vec::new(), 7);
+    session.watched(true, vec![publisher()]);
     let Connect { slot_id, .. } = session.take_connects().pop().expect("it is dialled");
-    let delivery = |token: &u64| Delivery {
-        token: Token(*token),
-        path: 0,
-        attempt: 1,
-        deliveries: 1,
-        lease_ms: LEASE.as_millis() as u32,
-        checkpoints: 0,
-        entry: Bytes::new(),
-    };
     let deliver = Deliver {
         subscription: 1,
         paths: vec![Path::new("/jobs/x").unwrap()],
@@ -32,6 +25,18 @@ fn session_with(tokens: &[u64]) -> Arc<WorkerSession> {
     };
     session.delivered(slot_id, deliver).unwrap();
     session
+}
+
+fn delivery(token: &u64) -> Delivery {
+    Delivery {
+        token: Token(*token),
+        path: 0,
+        attempt: 1,
+        deliveries: 1,
+        lease_ms: LEASE.as_millis() as u32,
+        checkpoints: 0,
+        entry: Bytes::new(),
+    }
 }
 
 /// Lets time pass: the session counts from its start, so the test moves the start.
@@ -243,7 +248,7 @@ fn add_and_lose_publisher(session: &WorkerSession, n: u64) {
 
 #[test]
 fn slots_of_forgotten_publishers_are_reused() {
-    let session = WorkerSession::new(2, 4, 7);
+    let session = WorkerSession::new(2, 4, Vec::new(), 7);
     (1..=1_000).for_each(|n| add_and_lose_publisher(&session, n));
     let state = session.state.lock();
     assert!(state.slots.len() <= 2 && state.slot_ids.len() <= 2, "{}", state.slots.len());
@@ -266,8 +271,14 @@ fn a_slot_with_a_running_handler_is_not_reused() {
     (1..=10).for_each(|n| add_and_lose_publisher(&session, n));
     assert_eq!(session.state.lock().slots[0].id, PublisherId([1; 16]));
     let settle = NewSettle::Release;
-    let ended =
-        FinishedJob { slot_id: 0, token: Token(1), settle, panicked: false, damaged: false };
+    let ended = FinishedJob {
+        slot_id: 0,
+        source: 0,
+        token: Token(1),
+        settle,
+        panicked: false,
+        damaged: false,
+    };
     session.next(Some(ended), &mut Arc::default());
     (11..=20).for_each(|n| add_and_lose_publisher(&session, n));
     assert_ne!(session.state.lock().slots[0].id, PublisherId([1; 16]));
@@ -275,4 +286,35 @@ fn a_slot_with_a_running_handler_is_not_reused() {
     let lease = Some(Arc::default());
     session.state.lock().slot(0).leases.insert(session.now(), Token(1), LEASE, lease);
     assert!(session.checkpoint(&context, "too late".into()).is_err());
+}
+
+#[test]
+fn a_capped_source_leaves_handler_tasks_to_others() {
+    let capped = SourceLimits { cap: Some(1), weight: 1 };
+    let limits = [("/jobs/slow", capped), ("/jobs/**", SourceLimits::default())];
+    let limits = limits.map(|(pattern, limits)| (Glob::new(pattern).unwrap(), limits));
+    let session = WorkerSession::new(3, 9, limits.into(), 7);
+    session.watched(true, vec![publisher()]);
+    let jobs = [(1, 0), (2, 0), (3, 0), (4, 1), (5, 1)];
+    let paths = ["/jobs/slow", "/jobs/fast"].map(|path| Path::new(path).unwrap()).into();
+    let jobs = jobs.iter().map(|&(token, path)| Delivery { path, ..delivery(&token) }).collect();
+    session.delivered(0, Deliver { subscription: 1, paths, jobs }).unwrap();
+    let mut begun: Vec<u64> = std::iter::from_fn(|| next_job(&session)).collect();
+    begun.sort_unstable();
+    assert_eq!(begun, [1, 4, 5]);
+    let settle = NewSettle::Release;
+    let ended = |n| FinishedJob {
+        slot_id: 0,
+        source: usize::from(n > 3),
+        token: Token(n),
+        settle: settle.clone(),
+        panicked: false,
+        damaged: false,
+    };
+    let mut signal = Arc::default();
+    assert!(matches!(session.next(Some(ended(4)), &mut signal), HandlerTaskStep::Wait));
+    let HandlerTaskStep::Announce(_, jobs) = session.next(Some(ended(1)), &mut signal) else {
+        panic!("the next of the capped source may begin")
+    };
+    assert_eq!(jobs[0].token, Token(2));
 }

@@ -2,11 +2,11 @@
 //! publishers, never exceeds the bound: a credit moves only after its publisher returned it.
 //!
 //! A stopped publisher returns nothing until its link is dead, 10 s after its last byte by the hang
-//! timeout of work links. With an even share of 8 credits or more, idle publishers keep a reserve,
-//! and the first job of another publisher does not wait. With smaller shares, all credits may be at
-//! the publisher that had the last jobs, and a first job elsewhere may wait for those 10 s. One
-//! credit at each idle publisher would fix that and cost more: below saturation it moves with
-//! nearly every job, and each stopped publisher makes a handler idle.
+//! timeout of work links. So beside others no publisher has all credits: one at least is granted on
+//! demand, is at another publisher, or is used by a job, which frees it. (With a bound of 1 there
+//! is no other.) With an even share of 8 credits or more, idle publishers keep a reserve, too, and
+//! the first job of each is delivered at once. With smaller shares a reserve would cost more: below
+//! saturation it moves with nearly every job, and makes handlers idle where nothing is prefetched.
 
 use std::collections::BTreeMap;
 
@@ -74,6 +74,11 @@ impl Account {
     /// Credits that the publisher may still have.
     fn unspent(&self) -> u32 {
         self.credits.saturating_sub(self.spent)
+    }
+
+    /// Its demand, as far as it may be granted.
+    fn usable(&self, most: u32) -> u32 {
+        self.demand.min(most.saturating_sub(self.credits))
     }
 
     /// Credits that the pending recall can still return.
@@ -238,6 +243,15 @@ impl Credits {
         (share / IDLE_RESERVE_DIVISOR).max(u32::from(share >= IDLE_RESERVE_MIN_SHARE))
     }
 
+    /// The most credits that one publisher may have: beside others never all of them.
+    fn most_unused(&self) -> u32 {
+        let alive = self.accounts.values().filter(|account| account.alive).count();
+        match alive as u32 + self.expected {
+            0 | 1 => self.bound,
+            _ => self.bound.saturating_sub(1).max(1),
+        }
+    }
+
     /// Neither granted nor held.
     fn pool(&self) -> u32 {
         let out = |account: &Account| u64::from(account.credits) + u64::from(account.jobs_held);
@@ -257,8 +271,9 @@ impl Credits {
             return;
         }
         let alive = || self.accounts.iter().filter(|(_, account)| account.alive);
+        let most = self.most_unused();
         let mut allotments: Vec<Allotment> =
-            alive().map(|(id, account)| Allotment::new(*id, account)).collect();
+            alive().map(|(id, account)| Allotment::new(*id, account, most)).collect();
         allotments.sort_by_key(|allotment| (allotment.served, allotment.id));
         if allotments.is_empty() {
             return;
@@ -267,12 +282,12 @@ impl Credits {
         if let Some((id, jobs)) = freed_by
             && let Some(allotment) = allotments.iter_mut().find(|allotment| allotment.id == id)
         {
-            let back = jobs.min(pool);
+            let back = jobs.min(pool).min(allotment.most - allotment.granted);
             allotment.granted += back;
             pool -= back;
         }
         let reserved = self.share().saturating_mul(self.expected);
-        allotments.iter_mut().for_each(|allotment| allotment.room = u32::MAX);
+        allotments.iter_mut().for_each(|allotment| allotment.room = allotment.most);
         water_fill(pool.saturating_sub(reserved), &mut allotments);
         for allotment in allotments.iter().filter(|allotment| allotment.granted > 0) {
             if let Some(account) = self.accounts.get_mut(&allotment.id) {
@@ -294,13 +309,18 @@ impl Credits {
             return;
         }
         let alive = || self.accounts.values().filter(|account| account.alive);
+        let most = self.most_unused();
         let demand = alive().fold(0u32, |sum, account| sum.saturating_add(account.demand));
         let recallable =
             alive().fold(0u32, |sum, account| sum.saturating_add(account.recallable()));
         let mut missing = demand.saturating_sub(recallable);
-        if missing == 0 {
+        // The richest may be stopped: a publisher without anything gets a credit of any other.
+        let is_starving = alive().any(|a| a.usable(most) > 0 && a.credits == 0 && a.jobs_held == 0);
+        // What nobody may take would come back at once, for ever.
+        if !alive().any(|account| account.usable(most) > 0) || (missing == 0 && !is_starving) {
             return;
         }
+        let reserve = if is_starving { 0 } else { reserve };
         let mut rich: Vec<(u32, PublisherId)> = self
             .accounts
             .iter()
@@ -311,13 +331,14 @@ impl Credits {
         for (spare, id) in rich {
             let Some(account) = self.accounts.get_mut(&id) else { continue };
             let for_others = missing.saturating_sub(account.demand);
-            let recall = spare.min(for_others);
+            let least = u32::from(is_starving && account.demand == 0);
+            let recall = spare.min(for_others.max(least));
             if recall == 0 {
                 continue;
             }
             account.recalled_demand = std::mem::take(&mut account.demand);
             (account.recalled, account.granted_since) = (Some(recall), 0);
-            missing = for_others - recall;
+            missing = for_others.saturating_sub(recall);
             messages.push(CreditMessage::Recall(id, recall));
         }
     }
@@ -346,15 +367,20 @@ struct Allotment {
     served: u64,
     /// Credits and jobs that it has.
     current: u32,
-    /// The most that it accepts.
+    /// The most that it accepts now.
     room: u32,
+    /// The most that it may get.
+    most: u32,
     granted: u32,
 }
 
 impl Allotment {
-    fn new(id: PublisherId, account: &Account) -> Allotment {
+    /// `most` credits may be unused.
+    fn new(id: PublisherId, account: &Account, most: u32) -> Allotment {
         let current = account.credits.saturating_add(account.jobs_held);
-        Allotment { id, served: account.served, current, room: account.demand, granted: 0 }
+        let room = account.usable(most);
+        let most = most.saturating_sub(account.credits);
+        Allotment { id, served: account.served, current, room, most, granted: 0 }
     }
 
     fn total(&self) -> u32 {
@@ -364,9 +390,6 @@ impl Allotment {
 
 /// Distributes `pool` so that the lowest totals rise together, up to each limit. Returns the rest.
 fn water_fill(mut pool: u32, allotments: &mut [Allotment]) -> u32 {
-    for allotment in allotments.iter_mut() {
-        allotment.room = allotment.room.saturating_add(allotment.granted);
-    }
     while pool > 0 {
         let open = || allotments.iter().filter(|allotment| allotment.granted < allotment.room);
         let Some(low) = open().map(Allotment::total).min() else { break };

@@ -7,5 +7,6 @@ pub(super) mod durable;
 pub(super) mod leases;
 pub(super) mod pause;
 pub(super) mod progress;
+pub(super) mod ready_jobs;
 pub(super) mod reconnect_grace;
 pub(super) mod settles;

@@ -114,7 +114,11 @@ fn a_backlog_collects_nearly_all_credits_in_one_round() {
     credits.waiting(A, 9_938, &mut messages);
     let d = publisher(4);
     credits.opened(d, 0, &mut messages);
-    assert_eq!(take(&mut messages), [], "nothing is idle");
+    assert_eq!(
+        take(&mut messages),
+        [CreditMessage::Recall(C, 1), CreditMessage::Recall(B, 1)],
+        "it has none: the idle ones spare their last"
+    );
     credits.freed(A, 1, &mut messages);
     assert_eq!(take(&mut messages), [CreditMessage::Grant(d, 1)], "the first that is free");
 }
@@ -167,7 +171,7 @@ fn an_idle_new_publisher_yields_its_share_to_others() {
     credits.delivered(A, 1);
     credits.waiting(A, 100, &mut messages);
     credits.freed(A, 10, &mut messages);
-    assert_eq!(take(&mut messages), [CreditMessage::Grant(A, 10)]);
+    assert_eq!(take(&mut messages), [CreditMessage::Grant(B, 1), CreditMessage::Grant(A, 9)]);
 }
 
 #[test]
@@ -384,7 +388,7 @@ fn a_withdrawn_grant_can_be_granted_again() {
 }
 
 /// Runs a burst of jobs at the first of several publishers, and then stops that publisher. Returns
-/// how long the first job of the last publisher waits for a credit: the recall is not answered, and
+/// how long the jobs of the last publisher wait for a credit: the recall is not answered, and
 /// the link to the first is dead after the hang timeout.
 fn wait_beside_stopped_publisher(bound: u32, publishers: u8) -> Duration {
     let (mut credits, mut messages) = credits(bound);
@@ -414,7 +418,7 @@ fn wait_beside_stopped_publisher(bound: u32, publishers: u8) -> Duration {
     assert_eq!((all[0].jobs, all[0].running), (0, 0));
     let last = publishers - 1;
     let one = &mut all[usize::from(last)];
-    (one.jobs, one.wait_unreported) = (1, one.credits == 0);
+    (one.jobs, one.wait_unreported) = (3 * bound, one.credits == 0);
     one.serve(publisher(last));
     rest(&mut all, &mut credits, 1);
     if all[usize::from(last)].jobs == 0 {
@@ -428,12 +432,11 @@ fn wait_beside_stopped_publisher(bound: u32, publishers: u8) -> Duration {
 }
 
 #[test]
-fn a_stopped_publisher_delays_others_only_with_small_shares() {
-    for publishers in 2..6 {
+fn a_stopped_publisher_delays_no_other() {
+    for publishers in 2..40 {
         let waits = |bound: &u32| !wait_beside_stopped_publisher(*bound, publishers).is_zero();
         let longest = (1..=100).filter(waits).max();
-        let small = IDLE_RESERVE_MIN_SHARE * u32::from(publishers) - 1;
-        assert_eq!(longest, Some(small), "over {publishers}");
+        assert_eq!(longest, Some(1), "over {publishers}: of one credit there is no share");
     }
 }
 
@@ -644,6 +647,12 @@ proptest! {
                         let account = &mut accounts[id.0[0] as usize];
                         prop_assert!(account.alive && n > 0 && !quiet);
                         account.credits += n;
+                        let credits = account.credits;
+                        let alive = accounts.iter().filter(|account| account.alive).count();
+                        prop_assert!(
+                            alive == 1 || bound == 1 || credits < bound,
+                            "all credits at one of {alive} publishers"
+                        );
                     }
                     CreditMessage::Recall(id, n) => {
                         let account = &mut accounts[id.0[0] as usize];
@@ -664,7 +673,12 @@ proptest! {
         }
         if accounts.iter().any(|account| account.alive) {
             let out: u32 = accounts.iter().map(|account| account.credits + account.jobs_held).sum();
-            prop_assert_eq!(out, bound, "with a publisher alive, nothing stays in the pool");
+            let at_one = accounts.iter().any(|account| account.credits == bound - 1);
+            prop_assert!(
+                out == bound || (out == bound - 1 && at_one),
+                "{} are out of {}: with a publisher alive, the rest stays in the pool only so that \
+                 no publisher has it all", out, bound
+            );
         }
     }
 }
