@@ -2,6 +2,8 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use longshore::protocol::Rfc3339;
+
 const UNITS_MS: [(&str, u64); 5] =
     [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
 
@@ -129,11 +131,7 @@ fn read_timestamp(text: &str) -> Option<u64> {
 
 /// Formats milliseconds since 1970 as `2026-11-20T21:30:00.123Z`.
 pub(crate) fn show_timestamp(wall_ms: u64) -> String {
-    let (days, in_day) = (wall_ms / 86_400_000, wall_ms % 86_400_000);
-    let (year, month, day) = date(i64::try_from(days).unwrap_or(i64::MAX / 2));
-    let (hour, minute) = (in_day / 3_600_000, in_day / 60_000 % 60);
-    let (second, ms) = (in_day / 1_000 % 60, in_day % 1_000);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z")
+    format!("{:.3}", Rfc3339(UNIX_EPOCH + Duration::from_millis(wall_ms)))
 }
 
 fn days_in_month(year: i64, month: i64) -> i64 {
@@ -152,19 +150,6 @@ fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     let day_of_year = (153 * month + 2) / 5 + day - 1;
     let (era, year_of_era) = (year.div_euclid(400), year.rem_euclid(400));
     era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468
-}
-
-/// The inverse of [`days_since_1970`].
-fn date(days: i64) -> (i64, i64, i64) {
-    let days = days.saturating_add(719_468);
-    let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
-    let year_of_era =
-        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    (year_of_era + era * 400 + i64::from(month <= 2), month, day)
 }
 
 #[cfg(test)]

@@ -49,4 +49,4 @@ pub use settings::QueueSettings;
 pub use terms::{PublicationKind, Terms};
 pub use timing::{LinkTiming, ResolverTiming};
 pub use trace::TraceContext;
-pub use value::{Text, Value, ValueError, ValueMap};
+pub use value::{ConvertError, Rfc3339, Text, Value, ValueError, ValueMap};

@@ -3,22 +3,46 @@
 //! before storing them for long.
 
 mod codec;
+mod convert;
+mod deserialize;
 mod json;
+mod serialize;
+mod time;
 
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 
 use crate::limits::{VALUE_BYTES_MAX, VALUE_DEPTH_MAX, VALUE_ITEMS_MAX};
 
 pub(crate) use codec::{put_number_and_value, take_number_and_plain};
+pub use convert::ConvertError;
+pub use time::Rfc3339;
 
-/// One value: the JSON types, plus whole numbers and bytes. Two values are equal if their encodings
-/// are equal, so a NaN equals itself. Cheap to clone. At most 1 MiB encoded, 16 levels of nested
-/// lists and maps, 65,536 elements.
+/// One value: the JSON types, plus whole numbers, bytes, times and durations. Two values are equal
+/// if their encodings are equal, so a NaN equals itself. Cheap to clone. At most 1 MiB encoded, 16
+/// levels of nested lists and maps, 65,536 elements.
 ///
-/// Printed as JSON, which lacks two things: bytes are printed as base64 text, NaN and infinities as
-/// `null`.
+/// `From` and `TryFrom` convert the Rust types of the variants, and numbers that fit;
+/// [`Value::from_serde`] and [`Value::to_serde`] convert any type of serde.
+///
+/// Printed as JSON. What JSON lacks becomes text: bytes in base64, times in RFC 3339, durations as
+/// seconds (`"1.5s"`). NaN and infinities are printed as `null`.
+///
+/// ```
+/// use longshore_protocol::{ConvertError, Value};
+///
+/// #[derive(serde::Serialize, serde::Deserialize, PartialEq, Debug)]
+/// struct Reading { celsius: f64, sensor: String }
+///
+/// let reading = Reading { celsius: 21.5, sensor: "hall".into() };
+/// let value = Value::from_serde(&reading)?;
+/// assert_eq!(value.to_string(), r#"{"celsius":21.5,"sensor":"hall"}"#);
+/// assert_eq!(value.to_serde::<Reading>()?, reading);
+/// assert_eq!(u16::try_from(Value::from(7u64))?, 7);
+/// # Ok::<(), ConvertError>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 pub enum Value {
     /// Nothing.
@@ -40,6 +64,10 @@ pub enum Value {
     List(Arc<[Value]>),
     /// Values by name.
     Map(ValueMap),
+    /// A point in time, to the nanosecond.
+    DateTime(SystemTime),
+    /// A span of time, to the nanosecond.
+    Duration(Duration),
 }
 
 /// Validated UTF-8 text that shares the memory of its frame.
@@ -174,48 +202,14 @@ impl PartialEq for Value {
             (Value::Bytes(a), Value::Bytes(b)) => a == b,
             (Value::List(a), Value::List(b)) => a == b,
             (Value::Map(a), Value::Map(b)) => a == b,
+            (Value::DateTime(a), Value::DateTime(b)) => a == b,
+            (Value::Duration(a), Value::Duration(b)) => a == b,
             _ => false,
         }
     }
 }
 
 impl Eq for Value {}
-
-macro_rules! from {
-    ($($type:ty => $variant:ident: $make:expr;)*) => {$(
-        impl From<$type> for Value {
-            fn from(from: $type) -> Value {
-                Value::$variant($make(from))
-            }
-        }
-    )*};
-}
-from! {
-    bool => Bool: std::convert::identity;
-    i64 => I64: std::convert::identity;
-    i32 => I64: i64::from;
-    i16 => I64: i64::from;
-    i8 => I64: i64::from;
-    u64 => U64: std::convert::identity;
-    u32 => U64: u64::from;
-    u16 => U64: u64::from;
-    u8 => U64: u64::from;
-    f64 => F64: std::convert::identity;
-    f32 => F64: f64::from;
-    &str => String: Text::from;
-    String => String: Text::from;
-    Text => String: std::convert::identity;
-    Bytes => Bytes: std::convert::identity;
-    &[u8] => Bytes: Bytes::copy_from_slice;
-    Vec<Value> => List: Arc::from;
-    ValueMap => Map: std::convert::identity;
-}
-
-impl<T: Into<Value>> From<Option<T>> for Value {
-    fn from(from: Option<T>) -> Value {
-        from.map_or(Value::Null, Into::into)
-    }
-}
 
 impl From<&str> for Text {
     fn from(text: &str) -> Text {

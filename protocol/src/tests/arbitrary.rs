@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use bytes::Bytes;
 
@@ -303,7 +303,7 @@ arbitrary! {
 
 /// A value whose lists and maps lie up to `depth` deep.
 fn any_value(source: &mut Source, depth: usize) -> Value {
-    match source.below(if depth == 0 { 7 } else { 9 }) {
+    match source.below(if depth == 0 { 9 } else { 11 }) {
         0 => Value::Null,
         1 => Value::Bool(source.of()),
         2 => Value::I64(source.next() as i64),
@@ -311,7 +311,13 @@ fn any_value(source: &mut Source, depth: usize) -> Value {
         4 => Value::F64(f64::from_bits(source.next())),
         5 => Value::from(source.of::<String>()),
         6 => Value::Bytes(source.of()),
-        7 => Value::list(source.list(6, |source| any_value(source, depth - 1))),
+        7 => Value::Duration(Duration::new(source.next(), source.below(1_000_000_000) as u32)),
+        8 => {
+            let seconds = Duration::from_secs(source.below(1 << 40) as u64);
+            let time = if source.of() { UNIX_EPOCH + seconds } else { UNIX_EPOCH - seconds };
+            Value::DateTime(time + Duration::from_nanos(source.below(1_000_000_000) as u64))
+        }
+        9 => Value::list(source.list(6, |source| any_value(source, depth - 1))),
         _ => Value::map(
             source.list(6, |source| (source.of::<String>(), any_value(source, depth - 1))),
         ),

@@ -1,8 +1,11 @@
 //! The encoding of a value: its kind, then its content. Decoding checks depth and the number of
 //! elements before it allocates.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 
+use super::time::{from_1970, since_1970};
 use super::{Text, Value, ValueError, ValueMap};
 use crate::codec::{Decode, Encode, Reader, WireError, check_limit, number_bytes};
 use crate::frame::FrameWriter;
@@ -18,9 +21,13 @@ const STRING: u8 = 6;
 const BYTES: u8 = 7;
 const LIST: u8 = 8;
 const MAP: u8 = 9;
+const DATE_TIME: u8 = 10;
+const DURATION: u8 = 11;
 
 /// Largest size in bytes of a value that is not a list, a map, text or bytes.
 const PLAIN_BYTES: usize = 9;
+/// Size in bytes of a time or duration: its kind, seconds, nanoseconds.
+const TIME_BYTES: usize = 13;
 /// Largest size in bytes of a 32-bit number in LEB128.
 const NUMBER_BYTES: usize = 5;
 
@@ -104,8 +111,20 @@ impl Encode for Value {
                     value.encode(out);
                 }
             }
+            Value::DateTime(time) => {
+                let (seconds, nanos) = since_1970(*time);
+                put_time(DATE_TIME, seconds as u64, nanos, out);
+            }
+            Value::Duration(v) => put_time(DURATION, v.as_secs(), v.subsec_nanos(), out),
         }
     }
+}
+
+fn put_time(kind: u8, seconds: u64, nanos: u32, out: &mut FrameWriter) {
+    let mut buffer = [kind; TIME_BYTES];
+    buffer[1..9].copy_from_slice(&seconds.to_le_bytes());
+    buffer[9..].copy_from_slice(&nanos.to_le_bytes());
+    out.put(&buffer);
 }
 
 fn fixed(kind: u8, bits: u64, out: &mut FrameWriter) {
@@ -129,6 +148,7 @@ pub(super) fn length(value: &Value, depth: usize, items: &mut usize) -> Result<u
     match value {
         Value::Null | Value::Bool(_) => Ok(1),
         Value::I64(_) | Value::U64(_) | Value::F64(_) => Ok(PLAIN_BYTES),
+        Value::DateTime(_) | Value::Duration(_) => Ok(TIME_BYTES),
         Value::String(text) => Ok(of(&text.0)),
         Value::Bytes(bytes) => Ok(of(bytes)),
         Value::List(values) => {
@@ -191,8 +211,20 @@ fn read(r: &mut Reader, depth: usize, items: &mut usize) -> Result<Value, WireEr
             }
             Value::Map(ValueMap(entries.into()))
         }
+        DATE_TIME => {
+            let seconds = r.u64_fixed()? as i64;
+            // Not every platform represents every time.
+            Value::DateTime(from_1970(seconds, read_nanos(r)?).ok_or(invalid)?)
+        }
+        DURATION => Value::Duration(Duration::new(r.u64_fixed()?, read_nanos(r)?)),
         _ => return Err(invalid),
     })
+}
+
+/// Reads the nanoseconds of a second.
+fn read_nanos(r: &mut Reader) -> Result<u32, WireError> {
+    let invalid = r.invalid("nanoseconds of a value");
+    r.u32_fixed().and_then(|nanos| if nanos < 1_000_000_000 { Ok(nanos) } else { Err(invalid) })
 }
 
 /// Reads the number of elements of a list or map; `depth` is the number of levels that may remain,
@@ -266,6 +298,16 @@ mod tests {
             Value::decode(&mut Reader::new(bytes_of(&more))),
             Err(WireError::OverLimit { what: "bytes of a value", .. })
         ));
+    }
+
+    #[test]
+    fn nanoseconds_of_a_second_or_more_are_refused() {
+        for kind in [DATE_TIME, DURATION] {
+            let body = |nanos: u32| [&[kind; 9][..], &nanos.to_le_bytes()].concat();
+            assert!(Value::decode(&mut Reader::new(body(999_999_999).into())).is_ok());
+            let error = Value::decode(&mut Reader::new(body(1_000_000_000).into()));
+            assert!(matches!(error, Err(WireError::Invalid { .. })));
+        }
     }
 
     #[test]

@@ -1,8 +1,9 @@
-//! Formats a value as JSON. Bytes are printed as base64 text, NaN and infinities as null.
+//! Formats a value as JSON. What JSON lacks is printed as text, NaN and infinities as null.
 
 use std::fmt::{Display, Formatter, Result, Write as _};
 
 use super::Value;
+use super::time::{Rfc3339, Seconds};
 
 impl Display for Value {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
@@ -35,6 +36,8 @@ impl Display for Value {
                 }
                 f.write_char('}')
             }
+            Value::DateTime(time) => write!(f, "\"{}\"", Rfc3339(*time)),
+            Value::Duration(duration) => write!(f, "\"{}\"", Seconds(*duration)),
         }
     }
 }
@@ -75,8 +78,11 @@ fn base64(bytes: &[u8], f: &mut Formatter<'_>) -> Result {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::time::{Duration, UNIX_EPOCH};
+
     use bytes::Bytes;
+
+    use super::*;
 
     #[test]
     fn values_are_formatted_as_json() {
@@ -95,6 +101,8 @@ mod tests {
             (bytes(b"ab"), "\"YWI=\""),
             (bytes(b"abc\xff"), "\"YWJj/w==\""),
             (Value::list([1u64, 2]), "[1,2]"),
+            (UNIX_EPOCH.into(), "\"1970-01-01T00:00:00Z\""),
+            (Duration::from_millis(1_500).into(), "\"1.5s\""),
             (
                 Value::map([("b", Value::list([Value::Null])), ("a", 1u8.into())]),
                 "{\"a\":1,\"b\":[null]}",
