@@ -16,11 +16,13 @@ use super::{Published, Shared, UpdateError};
 pub struct Batch {
     shared: Arc<Shared>,
     updates: Vec<(SlotKey, Value)>,
+    /// The updates that apply only if they change their value, ascending.
+    only_changes: Vec<usize>,
 }
 
 impl Batch {
     pub(super) fn new(shared: Arc<Shared>) -> Batch {
-        Batch { shared, updates: Vec::new() }
+        Batch { shared, updates: Vec::new(), only_changes: Vec::new() }
     }
 
     /// Adds an update. An update of a value that is dropped before the commit is ignored. After an
@@ -40,6 +42,18 @@ impl Batch {
         Ok(())
     }
 
+    /// Like [`update`](Batch::update), but the commit leaves the update out if the value is equal
+    /// to the one before it, earlier updates of this batch included.
+    pub fn update_changed(
+        &mut self,
+        published: &Published,
+        value: impl Into<Value>,
+    ) -> Result<(), UpdateError> {
+        self.update(published, value)?;
+        self.only_changes.push(self.updates.len() - 1);
+        Ok(())
+    }
+
     /// The number of updates.
     pub fn len(&self) -> usize {
         self.updates.len()
@@ -53,7 +67,12 @@ impl Batch {
     /// Applies the updates and empties the batch for reuse. Every subscriber sees commits in their
     /// order. Never waits for a subscriber.
     pub fn commit(&mut self) {
-        self.shared.core.lock().commit(&self.updates);
+        let mut core = self.shared.core.lock();
+        if !self.only_changes.is_empty() {
+            core.remove_unchanged(&mut self.updates, &self.only_changes);
+            self.only_changes.clear();
+        }
+        core.commit(&self.updates);
         self.updates.clear();
     }
 }

@@ -248,6 +248,30 @@ impl<O: LinkSink> Core<O> {
         }
     }
 
+    /// Removes those of the updates at `only_changes`, ascending, that equal the value before them:
+    /// that of the last remaining update before, or else the current one.
+    pub(crate) fn remove_unchanged(
+        &self,
+        updates: &mut Vec<(SlotKey, Value)>,
+        only_changes: &[usize],
+    ) {
+        let mut latest: HashMap<SlotKey, &Value> = HashMap::new();
+        let mut only_changes = only_changes.iter().peekable();
+        let applies = updates.iter().enumerate().map(|(at, (key, value))| {
+            let current = || self.slot(*key).map(|slot| &slot.value);
+            let before = latest.get(key).copied().or_else(current);
+            let applies = only_changes.next_if_eq(&&at).is_none() || before != Some(value);
+            if applies {
+                latest.insert(*key, value);
+            }
+            applies
+        });
+        let applies: Vec<bool> = applies.collect();
+        drop(latest);
+        let mut applies = applies.into_iter();
+        updates.retain(|_| applies.next().unwrap_or(true));
+    }
+
     /// Offers the sets' buffers to their links. Updates without room go to the link's backlog.
     fn send(&mut self, chunk: &[(SlotKey, Value)]) {
         let mut missed_any = false;

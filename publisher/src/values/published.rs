@@ -38,6 +38,19 @@ impl Published {
         Ok(())
     }
 
+    /// Like [`set`](Published::set), but does nothing if the value is equal to the current one.
+    /// Returns whether it changed.
+    pub fn set_changed(&self, value: impl Into<Value>) -> Result<bool, UpdateError> {
+        let value = value.into();
+        value.encoded_len()?;
+        let mut core = self.shared.core.lock();
+        let changed = core.current(self.key).as_ref() != Some(&value);
+        if changed {
+            core.commit(&[(self.key, value)]);
+        }
+        Ok(changed)
+    }
+
     /// The current value.
     pub fn current(&self) -> Value {
         self.shared.core.lock().current(self.key).unwrap_or_default()

@@ -123,6 +123,15 @@ async fn value_is_received_over_a_socket_until_it_ends() {
     assert_eq!(values_of, [2.5.into(), "busy".into(), 3.5.into()]);
     assert_eq!(load.current(), Value::F64(3.5));
 
+    assert_eq!((load.set_changed(3.5), load.set_changed(4.5)), (Ok(false), Ok(true)));
+    batch.update_changed(&load, 4.5).unwrap();
+    batch.update_changed(&state, "idle").unwrap();
+    batch.commit();
+    let expected = [4.5.into(), "idle".into()];
+    for value in expected {
+        assert_eq!(follower.updates().await.remove(0).1, value);
+    }
+
     drop(state);
     let ended = SubscriptionEnded { subscription: 1, end: SubscriptionEnd::Unpublished };
     assert_eq!(follower.next().await, FromValuePublisher::Ended(vec![ended]));

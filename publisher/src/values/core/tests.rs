@@ -11,6 +11,9 @@ use longshore_protocol::messages::values::{
     Policy, SubscriptionEnd, ValueRefusal, WriteRefusal, WriteRefused, WriteValue, Written,
 };
 
+use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
+
 use self::subscriber::{Received, Subscriber, path};
 use super::*;
 use crate::values::limits::*;
@@ -54,6 +57,32 @@ impl CoreHarness {
 
 fn update(text: &str, value: impl Into<Value>) -> Received {
     Received::Update(text.to_owned(), value.into())
+}
+
+#[test]
+fn unchanged_updates_are_removed_as_if_each_was_applied_alone() {
+    let mut random = StdRng::seed_from_u64(1);
+    let mut harness = CoreHarness::new();
+    let keys: Vec<_> = (0..3).map(|n| harness.publish(&format!("/{n}"), 0u64)).collect();
+    for _ in 0..1_000 {
+        let mut only_changes = Vec::new();
+        let (mut updates, mut expected) = (Vec::new(), Vec::new());
+        let mut current: Vec<_> = keys.iter().map(|key| harness.core.current(*key)).collect();
+        for at in 0..random.random_range(0..20) {
+            let n = random.random_range(0..keys.len());
+            let value = Value::U64(random.random_range(0..3));
+            let conditional = random.random_bool(0.5);
+            only_changes.extend(conditional.then_some(at));
+            if !conditional || current[n].as_ref() != Some(&value) {
+                current[n] = Some(value.clone());
+                expected.push((keys[n], value.clone()));
+            }
+            updates.push((keys[n], value));
+        }
+        harness.core.remove_unchanged(&mut updates, &only_changes);
+        assert_eq!(updates, expected);
+        harness.core.commit(&updates);
+    }
 }
 
 #[test]
