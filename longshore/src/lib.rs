@@ -271,7 +271,7 @@ pub mod journal {
 /// receives. Longshore's own metrics are values below `/sys`.
 pub mod values {
     pub use longshore_protocol::messages::values::{Policy, WriteRefused};
-    pub use longshore_protocol::{Text, Value, ValueError, ValueMap};
+    pub use longshore_protocol::{ConvertError, Text, Value, ValueError, ValueMap};
     /// Longshore's own metrics, below `/sys`.
     #[cfg(feature = "publisher")]
     #[doc(hidden)]
@@ -282,9 +282,9 @@ pub mod values {
     }
     #[cfg(feature = "publisher")]
     pub use longshore_publisher::{
-        Batch, FlushReport, PublishError, Published, UpdateError, ValueDefault, ValueOptions,
-        ValuePublisher, ValuePublisherError, ValuePublisherOptions, ValueRequest, Values, Write,
-        Writes, value_limits as limits,
+        Batch, FlushReport, Procedure, PublishError, Published, UpdateError, ValueDefault,
+        ValueOptions, ValuePublisher, ValuePublisherError, ValuePublisherOptions, ValueRequest,
+        Values, Write, Writes, value_limits as limits,
     };
     #[cfg(feature = "worker")]
     pub use longshore_subscriber::{

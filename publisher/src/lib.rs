@@ -50,7 +50,7 @@ pub use publisher::Publisher;
 pub use test_clock::{ClockUnused, TestClock};
 pub use values::limits as value_limits;
 pub use values::{
-    Batch, FlushReport, PublishError, Published, UpdateError, ValueDefault, ValueOptions,
-    ValuePublisher, ValuePublisherError, ValuePublisherOptions, ValueRequest, Values, Write,
-    Writes,
+    Batch, FlushReport, Procedure, PublishError, Published, UpdateError, ValueDefault,
+    ValueOptions, ValuePublisher, ValuePublisherError, ValuePublisherOptions, ValueRequest, Values,
+    Write, Writes,
 };

@@ -9,7 +9,7 @@ use crate::arguments::Write;
 pub(crate) async fn run(arguments: Write, mut context: Context) -> anyhow::Result<()> {
     let subscriber = Subscriber::connect(context.cluster()).await?;
     let value = value_text::parse(&arguments.value);
-    let answer = subscriber.call(arguments.path.clone(), value, arguments.within).await?;
+    let answer = subscriber.write(arguments.path.clone(), value, arguments.within).await?;
     if context.output.is_json() {
         context.output.json(&json!({
             "path": arguments.path.as_str(), "answer": value_text::to_json(&answer),

@@ -17,6 +17,8 @@ pub const VALUE_BACKLOG_UPDATES_MAX: usize = 1_024;
 pub const VALUE_WRITES_WAITING_MAX: usize = 1_024;
 /// Most bytes of them, per value. An empty queue accepts any write.
 pub const VALUE_WRITES_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Most calls of one procedure that run at a time; more wait, as writes do.
+pub const PROCEDURE_CALLS_MAX: usize = 256;
 /// Most defaults of one publisher of values.
 pub const VALUE_DEFAULTS_MAX: usize = 1_024;
 /// Most unanswered requests of paths, over all defaults.

@@ -81,13 +81,17 @@ impl Write {
         let value = value.into();
         match value.encoded_len() {
             Ok(_) => self.settle(Ok(value)),
-            Err(error) => self.settle(refused(&error.to_string())),
+            Err(error) => self.refuse(&error.to_string()),
         }
     }
 
     /// Refuses the write, with a reason.
-    pub fn refuse(mut self, reason: &str) {
-        self.settle(refused(reason));
+    pub fn refuse(self, reason: &str) {
+        self.end(WriteRefusal::Refused, reason);
+    }
+
+    pub(super) fn end(mut self, code: WriteRefusal, reason: &str) {
+        self.settle(Err(WriteRefused { code, reason: reason.to_owned() }));
     }
 
     fn settle(&mut self, outcome: Result<Value, WriteRefused>) {
@@ -97,13 +101,10 @@ impl Write {
     }
 }
 
-fn refused(reason: &str) -> Result<Value, WriteRefused> {
-    Err(WriteRefused { code: WriteRefusal::Refused, reason: reason.to_owned() })
-}
-
 impl Drop for Write {
     fn drop(&mut self) {
-        self.settle(refused("the program has not answered"));
+        let (code, reason) = (WriteRefusal::Refused, "the program has not answered".to_owned());
+        self.settle(Err(WriteRefused { code, reason }));
     }
 }
 

@@ -211,7 +211,7 @@ impl Handle {
         match timeout_at(until, answered).await {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(_)) => Err(WriteError::Unknown("the runtime has stopped".into())),
-            Err(_) => Err(WriteError::Unknown(format!("no answer within {within:?}"))),
+            Err(_) => Err(WriteError::TimedOut { after: within }),
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! | Module | Content |
 //! |---|---|
-//! | [`subscriber`], [`handles`], [`event`] | the API |
+//! | [`subscriber`], [`handles`], [`event`], [`call`] | the API |
 //! | [`connection_manager`] | resolves, ranks and connects; schedules retries |
 //! | [`ranking`], [`retries`] | pure: the order of publishers, the time of the next attempt |
 //! | [`subscribe_batch`], [`race`] | tasks: one publisher after another, and several in parallel |
@@ -13,6 +13,7 @@
 //! | [`network`] | the resolver and links behind traits |
 
 mod backlog;
+mod call;
 mod connection_manager;
 mod event;
 mod handles;
@@ -31,10 +32,11 @@ mod table;
 mod updates;
 mod writes;
 
+pub use call::CallError;
 pub use event::{Event, KeyedEvent, SubscriptionKey};
 pub use handles::{DurableValue, ValueSubscription};
 pub use subscriber::{
-    CallError, SUBSCRIBE_WAIT, SubscribeError, SubscribeOptions, Subscriber, SubscriberOptions,
+    SUBSCRIBE_WAIT, SubscribeError, SubscribeOptions, Subscriber, SubscriberOptions,
 };
 pub use subscription_core::ValueState;
 pub use updates::{UPDATES_BYTES_MAX, UPDATES_MAX, Updates, UpdatesSink};

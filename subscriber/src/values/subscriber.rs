@@ -9,9 +9,12 @@ use longshore_protocol::{Handshake, LinkTiming, Path, Role, SessionId, Value, ch
 use longshore_resolver::{Cluster, ReadClient};
 use longshore_transport::LinkOptions;
 use parking_lot::Mutex;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, timeout_at};
 
+use super::call::CallError;
 use super::connection_manager::ConnectionManager;
 use super::handles::{DurableValue, ValueSubscription};
 use super::network::{Network, TcpNetwork};
@@ -136,17 +139,6 @@ pub enum SubscribeError {
     Stopped,
 }
 
-/// Why a call has no answer.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum CallError {
-    /// The subscription failed: nothing was sent.
-    #[error("the call was not sent: {0}")]
-    Subscribe(#[from] SubscribeError),
-    /// The write was refused, or its outcome is unknown.
-    #[error("{0}")]
-    Write(#[from] WriteError),
-}
-
 impl Subscriber {
     /// Creates a subscriber with default options that finds publishers through `cluster`: a
     /// [`Cluster`], or its replicas as `"HOST:PORT,…"`. Needs no running replica, waits for
@@ -212,21 +204,46 @@ impl Subscriber {
         self.inner.durable_subscribe_all(paths, options)
     }
 
-    /// Calls the program that publishes `path`: writes `value` to it, and returns its answer, all
-    /// within `within`. For many calls of one path, subscribe once and use
+    /// Writes `value` to the program that publishes `path`, and returns its answer, all within
+    /// `within`. For many writes to one path, subscribe once and use
     /// [`ValueSubscription::write_with_receipt`]. Not cancel safe: if the future is dropped, or
-    /// fails with [`WriteError::Unknown`], the program may or may not have received the call.
-    pub async fn call(
+    /// fails with [`WriteError::TimedOut`] or [`WriteError::Unknown`], the program may or may not
+    /// have received the write.
+    pub async fn write(
         &self,
         path: Path,
         value: impl Into<Value>,
         within: Duration,
-    ) -> Result<Value, CallError> {
-        let until = Instant::now() + within.min(FAR_FUTURE);
-        let options = SubscribeOptions { within, ..SubscribeOptions::default() };
-        let subscription = self.subscribe_with(path, &options).await?;
-        let left = until.saturating_duration_since(Instant::now());
-        Ok(subscription.write_with_receipt(value, left).await?)
+    ) -> Result<Value, WriteError> {
+        self.inner.write(path, value.into(), within).await
+    }
+
+    /// Calls the procedure at `path`, and returns its reply, all within `within`. It runs at most
+    /// once. A caller of many procedures of one publisher that stays subscribed to one of its
+    /// values keeps the link. Not cancel safe: if the future is dropped, the procedure may or may
+    /// not run.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use std::time::Duration;
+    /// # use longshore_protocol::Path;
+    /// # use longshore_subscriber::{CallError, Subscriber};
+    /// # let subscriber = Subscriber::connect("localhost").await?;
+    /// let sum = Path::new("/math/sum")?;
+    /// let total: u64 = subscriber.call(sum, &[1, 2, 3], Duration::from_secs(5)).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn call<R: DeserializeOwned>(
+        &self,
+        path: Path,
+        argument: &(impl Serialize + ?Sized),
+        within: Duration,
+    ) -> Result<R, CallError> {
+        let argument = Value::from_serde(argument).map_err(CallError::Argument)?;
+        let reply = self.inner.write(path, argument, within).await;
+        let reply = reply.map_err(|why| CallError::new(why, within))?;
+        reply.to_serde().map_err(CallError::Reply)
     }
 }
 
@@ -275,6 +292,19 @@ impl<N: Network> GenericSubscriber<N> {
         let all: Vec<_> = paths.into_iter().map(|path| self.durable(path, options)).collect();
         self.manager.subscribe_soon(all.iter().map(|durable| durable.sub().clone()));
         all
+    }
+
+    pub(crate) async fn write(
+        &self,
+        path: Path,
+        value: Value,
+        within: Duration,
+    ) -> Result<Value, WriteError> {
+        let until = Instant::now() + within.min(FAR_FUTURE);
+        let options = SubscribeOptions { within, ..SubscribeOptions::default() };
+        let subscription = self.subscribe(path, &options).await?;
+        let left = until.saturating_duration_since(Instant::now());
+        subscription.write_with_receipt(value, left).await
     }
 
     fn durable(&self, path: Path, options: &SubscribeOptions) -> DurableValue {

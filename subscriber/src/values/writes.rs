@@ -10,6 +10,8 @@ use longshore_protocol::messages::values::{WriteRefused, WriteValue, Written};
 use longshore_protocol::{Value, ValueError};
 use tokio::sync::oneshot;
 
+use super::subscriber::SubscribeError;
+
 /// Most bytes of unsent writes of one link. An empty queue accepts any write.
 pub const WRITE_QUEUE_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// The approximate size of a write without its value, in bytes.
@@ -39,8 +41,18 @@ pub enum WriteError {
     /// gives the reason, and whether the program may have received it nevertheless.
     #[error("{0}")]
     Refused(WriteRefused),
-    /// The write was sent, or may have been, and no answer arrived in time: the program may or may
-    /// not have received it. Retry only idempotent writes.
+    /// The subscription for a single write failed: nothing was sent.
+    #[error("not written: {0}")]
+    Subscribe(#[from] SubscribeError),
+    /// No answer arrived in time: the program may or may not have received the write. Retry only
+    /// idempotent writes.
+    #[error("no answer to the write within {after:?}; its outcome is unknown")]
+    TimedOut {
+        /// The time limit.
+        after: Duration,
+    },
+    /// The link was lost before the answer: the program may or may not have received the write.
+    /// Retry only idempotent writes.
     #[error("the outcome of the write is unknown: {0}")]
     Unknown(String),
 }

@@ -12,13 +12,14 @@ use crate::long::long;
 use longshore::Path;
 use longshore::protocol::Value;
 use longshore::values::{
-    DurableValue, Event, Policy, SubscribeError, SubscribeOptions, Subscriber, Updates,
-    ValueSubscription, WriteError,
+    CallError, DurableValue, Event, Policy, SubscribeError, SubscribeOptions, Subscriber, Updates,
+    ValueSubscription, WriteError, limits,
 };
 use longshore_publisher::{ValuePublisher, ValuePublisherOptions};
 use longshore_tests::Resolver;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -90,7 +91,7 @@ async fn a_value_is_subscribed_written_and_unpublished() {
     assert!(
         matches!(refused, Err(WriteError::Refused(refusal)) if refusal.reason == "a number, please")
     );
-    let called = subscriber.call(path("/hall/temperature"), 4u64, TIMEOUT).await;
+    let called = subscriber.write(path("/hall/temperature"), 4u64, TIMEOUT).await;
     assert_eq!(called, Ok(Value::U64(8)));
     let missing = subscriber.subscribe(path("/nobody")).await;
     assert_eq!(missing.unwrap_err(), SubscribeError::NotFound { complete: true });
@@ -101,6 +102,74 @@ async fn a_value_is_subscribed_written_and_unpublished() {
         Event::Dead("the value is no longer published".into())
     );
     assert_eq!(subscription.last(), Value::U64(999));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_run_at_most_once_and_errors_say_whether_they_ran() {
+    let resolver = Resolver::start().await;
+    let publisher = publisher(&resolver, Vec::new()).await;
+    let values = publisher.values();
+    let _value = values.publish(path("/value"), 1u64).unwrap();
+    let (runs, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (open, gate) = watch::channel(false);
+    let (counted, highest) = (runs.clone(), most.clone());
+    let gated = move |(name, n): (String, i32)| {
+        let (runs, most, mut gate) = (counted.clone(), highest.clone(), gate.clone());
+        async move {
+            most.fetch_max(runs.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            assert!(name != "panic", "as the test requests");
+            gate.wait_for(|open| *open).await.unwrap();
+            runs.fetch_sub(1, Ordering::SeqCst);
+            if n < 0 { Err(format!("{n} is negative")) } else { Ok(format!("{name} {n}")) }
+        }
+    };
+    let procedure = values.procedure(path("/gated"), gated).unwrap();
+    registered(&publisher).await;
+    let subscriber = subscriber(&resolver).await;
+    let call = async |at: &str, name: &str, n: i32, within| {
+        subscriber.call::<String>(path(at), &(name, n), within).await
+    };
+    for missing in ["/nobody", "/value"] {
+        assert_eq!(call(missing, "a", 1, TIMEOUT).await, Err(CallError::NoSuchProcedure));
+    }
+    let after = Duration::from_millis(200);
+    assert_eq!(call("/gated", "late", 1, after).await, Err(CallError::TimedOut { after }));
+    let panicked = call("/gated", "panic", 1, TIMEOUT).await;
+    assert!(matches!(panicked, Err(CallError::Lost(_))), "{panicked:?}");
+    let wrong = subscriber.call::<()>(path("/gated"), &true, TIMEOUT).await;
+    assert!(
+        matches!(&wrong, Err(CallError::Refused(why)) if why.contains("argument")),
+        "{wrong:?}"
+    );
+
+    let mut calls = JoinSet::new();
+    for n in 0..300 {
+        let subscriber = subscriber.clone();
+        let call = async move { subscriber.call(path("/gated"), &("many", n), TIMEOUT).await };
+        calls.spawn(async move { assert_eq!(call.await, Ok(format!("many {n}"))) });
+    }
+    let running = async |n: usize| {
+        while runs.load(Ordering::SeqCst) < n {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    // The call that panicked counts for ever.
+    timeout(TIMEOUT, running(limits::PROCEDURE_CALLS_MAX + 1)).await.unwrap();
+    open.send_replace(true);
+    calls.join_all().await;
+    assert_eq!(most.load(Ordering::SeqCst), limits::PROCEDURE_CALLS_MAX + 1);
+    let refused = call("/gated", "a", -1, TIMEOUT).await;
+    assert_eq!(refused, Err(CallError::Refused("-1 is negative".into())));
+    let other = subscriber.call::<u64>(path("/gated"), &("a", 1), TIMEOUT).await;
+    assert!(matches!(other, Err(CallError::Reply(_))), "{other:?}");
+
+    open.send_replace(false);
+    let withdrawn = async {
+        running(2).await;
+        drop(procedure);
+    };
+    let (lost, ()) = tokio::join!(call("/gated", "a", 1, TIMEOUT), withdrawn);
+    assert!(matches!(lost, Err(CallError::Lost(_))), "{lost:?}");
 }
 
 /// Two subscriptions that are not read share a link with one that is read.

@@ -38,7 +38,7 @@ async fn writes_in_flight_at_a_disconnect_or_timeout_are_unknown() {
         harness.subscriber(1).subscribe(path("/a"), &default_options()).await.unwrap();
     let start = Instant::now();
     let late = subscription.write_with_receipt(0u64, seconds(5)).await;
-    assert_eq!(late, Err(WriteError::Unknown("no answer within 5s".into())));
+    assert_eq!(late, Err(WriteError::TimedOut { after: seconds(5) }));
     assert!(start.elapsed() < seconds(5) + Duration::from_millis(5));
     let crash = async {
         settle().await;
