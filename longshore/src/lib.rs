@@ -288,9 +288,10 @@ pub mod values {
     };
     #[cfg(feature = "worker")]
     pub use longshore_subscriber::{
-        CallError, DurableValue, Event, KeyedEvent, SubscribeError, SubscribeOptions, Subscriber,
-        SubscriberOptions, SubscriptionKey, UPDATES_MAX, Updates, UpdatesSink, ValueState,
-        ValueSubscription, WriteError,
+        CallError, DurableValue, Event, KeyedEvent, MATCHING_UPDATES_MAX, MatchEvent,
+        MatchingValues, SubscribeError, SubscribeOptions, Subscriber, SubscriberOptions,
+        SubscriptionKey, UPDATES_MAX, Updates, UpdatesSink, ValueState, ValueSubscription,
+        WriteError,
     };
 }
 

@@ -39,9 +39,10 @@ pub use connect::ConnectError;
 pub use longshore_protocol::messages::values::Policy;
 pub use longshore_resolver::Cluster;
 pub use values::{
-    CallError, DurableValue, Event, KeyedEvent, SUBSCRIBE_WAIT, SubscribeError, SubscribeOptions,
-    Subscriber, SubscriberOptions, SubscriptionKey, UPDATES_BYTES_MAX, UPDATES_MAX, Updates,
-    UpdatesSink, ValueState, ValueSubscription, WRITE_QUEUE_BYTES_MAX, WriteError,
+    CallError, DurableValue, Event, KeyedEvent, MATCHING_UPDATES_MAX, MatchEvent, MatchingValues,
+    SUBSCRIBE_WAIT, SubscribeError, SubscribeOptions, Subscriber, SubscriberOptions,
+    SubscriptionKey, UPDATES_BYTES_MAX, UPDATES_MAX, Updates, UpdatesSink, ValueState,
+    ValueSubscription, WRITE_QUEUE_BYTES_MAX, WriteError,
 };
 pub use work::{
     Attempt, AttemptParts, Blocking, CANCEL_GRACE, CONCURRENCY, CancelReason, Checkpoint,

@@ -1,11 +1,9 @@
 //! `longshore subscribe`: prints live values as they change.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
-use longshore::values::{
-    DurableValue, Event, SubscribeOptions, Subscriber, SubscriptionKey, Updates, ValueState,
-};
-use longshore::{Glob, Path, PathEvent, PathListed, PathWatch, Value};
+use longshore::values::{DurableValue, Event, MatchEvent, Policy, Subscriber, ValueState};
+use longshore::{Glob, Path, Value};
 use serde_json::json;
 
 use super::{Context, value_text, warn_if_incomplete};
@@ -13,9 +11,6 @@ use crate::arguments::Subscribe;
 use crate::failure::AlreadyReported;
 use crate::output::{Output, printable};
 use crate::signals::StopSignal;
-
-/// Updates that may wait to be printed; beyond it, only the newest of each value is retained.
-const UPDATES_WAITING_MAX: usize = 65_536;
 
 pub(crate) async fn run(arguments: Subscribe, mut context: Context) -> anyhow::Result<()> {
     let stop = StopSignal::listen()?;
@@ -37,16 +32,7 @@ pub(crate) async fn run(arguments: Subscribe, mut context: Context) -> anyhow::R
             let value = subscriber.durable_subscribe(path);
             follow_one(value, count.unwrap_or(u64::MAX), stop, context).await
         }
-        None => {
-            let globs = match pattern.as_str().starts_with("/sys/") {
-                // The directory lists only the defaults of metrics that are created on demand.
-                true => vec![pattern.clone(), Glob::new("/sys/*/*")?],
-                false => vec![pattern.clone()],
-            };
-            let watch = context.read_client().watch_paths(globs);
-            let many = PatternSubscriptions::new(subscriber, pattern, once);
-            many.run(watch, count.unwrap_or(u64::MAX), stop, context).await
-        }
+        None => follow_matching(subscriber, pattern, count, once, stop, context).await,
     }
 }
 
@@ -101,131 +87,54 @@ async fn follow_one(
     Ok(())
 }
 
-/// Follows all values that match a pattern, as they are added and removed.
-struct PatternSubscriptions {
+/// Follows all values that match a pattern, as they are added and removed. With `once`, prints the
+/// current value of each, and ends.
+async fn follow_matching(
     subscriber: Subscriber,
     pattern: Glob,
+    count: Option<u64>,
     once: bool,
-    updates: Updates,
-    paths: HashMap<SubscriptionKey, Path>,
-    subscriptions: BTreeMap<Path, DurableValue>,
-    /// Of those that are to be printed once: which have not been.
-    pending_once: BTreeSet<Path>,
-}
-
-impl PatternSubscriptions {
-    fn new(subscriber: Subscriber, pattern: Glob, once: bool) -> PatternSubscriptions {
-        PatternSubscriptions {
-            subscriber,
-            pattern,
-            once,
-            updates: Updates::new(UPDATES_WAITING_MAX),
-            paths: HashMap::new(),
-            subscriptions: BTreeMap::new(),
-            pending_once: BTreeSet::new(),
-        }
-    }
-
-    async fn run(
-        mut self,
-        mut watch: PathWatch,
-        mut left: u64,
-        stop: StopSignal,
-        mut context: Context,
-    ) -> anyhow::Result<()> {
-        let mut is_complete = false;
-        let mut any = false;
-        while left > 0 && !(self.once && is_complete && self.pending_once.is_empty()) {
-            tokio::select! {
-                event = watch.next() => match event? {
-                    PathEvent::Now(listed) => {
-                        for path in self.values_of(&listed) {
-                            any = true;
-                            self.follow(path);
-                        }
-                    }
-                    PathEvent::Gone(path) => self.unsubscribe(&path),
-                    PathEvent::Whole { complete } => {
-                        is_complete = true;
-                        warn_if_incomplete(complete);
-                    }
-                    PathEvent::SnapshotBegins { .. } => {}
-                    PathEvent::Refused { replica, reason } => {
-                        eprintln!("replica {replica} refuses the watch: {reason}; trying another");
-                    }
-                },
-                events = self.updates.next() => {
-                    for (key, event) in events {
-                        // Skip values that were unsubscribed in the meantime.
-                        let Some(path) = self.paths.get(key) else { continue };
-                        let first = self.pending_once.remove(path);
-                        match event {
-                            Event::Update(value) if (first || !self.once) && left > 0 => {
-                                print(&mut context.output, path, value)?;
-                                left -= 1;
-                            }
-                            Event::Update(_) => {}
-                            Event::Dead(why) => eprintln!("{path}: {why}"),
-                        }
-                    }
+    stop: StopSignal,
+    mut context: Context,
+) -> anyhow::Result<()> {
+    let mut matching = subscriber.durable_subscribe_matching(pattern.clone(), Policy::Conflate);
+    let mut left = count.unwrap_or(u64::MAX);
+    // Of those that are to be printed once: which have not been.
+    let mut pending = BTreeSet::new();
+    let (mut is_complete, mut any) = (false, false);
+    while left > 0 && !(once && is_complete && pending.is_empty()) {
+        let event = tokio::select! {
+            event = matching.next() => event.transpose()?,
+            () = stop.requested() => return Ok(()),
+        };
+        match event {
+            Some(MatchEvent::Arrived(path)) => {
+                any = true;
+                pending.insert(path);
+            }
+            Some(MatchEvent::Update(path, value)) => {
+                if pending.remove(&path) || !once {
+                    print(&mut context.output, &path, &value)?;
+                    left -= 1;
                 }
-                () = stop.requested() => return Ok(()),
             }
-        }
-        if self.once && !any {
-            eprintln!("error: no publisher has a value that matches '{}'", self.pattern);
-            return Err(AlreadyReported.into());
-        }
-        Ok(())
-    }
-
-    /// The values to follow for a directory entry. Metrics are created on demand below their
-    /// default.
-    fn values_of(&self, listed: &PathListed) -> Vec<Path> {
-        let mut values = Vec::new();
-        if listed.value && self.pattern.matches(&listed.path) {
-            values.push(listed.path.clone());
-        }
-        if listed.default && listed.path.is_reserved() && self.pattern.as_str().starts_with("/sys/")
-        {
-            let below: &[&str] = match listed.path.segments().nth(1) {
-                Some("publishers") => &["", "/queues", "/workers"],
-                _ => &[""],
-            };
-            let metrics =
-                below.iter().filter_map(|name| Path::new(&format!("{}{name}", listed.path)).ok());
-            values.extend(metrics.filter(|path| self.pattern.matches(path)));
-        }
-        values
-    }
-
-    fn follow(&mut self, path: Path) {
-        if self.subscriptions.contains_key(&path) {
-            return;
-        }
-        let options =
-            SubscribeOptions { into: Some(self.updates.sink()), ..SubscribeOptions::default() };
-        let value = self.subscriber.durable_subscribe_with(path.clone(), &options);
-        self.paths.insert(value.key(), path.clone());
-        if self.once {
-            self.pending_once.insert(path.clone());
-        }
-        self.subscriptions.insert(path, value);
-    }
-
-    /// Unsubscribes from a removed path, and from metrics created below it.
-    fn unsubscribe(&mut self, path: &Path) {
-        let removed: Vec<Path> = self
-            .subscriptions
-            .keys()
-            .filter(|known| *known == path || (path.is_reserved() && known.is_at_or_below(path)))
-            .cloned()
-            .collect();
-        for path in removed {
-            if let Some(value) = self.subscriptions.remove(&path) {
-                self.paths.remove(&value.key());
+            Some(MatchEvent::Dead(path, why)) => {
+                pending.remove(&path);
+                eprintln!("{path}: {why}");
             }
-            self.pending_once.remove(&path);
+            Some(MatchEvent::Gone(path)) => {
+                pending.remove(&path);
+            }
+            Some(MatchEvent::Whole { complete }) => {
+                is_complete = true;
+                warn_if_incomplete(complete);
+            }
+            None => break,
         }
     }
+    if once && !any {
+        eprintln!("error: no publisher has a value that matches '{pattern}'");
+        return Err(AlreadyReported.into());
+    }
+    Ok(())
 }

@@ -1,12 +1,14 @@
 //! Watches, as their callers use them.
 
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
 use longshore_protocol::limits::RESOLVER_GLOBS_MAX;
 use longshore_protocol::messages::resolver::{PublisherGone, Publishers};
 use longshore_protocol::{Glob, Incarnation, PublisherInfo, check_name};
 use parking_lot::Mutex;
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 
 use crate::read_client::path_view::{PathEvent, PathView, WATCHED_PATHS_MAX, WatchEnded};
 use crate::read_client::task::Command;
@@ -105,14 +107,16 @@ pub struct PathWatch {
 pub(super) struct SharedView {
     /// Locked for single steps only.
     view: Mutex<PathView>,
-    changed: Notify,
+    /// The watch, while it waits. Lock order: after the view, never before.
+    reader: Mutex<Option<Waker>>,
 }
 
 impl SharedView {
     /// Updates the view and wakes the watch.
     pub(super) fn update<T>(&self, change: impl FnOnce(&mut PathView) -> T) -> T {
         let outcome = change(&mut self.view.lock());
-        self.changed.notify_one();
+        let reader = self.reader.lock().take();
+        reader.into_iter().for_each(Waker::wake);
         outcome
     }
 }
@@ -125,7 +129,7 @@ impl PathWatch {
         commands: mpsc::UnboundedSender<Command>,
     ) -> PathWatch {
         let view = Mutex::new(PathView::new(WATCHED_PATHS_MAX));
-        let shared = Arc::new(SharedView { view, changed: Notify::new() });
+        let shared = Arc::new(SharedView { view, reader: Mutex::default() });
         if let Err(error) = check_name(caller) {
             shared.update(|view| view.end(WatchEnded::Name(error)));
         } else if globs.len() > RESOLVER_GLOBS_MAX {
@@ -142,12 +146,19 @@ impl PathWatch {
     /// The next event. Only differences for the reader are returned, whichever replica they come
     /// from; changes between two calls are merged per path. An error ends the watch. Cancel safe.
     pub async fn next(&mut self) -> Result<PathEvent, WatchEnded> {
-        loop {
-            let changed = self.shared.changed.notified();
-            if let Some(event) = self.shared.view.lock().take()? {
-                return Ok(event);
+        poll_fn(|context| self.poll_next(context)).await
+    }
+
+    /// Polls for the next event, as [`next`](PathWatch::next) does.
+    pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<PathEvent, WatchEnded>> {
+        let mut view = self.shared.view.lock();
+        match view.take() {
+            Ok(Some(event)) => Poll::Ready(Ok(event)),
+            Ok(None) => {
+                *self.shared.reader.lock() = Some(context.waker().clone());
+                Poll::Pending
             }
-            changed.await;
+            Err(why) => Poll::Ready(Err(why)),
         }
     }
 }

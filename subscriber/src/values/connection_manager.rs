@@ -28,7 +28,7 @@ pub(crate) const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The state that all subscriptions of one subscriber share.
 pub(crate) struct ConnectionManager<N: Network> {
-    net: N,
+    pub(super) net: N,
     pub(crate) started: Instant,
     /// Lock order: before a link's table, never after.
     state: Mutex<State>,

@@ -1,8 +1,12 @@
 //! The handles of subscriptions. Dropping a handle unsubscribes.
 
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use futures_util::Stream;
 use longshore_protocol::{Path, Value};
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, timeout_at};
@@ -13,14 +17,16 @@ use super::updates::Updates;
 use super::writes::WriteError;
 use crate::connect::FAR_FUTURE;
 
-/// A subscription that ends when its link or its value is lost. Dropping it unsubscribes.
+/// A subscription that ends when its link or its value is lost. Dropping it unsubscribes. As a
+/// `Stream` it has the items of [`next`](ValueSubscription::next).
 #[derive(Debug)]
 pub struct ValueSubscription {
     handle: Handle,
     over: bool,
 }
 
-/// A subscription that is retried at every publisher of the value until it is dropped.
+/// A subscription that is retried at every publisher of the value until it is dropped. As a
+/// `Stream` it has the items of [`next`](DurableValue::next).
 #[derive(Debug)]
 pub struct DurableValue {
     handle: Handle,
@@ -31,13 +37,11 @@ pub struct DurableValue {
 struct Handle {
     sub: Arc<SubscriptionCore>,
     updates: Option<Updates>,
-    /// Events taken from the channel and not yet returned; the next one is last.
-    read: Vec<Event>,
 }
 
 impl ValueSubscription {
     pub(crate) fn new(sub: Arc<SubscriptionCore>, updates: Option<Updates>) -> ValueSubscription {
-        ValueSubscription { handle: Handle { sub, updates, read: Vec::new() }, over: false }
+        ValueSubscription { handle: Handle { sub, updates }, over: false }
     }
 
     /// The path.
@@ -64,12 +68,16 @@ impl ValueSubscription {
     /// Returns `None` after the end, and if updates go to a sink
     /// ([`SubscribeOptions::into`](crate::SubscribeOptions::into)). Cancel safe.
     pub async fn next(&mut self) -> Option<Event> {
+        poll_fn(|context| self.poll(context)).await
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Event>> {
         if self.over {
-            return None;
+            return Poll::Ready(None);
         }
-        let event = self.handle.next().await;
+        let event = ready!(self.handle.poll(context));
         self.over = matches!(event, Some(Event::Dead(_)) | None);
-        event
+        Poll::Ready(event)
     }
 
     /// Sends a value to the program that publishes this one, without an answer. Never waits. `Ok`
@@ -92,7 +100,7 @@ impl ValueSubscription {
 
 impl DurableValue {
     pub(crate) fn new(sub: Arc<SubscriptionCore>, updates: Option<Updates>) -> DurableValue {
-        DurableValue { handle: Handle { sub, updates, read: Vec::new() } }
+        DurableValue { handle: Handle { sub, updates } }
     }
 
     pub(crate) fn sub(&self) -> &Arc<SubscriptionCore> {
@@ -138,7 +146,7 @@ impl DurableValue {
     /// then updates in order, and [`Event::Dead`] when it is lost and will be retried. Returns
     /// `None` only if updates go to a sink. Cancel safe.
     pub async fn next(&mut self) -> Option<Event> {
-        self.handle.next().await
+        poll_fn(|context| self.handle.poll(context)).await
     }
 
     /// Sends a value to the program that publishes this one, without an answer. Never waits; fails
@@ -192,12 +200,11 @@ impl DurableValue {
 }
 
 impl Handle {
-    async fn next(&mut self) -> Option<Event> {
-        if self.read.is_empty() {
-            let batch = self.updates.as_mut()?.fill().await;
-            self.read.extend(batch.drain(..).rev().map(|(_, event)| event));
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Event>> {
+        match &mut self.updates {
+            Some(updates) => updates.poll_one(context).map(|(_, event)| Some(event)),
+            None => Poll::Ready(None),
         }
-        self.read.pop()
     }
 
     async fn write_with_receipt(
@@ -213,6 +220,22 @@ impl Handle {
             Ok(Err(_)) => Err(WriteError::Unknown("the runtime has stopped".into())),
             Err(_) => Err(WriteError::TimedOut { after: within }),
         }
+    }
+}
+
+impl Stream for ValueSubscription {
+    type Item = Event;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Event>> {
+        self.poll(context)
+    }
+}
+
+impl Stream for DurableValue {
+    type Item = Event;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Event>> {
+        self.handle.poll(context)
     }
 }
 

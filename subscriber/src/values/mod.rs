@@ -3,6 +3,7 @@
 //! | Module | Content |
 //! |---|---|
 //! | [`subscriber`], [`handles`], [`event`], [`call`] | the API |
+//! | [`matching`] | subscriptions to all values that match a glob |
 //! | [`connection_manager`] | resolves, ranks and connects; schedules retries |
 //! | [`ranking`], [`retries`] | pure: the order of publishers, the time of the next attempt |
 //! | [`subscribe_batch`], [`race`] | tasks: one publisher after another, and several in parallel |
@@ -19,6 +20,7 @@ mod event;
 mod handles;
 mod link;
 mod local_subscriptions;
+mod matching;
 mod network;
 mod race;
 mod ranking;
@@ -35,6 +37,7 @@ mod writes;
 pub use call::CallError;
 pub use event::{Event, KeyedEvent, SubscriptionKey};
 pub use handles::{DurableValue, ValueSubscription};
+pub use matching::{MATCHING_UPDATES_MAX, MatchEvent, MatchingValues};
 pub use subscriber::{
     SUBSCRIBE_WAIT, SubscribeError, SubscribeOptions, Subscriber, SubscriberOptions,
 };

@@ -2,10 +2,11 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use longshore_protocol::{Address, Frame, Handshake, Path, PublisherInfo};
-use longshore_resolver::{ReadClient, Resolution};
+use longshore_protocol::{Address, Frame, Glob, Handshake, Path, PublisherInfo};
+use longshore_resolver::{PathEvent, PathWatch, ReadClient, Resolution, WatchEnded};
 use longshore_transport::{
     LastAddress, LinkOptions, LinkReceiver, LinkSender, SendError, dial_publisher, is_own_address,
 };
@@ -14,6 +15,7 @@ use longshore_transport::{
 pub(crate) trait Network: Send + Sync + 'static {
     type FrameSender: FrameSender;
     type FrameReceiver: FrameReceiver;
+    type PathSource: PathSource;
 
     fn resolve(
         &self,
@@ -30,6 +32,15 @@ pub(crate) trait Network: Send + Sync + 'static {
     /// True if the publisher advertises an IP address of this machine. Host names are not resolved
     /// for this: they count as remote.
     fn is_local(&self, publisher: &PublisherInfo) -> bool;
+
+    /// Watches the paths that match one of `globs`.
+    fn watch(&self, globs: Vec<Glob>) -> Self::PathSource;
+}
+
+/// A watch over paths.
+pub(crate) trait PathSource: Send {
+    /// Polls for the next change. An error is the last one.
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<PathEvent, WatchEnded>>;
 }
 
 /// The receiving half of a link.
@@ -65,6 +76,7 @@ pub(crate) struct TcpNetwork {
 impl Network for TcpNetwork {
     type FrameSender = LinkSender;
     type FrameReceiver = LinkReceiver;
+    type PathSource = PathWatch;
 
     async fn resolve(&self, paths: Vec<Path>) -> Result<Resolution, Arc<str>> {
         self.resolver.resolve(paths).await.map_err(|error| error.to_string().into())
@@ -82,6 +94,16 @@ impl Network for TcpNetwork {
 
     fn is_local(&self, publisher: &PublisherInfo) -> bool {
         publisher.addresses.iter().filter_map(Address::ip).any(is_own_address)
+    }
+
+    fn watch(&self, globs: Vec<Glob>) -> PathWatch {
+        self.resolver.watch_paths(globs)
+    }
+}
+
+impl PathSource for PathWatch {
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<PathEvent, WatchEnded>> {
+        PathWatch::poll_next(self, context)
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use longshore_protocol::messages::values::Policy;
-use longshore_protocol::{Handshake, LinkTiming, Path, Role, SessionId, Value, check_name};
+use longshore_protocol::{Glob, Handshake, LinkTiming, Path, Role, SessionId, Value, check_name};
 use longshore_resolver::{Cluster, ReadClient};
 use longshore_transport::LinkOptions;
 use parking_lot::Mutex;
@@ -17,6 +17,7 @@ use tokio::time::{Instant, timeout_at};
 use super::call::CallError;
 use super::connection_manager::ConnectionManager;
 use super::handles::{DurableValue, ValueSubscription};
+use super::matching::{GenericMatching, MatchingValues};
 use super::network::{Network, TcpNetwork};
 use super::retries::RetryState;
 use super::subscription_core::{SubscriptionCore, SubscriptionKind, ValueState};
@@ -204,6 +205,31 @@ impl Subscriber {
         self.inner.durable_subscribe_all(paths, options)
     }
 
+    /// Subscribes to every value that matches `glob`, from when it is published until it is
+    /// withdrawn: as durable as [`durable_subscribe`](Subscriber::durable_subscribe), with one watch
+    /// and one reader for all. At most 1,000,000 paths. Needs a tokio runtime.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use longshore_protocol::Glob;
+    /// # use longshore_subscriber::{MatchEvent, Policy, Subscriber};
+    /// # let subscriber = Subscriber::connect("localhost").await?;
+    /// let halls = Glob::new("/halls/*/temperature")?;
+    /// let mut halls = subscriber.durable_subscribe_matching(halls, Policy::Conflate);
+    /// while let Some(event) = halls.next().await {
+    ///     match event? {
+    ///         MatchEvent::Update(path, value) => println!("{path}: {value}"),
+    ///         MatchEvent::Gone(path) => println!("{path} is gone"),
+    ///         _ => {}
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn durable_subscribe_matching(&self, glob: Glob, policy: Policy) -> MatchingValues {
+        MatchingValues::new(GenericMatching::new(self.inner.clone(), glob, policy))
+    }
+
     /// Writes `value` to the program that publishes `path`, and returns its answer, all within
     /// `within`. For many writes to one path, subscribe once and use
     /// [`ValueSubscription::write_with_receipt`]. Not cancel safe: if the future is dropped, or
@@ -292,6 +318,10 @@ impl<N: Network> GenericSubscriber<N> {
         let all: Vec<_> = paths.into_iter().map(|path| self.durable(path, options)).collect();
         self.manager.subscribe_soon(all.iter().map(|durable| durable.sub().clone()));
         all
+    }
+
+    pub(super) fn watch(&self, globs: Vec<Glob>) -> N::PathSource {
+        self.manager.net.watch(globs)
     }
 
     pub(crate) async fn write(

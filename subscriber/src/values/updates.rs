@@ -6,11 +6,15 @@
 //! latest value, a `DropOldest` one is listed as lagging and retains its newest 1,024 updates, and
 //! a `Disconnect` one ends.
 
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
 
+use futures_util::Stream;
+use futures_util::task::AtomicWaker;
 use parking_lot::{Mutex, MutexGuard};
-use tokio::sync::Notify;
 
 use super::event::KeyedEvent;
 use super::subscription_core::SubscriptionCore;
@@ -23,7 +27,7 @@ pub const UPDATES_MAX: usize = 16 * 1024 * 1024;
 /// exceed it, and each subscription may add its last value and its end.
 pub const UPDATES_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// Reads the updates of one or many subscriptions, in batches.
+/// Reads the updates of one or many subscriptions, in batches; as a `Stream`, one by one.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -52,6 +56,8 @@ pub const UPDATES_BYTES_MAX: usize = 64 * 1024 * 1024;
 pub struct Updates {
     channel: Arc<UpdateChannel>,
     batch: Vec<KeyedEvent>,
+    /// Events taken from the channel and not yet returned one by one; the next one is last.
+    unread: Vec<KeyedEvent>,
     lagging: Vec<Arc<SubscriptionCore>>,
 }
 
@@ -65,7 +71,7 @@ impl Updates {
     /// at most 64 MiB in all. Memory is allocated as needed.
     pub fn new(capacity: usize) -> Updates {
         let channel = Arc::new(UpdateChannel::new(capacity.clamp(1, UPDATES_MAX)));
-        Updates { channel, batch: Vec::new(), lagging: Vec::new() }
+        Updates { channel, batch: Vec::new(), unread: Vec::new(), lagging: Vec::new() }
     }
 
     /// The sink that subscriptions write to.
@@ -76,23 +82,42 @@ impl Updates {
     /// Waits until updates are pending, and returns all of them, in order. Waits for ever if no
     /// subscription uses this reader. The next call drops the batch. Cancel safe.
     pub async fn next(&mut self) -> &[KeyedEvent] {
-        self.fill().await;
+        poll_fn(|context| self.poll_fill(context).map(drop)).await;
         &self.batch
     }
 
-    /// Like [`next`](Updates::next), with a batch that the caller may drain.
-    pub(crate) async fn fill(&mut self) -> &mut Vec<KeyedEvent> {
+    /// Polls for the next batch, which the caller may drain.
+    pub(crate) fn poll_fill(&mut self, context: &mut Context<'_>) -> Poll<&mut Vec<KeyedEvent>> {
         self.batch.clear();
-        loop {
-            if self.try_fill() {
-                return &mut self.batch;
+        if !self.try_fill() {
+            self.channel.reader.register(context.waker());
+            // An update may have arrived before the registration.
+            if !self.try_fill() {
+                return Poll::Pending;
             }
-            self.channel.ready.notified().await;
+        }
+        Poll::Ready(&mut self.batch)
+    }
+
+    /// Polls for the next event alone.
+    pub(crate) fn poll_one(&mut self, context: &mut Context<'_>) -> Poll<KeyedEvent> {
+        loop {
+            if let Some(event) = self.unread.pop() {
+                return Poll::Ready(event);
+            }
+            if self.poll_fill(context).is_pending() {
+                return Poll::Pending;
+            }
+            self.unread.extend(self.batch.drain(..).rev());
         }
     }
 
     /// Fills the batch without waiting; false if nothing is pending.
     fn try_fill(&mut self) -> bool {
+        if !self.unread.is_empty() {
+            self.batch.extend(self.unread.drain(..).rev());
+            return true;
+        }
         {
             let mut queue = self.channel.queue.lock();
             std::mem::swap(&mut queue.items, &mut self.batch);
@@ -103,6 +128,15 @@ impl Updates {
             lagging.take_missed(&mut self.batch);
         }
         !self.batch.is_empty()
+    }
+}
+
+/// Never ends. Reading in batches is faster.
+impl Stream for Updates {
+    type Item = KeyedEvent;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<KeyedEvent>> {
+        self.poll_one(context).map(Some)
     }
 }
 
@@ -122,7 +156,7 @@ pub(crate) struct UpdateChannel {
     pub(crate) id: u64,
     updates_max: usize,
     queue: Mutex<UpdateQueue>,
-    ready: Notify,
+    reader: AtomicWaker,
 }
 
 /// The pending updates of a reader.
@@ -144,7 +178,7 @@ impl UpdateChannel {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             updates_max,
             queue: Mutex::default(),
-            ready: Notify::new(),
+            reader: AtomicWaker::new(),
         }
     }
 
@@ -154,7 +188,7 @@ impl UpdateChannel {
 
     /// Wakes the reader.
     pub(crate) fn notify_reader(&self) {
-        self.ready.notify_one();
+        self.reader.wake();
     }
 
     /// True while a `Disconnect` subscription would overflow.

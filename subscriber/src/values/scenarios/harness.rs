@@ -1,26 +1,29 @@
 //! A simulated network in virtual time: publishers of values, links between them and a subscriber,
 //! and a scripted resolver. It opens no socket, and time passes only while all tasks wait.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use longshore_protocol::messages::resolver::PathListed;
 use longshore_protocol::messages::values::{
     FromValuePublisher, Subscribed, SubscriptionEnd, SubscriptionEnded, ToValuePublisher,
     Updates as UpdatesMessage, ValueRefusal, WriteRefusal, WriteRefused, Written,
 };
 use longshore_protocol::{
-    Epoch, Frame, FrameWriter, LinkTiming, Messages, Path, PublicationKind, PublisherId,
+    Epoch, Frame, FrameWriter, Glob, LinkTiming, Messages, Path, PublicationKind, PublisherId,
     PublisherInfo, Terms, Value,
 };
-use longshore_resolver::{PathAnswer, Publication, Resolution};
+use longshore_resolver::{PathAnswer, PathEvent, Publication, Resolution, WatchEnded};
 use longshore_transport::{Liveness, LivenessAction, SendError};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::values::network::{FrameReceiver, FrameSender, Network};
+use crate::values::network::{FrameReceiver, FrameSender, Network, PathSource};
 use crate::values::subscriber::GenericSubscriber;
 
 /// The simulated network. Cheap to clone.
@@ -35,6 +38,7 @@ struct HarnessState {
     /// The state of the resolver, and the requests that it received.
     resolver_down: bool,
     incomplete: bool,
+    watches_ended: Option<WatchEnded>,
     /// The resolver answers in slices of this many paths, each with sets of its own; all at once if
     /// `None`.
     slices_of: Option<usize>,
@@ -152,6 +156,10 @@ impl Harness {
         self.state.lock().incomplete = incomplete;
     }
 
+    pub(super) fn end_watches(&self, why: WatchEnded) {
+        self.state.lock().watches_ended = Some(why);
+    }
+
     pub(super) fn answer_in_slices(&self, of: usize) {
         self.state.lock().slices_of = Some(of);
     }
@@ -234,6 +242,7 @@ fn info(n: u8) -> PublisherInfo {
 impl Network for Harness {
     type FrameSender = FakeLinkHalf;
     type FrameReceiver = FakeLinkHalf;
+    type PathSource = FakeWatch;
 
     async fn resolve(&self, paths: Vec<Path>) -> Result<Resolution, Arc<str>> {
         let mut state = self.state.lock();
@@ -309,6 +318,74 @@ impl Network for Harness {
 
     fn is_local(&self, publisher: &PublisherInfo) -> bool {
         self.with(publisher.id.0[0], |publisher| publisher.local)
+    }
+
+    fn watch(&self, globs: Vec<Glob>) -> FakeWatch {
+        FakeWatch {
+            harness: self.clone(),
+            globs,
+            listed: BTreeSet::new(),
+            events: VecDeque::new(),
+            whole: false,
+            next_check: Box::pin(tokio::time::sleep(Duration::ZERO)),
+        }
+    }
+}
+
+/// Compares what the publishers list every 10 ms.
+pub(super) struct FakeWatch {
+    harness: Harness,
+    globs: Vec<Glob>,
+    listed: BTreeSet<Path>,
+    events: VecDeque<PathEvent>,
+    whole: bool,
+    next_check: Pin<Box<tokio::time::Sleep>>,
+}
+
+impl FakeWatch {
+    fn check(&mut self) {
+        let state = self.harness.state.lock();
+        if state.resolver_down {
+            return;
+        }
+        let publishers = state.publishers.values().filter(|publisher| publisher.listed);
+        let matches = |path: &&Path| self.globs.iter().any(|glob| glob.matches(path));
+        let now = publishers.flat_map(|publisher| publisher.values.keys()).filter(matches);
+        let now: BTreeSet<Path> = now.cloned().collect();
+        let listed = |path: &Path| PathListed {
+            path: path.clone(),
+            queue: false,
+            value: true,
+            default: false,
+        };
+        self.events.extend(self.listed.difference(&now).cloned().map(PathEvent::Gone));
+        let new = now.difference(&self.listed).map(listed).map(PathEvent::Now);
+        self.events.extend(new);
+        if !std::mem::replace(&mut self.whole, true) {
+            self.events.push_back(PathEvent::Whole { complete: true });
+        }
+        self.listed = now;
+    }
+}
+
+impl PathSource for FakeWatch {
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<PathEvent, WatchEnded>> {
+        loop {
+            if let Some(why) = self.harness.state.lock().watches_ended.clone() {
+                return Poll::Ready(Err(why));
+            }
+            if let Some(event) = self.events.pop_front() {
+                return Poll::Ready(Ok(event));
+            }
+            match self.next_check.as_mut().poll(context) {
+                Poll::Ready(()) => {
+                    self.check();
+                    let next = Instant::now() + Duration::from_millis(10);
+                    self.next_check.as_mut().reset(next);
+                }
+                Poll::Pending => return Poll::Pending,
+            }
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod fault_tolerance;
 mod harness;
+mod matching;
 mod placement;
 mod random_disconnects;
 mod slow_readers;

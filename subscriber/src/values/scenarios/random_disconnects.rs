@@ -3,7 +3,7 @@
 //! disconnects.
 
 #[path = "../../../../tests/long.rs"]
-mod long;
+pub(super) mod long;
 
 use std::collections::BTreeMap;
 
