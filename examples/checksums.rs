@@ -7,9 +7,9 @@ use std::io::Read;
 use std::path::{Path as FilePath, PathBuf};
 use std::time::Duration;
 
+use longshore::JobEnd;
 use longshore::embedded::System;
 use longshore::prelude::*;
-use longshore::{BatchOptions, JobEnd};
 use sha2::{Digest, Sha256};
 
 /// Hashes one file. It blocks its thread, so it needs `run_blocking`.
@@ -63,7 +63,7 @@ pub(crate) async fn checksums(files: &[PathBuf]) -> anyhow::Result<Vec<Result<St
         jobs.push(job);
     }
     let mut digests = Vec::with_capacity(files.len());
-    for receipt in producer.enqueue_all(jobs, BatchOptions::default()).await {
+    for receipt in producer.enqueue_all(jobs).await {
         digests.push(match producer.wait(&receipt.outcome?, Duration::from_secs(600)).await? {
             JobEnd::Completed { result: Some(digest) } => {
                 Ok(String::from_utf8_lossy(&digest).into_owned())

@@ -1,7 +1,6 @@
 //! A whole system in one program: a resolver, a publisher with its journal in a temporary folder, a
 //! producer and a worker. It ends once every job has completed.
 
-use longshore::BatchOptions;
 use longshore::embedded::System;
 use longshore::prelude::*;
 
@@ -26,8 +25,8 @@ pub(crate) async fn squares() -> anyhow::Result<u64> {
     }));
 
     let path = Path::new("/jobs/square")?;
-    let jobs = (0..JOBS).map(|n| new_job(path.clone(), n.to_string())).collect();
-    for receipt in system.producer().enqueue_all(jobs, BatchOptions::default()).await {
+    let jobs = (0..JOBS).map(|n| new_job(path.clone(), n.to_string()));
+    for receipt in system.producer().enqueue_all(jobs).await {
         receipt.outcome?;
     }
     println!("{JOBS} jobs are on disk");

@@ -316,12 +316,12 @@ pub use longshore_kinds::{
 };
 #[cfg(feature = "producer")]
 pub use longshore_producer::{
-    BatchOptions, BatchReceipt, ConfirmError, Enqueue, EnqueueError, Failover, Feed, FeedFrom,
-    FeedItem, FeedLoss, FeedPositions, FeedUpdate, FoundJob, JobEnd, JobLookupError, JobName,
-    JobNameError, JobPage, JobPages, JobReceipt, JobTicket, MergedDeadGroup, MergedDeadGroups,
-    MissingPublisher, NamedJobOutcome, NamedJobResult, NamedJobResults, Pipeline, PipelineOptions,
-    Producer, ProducerBuilder, PublisherAnswer, PublisherAnswers, Queues, QueuesBuilder,
-    QueuesError, Receipt, Receipts, ReplaceError, ResultError, WaitError, new_id, new_job,
+    BatchReceipt, ConfirmError, Enqueue, EnqueueError, Failover, Feed, FeedFrom, FeedItem,
+    FeedLoss, FeedPositions, FeedUpdate, FoundJob, JobEnd, JobLookupError, JobName, JobNameError,
+    JobPage, JobPages, JobReceipt, JobTicket, MergedDeadGroup, MergedDeadGroups, MissingPublisher,
+    NamedJobOutcome, NamedJobResult, NamedJobResults, Pipeline, Producer, ProducerBuilder,
+    PublisherAnswer, PublisherAnswers, Queues, QueuesBuilder, QueuesError, Receipt, Receipts,
+    ReplaceError, ResultError, WaitError, new_id, new_job,
 };
 // Arguments and results of `Queues`. No doc comment: rustdoc would prepend it to the page of each
 // type.

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use longshore_kinds::{Codec, CodecError, IntoJob, JobKind};
 use longshore_protocol::{Backoff, Due, JobId, NewJob, TraceContext};
 
-use crate::ids::new_id;
+use crate::ids::{new_id, to_job};
 use crate::outcome::{EnqueueError, Receipt};
 use crate::producer::Producer;
 use crate::queues::{JobEnd, WaitError};
@@ -65,10 +65,7 @@ pub enum ResultError {
 
 impl<'p, J: IntoJob> Enqueue<'p, J> {
     pub(crate) fn new(producer: &'p Producer, job: J) -> Enqueue<'p, J> {
-        let job = job
-            .into_job(new_id)
-            .map_err(|error| EnqueueError::BadPayload(error.to_string().into()));
-        Enqueue { producer, job, kind: std::marker::PhantomData }
+        Enqueue { producer, job: to_job(job, new_id), kind: std::marker::PhantomData }
     }
 }
 

@@ -3,8 +3,11 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
+use longshore_kinds::IntoJob;
 use longshore_protocol::{JobId, NewJob, Path, SessionId};
 use rand::Rng;
+
+use crate::outcome::EnqueueError;
 
 /// Returns a new job id: a UUIDv7 of the current time with 74 random bits. Unique across machines,
 /// except for collisions of the random bits.
@@ -21,6 +24,14 @@ pub fn new_id() -> JobId {
 /// from JSON.
 pub fn new_job(path: Path, payload: impl Into<Bytes>) -> NewJob {
     NewJob::new(path, new_id(), payload)
+}
+
+/// The job of a payload; a [`NewJob`] has its id already.
+pub(crate) fn to_job(
+    job: impl IntoJob,
+    new_id: impl FnOnce() -> JobId,
+) -> Result<NewJob, EnqueueError> {
+    job.into_job(new_id).map_err(|error| EnqueueError::BadPayload(error.to_string().into()))
 }
 
 /// Returns a new session id, by which publishers know a client's run.

@@ -14,6 +14,7 @@ mod core;
 mod directory;
 mod driver;
 mod enqueue;
+mod enqueue_all;
 mod handle;
 mod ids;
 mod options;
@@ -25,10 +26,11 @@ mod receipt_queue;
 
 pub use confirm::ConfirmError;
 pub use enqueue::{Enqueue, ResultError};
+pub use enqueue_all::{AllResults, EnqueueAll};
 pub use ids::{new_id, new_job};
-pub use options::{BatchOptions, Failover, PipelineOptions, ProducerBuilder};
+pub use options::{Failover, ProducerBuilder};
 pub use outcome::{BatchReceipt, EnqueueError, JobReceipt, JobTicket, Receipt};
-pub use pipeline::{Pipeline, Receipts};
+pub use pipeline::{Pipeline, PipelineBuilder, Receipts};
 pub use producer::Producer;
 pub use queues::{
     Feed, FeedFrom, FeedItem, FeedLoss, FeedPositions, FeedUpdate, FoundJob, JobEnd,

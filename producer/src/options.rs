@@ -1,4 +1,4 @@
-//! Options for enqueueing. Every limit has a name, a unit and a default.
+//! Options of a producer. Every limit has a name, a unit and a default.
 
 use std::time::Duration;
 
@@ -89,57 +89,4 @@ pub enum Failover {
     /// Send it to another publisher if that one cannot be reached at once: a job may exist at both,
     /// and run twice. Its receipt names both ([`Receipt::may_be_at`](crate::Receipt::may_be_at)).
     MayDuplicate,
-}
-
-/// How a pipeline fills its batches, and its limits.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct PipelineOptions {
-    /// Most accepted jobs without an answer; further ones wait in `send`. Each publisher of a path
-    /// gets an equal share, and at least one batch. Allow several batches per publisher, so that a
-    /// hung publisher does not use up the limit. 100,000 by default.
-    pub in_flight_jobs_max: usize,
-    /// Most bytes of these jobs, shared in the same way; a single job of any size is accepted while
-    /// there is no other. 64 MiB by default.
-    pub in_flight_bytes_max: usize,
-    /// How long a partial batch waits while the publisher has an unanswered one. 1 ms by default.
-    pub linger: Duration,
-    /// Jobs that make a batch full; at most 10,000. 1,000 by default.
-    pub batch_jobs_max: usize,
-    /// Bytes that make a batch full. A larger job is sent in a batch of its own. 256 KiB by
-    /// default.
-    pub batch_bytes_max: usize,
-    /// A partial batch is sent at once while the publisher has fewer unanswered batches than this.
-    /// 1 by default.
-    pub eager_batches: usize,
-    /// Most jobs with unread receipts. Beyond that `send` waits for a reader, for at most the
-    /// producer's `answer_timeout`, and then fails with [`EnqueueError::ReceiptsUnread`]. Jobs in
-    /// flight are not counted. 1,000,000 by default.
-    ///
-    /// [`EnqueueError::ReceiptsUnread`]: crate::EnqueueError::ReceiptsUnread
-    pub receipts_jobs_max: usize,
-}
-
-impl Default for PipelineOptions {
-    /// 100,000 jobs and 64 MiB in flight; batches of 1,000 jobs or 256 KiB; 1 ms; 1 batch;
-    /// 1,000,000 receipts.
-    fn default() -> PipelineOptions {
-        PipelineOptions {
-            in_flight_jobs_max: 100_000,
-            in_flight_bytes_max: 64 * 1024 * 1024,
-            linger: Duration::from_millis(1),
-            batch_jobs_max: 1_000,
-            batch_bytes_max: 256 * 1024,
-            eager_batches: 1,
-            receipts_jobs_max: 1_000_000,
-        }
-    }
-}
-
-/// Options of one `enqueue_all` call.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct BatchOptions {
-    /// All or nothing: one refusal refuses all jobs. They are sent as one batch (at most 10,000
-    /// jobs and 16 MiB of payload) to one publisher, which must have all of their paths; otherwise
-    /// each job is [`EnqueueError::NotAtomic`](crate::EnqueueError::NotAtomic). False by default.
-    pub atomic: bool,
 }

@@ -46,7 +46,6 @@ impl fmt::Display for Receipt {
 /// | `Refused`, `BatchRefused` | [`Refusal`] and `protocol::BatchRefusal` document whether to retry. |
 /// | `Unknown` | Look up the job by its id (`Queues::job`). A retry *with the same id* is idempotent at the same publisher, |
 /// | | and a duplicate at another: if several have the path, use `Producer::to_publishers` with that one. |
-/// | `ReceiptsUnread` | Read receipts, then send the job again. |
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum EnqueueError {
     /// The producer's name ([`ProducerBuilder::name`](crate::ProducerBuilder::name)) is empty, or
@@ -153,13 +152,6 @@ pub enum EnqueueError {
     /// 18 MiB encoded, or no publisher has all of their paths. None was sent.
     #[error("an atomic call must fit into one batch at one publisher: {0}")]
     NotAtomic(Arc<str>),
-    /// Too many receipts are unread, and none was read within the producer's `answer_timeout`; the
-    /// job was not sent.
-    #[error("{limit} receipts are unread; read them while sending")]
-    ReceiptsUnread {
-        /// The limit.
-        limit: usize,
-    },
     /// The producer has ended; the job was not sent. Not returned while the program has a clone of
     /// the producer.
     #[error("the producer is closed")]
@@ -171,6 +163,18 @@ impl EnqueueError {
     /// mean that none has it, with the exception that [`EnqueueError`] documents.
     pub fn is_unknown(&self) -> bool {
         matches!(self, EnqueueError::Unknown { .. })
+    }
+
+    /// True if it applies to all jobs of the path, as long as it has no route.
+    pub(crate) fn is_of_the_path(&self) -> bool {
+        matches!(
+            self,
+            EnqueueError::NoPublisher { .. }
+                | EnqueueError::IsValue { .. }
+                | EnqueueError::PathRefused { .. }
+                | EnqueueError::Resolver { .. }
+                | EnqueueError::NotSent { .. }
+        )
     }
 }
 

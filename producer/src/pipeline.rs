@@ -1,22 +1,31 @@
 //! Pipelines: only batches cross between tasks, never single jobs.
 
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
 
-use longshore_protocol::NewJob;
-use tokio::time::Instant;
+use futures_core::Stream;
+use longshore_kinds::IntoJob;
 
+use crate::core::StreamLimits;
 use crate::driver::StreamHandle;
 use crate::handle::ProducerHandle;
-use crate::options::PipelineOptions;
+use crate::ids::{new_id, to_job};
 use crate::outcome::{BatchReceipt, EnqueueError, JobTicket};
+use crate::producer::Producer;
 use crate::receipt_queue::ReceiptQueue;
+
+/// The default for [`PipelineBuilder::receipts_jobs_max`].
+const RECEIPTS_JOBS_MAX: usize = 1_000_000;
 
 /// The sending half of a pipeline ([`Producer::pipeline`](crate::Producer::pipeline)). Dropping it
 /// sends open batches, and ends [`Receipts`] after the last receipt.
 pub struct Pipeline {
     handle: Arc<ProducerHandle>,
     stream: StreamHandle,
-    options: PipelineOptions,
+    receipts_jobs_max: usize,
     next_ticket: u64,
     receipts: Arc<ReceiptQueue>,
 }
@@ -31,28 +40,97 @@ pub struct Receipts {
     _handle: Arc<ProducerHandle>,
 }
 
-impl Pipeline {
-    pub(crate) fn new(
-        handle: Arc<ProducerHandle>,
-        stream: StreamHandle,
-        options: PipelineOptions,
-        receipts: Arc<ReceiptQueue>,
-    ) -> (Pipeline, Receipts) {
-        let reader = Receipts { queue: receipts.clone(), _handle: handle.clone() };
-        (Pipeline { handle, stream, options, next_ticket: 0, receipts }, reader)
+/// The options of a pipeline: how it fills its batches, and its limits. Made by
+/// [`Pipeline::builder`], and ended by [`open`](PipelineBuilder::open).
+#[derive(Clone, Copy, Debug)]
+#[must_use = "a builder creates a pipeline with `open`"]
+pub struct PipelineBuilder {
+    limits: StreamLimits,
+    receipts_jobs_max: usize,
+}
+
+impl PipelineBuilder {
+    /// Sets the most accepted jobs without an answer; further ones wait in `send`. Each publisher
+    /// of a path gets an equal share, and at least one batch. Allow several batches per publisher,
+    /// so that a hung publisher does not use up the limit. 100,000 by default.
+    pub fn in_flight_jobs_max(mut self, jobs: usize) -> Self {
+        self.limits.in_flight_jobs_max = jobs;
+        self
     }
 
-    /// Enqueues a job, and returns its ticket, which counts from 0. Waits while too many receipts
-    /// are unread, for at most the producer's `answer_timeout`; then while the pipeline has reached
-    /// its in-flight limits or the path is being resolved, for as long again. An error means that
-    /// the job was not accepted and used no ticket; the pipeline remains usable. The outcome of an
-    /// accepted job arrives at [`Receipts`]. Cancel safe: if the future is dropped, the job was not
-    /// accepted.
-    pub async fn send(&mut self, job: NewJob) -> Result<JobTicket, EnqueueError> {
-        let limit = self.options.receipts_jobs_max;
+    /// Sets the most bytes of these jobs, shared in the same way; a single job of any size is
+    /// accepted while there is no other. 64 MiB by default.
+    pub fn in_flight_bytes_max(mut self, bytes: usize) -> Self {
+        self.limits.in_flight_bytes_max = bytes;
+        self
+    }
+
+    /// Sets how long a partial batch waits while the publisher has an unanswered one. 1 ms by
+    /// default.
+    pub fn linger(mut self, linger: Duration) -> Self {
+        self.limits.linger = linger;
+        self
+    }
+
+    /// Sets the jobs that make a batch full; at most 10,000. 1,000 by default.
+    pub fn batch_jobs_max(mut self, jobs: usize) -> Self {
+        self.limits.batch_jobs_max = jobs;
+        self
+    }
+
+    /// Sets the bytes that make a batch full. A larger job is sent in a batch of its own. 256 KiB
+    /// by default.
+    pub fn batch_bytes_max(mut self, bytes: usize) -> Self {
+        self.limits.batch_bytes_max = bytes;
+        self
+    }
+
+    /// A partial batch is sent at once while the publisher has fewer unanswered batches than this.
+    /// 1 by default.
+    pub fn eager_batches(mut self, batches: usize) -> Self {
+        self.limits.eager_batches = batches;
+        self
+    }
+
+    /// Sets the most jobs with unread receipts; beyond that `send` waits for a reader. Jobs in
+    /// flight are not counted. 1,000,000 by default.
+    pub fn receipts_jobs_max(mut self, jobs: usize) -> Self {
+        self.receipts_jobs_max = jobs;
+        self
+    }
+
+    /// Opens the pipeline: see [`Producer::pipeline`].
+    pub fn open(self, producer: &Producer) -> (Pipeline, Receipts) {
+        let handle = producer.handle();
+        let receipts = Arc::new(ReceiptQueue::default());
+        let stream = handle.driver.open_stream(self.limits, Some(receipts.clone()));
+        let reader = Receipts { queue: receipts.clone(), _handle: handle.clone() };
+        let receipts_jobs_max = self.receipts_jobs_max;
+        (Pipeline { handle, stream, receipts_jobs_max, next_ticket: 0, receipts }, reader)
+    }
+}
+
+impl Pipeline {
+    /// Starts with the default options, to change some:
+    /// `Pipeline::builder().batch_jobs_max(100).open(&producer)`.
+    pub fn builder() -> PipelineBuilder {
+        PipelineBuilder { limits: StreamLimits::default(), receipts_jobs_max: RECEIPTS_JOBS_MAX }
+    }
+
+    /// Enqueues a job (a value of a [`JobKind`](longshore_kinds::JobKind), or a
+    /// [`NewJob`](longshore_protocol::NewJob)), and returns its ticket, which counts from 0. Waits
+    /// while too many receipts are unread, for as long as it takes: the log has a warning every 30
+    /// s. Then waits while the pipeline has reached its in-flight limits or the path is being
+    /// resolved, for at most the producer's `answer_timeout`.
+    ///
+    /// An error means that the job was not accepted and used no ticket; the pipeline remains
+    /// usable. The outcome of an accepted job arrives at [`Receipts`]. Cancel safe: if the future
+    /// is dropped, the job was not accepted, and used no ticket.
+    pub async fn send(&mut self, job: impl IntoJob) -> Result<JobTicket, EnqueueError> {
+        let job = to_job(job, new_id)?;
+        let limit = self.receipts_jobs_max;
         if self.receipts.is_full(limit) {
-            let deadline = Instant::now() + self.handle.driver.options.answer_timeout;
-            self.receipts.wait_for_room(limit, deadline).await?;
+            self.receipts.wait_for_room(limit).await;
         }
         self.handle.driver.push(&self.stream, self.next_ticket, &job, false).await?;
         self.next_ticket += 1;
@@ -76,7 +154,15 @@ impl Receipts {
     /// The receipts of the next finished batch; `None` once the pipeline was dropped and every
     /// batch has finished. Cancel safe.
     pub async fn next(&mut self) -> Option<BatchReceipt> {
-        self.queue.next().await
+        poll_fn(|context| self.queue.poll_next(context)).await
+    }
+}
+
+impl Stream for Receipts {
+    type Item = BatchReceipt;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<BatchReceipt>> {
+        self.queue.poll_next(context)
     }
 }
 

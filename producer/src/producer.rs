@@ -4,20 +4,21 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use longshore_kinds::IntoJob;
-use longshore_protocol::{NewJob, Path, PublisherInfo, check_name};
+use longshore_protocol::limits::BATCH_JOBS_MAX;
+use longshore_protocol::{NewJob, Path, PublisherInfo, Refusal, check_name};
 use longshore_resolver::{Cluster, ReadClient, ReadError};
 
 use crate::core::StreamLimits;
 use crate::directory::Directory;
 use crate::driver::{BatchCompletion, Driver, StreamHandle};
 use crate::enqueue::Enqueue;
+use crate::enqueue_all::EnqueueAll;
 use crate::handle::ProducerHandle;
-use crate::ids::new_session_id;
-use crate::options::{BatchOptions, PipelineOptions, ProducerBuilder};
-use crate::outcome::{EnqueueError, JobReceipt, JobTicket, Receipt};
+use crate::ids::{new_id, new_session_id, to_job};
+use crate::options::ProducerBuilder;
+use crate::outcome::{EnqueueError, JobReceipt, Receipt};
 use crate::pipeline::{Pipeline, Receipts};
 use crate::queues::Queues;
-use crate::receipt_queue::ReceiptQueue;
 
 /// Batches of single calls in flight before a batch waits for more callers.
 const SINGLE_EAGER_BATCHES: usize = 8;
@@ -67,7 +68,7 @@ impl Producer {
             in_flight_jobs_max: options.in_flight_jobs_max,
             in_flight_bytes_max: options.in_flight_bytes_max,
             eager_batches: SINGLE_EAGER_BATCHES,
-            ..StreamLimits::from(&PipelineOptions::default())
+            ..StreamLimits::default()
         };
         let driver = Driver::start(directory, new_session_id(), options);
         let stream = driver.open_stream(single, None);
@@ -96,77 +97,77 @@ impl Producer {
         completion.wait().await.outcome(pushed.index)
     }
 
-    /// Enqueues many jobs, in batches of at most 1,000 jobs and 256 KiB, filling the next batch
-    /// while earlier ones are in flight, and waits for all outcomes. Returns one receipt per job,
-    /// in order; the ticket is the index. An error of one job does not affect the others, unless
-    /// the call is [`atomic`](BatchOptions::atomic). The waits for each job are those of
-    /// [`Producer::enqueue`].
+    /// Enqueues the jobs of an iterator: values of a kind, or [`NewJob`]s. They go in batches of
+    /// 1,000 jobs or 256 KiB, whichever comes first, for each set of publishers; a partial batch is
+    /// sent at the end, and after 10 ms of a slow iterator. The iterator is read no faster than
+    /// publishers answer: at most
+    /// [`in_flight_jobs_max`](ProducerBuilder::in_flight_jobs_max) jobs are in flight.
     ///
-    /// Not cancel safe: if the future is dropped, any of the jobs may have been accepted.
-    /// Enqueueing the same jobs (the same ids) again at the same publisher is harmless.
-    pub async fn enqueue_all(&self, jobs: Vec<NewJob>, options: BatchOptions) -> Vec<JobReceipt> {
-        let driver = &self.handle.driver;
-        let bounds = PipelineOptions {
-            in_flight_jobs_max: driver.options.in_flight_jobs_max,
-            in_flight_bytes_max: driver.options.in_flight_bytes_max,
-            ..PipelineOptions::default()
-        };
-        let stream =
-            CallStream { stream: driver.open_stream(StreamLimits::from(&bounds), None), driver };
-        let mut receipts = vec![None; jobs.len()];
-        let mut completions: Vec<Arc<BatchCompletion>> = Vec::new();
-        if options.atomic {
-            match push_atomic(driver, &stream.stream, &jobs).await {
-                Ok(completion) => completions.push(completion),
-                Err(error) => receipts.fill(Some(Err(error))),
-            }
-        } else {
-            resolve_paths(driver, &jobs);
-            // Waits once for a path without a publisher, not once for each of its jobs.
-            let mut unrouted: hashbrown::HashMap<&Path, EnqueueError> = hashbrown::HashMap::new();
-            for (ticket, job) in jobs.iter().enumerate() {
-                let pushed = match unrouted.get(&job.path) {
-                    Some(why) => (driver.push_if_routed(&stream.stream, ticket as u64, job).await)
-                        .unwrap_or_else(|| Err(why.clone())),
-                    None => driver.push(&stream.stream, ticket as u64, job, false).await,
-                };
-                match pushed {
-                    Ok(pushed) => completions.extend(pushed.tag),
-                    Err(error) => {
-                        if is_path_error(&error) {
-                            unrouted.insert(&job.path, error.clone());
-                        }
-                        receipts[ticket] = Some(Err(error));
-                    }
-                }
-            }
-        }
-        stream.close();
-        for completion in completions {
-            for receipt in completion.wait().await.iter() {
-                if let Some(slot) = receipts.get_mut(receipt.ticket.0 as usize) {
-                    *slot = Some(receipt.outcome);
-                }
-            }
-        }
-        let with_ids = jobs.iter().zip(receipts).enumerate();
-        with_ids
-            .map(|(ticket, (job, outcome))| JobReceipt {
-                ticket: JobTicket(ticket as u64),
-                id: job.id,
-                outcome: outcome.unwrap_or(Err(EnqueueError::Closed)),
-            })
-            .collect()
+    /// Awaited, it returns one result for each job, in order. An error of one job does not affect
+    /// the others. For more jobs than fit into memory, read the results one by one instead:
+    ///
+    /// ```no_run
+    /// # use longshore_producer::{Producer, new_job};
+    /// # use longshore_protocol::Path;
+    /// # async fn run(producer: Producer) -> Result<(), Box<dyn std::error::Error>> {
+    /// let path = Path::new("/jobs/square")?;
+    /// let jobs = (0..10_000_000).map(|n: u64| new_job(path.clone(), n.to_string()));
+    /// let mut results = producer.enqueue_all(jobs);
+    /// while let Some(result) = results.next().await {
+    ///     if let Err(error) = result.outcome {
+    ///         eprintln!("{}: {error}", result.id);
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// The waits for each job are those of [`Producer::enqueue`]. Not cancel safe: if the future is
+    /// dropped, any of the jobs may have been accepted. Enqueueing the same jobs (the same ids)
+    /// again at the same publisher is harmless.
+    pub fn enqueue_all<J: IntoIterator<Item: IntoJob>>(&self, jobs: J) -> EnqueueAll<J::IntoIter> {
+        EnqueueAll::new(self.handle.clone(), jobs.into_iter())
     }
 
-    /// Creates a pipeline: jobs enter at one half, receipts leave at the other, a batch at a time.
-    /// Built for throughput: a job costs neither a wait nor a wake-up of its own. Read receipts
-    /// while sending, best in a task of their own. Use and drop it within the runtime.
-    pub fn pipeline(&self, options: PipelineOptions) -> (Pipeline, Receipts) {
-        let receipts = Arc::new(ReceiptQueue::default());
-        let stream =
-            self.handle.driver.open_stream(StreamLimits::from(&options), Some(receipts.clone()));
-        Pipeline::new(self.handle.clone(), stream, options, receipts)
+    /// Enqueues all of the jobs or none, as one batch at one publisher, which must have all of
+    /// their paths: at most 10,000 jobs, 16 MiB of payload and 18 MiB encoded
+    /// ([`EnqueueError::NotAtomic`]). Returns the receipts in order, or the first refusal. Waits
+    /// and cancel safety are those of [`Producer::enqueue`].
+    pub async fn enqueue_atomic(
+        &self,
+        jobs: impl IntoIterator<Item: IntoJob>,
+    ) -> Result<Vec<Receipt>, EnqueueError> {
+        // One too many is enough for the refusal.
+        let jobs: Vec<NewJob> = (jobs.into_iter().take(BATCH_JOBS_MAX + 1))
+            .map(|job| to_job(job, new_id))
+            .collect::<Result<_, _>>()?;
+        if jobs.is_empty() {
+            return Ok(Vec::new());
+        }
+        let ProducerHandle { driver, stream, .. } = &*self.handle;
+        let batch = push_atomic(driver, stream, &jobs).await?;
+        let batch = batch.wait().await;
+        let receipts: Result<Vec<_>, _> = batch.iter().map(|job| job.outcome).collect();
+        receipts.map_err(|first| {
+            // The refusals of the other jobs only refer to that of the refused one.
+            let is_cause = |error: &EnqueueError| {
+                !matches!(error, EnqueueError::Refused { refusal: Refusal::BatchRefused, .. })
+            };
+            let causes = |job: JobReceipt| job.outcome.err().filter(is_cause);
+            batch.iter().find_map(causes).unwrap_or(first)
+        })
+    }
+
+    /// Opens a pipeline with default options ([`Pipeline::builder`] has others): jobs enter at one
+    /// half, receipts leave at the other, a batch at a time. Built for throughput: a job costs
+    /// neither a wait nor a wake-up of its own. Read receipts while sending, best in a task of
+    /// their own. Use and drop it within the runtime.
+    pub fn pipeline(&self) -> (Pipeline, Receipts) {
+        Pipeline::builder().open(self)
+    }
+
+    pub(crate) fn handle(&self) -> Arc<ProducerHandle> {
+        self.handle.clone()
     }
 
     pub(crate) fn answer_timeout(&self) -> Duration {
@@ -217,24 +218,6 @@ impl ProducerBuilder {
     }
 }
 
-/// The stream of one call, closed at the end of the call or when it is dropped.
-struct CallStream<'a> {
-    stream: StreamHandle,
-    driver: &'a Arc<Driver>,
-}
-
-impl CallStream<'_> {
-    fn close(&self) {
-        self.driver.step(|state, now| state.core.close_stream(now, self.stream.id));
-    }
-}
-
-impl Drop for CallStream<'_> {
-    fn drop(&mut self) {
-        self.close();
-    }
-}
-
 async fn push_atomic(
     driver: &Arc<Driver>,
     stream: &StreamHandle,
@@ -246,27 +229,6 @@ async fn push_atomic(
     driver
         .wait(stream, since, &all, |state, now| state.core.push_atomic(now, stream.id, jobs))
         .await
-}
-
-/// True if the error applies to all jobs of the path, as long as it has no route.
-fn is_path_error(error: &EnqueueError) -> bool {
-    matches!(
-        error,
-        EnqueueError::NoPublisher { .. }
-            | EnqueueError::IsValue { .. }
-            | EnqueueError::PathRefused { .. }
-            | EnqueueError::Resolver { .. }
-            | EnqueueError::NotSent { .. }
-    )
-}
-
-/// Resolves all paths in one request, not one after another.
-fn resolve_paths(driver: &Arc<Driver>, jobs: &[NewJob]) {
-    driver.step(|state, now| {
-        for job in one_per_path(jobs) {
-            state.core.route(now, &job.path, now);
-        }
-    });
 }
 
 fn one_per_path(jobs: &[NewJob]) -> Vec<&NewJob> {

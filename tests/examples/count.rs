@@ -7,7 +7,7 @@ use longshore::prelude::*;
 use longshore::values::{
     SubscribeOptions, Subscriber, Updates, ValuePublisher, ValuePublisherOptions,
 };
-use longshore::{BatchOptions, Durability, Value};
+use longshore::{Durability, Value};
 
 /// The payload size of a job or a value.
 const BYTES: usize = 256;
@@ -37,8 +37,8 @@ async fn jobs(number: u64) -> anyhow::Result<()> {
     let system = System::start_with(options).await?;
     let (producer, path) = (system.producer(), Path::new("/jobs/count")?);
     for _ in 0..number / BATCH {
-        let jobs = (0..BATCH).map(|_| new_job(path.clone(), vec![7; BYTES])).collect();
-        for receipt in producer.enqueue_all(jobs, BatchOptions::default()).await {
+        let jobs = (0..BATCH).map(|_| new_job(path.clone(), vec![7; BYTES]));
+        for receipt in producer.enqueue_all(jobs).await {
             receipt.outcome?;
         }
     }

@@ -21,8 +21,8 @@ use common::harness::Harness;
 use common::{eventually, long};
 use longshore::protocol::messages::work::{Filter, JobInfo, JobsQuery};
 use longshore::{
-    AttemptOutcome, BatchOptions, Cluster, Glob, Job, JobContext, JobFailure, JobState, Path,
-    Producer, Queues, Worker, new_job,
+    AttemptOutcome, Cluster, Glob, Job, JobContext, JobFailure, JobState, Path, Producer, Queues,
+    Worker, new_job,
 };
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -98,7 +98,7 @@ async fn produce(plan: ClientPlan) {
             job.options.keep_result = true;
             job
         });
-        let receipts = producer.enqueue_all(jobs.collect(), BatchOptions::default()).await;
+        let receipts = producer.enqueue_all(jobs).await;
         let mut lines = String::new();
         for (n, receipt) in (first..).zip(receipts) {
             match receipt.outcome {

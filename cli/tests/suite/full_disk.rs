@@ -14,8 +14,7 @@ use bytes::Bytes;
 use common::{CommandOutput, Service, eventually, longshore, run};
 use longshore::protocol::{JobId, Refusal};
 use longshore::{
-    BatchOptions, Cluster, EnqueueError, Glob, Job, JobContext, NewJob, Path, Producer, Queues,
-    Worker, new_job,
+    Cluster, EnqueueError, Glob, Job, JobContext, NewJob, Path, Producer, Queues, Worker, new_job,
 };
 use rustix::fs::{FallocateFlags, fallocate};
 
@@ -115,7 +114,7 @@ async fn fill(producer: &Producer, mut batch: usize) -> HashSet<JobId> {
     let mut acknowledged = HashSet::new();
     loop {
         let mut refused = 0;
-        for receipt in producer.enqueue_all(jobs(batch), BatchOptions::default()).await {
+        for receipt in producer.enqueue_all(jobs(batch)).await {
             match receipt.outcome {
                 Ok(_) => assert!(acknowledged.insert(receipt.id)),
                 Err(EnqueueError::Refused { refusal: Refusal::NoSpace, .. }) => refused += 1,

@@ -17,8 +17,8 @@ use common::harness::{Harness, direct_queues, info_of, jobs_of, stat_of};
 use common::{BackgroundCommand, eventually, long};
 use longshore::values::{DurableValue, Event, Subscriber, SubscriberOptions, ValueState};
 use longshore::{
-    AttemptOutcome, BatchOptions, Job, JobContext, JobId, JobName, LinkTiming, NewJob, Path,
-    PipelineOptions, Producer, Receipts, Value, Worker, new_job,
+    AttemptOutcome, Job, JobContext, JobId, JobName, LinkTiming, NewJob, Path, Pipeline, Producer,
+    Receipts, Value, Worker, new_job,
 };
 use rustix::process::Signal;
 use tokio::time::timeout;
@@ -56,9 +56,9 @@ async fn read(receipts: &mut Receipts, seen: &mut HashSet<JobId>) -> bool {
 async fn receipts_survive_a_publisher_killed_during_enqueue() {
     let jobs: u64 = 100_000;
     let mut harness = Harness::with_proxy().await;
-    let options = PipelineOptions { in_flight_jobs_max: 10_000, ..PipelineOptions::default() };
+    let options = Pipeline::builder().in_flight_jobs_max(10_000);
     let producer = harness.producer();
-    let (mut pipeline, mut receipts) = producer.pipeline(options);
+    let (mut pipeline, mut receipts) = options.open(&producer);
     let sending = tokio::spawn(async move {
         let mut order = Vec::new();
         for n in 0..jobs {
@@ -145,8 +145,8 @@ async fn repeated_publisher_kills_lose_and_duplicate_nothing() {
         async { Ok(()) }
     }));
 
-    let options = PipelineOptions { in_flight_jobs_max: 5_000, ..PipelineOptions::default() };
-    let (mut pipeline, mut receipts) = harness.producer().pipeline(options);
+    let options = Pipeline::builder().in_flight_jobs_max(5_000);
+    let (mut pipeline, mut receipts) = options.open(&harness.producer());
     let enough = Arc::new(AtomicBool::new(false));
     let stop = enough.clone();
     let sending = tokio::spawn(async move {
@@ -248,7 +248,7 @@ impl EnqueuedJobs {
             self.jobs.insert(label, JobName::from(job.id));
             jobs.push(job);
         }
-        let receipts = self.producer.enqueue_all(jobs, BatchOptions::default()).await;
+        let receipts = self.producer.enqueue_all(jobs).await;
         assert!(receipts.iter().all(|receipt| receipt.outcome.is_ok()), "{receipts:?}");
     }
 }

@@ -8,7 +8,7 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use common::harness::{Harness, WRITER_TTL, direct_queues, stat_of};
-use longshore::{BatchOptions, Path, Producer, new_job};
+use longshore::{Path, Producer, new_job};
 
 const QUEUE: &str = "/jobs/on";
 /// The time without any replica.
@@ -54,8 +54,8 @@ async fn publishers_reregister_within_half_a_ttl_while_workers_continue() {
         let queues = direct_queues(&publisher.service);
         let (_, publishers) = queues.publishers(&longshore::Glob::everything()).await.unwrap();
         let producer = Producer::to_publishers(publishers);
-        let jobs = (0..BACKLOG).map(|_| new_job(Path::new(QUEUE).unwrap(), &b""[..])).collect();
-        let receipts = producer.enqueue_all(jobs, BatchOptions::default()).await;
+        let jobs = (0..BACKLOG).map(|_| new_job(Path::new(QUEUE).unwrap(), &b""[..]));
+        let receipts = producer.enqueue_all(jobs).await;
         assert!(receipts.iter().all(|receipt| receipt.outcome.is_ok()));
     }
     let worker = || {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use common::BackgroundCommand;
 use common::harness::{Harness, info_of};
-use longshore::{BatchOptions, Path, Producer, new_job};
+use longshore::{Path, Producer, new_job};
 
 /// With this timing no publisher is hidden and no replica completes its warm-up by time alone.
 const SLOW: &str =
@@ -19,8 +19,8 @@ const SOON: Duration = Duration::from_secs(30);
 async fn enqueue_at(harness: &Harness, publisher: usize, queue: &str, jobs: usize) {
     let publisher = info_of(&harness.publishers[publisher].service);
     let producer = Producer::to_publishers(vec![publisher]);
-    let jobs = (0..jobs).map(|_| new_job(Path::new(queue).unwrap(), &b"x"[..])).collect();
-    let receipts = producer.enqueue_all(jobs, BatchOptions::default()).await;
+    let jobs = (0..jobs).map(|_| new_job(Path::new(queue).unwrap(), &b"x"[..]));
+    let receipts = producer.enqueue_all(jobs).await;
     assert!(receipts.iter().all(|receipt| receipt.outcome.is_ok()), "{receipts:?}");
 }
 

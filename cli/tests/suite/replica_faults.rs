@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use common::harness::{Harness, WRITER_TTL, reader, stat_of};
 use common::{eventually, long};
-use longshore::{BatchOptions, Cluster, Path, PathAnswer, Producer, ReadClient, new_job};
+use longshore::{Cluster, Path, PathAnswer, Producer, ReadClient, new_job};
 use rustix::process::Signal;
 
 /// Timeouts of these tests, all shorter than a hang.
@@ -56,8 +56,8 @@ async fn knows(client: &ReadClient, queue: &str) -> bool {
 
 async fn enqueue(harness: &Harness, queue: &str, jobs: usize) {
     let producer = Producer::connect(with_short_timing(harness.cluster()));
-    let jobs = (0..jobs).map(|_| new_job(path(queue), &b""[..])).collect();
-    let receipts = producer.enqueue_all(jobs, BatchOptions::default()).await;
+    let jobs = (0..jobs).map(|_| new_job(path(queue), &b""[..]));
+    let receipts = producer.enqueue_all(jobs).await;
     assert!(receipts.iter().all(|receipt| receipt.outcome.is_ok()), "{receipts:?}");
 }
 
@@ -179,7 +179,7 @@ async fn paths_published_during_an_outage_reach_restarted_replicas() {
     let publisher = common::harness::info_of(&harness.publishers[0].service);
     let producer = Producer::to_publishers(vec![publisher]);
     let job = new_job(path("/jobs/all-down"), &b""[..]);
-    let receipts = producer.enqueue_all(vec![job], BatchOptions::default()).await;
+    let receipts = producer.enqueue_all(vec![job]).await;
     assert!(receipts.iter().all(|receipt| receipt.outcome.is_ok()));
 
     for replica in &mut harness.replicas {

@@ -1,7 +1,9 @@
 //! What every client has: `connect`, `builder` and `ready`.
 
+use longshore::prelude::*;
 use longshore::testing::TestSystem;
-use longshore::{Cluster, Producer, Queues, ReadClient, ReadError};
+use longshore::{EnqueueError, ReadClient, ReadError};
+use serde::{Deserialize, Serialize};
 
 /// The result of `ready` for each client of a cluster.
 async fn ready(cluster: &Cluster) -> [Result<(), ReadError>; 3] {
@@ -29,5 +31,30 @@ async fn ready_clients_have_reached_a_replica() -> anyhow::Result<()> {
     );
     // Named publishers need no resolver.
     assert_eq!(Producer::to_publishers([system.publisher().clone()]).ready().await, Ok(()));
+    Ok(())
+}
+
+#[derive(Serialize, Deserialize, JobKind)]
+#[job(path = "/tenants/{tenant}/invoices")]
+struct Invoice {
+    tenant: String,
+}
+
+#[tokio::test]
+async fn many_payloads_are_enqueued_by_their_kind() -> anyhow::Result<()> {
+    let system = TestSystem::start().await?;
+    let producer = system.producer();
+    let tenants = ["acme", "not/one/segment", "zenith"];
+    let invoices = tenants.map(|tenant| Invoice { tenant: tenant.to_owned() });
+    let results = producer.enqueue_all(invoices).await;
+    let bad = matches!(results[1].outcome, Err(EnqueueError::BadPayload(_)));
+    assert!(results[0].outcome.is_ok() && bad && results[2].outcome.is_ok());
+
+    let (mut pipeline, mut receipts) = producer.pipeline();
+    assert!(pipeline.send(Invoice { tenant: "a/b".to_owned() }).await.is_err());
+    pipeline.send(Invoice { tenant: "acme".to_owned() }).await?;
+    drop(pipeline);
+    let batch = receipts.next().await.ok_or_else(|| anyhow::anyhow!("no receipts"))?;
+    assert_eq!((batch.len(), batch.held()), (1, 1));
     Ok(())
 }

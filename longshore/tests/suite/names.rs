@@ -10,10 +10,10 @@ use longshore::values::{
     Subscriber, SubscriberOptions, ValuePublisher, ValuePublisherError, ValuePublisherOptions,
 };
 use longshore::{
-    Action, BatchOptions, Cluster, ConfirmError, ConnectError, Durability, EnqueueError, FeedFrom,
-    FeedUpdate, Glob, JobId, JobLookupError, JobName, JobRef, NameError, OpenError,
-    PipelineOptions, Publisher, PublisherId, PublisherInfo, PublisherOptions, Queues, QueuesError,
-    ReadClient, ReadError, Receipt, ReplaceError, RunError, WaitError, WatchEnded, WriteClient,
+    Action, Cluster, ConfirmError, ConnectError, Durability, EnqueueError, FeedFrom, FeedUpdate,
+    Glob, JobId, JobLookupError, JobName, JobRef, NameError, OpenError, Publisher, PublisherId,
+    PublisherInfo, PublisherOptions, Queues, QueuesError, ReadClient, ReadError, Receipt,
+    ReplaceError, RunError, WaitError, WatchEnded, WriteClient,
 };
 use tokio::time::timeout;
 
@@ -107,13 +107,12 @@ async fn producers_reject_invalid_names_before_sending() -> anyhow::Result<()> {
                 |outcome| matches!(outcome, Err(EnqueueError::Name(error)) if error == expected);
             assert_eq!(timeout(AT_ONCE, producer.ready()).await?, Err(ReadError::Name(expected)));
             assert!(refused(timeout(AT_ONCE, producer.enqueue(job()?)).await?));
-            for atomic in [false, true] {
-                let all = producer.enqueue_all(vec![job()?, job()?], BatchOptions { atomic });
-                let receipts = timeout(AT_ONCE, all).await?;
-                assert_eq!(receipts.len(), 2);
-                assert!(receipts.into_iter().all(|receipt| refused(receipt.outcome)));
-            }
-            let (mut pipeline, _receipts) = producer.pipeline(PipelineOptions::default());
+            let all = timeout(AT_ONCE, producer.enqueue_all([job()?, job()?])).await?;
+            assert_eq!(all.len(), 2);
+            assert!(all.into_iter().all(|result| refused(result.outcome)));
+            let atomic = timeout(AT_ONCE, producer.enqueue_atomic([job()?, job()?])).await?;
+            assert_eq!(atomic, Err(EnqueueError::Name(expected)));
+            let (mut pipeline, _receipts) = producer.pipeline();
             let sent = timeout(AT_ONCE, pipeline.send(job()?)).await?;
             assert!(matches!(sent, Err(EnqueueError::Name(error)) if error == expected));
             let confirmed = timeout(AT_ONCE, producer.confirm(&receipt())).await?;

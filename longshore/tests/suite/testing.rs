@@ -330,7 +330,7 @@ async fn moving_the_clock_a_day_over_10000_jobs_is_fast() -> anyhow::Result<()> 
         job.options.due = Due::After(n * day_ms / 10_000);
         job
     });
-    let receipts = system.producer().enqueue_all(jobs.collect(), Default::default()).await;
+    let receipts = system.producer().enqueue_all(jobs).await;
     assert!(receipts.iter().all(|receipt| receipt.outcome.is_ok()));
     let queues = system.queues();
     queues.status().await?;

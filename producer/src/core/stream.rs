@@ -8,7 +8,6 @@ use longshore_protocol::{NewJob, Path};
 
 use super::batch::{OpenBatch, weight};
 use super::ids::RouteId;
-use crate::options::PipelineOptions;
 
 /// How a stream fills its batches, and its in-flight limits.
 #[derive(Clone, Copy, Debug)]
@@ -21,15 +20,16 @@ pub(crate) struct StreamLimits {
     pub(crate) eager_batches: usize,
 }
 
-impl From<&PipelineOptions> for StreamLimits {
-    fn from(options: &PipelineOptions) -> StreamLimits {
+impl Default for StreamLimits {
+    /// 100,000 jobs and 64 MiB in flight; batches of 1,000 jobs or 256 KiB; 1 ms; 1 batch.
+    fn default() -> StreamLimits {
         StreamLimits {
-            in_flight_jobs_max: options.in_flight_jobs_max,
-            in_flight_bytes_max: options.in_flight_bytes_max,
-            linger: options.linger,
-            batch_jobs_max: options.batch_jobs_max,
-            batch_bytes_max: options.batch_bytes_max,
-            eager_batches: options.eager_batches,
+            in_flight_jobs_max: 100_000,
+            in_flight_bytes_max: 64 * 1024 * 1024,
+            linger: Duration::from_millis(1),
+            batch_jobs_max: 1_000,
+            batch_bytes_max: 256 * 1024,
+            eager_batches: 1,
         }
     }
 }

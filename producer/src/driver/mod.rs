@@ -8,7 +8,9 @@ use std::sync::{Arc, OnceLock};
 
 use hashbrown::HashMap;
 use longshore_protocol::messages::work::{Enqueued, SealedBatch};
-use longshore_protocol::{BatchRefusal, FrameWriter, NewJob, PublisherId, SessionId, check_name};
+use longshore_protocol::{
+    BatchRefusal, FrameWriter, NewJob, Path, PublisherId, SessionId, check_name,
+};
 use longshore_transport::{LinkSender, SendError};
 use parking_lot::Mutex;
 use rand::Rng;
@@ -147,34 +149,55 @@ impl Driver {
         job: &NewJob,
         want_tag: bool,
     ) -> Result<Pushed<Arc<BatchCompletion>>, EnqueueError> {
-        check_name(&self.options.name)?;
-        let push = |state: &mut DriverState, now: Time| {
-            state.core.push(now, stream.id, ticket, job, want_tag)
-        };
-        match self.step(push) {
+        match self.try_push(stream, ticket, job, want_tag) {
             Ok(pushed) => Ok(pushed),
             Err(PushError::Never(error)) => Err(error),
             Err(PushError::Full | PushError::NoRoute) => {
-                let since = self.started.elapsed();
-                self.wait(stream, since, &[job], push).await
+                self.push_later(stream, self.now(), ticket, job, want_tag).await
             }
         }
     }
 
-    /// Like [`push`](Driver::push), for a path without a route: returns `None` if it still has
-    /// none, without resolving again.
-    pub(crate) async fn push_if_routed(
+    /// Adds a job to a stream if this needs no wait.
+    pub(crate) fn try_push(
         self: &Arc<Self>,
         stream: &StreamHandle,
         ticket: u64,
         job: &NewJob,
-    ) -> Option<Result<Pushed<Arc<BatchCompletion>>, EnqueueError>> {
-        match self.step(|state, now| state.core.push(now, stream.id, ticket, job, false)) {
-            Ok(pushed) => Some(Ok(pushed)),
-            Err(PushError::Never(error)) => Some(Err(error)),
-            Err(PushError::Full) => Some(self.push(stream, ticket, job, false).await),
-            Err(PushError::NoRoute) => None,
-        }
+        want_tag: bool,
+    ) -> Result<Pushed<Arc<BatchCompletion>>, PushError> {
+        check_name(&self.options.name).map_err(|error| PushError::Never(error.into()))?;
+        self.step(|state, now| state.core.push(now, stream.id, ticket, job, want_tag))
+    }
+
+    /// Like [`push`](Driver::push), and has waited since `since`: a path that was found to have no
+    /// publisher since then is not resolved again. Cancel safe.
+    pub(crate) async fn push_later(
+        self: &Arc<Self>,
+        stream: &StreamHandle,
+        since: Time,
+        ticket: u64,
+        job: &NewJob,
+        want_tag: bool,
+    ) -> Result<Pushed<Arc<BatchCompletion>>, EnqueueError> {
+        let push = |state: &mut DriverState, now: Time| {
+            state.core.push(now, stream.id, ticket, job, want_tag)
+        };
+        self.wait(stream, since, &[job], push).await
+    }
+
+    /// Requests the routes of the paths, together. Returns the time of the request.
+    pub(crate) fn request_routes<'a>(
+        self: &Arc<Self>,
+        paths: impl Iterator<Item = &'a Path>,
+    ) -> Time {
+        let mut requested = hashbrown::HashSet::new();
+        self.step(|state, now| {
+            for path in paths.filter(|path| requested.insert(*path)) {
+                state.core.route(now, path, now);
+            }
+            now
+        })
     }
 
     /// Retries `push` until it succeeds or fails. Every wait is limited by the answer timeout.
@@ -362,7 +385,7 @@ impl Driver {
     }
 }
 
-fn no_route(path: longshore_protocol::Path, no: NoRoute) -> EnqueueError {
+fn no_route(path: Path, no: NoRoute) -> EnqueueError {
     match no {
         NoRoute::NoPublisher => EnqueueError::NoPublisher { path },
         NoRoute::Value(publisher) => EnqueueError::IsValue { path, publisher },

@@ -3,10 +3,8 @@
 use std::time::Duration;
 
 use crate::fake::{BatchBehavior, FakePublisher};
-use longshore_producer::{
-    BatchOptions, EnqueueError, Failover, Producer, ProducerBuilder, new_job,
-};
-use longshore_protocol::{Durability, JobId, NewJob, Path, PublisherInfo, Refusal};
+use longshore_producer::{EnqueueError, Failover, Producer, ProducerBuilder, new_job};
+use longshore_protocol::{Durability, NewJob, Path, PublisherInfo};
 
 fn options() -> ProducerBuilder {
     Producer::builder()
@@ -22,21 +20,6 @@ fn job(payload: &'static str) -> NewJob {
 
 fn to(publishers: &[&FakePublisher], options: ProducerBuilder) -> Producer {
     options.to_publishers(publishers.iter().map(|p| p.info.clone()))
-}
-
-#[tokio::test]
-async fn jobs_of_an_unresolved_path_wait_together() {
-    let producer = with_answer_timeout(300).connect("127.0.0.1:1");
-    let jobs = (0..1_000).map(|_| job("x")).collect();
-    let all = producer.enqueue_all(jobs, BatchOptions::default());
-    let receipts = tokio::time::timeout(Duration::from_secs(30), all).await.expect("in time");
-    assert_eq!(receipts.len(), 1_000);
-    for receipt in receipts {
-        assert!(matches!(
-            receipt.outcome,
-            Err(EnqueueError::NotSent { .. } | EnqueueError::Resolver { .. })
-        ));
-    }
 }
 
 #[tokio::test]
@@ -134,46 +117,6 @@ async fn the_next_address_is_tried_after_the_first() {
     info.addresses.insert(0, ([127, 0, 0, 1], 1).into());
     let producer = options().to_publishers(vec![info]);
     producer.enqueue(job("x")).await.expect("taken");
-}
-
-#[tokio::test]
-async fn each_job_of_a_call_has_its_own_receipt() {
-    let publisher = FakePublisher::start(1).await;
-    publisher.disk.lock().refuse_payload = Some((b"bad", Refusal::QueueFull));
-    let producer = to(&[&publisher], options());
-    let mut jobs: Vec<NewJob> = (0..2_500).map(|_| job("good")).collect();
-    jobs[7] = job("bad");
-    jobs[1_234].options.max_attempts = Some(0);
-    let ids: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
-    let receipts = producer.enqueue_all(jobs, BatchOptions::default()).await;
-    assert_eq!(receipts.iter().map(|r| r.id).collect::<Vec<_>>(), ids);
-    for (n, receipt) in receipts.iter().enumerate() {
-        assert_eq!(receipt.ticket.0, n as u64);
-        match (n, &receipt.outcome) {
-            (7, Err(EnqueueError::Refused { refusal: Refusal::QueueFull, .. })) => {}
-            (1_234, Err(EnqueueError::Invalid(Refusal::BadOptions))) => {}
-            (_, Ok(receipt)) => assert_eq!(receipt.job.id, ids[n]),
-            (n, outcome) => panic!("job {n}: {outcome:?}"),
-        }
-    }
-    assert_eq!(publisher.disk.lock().jobs.len(), 2_498);
-}
-
-#[tokio::test]
-async fn an_atomic_call_is_one_batch() {
-    let publisher = FakePublisher::start(1).await;
-    let producer = to(&[&publisher], options());
-    let jobs: Vec<NewJob> = (0..5_000).map(|_| job("x")).collect();
-    let receipts = producer.enqueue_all(jobs, BatchOptions { atomic: true }).await;
-    assert!(receipts.iter().all(|receipt| receipt.outcome.is_ok()));
-    assert_eq!(publisher.disk.lock().batches, [5_000]);
-    let jobs: Vec<NewJob> = (0..10_001).map(|_| job("x")).collect();
-    let receipts = producer.enqueue_all(jobs, BatchOptions { atomic: true }).await;
-    let refused =
-        |r: &longshore_producer::JobReceipt| matches!(r.outcome, Err(EnqueueError::NotAtomic(_)));
-    assert!(receipts.iter().all(refused));
-    assert_eq!(publisher.disk.lock().batches.len(), 1);
-    assert!(producer.enqueue_all(Vec::new(), BatchOptions { atomic: true }).await.is_empty());
 }
 
 #[tokio::test]

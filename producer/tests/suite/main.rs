@@ -4,6 +4,7 @@
 mod actions;
 mod confirm;
 mod enqueue;
+mod enqueue_all;
 mod fake;
 mod feed;
 mod pipeline;

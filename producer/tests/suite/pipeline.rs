@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use crate::fake::{BatchBehavior, FakePublisher};
-use longshore_producer::{EnqueueError, PipelineOptions, Producer, new_job};
+use longshore_producer::{EnqueueError, Pipeline, Producer, new_job};
 use longshore_protocol::{JobId, NewJob, Path};
 use tokio::time::timeout;
 
@@ -26,8 +26,8 @@ async fn every_job_has_one_receipt_over_broken_links() {
     });
     publisher.script(breaks);
     let producer = to(&[&publisher]);
-    let options = PipelineOptions { batch_jobs_max: 100, ..PipelineOptions::default() };
-    let (mut pipeline, mut receipts) = producer.pipeline(options);
+    let options = Pipeline::builder().batch_jobs_max(100);
+    let (mut pipeline, mut receipts) = options.open(&producer);
     let sender = tokio::spawn(async move {
         let mut ids = Vec::new();
         for n in 0..10_000 {
@@ -55,14 +55,12 @@ async fn a_pipeline_waits_at_its_in_flight_limit() {
     let publisher = FakePublisher::start(1).await;
     publisher.script(vec![BatchBehavior::AnswerAfter(Duration::from_millis(200)); 1]);
     let producer = to(&[&publisher]);
-    let options = PipelineOptions {
-        in_flight_jobs_max: 10,
-        batch_jobs_max: 10,
-        eager_batches: 0,
-        linger: Duration::from_secs(5),
-        ..PipelineOptions::default()
-    };
-    let (mut pipeline, mut receipts) = producer.pipeline(options);
+    let options = Pipeline::builder()
+        .in_flight_jobs_max(10)
+        .batch_jobs_max(10)
+        .eager_batches(0)
+        .linger(Duration::from_secs(5));
+    let (mut pipeline, mut receipts) = options.open(&producer);
     for n in 0..10 {
         pipeline.send(job(n)).await.expect("there is room");
     }
@@ -76,42 +74,69 @@ async fn a_pipeline_waits_at_its_in_flight_limit() {
 }
 
 #[tokio::test]
-async fn send_waits_for_a_reader_and_then_fails() {
+async fn send_waits_while_receipts_are_unread() {
     let publisher = FakePublisher::start(1).await;
-    let infos = vec![publisher.info.clone()];
-    let answer_timeout = Duration::from_millis(500);
-    let options = Producer::builder().answer_timeout(answer_timeout);
-    let producer = options.to_publishers(infos);
-    let options = PipelineOptions {
-        receipts_jobs_max: 128,
-        in_flight_jobs_max: 32,
-        batch_jobs_max: 16,
-        ..PipelineOptions::default()
-    };
-    let (mut pipeline, mut receipts) = producer.pipeline(options);
-    let mut taken = 0;
-    let (error, waited) = loop {
-        let began = Instant::now();
-        match pipeline.send(job(taken)).await {
-            Ok(_) => taken += 1,
-            Err(error) => break (error, began.elapsed()),
-        }
-    };
-    assert_eq!(error, EnqueueError::ReceiptsUnread { limit: 128 });
-    assert!((128..=128 + 32).contains(&taken), "{taken} jobs without a reader");
-    assert!(waited >= answer_timeout, "it waited for {waited:?}");
+    let options =
+        Pipeline::builder().receipts_jobs_max(128).in_flight_jobs_max(32).batch_jobs_max(16);
+    // The wait for a reader has no limit.
+    let producer = Producer::builder().answer_timeout(Duration::from_millis(100));
+    let producer = producer.to_publishers([publisher.info.clone()]);
+    let (mut pipeline, mut receipts) = options.open(&producer);
+    let mut sent = 0;
+    while timeout(Duration::from_millis(500), pipeline.send(job(sent))).await.is_ok() {
+        sent += 1;
+    }
+    assert!((128..=128 + 32).contains(&sent), "{sent} jobs without a reader");
     let mut read = 0;
-    let (sent, ()) = tokio::join!(pipeline.send(job(taken)), async {
+    let (ticket, ()) = tokio::join!(pipeline.send(job(sent)), async {
         while read < 64 {
             read += receipts.next().await.expect("a batch").len();
         }
     });
-    sent.expect("receipts are read meanwhile");
+    assert_eq!(ticket.expect("receipts are read meanwhile").0, sent as u64);
     drop(pipeline);
     while let Some(batch) = receipts.next().await {
         read += batch.len();
     }
-    assert_eq!(read, taken + 1);
+    assert_eq!(read, sent + 1);
+}
+
+/// Sends are dropped at random moments, before and after they could be accepted: the receipts are
+/// those of the tickets that were returned, and of no other job.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cancelled_sends_neither_lose_nor_add_jobs() {
+    let publisher = FakePublisher::start(1).await;
+    publisher.script((0..200).map(|n| match n % 10 {
+        3 => BatchBehavior::TakeAndBreak,
+        _ => BatchBehavior::AnswerAfter(Duration::from_millis(n % 3)),
+    }));
+    let producer = to(&[&publisher]);
+    let options =
+        Pipeline::builder().in_flight_jobs_max(20).batch_jobs_max(7).receipts_jobs_max(30);
+    let (mut pipeline, mut receipts) = options.open(&producer);
+    let reader = tokio::spawn(async move {
+        let mut read = Vec::new();
+        while let Some(batch) = receipts.next().await {
+            assert!(batch.iter().all(|job| job.outcome.is_ok()));
+            read.extend(batch.iter().map(|job| (job.ticket.0, job.id)));
+            tokio::time::sleep(Duration::from_micros(300)).await;
+        }
+        read
+    });
+    let (mut accepted, mut cancelled) = (Vec::new(), 0);
+    while accepted.len() < 400 {
+        let job = job(accepted.len());
+        let id = job.id;
+        tokio::select! {
+            biased;
+            sent = pipeline.send(job) => accepted.push((sent.expect("accepted").0, id)),
+            () = tokio::time::sleep(Duration::from_micros(cancelled % 5 * 500)) => cancelled += 1,
+        }
+    }
+    drop(pipeline);
+    assert_eq!(reader.await.expect("the reader"), accepted);
+    assert!(cancelled > 10, "{cancelled} sends were cancelled");
+    assert!(publisher.has_exactly(&accepted.iter().map(|&(_, id)| id).collect::<Vec<_>>()));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -119,13 +144,9 @@ async fn a_hung_publisher_does_not_stop_a_pipeline() {
     let (hung, good) = (FakePublisher::start(1).await, FakePublisher::start(2).await);
     hung.script(vec![BatchBehavior::TakeInSilence; 10_000]);
     let producer = to(&[&hung, &good]);
-    let options = PipelineOptions {
-        in_flight_jobs_max: 1_000,
-        batch_jobs_max: 50,
-        receipts_jobs_max: 1_000,
-        ..PipelineOptions::default()
-    };
-    let (mut pipeline, mut receipts) = producer.pipeline(options);
+    let options =
+        Pipeline::builder().in_flight_jobs_max(1_000).batch_jobs_max(50).receipts_jobs_max(1_000);
+    let (mut pipeline, mut receipts) = options.open(&producer);
     let sender = tokio::spawn(async move {
         let mut tickets = HashMap::new();
         let began = Instant::now();
@@ -162,8 +183,8 @@ async fn a_hung_publisher_does_not_stop_a_pipeline() {
 async fn a_pipeline_without_a_reader_continues() {
     let publisher = FakePublisher::start(1).await;
     let producer = to(&[&publisher]);
-    let options = PipelineOptions { receipts_jobs_max: 64, ..PipelineOptions::default() };
-    let (mut pipeline, receipts) = producer.pipeline(options);
+    let options = Pipeline::builder().receipts_jobs_max(64);
+    let (mut pipeline, receipts) = options.open(&producer);
     drop(receipts);
     for n in 0..1_000 {
         pipeline.send(job(n)).await.expect("accepted");
@@ -177,13 +198,9 @@ async fn a_pipeline_without_a_reader_continues() {
 async fn one_task_may_both_send_and_read() {
     let publisher = FakePublisher::start(1).await;
     let producer = to(&[&publisher]);
-    let options = PipelineOptions {
-        in_flight_jobs_max: 400,
-        batch_jobs_max: 50,
-        receipts_jobs_max: 1_000,
-        ..PipelineOptions::default()
-    };
-    let (pipeline, mut receipts) = producer.pipeline(options);
+    let options =
+        Pipeline::builder().in_flight_jobs_max(400).batch_jobs_max(50).receipts_jobs_max(1_000);
+    let (pipeline, mut receipts) = options.open(&producer);
     let sending = async {
         let mut pipeline = pipeline;
         for n in 1..=5_000 {

@@ -16,8 +16,7 @@ use crate::long::long;
 use bytes::Bytes;
 use longshore::embedded::RunningPublisher;
 use longshore::{
-    BatchOptions, Glob, Job, JobContext, Path, PublisherOptions, QueueStat, ShutdownHandle,
-    StatsWatch, new_job,
+    Glob, Job, JobContext, Path, PublisherOptions, QueueStat, ShutdownHandle, StatsWatch, new_job,
 };
 use longshore_tests::Resolver;
 use tokio::sync::watch;
@@ -45,8 +44,8 @@ async fn publisher(resolver: &Resolver, data: &std::path::Path) -> RunningPublis
 /// Enqueues `count` jobs whose payload is the number of their publisher.
 async fn enqueue(publisher: &RunningPublisher, number: u8, count: usize) {
     let path = Path::new("/jobs/a").unwrap();
-    let jobs = (0..count).map(|_| new_job(path.clone(), vec![number])).collect();
-    let receipts = publisher.producer().enqueue_all(jobs, BatchOptions::default()).await;
+    let jobs = (0..count).map(|_| new_job(path.clone(), vec![number]));
+    let receipts = publisher.producer().enqueue_all(jobs).await;
     assert!(receipts.iter().all(|receipt| receipt.outcome.is_ok()));
 }
 

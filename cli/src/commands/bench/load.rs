@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use bytes::Bytes;
 use longshore::{
-    EnqueueError, Job, JobContext, JobFailure, NewJob, PipelineOptions, Producer, ShutdownHandle,
-    StatsWatch, Worker, new_id,
+    EnqueueError, Job, JobContext, JobFailure, NewJob, Producer, ShutdownHandle, StatsWatch,
+    Worker, new_id,
 };
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -104,7 +104,7 @@ impl LoadGenerator {
     }
 
     async fn enqueue(&mut self, jobs: u64) -> anyhow::Result<Value> {
-        let (mut pipeline, mut receipts) = self.producer.pipeline(PipelineOptions::default());
+        let (mut pipeline, mut receipts) = self.producer.pipeline();
         let sending = async {
             for _ in 0..jobs {
                 pipeline.send(self.job()).await?;
@@ -151,7 +151,7 @@ impl LoadGenerator {
 
     /// Enqueues and completes `jobs`, so that the queue's length stays about the same.
     async fn pass(&mut self, jobs: u64, rate: Option<u64>) -> anyhow::Result<Value> {
-        let (mut pipeline, mut receipts) = self.producer.pipeline(PipelineOptions::default());
+        let (mut pipeline, mut receipts) = self.producer.pipeline();
         let mut work = self.work.take().context("no worker yet")?;
         let (stats, before, ahead) = (work.stats.clone(), work.allowed, self.arguments.ahead);
         let sending = async {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use bytes::{Bytes, BytesMut};
-use longshore::{EnqueueError, NewJob, Path, PipelineOptions, Producer, Receipt, new_id, new_job};
+use longshore::{EnqueueError, NewJob, Path, Producer, Receipt, new_id, new_job};
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
 use tokio::sync::mpsc;
@@ -48,7 +48,7 @@ pub(super) async fn next_command(input: &mut Lines<BufReader<Stdin>>) -> anyhow:
 
 async fn flood(producer: &Producer, arguments: &BenchProducer) -> anyhow::Result<()> {
     let payload = Bytes::from(vec![b'x'; arguments.size as usize]);
-    let (mut pipeline, mut receipts) = producer.pipeline(PipelineOptions::default());
+    let (mut pipeline, mut receipts) = producer.pipeline();
     let sending = async {
         for _ in 0..arguments.jobs {
             let job = NewJob::new(arguments.path.clone(), new_id(), payload.clone());

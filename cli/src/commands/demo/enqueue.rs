@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use bytes::Bytes;
-use longshore::{BatchOptions, Cluster, EnqueueError, NewJob, Path, Producer, new_job};
+use longshore::{Cluster, EnqueueError, NewJob, Path, Producer, new_job};
 use tokio::sync::watch;
 
 use super::FILES_PER_QUEUE;
@@ -59,7 +59,7 @@ async fn enqueue(
     let mut last: Option<EnqueueError> = None;
     for _ in 0..TRIES {
         let mut refused = Vec::new();
-        let receipts = producer.enqueue_all(jobs.clone(), BatchOptions::default()).await;
+        let receipts = producer.enqueue_all(jobs.clone()).await;
         for (job, receipt) in jobs.into_iter().zip(receipts) {
             match receipt.outcome {
                 Ok(_) => ledger.borrow_mut().acknowledged(receipt.id),

@@ -15,8 +15,7 @@ use anyhow::bail;
 use bytes::Bytes;
 use longshore::protocol::limits::{LEASE_MS_MAX, LEASE_MS_MIN, WAIT_MS_MAX};
 use longshore::{
-    Due, Glob, Headers, JobOptions, NewJob, PathAnswer, Pipeline, PipelineOptions, Producer,
-    Receipts, new_id,
+    Due, Glob, Headers, JobOptions, NewJob, PathAnswer, Pipeline, Producer, Receipts, new_id,
 };
 use serde_json::json;
 
@@ -48,7 +47,7 @@ pub(crate) async fn run(arguments: Enqueue, mut context: Context) -> anyhow::Res
     let options = Producer::builder().name(format!("enqueue-{}", std::process::id()));
     let producer = options.connect(context.cluster());
     let mut progress = Progress::new("enqueueing", "jobs", None, &context.output);
-    let (pipeline, receipts) = producer.pipeline(PipelineOptions::default());
+    let (pipeline, receipts) = producer.pipeline();
     let tally = RefCell::new(Tally::new(arguments.wait));
     let keep_sending = Cell::new(true);
     let (read, ()) = tokio::join!(

@@ -238,7 +238,7 @@ impl Harness {
 
     /// Enqueues jobs, and waits for their acknowledgement.
     pub(crate) async fn enqueue(&self, jobs: Vec<NewJob>) {
-        let receipts = self.producer().enqueue_all(jobs, Default::default()).await;
+        let receipts = self.producer().enqueue_all(jobs).await;
         for receipt in receipts {
             receipt.outcome.unwrap();
         }

@@ -6,6 +6,11 @@ mod items;
 #[cfg(test)]
 mod tests;
 
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use futures_core::Stream;
 use hashbrown::HashMap;
 use longshore_protocol::{Glob, PublisherId, PublisherInfo};
 use tokio::sync::{mpsc, watch};
@@ -75,7 +80,19 @@ impl Queues {
 impl Feed {
     /// Waits for the next item. Returns `None` only while the runtime shuts down. Cancel safe.
     pub async fn next(&mut self) -> Option<FeedItem> {
-        let item = self.items.recv().await?;
+        poll_fn(|context| self.poll_item(context)).await
+    }
+
+    fn poll_item(&mut self, context: &mut Context<'_>) -> Poll<Option<FeedItem>> {
+        let item = ready!(self.items.poll_recv(context));
+        if let Some(item) = &item {
+            self.see(item);
+        }
+        Poll::Ready(item)
+    }
+
+    /// Moves the positions past the item.
+    fn see(&mut self, item: &FeedItem) {
         let id = item.publisher.id;
         match &item.update {
             // With a snapshot, the position counts only after its end.
@@ -100,13 +117,20 @@ impl Feed {
             }
             FeedUpdate::Follows { .. } | FeedUpdate::Jobs(_) | FeedUpdate::Away { .. } => {}
         }
-        Some(item)
     }
 
     /// The positions after the items returned by [`Feed::next`]: another feed may resume there with
     /// [`FeedFrom::After`]. Publishers with an incomplete snapshot are not listed.
     pub fn positions(&self) -> FeedPositions {
         self.seen.clone()
+    }
+}
+
+impl Stream for Feed {
+    type Item = FeedItem;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<FeedItem>> {
+        self.get_mut().poll_item(context)
     }
 }
 

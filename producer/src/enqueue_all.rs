@@ -1,0 +1,288 @@
+//! Enqueues the jobs of an iterator; the results come in its order.
+
+use std::collections::VecDeque;
+use std::future::{Future, IntoFuture, poll_fn};
+use std::iter::Fuse;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use futures_core::Stream;
+use hashbrown::HashMap;
+use longshore_kinds::IntoJob;
+use longshore_protocol::{JobId, NewJob, Path};
+
+use crate::core::{PushError, StreamLimits, Time};
+use crate::driver::StreamHandle;
+use crate::handle::ProducerHandle;
+use crate::ids::{new_id, to_job};
+use crate::outcome::{EnqueueError, JobReceipt, JobTicket, Receipt};
+use crate::receipt_queue::ReceiptQueue;
+
+/// How long a partial batch waits for a slow iterator.
+const LINGER: Duration = Duration::from_millis(10);
+/// Jobs sent at a time; then other tasks of the runtime have their turn.
+const TURN_JOBS: usize = 1_000;
+/// Jobs taken ahead of one whose path is not resolved, so that one request resolves all paths.
+const AHEAD_JOBS_MAX: usize = 1_000;
+/// Bytes of payload of these jobs; the last one may exceed it.
+const AHEAD_BYTES_MAX: usize = 1024 * 1024;
+/// Most paths without a publisher that are not waited for again.
+const UNROUTED_PATHS_MAX: usize = 1_024;
+
+/// Jobs to enqueue ([`Producer::enqueue_all`](crate::Producer::enqueue_all)). Awaited, it returns
+/// the results of all; [`next`](EnqueueAll::next), or the [`Stream`], returns one at a time, and
+/// needs memory only for the jobs in flight.
+///
+/// Dropping it sends what was taken from the iterator and takes no more: any of these jobs may have
+/// been accepted. Enqueueing the same jobs (the same ids) again at the same publisher is harmless.
+#[must_use = "jobs are enqueued once this is awaited"]
+pub struct EnqueueAll<I> {
+    handle: Arc<ProducerHandle>,
+    stream: StreamHandle,
+    receipts: Arc<ReceiptQueue>,
+    jobs: Fuse<I>,
+    /// Jobs taken from the iterator and not sent.
+    ahead: VecDeque<(JobId, Result<NewJob, EnqueueError>)>,
+    /// The push of the last job in `results`, while its path has no route.
+    unrouted_push: Option<(Path, PendingPush)>,
+    /// When the paths of the jobs in `ahead` were requested.
+    requested_at: Time,
+    /// The errors of paths without a publisher: one wait for each path, not one for each job.
+    unrouted: HashMap<Path, EnqueueError>,
+    /// Jobs that were sent and whose result was not returned; the index of the first one.
+    results: VecDeque<PendingResult>,
+    first: u64,
+    /// Most jobs in `results`.
+    window: usize,
+}
+
+type PendingPush = Pin<Box<dyn Future<Output = Result<(), EnqueueError>> + Send>>;
+
+struct PendingResult {
+    id: JobId,
+    outcome: Option<Result<Receipt, EnqueueError>>,
+}
+
+/// Nothing in it is pinned.
+impl<I> Unpin for EnqueueAll<I> {}
+
+impl<I: Iterator<Item: IntoJob>> EnqueueAll<I> {
+    pub(crate) fn new(handle: Arc<ProducerHandle>, jobs: I) -> EnqueueAll<I> {
+        let options = &handle.driver.options;
+        let window = options.in_flight_jobs_max;
+        let limits = StreamLimits {
+            in_flight_jobs_max: window,
+            in_flight_bytes_max: options.in_flight_bytes_max,
+            linger: LINGER,
+            // Only full batches, while the iterator is fast enough.
+            eager_batches: 0,
+            ..StreamLimits::default()
+        };
+        let receipts = Arc::new(ReceiptQueue::default());
+        let stream = handle.driver.open_stream(limits, Some(receipts.clone()));
+        EnqueueAll {
+            handle,
+            stream,
+            receipts,
+            jobs: jobs.fuse(),
+            ahead: VecDeque::new(),
+            unrouted_push: None,
+            requested_at: Time::ZERO,
+            unrouted: HashMap::new(),
+            results: VecDeque::new(),
+            first: 0,
+            window,
+        }
+    }
+
+    /// The result of the next job, in the order of the iterator; `None` after the last one. Takes
+    /// jobs from the iterator while fewer than
+    /// [`in_flight_jobs_max`](crate::ProducerBuilder::in_flight_jobs_max) results were not returned.
+    /// Cancel safe.
+    pub async fn next(&mut self) -> Option<JobReceipt> {
+        poll_fn(|context| self.poll_result(context)).await
+    }
+
+    fn poll_result(&mut self, context: &mut Context<'_>) -> Poll<Option<JobReceipt>> {
+        if let Some(result) = self.pop_result(false) {
+            return Poll::Ready(Some(result));
+        }
+        if self.receive(context) {
+            return Poll::Ready(self.pop_result(true));
+        }
+        let more = self.send(context).is_ready();
+        if let Some(result) = self.pop_result(false) {
+            return Poll::Ready(Some(result));
+        }
+        if more {
+            context.waker().wake_by_ref();
+        }
+        Poll::Pending
+    }
+
+    /// Stores finished batches. True after the last one; otherwise the next one wakes the task.
+    fn receive(&mut self, context: &mut Context<'_>) -> bool {
+        loop {
+            match self.receipts.poll_next(context) {
+                Poll::Ready(Some(batch)) => {
+                    for receipt in batch.iter() {
+                        let at = receipt.ticket.0.checked_sub(self.first);
+                        let slot = at.and_then(|at| self.results.get_mut(at as usize));
+                        if let Some(slot) = slot {
+                            slot.outcome = Some(receipt.outcome);
+                        }
+                    }
+                }
+                Poll::Ready(None) => return true,
+                Poll::Pending => return false,
+            }
+        }
+    }
+
+    /// Sends up to [`TURN_JOBS`] jobs. Ready if there may be more; otherwise a batch or a route
+    /// wakes the task.
+    fn send(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        for _ in 0..TURN_JOBS {
+            if let Some((_, push)) = &mut self.unrouted_push {
+                let pushed = ready!(push.as_mut().poll(context));
+                self.end_unrouted_push(pushed);
+            }
+            if self.results.len() >= self.window {
+                return Poll::Pending;
+            }
+            let Some((id, job)) = self.ahead.pop_front().or_else(|| self.take()) else {
+                self.close();
+                return Poll::Pending;
+            };
+            let job = match job {
+                Ok(job) => job,
+                Err(error) => {
+                    self.results.push_back(PendingResult { id, outcome: Some(Err(error)) });
+                    continue;
+                }
+            };
+            let index = self.first + self.results.len() as u64;
+            let outcome = match self.handle.driver.try_push(&self.stream, index, &job, false) {
+                Ok(_) => None,
+                Err(PushError::Never(error)) => Some(Err(error)),
+                Err(PushError::Full) => {
+                    // Jobs of this stream are in flight; their receipts wake the task.
+                    self.ahead.push_front((id, Ok(job)));
+                    return Poll::Pending;
+                }
+                Err(PushError::NoRoute) => match self.unrouted.get(&job.path) {
+                    Some(error) => Some(Err(error.clone())),
+                    None => {
+                        self.begin_unrouted_push(index, job);
+                        None
+                    }
+                },
+            };
+            self.results.push_back(PendingResult { id, outcome });
+        }
+        Poll::Ready(())
+    }
+
+    /// Takes a job from the iterator.
+    fn take(&mut self) -> Option<(JobId, Result<NewJob, EnqueueError>)> {
+        let job = self.jobs.next()?;
+        let id = new_id();
+        let job = to_job(job, || id);
+        Some((job.as_ref().map_or(id, |job| job.id), job))
+    }
+
+    /// Waits for a route of the job, and meanwhile resolves the paths of the next jobs.
+    fn begin_unrouted_push(&mut self, index: u64, job: NewJob) {
+        if self.ahead.is_empty() {
+            let mut bytes = 0;
+            while self.ahead.len() < AHEAD_JOBS_MAX && bytes < AHEAD_BYTES_MAX {
+                let Some(next) = self.take() else { break };
+                bytes += next.1.as_ref().map_or(0, |job| job.payload.len());
+                self.ahead.push_back(next);
+            }
+            let ahead = self.ahead.iter().filter_map(|(_, job)| job.as_ref().ok());
+            let paths = std::iter::once(&job).chain(ahead).map(|job| &job.path);
+            self.requested_at = self.handle.driver.request_routes(paths);
+        }
+        let (handle, stream, path) = (self.handle.clone(), self.stream.clone(), job.path.clone());
+        let since = self.requested_at;
+        let push = async move {
+            handle.driver.push_later(&stream, since, index, &job, false).await.map(drop)
+        };
+        self.unrouted_push = Some((path, Box::pin(push)));
+    }
+
+    fn end_unrouted_push(&mut self, pushed: Result<(), EnqueueError>) {
+        let (Some((path, _)), Err(error)) = (self.unrouted_push.take(), pushed) else { return };
+        if error.is_of_the_path() && self.unrouted.len() < UNROUTED_PATHS_MAX {
+            self.unrouted.insert(path, error.clone());
+        }
+        if let Some(last) = self.results.back_mut() {
+            last.outcome = Some(Err(error));
+        }
+    }
+
+    /// The first result, once it is known, or once no more receipts arrive.
+    fn pop_result(&mut self, ended: bool) -> Option<JobReceipt> {
+        if !ended && self.results.front()?.outcome.is_none() {
+            return None;
+        }
+        let PendingResult { id, outcome } = self.results.pop_front()?;
+        let ticket = JobTicket(self.first);
+        self.first += 1;
+        Some(JobReceipt { ticket, id, outcome: outcome.unwrap_or(Err(EnqueueError::Closed)) })
+    }
+}
+
+impl<I> EnqueueAll<I> {
+    /// Sends what is left in open batches; the receipts end after the last one.
+    fn close(&self) {
+        self.handle.driver.step(|state, now| state.core.close_stream(now, self.stream.id));
+    }
+}
+
+impl<I> Drop for EnqueueAll<I> {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl<I: Iterator<Item: IntoJob>> Stream for EnqueueAll<I> {
+    type Item = JobReceipt;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<JobReceipt>> {
+        self.get_mut().poll_result(context)
+    }
+}
+
+impl<I: Iterator<Item: IntoJob>> IntoFuture for EnqueueAll<I> {
+    type Output = Vec<JobReceipt>;
+    type IntoFuture = AllResults<I>;
+
+    fn into_future(mut self) -> AllResults<I> {
+        // All results are kept anyway: a batch without an answer does not stop later ones.
+        self.window = usize::MAX;
+        AllResults { jobs: self, results: Vec::new() }
+    }
+}
+
+/// Awaits the results of all jobs ([`EnqueueAll`]).
+#[must_use = "jobs are enqueued once this is awaited"]
+pub struct AllResults<I> {
+    jobs: EnqueueAll<I>,
+    results: Vec<JobReceipt>,
+}
+
+impl<I: Iterator<Item: IntoJob>> Future for AllResults<I> {
+    type Output = Vec<JobReceipt>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Vec<JobReceipt>> {
+        let AllResults { jobs, results } = self.get_mut();
+        while let Some(result) = ready!(jobs.poll_result(context)) {
+            results.push(result);
+        }
+        Poll::Ready(std::mem::take(results))
+    }
+}
