@@ -84,6 +84,7 @@ pub(crate) async fn run(
             loop {
                 ticks.tick().await;
                 session.record_tick();
+                session.check_runs();
             }
         }
     });

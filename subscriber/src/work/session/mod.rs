@@ -1,6 +1,6 @@
-//! The state of a worker's run. Links add jobs in batches, handler tasks take them one by one, and
+//! The state of a worker's run. Links add jobs in batches, handler tasks take them in runs, and
 //! settles leave in batches. One lock protects the state machines and is never held across an
-//! await; a handler task locks once per job, a link once per frame.
+//! await; a handler task locks once per run, a link once per frame.
 
 mod checkpoints;
 mod handler_tasks;
@@ -8,6 +8,7 @@ mod lifecycle;
 mod links;
 mod progress;
 mod quiet;
+mod runs;
 #[cfg(test)]
 mod tests;
 
@@ -17,7 +18,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hashbrown::HashMap;
-use longshore_protocol::messages::work::{NewSettle, Progress, Quiet, Tokens};
+use longshore_protocol::messages::work::{NewSettle, Progress, Quiet, Started, Tokens};
 use longshore_protocol::{Glob, Path, PublisherId, PublisherInfo, Token};
 use longshore_transport::{LastAddress, LinkSender};
 use parking_lot::Mutex;
@@ -25,6 +26,7 @@ use tokio::sync::{Notify, SetOnce, watch};
 use tokio::time::Instant;
 
 pub(crate) use self::checkpoints::earlier;
+pub(crate) use self::runs::Run;
 use crate::work::lease_signal::LeaseSignal;
 use crate::work::state::checkpoints::CheckpointRequest;
 use crate::work::state::durable::{Action, DurableSubscription};
@@ -75,7 +77,16 @@ struct State {
     announced: VecDeque<QueuedJob>,
     announcing: bool,
     concurrency: usize,
+    /// Handler tasks that have a run.
     running: usize,
+    /// The runs of all handler tasks.
+    runs: Vec<Arc<Run>>,
+    /// How many of them have several jobs.
+    several: usize,
+    /// The predicted time of a handler.
+    handler_time: Duration,
+    /// An empty buffer.
+    taken: VecDeque<QueuedJob>,
     intake: Intake,
     /// An operator requested quiet: waiting and arriving jobs are released.
     quiet: bool,
@@ -105,8 +116,10 @@ struct PublisherSlot {
     id: PublisherId,
     /// The publisher is not dialled any more, unless it is found again.
     forgotten: bool,
-    /// Handlers that run its jobs, with or without a lease.
+    /// Its jobs in runs, with or without a lease.
     running: usize,
+    /// Attempts that began without an announcement, to report as started.
+    late_started: Vec<Token>,
     leases: Leases<Option<Arc<LeaseSignal>>>,
     settles: Settles,
     checkpoints: checkpoints::PendingCheckpoints,
@@ -143,7 +156,6 @@ pub(crate) struct QueuedJob {
 #[derive(Debug)]
 pub(crate) struct FinishedJob {
     pub(crate) slot_id: SlotId,
-    pub(crate) source: usize,
     pub(crate) token: Token,
     pub(crate) settle: NewSettle,
     pub(crate) panicked: bool,
@@ -153,8 +165,8 @@ pub(crate) struct FinishedJob {
 /// What a handler task does next.
 #[derive(Debug)]
 pub(crate) enum HandlerTaskStep {
-    /// Run this job.
-    Run(QueuedJob),
+    /// Run the jobs of the run.
+    Run,
     /// Report these attempts as started, then call [`WorkerSession::announced`], whether or not the
     /// messages were sent.
     Announce(Vec<(LinkSender, Tokens)>, Vec<QueuedJob>),
@@ -167,6 +179,7 @@ pub(crate) enum HandlerTaskStep {
 /// What a link is to send, in this order.
 #[derive(Debug, Default)]
 pub(crate) struct Outgoing {
+    pub(crate) started: Option<Started>,
     pub(crate) checkpoint_requests: Vec<CheckpointRequest>,
     pub(crate) settles: Vec<Bytes>,
     pub(crate) unsubscribe: bool,
@@ -221,6 +234,10 @@ impl WorkerSession {
                 announcing: false,
                 concurrency,
                 running: 0,
+                runs: Vec::new(),
+                several: 0,
+                handler_time: runs::RUN_WORK,
+                taken: VecDeque::new(),
                 intake: Intake::Open,
                 quiet: false,
                 stats: WorkerStats::default(),
@@ -395,6 +412,7 @@ impl PublisherSlot {
             id,
             forgotten: false,
             running: 0,
+            late_started: Vec::new(),
             leases: Leases::default(),
             settles: Settles::default(),
             checkpoints: checkpoints::PendingCheckpoints::default(),
