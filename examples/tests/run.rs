@@ -16,6 +16,9 @@ mod kinds;
 #[path = "../prices.rs"]
 mod prices;
 #[allow(dead_code, reason = "its `main` is not called here")]
+#[path = "../torture.rs"]
+mod torture;
+#[allow(dead_code, reason = "its `main` is not called here")]
 #[path = "../two_steps.rs"]
 mod two_steps;
 #[allow(dead_code, reason = "its `main` is not called here")]
@@ -68,6 +71,13 @@ async fn undeliverable_mails_become_dead_letters() -> anyhow::Result<()> {
     let dead = vec![("Busy".to_owned(), 2), ("NoSuchMailbox".to_owned(), 1)];
     assert_eq!(sent, fan_out::Sent { sent: 2, dead });
     Ok(())
+}
+
+#[test]
+fn the_torture_finds_the_double_charge() {
+    let [careless, careful] = torture::charges();
+    assert!(careless.unwrap_err().to_string().starts_with("charged 2 times: seed "));
+    assert_eq!(careful.unwrap().cases, 1_000);
 }
 
 #[tokio::test]

@@ -18,7 +18,7 @@
 //!
 //! A handler may therefore run more than once for one job. Make it idempotent, or pass
 //! [`JobContext::token`] to the store that it writes to: the token rises with every delivery, so
-//! the store can refuse a late write.
+//! the store can refuse a late write ([`fence`]).
 //!
 //! # A first kind of job
 //!
@@ -175,6 +175,8 @@
 //! # }
 //! ```
 //!
+//! A [`Torture`](testing/struct.Torture.html) runs a handler with every fault at each of its awaits.
+//!
 //! # How to read these pages
 //!
 //! - **Clients.** `X::connect(cluster)` creates a client: it waits for nothing, cannot fail, and
@@ -233,6 +235,8 @@
 
 #[cfg(feature = "publisher")]
 pub mod embedded;
+#[cfg(feature = "worker")]
+pub mod fence;
 pub mod prelude;
 pub mod recipes;
 #[cfg(feature = "testing")]

@@ -30,12 +30,20 @@
 //! due or expired, and does not end leases. Back-offs, delays and times to live pass when the test
 //! moves the clock. Links, leases, tokens, retries and dead letters work as in production, but
 //! acknowledgements do not wait for the disk.
+//!
+//! [`Torture`] needs no system: it runs handlers with a fault at each of their awaits.
 
 mod drain;
+mod memory_fenced_store;
+mod torture;
 
 use std::time::{Duration, SystemTime};
 
 pub use self::drain::{DrainError, DrainReport};
+pub use self::memory_fenced_store::MemoryFencedStore;
+pub use self::torture::{
+    Fault, JOBS_MAX, Outcome, SEEDS, Torture, TortureError, TortureFailure, TortureReport,
+};
 pub use longshore_publisher::{ClockUnused, TestClock};
 
 use crate::embedded::{self, SystemOptions};

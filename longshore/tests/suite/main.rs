@@ -4,3 +4,4 @@ mod clients;
 mod kinds;
 mod names;
 mod testing;
+mod torture;
