@@ -6,17 +6,13 @@ use std::time::Duration;
 
 use longshore::embedded::RunningReplica;
 use longshore::prelude::*;
-use longshore::values::{CallError, Event, Subscriber, ValuePublisher, ValuePublisherOptions};
+use longshore::values::{CallError, Event, Subscriber, ValuePublisher};
 
 /// The prices of a pear in order of arrival, that of three apples, and why melons have none.
 pub(crate) async fn shopping() -> anyhow::Result<(Vec<u64>, u64, String)> {
     let resolver = RunningReplica::local().await?;
     let cluster = resolver.cluster();
-    let options = ValuePublisherOptions {
-        cluster: Some(cluster.clone()),
-        ..ValuePublisherOptions::default()
-    };
-    let publisher = ValuePublisher::open(options).await?;
+    let publisher = ValuePublisher::connect(cluster.clone()).await?;
     let values = publisher.values();
     let pear = values.publish(Path::new("/prices/pear")?, 45u64)?;
     let quote = async |(item, quantity): (String, u64)| match item.as_str() {
@@ -24,11 +20,9 @@ pub(crate) async fn shopping() -> anyhow::Result<(Vec<u64>, u64, String)> {
         _ => Err(format!("no {item} is sold here")),
     };
     let _quote = values.procedure(Path::new("/quote")?, quote)?;
-    if let Some(registry) = publisher.write_client() {
-        registry.flushed(1).await;
-    }
+    publisher.ready().await;
 
-    let customer = Subscriber::connect(cluster).await?;
+    let customer = Subscriber::connect(cluster);
     let mut followed = customer.durable_subscribe(Path::new("/prices/pear")?);
     let mut pears = Vec::new();
     while pears.len() < 2 {

@@ -111,15 +111,13 @@
 //!
 //! ```no_run
 //! use longshore::prelude::*;
-//! use longshore::values::{Event, Subscriber, ValuePublisher, ValuePublisherOptions};
+//! use longshore::values::{Event, Subscriber, ValuePublisher};
 //!
 //! # async fn run() -> anyhow::Result<()> {
-//! let cluster = Some(Cluster::from("127.0.0.1"));
-//! let options = ValuePublisherOptions { cluster, ..ValuePublisherOptions::default() };
-//! let publisher = ValuePublisher::open(options).await?;
+//! let publisher = ValuePublisher::connect("127.0.0.1").await?;
 //! let temperature = publisher.values().publish(Path::new("/hall/temperature")?, 20.5)?;
 //!
-//! let subscriber = Subscriber::connect("127.0.0.1").await?;
+//! let subscriber = Subscriber::connect("127.0.0.1");
 //! let mut followed = subscriber.durable_subscribe(Path::new("/hall/temperature")?);
 //! temperature.set(20.7)?;
 //! while let Some(event) = followed.next().await {
@@ -287,13 +285,13 @@ pub mod values {
     #[cfg(feature = "publisher")]
     pub use longshore_publisher::{
         Batch, FlushReport, Procedure, PublishError, Published, UpdateError, ValueDefault,
-        ValueOptions, ValuePublisher, ValuePublisherError, ValuePublisherOptions, ValueRequest,
+        ValueOptions, ValuePublisher, ValuePublisherBuilder, ValuePublisherError, ValueRequest,
         Values, Write, Writes, value_limits as limits,
     };
     #[cfg(feature = "worker")]
     pub use longshore_subscriber::{
         CallError, DurableValue, Event, KeyedEvent, MATCHING_UPDATES_MAX, MatchEvent,
-        MatchingValues, SubscribeError, SubscribeOptions, Subscriber, SubscriberOptions,
+        MatchingValues, SubscribeError, SubscribeOptions, Subscriber, SubscriberBuilder,
         SubscriptionKey, UPDATES_MAX, Updates, UpdatesSink, ValueState, ValueSubscription,
         WriteError,
     };

@@ -51,6 +51,6 @@ pub use test_clock::{ClockUnused, TestClock};
 pub use values::limits as value_limits;
 pub use values::{
     Batch, FlushReport, Procedure, PublishError, Published, UpdateError, ValueDefault,
-    ValueOptions, ValuePublisher, ValuePublisherError, ValuePublisherOptions, ValueRequest, Values,
+    ValueOptions, ValuePublisher, ValuePublisherBuilder, ValuePublisherError, ValueRequest, Values,
     Write, Writes,
 };

@@ -40,7 +40,7 @@ pub use self::error::{PublishError, UpdateError};
 pub use self::flush::FlushReport;
 pub use self::procedure::Procedure;
 pub use self::published::Published;
-pub use self::value_publisher::{ValuePublisher, ValuePublisherError, ValuePublisherOptions};
+pub use self::value_publisher::{ValuePublisher, ValuePublisherBuilder, ValuePublisherError};
 pub use self::writes::{Write, Writes};
 
 use self::core::{Core, SlotKey, SlotRefusal};
@@ -123,7 +123,7 @@ impl Values {
 
     /// Publishes a value, with the publisher's own priority and weight. Subscribers find it by its
     /// path until the handle is dropped. Returns at once; replicas learn of it shortly after
-    /// (`write_client().flushed(1)` waits until one has).
+    /// ([`ValuePublisher::ready`] waits until one has).
     pub fn publish(&self, path: Path, value: impl Into<Value>) -> Result<Published, PublishError> {
         self.publish_with(path, value, self.shared.directory.default_options())
     }

@@ -1,4 +1,4 @@
-//! Shared by workers and subscribers: why neither could be set up, and the longest wait.
+//! Why a worker could not be set up, and the longest wait of workers and subscribers.
 
 use std::time::Duration;
 
@@ -7,8 +7,7 @@ use longshore_protocol::NameError;
 /// Stands for "without end": adding a longer duration to an `Instant` could overflow.
 pub(crate) const FAR_FUTURE: Duration = Duration::from_secs(30 * 365 * 24 * 3_600);
 
-/// Why a worker or a subscriber could not be created. The configuration is wrong: a retry fails
-/// again.
+/// Why a worker does not run. The configuration is wrong: a retry fails again.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ConnectError {
     /// No replica was named.

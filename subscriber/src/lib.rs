@@ -40,7 +40,7 @@ pub use longshore_protocol::messages::values::Policy;
 pub use longshore_resolver::Cluster;
 pub use values::{
     CallError, DurableValue, Event, KeyedEvent, MATCHING_UPDATES_MAX, MatchEvent, MatchingValues,
-    SUBSCRIBE_WAIT, SubscribeError, SubscribeOptions, Subscriber, SubscriberOptions,
+    SUBSCRIBE_WAIT, SubscribeError, SubscribeOptions, Subscriber, SubscriberBuilder,
     SubscriptionKey, UPDATES_BYTES_MAX, UPDATES_MAX, Updates, UpdatesSink, ValueState,
     ValueSubscription, WRITE_QUEUE_BYTES_MAX, WriteError,
 };

@@ -4,9 +4,7 @@ use std::time::Duration;
 
 use longshore::embedded::{RunningReplica, System, SystemOptions};
 use longshore::prelude::*;
-use longshore::values::{
-    SubscribeOptions, Subscriber, Updates, ValuePublisher, ValuePublisherOptions,
-};
+use longshore::values::{SubscribeOptions, Subscriber, Updates, ValuePublisher};
 use longshore::{Durability, Value};
 
 /// The payload size of a job or a value.
@@ -57,19 +55,15 @@ async fn jobs(number: u64) -> anyhow::Result<()> {
 /// Updates all values repeatedly; each round is received before the next begins.
 async fn values(number: u64) -> anyhow::Result<()> {
     let resolver = RunningReplica::local().await?;
-    let cluster = Some(resolver.cluster());
-    let options = ValuePublisherOptions { cluster, ..ValuePublisherOptions::default() };
-    let publisher = ValuePublisher::open(options).await?;
+    let publisher = ValuePublisher::connect(resolver.cluster()).await?;
     let paths = (0..VALUES).map(|n| Path::new(&format!("/values/{n}")));
     let paths: Vec<Path> = paths.collect::<Result<_, _>>()?;
     let values = publisher.values();
     let published =
         paths.iter().map(|path| values.publish(path.clone(), Value::Bytes(vec![0; BYTES].into())));
     let published: Vec<_> = published.collect::<Result<_, _>>()?;
-    if let Some(write_client) = publisher.write_client() {
-        write_client.flushed(1).await;
-    }
-    let subscriber = Subscriber::connect(resolver.cluster()).await?;
+    publisher.ready().await;
+    let subscriber = Subscriber::connect(resolver.cluster());
     let mut updates = Updates::new(2 * VALUES as usize);
     let options = SubscribeOptions { into: Some(updates.sink()), ..SubscribeOptions::default() };
     let subscriptions = subscriber.durable_subscribe_all(paths, &options);

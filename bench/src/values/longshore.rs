@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use anyhow::{Context as _, bail};
 use longshore_protocol::messages::values::Policy;
 use longshore_protocol::{Path, Value};
-use longshore_publisher::{Batch, Published, ValuePublisher, ValuePublisherOptions, Values};
+use longshore_publisher::{Batch, Published, ValuePublisher, Values};
 use longshore_resolver::Cluster;
 use longshore_subscriber::{
     DurableValue, Event, SubscribeOptions, Subscriber as ValueSubscriber, Updates,
@@ -39,14 +39,12 @@ pub(super) struct Publisher {
 impl Publisher {
     /// Publishes all values, and returns once the resolver has them.
     pub(super) async fn prepare(work: &Work, resolver: SocketAddr) -> anyhow::Result<Publisher> {
-        let cluster = Some(Cluster::new([resolver.to_string()]));
-        let options = ValuePublisherOptions { cluster, ..ValuePublisherOptions::default() };
-        let publisher = ValuePublisher::open(options).await?;
+        let publisher = ValuePublisher::connect(Cluster::new([resolver.to_string()])).await?;
         let values = publisher.values();
         let first: Value = work.value(0, &work.payload());
         let all = paths()?.into_iter().map(|path| (path, first.clone()));
         let published = values.publish_all(all)?;
-        publisher.write_client().context("there is a resolver")?.flushed(1).await;
+        publisher.ready().await;
         let (work, batch) = (work.clone(), values.batch());
         Ok(Publisher { work, values, published, batch, _publisher: publisher })
     }
@@ -102,7 +100,7 @@ pub(super) struct Subscriber {
 impl Subscriber {
     /// Subscribes to all values; returns once it has received each.
     pub(super) async fn prepare(work: &Work, resolver: SocketAddr) -> anyhow::Result<Subscriber> {
-        let subscriber = ValueSubscriber::connect(Cluster::new([resolver.to_string()])).await?;
+        let subscriber = ValueSubscriber::connect(Cluster::new([resolver.to_string()]));
         let mut updates = Updates::new(QUEUED_MAX);
         let into = SubscribeOptions {
             into: Some(updates.sink()),

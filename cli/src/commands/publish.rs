@@ -2,7 +2,7 @@
 
 use longshore::ValuePublisher;
 use longshore::protocol::limits::VALUE_BYTES_MAX;
-use longshore::values::{Published, ValueOptions, ValuePublisherOptions, Writes};
+use longshore::values::{Published, ValueOptions, Writes};
 use serde_json::json;
 use tokio::sync::mpsc;
 
@@ -35,25 +35,20 @@ pub(crate) async fn run(arguments: Publish, mut context: Context) -> anyhow::Res
         }
     };
 
-    let cluster = context.cluster();
-    let publisher = ValuePublisher::open(ValuePublisherOptions {
-        name: format!("publish-{}", std::process::id()),
-        listen: arguments.listen,
-        advertise: arguments.advertise,
-        cluster: Some(cluster),
-        insecure: arguments.insecure,
-        ..ValuePublisherOptions::default()
-    })
-    .await?;
+    let publisher = ValuePublisher::builder()
+        .name(format!("publish-{}", std::process::id()))
+        .listen(arguments.listen)
+        .advertise(arguments.advertise)
+        .insecure(arguments.insecure)
+        .connect(context.cluster())
+        .await?;
     let values = publisher.values();
     let options = ValueOptions { priority: arguments.priority, ..ValueOptions::default() };
     let published = values.publish_with(arguments.path.clone(), first, options)?;
     let mut writes = if arguments.writable { published.writes() } else { None };
-    if let Some(client) = publisher.write_client() {
-        tokio::select! {
-            () = client.flushed(1) => {}
-            () = stop.requested() => return Ok(()),
-        }
+    tokio::select! {
+        () = publisher.ready() => {}
+        () = stop.requested() => return Ok(()),
     }
     let address = publisher.local_address();
     if context.output.is_json() {

@@ -3,8 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use longshore::protocol::limits::NAME_BYTES_MAX;
+use longshore::values::Values;
 use longshore::values::metrics::{MetricSample, MetricSource, metrics_path, serve_metrics};
-use longshore::values::{ValuePublisherOptions, Values};
 use longshore::{Cluster, FrameBudget, Path, ReplicaStatus, StatusHandle, Value, ValuePublisher};
 use tokio::task::JoinHandle;
 
@@ -89,16 +89,9 @@ pub(super) async fn open(
     insecure: bool,
     budget: FrameBudget,
 ) -> anyhow::Result<ValuePublisher> {
-    let options = ValuePublisherOptions {
-        name,
-        listen,
-        cluster: Some(cluster),
-        insecure,
-        budget,
-        connections_max: CONNECTIONS_MAX,
-        ..ValuePublisherOptions::default()
-    };
-    Ok(ValuePublisher::open(options).await?)
+    let publisher = ValuePublisher::builder().name(name).listen(listen).insecure(insecure);
+    let publisher = publisher.budget(budget).connections_max(CONNECTIONS_MAX);
+    Ok(publisher.connect(cluster).await?)
 }
 
 fn metrics(s: &ReplicaStatus) -> Value {

@@ -15,7 +15,7 @@ use crate::signals::StopSignal;
 pub(crate) async fn run(arguments: Subscribe, mut context: Context) -> anyhow::Result<()> {
     let stop = StopSignal::listen()?;
     let Subscribe { pattern, count, once } = arguments;
-    let subscriber = Subscriber::connect(context.cluster()).await?;
+    let subscriber = Subscriber::connect(context.cluster());
     match pattern.literal() {
         Some(path) if once => {
             let mut subscription = tokio::select! {

@@ -105,7 +105,7 @@ async fn serve_metrics(
     for (nth, replica) in system.replicas().iter().enumerate() {
         replica_metrics::serve(&values, &replica_name(nth), replica.standing())?;
     }
-    if let Some(registry) = own.as_ref().and_then(ValuePublisher::write_client) {
+    if let Some(registry) = own.as_ref().map(ValuePublisher::write_client) {
         let _ = timeout(REGISTRATION_TIMEOUT, registry.flushed(system.replicas().len())).await;
     }
     Ok(own)

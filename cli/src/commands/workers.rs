@@ -128,7 +128,7 @@ pub(super) async fn read_all(context: &Context) -> anyhow::Result<WorkerList> {
     let (all, publishers) = context.queues().publishers(&Glob::everything()).await?;
     let (bases, complete) = bases(&context.read_client(), "publishers").await?;
     let without_metrics = without_metrics(&publishers, &bases.iter().cloned().collect());
-    let subscriber = Subscriber::connect(context.cluster()).await?;
+    let subscriber = Subscriber::connect(context.cluster());
     let paths = bases.iter().filter_map(|base| below(base, "workers")).collect();
     let mut listed =
         WorkerList { complete: complete && all, without_metrics, ..WorkerList::default() };

@@ -7,7 +7,7 @@ use super::{Context, value_text};
 use crate::arguments::Write;
 
 pub(crate) async fn run(arguments: Write, mut context: Context) -> anyhow::Result<()> {
-    let subscriber = Subscriber::connect(context.cluster()).await?;
+    let subscriber = Subscriber::connect(context.cluster());
     let value = value_text::parse(&arguments.value);
     let answer = subscriber.write(arguments.path.clone(), value, arguments.within).await?;
     if context.output.is_json() {

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use common::harness::{Harness, direct_queues, info_of, jobs_of, stat_of};
 use common::{BackgroundCommand, eventually, long};
-use longshore::values::{DurableValue, Event, Subscriber, SubscriberOptions, ValueState};
+use longshore::values::{DurableValue, Event, Subscriber, ValueState};
 use longshore::{
     AttemptOutcome, Job, JobContext, JobId, JobName, LinkTiming, NewJob, Path, Pipeline, Producer,
     Receipts, Value, Worker, new_job,
@@ -437,10 +437,8 @@ async fn a_durable_value_fails_over_from_a_stopped_publisher() {
     // Subscribers prefer the publisher with the lowest number.
     let mut first = ValueProcess::start(&harness, 0, 1);
     let mut second = ValueProcess::start(&harness, 1, 100);
-    let mut options = SubscriberOptions::default();
-    assert_eq!(options.link.timing, LinkTiming::VALUES);
-    options.link.timing = SHORT;
-    let subscriber = Subscriber::connect_with(harness.cluster(), options).await.unwrap();
+    let link = longshore::LinkOptions { timing: SHORT, ..longshore::LinkOptions::default() };
+    let subscriber = Subscriber::builder().link(link).connect(harness.cluster());
     let mut value = subscriber.durable_subscribe(Path::new(VALUE).unwrap());
     let subscriber_process = SubscribeProcess::start(&harness);
     up_to(&mut value, 1).await;

@@ -165,7 +165,7 @@ async fn metrics_are_collected_only_while_subscribed() {
     producer.enqueue(job).await.unwrap();
     assert_eq!(values.len(), 0, "there is no subscriber");
 
-    let subscriber = Subscriber::connect(cluster).await.unwrap();
+    let subscriber = Subscriber::connect(cluster);
     let metric = path(&format!("/sys/publishers/p1/progress/{id}"));
     let mut progress = subscriber.durable_subscribe(metric);
     let percent = |event: Event| match event {

@@ -2,22 +2,23 @@
 
 use longshore::prelude::*;
 use longshore::testing::TestSystem;
-use longshore::{EnqueueError, ReadClient, ReadError};
+use longshore::{EnqueueError, ReadClient, ReadError, Subscriber};
 use serde::{Deserialize, Serialize};
 
 /// The result of `ready` for each client of a cluster.
-async fn ready(cluster: &Cluster) -> [Result<(), ReadError>; 3] {
+async fn ready(cluster: &Cluster) -> [Result<(), ReadError>; 4] {
     [
         Producer::connect(cluster.clone()).ready().await,
         Queues::connect(cluster.clone()).ready().await,
         ReadClient::connect(cluster.clone()).ready().await,
+        Subscriber::connect(cluster.clone()).ready().await,
     ]
 }
 
 #[tokio::test]
 async fn ready_clients_have_reached_a_replica() -> anyhow::Result<()> {
     let system = TestSystem::start().await?;
-    assert_eq!(ready(&system.cluster()).await, [const { Ok(()) }; 3]);
+    assert_eq!(ready(&system.cluster()).await, [const { Ok(()) }; 4]);
     let mut closed = Cluster::from("127.0.0.1:1");
     closed.timing.connect_timeout = std::time::Duration::from_millis(100);
     for outcome in ready(&closed).await {

@@ -6,9 +6,7 @@ use std::time::{Duration, Instant};
 
 use longshore::prelude::*;
 use longshore::protocol::Epoch;
-use longshore::values::{
-    Subscriber, SubscriberOptions, ValuePublisher, ValuePublisherError, ValuePublisherOptions,
-};
+use longshore::values::{Policy, SubscribeError, Subscriber, ValuePublisher, ValuePublisherError};
 use longshore::{
     Action, Cluster, ConfirmError, ConnectError, Durability, EnqueueError, FeedFrom, FeedUpdate,
     Glob, JobId, JobLookupError, JobName, JobRef, NameError, OpenError, Publisher, PublisherId,
@@ -72,17 +70,16 @@ async fn clients_and_publishers_reject_invalid_names() -> anyhow::Result<()> {
         let refused = worker.durable_subscribe("/jobs").run(accept).await.unwrap_err();
         assert_eq!(refused, RunError::Connect(ConnectError::Name(expected)));
 
-        let options = SubscriberOptions { name: name.clone(), ..SubscriberOptions::default() };
-        let subscriber = Subscriber::connect_with(listener.cluster()?, options).await;
-        assert!(matches!(subscriber, Err(ConnectError::Name(error)) if error == expected));
+        let subscriber = Subscriber::builder().name(&name).connect(listener.cluster()?);
+        assert_eq!(timeout(AT_ONCE, subscriber.ready()).await?, Err(ReadError::Name(expected)));
+        let refused = timeout(AT_ONCE, subscriber.subscribe(Path::new("/a")?)).await?;
+        assert!(matches!(refused, Err(SubscribeError::Resolver(_))), "{refused:?}");
+        let mut matching =
+            subscriber.durable_subscribe_matching(Glob::new("/a/*")?, Policy::Conflate);
+        let ended = timeout(AT_ONCE, matching.next()).await?;
+        assert_eq!(ended, Some(Err(WatchEnded::Name(expected))));
 
-        let cluster = Some(listener.cluster()?);
-        let options = ValuePublisherOptions {
-            name: name.clone(),
-            cluster,
-            ..ValuePublisherOptions::default()
-        };
-        let publisher = ValuePublisher::open(options).await;
+        let publisher = ValuePublisher::builder().name(&name).connect(listener.cluster()?).await;
         assert!(matches!(publisher, Err(ValuePublisherError::BadName(error)) if error == expected));
 
         let folder = tempfile::tempdir()?;

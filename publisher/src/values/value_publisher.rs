@@ -25,52 +25,111 @@ const CLEAR_WAIT: Duration = Duration::from_secs(2);
 /// How long a stop waits for links to send their goodbye.
 const GOODBYE_WAIT: Duration = Duration::from_secs(2);
 
-/// The options of a publisher of values. By default it listens on a free port of the loopback
-/// address and registers nowhere.
+/// The options of a [`ValuePublisher`]: `ValuePublisher::builder().name("hall").connect(…)`.
 #[derive(Clone, Debug)]
-pub struct ValuePublisherOptions {
-    /// Its name for operators; 1 to 128 bytes. `values` by default.
-    pub name: String,
-    /// The address that it listens on; port 0 picks a free one. Port 0 of 127.0.0.1 by default.
-    /// Other machines need TLS, or [`insecure`](Self::insecure).
-    pub listen: SocketAddr,
-    /// The addresses that others dial, IP addresses or host names; empty for the listen address.
-    /// Required if it listens on all addresses (`0.0.0.0`).
-    pub advertise: Vec<Address>,
-    /// The priority and weight of its values, unless they have their own.
-    pub usual: ValueOptions,
-    /// The resolver replicas. With none, the default, no subscriber finds it: subscribers find
-    /// values through a resolver.
-    pub cluster: Option<Cluster>,
-    /// TLS, for every link.
-    pub tls: Option<TlsAcceptor>,
-    /// Allows a non-loopback address without TLS: anyone who reaches it could read values and write
-    /// to them. False by default.
-    pub insecure: bool,
-    /// Most links at once; more are refused with `Busy`. 768 by default.
-    pub connections_max: usize,
-    /// The budget of received frames; services of one process share one. Its own 256 MiB by
-    /// default.
-    pub budget: FrameBudget,
-    /// Heartbeats of its links. 5 s, and 100 s until one counts as hung, by default.
-    pub timing: LinkTiming,
+#[must_use = "a builder creates a publisher with `connect`"]
+pub struct ValuePublisherBuilder {
+    name: String,
+    listen: SocketAddr,
+    advertise: Vec<Address>,
+    usual: ValueOptions,
+    listener: ListenerOptions,
 }
 
-impl Default for ValuePublisherOptions {
-    /// On a free port of the loopback address.
-    fn default() -> ValuePublisherOptions {
-        ValuePublisherOptions {
-            name: "values".to_owned(),
-            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-            advertise: Vec::new(),
-            usual: ValueOptions::default(),
-            cluster: None,
-            tls: None,
-            insecure: false,
-            connections_max: CONNECTIONS_MAX,
-            budget: FrameBudget::default(),
-            timing: LinkTiming::VALUES,
+impl ValuePublisherBuilder {
+    /// Sets the name that operators see; 1 to 128 bytes. `values` by default.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// Sets the address that it listens on; port 0 picks a free one. Port 0 of 127.0.0.1 by
+    /// default. Other machines need TLS, or [`insecure`](Self::insecure).
+    pub fn listen(mut self, address: SocketAddr) -> Self {
+        self.listen = address;
+        self
+    }
+
+    /// Sets the addresses that others dial, IP addresses or host names; the listen address by
+    /// default. Required if it listens on all addresses (`0.0.0.0`).
+    pub fn advertise(mut self, addresses: impl IntoIterator<Item = impl Into<Address>>) -> Self {
+        self.advertise = addresses.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Sets the priority and weight of its values, unless they have their own.
+    pub fn usual(mut self, usual: ValueOptions) -> Self {
+        self.usual = usual;
+        self
+    }
+
+    /// Requires TLS on every link.
+    pub fn tls(mut self, tls: TlsAcceptor) -> Self {
+        self.listener.tls = Some(tls);
+        self
+    }
+
+    /// Whether to allow a non-loopback address without TLS: anyone who reaches it could read values
+    /// and write to them. False by default.
+    pub fn insecure(mut self, insecure: bool) -> Self {
+        self.listener.insecure = insecure;
+        self
+    }
+
+    /// Sets the most links at once; more are refused with `Busy`. 768 by default.
+    pub fn connections_max(mut self, connections: usize) -> Self {
+        self.listener.connections_max = connections;
+        self
+    }
+
+    /// Sets the budget of received frames; services of one process share one. Its own 256 MiB by
+    /// default.
+    pub fn budget(mut self, budget: FrameBudget) -> Self {
+        self.listener.budget = budget;
+        self
+    }
+
+    /// Sets the heartbeats of its links. 5 s, and 100 s until one counts as hung, by default.
+    pub fn timing(mut self, timing: LinkTiming) -> Self {
+        self.listener.value_timing = timing;
+        self
+    }
+
+    /// Creates the publisher: see [`ValuePublisher::connect`]. Needs a tokio runtime. Cancel safe.
+    pub async fn connect(
+        self,
+        cluster: impl Into<Cluster>,
+    ) -> Result<ValuePublisher, ValuePublisherError> {
+        let ValuePublisherBuilder { name, listen, advertise, usual, listener } = self;
+        check_name(&name)?;
+        if listen.ip().is_unspecified() && advertise.is_empty() {
+            return Err(ValuePublisherError::NeedsAdvertise(listen));
         }
+        let id = PublisherId(rand::random());
+        let epoch = Epoch(1);
+        PublisherInfo::new(id, epoch, name.as_str(), advertise.iter().cloned()).check()?;
+        let identity = Identity {
+            instance: id.0,
+            epoch: epoch.0,
+            name: name.clone(),
+            serves: |role| role == Role::Values,
+        };
+        let listener = Listener::bind(listen, identity, listener).await?;
+        let address = listener.local_address();
+        let addresses = if advertise.is_empty() { vec![address.into()] } else { advertise };
+        let info = PublisherInfo::new(id, epoch, name, addresses);
+        let client = WriteClient::connect(cluster, info.clone());
+        let names = Arc::new(PathKinds::default());
+        let values = Values::new(ValueRegistry::new(Some(client.clone()), names, None, usual));
+        let stop = CancellationToken::new();
+        let link_values = values.clone();
+        let served = move |handshake, sender, receiver| {
+            serve(link_values.clone(), handshake, sender, receiver)
+        };
+        let serving = accept(listener, values.clone(), stop.clone(), GOODBYE_WAIT, served);
+        let serving = Some(tokio::spawn(serving));
+        info!(publisher = %info.id, %address, "publisher of values open");
+        Ok(ValuePublisher { values, info, address, client, stop, serving })
     }
 }
 
@@ -95,63 +154,49 @@ pub enum ValuePublisherError {
     BadInfo(#[from] PublisherInfoError),
 }
 
-/// A publisher of values only. It serves from [`ValuePublisher::open`] until
+/// A publisher of values only. It serves from [`ValuePublisher::connect`] until
 /// [`ValuePublisher::stop`] or until it is dropped.
 pub struct ValuePublisher {
     values: Values,
     info: PublisherInfo,
     address: SocketAddr,
-    client: Option<WriteClient>,
+    client: WriteClient,
     stop: CancellationToken,
     serving: Option<tokio::task::JoinHandle<()>>,
 }
 
 impl ValuePublisher {
-    /// Listens, and begins to register at the resolver; `write_client().flushed(1)` waits until a
-    /// replica knows its values. Needs a tokio runtime. Cancel safe: dropping the future leaves
-    /// nothing behind.
-    pub async fn open(
-        options: ValuePublisherOptions,
+    /// Listens on a free port of the loopback address, and begins to register at the replicas of
+    /// `cluster`, a [`Cluster`] or `"HOST:PORT,…"`. Waits for no replica. With a cluster of none,
+    /// no subscriber finds its values. Needs a tokio runtime. Cancel safe: dropping the future
+    /// leaves nothing behind.
+    pub async fn connect(
+        cluster: impl Into<Cluster>,
     ) -> Result<ValuePublisher, ValuePublisherError> {
-        check_name(&options.name)?;
-        if options.listen.ip().is_unspecified() && options.advertise.is_empty() {
-            return Err(ValuePublisherError::NeedsAdvertise(options.listen));
+        ValuePublisher::builder().connect(cluster).await
+    }
+
+    /// Starts with the default options, to change some:
+    /// `ValuePublisher::builder().name("hall").connect("127.0.0.1")`.
+    pub fn builder() -> ValuePublisherBuilder {
+        ValuePublisherBuilder {
+            name: "values".to_owned(),
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            advertise: Vec::new(),
+            usual: ValueOptions::default(),
+            listener: ListenerOptions {
+                value_timing: LinkTiming::VALUES,
+                connections_max: CONNECTIONS_MAX,
+                ..ListenerOptions::default()
+            },
         }
-        let id = PublisherId(rand::random());
-        let epoch = Epoch(1);
-        let advertised = options.advertise.iter().cloned();
-        PublisherInfo::new(id, epoch, options.name.as_str(), advertised).check()?;
-        let identity = Identity {
-            instance: id.0,
-            epoch: epoch.0,
-            name: options.name.clone(),
-            serves: |role| role == Role::Values,
-        };
-        let listener_options = ListenerOptions {
-            value_timing: options.timing,
-            connections_max: options.connections_max,
-            budget: options.budget,
-            insecure: options.insecure,
-            tls: options.tls,
-            ..ListenerOptions::default()
-        };
-        let listener = Listener::bind(options.listen, identity, listener_options).await?;
-        let address = listener.local_address();
-        let addresses =
-            if options.advertise.is_empty() { vec![address.into()] } else { options.advertise };
-        let info = PublisherInfo::new(id, epoch, options.name, addresses);
-        let client = options.cluster.map(|cluster| WriteClient::connect(cluster, info.clone()));
-        let names = Arc::new(PathKinds::default());
-        let values = Values::new(ValueRegistry::new(client.clone(), names, None, options.usual));
-        let stop = CancellationToken::new();
-        let link_values = values.clone();
-        let served = move |handshake, sender, receiver| {
-            serve(link_values.clone(), handshake, sender, receiver)
-        };
-        let serving = accept(listener, values.clone(), stop.clone(), GOODBYE_WAIT, served);
-        let serving = Some(tokio::spawn(serving));
-        info!(publisher = %info.id, %address, "publisher of values open");
-        Ok(ValuePublisher { values, info, address, client, stop, serving })
+    }
+
+    /// Waits until a replica of the resolver knows all values that were published before this call;
+    /// for ever with a cluster of none. Not needed before other calls: subscribers may follow a
+    /// value as soon as a replica knows it. Cancel safe.
+    pub async fn ready(&self) {
+        self.client.flushed(1).await;
     }
 
     /// Its values.
@@ -174,9 +219,9 @@ impl ValuePublisher {
         &self.info.name
     }
 
-    /// The state of its registration at each replica; none without a resolver.
-    pub fn write_client(&self) -> Option<&WriteClient> {
-        self.client.as_ref()
+    /// The state of its registration at each replica.
+    pub fn write_client(&self) -> &WriteClient {
+        &self.client
     }
 
     /// Closes every link, and withdraws its paths from every replica that it reaches. Not cancel
@@ -189,9 +234,7 @@ impl ValuePublisher {
         {
             error!(%why, "the listener's task ended early");
         }
-        if let Some(client) = self.client.take() {
-            client.close(CLEAR_WAIT).await;
-        }
+        self.client.clone().close(CLEAR_WAIT).await;
     }
 }
 

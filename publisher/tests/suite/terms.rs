@@ -7,9 +7,7 @@ use longshore_protocol::messages::resolver::{
     Announced, Change, Digest, FromReplica, ToReplica, Written,
 };
 use longshore_protocol::{Path, PublicationKind, Role, Terms};
-use longshore_publisher::{
-    OpenError, Publisher, PublisherOptions, ValueOptions, ValuePublisher, ValuePublisherOptions,
-};
+use longshore_publisher::{OpenError, Publisher, PublisherOptions, ValueOptions, ValuePublisher};
 use longshore_resolver::{Cluster, TermsError};
 use longshore_transport::{Identity, Listener, ListenerOptions};
 use tokio::time::timeout;
@@ -106,13 +104,11 @@ async fn values_are_published_with_default_or_own_terms() {
     };
     let address = "127.0.0.1:0".parse().unwrap();
     let listener = Listener::bind(address, identity, ListenerOptions::default()).await.unwrap();
-    let publisher = ValuePublisher::open(ValuePublisherOptions {
-        cluster: Some(Cluster::new([listener.local_address().to_string()])),
-        usual: ValueOptions { priority: 3, weight: 7 },
-        ..ValuePublisherOptions::default()
-    })
-    .await
-    .unwrap();
+    let publisher = ValuePublisher::builder()
+        .usual(ValueOptions { priority: 3, weight: 7 })
+        .connect(Cluster::new([listener.local_address().to_string()]))
+        .await
+        .unwrap();
     let values = publisher.values();
     let path = |text| Path::new(text).unwrap();
     let _usual = values.publish(path("/usual"), 1u64).unwrap();

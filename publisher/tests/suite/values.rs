@@ -13,7 +13,6 @@ use longshore_protocol::{
 };
 use longshore_publisher::{
     PublishError, Published, Publisher, PublisherOptions, UpdateError, ValuePublisher,
-    ValuePublisherOptions,
 };
 use longshore_transport::{LinkOptions, LinkReceiver, LinkSender, dial};
 use tokio::time::timeout;
@@ -23,7 +22,7 @@ fn path(text: &str) -> Path {
 }
 
 async fn publisher() -> ValuePublisher {
-    ValuePublisher::open(ValuePublisherOptions::default()).await.unwrap()
+    ValuePublisher::connect("").await.unwrap()
 }
 
 /// A subscriber that reads when the test lets it.

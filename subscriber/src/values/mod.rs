@@ -39,7 +39,7 @@ pub use event::{Event, KeyedEvent, SubscriptionKey};
 pub use handles::{DurableValue, ValueSubscription};
 pub use matching::{MATCHING_UPDATES_MAX, MatchEvent, MatchingValues};
 pub use subscriber::{
-    SUBSCRIBE_WAIT, SubscribeError, SubscribeOptions, Subscriber, SubscriberOptions,
+    SUBSCRIBE_WAIT, SubscribeError, SubscribeOptions, Subscriber, SubscriberBuilder,
 };
 pub use subscription_core::ValueState;
 pub use updates::{UPDATES_BYTES_MAX, UPDATES_MAX, Updates, UpdatesSink};

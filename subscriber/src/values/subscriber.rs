@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use longshore_protocol::messages::values::Policy;
-use longshore_protocol::{Glob, Handshake, LinkTiming, Path, Role, SessionId, Value, check_name};
-use longshore_resolver::{Cluster, ReadClient};
+use longshore_protocol::{Glob, Handshake, LinkTiming, Path, Role, SessionId, Value};
+use longshore_resolver::{Cluster, ReadClient, ReadError};
 use longshore_transport::LinkOptions;
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -23,7 +23,6 @@ use super::retries::RetryState;
 use super::subscription_core::{SubscriptionCore, SubscriptionKind, ValueState};
 use super::updates::{UPDATES_OF_ONE_MAX, Updates, UpdatesSink};
 use super::writes::WriteError;
-use crate::ConnectError;
 use crate::connect::FAR_FUTURE;
 
 /// The default time limit of a subscription: resolve, connect and the publisher's answer together.
@@ -41,7 +40,7 @@ pub const SUBSCRIBE_WAIT: Duration = Duration::from_secs(30);
 /// use longshore::Path;
 /// use longshore::values::{Event, Subscriber};
 ///
-/// let subscriber = Subscriber::connect("localhost").await?;
+/// let subscriber = Subscriber::connect("localhost");
 /// let mut temperature = subscriber.durable_subscribe(Path::new("/hall/temperature")?);
 /// while let Some(event) = temperature.next().await {
 ///     match event {
@@ -57,27 +56,45 @@ pub struct Subscriber {
     inner: GenericSubscriber<TcpNetwork>,
 }
 
-/// How a subscriber identifies itself, dials, and ranks publishers.
+/// The options of a [`Subscriber`]: `Subscriber::builder().name("panel").connect("localhost")`.
 #[derive(Clone, Debug)]
-pub struct SubscriberOptions {
-    /// The name that operators see; 1 to 128 bytes. The default is `subscriber-` and the process
-    /// id.
-    pub name: String,
-    /// Options of links to publishers. The default timing is
-    /// [`LinkTiming::VALUES`](longshore_protocol::LinkTiming::VALUES).
-    pub link: LinkOptions,
-    /// Try publishers on this machine before all others.
-    pub local_first: bool,
+#[must_use = "a builder creates a subscriber with `connect`"]
+pub struct SubscriberBuilder {
+    name: String,
+    pub(super) link: LinkOptions,
+    local_first: bool,
 }
 
-impl Default for SubscriberOptions {
-    /// 5 s between heartbeats, 100 s of silence until a link counts as hung, 3 s to connect.
-    fn default() -> SubscriberOptions {
-        SubscriberOptions {
-            name: format!("subscriber-{}", std::process::id()),
-            link: LinkOptions { timing: LinkTiming::VALUES, ..LinkOptions::default() },
-            local_first: false,
-        }
+impl SubscriberBuilder {
+    /// Sets the name that operators see; 1 to 128 bytes. With an invalid name every subscription
+    /// fails. The default is `subscriber-` and the process id.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// Sets the options of links to publishers. By default 5 s between heartbeats, 100 s of silence
+    /// until a link counts as hung
+    /// ([`LinkTiming::VALUES`](longshore_protocol::LinkTiming::VALUES)), 3 s to connect.
+    pub fn link(mut self, link: LinkOptions) -> Self {
+        self.link = link;
+        self
+    }
+
+    /// Whether to try publishers on this machine before all others; false by default.
+    pub fn local_first(mut self, local_first: bool) -> Self {
+        self.local_first = local_first;
+        self
+    }
+
+    /// Creates the subscriber: see [`Subscriber::connect`]. Needs a tokio runtime.
+    pub fn connect(self, cluster: impl Into<Cluster>) -> Subscriber {
+        let SubscriberBuilder { name, link, local_first } = self;
+        let resolver = ReadClient::builder().name(&name).connect(cluster);
+        let session = SessionId(rand::random());
+        let handshake = Handshake::new(Role::Values, session, name, link.timing);
+        let net = TcpNetwork { resolver, handshake, options: link };
+        Subscriber { inner: GenericSubscriber::new(net, local_first, rand::random()) }
     }
 }
 
@@ -141,29 +158,29 @@ pub enum SubscribeError {
 }
 
 impl Subscriber {
-    /// Creates a subscriber with default options that finds publishers through `cluster`: a
-    /// [`Cluster`], or its replicas as `"HOST:PORT,…"`. Needs no running replica, waits for
-    /// nothing, and opens links only for subscriptions. Needs a tokio runtime.
-    pub async fn connect(cluster: impl Into<Cluster>) -> Result<Subscriber, ConnectError> {
-        Subscriber::connect_with(cluster, SubscriberOptions::default()).await
+    /// Creates a subscriber that finds publishers through `cluster`: a [`Cluster`], or its replicas
+    /// as `"HOST:PORT,…"`. Waits for nothing, and opens links only for subscriptions, so an invalid
+    /// cluster is reported by the first subscription, or by [`Subscriber::ready`]. Needs a tokio
+    /// runtime.
+    pub fn connect(cluster: impl Into<Cluster>) -> Subscriber {
+        Subscriber::builder().connect(cluster)
     }
 
-    /// Creates a subscriber with the given options. Waits for nothing. Needs a tokio runtime.
-    pub async fn connect_with(
-        cluster: impl Into<Cluster>,
-        options: SubscriberOptions,
-    ) -> Result<Subscriber, ConnectError> {
-        let cluster = cluster.into();
-        let SubscriberOptions { name, link, local_first } = options;
-        if cluster.replicas.is_empty() {
-            return Err(ConnectError::NoReplica);
+    /// Starts with the default options, to change some:
+    /// `Subscriber::builder().name("panel").connect("127.0.0.1")`.
+    pub fn builder() -> SubscriberBuilder {
+        SubscriberBuilder {
+            name: format!("subscriber-{}", std::process::id()),
+            link: LinkOptions { timing: LinkTiming::VALUES, ..LinkOptions::default() },
+            local_first: false,
         }
-        check_name(&name)?;
-        let session = SessionId(rand::random());
-        let resolver = ReadClient::builder().name(&name).connect(cluster);
-        let handshake = Handshake::new(Role::Values, session, name, link.timing);
-        let net = TcpNetwork { resolver, handshake, options: link };
-        Ok(Subscriber { inner: GenericSubscriber::new(net, local_first, rand::random()) })
+    }
+
+    /// Waits until a replica of the resolver has answered: its address, TLS and this subscriber's
+    /// name are right. Not needed before other calls. [`ReadError`] has the failure of each
+    /// replica; that can take minutes, so put a deadline of your own around it. Cancel safe.
+    pub async fn ready(&self) -> Result<(), ReadError> {
+        self.inner.manager.net.resolver.ready().await
     }
 
     /// Subscribes to the value at `path` until it is lost: then the subscription reports
@@ -213,7 +230,7 @@ impl Subscriber {
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
     /// # use longshore_protocol::Glob;
     /// # use longshore_subscriber::{MatchEvent, Policy, Subscriber};
-    /// # let subscriber = Subscriber::connect("localhost").await?;
+    /// # let subscriber = Subscriber::connect("localhost");
     /// let halls = Glob::new("/halls/*/temperature")?;
     /// let mut halls = subscriber.durable_subscribe_matching(halls, Policy::Conflate);
     /// while let Some(event) = halls.next().await {
@@ -254,7 +271,7 @@ impl Subscriber {
     /// # use std::time::Duration;
     /// # use longshore_protocol::Path;
     /// # use longshore_subscriber::{CallError, Subscriber};
-    /// # let subscriber = Subscriber::connect("localhost").await?;
+    /// # let subscriber = Subscriber::connect("localhost");
     /// let sum = Path::new("/math/sum")?;
     /// let total: u64 = subscriber.call(sum, &[1, 2, 3], Duration::from_secs(5)).await?;
     /// # Ok(())

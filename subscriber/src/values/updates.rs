@@ -38,7 +38,7 @@ pub const UPDATES_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// use longshore::Path;
 /// use longshore::values::{Event, SubscribeOptions, Subscriber, Updates};
 ///
-/// let subscriber = Subscriber::connect("localhost").await?;
+/// let subscriber = Subscriber::connect("localhost");
 /// let mut updates = Updates::new(65_536);
 /// let into = SubscribeOptions { into: Some(updates.sink()), ..SubscribeOptions::default() };
 /// let paths = (0..1_000).map(|n| Path::new(&format!("/sensors/{n}")));

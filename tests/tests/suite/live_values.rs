@@ -15,7 +15,7 @@ use longshore::values::{
     CallError, DurableValue, Event, Policy, SubscribeError, SubscribeOptions, Subscriber, Updates,
     ValueSubscription, WriteError, limits,
 };
-use longshore_publisher::{ValuePublisher, ValuePublisherOptions};
+use longshore_publisher::ValuePublisher;
 use longshore_tests::Resolver;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -29,18 +29,15 @@ fn path(text: &str) -> Path {
 }
 
 async fn publisher(resolver: &Resolver, advertise: Vec<SocketAddr>) -> ValuePublisher {
-    let cluster = Some(resolver.cluster());
-    let advertise = advertise.into_iter().map(Into::into).collect();
-    let options = ValuePublisherOptions { cluster, advertise, ..ValuePublisherOptions::default() };
-    ValuePublisher::open(options).await.unwrap()
+    ValuePublisher::builder().advertise(advertise).connect(resolver.cluster()).await.unwrap()
 }
 
 async fn registered(publisher: &ValuePublisher) {
-    timeout(TIMEOUT, publisher.write_client().unwrap().flushed(1)).await.unwrap();
+    timeout(TIMEOUT, publisher.ready()).await.unwrap();
 }
 
 async fn subscriber(resolver: &Resolver) -> Subscriber {
-    Subscriber::connect(resolver.cluster()).await.unwrap()
+    Subscriber::connect(resolver.cluster())
 }
 
 async fn next(subscription: &mut ValueSubscription) -> Event {

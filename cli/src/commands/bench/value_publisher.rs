@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use bytes::{Bytes, BytesMut};
 use longshore::Path;
-use longshore::values::{Batch, Published, Value, ValuePublisher, ValuePublisherOptions, Values};
+use longshore::values::{Batch, Published, Value, ValuePublisher, Values};
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::task::JoinHandle;
@@ -31,16 +31,13 @@ const UPDATE_BYTES: usize = 8;
 const REGISTRATION_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(crate) async fn run(arguments: BenchValuesProcess, mut context: Context) -> anyhow::Result<()> {
-    let cluster = Some(context.cluster());
-    let options = ValuePublisherOptions { cluster, ..ValuePublisherOptions::default() };
-    let publisher = ValuePublisher::open(options).await?;
+    let publisher = ValuePublisher::connect(context.cluster()).await?;
     let values = publisher.values();
     let first = value(0, arguments.size);
     let paths = (0..arguments.paths).map(|n| value_path(&arguments.path, n));
     let paths = paths.collect::<anyhow::Result<Vec<_>>>()?;
     let published = values.publish_all(paths.into_iter().map(|path| (path, first.clone())))?;
-    let client = publisher.write_client().context("there is a cluster")?;
-    let registered = tokio::time::timeout(REGISTRATION_TIMEOUT, client.flushed(1)).await;
+    let registered = tokio::time::timeout(REGISTRATION_TIMEOUT, publisher.ready()).await;
     registered.context("the replica did not acknowledge the values")?;
 
     let mut load = ValueLoad { batch: values.batch(), values, published, size: arguments.size };

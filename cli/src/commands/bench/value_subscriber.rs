@@ -13,8 +13,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use hdrhistogram::Histogram;
 use longshore::values::{
-    DurableValue, Event, KeyedEvent, Policy, SubscribeOptions, Subscriber, SubscriberOptions,
-    Updates,
+    DurableValue, Event, KeyedEvent, Policy, SubscribeOptions, Subscriber, Updates,
 };
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -35,8 +34,8 @@ const SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(20);
 const STALL_TIMEOUT: Duration = Duration::from_secs(3);
 
 pub(crate) async fn run(arguments: BenchValuesProcess, mut context: Context) -> anyhow::Result<()> {
-    let name = SubscriberOptions::default().name;
-    let subscriber = Subscriber::connect(context.cluster()).await?;
+    let name = format!("subscriber-{}", std::process::id());
+    let subscriber = Subscriber::builder().name(&name).connect(context.cluster());
     let mut updates = Updates::new(WAITING_MAX);
     let policy = if arguments.conflate { Policy::Conflate } else { Policy::DropOldest };
     let into =

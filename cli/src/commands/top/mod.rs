@@ -34,7 +34,7 @@ pub(crate) async fn run(arguments: Top, mut context: Context) -> anyhow::Result<
     let client = context.read_client();
     let mut watch = client.watch_paths(globs);
     let mut publishers = client.watch_publishers(Glob::everything());
-    let mut following = Following::new(Subscriber::connect(context.cluster()).await?);
+    let mut following = Following::new(Subscriber::connect(context.cluster()));
     let mut dashboard = Dashboard::default();
     let mut terminal = match context.output.is_json() || arguments.once {
         false if std::io::stdout().is_terminal() => Some(Terminal::open()?),

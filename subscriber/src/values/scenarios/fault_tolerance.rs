@@ -22,11 +22,11 @@ use tokio::time::{Instant, sleep};
 
 use super::harness::{DialBehavior, Harness, path};
 use super::*;
-use crate::values::SubscriberOptions;
+use crate::Subscriber;
 
 #[tokio::test(start_paused = true)]
 async fn heartbeats_every_five_seconds_keep_a_link_alive() {
-    assert_eq!(SubscriberOptions::default().link.timing, LinkTiming::VALUES);
+    assert_eq!(Subscriber::builder().link.timing, LinkTiming::VALUES);
     assert_eq!(LinkTiming::VALUES.heartbeat, seconds(5));
     let harness = Harness::default();
     harness.publish(1, &[("/a", 7)]);
