@@ -318,12 +318,12 @@ pub use longshore_kinds::{
 };
 #[cfg(feature = "producer")]
 pub use longshore_producer::{
-    BatchReceipt, ConfirmError, Enqueue, EnqueueError, Failover, Feed, FeedFrom, FeedItem,
-    FeedLoss, FeedPositions, FeedUpdate, FoundJob, JobEnd, JobLookupError, JobName, JobNameError,
-    JobPage, JobPages, JobReceipt, JobTicket, MergedDeadGroup, MergedDeadGroups, MissingPublisher,
-    NamedJobOutcome, NamedJobResult, NamedJobResults, Pipeline, Producer, ProducerBuilder,
-    PublisherAnswer, PublisherAnswers, Queues, QueuesBuilder, QueuesError, Receipt, Receipts,
-    ReplaceError, ResultError, WaitError, new_id, new_job,
+    AllResults, BatchReceipt, ConfirmError, Enqueue, EnqueueAll, EnqueueError, EnqueueResult,
+    Failover, Feed, FeedFrom, FeedItem, FeedLoss, FeedPositions, FeedUpdate, FoundJob, JobEnd,
+    JobLookupError, JobName, JobNameError, JobPage, JobPages, MergedDeadGroup, MergedDeadGroups,
+    MissingPublisher, NamedJobOutcome, NamedJobResult, NamedJobResults, Pipeline, Producer,
+    ProducerBuilder, PublisherAnswer, PublisherAnswers, Queues, QueuesBuilder, QueuesError,
+    Receipt, Receipts, ReplaceError, ResultError, WaitError, new_id, new_job,
 };
 // Arguments and results of `Queues`. No doc comment: rustdoc would prepend it to the page of each
 // type.

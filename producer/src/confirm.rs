@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
-use longshore_kinds::IntoJob;
+use longshore_kinds::{IntoJob, JobKind};
 use longshore_protocol::limits::BATCH_JOBS_MAX;
 use longshore_protocol::messages::work::{
     ActOutcome, Action, Answer, Request, RequestError, Selection,
@@ -11,11 +11,11 @@ use longshore_protocol::messages::work::{
 use longshore_protocol::{JobId, JobState, NameError, PublisherId};
 use tokio::task::JoinSet;
 
-use crate::enqueue::Enqueue;
+use crate::enqueue::{Enqueue, ResultError};
 use crate::outcome::Receipt;
 use crate::producer::Producer;
 use crate::queues::{
-    JobEnd, PatientError, PatientRequest, Queues, Target, WaitError, deadline_after,
+    JobEnd, JobName, PatientError, PatientRequest, Queues, Target, WaitError, deadline_after,
 };
 
 /// Why a job may not be confirmed. Retry after [`Away`](ConfirmError::Away); the other errors are
@@ -184,6 +184,16 @@ impl Producer {
     /// ```
     pub async fn wait(&self, receipt: &Receipt, limit: Duration) -> Result<JobEnd, WaitError> {
         self.queues().wait_at_id(receipt.job, limit).await
+    }
+
+    /// Waits for the output of a job of kind `K` that was enqueued before, also by another program:
+    /// see [`Queues::result`]. Cancel safe.
+    pub async fn result<K: JobKind>(
+        &self,
+        job: impl Into<JobName>,
+        limit: Duration,
+    ) -> Result<K::Output, ResultError> {
+        self.queues().result::<K>(job, limit).await
     }
 }
 

@@ -4,13 +4,13 @@ use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use longshore_kinds::{Codec, CodecError, IntoJob, JobKind};
+use longshore_kinds::{CodecError, IntoJob, JobKind};
 use longshore_protocol::{Backoff, Due, JobId, NewJob, TraceContext};
 
 use crate::ids::{new_id, to_job};
 use crate::outcome::{EnqueueError, Receipt};
 use crate::producer::Producer;
-use crate::queues::{JobEnd, WaitError};
+use crate::queues::{JobEnd, JobName, WaitError, output};
 
 /// How long a result outlives the wait for it, in milliseconds: for the last answer on its way.
 const RESULT_MARGIN_MS: u64 = 60_000;
@@ -31,33 +31,33 @@ pub enum ResultError {
     #[error(transparent)]
     Enqueue(#[from] EnqueueError),
     /// It did not end in time, or its publisher was not available. The job is still enqueued.
-    #[error("{receipt}: {error}")]
+    #[error("{job}: {error}")]
     Wait {
         /// The job.
-        receipt: Receipt,
+        job: JobName,
         /// Why its end is not known.
         error: WaitError,
     },
     /// It ended without completing: dead, cancelled, expired, or gone.
-    #[error("{receipt} did not complete: {end:?}")]
+    #[error("{job} did not complete: {end:?}")]
     Ended {
         /// The job.
-        receipt: Receipt,
+        job: JobName,
         /// How it ended.
         end: JobEnd,
     },
     /// It completed, and its publisher has no result: its handler returned none, or the job existed
     /// already and was enqueued without `keep_result`.
-    #[error("{receipt} completed without a result")]
+    #[error("{job} completed without a result")]
     NoResult {
         /// The job.
-        receipt: Receipt,
+        job: JobName,
     },
     /// Its result cannot be decoded as the output of its kind.
-    #[error("the result of {receipt} cannot be decoded: {error}")]
+    #[error("the result of {job} cannot be decoded: {error}")]
     Output {
         /// The job.
-        receipt: Receipt,
+        job: JobName,
         /// Why.
         error: CodecError,
     },
@@ -170,13 +170,8 @@ impl<K: JobKind> Enqueue<'_, K> {
         });
         let receipt = enqueue.await?;
         match producer.wait(&receipt, limit).await {
-            Ok(JobEnd::Completed { result: Some(result) }) => {
-                <K::Codec as Codec<K::Output>>::decode(&result)
-                    .map_err(|error| ResultError::Output { receipt, error })
-            }
-            Ok(JobEnd::Completed { result: None }) => Err(ResultError::NoResult { receipt }),
-            Ok(end) => Err(ResultError::Ended { receipt, end }),
-            Err(error) => Err(ResultError::Wait { receipt, error }),
+            Ok(end) => output::<K>(JobName::from(&receipt), end),
+            Err(error) => Err(ResultError::Wait { job: JobName::from(&receipt), error }),
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::core::{PushError, StreamLimits, Time};
 use crate::driver::StreamHandle;
 use crate::handle::ProducerHandle;
 use crate::ids::{new_id, to_job};
-use crate::outcome::{EnqueueError, JobReceipt, JobTicket, Receipt};
+use crate::outcome::{EnqueueError, EnqueueResult, Receipt};
 use crate::receipt_queue::ReceiptQueue;
 
 /// How long a partial batch waits for a slow iterator.
@@ -101,11 +101,11 @@ impl<I: Iterator<Item: IntoJob>> EnqueueAll<I> {
     /// jobs from the iterator while fewer than
     /// [`in_flight_jobs_max`](crate::ProducerBuilder::in_flight_jobs_max) results were not returned.
     /// Cancel safe.
-    pub async fn next(&mut self) -> Option<JobReceipt> {
+    pub async fn next(&mut self) -> Option<EnqueueResult> {
         poll_fn(|context| self.poll_result(context)).await
     }
 
-    fn poll_result(&mut self, context: &mut Context<'_>) -> Poll<Option<JobReceipt>> {
+    fn poll_result(&mut self, context: &mut Context<'_>) -> Poll<Option<EnqueueResult>> {
         if let Some(result) = self.pop_result(false) {
             return Poll::Ready(Some(result));
         }
@@ -128,7 +128,7 @@ impl<I: Iterator<Item: IntoJob>> EnqueueAll<I> {
             match self.receipts.poll_next(context) {
                 Poll::Ready(Some(batch)) => {
                     for receipt in batch.iter() {
-                        let at = receipt.ticket.0.checked_sub(self.first);
+                        let at = receipt.index.checked_sub(self.first);
                         let slot = at.and_then(|at| self.results.get_mut(at as usize));
                         if let Some(slot) = slot {
                             slot.outcome = Some(receipt.outcome);
@@ -225,14 +225,14 @@ impl<I: Iterator<Item: IntoJob>> EnqueueAll<I> {
     }
 
     /// The first result, once it is known, or once no more receipts arrive.
-    fn pop_result(&mut self, ended: bool) -> Option<JobReceipt> {
+    fn pop_result(&mut self, ended: bool) -> Option<EnqueueResult> {
         if !ended && self.results.front()?.outcome.is_none() {
             return None;
         }
         let PendingResult { id, outcome } = self.results.pop_front()?;
-        let ticket = JobTicket(self.first);
+        let index = self.first;
         self.first += 1;
-        Some(JobReceipt { ticket, id, outcome: outcome.unwrap_or(Err(EnqueueError::Closed)) })
+        Some(EnqueueResult { index, id, outcome: outcome.unwrap_or(Err(EnqueueError::Closed)) })
     }
 }
 
@@ -250,15 +250,15 @@ impl<I> Drop for EnqueueAll<I> {
 }
 
 impl<I: Iterator<Item: IntoJob>> Stream for EnqueueAll<I> {
-    type Item = JobReceipt;
+    type Item = EnqueueResult;
 
-    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<JobReceipt>> {
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<EnqueueResult>> {
         self.get_mut().poll_result(context)
     }
 }
 
 impl<I: Iterator<Item: IntoJob>> IntoFuture for EnqueueAll<I> {
-    type Output = Vec<JobReceipt>;
+    type Output = Vec<EnqueueResult>;
     type IntoFuture = AllResults<I>;
 
     fn into_future(mut self) -> AllResults<I> {
@@ -272,13 +272,13 @@ impl<I: Iterator<Item: IntoJob>> IntoFuture for EnqueueAll<I> {
 #[must_use = "jobs are enqueued once this is awaited"]
 pub struct AllResults<I> {
     jobs: EnqueueAll<I>,
-    results: Vec<JobReceipt>,
+    results: Vec<EnqueueResult>,
 }
 
 impl<I: Iterator<Item: IntoJob>> Future for AllResults<I> {
-    type Output = Vec<JobReceipt>;
+    type Output = Vec<EnqueueResult>;
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Vec<JobReceipt>> {
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Vec<EnqueueResult>> {
         let AllResults { jobs, results } = self.get_mut();
         while let Some(result) = ready!(jobs.poll_result(context)) {
             results.push(result);

@@ -178,15 +178,11 @@ impl EnqueueError {
     }
 }
 
-/// The number of a job within its pipeline, or its index within its call: 0, 1, 2 …
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct JobTicket(pub u64);
-
-/// The outcome of one of several jobs.
+/// What became of one of several jobs.
 #[derive(Clone, PartialEq, Debug)]
-pub struct JobReceipt {
-    /// The job's ticket.
-    pub ticket: JobTicket,
+pub struct EnqueueResult {
+    /// The number of the job within its pipeline or its call: 0, 1, 2 …
+    pub index: u64,
     /// The job's id.
     pub id: JobId,
     /// Its receipt, or the error.
@@ -197,8 +193,8 @@ pub struct JobReceipt {
 #[derive(Clone, PartialEq, Debug)]
 pub struct BatchReceipt {
     pub(crate) ids: Arc<[JobId]>,
-    /// The jobs' tickets as runs: the first one, and their number.
-    pub(crate) tickets: Vec<(u64, u32)>,
+    /// The jobs' indices as runs: the first one, and their number.
+    pub(crate) indices: Vec<(u64, u32)>,
     pub(crate) end: BatchOutcome,
 }
 
@@ -253,9 +249,9 @@ impl BatchReceipt {
     }
 
     /// The outcome of each job, in the order of the batch.
-    pub fn iter(&self) -> impl Iterator<Item = JobReceipt> + '_ {
-        let tickets =
-            self.tickets.iter().flat_map(|&(first, count)| first..first + u64::from(count));
+    pub fn iter(&self) -> impl Iterator<Item = EnqueueResult> + '_ {
+        let indices =
+            self.indices.iter().flat_map(|&(first, count)| first..first + u64::from(count));
         let outcomes: Box<dyn Iterator<Item = Result<Receipt, EnqueueError>> + '_> = match &self.end
         {
             BatchOutcome::Answered { outcomes, .. } => Box::new(
@@ -266,8 +262,8 @@ impl BatchReceipt {
             ),
             _ => Box::new(std::iter::repeat_with(|| self.outcome(0))),
         };
-        self.ids.iter().zip(tickets).zip(outcomes).map(|((&id, ticket), outcome)| JobReceipt {
-            ticket: JobTicket(ticket),
+        self.ids.iter().zip(indices).zip(outcomes).map(|((&id, index), outcome)| EnqueueResult {
+            index,
             id,
             outcome,
         })
@@ -325,7 +321,7 @@ mod tests {
         let id = JobId::default();
         let receipt = |may_be_at| BatchReceipt {
             ids: [id].into(),
-            tickets: vec![(0, 1)],
+            indices: vec![(0, 1)],
             end: BatchOutcome::Answered {
                 publisher: second,
                 durability: Durability::Fsync,

@@ -13,7 +13,7 @@ use crate::core::StreamLimits;
 use crate::driver::StreamHandle;
 use crate::handle::ProducerHandle;
 use crate::ids::{new_id, to_job};
-use crate::outcome::{BatchReceipt, EnqueueError, JobTicket};
+use crate::outcome::{BatchReceipt, EnqueueError};
 use crate::producer::Producer;
 use crate::receipt_queue::ReceiptQueue;
 
@@ -26,13 +26,13 @@ pub struct Pipeline {
     handle: Arc<ProducerHandle>,
     stream: StreamHandle,
     receipts_jobs_max: usize,
-    next_ticket: u64,
+    next_index: u64,
     receipts: Arc<ReceiptQueue>,
 }
 
 /// The receiving half of a pipeline: returns receipts, a batch at a time, in the order of the
-/// publishers' answers. The receipts of one publisher are in the order of their tickets; those of
-/// several are not, so match a job by its [ticket](crate::JobReceipt::ticket) or its id. Dropping
+/// publishers' answers. The receipts of one publisher are in the order of their indices; those of
+/// several are not, so match a job by its [index](crate::EnqueueResult::index) or its id. Dropping
 /// it discards receipts, read or not; jobs are still sent, and their receipts are unbounded.
 pub struct Receipts {
     queue: Arc<ReceiptQueue>,
@@ -106,7 +106,7 @@ impl PipelineBuilder {
         let stream = handle.driver.open_stream(self.limits, Some(receipts.clone()));
         let reader = Receipts { queue: receipts.clone(), _handle: handle.clone() };
         let receipts_jobs_max = self.receipts_jobs_max;
-        (Pipeline { handle, stream, receipts_jobs_max, next_ticket: 0, receipts }, reader)
+        (Pipeline { handle, stream, receipts_jobs_max, next_index: 0, receipts }, reader)
     }
 }
 
@@ -118,23 +118,23 @@ impl Pipeline {
     }
 
     /// Enqueues a job (a value of a [`JobKind`](longshore_kinds::JobKind), or a
-    /// [`NewJob`](longshore_protocol::NewJob)), and returns its ticket, which counts from 0. Waits
+    /// [`NewJob`](longshore_protocol::NewJob)), and returns its index, which counts from 0. Waits
     /// while too many receipts are unread, for as long as it takes: the log has a warning every 30
     /// s. Then waits while the pipeline has reached its in-flight limits or the path is being
     /// resolved, for at most the producer's `answer_timeout`.
     ///
-    /// An error means that the job was not accepted and used no ticket; the pipeline remains
+    /// An error means that the job was not accepted and used no index; the pipeline remains
     /// usable. The outcome of an accepted job arrives at [`Receipts`]. Cancel safe: if the future
-    /// is dropped, the job was not accepted, and used no ticket.
-    pub async fn send(&mut self, job: impl IntoJob) -> Result<JobTicket, EnqueueError> {
+    /// is dropped, the job was not accepted, and used no index.
+    pub async fn send(&mut self, job: impl IntoJob) -> Result<u64, EnqueueError> {
         let job = to_job(job, new_id)?;
         let limit = self.receipts_jobs_max;
         if self.receipts.is_full(limit) {
             self.receipts.wait_for_room(limit).await;
         }
-        self.handle.driver.push(&self.stream, self.next_ticket, &job, false).await?;
-        self.next_ticket += 1;
-        Ok(JobTicket(self.next_ticket - 1))
+        self.handle.driver.push(&self.stream, self.next_index, &job, false).await?;
+        self.next_index += 1;
+        Ok(self.next_index - 1)
     }
 
     /// Sends open batches without waiting for more jobs. Does not wait for receipts, and never

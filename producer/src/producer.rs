@@ -16,7 +16,7 @@ use crate::enqueue_all::EnqueueAll;
 use crate::handle::ProducerHandle;
 use crate::ids::{new_id, new_session_id, to_job};
 use crate::options::ProducerBuilder;
-use crate::outcome::{EnqueueError, JobReceipt, Receipt};
+use crate::outcome::{EnqueueError, EnqueueResult, Receipt};
 use crate::pipeline::{Pipeline, Receipts};
 use crate::queues::Queues;
 
@@ -153,7 +153,7 @@ impl Producer {
             let is_cause = |error: &EnqueueError| {
                 !matches!(error, EnqueueError::Refused { refusal: Refusal::BatchRefused, .. })
             };
-            let causes = |job: JobReceipt| job.outcome.err().filter(is_cause);
+            let causes = |job: EnqueueResult| job.outcome.err().filter(is_cause);
             batch.iter().find_map(causes).unwrap_or(first)
         })
     }

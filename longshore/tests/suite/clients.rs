@@ -59,3 +59,24 @@ async fn many_payloads_are_enqueued_by_their_kind() -> anyhow::Result<()> {
     assert_eq!((batch.len(), batch.held()), (1, 1));
     Ok(())
 }
+
+#[derive(Serialize, Deserialize, JobKind)]
+#[job(path = "/double", output = u64)]
+struct Double {
+    number: u64,
+}
+
+async fn double(Payload(job): Payload<Double>) -> anyhow::Result<u64> {
+    Ok(2 * job.number)
+}
+
+#[tokio::test]
+async fn results_are_awaited_later_by_id() -> anyhow::Result<()> {
+    let (system, limit) = (TestSystem::start().await?, std::time::Duration::from_secs(60));
+    let producer = system.producer();
+    let receipt = producer.enqueue(Double { number: 21 }).keep_result().await?;
+    system.drain(system.worker().handle(double), |jobs| jobs.run()).await?;
+    assert_eq!(producer.result::<Double>(receipt.job.id, limit).await?, 42);
+    assert_eq!(system.queues().result::<Double>(&receipt, limit).await?, 42);
+    Ok(())
+}

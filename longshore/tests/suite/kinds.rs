@@ -154,7 +154,7 @@ async fn options_of_an_enqueue_reach_the_publisher() -> anyhow::Result<()> {
     let producer = system.producer();
     let enqueue = producer.enqueue(mail("acme", "ada@example.com"));
     let receipt = enqueue.id(id).priority(7).max_attempts(9).header("lang", "en").await?;
-    let job = system.queues().job(&receipt.job.into()).await?.job;
+    let job = system.queues().job(receipt.job).await?.job;
     assert_eq!((job.id, job.priority, job.max_attempts), (id, 7, 9));
     assert_eq!(job.headers.as_ref().and_then(|headers| headers.get("lang")), Some("en"));
     Ok(())

@@ -169,7 +169,7 @@ async fn timers_within_a_move_fire_in_order() -> anyhow::Result<()> {
     }
     let [third, first, second] = &steps[..] else { panic!("{steps:?}") };
     assert_eq!(came_due, [(10, first.job.id), (20, second.job.id), (30, third.job.id)]);
-    let late = system.queues().job(&late.job.into()).await?.job;
+    let late = system.queues().job(late.job).await?.job;
     assert_eq!((late.state, late.ended_at), (JobState::Expired, Some(began + 15 * 60_000)));
     Ok(())
 }
@@ -215,7 +215,7 @@ async fn moves_shorter_than_the_lease_keep_it() -> anyhow::Result<()> {
     for _ in 0..10 {
         system.advance(29 * SECOND).await?;
     }
-    let info = system.queues().job(&receipt.job.into()).await?.job;
+    let info = system.queues().job(receipt.job).await?.job;
     assert_eq!((info.state, info.attempt), (JobState::Running, 1));
     system.advance(30 * SECOND).await?;
     assert_eq!(
@@ -250,10 +250,10 @@ async fn run_timeout_ends_an_attempt_before_its_lease() -> anyhow::Result<()> {
     ));
     assert_eq!(within(begun.recv()).await?, Some(1));
     system.advance(HOUR - SECOND).await?;
-    let info = system.queues().job(&receipt.job.into()).await?.job;
+    let info = system.queues().job(receipt.job).await?.job;
     assert_eq!(info.state, JobState::Running);
     system.advance(SECOND).await?;
-    let info = system.queues().job(&receipt.job.into()).await?.job;
+    let info = system.queues().job(receipt.job).await?.job;
     assert_eq!((info.state, info.death), (JobState::Dead, Some(DeathReason::TimedOut)));
     Ok(())
 }

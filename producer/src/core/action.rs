@@ -23,7 +23,7 @@ pub(crate) enum Action<T> {
         stream: StreamId,
         tag: T,
         ids: Vec<JobId>,
-        tickets: Vec<(u64, u32)>,
+        indices: Vec<(u64, u32)>,
         end: BatchOutcome,
     },
     /// Paths were resolved: callers that wait for a route retry.

@@ -25,7 +25,7 @@ pub(super) struct Load {
 pub(super) struct OpenBatch<T> {
     pub(super) builder: BatchBuilder,
     pub(super) ids: Vec<JobId>,
-    pub(super) tickets: Vec<(u64, u32)>,
+    pub(super) indices: Vec<(u64, u32)>,
     pub(super) bytes: usize,
     pub(super) tag: T,
     pub(super) opened_at: Time,
@@ -36,7 +36,7 @@ impl<T> OpenBatch<T> {
         OpenBatch {
             builder: BatchBuilder::new(),
             ids: Vec::new(),
-            tickets: Vec::new(),
+            indices: Vec::new(),
             bytes: 0,
             tag,
             opened_at,
@@ -47,13 +47,13 @@ impl<T> OpenBatch<T> {
         Load { jobs: self.ids.len(), bytes: self.bytes }
     }
 
-    pub(super) fn push(&mut self, job: &NewJob, ticket: u64) {
+    pub(super) fn push(&mut self, job: &NewJob, index: u64) {
         self.builder.push(job);
         self.ids.push(job.id);
         self.bytes += weight(job);
-        match self.tickets.last_mut() {
-            Some((first, count)) if *first + u64::from(*count) == ticket => *count += 1,
-            _ => self.tickets.push((ticket, 1)),
+        match self.indices.last_mut() {
+            Some((first, count)) if *first + u64::from(*count) == index => *count += 1,
+            _ => self.indices.push((index, 1)),
         }
     }
 }
@@ -66,7 +66,7 @@ pub(super) struct Batch<T> {
     pub(super) route: RouteId,
     pub(super) jobs: SealedBatch,
     pub(super) ids: Vec<JobId>,
-    pub(super) tickets: Vec<(u64, u32)>,
+    pub(super) indices: Vec<(u64, u32)>,
     pub(super) bytes: usize,
     pub(super) tag: T,
     pub(super) opened_at: Time,

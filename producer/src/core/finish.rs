@@ -40,8 +40,8 @@ impl<T: Default + Clone> Core<T> {
             stream.jobs -= batch.ids.len();
             stream.bytes -= batch.bytes;
         }
-        let Batch { stream, tag, ids, tickets, .. } = batch;
-        self.actions.push_back(Action::Finish { stream, tag, ids, tickets, end });
+        let Batch { stream, tag, ids, indices, .. } = batch;
+        self.actions.push_back(Action::Finish { stream, tag, ids, indices, end });
         self.end_stream_if_done(stream);
     }
 

@@ -46,7 +46,7 @@ impl<T: Default + Clone> Core<T> {
         &mut self,
         now: Time,
         stream_id: StreamId,
-        ticket: u64,
+        index: u64,
         job: &NewJob,
         want_tag: bool,
     ) -> Result<Pushed<T>, PushError> {
@@ -76,7 +76,7 @@ impl<T: Default + Clone> Core<T> {
         stream.bytes += weight(job);
         let open = stream.open.entry(route_id).or_insert_with(|| OpenBatch::new(T::default(), now));
         let opened = open.ids.is_empty();
-        open.push(job, ticket);
+        open.push(job, index);
         let index = open.ids.len() - 1;
         let tag = (want_tag || opened).then(|| open.tag.clone());
         let full = open.ids.len() >= stream.limits.batch_jobs_max
@@ -98,7 +98,7 @@ impl<T: Default + Clone> Core<T> {
         Ok(Pushed { tag, index })
     }
 
-    /// Makes one atomic batch of `jobs`; their tickets are their indices.
+    /// Makes one atomic batch of `jobs`; their indices are their indices.
     pub(crate) fn push_atomic(
         &mut self,
         now: Time,
@@ -107,7 +107,7 @@ impl<T: Default + Clone> Core<T> {
     ) -> Result<T, PushError> {
         let mut open = OpenBatch::new(T::default(), now);
         let mut paths: Vec<Path> = Vec::new();
-        for (ticket, job) in jobs.iter().enumerate() {
+        for (index, job) in jobs.iter().enumerate() {
             check(job).map_err(PushError::Never)?;
             if !open.builder.fits(job) {
                 let why = "together they are over 10,000 jobs, 16 MiB of payload or 18 MiB encoded";
@@ -116,7 +116,7 @@ impl<T: Default + Clone> Core<T> {
             if paths.last() != Some(&job.path) {
                 paths.push(job.path.clone());
             }
-            open.push(job, ticket as u64);
+            open.push(job, index as u64);
         }
         paths.sort_unstable();
         paths.dedup();

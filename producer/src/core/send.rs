@@ -153,7 +153,7 @@ impl<T: Default + Clone> Core<T> {
             route,
             jobs: open.builder.seal(atomic),
             ids: open.ids,
-            tickets: open.tickets,
+            indices: open.indices,
             bytes: open.bytes,
             tag: open.tag,
             opened_at: open.opened_at,

@@ -145,15 +145,15 @@ impl Driver {
     pub(crate) async fn push(
         self: &Arc<Self>,
         stream: &StreamHandle,
-        ticket: u64,
+        index: u64,
         job: &NewJob,
         want_tag: bool,
     ) -> Result<Pushed<Arc<BatchCompletion>>, EnqueueError> {
-        match self.try_push(stream, ticket, job, want_tag) {
+        match self.try_push(stream, index, job, want_tag) {
             Ok(pushed) => Ok(pushed),
             Err(PushError::Never(error)) => Err(error),
             Err(PushError::Full | PushError::NoRoute) => {
-                self.push_later(stream, self.now(), ticket, job, want_tag).await
+                self.push_later(stream, self.now(), index, job, want_tag).await
             }
         }
     }
@@ -162,12 +162,12 @@ impl Driver {
     pub(crate) fn try_push(
         self: &Arc<Self>,
         stream: &StreamHandle,
-        ticket: u64,
+        index: u64,
         job: &NewJob,
         want_tag: bool,
     ) -> Result<Pushed<Arc<BatchCompletion>>, PushError> {
         check_name(&self.options.name).map_err(|error| PushError::Never(error.into()))?;
-        self.step(|state, now| state.core.push(now, stream.id, ticket, job, want_tag))
+        self.step(|state, now| state.core.push(now, stream.id, index, job, want_tag))
     }
 
     /// Like [`push`](Driver::push), and has waited since `since`: a path that was found to have no
@@ -176,12 +176,12 @@ impl Driver {
         self: &Arc<Self>,
         stream: &StreamHandle,
         since: Time,
-        ticket: u64,
+        index: u64,
         job: &NewJob,
         want_tag: bool,
     ) -> Result<Pushed<Arc<BatchCompletion>>, EnqueueError> {
         let push = |state: &mut DriverState, now: Time| {
-            state.core.push(now, stream.id, ticket, job, want_tag)
+            state.core.push(now, stream.id, index, job, want_tag)
         };
         self.wait(stream, since, &[job], push).await
     }
@@ -270,8 +270,8 @@ impl Driver {
                 Action::Send { publisher, link, sequence, batch } => {
                     self.send(state, publisher, link, sequence, &batch);
                 }
-                Action::Finish { stream, tag, ids, tickets, end } => {
-                    let receipt = BatchReceipt { ids: ids.into(), tickets, end };
+                Action::Finish { stream, tag, ids, indices, end } => {
+                    let receipt = BatchReceipt { ids: ids.into(), indices, end };
                     let stream = state.streams.get(&stream);
                     match stream.and_then(|stream| stream.receipts.as_ref()) {
                         Some(receipts) => receipts.add(receipt),

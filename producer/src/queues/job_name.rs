@@ -6,7 +6,11 @@ use std::str::FromStr;
 use longshore_protocol::id::IdError;
 use longshore_protocol::{JobId, JobRef};
 
+use crate::outcome::Receipt;
+
 /// A job's id, with or without the prefix of its publisher's id.
+///
+/// Calls that look up a job take a receipt, a job id, or a parsed text: all become a `JobName`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct JobName {
     /// The first eight hex digits of its publisher's id, if known.
@@ -61,6 +65,18 @@ impl From<JobId> for JobName {
 impl From<JobRef> for JobName {
     fn from(job: JobRef) -> JobName {
         JobName { publisher: Some(job.publisher.prefix()), id: job.id }
+    }
+}
+
+impl From<&JobName> for JobName {
+    fn from(name: &JobName) -> JobName {
+        name.clone()
+    }
+}
+
+impl From<&Receipt> for JobName {
+    fn from(receipt: &Receipt) -> JobName {
+        receipt.job.into()
     }
 }
 

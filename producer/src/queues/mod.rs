@@ -35,4 +35,5 @@ pub use job_pages::{JobPage, JobPages};
 pub use options::QueuesBuilder;
 pub(crate) use requester::{PatientError, PatientRequest, Target};
 pub(crate) use retry::deadline_after;
+pub(crate) use wait::output;
 pub use wait::{JobEnd, WaitError};

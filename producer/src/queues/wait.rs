@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use longshore_kinds::{Codec, JobKind};
 use longshore_protocol::messages::work::{Answer, JobInfo, RequestError};
 use longshore_protocol::{DeathReason, JobError, JobState};
 use tokio::time::sleep;
@@ -12,6 +13,7 @@ use super::client::Queues;
 use super::job_name::JobName;
 use super::requester::{PatientError, PatientRequest, Target};
 use super::retry::{RetryBackoff, deadline_after};
+use crate::enqueue::ResultError;
 
 /// The end of a job.
 #[derive(Clone, PartialEq, Debug)]
@@ -72,7 +74,12 @@ impl Queues {
     ///
     /// Any number of calls may wait concurrently; those at one publisher share a link, and beyond
     /// 10,000 they queue. Cancel safe: dropping the future cancels the wait at the publisher.
-    pub async fn wait(&self, name: &JobName, limit: Duration) -> Result<JobEnd, WaitError> {
+    pub async fn wait(
+        &self,
+        job: impl Into<JobName>,
+        limit: Duration,
+    ) -> Result<JobEnd, WaitError> {
+        let name = &job.into();
         let (began, deadline) = (Instant::now(), deadline_after(limit));
         let target = match &name.publisher {
             Some(prefix) => Target::Prefix(prefix.clone()),
@@ -86,6 +93,21 @@ impl Queues {
             }
         };
         self.wait_at(&target, name, began, limit).await
+    }
+
+    /// Waits for the output of a job of kind `K`, by its receipt, its id or its name: at most for
+    /// `limit`, as [`Queues::wait`] does. The job must retain its result
+    /// ([`Enqueue::keep_result`](crate::Enqueue::keep_result), or its kind). Cancel safe.
+    pub async fn result<K: JobKind>(
+        &self,
+        job: impl Into<JobName>,
+        limit: Duration,
+    ) -> Result<K::Output, ResultError> {
+        let job = job.into();
+        match self.wait(&job, limit).await {
+            Ok(end) => output::<K>(job, end),
+            Err(error) => Err(ResultError::Wait { job, error }),
+        }
     }
 
     pub(crate) async fn wait_at_id(
@@ -150,6 +172,18 @@ impl Queues {
                 Err(error) => return Err(error),
             }
         }
+    }
+}
+
+/// The output of a job of kind `K` that has ended.
+pub(crate) fn output<K: JobKind>(job: JobName, end: JobEnd) -> Result<K::Output, ResultError> {
+    match end {
+        JobEnd::Completed { result: Some(result) } => {
+            <K::Codec as Codec<K::Output>>::decode(&result)
+                .map_err(|error| ResultError::Output { job, error })
+        }
+        JobEnd::Completed { result: None } => Err(ResultError::NoResult { job }),
+        end => Err(ResultError::Ended { job, end }),
     }
 }
 

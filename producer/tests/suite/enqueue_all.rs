@@ -99,7 +99,7 @@ proptest! {
         let (results, accepted) = results;
         prop_assert_eq!(results.len(), jobs.len());
         for (n, ((result, job), kind)) in results.iter().zip(&jobs).zip(&kinds).enumerate() {
-            prop_assert_eq!((result.ticket.0, result.id), (n as u64, job.id));
+            prop_assert_eq!((result.index, result.id), (n as u64, job.id));
             let fits = match (kind, &result.outcome) {
                 (Kind::Good, Ok(receipt)) => {
                     receipt.job.id == job.id && accepted.binary_search(&job.id).is_ok()

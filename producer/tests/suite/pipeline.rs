@@ -33,14 +33,14 @@ async fn every_job_has_one_receipt_over_broken_links() {
         for n in 0..10_000 {
             let job = job(n);
             ids.push(job.id);
-            assert_eq!(pipeline.send(job).await.expect("accepted").0, n as u64);
+            assert_eq!(pipeline.send(job).await.expect("accepted"), n as u64);
         }
         ids
     });
     let mut reported: Vec<JobId> = Vec::new();
     while let Some(batch) = receipts.next().await {
         for receipt in batch.iter() {
-            assert_eq!(receipt.ticket.0, reported.len() as u64);
+            assert_eq!(receipt.index, reported.len() as u64);
             assert!(!receipt.outcome.expect("accepted").existing);
             reported.push(receipt.id);
         }
@@ -88,12 +88,12 @@ async fn send_waits_while_receipts_are_unread() {
     }
     assert!((128..=128 + 32).contains(&sent), "{sent} jobs without a reader");
     let mut read = 0;
-    let (ticket, ()) = tokio::join!(pipeline.send(job(sent)), async {
+    let (index, ()) = tokio::join!(pipeline.send(job(sent)), async {
         while read < 64 {
             read += receipts.next().await.expect("a batch").len();
         }
     });
-    assert_eq!(ticket.expect("receipts are read meanwhile").0, sent as u64);
+    assert_eq!(index.expect("receipts are read meanwhile"), sent as u64);
     drop(pipeline);
     while let Some(batch) = receipts.next().await {
         read += batch.len();
@@ -102,7 +102,7 @@ async fn send_waits_while_receipts_are_unread() {
 }
 
 /// Sends are dropped at random moments, before and after they could be accepted: the receipts are
-/// those of the tickets that were returned, and of no other job.
+/// those of the indices that were returned, and of no other job.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cancelled_sends_neither_lose_nor_add_jobs() {
     let publisher = FakePublisher::start(1).await;
@@ -118,7 +118,7 @@ async fn cancelled_sends_neither_lose_nor_add_jobs() {
         let mut read = Vec::new();
         while let Some(batch) = receipts.next().await {
             assert!(batch.iter().all(|job| job.outcome.is_ok()));
-            read.extend(batch.iter().map(|job| (job.ticket.0, job.id)));
+            read.extend(batch.iter().map(|job| (job.index, job.id)));
             tokio::time::sleep(Duration::from_micros(300)).await;
         }
         read
@@ -129,7 +129,7 @@ async fn cancelled_sends_neither_lose_nor_add_jobs() {
         let id = job.id;
         tokio::select! {
             biased;
-            sent = pipeline.send(job) => accepted.push((sent.expect("accepted").0, id)),
+            sent = pipeline.send(job) => accepted.push((sent.expect("accepted"), id)),
             () = tokio::time::sleep(Duration::from_micros(cancelled % 5 * 500)) => cancelled += 1,
         }
     }
@@ -148,31 +148,31 @@ async fn a_hung_publisher_does_not_stop_a_pipeline() {
         Pipeline::builder().in_flight_jobs_max(1_000).batch_jobs_max(50).receipts_jobs_max(1_000);
     let (mut pipeline, mut receipts) = options.open(&producer);
     let sender = tokio::spawn(async move {
-        let mut tickets = HashMap::new();
+        let mut indices = HashMap::new();
         let began = Instant::now();
         let mut n = 0;
         // Far below the 30 s after which the hung publisher's batches time out.
-        while n < 20_000 || (tickets.len() < 1_000_000 && began.elapsed() < Duration::from_secs(2))
+        while n < 20_000 || (indices.len() < 1_000_000 && began.elapsed() < Duration::from_secs(2))
         {
             let job = job(n);
             let id = job.id;
-            tickets.insert(pipeline.send(job).await.expect("accepted").0, id);
+            indices.insert(pipeline.send(job).await.expect("accepted"), id);
             n += 1;
         }
-        (tickets, began.elapsed(), pipeline)
+        (indices, began.elapsed(), pipeline)
     });
     let mut read = HashMap::new();
     while read.len() < 15_000 {
         let batch = timeout(Duration::from_secs(15), receipts.next()).await;
         for receipt in batch.expect("receipts go on").expect("a batch").iter() {
             assert!(receipt.outcome.is_ok(), "{receipt:?}");
-            read.insert(receipt.ticket.0, receipt.id);
+            read.insert(receipt.index, receipt.id);
         }
     }
     let reader = tokio::spawn(async move { while receipts.next().await.is_some() {} });
-    let (tickets, took, pipeline) = sender.await.expect("the sender");
+    let (indices, took, pipeline) = sender.await.expect("the sender");
     assert!(took < Duration::from_secs(25), "it took {took:?}");
-    assert!(read.iter().all(|(ticket, id)| tickets[ticket] == *id), "each ticket names its job");
+    assert!(read.iter().all(|(index, id)| indices[index] == *id), "each index names its job");
     let stuck = hung.disk.lock().jobs.len();
     assert!((1..=500).contains(&stuck), "{stuck} of 1,000 in flight at the hung one of two");
     reader.abort();

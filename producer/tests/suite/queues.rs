@@ -101,12 +101,12 @@ async fn a_bare_id_is_not_found_only_if_all_answered() {
     serve_jobs(&one, &[1]);
     serve_jobs(&two, &[2]);
     let queues = to(&[&one, &two]);
-    let found = queues.job(&JobId([2; 16]).into()).await.expect("it is at the second");
+    let found = queues.job(JobId([2; 16])).await.expect("it is at the second");
     assert_eq!(found.job_ref(), JobRef { publisher: two.info.id, id: JobId([2; 16]) });
-    let missing = queues.job(&JobId([9; 16]).into()).await;
+    let missing = queues.job(JobId([9; 16])).await;
     assert!(matches!(missing, Err(JobLookupError::NotFound { asked, .. }) if asked.len() == 2));
     two.kill().await;
-    let unknown = queues.job(&JobId([9; 16]).into()).await.expect_err("one is away");
+    let unknown = queues.job(JobId([9; 16])).await.expect_err("one is away");
     assert!(unknown.to_string().contains("fake-2"), "{unknown}");
     assert!(matches!(unknown, JobLookupError::Unknown { missing, .. } if missing.len() == 1));
 }
@@ -159,7 +159,7 @@ async fn a_dead_cached_link_is_replaced() {
     serve_jobs(&publisher, &[1]);
     let queues = to(&[&publisher]);
     for _ in 0..3 {
-        queues.job(&JobId([1; 16]).into()).await.expect("it is there");
+        queues.job(JobId([1; 16])).await.expect("it is there");
         publisher.revive_at(address.clone()).await;
     }
     assert!(publisher.disk.lock().attaches >= 3);

@@ -128,7 +128,7 @@ async fn a_wait_timeout_reports_whether_the_publisher_was_reachable() {
     publisher.kill().await;
     let away = queues.wait(&name, short).await;
     assert!(matches!(&away, Err(WaitError::TimedOut { away: Some(_), .. })), "{away:?}");
-    let unknown = queues.wait(&id(1).into(), short).await;
+    let unknown = queues.wait(id(1), short).await;
     assert!(
         matches!(
             &unknown,
@@ -203,9 +203,9 @@ async fn a_bare_id_is_looked_up_at_every_publisher() {
     });
     two.disk.lock().ends.insert(id(1), None);
     let queues = queues(&[&one, &two]);
-    let nowhere = queues.wait(&id(2).into(), LONG).await;
+    let nowhere = queues.wait(id(2), LONG).await;
     assert!(matches!(nowhere, Err(WaitError::Lookup(JobLookupError::NotFound { .. }))));
-    let waiting = tokio::spawn(async move { queues.wait(&id(1).into(), LONG).await });
+    let waiting = tokio::spawn(async move { queues.wait(id(1), LONG).await });
     wait_until(|| two.open_ends() == 1).await;
     two.end(job(id(1), JobState::Cancelled, 1));
     assert_eq!(waiting.await.expect("no panic"), Ok(JobEnd::Cancelled));

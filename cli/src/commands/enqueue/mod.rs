@@ -208,7 +208,7 @@ async fn send(
             match job_of(item, NewJob { id, ..template.clone() }, arguments.jsonl) {
                 Err(why) => tally.borrow_mut().not_sent(number, why),
                 Ok(job) => match pipeline.send(job).await {
-                    Ok(ticket) => tally.borrow_mut().sent(ticket.0, number),
+                    Ok(index) => tally.borrow_mut().sent(index, number),
                     Err(error) => {
                         keep_sending.set(is_about_one_job(&error));
                         tally.borrow_mut().not_sent(number, error.to_string());

@@ -43,9 +43,9 @@ impl Tally {
         Tally { jobs: remember_jobs.then(BTreeMap::new), ..Tally::default() }
     }
 
-    /// Records that a line was sent under this ticket. Both numbers rise.
-    pub(crate) fn sent(&mut self, ticket: u64, line: u64) {
-        self.lines.add(ticket, line);
+    /// Records that a line was sent under this index. Both numbers rise.
+    pub(crate) fn sent(&mut self, index: u64, line: u64) {
+        self.lines.add(index, line);
     }
 
     /// Records that a line was not sent.
@@ -63,7 +63,7 @@ impl Tally {
     pub(crate) fn answered(&mut self, receipts: &BatchReceipt) -> bool {
         let mut can_continue = true;
         for receipt in receipts.iter() {
-            let line = self.lines.line_of(receipt.ticket.0);
+            let line = self.lines.line_of(receipt.index);
             match receipt.outcome {
                 Ok(accepted) => {
                     self.first.get_or_insert(accepted);
@@ -153,22 +153,22 @@ pub(crate) fn is_about_one_job(error: &EnqueueError) -> bool {
     )
 }
 
-/// Maps tickets to lines. Both rise, mostly in step; only the points where they diverge are stored.
+/// Maps indices to lines. Both rise, mostly in step; only the points where they diverge are stored.
 #[derive(Default)]
 struct LineNumbers(Vec<(u64, u64)>);
 
 impl LineNumbers {
-    fn add(&mut self, ticket: u64, line: u64) {
-        let follows = self.0.last().is_some_and(|&(t, l)| line - l == ticket - t);
+    fn add(&mut self, index: u64, line: u64) {
+        let follows = self.0.last().is_some_and(|&(t, l)| line - l == index - t);
         if !follows {
-            self.0.push((ticket, line));
+            self.0.push((index, line));
         }
     }
 
-    fn line_of(&self, ticket: u64) -> u64 {
-        let after = self.0.partition_point(|&(first, _)| first <= ticket);
-        // A ticket is recorded before its answer arrives.
-        after.checked_sub(1).map_or(0, |at| self.0[at].1 + (ticket - self.0[at].0))
+    fn line_of(&self, index: u64) -> u64 {
+        let after = self.0.partition_point(|&(first, _)| first <= index);
+        // An index is recorded before its answer arrives.
+        after.checked_sub(1).map_or(0, |at| self.0[at].1 + (index - self.0[at].0))
     }
 }
 
@@ -214,14 +214,14 @@ mod tests {
     }
 
     #[test]
-    fn tickets_map_back_to_their_lines() {
+    fn indices_map_back_to_their_lines() {
         let mut numbers = LineNumbers::default();
         let lines: Vec<u64> = (5..9).chain(20..23).chain([40, 42]).collect();
-        for (ticket, line) in (0..).zip(&lines) {
-            numbers.add(ticket, *line);
+        for (index, line) in (0..).zip(&lines) {
+            numbers.add(index, *line);
         }
-        for (ticket, line) in (0..).zip(&lines) {
-            assert_eq!(numbers.line_of(ticket), *line);
+        for (index, line) in (0..).zip(&lines) {
+            assert_eq!(numbers.line_of(index), *line);
         }
         assert_eq!(numbers.0.len(), 4);
     }
