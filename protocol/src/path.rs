@@ -138,23 +138,29 @@ fn check(text: &str) -> Result<(), PathError> {
     if rest.is_empty() {
         return Ok(());
     }
-    let mut depth = 0;
-    for segment in rest.as_bytes().split(|&byte| byte == b'/') {
+    let bytes = text.as_bytes();
+    let (mut depth, mut start, mut plain) = (0, 1, true);
+    // One pass, without iterators over segments: a replica checks every path of every write.
+    for end in 1..=bytes.len() {
+        let byte = bytes.get(end).copied().unwrap_or(b'/');
+        if byte != b'/' {
+            plain &= PLAIN[usize::from(byte)];
+            continue;
+        }
         depth += 1;
-        if segment.is_empty() {
-            return Err(PathError::EmptySegment(escaped(text)));
-        }
-        if matches!(segment, b"." | b"..") {
-            return Err(PathError::DotSegment(escaped(text)));
-        }
-        if segment.len() > PATH_SEGMENT_BYTES_MAX {
-            return Err(PathError::SegmentTooLong(segment.len()));
+        match end - start {
+            0 => return Err(PathError::EmptySegment(escaped(text))),
+            1 | 2 if bytes[start] == b'.' && bytes[end - 1] == b'.' => {
+                return Err(PathError::DotSegment(escaped(text)));
+            }
+            len if len > PATH_SEGMENT_BYTES_MAX => return Err(PathError::SegmentTooLong(len)),
+            _ => start = end + 1,
         }
     }
     if depth > PATH_DEPTH_MAX {
         return Err(PathError::TooDeep(depth));
     }
-    if text.bytes().all(|byte| PLAIN[usize::from(byte)]) {
+    if plain {
         return Ok(());
     }
     match text.chars().find(|c| c.is_control() || "*?{}[]".contains(*c)) {

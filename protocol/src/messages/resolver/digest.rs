@@ -27,10 +27,11 @@ impl KeyHash {
         };
         let (words, rest) = text.as_chunks::<8>();
         words.iter().for_each(|word| step(u64::from_le_bytes(*word)));
-        if !rest.is_empty() {
-            let mut word = [0; 8];
-            word[..rest.len()].copy_from_slice(rest);
-            step(u64::from_le_bytes(word));
+        match (rest.len(), text.last_chunk::<8>()) {
+            (0, _) => {}
+            // Faster than copying the rest.
+            (len, Some(last)) => step(u64::from_le_bytes(*last) >> (64 - 8 * len)),
+            (_, None) => step(rest.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte))),
         }
         let high = mix(high ^ mix(low));
         KeyHash { high, low: mix(low ^ high) }
