@@ -56,7 +56,7 @@ impl Scenario {
     fn resolve(&self, text: &str) -> PathAnswer {
         let mut builder = AnswerBuilder::default();
         let text = PathText::new(text.as_bytes());
-        builder.answer(&self.directory, text);
+        builder.answer_text(&self.directory, text);
         builder.finish(&self.directory, 1, true).answers.remove(0)
     }
 

@@ -66,8 +66,18 @@ pub(super) struct PathHasher {
 }
 
 /// The hash of a path so far.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Default, Debug)]
 pub(super) struct PathHash(u64);
+
+/// The hash of a path, and what is known on the way to it.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct PathHashes {
+    pub(super) own: PathHash,
+    /// The hash of its parent.
+    pub(super) above: PathHash,
+    /// The offset of its last segment; 0 for the root.
+    pub(super) name: usize,
+}
 
 impl PathHasher {
     pub(super) fn new(secret: [u8; 16]) -> PathHasher {
@@ -100,8 +110,27 @@ impl PathHasher {
         for word in words {
             hash = mix(hash ^ u64::from_le_bytes(*word), self.word);
         }
-        let last = tail.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte));
+        let last = match (tail.len(), segment.last_chunk::<8>()) {
+            (0, _) => 0,
+            (len, Some(last)) => u64::from_le_bytes(*last) >> (64 - 8 * len),
+            (_, None) => tail.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte)),
+        };
         PathHash(mix(hash ^ last, self.end))
+    }
+
+    /// The hashes of the text of a path; of any other bytes, those of some path.
+    pub(super) fn path(&self, text: &[u8]) -> PathHashes {
+        let mut hashes = PathHashes { own: self.root(), ..PathHashes::default() };
+        let mut at = 0;
+        while let Some(rest) = text.get(at..).filter(|rest| !rest.is_empty()) {
+            let len = segment_len(rest);
+            if len > 0 {
+                let own = self.below(hashes.own, &rest[..len]);
+                hashes = PathHashes { own, above: hashes.own, name: at };
+            }
+            at += len + 1;
+        }
+        hashes
     }
 }
 
@@ -110,6 +139,21 @@ impl PathHash {
     pub(super) fn short(self) -> u32 {
         (self.0 >> 32) as u32
     }
+}
+
+/// The bytes before the first slash, or all of them. It compares eight at a time.
+fn segment_len(text: &[u8]) -> usize {
+    const ONES: u64 = u64::MAX / 0xff;
+    let (words, tail) = text.as_chunks::<8>();
+    for (index, word) in words.iter().enumerate() {
+        let differ = u64::from_le_bytes(*word) ^ (ONES * u64::from(b'/'));
+        let slashes = differ.wrapping_sub(ONES) & !differ & (ONES << 7);
+        if slashes != 0 {
+            return 8 * index + slashes.trailing_zeros() as usize / 8;
+        }
+    }
+    let slash = tail.iter().position(|&byte| byte == b'/');
+    slash.map_or(text.len(), |slash| 8 * words.len() + slash)
 }
 
 /// The two halves of a product: every bit of the inputs affects every bit of the result.

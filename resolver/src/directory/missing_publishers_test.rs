@@ -97,7 +97,7 @@ impl Scenario {
     /// Whether a reader of a new queue below the default gets a usable answer.
     fn serves(&self, path: &str) -> bool {
         let mut resolver = AnswerBuilder::default();
-        resolver.answer(&self.directory, PathText::new(path.as_bytes()));
+        resolver.answer_text(&self.directory, PathText::new(path.as_bytes()));
         let answer = resolver.finish(&self.directory, 1, true);
         answer.complete && matches!(answer.answers[0], PathAnswer::ByDefault { .. })
     }
@@ -337,7 +337,7 @@ fn publishers_of_metrics_alone_are_not_awaited() {
     let terms = Terms { kind: PublicationKind::Value, ..Terms::default() };
     let path = Path::new(metrics).unwrap();
     let change = Change::PublishDefault;
-    scenario.directory.write(slot, change, &terms, PathText::from(&path)).unwrap();
+    scenario.directory.write_text(slot, change, &terms, PathText::from(&path)).unwrap();
     scenario.restart(secs(2));
     scenario.register(1, "/jobs");
     assert!(scenario.directory.is_complete(), "the other ended with the replica's process");

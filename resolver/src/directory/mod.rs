@@ -14,6 +14,7 @@ mod globs;
 mod index;
 mod listing;
 mod missing_publishers;
+mod node_numbers;
 mod paths;
 mod prefixes;
 mod publishers;
@@ -52,6 +53,7 @@ use longshore_protocol::messages::resolver::{
 use longshore_protocol::{Incarnation, PublisherInfo, Terms};
 
 pub(crate) use globs::{GlobWalk, TooManySegments};
+pub(crate) use index::PathHashes;
 pub(crate) use listing::Children;
 pub(crate) use missing_publishers::Wait;
 pub(crate) use pushes::{PublisherListing, Push, WatchRefusal};
@@ -376,23 +378,26 @@ impl Directory {
         self.publishers.writer(client)
     }
 
-    /// Applies one change for a publisher; idempotent. A refusal is for people, and concerns this
-    /// path only.
+    /// Applies one change for a publisher; idempotent. `hashes` are those of the path. A refusal is
+    /// for people, and concerns this path only.
     pub(crate) fn write(
         &mut self,
         slot: Slot,
         change: Change,
         terms: &Terms,
         path: PathText<'_>,
+        hashes: PathHashes,
     ) -> Result<(), String> {
         let path = path.check()?;
         let default = matches!(change, Change::PublishDefault | Change::UnpublishDefault);
         if !change.publishes() {
-            self.unpublish(slot, path, default);
+            if let Some(node) = self.paths.tree.find_by(hashes, path.as_bytes()) {
+                self.unpublish(slot, Registration { node, default }, path);
+            }
             return Ok(());
         }
         let terms = self.number_of(terms)?;
-        self.publish(slot, path, default, terms)
+        self.publish(slot, (path, hashes), default, terms)
     }
 
     /// Applies one change on the default terms.
@@ -403,13 +408,29 @@ impl Directory {
         change: Change,
         path: &longshore_protocol::Path,
     ) -> Result<(), String> {
-        self.write(slot, change, &Terms::default(), PathText::from(path))
+        self.write_text(slot, change, &Terms::default(), PathText::from(path))
     }
 
-    /// Prefetches the memory for writing or resolving the first [`PREFETCH_PATHS`] of these paths:
-    /// together they wait for memory as long as one.
-    pub(crate) fn prefetch<'a>(&self, paths: impl Iterator<Item = PathText<'a>>) {
-        self.paths.tree.prefetch(paths.map(PathText::as_bytes));
+    /// [`Directory::write`] of a text that is not hashed yet.
+    #[cfg(test)]
+    pub(crate) fn write_text(
+        &mut self,
+        slot: Slot,
+        change: Change,
+        terms: &Terms,
+        text: PathText<'_>,
+    ) -> Result<(), String> {
+        let [hashes, ..] = self.prefetch(std::iter::once(text));
+        self.write(slot, change, terms, text, hashes)
+    }
+
+    /// Hashes the first [`PREFETCH_PATHS`] of these paths, and prefetches the memory for writing or
+    /// resolving them: together they wait for memory as long as one.
+    pub(crate) fn prefetch<'a>(
+        &self,
+        paths: impl Iterator<Item = PathText<'a>>,
+    ) -> [PathHashes; PREFETCH_PATHS] {
+        self.paths.tree.prefetch(paths.map(PathText::as_bytes))
     }
 
     fn number_of(&mut self, terms: &Terms) -> Result<TermsId, String> {
@@ -429,7 +450,7 @@ impl Directory {
     fn publish(
         &mut self,
         slot: Slot,
-        path: &str,
+        (path, hashes): (&str, PathHashes),
         default: bool,
         terms: TermsId,
     ) -> Result<(), String> {
@@ -441,7 +462,7 @@ impl Directory {
             publisher.is_recorded = true;
             self.missing_publishers.changed();
         }
-        let node = self.paths.tree.make(path);
+        let node = self.paths.tree.make(path, hashes);
         let registration = Registration { node, default };
         let set = self.paths.set(registration);
         let before = self.paths.sets.terms(set, slot);
@@ -512,11 +533,9 @@ impl Directory {
         Ok(())
     }
 
-    fn unpublish(&mut self, slot: Slot, path: &str, default: bool) {
-        let Some(node) = self.paths.tree.find(path) else { return };
-        let registration = Registration { node, default };
+    fn unpublish(&mut self, slot: Slot, registration: Registration, path: &str) {
         if let Some(terms) = self.paths.sets.terms(self.paths.set(registration), slot) {
-            let digest_entry = self.paths.digest_entry_of(path, default, terms);
+            let digest_entry = self.paths.digest_entry_of(path, registration.default, terms);
             self.publishers[slot].registrations.remove(registration, digest_entry);
             let jobs = self.paths.is_of_jobs(terms).then_some((slot, false));
             self.changed(registration, path, jobs);
@@ -548,7 +567,7 @@ impl Directory {
         while steps < budget {
             if let Some(registration) = progress.stale.pop() {
                 if let Some(path) = self.paths.path(registration.node) {
-                    self.unpublish(slot, path.as_str(), registration.default);
+                    self.unpublish(slot, registration, path.as_str());
                 }
                 steps += 1 + self.spent();
                 continue;

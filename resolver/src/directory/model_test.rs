@@ -335,7 +335,8 @@ impl Pair {
                 let known = self.model.writer(client);
                 assert_eq!(slot.is_ok(), known.is_ok());
                 let (Ok(slot), Ok(known)) = (slot, known) else { return };
-                let done = self.directory.write(slot, change, &terms(on), PathText::from(&path));
+                let done =
+                    self.directory.write_text(slot, change, &terms(on), PathText::from(&path));
                 let default = matches!(change, Change::PublishDefault | Change::UnpublishDefault);
                 match change {
                     Change::Publish if path.is_root() => assert!(done.is_err()),
@@ -427,7 +428,7 @@ impl Pair {
         let asked: Vec<Path> =
             PATHS.iter().chain(&["/a/b/c/d", "/abc", "/z"]).map(|text| path(text)).collect();
         let mut builder = AnswerBuilder::default();
-        asked.iter().for_each(|path| builder.answer(&self.directory, PathText::from(path)));
+        asked.iter().for_each(|path| builder.answer_text(&self.directory, PathText::from(path)));
         let answer = builder.finish(&self.directory, 7, true);
         for (path, answered) in asked.iter().zip(&answer.answers) {
             let members = |set: u32| {

@@ -8,7 +8,7 @@ use crate::directory::registrations::Registration;
 use crate::directory::sets::{EMPTY_SET, Member, SetId};
 use crate::directory::terms::TermsId;
 use crate::directory::tree::NodeId;
-use crate::directory::{Directory, Slot};
+use crate::directory::{Directory, PathHashes, Slot};
 
 /// Builds one message of answers: with each publisher and each set once.
 #[derive(Default, Debug)]
@@ -42,9 +42,9 @@ impl AnswerBuilder {
         self.bytes
     }
 
-    /// Answers the next path.
-    pub(crate) fn answer(&mut self, directory: &Directory, text: PathText<'_>) {
-        let node = text.as_str().and_then(|path| directory.paths.tree.find(path));
+    /// Answers the next path, which has these hashes.
+    pub(crate) fn answer(&mut self, directory: &Directory, text: PathText<'_>, hashes: PathHashes) {
+        let node = directory.paths.tree.find_by(hashes, text.as_bytes());
         let set = node.map_or(EMPTY_SET, |node| directory.paths.tree.set(node));
         let answer = match (node, self.seen(directory, set)) {
             (Some(node), Some(set)) => {
@@ -56,6 +56,13 @@ impl AnswerBuilder {
             self.bytes += reason.len();
         }
         self.answers.push(answer);
+    }
+
+    /// [`AnswerBuilder::answer`] for a text that is not hashed yet.
+    #[cfg(test)]
+    pub(crate) fn answer_text(&mut self, directory: &Directory, text: PathText<'_>) {
+        let [hashes, ..] = directory.prefetch(std::iter::once(text));
+        self.answer(directory, text, hashes);
     }
 
     /// Answers a path that is not published, or is invalid.

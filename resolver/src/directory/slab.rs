@@ -39,7 +39,6 @@ impl<T: Entry> Slab<T> {
     }
 
     /// Every number in use is below this one; so may be free numbers.
-    #[cfg(test)]
     pub(super) fn end(&self) -> u32 {
         self.end
     }

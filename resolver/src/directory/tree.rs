@@ -1,4 +1,4 @@
-//! All paths as a tree of segments. A path costs its last segment and a node of 36 bytes; its
+//! All paths as a tree of segments. A path costs its last segment and a node of 32 bytes; its
 //! ancestors are nodes too, registered or not, so that the children of a path form a row of nodes
 //! to walk along.
 //!
@@ -8,7 +8,8 @@
 
 use longshore_protocol::limits::PATH_DEPTH_MAX;
 
-use crate::directory::index::{Index, PathHash, PathHasher};
+use crate::directory::index::{Index, PathHash, PathHasher, PathHashes};
+use crate::directory::node_numbers::NodeNumbers;
 use crate::directory::slab::{Entry, NONE, Slab};
 use crate::directory::text::Text;
 use crate::directory::walks::{Step, Walk, Walks};
@@ -39,15 +40,12 @@ pub(super) struct Node {
     hash: u32,
     /// The set of its publishers.
     set: u32,
-    /// The number of nodes made before this one, in 48 bits: a row has the newest first.
-    born: u32,
-    born_high: u16,
     text_len: u8,
     /// In its highest bit: whether a default is declared here.
     depth: u8,
 }
 
-const _: () = assert!(size_of::<Node>() == 36);
+const _: () = assert!(size_of::<Node>() == 32);
 const HAS_DEFAULT: u8 = 1 << 7;
 const _: () = assert!(PATH_DEPTH_MAX < HAS_DEFAULT as usize);
 
@@ -61,8 +59,6 @@ impl Default for Node {
             text: 0,
             hash: 0,
             set: 0,
-            born: 0,
-            born_high: 0,
             text_len: 0,
             depth: 0,
         }
@@ -87,10 +83,6 @@ impl Node {
     fn has_default(&self) -> bool {
         self.depth & HAS_DEFAULT != 0
     }
-
-    fn born(&self) -> u64 {
-        u64::from(self.born_high) << 32 | u64::from(self.born)
-    }
 }
 
 /// The tree.
@@ -103,8 +95,11 @@ pub(super) struct Tree {
     pub(super) walks: Walks,
     /// Nodes with a registration.
     registration: usize,
-    /// Nodes that were ever made. At a million a second 48 bits last for nine years.
-    births: u64,
+    /// The birth of the latest node: greater than all earlier ones.
+    last_birth: u64,
+    /// The births of nodes whose number was used before. Those of all others follow from their
+    /// numbers.
+    births: NodeNumbers,
 }
 
 impl Tree {
@@ -118,7 +113,8 @@ impl Tree {
             hasher,
             walks: Walks::default(),
             registration: 0,
-            births: 0,
+            last_birth: 0,
+            births: NodeNumbers::default(),
         };
         let hash = hasher.root().short();
         let root = tree.nodes.insert(Node { hash, ..Node::default() });
@@ -153,34 +149,45 @@ impl Tree {
         self.nodes.end()
     }
 
-    /// The node of a path. `path` must be the text of one.
+    /// The node of a path.
     pub(super) fn find(&self, path: &str) -> Option<NodeId> {
-        self.look_up(self.hash(path.as_bytes()), path)
+        self.find_by(self.hashes(path.as_bytes()), path.as_bytes())
     }
 
-    fn hash(&self, path: &[u8]) -> PathHash {
-        let below = |hash, segment| self.hasher.below(hash, segment);
-        segments(path).fold(self.hasher.root(), below)
+    /// The same, for a text that is hashed already. It need not be a path.
+    pub(super) fn find_by(&self, hashes: PathHashes, text: &[u8]) -> Option<NodeId> {
+        self.look_up(hashes.own, text)
     }
 
-    /// Touches all memory that looking up these paths will touch. A lookup waits for memory four
-    /// times, each depending on the one before; lookups of different paths can wait together.
-    pub(super) fn prefetch<'a>(&self, paths: impl Iterator<Item = &'a [u8]>) {
-        let (mut hashes, mut nodes) = ([0; PREFETCH_PATHS], [NONE; PREFETCH_PATHS]);
+    /// The hashes of a path.
+    pub(super) fn hashes(&self, path: &[u8]) -> PathHashes {
+        self.hasher.path(path)
+    }
+
+    /// Hashes these paths, and touches all memory that looking them up will touch. A lookup waits
+    /// for memory four times, each depending on the one before; lookups of different paths can wait
+    /// together.
+    pub(super) fn prefetch<'a>(
+        &self,
+        paths: impl Iterator<Item = &'a [u8]>,
+    ) -> [PathHashes; PREFETCH_PATHS] {
+        let mut all = [PathHashes::default(); PREFETCH_PATHS];
+        let mut nodes = [NONE; PREFETCH_PATHS];
         let mut count = 0;
-        for (hash, path) in hashes.iter_mut().zip(paths) {
-            *hash = self.hash(path).short();
+        for (hashes, path) in all.iter_mut().zip(paths) {
+            *hashes = self.hashes(path);
             count += 1;
         }
-        for (node, &hash) in nodes.iter_mut().zip(&hashes[..count]) {
+        for (node, hashes) in nodes.iter_mut().zip(&all[..count]) {
             // Sometimes the wrong node, which is harmless.
-            *node = self.index.find(hash, |_| true).unwrap_or(NONE);
+            *node = self.index.find(hashes.own.short(), |_| true).unwrap_or(NONE);
         }
         let found = nodes.iter().filter(|&&node| node != NONE && node != ROOT);
         let texts = found.clone().fold(0, |sum, &node| sum ^ self.nodes[node].text);
         let first = |&node: &u32| self.text.get(self.nodes[node].text, 1)[0];
         // Otherwise the compiler would remove the unused reads.
         std::hint::black_box((texts, found.fold(0, |sum, node| sum ^ first(node))));
+        all
     }
 
     /// The child of that name.
@@ -197,7 +204,7 @@ impl Tree {
     /// The hash of a path in the index.
     #[cfg(test)]
     pub(super) fn short_hash(&self, path: &str) -> u32 {
-        self.hash(path.as_bytes()).short()
+        self.hashes(path.as_bytes()).own.short()
     }
 
     /// The node of a path, or of its nearest ancestor that has one.
@@ -205,19 +212,19 @@ impl Tree {
         let above = Ancestors::of(&self.hasher, path);
         let found = (0..=above.depth).rev().find_map(|depth| {
             let (hash, end) = above.at[depth];
-            self.look_up(hash, &path[..end])
+            self.look_up(hash, &path.as_bytes()[..end])
         });
         found.unwrap_or(ROOT)
     }
 
-    fn look_up(&self, hash: PathHash, path: &str) -> Option<NodeId> {
+    fn look_up(&self, hash: PathHash, path: &[u8]) -> Option<NodeId> {
         let hash = hash.short();
         self.index.find(hash, |node| self.nodes[node].hash == hash && self.spells(node, path))
     }
 
     /// Whether the node is that of the path: compared from the end, where paths differ.
-    fn spells(&self, mut at: NodeId, path: &str) -> bool {
-        let mut rest = path.as_bytes();
+    fn spells(&self, mut at: NodeId, path: &[u8]) -> bool {
+        let mut rest = path;
         loop {
             let node = &self.nodes[at];
             if at == ROOT {
@@ -230,20 +237,20 @@ impl Tree {
         }
     }
 
-    /// The node of a path; it and its ancestors are made where missing. The caller puts something
-    /// there, or calls [`Tree::prune`].
-    pub(super) fn make(&mut self, path: &str) -> NodeId {
-        let Some((above, name)) = path.rsplit_once('/').filter(|(_, name)| !name.is_empty()) else {
+    /// The node of a path with these hashes; it and its ancestors are made where missing. The caller
+    /// puts something there, or calls [`Tree::prune`].
+    pub(super) fn make(&mut self, path: &str, hashes: PathHashes) -> NodeId {
+        if hashes.name == 0 {
             return ROOT;
-        };
-        let above_hash = self.hash(above.as_bytes());
-        let hash = self.hasher.below(above_hash, name.as_bytes());
-        if let Some(node) = self.look_up(hash, path) {
+        }
+        let text = path.as_bytes();
+        if let Some(node) = self.look_up(hashes.own, text) {
             return node;
         }
         // Most paths have siblings.
-        match self.look_up(above_hash, above) {
-            Some(at) => self.make_below(at, name.as_bytes(), self.depth(at) + 1, hash.short()),
+        let (above, name) = (&text[..hashes.name - 1], &text[hashes.name..]);
+        match self.look_up(hashes.above, above) {
+            Some(at) => self.make_below(at, name, self.depth(at) + 1, hashes.own.short()),
             None => self.make_all(path),
         }
     }
@@ -253,7 +260,7 @@ impl Tree {
         let (mut depth, mut at) = (above.depth, None);
         while at.is_none() && depth > 0 {
             let (hash, end) = above.at[depth];
-            at = self.look_up(hash, &path[..end]);
+            at = self.look_up(hash, &path.as_bytes()[..end]);
             depth -= usize::from(at.is_none());
         }
         let mut at = at.unwrap_or(ROOT);
@@ -267,13 +274,10 @@ impl Tree {
     }
 
     fn make_below(&mut self, above: NodeId, segment: &[u8], depth: usize, hash: u32) -> NodeId {
-        let next = self.nodes[above].below;
-        self.births += 1;
+        let (next, end) = (self.nodes[above].below, self.nodes.end());
         let node = self.nodes.insert(Node {
             above,
             next,
-            born: self.births as u32,
-            born_high: (self.births >> 32) as u16,
             text: self.text.insert(segment),
             // A segment has at most 255 bytes, a path at most 32 segments.
             text_len: segment.len() as u8,
@@ -285,6 +289,12 @@ impl Tree {
             self.nodes[next].before = node;
         }
         self.nodes[above].below = node;
+        if node == end && birth_of(node) > self.last_birth {
+            self.last_birth = birth_of(node);
+        } else {
+            self.last_birth += 1;
+            self.births.put(node, self.last_birth);
+        }
         let nodes = &self.nodes;
         self.index.insert(hash, node, |node| nodes[node].hash);
         node
@@ -387,7 +397,14 @@ impl Tree {
 
     /// Whether a walk along their row visits `at` before `other`.
     pub(super) fn is_before(&self, at: NodeId, other: NodeId) -> bool {
-        self.nodes[at].born() > self.nodes[other].born()
+        self.birth(at) > self.birth(other)
+    }
+
+    fn birth(&self, at: NodeId) -> u64 {
+        match self.births.get(at) {
+            0 => birth_of(at),
+            birth => birth,
+        }
     }
 
     /// The nearest common ancestor, and its child on the way to each: `None` for one that is the
@@ -441,6 +458,13 @@ impl Tree {
             out.push('/');
         }
     }
+}
+
+/// The birth of a node with a number that was never used: greater than that of any lower number, and
+/// between the two there is room for those of 2³² nodes with used numbers. Only if there are more,
+/// further nodes with new numbers store theirs too.
+fn birth_of(node: NodeId) -> u64 {
+    u64::from(node) << 32
 }
 
 fn segments(path: &[u8]) -> impl Iterator<Item = &[u8]> {

@@ -17,7 +17,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::directory::{
     AnswerBuilder, Cells, Children, Client, ConfirmProgress, Directory, GlobWalk, PREFETCH_PATHS,
-    PublisherListing, Slot, TablePart, TooManySegments, WatchRefusal,
+    PathHashes, PublisherListing, Slot, TablePart, TooManySegments, WatchRefusal,
 };
 use crate::replica_link::now;
 
@@ -378,6 +378,7 @@ fn written(id: u64, last: bool, done: u64, refused: Vec<RefusedPath>) -> FromRep
 fn resolve(context: &Context<'_>, id: u64, paths: &PathTexts, at: &mut usize) -> Progress {
     let mut builder = AnswerBuilder::default();
     let mut texts = paths.from(*at);
+    let mut hashes = [PathHashes::default(); PREFETCH_PATHS];
     for done in 0..ANSWER_PATHS_MAX {
         if builder.members() >= ANSWER_MEMBERS_MAX || builder.bytes() >= ANSWER_BYTES_GOAL {
             break;
@@ -386,10 +387,10 @@ fn resolve(context: &Context<'_>, id: u64, paths: &PathTexts, at: &mut usize) ->
             break;
         }
         if done.is_multiple_of(PREFETCH_PATHS) {
-            context.directory.prefetch(texts.clone());
+            hashes = context.directory.prefetch(texts.clone());
         }
         let Some(path) = texts.next() else { break };
-        builder.answer(context.directory, path);
+        builder.answer(context.directory, path, hashes[done % PREFETCH_PATHS]);
     }
     *at = texts.offset();
     let last = texts.is_empty();
@@ -513,7 +514,8 @@ fn write(
         Ok(slot) => slot,
         Err(code) => return refused(id, code),
     };
-    let (mut refusals, mut refusals_bytes, mut steps, mut prefetched) = (Vec::new(), 0, 0, 0);
+    let (mut refusals, mut refusals_bytes, mut steps) = (Vec::new(), 0, 0);
+    let (mut hashes, mut prefetched) = ([PathHashes::default(); PREFETCH_PATHS], 0);
     loop {
         let group = rest.as_ref().and_then(|group| {
             let mut texts = group.paths.from(*at);
@@ -528,11 +530,12 @@ fn write(
             continue;
         };
         if prefetched == 0 {
-            context.directory.prefetch(ahead);
-            prefetched = PREFETCH_PATHS;
+            hashes = context.directory.prefetch(ahead);
         }
-        prefetched -= 1;
-        if let Err(reason) = context.directory.write(slot, group.change, &group.terms, path) {
+        let path_hashes = hashes[prefetched];
+        prefetched = (prefetched + 1) % PREFETCH_PATHS;
+        let outcome = context.directory.write(slot, group.change, &group.terms, path, path_hashes);
+        if let Err(reason) = outcome {
             refusals_bytes += reason.len();
             refusals.push(RefusedPath { place: u32::try_from(*done).unwrap_or(u32::MAX), reason });
         }

@@ -140,7 +140,7 @@ async fn an_answer_is_also_limited_by_the_bytes_of_its_terms() {
         // Terms of the maximum length: the names of 64 homes, of 128 bytes each.
         let homes = (0..64).map(|home| format!("{n:064}{home:064}")).collect();
         let terms = Terms { homes, ..Terms::default() };
-        directory.write(slot, Change::Publish, &terms, path.into()).unwrap();
+        directory.write_text(slot, Change::Publish, &terms, path.into()).unwrap();
     }
     let status = |_: &Directory| -> ReplicaStatus { unreachable!("no test requests it") };
     let until = Instant::now() + TTL;
@@ -307,7 +307,7 @@ fn the_longest_answer_about_a_path_and_its_default_fits_a_frame() {
         };
         let slot = directory.writer(client).unwrap();
         let path = Path::new(path).unwrap();
-        directory.write(slot, change, &largest_terms(n), PathText::from(&path)).unwrap();
+        directory.write_text(slot, change, &largest_terms(n), PathText::from(&path)).unwrap();
     }
     let paths = [Path::new("/jobs/a").unwrap()].iter().collect();
     let answers = answers(&mut directory, WRITER, ToReplica::Resolve(Resolve { id: 1, paths }));

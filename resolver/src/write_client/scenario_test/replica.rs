@@ -130,7 +130,7 @@ impl Replica {
                 let done = match self {
                     Replica::Directory(directory) => {
                         let slot = directory.writer(link)?;
-                        directory.write(slot, group.change, &group.terms, text)
+                        directory.write_text(slot, group.change, &group.terms, text)
                     }
                     Replica::Model(model) => {
                         model.change(link, group.change, group.terms.digest(), path.as_str())?
