@@ -204,7 +204,7 @@ impl System {
 pub struct RunningReplica {
     address: SocketAddr,
     memory: MemoryBounds,
-    standing: StatusHandle,
+    status_handle: StatusHandle,
     serving: ServiceTask<DirectoryStopped>,
 }
 
@@ -224,7 +224,7 @@ impl RunningReplica {
         Ok(RunningReplica {
             address: server.local_address(),
             memory: server.memory_bounds().clone(),
-            standing: server.standing(),
+            status_handle: server.status_handle(),
             serving: ServiceTask::spawn(|stop| server.run(stop)),
         })
     }
@@ -245,8 +245,8 @@ impl RunningReplica {
     }
 
     /// A handle to read its state, for metrics.
-    pub fn standing(&self) -> StatusHandle {
-        self.standing.clone()
+    pub fn status_handle(&self) -> StatusHandle {
+        self.status_handle.clone()
     }
 
     /// Stops the replica.

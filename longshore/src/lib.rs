@@ -345,8 +345,8 @@ pub use longshore_queue::{CutTail, Dropped, LeaseTiming, Opened, RecoveredSnapsh
 pub use longshore_resolver::{
     BindError, Cluster, ClusterPublishers, Column, Declared, Departure, DirectoryStopped,
     KnownPublisher, Limits, LimitsHandle, Listing, PathAnswer, PathEvent, PathListed, PathTable,
-    PathWatch, Publication, PublicationTerms, PublisherSet, PublisherWatch, ReadClient,
-    ReadClientBuilder, ReadError, ReplicaFailure, ReplicaHealth, ReplicaStartError, ReplicaState,
+    PathWatch, Publication, PublicationStatus, PublicationTerms, PublisherSet, PublisherWatch,
+    ReadClient, ReadClientBuilder, ReadError, ReplicaFailure, ReplicaHealth, ReplicaStartError,
     ReplicaStatus, RequestCounts, Resolution, ResolverServer, ServerOptions, StatusHandle,
     TermsError, WATCHED_PATHS_MAX, WatchEnded, WriteClient,
 };

@@ -226,9 +226,9 @@ impl BatchReceipt {
         self.ids.is_empty()
     }
 
-    /// The number of jobs that a publisher holds, new or existing. Takes time per run of equal
+    /// The number of accepted jobs: created, or existing before. Takes time per run of equal
     /// outcomes, not per job.
-    pub fn held(&self) -> usize {
+    pub fn accepted(&self) -> usize {
         match &self.end {
             BatchOutcome::Answered { outcomes, .. } => outcomes
                 .runs()

@@ -88,9 +88,9 @@ impl<T> OrderedLoads<T> {
 pub(crate) struct ColdAnswer {
     pub(crate) link: LinkId,
     pub(crate) id: u64,
-    pub(crate) asked: PendingAnswer,
+    pub(crate) pending: PendingAnswer,
     /// It answers a request that waited for the job's end.
-    pub(crate) awaited: bool,
+    pub(crate) for_waiter: bool,
 }
 
 /// A complete answer.
@@ -99,7 +99,7 @@ pub(crate) struct LoadedAnswer {
     pub(crate) id: u64,
     pub(crate) answer: Result<Answer, RequestError>,
     /// It answers a request that waited for the job's end.
-    pub(crate) awaited: bool,
+    pub(crate) for_waiter: bool,
     /// The value of [`ColdAnswer::bytes`].
     pub(crate) bytes: usize,
 }
@@ -107,7 +107,7 @@ pub(crate) struct LoadedAnswer {
 impl ColdAnswer {
     /// About how many bytes it will have; they count against its link until it is written.
     pub(crate) fn bytes(&self) -> usize {
-        let cold: usize = match &self.asked {
+        let cold: usize = match &self.pending {
             PendingAnswer::Jobs { views, full, .. } => {
                 views.iter().map(|view| view_bytes(view, *full, false)).sum()
             }
@@ -193,9 +193,9 @@ impl ColdLoads {
             let (reader, events) = (self.reader.clone(), self.events.clone());
             tokio::task::spawn_blocking(move || {
                 let bytes = cold.bytes();
-                let ColdAnswer { link, id, asked, awaited } = cold;
-                let answer = complete(&reader, asked, awaited);
-                let loaded = LoadedAnswer { link, id, answer, awaited, bytes };
+                let ColdAnswer { link, id, pending, for_waiter } = cold;
+                let answer = complete(&reader, pending, for_waiter);
+                let loaded = LoadedAnswer { link, id, answer, for_waiter, bytes };
                 let _stopping = events.blocking_send(OwnerEvent::AnswerLoaded(loaded));
             });
         }
@@ -248,16 +248,20 @@ fn is_lack_of_resources(error: &std::io::Error) -> bool {
 
 /// Reads the cold parts of an answer. For a request that waited for the end, a damaged entry or
 /// checkpoint is left out: it may be what the job died of.
-fn complete(reader: &Reader, asked: PendingAnswer, awaited: bool) -> Result<Answer, RequestError> {
-    match asked {
+fn complete(
+    reader: &Reader,
+    pending: PendingAnswer,
+    for_waiter: bool,
+) -> Result<Answer, RequestError> {
+    match pending {
         PendingAnswer::Ready(answer) => Ok(answer),
         PendingAnswer::Job(None) => Ok(Answer::Job(None)),
         PendingAnswer::Job(Some(view)) => {
             let mut view = *view;
             let checkpoints = std::mem::take(&mut view.checkpoints);
-            let mut info = fill(reader, view, true, awaited)?;
+            let mut info = fill(reader, view, true, for_waiter)?;
             for (checkpoint, at) in info.checkpoints.iter_mut().zip(checkpoints) {
-                checkpoint.bytes = unless_left_out(read(reader, at), awaited)?;
+                checkpoint.bytes = unless_left_out(read(reader, at), for_waiter)?;
             }
             Ok(Answer::Job(Some(Box::new(info))))
         }
@@ -305,11 +309,11 @@ fn fill(
     reader: &Reader,
     view: JobView,
     full: bool,
-    awaited: bool,
+    for_waiter: bool,
 ) -> Result<JobInfo, RequestError> {
     let mut info = view.info;
     if full {
-        let entry = unless_left_out(read_entry(reader, view.entry), awaited)?;
+        let entry = unless_left_out(read_entry(reader, view.entry), for_waiter)?;
         if let Some(entry) = entry {
             info.payload = Some(entry.payload);
             info.headers = Some(entry.headers);

@@ -198,7 +198,7 @@ impl Owner {
     fn run_timers(&mut self) -> Result<Option<Instant>, Poisoned> {
         let now = self.clock.now();
         let at = Instant::now();
-        let next = self.store.turn(now)?;
+        let next = self.store.advance(now)?;
         self.refusals.take_due(at, &mut self.refused_batches);
         self.refuse(now)?;
         self.store.flush();

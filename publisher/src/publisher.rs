@@ -76,7 +76,7 @@ impl Publisher {
             clock: options
                 .clock
                 .as_ref()
-                .map_or(ClockSource::Machine, |clock| ClockSource::Manual(clock.standing())),
+                .map_or(ClockSource::Machine, |clock| ClockSource::Manual(clock.manual())),
         };
         let moves = match &options.clock {
             Some(clock) => Some(clock.take_moves().ok_or(OpenError::ClockInUse)?),
@@ -88,8 +88,8 @@ impl Publisher {
         let (store, clock, opened): (Store, Clock, Opened) =
             opening.await.map_err(|_| OpenError::Interrupted)??;
         if let Some(dropped) = &opened.dropped {
-            let Dropped { file, offset, index, kept_in, bytes } = dropped;
-            warn!(?file, offset, index, ?kept_in, bytes, "this command and all after it are lost");
+            let Dropped { file, offset, index, moved_to, bytes } = dropped;
+            warn!(?file, offset, index, ?moved_to, bytes, "this command and all after it are lost");
         }
         if let Some(LostPayloads { file, files }) = &opened.lost_payloads {
             warn!(?file, files, "jobs with payloads in these files are buried when read");

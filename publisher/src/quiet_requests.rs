@@ -107,7 +107,7 @@ impl QuietRequests {
             true => self.quiet.insert(link),
             false => self.quiet.remove(&link),
         };
-        for request in self.requests.range_mut(..=report.ask).map(|(_, request)| request) {
+        for request in self.requests.range_mut(..=report.request).map(|(_, request)| request) {
             let end = match request.quiet == report.quiet {
                 true => QuietEnd::Confirmed,
                 false => QuietEnd::Otherwise,
@@ -187,7 +187,7 @@ mod tests {
         quiet: bool,
     ) -> Vec<AnsweredRequest> {
         let mut answered = Vec::new();
-        quiet_requests.worker_reported(link, Quiet { ask: request, quiet }, &mut answered);
+        quiet_requests.worker_reported(link, Quiet { request, quiet }, &mut answered);
         answered
     }
 

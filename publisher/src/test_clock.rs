@@ -16,7 +16,7 @@ const MOVES_MAX: usize = 1;
 /// Its clones are one clock; it serves one publisher, once.
 #[derive(Clone, Debug)]
 pub struct TestClock {
-    standing: ManualClock,
+    manual: ManualClock,
     moves: mpsc::Sender<ClockMove>,
     receiver: Arc<Mutex<Option<mpsc::Receiver<ClockMove>>>>,
 }
@@ -37,13 +37,13 @@ impl TestClock {
     /// A clock that stands at the machine's time.
     pub fn new() -> TestClock {
         let (moves, receiver) = mpsc::channel(MOVES_MAX);
-        let standing = ManualClock::at_system_time();
-        TestClock { standing, moves, receiver: Arc::new(Mutex::new(Some(receiver))) }
+        let manual = ManualClock::at_system_time();
+        TestClock { manual, moves, receiver: Arc::new(Mutex::new(Some(receiver))) }
     }
 
     /// The publisher's wall-clock time.
     pub fn now(&self) -> SystemTime {
-        UNIX_EPOCH + Duration::from_millis(self.standing.reading().wall_ms)
+        UNIX_EPOCH + Duration::from_millis(self.manual.reading().wall_ms)
     }
 
     /// Moves the clock forward, in whole milliseconds. Waits until the publisher has run every
@@ -60,8 +60,8 @@ impl TestClock {
         done_receiver.await.map_err(|_| ClockUnused)
     }
 
-    pub(crate) fn standing(&self) -> ManualClock {
-        self.standing.clone()
+    pub(crate) fn manual(&self) -> ManualClock {
+        self.manual.clone()
     }
 
     /// The receiver of moves, for the publisher; none for a second one.

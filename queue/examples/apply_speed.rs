@@ -142,9 +142,9 @@ impl Run {
         for _ in 0..jobs / BATCH {
             let count = BATCH as u32;
             self.apply(&Command::Credit { link: WORKER, subscription: 1, count });
-            let mut tokens: Vec<_> = self.out.handed.iter().map(|handed| handed.token).collect();
+            let mut tokens: Vec<_> = self.out.assignments.iter().map(|one| one.token).collect();
             self.enqueue()?;
-            tokens.extend(self.out.handed.iter().map(|handed| handed.token));
+            tokens.extend(self.out.assignments.iter().map(|one| one.token));
             assert_eq!(tokens.len() as u64, BATCH, "every credit is used");
             self.settles += 1;
             let mut builder = SettleBatchBuilder::new();

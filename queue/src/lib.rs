@@ -48,7 +48,8 @@ pub use payloads::{CACHE_BYTES, COPY_BYTES_MAX as CACHE_COPY_BYTES_MAX, PayloadC
 pub use rules::Rules;
 pub use state::{Frozen, LinkUse, QueueUse, Restoring, SnapshotError, State, Totals};
 pub use store::{
-    Opened, PAUSE_MS, PendingAnswer, Released, Replay, Store, StoreMetrics, StoreOptions, TURN_MS,
+    ADVANCE_MS, Opened, PAUSE_MS, PendingAnswer, Released, Replay, Store, StoreMetrics,
+    StoreOptions,
 };
 pub use tail::{Cursor, QueueSet, Read, TAIL_EVENTS_MAX, Tail};
 pub use time::Now;

@@ -158,7 +158,7 @@ pub enum Reply {
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Outcomes {
     /// Jobs delivered to workers, in order.
-    pub handed: Vec<Assignment>,
+    pub assignments: Vec<Assignment>,
     /// Answers, with the links that they go to.
     pub replies: Vec<(LinkId, Reply)>,
     /// Leases revoked from workers whose link is still up; they are notified.
@@ -180,7 +180,7 @@ pub struct Outcomes {
 impl Outcomes {
     /// Clears everything and keeps the memory.
     pub fn clear(&mut self) {
-        self.handed.clear();
+        self.assignments.clear();
         self.replies.clear();
         self.revoked.clear();
         self.ended.clear();

@@ -76,7 +76,7 @@ rules! {
     /// Most bytes of all checkpoints of a job; the oldest go.
     checkpoints_bytes = CHECKPOINTS_BYTES_MAX as u64;
     /// Attempts retained in a job's history; the oldest go.
-    attempts_kept = longshore_protocol::limits::ATTEMPTS_MAX as u64;
+    attempts_retained = longshore_protocol::limits::ATTEMPTS_MAX as u64;
     /// Most jobs that one `Tick` makes ready, expires and deletes, of each; most that expire in one
     /// command instead of being delivered; and most that one step of an action by filter changes.
     step_jobs = 10_000;
@@ -85,10 +85,10 @@ rules! {
     /// Jobs that one step of an action by filter may skip after its first match.
     step_rows = 100_000;
     /// Batches of each kind whose answers a session retains.
-    answers_kept = 64;
+    answers_retained = 64;
     /// Lost leases of which a session retains the queue, so that refused settles are counted for
     /// the right queue.
-    lost_kept = 4_096;
+    lost_leases_retained = 4_096;
     /// Deliveries that a job may lose before its worker starts it: this, or three for each attempt
     /// if that is more; never over 255.
     lost_deliveries = 30;
@@ -98,9 +98,9 @@ rules! {
     /// How much each start raises the tokens: more than any run loses if its log is not synced.
     tokens_per_start = 1 << 32;
     /// How long a prepared job waits to be confirmed, in milliseconds of monotonic time.
-    prepared_kept_ms = HOUR_MS;
+    prepared_ttl_ms = HOUR_MS;
     /// How long a session is known after its link has gone, in milliseconds of monotonic time.
-    session_kept_ms = HOUR_MS;
+    session_ttl_ms = HOUR_MS;
     /// Attempts of a job, where neither job nor queue sets them.
     max_attempts = JobOptions::MAX_ATTEMPTS as u64;
     /// A lease's length in milliseconds, where neither job nor queue sets it.

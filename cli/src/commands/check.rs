@@ -72,7 +72,7 @@ pub(crate) async fn run(arguments: Check, mut context: Context) -> anyhow::Resul
     if context.output.is_json() {
         let parts: Vec<Value> = findings
             .iter()
-            .map(|f| json!({ "part": f.part, "level": f.level.word(), "says": f.message }))
+            .map(|f| json!({ "part": f.part, "level": f.level.word(), "message": f.message }))
             .collect();
         context.output.json_pretty(&json!({ "level": worst.word(), "parts": parts }))?;
     } else if arguments.nagios {
@@ -184,7 +184,7 @@ pub(crate) fn shortage(status: &PublisherStatus) -> Option<String> {
         Room::NoEnqueues => {
             Some(format!("its disk is short of room: it refuses new jobs (NoSpace); {disk}"))
         }
-        Room::Held => Some(format!(
+        Room::NoDeliveries => Some(format!(
             "its disk is almost full: it refuses new jobs (NoSpace) and delivers none; running \
              jobs can end; {disk}"
         )),

@@ -131,7 +131,7 @@ impl Remaining {
         if context.output.is_json() {
             context.output.json(&json!({
                 "publisher": id.to_string(), "name": name, "draining": true,
-                "open": open, "prepared": prepared, "dead": dead, "kept": retained,
+                "open": open, "prepared": prepared, "dead": dead, "retained": retained,
             }))?;
             return Ok(());
         }

@@ -74,7 +74,7 @@ pub(crate) fn recovered_lines(opened: &Opened) -> String {
             dropped.file.display(),
             dropped.offset,
             dropped.bytes,
-            dropped.kept_in.display(),
+            dropped.moved_to.display(),
         );
     }
     if let Some(lost) = &opened.lost_payloads {
@@ -101,7 +101,7 @@ pub(crate) fn recovered_json(opened: &Opened) -> Value {
         json!({
             "file": dropped.file.display().to_string(), "offset": dropped.offset,
             "index": dropped.index, "bytes": dropped.bytes,
-            "kept_in": dropped.kept_in.display().to_string(),
+            "moved_to": dropped.moved_to.display().to_string(),
         })
     });
     let cut = opened.cut.as_ref().map(|cut| {

@@ -109,7 +109,7 @@ async fn until_they_hold_nothing(
             missing_since = None;
         }
         let mut unlinked = BTreeSet::new();
-        let jobs = listed.and_then(|listed| listed.jobs_held_by(sessions, &mut unlinked));
+        let jobs = listed.and_then(|listed| listed.leases_of(sessions, &mut unlinked));
         let now = Instant::now();
         unlinked_since.retain(|session, _| unlinked.contains(session));
         for session in unlinked {

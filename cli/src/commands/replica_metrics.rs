@@ -17,12 +17,12 @@ const CONNECTIONS_MAX: usize = 64;
 /// The metrics of one replica of this process.
 struct ReplicaSource {
     base: Path,
-    standing: StatusHandle,
+    status_handle: StatusHandle,
 }
 
 impl MetricSource for ReplicaSource {
     async fn take(&mut self, wanted: Vec<Path>) -> Option<Vec<MetricSample>> {
-        let status = self.standing.status().await?;
+        let status = self.status_handle.status().await?;
         let one = |path: &Path| match *path == self.base {
             true => MetricSample::Now(metrics(&status)),
             false => MetricSample::Nothing("a replica has no such metrics".to_owned()),
@@ -35,11 +35,11 @@ impl MetricSource for ReplicaSource {
 pub(super) fn serve(
     values: &Values,
     name: &str,
-    standing: StatusHandle,
+    status_handle: StatusHandle,
 ) -> anyhow::Result<JoinHandle<()>> {
     let base = metrics_path("replicas", name);
     let default = values.publish_reserved_default(base.clone())?;
-    Ok(tokio::spawn(serve_metrics(default, values.clone(), ReplicaSource { base, standing })))
+    Ok(tokio::spawn(serve_metrics(default, values.clone(), ReplicaSource { base, status_handle })))
 }
 
 /// A publisher for the metrics of a standalone replica. It registers at the configured cluster, or

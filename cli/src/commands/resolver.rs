@@ -59,7 +59,7 @@ async fn serve(arguments: Resolver, mut context: Context) -> anyhow::Result<()> 
     let metrics =
         replica_metrics::publisher(&context, &name, at, setting, insecure, budget).await?;
     if let Some(metrics) = &metrics {
-        replica_metrics::serve(&metrics.values(), &name, server.standing())?;
+        replica_metrics::serve(&metrics.values(), &name, server.status_handle())?;
     }
     if context.output.is_json() {
         context.output.json(&json!({
@@ -226,8 +226,15 @@ async fn publishers(mut context: Context) -> anyhow::Result<()> {
         let all: Vec<Value> = replicas.iter().map(one).collect();
         context.output.json_pretty(&json!({ "replicas": all }))?;
     } else {
-        let mut table =
-            Table::new(&["replica", "publisher", "name", "state", "holds", "silent", "addresses"]);
+        let mut table = Table::new(&[
+            "replica",
+            "publisher",
+            "name",
+            "state",
+            "registrations",
+            "silent",
+            "addresses",
+        ]);
         for (_, replica, known) in &replicas {
             for one in known.iter().flatten() {
                 table.row([
@@ -238,7 +245,7 @@ async fn publishers(mut context: Context) -> anyhow::Result<()> {
                         Some(why) => format!("missing: {why}"),
                         None => "registered".to_owned(),
                     },
-                    grouped(one.held),
+                    grouped(one.registrations),
                     show_duration(seconds(one.silent_ms)),
                     addresses(one).join(","),
                 ]);
@@ -261,7 +268,7 @@ async fn publishers(mut context: Context) -> anyhow::Result<()> {
 fn known_json(one: &KnownPublisher) -> Value {
     json!({
         "id": one.info.id.to_string(), "name": one.info.name, "epoch": one.info.epoch.0,
-        "addresses": addresses(one), "held": one.held, "silent_ms": one.silent_ms,
+        "addresses": addresses(one), "registrations": one.registrations, "silent_ms": one.silent_ms,
         "missing": one.departure.map(|why| why.to_string()),
     })
 }

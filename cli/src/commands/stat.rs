@@ -105,7 +105,7 @@ fn room_word(room: Room) -> &'static str {
     match room {
         Room::Open => "open",
         Room::NoEnqueues => "no_enqueues",
-        Room::Held => "held",
+        Room::NoDeliveries => "no_deliveries",
     }
 }
 

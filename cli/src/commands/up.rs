@@ -103,7 +103,7 @@ async fn serve_metrics(
         }
     };
     for (nth, replica) in system.replicas().iter().enumerate() {
-        replica_metrics::serve(&values, &replica_name(nth), replica.standing())?;
+        replica_metrics::serve(&values, &replica_name(nth), replica.status_handle())?;
     }
     if let Some(registry) = own.as_ref().map(ValuePublisher::write_client) {
         let _ = timeout(REGISTRATION_TIMEOUT, registry.flushed(system.replicas().len())).await;

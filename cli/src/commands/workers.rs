@@ -72,7 +72,7 @@ impl WorkerList {
     /// The jobs that these workers hold at all publishers. Unknown if the list is incomplete, and
     /// for up to half a second after a worker became quiet. Stores workers without a link in
     /// `unlinked`: they may hold jobs until the leases end.
-    pub(super) fn jobs_held_by(
+    pub(super) fn leases_of(
         &self,
         sessions: &BTreeSet<String>,
         unlinked: &mut BTreeSet<String>,
@@ -81,7 +81,7 @@ impl WorkerList {
         let linked: BTreeSet<&str> = of_sessions().map(|worker| text(worker, "session")).collect();
         *unlinked = sessions.iter().filter(|one| !linked.contains(one.as_str())).cloned().collect();
         let known = self.is_whole() && of_sessions().all(|worker| worker["quiet"] == true);
-        known.then(|| of_sessions().map(|worker| number(worker, "held")).sum())
+        known.then(|| of_sessions().map(|worker| number(worker, "leases")).sum())
     }
 }
 
@@ -179,7 +179,7 @@ async fn ls(pattern: Option<Glob>, mut context: Context) -> anyhow::Result<()> {
 /// A row per worker and publisher.
 pub(super) fn table(workers: &[Json]) -> Table {
     let mut table =
-        Table::new(&["worker", "session", "publisher", "takes", "free", "holds", "for", "quiet"]);
+        Table::new(&["worker", "session", "publisher", "takes", "free", "leases", "for", "quiet"]);
     let now = wall_ms();
     for worker in workers {
         let patterns: Vec<&str> = patterns(worker).collect();
@@ -193,7 +193,7 @@ pub(super) fn table(workers: &[Json]) -> Table {
             text(worker, "publisher").to_owned(),
             if patterns.is_empty() { "-".to_owned() } else { patterns.join(" ") },
             grouped(number(worker, "credits")),
-            grouped(number(worker, "held")),
+            grouped(number(worker, "leases")),
             since,
             if worker["quiet"] == true { "quiet" } else { "-" }.to_owned(),
         ]);
@@ -226,7 +226,7 @@ mod tests {
     fn workers_are_counted_once_and_only_in_complete_lists() {
         let at = |publisher: &str, session: &str, quiet: bool| {
             json!({ "name": "w", "session": session, "publisher": publisher, "quiet": quiet,
-                    "patterns": ["/jobs/**", "/jobs/a"], "held": 2 })
+                    "patterns": ["/jobs/**", "/jobs/a"], "leases": 2 })
         };
         let workers = vec![at("p1", "a", true), at("p2", "a", true), at("p1", "b", true)];
         let mut listed = WorkerList { complete: true, workers, ..WorkerList::default() };
@@ -235,19 +235,19 @@ mod tests {
         assert_eq!((taking(&listed, &queue), taking(&listed, &other)), (Some(2), Some(0)));
         assert!(listed.are_all_quiet(&queue) && !listed.are_all_quiet(&other));
         let mut unlinked = BTreeSet::new();
-        let mut held = |listed: &WorkerList, session: &str| {
-            listed.jobs_held_by(&[session.to_owned()].into(), &mut unlinked)
+        let mut leases = |listed: &WorkerList, session: &str| {
+            listed.leases_of(&[session.to_owned()].into(), &mut unlinked)
         };
-        assert_eq!((held(&listed, "a"), held(&listed, "gone")), (Some(4), Some(0)));
+        assert_eq!((leases(&listed, "a"), leases(&listed, "gone")), (Some(4), Some(0)));
         listed.workers[2]["quiet"] = Json::from(false);
         assert!(!listed.are_all_quiet(&queue));
-        assert_eq!((held(&listed, "a"), held(&listed, "b")), (Some(4), None));
+        assert_eq!((leases(&listed, "a"), leases(&listed, "b")), (Some(4), None));
         listed.workers[2]["quiet"] = Json::from(true);
         listed.more = 1;
-        assert_eq!((taking(&listed, &queue), held(&listed, "a")), (None, None));
+        assert_eq!((taking(&listed, &queue), leases(&listed, "a")), (None, None));
         assert!(!listed.are_all_quiet(&queue));
         assert_eq!(unlinked, BTreeSet::new(), "of the last query");
-        listed.jobs_held_by(&["gone".to_owned()].into(), &mut unlinked);
+        listed.leases_of(&["gone".to_owned()].into(), &mut unlinked);
         assert_eq!(unlinked, ["gone".to_owned()].into());
     }
 
@@ -263,7 +263,7 @@ mod tests {
         let without_metrics = vec!["c".to_owned()];
         let listed = WorkerList { complete: true, without_metrics, ..WorkerList::default() };
         assert!(listed.counter().is_none(), "the workers of c are unknown");
-        assert_eq!(listed.jobs_held_by(&BTreeSet::new(), &mut BTreeSet::new()), None);
+        assert_eq!(listed.leases_of(&BTreeSet::new(), &mut BTreeSet::new()), None);
     }
 
     #[test]

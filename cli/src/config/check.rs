@@ -26,14 +26,14 @@ pub(super) fn cluster(config: &Config) -> Result<(), String> {
         ));
     }
     let resolver = &config.resolver;
-    let (writers, tools) = (&resolver.writers_kept, &resolver.tools_kept);
+    let (writers, tools) = (&resolver.writers_reserved, &resolver.tools_reserved);
     let half = resolver.connections_max.value / 2;
     if writers.value.saturating_add(tools.value) > half {
         // A default is an eighth at most, so the larger one was written.
         let (key, at) = if writers.value >= tools.value {
-            ("resolver.writers_kept", writers)
+            ("resolver.writers_reserved", writers)
         } else {
-            ("resolver.tools_kept", tools)
+            ("resolver.tools_reserved", tools)
         };
         return Err(wrong(
             key,

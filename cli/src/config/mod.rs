@@ -102,8 +102,8 @@ pub(crate) struct ResolverConfig {
     pub(crate) name: Setting<String>,
     pub(crate) listen: Setting<SocketAddr>,
     pub(crate) connections_max: Setting<usize>,
-    pub(crate) writers_kept: Setting<usize>,
-    pub(crate) tools_kept: Setting<usize>,
+    pub(crate) writers_reserved: Setting<usize>,
+    pub(crate) tools_reserved: Setting<usize>,
     pub(crate) watches_max: Setting<usize>,
     pub(crate) paths_max: Setting<usize>,
     pub(crate) received_bytes_max: Setting<usize>,
@@ -226,14 +226,14 @@ impl Config {
 
     /// Options of a replica. The caller sets `fresh` and may override the name.
     pub(crate) fn server_options(&self) -> ServerOptions {
-        let Limits { connections_max, writers_kept, tools_kept, watches_max, paths_max } =
+        let Limits { connections_max, writers_reserved, tools_reserved, watches_max, paths_max } =
             self.limits();
         ServerOptions {
             name: self.resolver.name.value.clone(),
             timing: self.timing(),
             connections_max,
-            writers_kept: Some(writers_kept),
-            tools_kept: Some(tools_kept),
+            writers_reserved: Some(writers_reserved),
+            tools_reserved: Some(tools_reserved),
             watches_max,
             paths_max,
             budget: FrameBudget::new(self.resolver.received_bytes_max.value),
@@ -246,8 +246,8 @@ impl Config {
     pub(crate) fn limits(&self) -> Limits {
         Limits {
             connections_max: self.resolver.connections_max.value,
-            writers_kept: self.resolver.writers_kept.value,
-            tools_kept: self.resolver.tools_kept.value,
+            writers_reserved: self.resolver.writers_reserved.value,
+            tools_reserved: self.resolver.tools_reserved.value,
             watches_max: self.resolver.watches_max.value,
             paths_max: self.resolver.paths_max.value,
         }
@@ -375,14 +375,14 @@ impl ResolverConfig {
             layers.of_file(key, written, values::within(0..=values::CONNECTIONS_LIMIT), default)
         };
         Ok(ResolverConfig {
-            writers_kept: reserved(
-                "resolver.writers_kept",
-                written.writers_kept,
+            writers_reserved: reserved(
+                "resolver.writers_reserved",
+                written.writers_reserved,
                 Limits::default_writers_reserved(connections_max.value),
             )?,
-            tools_kept: reserved(
-                "resolver.tools_kept",
-                written.tools_kept,
+            tools_reserved: reserved(
+                "resolver.tools_reserved",
+                written.tools_reserved,
                 Limits::default_tools_reserved(connections_max.value),
             )?,
             name: layers.of_file("resolver.name", written.name, values::name, name)?,

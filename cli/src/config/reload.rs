@@ -77,8 +77,8 @@ fn is_live(key: &str) -> bool {
         key,
         "log"
             | "resolver.connections_max"
-            | "resolver.writers_kept"
-            | "resolver.tools_kept"
+            | "resolver.writers_reserved"
+            | "resolver.tools_reserved"
             | "resolver.watches_max"
             | "resolver.paths_max"
     )

@@ -105,11 +105,11 @@ fn an_invalid_value_reports_file_line_and_expectation() {
         ("[publisher]\nclock_skew_max = '999ms'\n", 2, "at least 1s"),
         ("[resolver]\nname = 'r'\nwatches_max = 16385\n", 3, "expected 1 to 16384"),
         (
-            "[resolver]\nconnections_max = 100\nwriters_kept = 40\ntools_kept = 11\n",
+            "[resolver]\nconnections_max = 100\nwriters_reserved = 40\ntools_reserved = 11\n",
             3,
             "at most half",
         ),
-        ("[resolver]\nconnections_max = 9\ntools_kept = 5\n", 3, "at most half"),
+        ("[resolver]\nconnections_max = 9\ntools_reserved = 5\n", 3, "at most half"),
         ("[resolver]\npaths_max = 268435457\n", 2, "expected 1 to 268435456"),
         ("[resolver]\nreceived_bytes_max = 33554431\n", 2, "at least 33554432"),
         ("[timing]\nwriter_ttl = '199ms'\n", 2, "four heartbeats"),
@@ -202,7 +202,7 @@ fn every_number_of_the_defaults_table_can_be_set() {
          retry_wait_min = '4s'\nretry_wait_max = '5s'\nread_op_timeout = '6us'\n\
          write_op_timeout = '7us'\nrequest_timeout_min = '8s'\ntries = 9\n\
          connect_timeout = '10s'\n\
-         [resolver]\nconnections_max = 11\nwriters_kept = 4\ntools_kept = 0\n\
+         [resolver]\nconnections_max = 11\nwriters_reserved = 4\ntools_reserved = 0\n\
          watches_max = 12\npaths_max = 13\nreceived_bytes_max = 33554433\n\
          [publisher]\nclock_skew_max = '14s'\nhang_after = '15s'\nsegment_bytes = 1048577\n\
          cache_bytes = 16\nmemory_max = 16777217\nconnections_max = 17\n\
@@ -224,8 +224,8 @@ fn every_number_of_the_defaults_table_can_be_set() {
     };
     let limits = Limits {
         connections_max: 11,
-        writers_kept: 4,
-        tools_kept: 0,
+        writers_reserved: 4,
+        tools_reserved: 0,
         watches_max: 12,
         paths_max: 13,
     };

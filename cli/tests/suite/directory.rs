@@ -64,7 +64,10 @@ fn the_directory_is_shown_as_a_list_a_tree_and_a_table() {
 
     let known = system.run(&["resolver", "status", "--publishers", "--json"]).code(0).json();
     let publisher = &known["replicas"][0]["publishers"][0];
-    assert_eq!((&publisher["missing"], publisher["held"].as_u64()), (&Value::Null, Some(7)));
+    assert_eq!(
+        (&publisher["missing"], publisher["registrations"].as_u64()),
+        (&Value::Null, Some(7))
+    );
     let status = system.run(&["resolver", "status", "--json"]).code(0).json();
     let metrics = &status["replicas"][0];
     assert_eq!((&metrics["hidden"], &metrics["warming_left_ms"]), (&json!(0), &json!(0)));

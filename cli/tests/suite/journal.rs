@@ -68,7 +68,7 @@ fn a_journal_at_rest_can_be_inspected_verified_and_dumped() {
         (&verified["damaged"], &verified["findings"]),
         (&false.into(), &Value::Array(vec![]))
     );
-    assert_eq!(verified["last_index"], verified["mark"]);
+    assert_eq!(verified["last_index"], verified["commit_watermark"]);
     assert!(journal(&["verify", text(&data)]).code(0).stdout.starts_with("good\n"));
 
     let lines = journal(&["dump", text(&data), "--payloads"]).code(0).json_lines();
@@ -78,12 +78,12 @@ fn a_journal_at_rest_can_be_inspected_verified_and_dumped() {
             (&line["type"], &line["index"]),
             (&"record".into(), &(position as u64 + 1).into())
         );
-        assert!(line["says"].is_object(), "{line}");
+        assert!(line["fields"].is_object(), "{line}");
     }
     let jobs: Vec<&Value> = lines
         .iter()
         .filter(|line| line["command"] == "enqueue")
-        .flat_map(|line| line["says"]["jobs"].as_array().unwrap())
+        .flat_map(|line| line["fields"]["jobs"].as_array().unwrap())
         .collect();
     let payloads: Vec<&str> = jobs.iter().map(|job| job["payload"].as_str().unwrap()).collect();
     assert_eq!(payloads, ["one", "two", "three", "four"]);
@@ -129,9 +129,9 @@ fn a_flipped_byte_is_located_and_accepted_loss_reported() {
     let service = common::Service::start(up(&["--accept-loss"]));
     let dropped = &service.ready["recovered"]["dropped"];
     assert_eq!((&dropped["offset"], &dropped["index"]), (&offset.into(), &3.into()));
-    let kept_in = PathBuf::from(dropped["kept_in"].as_str().unwrap());
+    let moved_to = PathBuf::from(dropped["moved_to"].as_str().unwrap());
     // lost/ also has the preallocated segment, which is empty.
-    let lost = fs::read_dir(&kept_in).unwrap().map(|entry| entry.unwrap().path());
+    let lost = fs::read_dir(&moved_to).unwrap().map(|entry| entry.unwrap().path());
     let dump = |file: PathBuf| journal(&["dump", text(&file)]).code(0).json_lines();
     let lines: Vec<Value> = lost.flat_map(dump).collect();
     assert!(lines.iter().any(|line| line["index"] == 4), "{lines:?}");

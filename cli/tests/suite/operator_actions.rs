@@ -448,7 +448,7 @@ fn a_quiet_worker_finishes_running_jobs_and_starts_none() {
     partial.stderr_has(&["mail-2", "workers ls"]);
     system.run(&["workers", "quiet", "mail"]).code(1).stderr_has(&["mail"]);
     let before = worker(&system);
-    assert_eq!((&before["quiet"], &before["held"]), (&false.into(), &1.into()), "{before}");
+    assert_eq!((&before["quiet"], &before["leases"]), (&false.into(), &1.into()), "{before}");
 
     let quieted = json(system.run(&["workers", "quiet", "mail-*", "--json"]));
     let of = ["name", "session"].map(|field| &quieted["workers"][0][field]);
@@ -465,9 +465,9 @@ fn a_quiet_worker_finishes_running_jobs_and_starts_none() {
     assert!(waiting.line().starts_with("quiet: mail-1 "));
     go_on("one");
     waiting.ended().code(0);
-    assert_eq!(worker(&system)["held"], 0);
+    assert_eq!(worker(&system)["leases"], 0);
     let after = worker(&system);
-    let can_get = (&after["credits"], &after["held"]);
+    let can_get = (&after["credits"], &after["leases"]);
     assert_eq!((can_get, &after["quiet"]), ((&0.into(), &0.into()), &true.into()), "{after}");
     let left = system.stat("/jobs/a");
     assert_eq!((&left["ready"], &left["completed"]), (&2.into(), &1.into()), "{left}");

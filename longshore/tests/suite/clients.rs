@@ -56,7 +56,7 @@ async fn many_payloads_are_enqueued_by_their_kind() -> anyhow::Result<()> {
     pipeline.send(Invoice { tenant: "acme".to_owned() }).await?;
     drop(pipeline);
     let batch = receipts.next().await.ok_or_else(|| anyhow::anyhow!("no receipts"))?;
-    assert_eq!((batch.len(), batch.held()), (1, 1));
+    assert_eq!((batch.len(), batch.accepted()), (1, 1));
     Ok(())
 }
 

@@ -461,8 +461,8 @@ fn too_many_homes_of_a_publication_are_refused() {
 fn the_number_of_digest_buckets_is_a_power_of_two() {
     use resolver::{Announced, Digest};
     let read = |n: usize| {
-        let held = vec![Digest::default(); n];
-        round_trip(&Announced { id: 9, held, writer_ttl_ms: 1 }).map(|read| read.held.len())
+        let stored = vec![Digest::default(); n];
+        round_trip(&Announced { id: 9, stored, writer_ttl_ms: 1 }).map(|read| read.stored.len())
     };
     for n in [0, 1, 2, 1_024, RESOLVER_BUCKETS_MAX] {
         assert_eq!(read(n), Ok(n));

@@ -76,7 +76,7 @@ fn publisher(store: &Store, stats: &OwnerStats<'_>) -> Value {
     let room = match status.room {
         Room::Open => "open",
         Room::NoEnqueues => "no_enqueues",
-        Room::Held => "held",
+        Room::NoDeliveries => "no_deliveries",
     };
     Value::map([
         ("id", Value::from(id.to_string())),
@@ -157,7 +157,7 @@ fn workers(store: &Store, stats: &OwnerStats<'_>) -> Value {
             ("session", session.into()),
             ("patterns", Value::list(patterns)),
             ("credits", link.credits.into()),
-            ("held", link.leases.into()),
+            ("leases", link.leases.into()),
             ("since_ms", (stats.since)(link.link).into()),
             ("quiet", (stats.is_quiet)(link.link).into()),
         ])

@@ -65,7 +65,7 @@ impl Owner {
             let now = self.clock.now();
             let Owner { waiters, store, .. } = self;
             waiters.start_lookups(|link: LinkId, id: u64, job: JobId| {
-                store.ask(now, link, id, Request::Await { id: job });
+                store.query(now, link, id, Request::Await { id: job });
             });
         }
         let Owner { feeds, store, router, .. } = self;

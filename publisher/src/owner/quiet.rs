@@ -34,8 +34,10 @@ impl Owner {
         let request_number =
             self.quiet_requests.begin(Instant::now(), (link, id), quiet, matching_workers);
         for worker in links {
-            self.router
-                .send(worker, &FromPublisher::WorkerQuiet(Quiet { ask: request_number, quiet }));
+            self.router.send(
+                worker,
+                &FromPublisher::WorkerQuiet(Quiet { request: request_number, quiet }),
+            );
         }
     }
 

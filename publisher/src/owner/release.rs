@@ -46,7 +46,7 @@ impl Owner {
                 }
             }
         }
-        for assigned in released.handed.drain(..) {
+        for assigned in released.assignments.drain(..) {
             self.router.assign(assigned);
         }
         self.revoked.append(&mut released.revoked);
@@ -218,10 +218,10 @@ mod tests {
         }
         owner.store.flush();
         let mut released = Released::default();
-        while released.handed.is_empty() {
+        while released.assignments.is_empty() {
             owner.store.released(&mut released).await.unwrap();
         }
-        let assigned = released.handed[0];
+        let assigned = released.assignments[0];
         owner.store.submit(now, Command::LinkLost { link: GONE }).unwrap();
 
         // The router no longer has this link.

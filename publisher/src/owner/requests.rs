@@ -70,7 +70,7 @@ impl Owner {
             }
             Request::Feed { .. } if self.feeds.request(link, id) => {
                 self.start_recording();
-                self.store.ask(now, link, id, request);
+                self.store.query(now, link, id, request);
                 return Ok(());
             }
             Request::Feed { .. } => {
@@ -78,7 +78,7 @@ impl Owner {
                 return Ok(());
             }
             request if self.router.begin_request(link) => {
-                self.store.ask(now, link, id, request);
+                self.store.query(now, link, id, request);
                 return Ok(());
             }
             _ => {
@@ -105,12 +105,12 @@ impl Owner {
         if link == METRICS_LINK {
             return self.metrics_durable(id);
         }
-        let mut awaited = false;
+        let mut for_waiter = false;
         if let PendingAnswer::Job(view) = &query_result {
             let ended = view.as_ref().is_none_or(|view| view.info.state.is_end());
             match self.waiters.looked_up(link, id, ended) {
                 LookupOutcome::Drop => return,
-                LookupOutcome::Answer => awaited = true,
+                LookupOutcome::Answer => for_waiter = true,
                 LookupOutcome::NotAwaited => {}
             }
         }
@@ -130,17 +130,17 @@ impl Owner {
                 }
             }
             query_result => {
-                self.router.answer(ColdAnswer { link, id, asked: query_result, awaited })
+                self.router.answer(ColdAnswer { link, id, pending: query_result, for_waiter })
             }
         }
     }
 
     /// An answer is complete.
     pub(super) fn answer_loaded(&mut self, loaded: LoadedAnswer) {
-        let LoadedAnswer { link, id, answer, awaited, bytes } = loaded;
+        let LoadedAnswer { link, id, answer, for_waiter, bytes } = loaded;
         self.cold.answer_loaded();
         self.router.answered(link, bytes);
-        match awaited {
+        match for_waiter {
             true => self.waiters.answered(link),
             false => self.router.end_request(link),
         }
@@ -179,6 +179,6 @@ fn room_of(level: SpaceLevel) -> Room {
     match level {
         SpaceLevel::Open => Room::Open,
         SpaceLevel::NoEnqueues => Room::NoEnqueues,
-        SpaceLevel::NoDeliveries => Room::Held,
+        SpaceLevel::NoDeliveries => Room::NoDeliveries,
     }
 }

@@ -34,25 +34,25 @@ pub struct FlushReport {
 ///   with it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FlushDeadline {
-    asked_at: Instant,
+    requested_at: Instant,
     timeout: Option<Duration>,
 }
 
 impl FlushDeadline {
-    /// For a flush that began at `asked_at`.
-    pub(super) fn new(asked_at: Instant, timeout: Option<Duration>) -> FlushDeadline {
-        FlushDeadline { asked_at, timeout }
+    /// For a flush that began at `requested_at`.
+    pub(super) fn new(requested_at: Instant, timeout: Option<Duration>) -> FlushDeadline {
+        FlushDeadline { requested_at, timeout }
     }
 
     /// Refused bytes count from this time on.
-    pub(super) fn asked_at(&self) -> Instant {
-        self.asked_at
+    pub(super) fn requested_at(&self) -> Instant {
+        self.requested_at
     }
 
     /// The deadline of a link whose kernel first refused a byte of the part at `refused_at`.
     /// Without a refusal there is none: then this process is slow.
     pub(super) fn ends_at(&self, refused_at: Instant) -> Option<Instant> {
-        refused_at.max(self.asked_at).checked_add(self.timeout?)
+        refused_at.max(self.requested_at).checked_add(self.timeout?)
     }
 }
 
@@ -102,7 +102,7 @@ async fn flush_link(handle: LinkHandle, end: u64, deadline: FlushDeadline) -> Li
     };
     let mut flushed = std::pin::pin!(flushed);
     let late = async {
-        let Ok(refused_at) = sender.refused_after(deadline.asked_at()).await else {
+        let Ok(refused_at) = sender.refused_after(deadline.requested_at()).await else {
             return std::future::pending().await;
         };
         match deadline.ends_at(refused_at) {

@@ -332,7 +332,7 @@ async fn tool_learns_which_workers_confirmed_being_quiet() {
     let request_number = tool.request_quiet(&["te*", "nobody"], false).await;
     let answer = first.quiet_request().await;
     assert_eq!(second.quiet_request().await, answer);
-    assert!(answer.quiet && answer.ask > 0);
+    assert!(answer.quiet && answer.request > 0);
     first.send(&ToPublisher::Quieted(answer));
     // The other link ends, and with it the wait for its answer.
     drop(second);
@@ -341,7 +341,7 @@ async fn tool_learns_which_workers_confirmed_being_quiet() {
 
     let request_number = tool.request_quiet(&["02020202"], false).await;
     let again = first.quiet_request().await;
-    assert!(again.ask > answer.ask);
+    assert!(again.request > answer.request);
     first.send(&ToPublisher::Quieted(Quiet { quiet: false, ..again }));
     assert_eq!(tool.quiet_answer(request_number).await, [(a, QuietEnd::Otherwise)]);
     running.stop().await;

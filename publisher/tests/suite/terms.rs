@@ -24,7 +24,7 @@ async fn answer(mut listener: Listener, count: usize) -> Vec<(Change, Terms, Str
             let answer = match ToReplica::decode(tag, body).unwrap() {
                 Some(ToReplica::Announce(announce)) => FromReplica::Announced(Announced {
                     id: announce.id,
-                    held: vec![Digest::default()],
+                    stored: vec![Digest::default()],
                     writer_ttl_ms: 120_000,
                 }),
                 Some(ToReplica::Write(write)) => {

@@ -64,7 +64,8 @@ pub(super) async fn revived_job_has_all_its_attempts_again(scenario: &mut StoreS
     for round in 1..=3 {
         for attempt in 1..=2 {
             let delivered = scenario.delivered_job(worker);
-            let (number, delivery) = (delivered.handed.attempt, delivered.handed.deliveries);
+            let (number, delivery) =
+                (delivered.assignment.attempt, delivered.assignment.deliveries);
             assert_eq!((number, delivery), (attempt, attempt), "round {round}");
             scenario.end(worker, &[(delivered.token, fail())]).await;
             scenario.credit(worker, 1).await;
@@ -138,7 +139,7 @@ pub(super) async fn dry_run_changes_nothing(scenario: &mut StoreScenario) {
         [(Action::Confirm, 1), (Action::Cancel, 4), (Action::Revive, 1), (Action::Drop, 2)]
     {
         let request = Request::Act { action, selection: ids.clone(), pace: None, dry_run: true };
-        let PendingAnswer::Ready(Answer::Acted(report)) = scenario.ask(request).await else {
+        let PendingAnswer::Ready(Answer::Acted(report)) = scenario.query(request).await else {
             panic!("a dry run has the action's answer")
         };
         assert_eq!((report.done, report.unknown), (done, 1), "{action:?}");
@@ -146,7 +147,7 @@ pub(super) async fn dry_run_changes_nothing(scenario: &mut StoreScenario) {
     }
     let drop = Selection::Matching(Filter::of("/jobs/**".parse().unwrap()));
     let request = Request::Act { action: Action::Drop, selection: drop, pace: None, dry_run: true };
-    let PendingAnswer::Ready(Answer::Acted(report)) = scenario.ask(request).await else {
+    let PendingAnswer::Ready(Answer::Acted(report)) = scenario.query(request).await else {
         panic!("a dry run has the action's answer")
     };
     assert_eq!(report.done, 1, "dead jobs only, no results");

@@ -24,7 +24,7 @@ pub(super) async fn checkpoints_are_accepted_in_order_and_duplicates_once(
     let worker = scenario.worker("w", from("/jobs/**"), 1).await;
     scenario.create([retried_at_once(1)]).await;
     let delivered = scenario.delivered_job(worker);
-    assert_eq!(delivered.handed.checkpoints, 0);
+    assert_eq!(delivered.assignment.checkpoints, 0);
     assert_eq!(scenario.checkpoint(worker, delivered.token, 2, &text("b")).await, Gap);
     assert_eq!(scenario.checkpoint(worker, delivered.token, 1, &text("a")).await, Accepted);
     assert_eq!(scenario.checkpoint(worker, delivered.token, 1, &text("other")).await, Accepted);
@@ -50,7 +50,7 @@ pub(super) async fn later_attempt_reads_earlier_checkpoints(scenario: &mut Store
     scenario.end(first, &[(delivered.token, fail())]).await;
     let second = scenario.worker("second", from("/jobs/**"), 1).await;
     let delivered = scenario.delivered_job(second);
-    assert_eq!((delivered.handed.attempt, delivered.handed.checkpoints), (2, 1));
+    assert_eq!((delivered.assignment.attempt, delivered.assignment.checkpoints), (2, 1));
     assert_eq!(
         scenario.checkpoint(second, delivered.token, 1, &text("b")).await,
         Accepted,

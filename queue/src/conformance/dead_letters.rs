@@ -28,7 +28,7 @@ async fn deaths(scenario: &mut StoreScenario, queue: &str, deaths: &[(u32, JobEr
 }
 
 async fn groups(scenario: &mut StoreScenario, filter: Filter) -> Vec<DeadGroupView> {
-    match scenario.ask(Request::DeadGroups { filter }).await {
+    match scenario.query(Request::DeadGroups { filter }).await {
         PendingAnswer::DeadGroups { groups, more: false } => groups,
         other => panic!("{other:?}"),
     }
@@ -124,8 +124,8 @@ pub(super) async fn dead_job_is_replaced_in_one_step(scenario: &mut StoreScenari
     assert_eq!(scenario.job_view(id(2)).await.info.replaces, Some(id(1)));
     let worker = scenario.worker("w", from("/jobs/**"), 5).await;
     let delivered = scenario.delivered_job(worker);
-    assert!(scenario.read(delivered.handed.entry).ends_with(b"fixed"));
-    assert_eq!((delivered.id, delivered.handed.attempt), (id(2), 1));
+    assert!(scenario.read(delivered.assignment.entry).ends_with(b"fixed"));
+    assert_eq!((delivered.id, delivered.assignment.attempt), (id(2), 1));
     scenario.end(worker, &[(delivered.token, DONE)]).await;
     assert_eq!(scenario.state(id(2)).await, Some(Completed));
 }

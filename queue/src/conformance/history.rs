@@ -72,7 +72,7 @@ pub(super) async fn released_delivery_is_not_an_attempt(scenario: &mut StoreScen
         scenario.credit(worker, 1).await;
     }
     let delivered = scenario.delivered_job(worker);
-    assert_eq!((delivered.handed.attempt, delivered.handed.deliveries), (1, 3));
+    assert_eq!((delivered.assignment.attempt, delivered.assignment.deliveries), (1, 3));
     let view = scenario.job_view(id(1)).await;
     assert_eq!((view.info.attempts.len(), view.info.deliveries), (0, 3));
 }
@@ -129,7 +129,7 @@ pub(super) async fn history_survives_a_restart_and_a_revival(scenario: &mut Stor
     }
     scenario.act(Action::Revive, &[id(1)]).await;
     let delivered = scenario.delivered_job(worker);
-    assert_eq!(delivered.handed.attempt, 1);
+    assert_eq!(delivered.assignment.attempt, 1);
     scenario.end(worker, &[(delivered.token, DONE)]).await;
     let before = scenario.job_view(id(1)).await;
     let numbers: Vec<u16> = before.info.attempts.iter().map(|attempt| attempt.number).collect();

@@ -46,7 +46,7 @@ pub(super) async fn lost_lease_costs_an_attempt_only_once_started(scenario: &mut
     assert_eq!((unbegun.attempt, unbegun.deliveries), (0, 1));
     scenario.credit(worker, 2).await;
     let again: Vec<u16> =
-        scenario.delivered(worker).iter().map(|delivered| delivered.handed.attempt).collect();
+        scenario.delivered(worker).iter().map(|delivered| delivered.assignment.attempt).collect();
     assert_eq!(again, [2, 1]);
 }
 
@@ -79,7 +79,7 @@ pub(super) async fn job_that_loses_three_workers_is_dead_and_harms_no_other(
     let delivered = scenario.delivered(worker);
     assert_eq!(delivered.len(), 100);
     assert!(
-        delivered.iter().all(|delivered| delivered.handed.attempt == 1),
+        delivered.iter().all(|delivered| delivered.assignment.attempt == 1),
         "no other job has lost an attempt"
     );
     let settles: Vec<_> = delivered.iter().map(|delivered| (delivered.token, DONE)).collect();
@@ -115,7 +115,7 @@ pub(super) async fn attempt_over_its_run_timeout_has_failed(scenario: &mut Store
     assert_eq!(scenario.state(id(1)).await, Some(Scheduled));
     scenario.advance(1).await;
     let again = scenario.delivered_job(worker);
-    assert_eq!((again.id, again.handed.attempt), (id(1), 2));
+    assert_eq!((again.id, again.assignment.attempt), (id(1), 2));
     // By default an attempt may run for an hour; `forever` still runs.
     scenario
         .advance_renewing(worker, &[again.token, tokens[1]], 2 * super::scenario::HOUR_MS)
@@ -219,7 +219,7 @@ pub(super) async fn job_that_is_never_started_goes_to_the_dead_letters(
     for delivery in 1..=30 {
         assert_eq!(scenario.state(id(1)).await, Some(Ready), "{delivery}");
         let worker = scenario.worker(&format!("w{delivery}"), from("/jobs/**"), 1).await;
-        assert_eq!(scenario.delivered_job(worker).handed.deliveries, delivery);
+        assert_eq!(scenario.delivered_job(worker).assignment.deliveries, delivery);
         scenario.lose_link(worker).await;
         scenario.advance(5 * SECOND_MS).await;
     }

@@ -25,7 +25,7 @@ pub(super) async fn each_backoff_waits_to_the_millisecond(scenario: &mut StoreSc
         scenario.create([retried(n, backoff, 4)]).await;
         for (attempt, wait) in (1..).zip(waits) {
             let delivered = scenario.delivered_job(worker);
-            assert_eq!((delivered.id, delivered.handed.attempt), (id(n), attempt));
+            assert_eq!((delivered.id, delivered.assignment.attempt), (id(n), attempt));
             scenario.end(worker, &[(delivered.token, fail())]).await;
             scenario.advance(wait - 1).await;
             assert_eq!(scenario.state(id(n)).await, Some(Scheduled), "{attempt} of job {n}");
@@ -65,7 +65,7 @@ pub(super) async fn job_without_attempts_left_is_dead(scenario: &mut StoreScenar
     scenario.create([retried(1, Backoff::Fixed(0), 3)]).await;
     for attempt in 1..=3 {
         let delivered = scenario.delivered_job(worker);
-        assert_eq!(delivered.handed.attempt, attempt);
+        assert_eq!(delivered.assignment.attempt, attempt);
         scenario.end(worker, &[(delivered.token, fail())]).await;
         scenario.credit(worker, 1).await;
     }
@@ -90,6 +90,6 @@ pub(super) async fn jobs_waiting_for_a_retry_are_counted_apart(scenario: &mut St
     let worker = scenario.worker("w", from("/jobs/**"), 1).await;
     scenario.advance(1_000).await;
     assert_eq!(scenario.state(id(1)).await, Some(Running));
-    assert_eq!(scenario.delivered_job(worker).handed.attempt, 2);
+    assert_eq!(scenario.delivered_job(worker).assignment.attempt, 2);
     assert_eq!(scenario.counts(QUEUE).await.retrying, 0);
 }

@@ -63,7 +63,7 @@ pub(super) struct Client {
 pub(super) struct DeliveredJob {
     pub(super) id: JobId,
     pub(super) token: Token,
-    pub(super) handed: Assignment,
+    pub(super) assignment: Assignment,
 }
 
 /// Job `n` of [`QUEUE`].
@@ -178,7 +178,7 @@ impl StoreScenario {
         let mut turns = 0;
         loop {
             let now = self.now();
-            let next = self.store().turn(now).unwrap();
+            let next = self.store().advance(now).unwrap();
             self.durable().await;
             turns += 1;
             assert!(turns < 1_000_000, "the store requests turns without end");
@@ -205,7 +205,7 @@ impl StoreScenario {
         self.durable().await;
     }
 
-    pub(super) async fn ask(&mut self, request: Request) -> PendingAnswer {
+    pub(super) async fn query(&mut self, request: Request) -> PendingAnswer {
         self.ask_as(self.tool, request).await
     }
 
@@ -213,7 +213,7 @@ impl StoreScenario {
         self.requests += 1;
         let (number, now) = (self.requests, self.now());
         let store = self.store.as_mut().unwrap();
-        store.ask(now, client.link, number, request);
+        store.query(now, client.link, number, request);
         store.flush();
         loop {
             store.released(&mut self.released).await.unwrap();
@@ -321,16 +321,16 @@ impl StoreScenario {
 
     /// The jobs delivered to a worker since the last call, in order.
     pub(super) fn delivered(&mut self, worker: Client) -> Vec<DeliveredJob> {
-        let all = std::mem::take(&mut self.released.handed);
-        let (own, others) = all.into_iter().partition(|handed| handed.link == worker.link);
-        self.released.handed = others;
+        let all = std::mem::take(&mut self.released.assignments);
+        let (own, others) = all.into_iter().partition(|assignment| assignment.link == worker.link);
+        self.released.assignments = others;
         let own: Vec<Assignment> = own;
         own.into_iter()
-            .map(|handed| {
-                let entry = self.read(handed.entry);
+            .map(|assignment| {
+                let entry = self.read(assignment.entry);
                 let mut id = JobId::default();
                 id.0.copy_from_slice(&entry[..16]);
-                DeliveredJob { id, token: handed.token, handed }
+                DeliveredJob { id, token: assignment.token, assignment }
             })
             .collect()
     }
@@ -533,7 +533,7 @@ impl StoreScenario {
     // Queries.
 
     pub(super) async fn view(&mut self, id: JobId) -> Option<JobView> {
-        match self.ask(Request::Job { id }).await {
+        match self.query(Request::Job { id }).await {
             PendingAnswer::Job(view) => view.map(|view| *view),
             other => panic!("{other:?}"),
         }
@@ -561,7 +561,7 @@ impl StoreScenario {
     }
 
     pub(super) async fn stat(&mut self, queue: &str) -> QueueStat {
-        match self.ask(Request::Queues { pattern: queue.parse().unwrap() }).await {
+        match self.query(Request::Queues { pattern: queue.parse().unwrap() }).await {
             PendingAnswer::Ready(Answer::Queues(mut stats)) if stats.len() == 1 => stats.remove(0),
             other => panic!("{other:?}"),
         }
@@ -575,7 +575,7 @@ impl StoreScenario {
         let mut query = JobsQuery { filter, cursor: 0, limit: 100, full: false };
         let mut all = Vec::new();
         loop {
-            match self.ask(Request::Jobs(query.clone())).await {
+            match self.query(Request::Jobs(query.clone())).await {
                 PendingAnswer::Jobs { views, next, .. } => {
                     all.extend(views);
                     match next {
@@ -602,7 +602,7 @@ impl StoreScenario {
         after: Option<FeedPosition>,
     ) -> Result<Vec<Event>, RequestError> {
         let pattern = "/**".parse().unwrap();
-        let PendingAnswer::Feed { after, .. } = self.ask(Request::Feed { pattern, after }).await
+        let PendingAnswer::Feed { after, .. } = self.query(Request::Feed { pattern, after }).await
         else {
             panic!("a feed is answered with a feed")
         };
@@ -617,7 +617,7 @@ impl StoreScenario {
     pub(super) async fn check_counters(&mut self) {
         let pattern = "/**".parse().unwrap();
         let PendingAnswer::Ready(Answer::Queues(stats)) =
-            self.ask(Request::Queues { pattern }).await
+            self.query(Request::Queues { pattern }).await
         else {
             panic!("metrics are answered with metrics")
         };

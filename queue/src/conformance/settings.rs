@@ -23,7 +23,7 @@ pub(super) async fn queue_settings_apply_where_jobs_have_none(scenario: &mut Sto
     let reported: Vec<_> = scenario
         .delivered(worker)
         .iter()
-        .map(|delivered| (delivered.handed.lease_ms, delivered.handed.run_timeout_ms))
+        .map(|delivered| (delivered.assignment.lease_ms, delivered.assignment.run_timeout_ms))
         .collect();
     assert_eq!(reported, [(5_000, 7_000), (6_000, 8_000)]);
     assert_eq!(scenario.job_view(id(1)).await.info.max_attempts, 2);
@@ -55,7 +55,7 @@ pub(super) async fn changed_settings_apply_to_existing_jobs(scenario: &mut Store
     scenario.credit(worker, 1).await;
     scenario.advance(1).await;
     let delivered = scenario.delivered_job(worker);
-    assert_eq!(delivered.handed.lease_ms, 1_000);
+    assert_eq!(delivered.assignment.lease_ms, 1_000);
     scenario.end(worker, &[(delivered.token, fail())]).await;
     assert_eq!(scenario.state(id(1)).await, Some(JobState::Dead));
 }

@@ -229,10 +229,10 @@ mod tests {
         let dir = Path::new("/data");
         files.create_dir(&dir.join(SEGMENTS_DIR)).unwrap();
         let make = |name| files.create(&dir.join(name)).unwrap();
-        let (slots, first) = (make("mark"), make("segments/first"));
+        let (slots, first) = (make("watermark"), make("segments/first"));
         let nothing = CommitWatermark::read(&*slots, publisher).unwrap();
         let watermark =
-            CommitWatermark::new(Arc::clone(&slots), dir.join("mark"), publisher, nothing);
+            CommitWatermark::new(Arc::clone(&slots), dir.join("watermark"), publisher, nothing);
         let (files, dir) = (Arc::clone(&files), dir.to_owned());
         let directory = Directory::new(files, dir, publisher, SEGMENT_BYTES_MIN);
         let progress = Arc::new(CommitProgress::new(0));

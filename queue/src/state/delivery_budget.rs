@@ -7,7 +7,7 @@ use super::State;
 
 impl State {
     /// Jobs that may still be delivered; [`u64::MAX`] for no limit.
-    pub fn handouts(&self) -> u64 {
+    pub fn delivery_budget(&self) -> u64 {
         self.delivery_budget
     }
 

@@ -77,7 +77,7 @@ impl State {
             Ok(Some(known)) => Ok(known),
             Ok(None) => take(self, out).inspect(|outcomes| {
                 self.sessions.table[number].next_batch += 1;
-                let most = self.rules.answers_kept as usize;
+                let most = self.rules.answers_retained as usize;
                 self.sessions.store_batch_answer(number, sequence, outcomes.clone(), most);
             }),
         };

@@ -47,7 +47,7 @@ impl State {
         let ended_wall_ms = self.now.wall_ms;
         let delivered_wall_ms =
             row.delivered_wall_ms(ended_wall_ms, row.running_ms(self.now.mono_ms));
-        let most = self.rules.attempts_kept as usize;
+        let most = self.rules.attempts_retained as usize;
         let attempts = &mut self.side_mut(slot).attempts;
         attempts.push(Attempt { number, outcome, worker, delivered_wall_ms, ended_wall_ms, error });
         let more = attempts.len().saturating_sub(most);

@@ -27,7 +27,7 @@ impl State {
     /// # Errors
     /// A description of the first violation.
     pub fn invariant(&self) -> Result<(), String> {
-        ensure!(self.dispatch.is_settled(), "a command left something to be handed out");
+        ensure!(self.dispatch.is_settled(), "a command left something to deliver");
         self.check_rows()?;
         self.check_queues()?;
         self.check_dead_letters()?;

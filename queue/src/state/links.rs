@@ -202,7 +202,7 @@ impl State {
     /// A link ends: its credits and subscriptions end, its leases stay.
     pub(super) fn link_lost(&mut self, link: LinkId) {
         if let Some(session) = self.end_link(link) {
-            let forget_at = self.now.mono_ms.saturating_add(self.rules.session_kept_ms);
+            let forget_at = self.now.mono_ms.saturating_add(self.rules.session_ttl_ms);
             self.sessions.schedule_removal(session, forget_at);
         }
     }

@@ -23,7 +23,7 @@ impl State {
     pub(super) fn enter_prepared(&mut self, slot: u32, due: Due) {
         self.side_mut(slot).preparation = Some(Preparation::Open(due));
         let row = &mut self.rows[slot];
-        row.when = self.now.mono_ms.saturating_add(self.rules.prepared_kept_ms);
+        row.when = self.now.mono_ms.saturating_add(self.rules.prepared_ttl_ms);
         let (until, queue) = (row.when, row.queue);
         self.timers.jobs(Substate::Prepared).insert((until, slot));
         self.set_substate(slot, Substate::Prepared);

@@ -9,7 +9,7 @@ use super::rows::{Links, List, Rows};
 
 /// Empty levels that stay, so that a queue that empties and fills again allocates nothing; with
 /// more levels than this, an empty one is removed at once.
-const LEVELS_KEPT: usize = 8;
+const LEVELS_RETAINED: usize = 8;
 
 /// The ready jobs of a queue.
 #[derive(Clone, Debug, Default)]
@@ -87,7 +87,7 @@ impl Ready {
             }
         }
         self.len -= 1;
-        if level.is_empty() && self.levels.len() > LEVELS_KEPT {
+        if level.is_empty() && self.levels.len() > LEVELS_RETAINED {
             self.levels.remove(&Reverse(priority));
         }
     }

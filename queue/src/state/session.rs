@@ -56,8 +56,8 @@ impl Session {
     }
 
     /// The answer to a batch of settles is no longer stored, when this many are.
-    pub(super) fn is_too_old(&self, settles: u64, answers_kept: u64) -> bool {
-        settles == 0 || settles.saturating_add(answers_kept) < self.next_settle
+    pub(super) fn is_too_old(&self, settles: u64, answers_retained: u64) -> bool {
+        settles == 0 || settles.saturating_add(answers_retained) < self.next_settle
     }
 
     /// Records the queue of a revoked lease.

@@ -26,12 +26,12 @@ impl State {
         let sequence = batch.sequence;
         let outcomes = match session.settles.get(sequence) {
             Some(known) => known,
-            None if session.is_too_old(sequence, self.rules.answers_kept) => Runs::default(),
+            None if session.is_too_old(sequence, self.rules.answers_retained) => Runs::default(),
             None => {
                 let outcomes = self.settle_all(number, batch, out);
                 let session = &mut self.sessions.table[number];
                 session.next_settle = session.next_settle.max(sequence.saturating_add(1));
-                let most = self.rules.answers_kept as usize;
+                let most = self.rules.answers_retained as usize;
                 self.sessions.store_settle_answer(number, sequence, outcomes.clone(), most);
                 outcomes
             }
@@ -49,7 +49,7 @@ impl State {
         if let Some(known) = session.settles.get(batch.sequence) {
             return Some(known);
         }
-        if session.is_too_old(batch.sequence, self.rules.answers_kept) {
+        if session.is_too_old(batch.sequence, self.rules.answers_retained) {
             return Some(Runs::default());
         }
         let is_stale = |item: SettleItem| !self.holds(item.token, link);

@@ -77,7 +77,7 @@ impl State {
             }
             if self.sessions.table[session].lease_count > 0 {
                 // Its leases end first; they always do.
-                let later = self.now.mono_ms.saturating_add(self.rules.session_kept_ms);
+                let later = self.now.mono_ms.saturating_add(self.rules.session_ttl_ms);
                 self.sessions.schedule_removal(session, later);
             } else {
                 self.remove_session(session);

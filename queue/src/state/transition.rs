@@ -132,7 +132,7 @@ impl State {
             q.redelivered += 1;
         }
         row.deliveries = row.deliveries.saturating_add(1);
-        out.handed.push(Assignment {
+        out.assignments.push(Assignment {
             link,
             subscription: number,
             token,
@@ -160,7 +160,7 @@ impl State {
         self.sessions.table[row.session].remember_lost(
             row.when,
             row.queue,
-            self.rules.lost_kept as usize,
+            self.rules.lost_leases_retained as usize,
         );
     }
 

@@ -227,7 +227,7 @@ mod tests {
                 builder.seal(false).to_batch(1).unwrap()
             },
         });
-        let first = out.handed[0].token.0;
+        let first = out.assignments[0].token.0;
         (state, first)
     }
 

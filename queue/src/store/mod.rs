@@ -40,9 +40,9 @@ use crate::payloads::PayloadCache;
 use crate::tail::Tail;
 use crate::{Assignment, Command, Expired, JobView, Now, RecordRef, RunningLease, Start, State};
 
-/// While leases run, or the disk is short of room, a store requires a turn at least this often, in
+/// While leases run, or the disk is short of room, a store must be advanced at least this often, in
 /// milliseconds.
-pub const TURN_MS: u64 = 250;
+pub const ADVANCE_MS: u64 = 250;
 /// If a publisher with leases gets no call for longer than this, in milliseconds, it was paused:
 /// the leases get their full length again.
 pub const PAUSE_MS: u64 = 1_000;
@@ -53,9 +53,9 @@ const ENTRY_BYTES: u64 = 24;
 /// until the command is durable.
 ///
 /// One task owns a store. It calls [`Store::submit`] and similar methods as input arrives,
-/// [`Store::turn`] after each round of input and at the returned deadline, [`Store::flush`] after a
-/// round, and awaits [`Store::released`]. **A power cut cannot revoke anything in [`Released`]**,
-/// at the store's level of durability.
+/// [`Store::advance`] after each round of input and at the returned deadline, [`Store::flush`]
+/// after a round, and awaits [`Store::released`]. **A power cut cannot revoke anything in
+/// [`Released`]**, at the store's level of durability.
 #[derive(Debug)]
 pub struct Store<L: Log = Journal> {
     log: L,
@@ -209,7 +209,7 @@ impl<L: Log> Store<L> {
                 return Ok(self.log.appended());
             }
         }
-        self.lower_handouts(now, &command, budget.after_append(bytes))?;
+        self.lower_deliveries(now, &command, budget.after_append(bytes))?;
         self.append(now, command, head, raw)
     }
 
@@ -218,9 +218,9 @@ impl<L: Log> Store<L> {
         self.log.budget(self.state.leases())
     }
 
-    /// Limits hand-outs before a command that may deliver jobs, so that the disk has room for the
+    /// Limits deliveries before a command that may deliver jobs, so that the disk has room for the
     /// ends of their leases.
-    fn lower_handouts(
+    fn lower_deliveries(
         &mut self,
         now: Now,
         command: &Command,
@@ -231,24 +231,24 @@ impl<L: Log> Store<L> {
             Command::DeliveryBudget { .. } => return Ok(()),
             _ => 0,
         };
-        let most = self.state.handouts().min(self.state.waiting_credits() + added);
-        let budget = budget.handouts();
-        if most > budget { self.limit_handouts(now, budget) } else { Ok(()) }
+        let most = self.state.delivery_budget().min(self.state.waiting_credits() + added);
+        let budget = budget.deliveries();
+        if most > budget { self.limit_deliveries(now, budget) } else { Ok(()) }
     }
 
-    /// Raises the limit of hand-outs once there is room for waiting credits.
-    fn raise_handouts(&mut self, now: Now) -> Result<(), Poisoned> {
-        let (left, waiting) = (self.state.handouts(), self.state.waiting_credits());
-        let budget = self.budget().handouts();
+    /// Raises the limit of deliveries once there is room for waiting credits.
+    fn raise_deliveries(&mut self, now: Now) -> Result<(), Poisoned> {
+        let (left, waiting) = (self.state.delivery_budget(), self.state.waiting_credits());
+        let budget = self.budget().deliveries();
         match left {
             u64::MAX => Ok(()),
-            _ if budget > waiting => self.limit_handouts(now, u64::MAX),
-            _ if left < waiting && left < budget => self.limit_handouts(now, budget),
+            _ if budget > waiting => self.limit_deliveries(now, u64::MAX),
+            _ if left < waiting && left < budget => self.limit_deliveries(now, budget),
             _ => Ok(()),
         }
     }
 
-    fn limit_handouts(&mut self, now: Now, budget: u64) -> Result<(), Poisoned> {
+    fn limit_deliveries(&mut self, now: Now, budget: u64) -> Result<(), Poisoned> {
         let command = Command::DeliveryBudget { budget };
         let (head, raw) = command.encode();
         self.append(now, command, head, raw).map(drop)
@@ -305,7 +305,7 @@ impl<L: Log> Store<L> {
 
     /// Answers a query; the answer reflects everything submitted before, and is released once that
     /// is durable.
-    pub fn ask(&mut self, now: Now, link: LinkId, id: u64, request: Request) {
+    pub fn query(&mut self, now: Now, link: LinkId, id: u64, request: Request) {
         let now = self.observe_time(now);
         if matches!(request, Request::Feed { .. }) {
             self.record_events(true);
@@ -361,7 +361,7 @@ impl<L: Log> Store<L> {
 
     /// Ends leases and makes due jobs ready; returns the next deadline, in milliseconds of the
     /// publisher's monotonic time, if nothing else happens before.
-    pub fn turn(&mut self, now: Now) -> Result<Option<u64>, Poisoned> {
+    pub fn advance(&mut self, now: Now) -> Result<Option<u64>, Poisoned> {
         let now = self.observe_time(now);
         self.leases.expired(now.mono_ms, &mut self.expired);
         if !self.expired.is_empty() {
@@ -371,13 +371,13 @@ impl<L: Log> Store<L> {
         if self.state.next_timer_ms(now).is_some_and(|due| due <= now.mono_ms) {
             self.submit(now, Command::Tick)?;
         }
-        self.raise_handouts(now)?;
+        self.raise_deliveries(now)?;
         if self.log.wants_snapshot(self.state.about_snapshot_bytes()) {
             self.log.snapshot(Box::new(self.state.freeze()));
         }
         let ends = self.leases.next_deadline();
         let is_short = self.space().level.is_short();
-        let often = (is_short || !self.leases.is_empty()).then(|| now.mono_ms + TURN_MS);
+        let often = (is_short || !self.leases.is_empty()).then(|| now.mono_ms + ADVANCE_MS);
         let next = [ends, often, self.state.next_timer_ms(now)].into_iter().flatten().min();
         Ok(next.map(|at| at.max(now.mono_ms)))
     }
@@ -442,7 +442,7 @@ impl<L: Log> Store<L> {
     pub fn space(&self) -> Space {
         let budget = self.budget();
         let level = match budget.short {
-            _ if self.state.handouts() == 0 => SpaceLevel::NoDeliveries,
+            _ if self.state.delivery_budget() == 0 => SpaceLevel::NoDeliveries,
             true => SpaceLevel::NoEnqueues,
             false => SpaceLevel::Open,
         };
@@ -521,12 +521,12 @@ impl<L: Log> Store<L> {
     }
 
     fn begin_leases(&mut self) {
-        for handed in self.ungranted.drain(..) {
+        for assignment in self.ungranted.drain(..) {
             let link = match self.moved_early.is_empty() {
-                true => handed.link,
-                false => self.moved_early.remove(&handed.token).unwrap_or(handed.link),
+                true => assignment.link,
+                false => self.moved_early.remove(&assignment.token).unwrap_or(assignment.link),
             };
-            let Assignment { token, lease_ms, run_timeout_ms, .. } = handed;
+            let Assignment { token, lease_ms, run_timeout_ms, .. } = assignment;
             self.leases.granted(self.latest_ms, token, link, lease_ms, run_timeout_ms);
         }
         // After the leases of the same release have begun: some of them may have ended with it.
@@ -537,9 +537,9 @@ impl<L: Log> Store<L> {
     }
 
     fn release(&mut self, committed: u64, out: &mut Released) {
-        let before = out.handed.len();
+        let before = out.assignments.len();
         self.pending.release(committed, out, &mut self.tail, &mut self.ended);
-        self.ungranted.extend(&out.handed[before..]);
+        self.ungranted.extend(&out.assignments[before..]);
     }
 
     fn count_entries(&mut self, bytes: usize, entries: usize) {

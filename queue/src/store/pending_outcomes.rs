@@ -34,7 +34,7 @@ struct Boundary {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct OutcomeCounts {
-    handed: usize,
+    assignments: usize,
     replies: usize,
     revoked: usize,
     ended: usize,
@@ -49,7 +49,7 @@ impl PendingOutcomes {
     pub(super) fn mark_boundary(&mut self, index: u64, mono_ms: u64, totals: Totals) {
         let (waiting, out) = (&self.outcomes, &self.released);
         let counts = OutcomeCounts {
-            handed: out.handed + waiting.handed.len(),
+            assignments: out.assignments + waiting.assignments.len(),
             replies: out.replies + waiting.replies.len(),
             revoked: out.revoked + waiting.revoked.len(),
             ended: out.ended + waiting.ended.len(),
@@ -93,7 +93,11 @@ impl PendingOutcomes {
         }
         let Some(Boundary { index, counts, totals, .. }) = last else { return };
         let (waiting, before) = (&mut self.outcomes, &self.released);
-        move_first(&mut waiting.handed, counts.handed - before.handed, &mut out.handed);
+        move_first(
+            &mut waiting.assignments,
+            counts.assignments - before.assignments,
+            &mut out.assignments,
+        );
         move_first(&mut waiting.replies, counts.replies - before.replies, &mut out.replies);
         move_first(&mut waiting.revoked, counts.revoked - before.revoked, &mut out.revoked);
         move_first(&mut waiting.ended, counts.ended - before.ended, ended);

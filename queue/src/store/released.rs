@@ -11,7 +11,7 @@ use crate::{Store, Tail};
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Released {
     /// Deliveries to workers, in order. Their leases begin with the next call that passes the time.
-    pub handed: Vec<Assignment>,
+    pub assignments: Vec<Assignment>,
     /// Answers, with the links that they go to.
     pub replies: Vec<(LinkId, Reply)>,
     /// Leases taken from workers whose link is still up.
@@ -20,8 +20,8 @@ pub struct Released {
     pub queues_created: Vec<Path>,
     /// Queues that were empty and got a job.
     pub queues_filled: Vec<QueueId>,
-    /// Answers to [`Store::ask`]: the link, its request number, and the answer as far as memory has
-    /// it.
+    /// Answers to [`Store::query`]: the link, its request number, and the answer as far as memory
+    /// has it.
     pub answered: Vec<(LinkId, u64, PendingAnswer)>,
 }
 

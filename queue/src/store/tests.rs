@@ -105,7 +105,7 @@ async fn nothing_is_released_before_its_sync() {
     all(&mut store).await;
     disk.block_syncs(true);
     enqueue(&mut store, at(1_001), 1, 3);
-    store.ask(at(1_001), PRODUCER, 7, Request::Queues { pattern: "/**".parse().unwrap() });
+    store.query(at(1_001), PRODUCER, 7, Request::Queues { pattern: "/**".parse().unwrap() });
     let mut released = Released::default();
     for _ in 0..3 {
         let waited = Duration::from_millis(20);
@@ -117,14 +117,14 @@ async fn nothing_is_released_before_its_sync() {
     assert_eq!(store.oldest_uncommitted_ms(at(1_101)), 100);
     disk.block_syncs(false);
     let released = all(&mut store).await;
-    assert_eq!((released.handed.len(), released.answered.len()), (3, 1));
+    assert_eq!((released.assignments.len(), released.answered.len()), (3, 1));
     assert!(matches!(released.replies[..], [(PRODUCER, Reply::Enqueued(_))]));
     assert_eq!(released.queues_created.len(), 1);
     assert_eq!(released.queues_filled, [QueueId(0)]);
     assert_eq!(store.metrics(at(1_101)).jobs, 3);
-    for handed in &released.handed {
-        let hot = store.payload(handed.entry).unwrap();
-        assert_eq!(store.reader().read(handed.entry).unwrap(), hot, "memory and disk agree");
+    for assignment in &released.assignments {
+        let hot = store.payload(assignment.entry).unwrap();
+        assert_eq!(store.reader().read(assignment.entry).unwrap(), hot, "memory and disk agree");
     }
 }
 
@@ -133,7 +133,7 @@ async fn query_of_durable_state_needs_no_commit() {
     let disk = SimulatedDisk::default();
     let mut store = open(&disk, 1_000);
     disk.block_syncs(true);
-    store.ask(at(1_001), PRODUCER, 7, Request::Queues { pattern: "/**".parse().unwrap() });
+    store.query(at(1_001), PRODUCER, 7, Request::Queues { pattern: "/**".parse().unwrap() });
     let mut released = Released::default();
     store.released(&mut released).await.unwrap();
     assert_eq!(released.answered.len(), 1);
@@ -161,7 +161,7 @@ async fn lease_begins_at_release_and_expires_by_time() {
     link(&mut store, at(1_000), PRODUCER, 1, Role::Producer);
     worker(&mut store, at(1_000), WORKER, 2, 1);
     enqueue(&mut store, at(1_000), 1, 1);
-    let first = all(&mut store).await.handed[0];
+    let first = all(&mut store).await.assignments[0];
     // The delivery was released at 2,000; its worker renews at 20,000, with turns all along.
     let mut now = 1_900;
     while now < 50_000 {
@@ -169,8 +169,8 @@ async fn lease_begins_at_release_and_expires_by_time() {
         if now == 20_000 {
             assert_eq!(store.renew(at(now), WORKER, &Tokens(vec![first.token])), Tokens::default());
         }
-        let next = store.turn(at(now)).unwrap();
-        assert!(next.is_some_and(|next| next <= now + TURN_MS));
+        let next = store.advance(at(now)).unwrap();
+        assert!(next.is_some_and(|next| next <= now + ADVANCE_MS));
         assert!(store.state().holds(first.token, WORKER) == (now < 50_000), "{now}");
     }
 }
@@ -182,17 +182,17 @@ async fn leases_restart_in_full_after_the_publisher_paused() {
     link(&mut store, at(1_000), PRODUCER, 1, Role::Producer);
     worker(&mut store, at(1_000), WORKER, 2, 1);
     enqueue(&mut store, at(1_000), 1, 1);
-    let handed = all(&mut store).await.handed[0];
-    store.turn(at(1_100)).unwrap();
-    store.turn(at(61_100)).unwrap();
-    assert!(store.state().holds(handed.token, WORKER), "the pause does not count");
+    let assignment = all(&mut store).await.assignments[0];
+    store.advance(at(1_100)).unwrap();
+    store.advance(at(61_100)).unwrap();
+    assert!(store.state().holds(assignment.token, WORKER), "the pause does not count");
     let mut now = 61_100;
     while now < 91_100 {
-        assert!(store.state().holds(handed.token, WORKER));
+        assert!(store.state().holds(assignment.token, WORKER));
         now += 250;
-        store.turn(at(now)).unwrap();
+        store.advance(at(now)).unwrap();
     }
-    assert!(!store.state().holds(handed.token, WORKER));
+    assert!(!store.state().holds(assignment.token, WORKER));
 }
 
 #[tokio::test]
@@ -202,7 +202,7 @@ async fn store_on_a_copy_shares_no_lease_or_token() {
     link(&mut store, at(1_000), PRODUCER, 1, Role::Producer);
     worker(&mut store, at(1_000), WORKER, 2, 2);
     enqueue(&mut store, at(1_000), 1, 3);
-    let before = all(&mut store).await.handed;
+    let before = all(&mut store).await.assignments;
     assert_eq!(before.len(), 2);
     let other = PublisherId([5; 16]);
     let (from, to) = (FilePath::new("/data"), FilePath::new("/copy"));
@@ -212,16 +212,16 @@ async fn store_on_a_copy_shares_no_lease_or_token() {
     assert_eq!(copy.identity().0, other);
     assert_eq!((copy.state().totals().running, store.state().totals().running), (0, 2));
     // The worker's session tries to resume its leases at the copy, which has none.
-    let resume = Tokens(before.iter().map(|handed| handed.token).collect());
+    let resume = Tokens(before.iter().map(|one| one.token).collect());
     let (session, name, role) = (SessionId([2; 16]), "test".to_owned(), Role::Worker);
     let link_up = Command::LinkUp { link: LinkId(1 << 33), role, session, name, resume };
     copy.submit(at(2_001), link_up).unwrap();
     all(&mut copy).await;
     assert_eq!(copy.state().totals().running, 0);
     worker(&mut copy, at(2_002), LinkId(1 << 34), 3, 5);
-    let after = all(&mut copy).await.handed;
+    let after = all(&mut copy).await.assignments;
     assert_eq!(after.len(), 3, "every job, and each once");
-    assert!(after.iter().all(|handed| handed.attempt == 1), "a copy costs no attempt");
+    assert!(after.iter().all(|one| one.attempt == 1), "a copy costs no attempt");
     // The original goes on over restarts, and never reuses a token of the copy.
     let rise = after[0].token.0 - before[1].token.0;
     assert!(rise > 1_000_000 << 32, "{rise}");
@@ -238,8 +238,8 @@ async fn lease_of_a_link_lost_before_restart_gets_only_the_grace() {
     worker(&mut store, at(1_000), WORKER, 2, 1);
     worker(&mut store, at(1_000), LinkId(3), 3, 1);
     enqueue(&mut store, at(1_000), 1, 2);
-    let before = all(&mut store).await.handed;
-    let of_link = |link| before.iter().find(|handed| handed.link == link).unwrap().token;
+    let before = all(&mut store).await.assignments;
+    let of_link = |link| before.iter().find(|one| one.link == link).unwrap().token;
     let (gone, linked) = (of_link(WORKER), of_link(LinkId(3)));
     store.submit(at(1_500), Command::LinkLost { link: WORKER }).unwrap();
     all(&mut store).await;
@@ -251,10 +251,10 @@ async fn lease_of_a_link_lost_before_restart_gets_only_the_grace() {
     let mut now = 2_000;
     while now < 6_800 {
         now += 200;
-        store.turn(at(now)).unwrap();
+        store.advance(at(now)).unwrap();
         assert_eq!(running(&store), [gone, linked], "{now}");
     }
-    store.turn(at(7_000)).unwrap();
+    store.advance(at(7_000)).unwrap();
     assert_eq!(running(&store), [linked], "5 s after the start");
 }
 
@@ -339,7 +339,7 @@ async fn each_commit_releases_only_its_own_commands() {
     link(&mut store, at(0), PRODUCER, 1, Role::Producer);
     for request in 1..=6 {
         enqueue(&mut store, at(request), request, 2);
-        store.ask(at(request), PRODUCER, request, everything());
+        store.query(at(request), PRODUCER, request, everything());
     }
     // The start is command 1 and the link 2; the request with number n waits for command n + 2.
     let mut reported = 0;
@@ -361,7 +361,7 @@ async fn session_that_changes_links_leaks_no_link_rows() {
     link(&mut store, at(1_000), PRODUCER, 1, Role::Producer);
     worker(&mut store, at(1_000), LinkId(10), 2, 1);
     enqueue(&mut store, at(1_000), 1, 1);
-    let mut lease = all(&mut store).await.handed[0];
+    let mut lease = all(&mut store).await.assignments[0];
     for number in 11..100 {
         let (session, name, now) = (SessionId([2; 16]), "test".to_owned(), at(1_000 + number));
         let (link, role, resume) = (LinkId(number), Role::Worker, Tokens(vec![lease.token]));
@@ -416,7 +416,7 @@ async fn accepted_loss_never_reuses_tokens_links_or_epochs() {
         store.submit(now, Command::Enqueue { link: producer, batch: one_job(session) }).unwrap();
         worker(&mut store, now, worker_link, session, 10);
         let released = all(&mut store).await;
-        issued.push((opened.epoch, released.handed.iter().map(|handed| handed.token).max()));
+        issued.push((opened.epoch, released.assignments.iter().map(|one| one.token).max()));
     }
     assert!(issued.windows(2).all(|pair| pair[0] < pair[1]), "{issued:?}");
 
@@ -444,8 +444,8 @@ async fn accepted_loss_never_reuses_tokens_links_or_epochs() {
     store.submit(now, Command::Enqueue { link: producer, batch: one_job(9) }).unwrap();
     worker(&mut store, now, LinkId(after.epoch.0 << 32 | 2), 9, 10);
     let released = all(&mut store).await;
-    assert!(released.handed.iter().all(|handed| Some(handed.token) > last_token), "{last_token:?}");
-    assert!(!released.handed.is_empty());
+    assert!(released.assignments.iter().all(|one| Some(one.token) > last_token), "{last_token:?}");
+    assert!(!released.assignments.is_empty());
 }
 
 #[test]
@@ -490,7 +490,7 @@ async fn events_are_published_only_once_durable() {
     enqueue(&mut store, at(1_001), 1, 3);
     store.flush();
     let everything = "/**".parse().unwrap();
-    store.ask(at(1_001), PRODUCER, 7, Request::Feed { pattern: everything, after: Some(before) });
+    store.query(at(1_001), PRODUCER, 7, Request::Feed { pattern: everything, after: Some(before) });
     let mut released = Released::default();
     let waited = tokio::time::timeout(Duration::from_millis(20), store.released(&mut released));
     assert!(waited.await.is_err());
@@ -530,7 +530,7 @@ async fn soft_verbs_for_foreign_leases_are_refused_and_counted() {
     link(&mut store, at(1_000), PRODUCER, 1, Role::Producer);
     worker(&mut store, at(1_000), WORKER, 2, 1);
     enqueue(&mut store, at(1_000), 1, 1);
-    let token = all(&mut store).await.handed[0].token;
+    let token = all(&mut store).await.assignments[0].token;
     let progress = |token| vec![Progress { token, percent: 5, message: "reading".to_owned() }];
     let started = |token| Started { tokens: Tokens(vec![token]), running_ms: vec![] };
     let (lease, other) = (Tokens(vec![token]), Tokens(vec![Token(7)]));

@@ -81,7 +81,7 @@ impl MissingPublisher {
     }
 }
 
-/// The missing publishers, and those awaited after a restart.
+/// The missing publishers, and those expected after a restart.
 #[derive(Default, Debug)]
 pub(super) struct MissingPublishers {
     missing: BTreeMap<PublisherId, MissingPublisher>,
@@ -89,7 +89,7 @@ pub(super) struct MissingPublishers {
     paths: usize,
     /// Publishers that were present when the replica stopped and have not confirmed since; true if
     /// they had declared anything.
-    awaited: HashMap<PublisherId, bool>,
+    expected: HashMap<PublisherId, bool>,
     version: u64,
 }
 
@@ -98,10 +98,10 @@ impl MissingPublishers {
     pub(super) fn restore(&mut self, now: Instant, known: Vec<KnownPublisher>) {
         self.version += 1;
         for one in known {
-            let KnownPublisher { info, declared, silent_ms, departure, held: _ } = one;
+            let KnownPublisher { info, declared, silent_ms, departure, registrations: _ } = one;
             let departure = departure.unwrap_or(Departure::NotBack);
             if departure == Departure::NotBack {
-                self.awaited.insert(info.id, !declared.is_empty());
+                self.expected.insert(info.id, !declared.is_empty());
             }
             let silent_before = Duration::from_millis(silent_ms);
             self.insert(MissingPublisher { info, declared, departure, silent_before, since: now });
@@ -118,7 +118,7 @@ impl MissingPublishers {
         last_active: Instant,
     ) {
         self.version += 1;
-        self.awaited.remove(&info.id);
+        self.expected.remove(&info.id);
         if !declared.is_empty() {
             let silent_before = Duration::ZERO;
             self.insert(MissingPublisher {
@@ -143,7 +143,7 @@ impl MissingPublishers {
             let age = |one: &&MissingPublisher| (one.since, std::cmp::Reverse(one.silent_before));
             let oldest = self.missing.values().min_by_key(age).map(|one| one.info.id);
             let Some(dropped) = oldest.and_then(|id| self.take(id)) else { return };
-            self.awaited.remove(&dropped.info.id);
+            self.expected.remove(&dropped.info.id);
             tracing::error!(
                 publisher = %dropped.info.name, id = %dropped.info.id, limit = MISSING_MAX,
                 "too many publishers are missing; the replica forgets one"
@@ -168,19 +168,19 @@ impl MissingPublishers {
     /// The replica holds everything that the publisher publishes: something, or nothing though it
     /// had declared nothing before either.
     pub(super) fn confirmed(&mut self, publisher: PublisherId, holds_any: bool) {
-        if self.awaited.get(&publisher).is_some_and(|declared| holds_any || !declared) {
-            self.awaited.remove(&publisher);
+        if self.expected.get(&publisher).is_some_and(|declared| holds_any || !declared) {
+            self.expected.remove(&publisher);
         }
     }
 
-    /// No publisher is awaited.
+    /// No publisher is expected.
     pub(super) fn all_confirmed(&self) -> bool {
-        self.awaited.is_empty()
+        self.expected.is_empty()
     }
 
-    /// The awaited publishers are missing from now on.
+    /// The expected publishers are missing from now on.
     pub(super) fn stop_waiting(&mut self) {
-        self.awaited.clear();
+        self.expected.clear();
         // Publishers without declarations hold no jobs.
         self.missing.retain(|_, one| {
             if one.departure == Departure::NotBack {
@@ -193,7 +193,7 @@ impl MissingPublishers {
 
     /// False if it was not missing.
     pub(super) fn forget(&mut self, publisher: PublisherId) -> bool {
-        self.awaited.remove(&publisher);
+        self.expected.remove(&publisher);
         let known = self.take(publisher).is_some();
         self.version += u64::from(known);
         known
@@ -208,7 +208,7 @@ impl MissingPublishers {
         let from = last.map_or(Bound::Unbounded, Bound::Excluded);
         self.missing.range((from, Bound::Unbounded)).map(move |(_, one)| KnownPublisher {
             info: one.info.clone(),
-            held: 0,
+            registrations: 0,
             silent_ms: u64::try_from(one.silent(now).as_millis()).unwrap_or(u64::MAX),
             departure: Some(one.departure),
             declared: one.declared.clone(),
@@ -305,7 +305,7 @@ impl Directory {
         let silent = now.saturating_duration_since(publisher.last_active);
         KnownPublisher {
             info: publisher.info.clone(),
-            held: publisher.registrations.len() as u64,
+            registrations: publisher.registrations.len() as u64,
             silent_ms: u64::try_from(silent.as_millis()).unwrap_or(u64::MAX),
             departure: publisher.departure,
             declared,
@@ -339,8 +339,8 @@ impl Directory {
         }
     }
 
-    /// The replica holds everything that the publisher publishes. One with nothing stays awaited if
-    /// it `may_want_more`.
+    /// The replica holds everything that the publisher publishes. One with nothing stays expected
+    /// if it `may_want_more`.
     pub(super) fn confirmed(&mut self, slot: Slot, may_want_more: bool) {
         let publisher = &mut self.publishers[slot];
         let holds_any = publisher.registrations.len() > 0;

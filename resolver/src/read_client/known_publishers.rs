@@ -135,7 +135,13 @@ mod tests {
             Vec::<Address>::new(),
         );
         let departure = n.is_multiple_of(2).then_some(Departure::Silent);
-        KnownPublisher { info, held: 0, silent_ms: 0, departure, declared: Declared::default() }
+        KnownPublisher {
+            info,
+            registrations: 0,
+            silent_ms: 0,
+            departure,
+            declared: Declared::default(),
+        }
     }
 
     fn part(publishers: impl Iterator<Item = usize>, last: bool) -> PublishersKnown {

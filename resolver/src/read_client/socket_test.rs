@@ -26,7 +26,7 @@ async fn unanswered_replicas_are_listed_with_the_publishers() {
 #[tokio::test]
 async fn a_replica_full_of_readers_still_answers_tools() {
     let full = |options: &mut ServerOptions| {
-        (options.connections_max, options.tools_kept) = (2, Some(1));
+        (options.connections_max, options.tools_reserved) = (2, Some(1));
     };
     let replica = Replica::start_with("127.0.0.1:0".parse().unwrap(), full).await;
     let cluster = cluster([&replica]);

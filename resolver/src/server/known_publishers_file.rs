@@ -253,7 +253,7 @@ mod tests {
                 format!("p{n}"),
                 [([127, 0, 0, 1], 4780)],
             ),
-            held: 7,
+            registrations: 7,
             silent_ms: 1_000,
             departure,
             declared: Declared {

@@ -15,9 +15,9 @@ pub struct Limits {
     /// Most connections.
     pub connections_max: usize,
     /// Connections among them that are reserved for writers.
-    pub writers_kept: usize,
+    pub writers_reserved: usize,
     /// Connections among them that are reserved for tools.
-    pub tools_kept: usize,
+    pub tools_reserved: usize,
     /// Most watches, over all connections.
     pub watches_max: usize,
     /// Most paths, defaults included.
@@ -44,8 +44,8 @@ impl Limits {
     /// The reserved connections. A reader can ask another replica; a writer needs this one.
     pub(super) fn reserved_slots(&self) -> [ReservedSlots; 2] {
         [
-            ReservedSlots { role: Role::ResolverWriter, slots: self.writers_kept },
-            ReservedSlots { role: Role::Tool, slots: self.tools_kept },
+            ReservedSlots { role: Role::ResolverWriter, slots: self.writers_reserved },
+            ReservedSlots { role: Role::Tool, slots: self.tools_reserved },
         ]
     }
 
@@ -58,11 +58,11 @@ impl Limits {
 impl From<&ServerOptions> for Limits {
     fn from(options: &ServerOptions) -> Limits {
         let most = options.connections_max;
-        let (writers, tools) = (options.writers_kept, options.tools_kept);
+        let (writers, tools) = (options.writers_reserved, options.tools_reserved);
         Limits {
             connections_max: most,
-            writers_kept: writers.unwrap_or(Limits::default_writers_reserved(most)),
-            tools_kept: tools.unwrap_or(Limits::default_tools_reserved(most)),
+            writers_reserved: writers.unwrap_or(Limits::default_writers_reserved(most)),
+            tools_reserved: tools.unwrap_or(Limits::default_tools_reserved(most)),
             watches_max: options.watches_max,
             paths_max: options.paths_max,
         }

@@ -77,10 +77,10 @@ pub struct ServerOptions {
     pub connections_max: usize,
     /// Connections reserved for writers; writers may use unreserved ones too. Default an eighth.
     /// Together with those reserved for tools at most half.
-    pub writers_kept: Option<usize>,
+    pub writers_reserved: Option<usize>,
     /// Connections reserved for tools, such as `longshore resolver status`. Default 8, or an eighth
     /// if that is less.
-    pub tools_kept: Option<usize>,
+    pub tools_reserved: Option<usize>,
     /// Most watches, over all connections. Default 16,384.
     pub watches_max: usize,
     /// Most paths, defaults included. Default 16 million.
@@ -103,8 +103,8 @@ impl Default for ServerOptions {
             fresh: false,
             data: None,
             connections_max: CONNECTIONS_MAX,
-            writers_kept: None,
-            tools_kept: None,
+            writers_reserved: None,
+            tools_reserved: None,
             watches_max: WATCHES_MAX,
             paths_max: PATHS_MAX,
             budget: FrameBudget::default(),
@@ -240,7 +240,7 @@ impl ResolverServer {
     }
 
     /// A handle that returns the replica's status to this process.
-    pub fn standing(&self) -> StatusHandle {
+    pub fn status_handle(&self) -> StatusHandle {
         StatusHandle { server_loop: self.events.downgrade() }
     }
 

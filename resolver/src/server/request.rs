@@ -465,10 +465,11 @@ fn announce(context: &mut Context<'_>, announce: &Announce) -> Progress {
     if !context.writes {
         return refused(announce.id, RequestRefusal::NotAnnounced);
     }
-    match context.directory.announce(now(), context.client, &announce.publisher, &announce.wanted) {
+    match context.directory.announce(now(), context.client, &announce.publisher, &announce.desired)
+    {
         Ok(digests) => Progress::Done(Some(FromReplica::Announced(Announced {
             id: announce.id,
-            held: digests,
+            stored: digests,
             writer_ttl_ms: u64::try_from(context.writer_ttl.as_millis()).unwrap_or(u64::MAX),
         }))),
         Err(code) => refused(announce.id, code),

@@ -101,7 +101,7 @@ pub(super) struct WriteCore {
     timing: ResolverTiming,
     random: StdRng,
     state: State,
-    standing: ReplicaHealth,
+    health: ReplicaHealth,
     /// Failures since the last success.
     failures: u32,
     /// When the current or the last attempt began.
@@ -167,7 +167,7 @@ impl WriteCore {
             timing,
             random: StdRng::seed_from_u64(seed),
             state: State::Waiting { until: now },
-            standing: ReplicaHealth::Connecting { since: now },
+            health: ReplicaHealth::Connecting { since: now },
             failures: 0,
             attempted_at: now,
             last_error: None,
@@ -236,8 +236,8 @@ impl WriteCore {
         Some(if still { at.min(self.changed_at + CONFIRM_QUIET) } else { at })
     }
 
-    pub(super) fn standing(&self) -> ReplicaHealth {
-        self.standing
+    pub(super) fn health(&self) -> ReplicaHealth {
+        self.health
     }
 
     pub(super) fn last_error(&self) -> Option<&str> {
@@ -382,7 +382,7 @@ impl WriteCore {
         linked.heartbeat = ttl / 2;
         linked.announced = true;
         let level = self.pending.level(desired);
-        if digests.len() == 1 && level > 0 && answer.held != digests {
+        if digests.len() == 1 && level > 0 && answer.stored != digests {
             // Some buckets differ; the next answer shows which.
             self.pending.unknown = self.pending.unknown.max(1);
             self.progress(now);
@@ -391,7 +391,7 @@ impl WriteCore {
         }
         self.pending.set_sent_up_to(changes);
         self.pending.unknown = 0;
-        self.unconfirmed = self.pending.rewrite(desired, &digests, &answer.held);
+        self.unconfirmed = self.pending.rewrite(desired, &digests, &answer.stored);
         if !self.unconfirmed {
             // Even if a link was lost during a rewriting: nothing has to be rewritten, so nothing
             // is stale.
@@ -468,8 +468,8 @@ impl WriteCore {
 
     fn record_success(&mut self, now: Instant) {
         self.failures = 0;
-        if !matches!(self.standing, ReplicaHealth::Connected { .. }) {
-            self.standing = ReplicaHealth::Connected { since: now };
+        if !matches!(self.health, ReplicaHealth::Connected { .. }) {
+            self.health = ReplicaHealth::Connected { since: now };
         }
     }
 
@@ -493,7 +493,7 @@ impl WriteCore {
         } else {
             now + self.timing.retry_wait(self.random.next_u64()).min(half)
         };
-        self.standing = match self.standing {
+        self.health = match self.health {
             ReplicaHealth::Degraded { since } => ReplicaHealth::Degraded { since },
             _ if degraded => ReplicaHealth::Degraded { since: now },
             ReplicaHealth::Connecting { since } => ReplicaHealth::Connecting { since },

@@ -29,14 +29,14 @@ pub use crate::write_client::terms::{PublicationTerms, TermsError};
 
 /// How far a replica matches what its publisher publishes ([`WriteClient::status`]).
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ReplicaState {
+pub struct PublicationStatus {
     /// The replica, as `host:port`.
     pub replica: String,
     /// Whether it is connected.
-    pub standing: ReplicaHealth,
+    pub health: ReplicaHealth,
     /// Changes of paths and defaults that may still have to be sent. 0 once it is known to match;
     /// an estimate while it is disconnected or being compared.
-    pub lacking: usize,
+    pub pending: usize,
     /// Paths and defaults that it has refused; they are sent again every half `writer_ttl`.
     pub refused: usize,
     /// The last error, for people, if there ever was one.
@@ -88,7 +88,7 @@ impl WriteClient {
     /// [`flushed`](WriteClient::flushed) waits until replicas have answered. Needs a tokio runtime.
     ///
     /// With a publisher's name that is empty or over 128 bytes nothing is sent, and nothing is ever
-    /// flushed: [`ReplicaState::last_error`] has the reason, at every replica.
+    /// flushed: [`PublicationStatus::last_error`] has the reason, at every replica.
     ///
     /// Paths of an earlier start that are not published again are removed once the desired state
     /// has not changed for a second. So a restart can publish its paths one by one without any of
@@ -146,7 +146,7 @@ impl WriteClient {
     }
 
     /// The state of each replica, in the order of the cluster.
-    pub fn status(&self) -> Vec<ReplicaState> {
+    pub fn status(&self) -> Vec<PublicationStatus> {
         self.handle.shared.states()
     }
 

@@ -12,7 +12,7 @@ use crate::write_client::core::{Action, Event, WriteCore};
 use crate::write_client::desired_state::DesiredState;
 use crate::write_client::pending_changes::WRITE_PATHS_MAX;
 use crate::write_client::terms::PublicationTerms;
-use crate::write_client::{ReplicaHealth, ReplicaState};
+use crate::write_client::{PublicationStatus, ReplicaHealth};
 
 /// Most keys that are recorded under one lock: some 100 µs.
 const KEYS_AT_ONCE: usize = 512;
@@ -44,7 +44,7 @@ struct All {
 
 #[derive(Debug)]
 struct PerReplica {
-    state: ReplicaState,
+    state: PublicationStatus,
     /// The number of changes that its core has handled.
     changes: u64,
     /// The first change that it still needs.
@@ -57,12 +57,12 @@ struct PerReplica {
 
 impl Shared {
     pub(super) fn new(replicas: &[String]) -> Shared {
-        let standing = ReplicaHealth::Connecting { since: now() };
+        let health = ReplicaHealth::Connecting { since: now() };
         let per_replica = |replica: &String| PerReplica {
-            state: ReplicaState {
+            state: PublicationStatus {
                 replica: replica.clone(),
-                standing,
-                lacking: 0,
+                health,
+                pending: 0,
                 refused: 0,
                 last_error: None,
             },
@@ -147,8 +147,8 @@ impl Shared {
         own.changes = core.changes();
         own.needs_changes = core.needs_changes();
         own.closed |= actions.iter().any(|action| matches!(action, Action::Closed));
-        own.state.standing = core.standing();
-        own.state.lacking = core.pending();
+        own.state.health = core.health();
+        own.state.pending = core.pending();
         own.state.refused = core.refused();
         if own.state.last_error.as_deref() != core.last_error() {
             own.state.last_error = core.last_error().map(str::to_owned);
@@ -159,11 +159,11 @@ impl Shared {
         actions
     }
 
-    pub(super) fn states(&self) -> Vec<ReplicaState> {
+    pub(super) fn states(&self) -> Vec<PublicationStatus> {
         let all = self.all.lock();
         let state = |replica: &PerReplica| {
             let mut state = replica.state.clone();
-            state.lacking += all.unhandled(replica);
+            state.pending += all.unhandled(replica);
             state
         };
         all.replicas.iter().map(state).collect()

@@ -86,7 +86,7 @@ impl ClientTask {
             }
             Action::Announce { request: id, desired } => {
                 let publisher = self.publisher.clone();
-                self.send(ToReplica::Announce(Announce { id, publisher, wanted: desired }));
+                self.send(ToReplica::Announce(Announce { id, publisher, desired }));
             }
             Action::Write { request: id, groups } => {
                 self.send(ToReplica::Write(Write { id, groups }));

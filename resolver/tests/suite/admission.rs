@@ -142,8 +142,8 @@ async fn the_reserved_slots_are_configurable() {
     let replica = Replica::start(ServerOptions {
         fresh: true,
         connections_max: 4,
-        writers_kept: Some(1),
-        tools_kept: Some(0),
+        writers_reserved: Some(1),
+        tools_reserved: Some(0),
         ..ServerOptions::default()
     })
     .await;

@@ -153,7 +153,7 @@ async fn writers_go_on(cluster: Cluster, hostile: &Hostile) {
     let degraded = async {
         loop {
             let state = writer.status().remove(0);
-            if let ReplicaHealth::Degraded { .. } = state.standing {
+            if let ReplicaHealth::Degraded { .. } = state.health {
                 break state;
             }
             sleep(Duration::from_millis(10)).await;
@@ -165,11 +165,11 @@ async fn writers_go_on(cluster: Cluster, hostile: &Hostile) {
         state.last_error.as_ref().is_some_and(|why| why.contains(kind.expected_error())),
         "{state:?}"
     );
-    assert_eq!((state.replica, state.lacking), (hostile.address.to_string(), 1), "{kind:?}");
+    assert_eq!((state.replica, state.pending), (hostile.address.to_string(), 1), "{kind:?}");
     assert!(hostile.attempts().is_none_or(|attempts| attempts >= 3), "{kind:?}");
     let honest = writer.status().remove(1);
-    assert!(matches!(honest.standing, ReplicaHealth::Connected { .. }), "{kind:?}: {honest:?}");
-    assert_eq!(honest.lacking, 0);
+    assert!(matches!(honest.health, ReplicaHealth::Connected { .. }), "{kind:?}: {honest:?}");
+    assert_eq!(honest.pending, 0);
     // Later paths arrive as well.
     writer.publish(path("/jobs/more"), &PublicationTerms::default());
     in_time(writer.flushed(1)).await;

@@ -30,8 +30,9 @@ impl Served {
     async fn start(connections_max: usize) -> Served {
         let options =
             ServerOptions { timing: quick(), fresh: true, connections_max, ..Default::default() };
-        let limits = Limits { writers_kept: 0, tools_kept: 0, ..Limits::from(&options) };
-        let options = ServerOptions { writers_kept: Some(0), tools_kept: Some(0), ..options };
+        let limits = Limits { writers_reserved: 0, tools_reserved: 0, ..Limits::from(&options) };
+        let options =
+            ServerOptions { writers_reserved: Some(0), tools_reserved: Some(0), ..options };
         let server = ResolverServer::bind(LOOPBACK, options).await.unwrap();
         let cluster = cluster(quick(), [server.local_address()]);
         let handle = server.limits();
@@ -66,7 +67,7 @@ async fn a_lower_limit_of_paths_refuses_new_ones_and_keeps_the_others() {
     served.set(|limits| limits.paths_max = 1).await;
     assert_eq!(served.status().await.paths_max, 1);
     writer.publish(path("/c"), &terms);
-    let is_refused = || writer.status()[0].refused == 1 && writer.status()[0].lacking == 0;
+    let is_refused = || writer.status()[0].refused == 1 && writer.status()[0].pending == 0;
     eventually("/c is refused", is_refused).await;
     let reader = reader(&served.cluster);
     let found = async || {

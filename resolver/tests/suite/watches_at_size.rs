@@ -393,8 +393,8 @@ fn requests(count: usize) -> Vec<Frame> {
 async fn publish_huge(replica: SocketAddr, requests: Vec<Frame>) -> (LinkSender, LinkReceiver) {
     let link = dial(replica, &handshake(Role::ResolverWriter), &LinkOptions::default()).await;
     let mut link = link.unwrap().split();
-    let wanted = vec![Digest::default()];
-    let announce = Announce { id: 1, publisher: publisher(1), wanted };
+    let desired = vec![Digest::default()];
+    let announce = Announce { id: 1, publisher: publisher(1), desired };
     let answer = in_time(ask(&mut link, &ToReplica::Announce(announce))).await;
     assert!(matches!(answer, FromReplica::Announced(_)), "{answer:?}");
     let (mut sent, mut done) = (0, 0);

@@ -191,7 +191,7 @@ mod tests {
         fs::write(folder.path().join("snapshots/00000000000000000007.snap"), "four").unwrap();
         let snapshots = vec![("00000000000000000007.snap".to_owned(), 4)];
         assert_eq!(files_of_cycles(folder.path()), (false, snapshots.clone()));
-        fs::write(folder.path().join("segments/0000000002.carried.new"), "").unwrap();
+        fs::write(folder.path().join("segments/0000000002.compacted.new"), "").unwrap();
         assert_eq!(files_of_cycles(folder.path()), (true, snapshots));
     }
 

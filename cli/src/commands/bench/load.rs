@@ -146,7 +146,7 @@ impl LoadGenerator {
         let work =
             self.work.insert(GatedWorker { permits, stats, handle, running, allowed: 0, capacity });
         work.until_settled().await?;
-        Ok(json!({ "held": capacity }))
+        Ok(json!({ "jobs_held": capacity }))
     }
 
     /// Enqueues and completes `jobs`, so that the queue's length stays about the same.
@@ -248,10 +248,10 @@ impl GatedWorker {
 
 /// The number of jobs in a batch; an error unless all are acknowledged.
 fn all_acknowledged(batch: &longshore::BatchReceipt) -> anyhow::Result<u64> {
-    if batch.held() != batch.len()
+    if batch.accepted() != batch.len()
         && let Some(Err(error)) = batch.iter().map(|job| job.outcome).find(Result::is_err)
     {
         bail!("a job was not accepted: {error}");
     }
-    Ok(batch.held() as u64)
+    Ok(batch.accepted() as u64)
 }

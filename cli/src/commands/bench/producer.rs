@@ -60,8 +60,8 @@ async fn flood(producer: &Producer, arguments: &BenchProducer) -> anyhow::Result
     let receiving = async {
         let mut acknowledged = 0u64;
         while let Some(batch) = receipts.next().await {
-            acknowledged += batch.held() as u64;
-            if batch.held() != batch.len()
+            acknowledged += batch.accepted() as u64;
+            if batch.accepted() != batch.len()
                 && let Some(Err(error)) = batch.iter().map(|job| job.outcome).find(Result::is_err)
             {
                 bail!("a job was not accepted: {error}");

@@ -110,8 +110,10 @@ pub(super) fn command_json(command: &Command, payloads: bool) -> (&'static str, 
                 "link": link.0, "batch": sequence, "jobs": jobs, "refusal": debug(refusal),
             }),
         ),
-        Command::DeliveryBudget { budget: u64::MAX } => ("handouts", json!({ "budget": null })),
-        Command::DeliveryBudget { budget } => ("handouts", json!({ "budget": budget })),
+        Command::DeliveryBudget { budget: u64::MAX } => {
+            ("delivery_budget", json!({ "budget": null }))
+        }
+        Command::DeliveryBudget { budget } => ("delivery_budget", json!({ "budget": budget })),
     }
 }
 

@@ -46,7 +46,7 @@ fn dumped_json(dumped: &Dumped, payloads: bool) -> Value {
             match &**command {
                 Ok(command) => {
                     let (name, fields) = command_json(command, payloads);
-                    (line["command"], line["says"]) = (json!(name), fields);
+                    (line["command"], line["fields"]) = (json!(name), fields);
                 }
                 Err(error) => line["undecodable"] = json!(error.to_string()),
             }
@@ -57,7 +57,7 @@ fn dumped_json(dumped: &Dumped, payloads: bool) -> Value {
                 parts.iter().map(|part| part_json(part, payloads)).collect::<Vec<_>>()
             });
             json!({
-                "type": "carried", "index": index, "file": name(file), "offset": offset,
+                "type": "compacted", "index": index, "file": name(file), "offset": offset,
                 "bytes": bytes, "mono_ms": now.mono_ms, "wall_ms": now.wall_ms,
                 "at": show_timestamp(now.wall_ms), "parts": parts,
             })

@@ -23,7 +23,8 @@ pub(super) async fn run(dir: PathBuf, mut context: Context) -> anyhow::Result<()
             &format!("in use by {holder}: the numbers may change while they are read"),
         );
     }
-    let watermark = stat.mark.map_or_else(|| "none: it is missing or damaged".to_owned(), grouped);
+    let watermark =
+        stat.commit_watermark.map_or_else(|| "none: it is missing or damaged".to_owned(), grouped);
     let mut lines = vec![
         format!("format     {}", stat.format),
         format!("journal    {}", stat.journal),
@@ -77,7 +78,7 @@ fn kind(kind: SegmentKind) -> &'static str {
     match kind {
         SegmentKind::Log => "log",
         SegmentKind::Unused => "unused",
-        SegmentKind::Compacted => "carried",
+        SegmentKind::Compacted => "compacted",
     }
 }
 
@@ -101,7 +102,8 @@ fn stat_json(stat: &JournalStat) -> Value {
     });
     json!({
         "format": stat.format, "journal": stat.journal.to_string(),
-        "publisher": stat.publisher.to_string(), "mark": stat.mark, "in_use_by": stat.holder,
+        "publisher": stat.publisher.to_string(), "commit_watermark": stat.commit_watermark,
+        "in_use_by": stat.holder,
         "bytes": stat.bytes(), "ballast_bytes": stat.ballast_bytes,
         "lost_files": stat.lost.0, "lost_bytes": stat.lost.1,
         "snapshots": snapshots.collect::<Vec<_>>(), "segments": segments.collect::<Vec<_>>(),

@@ -60,7 +60,7 @@ fn line(finding: &Finding) -> String {
 
 fn summary(verified: &Verified) -> String {
     let read = format!("{} records, {} read", grouped(verified.records), bytes(verified.bytes));
-    let watermark = verified.mark.map_or_else(
+    let watermark = verified.commit_watermark.map_or_else(
         || "no commit watermark".to_owned(),
         |index| format!("commit watermark {index}"),
     );
@@ -86,7 +86,8 @@ fn verified_json(verified: &Verified) -> Value {
     });
     json!({
         "damaged": verified.is_damaged(), "start_refuses": verified.is_refused,
-        "last_index": verified.last_index, "mark": verified.mark, "snapshot": verified.snapshot,
+        "last_index": verified.last_index, "commit_watermark": verified.commit_watermark,
+        "snapshot": verified.snapshot,
         "records": verified.records, "bytes": verified.bytes,
         "findings": findings.collect::<Vec<_>>(), "more_findings": verified.more_findings,
     })

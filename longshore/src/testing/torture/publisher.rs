@@ -277,14 +277,14 @@ impl Publisher {
 
     /// Ends leases and makes due jobs ready; returns when to call again.
     pub(super) fn turn(&mut self) -> Result<Option<Duration>, PublisherError> {
-        let next = self.store.turn(self.now())?;
+        let next = self.store.advance(self.now())?;
         self.release()?;
         Ok(next.map(Duration::from_millis))
     }
 
     /// Takes the jobs delivered since the last call, in order.
     pub(super) fn take_deliveries(&mut self) -> Vec<Delivery> {
-        let deliveries = std::mem::take(&mut self.released.handed);
+        let deliveries = std::mem::take(&mut self.released.assignments);
         let read = |assignment: Assignment| Delivery {
             assignment,
             path: self.store.state().path(assignment.queue).clone(),
@@ -316,7 +316,7 @@ impl Publisher {
     }
 
     fn ask(&mut self, link: LinkId, request: Request) -> Option<PendingAnswer> {
-        self.store.ask(self.now(), link, 1, request);
+        self.store.query(self.now(), link, 1, request);
         self.release().ok()?;
         self.released.answered.pop().map(|(_, _, answer)| answer)
     }

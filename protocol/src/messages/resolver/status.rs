@@ -170,7 +170,7 @@ fields! {
         /// Its identity.
         pub info: PublisherInfo,
         /// The number of its paths and defaults.
-        pub held: u64,
+        pub registrations: u64,
         /// How long the replica has received nothing from it, in milliseconds.
         pub silent_ms: u64,
         /// Why it is missing, if it is.

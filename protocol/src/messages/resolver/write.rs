@@ -18,7 +18,7 @@ fields! {
         pub publisher: PublisherInfo,
         /// Digests of its publications, by bucket: their number is a power of two, and one for a
         /// heartbeat. Empty from a simple writer without digests: then every bucket is different.
-        pub wanted: Vec<Digest> = read_by(digest::buckets),
+        pub desired: Vec<Digest> = read_by(digest::buckets),
     }
 
     /// The answer to an announce.
@@ -29,7 +29,7 @@ fields! {
         /// the replica has fewer buckets; the writer then adds up its own. For each bucket that
         /// differs, the writer writes everything again, then confirms; or it first announces with
         /// more buckets.
-        pub held: Vec<Digest> = read_by(digest::buckets),
+        pub stored: Vec<Digest> = read_by(digest::buckets),
         /// A publisher is hidden after this long without traffic, in milliseconds. Half of it is
         /// the heartbeat.
         pub writer_ttl_ms: u64,

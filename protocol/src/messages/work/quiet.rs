@@ -85,7 +85,7 @@ fields! {
     pub struct Quiet {
         /// The publisher's increasing number for its request; the worker's answer repeats the
         /// newest one. 0 if the worker reports without a request.
-        pub ask: u64,
+        pub request: u64,
         /// True if the worker begins no jobs.
         pub quiet: bool,
     }

@@ -66,7 +66,7 @@ codes! {
         /// No new jobs; existing work continues.
         NoEnqueues = 1, "no room for new jobs";
         /// No new jobs and no deliveries; running jobs can end.
-        Held = 2, "room for running jobs only";
+        NoDeliveries = 2, "room for running jobs only";
     }
 }
 

@@ -293,9 +293,9 @@ mod tests {
         let disk = SimulatedDisk::default();
         let dir = Path::new("/data");
         disk.create_dir(dir).unwrap();
-        let slots = disk.create(&dir.join("mark")).unwrap();
+        let slots = disk.create(&dir.join("watermark")).unwrap();
         let nothing = CommitWatermark::read(&*slots, publisher).unwrap();
-        let watermark = CommitWatermark::new(slots, dir.join("mark"), publisher, nothing);
+        let watermark = CommitWatermark::new(slots, dir.join("watermark"), publisher, nothing);
         let directory = Directory::new(Arc::new(disk.clone()), dir.to_owned(), publisher, MIB);
         let (directory, progress) = (Arc::new(directory), Arc::new(CommitProgress::new(0)));
         directory.open_ballast().unwrap();

@@ -1,8 +1,8 @@
 //! Copies the live parts of victim segments into a compacted file.
 //!
 //! ```text
-//! 0000000003.seg      █ · · █ · · · ·  ┐
-//! 0000000005.carried  · █ · · · █ · ·  ┴─▶ 0000000009.carried  █ █ █ █
+//! 0000000003.seg        █ · · █ · · · ·  ┐
+//! 0000000005.compacted  · █ · · · █ · ·  ┴─▶ 0000000009.compacted  █ █ █ █
 //! ```
 //! The only change here is the new file. It counts once its runs replace the victims' runs, and
 //! after a crash once a snapshot names it. Every part's checksum is verified on the way.

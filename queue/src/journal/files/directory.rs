@@ -20,7 +20,7 @@ pub(crate) const SNAPSHOTS_DIR: &str = "snapshots";
 /// The folder of what `accept_loss` dropped.
 pub(crate) const LOST_DIR: &str = "lost";
 const EXTENSION: &str = "seg";
-const COMPACTED_EXTENSION: &str = "carried";
+const COMPACTED_EXTENSION: &str = "compacted";
 const SNAPSHOT_EXTENSION: &str = "snap";
 /// Suffix of an unfinished file: the next start removes it.
 pub(crate) const UNFINISHED: &str = ".new";

@@ -25,7 +25,7 @@ pub struct JournalStat {
     /// The publisher's id; in a copy it differs from the journal's.
     pub publisher: PublisherId,
     /// The last command known to be committed; none without a valid commit watermark.
-    pub mark: Option<u64>,
+    pub commit_watermark: Option<u64>,
     /// The process that has the directory open, if any: then values may change while they are read.
     pub holder: Option<String>,
     /// The newest first.
@@ -87,7 +87,7 @@ pub(in crate::journal) fn stat_on(
 ) -> Result<JournalStat, InspectError> {
     let source = Source::open(files, dir)?;
     let directory = &source.directory;
-    let mark = source.watermark()?;
+    let commit_watermark = source.watermark()?;
     let (mut snapshots, mut covered) = (Vec::new(), None);
     for index in source.snapshots()? {
         let path = directory.snapshot_path(index);
@@ -106,7 +106,7 @@ pub(in crate::journal) fn stat_on(
         format: FORMAT_VERSION,
         journal: source.journal(),
         publisher: source.identity.publisher,
-        mark,
+        commit_watermark,
         snapshots,
         segments,
         ballast_bytes: ballast.unwrap_or(0),

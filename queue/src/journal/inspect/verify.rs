@@ -27,7 +27,7 @@ pub struct Verified {
     /// The last command that a start would continue after, up to the first damage.
     pub last_index: u64,
     /// The last command known to be committed; none without a valid commit watermark.
-    pub mark: Option<u64>,
+    pub commit_watermark: Option<u64>,
     /// The last command of the snapshot that a start would begin with; none without one.
     pub snapshot: Option<u64>,
     /// Valid records read.
@@ -66,7 +66,7 @@ pub(in crate::journal) fn verify_on(
     if let Some(holder) = source.holder {
         return Err(InspectError::InUse { dir: dir.to_owned(), holder });
     }
-    let mark = source.watermark()?;
+    let commit_watermark = source.watermark()?;
     let segments = segments::list(&source.directory)?;
     let snapshots = source.snapshots()?;
     let mut total: u64 = segments.iter().map(|file| file.bytes).sum();
@@ -84,7 +84,7 @@ pub(in crate::journal) fn verify_on(
         total,
         progress,
     };
-    if mark.is_none() {
+    if commit_watermark.is_none() {
         let what = "without the commit watermark it is unknown how much was committed";
         verifier.findings.add(Effect::Refuses, dir.join(WATERMARK_FILE), 0, None, what);
     }
@@ -93,12 +93,12 @@ pub(in crate::journal) fn verify_on(
     for run in base.locations.runs() {
         verifier.run(run)?;
     }
-    let known = mark.unwrap_or(0).max(snapshots.first().copied().unwrap_or(0));
+    let known = commit_watermark.unwrap_or(0).max(snapshots.first().copied().unwrap_or(0));
     let last_index = verifier.log(&base, known)?;
     let Verifier { findings, records, bytes, .. } = verifier;
 
     let holder = source.directory.files.holder(dir).map_err(InspectError::io("inspecting", dir))?;
-    if holder.is_some() || source.watermark()? != mark {
+    if holder.is_some() || source.watermark()? != commit_watermark {
         let what = match holder {
             Some(holder) => format!("{holder} has opened it"),
             None => "somebody has written to it".to_owned(),
@@ -107,7 +107,7 @@ pub(in crate::journal) fn verify_on(
     }
     Ok(Verified {
         last_index,
-        mark,
+        commit_watermark,
         snapshot: base.resume.map(|_| base.index),
         records,
         bytes,

@@ -56,18 +56,18 @@ pub(super) fn set_aside<'a>(
 struct LostFolder<'a> {
     directory: &'a Directory,
     index: u64,
-    kept_in: PathBuf,
+    moved_to: PathBuf,
     used_names: Vec<String>,
     bytes: u64,
 }
 
 impl<'a> LostFolder<'a> {
     fn new(directory: &'a Directory, index: u64) -> Result<LostFolder<'a>, OpenError> {
-        let kept_in = directory.dir.join(LOST_DIR);
-        let making = |error| OpenError::io("making", &kept_in, error);
-        directory.files.create_dir(&kept_in).map_err(making)?;
-        let used_names = directory.files.list(&kept_in).map_err(making)?;
-        Ok(LostFolder { directory, index, kept_in, used_names, bytes: 0 })
+        let moved_to = directory.dir.join(LOST_DIR);
+        let making = |error| OpenError::io("making", &moved_to, error);
+        directory.files.create_dir(&moved_to).map_err(making)?;
+        let used_names = directory.files.list(&moved_to).map_err(making)?;
+        Ok(LostFolder { directory, index, moved_to, used_names, bytes: 0 })
     }
 
     /// An unused path for a file of that name.
@@ -80,7 +80,7 @@ impl<'a> LostFolder<'a> {
             free = format!("{first}.{tries}");
         }
         self.used_names.push(free.clone());
-        self.kept_in.join(free)
+        self.moved_to.join(free)
     }
 
     fn take(&mut self, path: &Path) -> Result<(), OpenError> {
@@ -111,7 +111,7 @@ impl<'a> LostFolder<'a> {
 
     fn make_last(&self) -> Result<(), OpenError> {
         let (segments, snapshots) = (self.directory.segments_dir(), self.directory.snapshots_dir());
-        for dir in [&self.kept_in, &segments, &snapshots] {
+        for dir in [&self.moved_to, &segments, &snapshots] {
             let io = |error| OpenError::io("syncing", dir, error);
             self.directory.files.sync_dir(dir).map_err(io)?;
         }
@@ -120,7 +120,7 @@ impl<'a> LostFolder<'a> {
 
     fn dropped(self, damage: Damage) -> Dropped {
         let Damage { file, offset, .. } = damage;
-        Dropped { file, offset, index: self.index, kept_in: self.kept_in, bytes: self.bytes }
+        Dropped { file, offset, index: self.index, moved_to: self.moved_to, bytes: self.bytes }
     }
 }
 

@@ -88,7 +88,7 @@ pub struct Dropped {
     /// anew.
     pub index: u64,
     /// The folder with the dropped files, unchanged.
-    pub kept_in: PathBuf,
+    pub moved_to: PathBuf,
     /// How many bytes.
     pub bytes: u64,
 }

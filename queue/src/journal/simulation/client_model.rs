@@ -158,14 +158,14 @@ impl ClientModel {
     }
 
     /// A job was delivered; returns its id.
-    pub(super) fn handed(&mut self, handed: &Assignment, entry: Bytes) -> JobId {
+    pub(super) fn delivered(&mut self, assignment: &Assignment, entry: Bytes) -> JobId {
         assert!(
-            self.token.is_none_or(|before| handed.token > before),
+            self.token.is_none_or(|before| assignment.token > before),
             "token {:?} after {:?}",
-            handed.token,
+            assignment.token,
             self.token
         );
-        self.token = Some(handed.token);
+        self.token = Some(assignment.token);
         let entry = Entry::read(entry).expect("what was enqueued");
         let job = self.jobs.get(&entry.id).expect("a job that a client enqueued");
         assert!(entry.is_intact() && entry.payload == job.payload, "another payload");

@@ -141,8 +141,8 @@ struct FullDiskScenario {
     accepted: u64,
     refused: u64,
     ended: u64,
-    /// Turns after which the budget of hand-outs was exhausted.
-    handouts_exhausted: u64,
+    /// Turns after which the delivery budget was exhausted.
+    deliveries_exhausted: u64,
     /// When the disk is measured.
     measure_at: u64,
     /// When a cycle begins.
@@ -181,7 +181,7 @@ impl FullDiskScenario {
             accepted: 0,
             refused: 0,
             ended: 0,
-            handouts_exhausted: 0,
+            deliveries_exhausted: 0,
             measure_at: 0,
             cycle_at: 0,
         };
@@ -226,8 +226,8 @@ impl FullDiskScenario {
         loop {
             let mut released = Released::default();
             let outcome = poll_once(self.store.released(&mut released));
-            let Released { handed, replies, revoked, .. } = released;
-            self.leases.extend(handed.iter().map(|handed| handed.token));
+            let Released { assignments, replies, revoked, .. } = released;
+            self.leases.extend(assignments.iter().map(|one| one.token));
             self.leases.retain(|token| !revoked.iter().any(|(.., revoked)| revoked == token));
             for (_, reply) in replies {
                 match reply {
@@ -287,24 +287,24 @@ impl FullDiskScenario {
             self.cycle_at = self.now.mono_ms + self.config.cycle_steps * STEP_MS;
             self.background.request_snapshot();
         }
-        self.turn();
+        self.advance();
         if self.background.is_cycle_ready() {
             let background = self.background.clone();
             let cycled = background.cycle(&mut || {
                 let most = self.config.steps_per_chunk;
                 for _ in 0..self.random.random_range(0..=most) {
                     something(self);
-                    self.turn();
+                    self.advance();
                 }
             });
             cycled.expect("a full disk is no failure");
         }
     }
 
-    fn turn(&mut self) {
+    fn advance(&mut self) {
         self.background.make_segment().expect("a full disk is no failure");
-        self.store.turn(self.now).expect("a full disk is no failure");
-        self.handouts_exhausted += u64::from(self.store.state().handouts() == 0);
+        self.store.advance(self.now).expect("a full disk is no failure");
+        self.deliveries_exhausted += u64::from(self.store.state().delivery_budget() == 0);
         self.commit();
     }
 
@@ -471,9 +471,9 @@ fn waiting_jobs_complete_on_a_disk_that_stays_full() {
         );
         short += u64::from(scenario.store.space().level.is_short());
         scenario.work_off();
-        limited += u64::from(scenario.handouts_exhausted > 0);
+        limited += u64::from(scenario.deliveries_exhausted > 0);
         drop(report);
     }
     assert!(short > 0, "no disk was full when the worker connected");
-    assert!(limited > 0, "hand-outs were never limited");
+    assert!(limited > 0, "deliveries were never limited");
 }

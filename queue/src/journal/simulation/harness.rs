@@ -222,7 +222,7 @@ impl SimulationHarness {
     /// Takes a snapshot of everything, with no steps meanwhile.
     pub(super) fn snapshot(&mut self, run: &mut PublisherRun) -> Result<(), Poisoned> {
         run.background.request_snapshot();
-        run.store.turn(self.now)?;
+        run.store.advance(self.now)?;
         self.release(run)?;
         run.background.cycle(&mut || {})
     }
@@ -278,7 +278,7 @@ impl SimulationHarness {
             109 => run.background.make_segment()?,
             _ => run.background.ballast().measure(),
         }
-        run.store.turn(self.now)?;
+        run.store.advance(self.now)?;
         // Otherwise the next step joins the same commit.
         match self.random.random_bool(0.6) {
             true => self.release(run),
@@ -335,7 +335,7 @@ impl SimulationHarness {
         let at_once = if self.once_in(3) { ms } else { ms.min(1_000) };
         for _ in 0..ms / at_once {
             self.pass_ms(at_once);
-            run.store.turn(self.now)?;
+            run.store.advance(self.now)?;
         }
         Ok(())
     }

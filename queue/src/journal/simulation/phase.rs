@@ -30,14 +30,14 @@ impl Phase {
         let ends = |end: &str| name.ends_with(end);
         match call {
             Call::Remove => Phase::Deletion,
-            _ if ends(".carried.new") || ends(".carried") => Phase::Compaction,
+            _ if ends(".compacted.new") || ends(".compacted") => Phase::Compaction,
             Call::Rename if ends(".snap.new") => Phase::SnapshotSwitch,
             Call::SyncDir if ends("snapshots") => Phase::SnapshotSwitch,
             _ if ends(".snap.new") => Phase::SnapshotWrite,
             Call::Create | Call::Allocate if ends(".seg") => Phase::Rotation,
             Call::SyncDir if ends("segments") => Phase::Rotation,
             Call::Write | Call::Sync if ends(".seg") => Phase::Commit,
-            Call::Write | Call::Sync if ends("mark") => Phase::CommitWatermark,
+            Call::Write | Call::Sync if ends("watermark") => Phase::CommitWatermark,
             _ => Phase::Other,
         }
     }

@@ -33,9 +33,9 @@ impl SimulationHarness {
     }
 
     fn receive(&mut self, run: &PublisherRun, released: Released) {
-        let Released { handed, replies, revoked, answered, .. } = released;
-        for handed in handed {
-            self.receive_delivery(run, handed);
+        let Released { assignments, replies, revoked, answered, .. } = released;
+        for assignment in assignments {
+            self.receive_delivery(run, assignment);
         }
         for (link, _, token) in revoked {
             if let Some(session) = self.session_of(link) {
@@ -57,14 +57,14 @@ impl SimulationHarness {
         self.feed_reader.read(run.store.tail(), run.store.committed());
     }
 
-    fn receive_delivery(&mut self, run: &PublisherRun, handed: Assignment) {
-        let Assignment { link, subscription, token, .. } = handed;
+    fn receive_delivery(&mut self, run: &PublisherRun, assignment: Assignment) {
+        let Assignment { link, subscription, token, .. } = assignment;
         if let Some(session) = self.session_of(link) {
             let credits = session.credits.get_mut(&subscription).filter(|credits| **credits > 0);
             *credits.expect("nothing is delivered without a credit") -= 1;
         }
-        let hot = run.store.payload(handed.entry);
-        let read = hot.map_or_else(|| run.store.reader().read(handed.entry), Ok);
+        let hot = run.store.payload(assignment.entry);
+        let read = hot.map_or_else(|| run.store.reader().read(assignment.entry), Ok);
         let entry = match read {
             // Now and then an entry is treated as damaged.
             Ok(_) if self.random.random_range(0..150) == 0 => Err(()),
@@ -78,7 +78,7 @@ impl SimulationHarness {
             self.unreadable.push((link, subscription, token));
             return;
         };
-        let job = self.model.handed(&handed, entry);
+        let job = self.model.delivered(&assignment, entry);
         if let Some(session) = self.session_of(link) {
             session.leases.insert(token, (job, 0));
         }

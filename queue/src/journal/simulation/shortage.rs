@@ -120,8 +120,8 @@ fn restore_room(harness: &mut SimulationHarness, seed: u64) {
         "seed {seed}: there is room, and a job is refused"
     );
     assert!(
-        run.store.state().handouts() > 0,
-        "seed {seed}: there is room, and no job is handed out"
+        run.store.state().delivery_budget() > 0,
+        "seed {seed}: there is room, and no job is delivered"
     );
     harness.shares_disk = true;
 }
@@ -132,7 +132,7 @@ fn enqueue_one(
     run: &mut PublisherRun,
 ) -> Result<bool, crate::Poisoned> {
     harness.measure_disk(run);
-    run.store.turn(harness.now)?;
+    run.store.advance(harness.now)?;
     let position = harness.sessions.iter().position(|session| session.role == Role::Producer);
     let position = position.expect("there are producers");
     harness.attach(run, position)?;

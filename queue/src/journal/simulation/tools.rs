@@ -131,7 +131,7 @@ impl SimulationHarness {
         if !jobs.is_empty() {
             let id = self.one_of(&jobs);
             let request = self.add_request(position, ToolRequest::Show(id));
-            run.store.ask(self.now, link, request, Request::Job { id });
+            run.store.query(self.now, link, request, Request::Job { id });
         }
     }
 

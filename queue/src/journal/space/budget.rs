@@ -5,11 +5,11 @@
 //! available:  0 ── compaction ── + small commands ── + two segments ──────────▶
 //!             (all of it above the ends of running leases)
 //!                  (the ballast)  low watermark       high watermark
-//!               settles            acts, pauses …      hand-outs   enqueues, checkpoints,
+//!               settles            acts, pauses …      deliveries  enqueues, checkpoints,
 //!                                                                  large results
 //! ```
-//! A full disk first refuses new work, then hand-outs; running attempts can end, and compaction can
-//! free space.
+//! A full disk first refuses new work, then deliveries; running attempts can end, and compaction
+//! can free space.
 
 use crate::journal::SEGMENT_BYTES_MIN;
 
@@ -121,8 +121,8 @@ impl Budget {
         self.above(self.low().saturating_add(WORK_SEGMENTS * self.segment_bytes))
     }
 
-    /// Jobs that may be handed out above the low watermark.
-    pub fn handouts(&self) -> u64 {
+    /// Jobs that may be delivered above the low watermark.
+    pub fn deliveries(&self) -> u64 {
         self.above(self.low()) / LEASE_BYTES
     }
 
@@ -166,13 +166,13 @@ mod tests {
     }
 
     #[test]
-    fn budget_cuts_new_work_then_handouts_then_small_commands_then_settles() {
+    fn budget_cuts_new_work_then_deliveries_then_small_commands_then_settles() {
         let leases = 1_000 * LEASE_BYTES;
         let at = |available| budget(available, 1_000);
         assert_eq!(at(16 * MIB + leases + 5).headroom(), 5);
         assert_eq!(at(16 * MIB + leases).headroom(), 0);
-        assert_eq!(at(14 * MIB + leases + LEASE_BYTES).handouts(), 1);
-        assert_eq!(at(14 * MIB + leases + LEASE_BYTES - 1).handouts(), 0);
+        assert_eq!(at(14 * MIB + leases + LEASE_BYTES).deliveries(), 1);
+        assert_eq!(at(14 * MIB + leases + LEASE_BYTES - 1).deliveries(), 0);
         assert!(
             at(12 * MIB + leases + 9).fits_small(9) && !at(12 * MIB + leases + 8).fits_small(9)
         );

@@ -101,7 +101,7 @@ fn part_is_readable(journal: &SteppedJournal) -> bool {
 }
 
 fn compacted_files(disk: &SimulatedDisk) -> usize {
-    disk.paths().iter().filter(|path| path.to_string_lossy().contains(".carried")).count()
+    disk.paths().iter().filter(|path| path.to_string_lossy().contains(".compacted")).count()
 }
 
 #[test]
@@ -110,8 +110,9 @@ fn cycle_without_room_to_compact_still_writes_its_snapshot() {
     for free_mib in [0, 1] {
         let (disk, journal) = full(free_mib);
         let (mut compactor, metrics) = compactor(&journal);
-        let compacts =
-            |call, path: &Path| call == Call::Create && path.to_string_lossy().contains(".carried");
+        let compacts = |call, path: &Path| {
+            call == Call::Create && path.to_string_lossy().contains(".compacted")
+        };
         // The ballast gives way to the first failures.
         for nth in 1..=8 {
             disk.fail(Fault::nth_where(nth, compacts).with(Failure::Full));

@@ -29,7 +29,7 @@ fn journal_of(commits: u64, synced_commits: u64, length: usize) -> (SimulatedDis
 #[test]
 fn later_commit_proves_damage_when_the_watermark_lags() {
     let (disk, _) = journal_of(4, 1, 30);
-    disk.tamper(&Path::new(DIR).join("mark"), |bytes| bytes[..4096].fill(0));
+    disk.tamper(&Path::new(DIR).join("watermark"), |bytes| bytes[..4096].fill(0));
     // A bit of command 2, of the second of four commits.
     let record = 40 + 8 + body(1, 30).len();
     disk.tamper(&segment(1), |bytes| bytes[4096 + record + 45] ^= 1);
@@ -108,7 +108,7 @@ fn accepted_losses_are_counted_durably() {
     let (_, _, recovered) = SteppedJournal::open_with(&failing, accepting.clone()).unwrap();
     assert_eq!(recovered.losses, 4);
     // Without the commit watermark it is unknown how much of the end is missing.
-    disk.remove(&Path::new(DIR).join("mark")).unwrap();
+    disk.remove(&Path::new(DIR).join("watermark")).unwrap();
     let (_, _, recovered) = SteppedJournal::open_with(&disk, accepting).unwrap();
     assert_eq!(recovered.losses, 4);
 }
@@ -127,7 +127,7 @@ fn loss_without_remaining_epochs_is_refused() {
         let refused = SteppedJournal::open_with(&disk, accepting.clone()).map(drop).unwrap_err();
         assert!(matches!(refused, OpenError::TooManyLosses { .. }), "{refused}");
     }
-    disk.remove(&Path::new(DIR).join("mark")).unwrap();
+    disk.remove(&Path::new(DIR).join("watermark")).unwrap();
     let refused = SteppedJournal::open_with(&disk, accepting).map(drop).unwrap_err();
     assert!(matches!(refused, OpenError::TooManyLosses { .. }), "{refused}");
 }
@@ -147,7 +147,7 @@ fn corrupt_record_is_reported_on_read() {
 
 #[test]
 fn directory_without_identity_or_watermark_is_refused() {
-    for name in ["publisher", "mark"] {
+    for name in ["publisher", "watermark"] {
         let (disk, _) = journal_of(2, 2, 30);
         disk.remove(&Path::new(DIR).join(name)).unwrap();
         assert!(SteppedJournal::open(&disk).is_err(), "{name}");

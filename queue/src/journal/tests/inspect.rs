@@ -60,12 +60,12 @@ fn verifying_an_intact_journal_finds_and_changes_nothing() {
         assert_eq!(verified.findings, []);
         assert!(!verified.is_refused && !verified.is_damaged());
         assert_eq!((verified.last_index, verified.snapshot), (committed, snapshot));
-        assert_eq!(verified.mark, Some(committed));
+        assert_eq!(verified.commit_watermark, Some(committed));
         // Covered commands are read where the snapshot names them.
         assert_eq!(verified.records, committed);
         let stat = stat_on(&disk.files(), Path::new(DIR)).unwrap();
         assert_eq!(
-            (stat.journal, stat.publisher, stat.mark),
+            (stat.journal, stat.publisher, stat.commit_watermark),
             (PUBLISHER, PUBLISHER, Some(committed))
         );
         let log = stat.segments.iter().filter(|segment| segment.kind == SegmentKind::Log);
@@ -91,10 +91,10 @@ fn verify_predicts_what_a_start_does_with_damage() {
         let disk = disk.after_kill();
         // As after a power cut: the commit watermark lags behind the last commits, or all.
         if random.random_bool(0.7) {
-            let file = disk.open(&Path::new(DIR).join("mark")).unwrap();
+            let file = disk.open(&Path::new(DIR).join("watermark")).unwrap();
             let nothing = CommitWatermark::read(&*file, PUBLISHER).unwrap();
             let watermark =
-                CommitWatermark::new(file, Path::new(DIR).join("mark"), PUBLISHER, nothing);
+                CommitWatermark::new(file, Path::new(DIR).join("watermark"), PUBLISHER, nothing);
             watermark.reset(random.random_range(0..8)).unwrap();
         }
         let paths: Vec<PathBuf> =
@@ -310,7 +310,7 @@ fn files_set_aside_can_be_dumped() {
     let (_, read, recovered) = SteppedJournal::open_with(&disk, accepting).unwrap();
     let dropped = recovered.dropped.unwrap();
     let lost: Vec<PathBuf> =
-        disk.paths().into_iter().filter(|path| path.starts_with(&dropped.kept_in)).collect();
+        disk.paths().into_iter().filter(|path| path.starts_with(&dropped.moved_to)).collect();
     assert_eq!(lost.len(), 1);
     let all = dump(&disk, &lost[0], DumpOptions::default());
     assert!(matches!(all[0], Dumped::Damage { offset: 0, .. }));

@@ -219,7 +219,7 @@ fn missing_or_unreadable_part_aborts_the_rewrite() {
         assert!(matches!(refused, Err(RewriteError::Read(ReadError::Io { .. }))), "{refused:?}");
     }
     disk.heal();
-    assert!(!disk.paths().iter().any(|path| path.to_string_lossy().contains("carried")));
+    assert!(!disk.paths().iter().any(|path| path.to_string_lossy().contains("compacted")));
     assert!(rewrite_parts(&parts, &live).is_ok(), "once it can be read again");
 }
 
@@ -256,7 +256,7 @@ fn compacted_file_is_complete_or_absent_after_any_failing_call() {
             let journal = parts.directory.journal;
             let directory = Directory::new(files, DIR.into(), journal, SEGMENT_BYTES_MIN);
             let names = directory.files.list(&directory.segments_dir()).unwrap();
-            let name = names.iter().find(|name| name.ends_with(".carried"));
+            let name = names.iter().find(|name| name.ends_with(".compacted"));
             let Some(name) = name else {
                 assert!(compacted.is_err(), "call {call}: what is sealed lasts");
                 continue;

@@ -2,7 +2,7 @@
 //! from damage.
 //!
 //! ```text
-//! mark:  slot │ slot │ slot
+//! watermark:  slot │ slot │ slot
 //! slot:  a block of 4096: magic 8 │ journal 16 │ index 8 │ count 8 │ CRC 4 │ 0 …
 //! ```
 //! The first slot is written after each commit without a sync: it survives the process. The others
@@ -19,7 +19,7 @@ use crate::journal::files::JournalFile;
 use crate::journal::wal::format::u64_at;
 
 /// The name of the file.
-pub(crate) const WATERMARK_FILE: &str = "mark";
+pub(crate) const WATERMARK_FILE: &str = "watermark";
 const SLOT_BYTES: usize = 4096;
 const SLOTS: usize = 3;
 const MAGIC: &[u8; 8] = b"LONGMRK\n";

@@ -90,7 +90,7 @@ mod tests {
     fn no_commit_is_reported_after_the_first_failure() {
         let failure = |what| Poisoned {
             what,
-            file: PathBuf::from("mark"),
+            file: PathBuf::from("watermark"),
             error: Arc::new(io::Error::other("broken")),
         };
         let progress = CommitProgress::new(3);

@@ -32,11 +32,11 @@ fn waiting_workers_share_new_jobs_evenly() {
     let producer = scenario.link("producer");
     let jobs: Vec<_> = (1..=100).map(plain).collect();
     let out = scenario.send(producer, batch(1, &jobs));
-    assert_eq!(per_link(&out.handed), [25; 4]);
+    assert_eq!(per_link(&out.assignments), [25; 4]);
     let jobs: Vec<_> = (101..=700).map(plain).collect();
     let out = scenario.send(producer, batch(2, &jobs));
-    assert_eq!(per_link(&out.handed).iter().sum::<usize>(), 600);
-    assert!(per_link(&out.handed).iter().all(|&jobs| (128..=175).contains(&jobs)));
+    assert_eq!(per_link(&out.assignments).iter().sum::<usize>(), 600);
+    assert!(per_link(&out.assignments).iter().all(|&jobs| (128..=175).contains(&jobs)));
 }
 
 #[test]
@@ -47,7 +47,7 @@ fn single_jobs_rotate_over_the_workers() {
     }
     let producer = scenario.link("producer");
     let links: Vec<_> = (1..=6)
-        .map(|n| scenario.send(producer, batch(u64::from(n), &[plain(n)])).handed[0].link.0)
+        .map(|n| scenario.send(producer, batch(u64::from(n), &[plain(n)])).assignments[0].link.0)
         .collect();
     assert_eq!(links[..3], links[3..]);
     assert_eq!(links[..3].iter().collect::<std::collections::BTreeSet<_>>().len(), 3);
@@ -62,7 +62,7 @@ fn overlapping_patterns_take_turns() {
     let producer = scenario.link("producer");
     let mut delivered = Vec::new();
     for n in 1..=30 {
-        delivered.extend(scenario.send(producer, batch(u64::from(n), &[plain(n)])).handed);
+        delivered.extend(scenario.send(producer, batch(u64::from(n), &[plain(n)])).assignments);
     }
     assert_eq!(per_link(&delivered), [10; 3]);
 }
@@ -84,7 +84,7 @@ fn overlapping_groups_take_turns_in_any_order() {
     for nth in 1..=90 {
         let text = ["/jobs/a", "/jobs/b", "/jobs/c"][nth as usize % 3];
         let job = NewJob { path: path(text), ..with(nth, JobOptions::default()) };
-        delivered.extend(scenario.send(producer, batch(u64::from(nth), &[job])).handed);
+        delivered.extend(scenario.send(producer, batch(u64::from(nth), &[job])).assignments);
     }
     assert_eq!(per_link(&delivered), [30; 3]);
 }

@@ -143,7 +143,7 @@ impl StateScenario {
     }
 
     pub(super) fn credit(&mut self, link: LinkId, number: u32, count: u32) -> Vec<Assignment> {
-        self.apply(Command::Credit { link, subscription: number, count }).handed
+        self.apply(Command::Credit { link, subscription: number, count }).assignments
     }
 
     pub(super) fn send(&mut self, link: LinkId, batch: EnqueueBatch) -> Outcomes {

@@ -42,7 +42,7 @@ fn with_all_job_data() -> StateScenario {
         scenario.apply(checkpoint(link, delivered[0].token, sequence, "so far so good"));
     }
     scenario.settle(link, delivered[0].token, &fail());
-    let delivered = scenario.tick_at_next_timer().handed;
+    let delivered = scenario.tick_at_next_timer().assignments;
     let token = match &delivered[..] {
         [delivered] => delivered.token,
         _ => scenario.credit(link, 1, 1)[0].token,

@@ -94,7 +94,7 @@ fn expiry_at_delivery_runs_in_bounded_steps() {
     );
     let out = scenario.apply(Command::Tick);
     assert_eq!(
-        (out.handed.len(), scenario.counts().expired),
+        (out.assignments.len(), scenario.counts().expired),
         (1, 8),
         "three by the tick, two at delivery"
     );

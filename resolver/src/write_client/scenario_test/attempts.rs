@@ -93,7 +93,7 @@ fn a_replica_is_tried_3_times_1_to_12_s_apart_and_then_degraded() {
         assert_eq!(attempts.len(), 3, "after that it waits for longer");
         waits.extend([attempts[1] - attempts[0], attempts[2] - attempts[1]]);
         assert!(scenario.is_degraded());
-        assert_eq!(scenario.core.standing(), ReplicaHealth::Degraded { since: attempts[2] });
+        assert_eq!(scenario.core.health(), ReplicaHealth::Degraded { since: attempts[2] });
         assert_eq!(scenario.failures.iter().filter(|(degraded, _)| *degraded).count(), 1);
     }
     waits.sort();
@@ -128,8 +128,8 @@ fn a_replica_that_answers_announces_but_no_writes_is_degraded() {
         scenario.step(Event::Tick);
         if scenario.sent.len() > announces && scenario.sent.last() == Some(&Sent::Announce) {
             let id = scenario.newest_request();
-            let held = vec![Digest::default()];
-            let answer = Announced { id, held, writer_ttl_ms: 120_000 };
+            let stored = vec![Digest::default()];
+            let answer = Announced { id, stored, writer_ttl_ms: 120_000 };
             scenario.step(Event::Received(FromReplica::Announced(answer)));
         }
     }
@@ -181,7 +181,7 @@ fn a_heartbeat_every_half_writer_ttl_keeps_the_publisher_visible() {
 #[test]
 fn a_replica_with_a_shorter_writer_ttl_gets_heartbeats_accordingly() {
     let mut scenario = Scenario::published(0);
-    let answer = Announced { id: 2, held: vec![Digest::default()], writer_ttl_ms: 10_000 };
+    let answer = Announced { id: 2, stored: vec![Digest::default()], writer_ttl_ms: 10_000 };
     scenario.hangs = true;
     scenario.pass(HALF_TTL);
     assert_eq!(scenario.sent, [Sent::Announce]);

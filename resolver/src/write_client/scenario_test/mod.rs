@@ -223,10 +223,11 @@ impl Scenario {
         replica.tick(self.now);
         replica.record_activity(self.link, self.now);
         let answer = match message {
-            ToReplica::Announce(Announce { wanted: desired, .. }) => {
+            ToReplica::Announce(Announce { desired, .. }) => {
                 let digests = replica.announce(self.now, self.link, self.epoch, &desired);
                 let writer_ttl_ms = (2 * HALF_TTL).as_millis() as u64;
-                digests.map(|held| FromReplica::Announced(Announced { id, held, writer_ttl_ms }))
+                digests
+                    .map(|stored| FromReplica::Announced(Announced { id, stored, writer_ttl_ms }))
             }
             ToReplica::Write(Write { groups, .. }) => {
                 let done = groups.iter().map(|group| group.paths.len() as u64).sum();
@@ -300,7 +301,7 @@ impl Scenario {
     }
 
     fn is_degraded(&self) -> bool {
-        matches!(self.core.standing(), ReplicaHealth::Degraded { .. })
+        matches!(self.core.health(), ReplicaHealth::Degraded { .. })
     }
 
     /// The number of paths written.
@@ -331,7 +332,7 @@ fn request_message(action: Action, epoch: u64) -> (Sent, u64, ToReplica) {
                 "left",
                 [([127, 0, 0, 1], 4000)],
             );
-            (Sent::Announce, id, ToReplica::Announce(Announce { id, publisher, wanted: desired }))
+            (Sent::Announce, id, ToReplica::Announce(Announce { id, publisher, desired }))
         }
         Action::Write { request: id, groups } => {
             let paths = groups.iter().map(|group| group.paths.len()).sum();

@@ -585,7 +585,7 @@ async fn links_survive_a_resolver_that_is_down() {
     .await;
     let states = session.publishers().borrow().clone();
     assert_eq!(states.len(), 2);
-    assert!(states.iter().all(|state| matches!(state.standing, SubscriptionStatus::Alive { .. })));
+    assert!(states.iter().all(|state| matches!(state.status, SubscriptionStatus::Alive { .. })));
     run.abort();
 }
 

@@ -6,13 +6,13 @@ use super::fake_publisher::FakeLink;
 use super::*;
 
 impl FakeLink {
-    fn request_quiet(&self, ask: u64, quiet: bool) {
-        self.send(FromPublisher::WorkerQuiet(Quiet { ask, quiet }));
+    fn request_quiet(&self, request: u64, quiet: bool) {
+        self.send(FromPublisher::WorkerQuiet(Quiet { request, quiet }));
     }
 
     async fn quieted(&mut self) -> (u64, bool) {
         self.find(|message| match message {
-            ToPublisher::Quieted(Quiet { ask, quiet }) => Some((*ask, *quiet)),
+            ToPublisher::Quieted(Quiet { request, quiet }) => Some((*request, *quiet)),
             _ => None,
         })
         .await

@@ -476,7 +476,7 @@ impl StatsWatch {
     /// Cancel safe.
     pub async fn ready(&self) {
         let alive = |publisher: &PublisherState| {
-            matches!(publisher.standing, SubscriptionStatus::Alive { .. })
+            matches!(publisher.status, SubscriptionStatus::Alive { .. })
         };
         let mut publishers = self.session.wait().await.publishers();
         // The session holds the sender.

@@ -22,7 +22,7 @@ impl WorkerSession {
             self.apply_quiet(&mut state, request.quiet);
         }
         let slot = state.slot(slot_id);
-        slot.quiet_reply = Some(request.ask);
+        slot.quiet_reply = Some(request.request);
         slot.wake.notify_one();
     }
 
@@ -94,6 +94,6 @@ impl State {
             return None;
         }
         slot.quiet_reply = None;
-        Some(Quiet { ask, quiet })
+        Some(Quiet { request: ask, quiet })
     }
 }

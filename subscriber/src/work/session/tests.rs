@@ -437,7 +437,7 @@ proptest! {
                 }
                 Step::Check => session.check_runs(),
                 Step::Quiet(quiet) => {
-                    session.quiet_requested(0, Quiet { ask: 1, quiet });
+                    session.quiet_requested(0, Quiet { request: 1, quiet });
                 }
             }
         }

@@ -71,7 +71,7 @@ pub struct PublisherState {
     /// The publisher's name.
     pub name: String,
     /// The state of the link.
-    pub standing: SubscriptionStatus,
+    pub status: SubscriptionStatus,
     /// Jobs that the publisher may push.
     pub credits: u32,
     /// Jobs of this publisher that the worker holds.
@@ -197,7 +197,7 @@ impl DurableSubscription {
             PublisherState {
                 id: *id,
                 name: entry.info.name.clone(),
-                standing: entry.standing(),
+                status: entry.status(),
                 credits: account.credits,
                 jobs_held: account.jobs_held,
             }
@@ -371,7 +371,7 @@ impl PublisherEntry {
         !self.listed && matches!(self.connection, ConnectionState::Waiting { busy: false, .. })
     }
 
-    fn standing(&self) -> SubscriptionStatus {
+    fn status(&self) -> SubscriptionStatus {
         match (&self.connection, &self.failure) {
             (ConnectionState::Alive { since }, _) => SubscriptionStatus::Alive { since: *since },
             (_, None) => SubscriptionStatus::Pending,

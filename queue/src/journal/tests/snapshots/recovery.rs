@@ -213,7 +213,7 @@ fn damaged_snapshot_still_proves_committed_commands() {
     let disk = disk.after_kill();
     disk.tamper(&newer.path, |bytes| bytes[4097] ^= 1);
     disk.tamper(&segment(1), |bytes| bytes[end..].fill(0));
-    disk.tamper(&path("mark"), |bytes| bytes[..4096].fill(0));
+    disk.tamper(&path("watermark"), |bytes| bytes[..4096].fill(0));
     let opened = SteppedJournal::open(&disk).map(|_| ());
     let Err(OpenError::Damaged { offset, index, why, .. }) = opened else { panic!("{opened:?}") };
     assert_eq!((offset, index), (end as u64, 4));
@@ -264,7 +264,7 @@ fn snapshot_with_compacted(journal: &SteppedJournal, index: u64) -> Locations {
 
 /// Creates a compacted file without records: only its header is checked.
 fn compacted(disk: &SimulatedDisk, sequence: u64) -> PathBuf {
-    let path = path(&format!("segments/{sequence:010}.carried"));
+    let path = path(&format!("segments/{sequence:010}.compacted"));
     let header = SegmentHeader::compacted(PUBLISHER, sequence).encode();
     let file = disk.create(&path).unwrap();
     file.write_at(&header, 0).unwrap();
@@ -370,13 +370,13 @@ fn accepted_damage_of_the_only_snapshot_starts_an_empty_journal() {
         assert!(read.is_empty() && recovered.last_index == 0 && recovered.snapshot.is_none());
         assert_eq!(recovered.losses, 1);
         let dropped = recovered.dropped.unwrap();
-        assert_eq!((dropped.index, dropped.kept_in), (1, path("lost")));
+        assert_eq!((dropped.index, dropped.moved_to), (1, path("lost")));
         assert!(dropped.bytes > 1_000_000);
         let in_lost = |path: &PathBuf| path.starts_with(Path::new(DIR).join("lost"));
         let (lost, retained): (Vec<_>, Vec<_>) = disk.paths().into_iter().partition(in_lost);
         assert!(lost.contains(&path("lost/1-00000000000000000012.snap")), "{lost:?}");
         assert!(lost.contains(&path("lost/1-0000000003.seg")), "{lost:?}");
-        assert_eq!(retained, [path("mark"), path("publisher")]);
+        assert_eq!(retained, [path("publisher"), path("watermark")]);
         drop(journal);
         // The run ended before its start was logged.
         let disk = disk.after_power_cut(1);

@@ -58,8 +58,8 @@ fn start_removes_files_the_snapshot_does_not_need() {
         journal.snapshot(index, 200_000, is_needed).unwrap();
         // Without the first segment there is no fallback.
         disk.remove(&segment(1)).unwrap();
-        disk.create(&path("segments/0000000009.carried.new")).unwrap();
-        disk.create(&path("segments/0000000010.carried")).unwrap();
+        disk.create(&path("segments/0000000009.compacted.new")).unwrap();
+        disk.create(&path("segments/0000000010.compacted")).unwrap();
         disk.create(&path("snapshots/00000000000000000900.snap.new")).unwrap();
         drop(journal);
         let disk = disk.after_kill();

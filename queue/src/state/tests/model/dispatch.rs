@@ -87,7 +87,7 @@ impl Model {
     pub(super) fn dispatch_jobs(&mut self, to: &mut Expected<'_>) {
         let subscriptions = &self.subscriptions;
         self.shares.retain(|shares| subscriptions.iter().any(|s| s.sources == shares.sources));
-        let mut delivered = to.actual.handed.iter();
+        let mut delivered = to.actual.assignments.iter();
         let mut expired = 0;
         while let Some(event) = to.next_actual_event() {
             match event.change {

@@ -177,7 +177,7 @@ impl Harness {
             keep_dead_ms: 5,
             worker_losses: 1,
             lost_deliveries: 1,
-            answers_kept: 1,
+            answers_retained: 1,
             ..Rules::STANDARD
         });
         let mut out = Outcomes::default();
@@ -204,7 +204,7 @@ impl Harness {
         };
         self.state.apply(index, self.now, &command, &mut out);
         self.state.invariant().unwrap_or_else(|broken| panic!("{broken}, after {command:?}"));
-        self.tokens.extend(out.handed.iter().map(|delivered| delivered.token));
+        self.tokens.extend(out.assignments.iter().map(|delivered| delivered.token));
         if let (Some(preview), [(_, Reply::Acted { report, .. }), ..]) = (preview, &out.replies[..])
         {
             assert_previewed(&command, &preview, report);

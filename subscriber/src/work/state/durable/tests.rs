@@ -73,8 +73,8 @@ impl Scenario {
         (wait, self.step(DurableEvent::Tick))
     }
 
-    fn standing(&self, id: PublisherId) -> Option<SubscriptionStatus> {
-        self.core.states().into_iter().find(|state| state.id == id).map(|state| state.standing)
+    fn status(&self, id: PublisherId) -> Option<SubscriptionStatus> {
+        self.core.states().into_iter().find(|state| state.id == id).map(|state| state.status)
     }
 }
 
@@ -84,7 +84,7 @@ fn every_publisher_of_the_set_is_subscribed() {
     let set = [info(A, 1), info(B, 2)];
     let [a, b] = set.clone();
     assert_eq!(scenario.watched(true, &set), [Action::Connect(a), Action::Connect(b)]);
-    assert_eq!(scenario.standing(A), Some(SubscriptionStatus::Pending));
+    assert_eq!(scenario.status(A), Some(SubscriptionStatus::Pending));
 }
 
 #[test]
@@ -136,14 +136,14 @@ fn a_disconnect_is_reported_with_reason_time_and_attempt() {
     let since = scenario.now;
     scenario.loses(A, false);
     let reason = "the other side closed the link".to_owned();
-    assert_eq!(scenario.standing(A), Some(SubscriptionStatus::Dead { reason, since, attempt: 1 }));
+    assert_eq!(scenario.status(A), Some(SubscriptionStatus::Dead { reason, since, attempt: 1 }));
     scenario.next();
     scenario.fails(A, false);
     let reason = "connection refused".to_owned();
-    assert_eq!(scenario.standing(A), Some(SubscriptionStatus::Dead { reason, since, attempt: 2 }));
+    assert_eq!(scenario.status(A), Some(SubscriptionStatus::Dead { reason, since, attempt: 2 }));
     scenario.next();
     scenario.step(DurableEvent::Attached(A));
-    assert_eq!(scenario.standing(A), Some(SubscriptionStatus::Alive { since: scenario.now }));
+    assert_eq!(scenario.status(A), Some(SubscriptionStatus::Alive { since: scenario.now }));
 }
 
 #[test]
@@ -228,7 +228,7 @@ fn a_live_link_stays_whatever_the_resolver_reports() {
     scenario.alive(info(A, 1));
     assert_eq!(scenario.watched(true, &[]), []);
     assert_eq!(scenario.watched(false, &[]), []);
-    assert!(matches!(scenario.standing(A), Some(SubscriptionStatus::Alive { .. })));
+    assert!(matches!(scenario.status(A), Some(SubscriptionStatus::Alive { .. })));
 }
 
 #[test]
@@ -237,9 +237,9 @@ fn only_an_unlisted_publisher_without_a_link_is_forgotten() {
     scenario.alive(info(A, 1));
     scenario.loses(A, false);
     assert_eq!(scenario.watched(false, &[]), [], "a warming replica's set is incomplete");
-    assert!(scenario.standing(A).is_some());
+    assert!(scenario.status(A).is_some());
     assert_eq!(scenario.watched(true, &[]), [Action::Forget(A)]);
-    assert_eq!(scenario.standing(A), None);
+    assert_eq!(scenario.status(A), None);
 
     scenario.alive(info(B, 2));
     assert_eq!(scenario.watched(true, &[]), []);
