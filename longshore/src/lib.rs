@@ -343,9 +343,9 @@ pub use longshore_publisher::{OpenError, Publisher, PublisherFailed, PublisherOp
 #[cfg(feature = "publisher")]
 pub use longshore_queue::{CutTail, Dropped, LeaseTiming, Opened, RecoveredSnapshot};
 pub use longshore_resolver::{
-    BindError, Cluster, ClusterPublishers, Column, Declared, Departure, DirectoryStopped,
-    KnownPublisher, Limits, LimitsHandle, Listing, PathAnswer, PathEvent, PathListed, PathTable,
-    PathWatch, Publication, PublicationStatus, PublicationTerms, PublisherSet, PublisherWatch,
+    BindError, CheckedTerms, Cluster, ClusterPublishers, Column, Declared, Departure,
+    DirectoryStopped, KnownPublisher, Limits, LimitsHandle, Listing, PathAnswer, PathEvent,
+    PathListed, PathTable, PathWatch, Publication, PublicationStatus, PublisherSet, PublisherWatch,
     ReadClient, ReadClientBuilder, ReadError, ReplicaFailure, ReplicaHealth, ReplicaStartError,
     ReplicaStatus, RequestCounts, Resolution, ResolverServer, ServerOptions, StatusHandle,
     TermsError, WATCHED_PATHS_MAX, WatchEnded, WriteClient,

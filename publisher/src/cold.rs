@@ -8,10 +8,10 @@ use longshore_protocol::limits::PAGE_BYTES_MAX;
 use longshore_protocol::messages::work::{
     Answer, CheckpointInfo, DeadGroups, JobInfo, JobsPage, RequestError,
 };
-use longshore_protocol::{Decode, Entry, EntryHead, JobError, LinkId, Reader as FieldReader};
+use longshore_protocol::{Decode, Entry, EntryHead, JobError, LinkId, Reader};
 use longshore_queue::{
-    Assignment, CheckpointView, DeadGroupView, JobView, Neighbours, PendingAnswer, ReadError,
-    Reader, RecordRef,
+    Assignment, CheckpointView, DeadGroupView, JobView, LogReadError, LogReader, Neighbours,
+    PendingAnswer, RecordRef,
 };
 use rustix::io::Errno;
 use tokio::sync::mpsc;
@@ -38,7 +38,7 @@ const READ_AGAIN_SLACK: Duration = Duration::from_secs(5);
 
 /// Jobs that wait for their entries, and answers that wait for their cold parts.
 pub(crate) struct ColdLoads {
-    reader: Reader,
+    reader: LogReader,
     events: mpsc::Sender<OwnerEvent>,
     pub(crate) jobs: VecDeque<ColdJob>,
     pub(crate) answers: VecDeque<ColdAnswer>,
@@ -136,7 +136,7 @@ fn view_bytes(view: &JobView, full: bool, history: bool) -> usize {
 }
 
 impl ColdLoads {
-    pub(crate) fn new(reader: Reader, events: mpsc::Sender<OwnerEvent>) -> ColdLoads {
+    pub(crate) fn new(reader: LogReader, events: mpsc::Sender<OwnerEvent>) -> ColdLoads {
         ColdLoads {
             reader,
             events,
@@ -212,7 +212,7 @@ fn load_entry(
     let entry = loop {
         match reader.read(assigned.entry) {
             Ok(entry) => break entry,
-            Err(ReadError::Io { error, .. }) if is_lack_of_resources(&error) && may_wait() => {
+            Err(LogReadError::Io { error, .. }) if is_lack_of_resources(&error) && may_wait() => {
                 std::thread::sleep(READ_AGAIN_AFTER);
             }
             Err(why) => {
@@ -222,7 +222,7 @@ fn load_entry(
         }
     };
     let length = entry.len();
-    let mut fields = FieldReader::new(entry);
+    let mut fields = Reader::new(entry);
     let head = EntryHead::read(&mut fields, length);
     let entry = fields.into_body();
     match head {
@@ -249,7 +249,7 @@ fn is_lack_of_resources(error: &std::io::Error) -> bool {
 /// Reads the cold parts of an answer. For a request that waited for the end, a damaged entry or
 /// checkpoint is left out: it may be what the job died of.
 fn complete(
-    reader: &Reader,
+    reader: &LogReader,
     pending: PendingAnswer,
     for_waiter: bool,
 ) -> Result<Answer, RequestError> {
@@ -287,7 +287,7 @@ fn complete(
 
 /// Groups with an example's error, as many as a page's bytes hold.
 fn dead_groups(
-    reader: &Reader,
+    reader: &LogReader,
     views: Vec<DeadGroupView>,
     mut more: bool,
 ) -> Result<Answer, RequestError> {
@@ -306,7 +306,7 @@ fn dead_groups(
 }
 
 fn fill(
-    reader: &Reader,
+    reader: &LogReader,
     view: JobView,
     full: bool,
     for_waiter: bool,
@@ -328,7 +328,7 @@ fn fill(
     Ok(info)
 }
 
-fn read_entry(reader: &Reader, at: RecordRef) -> Result<Entry, RequestError> {
+fn read_entry(reader: &LogReader, at: RecordRef) -> Result<Entry, RequestError> {
     Entry::read(read(reader, at)?).map_err(|_| RequestError::Unreadable)
 }
 
@@ -343,15 +343,15 @@ fn unless_left_out<T>(
     }
 }
 
-fn read_error(reader: &Reader, at: RecordRef) -> Result<JobError, RequestError> {
-    let mut bytes = FieldReader::new(read(reader, at)?);
+fn read_error(reader: &LogReader, at: RecordRef) -> Result<JobError, RequestError> {
+    let mut bytes = Reader::new(read(reader, at)?);
     JobError::decode(&mut bytes).map_err(|why| {
         error!(?at, %why, "an error in the journal does not decode");
         RequestError::Unreadable
     })
 }
 
-fn read(reader: &Reader, at: RecordRef) -> Result<Bytes, RequestError> {
+fn read(reader: &LogReader, at: RecordRef) -> Result<Bytes, RequestError> {
     reader.read(at).map_err(|why| {
         error!(?at, %why, "the journal cannot be read back");
         RequestError::Unreadable
@@ -373,11 +373,11 @@ mod tests {
     struct Failing(Mutex<Vec<Errno>>, Bytes);
 
     impl Records for Failing {
-        fn block(&self, _: RecordRef) -> Result<BodyBlock, ReadError> {
+        fn block(&self, _: RecordRef) -> Result<BodyBlock, LogReadError> {
             let Some(errno) = self.0.lock().pop() else {
                 return Ok(BodyBlock { from: 0, bytes: self.1.clone() });
             };
-            Err(ReadError::Io { file: "segment".into(), error: Arc::new(errno.into()) })
+            Err(LogReadError::Io { file: "segment".into(), error: Arc::new(errno.into()) })
         }
     }
 
@@ -402,7 +402,7 @@ mod tests {
             checkpoints: 0,
             entry: part,
         };
-        load_entry(&mut Reader::new(Arc::new(records)).neighbours(), &assigned, || may_wait)
+        load_entry(&mut LogReader::new(Arc::new(records)).neighbours(), &assigned, || may_wait)
             .is_some()
     }
 
@@ -420,7 +420,7 @@ mod tests {
         longshore_protocol::Encode::encode(&error, &mut out);
         let body = out.into_body();
         let at = RecordRef { index: 1, at: 0, length: body.len() as u32 };
-        let reader = Reader::new(Arc::new(Failing(Mutex::new(Vec::new()), body)));
+        let reader = LogReader::new(Arc::new(Failing(Mutex::new(Vec::new()), body)));
         let group = DeadGroup {
             path: longshore_protocol::Path::new("/jobs/a").unwrap(),
             death: longshore_protocol::DeathReason::Buried,

@@ -1,7 +1,7 @@
 //! Why a publisher does not start, or has stopped.
 
 use longshore_protocol::{NameError, PublisherInfoError};
-use longshore_queue::{OpenError as StoreOpenError, Poisoned};
+use longshore_queue::{JournalOpenError, Poisoned};
 use longshore_transport::BindError;
 
 /// Why a publisher does not start. Nothing was changed, unless the variant says so.
@@ -15,7 +15,7 @@ pub enum OpenError {
     /// [`accept_loss`](crate::PublisherOptions::accept_loss). If it has another version, is
     /// read-only, or the disk fails, the message says what to do.
     #[error(transparent)]
-    Store(#[from] StoreOpenError),
+    Store(#[from] JournalOpenError),
     /// The address cannot be bound.
     #[error(transparent)]
     Bind(#[from] BindError),

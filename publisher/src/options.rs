@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use longshore_protocol::{Address, Durability, LinkTiming, Path, Terms};
 use longshore_queue::{JUMP_MS_MAX, LeaseTiming, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
-use longshore_resolver::{Cluster, PublicationTerms, TermsError};
+use longshore_resolver::{CheckedTerms, Cluster, TermsError};
 use longshore_transport::{FrameBudget, TlsAcceptor};
 
 use crate::{TestClock, machine_memory};
@@ -97,8 +97,8 @@ pub struct PublisherOptions {
 
 impl PublisherOptions {
     /// The terms on which it publishes its queues.
-    pub(crate) fn terms(&self) -> Result<PublicationTerms, TermsError> {
-        PublicationTerms::new(Terms {
+    pub(crate) fn terms(&self) -> Result<CheckedTerms, TermsError> {
+        CheckedTerms::new(Terms {
             homes: self.homes.clone(),
             priority: self.priority,
             weight: self.weight,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_protocol::Path;
-use longshore_resolver::{PublicationTerms, WriteClient};
+use longshore_resolver::{CheckedTerms, WriteClient};
 
 use crate::values::PathKinds;
 
@@ -13,16 +13,12 @@ use crate::values::PathKinds;
 #[derive(Clone)]
 pub(crate) struct Registry {
     client: WriteClient,
-    terms: PublicationTerms,
+    terms: CheckedTerms,
     names: Arc<PathKinds>,
 }
 
 impl Registry {
-    pub(crate) fn new(
-        client: WriteClient,
-        terms: PublicationTerms,
-        names: Arc<PathKinds>,
-    ) -> Registry {
+    pub(crate) fn new(client: WriteClient, terms: CheckedTerms, names: Arc<PathKinds>) -> Registry {
         Registry { client, terms, names }
     }
 

@@ -10,7 +10,7 @@ use longshore_protocol::{Durability, PublisherId};
 
 use crate::journal::fuzz_files::{self, segment_record};
 use crate::journal::simulated_disk::SimulatedDisk;
-use crate::journal::{JournalOptions, OpenError, SEGMENT_BYTES_MIN};
+use crate::journal::{JournalOpenError, JournalOptions, SEGMENT_BYTES_MIN};
 use crate::{Command, Replay};
 
 /// A fuzz target with its name.
@@ -89,8 +89,8 @@ fn opens(disk: &SimulatedDisk) {
                 // may be inconsistent.
                 assert!(restored || holds.is_ok(), "{holds:?}");
             }
-            Err(OpenError::Damaged { .. }) => assert!(!accept_loss, "{opened:?}"),
-            Err(OpenError::Undecodable { .. } | OpenError::Unrestorable { .. }) => {}
+            Err(JournalOpenError::Damaged { .. }) => assert!(!accept_loss, "{opened:?}"),
+            Err(JournalOpenError::Undecodable { .. } | JournalOpenError::Unrestorable { .. }) => {}
             Err(_) => panic!("{opened:?}"),
         }
     }

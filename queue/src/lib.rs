@@ -31,13 +31,13 @@ pub use clock::{
 pub use command::{Command, Expired, START_PATHS_MAX, Secret, Start};
 pub use journal::inspect;
 pub use journal::{
-    Budget, CutTail, Dropped, Journal, JournalOptions, LostPayloads, OpenError, Recovered,
+    Budget, CutTail, Dropped, Journal, JournalOpenError, JournalOptions, LostPayloads, Recovered,
     RecoveredSnapshot, Replayed, SEGMENT_BYTES, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, Space,
     SpaceLevel,
 };
 pub use leases::{EXPIRED_MAX, LeaseTiming, Leases};
 pub use log::{
-    BodyBlock, Log, LogMetrics, Neighbours, Poisoned, ReadError, Reader, Rebuild, Records,
+    BodyBlock, Log, LogMetrics, LogReadError, LogReader, Neighbours, Poisoned, Rebuild, Records,
     Snapshot, UNCOMMITTED_BYTES_MAX,
 };
 pub use outcome::{

@@ -56,7 +56,7 @@ pub trait Log: Send + 'static {
     fn uncommitted_bytes(&self) -> usize;
 
     /// Reads committed records back.
-    fn reader(&self) -> Reader;
+    fn reader(&self) -> LogReader;
 
     /// Counters since the log was opened.
     fn metrics(&self) -> LogMetrics;
@@ -167,18 +167,18 @@ pub struct LogMetrics {
 
 /// Reads committed records. Cheap to clone. It blocks, so call it on threads that may block.
 #[derive(Clone)]
-pub struct Reader {
+pub struct LogReader {
     records: Arc<dyn Records>,
 }
 
-impl Reader {
+impl LogReader {
     /// A reader of these records.
-    pub fn new(records: Arc<dyn Records>) -> Reader {
-        Reader { records }
+    pub fn new(records: Arc<dyn Records>) -> LogReader {
+        LogReader { records }
     }
 
     /// A part of a committed command's body, checked. Blocks on the disk.
-    pub fn read(&self, at: RecordRef) -> Result<Bytes, ReadError> {
+    pub fn read(&self, at: RecordRef) -> Result<Bytes, LogReadError> {
         self.records.part(at)
     }
 
@@ -191,15 +191,15 @@ impl Reader {
 /// Reads parts in sequence. Adjacent parts, as most jobs of a batch are, come from the block that
 /// was read for the previous one, without asking the records again.
 pub struct Neighbours<'a> {
-    reader: &'a Reader,
+    reader: &'a LogReader,
     /// The command that `block` is of; 0 is none.
     index: u64,
     block: BodyBlock,
 }
 
 impl Neighbours<'_> {
-    /// The same as [`Reader::read`].
-    pub fn read(&mut self, at: RecordRef) -> Result<Bytes, ReadError> {
+    /// The same as [`LogReader::read`].
+    pub fn read(&mut self, at: RecordRef) -> Result<Bytes, LogReadError> {
         if at.index == self.index
             && let Some(part) = self.block.part(at)
         {
@@ -229,32 +229,32 @@ impl BodyBlock {
         (to <= self.bytes.len()).then(|| self.bytes.slice(from..to))
     }
 
-    pub(crate) fn part_or_error(&self, at: RecordRef) -> Result<Bytes, ReadError> {
+    pub(crate) fn part_or_error(&self, at: RecordRef) -> Result<Bytes, LogReadError> {
         let body_bytes = self.from + self.bytes.len();
-        self.part(at).ok_or(ReadError::OutOfRange { at, body_bytes })
+        self.part(at).ok_or(LogReadError::OutOfRange { at, body_bytes })
     }
 }
 
-impl std::fmt::Debug for Reader {
+impl std::fmt::Debug for LogReader {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Reader")
+        f.write_str("LogReader")
     }
 }
 
 /// The source of committed bodies.
 pub trait Records: Send + Sync {
     /// The block of a command's body that contains that part, checked against its checksum. Blocks.
-    fn block(&self, at: RecordRef) -> Result<BodyBlock, ReadError>;
+    fn block(&self, at: RecordRef) -> Result<BodyBlock, LogReadError>;
 
     /// That part alone.
-    fn part(&self, at: RecordRef) -> Result<Bytes, ReadError> {
+    fn part(&self, at: RecordRef) -> Result<Bytes, LogReadError> {
         self.block(at)?.part_or_error(at)
     }
 }
 
 /// Why a record cannot be read back.
 #[derive(Clone, Debug, thiserror::Error)]
-pub enum ReadError {
+pub enum LogReadError {
     /// The log has no committed command of that index.
     #[error("there is no committed command {index}")]
     NotFound {

@@ -19,7 +19,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use longshore_protocol::{Epoch, Glob, Path, PublisherId, PublisherInfo, ResolverTiming};
-use longshore_resolver::{Cluster, PublicationTerms, PublisherWatch, ReadClient, WriteClient};
+use longshore_resolver::{CheckedTerms, Cluster, PublisherWatch, ReadClient, WriteClient};
 use process::ReplicaProcess;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -54,7 +54,7 @@ async fn main() -> Result<(), Failure> {
         PublisherInfo::new(PublisherId([1; 16]), Epoch(1), "publisher", [([127, 0, 0, 1], 4000)]);
     let writer = WriteClient::connect(cluster.clone(), publisher);
     let all: Result<Vec<Path>, _> = (0..paths).map(|n| Path::new(&path(n))).collect();
-    writer.publish_all(all?.into_iter().map(|path| (path, PublicationTerms::default())));
+    writer.publish_all(all?.into_iter().map(|path| (path, CheckedTerms::default())));
     writer.flushed(1).await;
     println!("{paths} paths, replica {} MiB", replica.resident() >> 20);
 

@@ -25,9 +25,7 @@ pub use server::{
     DirectoryStopped, Limits, LimitsHandle, ReplicaStartError, ResolverServer, ServerOptions,
     StatusHandle,
 };
-pub use write_client::{
-    PublicationStatus, PublicationTerms, ReplicaHealth, TermsError, WriteClient,
-};
+pub use write_client::{CheckedTerms, PublicationStatus, ReplicaHealth, TermsError, WriteClient};
 
 pub use longshore_protocol::messages::resolver::{
     Column, Declared, Departure, KnownPublisher, PathListed, ReplicaStatus, RequestCounts,

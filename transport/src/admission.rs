@@ -27,7 +27,7 @@ use crate::budget::LinkBudget;
 use crate::descriptors::DescriptorBudget;
 use crate::handshake::{self, HandshakeError};
 use crate::handshakes::{HandshakePermit, Handshakes, PendingConnection};
-use crate::link::{Link, Peer, Terms};
+use crate::link::{Link, LinkTerms, Peer};
 use crate::liveness::HeartbeatSchedule;
 use crate::log_limit::LogLimit;
 use crate::negotiation::{self, Identity, Refused};
@@ -227,7 +227,7 @@ impl Admission {
                 return Err(NotAdmitted::Refused { role: handshake.role.to_string(), reason });
             }
         };
-        let terms = Terms {
+        let terms = LinkTerms {
             peer_address,
             version: welcome.version,
             features: welcome.features,

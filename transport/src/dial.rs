@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::handshake::{self, HandshakeError};
-use crate::link::{Link, Peer, Terms};
+use crate::link::{Link, LinkTerms, Peer};
 use crate::lookup::LookupError;
 use crate::negotiation::workable;
 use crate::oldest_command::OldestCommand;
@@ -193,7 +193,7 @@ async fn shake_hands(
         }
         Err(error) => return Err(no_answer(address, written.err(), error, options.tls.is_some())),
     };
-    let terms = Terms {
+    let terms = LinkTerms {
         peer_address: address,
         version: welcome.version,
         timing: welcome.timing,

@@ -50,7 +50,7 @@ impl Drop for LinkGuard {
 }
 
 /// The outcome of the handshake.
-pub(crate) struct Terms {
+pub(crate) struct LinkTerms {
     pub(crate) peer: Peer,
     pub(crate) peer_address: SocketAddr,
     pub(crate) version: u16,
@@ -72,7 +72,7 @@ pub(crate) struct Terms {
 impl Link {
     /// Starts the link's writer task. `slot` is the link's slot at the listener, released at its
     /// end.
-    pub(crate) fn start(connection: Connection, terms: Terms, slot: Option<Slot>) -> Link {
+    pub(crate) fn start(connection: Connection, terms: LinkTerms, slot: Option<Slot>) -> Link {
         let Connection { reads, writes, raw, activity } = connection;
         if let Err(error) = set_keepalive(&raw, terms.timing) {
             tracing::debug!(

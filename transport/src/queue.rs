@@ -18,7 +18,7 @@ use tokio::net::tcp::OwnedWriteHalf;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::link::Terms;
+use crate::link::LinkTerms;
 use crate::link_end::LinkEnd;
 use crate::liveness::{Liveness, LivenessAction};
 use crate::oldest_command::OldestCommand;
@@ -114,7 +114,7 @@ impl Shared {
         raw: Arc<OwnedWriteHalf>,
         activity: Arc<Activity>,
         direct: bool,
-        terms: &Terms,
+        terms: &LinkTerms,
     ) -> Shared {
         let now = Instant::now();
         // The handshake's bytes count as this link's first bytes.
@@ -436,7 +436,7 @@ mod tests {
         let peer_address = stream.peer_addr().unwrap();
         let Connection { raw, activity, .. } =
             Connection::plain(TcpStream::from_std(stream).unwrap());
-        let terms = Terms {
+        let terms = LinkTerms {
             peer: Peer::Client(Handshake::new(
                 Role::Values,
                 SessionId([1; 16]),

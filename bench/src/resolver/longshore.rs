@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, ensure};
 use longshore_protocol::{Epoch, Path, PublisherId, PublisherInfo, Terms};
 use longshore_resolver::{
-    Cluster, PathAnswer, PublicationTerms, ReadClient, ResolverServer, ServerOptions, WriteClient,
+    CheckedTerms, Cluster, PathAnswer, ReadClient, ResolverServer, ServerOptions, WriteClient,
 };
 
 use super::work::{RESOLVE_BATCH, Work, batches, build_all, pipelined};
@@ -49,7 +49,7 @@ impl Publisher {
         };
         let cluster = Cluster::new([self.address.to_string()]);
         let client = WriteClient::connect(cluster, publisher);
-        let terms = PublicationTerms::new(Terms::default())?;
+        let terms = CheckedTerms::new(Terms::default())?;
         let paths = std::mem::take(&mut self.paths).into_iter();
         client.publish_all(paths.map(|path| (path, terms.clone())));
         client.flushed(1).await;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hashbrown::HashSet;
 use longshore_protocol::{Path, PublicationKind, Terms};
-use longshore_resolver::{PublicationTerms, WriteClient};
+use longshore_resolver::{CheckedTerms, WriteClient};
 use parking_lot::Mutex;
 
 use super::ValueOptions;
@@ -70,7 +70,7 @@ pub(crate) struct ValueRegistry {
     client: Option<WriteClient>,
     kinds: Arc<PathKinds>,
     /// The terms on which its queues are published.
-    queue_terms: Option<PublicationTerms>,
+    queue_terms: Option<CheckedTerms>,
     /// The terms of its values and defaults that have none of their own.
     default_options: ValueOptions,
 }
@@ -79,7 +79,7 @@ impl ValueRegistry {
     pub(crate) fn new(
         client: Option<WriteClient>,
         kinds: Arc<PathKinds>,
-        queue_terms: Option<PublicationTerms>,
+        queue_terms: Option<CheckedTerms>,
         default_options: ValueOptions,
     ) -> ValueRegistry {
         ValueRegistry { client, kinds, queue_terms, default_options }
@@ -138,14 +138,9 @@ impl ValueRegistry {
     }
 }
 
-fn terms(options: ValueOptions) -> Option<PublicationTerms> {
+fn terms(options: ValueOptions) -> Option<CheckedTerms> {
     let ValueOptions { priority, weight } = options;
     // Only homes can make terms invalid, and a value has none.
-    PublicationTerms::new(Terms {
-        kind: PublicationKind::Value,
-        priority,
-        weight,
-        ..Terms::default()
-    })
-    .ok()
+    CheckedTerms::new(Terms { kind: PublicationKind::Value, priority, weight, ..Terms::default() })
+        .ok()
 }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::log::{Log, ReadError};
+use crate::log::{Log, LogReadError};
 use crate::{Now, RecordRef};
 
 /// Checks the contract of [`Log`]; panics at the first violation.
@@ -70,9 +70,9 @@ async fn committed_records_are_readable_whole_and_in_parts<L: Log>(
     assert_reads(&log);
     let reader = log.reader();
     let beyond = reader.read(RecordRef { index: 51, at: 0, length: 0 });
-    assert!(matches!(beyond, Err(ReadError::NotFound { index: 51 })), "{beyond:?}");
+    assert!(matches!(beyond, Err(LogReadError::NotFound { index: 51 })), "{beyond:?}");
     let too_long = reader.read(RecordRef { index: 3, at: 0, length: 5_000 });
-    assert!(matches!(too_long, Err(ReadError::OutOfRange { .. })), "{too_long:?}");
+    assert!(matches!(too_long, Err(LogReadError::OutOfRange { .. })), "{too_long:?}");
 }
 
 fn assert_reads<L: Log>(log: &L) {

@@ -9,7 +9,7 @@ use super::simulated_disk::SimulatedDisk;
 #[cfg(test)]
 pub(crate) use super::snapshots::KIND_STATE;
 use super::snapshots::with_blocks;
-use super::{JournalOptions, OpenError};
+use super::{JournalOpenError, JournalOptions};
 use crate::Now;
 use crate::fuzz::JOURNAL;
 use crate::journal::wal::format::{SegmentHeader, crc_seed};
@@ -68,7 +68,7 @@ pub(crate) fn open(
     dir: &Path,
     options: JournalOptions,
     rebuild: &mut dyn Rebuild,
-) -> Result<bool, OpenError> {
+) -> Result<bool, JournalOpenError> {
     let files: Arc<dyn Files> = disk.clone();
     Parts::open(files, dir, options, rebuild).map(|parts| parts.recovered.snapshot.is_some())
 }

@@ -49,7 +49,7 @@ use self::compaction::compactor_thread::{self, CompactorHandle, SnapshotTrigger}
 use self::files::directory::{Directory, poisoned};
 use self::files::{Disk, Files};
 use self::housekeeper::Housekeeper;
-pub use self::open_error::OpenError;
+pub use self::open_error::JournalOpenError;
 use self::opening::Parts;
 pub use self::recovery::{CutTail, Dropped, LostPayloads, RecoveredSnapshot};
 pub use self::space::budget::{Budget, Space, SpaceLevel};
@@ -58,7 +58,7 @@ use self::wal::record::BODY_BYTES_MAX;
 use self::wal::records::JournalRecords;
 use self::wal::writer::{PendingCommand, Writer};
 use crate::Now;
-use crate::log::{Log, LogMetrics, Poisoned, Reader, Rebuild, Snapshot};
+use crate::log::{Log, LogMetrics, LogReader, Poisoned, Rebuild, Snapshot};
 
 /// Shortest segment, in bytes.
 pub const SEGMENT_BYTES_MIN: u64 = 1024 * 1024;
@@ -164,7 +164,7 @@ impl Journal {
         dir: &Path,
         options: JournalOptions,
         rebuild: &mut dyn Rebuild,
-    ) -> Result<(Journal, Recovered), OpenError> {
+    ) -> Result<(Journal, Recovered), JournalOpenError> {
         Journal::open_on(Arc::new(Disk), dir, options, rebuild)
     }
 
@@ -173,9 +173,9 @@ impl Journal {
         dir: &Path,
         options: JournalOptions,
         rebuild: &mut dyn Rebuild,
-    ) -> Result<(Journal, Recovered), OpenError> {
+    ) -> Result<(Journal, Recovered), JournalOpenError> {
         if !(SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&options.segment_bytes) {
-            return Err(OpenError::SegmentBytes(options.segment_bytes));
+            return Err(JournalOpenError::SegmentBytes(options.segment_bytes));
         }
         let durability = options.durability;
         let mut parts = Parts::open(files, dir, options, rebuild)?;
@@ -199,7 +199,7 @@ impl Journal {
         let handle = Arc::new(CompactorHandle::default());
         let threads = {
             let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
-                let io = |error| OpenError::io("starting the threads of", dir, error);
+                let io = |error| JournalOpenError::io("starting the threads of", dir, error);
                 thread::Builder::new().name(name.to_owned()).spawn(run).map_err(io)
             };
             let housekeeping = {
@@ -319,8 +319,8 @@ impl Log for Journal {
         self.progress.uncommitted_bytes.load(Ordering::Relaxed)
     }
 
-    fn reader(&self) -> Reader {
-        Reader::new(Arc::clone(&self.records) as _)
+    fn reader(&self) -> LogReader {
+        LogReader::new(Arc::clone(&self.records) as _)
     }
 
     fn metrics(&self) -> LogMetrics {

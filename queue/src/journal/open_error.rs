@@ -12,7 +12,7 @@ use crate::state::SnapshotError;
 
 /// Why a journal cannot be opened. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
-pub enum OpenError {
+pub enum JournalOpenError {
     /// Another process has the directory open.
     #[error("{dir:?} is in use by {holder}; one process at a time may have a data directory")]
     InUse {
@@ -165,8 +165,8 @@ fn listed(names: &[String], more: usize) -> String {
     names.join(", ") + &more
 }
 
-impl OpenError {
-    pub(crate) fn io(what: &'static str, file: &Path, error: io::Error) -> OpenError {
-        OpenError::Io { what, file: file.to_owned(), error }
+impl JournalOpenError {
+    pub(crate) fn io(what: &'static str, file: &Path, error: io::Error) -> JournalOpenError {
+        JournalOpenError::Io { what, file: file.to_owned(), error }
     }
 }

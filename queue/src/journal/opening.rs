@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use longshore_protocol::PublisherId;
 
 use super::files::{self, Files, LockError};
-use super::{JournalOptions, OpenError, Recovered, recovery};
+use super::{JournalOpenError, JournalOptions, Recovered, recovery};
 use crate::journal::compaction::compactor::{Compactor, CycleMetrics, Fallback, SizedFile};
 use crate::journal::files::directory::{Directory, LOST_DIR, SEGMENTS_DIR, SNAPSHOTS_DIR, Segment};
 use crate::journal::files::identity::{self, Identity, IdentityError};
@@ -40,16 +40,18 @@ impl Parts {
         dir: &Path,
         options: JournalOptions,
         rebuild: &mut dyn Rebuild,
-    ) -> Result<Parts, OpenError> {
-        files.create_dir(dir).map_err(|error| OpenError::io("making", dir, error))?;
+    ) -> Result<Parts, JournalOpenError> {
+        files.create_dir(dir).map_err(|error| JournalOpenError::io("making", dir, error))?;
         check_new(&*files, dir, options.segment_bytes)?;
         let lock = files.lock(dir).map_err(|error| match error {
-            LockError::InUse(holder) => OpenError::InUse { dir: dir.to_owned(), holder },
-            LockError::Io(error) => OpenError::io("locking", &dir.join(files::LOCK_FILE), error),
+            LockError::InUse(holder) => JournalOpenError::InUse { dir: dir.to_owned(), holder },
+            LockError::Io(error) => {
+                JournalOpenError::io("locking", &dir.join(files::LOCK_FILE), error)
+            }
         })?;
         let segments_dir = dir.join(SEGMENTS_DIR);
         for dir in [&segments_dir, &dir.join(SNAPSHOTS_DIR)] {
-            files.create_dir(dir).map_err(|error| OpenError::io("making", dir, error))?;
+            files.create_dir(dir).map_err(|error| JournalOpenError::io("making", dir, error))?;
         }
         let identity = identify(&*files, dir, &segments_dir, options.new_publisher)?;
         let directory = Arc::new(Directory::new(
@@ -60,7 +62,7 @@ impl Parts {
         ));
         let (watermark, committed) = open_watermark(&directory, options.accept_loss)?;
         let found = recovery::recover(&directory, committed, options.accept_loss, rebuild)?;
-        let io = |error| OpenError::io("syncing", &watermark.path, error);
+        let io = |error| JournalOpenError::io("syncing", &watermark.path, error);
         if found.dropped.is_some() {
             // Last: until then, the commit watermark proves that something is missing.
             watermark.reset(found.last_index).map_err(io)?;
@@ -96,7 +98,7 @@ impl Parts {
     }
 
     /// Opens the ballast, and creates the compactor from the recovered state.
-    pub(super) fn compactor(&mut self) -> Result<(Compactor, Arc<CycleMetrics>), OpenError> {
+    pub(super) fn compactor(&mut self) -> Result<(Compactor, Arc<CycleMetrics>), JournalOpenError> {
         let directory = &self.directory;
         if let Some(segment) = &self.segment {
             directory.ballast.add_in_segments(segment.capacity.saturating_sub(segment.at));
@@ -115,11 +117,11 @@ impl Parts {
     }
 }
 
-fn unidentified(error: IdentityError) -> OpenError {
+fn unidentified(error: IdentityError) -> JournalOpenError {
     match error {
-        IdentityError::Io(file, error) => OpenError::io("making", &file, error),
+        IdentityError::Io(file, error) => JournalOpenError::io("making", &file, error),
         IdentityError::Damaged(file) | IdentityError::OtherFormat(file, _) => {
-            OpenError::NoIdentity { file }
+            JournalOpenError::NoIdentity { file }
         }
     }
 }
@@ -144,8 +146,8 @@ const NAMES_SHOWN_MAX: usize = 5;
 
 /// Checks that a new journal can begin in this directory. An existing journal is opened whatever
 /// other files there are, and however full its disk is: it has jobs.
-fn check_new(files: &dyn Files, dir: &Path, segment_bytes: u64) -> Result<(), OpenError> {
-    let names = files.list(dir).map_err(|error| OpenError::io("listing", dir, error))?;
+fn check_new(files: &dyn Files, dir: &Path, segment_bytes: u64) -> Result<(), JournalOpenError> {
+    let names = files.list(dir).map_err(|error| JournalOpenError::io("listing", dir, error))?;
     if names.iter().any(|name| name == identity::IDENTITY_FILE) {
         return Ok(());
     }
@@ -156,12 +158,12 @@ fn check_new(files: &dyn Files, dir: &Path, segment_bytes: u64) -> Result<(), Op
         foreign.sort_unstable();
         let more = foreign.len().saturating_sub(NAMES_SHOWN_MAX);
         foreign.truncate(NAMES_SHOWN_MAX);
-        return Err(OpenError::NotEmpty { dir: dir.to_owned(), names: foreign, more });
+        return Err(JournalOpenError::NotEmpty { dir: dir.to_owned(), names: foreign, more });
     }
     let needed = Budget::min_free_bytes(segment_bytes);
     match files.free_bytes(dir) {
         Ok(free) if free < needed => {
-            Err(OpenError::DiskTooSmall { dir: dir.to_owned(), free, needed, segment_bytes })
+            Err(JournalOpenError::DiskTooSmall { dir: dir.to_owned(), free, needed, segment_bytes })
         }
         // If the file system does not report it, the first write will.
         _ => Ok(()),
@@ -174,19 +176,22 @@ fn identify(
     dir: &Path,
     segments_dir: &Path,
     new: PublisherId,
-) -> Result<Identity, OpenError> {
+) -> Result<Identity, JournalOpenError> {
     let known = identity::read(files, dir).map_err(|error| match error {
-        IdentityError::Io(file, error) => OpenError::io("reading", &file, error),
-        IdentityError::Damaged(file) => OpenError::NoIdentity { file },
-        IdentityError::OtherFormat(file, version) => OpenError::OtherFormat { file, version },
+        IdentityError::Io(file, error) => JournalOpenError::io("reading", &file, error),
+        IdentityError::Damaged(file) => JournalOpenError::NoIdentity { file },
+        IdentityError::OtherFormat(file, version) => {
+            JournalOpenError::OtherFormat { file, version }
+        }
     })?;
     if let Some(known) = known {
         // The run that created it may have ended before its name, or that of the commit watermark,
         // was synced.
-        files.sync_dir(dir).map_err(|error| OpenError::io("syncing", dir, error))?;
+        files.sync_dir(dir).map_err(|error| JournalOpenError::io("syncing", dir, error))?;
         return Ok(known);
     }
-    let list = |dir: &Path| files.list(dir).map_err(|error| OpenError::io("listing", dir, error));
+    let list =
+        |dir: &Path| files.list(dir).map_err(|error| JournalOpenError::io("listing", dir, error));
     let is_segment = |name: &String| {
         Directory::sequence_of(name).or_else(|| Directory::compacted_sequence_of(name)).is_some()
     };
@@ -195,12 +200,12 @@ fn identify(
     if list(segments_dir)?.iter().any(is_segment)
         || list(&dir.join(SNAPSHOTS_DIR))?.iter().any(is_snapshot)
     {
-        return Err(OpenError::NoIdentity { file: dir.join(identity::IDENTITY_FILE) });
+        return Err(JournalOpenError::NoIdentity { file: dir.join(identity::IDENTITY_FILE) });
     }
     // The commit watermark first: a directory with an id has one, so a missing watermark is never
     // taken for a new journal.
     let path = dir.join(WATERMARK_FILE);
-    let io = |error| OpenError::io("making", &path, error);
+    let io = |error| JournalOpenError::io("making", &path, error);
     let file = files.create(&path).map_err(io)?;
     let nothing = CommitWatermark::read(&*file, new).map_err(io)?;
     CommitWatermark::new(file, path.clone(), new, nothing).reset(0).map_err(io)?;
@@ -212,24 +217,24 @@ fn identify(
 
 /// Counts a loss that may include starts, so that no epoch is used again. Call it before anything
 /// of the log is changed.
-pub(super) fn count_loss(directory: &Directory) -> Result<(), OpenError> {
+pub(super) fn count_loss(directory: &Directory) -> Result<(), JournalOpenError> {
     let (files, dir) = (&*directory.files, &directory.dir);
     let known = identity::read(files, dir).map_err(unidentified)?;
-    let known =
-        known.ok_or_else(|| OpenError::NoIdentity { file: dir.join(identity::IDENTITY_FILE) })?;
+    let known = known
+        .ok_or_else(|| JournalOpenError::NoIdentity { file: dir.join(identity::IDENTITY_FILE) })?;
     match known.after_a_loss() {
         Some(identity) => identity::write(files, dir, identity).map_err(unidentified),
-        None => Err(OpenError::TooManyLosses { file: dir.join(identity::IDENTITY_FILE) }),
+        None => Err(JournalOpenError::TooManyLosses { file: dir.join(identity::IDENTITY_FILE) }),
     }
 }
 
 fn open_watermark(
     directory: &Directory,
     accept_loss: bool,
-) -> Result<(CommitWatermark, u64), OpenError> {
+) -> Result<(CommitWatermark, u64), JournalOpenError> {
     let path = directory.dir.join(WATERMARK_FILE);
-    let io = |error| OpenError::io("reading", &path, error);
-    let lost = || OpenError::Damaged {
+    let io = |error| JournalOpenError::io("reading", &path, error);
+    let lost = || JournalOpenError::Damaged {
         file: path.clone(),
         offset: 0,
         index: 0,

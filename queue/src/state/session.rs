@@ -25,10 +25,10 @@ pub(super) struct Session {
     pub(super) credits: u32,
     /// The number of the next batch of jobs.
     pub(super) next_batch: u64,
-    pub(super) batches: Answers<EnqueueOutcome>,
+    pub(super) batches: RetainedAnswers<EnqueueOutcome>,
     /// One more than the highest number of an answered batch of settles.
     pub(super) next_settle: u64,
-    pub(super) settles: Answers<SettleOutcome>,
+    pub(super) settles: RetainedAnswers<SettleOutcome>,
     /// Revoked leases by token, with their queue's number. The newest few thousand.
     pub(super) lost: BTreeMap<u64, u32>,
     /// When it is to be removed (monotonic), once its link has ended.
@@ -47,9 +47,9 @@ impl Session {
             lease_count: 0,
             credits: 0,
             next_batch: 1,
-            batches: Answers::default(),
+            batches: RetainedAnswers::default(),
             next_settle: 1,
-            settles: Answers::default(),
+            settles: RetainedAnswers::default(),
             lost: BTreeMap::new(),
             forget_at: None,
         }
@@ -81,32 +81,34 @@ const RUN_BYTES: usize = 8;
 
 /// An answer with at most one byte per outcome.
 #[derive(Clone, PartialEq, Debug)]
-enum Answer<T> {
+enum RetainedAnswer<T> {
     /// Most batches have few runs of equal outcomes.
     Runs(Runs<T>),
     /// The code of each outcome.
     Codes(Box<[u8]>),
 }
 
-impl<T: Outcome> Answer<T> {
-    fn of(runs: Runs<T>) -> Answer<T> {
+impl<T: Outcome> RetainedAnswer<T> {
+    fn of(runs: Runs<T>) -> RetainedAnswer<T> {
         if runs.runs().len() * RUN_BYTES <= runs.len() {
-            return Answer::Runs(runs);
+            return RetainedAnswer::Runs(runs);
         }
-        Answer::Codes(runs.iter().map(Outcome::to_code).collect())
+        RetainedAnswer::Codes(runs.iter().map(Outcome::to_code).collect())
     }
 
     fn runs(&self) -> Runs<T> {
         match self {
-            Answer::Runs(runs) => runs.clone(),
-            Answer::Codes(codes) => codes.iter().filter_map(|&code| T::from_code(code)).collect(),
+            RetainedAnswer::Runs(runs) => runs.clone(),
+            RetainedAnswer::Codes(codes) => {
+                codes.iter().filter_map(|&code| T::from_code(code)).collect()
+            }
         }
     }
 
     fn bytes(&self) -> u64 {
         let bytes = match self {
-            Answer::Runs(runs) => runs.runs().len() * RUN_BYTES,
-            Answer::Codes(codes) => codes.len(),
+            RetainedAnswer::Runs(runs) => runs.runs().len() * RUN_BYTES,
+            RetainedAnswer::Codes(codes) => codes.len(),
         };
         (ANSWER_BYTES + bytes) as u64
     }
@@ -149,17 +151,17 @@ impl Outcome for EnqueueOutcome {
 
 /// The answers to a session's last batches, by sequence number.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) struct Answers<T> {
-    stored: VecDeque<(u64, Answer<T>)>,
+pub(super) struct RetainedAnswers<T> {
+    stored: VecDeque<(u64, RetainedAnswer<T>)>,
 }
 
-impl<T> Default for Answers<T> {
-    fn default() -> Answers<T> {
-        Answers { stored: VecDeque::new() }
+impl<T> Default for RetainedAnswers<T> {
+    fn default() -> RetainedAnswers<T> {
+        RetainedAnswers { stored: VecDeque::new() }
     }
 }
 
-impl<T: Outcome> Answers<T> {
+impl<T: Outcome> RetainedAnswers<T> {
     pub(super) fn get(&self, sequence: u64) -> Option<Runs<T>> {
         // The newest is the likeliest to be requested again.
         self.stored.iter().rev().find(|(s, _)| *s == sequence).map(|(_, answer)| answer.runs())
@@ -169,7 +171,7 @@ impl<T: Outcome> Answers<T> {
     /// So of the 64 highest numbers every answered one is here, in whatever order they came.
     /// Returns the growth in bytes.
     pub(super) fn push(&mut self, sequence: u64, answer: Runs<T>, most: usize) -> i64 {
-        let answer = Answer::of(answer);
+        let answer = RetainedAnswer::of(answer);
         let mut grown = answer.bytes() as i64;
         let after = self.stored.iter().rev().take_while(|(s, _)| *s > sequence).count();
         self.stored.insert(self.stored.len() - after, (sequence, answer));
@@ -281,10 +283,10 @@ mod tests {
         let alternating: Runs<_> = (0..10_000).map(|n| two[n % 2]).collect();
         let uniform = Runs::all(EnqueueOutcome::Created, 10_000);
         let entry = ANSWER_BYTES as u64;
-        assert!(size_of::<(u64, Answer<EnqueueOutcome>)>() <= ANSWER_BYTES);
+        assert!(size_of::<(u64, RetainedAnswer<EnqueueOutcome>)>() <= ANSWER_BYTES);
         assert!(size_of::<(EnqueueOutcome, u32)>() <= RUN_BYTES);
         for (runs, most) in [(alternating, 10_000), (uniform, 8), (Runs::default(), 0)] {
-            let answer = Answer::of(runs.clone());
+            let answer = RetainedAnswer::of(runs.clone());
             assert!(answer.bytes() <= entry + most, "{} bytes", answer.bytes());
             assert_eq!(answer.runs(), runs);
         }

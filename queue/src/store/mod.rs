@@ -35,7 +35,7 @@ use self::reports::ProgressReports;
 use crate::clock::BootStamp;
 use crate::journal::{Budget, Journal, Space, SpaceLevel};
 use crate::leases::{EXPIRED_MAX, LeaseTiming, Leases};
-use crate::log::{Log, Poisoned, Reader};
+use crate::log::{Log, LogReader, Poisoned};
 use crate::payloads::PayloadCache;
 use crate::tail::Tail;
 use crate::{Assignment, Command, Expired, JobView, Now, RecordRef, RunningLease, Start, State};
@@ -427,7 +427,7 @@ impl<L: Log> Store<L> {
     }
 
     /// Reads parts that are not cached. It blocks, so call it on threads that may block.
-    pub fn reader(&self) -> Reader {
+    pub fn reader(&self) -> LogReader {
         self.log.reader()
     }
 

@@ -9,7 +9,7 @@ use super::replay::Replay;
 use super::{Opened, Store, StoreOptions};
 use crate::State;
 use crate::clock::{BootStamp, Clock, LastRun};
-use crate::journal::{Journal, JournalOptions, OpenError};
+use crate::journal::{Journal, JournalOpenError, JournalOptions};
 use crate::log::Poisoned;
 
 /// Epochs reserved for each accepted loss: lost commands may have included starts, whose tokens and
@@ -23,7 +23,7 @@ impl Store<Journal> {
     pub fn open(
         dir: &FilePath,
         options: StoreOptions,
-    ) -> Result<(Store<Journal>, Clock, Opened), OpenError> {
+    ) -> Result<(Store<Journal>, Clock, Opened), JournalOpenError> {
         let began = Instant::now();
         let journal_options = JournalOptions {
             segment_bytes: options.segment_bytes,
@@ -35,7 +35,7 @@ impl Store<Journal> {
         let (journal, recovered) = Journal::open(dir, journal_options, &mut replay)?;
         let started =
             Clock::start(options.clock.clone(), options.clock_skew_max, last_run(&replay.state));
-        let mut clock = started.map_err(|error| OpenError::Io {
+        let mut clock = started.map_err(|error| JournalOpenError::Io {
             what: "reading the boot's id from",
             file: PathBuf::from("/proc/sys/kernel/random/boot_id"),
             error,
@@ -72,9 +72,9 @@ fn last_run(state: &State) -> Option<LastRun> {
     Some(LastRun { stamp: BootStamp::from_bytes(start.boot), last: state.last_now() })
 }
 
-impl From<Poisoned> for OpenError {
-    fn from(why: Poisoned) -> OpenError {
+impl From<Poisoned> for JournalOpenError {
+    fn from(why: Poisoned) -> JournalOpenError {
         let error = std::io::Error::new(why.error.kind(), why.error.to_string());
-        OpenError::Io { what: why.what, file: why.file, error }
+        JournalOpenError::Io { what: why.what, file: why.file, error }
     }
 }

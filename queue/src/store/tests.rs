@@ -311,14 +311,14 @@ impl crate::Log for ManualLog {
         0
     }
 
-    fn reader(&self) -> Reader {
+    fn reader(&self) -> LogReader {
         struct NoRecords;
         impl crate::Records for NoRecords {
-            fn block(&self, at: crate::RecordRef) -> Result<crate::BodyBlock, crate::ReadError> {
-                Err(crate::ReadError::NotFound { index: at.index })
+            fn block(&self, at: crate::RecordRef) -> Result<crate::BodyBlock, crate::LogReadError> {
+                Err(crate::LogReadError::NotFound { index: at.index })
             }
         }
-        Reader::new(Arc::new(NoRecords))
+        LogReader::new(Arc::new(NoRecords))
     }
 
     fn metrics(&self) -> crate::LogMetrics {

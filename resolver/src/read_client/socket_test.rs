@@ -4,7 +4,7 @@
 use longshore_protocol::Glob;
 
 use crate::server::socket_test::{Replica, cluster, in_time, path, reader, writer};
-use crate::{PublicationTerms, ReadError, ServerOptions};
+use crate::{CheckedTerms, ReadError, ServerOptions};
 
 #[tokio::test]
 async fn unanswered_replicas_are_listed_with_the_publishers() {
@@ -15,7 +15,7 @@ async fn unanswered_replicas_are_listed_with_the_publishers() {
     let hangs = (hangs.local_addr().unwrap().to_string(), hangs);
     cluster.replicas.push(hangs.0.clone());
     let (writer, reader) = (writer(&cluster, 1), reader(&cluster));
-    writer.publish(path("/jobs/a"), &PublicationTerms::default());
+    writer.publish(path("/jobs/a"), &CheckedTerms::default());
     in_time(writer.flushed(1)).await;
     let roll = in_time(reader.cluster_publishers(&Glob::everything())).await.unwrap();
     assert_eq!((roll.registered.len(), roll.missing.len()), (1, 0));
@@ -45,7 +45,7 @@ async fn more_globs_than_the_limit_are_refused_by_the_client() {
     let replicas = [Replica::start().await];
     let cluster = cluster(&replicas);
     let (writer, reader) = (writer(&cluster, 1), reader(&cluster));
-    writer.publish(path("/jobs/255"), &PublicationTerms::default());
+    writer.publish(path("/jobs/255"), &CheckedTerms::default());
     in_time(writer.flushed(1)).await;
     let globs = |count: usize| (0..count).map(|n| Glob::new(&format!("/jobs/{n}")).unwrap());
     let listing = in_time(reader.list_matching(globs(256).collect())).await.unwrap();

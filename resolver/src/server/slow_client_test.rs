@@ -14,7 +14,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::replica_link::{Caller, connect};
 use crate::server::connection::{FRAME_BYTES_MAX, UNANSWERED_BYTES_MAX};
-use crate::{Cluster, PublicationTerms, ReadClient, ResolverServer, ServerOptions, WriteClient};
+use crate::{CheckedTerms, Cluster, ReadClient, ResolverServer, ServerOptions, WriteClient};
 
 /// Longer than any step here takes, on a machine that is busy with other things.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -56,7 +56,7 @@ impl Replica {
         let name = "x".repeat(200);
         for n in 0..5_000 {
             let path = Path::new(&format!("/{name}/{n}")).unwrap();
-            writer.publish(path, &PublicationTerms::default());
+            writer.publish(path, &CheckedTerms::default());
         }
         in_time(writer.flushed(1)).await;
         let reader = ReadClient::builder().name("a reader").connect(cluster.clone());

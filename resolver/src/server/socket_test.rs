@@ -17,8 +17,8 @@ use crate::directory::{Directory, Rules};
 use crate::replica_link::{Caller, connect, now};
 use crate::server::server_loop::{EVENTS_QUEUED_MAX, ServerLoop};
 use crate::{
-    Cluster, DirectoryStopped, PathAnswer, PublicationTerms, ReadClient, ResolverServer,
-    ServerOptions, WriteClient,
+    CheckedTerms, Cluster, DirectoryStopped, PathAnswer, ReadClient, ResolverServer, ServerOptions,
+    WriteClient,
 };
 
 /// Longer than any step here takes, on a machine that is busy with other things.
@@ -124,10 +124,10 @@ async fn paths_published_at_every_replica_are_readable_at_any() {
     let replicas = [Replica::start().await, Replica::start().await, Replica::start().await];
     let cluster = cluster(&replicas);
     let (left, right) = (writer(&cluster, 1), writer(&cluster, 2));
-    left.publish(path("/jobs/mail/welcome"), &PublicationTerms::default());
-    left.publish(path("/jobs/mail/bye"), &PublicationTerms::default());
-    right.publish(path("/jobs/mail/bye"), &PublicationTerms::default());
-    right.publish_default(path("/jobs"), &PublicationTerms::default());
+    left.publish(path("/jobs/mail/welcome"), &CheckedTerms::default());
+    left.publish(path("/jobs/mail/bye"), &CheckedTerms::default());
+    right.publish(path("/jobs/mail/bye"), &CheckedTerms::default());
+    right.publish_default(path("/jobs"), &CheckedTerms::default());
     in_time(left.flushed(3)).await;
     in_time(right.flushed(3)).await;
 
@@ -182,7 +182,7 @@ async fn a_hundred_thousand_paths_are_published_and_resolved_in_slices() {
     let cluster = cluster([&replica]);
     let writer = writer(&cluster, 1);
     let paths: Vec<Path> = (0..100_000).map(|n| path(&format!("/jobs/{}/{n}", n % 100))).collect();
-    writer.publish_all(paths.iter().map(|path| (path.clone(), PublicationTerms::default())));
+    writer.publish_all(paths.iter().map(|path| (path.clone(), CheckedTerms::default())));
     in_time(writer.flushed(1)).await;
     let reader = reader(&cluster);
     let resolution = in_time(reader.resolve(paths.clone())).await.unwrap();
@@ -211,7 +211,7 @@ async fn a_replica_whose_directory_panics_ends_with_the_reason() {
     let running = tokio::spawn(server.run(std::future::pending()));
     let cluster = Cluster { timing: quick(), ..Cluster::new([address.to_string()]) };
     let left = writer(&cluster, 1);
-    left.publish(path("/jobs"), &PublicationTerms::default());
+    left.publish(path("/jobs"), &CheckedTerms::default());
     let ended = in_time(running).await.unwrap().unwrap_err();
     assert!(ended.why.contains("overflow when adding duration"), "{ended}");
 }

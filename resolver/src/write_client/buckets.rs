@@ -9,7 +9,7 @@ use longshore_protocol::Path;
 use longshore_protocol::limits::RESOLVER_BUCKETS_MAX;
 use longshore_protocol::messages::resolver::{Digest, KeyHash};
 
-use crate::write_client::terms::PublicationTerms;
+use crate::write_client::terms::CheckedTerms;
 
 /// The approximate keys of a bucket: it is split when the average is half as much again.
 const BUCKET_KEYS: usize = 256;
@@ -48,7 +48,7 @@ pub(super) struct Entry {
     /// is looked up or its bucket is split.
     pub(super) hash: KeyHash,
     pub(super) path: Path,
-    pub(super) terms: PublicationTerms,
+    pub(super) terms: CheckedTerms,
 }
 
 impl Entry {
@@ -103,8 +103,8 @@ impl Buckets {
         &mut self,
         hash: KeyHash,
         key: Key,
-        terms: PublicationTerms,
-    ) -> Option<PublicationTerms> {
+        terms: CheckedTerms,
+    ) -> Option<CheckedTerms> {
         let bucket = self.bucket_mut(hash);
         let digest = terms.digest();
         let before = match bucket.find(hash, &key) {
@@ -134,7 +134,7 @@ impl Buckets {
     }
 
     /// Removes a key; returns its terms, if it was there.
-    pub(super) fn remove(&mut self, hash: KeyHash, key: &Key) -> Option<PublicationTerms> {
+    pub(super) fn remove(&mut self, hash: KeyHash, key: &Key) -> Option<CheckedTerms> {
         let bucket = self.bucket_mut(hash);
         let at = bucket.find(hash, key)?;
         bucket.tags.swap_remove(at);
@@ -145,7 +145,7 @@ impl Buckets {
     }
 
     /// The terms of a key.
-    pub(super) fn get(&self, hash: KeyHash, key: &Key) -> Option<&PublicationTerms> {
+    pub(super) fn get(&self, hash: KeyHash, key: &Key) -> Option<&CheckedTerms> {
         let bucket = self.bucket_at(position(hash)).0;
         bucket.find(hash, key).map(|at| &bucket.entries[at].terms)
     }
@@ -323,8 +323,8 @@ mod tests {
 
     use super::*;
 
-    fn terms(weight: u16) -> PublicationTerms {
-        PublicationTerms::new(Terms { weight, ..Terms::default() }).unwrap()
+    fn terms(weight: u16) -> CheckedTerms {
+        CheckedTerms::new(Terms { weight, ..Terms::default() }).unwrap()
     }
 
     fn key(n: u32) -> Key {

@@ -3,14 +3,14 @@
 use std::collections::VecDeque;
 
 use crate::write_client::buckets::Key;
-use crate::write_client::terms::PublicationTerms;
+use crate::write_client::terms::CheckedTerms;
 
 /// A changed key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct KeyChange {
     pub(super) key: Key,
     /// Its terms from then on; `None` if it was removed.
-    pub(super) terms: Option<PublicationTerms>,
+    pub(super) terms: Option<CheckedTerms>,
 }
 
 /// Most changes that are retained, of 32 bytes each. A replica that is further behind is compared
@@ -102,7 +102,7 @@ mod tests {
 
     fn change(n: u64) -> KeyChange {
         let key = Key { path: Path::new(&format!("/{n}")).unwrap(), default: n.is_multiple_of(2) };
-        KeyChange { key, terms: (!n.is_multiple_of(3)).then(PublicationTerms::default) }
+        KeyChange { key, terms: (!n.is_multiple_of(3)).then(CheckedTerms::default) }
     }
 
     #[test]

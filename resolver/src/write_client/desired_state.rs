@@ -4,7 +4,7 @@ use longshore_protocol::messages::resolver::KeyHash;
 
 use crate::write_client::buckets::{Buckets, Key};
 use crate::write_client::change_log::{ChangeLog, KeyChange};
-use crate::write_client::terms::{PublicationTerms, TermsInUse};
+use crate::write_client::terms::{CheckedTerms, TermsInUse};
 
 /// The desired keys, and their latest changes.
 #[derive(Default, Debug)]
@@ -33,7 +33,7 @@ impl DesiredState {
     pub(super) fn set_all(
         &mut self,
         keys: &mut Vec<(KeyHash, Key)>,
-        terms: &mut Vec<Option<PublicationTerms>>,
+        terms: &mut Vec<Option<CheckedTerms>>,
     ) -> usize {
         // Reference counts are incremented before anything else is touched: an increment waits
         // until all earlier writes have reached memory, and a key's bucket is mostly in no cache.
@@ -59,12 +59,12 @@ impl DesiredState {
         &mut self,
         hash: KeyHash,
         key: Key,
-        terms: Option<PublicationTerms>,
+        terms: Option<CheckedTerms>,
         change: KeyChange,
     ) -> bool {
         let is_desired = terms.is_some();
         // Terms of the same digest are equal when digests are compared.
-        let digest = terms.as_ref().map(PublicationTerms::digest);
+        let digest = terms.as_ref().map(CheckedTerms::digest);
         let before = match terms {
             Some(terms) => self.keys.insert(hash, key, terms),
             None => self.keys.remove(hash, &key),
@@ -79,7 +79,7 @@ impl DesiredState {
 
     /// Sets one key to these terms, or removes it.
     #[cfg(test)]
-    pub(super) fn set_one(&mut self, key: Key, terms: Option<&PublicationTerms>) {
+    pub(super) fn set_one(&mut self, key: Key, terms: Option<&CheckedTerms>) {
         self.set_all(&mut vec![(key.hash(), key)], &mut vec![terms.cloned()]);
     }
 

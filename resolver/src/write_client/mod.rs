@@ -25,7 +25,7 @@ use crate::replica_link::Caller;
 use crate::write_client::buckets::Key;
 use crate::write_client::shared::Shared;
 
-pub use crate::write_client::terms::{PublicationTerms, TermsError};
+pub use crate::write_client::terms::{CheckedTerms, TermsError};
 
 /// How far a replica matches what its publisher publishes ([`WriteClient::status`]).
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -109,7 +109,7 @@ impl WriteClient {
 
     /// The publisher holds `path`, on these terms, which replace earlier ones. Like all records, it
     /// is ignored after [`WriteClient::close`].
-    pub fn publish(&self, path: Path, terms: &PublicationTerms) {
+    pub fn publish(&self, path: Path, terms: &CheckedTerms) {
         self.set_desired(path, false, Some(terms));
     }
 
@@ -119,7 +119,7 @@ impl WriteClient {
     }
 
     /// The publisher creates whatever is requested at or below `path`, on these terms.
-    pub fn publish_default(&self, path: Path, terms: &PublicationTerms) {
+    pub fn publish_default(&self, path: Path, terms: &CheckedTerms) {
         self.set_desired(path, true, Some(terms));
     }
 
@@ -130,7 +130,7 @@ impl WriteClient {
 
     /// The publisher holds all of these paths: like [`WriteClient::publish`] for each, but in
     /// batches, so that other callers wait for no more than some hundreds of them.
-    pub fn publish_all(&self, paths: impl IntoIterator<Item = (Path, PublicationTerms)>) {
+    pub fn publish_all(&self, paths: impl IntoIterator<Item = (Path, CheckedTerms)>) {
         let key = |(path, terms)| (Key { path, default: false }, Some(terms));
         self.handle.shared.set_desired(paths.into_iter().map(key));
     }
@@ -141,7 +141,7 @@ impl WriteClient {
         self.handle.shared.set_desired(paths.into_iter().map(key));
     }
 
-    fn set_desired(&self, path: Path, default: bool, terms: Option<&PublicationTerms>) {
+    fn set_desired(&self, path: Path, default: bool, terms: Option<&CheckedTerms>) {
         self.handle.shared.set_desired([(Key { path, default }, terms.cloned())]);
     }
 

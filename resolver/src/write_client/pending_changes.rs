@@ -9,7 +9,7 @@ use longshore_protocol::{Path, Terms};
 use crate::write_client::buckets::{Buckets, Entry, Key, POSITIONS, position};
 use crate::write_client::change_log::KeyChange;
 use crate::write_client::desired_state::{DesiredState, StateSummary};
-use crate::write_client::terms::PublicationTerms;
+use crate::write_client::terms::CheckedTerms;
 
 /// Most paths in one request, which one step builds: half a millisecond if none of them is in the
 /// cache.
@@ -133,7 +133,7 @@ impl PendingChanges {
     }
 
     /// The replica refuses a key. False if it had refused it before.
-    pub(super) fn refuse(&mut self, hash: KeyHash, key: Key, terms: PublicationTerms) -> bool {
+    pub(super) fn refuse(&mut self, hash: KeyHash, key: Key, terms: CheckedTerms) -> bool {
         self.refused.insert(hash, key, terms).is_none()
     }
 
@@ -313,15 +313,15 @@ const GROUP_BYTES: usize = 16;
 /// Most bytes before a path.
 const PATH_HEAD_BYTES: usize = 3;
 
-fn group_key(default: bool, terms: Option<&PublicationTerms>) -> GroupKey {
+fn group_key(default: bool, terms: Option<&CheckedTerms>) -> GroupKey {
     let change = match (terms.is_some(), default) {
         (true, false) => Change::Publish,
         (false, false) => Change::Unpublish,
         (true, true) => Change::PublishDefault,
         (false, true) => Change::UnpublishDefault,
     };
-    let digest = terms.map_or(0, PublicationTerms::digest);
-    let bytes = GROUP_BYTES + terms.map_or(0, PublicationTerms::bytes);
+    let digest = terms.map_or(0, CheckedTerms::digest);
+    let bytes = GROUP_BYTES + terms.map_or(0, CheckedTerms::bytes);
     GroupKey { change, digest, bytes }
 }
 
@@ -387,7 +387,7 @@ impl BatchBuilder {
         hash: KeyHash,
         path: &Path,
         group_key: GroupKey,
-        terms: Option<&PublicationTerms>,
+        terms: Option<&CheckedTerms>,
     ) {
         let group = match self.last.filter(|(last, _)| *last == group_key) {
             Some((_, group)) => group,

@@ -11,7 +11,7 @@ use crate::write_client::buckets::Key;
 use crate::write_client::core::{Action, Event, WriteCore};
 use crate::write_client::desired_state::DesiredState;
 use crate::write_client::pending_changes::WRITE_PATHS_MAX;
-use crate::write_client::terms::PublicationTerms;
+use crate::write_client::terms::CheckedTerms;
 use crate::write_client::{PublicationStatus, ReplicaHealth};
 
 /// Most keys that are recorded under one lock: some 100 µs.
@@ -89,10 +89,7 @@ impl Shared {
 
     /// Records the desired state of keys: their terms, or removal. Ignored once the publisher
     /// stops.
-    pub(super) fn set_desired(
-        &self,
-        keys: impl IntoIterator<Item = (Key, Option<PublicationTerms>)>,
-    ) {
+    pub(super) fn set_desired(&self, keys: impl IntoIterator<Item = (Key, Option<CheckedTerms>)>) {
         let mut keys = keys.into_iter();
         let (mut hashed_keys, mut terms, mut changes_since_wake) = (Vec::new(), Vec::new(), 0);
         loop {

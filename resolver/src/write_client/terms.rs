@@ -27,7 +27,7 @@ pub enum TermsError {
 /// The terms on which paths are published: checked, and with their digest. Cheap to clone, and best
 /// created once for many paths.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct PublicationTerms(Arc<Checked>);
+pub struct CheckedTerms(Arc<Checked>);
 
 #[derive(PartialEq, Eq, Debug)]
 struct Checked {
@@ -36,9 +36,9 @@ struct Checked {
     terms: Terms,
 }
 
-impl PublicationTerms {
+impl CheckedTerms {
     /// Checks terms, and sorts their homes as the protocol requires.
-    pub fn new(mut terms: Terms) -> Result<PublicationTerms, TermsError> {
+    pub fn new(mut terms: Terms) -> Result<CheckedTerms, TermsError> {
         let homes: BTreeSet<String> = std::mem::take(&mut terms.homes).into_iter().collect();
         if homes.len() > HOMES_MAX {
             return Err(TermsError::TooManyHomes(homes.len()));
@@ -50,12 +50,12 @@ impl PublicationTerms {
         if terms.bytes() > TERMS_BYTES_MAX {
             return Err(TermsError::TooLong(terms.bytes()));
         }
-        Ok(PublicationTerms::of(terms))
+        Ok(CheckedTerms::of(terms))
     }
 
-    fn of(terms: Terms) -> PublicationTerms {
+    fn of(terms: Terms) -> CheckedTerms {
         let bytes = terms.bytes();
-        PublicationTerms(Arc::new(Checked { digest: terms.digest(), bytes, terms }))
+        CheckedTerms(Arc::new(Checked { digest: terms.digest(), bytes, terms }))
     }
 
     /// Its contribution to the digest of a path.
@@ -69,19 +69,19 @@ impl PublicationTerms {
     }
 
     /// True for the same allocation, without comparing the contents.
-    fn is(&self, other: &PublicationTerms) -> bool {
+    fn is(&self, other: &CheckedTerms) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
 /// The terms of a queue whose publisher sets no homes, priority or weight.
-impl Default for PublicationTerms {
-    fn default() -> PublicationTerms {
-        PublicationTerms::of(Terms::default())
+impl Default for CheckedTerms {
+    fn default() -> CheckedTerms {
+        CheckedTerms::of(Terms::default())
     }
 }
 
-impl Deref for PublicationTerms {
+impl Deref for CheckedTerms {
     type Target = Terms;
     fn deref(&self) -> &Terms {
         &self.0.terms
@@ -91,16 +91,16 @@ impl Deref for PublicationTerms {
 /// One copy of all terms in use, however often they are created.
 #[derive(Default, Debug)]
 pub(super) struct TermsInUse {
-    table: HashTable<PublicationTerms>,
+    table: HashTable<CheckedTerms>,
     /// The last terms: paths mostly come in batches with the same terms.
-    last: Option<PublicationTerms>,
+    last: Option<CheckedTerms>,
     /// The number of entries at which unused ones are dropped.
     full: usize,
 }
 
 impl TermsInUse {
     /// The shared copy of these terms.
-    pub(super) fn shared(&mut self, terms: &PublicationTerms) -> PublicationTerms {
+    pub(super) fn shared(&mut self, terms: &CheckedTerms) -> CheckedTerms {
         if let Some(last) = self.last.as_ref().filter(|last| last.is(terms)) {
             return last.clone();
         }
@@ -114,7 +114,7 @@ impl TermsInUse {
             // So rare that the cost per entry is negligible.
             self.full = (2 * self.table.len()).max(64);
         }
-        self.table.insert_unique(terms.digest(), terms.clone(), PublicationTerms::digest);
+        self.table.insert_unique(terms.digest(), terms.clone(), CheckedTerms::digest);
         self.last = Some(terms.clone());
         terms.clone()
     }
@@ -124,9 +124,9 @@ impl TermsInUse {
 mod tests {
     use super::*;
 
-    fn homes(homes: &[&str]) -> Result<PublicationTerms, TermsError> {
+    fn homes(homes: &[&str]) -> Result<CheckedTerms, TermsError> {
         let homes = homes.iter().map(|&home| home.into()).collect();
-        PublicationTerms::new(Terms { homes, ..Terms::default() })
+        CheckedTerms::new(Terms { homes, ..Terms::default() })
     }
 
     #[test]
@@ -154,7 +154,7 @@ mod tests {
         assert!(in_use.shared(&homes(&["a"]).unwrap()).is(&one));
         for weight in 0..10_000 {
             let terms = Terms { weight, ..Terms::default() };
-            in_use.shared(&PublicationTerms::new(terms).unwrap());
+            in_use.shared(&CheckedTerms::new(terms).unwrap());
             assert!(in_use.table.len() <= 64, "{} are stored", in_use.table.len());
         }
         assert!(in_use.shared(&homes(&["a"]).unwrap()).is(&one), "used terms stay");

@@ -10,7 +10,7 @@ use crate::common::*;
 use crate::long::long;
 use longshore_protocol::messages::resolver::{FromReplica, Resolve, ToReplica};
 use longshore_protocol::{HandshakeRefusal, ResolverTiming, Role};
-use longshore_resolver::{PathAnswer, PublicationTerms, ServerOptions};
+use longshore_resolver::{CheckedTerms, PathAnswer, ServerOptions};
 use longshore_transport::{DialError, LinkOptions, LinkReceiver, LinkSender, dial};
 use tokio::task::JoinSet;
 use tokio::time::interval;
@@ -82,7 +82,7 @@ async fn thousands_of_excess_diallers_are_refused_at_once_while_others_are_serve
     .await;
     let cluster = cluster(ResolverTiming::default(), [replica.address]);
     let early = writer(&cluster, 1);
-    early.publish(path("/jobs"), &PublicationTerms::default());
+    early.publish(path("/jobs"), &CheckedTerms::default());
     in_time(early.flushed(1)).await;
     let mut links = Vec::new();
     for _ in 0..READERS {
@@ -106,7 +106,7 @@ async fn thousands_of_excess_diallers_are_refused_at_once_while_others_are_serve
     let flood = tokio::task::spawn_blocking(move || flood(address, excess));
     // Writers and tools are admitted meanwhile, as many as have reserved slots.
     let late = writer(&cluster, 2);
-    late.publish(path("/late"), &PublicationTerms::default());
+    late.publish(path("/late"), &CheckedTerms::default());
     in_time(late.flushed(1)).await;
     let mut tool = in_time(served(&replica, Role::Tool)).await;
     let FromReplica::Status { status, .. } =

@@ -7,7 +7,7 @@ use crate::common::pem::Pem;
 use crate::common::*;
 use longshore_protocol::ResolverTiming;
 use longshore_resolver::{
-    Cluster, PathAnswer, PublicationTerms, ReadClient, ReadError, ReplicaHealth, ServerOptions,
+    CheckedTerms, Cluster, PathAnswer, ReadClient, ReadError, ReplicaHealth, ServerOptions,
     WriteClient,
 };
 use longshore_transport::{TlsAcceptor, TlsDialer};
@@ -47,7 +47,7 @@ async fn honest(options: ServerOptions) -> Replica {
 /// Publishes `/jobs`, and waits until the replica has it.
 async fn published(cluster: &Cluster) -> WriteClient {
     let writer = writer(cluster, 1);
-    writer.publish(path("/jobs"), &PublicationTerms::default());
+    writer.publish(path("/jobs"), &CheckedTerms::default());
     in_time(writer.flushed(1)).await;
     writer
 }
@@ -171,7 +171,7 @@ async fn writers_go_on(cluster: Cluster, hostile: &Hostile) {
     assert!(matches!(honest.health, ReplicaHealth::Connected { .. }), "{kind:?}: {honest:?}");
     assert_eq!(honest.pending, 0);
     // Later paths arrive as well.
-    writer.publish(path("/jobs/more"), &PublicationTerms::default());
+    writer.publish(path("/jobs/more"), &CheckedTerms::default());
     in_time(writer.flushed(1)).await;
 }
 
@@ -276,7 +276,7 @@ async fn a_busy_replica_does_not_count_as_hanging() {
         });
     }
     let writing = writer(&cluster, 1);
-    writing.publish_all(paths.iter().map(|path| (path.clone(), PublicationTerms::default())));
+    writing.publish_all(paths.iter().map(|path| (path.clone(), CheckedTerms::default())));
     let (small, mut asked) = (reader(&cluster), 0);
     let done = async {
         busy.join_all().await;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::common::*;
 use longshore_protocol::{Glob, ResolverTiming};
 use longshore_resolver::{
-    Cluster, Limits, LimitsHandle, PublicationTerms, ReadError, ReplicaStatus, ResolverServer,
+    CheckedTerms, Cluster, Limits, LimitsHandle, ReadError, ReplicaStatus, ResolverServer,
     ServerOptions,
 };
 use tokio::time::sleep;
@@ -61,7 +61,7 @@ async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
 #[tokio::test]
 async fn a_lower_limit_of_paths_refuses_new_ones_and_keeps_the_others() {
     let mut served = Served::start(768).await;
-    let (writer, terms) = (writer(&served.cluster, 1), PublicationTerms::default());
+    let (writer, terms) = (writer(&served.cluster, 1), CheckedTerms::default());
     ["/a", "/b"].iter().for_each(|text| writer.publish(path(text), &terms));
     in_time(writer.flushed(1)).await;
     served.set(|limits| limits.paths_max = 1).await;
@@ -101,7 +101,7 @@ async fn a_lower_limit_of_watches_refuses_new_ones_and_keeps_the_others() {
     assert_eq!((status.watches, status.watches_max), (2, 1));
 
     let writer = writer(&served.cluster, 1);
-    writer.publish(path("/a"), &PublicationTerms::default());
+    writer.publish(path("/a"), &CheckedTerms::default());
     while in_time(first.changed()).await.publishers.is_empty() {}
     while in_time(second.changed()).await.publishers.is_empty() {}
 }

@@ -20,7 +20,7 @@ use longshore_protocol::messages::resolver::{
 use longshore_protocol::{
     Glob, Handshake, LinkTiming, Path, ResolverTiming, Role, SessionId, Terms,
 };
-use longshore_resolver::{Cluster, PublicationTerms};
+use longshore_resolver::{CheckedTerms, Cluster};
 use longshore_transport::{LinkOptions, LinkReceiver, LinkSender, dial};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -422,7 +422,7 @@ async fn a_huge_publish_has_bounded_memory_and_does_not_delay_other_publishers()
     let count = if long() { HUGE_LONG } else { HUGE };
     let replica = start(LOOPBACK, true);
     let cluster = cluster(quick(), [replica.address]);
-    let (other, terms) = (writer(&cluster, 2), PublicationTerms::default());
+    let (other, terms) = (writer(&cluster, 2), CheckedTerms::default());
     // The replica's memory for any request at all is not counted.
     let before = (0..1_000).map(|n| (path(&format!("/other/before/{n}")), terms.clone()));
     other.publish_all(before);

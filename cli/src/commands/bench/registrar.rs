@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use anyhow::bail;
 use longshore::protocol::{Epoch, PublisherId, PublisherInfo};
-use longshore::{Path, PublicationTerms, WriteClient};
+use longshore::{CheckedTerms, Path, WriteClient};
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt, BufReader};
 
@@ -37,7 +37,7 @@ pub(crate) async fn run(arguments: BenchRegistrar, mut context: Context) -> anyh
     let paths: Vec<Path> = (0..arguments.paths).map(path).collect::<anyhow::Result<_>>()?;
     let client = WriteClient::connect(context.cluster(), publisher);
     // Connect before the time is measured.
-    let terms = PublicationTerms::default();
+    let terms = CheckedTerms::default();
     client.publish(paths[0].clone(), &terms);
     client.flushed(1).await;
     let mut input = BufReader::new(tokio::io::stdin()).lines();

@@ -4,7 +4,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use bytes::Bytes;
 use longshore_queue::{
-    BodyBlock, Log, LogMetrics, Now, Poisoned, ReadError, Reader, RecordRef, Records,
+    BodyBlock, Log, LogMetrics, LogReadError, LogReader, Now, Poisoned, RecordRef, Records,
 };
 
 /// The bodies of all commands; index 1 is the first.
@@ -18,10 +18,10 @@ pub(super) struct MemoryLog {
 struct Bodies(RwLock<Vec<Bytes>>);
 
 impl Records for Bodies {
-    fn block(&self, at: RecordRef) -> Result<BodyBlock, ReadError> {
+    fn block(&self, at: RecordRef) -> Result<BodyBlock, LogReadError> {
         let bodies = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let body = at.index.checked_sub(1).and_then(|index| bodies.get(index as usize));
-        let bytes = body.ok_or(ReadError::NotFound { index: at.index })?.clone();
+        let bytes = body.ok_or(LogReadError::NotFound { index: at.index })?.clone();
         Ok(BodyBlock { from: 0, bytes })
     }
 }
@@ -57,8 +57,8 @@ impl Log for MemoryLog {
         0
     }
 
-    fn reader(&self) -> Reader {
-        Reader::new(self.bodies.clone())
+    fn reader(&self) -> LogReader {
+        LogReader::new(self.bodies.clone())
     }
 
     fn metrics(&self) -> LogMetrics {

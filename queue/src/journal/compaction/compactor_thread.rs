@@ -9,7 +9,7 @@ use rustix::process::setpriority_process;
 
 use crate::Poisoned;
 use crate::journal::compaction::compactor::{Compactor, CycleContext, CycleError, log_between};
-use crate::journal::compaction::pace::{Pace, STEP_REST};
+use crate::journal::compaction::pace::{CyclePace, STEP_REST};
 use crate::journal::files::directory::Directory;
 use crate::journal::housekeeper::Housekeeper;
 use crate::journal::wal::progress::CommitProgress;
@@ -173,7 +173,7 @@ struct ThreadContext<'a> {
     housekeeper: &'a Housekeeper,
     progress: &'a CommitProgress,
     directory: &'a Directory,
-    pace: Pace,
+    pace: CyclePace,
     /// When its first chunk began, and how long the log was then.
     began: (Instant, u64),
 }
@@ -186,7 +186,7 @@ impl<'a> ThreadContext<'a> {
         directory: &'a Directory,
     ) -> ThreadContext<'a> {
         let began = (Instant::now(), progress.log_bytes());
-        ThreadContext { handle, housekeeper, progress, directory, pace: Pace::new(), began }
+        ThreadContext { handle, housekeeper, progress, directory, pace: CyclePace::new(), began }
     }
 
     fn rest_after(&mut self, bytes: usize) -> Duration {

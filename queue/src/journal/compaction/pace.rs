@@ -23,15 +23,15 @@ pub(crate) const STEP_REST: Duration = Duration::from_millis(2);
 
 /// The pace of one cycle.
 #[derive(Debug)]
-pub(crate) struct Pace {
+pub(crate) struct CyclePace {
     chunk_bytes: usize,
     /// Bytes that the cycle has written.
     done: u64,
 }
 
-impl Pace {
-    pub(crate) fn new() -> Pace {
-        Pace { chunk_bytes: CHUNK_BYTES, done: 0 }
+impl CyclePace {
+    pub(crate) fn new() -> CyclePace {
+        CyclePace { chunk_bytes: CHUNK_BYTES, done: 0 }
     }
 
     /// Most bytes of the next chunk.
@@ -67,21 +67,21 @@ mod tests {
 
     #[test]
     fn cycle_pace_follows_log_growth() {
-        let mut pace = Pace::new();
+        let mut pace = CyclePace::new();
         // The log grew by a quarter of a chunk in 4 ms: the rest comes in 12 ms.
         assert_eq!(pace.rest_after(CHUNK_BYTES, 4 * MS, CHUNK / 4), 12 * MS);
         assert_eq!(pace.rest_after(CHUNK_BYTES, 8 * MS, 2 * CHUNK), REST_MIN);
         assert_eq!(pace.rest_after(CHUNK_BYTES, 12 * MS, 2 * CHUNK), 6 * MS, "3 of 2 are done");
         for grown in [0, 1, CHUNK / 100] {
-            let rest = Pace::new().rest_after(CHUNK_BYTES, 4 * MS, grown);
+            let rest = CyclePace::new().rest_after(CHUNK_BYTES, 4 * MS, grown);
             assert_eq!(rest, REST_MAX, "not for ever");
         }
-        assert_eq!(Pace::new().rest_after(0, Duration::ZERO, 0), REST_MAX);
+        assert_eq!(CyclePace::new().rest_after(0, Duration::ZERO, 0), REST_MAX);
     }
 
     #[test]
     fn batched_commits_do_not_disturb_the_average_pace() {
-        let mut pace = Pace::new();
+        let mut pace = CyclePace::new();
         let mut at = Duration::ZERO;
         // A commit of 2 MiB every 40 ms; a chunk takes a millisecond.
         for _ in 0..10_000 {
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn chunks_grow_while_behind_the_log_and_shrink_when_ahead() {
-        let mut pace = Pace::new();
+        let mut pace = CyclePace::new();
         let mut grown = 0;
         for _ in 0..10 {
             grown += 3 * pace.chunk_bytes() as u64;

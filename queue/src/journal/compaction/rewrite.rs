@@ -24,7 +24,7 @@ use crate::journal::wal::format::{SEGMENT_HEADER_BYTES, SegmentHeader, crc_seed}
 use crate::journal::wal::locations::{Bounds, CompactedAt, Run, RunRecords};
 use crate::journal::wal::record::{FLAG_COMPACTED, RECORD_HEADER_BYTES, RecordHeader};
 use crate::journal::wal::records::{JournalRecords, PrivateCache};
-use crate::log::ReadError;
+use crate::log::LogReadError;
 
 /// The kind of a compacted record; no command has it.
 const KIND_COMPACTED: u8 = 0;
@@ -48,7 +48,7 @@ pub(crate) enum RewriteError {
     /// A part is missing, or its file cannot be read: it may well be intact, so the victim must
     /// stay.
     #[error("reading what is to be compacted: {0}")]
-    Read(ReadError),
+    Read(LogReadError),
 }
 
 /// Copies these parts, which are sorted, into one new file. Each written chunk is reported to
@@ -114,7 +114,7 @@ fn write_unfinished(
         (RunsBuilder { sequence, runs: Vec::new() }, PrivateCache::default());
     for record in PlannedRecords::of(parts) {
         let index = record.index;
-        let missing = RewriteError::Read(ReadError::NotFound { index });
+        let missing = RewriteError::Read(LogReadError::NotFound { index });
         let bounds = records.bounds_of(index).ok_or(missing)?;
         let at = record.parts[0].0;
         let mut compacted = Vec::with_capacity(record.parts.len());
@@ -148,10 +148,10 @@ fn read(
     records: &JournalRecords,
     cache: &mut PrivateCache,
     part: RecordRef,
-) -> Result<Option<Bytes>, ReadError> {
+) -> Result<Option<Bytes>, LogReadError> {
     match records.part_with_cache(part, cache) {
         Ok(bytes) => Ok(Some(bytes)),
-        Err(ReadError::Damaged { file, offset }) => {
+        Err(LogReadError::Damaged { file, offset }) => {
             let RecordRef { index, at, length } = part;
             tracing::error!(
                 ?file,

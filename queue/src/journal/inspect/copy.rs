@@ -19,7 +19,7 @@ use super::super::files::{Files, JournalFile, LOCK_FILE, LockError};
 use super::super::snapshots::{self, Checked, SnapshotFileError};
 use super::findings::{Effect, Findings};
 use super::segments::{self, SegmentFile};
-use super::source::Source;
+use super::source::JournalSource;
 use super::{CHUNK_BYTES, Finding, InspectError, Progress, disk};
 use crate::journal::files::directory::{Directory, SEGMENTS_DIR};
 use crate::journal::files::identity::{self, IDENTITY_FILE, Identity};
@@ -76,7 +76,7 @@ pub(crate) fn copy_on(
     publisher: PublisherId,
     progress: &mut Progress<'_>,
 ) -> Result<Copied, InspectError> {
-    let source = Source::open(files, dir)?;
+    let source = JournalSource::open(files, dir)?;
     source.check_room()?;
     // The copy never uses an epoch of the original.
     let identity = Identity { publisher, ..source.identity }
@@ -99,7 +99,7 @@ pub(crate) fn copy_on(
 
 /// Copies everything but the commit watermark and the identity.
 fn copy_pinned(
-    source: &Source,
+    source: &JournalSource,
     target: &CopyTarget,
     publisher: PublisherId,
     progress: &mut Progress<'_>,
@@ -163,7 +163,7 @@ struct PlannedSegment {
 }
 
 impl CopyPlan {
-    fn of(source: &Source) -> Result<CopyPlan, InspectError> {
+    fn of(source: &JournalSource) -> Result<CopyPlan, InspectError> {
         let directory = &source.directory;
         // First: everything found afterwards reaches at least as far.
         let watermark = source.watermark()?.ok_or_else(|| InspectError::Damaged {
@@ -241,7 +241,7 @@ impl CopyPlan {
 
 /// Copies the planned files.
 struct Copier<'a, 'p> {
-    source: &'a Source,
+    source: &'a JournalSource,
     target: &'a CopyTarget,
     findings: Findings,
     files: u64,

@@ -9,7 +9,7 @@ use longshore_protocol::{PublisherId, WireError};
 use super::super::files::Files;
 use super::super::snapshots::{self, SnapshotFileError};
 use super::segments::{self, BadHeader, SegmentFile};
-use super::source::{Source, identity_of};
+use super::source::{JournalSource, identity_of};
 use super::{InspectError, disk, name_of};
 use crate::Now;
 use crate::command::Command;
@@ -140,7 +140,7 @@ impl Dump {
         if let Some(named) = file_name(&name_of(path)) {
             return Dump::of_file(files, path, named, options);
         }
-        let source = Source::open(files, path)?;
+        let source = JournalSource::open(files, path)?;
         let directory = &source.directory;
         let mut snapshots = VecDeque::new();
         for index in source.snapshots()? {
@@ -336,7 +336,7 @@ fn file_name(name: &str) -> Option<(u64, bool, bool)> {
 }
 
 /// The item of a snapshot file; none if it is gone.
-fn snapshot(source: &Source, index: u64) -> Result<Option<Dumped>, InspectError> {
+fn snapshot(source: &JournalSource, index: u64) -> Result<Option<Dumped>, InspectError> {
     let file = source.directory.snapshot_path(index);
     let Some(bytes) = segments::bytes_of(&*source.directory.files, &file)? else { return Ok(None) };
     let checked = snapshots::check(&source.directory, index)

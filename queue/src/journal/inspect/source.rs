@@ -16,7 +16,7 @@ use crate::journal::space::budget::SMALL_BYTES;
 use crate::journal::wal::commit_watermark::{CommitWatermark, WATERMARK_FILE};
 
 /// An inspected journal.
-pub(super) struct Source {
+pub(super) struct JournalSource {
     /// Its files, read-only.
     pub(super) directory: Directory,
     /// The ids of journal and publisher.
@@ -25,15 +25,15 @@ pub(super) struct Source {
     pub(super) holder: Option<String>,
 }
 
-impl Source {
-    pub(super) fn open(files: &Arc<dyn Files>, dir: &Path) -> Result<Source, InspectError> {
+impl JournalSource {
+    pub(super) fn open(files: &Arc<dyn Files>, dir: &Path) -> Result<JournalSource, InspectError> {
         let read_only: Arc<dyn Files> = Arc::new(ReadOnly(Arc::clone(files)));
         let identity = identity_of(&*read_only, dir)?
             .ok_or_else(|| InspectError::NoJournal { dir: dir.to_owned() })?;
         let holder = read_only.holder(dir).map_err(InspectError::io("inspecting", dir))?;
         // It creates no segments, so their length does not matter.
         let directory = Directory::new(read_only, dir.to_owned(), identity.journal, SEGMENT_BYTES);
-        Ok(Source { directory, identity, holder })
+        Ok(JournalSource { directory, identity, holder })
     }
 
     pub(super) fn journal(&self) -> PublisherId {

@@ -8,7 +8,7 @@ use longshore_protocol::PublisherId;
 
 use super::super::files::Files;
 use super::super::snapshots::{self, SnapshotHead};
-use super::source::Source;
+use super::source::JournalSource;
 use super::{InspectError, SegmentKind, disk, segments};
 use crate::journal::files::directory::LOST_DIR;
 use crate::journal::space::ballast::BALLAST_FILE;
@@ -85,7 +85,7 @@ pub(in crate::journal) fn stat_on(
     files: &Arc<dyn Files>,
     dir: &Path,
 ) -> Result<JournalStat, InspectError> {
-    let source = Source::open(files, dir)?;
+    let source = JournalSource::open(files, dir)?;
     let directory = &source.directory;
     let commit_watermark = source.watermark()?;
     let (mut snapshots, mut covered) = (Vec::new(), None);
@@ -127,7 +127,7 @@ fn spans(locations: &Locations) -> BTreeMap<u64, (u64, u64)> {
 
 /// `covered` is the last command of the snapshot, `named` its commands in each file.
 fn segments(
-    source: &Source,
+    source: &JournalSource,
     covered: u64,
     named: &BTreeMap<u64, (u64, u64)>,
 ) -> Result<Vec<SegmentStat>, InspectError> {
@@ -164,7 +164,7 @@ fn segments(
 }
 
 /// Files and bytes of what was set aside.
-fn lost(source: &Source, dir: PathBuf) -> Result<(u64, u64), InspectError> {
+fn lost(source: &JournalSource, dir: PathBuf) -> Result<(u64, u64), InspectError> {
     let files = &source.directory.files;
     let names = match files.list(&dir) {
         Ok(names) => names,

@@ -10,7 +10,7 @@ use super::super::files::Files;
 use super::super::snapshots::{self, Checked, SnapshotFileError};
 use super::findings::{Effect, Findings};
 use super::segments::{BadHeader, SegmentFile};
-use super::source::Source;
+use super::source::JournalSource;
 use super::{Finding, InspectError, Progress, disk, segments};
 use crate::command::Command;
 use crate::journal::compaction::compacted;
@@ -62,7 +62,7 @@ pub(in crate::journal) fn verify_on(
     decodes: &dyn Fn(u8, Bytes) -> bool,
     progress: &mut Progress<'_>,
 ) -> Result<Verified, InspectError> {
-    let source = Source::open(files, dir)?;
+    let source = JournalSource::open(files, dir)?;
     if let Some(holder) = source.holder {
         return Err(InspectError::InUse { dir: dir.to_owned(), holder });
     }

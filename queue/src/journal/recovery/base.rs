@@ -1,7 +1,7 @@
 //! Chooses the base of replay: the newest good snapshot of which every file exists. Without one,
 //! the log's beginning.
 
-use super::super::OpenError;
+use super::super::JournalOpenError;
 use super::super::files::is_unreadable;
 use super::super::snapshots::{self, KIND_STATE, Resume, SnapshotFileError, SnapshotReader};
 use super::found::FoundFiles;
@@ -36,7 +36,7 @@ pub(super) fn choose(
     directory: &Directory,
     found: &mut FoundFiles,
     accept_loss: bool,
-) -> Result<(RecoveryBase, Vec<Damage>), OpenError> {
+) -> Result<(RecoveryBase, Vec<Damage>), JournalOpenError> {
     let (mut damaged, mut unreadable, mut incomplete) = (Vec::new(), None, None);
     let mut log_is_lost = false;
     for index in found.snapshots.clone() {
@@ -46,7 +46,7 @@ pub(super) fn choose(
             Err(SnapshotFileError::Io { what, file, error }) if is_unreadable(&error) => {
                 let why = "the disk cannot read it";
                 damaged.push(Damage { file: file.clone(), offset: 0, why });
-                unreadable = Some(OpenError::io(what, &file, error));
+                unreadable = Some(JournalOpenError::io(what, &file, error));
                 continue;
             }
             Err(error) => {
@@ -90,7 +90,7 @@ pub(super) fn choose(
             if !accept_loss {
                 return Err(match base.lost_log {
                     Some(damage) => damage.refused(base.index + 1),
-                    None => OpenError::PayloadsLost { file: damage.file, why: damage.why },
+                    None => JournalOpenError::PayloadsLost { file: damage.file, why: damage.why },
                 });
             }
             found.accept(directory, &missing)?;
@@ -108,20 +108,22 @@ impl RecoveryBase {
         &self,
         directory: &Directory,
         rebuild: &mut dyn Rebuild,
-    ) -> Result<(), OpenError> {
+    ) -> Result<(), JournalOpenError> {
         if self.resume.is_none() {
             return Ok(());
         }
         let path = directory.snapshot_path(self.index);
         let refused = |error| match damage_or_refusal(directory, error) {
             // It was good a moment ago. The partial rebuild is useless: the next start tries again.
-            Ok(Damage { file, offset, why }) => OpenError::Damaged { file, offset, index: 1, why },
+            Ok(Damage { file, offset, why }) => {
+                JournalOpenError::Damaged { file, offset, index: 1, why }
+            }
             Err(error) => error,
         };
         let mut reader =
             SnapshotReader::open(directory, path.clone(), self.index).map_err(refused)?;
         let unrestored =
-            |offset, error| OpenError::Unrestorable { file: path.clone(), offset, error };
+            |offset, error| JournalOpenError::Unrestorable { file: path.clone(), offset, error };
         while let Some(block) = reader.next().map_err(refused)? {
             if block.kind == KIND_STATE {
                 rebuild.block(block.body).map_err(|error| unrestored(block.offset, error))?;
@@ -133,15 +135,20 @@ impl RecoveryBase {
 
 /// The damage of a snapshot file that an older one may replace; otherwise the error that refuses
 /// the start.
-fn damage_or_refusal(directory: &Directory, error: SnapshotFileError) -> Result<Damage, OpenError> {
+fn damage_or_refusal(
+    directory: &Directory,
+    error: SnapshotFileError,
+) -> Result<Damage, JournalOpenError> {
     match error {
         SnapshotFileError::Damaged { file, offset, why } => Ok(Damage { file, offset, why }),
-        SnapshotFileError::Io { what, file, error } => Err(OpenError::io(what, &file, error)),
+        SnapshotFileError::Io { what, file, error } => {
+            Err(JournalOpenError::io(what, &file, error))
+        }
         SnapshotFileError::OtherFormat { file, version } => {
-            Err(OpenError::OtherFormat { file, version })
+            Err(JournalOpenError::OtherFormat { file, version })
         }
         SnapshotFileError::Foreign { file, journal } => {
-            Err(OpenError::Foreign { file, journal, expected: directory.journal })
+            Err(JournalOpenError::Foreign { file, journal, expected: directory.journal })
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use super::super::OpenError;
+use super::super::JournalOpenError;
 use super::super::files::JournalFile;
 use super::found::{FoundSegment, UnusedSegment};
 use super::replay::ReplayedSegment;
@@ -22,7 +22,7 @@ pub(super) fn find_missing_commits(
     end: u64,
     known: u64,
     last_index: u64,
-) -> Result<Option<Damage>, OpenError> {
+) -> Result<Option<Damage>, JournalOpenError> {
     // The expected position of the next record: after the last one, or in a segment with a damaged
     // header.
     let expected = segments
@@ -52,7 +52,7 @@ pub(super) fn find_missing_commits(
     for (file, path, sequence, from) in tail.into_iter().chain(others) {
         let walk = Walk::new(file?, crc_seed(directory.journal, sequence));
         let later = walk.and_then(|mut walk| walk.has_later_commit(from, last_index));
-        if later.map_err(|error| OpenError::io("reading", path, error))? {
+        if later.map_err(|error| JournalOpenError::io("reading", path, error))? {
             return damage("a later commit shows that this one was committed");
         }
     }
@@ -69,8 +69,8 @@ pub(super) fn cut_tail(
     directory: &Directory,
     last: &FoundSegment,
     end: u64,
-) -> Result<Option<CutTail>, OpenError> {
-    let io = |error| OpenError::io("cutting the torn tail of", &last.path, error);
+) -> Result<Option<CutTail>, JournalOpenError> {
+    let io = |error| JournalOpenError::io("cutting the torn tail of", &last.path, error);
     let file = last.open(directory)?;
     let data_end = end_of_data(&file, end).map_err(io)?;
     if data_end == end {
@@ -101,14 +101,14 @@ pub(super) fn rewrite_unsynced(
     locations: &Locations,
     end: u64,
     known: u64,
-) -> Result<(), OpenError> {
+) -> Result<(), JournalOpenError> {
     for (position, (segment, span)) in segments.iter().zip(spans).enumerate() {
         let first = span.first.max(known + 1);
         if first >= span.first + span.records {
             continue;
         }
         let Some(from) = locations.locate(first, 0) else { continue };
-        let io = |error| OpenError::io("writing the end again of", &segment.path, error);
+        let io = |error| JournalOpenError::io("writing the end again of", &segment.path, error);
         let file = segment.open(directory)?;
         let to = if position + 1 == spans.len() { end } else { segment.length };
         // The header may be as recent as the first record.
@@ -133,7 +133,7 @@ pub(super) fn reopen_last(
     directory: &Directory,
     last: FoundSegment,
     end: u64,
-) -> Result<Segment, OpenError> {
+) -> Result<Segment, JournalOpenError> {
     let file = last.open(directory)?;
     let FoundSegment { header, path, length, .. } = last;
     let (sequence, seed) = (header.sequence, crc_seed(directory.journal, header.sequence));

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::super::OpenError;
+use super::super::JournalOpenError;
 use super::super::files::{JournalFile, unless_unreadable};
 use super::super::snapshots;
 use super::{Damage, FIRST_INDEX};
@@ -54,13 +54,16 @@ pub(super) struct FoundFiles {
 }
 
 impl FoundSegment {
-    pub(super) fn open(&self, directory: &Directory) -> Result<Arc<dyn JournalFile>, OpenError> {
+    pub(super) fn open(
+        &self,
+        directory: &Directory,
+    ) -> Result<Arc<dyn JournalFile>, JournalOpenError> {
         open(directory, &self.path)
     }
 
     /// Rewrites a damaged header durably. Until it is synced the file is as damaged as before, also
     /// after a power cut.
-    pub(super) fn repair_header(&self, directory: &Directory) -> Result<(), OpenError> {
+    pub(super) fn repair_header(&self, directory: &Directory) -> Result<(), JournalOpenError> {
         if !self.has_damaged_header {
             return Ok(());
         }
@@ -68,25 +71,29 @@ impl FoundSegment {
         tracing::warn!(file = ?self.path, first_index, "rewriting a damaged header");
         let file = self.open(directory)?;
         let written = file.write_at(&self.header.encode(), 0).and_then(|()| file.sync_data());
-        written.map_err(|error| OpenError::io("writing the header again of", &self.path, error))
+        written
+            .map_err(|error| JournalOpenError::io("writing the header again of", &self.path, error))
     }
 }
 
 impl UnusedSegment {
-    pub(super) fn open(&self, directory: &Directory) -> Result<Arc<dyn JournalFile>, OpenError> {
+    pub(super) fn open(
+        &self,
+        directory: &Directory,
+    ) -> Result<Arc<dyn JournalFile>, JournalOpenError> {
         open(directory, &self.path)
     }
 }
 
-fn open(directory: &Directory, path: &Path) -> Result<Arc<dyn JournalFile>, OpenError> {
-    directory.files.open(path).map_err(|error| OpenError::io("opening", path, error))
+fn open(directory: &Directory, path: &Path) -> Result<Arc<dyn JournalFile>, JournalOpenError> {
+    directory.files.open(path).map_err(|error| JournalOpenError::io("opening", path, error))
 }
 
 /// Reads the header of every file. Changes nothing.
-pub(super) fn find(directory: &Directory) -> Result<FoundFiles, OpenError> {
+pub(super) fn find(directory: &Directory) -> Result<FoundFiles, JournalOpenError> {
     let (segments_dir, snapshots_dir) = (directory.segments_dir(), directory.snapshots_dir());
-    let list = |dir: &Path| -> Result<Vec<String>, OpenError> {
-        directory.files.list(dir).map_err(|error| OpenError::io("listing", dir, error))
+    let list = |dir: &Path| -> Result<Vec<String>, JournalOpenError> {
+        directory.files.list(dir).map_err(|error| JournalOpenError::io("listing", dir, error))
     };
     let mut found = FoundFiles {
         segments: Vec::new(),
@@ -94,7 +101,7 @@ pub(super) fn find(directory: &Directory) -> Result<FoundFiles, OpenError> {
         compacted: Vec::new(),
         damaged_compacted: Vec::new(),
         snapshots: snapshots::list(directory)
-            .map_err(|error| OpenError::io("listing", &snapshots_dir, error))?,
+            .map_err(|error| JournalOpenError::io("listing", &snapshots_dir, error))?,
         unfinished: Vec::new(),
     };
     for dir in [&segments_dir, &snapshots_dir] {
@@ -131,9 +138,9 @@ fn read_file(
     path: &Path,
     sequence: u64,
     is_compacted: bool,
-) -> Result<Result<FoundSegment, UnusedSegment>, OpenError> {
+) -> Result<Result<FoundSegment, UnusedSegment>, JournalOpenError> {
     directory.reserve_sequence(sequence);
-    let io = |error| OpenError::io("reading", path, error);
+    let io = |error| JournalOpenError::io("reading", path, error);
     let file = directory.files.open(path).map_err(io)?;
     let length = file.len().map_err(io)?;
     let mut bytes = [0; SEGMENT_HEADER_BYTES];
@@ -144,10 +151,10 @@ fn read_file(
     let good = match SegmentHeader::decode(&bytes) {
         Ok(header) if header.journal != directory.journal => {
             let (expected, journal) = (directory.journal, header.journal);
-            return Err(OpenError::Foreign { file: path.to_owned(), journal, expected });
+            return Err(JournalOpenError::Foreign { file: path.to_owned(), journal, expected });
         }
         Err(HeaderError::OtherFormat(version)) => {
-            return Err(OpenError::OtherFormat { file: path.to_owned(), version });
+            return Err(JournalOpenError::OtherFormat { file: path.to_owned(), version });
         }
         Ok(header) => Some(header)
             .filter(|header| header.sequence == sequence && header.is_compacted() == is_compacted),
@@ -200,7 +207,7 @@ impl FoundFiles {
         &mut self,
         directory: &Directory,
         locations: &'a Locations,
-    ) -> Result<Vec<&'a Run>, OpenError> {
+    ) -> Result<Vec<&'a Run>, JournalOpenError> {
         let mut good: BTreeSet<u64> =
             self.segments.iter().chain(&self.compacted).map(|file| file.header.sequence).collect();
         let mut missing = BTreeMap::new();
@@ -211,7 +218,7 @@ impl FoundFiles {
             let proof = match self.damaged_file(run) {
                 None => None,
                 Some(bad) => header_proof::by_run(&*bad.open(directory)?, directory.journal, run)
-                    .map_err(|error| OpenError::io("reading", &bad.path, error))?,
+                    .map_err(|error| JournalOpenError::io("reading", &bad.path, error))?,
             };
             match proof {
                 Some(header) => {
@@ -239,7 +246,11 @@ impl FoundFiles {
     /// content: each damaged record in them is detected when it is read. The headers are written
     /// together with all other repairs; until then an interrupted start leaves the files as damaged
     /// as they were.
-    pub(super) fn accept(&mut self, directory: &Directory, runs: &[Run]) -> Result<(), OpenError> {
+    pub(super) fn accept(
+        &mut self,
+        directory: &Directory,
+        runs: &[Run],
+    ) -> Result<(), JournalOpenError> {
         for run in runs {
             // An older snapshot may have proven it already.
             let mut known = self.segments.iter().chain(&self.compacted);
@@ -257,7 +268,7 @@ impl FoundFiles {
                 }
                 opened => opened.map(drop),
             }
-            .map_err(|error| OpenError::io("making", &path, error))?;
+            .map_err(|error| JournalOpenError::io("making", &path, error))?;
             self.set_header(run, header_proof::of_run(directory.journal, run), directory);
         }
         self.sort();

@@ -8,7 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::super::OpenError;
+use super::super::JournalOpenError;
 use super::super::files::JournalFile;
 use super::super::opening::count_loss;
 use super::end::{end_of_data, erase};
@@ -25,7 +25,7 @@ pub(super) fn set_aside<'a>(
     tail: Option<(&FoundSegment, u64)>,
     segments: impl Iterator<Item = &'a PathBuf>,
     snapshots: &[PathBuf],
-) -> Result<Dropped, OpenError> {
+) -> Result<Dropped, JournalOpenError> {
     let mut folder = LostFolder::new(directory, index)?;
     let tail = tail
         .map(|(segment, from)| segment.open(directory).map(|file| (segment, file, from)))
@@ -45,7 +45,7 @@ pub(super) fn set_aside<'a>(
     folder.make_last()?;
     if let Some((segment, file, from)) = &tail {
         // Only now: until the copy is synced, this is the only one.
-        let io = |error| OpenError::io("cutting the end of", &segment.path, error);
+        let io = |error| JournalOpenError::io("cutting the end of", &segment.path, error);
         let to = end_of_data(file, *from).map_err(io)?;
         erase(&**file, *from, to).map_err(io)?;
     }
@@ -62,9 +62,9 @@ struct LostFolder<'a> {
 }
 
 impl<'a> LostFolder<'a> {
-    fn new(directory: &'a Directory, index: u64) -> Result<LostFolder<'a>, OpenError> {
+    fn new(directory: &'a Directory, index: u64) -> Result<LostFolder<'a>, JournalOpenError> {
         let moved_to = directory.dir.join(LOST_DIR);
-        let making = |error| OpenError::io("making", &moved_to, error);
+        let making = |error| JournalOpenError::io("making", &moved_to, error);
         directory.files.create_dir(&moved_to).map_err(making)?;
         let used_names = directory.files.list(&moved_to).map_err(making)?;
         Ok(LostFolder { directory, index, moved_to, used_names, bytes: 0 })
@@ -83,8 +83,8 @@ impl<'a> LostFolder<'a> {
         self.moved_to.join(free)
     }
 
-    fn take(&mut self, path: &Path) -> Result<(), OpenError> {
-        let io = |error| OpenError::io("setting aside", path, error);
+    fn take(&mut self, path: &Path) -> Result<(), JournalOpenError> {
+        let io = |error| JournalOpenError::io("setting aside", path, error);
         let files = &self.directory.files;
         self.bytes += files.open(path).and_then(|file| file.len()).map_err(io)?;
         let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
@@ -97,8 +97,8 @@ impl<'a> LostFolder<'a> {
         segment: &FoundSegment,
         file: &Arc<dyn JournalFile>,
         from: u64,
-    ) -> Result<(), OpenError> {
-        let io = |error| OpenError::io("setting aside the end of", &segment.path, error);
+    ) -> Result<(), JournalOpenError> {
+        let io = |error| JournalOpenError::io("setting aside the end of", &segment.path, error);
         let to = end_of_data(file, from).map_err(io)?;
         if to > from {
             let path = self.path(&format!("{:010}-from-{from}.part", segment.header.sequence));
@@ -109,10 +109,10 @@ impl<'a> LostFolder<'a> {
         Ok(())
     }
 
-    fn make_last(&self) -> Result<(), OpenError> {
+    fn make_last(&self) -> Result<(), JournalOpenError> {
         let (segments, snapshots) = (self.directory.segments_dir(), self.directory.snapshots_dir());
         for dir in [&self.moved_to, &segments, &snapshots] {
-            let io = |error| OpenError::io("syncing", dir, error);
+            let io = |error| JournalOpenError::io("syncing", dir, error);
             self.directory.files.sync_dir(dir).map_err(io)?;
         }
         Ok(())

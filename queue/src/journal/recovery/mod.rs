@@ -24,7 +24,7 @@ use std::sync::atomic::Ordering;
 use self::base::RecoveryBase;
 use self::found::{FoundFiles, FoundSegment};
 use self::replay::ReplayResult;
-use super::OpenError;
+use super::JournalOpenError;
 use crate::journal::compaction::compactor::{Fallback, SizedFile};
 use crate::journal::files::directory::{Directory, Segment};
 use crate::journal::files::pin::Pin;
@@ -117,7 +117,7 @@ pub(crate) fn recover(
     watermark: u64,
     accept_loss: bool,
     rebuild: &mut dyn Rebuild,
-) -> Result<Recovery, OpenError> {
+) -> Result<Recovery, JournalOpenError> {
     let mut found = found::find(directory)?;
     let (base, skipped) = base::choose(directory, &mut found, accept_loss)?;
     for Damage { file, offset, why } in &skipped {
@@ -140,7 +140,7 @@ fn replay_and_repair(
     known: u64,
     accept_loss: bool,
     rebuild: &mut dyn Rebuild,
-) -> Result<Recovery, OpenError> {
+) -> Result<Recovery, JournalOpenError> {
     let needed: BTreeSet<u64> = base.locations.runs().iter().map(|run| run.sequence).collect();
     // Also those of missing files: no number is used twice.
     needed.iter().for_each(|&sequence| directory.reserve_sequence(sequence));
@@ -268,7 +268,7 @@ struct Removals {
 impl Removals {
     /// Removes them durably. Returns the files that a copy may be reading: a later cycle removes
     /// those.
-    fn remove(self, directory: &Directory) -> Result<Vec<SizedFile>, OpenError> {
+    fn remove(self, directory: &Directory) -> Result<Vec<SizedFile>, JournalOpenError> {
         let (segments_dir, snapshots_dir) = (directory.segments_dir(), directory.snapshots_dir());
         remove(directory, &self.never_counted)?;
         // The name of the newest snapshot may not be synced yet.
@@ -278,7 +278,7 @@ impl Removals {
             return Ok(Vec::new());
         }
         let pin = Pin::to_delete(&*directory.files, &directory.dir)
-            .map_err(|error| OpenError::io("pinning", &directory.dir, error))?;
+            .map_err(|error| JournalOpenError::io("pinning", &directory.dir, error))?;
         let Some(_unpinned) = pin else { return Ok(self.dead) };
         remove(directory, &self.snapshots)?;
         // Sync first: the files that only they needed go after them.
@@ -292,11 +292,11 @@ impl Removals {
 fn remove<'a>(
     directory: &Directory,
     paths: impl IntoIterator<Item = &'a PathBuf>,
-) -> Result<(), OpenError> {
+) -> Result<(), JournalOpenError> {
     for path in paths {
         match directory.files.remove(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(OpenError::io("removing", path, error));
+                return Err(JournalOpenError::io("removing", path, error));
             }
             _ => {}
         }
@@ -304,14 +304,14 @@ fn remove<'a>(
     Ok(())
 }
 
-fn sync_dir(directory: &Directory, dir: &Path) -> Result<(), OpenError> {
-    directory.files.sync_dir(dir).map_err(|error| OpenError::io("syncing", dir, error))
+fn sync_dir(directory: &Directory, dir: &Path) -> Result<(), JournalOpenError> {
+    directory.files.sync_dir(dir).map_err(|error| JournalOpenError::io("syncing", dir, error))
 }
 
 impl Damage {
     /// The error that refuses the start. `index` is the first lost command.
-    fn refused(self, index: u64) -> OpenError {
+    fn refused(self, index: u64) -> JournalOpenError {
         let Damage { file, offset, why } = self;
-        OpenError::Damaged { file, offset, index, why }
+        JournalOpenError::Damaged { file, offset, index, why }
     }
 }

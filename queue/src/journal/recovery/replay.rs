@@ -1,7 +1,7 @@
 //! Replays every valid record after the snapshot, in order.
 
 use super::super::snapshots::Resume;
-use super::super::{OpenError, Replayed};
+use super::super::{JournalOpenError, Replayed};
 use super::found::FoundSegment;
 use super::{Damage, Recovery};
 use crate::journal::files::directory::Directory;
@@ -34,7 +34,7 @@ pub(super) fn replay(
     segments: &[FoundSegment],
     recovery: &mut Recovery,
     rebuild: &mut dyn Rebuild,
-) -> Result<ReplayResult, OpenError> {
+) -> Result<ReplayResult, JournalOpenError> {
     let mut result =
         ReplayResult { spans: Vec::new(), end: SEGMENT_HEADER_BYTES as u64, damage: None };
     for (position, segment) in segments.iter().enumerate() {
@@ -66,8 +66,8 @@ fn replay_segment(
     from: u64,
     recovery: &mut Recovery,
     rebuild: &mut dyn Rebuild,
-) -> Result<u64, OpenError> {
-    let io = |error| OpenError::io("reading", &segment.path, error);
+) -> Result<u64, JournalOpenError> {
+    let io = |error| JournalOpenError::io("reading", &segment.path, error);
     let sequence = segment.header.sequence;
     let file = segment.open(directory)?;
     let mut walk = Walk::new(file, crc_seed(directory.journal, sequence)).map_err(io)?;
@@ -80,7 +80,7 @@ fn replay_segment(
         let (offset, header, body) = (end, record.header, record.body());
         let (index, kind) = (header.index, header.kind);
         rebuild.command(Replayed { index, now: header.now, kind, body }).map_err(|error| {
-            OpenError::Undecodable { file: segment.path.clone(), offset, index, kind, error }
+            JournalOpenError::Undecodable { file: segment.path.clone(), offset, index, kind, error }
         })?;
         offsets.push(offset as u32);
         recovery.last_index = index;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use rand::RngExt;
 
 use super::super::simulated_disk::{Fault, SimulatedDisk};
-use super::super::{LostPayloads, OpenError};
+use super::super::{JournalOpenError, LostPayloads};
 use super::damage::{end_of_data, is_segment, run_and_close};
 use super::harness::SimulationHarness;
 use super::power::SeedReport;
@@ -117,9 +117,9 @@ fn accept(
             met.harmless += 1;
             return;
         }
-        Err(OpenError::Damaged { index, .. }) => Some(index).filter(|&index| index > 0),
+        Err(JournalOpenError::Damaged { index, .. }) => Some(index).filter(|&index| index > 0),
         // Only the payloads of one file are lost, nothing of the log.
-        Err(OpenError::PayloadsLost { file, .. }) => {
+        Err(JournalOpenError::PayloadsLost { file, .. }) => {
             assert_eq!(file, path, "{what}");
             lost_payloads = Some(LostPayloads { file, files: 1 });
             None

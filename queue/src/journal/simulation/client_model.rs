@@ -11,7 +11,7 @@ use longshore_protocol::{
 
 use super::reference::Reference;
 use super::session::Settle;
-use crate::log::{ReadError, Reader};
+use crate::log::{LogReadError, LogReader};
 use crate::{Assignment, JobView, Now, RecordRef, State};
 
 /// What clients know.
@@ -320,9 +320,9 @@ impl ClientModel {
         &mut self,
         state: &State,
         now: Now,
-        reader: &Reader,
+        reader: &LogReader,
         reference: &Reference,
-    ) -> Result<u64, ReadError> {
+    ) -> Result<u64, LogReadError> {
         state.invariant().expect("the state is consistent");
         for (id, job) in &mut self.jobs {
             let found = state.job_state(id);
@@ -399,9 +399,9 @@ impl ClientModel {
         &self,
         state: &State,
         now: Now,
-        reader: &Reader,
+        reader: &LogReader,
         reference: &Reference,
-    ) -> Result<u64, ReadError> {
+    ) -> Result<u64, LogReadError> {
         let mut seen = BTreeSet::new();
         let mut damaged = 0;
         let filter = Filter::of("/**".parse().expect("a pattern"));
@@ -418,9 +418,9 @@ impl ClientModel {
                 for part in parts(&view) {
                     match reader.read(part) {
                         Ok(bytes) => assert!(bytes == reference.part(part), "{id:?}: {part:?}"),
-                        Err(ReadError::Damaged { .. }) => damaged += 1,
-                        Err(ReadError::Io { file, error }) => {
-                            return Err(ReadError::Io { file, error });
+                        Err(LogReadError::Damaged { .. }) => damaged += 1,
+                        Err(LogReadError::Io { file, error }) => {
+                            return Err(LogReadError::Io { file, error });
                         }
                         Err(why) => panic!("{id:?}: {part:?}: {why}"),
                     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use super::super::OpenError;
+use super::super::JournalOpenError;
 use super::super::simulated_disk::{Call, Fault, SimulatedDisk};
 use super::harness::SimulationHarness;
 use super::{DIR, env_or, options};
@@ -39,10 +39,12 @@ fn start_on(harness: &SimulationHarness, disk: SimulatedDisk, what: &str) -> Sta
             harness.open().unwrap_or_else(|why| panic!("{what}, at the next start: {why}"));
             if damaged > 0 { StartResult::DamagedParts } else { StartResult::Intact { last, cut } }
         }
-        Err(OpenError::Damaged { file, offset, .. }) => StartResult::Refused { file, offset },
-        Err(OpenError::PayloadsLost { file, .. } | OpenError::NoIdentity { file }) => {
-            StartResult::Refused { file, offset: 0 }
+        Err(JournalOpenError::Damaged { file, offset, .. }) => {
+            StartResult::Refused { file, offset }
         }
+        Err(
+            JournalOpenError::PayloadsLost { file, .. } | JournalOpenError::NoIdentity { file },
+        ) => StartResult::Refused { file, offset: 0 },
         Err(why) => panic!("{what}: {why}"),
     }
 }

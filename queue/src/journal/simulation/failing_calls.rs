@@ -2,7 +2,7 @@
 //! nothing.
 
 use super::super::simulated_disk::{Call, Failure, Fault};
-use super::super::{JournalOptions, OpenError, SEGMENT_BYTES_MIN};
+use super::super::{JournalOpenError, JournalOptions, SEGMENT_BYTES_MIN};
 use super::harness::SimulationHarness;
 use super::phase::{Phase, PhaseCoverage};
 use super::{SEGMENT_BYTES, options};
@@ -37,7 +37,7 @@ fn run_with_fault(
         starting = harness.disk.hit().is_some();
         let mut run = match opened {
             Ok(run) => run,
-            Err(OpenError::Io { .. }) if starting => break,
+            Err(JournalOpenError::Io { .. }) if starting => break,
             Err(why) => panic!("{what}: {why}"),
         };
         let outcome = harness.run_clients(&mut run, STEPS);

@@ -7,7 +7,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use super::super::simulated_disk::SimulatedDisk;
-use super::super::{JournalOptions, OpenError, Recovered};
+use super::super::{JournalOpenError, JournalOptions, Recovered};
 use super::client_model::ClientModel;
 use super::command_coverage::CommandCoverage;
 use super::feed_reader::FeedReader;
@@ -15,7 +15,7 @@ use super::log::{ManualBackground, SteppedLog};
 use super::reference::Reference;
 use super::session::ClientSession;
 use crate::clock::{ClockCore, Reading};
-use crate::log::ReadError;
+use crate::log::LogReadError;
 use crate::store::{StoreOptions, epoch_floor};
 use crate::{Now, Poisoned, Replay, Store};
 
@@ -139,7 +139,7 @@ impl SimulationHarness {
     }
 
     /// Starts the publisher on the disk, and compares its state with the model.
-    pub(super) fn open(&mut self) -> Result<PublisherRun, OpenError> {
+    pub(super) fn open(&mut self) -> Result<PublisherRun, JournalOpenError> {
         let mut replay = Replay::new();
         let submitted = self.reference.submitted();
         let (log, background, recovered) =
@@ -165,9 +165,9 @@ impl SimulationHarness {
         let checked =
             self.model.check(replay.state(), self.now, &background.reader(), &self.reference);
         let damaged = checked.map_err(|why| match why {
-            ReadError::Io { file, error } => {
+            LogReadError::Io { file, error } => {
                 let error = std::io::Error::new(error.kind(), error);
-                OpenError::Io { what: "reading", file, error }
+                JournalOpenError::Io { what: "reading", file, error }
             }
             why => panic!("{why}"),
         })?;

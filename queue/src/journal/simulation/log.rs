@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use super::super::files::{Files, JournalFile};
 use super::super::simulated_disk::SimulatedDisk;
-use super::super::{Budget, JournalOptions, OpenError, Parts, Recovered};
+use super::super::{Budget, JournalOpenError, JournalOptions, Parts, Recovered};
 use super::DIR;
 use crate::journal::compaction::compactor::{Compactor, CycleContext, CycleError, CycleMetrics};
 use crate::journal::compaction::pace::CHUNK_BYTES;
@@ -22,7 +22,7 @@ use crate::journal::wal::pending_sync::PendingSync;
 use crate::journal::wal::progress::CommitProgress;
 use crate::journal::wal::records::JournalRecords;
 use crate::journal::wal::writer::{BackgroundWork, PendingCommand, Writer};
-use crate::log::{Log, LogMetrics, Poisoned, Reader, Snapshot};
+use crate::log::{Log, LogMetrics, LogReader, Poisoned, Snapshot};
 use crate::{Now, Replay};
 
 /// A command as it was appended to the log.
@@ -74,7 +74,7 @@ impl SteppedLog {
         options: JournalOptions,
         replay: &mut Replay,
         submitted: AllSubmitted,
-    ) -> Result<(SteppedLog, ManualBackground, Recovered), OpenError> {
+    ) -> Result<(SteppedLog, ManualBackground, Recovered), JournalOpenError> {
         let durability = options.durability;
         let files: Arc<dyn Files> = Arc::new(disk.clone());
         let mut parts = Parts::open(files, Path::new(DIR), options, replay)?;
@@ -187,8 +187,8 @@ impl ManualBackground {
         &self.directory.ballast
     }
 
-    pub(super) fn reader(&self) -> Reader {
-        Reader::new(Arc::clone(&self.records) as _)
+    pub(super) fn reader(&self) -> LogReader {
+        LogReader::new(Arc::clone(&self.records) as _)
     }
 }
 
@@ -296,7 +296,7 @@ impl Log for SteppedLog {
         self.background.progress.uncommitted_bytes.load(Ordering::Relaxed)
     }
 
-    fn reader(&self) -> Reader {
+    fn reader(&self) -> LogReader {
         self.background.reader()
     }
 

@@ -3,7 +3,7 @@
 
 use rand::RngExt;
 
-use super::super::OpenError;
+use super::super::JournalOpenError;
 use super::super::simulated_disk::Fault;
 use super::command_coverage::{COMMANDS, CommandCoverage};
 use super::damage::is_snapshot;
@@ -86,7 +86,7 @@ pub(super) fn schedule_power_cut(harness: &mut SimulationHarness) {
 pub(super) fn run_until_fault(harness: &mut SimulationHarness, seed: u64) -> bool {
     let mut run = match harness.open() {
         Ok(run) => run,
-        Err(OpenError::Io { .. }) if harness.disk.hit().is_some() => return true,
+        Err(JournalOpenError::Io { .. }) if harness.disk.hit().is_some() => return true,
         Err(why) => panic!("seed {seed}: {why}"),
     };
     let steps = harness.random.random_range(5..80);

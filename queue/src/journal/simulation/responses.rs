@@ -11,7 +11,7 @@ use rand::RngExt;
 use super::harness::{PublisherRun, SimulationHarness};
 use super::session::ClientSession;
 use super::tool_requests::ToolRequest;
-use crate::log::ReadError;
+use crate::log::LogReadError;
 use crate::store::PendingAnswer;
 use crate::{Assignment, Poisoned, Released, Reply};
 
@@ -69,7 +69,7 @@ impl SimulationHarness {
             // Now and then an entry is treated as damaged.
             Ok(_) if self.random.random_range(0..150) == 0 => Err(()),
             Ok(entry) => Ok(entry),
-            Err(ReadError::Damaged { .. }) => Err(()),
+            Err(LogReadError::Damaged { .. }) => Err(()),
             // The next command detects a disk that fails meanwhile.
             Err(_) => return,
         };

@@ -9,7 +9,7 @@ use longshore_protocol::messages::work::BatchBuilder;
 use rand::RngExt;
 
 use super::super::files::Files;
-use super::super::{JournalOptions, OpenError, SEGMENT_BYTES_MIN};
+use super::super::{JournalOpenError, JournalOptions, SEGMENT_BYTES_MIN};
 use super::command_coverage::{CommandCoverage, FULL_DISK_COMMANDS};
 use super::harness::{PublisherRun, SimulationHarness};
 use super::power::{SeedReport, schedule_power_cut};
@@ -83,7 +83,7 @@ fn run_until_fault(
 ) -> Option<SpaceLevel> {
     let mut run = match harness.open() {
         Ok(run) => run,
-        Err(OpenError::Io { .. }) if harness.disk.hit().is_some() => return None,
+        Err(JournalOpenError::Io { .. }) if harness.disk.hit().is_some() => return None,
         Err(why) => panic!("seed {seed}: {why}"),
     };
     // A ballast of a MiB does not last long.

@@ -262,7 +262,7 @@ fn previous_snapshot_and_its_files_stay_for_fallback() {
     }
     assert!(matches!(
         SteppedJournal::open(&disk).map(drop),
-        Err(OpenError::Damaged { index: 1, .. })
+        Err(JournalOpenError::Damaged { index: 1, .. })
     ));
 }
 

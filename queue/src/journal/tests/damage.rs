@@ -33,7 +33,7 @@ fn later_commit_proves_damage_when_the_watermark_lags() {
     // A bit of command 2, of the second of four commits.
     let record = 40 + 8 + body(1, 30).len();
     disk.tamper(&segment(1), |bytes| bytes[4096 + record + 45] ^= 1);
-    let Err(OpenError::Damaged { file, offset, index, why }) =
+    let Err(JournalOpenError::Damaged { file, offset, index, why }) =
         SteppedJournal::open(&disk).map(|_| ())
     else {
         panic!("it is damage");
@@ -50,7 +50,7 @@ fn missing_segment_is_reported_as_damage() {
         let bad = disk.after_kill();
         bad.remove(&segment(number)).unwrap();
         let opened = SteppedJournal::open(&bad).map(|_| ());
-        assert!(matches!(opened, Err(OpenError::Damaged { .. })), "{number}: {opened:?}");
+        assert!(matches!(opened, Err(JournalOpenError::Damaged { .. })), "{number}: {opened:?}");
     }
 }
 
@@ -58,7 +58,10 @@ fn missing_segment_is_reported_as_damage() {
 fn accepted_damage_is_set_aside_and_the_journal_continues() {
     let (disk, committed) = journal_of(6, 6, 200_000);
     disk.tamper(&segment(2), |bytes| bytes[300_000] ^= 1);
-    assert!(matches!(SteppedJournal::open(&disk).map(|_| ()), Err(OpenError::Damaged { .. })));
+    assert!(matches!(
+        SteppedJournal::open(&disk).map(|_| ()),
+        Err(JournalOpenError::Damaged { .. })
+    ));
     let accepting = JournalOptions { accept_loss: true, ..options() };
     let (mut journal, read, recovered) = SteppedJournal::open_with(&disk, accepting).unwrap();
     let replayed = assert_is_a_prefix(&read, |_| 200_000);
@@ -125,11 +128,11 @@ fn loss_without_remaining_epochs_is_refused() {
     let accepting = JournalOptions { accept_loss: true, ..options() };
     for _ in 0..2 {
         let refused = SteppedJournal::open_with(&disk, accepting.clone()).map(drop).unwrap_err();
-        assert!(matches!(refused, OpenError::TooManyLosses { .. }), "{refused}");
+        assert!(matches!(refused, JournalOpenError::TooManyLosses { .. }), "{refused}");
     }
     disk.remove(&Path::new(DIR).join("watermark")).unwrap();
     let refused = SteppedJournal::open_with(&disk, accepting).map(drop).unwrap_err();
-    assert!(matches!(refused, OpenError::TooManyLosses { .. }), "{refused}");
+    assert!(matches!(refused, JournalOpenError::TooManyLosses { .. }), "{refused}");
 }
 
 #[test]
@@ -137,12 +140,12 @@ fn corrupt_record_is_reported_on_read() {
     let (disk, _) = journal_of(3, 3, 30);
     let (parts, _) = open_parts(&disk, options()).unwrap();
     use crate::RecordRef;
-    use crate::log::{ReadError, Records};
+    use crate::log::{LogReadError, Records};
     let part = |index| RecordRef { index, at: 8, length: body(index, 30).len() as u32 };
     assert_eq!(parts.records.part(part(2)).unwrap(), body(2, 30));
     disk.tamper(&segment(1), |bytes| bytes[4096 + 45] ^= 1);
-    assert!(matches!(parts.records.part(part(1)), Err(ReadError::Damaged { offset: 4096, .. })));
-    assert!(matches!(parts.records.part(part(7)), Err(ReadError::NotFound { index: 7 })));
+    assert!(matches!(parts.records.part(part(1)), Err(LogReadError::Damaged { offset: 4096, .. })));
+    assert!(matches!(parts.records.part(part(7)), Err(LogReadError::NotFound { index: 7 })));
 }
 
 #[test]
@@ -162,5 +165,8 @@ fn file_of_another_journal_is_refused() {
     SteppedJournal::open_with(&other, other_options).unwrap().0.write(1, 30).unwrap();
     let other_segment = other.tamper(&segment(1), |bytes| bytes.clone());
     disk.tamper(&segment(1), |bytes| *bytes = other_segment);
-    assert!(matches!(SteppedJournal::open(&disk).map(|_| ()), Err(OpenError::Foreign { .. })));
+    assert!(matches!(
+        SteppedJournal::open(&disk).map(|_| ()),
+        Err(JournalOpenError::Foreign { .. })
+    ));
 }

@@ -13,7 +13,7 @@ use crate::journal::files::directory::SEGMENTS_DIR;
 use crate::journal::space::budget::Budget;
 use crate::log::Log;
 
-fn open(dir: &Path, options: JournalOptions) -> Result<(Journal, ReadBack), OpenError> {
+fn open(dir: &Path, options: JournalOptions) -> Result<(Journal, ReadBack), JournalOpenError> {
     let mut read = ReadBack::new();
     let (journal, _) = Journal::open(dir, options, &mut |replayed: Replayed| {
         read.push((replayed.index, replayed.now, replayed.kind, replayed.body));
@@ -72,7 +72,7 @@ fn second_process_learns_the_lock_holder() {
     let dir = tempdir().unwrap();
     let (journal, _) = open(dir.path(), options()).unwrap();
     let refused = open(dir.path(), options()).unwrap_err();
-    assert!(matches!(refused, OpenError::InUse { .. }));
+    assert!(matches!(refused, JournalOpenError::InUse { .. }));
     let (pid, message) = (std::process::id().to_string(), refused.to_string());
     assert!(message.contains(&pid) && message.contains("in use"), "{message}");
     drop(journal);
@@ -104,7 +104,7 @@ async fn directory_of_another_format_is_refused_with_both_versions() {
     for accept_loss in [false, true] {
         std::fs::write(&identity, identity_of_format(3)).unwrap();
         let refused = open(dir.path(), JournalOptions { accept_loss, ..options() }).unwrap_err();
-        assert!(matches!(refused, OpenError::OtherFormat { version: 3, .. }), "{refused:?}");
+        assert!(matches!(refused, JournalOpenError::OtherFormat { version: 3, .. }), "{refused:?}");
         let message = refused.to_string();
         let named = [dir.path().to_str().unwrap(), "format 3", "format 4", "a new directory"];
         assert!(named.iter().all(|part| message.contains(part)), "{message}");
@@ -131,7 +131,7 @@ async fn segment_of_another_format_is_refused_not_damaged() {
     std::fs::write(&first, bytes).unwrap();
     for accept_loss in [false, true] {
         let refused = open(dir.path(), JournalOptions { accept_loss, ..options() }).unwrap_err();
-        assert!(matches!(refused, OpenError::OtherFormat { version: 1, .. }), "{refused:?}");
+        assert!(matches!(refused, JournalOpenError::OtherFormat { version: 1, .. }), "{refused:?}");
     }
 }
 
@@ -162,7 +162,7 @@ fn new_journal_requires_room_for_a_job() {
     let disk = SimulatedDisk::default();
     disk.leave_free(needed - 1);
     let refused = SteppedJournal::open(&disk).map(|_| ()).unwrap_err();
-    let OpenError::DiskTooSmall { free, needed: reported, .. } = refused else {
+    let JournalOpenError::DiskTooSmall { free, needed: reported, .. } = refused else {
         panic!("{refused:?}")
     };
     assert_eq!((free, reported), (needed - 1, needed));
@@ -187,7 +187,7 @@ fn a_segment_size_out_of_range_is_refused() {
     let dir = tempdir().unwrap();
     for segment_bytes in [0, SEGMENT_BYTES_MIN - 1, super::super::SEGMENT_BYTES_MAX + 1] {
         let refused = open(dir.path(), JournalOptions { segment_bytes, ..options() });
-        assert!(matches!(refused, Err(OpenError::SegmentBytes(_))), "{segment_bytes}");
+        assert!(matches!(refused, Err(JournalOpenError::SegmentBytes(_))), "{segment_bytes}");
     }
 }
 

@@ -12,7 +12,7 @@ use crate::journal::compaction::rewrite;
 use crate::journal::inspect::Effect;
 use crate::journal::simulated_disk::{Call, Fault};
 use crate::journal::wal::locations::{Run, RunRecords};
-use crate::log::{ReadError, Records};
+use crate::log::{LogReadError, Records};
 
 const LENGTH: usize = 200_000;
 const ALL: u64 = 16;
@@ -97,7 +97,7 @@ fn snapshot_proves_a_header_with_a_damaged_first_record() {
     assert_eq!(assert_is_a_prefix(&read, |_| LENGTH), ALL);
     assert_eq!((recovered.snapshot.unwrap().index, recovered.dropped), (12, None));
     let part = |index| RecordRef { index, at: 8, length: 100 };
-    assert!(matches!(journal.records.part(part(1)), Err(ReadError::Damaged { .. })));
+    assert!(matches!(journal.records.part(part(1)), Err(LogReadError::Damaged { .. })));
     assert_eq!(journal.records.part(part(2)).unwrap(), body(2, LENGTH)[..100]);
     drop(journal);
     SteppedJournal::open(&disk.after_power_cut(1)).unwrap();
@@ -139,7 +139,7 @@ fn part(index: u64) -> RecordRef {
 fn readable(journal: &SteppedJournal) -> Vec<u64> {
     let is_there = |index: &u64| match journal.records.part(part(*index)) {
         Ok(bytes) => bytes == body(*index, LENGTH)[..5_000],
-        Err(ReadError::Damaged { .. }) => false,
+        Err(LogReadError::Damaged { .. }) => false,
         Err(why) => panic!("{why}"),
     };
     COMPACTED.into_iter().filter(is_there).collect()
@@ -267,7 +267,7 @@ fn accepted_loss_of_one_file_costs_only_its_payloads() {
     for disk in [missing, empty, short] {
         let refused = SteppedJournal::open(&disk).map(drop).unwrap_err();
         assert!(
-            matches!(&refused, OpenError::PayloadsLost { file, .. } if *file == segment(2)),
+            matches!(&refused, JournalOpenError::PayloadsLost { file, .. } if *file == segment(2)),
             "{refused}"
         );
         let (mut journal, read, recovered) = SteppedJournal::open_with(&disk, accepting()).unwrap();
@@ -281,7 +281,7 @@ fn accepted_loss_of_one_file_costs_only_its_payloads() {
             for index in *first..=*last {
                 let read = journal.records.part(RecordRef { index, at: 8, length: 100 });
                 match sequence {
-                    2 => assert!(matches!(read, Err(ReadError::Damaged { .. })), "{read:?}"),
+                    2 => assert!(matches!(read, Err(LogReadError::Damaged { .. })), "{read:?}"),
                     _ => assert_eq!(read.unwrap(), body(index, LENGTH)[..100]),
                 }
             }
@@ -317,7 +317,7 @@ fn losing_the_replay_segment_is_a_loss_of_commands() {
     let disk = cut_after_its_snapshot();
     let refused = SteppedJournal::open(&disk).map(drop).unwrap_err();
     assert!(
-        matches!(&refused, OpenError::Damaged { file, index: 4, .. } if *file == segment(1)),
+        matches!(&refused, JournalOpenError::Damaged { file, index: 4, .. } if *file == segment(1)),
         "{refused}"
     );
     let (mut journal, read, recovered) = SteppedJournal::open_with(&disk, accepting()).unwrap();

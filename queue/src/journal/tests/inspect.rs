@@ -45,7 +45,7 @@ fn journal(commits: u64, length: usize, snapshot: Option<u64>) -> (SimulatedDisk
     (disk, committed)
 }
 
-fn open_at(disk: &SimulatedDisk, dir: &str) -> Result<(Recovered, ReadBack), OpenError> {
+fn open_at(disk: &SimulatedDisk, dir: &str) -> Result<(Recovered, ReadBack), JournalOpenError> {
     let mut rebuilt = Rebuilt::default();
     let parts = Parts::open(disk.files(), Path::new(dir), options(), &mut rebuilt)?;
     Ok((parts.recovered, rebuilt.read))
@@ -129,7 +129,7 @@ fn verify_predicts_what_a_start_does_with_damage() {
                 seen[1] += usize::from(effects.contains(&Effect::Buries));
                 seen[2] += usize::from(verified.findings.is_empty());
             }
-            Err(OpenError::Damaged { file, offset, index, .. }) => {
+            Err(JournalOpenError::Damaged { file, offset, index, .. }) => {
                 seen[3] += 1;
                 assert!(verified.is_refused, "{seed}: {file:?} {offset}, {verified:?}");
                 assert!(
@@ -139,7 +139,7 @@ fn verify_predicts_what_a_start_does_with_damage() {
                     "{seed}: {index} in {file:?} at {offset}, {verified:?}"
                 );
             }
-            Err(OpenError::PayloadsLost { .. }) => {
+            Err(JournalOpenError::PayloadsLost { .. }) => {
                 assert!(verified.is_refused, "{seed}: {verified:?}")
             }
             Err(error) => panic!("{seed}: {error}"),
@@ -230,7 +230,7 @@ fn copy_stops_at_a_torn_tail_and_refuses_damage() {
     damaged.tamper(&segment(1), |bytes| bytes[end - 20] ^= 1);
     assert!(matches!(copy(&damaged), Err(InspectError::Damaged { .. })));
     assert!(
-        matches!(open_at(&damaged, COPY), Err(OpenError::NoIdentity { .. })),
+        matches!(open_at(&damaged, COPY), Err(JournalOpenError::NoIdentity { .. })),
         "the partial copy cannot be opened"
     );
 }
@@ -256,7 +256,7 @@ fn interrupted_copy_is_never_opened() {
                 }
                 // The copy is empty.
                 Ok((recovered, _)) => assert_eq!(recovered.publisher, options().new_publisher),
-                Err(OpenError::NoIdentity { .. }) => refused += 1,
+                Err(JournalOpenError::NoIdentity { .. }) => refused += 1,
                 Err(error) => panic!("call {call}: {error}"),
             }
             open_at(&after, DIR).unwrap();
@@ -428,7 +428,7 @@ fn copy_fails_when_a_full_publisher_removes_its_files() {
     let copied = copy_on(&disk.files(), Path::new(DIR), Path::new(COPY), OTHER, &mut progress);
     assert!(matches!(copied, Err(InspectError::NoSpace { .. })), "{copied:?}");
     assert!(calls >= 4);
-    assert!(matches!(open_at(&disk, COPY), Err(OpenError::NoIdentity { .. })));
+    assert!(matches!(open_at(&disk, COPY), Err(JournalOpenError::NoIdentity { .. })));
 }
 
 #[test]

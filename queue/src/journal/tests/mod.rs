@@ -17,7 +17,7 @@ use longshore_protocol::{Durability, PublisherId, WireError};
 
 use super::files::{Files, JournalFile};
 use super::simulated_disk::SimulatedDisk;
-use super::{JournalOptions, OpenError, Parts, Recovered, Replayed, SEGMENT_BYTES_MIN};
+use super::{JournalOpenError, JournalOptions, Parts, Recovered, Replayed, SEGMENT_BYTES_MIN};
 use crate::journal::files::directory::{Directory, Segment};
 use crate::journal::wal::commit_watermark::CommitWatermark;
 use crate::journal::wal::progress::CommitProgress;
@@ -85,7 +85,7 @@ type ReadBack = Vec<(u64, Now, u8, Bytes)>;
 fn open_parts(
     disk: &SimulatedDisk,
     options: JournalOptions,
-) -> Result<(Parts, ReadBack), OpenError> {
+) -> Result<(Parts, ReadBack), JournalOpenError> {
     let mut rebuilt = Rebuilt::default();
     let files: Arc<dyn Files> = Arc::new(disk.clone());
     let parts = Parts::open(files, Path::new(DIR), options, &mut rebuilt)?;
@@ -125,14 +125,16 @@ impl Rebuild for Rebuilt {
 }
 
 impl SteppedJournal {
-    fn open(disk: &SimulatedDisk) -> Result<(SteppedJournal, ReadBack, Recovered), OpenError> {
+    fn open(
+        disk: &SimulatedDisk,
+    ) -> Result<(SteppedJournal, ReadBack, Recovered), JournalOpenError> {
         SteppedJournal::open_with(disk, options())
     }
 
     fn open_with(
         disk: &SimulatedDisk,
         options: JournalOptions,
-    ) -> Result<(SteppedJournal, ReadBack, Recovered), OpenError> {
+    ) -> Result<(SteppedJournal, ReadBack, Recovered), JournalOpenError> {
         let durability = options.durability;
         let (parts, read) = open_parts(disk, options)?;
         let Parts { directory, records, progress, watermark, segment, recovered, .. } = parts;

@@ -14,7 +14,7 @@ use crate::journal::simulated_disk::{Call, Fault};
 use crate::journal::wal::locations::{Bounds, Locations, Run, RunRecords};
 use crate::journal::wal::record::RECORD_HEADER_BYTES;
 use crate::journal::wal::records::JournalRecords;
-use crate::log::{ReadError, Records};
+use crate::log::{LogReadError, Records};
 
 /// Length of the bodies, so that a segment has a few.
 const LENGTH: usize = 150_000;
@@ -106,7 +106,7 @@ fn live_parts_read_unchanged_after_repeated_compaction() {
             for part in &all {
                 match parts.records.part(*part) {
                     Ok(bytes) => assert_eq!(bytes, slice(*part, LENGTH)),
-                    Err(ReadError::NotFound { .. }) => {
+                    Err(LogReadError::NotFound { .. }) => {
                         assert!(!live.contains(part), "{part:?}");
                     }
                     Err(why) => panic!("{why}"),
@@ -195,7 +195,7 @@ fn corrupt_part_stays_corrupt_and_its_neighbours_survive() {
         for part in &live {
             let read = parts.records.part(*part);
             if *part == corrupt {
-                assert!(matches!(read, Err(ReadError::Damaged { .. })), "{read:?}");
+                assert!(matches!(read, Err(LogReadError::Damaged { .. })), "{read:?}");
             } else {
                 assert_eq!(read.unwrap(), slice(*part, LENGTH), "{part:?}");
             }
@@ -211,12 +211,15 @@ fn missing_or_unreadable_part_aborts_the_rewrite() {
     let unknown = RecordRef { index: 99, at: 0, length: 1 };
     let both = [&live[..], &[unknown]].concat();
     let refused = rewrite_parts(&parts, &both);
-    assert!(matches!(refused, Err(RewriteError::Read(ReadError::NotFound { .. }))), "{refused:?}");
+    assert!(
+        matches!(refused, Err(RewriteError::Read(LogReadError::NotFound { .. }))),
+        "{refused:?}"
+    );
     for nth in 1..8 {
         disk.heal();
         disk.fail(Fault::nth_of(Call::Read, nth));
         let refused = rewrite_parts(&parts, &live);
-        assert!(matches!(refused, Err(RewriteError::Read(ReadError::Io { .. }))), "{refused:?}");
+        assert!(matches!(refused, Err(RewriteError::Read(LogReadError::Io { .. }))), "{refused:?}");
     }
     disk.heal();
     assert!(!disk.paths().iter().any(|path| path.to_string_lossy().contains("compacted")));

@@ -11,7 +11,7 @@ use crate::journal::wal::locations::RecordLocation;
 use crate::journal::wal::record::{
     BLOCK_BYTES, BLOCK_CRC_BYTES, FLAG_COMPACTED, RECORD_HEADER_BYTES, RecordHeader, is_good_block,
 };
-use crate::log::{BodyBlock, ReadError};
+use crate::log::{BodyBlock, LogReadError};
 use crate::{Now, RecordRef};
 
 /// Bytes of a record that are read first: all of most single-job records, and the checksums of a
@@ -37,7 +37,7 @@ pub(crate) struct BodyRead {
 
 impl RecordReader<'_> {
     /// The block of a command's body that contains that part.
-    pub(crate) fn log_block(&self, part: RecordRef) -> Result<BodyRead, ReadError> {
+    pub(crate) fn log_block(&self, part: RecordRef) -> Result<BodyRead, LogReadError> {
         let offset = self.location.offset;
         // Its end is known from a commit or a snapshot: its header alone is not trusted.
         let verified_body = self.location.end.unwrap_or(offset).saturating_sub(offset) as usize;
@@ -53,13 +53,13 @@ impl RecordReader<'_> {
         }
         let bytes = self.verified_body(start, verified_body)?;
         if to > bytes.len() {
-            return Err(ReadError::OutOfRange { at: part, body_bytes: bytes.len() });
+            return Err(LogReadError::OutOfRange { at: part, body_bytes: bytes.len() });
         }
         Ok(BodyRead { block: BodyBlock { from: 0, bytes }, is_complete: true })
     }
 
     /// The whole body of a compacted record.
-    pub(crate) fn compacted_body(&self, index: u64) -> Result<Bytes, ReadError> {
+    pub(crate) fn compacted_body(&self, index: u64) -> Result<Bytes, LogReadError> {
         let offset = self.location.offset;
         let length = self.file.len().map_err(|error| failed(self.path, error))?;
         let left = length.saturating_sub(offset);
@@ -74,7 +74,7 @@ impl RecordReader<'_> {
     }
 
     /// The time in the record's header.
-    pub(crate) fn now(&self) -> Result<Now, ReadError> {
+    pub(crate) fn now(&self) -> Result<Now, LogReadError> {
         let mut start = [0; RECORD_HEADER_BYTES];
         let read = self.file.read_at(&mut start, self.location.offset);
         read.map_err(|error| failed(self.path, error))?;
@@ -83,7 +83,11 @@ impl RecordReader<'_> {
     }
 
     /// The body of a record of `verified_body` bytes, of which `start` is the beginning.
-    fn verified_body(&self, mut start: Vec<u8>, verified_body: usize) -> Result<Bytes, ReadError> {
+    fn verified_body(
+        &self,
+        mut start: Vec<u8>,
+        verified_body: usize,
+    ) -> Result<Bytes, LogReadError> {
         let offset = self.location.offset;
         if verified_body > start.len() {
             let rest = self.bytes(offset + start.len() as u64, verified_body - start.len())?;
@@ -100,7 +104,7 @@ impl RecordReader<'_> {
         start: &[u8],
         from: usize,
         to: usize,
-    ) -> Result<BodyRead, ReadError> {
+    ) -> Result<BodyRead, LogReadError> {
         let first = from / BLOCK_BYTES;
         // An empty part needs no block; it may be after the last one.
         let needed = to.div_ceil(BLOCK_BYTES).saturating_sub(first);
@@ -131,23 +135,23 @@ impl RecordReader<'_> {
     }
 
     /// Exactly these bytes of the file.
-    fn bytes(&self, at: u64, length: usize) -> Result<Vec<u8>, ReadError> {
+    fn bytes(&self, at: u64, length: usize) -> Result<Vec<u8>, LogReadError> {
         let mut bytes = vec![0; length];
         let read = self.file.read_at(&mut bytes, at).map_err(|error| failed(self.path, error))?;
         if read < length { Err(self.damaged(self.location.offset)) } else { Ok(bytes) }
     }
 
-    fn damaged(&self, offset: u64) -> ReadError {
+    fn damaged(&self, offset: u64) -> LogReadError {
         damaged(self.path, offset)
     }
 }
 
-pub(crate) fn damaged(file: &Path, offset: u64) -> ReadError {
-    ReadError::Damaged { file: file.to_owned(), offset }
+pub(crate) fn damaged(file: &Path, offset: u64) -> LogReadError {
+    LogReadError::Damaged { file: file.to_owned(), offset }
 }
 
-pub(crate) fn failed(file: &Path, error: io::Error) -> ReadError {
-    ReadError::Io { file: file.to_owned(), error: Arc::new(error) }
+pub(crate) fn failed(file: &Path, error: io::Error) -> LogReadError {
+    LogReadError::Io { file: file.to_owned(), error: Arc::new(error) }
 }
 
 #[cfg(test)]
@@ -229,7 +233,7 @@ mod tests {
         location: RecordLocation,
         at: usize,
         length: usize,
-    ) -> Result<Bytes, ReadError> {
+    ) -> Result<Bytes, LogReadError> {
         let reader = RecordReader { file, path: Path::new("segment"), seed: SEED, location };
         let part = RecordRef { index: 9, at: at as u32, length: length as u32 };
         let read = reader.log_block(part)?.block;
@@ -250,7 +254,7 @@ mod tests {
                     assert_eq!(read, body(length)[at..at + part.min(length - at)]);
                 }
                 let beyond = read(&file, location, at, length - at + 1);
-                assert!(matches!(beyond, Err(ReadError::OutOfRange { .. })), "{beyond:?}");
+                assert!(matches!(beyond, Err(LogReadError::OutOfRange { .. })), "{beyond:?}");
             }
         }
     }
@@ -294,7 +298,7 @@ mod tests {
                     let blocks = at / BLOCK_BYTES..=(at + 499) / BLOCK_BYTES;
                     match read(&file, location, at, 500) {
                         Ok(_) => assert!(!blocks.contains(&bad), "{at}"),
-                        Err(ReadError::Damaged { offset, .. }) => {
+                        Err(LogReadError::Damaged { offset, .. }) => {
                             assert!(blocks.contains(&bad), "{at}");
                             assert_eq!(offset, (body_at + bad * BLOCK_BYTES) as u64);
                         }
@@ -315,7 +319,7 @@ mod tests {
                 for at in [0, 100, length - 200] {
                     match read(&file, location, at, 200) {
                         Ok(read) => assert_eq!(read, body(length)[at..at + 200]),
-                        Err(ReadError::Damaged { .. }) => {}
+                        Err(LogReadError::Damaged { .. }) => {}
                         Err(why) => panic!("{why}"),
                     }
                 }
@@ -331,7 +335,7 @@ mod tests {
             let reader =
                 RecordReader { file: &file, path: Path::new("segment"), seed: SEED, location };
             let part = RecordRef { index: 8, at: 0, length: 10 };
-            assert!(matches!(reader.log_block(part), Err(ReadError::Damaged { .. })));
+            assert!(matches!(reader.log_block(part), Err(LogReadError::Damaged { .. })));
         }
     }
 
@@ -343,7 +347,7 @@ mod tests {
             for cut in (0..verified_body.len() - 300).step_by(97) {
                 *file.0.lock() = verified_body[..cut].to_vec();
                 let read = read(&file, location, length - 1, 1);
-                assert!(matches!(read, Err(ReadError::Damaged { .. })), "{cut}");
+                assert!(matches!(read, Err(LogReadError::Damaged { .. })), "{cut}");
             }
         }
     }

@@ -15,7 +15,7 @@ use crate::journal::wal::block_cache::BlockCache;
 use crate::journal::wal::format::crc_seed;
 use crate::journal::wal::locations::{Bounds, Locations, RecordLocation, Run};
 use crate::journal::wal::record_reader::{AHEAD_BYTES, BodyRead, RecordReader, damaged, failed};
-use crate::log::{BodyBlock, ReadError, Records};
+use crate::log::{BodyBlock, LogReadError, Records};
 use crate::{Now, RecordRef};
 
 /// Most files open for reading.
@@ -118,7 +118,7 @@ impl JournalRecords {
 }
 
 impl Records for JournalRecords {
-    fn block(&self, at: RecordRef) -> Result<BodyBlock, ReadError> {
+    fn block(&self, at: RecordRef) -> Result<BodyBlock, LogReadError> {
         self.block_with_cache(at, &self.cache)
     }
 }
@@ -135,14 +135,14 @@ impl JournalRecords {
         &self,
         at: RecordRef,
         cache: &mut PrivateCache,
-    ) -> Result<Bytes, ReadError> {
+    ) -> Result<Bytes, LogReadError> {
         self.block_with_cache(at, &cache.cache)?.part_or_error(at)
     }
 
     /// When a command was logged, from its record or the compacted record of that part; unverified.
-    pub(crate) fn now_of(&self, index: u64, at: u32) -> Result<Now, ReadError> {
+    pub(crate) fn now_of(&self, index: u64, at: u32) -> Result<Now, LogReadError> {
         let located = self.locations.read().locate(index, at);
-        let location = located.ok_or(ReadError::NotFound { index })?;
+        let location = located.ok_or(LogReadError::NotFound { index })?;
         let path = self.directory.path_of(location.sequence, location.compacted);
         let _reading = self.reading.read();
         let file = self.file(location.sequence, &path).map_err(|error| failed(&path, error))?;
@@ -158,14 +158,14 @@ impl JournalRecords {
         &self,
         at: RecordRef,
         cache: &Mutex<BlockCache>,
-    ) -> Result<BodyBlock, ReadError> {
+    ) -> Result<BodyBlock, LogReadError> {
         let mut missing = None;
         loop {
             let located = self.locations.read().locate(at.index, at.at);
-            let location = located.ok_or(ReadError::NotFound { index: at.index })?;
+            let location = located.ok_or(LogReadError::NotFound { index: at.index })?;
             match self.read(location, at, cache) {
                 // The part was compacted, and its file removed, after the lookup.
-                Err(ReadError::Io { error, .. })
+                Err(LogReadError::Io { error, .. })
                     if error.kind() == io::ErrorKind::NotFound && missing != Some(location) =>
                 {
                     missing = Some(location);
@@ -180,7 +180,7 @@ impl JournalRecords {
         location: RecordLocation,
         at: RecordRef,
         cache: &Mutex<BlockCache>,
-    ) -> Result<BodyBlock, ReadError> {
+    ) -> Result<BodyBlock, LogReadError> {
         if location.compacted {
             self.compacted_block(location, at, cache)
         } else {
@@ -193,7 +193,7 @@ impl JournalRecords {
         location: RecordLocation,
         at: RecordRef,
         cache: &Mutex<BlockCache>,
-    ) -> Result<BodyBlock, ReadError> {
+    ) -> Result<BodyBlock, LogReadError> {
         let record = (location.sequence, location.offset);
         // Most parts are found here: avoid any allocation, even of the path.
         if let Some(block) = cache.lock().get(record, at) {
@@ -216,7 +216,7 @@ impl JournalRecords {
         location: RecordLocation,
         at: RecordRef,
         cache: &Mutex<BlockCache>,
-    ) -> Result<BodyBlock, ReadError> {
+    ) -> Result<BodyBlock, LogReadError> {
         let record = (location.sequence, location.offset);
         let path = || self.directory.path_of(location.sequence, true);
         let cached = cache.lock().whole_body(record);
@@ -236,7 +236,7 @@ impl JournalRecords {
             // Adjacent bytes in a compacted record are not adjacent in the command.
             PartRead::Bytes(bytes) => Ok(BodyBlock { from: at.at as usize, bytes }),
             PartRead::Corrupt => Err(damaged(&path(), location.offset)),
-            PartRead::Missing => Err(ReadError::NotFound { index: at.index }),
+            PartRead::Missing => Err(LogReadError::NotFound { index: at.index }),
         }
     }
 

@@ -8,7 +8,7 @@ use longshore_protocol::{
 use super::super::State;
 use super::super::row::Substate;
 use super::super::rows::List;
-use super::super::session::{Answers, Outcome, Session};
+use super::super::session::{Outcome, RetainedAnswers, Session};
 use super::put_optional;
 
 impl State {
@@ -67,7 +67,7 @@ impl Decode for Session {
     }
 }
 
-fn put_answers<T: Encode + Outcome>(out: &mut FrameWriter, answers: &Answers<T>) {
+fn put_answers<T: Encode + Outcome>(out: &mut FrameWriter, answers: &RetainedAnswers<T>) {
     out.u64(answers.iter().len() as u64);
     for (sequence, outcomes) in answers.iter() {
         out.u64(sequence);
@@ -75,11 +75,11 @@ fn put_answers<T: Encode + Outcome>(out: &mut FrameWriter, answers: &Answers<T>)
     }
 }
 
-fn answers<T>(r: &mut Reader, limit: usize) -> Result<Answers<T>, WireError>
+fn answers<T>(r: &mut Reader, limit: usize) -> Result<RetainedAnswers<T>, WireError>
 where
     T: Decode + Outcome,
 {
-    let mut answers = Answers::default();
+    let mut answers = RetainedAnswers::default();
     for _ in 0..r.count("answers", usize::MAX, 2)? {
         answers.push(r.u64()?, Runs::decode(r, "outcomes", limit)?, usize::MAX);
     }

@@ -233,7 +233,7 @@ fn dropped_changes_are_found_by_comparing() {
         }
         assert!(scenario.core.has_more() || scenario.core.pending() > 0);
         for key in paths {
-            scenario.desired.set_one(key, Some(&PublicationTerms::default()));
+            scenario.desired.set_one(key, Some(&CheckedTerms::default()));
         }
         for n in 0..CHANGES_MAX / 2 {
             let key = key(&format!("/busy/{}", n % 5_000));

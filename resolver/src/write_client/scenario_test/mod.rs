@@ -25,7 +25,7 @@ use crate::write_client::ReplicaHealth;
 use crate::write_client::buckets::Key;
 use crate::write_client::core::{Action, Event, WriteCore};
 use crate::write_client::desired_state::DesiredState;
-use crate::write_client::terms::PublicationTerms;
+use crate::write_client::terms::CheckedTerms;
 use replica::Replica;
 
 const INSTANT: Duration = Duration::from_nanos(1);
@@ -74,8 +74,8 @@ fn keys(count: usize) -> BTreeSet<Key> {
     (0..count).map(|n| key(&format!("/jobs/{n}"))).collect()
 }
 
-fn terms(weight: u16) -> PublicationTerms {
-    PublicationTerms::new(Terms { weight, ..Terms::default() }).unwrap()
+fn terms(weight: u16) -> CheckedTerms {
+    CheckedTerms::new(Terms { weight, ..Terms::default() }).unwrap()
 }
 
 impl Scenario {
@@ -133,14 +133,14 @@ impl Scenario {
 
     /// Publishes keys on default terms, or removes them.
     fn set_desired(&mut self, keys: impl IntoIterator<Item = Key>, desired: bool) {
-        let terms = desired.then(PublicationTerms::default);
+        let terms = desired.then(CheckedTerms::default);
         self.set_desired_on(keys, terms.as_ref());
     }
 
     fn set_desired_on(
         &mut self,
         keys: impl IntoIterator<Item = Key>,
-        terms: Option<&PublicationTerms>,
+        terms: Option<&CheckedTerms>,
     ) {
         for key in keys {
             self.desired.set_one(key, terms);

@@ -16,7 +16,7 @@ fn changes_dropped_while_older_ones_were_in_flight_are_found_by_comparing() {
         scenario.set_desired([key("/on/its/way")], true);
         scenario.hangs = false;
         let answer = scenario.newest_request();
-        scenario.desired.set_one(key("/forgotten"), Some(&PublicationTerms::default()));
+        scenario.desired.set_one(key("/forgotten"), Some(&CheckedTerms::default()));
         for n in 0..CHANGES_MAX / 2 + 1_024 {
             let key = key(&format!("/busy/{}", n % 100));
             scenario.desired.set_one(key.clone(), Some(&terms(1)));

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use longshore_protocol::{Epoch, Glob, Path, PublicationKind, PublisherId, PublisherInfo, Terms};
 use longshore_resolver::{
-    Cluster, PathAnswer, PathEvent, PathListed, PublicationTerms, ReadClient, WriteClient,
+    CheckedTerms, Cluster, PathAnswer, PathEvent, PathListed, ReadClient, WriteClient,
 };
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
@@ -228,7 +228,7 @@ fn apply(view: &Mutex<WatchView>, event: PathEvent, probes: &Probes, watches: us
 pub struct Writer {
     client: WriteClient,
     random: StdRng,
-    terms: Vec<PublicationTerms>,
+    terms: Vec<CheckedTerms>,
     /// The index of its terms by path, if it is published.
     queue_or_value: Vec<Option<usize>>,
     default: Vec<bool>,
@@ -247,7 +247,7 @@ impl Writer {
         let terms = kinds.into_iter().flat_map(|kind| {
             (0..PRIORITIES).map(move |priority| Terms { kind, priority, ..Terms::default() })
         });
-        let terms = terms.map(|terms| PublicationTerms::new(terms).expect("they are right"));
+        let terms = terms.map(|terms| CheckedTerms::new(terms).expect("they are right"));
         Writer {
             client: WriteClient::connect(cluster.clone(), publisher),
             random: StdRng::seed_from_u64(seed),
@@ -282,7 +282,7 @@ impl Writer {
                 self.default[n] = false;
             }
             0 => {
-                self.client.publish_default(path(n), &PublicationTerms::default());
+                self.client.publish_default(path(n), &CheckedTerms::default());
                 self.default[n] = true;
             }
             1..6 if self.queue_or_value[n].is_some() => {

@@ -21,7 +21,7 @@ fn every_bit_flip_and_truncation_of_a_snapshot_is_located() {
         let bad = disk.after_kill();
         bad.tamper(&snapshot_path(3), change);
         match SteppedJournal::open(&bad).map(|_| ()) {
-            Err(OpenError::Damaged { file, offset, index, .. }) => {
+            Err(JournalOpenError::Damaged { file, offset, index, .. }) => {
                 assert_eq!((file, index), (snapshot_path(3), 1), "{what}");
                 offset as usize
             }
@@ -65,7 +65,7 @@ fn reordered_snapshot_blocks_are_damage() {
             bytes.extend(swapped.concat());
         });
         let opened = SteppedJournal::open(&bad).map(|_| ());
-        assert!(matches!(opened, Err(OpenError::Damaged { .. })), "{one} and {other}");
+        assert!(matches!(opened, Err(JournalOpenError::Damaged { .. })), "{one} and {other}");
     }
 }
 
@@ -89,7 +89,7 @@ fn complete_log_replaces_missing_snapshots() {
     gap.remove(&segment(3)).unwrap();
     let refused = SteppedJournal::open(&gap).map(drop).unwrap_err();
     assert!(
-        matches!(&refused, OpenError::Damaged { file, .. } if *file == snapshot_path(12)),
+        matches!(&refused, JournalOpenError::Damaged { file, .. } if *file == snapshot_path(12)),
         "{refused:?}"
     );
     let (_, read, recovered) = SteppedJournal::open_with(&gap, accepting()).unwrap();
@@ -215,7 +215,9 @@ fn damaged_snapshot_still_proves_committed_commands() {
     disk.tamper(&segment(1), |bytes| bytes[end..].fill(0));
     disk.tamper(&path("watermark"), |bytes| bytes[..4096].fill(0));
     let opened = SteppedJournal::open(&disk).map(|_| ());
-    let Err(OpenError::Damaged { offset, index, why, .. }) = opened else { panic!("{opened:?}") };
+    let Err(JournalOpenError::Damaged { offset, index, why, .. }) = opened else {
+        panic!("{opened:?}")
+    };
     assert_eq!((offset, index), (end as u64, 4));
     assert!(why.contains("snapshot"), "{why}");
     let (_, read, recovered) = SteppedJournal::open_with(&disk, accepting()).unwrap();
@@ -238,7 +240,7 @@ fn missing_or_empty_file_a_snapshot_needs_is_damage() {
         empty.tamper(&segment(number), |bytes| bytes.fill(0));
         for disk in [missing, empty] {
             match SteppedJournal::open(&disk).map(|_| ()) {
-                Err(OpenError::PayloadsLost { file, why }) => {
+                Err(JournalOpenError::PayloadsLost { file, why }) => {
                     assert_eq!(file, segment(number));
                     assert!(why.contains("a snapshot needs"), "{why}");
                 }
@@ -299,7 +301,7 @@ fn compacted_files_stay_while_needed_and_are_missed_otherwise() {
     bad.tamper(&needed, |bytes| bytes[48] ^= 1);
     for disk in [missing, bad] {
         let opened = SteppedJournal::open(&disk).map(|_| ());
-        let Err(OpenError::PayloadsLost { file, .. }) = opened else { panic!("{opened:?}") };
+        let Err(JournalOpenError::PayloadsLost { file, .. }) = opened else { panic!("{opened:?}") };
         assert_eq!(file, needed);
         let (_, read, recovered) = SteppedJournal::open_with(&disk, accepting()).unwrap();
         assert_eq!((assert_is_a_prefix(&read, |_| 200_000), recovered.dropped), (last, None));
@@ -320,7 +322,7 @@ fn directory_with_only_a_snapshot_gets_no_new_id() {
     }
     for options in [options(), accepting()] {
         let refused = SteppedJournal::open_with(&disk, options).map(drop).unwrap_err();
-        assert!(matches!(refused, OpenError::NoIdentity { .. }), "{refused:?}");
+        assert!(matches!(refused, JournalOpenError::NoIdentity { .. }), "{refused:?}");
         assert_eq!(disk.paths(), [snapshot_path(last)], "nothing was made");
     }
 }
@@ -333,7 +335,10 @@ fn accepted_damage_after_a_snapshot_retains_earlier_commands() {
     drop(journal);
     let disk = disk.after_kill();
     disk.tamper(&segment(2), |bytes| bytes[300_000] ^= 1);
-    assert!(matches!(SteppedJournal::open(&disk).map(|_| ()), Err(OpenError::Damaged { .. })));
+    assert!(matches!(
+        SteppedJournal::open(&disk).map(|_| ()),
+        Err(JournalOpenError::Damaged { .. })
+    ));
     let (journal, read, recovered) = SteppedJournal::open_with(&disk, accepting()).unwrap();
     let replayed = assert_is_a_prefix(&read, |_| 200_000);
     assert!((3..last).contains(&replayed));
@@ -365,7 +370,7 @@ fn accepted_damage_of_the_only_snapshot_starts_an_empty_journal() {
     nothing.tamper(&written.path, |bytes| bytes.truncate(100));
     for disk in [flip(5_000), flip(17), nothing] {
         let refused = SteppedJournal::open(&disk).map(|_| ());
-        assert!(matches!(refused, Err(OpenError::Damaged { index: 1, .. })), "{refused:?}");
+        assert!(matches!(refused, Err(JournalOpenError::Damaged { index: 1, .. })), "{refused:?}");
         let (journal, read, recovered) = SteppedJournal::open_with(&disk, accepting()).unwrap();
         assert!(read.is_empty() && recovered.last_index == 0 && recovered.snapshot.is_none());
         assert_eq!(recovered.losses, 1);
