@@ -8,6 +8,7 @@ use std::path::{Path as FilePath, PathBuf};
 use std::time::Duration;
 
 use longshore::JobEnd;
+use longshore::Path;
 use longshore::embedded::System;
 use longshore::prelude::*;
 use sha2::{Digest, Sha256};

@@ -1,6 +1,7 @@
 //! A whole system in one program: a resolver, a publisher with its journal in a temporary folder, a
 //! producer and a worker. It ends once every job has completed.
 
+use longshore::Path;
 use longshore::embedded::System;
 use longshore::prelude::*;
 

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use longshore::Path;
 use longshore::embedded::System;
 use longshore::prelude::*;
 use longshore::{Backoff, Filter, Glob, JobEnd, JobName};

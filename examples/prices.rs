@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
+use longshore::Path;
 use longshore::embedded::RunningReplica;
-use longshore::prelude::*;
 use longshore::values::{CallError, Event, Subscriber, ValuePublisher};
 
 /// The prices of a pear in order of arrival, that of three apples, and why melons have none.

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use longshore::Path;
 use longshore::embedded::System;
 use longshore::prelude::*;
 use longshore::{Backoff, JobEnd};

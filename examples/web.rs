@@ -15,6 +15,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json as JsonBody, Router};
+use longshore::Path;
 use longshore::embedded::System;
 use longshore::prelude::*;
 use longshore::{JobEnd, JobLookupError, JobName, WaitError};

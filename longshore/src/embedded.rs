@@ -4,6 +4,7 @@
 //!
 //! ```
 //! use longshore::embedded::System;
+//! use longshore::Path;
 //! use longshore::prelude::*;
 //!
 //! # #[tokio::main]

@@ -85,6 +85,7 @@
 //! [`Worker::durable_subscribe`] takes the jobs of any pattern of queues.
 //!
 //! ```no_run
+//! use longshore::Path;
 //! use longshore::prelude::*;
 //!
 //! # async fn run() -> anyhow::Result<()> {
@@ -110,6 +111,7 @@
 //! program would.
 //!
 //! ```no_run
+//! use longshore::Path;
 //! use longshore::prelude::*;
 //! use longshore::values::{Event, Subscriber, ValuePublisher};
 //!
@@ -139,6 +141,7 @@
 //! ```no_run
 //! use longshore::PublisherOptions;
 //! use longshore::embedded::RunningPublisher;
+//! use longshore::Path;
 //! use longshore::prelude::*;
 //!
 //! # async fn run() -> anyhow::Result<()> {
@@ -158,6 +161,7 @@
 //! hour's back-off passes at once. See [`testing`](testing/index.html).
 //!
 //! ```no_run
+//! use longshore::Path;
 //! use longshore::prelude::*;
 //! use longshore::testing::TestSystem;
 //!

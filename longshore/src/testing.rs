@@ -3,6 +3,7 @@
 //! ```
 //! use std::time::Duration;
 //!
+//! use longshore::Path;
 //! use longshore::prelude::*;
 //! use longshore::testing::TestSystem;
 //!

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use longshore::Path;
 use longshore::embedded::{RunningReplica, System, SystemOptions};
 use longshore::prelude::*;
 use longshore::values::{SubscribeOptions, Subscriber, Updates, ValuePublisher};

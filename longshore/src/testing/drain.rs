@@ -80,6 +80,7 @@ impl TestSystem {
     /// `run` is [`Subscription::run`] with the handler, or [`Subscription::run_blocking`]:
     ///
     /// ```
+    /// # use longshore::Path;
     /// # use longshore::prelude::*;
     /// # use longshore::testing::TestSystem;
     /// # #[tokio::main]

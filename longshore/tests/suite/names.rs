@@ -4,6 +4,7 @@ use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
+use longshore::Path;
 use longshore::prelude::*;
 use longshore::protocol::Epoch;
 use longshore::values::{Policy, SubscribeError, Subscriber, ValuePublisher, ValuePublisherError};

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
+use longshore::Path;
 use longshore::prelude::*;
 use longshore::testing::{ClockUnused, DrainError, TestClock, TestStartError, TestSystem};
 use longshore::{

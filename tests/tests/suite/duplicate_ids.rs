@@ -4,6 +4,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use longshore::Path;
 use longshore::prelude::*;
 use longshore::{PublisherId, PublisherInfo, Receipt, new_id};
 use longshore_tests::{Resolver, start_publisher};

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "its helpers are tests, too")]
 
 use longshore::Backoff;
+use longshore::Path;
 use longshore::prelude::*;
 use longshore_tests::{Resolver, start_publisher};
 use std::time::Duration;
