@@ -1,28 +1,32 @@
-//! A fixed amount of work on one thread, for `cargo xtask count`: `count jobs|values NUMBER`.
+//! A fixed amount of work on one thread, for `cargo xtask count`: `count WORKLOAD NUMBER`.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use longshore::Path;
 use longshore::embedded::{RunningReplica, System, SystemOptions};
 use longshore::prelude::*;
+use longshore::protocol::{Epoch, PublisherId, PublisherInfo};
 use longshore::values::{SubscribeOptions, Subscriber, Updates, ValuePublisher};
-use longshore::{Durability, Value};
+use longshore::{Durability, PathAnswer, PublicationTerms, ReadClient, Value, WriteClient};
 
 /// The payload size of a job or a value.
 const BYTES: usize = 256;
-/// Jobs per enqueue batch.
+/// Jobs per enqueue batch, paths per request, and paths below one parent.
 const BATCH: u64 = 1_000;
 /// Subscribed values; each round updates all of them.
 const VALUES: u64 = 100;
 
 fn main() -> anyhow::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [workload, number] = &arguments[..] else { anyhow::bail!("count jobs|values NUMBER") };
+    let [workload, number] = &arguments[..] else { anyhow::bail!("count WORKLOAD NUMBER") };
     let number: u64 = number.parse()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     match workload.as_str() {
         "jobs" => runtime.block_on(jobs(number)),
         "values" => runtime.block_on(values(number)),
+        "registrations" => runtime.block_on(registrations(number)),
+        "resolutions" => runtime.block_on(resolutions(number)),
         other => anyhow::bail!("no workload '{other}'"),
     }
 }
@@ -89,4 +93,47 @@ async fn receive(updates: &mut Updates) {
     while received < VALUES as usize {
         received += updates.next().await.len();
     }
+}
+
+/// Registers new paths at a replica, a batch at a time.
+async fn registrations(number: u64) -> anyhow::Result<()> {
+    let (replica, writer) = directory().await?;
+    for batch in 0..number / BATCH {
+        register(&writer, batch * BATCH..(batch + 1) * BATCH).await?;
+    }
+    replica.stop().await?;
+    Ok(())
+}
+
+/// Resolves the same paths repeatedly, a batch at a time.
+async fn resolutions(number: u64) -> anyhow::Result<()> {
+    let (replica, writer) = directory().await?;
+    let registered = register(&writer, 0..BATCH).await?;
+    let reader = ReadClient::connect(replica.cluster());
+    for _ in 0..number / BATCH {
+        let answers = reader.resolve(registered.clone()).await?.answers;
+        let found = |answer: &PathAnswer| matches!(answer, PathAnswer::Publishers { .. });
+        anyhow::ensure!(answers.iter().all(found), "a registered path was not found");
+    }
+    replica.stop().await?;
+    Ok(())
+}
+
+/// A replica, and a publisher's client.
+async fn directory() -> anyhow::Result<(RunningReplica, WriteClient)> {
+    let replica = RunningReplica::local().await?;
+    let address = [([127, 0, 0, 1], 1)];
+    let publisher = PublisherInfo::new(PublisherId([1; 16]), Epoch(1), "count", address);
+    let writer = WriteClient::connect(replica.cluster(), publisher);
+    Ok((replica, writer))
+}
+
+/// Registers paths of 30 bytes, and returns them once the replica has acknowledged them.
+async fn register(writer: &WriteClient, numbers: Range<u64>) -> anyhow::Result<Vec<Path>> {
+    let path = |n| Path::new(&format!("/count/{:05}/job-{n:013}", n / BATCH));
+    let paths: Vec<Path> = numbers.map(path).collect::<Result<_, _>>()?;
+    let terms = PublicationTerms::default();
+    writer.publish_all(paths.iter().map(|path| (path.clone(), terms.clone())));
+    writer.flushed(1).await;
+    Ok(paths)
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask count`: the instructions, allocations and system calls per job and per value.
+//! `cargo xtask count`: the instructions, allocations and system calls per job, value and path.
 //!
 //! Valgrind counts them, so the speed and load of the machine do not matter: two runs differ by
 //! less than half a percent. Each workload of `tests/examples/count.rs` runs at two sizes; the
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::mutants::root;
 use crate::test::target;
 
-const WORKLOADS: [&str; 2] = ["jobs", "values"];
+const WORKLOADS: [&str; 4] = ["jobs", "values", "registrations", "resolutions"];
 /// Both sizes are multiples of the workloads' batch sizes.
 const SIZES: [u64; 2] = [5_000, 15_000];
 /// How far a cost may be from the expected one.
@@ -23,7 +23,7 @@ const TOLERANCE: f64 = 0.03;
 /// Differences below this are noise, such as one more timer in a whole run.
 const NOISE: f64 = 0.02;
 
-/// The cost of one job or value.
+/// The cost of one job, value or path.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Cost {
@@ -73,7 +73,7 @@ fn count(bless: bool) -> anyhow::Result<bool> {
     let counted = Expected { counted_with: counted_with()?, workload };
     if bless {
         let text = format!(
-            "# Expected costs per job and per value, written by `cargo xtask count --bless`.\n\n{}",
+            "# Expected costs per job, value and path, written by `cargo xtask count --bless`.\n\n{}",
             toml::to_string(&counted)?
         );
         fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
@@ -112,7 +112,7 @@ fn build() -> anyhow::Result<PathBuf> {
     Ok(target()?.join("debug/examples/count"))
 }
 
-/// The cost of one more job or value.
+/// The cost of one more job, value or path.
 fn cost(program: &Path, workload: &str) -> anyhow::Result<Cost> {
     let [few, many] = SIZES;
     let (few_counted, many_counted) = (run(program, workload, few)?, run(program, workload, many)?);
@@ -174,7 +174,7 @@ fn compare(name: &str, cost: Cost, expected: Cost) -> bool {
     for (what, counted, expected) in rows {
         let is_near = (counted - expected).abs() <= (expected.abs() * TOLERANCE).max(NOISE);
         let flag = if is_near { "" } else { "  OFF" };
-        println!("{name:<8} {what:<14} {counted:>12.3}   expected {expected:>12.3}{flag}");
+        println!("{name:<13} {what:<14} {counted:>12.3}   expected {expected:>12.3}{flag}");
         same &= is_near;
     }
     same
