@@ -8,7 +8,7 @@ use longshore::embedded::{RunningReplica, System, SystemOptions};
 use longshore::prelude::*;
 use longshore::protocol::{Epoch, PublisherId, PublisherInfo};
 use longshore::values::{SubscribeOptions, Subscriber, Updates, ValuePublisher};
-use longshore::{Durability, PathAnswer, PublicationTerms, ReadClient, Value, WriteClient};
+use longshore::{CheckedTerms, Durability, PathAnswer, ReadClient, Value, WriteClient};
 
 /// The payload size of a job or a value.
 const BYTES: usize = 256;
@@ -132,7 +132,7 @@ async fn directory() -> anyhow::Result<(RunningReplica, WriteClient)> {
 async fn register(writer: &WriteClient, numbers: Range<u64>) -> anyhow::Result<Vec<Path>> {
     let path = |n| Path::new(&format!("/count/{:05}/job-{n:013}", n / BATCH));
     let paths: Vec<Path> = numbers.map(path).collect::<Result<_, _>>()?;
-    let terms = PublicationTerms::default();
+    let terms = CheckedTerms::default();
     writer.publish_all(paths.iter().map(|path| (path.clone(), terms.clone())));
     writer.flushed(1).await;
     Ok(paths)
