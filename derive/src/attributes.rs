@@ -1,9 +1,9 @@
 //! Parses `#[job(…)]`.
 
-use proc_macro2::{Span, TokenStream};
+use proc_macro2::{Span, TokenStream, TokenTree};
 use quote::quote;
 use syn::meta::ParseNestedMeta;
-use syn::{DeriveInput, Error, LitInt, LitStr, Path, Result, Type, parse_quote};
+use syn::{DeriveInput, Error, LitInt, LitStr, Path, Result, Token, Type, parse_quote};
 
 use crate::time::{backoff, milliseconds};
 
@@ -31,23 +31,45 @@ struct Parser {
     options: Vec<TokenStream>,
     longshore: Option<Path>,
     seen: Vec<Option<String>>,
+    /// All errors so far, as one.
+    error: Option<Error>,
 }
 
 impl Attributes {
     pub(crate) fn of(input: &DeriveInput) -> Result<Attributes> {
         let mut read = Parser::default();
         for attribute in input.attrs.iter().filter(|attribute| attribute.path().is_ident("job")) {
-            attribute.parse_nested_meta(|meta| read.add(&meta))?;
+            attribute.parse_nested_meta(|meta| {
+                if let Err(error) = read.add(&meta) {
+                    read.add_error(error);
+                    // What is wrong with the next attribute is reported, too.
+                    while !meta.input.is_empty() && !meta.input.peek(Token![,]) {
+                        meta.input.parse::<TokenTree>()?;
+                    }
+                }
+                Ok(())
+            })?;
         }
-        let longshore = read.longshore.unwrap_or_else(|| parse_quote!(::longshore));
-        let Some(path) = read.path else {
+        let longshore = read.longshore.take().unwrap_or_else(|| parse_quote!(::longshore));
+        match read.backoff.take().map(|literal| backoff(&literal, &longshore)) {
+            Some(Ok(backoff)) => {
+                read.options.push(quote!(backoff: ::std::option::Option::Some(#backoff)));
+            }
+            Some(Err(error)) => read.add_error(error),
+            None => {}
+        }
+        let path = read.path.take();
+        if path.is_none() && !read.seen.contains(&Some("path".to_owned())) {
             let missing = "a job kind needs its queue: #[job(path = \"/jobs/mail/welcome\")]";
-            return Err(Error::new(Span::call_site(), missing));
-        };
-        if let Some(literal) = &read.backoff {
-            let backoff = backoff(literal, &longshore)?;
-            read.options.push(quote!(backoff: ::std::option::Option::Some(#backoff)));
+            read.add_error(Error::new(Span::call_site(), missing));
         }
+        let path = match (read.error.take(), path) {
+            (None, Some(path)) => path,
+            (error, _) => {
+                let unread = || Error::new(Span::call_site(), "the path cannot be read");
+                return Err(error.unwrap_or_else(unread));
+            }
+        };
         Ok(Attributes {
             path,
             output: read.output.unwrap_or_else(|| parse_quote!(())),
@@ -59,6 +81,13 @@ impl Attributes {
 }
 
 impl Parser {
+    fn add_error(&mut self, error: Error) {
+        match &mut self.error {
+            Some(errors) => errors.combine(error),
+            None => self.error = Some(error),
+        }
+    }
+
     fn add(&mut self, meta: &ParseNestedMeta<'_>) -> Result<()> {
         let name = meta.path.get_ident().map(ToString::to_string);
         if self.seen.contains(&name) {

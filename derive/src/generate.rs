@@ -3,7 +3,7 @@
 use proc_macro2::TokenStream;
 use quote::quote;
 use syn::ext::IdentExt;
-use syn::{Data, DeriveInput, Error, Fields, Ident, LitStr, Result};
+use syn::{Data, DeriveInput, Error, Fields, Ident, LitStr, Result, parse_quote};
 
 use crate::attributes::Attributes;
 
@@ -19,8 +19,20 @@ pub(crate) fn job_kind(input: &DeriveInput) -> Result<TokenStream> {
     let parameters = parameters(&path)?;
     let fields = parameters.iter().map(|name| field(input, &path, name));
     let fields = fields.collect::<Result<Vec<Ident>>>()?;
+    if let Some(lifetime) = input.generics.lifetimes().next() {
+        let borrows = "a job kind owns its payload, which outlives the program that enqueued it: \
+                       use owned types, such as String, and no lifetime";
+        return Err(Error::new(lifetime.lifetime.span(), borrows));
+    }
     let kind = &input.ident;
-    let (generics, arguments, conditions) = input.generics.split_for_impl();
+    let mut generics = input.generics.clone();
+    if !generics.params.is_empty() {
+        let conditions = generics.make_where_clause();
+        conditions.predicates.push(parse_quote!(Self: ::std::marker::Send + 'static));
+        let codes = parse_quote!(#codec: #longshore::Codec<Self> + #longshore::Codec<#output>);
+        conditions.predicates.push(codes);
+    }
+    let (generics, arguments, conditions) = generics.split_for_impl();
     Ok(quote! {
         #[automatically_derived]
         impl #generics #longshore::JobKind for #kind #arguments #conditions {
@@ -81,19 +93,21 @@ fn parameters(literal: &LitStr) -> Result<Vec<String>> {
 
 /// The field that a parameter is filled from.
 fn field(input: &DeriveInput, path: &LitStr, name: &str) -> Result<Ident> {
-    let named = match &input.data {
+    let fields: Vec<Ident> = match &input.data {
         Data::Struct(data) => match &data.fields {
-            Fields::Named(fields) => fields
-                .named
-                .iter()
-                .find_map(|field| field.ident.clone().filter(|ident| ident.unraw() == name)),
-            _ => None,
+            Fields::Named(fields) => fields.named.iter().filter_map(|f| f.ident.clone()).collect(),
+            _ => Vec::new(),
         },
-        _ => None,
+        _ => Vec::new(),
     };
-    named.ok_or_else(|| {
-        let kind = &input.ident;
-        Error::new(path.span(), format!("'{kind}' has no field '{name}' for the path's {{{name}}}"))
+    fields.iter().find(|ident| ident.unraw() == name).cloned().ok_or_else(|| {
+        let (kind, fields) = (&input.ident, fields.iter().map(|ident| ident.unraw().to_string()));
+        let fields = match fields.collect::<Vec<_>>().join(", ") {
+            none if none.is_empty() => "it has no named fields".to_owned(),
+            fields => format!("its fields: {fields}"),
+        };
+        let error = format!("'{kind}' has no field '{name}' for the path's {{{name}}}; {fields}");
+        Error::new(path.span(), error)
     })
 }
 
@@ -129,6 +143,26 @@ mod tests {
     fn a_parameter_may_be_a_raw_identifier() {
         let derived = derived(r#"#[job(path = "/a/{type}")] struct Job { r#type: u8 }"#).unwrap();
         assert!(derived.contains(r#"("type" , & self . r#type)"#), "{derived}");
+    }
+
+    #[test]
+    fn a_kind_with_a_lifetime_is_refused() {
+        let refused = derived(r#"#[job(path = "/a")] struct Job<'a> { b: &'a str }"#).unwrap_err();
+        assert!(refused.contains("owns its payload"), "{refused}");
+    }
+
+    #[test]
+    fn all_wrong_attributes_are_reported_at_once() {
+        let kind = r#"#[job(path = "/a", timeout = "1 s", retries = 3, keep = 7, backoff = "no")]
+            struct Job { a: u8 }"#;
+        let errors = job_kind(&syn::parse_str(kind).expect("Rust")).unwrap_err();
+        let errors: Vec<String> = errors.into_iter().map(|error| error.to_string()).collect();
+        let expected = ["no duration", "not an attribute", "string literal", "no back-off"];
+        assert_eq!(errors.len(), expected.len(), "{errors:?}");
+        assert!(
+            errors.iter().zip(expected).all(|(error, text)| error.contains(text)),
+            "{errors:?}"
+        );
     }
 
     #[test]

@@ -25,7 +25,8 @@ use syn::{DeriveInput, parse_macro_input};
 /// | `keep_result` | the output is retained with it |
 /// | `crate = path` | where the crate `longshore` is, if it goes by another name |
 ///
-/// Durations are whole numbers with a unit: `250ms`, `30s`, `5m`, `12h`, `7d`.
+/// Durations are whole numbers with a unit: `250ms`, `30s`, `5m`, `12h`, `7d`. A kind may have type
+/// parameters, if its codec encodes them; it owns its payload, so it has no lifetimes.
 #[proc_macro_derive(JobKind, attributes(job))]
 pub fn job_kind(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
