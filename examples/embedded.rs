@@ -22,7 +22,7 @@ pub(crate) async fn squares() -> anyhow::Result<u64> {
     let (handle, stats) = (worker.shutdown_handle(), worker.stats());
     let working = tokio::spawn(worker.run(|job: Job<u64>, _: JobContext| async move {
         let square = job.payload.checked_mul(job.payload);
-        square.map(Json).ok_or_else(|| JobFailure::bury("its square is too large"))
+        square.map(longshore::Json).ok_or_else(|| JobFailure::bury("its square is too large"))
     }));
 
     let path = Path::new("/jobs/square")?;

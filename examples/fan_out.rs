@@ -8,7 +8,7 @@ use std::time::Duration;
 use longshore::Path;
 use longshore::embedded::System;
 use longshore::prelude::*;
-use longshore::{Backoff, Filter, Glob, JobEnd, JobName};
+use longshore::{Backoff, Filter, Glob, JobEnd, JobName, Json};
 
 #[derive(serde::Serialize, serde::Deserialize)]
 struct Newsletter {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use longshore::State;
 use longshore::embedded::System;
 use longshore::prelude::*;
 use serde::{Deserialize, Serialize};

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use longshore::State;
 use longshore::prelude::*;
 use longshore::testing::{Outcome, Torture, TortureError, TortureReport};
 use serde::{Deserialize, Serialize};

@@ -7,7 +7,7 @@ use std::time::Duration;
 use longshore::Path;
 use longshore::embedded::System;
 use longshore::prelude::*;
-use longshore::{Backoff, JobEnd};
+use longshore::{Backoff, JobEnd, Json};
 
 /// Sends the rows of an order one by one, with a checkpoint after each.
 async fn send(job: Job<Vec<String>>, context: JobContext) -> Result<Json<usize>, JobFailure> {

@@ -14,7 +14,7 @@ use axum::extract::{Path as UrlPath, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use axum::{Json as JsonBody, Router};
+use axum::{Json, Router};
 use longshore::Path;
 use longshore::embedded::System;
 use longshore::prelude::*;
@@ -53,7 +53,7 @@ fn routes(state: AppState) -> Router {
 /// enqueued. To enqueue it at most once, let the client choose the job's id.
 async fn enqueue(
     State(state): State<AppState>,
-    JsonBody(welcome): JsonBody<Welcome>,
+    Json(welcome): Json<Welcome>,
 ) -> Result<Response, Failure> {
     let mut job = new_job(Path::new("/jobs/welcome")?, serde_json::to_vec(&welcome)?);
     job.options.keep_result = true;
@@ -138,7 +138,7 @@ pub(crate) async fn start(listen: SocketAddr) -> anyhow::Result<Running> {
     let draining = worker.shutdown_handle();
     let working = tokio::spawn(worker.run(|job: Job<Welcome>, _: JobContext| async move {
         match job.payload.to.split_once('@') {
-            Some(_) => Ok(Json(format!("a welcome to {}", job.payload.to))),
+            Some(_) => Ok(longshore::Json(format!("a welcome to {}", job.payload.to))),
             None => Err(JobFailure::bury("not an address")),
         }
     }));

@@ -301,11 +301,12 @@ pub mod values {
     };
 }
 
-/// Tower layers around a worker's handler, for [`Subscription::layer`], and their request types.
-/// Any tower layer fits (`tower::ServiceBuilder`, timeouts, limits). [`recipes`] shows how to write
-/// one.
+/// Tower layers around a worker's handlers, for [`Subscription::layer`] and
+/// [`KindOptions::layer`]: a timeout, concurrency by key, metrics, error reporting. Any other tower
+/// layer fits. [`recipes`] shows how to write one.
 #[cfg(feature = "worker")]
 pub mod middleware {
+    pub use longshore_subscriber::middleware::*;
     pub use longshore_subscriber::{
         Blocking, Completion, HandlerFailed, InPlace, JobRequest, JobService,
     };
@@ -356,11 +357,12 @@ pub use longshore_resolver::{
 };
 #[cfg(feature = "worker")]
 pub use longshore_subscriber::{
-    Attempt, AttemptParts, CancelReason, Checkpoint, CheckpointError, CheckpointsError,
-    ConnectError, FromAttempt, FromPayload, Handler, Job, JobContext, JobFailure, JobOutput, Json,
-    Kinds, Payload, PayloadError, PublisherState, Router, RunError, ShutdownHandle, State,
-    StatePart, StatsWatch, Subscription, SubscriptionStatus, Take, TakeError, Takes,
-    WORKER_JOBS_MAX, Worker, WorkerBuilder, WorkerReport, WorkerStats,
+    Attempt, AttemptParts, BlockingHandler, CancelReason, Checkpoint, CheckpointError,
+    CheckpointsError, ConnectError, FromAttempt, FromPayload, Handler, Job, JobContext, JobFailure,
+    JobOutput, Json, KindOptions, KindService, Kinds, Payload, PayloadError, PublisherState,
+    Router, RunError, ShutdownHandle, State, StatePart, StatsWatch, Subscription,
+    SubscriptionStatus, Take, TakeError, Takes, WORKER_JOBS_MAX, Worker, WorkerBuilder,
+    WorkerReport, WorkerStats,
 };
 pub use longshore_transport::{
     FrameBudget, LinkOptions, MemoryBounds, TlsAcceptor, TlsDialer, TlsError,

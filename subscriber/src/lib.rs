@@ -44,11 +44,13 @@ pub use values::{
     SubscriptionKey, UPDATES_BYTES_MAX, UPDATES_MAX, Updates, UpdatesSink, ValueState,
     ValueSubscription, WRITE_QUEUE_BYTES_MAX, WriteError,
 };
+pub use work::middleware;
 pub use work::{
-    Attempt, AttemptParts, Blocking, CANCEL_GRACE, CONCURRENCY, CancelReason, Checkpoint,
-    CheckpointError, CheckpointsError, Completion, FromAttempt, FromPayload, GRACE, Handler,
-    HandlerFailed, InPlace, Job, JobContext, JobFailure, JobOutput, JobRequest, JobService, Json,
-    Kinds, Payload, PayloadError, PublisherState, Router, RunError, ShutdownHandle, State,
-    StatePart, StatsWatch, Subscription, SubscriptionStatus, Take, TakeError, Takes,
-    WORKER_JOBS_MAX, Worker, WorkerBuilder, WorkerReport, WorkerStats,
+    Attempt, AttemptParts, Blocking, BlockingHandler, CANCEL_GRACE, CONCURRENCY, CancelReason,
+    Checkpoint, CheckpointError, CheckpointsError, Completion, FromAttempt, FromPayload, GRACE,
+    Handler, HandlerFailed, InPlace, Job, JobContext, JobFailure, JobOutput, JobRequest,
+    JobService, Json, KindOptions, KindService, Kinds, Payload, PayloadError, PublisherState,
+    Router, RunError, ShutdownHandle, State, StatePart, StatsWatch, Subscription,
+    SubscriptionStatus, Take, TakeError, Takes, WORKER_JOBS_MAX, Worker, WorkerBuilder,
+    WorkerReport, WorkerStats,
 };

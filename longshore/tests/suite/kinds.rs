@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use longshore::prelude::*;
 use longshore::testing::TestSystem;
-use longshore::{Attempt, JobEnd, ResultError, RunError};
+use longshore::{Attempt, JobEnd, ResultError, RunError, State};
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize, JobKind)]

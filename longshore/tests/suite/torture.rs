@@ -13,7 +13,7 @@ use longshore::testing::{
     Fault, JOBS_MAX, MemoryFencedStore, Outcome, Torture, TortureError, TortureFailure,
     TortureReport,
 };
-use longshore::{Attempt, CancelReason, CheckpointError, JobState};
+use longshore::{Attempt, CancelReason, CheckpointError, JobState, State};
 use serde::{Deserialize, Serialize};
 use tokio::task::yield_now;
 

@@ -6,6 +6,7 @@
 //! | [`worker`], [`take`], [`shutdown`], [`stats`] | the API to configure, run and stop a worker |
 //! | [`kinds`] | several kinds of jobs, each with a handler |
 //! | [`handler`] | what a handler receives and returns, and handlers as tower services |
+//! | [`middleware`] | ready-made layers around handlers |
 //! | [`state`] | state machines without a clock, a socket or randomness of their own |
 //! | [`session`] | the state of a run: the state machines of all publishers under one lock |
 //! | [`supervisor`] | the task of a run: starts the others, stops them in order |
@@ -21,6 +22,7 @@ mod kinds;
 mod lease_host;
 mod lease_signal;
 mod link;
+pub mod middleware;
 mod publisher_watches;
 mod session;
 mod shutdown;
@@ -37,7 +39,8 @@ pub use handler::{
     PayloadError,
 };
 pub use kinds::{
-    Attempt, AttemptParts, FromAttempt, Handler, Kinds, Payload, Router, State, StatePart,
+    Attempt, AttemptParts, BlockingHandler, FromAttempt, Handler, KindOptions, KindService, Kinds,
+    Payload, Router, State, StatePart,
 };
 pub use session::StatsWatch;
 pub use shutdown::ShutdownHandle;

@@ -101,7 +101,7 @@ pub fn add<H: Handler<A, S>, A, S: Send + Sync + 'static>(kinds: &mut Kinds<S>, 
 
 /// The service that routes each job to its handler.
 pub fn router<S: Send + Sync + 'static>(kinds: Kinds<S>) -> Result<Router<S>, RunError> {
-    Ok(kinds.build()?.1)
+    Ok(kinds.build()?.2)
 }
 
 /// The checkpoints of earlier deliveries: of those stored, without the `own_count` that this

@@ -11,16 +11,19 @@ use longshore_protocol::messages::work::Source;
 use longshore_protocol::{Glob, SessionId, check_name};
 use longshore_resolver::{Cluster, PublisherWatch, ReadClient};
 use longshore_transport::LinkOptions;
+use tokio::sync::watch;
 use tower_layer::{Identity, Layer, Stack};
 
-use crate::work::kinds::{Handler, Kinds, Router};
+use crate::work::kinds::{BlockingHandler, Handler, KindOptions, KindService, Kinds, Router};
+use crate::work::middleware::{AttemptEnd, Observe, on_error};
 use crate::work::publisher_watches::PublisherWatches;
 use crate::work::session::WorkerSession;
 use crate::work::state::ready_jobs::SourceLimits;
 use crate::work::supervisor::{self, RunConfig};
 use crate::{
     Blocking, ConnectError, FromPayload, InPlace, Job, JobContext, JobFailure, JobOutput,
-    JobService, ShutdownHandle, StatsWatch, Take, TakeError, Takes, WorkerReport,
+    JobService, PublisherState, ShutdownHandle, StatsWatch, SubscriptionStatus, Take, TakeError,
+    Takes, WorkerReport,
 };
 
 /// The most jobs that one worker may hold, `concurrency + prefetch`. A link can resume twice as
@@ -68,8 +71,8 @@ impl WorkerBuilder {
     }
 }
 
-/// Why a worker did not run: its configuration is invalid, and a retry fails again. Failures during
-/// the run are not errors: they are retried and counted.
+/// Why a worker did not run: except for [`RunError::Dead`] its configuration is invalid, and a retry
+/// fails again. Failures during the run are not errors: they are retried and counted.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RunError {
     /// The cluster has no replica, or the worker's name is invalid.
@@ -86,6 +89,10 @@ pub enum RunError {
         /// What is wrong.
         error: ParameterError,
     },
+    /// No publisher of a [`Worker::subscribe`] is left. This is not the configuration: running
+    /// again may succeed.
+    #[error("the subscription is dead: {0}")]
+    Dead(String),
     /// There is no handler.
     #[error("the worker has no handler; add one with `handle`")]
     NoHandler,
@@ -138,6 +145,17 @@ impl Worker {
         self.subscription(take.into())
     }
 
+    /// Subscribes like [`durable_subscribe`](Worker::durable_subscribe), but without retries: once
+    /// none of the publishers that were found has a link any more, the run ends with
+    /// [`RunError::Dead`], and the program decides. Running handlers are dropped; their jobs run
+    /// again once their leases have ended. A publisher whose link is lost while another has one is
+    /// retried. Before the first publisher is found, the run waits for one.
+    pub fn subscribe(self, take: impl Into<Take>) -> Subscription {
+        let mut subscription = self.subscription(take.into());
+        subscription.settings.durable = false;
+        subscription
+    }
+
     /// Sets what the handlers share: a pool of connections, a client, or a struct of several
     /// ([`StatePart`](crate::StatePart)). Each attempt gets a clone of its part.
     /// [`Subscription::handle`] adds handlers.
@@ -151,12 +169,33 @@ impl Worker {
         self.state(()).handle(handler)
     }
 
+    /// Like [`handle`](Worker::handle), as [`Subscription::handle_with`] does.
+    pub fn handle_with<H: Handler<A, ()>, A, O>(
+        self,
+        handler: H,
+        options: KindOptions<O>,
+    ) -> Subscription<Identity, Kinds<()>>
+    where
+        O: Layer<KindService<H, A, ()>, Service: JobService + Sync>,
+    {
+        self.state(()).handle_with(handler, options)
+    }
+
+    /// Like [`handle`](Worker::handle), as [`Subscription::handle_blocking`] does.
+    pub fn handle_blocking<H: BlockingHandler<A, ()>, A>(
+        self,
+        handler: H,
+    ) -> Subscription<Identity, Kinds<()>> {
+        self.state(()).handle_blocking(handler)
+    }
+
     fn subscription<J>(self, jobs: J) -> Subscription<Identity, J> {
         Subscription {
             worker: self,
             jobs,
             layer: Identity::new(),
             settings: Settings {
+                durable: true,
                 concurrency: CONCURRENCY,
                 prefetch: None,
                 grace: GRACE,
@@ -183,6 +222,8 @@ pub struct Subscription<L = Identity, J = Take> {
 
 /// The options of a subscription.
 struct Settings {
+    /// Lost publishers are retried without end.
+    durable: bool,
     concurrency: usize,
     prefetch: Option<usize>,
     grace: Duration,
@@ -252,6 +293,18 @@ impl<L, J> Subscription<L, J> {
         }
     }
 
+    /// Calls `report` for each attempt that fails or buries its job, with the job and the error:
+    /// the layer [`on_error`], for error reporting. Failures are logged anyway.
+    pub fn on_error<F>(
+        self,
+        report: F,
+    ) -> Subscription<Stack<Observe<impl Fn(&AttemptEnd<'_>) + Send + Sync + 'static>, L>, J>
+    where
+        F: Fn(&JobContext, &JobFailure) + Send + Sync + 'static,
+    {
+        self.layer(on_error(report))
+    }
+
     /// A handle that stops this worker from elsewhere.
     pub fn shutdown_handle(&self) -> ShutdownHandle {
         self.settings.handle.clone()
@@ -300,8 +353,7 @@ impl<L> Subscription<L> {
         L: Layer<InPlace<T, O, F>, Service: JobService>,
     {
         let service = self.layered(InPlace::new(handler));
-        let (session, config, watches) = self.into_run_parts()?;
-        Ok(supervisor::run(session, config, watches, service).await)
+        self.run_service(service).await
     }
 
     /// Like [`run`](Subscription::run), for a handler that blocks its thread, in the same span.
@@ -317,8 +369,23 @@ impl<L> Subscription<L> {
         L: Layer<Blocking<T, O, F>, Service: JobService>,
     {
         let service = self.layered(Blocking::new(handler));
+        self.run_service(service).await
+    }
+
+    async fn run_service(self, service: impl JobService) -> Result<WorkerReport, RunError> {
+        let durable = self.settings.durable;
         let (session, config, watches) = self.into_run_parts()?;
-        Ok(supervisor::run(session, config, watches, service).await)
+        let publishers = session.publishers();
+        let run = supervisor::run(session, config, watches, service);
+        if durable {
+            return Ok(run.await);
+        }
+        tokio::select! {
+            // A stopped worker loses its links, too.
+            biased;
+            report = run => Ok(report),
+            reason = all_dead(publishers) => Err(RunError::Dead(reason)),
+        }
     }
 
     fn into_run_parts(
@@ -380,6 +447,82 @@ impl<L, S: Send + Sync + 'static> Subscription<L, Kinds<S>> {
         self
     }
 
+    /// Like [`handle`](Subscription::handle), with options for this kind alone.
+    ///
+    /// ```ignore
+    /// let slow = KindOptions::new().cap(2).layer(Timeout::after(Duration::from_secs(60)));
+    /// worker.handle_with(send, KindOptions::new().weight(3)).handle_with(report, slow)
+    /// ```
+    pub fn handle_with<H: Handler<A, S>, A, O>(
+        mut self,
+        handler: H,
+        options: KindOptions<O>,
+    ) -> Subscription<L, Kinds<S>>
+    where
+        O: Layer<KindService<H, A, S>, Service: JobService + Sync>,
+    {
+        self.jobs.add_with(handler, options);
+        self
+    }
+
+    /// Like [`handle`](Subscription::handle), for a function that blocks its thread: `fn`, not
+    /// `async fn`, with the same arguments. It runs on tokio's blocking pool, which has 512 threads
+    /// unless the runtime is configured otherwise.
+    ///
+    /// A thread cannot be stopped from outside. A handler that runs for long checks
+    /// [`JobContext::is_cancelled`] between its steps. One that does not runs on after its lease is
+    /// lost, after [`cancel_grace`](Subscription::cancel_grace), or after the run was dropped,
+    /// concurrently with the next attempt; its result is dropped. The run does not wait for it, but
+    /// the end of its tokio runtime does.
+    pub fn handle_blocking<H: BlockingHandler<A, S>, A>(
+        mut self,
+        handler: H,
+    ) -> Subscription<L, Kinds<S>> {
+        self.jobs.add_blocking(handler);
+        self
+    }
+
+    /// Like [`handle_blocking`](Subscription::handle_blocking), with options for this kind alone.
+    pub fn handle_blocking_with<H: BlockingHandler<A, S>, A, O>(
+        mut self,
+        handler: H,
+        options: KindOptions<O>,
+    ) -> Subscription<L, Kinds<S>>
+    where
+        O: Layer<KindService<H, A, S>, Service: JobService + Sync>,
+    {
+        self.jobs.add_blocking_with(handler, options);
+        self
+    }
+
+    /// Takes also the jobs of every queue that matches `pattern` and is of no kind here, and runs
+    /// `handler` for each, as [`Worker::durable_subscribe`] and [`Subscription::run`] do. Several
+    /// fallbacks count in their order.
+    ///
+    /// Without a fallback the jobs of other kinds stay in their queues, for other workers. With
+    /// one, the handler chooses: [`JobFailure::bury`] for kinds that no worker has,
+    /// [`JobFailure::Snooze`] to leave a job to another worker, or to run it.
+    ///
+    /// ```ignore
+    /// worker.handle(send).fallback("/jobs/**", |job: Job<Bytes>, _| async move {
+    ///     Err::<(), _>(JobFailure::bury("no program has this kind").kind("UnknownKind"))
+    /// })
+    /// ```
+    pub fn fallback<T, O, F, Fut>(
+        mut self,
+        pattern: impl ToString,
+        handler: F,
+    ) -> Subscription<L, Kinds<S>>
+    where
+        T: FromPayload,
+        O: JobOutput,
+        F: Fn(Job<T>, JobContext) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<O, JobFailure>> + Send + 'static,
+    {
+        self.jobs.add_fallback(&pattern.to_string(), InPlace::new(handler));
+        self
+    }
+
     /// Runs until the worker is stopped, each job with the handler of its kind. Kinds
     /// that match the same path are [`RunError::KindsOverlap`]. Everything else is as
     /// [`Subscription::run`] has it for patterns of queues.
@@ -389,11 +532,37 @@ impl<L, S: Send + Sync + 'static> Subscription<L, Kinds<S>> {
     where
         L: Layer<Router<S>, Service: JobService>,
     {
-        let Subscription { worker, jobs, layer, settings } = self;
-        let (jobs, router) = jobs.build()?;
+        let Subscription { worker, jobs, layer, mut settings } = self;
+        let (jobs, limits, router) = jobs.build()?;
+        settings.limits = limits;
         let subscription = Subscription { worker, jobs, layer, settings };
         let service = subscription.layered(router);
-        let (session, config, watches) = subscription.into_run_parts()?;
-        Ok(supervisor::run(session, config, watches, service).await)
+        subscription.run_service(service).await
+    }
+}
+
+/// Waits until a worker that has found publishers has no link to any of them; returns why.
+async fn all_dead(mut publishers: watch::Receiver<Vec<PublisherState>>) -> String {
+    let mut found = false;
+    loop {
+        {
+            let publishers = publishers.borrow_and_update();
+            let dead = |publisher: &PublisherState| match &publisher.status {
+                SubscriptionStatus::Dead { reason, .. } => {
+                    Some(format!("{}: {reason}", publisher.name))
+                }
+                _ => None,
+            };
+            let reasons: Option<Vec<String>> = publishers.iter().map(dead).collect();
+            match reasons {
+                Some(reasons) if !reasons.is_empty() => return reasons.join("; "),
+                Some(_) if found => return "its publishers have left the resolver".to_owned(),
+                _ => found |= !publishers.is_empty(),
+            }
+        }
+        if publishers.changed().await.is_err() {
+            // The session holds the sender.
+            return "the worker has ended".to_owned();
+        }
     }
 }

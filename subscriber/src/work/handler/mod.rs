@@ -1,6 +1,6 @@
 //! What a handler receives and returns, and handlers as tower services.
 
-mod adapters;
+pub(super) mod adapters;
 mod checkpoint;
 pub(super) mod failure;
 mod job;

@@ -1,4 +1,4 @@
-//! Plain async functions as handlers of a kind of job.
+//! Plain functions as handlers of a kind of job.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -7,6 +7,7 @@ use bytes::Bytes;
 use longshore_kinds::{Codec, JobKind};
 
 use super::extract::{AttemptParts, FromAttempt, Payload};
+use crate::work::handler::adapters::spawn_blocking;
 use crate::work::handler::failure::job_error;
 use crate::work::handler::service::{BoxError, failure_of};
 use crate::{Completion, JobFailure};
@@ -32,6 +33,21 @@ pub trait Handler<Arguments, S>: Clone + Send + Sync + 'static {
 
     /// Runs one attempt.
     fn call(&self, payload: Bytes, attempt: AttemptParts, state: &S) -> Running;
+}
+
+/// A handler that blocks its thread: a [`Handler`] that is not async.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot handle jobs on a blocking thread",
+    label = "not a blocking handler",
+    note = "a blocking handler is `fn(Payload<Kind>, …) -> Result<Kind::Output, E>`, not async, with \
+            the arguments of other handlers; an async one goes to `handle`"
+)]
+pub trait BlockingHandler<Arguments, S>: Clone + Send + Sync + 'static {
+    /// The jobs that it takes.
+    type Kind: JobKind;
+
+    /// Runs one attempt on tokio's blocking pool.
+    fn call_blocking(&self, payload: Bytes, attempt: AttemptParts, state: &S) -> Running;
 }
 
 /// Decodes the payload; one that does not decode buries the job.
@@ -74,6 +90,38 @@ macro_rules! handlers {
                 Box::pin(async move {
                     let output = called?.await.map_err(failure_of)?;
                     completed::<K>(&output, keeps)
+                })
+            }
+        }
+
+        impl<F, K, E, S, $($argument,)*> BlockingHandler<(Payload<K>, $($argument,)*), S> for F
+        where
+            F: Fn(Payload<K>, $($argument,)*) -> Result<K::Output, E>,
+            F: Clone + Send + Sync + 'static,
+            K: JobKind,
+            E: Into<BoxError> + 'static,
+            $($argument: FromAttempt<S> + 'static,)*
+        {
+            type Kind = K;
+
+            #[allow(unused_variables, reason = "the handler with a payload alone")]
+            #[allow(non_snake_case, reason = "an argument has the name of its type")]
+            fn call_blocking(&self, payload: Bytes, attempt: AttemptParts, state: &S) -> Running {
+                let arguments: Result<_, JobFailure> = (|| {
+                    Ok((
+                        decode::<K>(&payload)?,
+                        $($argument::from_attempt(&attempt, state).map_err(failure_of)?,)*
+                    ))
+                })();
+                let (handler, keeps) = (self.clone(), attempt.context.keeps_result());
+                let span = tracing::Span::current();
+                Box::pin(async move {
+                    let (payload, $($argument,)*) = arguments?;
+                    let run = move || {
+                        let output = handler(payload, $($argument,)*).map_err(failure_of)?;
+                        completed::<K>(&output, keeps)
+                    };
+                    spawn_blocking(move || span.in_scope(run)).await
                 })
             }
         }

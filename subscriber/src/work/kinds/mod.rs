@@ -3,8 +3,11 @@
 
 mod extract;
 mod handler;
+mod options;
 mod router;
 
 pub use extract::{Attempt, AttemptParts, FromAttempt, Payload, State, StatePart};
-pub use handler::Handler;
-pub use router::{Kinds, Router};
+pub(crate) use handler::Running;
+pub use handler::{BlockingHandler, Handler};
+pub use options::KindOptions;
+pub use router::{KindService, Kinds, Router};
