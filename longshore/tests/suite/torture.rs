@@ -8,12 +8,13 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use longshore::fence::{FenceError, FencedStore};
+use longshore::middleware::{Completion, JobRequest};
 use longshore::prelude::*;
 use longshore::testing::{
     Fault, JOBS_MAX, MemoryFencedStore, Outcome, Torture, TortureError, TortureFailure,
     TortureReport,
 };
-use longshore::{Attempt, CancelReason, CheckpointError, JobState, State};
+use longshore::{Attempt, CancelReason, CheckpointError, JobState, Path, State};
 use serde::{Deserialize, Serialize};
 use tokio::task::yield_now;
 
@@ -98,6 +99,28 @@ fn torture_finds_a_double_charge() {
 
     let again = failure(torture().handle(charge_per_attempt).invariant(charged_once).run());
     assert_eq!(again, found, "a seed repeats, also after shrinking");
+}
+
+/// Long enough that a stopping worker drops it.
+async fn charge_slowly(
+    order: Payload<Order>,
+    bank: State<Bank>,
+    context: JobContext,
+) -> Result<(), JobFailure> {
+    charge_per_attempt(order, bank, context).await?;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    Ok(())
+}
+
+#[test]
+fn each_fault_alone_repeats_a_handler() {
+    // A delayed handler is not repeated.
+    for fault in Fault::DEFAULT.into_iter().filter(|fault| *fault != Fault::Delay) {
+        let torture = torture().handle(charge_slowly).invariant(charged_once);
+        let found = failure(torture.faults([fault]).seeds(200).run());
+        assert_eq!((&found.what[..], found.faults.len()), ("charged 2 times", 1), "{found}");
+        assert!(found.faults[0].starts_with(&fault.to_string()), "{found}");
+    }
 }
 
 #[test]
@@ -252,8 +275,9 @@ fn torture_finds_a_race_between_two_jobs() {
         let sum = *sum.now();
         ensure(sum == 9, || format!("the highest order is {sum}"))
     };
-    let found = failure(torture().job(Order { number: 9 }).handle(add).invariant(highest).run());
-    assert_eq!(found.what, "the highest order is 7");
+    let torture = torture().job(Order { number: 9 }).handle(add).invariant(highest);
+    let found = failure(torture.faults([]).run());
+    assert_eq!((&found.what[..], found.faults.len()), ("the highest order is 7", 0), "{found}");
 }
 
 // What handlers see.
@@ -387,6 +411,25 @@ fn handlers_that_never_end_are_reported() {
     }
     let found = failure(torture().handle(spin).invariant(holds).run());
     assert_eq!(found.what, "the handlers did not end within 100000 polls and 2000000 turns");
+}
+
+#[test]
+fn services_run_with_their_layers_and_raw_jobs() {
+    let answer = |request: JobRequest| async move {
+        yield_now().await;
+        Ok::<_, JobFailure>(Completion { result: Some(request.job.payload) })
+    };
+    let mut job = new_job(Path::new("/raw").unwrap(), "raw");
+    job.options.keep_result = true;
+    let report = Torture::new(|| ())
+        .job(job)
+        .service(move |()| tower::service_fn(answer))
+        .invariant(|(), end| {
+            ensure(end.jobs[0].result.as_deref() == Some(b"raw"), || format!("{end:?}"))
+        })
+        .seeds(50)
+        .run();
+    assert_eq!(report.unwrap().awaits, [1]);
 }
 
 #[test]
