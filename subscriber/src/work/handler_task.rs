@@ -132,10 +132,10 @@ pub(crate) async fn run_job(
     };
     span.in_scope(|| match &failure {
         JobFailure::Retry(JobError { kind, message }) => {
-            tracing::warn!(job = %id, attempt, kind, message, "an attempt failed");
+            tracing::warn!(job = %id, attempt, kind, error = message, "an attempt failed");
         }
         JobFailure::Bury(JobError { kind, message }) => {
-            tracing::error!(job = %id, attempt, kind, message, "a handler buried its job");
+            tracing::error!(job = %id, attempt, kind, error = message, "a handler buried its job");
         }
         JobFailure::Snooze(_) | JobFailure::Release => {}
     });
