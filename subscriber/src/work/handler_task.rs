@@ -16,7 +16,7 @@ use crate::work::handler::output::settle_of;
 use crate::work::handler::panic::catch_async;
 use crate::work::handler::service::failure_of;
 use crate::work::lease_signal::LeaseSignal;
-use crate::work::session::{FinishedJob, HandlerTaskStep, QueuedJob, Run, WorkerSession};
+use crate::work::session::{FinishedJob, HandlerTaskStep, QueuedJob, WorkerSession};
 use crate::{Completion, Job, JobContext, JobFailure, JobRequest, JobService};
 
 /// The longest that a job waits for its `Started` message to leave the send queue. A link that is
@@ -49,16 +49,12 @@ impl<S: JobService> ServiceInstance<S> {
 /// Runs jobs until the session reports that there are no more.
 pub(crate) async fn run(session: Arc<WorkerSession>, service: impl JobService) {
     let mut instance = ServiceInstance::new(service);
-    let run = session.add_run(Run::new(Arc::downgrade(&session) as _));
+    let mut signal = Arc::new(LeaseSignal::for_session(Arc::downgrade(&session) as _));
+    let mut ended = None;
     loop {
-        match session.next(&run) {
-            HandlerTaskStep::Run => {
-                let mut ended = None;
-                while let Some((job, signal)) = run.next(ended.take(), session.now()) {
-                    // A handler that never yields must not starve links and timers.
-                    tokio::task::coop::consume_budget().await;
-                    ended = Some(run_job(session.started, &mut instance, job, signal).await);
-                }
+        match session.next(ended.take(), &mut signal) {
+            HandlerTaskStep::Run(job) => {
+                ended = Some(run_job(session.started, &mut instance, job, signal.clone()).await)
             }
             HandlerTaskStep::Announce(notices, jobs) => {
                 for (sender, tokens) in notices {
@@ -69,6 +65,8 @@ pub(crate) async fn run(session: Arc<WorkerSession>, service: impl JobService) {
             HandlerTaskStep::Wait => session.wait().await,
             HandlerTaskStep::Stop => return,
         }
+        // A handler that never yields must not starve links and timers.
+        tokio::task::coop::consume_budget().await;
     }
 }
 
@@ -90,8 +88,15 @@ pub(crate) async fn run_job(
     job: QueuedJob,
     signal: Arc<LeaseSignal>,
 ) -> FinishedJob {
-    let QueuedJob { slot_id, token, path, attempt, deliveries, checkpoints, entry, .. } = job;
-    let end = |settle, panicked, damaged| FinishedJob { slot_id, token, settle, panicked, damaged };
+    let QueuedJob { slot_id, source, token, path, attempt, deliveries, checkpoints, entry } = job;
+    let end = |settle, panicked, damaged| FinishedJob {
+        slot_id,
+        source,
+        token,
+        settle,
+        panicked,
+        damaged,
+    };
     let entry = match Entry::read(entry) {
         Ok(entry) => entry,
         Err(error) => {

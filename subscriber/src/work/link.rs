@@ -211,9 +211,6 @@ impl WorkerLink<'_> {
             _ => self.sender.send(std::mem::take(frame).finish()),
         };
         let credit = |count| Credit { subscription: SUBSCRIPTION_ID, count };
-        if let Some(started) = out.started {
-            ToPublisher::Started(started).encode(&mut frame);
-        }
         if out.recall > 0 && out.recall_first {
             ToPublisher::Recall(credit(out.recall)).encode(&mut frame);
         }

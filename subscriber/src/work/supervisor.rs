@@ -84,7 +84,6 @@ pub(crate) async fn run(
             loop {
                 ticks.tick().await;
                 session.record_tick();
-                session.check_runs();
             }
         }
     });

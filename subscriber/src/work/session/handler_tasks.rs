@@ -1,65 +1,69 @@
 //! The session's interface to handler tasks: the next job, and the end of the last.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_protocol::messages::work::NewSettle;
 
 use super::checkpoints::{WaitEnd, end_job};
-use super::{FinishedJob, HandlerTaskStep, Intake, QueuedJob, Run, SlotId, State, WorkerSession};
+use super::{FinishedJob, HandlerTaskStep, Intake, QueuedJob, SlotId, State, WorkerSession};
+use crate::work::lease_signal::LeaseSignal;
 use crate::work::state::durable::DurableEvent;
 
 impl WorkerSession {
-    /// Ends the jobs of the run, and requests more.
-    pub(crate) fn next(&self, run: &Run) -> HandlerTaskStep {
+    /// Settles the last job, if there was one, and requests the next.
+    pub(crate) fn next(
+        &self,
+        ended: Option<FinishedJob>,
+        signal: &mut Arc<LeaseSignal>,
+    ) -> HandlerTaskStep {
         let now = self.now();
-        let mut guard = self.state.lock();
-        let state = &mut *guard;
-        self.finish_run(state, run, now);
+        let mut state = self.state.lock();
+        if let Some(ended) = ended {
+            self.end(&mut state, ended);
+        }
         if state.intake > Intake::Open {
             return HandlerTaskStep::Stop;
         }
         while let Some(job) = state.announced.pop_front() {
             let slot = state.slot(job.slot_id);
             let owned = slot.owns_jobs(self.clock(), now);
-            if slot.leases.get_mut(job.token).is_none_or(|lease| now >= lease.ends()) {
+            let lease = slot.leases.get_mut(job.token).filter(|lease| now < lease.ends());
+            let Some(lease) = lease else {
                 state.ready.ended(job.source);
                 continue;
-            }
+            };
             if !owned {
-                state.ready.ended(job.source);
-                self.release_unbegun(state, &job);
+                self.release_announced(&mut state, &job);
                 continue;
             }
-            self.take_announced(state, run, job, now);
-            self.wake_handler_task(state);
-            return HandlerTaskStep::Run;
+            let ends = lease.ends();
+            match Arc::get_mut(signal) {
+                Some(signal) => signal.reset_for_job(ends),
+                None => *signal = Arc::new(signal.for_next_job(ends)),
+            }
+            lease.signal = Some(signal.clone());
+            slot.running += 1;
+            state.running += 1;
+            self.wake_handler_task(&state);
+            return HandlerTaskStep::Run(job);
         }
-        if !state.ready.can_start() && !state.take_from_runs() {
+        if state.announcing || !state.ready.can_start() {
             return HandlerTaskStep::Wait;
         }
-        if self.take_several(state, run, now) {
-            self.wake_handler_task(state);
-            return HandlerTaskStep::Run;
-        }
-        match state.announcing {
-            true => HandlerTaskStep::Wait,
-            false => state.announce(self.clock(), now),
-        }
+        state.announce(self.clock(), now)
     }
 
-    /// Releases a job that did not begin, if it has its lease, and frees its credit. An announced
-    /// job may be another worker's by now, and its publisher counts it as started: without the
-    /// release, a loss would count as the loss of a running attempt.
-    pub(super) fn release_unbegun(&self, state: &mut State, job: &QueuedJob) {
-        let intake = state.intake;
+    /// Releases an announced job that another worker may have by now. Its publisher counts it as
+    /// started: without the release, a loss would count as the loss of a running attempt.
+    fn release_announced(&self, state: &mut State, job: &QueuedJob) {
+        state.ready.ended(job.source);
         let slot = state.slot(job.slot_id);
-        let had_lease = slot.leases.remove(job.token).is_some();
+        slot.leases.remove(job.token);
         let (publisher, linked) = (slot.id, slot.sender.is_some());
-        if had_lease {
-            slot.settles.push(job.token, &NewSettle::Release, linked);
-            slot.wake.notify_one();
-        }
-        if !(had_lease && linked) && intake < Intake::Released {
+        slot.settles.push(job.token, &NewSettle::Release, linked);
+        slot.wake.notify_one();
+        if !linked {
             self.step(state, DurableEvent::Freed { publisher, jobs: 1 });
         }
     }
@@ -95,8 +99,13 @@ impl WorkerSession {
         }
     }
 
-    pub(super) fn end(&self, state: &mut State, ended: FinishedJob) {
+    fn end(&self, state: &mut State, ended: FinishedJob) {
+        state.running -= 1;
+        state.ready.ended(ended.source);
         let intake = state.intake;
+        if intake > Intake::Open && state.running == 0 {
+            self.supervisor.notify_one();
+        }
         state.stats.panicked += u64::from(ended.panicked);
         state.stats.damaged += u64::from(ended.damaged);
         let slot = state.slot(ended.slot_id);

@@ -66,9 +66,7 @@ impl WorkerSession {
 
     /// Releases all running jobs; what their handlers return from now on is dropped.
     pub(crate) fn release_running(&self) {
-        let mut guard = self.state.lock();
-        let state = &mut *guard;
-        self.end_runs(state);
+        let mut state = self.state.lock();
         state.end_checkpoints(WaitEnd::Lost(CancelReason::Shutdown));
         for slot in &mut state.slots {
             let linked = slot.sender.is_some();
@@ -86,9 +84,7 @@ impl WorkerSession {
     /// handlers, which outlive a dropped run.
     pub(crate) fn close(&self) {
         self.cancel_all();
-        let mut guard = self.state.lock();
-        let state = &mut *guard;
-        self.end_runs(state);
+        let mut state = self.state.lock();
         state.end_checkpoints(WaitEnd::Ended);
         for sender in state.slots.iter_mut().filter_map(|slot| slot.sender.take()) {
             sender.close("the worker has stopped");

@@ -236,7 +236,6 @@ impl WorkerSession {
         let mut out = Outgoing::default();
         let slot = state.slot(slot_id);
         let publisher = slot.id;
-        out.started = slot.take_late_started(now);
         for token in slot.settles.retry(now) {
             slot.leases.remove(token);
         }

@@ -1,6 +1,6 @@
-//! The state of a worker's run. Links add jobs in batches, handler tasks take them in runs, and
+//! The state of a worker's run. Links add jobs in batches, handler tasks take them one by one, and
 //! settles leave in batches. One lock protects the state machines and is never held across an
-//! await; a handler task locks once per run, a link once per frame.
+//! await; a handler task locks once per job, a link once per frame.
 
 mod checkpoints;
 mod handler_tasks;
@@ -8,7 +8,6 @@ mod lifecycle;
 mod links;
 mod progress;
 mod quiet;
-mod runs;
 #[cfg(test)]
 mod tests;
 
@@ -18,7 +17,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hashbrown::HashMap;
-use longshore_protocol::messages::work::{NewSettle, Progress, Quiet, Started, Tokens};
+use longshore_protocol::messages::work::{NewSettle, Progress, Quiet, Tokens};
 use longshore_protocol::{Glob, Path, PublisherId, PublisherInfo, Token};
 use longshore_transport::{LastAddress, LinkSender};
 use parking_lot::Mutex;
@@ -26,7 +25,6 @@ use tokio::sync::{Notify, SetOnce, watch};
 use tokio::time::Instant;
 
 pub(crate) use self::checkpoints::earlier;
-pub(crate) use self::runs::Run;
 use crate::work::lease_signal::LeaseSignal;
 use crate::work::state::checkpoints::CheckpointRequest;
 use crate::work::state::durable::{Action, DurableSubscription};
@@ -77,16 +75,7 @@ struct State {
     announced: VecDeque<QueuedJob>,
     announcing: bool,
     concurrency: usize,
-    /// Handler tasks that have a run.
     running: usize,
-    /// The runs of all handler tasks.
-    runs: Vec<Arc<Run>>,
-    /// How many of them have several jobs.
-    several: usize,
-    /// The predicted time of a handler.
-    handler_time: Duration,
-    /// An empty buffer.
-    taken: VecDeque<QueuedJob>,
     intake: Intake,
     /// An operator requested quiet: waiting and arriving jobs are released.
     quiet: bool,
@@ -116,10 +105,8 @@ struct PublisherSlot {
     id: PublisherId,
     /// The publisher is not dialled any more, unless it is found again.
     forgotten: bool,
-    /// Its jobs in runs, with or without a lease.
+    /// Handlers that run its jobs, with or without a lease.
     running: usize,
-    /// Attempts that began without an announcement, to report as started.
-    late_started: Vec<Token>,
     leases: Leases<Option<Arc<LeaseSignal>>>,
     settles: Settles,
     checkpoints: checkpoints::PendingCheckpoints,
@@ -156,6 +143,7 @@ pub(crate) struct QueuedJob {
 #[derive(Debug)]
 pub(crate) struct FinishedJob {
     pub(crate) slot_id: SlotId,
+    pub(crate) source: usize,
     pub(crate) token: Token,
     pub(crate) settle: NewSettle,
     pub(crate) panicked: bool,
@@ -165,8 +153,8 @@ pub(crate) struct FinishedJob {
 /// What a handler task does next.
 #[derive(Debug)]
 pub(crate) enum HandlerTaskStep {
-    /// Run the jobs of the run.
-    Run,
+    /// Run this job.
+    Run(QueuedJob),
     /// Report these attempts as started, then call [`WorkerSession::announced`], whether or not the
     /// messages were sent.
     Announce(Vec<(LinkSender, Tokens)>, Vec<QueuedJob>),
@@ -179,7 +167,6 @@ pub(crate) enum HandlerTaskStep {
 /// What a link is to send, in this order.
 #[derive(Debug, Default)]
 pub(crate) struct Outgoing {
-    pub(crate) started: Option<Started>,
     pub(crate) checkpoint_requests: Vec<CheckpointRequest>,
     pub(crate) settles: Vec<Bytes>,
     pub(crate) unsubscribe: bool,
@@ -234,10 +221,6 @@ impl WorkerSession {
                 announcing: false,
                 concurrency,
                 running: 0,
-                runs: Vec::new(),
-                several: 0,
-                handler_time: runs::RUN_WORK,
-                taken: VecDeque::new(),
                 intake: Intake::Open,
                 quiet: false,
                 stats: WorkerStats::default(),
@@ -412,7 +395,6 @@ impl PublisherSlot {
             id,
             forgotten: false,
             running: 0,
-            late_started: Vec::new(),
             leases: Leases::default(),
             settles: Settles::default(),
             checkpoints: checkpoints::PendingCheckpoints::default(),

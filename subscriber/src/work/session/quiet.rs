@@ -58,7 +58,6 @@ impl State {
     /// Releases all jobs that have not begun. Returns the number of jobs at each publisher without
     /// a link: these are freed at once, the others when their release is sent.
     pub(super) fn release_unstarted(&mut self) -> Vec<(PublisherId, u32)> {
-        self.take_back_all();
         self.ready.retain(|_| false);
         for job in self.announced.drain(..) {
             self.ready.ended(job.source);
