@@ -35,8 +35,9 @@ const UNROUTED_PATHS_MAX: usize = 1_024;
 /// the results of all; [`next`](EnqueueAll::next), or the [`Stream`], returns one at a time, and
 /// needs memory only for the jobs in flight.
 ///
-/// Dropping it sends what was taken from the iterator and takes no more: any of these jobs may have
-/// been accepted. Enqueueing the same jobs (the same ids) again at the same publisher is harmless.
+/// Dropping it sends open batches and takes no more from the iterator: any job of theirs may have
+/// been accepted. Up to 1,000 jobs that were read ahead, for paths without a known publisher, are
+/// not sent. Enqueueing the same jobs (the same ids) again at the same publisher is harmless.
 #[must_use = "jobs are enqueued once this is awaited"]
 pub struct EnqueueAll<I> {
     handle: Arc<ProducerHandle>,
@@ -151,6 +152,10 @@ impl<I: Iterator<Item: IntoJob>> EnqueueAll<I> {
             }
             if self.results.len() >= self.window {
                 return Poll::Pending;
+            }
+            if self.ahead.is_empty() {
+                // These errors are those of the jobs that were read ahead: later ones wait again.
+                self.unrouted.clear();
             }
             let Some((id, job)) = self.ahead.pop_front().or_else(|| self.take()) else {
                 self.close();

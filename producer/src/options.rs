@@ -60,7 +60,7 @@ impl ProducerBuilder {
     /// and of each [`Producer::enqueue_all`](crate::Producer::enqueue_all) call; further ones wait.
     /// 100,000 by default.
     pub fn in_flight_jobs_max(mut self, jobs: usize) -> Self {
-        self.in_flight_jobs_max = jobs;
+        self.in_flight_jobs_max = jobs.max(1);
         self
     }
 

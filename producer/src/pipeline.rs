@@ -95,7 +95,7 @@ impl PipelineBuilder {
     /// Sets the most jobs with unread receipts; beyond that `send` waits for a reader. Jobs in
     /// flight are not counted. 1,000,000 by default.
     pub fn receipts_jobs_max(mut self, jobs: usize) -> Self {
-        self.receipts_jobs_max = jobs;
+        self.receipts_jobs_max = jobs.max(1);
         self
     }
 

@@ -131,7 +131,9 @@ impl<N: Network> GenericMatching<N> {
                 return Poll::Ready(None);
             }
             // Updates first: what was received before a departure is not lost.
-            if let Poll::Ready(updates) = self.updates.poll_fill(context) {
+            let updates = self.updates.poll_fill(context);
+            let waits_for_updates = updates.is_pending();
+            if let Poll::Ready(updates) = updates {
                 for (key, event) in updates.drain(..) {
                     // Unknown after its path has gone.
                     let Some(path) = self.paths.get(&key).cloned() else { continue };
@@ -142,7 +144,10 @@ impl<N: Network> GenericMatching<N> {
                 }
             }
             match self.read_changes(context) {
-                Ok(Poll::Pending) if self.unread.is_empty() => return Poll::Pending,
+                // Updates of paths that have gone leave nothing unread, and wake nobody again.
+                Ok(Poll::Pending) if self.unread.is_empty() && waits_for_updates => {
+                    return Poll::Pending;
+                }
                 Ok(_) => {}
                 Err(why) => {
                     self.end();

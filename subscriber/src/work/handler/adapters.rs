@@ -3,13 +3,14 @@
 use std::future::{Future, Ready, ready};
 use std::marker::PhantomData;
 use std::panic::resume_unwind;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::{Either, Map};
-use tokio::task::{JoinError, JoinHandle};
+use tokio::task::JoinHandle;
 use tower_service::Service;
 
 use crate::work::handler::failure::job_error;
@@ -17,7 +18,30 @@ use crate::work::handler::panic::catch;
 use crate::{Completion, FromPayload, Job, JobContext, JobFailure, JobOutput, JobRequest};
 
 type Answer = Result<Completion, JobFailure>;
-type BlockingAnswer = Map<JoinHandle<Answer>, fn(Result<Answer, JoinError>) -> Answer>;
+
+/// The answer of a blocking handler. Dropped before the handler began, it never begins: by then
+/// another worker may have the job.
+#[derive(Debug)]
+pub struct BlockingAnswer(JoinHandle<Answer>);
+
+impl Drop for BlockingAnswer {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Future for BlockingAnswer {
+    type Output = Answer;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answer> {
+        Pin::new(&mut self.0).poll(context).map(|ended| match ended {
+            Ok(answer) => answer,
+            Err(error) if error.is_panic() => resume_unwind(error.into_panic()),
+            // The runtime is shutting down: release the job.
+            Err(_) => Err(JobFailure::Release),
+        })
+    }
+}
 
 /// An asynchronous handler. Runs in its handler task.
 pub struct InPlace<T, O, F> {
@@ -116,10 +140,5 @@ fn answer_of<O: JobOutput>(answer: Result<O, JobFailure>) -> Answer {
 pub(crate) fn spawn_blocking(run: impl FnOnce() -> Answer + Send + 'static) -> BlockingAnswer {
     // This thread knows the place of the panic, so it is caught here first.
     let run = || catch(run).unwrap_or_else(|panicked| resume_unwind(Box::new(panicked)));
-    tokio::task::spawn_blocking(run).map(|ended| match ended {
-        Ok(answer) => answer,
-        Err(error) if error.is_panic() => resume_unwind(error.into_panic()),
-        // The runtime is shutting down: release the job.
-        Err(_) => Err(JobFailure::Release),
-    })
+    BlockingAnswer(tokio::task::spawn_blocking(run))
 }

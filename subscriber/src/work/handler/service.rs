@@ -97,11 +97,14 @@ pub(crate) fn failure_of<E: Into<BoxError> + 'static>(error: E) -> JobFailure {
     failure_of_chain(&*error.into(), kind)
 }
 
+/// Most sources of an error to look at: a chain may be a circle.
+const SOURCES_READ_MAX: usize = 64;
+
 /// What becomes of the job: the decision in the chain of sources, or a retry. Without a `kind`, the
 /// kind is that of the chain's last error.
 pub(crate) fn failure_of_chain(error: &(dyn Error + 'static), kind: Option<&str>) -> JobFailure {
     let mut last = error;
-    loop {
+    for _ in 0..SOURCES_READ_MAX {
         if let Some(HandlerFailed(failure)) = last.downcast_ref() {
             return failure.clone();
         }

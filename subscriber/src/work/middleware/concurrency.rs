@@ -126,8 +126,13 @@ where
         let (key_use, permits) = KeyUse::begin(&self.limits.keys, key, self.limits.limit);
         Box::pin(async move {
             let _key_use = key_use;
-            // It is never closed.
-            let _permit = permits.acquire().await;
+            let _permit = tokio::select! {
+                biased;
+                // The job may be another worker's by now.
+                _ = request.context.cancelled() => return Err(JobFailure::Release),
+                // It is never closed.
+                permit = permits.acquire() => permit,
+            };
             ready.call(request).await.map_err(failure_of)
         })
     }

@@ -28,16 +28,20 @@ impl WorkerSession {
         while let Some(job) = state.announced.pop_front() {
             let slot = state.slot(job.slot_id);
             let owned = slot.owns_jobs(self.clock(), now);
-            let lease = slot.leases.get_mut(job.token).filter(|lease| now < lease.ends());
-            let Some(lease) = lease else {
+            let Some(lease) = slot.leases.get_mut(job.token) else {
                 state.ready.ended(job.source);
                 continue;
             };
+            let ends = lease.ends();
+            if now >= ends {
+                // The answer to its renewal may be unread: the link decides.
+                slot.suspend(job);
+                continue;
+            }
             if !owned {
                 self.release_announced(&mut state, &job);
                 continue;
             }
-            let ends = lease.ends();
             match Arc::get_mut(signal) {
                 Some(signal) => signal.reset_for_job(ends),
                 None => *signal = Arc::new(signal.for_next_job(ends)),

@@ -287,26 +287,26 @@ impl State {
         id
     }
 
-    /// Takes as many jobs as there are idle handler tasks, with the links to notify. Skips a job
-    /// whose lease is over: after a pause of the process a handler task may notice this before the
-    /// link does. Suspends a job whose publisher was silent for its reconnect grace: another worker
-    /// may have it.
+    /// Takes as many jobs as there are idle handler tasks, with the links to notify. Suspends
+    /// a job whose lease is over: after a pause of the process a handler task may notice this before
+    /// the link does. Suspends a job whose publisher was silent for its reconnect grace, too: another
+    /// worker may have it.
     fn announce(&mut self, clock: RunClock, now: Duration) -> HandlerTaskStep {
         let free = self.concurrency.saturating_sub(self.running + self.announced.len());
         let mut jobs = Vec::with_capacity(free.min(self.ready.startable()));
         let mut notices: Vec<(LinkSender, Tokens)> = Vec::new();
         let mut last = None;
         while jobs.len() < free
-            && let Some(job) = self.take_ready()
+            && let Some(job) = self.ready.take()
         {
             let slot = &mut self.slots[job.slot_id as usize];
             let owned = slot.owns_jobs(clock, now);
-            let lease = slot.leases.get_mut(job.token).filter(|lease| now < lease.ends());
-            let Some(lease) = lease else {
+            let Some(lease) = slot.leases.get_mut(job.token) else {
                 self.ready.ended(job.source);
                 continue;
             };
-            if !owned {
+            // The answer to the renewal of a lease that is over may be unread: the link decides.
+            if !owned || now >= lease.ends() {
                 self.ready.ended(job.source);
                 slot.suspend(job);
                 continue;
@@ -347,14 +347,6 @@ impl State {
             }
             keep
         });
-    }
-
-    /// Takes the next job that may begin.
-    fn take_ready(&mut self) -> Option<QueuedJob> {
-        let (source, _) = self.ready.next()?;
-        let mut taken = VecDeque::with_capacity(1);
-        self.ready.take(source, 1, |_| true, &mut taken);
-        taken.pop_front()
     }
 
     /// The source of a path's jobs: the first pattern that matches.

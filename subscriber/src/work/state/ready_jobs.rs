@@ -20,7 +20,8 @@ impl Default for SourceLimits {
 }
 
 /// What one job of a source with weight 1 adds to the source's turn.
-const STRIDE: u64 = 1 << 32;
+/// 2⁴⁴ jobs fit into a turn, and weights up to 65,535 still differ.
+const STRIDE: u64 = 1 << 20;
 
 /// Waiting jobs, in the order of their arrival within a source.
 #[derive(Debug)]
@@ -90,36 +91,19 @@ impl<J> ReadyJobs<J> {
         self.sources.iter().any(|source| source.startable() > 0)
     }
 
-    /// The source whose turn it is, and its first job.
-    pub(crate) fn next(&self) -> Option<(usize, &J)> {
-        let startable = self.sources.iter().enumerate().filter(|(_, one)| one.startable() > 0);
-        let (at, source) = startable.min_by_key(|(_, source)| source.turn)?;
-        Some((at, source.jobs.front()?))
-    }
-
-    /// Takes up to `most` jobs of a source, as long as `fits`, for one handler task, which runs
-    /// them one after another. Unless none fits, call [`ReadyJobs::ended`] once for all of them.
-    pub(crate) fn take(
-        &mut self,
-        source: usize,
-        most: usize,
-        mut fits: impl FnMut(&J) -> bool,
-        taken: &mut VecDeque<J>,
-    ) {
-        let Some(source) = self.sources.get_mut(source) else { return };
+    /// Takes the next job that may begin: the first of the source whose turn it is. Call
+    /// [`ReadyJobs::ended`] once for it.
+    pub(crate) fn take(&mut self) -> Option<J> {
+        let startable = self.sources.iter_mut().filter(|source| source.startable() > 0);
+        let source = startable.min_by_key(|source| source.turn)?;
+        let job = source.jobs.pop_front()?;
         self.turn = source.turn;
-        let before = taken.len();
-        while taken.len() - before < most
-            && source.jobs.front().is_some_and(&mut fits)
-            && let Some(job) = source.jobs.pop_front()
-        {
-            source.turn += STRIDE / u64::from(source.limits.weight.max(1));
-            taken.push_back(job);
-        }
-        source.running += usize::from(taken.len() > before);
+        source.turn += STRIDE / u64::from(source.limits.weight.max(1));
+        source.running += 1;
+        Some(job)
     }
 
-    /// A handler task has ended or returned the jobs of a source that it took together.
+    /// A job of the source that was taken has ended, or did not begin.
     pub(crate) fn ended(&mut self, source: usize) {
         if let Some(source) = self.sources.get_mut(source) {
             source.running = source.running.saturating_sub(1);
@@ -142,22 +126,21 @@ mod tests {
         SourceLimits { cap: (cap > 0).then_some(cap), weight }
     }
 
-    fn take_one(ready: &mut ReadyJobs<u32>) -> Option<usize> {
-        let (source, _) = ready.next()?;
-        ready.take(source, 1, |_| true, &mut VecDeque::new());
-        Some(source)
+    /// Takes a job; jobs are numbered by their sources.
+    fn take_one(ready: &mut ReadyJobs<usize>) -> Option<usize> {
+        ready.take().map(|job| job % 3)
     }
 
     #[test]
     fn sources_with_jobs_run_in_proportion_to_their_weights() {
         let mut ready = ReadyJobs::new(&[limits(0, 3), limits(0, 1), limits(0, 5)]);
-        (0..400).for_each(|job| ready.push_back(0, job));
-        (0..400).for_each(|job| ready.push_back(1, job));
+        (0..400).for_each(|_| ready.push_back(0, 0));
+        (0..400).for_each(|_| ready.push_back(1, 1));
         let mut taken = [0u32; 3];
         (0..400).for_each(|_| taken[take_one(&mut ready).unwrap()] += 1);
         assert_eq!(taken, [300, 100, 0]);
         // The third source was idle: it gets its share from now on, and nothing for the past.
-        (0..400).for_each(|job| ready.push_back(2, job));
+        (0..400).for_each(|_| ready.push_back(2, 2));
         let mut taken = [0u32; 3];
         (0..90).for_each(|_| taken[take_one(&mut ready).unwrap()] += 1);
         assert!(taken[1].abs_diff(10) <= 1 && taken[2].abs_diff(50) <= 1, "{taken:?}");
@@ -166,14 +149,14 @@ mod tests {
     #[derive(Clone, Debug)]
     enum Step {
         Push(usize),
-        Take(usize),
+        Take,
         End(usize),
     }
 
     fn step() -> impl Strategy<Value = Step> {
         prop_oneof![
             3 => (0usize..3).prop_map(Step::Push),
-            3 => (1usize..6).prop_map(Step::Take),
+            3 => Just(Step::Take),
             2 => (0usize..20).prop_map(Step::End),
         ]
     }
@@ -194,27 +177,24 @@ mod tests {
             for step in steps {
                 match step {
                     Step::Push(source) => {
-                        ready.push_back(source, next_job);
-                        waiting[source].push_back(next_job);
+                        let job = 3 * next_job + source;
+                        ready.push_back(source, job);
+                        waiting[source].push_back(job);
                         next_job += 1;
                     }
-                    Step::Take(most) => {
+                    Step::Take => {
                         let running = |at: usize| tasks.iter().filter(|&&one| one == at).count();
                         let may = |at: &usize| {
                             let room = all[*at].cap.is_none_or(|cap| running(*at) < cap);
                             room && !waiting[*at].is_empty()
                         };
                         let open: Vec<usize> = (0..3).filter(may).collect();
-                        let next = ready.next().map(|(source, _)| source);
-                        prop_assert_eq!(next.is_some(), !open.is_empty());
-                        let Some(source) = next else { continue };
+                        let taken = ready.take();
+                        prop_assert_eq!(taken.is_some(), !open.is_empty());
+                        let Some(job) = taken else { continue };
+                        let source = job % 3;
                         prop_assert!(open.contains(&source), "over its cap");
-                        let mut taken = VecDeque::new();
-                        ready.take(source, most, |_| true, &mut taken);
-                        prop_assert_eq!(taken.len(), most.min(waiting[source].len()));
-                        for job in taken {
-                            prop_assert_eq!(Some(job), waiting[source].pop_front());
-                        }
+                        prop_assert_eq!(Some(job), waiting[source].pop_front());
                         tasks.push(source);
                     }
                     Step::End(nth) => {
