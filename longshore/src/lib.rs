@@ -177,14 +177,14 @@
 //! # }
 //! ```
 //!
-//! A [`Torture`](testing/struct.Torture.html) runs a handler with every fault at each of its awaits.
+//! [`Torture`](testing/struct.Torture.html) runs a handler with every fault at each of its awaits.
 //!
 //! # How to read these pages
 //!
 //! - **Clients.** `X::connect(cluster)` creates a client: it waits for nothing, cannot fail, and
 //!   opens links on demand. `X::builder()` is for options: `Producer::builder().name("billing")
-//!   .connect(cluster)`. `ready().await` waits for a replica's answer, where a program wants to know
-//!   early whether its cluster can be reached.
+//!   .connect(cluster)`. `ready().await` waits for a replica's answer: use it to find out early
+//!   whether the cluster can be reached.
 //! - **Units.** A field that ends in `_ms` is in milliseconds. A timestamp (`at`, `ended_at`,
 //!   `expires_at`) is in milliseconds since 1970. Sizes and lengths are in bytes. Other times are a
 //!   `Duration`. Limits are named constants, most of them in `protocol::limits`.

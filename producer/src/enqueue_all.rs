@@ -99,9 +99,9 @@ impl<I: Iterator<Item: IntoJob>> EnqueueAll<I> {
     }
 
     /// The result of the next job, in the order of the iterator; `None` after the last one. Takes
-    /// jobs from the iterator while fewer than
-    /// [`in_flight_jobs_max`](crate::ProducerBuilder::in_flight_jobs_max) results were not returned.
-    /// Cancel safe.
+    /// jobs from the iterator while fewer results than
+    /// [`in_flight_jobs_max`](crate::ProducerBuilder::in_flight_jobs_max) were not returned. Cancel
+    /// safe.
     pub async fn next(&mut self) -> Option<EnqueueResult> {
         poll_fn(|context| self.poll_result(context)).await
     }
@@ -267,7 +267,7 @@ impl<I: Iterator<Item: IntoJob>> IntoFuture for EnqueueAll<I> {
     type IntoFuture = AllResults<I>;
 
     fn into_future(mut self) -> AllResults<I> {
-        // All results are kept anyway: a batch without an answer does not stop later ones.
+        // All results are retained anyway: a batch without an answer does not stop later ones.
         self.window = usize::MAX;
         AllResults { jobs: self, results: Vec::new() }
     }

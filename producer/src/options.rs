@@ -7,7 +7,7 @@ use longshore_transport::LinkOptions;
 /// The longest answer timeout: longer ones are reduced to 30 days.
 const ANSWER_TIMEOUT_MAX: Duration = Duration::from_secs(30 * 24 * 3_600);
 
-/// The options of a [`Producer`](crate::Producer): `Producer::builder().name("billing").connect(…)`.
+/// Options of a [`Producer`](crate::Producer): `Producer::builder().name("billing").connect(…)`.
 #[derive(Clone, Debug)]
 #[must_use = "a builder creates a producer with `connect` or `to_publishers`"]
 pub struct ProducerBuilder {

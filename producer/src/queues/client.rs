@@ -99,9 +99,9 @@ impl Queues {
         Ok(JobPages::new(self.requester.clone(), query, publishers))
     }
 
-    /// Looks up a job with its payload and result, by its receipt, its id or its name. A bare id is requested from every publisher, and
-    /// the first one that has it counts; [`JobLookupError::NotFound`] needs the answers of all.
-    /// Cancel safe.
+    /// Looks up a job with its payload and result, by its receipt, its id or its name. A bare id is
+    /// requested from every publisher, and the first one that has it counts;
+    /// [`JobLookupError::NotFound`] needs the answers of all. Cancel safe.
     pub async fn job(&self, job: impl Into<JobName>) -> Result<FoundJob, JobLookupError> {
         let name = job.into();
         let roster = self.requester.list_publishers(&everything()).await?;

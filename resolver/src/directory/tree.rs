@@ -237,7 +237,7 @@ impl Tree {
         }
     }
 
-    /// The node of a path with these hashes; it and its ancestors are made where missing. The caller
+    /// The node of a path with these hashes; creates it and its ancestors where missing. The caller
     /// puts something there, or calls [`Tree::prune`].
     pub(super) fn make(&mut self, path: &str, hashes: PathHashes) -> NodeId {
         if hashes.name == 0 {
@@ -460,8 +460,8 @@ impl Tree {
     }
 }
 
-/// The birth of a node with a number that was never used: greater than that of any lower number, and
-/// between the two there is room for those of 2³² nodes with used numbers. Only if there are more,
+/// The birth of a node with a number that was never used: greater than that of any lower number.
+/// Between the two there is room for those of 2³² nodes with used numbers. Only if there are more,
 /// further nodes with new numbers store theirs too.
 fn birth_of(node: NodeId) -> u64 {
     u64::from(node) << 32

@@ -223,8 +223,8 @@ impl Subscriber {
     }
 
     /// Subscribes to every value that matches `glob`, from when it is published until it is
-    /// withdrawn: as durable as [`durable_subscribe`](Subscriber::durable_subscribe), with one watch
-    /// and one reader for all. At most 1,000,000 paths. Needs a tokio runtime.
+    /// withdrawn: as durable as [`durable_subscribe`](Subscriber::durable_subscribe), with one
+    /// watch and one reader for all. At most 1,000,000 paths. Needs a tokio runtime.
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {

@@ -71,8 +71,8 @@ impl WorkerBuilder {
     }
 }
 
-/// Why a worker did not run: except for [`RunError::Dead`] its configuration is invalid, and a retry
-/// fails again. Failures during the run are not errors: they are retried and counted.
+/// Why a worker did not run: except for [`RunError::Dead`] its configuration is invalid, and a
+/// retry fails again. Failures during the run are not errors: they are retried and counted.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RunError {
     /// The cluster has no replica, or the worker's name is invalid.

@@ -136,7 +136,7 @@ fn answer_of<O: JobOutput>(answer: Result<O, JobFailure>) -> Answer {
     Ok(Completion { result: answer?.into_result()? })
 }
 
-/// Runs a blocking handler on tokio's blocking pool. A panic is resumed where the answer is awaited.
+/// Runs a blocking handler on tokio's blocking pool. Awaiting the answer resumes a panic.
 pub(crate) fn spawn_blocking(run: impl FnOnce() -> Answer + Send + 'static) -> BlockingAnswer {
     // This thread knows the place of the panic, so it is caught here first.
     let run = || catch(run).unwrap_or_else(|panicked| resume_unwind(Box::new(panicked)));

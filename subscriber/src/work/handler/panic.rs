@@ -15,8 +15,8 @@ use crate::work::handler::failure::job_error;
 const FILE_BYTES_MAX: usize = 96;
 
 thread_local! {
-    /// Counts the calls of [`catch`] on this thread. A place belongs to the call with its number, so
-    /// a panic that somebody else caught, or one that was resumed, never gets another's place.
+    /// Counts the calls of [`catch`] on this thread. A place belongs to the call with its number,
+    /// so a panic that other code caught, or that was resumed, never gets another's place.
     static CALL: Cell<u64> = const { Cell::new(0) };
     static PLACE: RefCell<Option<(u64, String)>> = const { RefCell::new(None) };
 }

@@ -149,7 +149,7 @@ mod tests {
         }
     }
 
-    /// A program says `bail!(JobFailure::bury(…))` in a helper, and adds context further up.
+    /// A program calls `bail!(JobFailure::bury(…))` in a helper, and adds context further up.
     #[test]
     fn a_decision_within_an_anyhow_error_counts_wherever_it_is() {
         let failure = JobFailure::bury("gone").kind("Gone");

@@ -53,9 +53,10 @@ impl<L> KindOptions<L> {
         self
     }
 
-    /// Sets the kind's share: while several kinds of a worker have jobs, they are delivered and begin in
-    /// proportion to the weights, each kind's by priority, then age. From 1; kinds without a weight
-    /// have 1. If no kind of a worker has a weight, their jobs are delivered as from one queue.
+    /// Sets the kind's share: while several kinds of a worker have jobs, they are delivered and
+    /// begin in proportion to the weights, each kind's by priority, then age. From 1; kinds without
+    /// a weight have 1. If no kind of a worker has a weight, their jobs are delivered as from one
+    /// queue.
     pub fn weight(mut self, weight: u16) -> KindOptions<L> {
         self.limits.weight = Some(weight);
         self

@@ -15,8 +15,8 @@ use crate::{CancelReason, Completion, JobFailure, JobRequest, JobService};
 /// drops the handler's future, and cancels its context
 /// ([`CancelReason::TimedOut`]), which blocking handlers should check: they run on.
 ///
-/// A job's own limit (`timeout` of its kind) is enforced by its publisher. This one is the worker's:
-/// it may be shorter, and is for handlers whose producer sets none.
+/// The publisher enforces a job's own limit (`timeout` of its kind). This one is the worker's: it
+/// may be shorter, and is for handlers whose producer sets none.
 #[derive(Clone, Copy, Debug)]
 pub struct Timeout {
     limit: Duration,
