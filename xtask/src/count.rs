@@ -73,7 +73,8 @@ fn count(bless: bool) -> anyhow::Result<bool> {
     let counted = Expected { counted_with: counted_with()?, workload };
     if bless {
         let text = format!(
-            "# Expected costs per job, value and path, written by `cargo xtask count --bless`.\n\n{}",
+            "# Expected costs per job, value and path, written by `cargo xtask count --bless`.\n\n\
+             {}",
             toml::to_string(&counted)?
         );
         fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;

@@ -56,7 +56,7 @@ impl Publisher {
         let states = client.status();
         let state = states.first().context("no replica")?;
         ensure!(
-            state.lacking == 0 && state.refused == 0,
+            state.pending == 0 && state.refused == 0,
             "not all paths are registered: {state:?}"
         );
         self.client = Some(client);

@@ -71,8 +71,8 @@ proptest! {
             let publisher = FakePublisher::start(1).await;
             publisher.disk.lock().refuse_payload = Some((b"bad", Refusal::QueueFull));
             publisher.script(script);
-            let producer =
-                Producer::builder().in_flight_jobs_max(window).to_publishers([publisher.info.clone()]);
+            let options = Producer::builder().in_flight_jobs_max(window);
+            let producer = options.to_publishers([publisher.info.clone()]);
             // The path is resolved, so that no job is taken ahead of it.
             producer.enqueue(job("first")).await.expect("accepted");
             let taken = Cell::new(0);

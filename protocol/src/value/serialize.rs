@@ -255,7 +255,8 @@ macro_rules! structs {
                 name: &'static str,
                 v: &T,
             ) -> Result<(), ConvertError> {
-                self.entries.push((Text(Bytes::from_static(name.as_bytes())), v.serialize(ToValue)?));
+                let name = Text(Bytes::from_static(name.as_bytes()));
+                self.entries.push((name, v.serialize(ToValue)?));
                 Ok(())
             }
 

@@ -39,8 +39,8 @@ pub trait Handler<Arguments, S>: Clone + Send + Sync + 'static {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot handle jobs on a blocking thread",
     label = "not a blocking handler",
-    note = "a blocking handler is `fn(Payload<Kind>, …) -> Result<Kind::Output, E>`, not async, with \
-            the arguments of other handlers; an async one goes to `handle`"
+    note = "a blocking handler is `fn(Payload<Kind>, …) -> Result<Kind::Output, E>`, not async, \
+            with the arguments of other handlers; an async one goes to `handle`"
 )]
 pub trait BlockingHandler<Arguments, S>: Clone + Send + Sync + 'static {
     /// The jobs that it takes.

@@ -287,10 +287,10 @@ impl State {
         id
     }
 
-    /// Takes as many jobs as there are idle handler tasks, with the links to notify. Suspends
-    /// a job whose lease is over: after a pause of the process a handler task may notice this before
-    /// the link does. Suspends a job whose publisher was silent for its reconnect grace, too: another
-    /// worker may have it.
+    /// Takes as many jobs as there are idle handler tasks, with the links to notify. Suspends a
+    /// job whose lease is over: after a pause of the process a handler task may notice this before
+    /// the link does. Suspends a job whose publisher was silent for its reconnect grace, too:
+    /// another worker may have it.
     fn announce(&mut self, clock: RunClock, now: Duration) -> HandlerTaskStep {
         let free = self.concurrency.saturating_sub(self.running + self.announced.len());
         let mut jobs = Vec::with_capacity(free.min(self.ready.startable()));
