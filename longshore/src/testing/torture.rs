@@ -71,12 +71,15 @@ type StartHandlers = Box<dyn Fn(Instant, Delivered, Lease) -> Handling>;
 ///     /// Charges once per key.
 ///     async fn charge(&self, key: String, cents: u64) {
 ///         yield_now().await;
+///         self.charge_once(key, cents);
+///         yield_now().await;
+///     }
+///
+///     fn charge_once(&self, key: String, cents: u64) {
 ///         let mut charges = self.0.lock().unwrap();
 ///         if !charges.iter().any(|(other, _)| *other == key) {
 ///             charges.push((key, cents));
 ///         }
-///         drop(charges);
-///         yield_now().await;
 ///     }
 /// }
 ///
