@@ -130,7 +130,8 @@ macro_rules! whole_numbers {
 }
 whole_numbers! { i64 i32 i16 i8 u64 u32 u16 u8 }
 
-/// Floating-point numbers: from any number that they represent exactly.
+/// Floating-point numbers: from any number that they represent exactly, whole
+/// ones up to 2⁵³ (`f64`) or 2²⁴ (`f32`).
 macro_rules! floats {
     ($($type:ident, $from_f64:expr;)*) => {$(
         impl TryFrom<Value> for $type {

@@ -24,7 +24,8 @@ pub struct Procedure {
 impl Values {
     /// Publishes a procedure at `path`, with serde types as its argument and reply. An error is
     /// sent to the caller as text. Each call runs at most once, in a task of its own; 256 run at a
-    /// time, and 1,024 wait. A call whose caller has stopped waiting does not begin.
+    /// time, and 1,024 wait. A call does not begin once its caller's time limit, counted from its
+    /// arrival here, has passed; a caller that stopped waiting earlier may still be served.
     ///
     /// It is a value without content, and each call is a write to it.
     pub fn procedure<A, R, E, F>(

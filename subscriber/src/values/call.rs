@@ -14,7 +14,9 @@ pub enum CallError {
     /// Nobody publishes a procedure at this path. Nothing ran.
     #[error("nobody publishes a procedure at this path")]
     NoSuchProcedure,
-    /// The procedure returned this error, or could not read its argument.
+    /// The procedure returned this error, or could not read its argument (then it did not run), or
+    /// its reply does not convert or is too large for a value (then it ran). The text says which:
+    /// retry only what may run twice.
     #[error("refused: {0}")]
     Refused(String),
     /// No reply within the time limit. The procedure may or may not have run, and may still run:

@@ -21,7 +21,8 @@ use super::network::{Network, PathSource, TcpNetwork};
 use super::subscriber::{GenericSubscriber, SubscribeOptions};
 use super::updates::Updates;
 
-/// Most updates of all matching values that wait for the reader; beyond it, the policy decides.
+/// Most updates of all matching values that wait for the reader; beyond it, the policy decides. As
+/// many again may have been taken from there and not been returned.
 pub const MATCHING_UPDATES_MAX: usize = 65_536;
 /// Most changes of the directory that are read at once; their paths are subscribed together.
 const CHANGES_AT_ONCE: usize = 4_096;

@@ -294,7 +294,9 @@ impl<L, J> Subscription<L, J> {
     }
 
     /// Calls `report` for each attempt that fails or buries its job, with the job and the error:
-    /// the layer [`on_error`], for error reporting. Failures are logged anyway.
+    /// the layer [`on_error`], for error reporting. Failures are logged anyway. What is decided
+    /// outside of it is not reported: by layers that were added before it, and for jobs that cannot
+    /// be read or whose result is too large.
     pub fn on_error<F>(
         self,
         report: F,
@@ -472,8 +474,8 @@ impl<L, S: Send + Sync + 'static> Subscription<L, Kinds<S>> {
     /// A thread cannot be stopped from outside. A handler that runs for long checks
     /// [`JobContext::is_cancelled`] between its steps. One that does not runs on after its lease is
     /// lost, after [`cancel_grace`](Subscription::cancel_grace), or after the run was dropped,
-    /// concurrently with the next attempt; its result is dropped. The run does not wait for it, but
-    /// the end of its tokio runtime does.
+    /// concurrently with the next attempt; its result is dropped. It counts as ended then, also for
+    /// its kind's cap. The run does not wait for it, but the end of its tokio runtime does.
     pub fn handle_blocking<H: BlockingHandler<A, S>, A>(
         mut self,
         handler: H,
