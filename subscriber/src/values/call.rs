@@ -15,8 +15,8 @@ pub enum CallError {
     #[error("nobody publishes a procedure at this path")]
     NoSuchProcedure,
     /// The procedure returned this error, or could not read its argument (then it did not run), or
-    /// its reply does not convert or is too large for a value (then it ran). The text says which:
-    /// retry only what may run twice.
+    /// its reply does not convert or is too large for a value (then it ran). Retry only what
+    /// may run twice.
     #[error("refused: {0}")]
     Refused(String),
     /// No reply within the time limit. The procedure may or may not have run, and may still run:
