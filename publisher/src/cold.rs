@@ -363,7 +363,7 @@ mod tests {
     use std::sync::Arc;
 
     use longshore_protocol::NewJob;
-    use longshore_protocol::messages::work::{BatchBuilder, DeadGroup};
+    use longshore_protocol::messages::work::{BatchBuilder, DeadGroup, JobTimes};
     use longshore_queue::{BodyBlock, Records};
     use parking_lot::Mutex;
 
@@ -400,6 +400,7 @@ mod tests {
             lease_ms: 1_000,
             run_timeout_ms: 0,
             checkpoints: 0,
+            times: JobTimes::default(),
             entry: part,
         };
         load_entry(&mut LogReader::new(Arc::new(records)).neighbours(), &assigned, || may_wait)

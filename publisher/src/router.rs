@@ -432,6 +432,7 @@ fn add(
         deliveries: assigned.deliveries,
         lease_ms: assigned.lease_ms,
         checkpoints: assigned.checkpoints,
+        times: assigned.times,
         entry,
     });
 }

@@ -2,7 +2,7 @@
 
 use longshore_protocol::messages::work::{
     ActionReport, Attached, CheckpointInfo, Checkpointed, Credit, DeadGroup, Enqueued, JobInfo,
-    PauseReport, ReplaceOutcome, RequestError, Settled, Waiting,
+    JobTimes, PauseReport, ReplaceOutcome, RequestError, Settled, Waiting,
 };
 use longshore_protocol::{
     JobChange, JobId, JobState, LinkId, Path, QueueSettings, Refusal, Revoked, Token,
@@ -44,6 +44,8 @@ pub struct Assignment {
     pub run_timeout_ms: u64,
     /// Checkpoints that earlier attempts have stored.
     pub checkpoints: u16,
+    /// When it was enqueued and due.
+    pub times: JobTimes,
     /// The job's entry.
     pub entry: RecordRef,
 }

@@ -52,7 +52,12 @@ async fn a_retry_after_an_hour_takes_no_time() -> anyhow::Result<()> {
     job.options.backoff = Some(Backoff::Fixed(3_600_000));
     enqueue(&system, job).await?;
     let send = |_: Job<String>, ctx: JobContext| async move {
-        if ctx.attempt() == 1 { Err(JobFailure::retry("the line is dead")) } else { Ok(()) }
+        let is_due = ctx.scheduled_at() == ctx.enqueued_at() + HOUR;
+        match ctx.attempt() {
+            1 => Err(JobFailure::retry("the line is dead")),
+            _ if is_due && ctx.queue_latency() == Duration::ZERO => Ok(()),
+            _ => Err(JobFailure::bury("a wrong time")),
+        }
     };
 
     let report =

@@ -249,6 +249,11 @@ arbitrary! {
         settles.iter().for_each(|settle| builder.push(source.of(), settle));
         SettleBatch::decode(builder.seal(source.of())).expect("a batch")
     };
+    JobTimes: |source| JobTimes {
+        enqueued_at: source.of(),
+        scheduled_at: source.of(),
+        waited_ms: source.of(),
+    };
     Deliver: |source| {
         let paths: Vec<Path> = source.of();
         let jobs = source.list(if paths.is_empty() { 0 } else { 6 }, |source| Delivery {
@@ -258,6 +263,7 @@ arbitrary! {
             deliveries: source.of(),
             lease_ms: source.of(),
             checkpoints: source.of(),
+            times: source.of(),
             entry: source.of(),
         });
         Deliver { subscription: source.of(), paths, jobs }

@@ -1,6 +1,6 @@
 //! Delayed jobs, and jobs that expire.
 
-use longshore_protocol::messages::work::NewSettle;
+use longshore_protocol::messages::work::{JobTimes, NewSettle};
 use longshore_protocol::{Backoff, Due, JobOptions, JobState, NewJob};
 
 use super::scenario::{HOUR_MS, QUEUE, SECOND_MS, StoreScenario, fail, from, id, job};
@@ -88,4 +88,33 @@ pub(super) async fn released_job_can_expire_and_an_attempted_one_cannot(
     assert_eq!(scenario.states(1..=2).await, [Expired, Scheduled]);
     scenario.advance(10 * SECOND_MS).await;
     assert_eq!(scenario.state(id(2)).await, Some(Ready));
+}
+
+pub(super) async fn delivery_has_the_times_of_its_job(scenario: &mut StoreScenario) {
+    let begin = scenario.now().wall_ms;
+    let retried = JobOptions { backoff: Some(Backoff::Fixed(5_000)), ..JobOptions::default() };
+    let retried = NewJob { options: retried, ..job(4) };
+    let at = Due::At(begin + 30_000);
+    scenario.create([job(1), due(2, Due::After(20_000)), due(3, at)]).await;
+    scenario.advance(25_000).await;
+    scenario.restart().await;
+    scenario.advance(25_000).await;
+    let worker = scenario.worker("w", from("/jobs/**"), 3).await;
+    let times = |enqueued, scheduled, waited_ms| JobTimes {
+        enqueued_at: begin + enqueued,
+        scheduled_at: begin + scheduled,
+        waited_ms,
+    };
+    let delivered = scenario.delivered(worker).into_iter().map(|job| job.assignment.times);
+    let expected = [times(0, 0, 50_000), times(0, 20_000, 30_000), times(0, 30_000, 20_000)];
+    assert_eq!(delivered.collect::<Vec<_>>(), expected, "a restart changes no times");
+
+    scenario.create([retried]).await;
+    scenario.credit(worker, 1).await;
+    let first = scenario.delivered_job(worker);
+    assert_eq!(first.assignment.times, times(50_000, 50_000, 0));
+    scenario.end(worker, &[(first.token, fail())]).await;
+    scenario.advance(7_000).await;
+    scenario.credit(worker, 1).await;
+    assert_eq!(scenario.delivered_job(worker).assignment.times, times(50_000, 55_000, 2_000));
 }

@@ -45,8 +45,7 @@ impl State {
         row.attempts = row.attempts.saturating_add(1);
         let number = row.attempts;
         let ended_wall_ms = self.now.wall_ms;
-        let delivered_wall_ms =
-            row.delivered_wall_ms(ended_wall_ms, row.running_ms(self.now.mono_ms));
+        let delivered_wall_ms = row.wall_ms_before(ended_wall_ms, row.running_ms(self.now.mono_ms));
         let most = self.rules.attempts_retained as usize;
         let attempts = &mut self.side_mut(slot).attempts;
         attempts.push(Attempt { number, outcome, worker, delivered_wall_ms, ended_wall_ms, error });
@@ -94,7 +93,7 @@ impl State {
         (row.substate == Substate::Completed).then(|| AttemptInfo {
             number: row.attempts,
             worker: self.names.text(row.session).to_owned(),
-            delivered_at: row.delivered_wall_ms(row.when, u64::from(row.delivered)),
+            delivered_at: row.wall_ms_before(row.when, u64::from(row.delivered)),
             ended_at: row.when,
             outcome: AttemptOutcome::Completed,
             error: None,
@@ -109,7 +108,7 @@ impl State {
     /// When a running job was delivered, by that clock.
     pub(super) fn delivered_at(row: &Row, now: Now) -> Option<u64> {
         let is_running = row.substate == Substate::Running;
-        is_running.then(|| row.delivered_wall_ms(now.wall_ms, row.running_ms(now.mono_ms)))
+        is_running.then(|| row.wall_ms_before(now.wall_ms, row.running_ms(now.mono_ms)))
     }
 }
 

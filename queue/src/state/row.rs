@@ -137,16 +137,12 @@ impl Row {
         u64::from((mono_ms as u32).wrapping_sub(self.delivered))
     }
 
-    /// When an attempt was delivered that had run for `ran_ms` at `wall_ms`. The clocks'
-    /// milliseconds are not aligned, so the difference may be 1 ms early: never before the job was
-    /// enqueued, unless the wall clock was set back.
-    pub(super) fn delivered_wall_ms(&self, wall_ms: u64, ran_ms: u64) -> u64 {
-        let delivered = wall_ms.saturating_sub(ran_ms);
-        if self.enqueued_wall_ms > wall_ms {
-            delivered
-        } else {
-            delivered.max(self.enqueued_wall_ms)
-        }
+    /// The time `elapsed_ms` before `wall_ms`. The clocks' milliseconds are not aligned, so the
+    /// difference may be 1 ms early: never before the job was enqueued, unless the wall clock was
+    /// set back.
+    pub(super) fn wall_ms_before(&self, wall_ms: u64, elapsed_ms: u64) -> u64 {
+        let before = wall_ms.saturating_sub(elapsed_ms);
+        if self.enqueued_wall_ms > wall_ms { before } else { before.max(self.enqueued_wall_ms) }
     }
 
     pub(super) fn ended_mono_ms(&self) -> u64 {

@@ -1,5 +1,6 @@
 //! Transitions of jobs. Each one leaves a substate and enters another; counters change only here.
 
+use longshore_protocol::messages::work::JobTimes;
 use longshore_protocol::{DeathReason, Due, JobChange, JobId, Token};
 
 use super::State;
@@ -28,10 +29,19 @@ pub(super) struct SideRow {
 }
 
 impl State {
-    /// Makes the job ready again, ordered by its age.
+    /// Makes the job ready again, ordered by its age. A scheduled job whose time has passed was
+    /// ready since that time.
     pub(super) fn return_job(&mut self, slot: u32, change: JobChange, out: &mut Outcomes) {
+        let row = &self.rows[slot];
+        let since_ms = match row.substate {
+            Substate::Delayed | Substate::Retrying => row.when.min(self.now.mono_ms),
+            Substate::Timed => {
+                self.now.mono_ms.saturating_sub(self.now.wall_ms.saturating_sub(row.when))
+            }
+            _ => self.now.mono_ms,
+        };
         self.leave_substate(slot);
-        self.enter_ready(slot, Substate::Returned);
+        self.enter_ready(slot, Substate::Returned, since_ms);
         self.emit(slot, change, out);
         self.expire_if_past(slot, out);
     }
@@ -124,6 +134,12 @@ impl State {
         let checkpoints = if side == NONE { 0 } else { self.restart_checkpoints(side) };
         let q = &mut self.queues[queue as usize];
         let row = &mut self.rows[slot];
+        let waited_ms = self.now.mono_ms.saturating_sub(row.when);
+        let enqueued_at = row.enqueued_wall_ms;
+        let scheduled_at = match substate {
+            Substate::Fresh => enqueued_at,
+            _ => row.wall_ms_before(self.now.wall_ms, waited_ms),
+        };
         row.substate = Substate::Running;
         row.when = token.0;
         row.delivered = self.now.mono_ms as u32;
@@ -142,6 +158,7 @@ impl State {
             lease_ms,
             run_timeout_ms,
             checkpoints,
+            times: JobTimes { enqueued_at, scheduled_at, waited_ms },
             entry: row.entry,
         });
         q.running.push_back(&mut self.rows, Links::Queue, slot);
@@ -187,9 +204,9 @@ impl State {
         &mut self.sides[row.side]
     }
 
-    pub(super) fn enter_ready(&mut self, slot: u32, substate: Substate) {
+    fn enter_ready(&mut self, slot: u32, substate: Substate, since_ms: u64) {
         let row = &mut self.rows[slot];
-        row.when = self.now.mono_ms;
+        row.when = since_ms;
         let queue = row.queue;
         let priority = self.profiles.options(row.profile).priority;
         self.set_substate(slot, substate);
@@ -218,7 +235,7 @@ impl State {
             Due::At(wall_ms) if wall_ms > self.now.wall_ms => {
                 self.enter_scheduled(slot, Substate::Timed, wall_ms);
             }
-            _ => self.enter_ready(slot, ready),
+            _ => self.enter_ready(slot, ready, self.now.mono_ms),
         }
     }
 

@@ -88,7 +88,8 @@ pub(crate) async fn run_job(
     job: QueuedJob,
     signal: Arc<LeaseSignal>,
 ) -> FinishedJob {
-    let QueuedJob { slot_id, source, token, path, attempt, deliveries, checkpoints, entry } = job;
+    let QueuedJob { slot_id, source, token, path, attempt, deliveries, checkpoints, times, entry } =
+        job;
     let end = |settle, panicked, damaged| FinishedJob {
         slot_id,
         source,
@@ -121,6 +122,7 @@ pub(crate) async fn run_job(
         keeps_result,
         deliveries,
         earlier: checkpoints,
+        times,
         trace: TraceContext::of(&entry.headers),
     };
     let span = span_of(&context);

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-use longshore_protocol::messages::work::{CheckpointInfo, NewSettle};
+use longshore_protocol::messages::work::{CheckpointInfo, JobTimes, NewSettle};
 use longshore_protocol::{Path, Token};
 use tokio::time::Instant;
 
@@ -31,6 +31,8 @@ pub struct Delivered {
     pub deliveries: u16,
     /// Checkpoints that earlier attempts have stored.
     pub checkpoints: u16,
+    /// When the job was enqueued and due.
+    pub times: JobTimes,
     /// The producer's entry.
     pub entry: Bytes,
 }
@@ -81,9 +83,10 @@ pub async fn attempt(
     delivered: Delivered,
     lease: Lease,
 ) -> Ended {
-    let Delivered { token, path, attempt, deliveries, checkpoints, entry } = delivered;
+    let Delivered { token, path, attempt, deliveries, checkpoints, times, entry } = delivered;
+    let (slot_id, source) = (0, 0);
     let job =
-        QueuedJob { slot_id: 0, source: 0, token, path, attempt, deliveries, checkpoints, entry };
+        QueuedJob { slot_id, source, token, path, attempt, deliveries, checkpoints, times, entry };
     let mut instance = ServiceInstance::new(service);
     let finished = run_job(started, &mut instance, job, lease.signal).await;
     Ended { settle: finished.settle, panicked: finished.panicked }

@@ -242,6 +242,7 @@ impl Case<'_> {
             attempt: assignment.attempt,
             deliveries: assignment.deliveries,
             checkpoints: assignment.checkpoints,
+            times: assignment.times,
             entry: entry.clone(),
         };
         let handling = (self.start_handler)(self.started, delivered, lease.clone());

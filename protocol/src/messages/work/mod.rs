@@ -24,7 +24,7 @@ pub use answer::{
 };
 pub use attach::{Attach, Attached};
 pub use credit::{Credit, Order, Source, Sources, Subscribe, Tokens, Waiting};
-pub use deliver::{Deliver, Delivery};
+pub use deliver::{Deliver, Delivery, JobTimes};
 pub use enqueue::{
     BatchBuilder, BatchEntry, EnqueueBatch, Enqueued, SealedBatch, VALUE_PLACEHOLDER_PATH,
 };

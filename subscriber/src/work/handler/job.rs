@@ -2,8 +2,9 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use longshore_protocol::messages::work::JobTimes;
 use longshore_protocol::{Headers, JobId, Path, Token, TraceContext};
 use tokio::time::Instant;
 
@@ -39,6 +40,7 @@ pub struct JobContext {
     pub(crate) deliveries: u16,
     /// The number of checkpoints at the delivery of the job.
     pub(crate) earlier: u16,
+    pub(crate) times: JobTimes,
     pub(crate) trace: Option<TraceContext>,
 }
 
@@ -103,6 +105,25 @@ impl JobContext {
         self.deliveries
     }
 
+    /// When the job was enqueued, by its publisher's clock.
+    pub fn enqueued_at(&self) -> SystemTime {
+        time_of(self.times.enqueued_at)
+    }
+
+    /// When this run of the job was due, by its publisher's clock: the time that its producer set
+    /// with a delay or `run_at`, the time of the retry, or the time at which an earlier delivery
+    /// returned to the queue. Equal to [`enqueued_at`](JobContext::enqueued_at) for a job that was
+    /// ready at once.
+    pub fn scheduled_at(&self) -> SystemTime {
+        time_of(self.times.scheduled_at)
+    }
+
+    /// How long the job was ready before the publisher delivered it, by the publisher's monotonic
+    /// clock. Time in this worker's own buffer is not included.
+    pub fn queue_latency(&self) -> Duration {
+        Duration::from_millis(self.times.waited_ms)
+    }
+
     /// The trace context that the job's producer attached, if it is well formed. A handler that
     /// enqueues jobs adds them to the trace with
     /// [`NewJob::traced`](longshore_protocol::NewJob::traced). The handler's span `job` names it,
@@ -154,6 +175,13 @@ impl JobContext {
     pub async fn cancelled(&self) -> CancelReason {
         self.signal.cancelled().await
     }
+}
+
+/// A time beyond the platform's range is as good as none.
+fn time_of(wall_ms: u64) -> SystemTime {
+    SystemTime::UNIX_EPOCH
+        .checked_add(Duration::from_millis(wall_ms))
+        .unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
 impl fmt::Debug for JobContext {

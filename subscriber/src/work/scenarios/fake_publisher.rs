@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use longshore_protocol::messages::work::{
-    Attached, Credit, Deliver, Delivery, FromPublisher, SettleBatch, Settled, Sources, Subscribe,
-    ToPublisher, Tokens, Verdict, Waiting,
+    Attached, Credit, Deliver, Delivery, FromPublisher, JobTimes, SettleBatch, Settled, Sources,
+    Subscribe, ToPublisher, Tokens, Verdict, Waiting,
 };
 use longshore_protocol::{
     Durability, Epoch, FrameWriter, Glob, JobId, Messages, NewJob, Path, PublisherId,
@@ -254,6 +254,7 @@ pub(super) fn delivery(token: u64) -> Delivery {
         deliveries: 1,
         lease_ms: 30_000,
         checkpoints: 0,
+        times: JobTimes::default(),
         entry: entry("x"),
     }
 }

@@ -139,6 +139,7 @@ impl WorkerSession {
                 attempt: job.attempt,
                 deliveries: job.deliveries,
                 checkpoints: job.checkpoints,
+                times: job.times,
                 entry: job.entry,
             };
             state.ready.push_back(source, job);

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hashbrown::HashMap;
-use longshore_protocol::messages::work::{NewSettle, Progress, Quiet, Tokens};
+use longshore_protocol::messages::work::{JobTimes, NewSettle, Progress, Quiet, Tokens};
 use longshore_protocol::{Glob, Path, PublisherId, PublisherInfo, Token};
 use longshore_transport::{LastAddress, LinkSender};
 use parking_lot::Mutex;
@@ -136,6 +136,7 @@ pub(crate) struct QueuedJob {
     pub(crate) attempt: u16,
     pub(crate) deliveries: u16,
     pub(crate) checkpoints: u16,
+    pub(crate) times: JobTimes,
     pub(crate) entry: Bytes,
 }
 

@@ -2,7 +2,7 @@
 
 use longshore_protocol::Epoch;
 use longshore_protocol::limits::TOKENS_MAX;
-use longshore_protocol::messages::work::{Deliver, Delivery};
+use longshore_protocol::messages::work::{Deliver, Delivery, JobTimes};
 
 use super::*;
 use crate::{CancelReason, CheckpointError, CheckpointsError, JobContext};
@@ -35,6 +35,7 @@ fn delivery(token: &u64) -> Delivery {
         deliveries: 1,
         lease_ms: LEASE.as_millis() as u32,
         checkpoints: 0,
+        times: JobTimes::default(),
         entry: Bytes::new(),
     }
 }
@@ -69,6 +70,7 @@ fn context_of(session: &WorkerSession, job: &QueuedJob, signal: Arc<LeaseSignal>
         keeps_result: false,
         deliveries: job.deliveries,
         earlier: 1,
+        times: job.times,
         trace: None,
     }
 }

@@ -205,6 +205,7 @@ impl Model {
                 (job.attempts, job.deliveries, job.lost) = (0, 0, 0);
                 job.worker_losses = 0;
                 (job.expires_at, job.ended) = (None, None);
+                (job.ready_since, job.was_scheduled) = (self.now.mono_ms, true);
                 job.phase = match wait_ms {
                     0 => Phase::Ready,
                     ms => Phase::Delayed(self.now.mono_ms + ms),

@@ -161,6 +161,7 @@ impl Model {
             lease_ms: self.lease_ms(job),
             run_timeout_ms: self.run_timeout_ms(job),
             checkpoints,
+            times: job.times(now),
             ..*delivered
         };
         assert_eq!(*delivered, expected);

@@ -1,7 +1,7 @@
 //! Jobs and queues of the model: a list of each, and every query scans all of it.
 
 use longshore_protocol::limits::{ATTEMPTS_MAX, CHECKPOINTS_BYTES_MAX, CHECKPOINTS_MAX};
-use longshore_protocol::messages::work::JobCounts;
+use longshore_protocol::messages::work::{JobCounts, JobTimes};
 use longshore_protocol::{
     AttemptOutcome, Backoff, DeathReason, Fingerprint, JobId, JobOptions, JobState, Path,
     QueueSettings, Token,
@@ -63,6 +63,10 @@ pub(super) struct Job {
     pub(super) enqueued_wall_ms: u64,
     /// None also after an attempt was counted.
     pub(super) expires_at: Option<u64>,
+    /// Ready: since when, in monotonic time.
+    pub(super) ready_since: u64,
+    /// It was not ready since it was enqueued.
+    pub(super) was_scheduled: bool,
     pub(super) was_confirmed: bool,
     pub(super) replaces: Option<JobId>,
     /// The time of its last delivery.
@@ -144,6 +148,18 @@ impl Job {
 
     pub(super) fn is_unconfirmed(&self, now: Now) -> bool {
         matches!(self.phase, Phase::Prepared(until) if until <= now.mono_ms)
+    }
+
+    /// The times of a delivery now.
+    pub(super) fn times(&self, now: Now) -> JobTimes {
+        let waited_ms = now.mono_ms - self.ready_since;
+        let due = now.wall_ms.saturating_sub(waited_ms);
+        let scheduled_at = match self.enqueued_wall_ms {
+            enqueued if !self.was_scheduled => enqueued,
+            enqueued if enqueued <= now.wall_ms => due.max(enqueued),
+            _ => due,
+        };
+        JobTimes { enqueued_at: self.enqueued_wall_ms, scheduled_at, waited_ms }
     }
 
     /// The newest error that a worker reported.

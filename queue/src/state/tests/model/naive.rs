@@ -235,6 +235,9 @@ impl Model {
             Due::At(ms) if ms > self.now.wall_ms => Phase::Timed(ms),
             _ => Phase::Ready,
         };
+        let is_created = change == JobChange::Created;
+        self.jobs[job].ready_since = self.now.mono_ms;
+        self.jobs[job].was_scheduled = !is_created || phase != Phase::Ready;
         self.jobs[job].phase = phase;
         self.emit(job, change, to);
         if self.jobs[job].has_expired(self.now) && !self.is_trial {
@@ -243,6 +246,14 @@ impl Model {
     }
 
     pub(super) fn make_ready(&mut self, job: usize, change: JobChange, to: &mut Expected<'_>) {
+        let now = self.now;
+        let late_ms = match self.jobs[job].phase {
+            Phase::Delayed(due) | Phase::Retrying(due) => now.mono_ms.saturating_sub(due),
+            Phase::Timed(due) => now.wall_ms.saturating_sub(due),
+            _ => 0,
+        };
+        self.jobs[job].ready_since = now.mono_ms.saturating_sub(late_ms);
+        self.jobs[job].was_scheduled = true;
         self.jobs[job].phase = Phase::Ready;
         if self.jobs[job].has_expired(self.now) {
             if change != JobChange::CameDue {

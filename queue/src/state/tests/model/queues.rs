@@ -109,6 +109,8 @@ impl Model {
             lost: 0,
             worker_losses: 0,
             enqueued_wall_ms: self.now.wall_ms,
+            ready_since: 0,
+            was_scheduled: false,
             was_confirmed: false,
             replaces,
             delivered: Now::default(),
