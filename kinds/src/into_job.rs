@@ -7,6 +7,10 @@ use crate::kind::JobKind;
 use crate::template::ParameterError;
 
 /// A job to enqueue: a value of a [`JobKind`], or a [`NewJob`].
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a job",
+    note = "a job is a value of a type with `#[derive(JobKind)]`, or a `NewJob` of `new_job`"
+)]
 pub trait IntoJob {
     /// Makes the job, with a new id unless it has one.
     fn into_job(self, new_id: impl FnOnce() -> JobId) -> Result<NewJob, BadPayload>;

@@ -16,6 +16,10 @@ use crate::template::{self, ParameterError};
 ///     to: String,
 /// }
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a kind of job",
+    note = "a kind has `#[derive(JobKind)]` and `#[job(path = \"/the/queue/of/its/jobs\")]`"
+)]
 pub trait JobKind: Sized + Send + 'static {
     /// The path of its queue. A segment `{name}` is a parameter, filled from the payload of each
     /// job.

@@ -3,6 +3,7 @@
 mod clients;
 mod handlers;
 mod kinds;
+mod mistakes;
 mod names;
 mod testing;
 mod torture;

@@ -12,6 +12,11 @@ use crate::work::handler::failure::{job_error, within_limits};
 /// `&'static str` as they are; [`Json`] for any `Serialize`; an `Option` of these. At most 1 MiB: a
 /// larger result buries its job. The result is retained only if the job requests it
 /// (`JobOptions::keep_result`).
+#[diagnostic::on_unimplemented(
+    message = "a handler cannot return `{Self}` as its job's result",
+    note = "it may return `()`, text, bytes, or `longshore::Json` of a type with \
+            `serde::Serialize`; a kind's handler returns the kind's `Output` as it is"
+)]
 pub trait JobOutput: Send + 'static {
     /// The result's bytes, if any. An error ends the attempt accordingly.
     fn into_result(self) -> Result<Option<Bytes>, JobFailure>;

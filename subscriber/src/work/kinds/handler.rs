@@ -22,10 +22,13 @@ pub(crate) type Running = Pin<Box<dyn Future<Output = Result<Completion, JobFail
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot handle jobs",
     label = "not a handler",
-    note = "a handler is `async fn(Payload<Kind>, …) -> Result<Kind::Output, E>`: `Kind` has \
-            `#[derive(JobKind)]`, the other arguments are `longshore::State<T>`, `JobContext`, \
-            `Headers`, `Attempt` or `Path`, and `E` is `JobFailure`, `anyhow::Error` or another \
-            error"
+    note = "a handler is `async fn(Payload<Kind>, …) -> Result<Kind::Output, E>`; a function that \
+            is not async goes to `handle_blocking`",
+    note = "`Kind` has `#[derive(JobKind)]`; its `Output` is `()`, or `#[job(output = …)]`",
+    note = "the other arguments are up to six of `longshore::State<T>`, `JobContext`, `Headers`, \
+            `Attempt`, `Path`, and types with `FromAttempt`; `State<T>` needs `.state(…)` of the \
+            type `T` before its handler",
+    note = "`E` is `anyhow::Error`, `JobFailure`, or another error"
 )]
 pub trait Handler<Arguments, S>: Clone + Send + Sync + 'static {
     /// The jobs that it takes.

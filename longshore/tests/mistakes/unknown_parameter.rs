@@ -1,0 +1,11 @@
+use longshore::JobKind;
+
+#[derive(serde::Serialize, serde::Deserialize, JobKind)]
+#[job(path = "/tenants/{tenannt}/mail")]
+//~^ 'Mail' has no field 'tenannt' for the path's {tenannt}; its fields: tenant, to
+struct Mail {
+    tenant: String,
+    to: String,
+}
+
+fn main() {}
