@@ -1,5 +1,6 @@
 //! Longshore's development tasks. `cargo xtask test` runs every check that a change must pass.
 
+mod api;
 mod bench;
 mod count;
 #[cfg(test)]
@@ -18,6 +19,7 @@ cargo xtask count [--bless]           counts instructions, allocations and syste
 cargo xtask flaky [--minutes N]       runs all tests in random order on a busy machine, for an hour
 cargo xtask mutants [--list] [--only NAME]… [--since REV]
                                       plants one fault at a time; the suite must fail on each
+cargo xtask api [--since REV]         compares the public items with the last release, or with REV
 cargo xtask bench resolver [OPTION]…  compares the resolvers of Longshore and netidx; has --help
 cargo xtask bench values [OPTION]…    compares the live values of Longshore and netidx";
 
@@ -29,6 +31,7 @@ fn main() -> ExitCode {
         ["count", ref options @ ..] => count::command(options),
         ["flaky", ref options @ ..] => flaky::command(options),
         ["mutants", ref options @ ..] => mutants::command(options),
+        ["api", ref options @ ..] => api::command(options),
         ["bench", "resolver" | "values", ..] => bench::command(&words[1..]),
         _ => {
             eprintln!("{USAGE}");

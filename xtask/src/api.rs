@@ -1,0 +1,63 @@
+//! `cargo xtask api`: compares the public items of the libraries with an earlier revision. What
+//! `longshore` re-exports belongs to the crate that defines it, so each of them is compared.
+
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context as _, bail};
+
+use crate::mutants::root;
+
+/// The crates whose items the library shows.
+const LIBRARIES: [&str; 9] = [
+    "longshore",
+    "longshore-kinds",
+    "longshore-producer",
+    "longshore-protocol",
+    "longshore-publisher",
+    "longshore-queue",
+    "longshore-resolver",
+    "longshore-subscriber",
+    "longshore-transport",
+];
+
+pub(crate) fn command(arguments: &[&str]) -> ExitCode {
+    match compare(arguments) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn compare(arguments: &[&str]) -> anyhow::Result<bool> {
+    let since = match arguments {
+        [] => match last_release()? {
+            Some(tag) => tag,
+            None => {
+                println!("nothing is released yet; compare with any revision: --since REV");
+                return Ok(true);
+            }
+        },
+        ["--since", revision] => (*revision).to_owned(),
+        _ => bail!("expected --since REV or no option"),
+    };
+    let mut check = Command::new("cargo");
+    check.args(["semver-checks", "--baseline-rev", &since]).current_dir(root());
+    check.args(LIBRARIES.iter().flat_map(|library| ["--package", library]));
+    let status = check.status().context("cargo semver-checks")?;
+    match status.code() {
+        // Cargo's own code for a command that is not there.
+        Some(101) => bail!("not installed? cargo install --locked cargo-semver-checks"),
+        code => Ok(code == Some(0)),
+    }
+}
+
+/// The newest tag of a version.
+fn last_release() -> anyhow::Result<Option<String>> {
+    let arguments = ["describe", "--tags", "--abbrev=0", "--match", "v[0-9]*"];
+    let found = Command::new("git").args(arguments).current_dir(root()).output().context("git")?;
+    let tag = String::from_utf8_lossy(&found.stdout).trim().to_owned();
+    Ok((found.status.success() && !tag.is_empty()).then_some(tag))
+}
