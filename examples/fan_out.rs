@@ -8,7 +8,7 @@ use std::time::Duration;
 use longshore::Path;
 use longshore::embedded::System;
 use longshore::prelude::*;
-use longshore::{Backoff, Filter, Glob, JobEnd, JobName, Json};
+use longshore::{Backoff, Filter, Glob, JobEnd, JobLocator, Json};
 
 #[derive(serde::Serialize, serde::Deserialize)]
 struct Newsletter {
@@ -111,7 +111,7 @@ pub(crate) async fn newsletter(readers: Vec<String>) -> anyhow::Result<Sent> {
     let queues = system.queues();
     let mut sent = 0;
     for mail in &mails {
-        let end = queues.wait(&mail.parse::<JobName>()?, Duration::from_secs(60)).await?;
+        let end = queues.wait(&mail.parse::<JobLocator>()?, Duration::from_secs(60)).await?;
         sent += usize::from(matches!(end, JobEnd::Completed { .. }));
     }
     let groups = queues.dead_groups(Filter::of(Glob::new("/mail/**")?)).await?.merged().groups;

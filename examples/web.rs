@@ -18,7 +18,7 @@ use axum::{Json, Router};
 use longshore::Path;
 use longshore::embedded::System;
 use longshore::prelude::*;
-use longshore::{JobEnd, JobLookupError, JobName, WaitError};
+use longshore::{JobEnd, JobLocator, JobLookupError, WaitError};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
@@ -69,7 +69,7 @@ async fn result(
     State(state): State<AppState>,
     UrlPath(receipt): UrlPath<String>,
 ) -> Result<Response, Failure> {
-    let Ok(name) = receipt.parse::<JobName>() else {
+    let Ok(name) = receipt.parse::<JobLocator>() else {
         return Ok((StatusCode::NOT_FOUND, "not a receipt").into_response());
     };
     let answer = match state.queues.wait(&name, RESULT_WAIT).await {

@@ -323,12 +323,13 @@ pub use longshore_kinds::{
 };
 #[cfg(feature = "producer")]
 pub use longshore_producer::{
-    AllResults, BatchReceipt, ConfirmError, Enqueue, EnqueueAll, EnqueueError, EnqueueResult,
-    Failover, Feed, FeedFrom, FeedItem, FeedLoss, FeedPositions, FeedUpdate, FoundJob, JobEnd,
-    JobLookupError, JobName, JobNameError, JobPage, JobPages, MergedDeadGroup, MergedDeadGroups,
-    MissingPublisher, NamedJobOutcome, NamedJobResult, NamedJobResults, Pipeline, Producer,
-    ProducerBuilder, PublisherAnswer, PublisherAnswers, Queues, QueuesBuilder, QueuesError,
-    Receipt, Receipts, ReplaceError, ResultError, WaitError, new_id, new_job,
+    ActionOutcome, ActionResult, ActionResults, AllResults, BatchReceipt,
+    ClusterDeadGroup, ClusterDeadGroups, ConfirmError, Enqueue, EnqueueAll, EnqueueError,
+    EnqueueResult, Failover, Feed, FeedFrom, FeedItem, FeedLoss, FeedPositions, FeedUpdate,
+    FoundJob, JobEnd, JobLocator, JobLocatorError, JobLookupError, JobPage, JobPages,
+    MissingPublisher, Pipeline, Producer, ProducerBuilder, PublisherAnswer, PublisherAnswers,
+    Queues, QueuesBuilder, QueuesError, Receipt, Receipts, ReplaceError, ResultError, WaitError,
+    new_id, new_job,
 };
 // Arguments and results of `Queues`. No doc comment: rustdoc would prepend it to the page of each
 // type.
@@ -359,10 +360,10 @@ pub use longshore_resolver::{
 pub use longshore_subscriber::{
     Attempt, AttemptParts, BlockingHandler, CancelReason, Checkpoint, CheckpointError,
     CheckpointsError, ConnectError, FromAttempt, FromPayload, Handler, Job, JobContext, JobFailure,
-    JobOutput, Json, KindOptions, KindService, Kinds, Payload, PayloadError, PublisherState,
-    Router, RunError, ShutdownHandle, State, StatePart, StatsWatch, Subscription,
-    SubscriptionStatus, Take, TakeError, Takes, WORKER_JOBS_MAX, Worker, WorkerBuilder,
-    WorkerReport, WorkerStats,
+    JobOutput, JobSource, Json, KindOptions, KindService, Kinds, Payload, PayloadError,
+    PublisherState, QueuePatterns, QueuePatternsError, Router, RunError, ShutdownHandle, State,
+    StatePart, StatsWatch, Subscription, SubscriptionStatus, WORKER_JOBS_MAX, Worker,
+    WorkerBuilder, WorkerReport, WorkerStats,
 };
 pub use longshore_transport::{
     FrameBudget, LinkOptions, MemoryBounds, TlsAcceptor, TlsDialer, TlsError,

@@ -15,7 +15,7 @@ use crate::enqueue::{Enqueue, ResultError};
 use crate::outcome::Receipt;
 use crate::producer::Producer;
 use crate::queues::{
-    JobEnd, JobName, PatientError, PatientRequest, Queues, Target, WaitError, deadline_after,
+    JobEnd, JobLocator, PatientError, PatientRequest, Queues, Target, WaitError, deadline_after,
 };
 
 /// Why a job may not be confirmed. Retry after [`Away`](ConfirmError::Away); the other errors are
@@ -190,7 +190,7 @@ impl Producer {
     /// see [`Queues::result`]. Cancel safe.
     pub async fn result<K: JobKind>(
         &self,
-        job: impl Into<JobName>,
+        job: impl Into<JobLocator>,
         limit: Duration,
     ) -> Result<K::Output, ResultError> {
         self.queues().result::<K>(job, limit).await

@@ -10,7 +10,7 @@ use longshore_protocol::{Backoff, Due, JobId, NewJob, TraceContext};
 use crate::ids::{new_id, to_job};
 use crate::outcome::{EnqueueError, Receipt};
 use crate::producer::Producer;
-use crate::queues::{JobEnd, JobName, WaitError, output};
+use crate::queues::{JobEnd, JobLocator, WaitError, output};
 
 /// How long a result outlives the wait for it, in milliseconds: for the last answer on its way.
 const RESULT_MARGIN_MS: u64 = 60_000;
@@ -34,7 +34,7 @@ pub enum ResultError {
     #[error("{job}: {error}")]
     Wait {
         /// The job.
-        job: JobName,
+        job: JobLocator,
         /// Why its end is not known.
         error: WaitError,
     },
@@ -42,7 +42,7 @@ pub enum ResultError {
     #[error("{job} did not complete: {end:?}")]
     Ended {
         /// The job.
-        job: JobName,
+        job: JobLocator,
         /// How it ended.
         end: JobEnd,
     },
@@ -51,13 +51,13 @@ pub enum ResultError {
     #[error("{job} completed without a result")]
     NoResult {
         /// The job.
-        job: JobName,
+        job: JobLocator,
     },
     /// Its result cannot be decoded as the output of its kind.
     #[error("the result of {job} cannot be decoded: {error}")]
     Output {
         /// The job.
-        job: JobName,
+        job: JobLocator,
         /// Why.
         error: CodecError,
     },
@@ -170,8 +170,8 @@ impl<K: JobKind> Enqueue<'_, K> {
         });
         let receipt = enqueue.await?;
         match producer.wait(&receipt, limit).await {
-            Ok(end) => output::<K>(JobName::from(&receipt), end),
-            Err(error) => Err(ResultError::Wait { job: JobName::from(&receipt), error }),
+            Ok(end) => output::<K>(JobLocator::from(&receipt), end),
+            Err(error) => Err(ResultError::Wait { job: JobLocator::from(&receipt), error }),
         }
     }
 }

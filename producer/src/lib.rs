@@ -33,8 +33,8 @@ pub use outcome::{BatchReceipt, EnqueueError, EnqueueResult, Receipt};
 pub use pipeline::{Pipeline, PipelineBuilder, Receipts};
 pub use producer::Producer;
 pub use queues::{
-    Feed, FeedFrom, FeedItem, FeedLoss, FeedPositions, FeedUpdate, FoundJob, JobEnd,
-    JobLookupError, JobName, JobNameError, JobPage, JobPages, MergedDeadGroup, MergedDeadGroups,
-    MissingPublisher, NamedJobOutcome, NamedJobResult, NamedJobResults, PublisherAnswer,
+    ActionOutcome, ActionResult, ActionResults, ClusterDeadGroup, ClusterDeadGroups, Feed,
+    FeedFrom, FeedItem, FeedLoss, FeedPositions, FeedUpdate, FoundJob, JobEnd, JobLocator,
+    JobLocatorError, JobLookupError, JobPage, JobPages, MissingPublisher, PublisherAnswer,
     PublisherAnswers, Queues, QueuesBuilder, QueuesError, ReplaceError, WaitError,
 };

@@ -67,7 +67,7 @@ impl PublisherId {
 }
 
 /// A job and the publisher that stores it, as in a receipt. Printed as `publisher-prefix:uuid`,
-/// which `JobName` parses.
+/// which `JobLocator` parses.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct JobRef {
     /// The publisher that stores the job.

@@ -49,8 +49,8 @@ pub use work::{
     Attempt, AttemptParts, Blocking, BlockingHandler, CANCEL_GRACE, CONCURRENCY, CancelReason,
     Checkpoint, CheckpointError, CheckpointsError, Completion, FromAttempt, FromPayload, GRACE,
     Handler, HandlerFailed, InPlace, Job, JobContext, JobFailure, JobOutput, JobRequest,
-    JobService, Json, KindOptions, KindService, Kinds, Payload, PayloadError, PublisherState,
-    Router, RunError, ShutdownHandle, State, StatePart, StatsWatch, Subscription,
-    SubscriptionStatus, Take, TakeError, Takes, WORKER_JOBS_MAX, Worker, WorkerBuilder,
-    WorkerReport, WorkerStats,
+    JobService, JobSource, Json, KindOptions, KindService, Kinds, Payload, PayloadError,
+    PublisherState, QueuePatterns, QueuePatternsError, Router, RunError, ShutdownHandle, State,
+    StatePart, StatsWatch, Subscription, SubscriptionStatus, WORKER_JOBS_MAX, Worker,
+    WorkerBuilder, WorkerReport, WorkerStats,
 };

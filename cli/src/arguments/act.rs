@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use longshore::protocol::limits::KEEP_JOBS_MAX;
 use longshore::protocol::messages::work::Filter;
 use longshore::protocol::{Fingerprint, QueueSettings};
-use longshore::{Backoff, DeathReason, Glob, JobName, JobState, Path};
+use longshore::{Backoff, DeathReason, Glob, JobLocator, JobState, Path};
 
 use super::State;
 use crate::backoff::parse_backoff;
@@ -79,7 +79,7 @@ pub(crate) struct Selection {
 pub(crate) struct Confirm {
     /// Receipts or ids
     #[arg(required = true, value_name = "ID")]
-    pub(crate) which: Vec<JobName>,
+    pub(crate) which: Vec<JobLocator>,
     /// Only count the jobs
     #[arg(long)]
     pub(crate) dry_run: bool,
@@ -143,7 +143,7 @@ pub(crate) enum DeadAction {
     /// Show one job with its payload and every attempt's error
     Show {
         /// A receipt, PUBLISHER:UUID, or a bare UUID
-        id: JobName,
+        id: JobLocator,
     },
     /// Make dead jobs ready again, with all their attempts; with a payload, replace one job by a
     /// new one

@@ -1,7 +1,7 @@
 //! Commands that read the directory, queues and jobs.
 
 use clap::{Args, ValueEnum};
-use longshore::{Glob, JobName, JobState, Path};
+use longshore::{Glob, JobLocator, JobState, Path};
 
 use super::Filters;
 
@@ -94,7 +94,7 @@ impl From<State> for JobState {
 #[derive(Args, Debug)]
 pub(crate) struct Job {
     /// A receipt, PUBLISHER:UUID, or a bare UUID
-    pub(crate) id: JobName,
+    pub(crate) id: JobLocator,
     /// Wait until it has ended; exit 1 unless it completed
     #[arg(long)]
     pub(crate) wait: bool,

@@ -3,7 +3,7 @@
 
 use longshore::protocol::messages::work::{Action, ActionReport, Filter};
 use longshore::{
-    Glob, JobName, JobState, NamedJobOutcome, NamedJobResult, NamedJobResults, PublisherAnswers,
+    ActionOutcome, ActionResult, ActionResults, Glob, JobLocator, JobState, PublisherAnswers,
 };
 use serde_json::{Value, json};
 
@@ -48,7 +48,7 @@ pub(crate) async fn purge(arguments: Purge, context: Context) -> anyhow::Result<
 
 /// The jobs selected on the command line: by name, or by filter.
 pub(crate) enum JobSelection {
-    Names(Vec<JobName>),
+    Names(Vec<JobLocator>),
     Filter(Filter),
 }
 
@@ -103,7 +103,7 @@ pub(crate) async fn on_filter(
 
 async fn on_names(
     action: Action,
-    names: &[JobName],
+    names: &[JobLocator],
     dry_run: bool,
     mut context: Context,
 ) -> anyhow::Result<()> {
@@ -112,16 +112,16 @@ async fn on_names(
         context.output.json_pretty(&json!({
             "action": action.to_string(), "dry_run": dry_run,
             "done": done(&acted),
-            "refused": count(&acted, |end| matches!(end, NamedJobOutcome::NotInState { .. })),
-            "not_found": count(&acted, |end| *end == NamedJobOutcome::NotFound),
+            "refused": count(&acted, |end| matches!(end, ActionOutcome::NotInState { .. })),
+            "not_found": count(&acted, |end| *end == ActionOutcome::NotFound),
             "jobs": acted.jobs.iter().map(job_json).collect::<Vec<_>>(),
             "complete": acted.complete, "missing": missing_json(&acted.missing),
         }))?;
     } else {
         let mut per_publisher: Vec<(u64, &str)> = Vec::new();
         for publisher in &acted.answered {
-            let is_done_here = |named: &&NamedJobResult| match named.end {
-                NamedJobOutcome::Done { publisher: at } => at == publisher.id,
+            let is_done_here = |named: &&ActionResult| match named.end {
+                ActionOutcome::Done { publisher: at } => at == publisher.id,
                 _ => false,
             };
             let count = acted.jobs.iter().filter(is_done_here).count() as u64;
@@ -134,14 +134,14 @@ async fn on_names(
             per_publisher.into_iter(),
             &mut context,
         )?;
-        for NamedJobResult { name, end } in &acted.jobs {
+        for ActionResult { name, end } in &acted.jobs {
             match end {
-                NamedJobOutcome::Done { .. } => {}
-                NamedJobOutcome::NotInState { state, .. } => {
+                ActionOutcome::Done { .. } => {}
+                ActionOutcome::NotInState { state, .. } => {
                     eprintln!("error: job {name} is {state}; {}", applies_to(action));
                 }
-                NamedJobOutcome::NotFound => eprintln!("error: no publisher has a job {name}"),
-                NamedJobOutcome::Unknown => {
+                ActionOutcome::NotFound => eprintln!("error: no publisher has a job {name}"),
+                ActionOutcome::Unknown => {
                     eprintln!("error: job {name} is unknown: not every publisher answered");
                 }
             }
@@ -151,20 +151,20 @@ async fn on_names(
     if acted.is_done() { Ok(()) } else { Err(AlreadyReported.into()) }
 }
 
-fn done(acted: &NamedJobResults) -> u64 {
-    count(acted, |end| matches!(end, NamedJobOutcome::Done { .. }))
+fn done(acted: &ActionResults) -> u64 {
+    count(acted, |end| matches!(end, ActionOutcome::Done { .. }))
 }
 
-fn count(acted: &NamedJobResults, which: impl Fn(&NamedJobOutcome) -> bool) -> u64 {
+fn count(acted: &ActionResults, which: impl Fn(&ActionOutcome) -> bool) -> u64 {
     acted.jobs.iter().filter(|named| which(&named.end)).count() as u64
 }
 
-fn job_json(named: &NamedJobResult) -> Value {
+fn job_json(named: &ActionResult) -> Value {
     let (end, state) = match &named.end {
-        NamedJobOutcome::Done { .. } => ("done", None),
-        NamedJobOutcome::NotInState { state, .. } => ("not_in_state", Some(state.to_string())),
-        NamedJobOutcome::NotFound => ("not_found", None),
-        NamedJobOutcome::Unknown => ("unknown", None),
+        ActionOutcome::Done { .. } => ("done", None),
+        ActionOutcome::NotInState { state, .. } => ("not_in_state", Some(state.to_string())),
+        ActionOutcome::NotFound => ("not_found", None),
+        ActionOutcome::Unknown => ("unknown", None),
     };
     json!({ "job": named.name.to_string(), "end": end, "state": state })
 }
@@ -234,7 +234,7 @@ pub(crate) fn job_selection(
         );
     }
     let name = |text: &String| text.parse().map_err(|error| format!("{error}"));
-    let mut names = which.iter().map(name).collect::<Result<Vec<JobName>, String>>()?;
+    let mut names = which.iter().map(name).collect::<Result<Vec<JobLocator>, String>>()?;
     // Publishers would refuse the second mention of a job.
     let mut seen = std::collections::HashSet::new();
     names.retain(|name| seen.insert(name.id));

@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use bytes::Bytes;
 use longshore::protocol::messages::work::{Action, Filter};
 use longshore::{
-    Due, Glob, Headers, JobName, JobOptions, JobState, MergedDeadGroup, NewJob, new_id,
+    ClusterDeadGroup, Due, Glob, Headers, JobLocator, JobOptions, JobState, NewJob, new_id,
 };
 use serde_json::{Value, json};
 
@@ -81,7 +81,7 @@ fn payload_of(text: Option<OsString>, file: Option<PathBuf>) -> anyhow::Result<O
 /// Replaces a job by a new one with its headers and options.
 async fn replace(selected: Selection, payload: Bytes, mut context: Context) -> anyhow::Result<()> {
     let one = match act::job_selection(selected, None).map_err(UsageError)? {
-        JobSelection::Names(names) => <[JobName; 1]>::try_from(names).ok(),
+        JobSelection::Names(names) => <[JobLocator; 1]>::try_from(names).ok(),
         JobSelection::Filter(_) => None,
     };
     let Some([name]) = one else {
@@ -104,7 +104,7 @@ async fn replace(selected: Selection, payload: Bytes, mut context: Context) -> a
             ..old.job.options.clone().unwrap_or_default()
         },
     };
-    let receipt = queues.replace(&JobName::from(old.job_ref()), &new, REPLACE_TIMEOUT).await?;
+    let receipt = queues.replace(&JobLocator::from(old.job_ref()), &new, REPLACE_TIMEOUT).await?;
     if context.output.is_json() {
         let (job, replaces) = (receipt.to_string(), old.job_ref().to_string());
         context.output.json_pretty(&json!({ "job": job, "replaces": replaces }))?;
@@ -125,7 +125,7 @@ async fn groups(filter: Filter, mut context: Context) -> anyhow::Result<()> {
     } else if !merged.groups.is_empty() {
         let mut table =
             Table::new(&["jobs", "died of", "error", "queue", "first", "last", "fingerprint"]);
-        for MergedDeadGroup { group, .. } in &merged.groups {
+        for ClusterDeadGroup { group, .. } in &merged.groups {
             let error = group.error.as_ref().map(|e| format!("{}: {}", e.kind, e.message));
             table.row([
                 grouped(group.jobs),
@@ -146,7 +146,7 @@ async fn groups(filter: Filter, mut context: Context) -> anyhow::Result<()> {
     if missing { Err(AlreadyReported.into()) } else { Ok(()) }
 }
 
-fn group_json(at: &MergedDeadGroup) -> Value {
+fn group_json(at: &ClusterDeadGroup) -> Value {
     let group = &at.group;
     json!({
         "path": group.path.as_str(), "death": group.death.to_string(),

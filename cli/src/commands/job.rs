@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use longshore::{
-    FoundJob, JobEnd, JobLookupError, JobName, JobState, Queues, QueuesError, WaitError,
+    FoundJob, JobEnd, JobLocator, JobLookupError, JobState, Queues, QueuesError, WaitError,
 };
 
 use super::{Context, job_view};
@@ -24,7 +24,7 @@ pub(crate) async fn run(arguments: Job, mut context: Context) -> anyhow::Result<
         _ => queues.job(&arguments.id).await?,
     };
     if arguments.wait && !found.job.state.is_end() {
-        let name = JobName::from(found.job_ref());
+        let name = JobLocator::from(found.job_ref());
         let progress = Progress::new("waiting", "%", Some(100), &context.output);
         let at = found.job_ref();
         let end = watch(&queues, &name, progress).await?;
@@ -52,7 +52,11 @@ pub(crate) async fn run(arguments: Job, mut context: Context) -> anyhow::Result<
 }
 
 /// Waits until a job has ended, and shows its progress.
-async fn watch(queues: &Queues, name: &JobName, mut progress: Progress) -> anyhow::Result<JobEnd> {
+async fn watch(
+    queues: &Queues,
+    name: &JobLocator,
+    mut progress: Progress,
+) -> anyhow::Result<JobEnd> {
     let polling = async {
         loop {
             tokio::time::sleep(POLL_INTERVAL).await;
@@ -72,7 +76,7 @@ async fn watch(queues: &Queues, name: &JobName, mut progress: Progress) -> anyho
 }
 
 /// Waits until a job has ended, without a limit, also while its publisher is down.
-pub(crate) async fn ended(queues: &Queues, name: &JobName) -> Result<JobEnd, WaitError> {
+pub(crate) async fn ended(queues: &Queues, name: &JobLocator) -> Result<JobEnd, WaitError> {
     loop {
         match queues.wait(name, WAIT_REQUEST).await {
             Err(WaitError::TimedOut { .. }) => {}
@@ -84,7 +88,7 @@ pub(crate) async fn ended(queues: &Queues, name: &JobName) -> Result<JobEnd, Wai
 /// Looks up a job; retries while its publisher or the resolver is unreachable.
 pub(crate) async fn job_once_reachable(
     queues: &Queues,
-    name: &JobName,
+    name: &JobLocator,
 ) -> Result<FoundJob, JobLookupError> {
     let mut was_reported = false;
     loop {

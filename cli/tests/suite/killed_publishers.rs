@@ -17,8 +17,8 @@ use common::harness::{Harness, direct_queues, info_of, jobs_of, stat_of};
 use common::{BackgroundCommand, eventually, long};
 use longshore::values::{DurableValue, Event, Subscriber, ValueState};
 use longshore::{
-    AttemptOutcome, Job, JobContext, JobId, JobName, LinkTiming, NewJob, Path, Pipeline, Producer,
-    Receipts, Value, Worker, new_job,
+    AttemptOutcome, Job, JobContext, JobId, JobLocator, LinkTiming, NewJob, Path, Pipeline,
+    Producer, Receipts, Value, Worker, new_job,
 };
 use rustix::process::Signal;
 use tokio::time::timeout;
@@ -228,7 +228,7 @@ const LEASES: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(2)];
 /// Jobs at one publisher by label, which is both payload and expected result.
 struct EnqueuedJobs {
     producer: Producer,
-    jobs: BTreeMap<String, JobName>,
+    jobs: BTreeMap<String, JobLocator>,
 }
 
 impl EnqueuedJobs {
@@ -245,7 +245,7 @@ impl EnqueuedJobs {
             let mut job = new_job(Path::new(QUEUE).unwrap(), format!("{label}\n").into_bytes());
             job.options.keep_result = true;
             job.options.lease_ms = Some(lease.as_millis() as u32);
-            self.jobs.insert(label, JobName::from(job.id));
+            self.jobs.insert(label, JobLocator::from(job.id));
             jobs.push(job);
         }
         let receipts = self.producer.enqueue_all(jobs).await;

@@ -8,8 +8,8 @@ use longshore_protocol::messages::work::JobInfo;
 
 use super::{ClockUnused, TestSystem};
 use crate::{
-    Feed, FeedFrom, FeedUpdate, Filter, Glob, JobId, JobState, JobsQuery, MissingPublisher, Queues,
-    QueuesError, RunError, Subscription, Takes, WorkerReport,
+    Feed, FeedFrom, FeedUpdate, Filter, Glob, JobId, JobSource, JobState, JobsQuery,
+    MissingPublisher, Queues, QueuesError, RunError, Subscription, WorkerReport,
 };
 
 /// The outcome of a [`TestSystem::drain`].
@@ -99,7 +99,7 @@ impl TestSystem {
     /// ```
     ///
     /// Dropping the future stops the worker at once; its leases end once the clock is moved by 5 s.
-    pub async fn drain<L, J: Takes, F>(
+    pub async fn drain<L, J: JobSource, F>(
         &self,
         subscription: Subscription<L, J>,
         run: impl FnOnce(Subscription<L, J>) -> F,

@@ -346,7 +346,7 @@ async fn a_fallback_takes_the_jobs_of_no_kind() -> anyhow::Result<()> {
     assert_eq!(dead(&drained), [(text("/jobs/fax"), text("UnknownKind"), text("/jobs/fax"))]);
 
     let invalid = system.worker().state(()).fallback("jobs", unknown).run().await;
-    assert!(matches!(invalid, Err(RunError::Take(_))), "{invalid:?}");
+    assert!(matches!(invalid, Err(RunError::Patterns(_))), "{invalid:?}");
     Ok(())
 }
 

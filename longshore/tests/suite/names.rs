@@ -10,7 +10,7 @@ use longshore::protocol::Epoch;
 use longshore::values::{Policy, SubscribeError, Subscriber, ValuePublisher, ValuePublisherError};
 use longshore::{
     Action, Cluster, ConfirmError, ConnectError, Durability, EnqueueError, FeedFrom, FeedUpdate,
-    Glob, JobId, JobLookupError, JobName, JobRef, NameError, OpenError, Publisher, PublisherId,
+    Glob, JobId, JobLocator, JobLookupError, JobRef, NameError, OpenError, Publisher, PublisherId,
     PublisherInfo, PublisherOptions, Queues, QueuesError, ReadClient, ReadError, Receipt,
     ReplaceError, RunError, WaitError, WatchEnded, WriteClient,
 };
@@ -135,7 +135,7 @@ async fn queue_clients_reject_invalid_names_before_sending() -> anyhow::Result<(
             options.clone().to_publishers(named.clone()),
         ] {
             let why = QueuesError::Name(expected);
-            let job_name = JobName::from(receipt().job);
+            let job_name = JobLocator::from(receipt().job);
             assert_eq!(timeout(AT_ONCE, queues.ready()).await?, Err(ReadError::Name(expected)));
             let status = timeout(AT_ONCE, queues.status()).await?;
             assert_eq!(status.err(), Some(why.clone()));

@@ -9,8 +9,8 @@ use longshore::prelude::*;
 use longshore::testing::{ClockUnused, DrainError, TestClock, TestStartError, TestSystem};
 use longshore::{
     Backoff, CancelReason, DeathReason, Due, Durability, FeedFrom, FeedUpdate, Filter, Glob,
-    JobChange, JobEnd, JobState, NameError, OpenError, Publisher, PublisherOptions, Receipt,
-    RunError, Take,
+    JobChange, JobEnd, JobState, NameError, OpenError, Publisher, PublisherOptions, QueuePatterns,
+    Receipt, RunError,
 };
 use tokio::sync::mpsc;
 
@@ -293,7 +293,8 @@ async fn a_drain_runs_only_the_workers_queues() -> anyhow::Result<()> {
         enqueue(&system, job(path, "x")).await?;
     }
     system.queues().pause(Glob::new("/paused")?).await?;
-    let worker = system.worker().durable_subscribe(Take::strict(["/urgent", "/bulk", "/paused"]));
+    let worker =
+        system.worker().durable_subscribe(QueuePatterns::strict(["/urgent", "/bulk", "/paused"]));
     let blocks = |_: Job<String>, _: JobContext| Ok(());
     let report = system.drain(worker, |jobs| jobs.run_blocking(blocks)).await?;
     assert_eq!(report.completed, 2);
@@ -319,7 +320,7 @@ async fn a_drain_that_cannot_end_returns_an_error() -> anyhow::Result<()> {
 
     let nothing =
         system.drain(system.worker().durable_subscribe("slow"), |jobs| jobs.run(done)).await;
-    assert!(matches!(nothing, Err(DrainError::Run(RunError::Take(_)))), "{nothing:?}");
+    assert!(matches!(nothing, Err(DrainError::Run(RunError::Patterns(_)))), "{nothing:?}");
     // The hanging worker was dropped: its lease ends after the grace period of a lost link.
     system.advance(5 * SECOND).await?;
     system.advance(HOUR).await?;

@@ -11,16 +11,16 @@ use tokio::task::JoinSet;
 
 use super::answers::{MissingPublisher, PublisherAnswers, QueuesError};
 use super::client::Queues;
-use super::job_name::JobName;
+use super::job_locator::JobLocator;
 use super::requester::{PublisherListing, Requester, everything, next};
 
 /// The outcome of an action on named jobs ([`Queues::act_on`]).
 #[derive(Clone, PartialEq, Debug)]
-pub struct NamedJobResults {
+pub struct ActionResults {
     /// False if the resolver has just started: it may not list every publisher yet.
     pub complete: bool,
     /// The outcome of each job, in the order of the names.
-    pub jobs: Vec<NamedJobResult>,
+    pub jobs: Vec<ActionResult>,
     /// The publishers that confirmed every request, by name.
     pub answered: Vec<PublisherInfo>,
     /// The publishers that did not, by name.
@@ -30,25 +30,25 @@ pub struct NamedJobResults {
     pub unanswered: Vec<ReplicaFailure>,
 }
 
-impl NamedJobResults {
+impl ActionResults {
     /// True if the action was done to every job.
     pub fn is_done(&self) -> bool {
-        self.jobs.iter().all(|job| matches!(job.end, NamedJobOutcome::Done { .. }))
+        self.jobs.iter().all(|job| matches!(job.end, ActionOutcome::Done { .. }))
     }
 }
 
 /// The outcome of one named job.
 #[derive(Clone, PartialEq, Debug)]
-pub struct NamedJobResult {
+pub struct ActionResult {
     /// The name, as given.
-    pub name: JobName,
+    pub name: JobLocator,
     /// The outcome.
-    pub end: NamedJobOutcome,
+    pub end: ActionOutcome,
 }
 
 /// The outcome of an action on a named job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum NamedJobOutcome {
+pub enum ActionOutcome {
     /// The action was done, or would be in a dry run.
     Done {
         /// The publisher that holds the job.
@@ -63,20 +63,20 @@ pub enum NamedJobOutcome {
     },
     /// Every publisher that could have the job has answered, and none has it.
     NotFound,
-    /// A publisher that could have the job did not answer: see [`NamedJobResults::missing`]. If it
+    /// A publisher that could have the job did not answer: see [`ActionResults::missing`]. If it
     /// has the job, the action may have been done. If none is missing, the resolver may not know
     /// all publishers at present.
     Unknown,
 }
 
-impl NamedJobOutcome {
+impl ActionOutcome {
     /// The stronger of two publishers' outcomes for one job: that of the publisher with the job.
-    fn or(self, other: NamedJobOutcome) -> NamedJobOutcome {
-        let weight = |end: &NamedJobOutcome| match end {
-            NamedJobOutcome::Done { .. } => 3,
-            NamedJobOutcome::NotInState { .. } => 2,
-            NamedJobOutcome::Unknown => 1,
-            NamedJobOutcome::NotFound => 0,
+    fn or(self, other: ActionOutcome) -> ActionOutcome {
+        let weight = |end: &ActionOutcome| match end {
+            ActionOutcome::Done { .. } => 3,
+            ActionOutcome::NotInState { .. } => 2,
+            ActionOutcome::Unknown => 1,
+            ActionOutcome::NotFound => 0,
         };
         if weight(&other) > weight(&self) { other } else { self }
     }
@@ -91,20 +91,20 @@ impl Queues {
     ///
     /// If an answer is lost, the request is retried, except [`Action::Revive`] (the job may have
     /// died again meanwhile). Then a job that was cancelled or confirmed before is
-    /// [`NamedJobOutcome::Done`], and one that was dropped before is [`NamedJobOutcome::NotFound`].
+    /// [`ActionOutcome::Done`], and one that was dropped before is [`ActionOutcome::NotFound`].
     /// Not cancel safe: what was done stays done.
     pub async fn act_on(
         &self,
         action: Action,
-        names: &[JobName],
+        names: &[JobLocator],
         dry_run: bool,
-    ) -> Result<NamedJobResults, QueuesError> {
+    ) -> Result<ActionResults, QueuesError> {
         let roster = self.requester.list_publishers(&everything()).await?;
         let PublisherListing { complete, publishers, missing, unanswered } = roster;
         // A job that no publisher has may be at a missing one.
         let all_asked = complete && missing.is_empty();
         let mut tasks = JoinSet::new();
-        let mut ends: Vec<Option<NamedJobOutcome>> = vec![None; names.len()];
+        let mut ends: Vec<Option<ActionOutcome>> = vec![None; names.len()];
         let by_name = indices_by_prefix(names);
         for publisher in publishers {
             let mut indices: Vec<usize> = Vec::new();
@@ -132,7 +132,7 @@ impl Queues {
                     }
                     Err(why) => {
                         whole = Err(why);
-                        vec![NamedJobOutcome::Unknown; indices.len()]
+                        vec![ActionOutcome::Unknown; indices.len()]
                     }
                 };
                 for (index, end) in indices.into_iter().zip(outcomes) {
@@ -142,13 +142,10 @@ impl Queues {
             gathered.add(publisher, whole);
         }
         let gathered = gathered.sorted();
-        Ok(NamedJobResults {
+        Ok(ActionResults {
             complete,
             jobs: (names.iter().cloned().zip(ends))
-                .map(|(name, end)| NamedJobResult {
-                    end: final_outcome(&name, end, all_asked),
-                    name,
-                })
+                .map(|(name, end)| ActionResult { end: final_outcome(&name, end, all_asked), name })
                 .collect(),
             answered: gathered.answers.into_iter().map(|answered| answered.publisher).collect(),
             missing: gathered.missing,
@@ -218,7 +215,7 @@ impl Queues {
 }
 
 /// The indices of the names with each publisher prefix, and of those without one.
-fn indices_by_prefix(names: &[JobName]) -> HashMap<Option<String>, Vec<usize>> {
+fn indices_by_prefix(names: &[JobLocator]) -> HashMap<Option<String>, Vec<usize>> {
     let mut indices: HashMap<Option<String>, Vec<usize>> = HashMap::new();
     for (index, name) in names.iter().enumerate() {
         indices.entry(name.publisher.clone()).or_default().push(index);
@@ -228,22 +225,22 @@ fn indices_by_prefix(names: &[JobName]) -> HashMap<Option<String>, Vec<usize>> {
 
 /// The final outcome of a job. The answer of the publisher in its name is enough; a bare id may be
 /// at a publisher that the resolver does not know.
-fn final_outcome(name: &JobName, end: Option<NamedJobOutcome>, complete: bool) -> NamedJobOutcome {
+fn final_outcome(name: &JobLocator, end: Option<ActionOutcome>, complete: bool) -> ActionOutcome {
     match end {
-        None if name.publisher.is_some() || !complete => NamedJobOutcome::Unknown,
-        None => NamedJobOutcome::NotFound,
-        Some(NamedJobOutcome::NotFound) if name.publisher.is_none() && !complete => {
-            NamedJobOutcome::Unknown
+        None if name.publisher.is_some() || !complete => ActionOutcome::Unknown,
+        None => ActionOutcome::NotFound,
+        Some(ActionOutcome::NotFound) if name.publisher.is_none() && !complete => {
+            ActionOutcome::Unknown
         }
         Some(end) => end,
     }
 }
 
-fn outcome_at(publisher: PublisherId, outcome: ActOutcome) -> NamedJobOutcome {
+fn outcome_at(publisher: PublisherId, outcome: ActOutcome) -> ActionOutcome {
     match outcome {
-        ActOutcome::Done => NamedJobOutcome::Done { publisher },
-        ActOutcome::NotInState(state) => NamedJobOutcome::NotInState { publisher, state },
-        ActOutcome::Unknown => NamedJobOutcome::NotFound,
+        ActOutcome::Done => ActionOutcome::Done { publisher },
+        ActOutcome::NotInState(state) => ActionOutcome::NotInState { publisher, state },
+        ActOutcome::Unknown => ActionOutcome::NotFound,
     }
 }
 

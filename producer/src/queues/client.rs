@@ -8,7 +8,7 @@ use longshore_resolver::{Cluster, ReadClient, ReadError};
 use tokio::task::JoinSet;
 
 use super::answers::{FoundJob, JobLookupError, MissingPublisher, PublisherAnswers, QueuesError};
-use super::job_name::JobName;
+use super::job_locator::JobLocator;
 use super::job_pages::JobPages;
 use super::options::QueuesBuilder;
 use super::requester::{
@@ -102,7 +102,7 @@ impl Queues {
     /// Looks up a job with its payload and result, by its receipt, its id or its name. A bare id is
     /// requested from every publisher, and the first one that has it counts;
     /// [`JobLookupError::NotFound`] needs the answers of all. Cancel safe.
-    pub async fn job(&self, job: impl Into<JobName>) -> Result<FoundJob, JobLookupError> {
+    pub async fn job(&self, job: impl Into<JobLocator>) -> Result<FoundJob, JobLookupError> {
         let name = job.into();
         let roster = self.requester.list_publishers(&everything()).await?;
         let PublisherListing { complete, mut publishers, mut missing, .. } = roster;

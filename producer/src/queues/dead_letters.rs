@@ -11,7 +11,7 @@ use longshore_protocol::{FrameWriter, JobRef, NewJob, PublisherId};
 
 use super::answers::{JobLookupError, PublisherAnswers, QueuesError};
 use super::client::Queues;
-use super::job_name::JobName;
+use super::job_locator::JobLocator;
 use super::requester::{PatientError, PatientRequest, Target};
 use super::retry::deadline_after;
 use crate::core::check;
@@ -19,9 +19,9 @@ use crate::outcome::EnqueueError;
 
 /// The groups of dead letters over all publishers that answered, the largest first.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub struct MergedDeadGroups {
+pub struct ClusterDeadGroups {
     /// The groups, at most 1,000.
-    pub groups: Vec<MergedDeadGroup>,
+    pub groups: Vec<ClusterDeadGroup>,
     /// True if there are more groups. If a publisher truncated its list, the counts are lower
     /// bounds.
     pub more: bool,
@@ -29,7 +29,7 @@ pub struct MergedDeadGroups {
 
 /// Dead jobs of one queue with the same reason and fingerprint, over all publishers.
 #[derive(Clone, PartialEq, Debug)]
-pub struct MergedDeadGroup {
+pub struct ClusterDeadGroup {
     /// The merged group; the example is the job that died last.
     pub group: DeadGroup,
     /// The publisher of the example.
@@ -38,7 +38,7 @@ pub struct MergedDeadGroup {
     pub publishers: usize,
 }
 
-impl MergedDeadGroup {
+impl ClusterDeadGroup {
     /// The example as receipts name it.
     pub fn example(&self) -> JobRef {
         JobRef { publisher: self.publisher, id: self.group.example }
@@ -69,7 +69,7 @@ impl Queues {
     /// cancel safe: if the future is dropped, the job may have been replaced.
     pub async fn replace(
         &self,
-        dead: &JobName,
+        dead: &JobLocator,
         job: &NewJob,
         limit: Duration,
     ) -> Result<JobRef, ReplaceError> {
@@ -142,8 +142,8 @@ impl PublisherAnswers<DeadGroups> {
     /// Merges groups of the same queue, reason and fingerprint: at most 1,000, the largest first,
     /// then by path, reason and fingerprint. Counts are sums, times are the first and the last, and
     /// the example is the job that died last.
-    pub fn merged(&self) -> MergedDeadGroups {
-        let mut rows: BTreeMap<_, MergedDeadGroup> = BTreeMap::new();
+    pub fn merged(&self) -> ClusterDeadGroups {
+        let mut rows: BTreeMap<_, ClusterDeadGroup> = BTreeMap::new();
         let mut more = false;
         for answered in &self.answers {
             let publisher = answered.publisher.id;
@@ -154,22 +154,22 @@ impl PublisherAnswers<DeadGroups> {
                     Some(row) => add(row, group, publisher),
                     None => {
                         let row =
-                            MergedDeadGroup { group: group.clone(), publisher, publishers: 1 };
+                            ClusterDeadGroup { group: group.clone(), publisher, publishers: 1 };
                         rows.insert(key, row);
                     }
                 }
             }
         }
-        let mut groups: Vec<MergedDeadGroup> = rows.into_values().collect();
+        let mut groups: Vec<ClusterDeadGroup> = rows.into_values().collect();
         // Stable: equal groups stay ordered by their keys.
         groups.sort_by_key(|row| std::cmp::Reverse(row.group.jobs));
         more |= groups.len() > DEAD_GROUPS_MAX;
         groups.truncate(DEAD_GROUPS_MAX);
-        MergedDeadGroups { groups, more }
+        ClusterDeadGroups { groups, more }
     }
 }
 
-fn add(row: &mut MergedDeadGroup, group: &DeadGroup, publisher: PublisherId) {
+fn add(row: &mut ClusterDeadGroup, group: &DeadGroup, publisher: PublisherId) {
     row.publishers += 1;
     let sum = &mut row.group;
     sum.jobs += group.jobs;

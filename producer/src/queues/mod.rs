@@ -3,7 +3,7 @@
 //!
 //! | Module | Content |
 //! |---|---|
-//! | [`client`], [`options`], [`answers`], [`job_name`] | the client, its read-only requests, and its results |
+//! | [`client`], [`options`], [`answers`], [`job_locator`] | the client, its read-only requests, and its results |
 //! | [`actions`], [`queue_control`], [`dead_letters`], [`workers`] | requests that change something |
 //! | [`job_pages`], [`feed`], [`wait`] | listings, changes, and the ends of jobs |
 //! | [`requester`], [`tool_link`], [`retry`] | sends a request to a publisher, over reconnects |
@@ -13,7 +13,7 @@ mod answers;
 mod client;
 mod dead_letters;
 mod feed;
-mod job_name;
+mod job_locator;
 mod job_pages;
 mod options;
 mod queue_control;
@@ -23,14 +23,14 @@ mod tool_link;
 mod wait;
 mod workers;
 
-pub use actions::{NamedJobOutcome, NamedJobResult, NamedJobResults};
+pub use actions::{ActionOutcome, ActionResult, ActionResults};
 pub use answers::{
     FoundJob, JobLookupError, MissingPublisher, PublisherAnswer, PublisherAnswers, QueuesError,
 };
 pub use client::Queues;
-pub use dead_letters::{MergedDeadGroup, MergedDeadGroups, ReplaceError};
+pub use dead_letters::{ClusterDeadGroup, ClusterDeadGroups, ReplaceError};
 pub use feed::{Feed, FeedFrom, FeedItem, FeedLoss, FeedPositions, FeedUpdate};
-pub use job_name::{JobName, JobNameError};
+pub use job_locator::{JobLocator, JobLocatorError};
 pub use job_pages::{JobPage, JobPages};
 pub use options::QueuesBuilder;
 pub(crate) use requester::{PatientError, PatientRequest, Target};

@@ -10,7 +10,7 @@ use tokio::time::sleep;
 
 use super::answers::{JobLookupError, QueuesError};
 use super::client::Queues;
-use super::job_name::JobName;
+use super::job_locator::JobLocator;
 use super::requester::{PatientError, PatientRequest, Target};
 use super::retry::{RetryBackoff, deadline_after};
 use crate::enqueue::ResultError;
@@ -76,7 +76,7 @@ impl Queues {
     /// 10,000 they queue. Cancel safe: dropping the future cancels the wait at the publisher.
     pub async fn wait(
         &self,
-        job: impl Into<JobName>,
+        job: impl Into<JobLocator>,
         limit: Duration,
     ) -> Result<JobEnd, WaitError> {
         let name = &job.into();
@@ -100,7 +100,7 @@ impl Queues {
     /// ([`Enqueue::keep_result`](crate::Enqueue::keep_result), or its kind). Cancel safe.
     pub async fn result<K: JobKind>(
         &self,
-        job: impl Into<JobName>,
+        job: impl Into<JobLocator>,
         limit: Duration,
     ) -> Result<K::Output, ResultError> {
         let job = job.into();
@@ -121,7 +121,7 @@ impl Queues {
     async fn wait_at(
         &self,
         target: &Target,
-        name: &JobName,
+        name: &JobLocator,
         began: Instant,
         limit: Duration,
     ) -> Result<JobEnd, WaitError> {
@@ -155,7 +155,7 @@ impl Queues {
     /// error in `away`.
     async fn locate(
         &self,
-        name: &JobName,
+        name: &JobLocator,
         away: &mut Option<String>,
     ) -> Result<Target, JobLookupError> {
         let mut backoff = RetryBackoff::default();
@@ -176,7 +176,7 @@ impl Queues {
 }
 
 /// The output of a job of kind `K` that has ended.
-pub(crate) fn output<K: JobKind>(job: JobName, end: JobEnd) -> Result<K::Output, ResultError> {
+pub(crate) fn output<K: JobKind>(job: JobLocator, end: JobEnd) -> Result<K::Output, ResultError> {
     match end {
         JobEnd::Completed { result: Some(result) } => {
             <K::Codec as Codec<K::Output>>::decode(&result)

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::fake::{FakePublisher, RequestBehavior};
-use longshore_producer::{JobName, NamedJobOutcome, Queues, ReplaceError, new_id, new_job};
+use longshore_producer::{ActionOutcome, JobLocator, Queues, ReplaceError, new_id, new_job};
 use longshore_protocol::messages::work::{
     ActOutcome, Action, ActionReport, Answer, DeadGroup, DeadGroups, Filter, PauseReport, QuietEnd,
     QuietedWorker, ReplaceOutcome, Request, RequestError, Selection, WorkerPattern,
@@ -26,7 +26,7 @@ fn id(n: u64) -> JobId {
     JobId::new_v7(n, [1; 10])
 }
 
-fn at(publisher: &FakePublisher, id: JobId) -> JobName {
+fn at(publisher: &FakePublisher, id: JobId) -> JobLocator {
     JobRef { publisher: publisher.info.id, id }.into()
 }
 
@@ -90,17 +90,17 @@ async fn each_named_job_has_its_own_outcome() {
     ];
     let (p1, p2) = (one.info.id, two.info.id);
     let expected = [
-        NamedJobOutcome::Done { publisher: p1 },
-        NamedJobOutcome::NotInState { publisher: p1, state: Completed },
-        NamedJobOutcome::Done { publisher: p2 },
-        NamedJobOutcome::NotFound,
-        NamedJobOutcome::NotFound,
-        NamedJobOutcome::Done { publisher: p2 },
+        ActionOutcome::Done { publisher: p1 },
+        ActionOutcome::NotInState { publisher: p1, state: Completed },
+        ActionOutcome::Done { publisher: p2 },
+        ActionOutcome::NotFound,
+        ActionOutcome::NotFound,
+        ActionOutcome::Done { publisher: p2 },
     ];
     let queues = to(&[&one, &two]);
     for dry_run in [true, false] {
         let acted = queues.act_on(Action::Cancel, &names, dry_run).await.expect("known");
-        let ends: Vec<NamedJobOutcome> = acted.jobs.iter().map(|job| job.end).collect();
+        let ends: Vec<ActionOutcome> = acted.jobs.iter().map(|job| job.end).collect();
         assert_eq!(ends, expected);
         assert!(acted.jobs.iter().map(|job| &job.name).eq(&names));
         assert_eq!((acted.answered.len(), acted.missing.len(), acted.is_done()), (2, 0, false));
@@ -118,17 +118,17 @@ async fn a_receipt_is_sent_only_to_its_publisher() {
     assert!(acted.is_done() && acted.missing.is_empty());
     assert_eq!(two.disk.lock().attaches, 0, "it is not involved");
     two.kill().await;
-    let nowhere: JobName = format!("ffffffff:{}", id(1)).parse().expect("a name");
+    let nowhere: JobLocator = format!("ffffffff:{}", id(1)).parse().expect("a name");
     let names = [at(&two, id(1)), nowhere, id(9).into(), at(&one, id(9))];
     let acted = queues.act_on(Action::Cancel, &names, false).await.expect("known");
-    let ends: Vec<NamedJobOutcome> = acted.jobs.iter().map(|job| job.end).collect();
+    let ends: Vec<ActionOutcome> = acted.jobs.iter().map(|job| job.end).collect();
     assert_eq!(
         ends,
         [
-            NamedJobOutcome::Unknown,
-            NamedJobOutcome::Unknown,
-            NamedJobOutcome::Unknown,
-            NamedJobOutcome::NotFound
+            ActionOutcome::Unknown,
+            ActionOutcome::Unknown,
+            ActionOutcome::Unknown,
+            ActionOutcome::NotFound
         ]
     );
     assert_eq!((acted.answered.len(), acted.missing.len()), (1, 1));
@@ -139,10 +139,10 @@ async fn a_receipt_is_sent_only_to_its_publisher() {
 async fn many_names_are_sent_in_chunks_and_keep_their_order() {
     let publisher = FakePublisher::start(1).await;
     serve_actions(&publisher, (0..25_000).filter(|n| n % 3 != 0).map(|n| (n, JobState::Ready)));
-    let names: Vec<JobName> = (0..25_000).map(|n| id(n).into()).collect();
+    let names: Vec<JobLocator> = (0..25_000).map(|n| id(n).into()).collect();
     let acted = to(&[&publisher]).act_on(Action::Cancel, &names, false).await.expect("known");
     for (n, job) in acted.jobs.iter().enumerate() {
-        let there = matches!(job.end, NamedJobOutcome::Done { .. });
+        let there = matches!(job.end, ActionOutcome::Done { .. });
         assert_eq!(there, n % 3 != 0, "{n}: {:?}", job.end);
     }
     assert_eq!(publisher.disk.lock().requests.len(), 3);
@@ -158,15 +158,15 @@ async fn a_cancellation_without_an_answer_is_retried() {
         let acted = to(&[&publisher]).act_on(Action::Cancel, &names, false).await.expect("known");
         let of = publisher.info.id;
         let state = JobState::Completed;
-        assert_eq!(acted.jobs[0].end, NamedJobOutcome::Done { publisher: of }, "{behavior:?}");
-        assert_eq!(acted.jobs[1].end, NamedJobOutcome::NotInState { publisher: of, state });
+        assert_eq!(acted.jobs[0].end, ActionOutcome::Done { publisher: of }, "{behavior:?}");
+        assert_eq!(acted.jobs[1].end, ActionOutcome::NotInState { publisher: of, state });
     }
     let publisher = FakePublisher::start(1).await;
     serve_actions(&publisher, [(1, JobState::Cancelled)]);
     let names = [at(&publisher, id(1))];
     let acted = to(&[&publisher]).act_on(Action::Cancel, &names, false).await.expect("known");
     let cancelled =
-        NamedJobOutcome::NotInState { publisher: publisher.info.id, state: JobState::Cancelled };
+        ActionOutcome::NotInState { publisher: publisher.info.id, state: JobState::Cancelled };
     assert_eq!(acted.jobs[0].end, cancelled, "no answer was lost, so another client cancelled it");
     publisher.script_requests([RequestBehavior::DoAndBreak]);
     let dry = to(&[&publisher]).act_on(Action::Cancel, &names, true).await.expect("known");
@@ -180,7 +180,7 @@ async fn a_revival_without_an_answer_is_not_retried() {
     publisher.script_requests([RequestBehavior::DoAndBreak]);
     let names = [at(&publisher, id(1))];
     let acted = to(&[&publisher]).act_on(Action::Revive, &names, false).await.expect("known");
-    assert_eq!(acted.jobs[0].end, NamedJobOutcome::Unknown, "it could have died again meanwhile");
+    assert_eq!(acted.jobs[0].end, ActionOutcome::Unknown, "it could have died again meanwhile");
     assert_eq!((acted.missing.len(), publisher.disk.lock().requests.len()), (1, 1));
     assert_eq!(jobs.lock()[&id(1)], JobState::Ready);
 }

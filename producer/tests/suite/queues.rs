@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::fake::FakePublisher;
-use longshore_producer::{JobLookupError, JobName, Queues};
+use longshore_producer::{JobLocator, JobLookupError, Queues};
 use longshore_protocol::messages::work::{
     Answer, Filter, JobCounts, JobInfo, JobsPage, JobsQuery, QueueStat, Request,
 };
@@ -117,11 +117,11 @@ async fn a_job_with_a_publisher_is_requested_only_there() {
     serve_jobs(&one, &[1]);
     two.kill().await;
     let queues = to(&[&one, &two]);
-    let at_one = |id| JobName::from(JobRef { publisher: one.info.id, id });
+    let at_one = |id| JobLocator::from(JobRef { publisher: one.info.id, id });
     queues.job(&at_one(JobId([1; 16]))).await.expect("it is there");
     let missing = queues.job(&at_one(JobId([9; 16]))).await;
     assert!(matches!(missing, Err(JobLookupError::NotFound { .. })));
-    let nowhere: JobName = format!("ffffffff:{}", JobId([1; 16])).parse().expect("a name");
+    let nowhere: JobLocator = format!("ffffffff:{}", JobId([1; 16])).parse().expect("a name");
     let away = queues.job(&nowhere).await;
     assert!(matches!(away, Err(JobLookupError::PublisherAway { .. })));
 }

@@ -5,7 +5,9 @@ use std::time::Duration;
 use crate::fake::job_model::job;
 use crate::fake::{FakePublisher, RequestBehavior};
 use bytes::Bytes;
-use longshore_producer::{JobEnd, JobLookupError, JobName, Producer, Queues, Receipt, WaitError};
+use longshore_producer::{
+    JobEnd, JobLocator, JobLookupError, Producer, Queues, Receipt, WaitError,
+};
 use longshore_protocol::messages::work::{Answer, JobInfo, Request, RequestError};
 use longshore_protocol::{DeathReason, Durability, JobError, JobId, JobRef, JobState};
 
@@ -20,7 +22,7 @@ fn id(n: u64) -> JobId {
     JobId::new_v7(n, [1; 10])
 }
 
-fn name(publisher: &FakePublisher, id: JobId) -> JobName {
+fn name(publisher: &FakePublisher, id: JobId) -> JobLocator {
     JobRef { publisher: publisher.info.id, id }.into()
 }
 

@@ -3,7 +3,7 @@
 //!
 //! | Module | Content |
 //! |---|---|
-//! | [`worker`], [`take`], [`shutdown`], [`stats`] | the API to configure, run and stop a worker |
+//! | [`worker`], [`queue_patterns`], [`shutdown`], [`stats`] | the API to configure, run and stop a worker |
 //! | [`kinds`] | several kinds of jobs, each with a handler |
 //! | [`handler`] | what a handler receives and returns, and handlers as tower services |
 //! | [`middleware`] | ready-made layers around handlers |
@@ -24,12 +24,12 @@ mod lease_signal;
 mod link;
 pub mod middleware;
 mod publisher_watches;
+mod queue_patterns;
 mod session;
 mod shutdown;
 mod state;
 mod stats;
 mod supervisor;
-mod take;
 pub mod testing;
 mod worker;
 
@@ -42,11 +42,11 @@ pub use kinds::{
     Attempt, AttemptParts, BlockingHandler, FromAttempt, Handler, KindOptions, KindService, Kinds,
     Payload, Router, State, StatePart,
 };
+pub use queue_patterns::{JobSource, QueuePatterns, QueuePatternsError};
 pub use session::StatsWatch;
 pub use shutdown::ShutdownHandle;
 pub use state::durable::{PublisherState, SubscriptionStatus};
 pub use stats::{WorkerReport, WorkerStats};
-pub use take::{Take, TakeError, Takes};
 pub use worker::{
     CANCEL_GRACE, CONCURRENCY, GRACE, RunError, Subscription, WORKER_JOBS_MAX, Worker,
     WorkerBuilder,

@@ -22,8 +22,8 @@ use crate::work::state::ready_jobs::SourceLimits;
 use crate::work::supervisor::{self, RunConfig};
 use crate::{
     Blocking, ConnectError, FromPayload, InPlace, Job, JobContext, JobFailure, JobOutput,
-    JobService, PublisherState, ShutdownHandle, StatsWatch, SubscriptionStatus, Take, TakeError,
-    Takes, WorkerReport,
+    JobService, JobSource, PublisherState, QueuePatterns, QueuePatternsError, ShutdownHandle,
+    StatsWatch, SubscriptionStatus, WorkerReport,
 };
 
 /// The most jobs that one worker may hold, `concurrency + prefetch`. A link can resume twice as
@@ -80,7 +80,7 @@ pub enum RunError {
     Connect(#[from] ConnectError),
     /// The patterns are invalid.
     #[error(transparent)]
-    Take(#[from] TakeError),
+    Patterns(#[from] QueuePatternsError),
     /// The path of a kind is invalid.
     #[error("the kind of jobs at {template}: {error}")]
     Kind {
@@ -138,10 +138,10 @@ impl Worker {
     }
 
     /// Subscribes to every queue that matches a pattern, or several patterns in an order
-    /// ([`Take`]), at every publisher that has or could have one, including later ones. A lost link
-    /// is retried until the worker stops. An invalid pattern is reported by the run:
-    /// [`RunError::Take`].
-    pub fn durable_subscribe(self, take: impl Into<Take>) -> Subscription {
+    /// ([`QueuePatterns`]), at every publisher that has or could have one, including later ones. A
+    /// lost link is retried until the worker stops. An invalid pattern is reported by the run:
+    /// [`RunError::Patterns`].
+    pub fn durable_subscribe(self, take: impl Into<QueuePatterns>) -> Subscription {
         self.subscription(take.into())
     }
 
@@ -150,7 +150,7 @@ impl Worker {
     /// [`RunError::Dead`], and the program decides. Running handlers are dropped; their jobs run
     /// again once their leases have ended. A publisher whose link is lost while another has one is
     /// retried. Before the first publisher is found, the run waits for one.
-    pub fn subscribe(self, take: impl Into<Take>) -> Subscription {
+    pub fn subscribe(self, take: impl Into<QueuePatterns>) -> Subscription {
         let mut subscription = self.subscription(take.into());
         subscription.settings.durable = false;
         subscription
@@ -213,7 +213,7 @@ impl Worker {
 /// layers around its handlers; none by default ([`Subscription::layer`]). `J` is where its jobs
 /// come from: patterns of queues, or the kinds of its handlers.
 #[must_use = "a subscription takes jobs once it is `run`"]
-pub struct Subscription<L = Identity, J = Take> {
+pub struct Subscription<L = Identity, J = QueuePatterns> {
     worker: Worker,
     jobs: J,
     layer: L,
@@ -326,7 +326,7 @@ impl<L, J> Subscription<L, J> {
     }
 }
 
-impl<L, J: Takes> Subscription<L, J> {
+impl<L, J: JobSource> Subscription<L, J> {
     /// The patterns of the queues that it takes jobs from.
     pub fn patterns(&self) -> Result<Vec<Glob>, RunError> {
         self.jobs.patterns()

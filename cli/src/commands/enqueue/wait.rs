@@ -1,6 +1,6 @@
 //! `enqueue --wait`: waits until every job has ended.
 
-use longshore::{JobEnd, JobLookupError, JobName, JobState};
+use longshore::{JobEnd, JobLocator, JobLookupError, JobState};
 
 use super::tally::Tally;
 use crate::commands::job::{ended, job_once_reachable};
@@ -17,7 +17,7 @@ pub(crate) async fn until_ended(
     let queues = context.queues();
     let mut failed = 0u64;
     for &job in tally.jobs.iter().flat_map(|jobs| jobs.values()) {
-        let name = JobName::from(job);
+        let name = JobLocator::from(job);
         let end = tokio::select! {
             end = ended(&queues, &name) => end?,
             () = stop.requested() => {

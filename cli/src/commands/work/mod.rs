@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use bytes::Bytes;
-use longshore::{Job, JobContext, JobFailure, Take, Worker, WorkerReport};
+use longshore::{Job, JobContext, JobFailure, QueuePatterns, Worker, WorkerReport};
 use parking_lot::Mutex;
 use serde_json::json;
 
@@ -113,7 +113,7 @@ pub(crate) async fn run(arguments: Work, mut context: Context) -> anyhow::Result
 }
 
 /// The queues to take jobs from, and in which order.
-fn take(arguments: &Work) -> Result<Take, String> {
+fn take(arguments: &Work) -> Result<QueuePatterns, String> {
     let patterns = &arguments.patterns;
     let weights = arguments.weights.len();
     match arguments.order {
@@ -122,11 +122,11 @@ fn take(arguments: &Work) -> Result<Take, String> {
             patterns.len()
         )),
         TakeOrder::Weighted => {
-            Ok(Take::weighted(patterns.iter().zip(arguments.weights.iter().copied())))
+            Ok(QueuePatterns::weighted(patterns.iter().zip(arguments.weights.iter().copied())))
         }
         _ if weights > 0 => Err("--weights needs --order weighted".to_owned()),
-        TakeOrder::Strict => Ok(Take::strict(patterns)),
-        TakeOrder::Age => Ok(Take::any(patterns)),
+        TakeOrder::Strict => Ok(QueuePatterns::strict(patterns)),
+        TakeOrder::Age => Ok(QueuePatterns::any(patterns)),
     }
 }
 

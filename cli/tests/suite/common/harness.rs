@@ -9,8 +9,8 @@ use std::time::Duration;
 use longshore::protocol::Epoch;
 use longshore::protocol::messages::work::{Filter, JobInfo, JobsQuery, QueueStat};
 use longshore::{
-    Cluster, Glob, JobName, NewJob, Path, PathAnswer, Producer, PublisherInfo, Queues, ReadClient,
-    ReplicaStatus, ResolverTiming,
+    Cluster, Glob, JobLocator, NewJob, Path, PathAnswer, Producer, PublisherInfo, Queues,
+    ReadClient, ReplicaStatus, ResolverTiming,
 };
 
 use super::proxy::LossyProxy;
@@ -251,7 +251,7 @@ impl Harness {
 
     /// A job at the first publisher.
     pub(crate) async fn job(&self, job: &NewJob) -> JobInfo {
-        self.direct_queues(0).job(&JobName::from(job.id)).await.unwrap().job
+        self.direct_queues(0).job(&JobLocator::from(job.id)).await.unwrap().job
     }
 
     /// Runs a command that uses this system, to its end.

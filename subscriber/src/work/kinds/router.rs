@@ -20,7 +20,8 @@ use crate::work::handler::failure::job_error;
 use crate::work::handler::service::failure_of;
 use crate::work::state::ready_jobs::SourceLimits;
 use crate::{
-    Completion, Job, JobFailure, JobRequest, JobService, RunError, Take, TakeError, Takes,
+    Completion, Job, JobFailure, JobRequest, JobService, JobSource, QueuePatterns,
+    QueuePatternsError, RunError,
 };
 
 /// The handlers of a worker, and the state that they share.
@@ -158,7 +159,7 @@ impl<S: Send + Sync + 'static> Kinds<S> {
         H: Service<JobRequest, Response = Completion, Error = JobFailure, Future: Send + 'static>,
         H: Clone + Send + Sync + 'static,
     {
-        let pattern = Glob::new(pattern).map_err(|error| TakeError::Pattern(error).into());
+        let pattern = Glob::new(pattern).map_err(|error| QueuePatternsError::Pattern(error).into());
         self.fallbacks.push(pattern.map(|pattern| {
             let call: Call<S> = Box::new(move |request, _| Box::pin(service.clone().call(request)));
             Route { template: None, pattern, limits: KindLimits::default(), call }
@@ -167,7 +168,7 @@ impl<S: Send + Sync + 'static> Kinds<S> {
 
     /// The queues to take jobs from, the limits of each, if there are any, and the service that
     /// routes each job to its handler.
-    pub(crate) fn build(self) -> Result<(Take, Vec<SourceLimits>, Router<S>), RunError> {
+    pub(crate) fn build(self) -> Result<(QueuePatterns, Vec<SourceLimits>, Router<S>), RunError> {
         self.patterns()?;
         let routes = self.routes.into_iter().chain(self.fallbacks);
         let routes = routes.collect::<Result<Vec<_>, _>>()?;
@@ -176,10 +177,12 @@ impl<S: Send + Sync + 'static> Kinds<S> {
         let by_path = by_path.collect();
         // A queue belongs to the first pattern that matches it: to a kind, before a fallback.
         let take = match routes.iter().any(|route| route.limits.weight.is_some()) {
-            false => Take::any(routes.iter().map(|route| &route.pattern)),
+            false => QueuePatterns::any(routes.iter().map(|route| &route.pattern)),
             true => {
                 let weight = |limits: KindLimits| limits.weight.unwrap_or(1);
-                Take::weighted(routes.iter().map(|route| (&route.pattern, weight(route.limits))))
+                QueuePatterns::weighted(
+                    routes.iter().map(|route| (&route.pattern, weight(route.limits))),
+                )
             }
         };
         let limits = match routes.iter().all(|route| route.limits.is_default()) {
@@ -194,7 +197,7 @@ impl<S: Send + Sync + 'static> Kinds<S> {
     }
 }
 
-impl<S> Takes for Kinds<S> {
+impl<S> JobSource for Kinds<S> {
     fn patterns(&self) -> Result<Vec<Glob>, RunError> {
         let mut patterns: Vec<Glob> = Vec::with_capacity(self.routes.len());
         let mut templates: Vec<&'static str> = Vec::with_capacity(self.routes.len());

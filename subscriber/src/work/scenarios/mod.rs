@@ -26,7 +26,7 @@ use crate::work::session::WorkerSession;
 use crate::work::supervisor::{self, RunConfig};
 use crate::{
     Blocking, CancelReason, FromPayload, InPlace, Job, JobContext, JobFailure, JobOutput,
-    JobService, ShutdownHandle, SubscriptionStatus, Take, WorkerReport,
+    JobService, QueuePatterns, ShutdownHandle, SubscriptionStatus, WorkerReport,
 };
 use fake_publisher::{FakeLink, FakePublisher, entry, verdicts, within};
 
@@ -95,7 +95,7 @@ async fn start_linked_worker(
 /// A worker that takes from several patterns, with the publishers of each.
 fn start_worker_on(
     limits: Limits,
-    take: Take,
+    take: QueuePatterns,
     found: &[&[&FakePublisher]],
     handler: impl JobService,
 ) -> RunningWorker {

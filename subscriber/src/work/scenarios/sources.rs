@@ -12,7 +12,7 @@ async fn a_worker_of_two_patterns_subscribes_once_per_publisher() {
     let limits = Limits { concurrency: 6, prefetch: 0, ..ONE_AT_A_TIME };
     let worker = start_worker_on(
         limits,
-        Take::strict(["/jobs/urgent", "/jobs/bulk/**"]),
+        QueuePatterns::strict(["/jobs/urgent", "/jobs/bulk/**"]),
         &[&[&first, &both], &[&both, &second]],
         handler(|_: Job<Bytes>, _| async { Ok(()) }),
     );

@@ -10,18 +10,18 @@ use crate::outcome::Receipt;
 
 /// A job's id, with or without the prefix of its publisher's id.
 ///
-/// Calls that look up a job take a receipt, a job id, or a parsed text: all become a `JobName`.
+/// Calls that look up a job take a receipt, a job id, or a parsed text: all become a `JobLocator`.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct JobName {
+pub struct JobLocator {
     /// The first eight hex digits of its publisher's id, if known.
     pub publisher: Option<String>,
     /// Its id.
     pub id: JobId,
 }
 
-/// The text is not a job name.
+/// The text is neither a receipt's nor a job's id.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum JobNameError {
+pub enum JobLocatorError {
     /// The id is invalid.
     #[error(transparent)]
     Id(#[from] IdError),
@@ -33,21 +33,21 @@ pub enum JobNameError {
     Publisher(String),
 }
 
-impl FromStr for JobName {
-    type Err = JobNameError;
+impl FromStr for JobLocator {
+    type Err = JobLocatorError;
 
-    fn from_str(text: &str) -> Result<JobName, JobNameError> {
+    fn from_str(text: &str) -> Result<JobLocator, JobLocatorError> {
         let Some((prefix, id)) = text.split_once(':') else {
-            return Ok(JobName { publisher: None, id: text.parse()? });
+            return Ok(JobLocator { publisher: None, id: text.parse()? });
         };
         if prefix.len() != 8 || !prefix.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            return Err(JobNameError::Publisher(prefix.chars().take(64).collect()));
+            return Err(JobLocatorError::Publisher(prefix.chars().take(64).collect()));
         }
-        Ok(JobName { publisher: Some(prefix.to_ascii_lowercase()), id: id.parse()? })
+        Ok(JobLocator { publisher: Some(prefix.to_ascii_lowercase()), id: id.parse()? })
     }
 }
 
-impl fmt::Display for JobName {
+impl fmt::Display for JobLocator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.publisher {
             Some(prefix) => write!(f, "{prefix}:{}", self.id),
@@ -56,26 +56,26 @@ impl fmt::Display for JobName {
     }
 }
 
-impl From<JobId> for JobName {
-    fn from(id: JobId) -> JobName {
-        JobName { publisher: None, id }
+impl From<JobId> for JobLocator {
+    fn from(id: JobId) -> JobLocator {
+        JobLocator { publisher: None, id }
     }
 }
 
-impl From<JobRef> for JobName {
-    fn from(job: JobRef) -> JobName {
-        JobName { publisher: Some(job.publisher.prefix()), id: job.id }
+impl From<JobRef> for JobLocator {
+    fn from(job: JobRef) -> JobLocator {
+        JobLocator { publisher: Some(job.publisher.prefix()), id: job.id }
     }
 }
 
-impl From<&JobName> for JobName {
-    fn from(name: &JobName) -> JobName {
+impl From<&JobLocator> for JobLocator {
+    fn from(name: &JobLocator) -> JobLocator {
         name.clone()
     }
 }
 
-impl From<&Receipt> for JobName {
-    fn from(receipt: &Receipt) -> JobName {
+impl From<&Receipt> for JobLocator {
+    fn from(receipt: &Receipt) -> JobLocator {
         receipt.job.into()
     }
 }
@@ -90,9 +90,9 @@ mod tests {
             publisher: longshore_protocol::PublisherId([0xab; 16]),
             id: JobId::new_v7(7, [3; 10]),
         };
-        assert_eq!(job.to_string().parse(), Ok(JobName::from(job)));
-        assert_eq!(job.id.to_string().parse(), Ok(JobName::from(job.id)));
-        assert_eq!(JobName::from(job).to_string(), job.to_string());
+        assert_eq!(job.to_string().parse(), Ok(JobLocator::from(job)));
+        assert_eq!(job.id.to_string().parse(), Ok(JobLocator::from(job.id)));
+        assert_eq!(JobLocator::from(job).to_string(), job.to_string());
     }
 
     #[test]
@@ -105,7 +105,7 @@ mod tests {
             format!("xxxxxxxx:{id}"),
             "abababab:1".into(),
         ] {
-            let error = text.parse::<JobName>().expect_err(&text).to_string();
+            let error = text.parse::<JobLocator>().expect_err(&text).to_string();
             assert!(error.contains("01920f3e"), "{error}");
         }
     }

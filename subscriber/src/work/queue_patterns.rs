@@ -14,15 +14,15 @@ use crate::RunError;
 ///
 /// ```
 /// # mod longshore { pub use longshore_subscriber::*; }
-/// use longshore::Take;
+/// use longshore::QueuePatterns;
 ///
 /// // All queues as one.
-/// let one: Take = "/jobs/**".into();
-/// let some = Take::any(["/jobs/mail", "/jobs/sms"]);
+/// let one: QueuePatterns = "/jobs/**".into();
+/// let some = QueuePatterns::any(["/jobs/mail", "/jobs/sms"]);
 /// // No bulk job while there is an urgent one.
-/// let urgent_first = Take::strict(["/jobs/urgent", "/jobs/bulk"]);
+/// let urgent_first = QueuePatterns::strict(["/jobs/urgent", "/jobs/bulk"]);
 /// // Three paid jobs to one free one while there are both.
-/// let shares = Take::weighted([("/jobs/paid/**", 3), ("/jobs/free/**", 1)]);
+/// let shares = QueuePatterns::weighted([("/jobs/paid/**", 3), ("/jobs/free/**", 1)]);
 /// # let _ = (one, some, urgent_first, shares);
 /// ```
 ///
@@ -32,13 +32,13 @@ use crate::RunError;
 /// [`prefetch`](crate::Subscription::prefetch): where the order matters more than throughput, set
 /// it to 0.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Take {
-    sources: Result<Sources, TakeError>,
+pub struct QueuePatterns {
+    sources: Result<Sources, QueuePatternsError>,
 }
 
 /// Why the patterns are invalid. A retry fails again.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum TakeError {
+pub enum QueuePatternsError {
     /// A pattern is not a glob over paths.
     #[error(transparent)]
     Pattern(#[from] GlobError),
@@ -55,64 +55,64 @@ pub enum TakeError {
     Weight(Glob),
 }
 
-impl Take {
+impl QueuePatterns {
     /// All queues as if they were one: by priority, then age. At most 64 patterns.
-    pub fn any(patterns: impl IntoIterator<Item = impl ToString>) -> Take {
-        Take::new(Order::Age, patterns.into_iter().map(|pattern| (pattern, 1)))
+    pub fn any(patterns: impl IntoIterator<Item = impl ToString>) -> QueuePatterns {
+        QueuePatterns::new(Order::Age, patterns.into_iter().map(|pattern| (pattern, 1)))
     }
 
     /// No job of a pattern while an earlier pattern has one. At most 64 patterns.
-    pub fn strict(patterns: impl IntoIterator<Item = impl ToString>) -> Take {
-        Take::new(Order::Strict, patterns.into_iter().map(|pattern| (pattern, 1)))
+    pub fn strict(patterns: impl IntoIterator<Item = impl ToString>) -> QueuePatterns {
+        QueuePatterns::new(Order::Strict, patterns.into_iter().map(|pattern| (pattern, 1)))
     }
 
     /// Jobs of each pattern in proportion to its weight, among the patterns that have jobs now.
     /// Weights are at least 1. At most 64 patterns.
-    pub fn weighted(shares: impl IntoIterator<Item = (impl ToString, u16)>) -> Take {
-        Take::new(Order::Weighted, shares.into_iter())
+    pub fn weighted(shares: impl IntoIterator<Item = (impl ToString, u16)>) -> QueuePatterns {
+        QueuePatterns::new(Order::Weighted, shares.into_iter())
     }
 
-    fn new(order: Order, shares: impl Iterator<Item = (impl ToString, u16)>) -> Take {
+    fn new(order: Order, shares: impl Iterator<Item = (impl ToString, u16)>) -> QueuePatterns {
         let source = |(pattern, weight): (_, u16)| {
             let pattern = Glob::new(&ToString::to_string(&pattern))?;
             if weight == 0 {
-                Err(TakeError::Weight(pattern))
+                Err(QueuePatternsError::Weight(pattern))
             } else {
                 Ok(Source { pattern, weight })
             }
         };
-        let patterns: Result<Vec<Source>, TakeError> = shares.map(source).collect();
+        let patterns: Result<Vec<Source>, QueuePatternsError> = shares.map(source).collect();
         let sources = patterns.and_then(|patterns| match patterns.len() {
-            0 => Err(TakeError::None),
+            0 => Err(QueuePatternsError::None),
             1..=SOURCES_MAX => Ok(Sources { order, patterns }),
-            over => Err(TakeError::TooMany(over)),
+            over => Err(QueuePatternsError::TooMany(over)),
         });
-        Take { sources }
+        QueuePatterns { sources }
     }
 
-    pub(crate) fn into_sources(self) -> Result<Sources, TakeError> {
+    pub(crate) fn into_sources(self) -> Result<Sources, QueuePatternsError> {
         self.sources
     }
 }
 
-/// What a [`Subscription`](crate::Subscription) takes jobs from: patterns ([`Take`]), or the queues
-/// of its handlers' kinds ([`Kinds`](crate::Kinds)).
-pub trait Takes {
+/// What a [`Subscription`](crate::Subscription) takes jobs from: patterns ([`QueuePatterns`]), or
+/// the queues of its handlers' kinds ([`Kinds`](crate::Kinds)).
+pub trait JobSource {
     /// The patterns of its queues, in their order.
     fn patterns(&self) -> Result<Vec<Glob>, RunError>;
 }
 
-impl Takes for Take {
+impl JobSource for QueuePatterns {
     fn patterns(&self) -> Result<Vec<Glob>, RunError> {
-        let sources = self.sources.as_ref().map_err(TakeError::clone)?;
+        let sources = self.sources.as_ref().map_err(QueuePatternsError::clone)?;
         Ok(sources.patterns.iter().map(|source| source.pattern.clone()).collect())
     }
 }
 
 /// A single path or pattern.
-impl<T: ToString> From<T> for Take {
-    fn from(pattern: T) -> Take {
-        Take::any([pattern])
+impl<T: ToString> From<T> for QueuePatterns {
+    fn from(pattern: T) -> QueuePatterns {
+        QueuePatterns::any([pattern])
     }
 }
 
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
     use longshore_protocol::Path;
 
-    fn order_and_patterns(take: impl Into<Take>) -> (Order, Vec<(String, u16)>) {
+    fn order_and_patterns(take: impl Into<QueuePatterns>) -> (Order, Vec<(String, u16)>) {
         let sources = take.into().into_sources().unwrap();
         let patterns = sources.patterns.iter();
         (sources.order, patterns.map(|s| (s.pattern.to_string(), s.weight)).collect())
@@ -146,28 +146,38 @@ mod tests {
     fn several_patterns_keep_their_order_and_their_weights() {
         let both = vec![("/jobs/b".to_owned(), 1), ("/jobs/a/**".to_owned(), 1)];
         assert_eq!(
-            order_and_patterns(Take::strict(["/jobs/b", "/jobs/a/**"])),
+            order_and_patterns(QueuePatterns::strict(["/jobs/b", "/jobs/a/**"])),
             (Order::Strict, both.clone())
         );
-        assert_eq!(order_and_patterns(Take::any(["/jobs/b", "/jobs/a/**"])), (Order::Age, both));
-        let take = Take::strict(["/jobs/b", "/jobs/a"]);
+        assert_eq!(
+            order_and_patterns(QueuePatterns::any(["/jobs/b", "/jobs/a/**"])),
+            (Order::Age, both)
+        );
+        let take = QueuePatterns::strict(["/jobs/b", "/jobs/a"]);
         let patterns: Vec<String> = take.patterns().unwrap().iter().map(Glob::to_string).collect();
         assert_eq!(patterns, ["/jobs/b", "/jobs/a"]);
         let shares = vec![("/jobs/b".to_owned(), 3), ("/jobs/a".to_owned(), 65_535)];
-        let taken = order_and_patterns(Take::weighted([("/jobs/b", 3), ("/jobs/a", u16::MAX)]));
+        let taken =
+            order_and_patterns(QueuePatterns::weighted([("/jobs/b", 3), ("/jobs/a", u16::MAX)]));
         assert_eq!(taken, (Order::Weighted, shares));
     }
 
     #[test]
     fn invalid_patterns_report_why() {
-        let why = |take: Take| take.into_sources().unwrap_err();
-        assert_eq!(why(Take::any([""; 0])), TakeError::None);
-        assert!(matches!(why("jobs".into()), TakeError::Pattern(_)));
-        assert!(matches!(why(Take::strict(["/jobs/a", "/jobs/[b]"])), TakeError::Pattern(_)));
-        let weight = why(Take::weighted([("/jobs/a", 1), ("/jobs/b", 0)]));
-        assert_eq!(weight, TakeError::Weight(Glob::new("/jobs/b").unwrap()));
-        assert_eq!(why(Take::any(["/jobs/a"; SOURCES_MAX + 1])), TakeError::TooMany(65));
-        assert!(Take::any(["/jobs/a"; SOURCES_MAX]).into_sources().is_ok());
-        assert!(why(Take::any(["/jobs/a"; 65])).to_string().contains("/jobs/{a,b}"));
+        let why = |take: QueuePatterns| take.into_sources().unwrap_err();
+        assert_eq!(why(QueuePatterns::any([""; 0])), QueuePatternsError::None);
+        assert!(matches!(why("jobs".into()), QueuePatternsError::Pattern(_)));
+        assert!(matches!(
+            why(QueuePatterns::strict(["/jobs/a", "/jobs/[b]"])),
+            QueuePatternsError::Pattern(_)
+        ));
+        let weight = why(QueuePatterns::weighted([("/jobs/a", 1), ("/jobs/b", 0)]));
+        assert_eq!(weight, QueuePatternsError::Weight(Glob::new("/jobs/b").unwrap()));
+        assert_eq!(
+            why(QueuePatterns::any(["/jobs/a"; SOURCES_MAX + 1])),
+            QueuePatternsError::TooMany(65)
+        );
+        assert!(QueuePatterns::any(["/jobs/a"; SOURCES_MAX]).into_sources().is_ok());
+        assert!(why(QueuePatterns::any(["/jobs/a"; 65])).to_string().contains("/jobs/{a,b}"));
     }
 }
