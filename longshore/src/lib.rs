@@ -323,13 +323,12 @@ pub use longshore_kinds::{
 };
 #[cfg(feature = "producer")]
 pub use longshore_producer::{
-    ActionOutcome, ActionResult, ActionResults, AllResults, BatchReceipt,
-    ClusterDeadGroup, ClusterDeadGroups, ConfirmError, Enqueue, EnqueueAll, EnqueueError,
-    EnqueueResult, Failover, Feed, FeedFrom, FeedItem, FeedLoss, FeedPositions, FeedUpdate,
-    FoundJob, JobEnd, JobLocator, JobLocatorError, JobLookupError, JobPage, JobPages,
-    MissingPublisher, Pipeline, Producer, ProducerBuilder, PublisherAnswer, PublisherAnswers,
-    Queues, QueuesBuilder, QueuesError, Receipt, Receipts, ReplaceError, ResultError, WaitError,
-    new_id, new_job,
+    ActionOutcome, ActionResult, ActionResults, AllResults, BatchReceipt, ClusterDeadGroup,
+    ClusterDeadGroups, ConfirmError, Enqueue, EnqueueAll, EnqueueError, EnqueueResult, Failover,
+    Feed, FeedFrom, FeedItem, FeedLoss, FeedPositions, FeedUpdate, FoundJob, JobEnd, JobLocator,
+    JobLocatorError, JobLookupError, JobPage, JobPages, MissingPublisher, Pipeline, Producer,
+    ProducerBuilder, PublisherAnswer, PublisherAnswers, Queues, QueuesBuilder, QueuesError,
+    Receipt, Receipts, ReplaceError, ResultError, WaitError, new_id, new_job,
 };
 // Arguments and results of `Queues`. No doc comment: rustdoc would prepend it to the page of each
 // type.

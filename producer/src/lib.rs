@@ -29,7 +29,7 @@ pub use enqueue::{Enqueue, ResultError};
 pub use enqueue_all::{AllResults, EnqueueAll};
 pub use ids::{new_id, new_job};
 pub use options::{Failover, ProducerBuilder};
-pub use outcome::{BatchReceipt, EnqueueError, EnqueueResult, Receipt};
+pub use outcome::{BadOption, BatchReceipt, EnqueueError, EnqueueResult, Receipt};
 pub use pipeline::{Pipeline, PipelineBuilder, Receipts};
 pub use producer::Producer;
 pub use queues::{

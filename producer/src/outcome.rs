@@ -32,6 +32,20 @@ impl fmt::Display for Receipt {
     }
 }
 
+/// An option of a job is out of its range, so every publisher would refuse it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("BadOptions: {option} is {value}, outside {least} to {most}; set a value in this range")]
+pub struct BadOption {
+    /// The option, as in [`JobOptions`](longshore_protocol::JobOptions).
+    pub option: &'static str,
+    /// Its value. Times are in milliseconds; points in time count from 1970.
+    pub value: u64,
+    /// The least value.
+    pub least: u64,
+    /// The largest value.
+    pub most: u64,
+}
+
 /// Why there is no receipt for a job. Every error but [`Unknown`](EnqueueError::Unknown) means that
 /// no publisher has the job. With [`Failover::MayDuplicate`](crate::Failover::MayDuplicate),
 /// [`Refused`](EnqueueError::Refused) only covers the publisher that it names: another one, which
@@ -40,7 +54,7 @@ impl fmt::Display for Receipt {
 /// | Error | What to do |
 /// |---|---|
 /// | `Name` | The producer's name is invalid: fix it where the producer is created. |
-/// | `BadPayload`, `TooLarge`, `Invalid`, `NotAtomic`, `PathRefused`, `IsValue` | Fix the job or the call: it would be refused again. |
+/// | `BadPayload`, `TooLarge`, `BadOption`, `Invalid`, `NotAtomic`, `PathRefused`, `IsValue` | Fix the job or the call: it would be refused again. |
 /// | `NoPublisher` | No publisher has that path, or it has been away for minutes: check, then retry. |
 /// | `Resolver`, `NotSent` | Temporary: retry. |
 /// | `Refused`, `BatchRefused` | [`Refusal`] and `protocol::BatchRefusal` document whether to retry. |
@@ -67,8 +81,10 @@ pub enum EnqueueError {
         /// The limit in bytes.
         limit: usize,
     },
-    /// The path cannot hold jobs, or an option is out of range
-    /// ([`JobOptions`](longshore_protocol::JobOptions) documents the ranges); the job was not sent.
+    /// An option of the job is out of its range; the job was not sent.
+    #[error(transparent)]
+    BadOption(#[from] BadOption),
+    /// The path cannot hold jobs; the job was not sent.
     #[error("{0}")]
     Invalid(Refusal),
     /// According to a replica with complete data, no publisher has the path or a default for it;

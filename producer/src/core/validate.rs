@@ -6,7 +6,7 @@ use longshore_protocol::limits::{
 };
 use longshore_protocol::{Backoff, Due, JobOptions, NewJob, Refusal};
 
-use crate::outcome::EnqueueError;
+use crate::outcome::{BadOption, EnqueueError};
 
 /// Checks a job for what every publisher would refuse.
 pub(crate) fn check(job: &NewJob) -> Result<(), EnqueueError> {
@@ -26,30 +26,37 @@ pub(crate) fn check(job: &NewJob) -> Result<(), EnqueueError> {
     if job.path.is_reserved() {
         return Err(EnqueueError::Invalid(Refusal::Reserved));
     }
-    if !options_fit(&job.options) || job.headers.0.len() > HEADERS_MAX {
-        return Err(EnqueueError::Invalid(Refusal::BadOptions));
+    within("number of headers", job.headers.0.len() as u64, 0, HEADERS_MAX as u64)?;
+    Ok(check_options(&job.options)?)
+}
+
+fn check_options(options: &JobOptions) -> Result<(), BadOption> {
+    match options.due {
+        Due::Now => {}
+        Due::After(ms) => within("due (delay)", ms, 0, WAIT_MS_MAX)?,
+        Due::At(ms) => within("due (run_at)", ms, 0, RUN_AT_MS_MAX)?,
+    }
+    if let Some(Backoff::List(list)) = &options.backoff {
+        within("backoff (length of the list)", list.len() as u64, 1, Backoff::LIST_MAX as u64)?;
+    }
+    let lease = (LEASE_MS_MIN.into(), LEASE_MS_MAX.into());
+    for (option, value, (least, most)) in [
+        ("max_attempts", options.max_attempts.map(u64::from), (1, u16::MAX.into())),
+        ("lease_ms", options.lease_ms.map(u64::from), lease),
+        ("expires_at", options.expires_at, (0, RUN_AT_MS_MAX)),
+        ("run_timeout_ms", options.run_timeout_ms, (0, WAIT_MS_MAX)),
+        ("keep_ms", options.keep_ms, (0, WAIT_MS_MAX)),
+    ] {
+        if let Some(value) = value {
+            within(option, value, least, most)?;
+        }
     }
     Ok(())
 }
 
-fn options_fit(options: &JobOptions) -> bool {
-    let due_fits = match options.due {
-        Due::Now => true,
-        Due::After(ms) => ms <= WAIT_MS_MAX,
-        Due::At(ms) => ms <= RUN_AT_MS_MAX,
-    };
-    let backoff_fits = match &options.backoff {
-        Some(Backoff::List(list)) => (1..=Backoff::LIST_MAX).contains(&list.len()),
-        _ => true,
-    };
-    let lease = LEASE_MS_MIN..=LEASE_MS_MAX;
-    due_fits
-        && backoff_fits
-        && options.max_attempts != Some(0)
-        && options.lease_ms.is_none_or(|ms| lease.contains(&ms))
-        && options.expires_at.is_none_or(|at| at <= RUN_AT_MS_MAX)
-        && options.run_timeout_ms.is_none_or(|ms| ms <= WAIT_MS_MAX)
-        && options.keep_ms.is_none_or(|ms| ms <= WAIT_MS_MAX)
+fn within(option: &'static str, value: u64, least: u64, most: u64) -> Result<(), BadOption> {
+    let fits = (least..=most).contains(&value);
+    if fits { Ok(()) } else { Err(BadOption { option, value, least, most }) }
 }
 
 #[cfg(test)]
@@ -60,34 +67,52 @@ mod tests {
 
     /// Each option with its range; values outside are refused by every publisher.
     const RANGES: [(&str, Set, u64, u64); 8] = [
-        ("delay", |o, n| o.due = Due::After(n), 0, WAIT_MS_MAX),
-        ("run_at", |o, n| o.due = Due::At(n), 0, RUN_AT_MS_MAX),
+        ("due (delay)", |o, n| o.due = Due::After(n), 0, WAIT_MS_MAX),
+        ("due (run_at)", |o, n| o.due = Due::At(n), 0, RUN_AT_MS_MAX),
         ("expires_at", |o, n| o.expires_at = Some(n), 0, RUN_AT_MS_MAX),
         ("max_attempts", |o, n| o.max_attempts = Some(n as u16), 1, u16::MAX as u64),
-        ("lease", |o, n| o.lease_ms = Some(n as u32), LEASE_MS_MIN as u64, LEASE_MS_MAX as u64),
-        ("run_timeout", |o, n| o.run_timeout_ms = Some(n), 0, WAIT_MS_MAX),
-        ("keep", |o, n| o.keep_ms = Some(n), 0, WAIT_MS_MAX),
-        ("backoff", |o, n| o.backoff = Some(Backoff::List(vec![1; n as usize])), 1, 64),
+        ("lease_ms", |o, n| o.lease_ms = Some(n as u32), LEASE_MS_MIN as u64, LEASE_MS_MAX as u64),
+        ("run_timeout_ms", |o, n| o.run_timeout_ms = Some(n), 0, WAIT_MS_MAX),
+        ("keep_ms", |o, n| o.keep_ms = Some(n), 0, WAIT_MS_MAX),
+        (
+            "backoff (length of the list)",
+            |o, n| o.backoff = Some(Backoff::List(vec![1; n as usize])),
+            1,
+            64,
+        ),
     ];
 
     #[test]
-    fn every_option_is_checked_against_its_range() {
+    fn option_outside_its_range_is_named_with_value_and_limits() {
         for (option, set, least, most) in RANGES {
-            let fits = |n| {
+            let check = |n| {
                 let mut options = JobOptions::default();
                 set(&mut options, n);
-                options_fit(&options)
+                check_options(&options)
             };
-            assert!(fits(least) && fits(most), "{option}");
-            assert!(least == 0 || !fits(least - 1), "{option} below its range");
+            assert_eq!((check(least), check(most)), (Ok(()), Ok(())), "{option}");
             // The number of attempts uses the full range of its type.
-            assert!(option == "max_attempts" || !fits(most + 1), "{option} above its range");
+            let above = (option != "max_attempts").then_some(most + 1);
+            for value in least.checked_sub(1).into_iter().chain(above) {
+                assert_eq!(check(value), Err(BadOption { option, value, least, most }));
+            }
         }
     }
 
     #[test]
+    fn too_many_headers_are_counted() {
+        let mut job = NewJob::new("/a".parse().unwrap(), Default::default(), Vec::new());
+        job.headers.0 = vec![("a".into(), String::new().into()); HEADERS_MAX + 1];
+        let text = check(&job).unwrap_err().to_string();
+        let expected =
+            format!("number of headers is {}, outside 0 to {HEADERS_MAX}", HEADERS_MAX + 1);
+        assert!(text.contains(&expected), "{text}");
+    }
+
+    #[test]
     fn default_options_are_valid() {
-        assert!(options_fit(&JobOptions::default()));
-        assert!(options_fit(&JobOptions { prepared: true, ..JobOptions::default() }));
+        assert_eq!(check_options(&JobOptions::default()), Ok(()));
+        let prepared = JobOptions { prepared: true, ..JobOptions::default() };
+        assert_eq!(check_options(&prepared), Ok(()));
     }
 }

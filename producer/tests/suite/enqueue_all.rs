@@ -105,7 +105,7 @@ proptest! {
                     receipt.job.id == job.id && accepted.binary_search(&job.id).is_ok()
                 }
                 (Kind::Refused, Err(EnqueueError::Refused { .. })) => true,
-                (Kind::Invalid, Err(EnqueueError::Invalid(Refusal::BadOptions))) => true,
+                (Kind::Invalid, Err(EnqueueError::BadOption(_))) => true,
                 _ => false,
             };
             prop_assert!(fits, "job {}: {:?}", n, result);

@@ -149,7 +149,10 @@ fn in_whole_seconds(why: &str) -> String {
 pub(crate) fn is_about_one_job(error: &EnqueueError) -> bool {
     matches!(
         error,
-        EnqueueError::TooLarge { .. } | EnqueueError::Invalid(_) | EnqueueError::Refused { .. }
+        EnqueueError::TooLarge { .. }
+            | EnqueueError::BadOption(_)
+            | EnqueueError::Invalid(_)
+            | EnqueueError::Refused { .. }
     )
 }
 

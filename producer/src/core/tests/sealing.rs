@@ -149,7 +149,8 @@ fn a_job_over_a_limit_is_refused_locally() {
     assert!(text.contains("headers") && text.contains("8192"), "{text}");
     let mut lease = job(1);
     lease.options.lease_ms = Some(LEASE_MS_MIN - 1);
-    assert!(refused(&mut scenario, &lease).contains("BadOptions"));
+    let text = refused(&mut scenario, &lease);
+    assert!(text.contains("BadOptions: lease_ms is"), "{text}");
     for (bad, code) in [("/", "BadPath"), ("/sys/x", "Reserved")] {
         let text = refused(&mut scenario, &NewJob { path: path(bad), ..job(1) });
         assert!(text.contains(code), "{text}");
