@@ -44,17 +44,16 @@ async fn invoice(Payload(bill): Payload<Invoice>) -> Result<String, JobFailure> 
     Ok(format!("{} owes {}.{:02}", bill.tenant, bill.cents / 100, bill.cents % 100))
 }
 
-async fn clean_up(Payload(Cleanup): Payload<Cleanup>, job: JobContext) -> anyhow::Result<()> {
-    job.progress(100, "nothing left");
-    Ok(())
+async fn clean_up(_: Payload<Cleanup>, job: JobContext) -> Result<(), JobFailure> {
+    Err(JobFailure::bury(format!("{} has nothing to clean", job.path())))
 }
 
 /// Returns the text of an invoice.
 pub(crate) async fn run() -> anyhow::Result<String> {
     let journal = tempfile::tempdir()?;
     let system = System::start(journal.path()).await?;
-    let pool = Pool::default();
-    let worker = system.worker().state(pool).handle(welcome).handle(invoice).handle(clean_up);
+    let worker = system.worker().state(Pool::default());
+    let worker = worker.handle(welcome).handle(invoice).handle(clean_up);
     let stop = worker.shutdown_handle();
     let working = tokio::spawn(worker.run());
 

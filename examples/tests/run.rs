@@ -4,29 +4,36 @@
 #[path = "../checksums.rs"]
 mod checksums;
 #[allow(dead_code, reason = "its `main` is not called here")]
+#[path = "../clock.rs"]
+mod clock;
+#[allow(dead_code, reason = "its `main` is not called here")]
+#[path = "../deploy.rs"]
+mod deploy;
+#[allow(dead_code, reason = "its `main` is not called here")]
 #[path = "../embedded.rs"]
 mod embedded;
-#[allow(dead_code, reason = "its `main` is not called here")]
-#[path = "../fan_out.rs"]
-mod fan_out;
 #[allow(dead_code, reason = "its `main` is not called here")]
 #[path = "../kinds.rs"]
 mod kinds;
 #[allow(dead_code, reason = "its `main` is not called here")]
+#[path = "../outbox.rs"]
+mod outbox;
+#[allow(dead_code, reason = "its `main` is not called here")]
 #[path = "../prices.rs"]
 mod prices;
+#[allow(dead_code, reason = "its `main` is not called here")]
+#[path = "../progress.rs"]
+mod progress;
 #[allow(dead_code, reason = "its `main` is not called here")]
 #[path = "../torture.rs"]
 mod torture;
 #[allow(dead_code, reason = "its `main` is not called here")]
-#[path = "../two_steps.rs"]
-mod two_steps;
-#[allow(dead_code, reason = "its `main` is not called here")]
 #[path = "../web.rs"]
 mod web;
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 
+use longshore::embedded::System;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 #[tokio::test]
@@ -58,18 +65,28 @@ async fn three_kinds_of_jobs_run_in_one_worker() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn an_order_resumes_from_its_last_checkpoint() -> anyhow::Result<()> {
-    assert_eq!(two_steps::order().await?, "4");
+async fn a_relay_that_repeats_enqueues_each_order_once() -> anyhow::Result<()> {
+    assert_eq!(outbox::orders().await?, 3);
     Ok(())
 }
 
 #[tokio::test]
-async fn undeliverable_mails_become_dead_letters() -> anyhow::Result<()> {
-    let readers =
-        ["a@fast.example", "b@slow.example", "c@down.example", "d@down.example", "nobody@x"];
-    let sent = fan_out::newsletter(readers.map(str::to_owned).to_vec()).await?;
-    let dead = vec![("Busy".to_owned(), 2), ("NoSuchMailbox".to_owned(), 1)];
-    assert_eq!(sent, fan_out::Sent { sent: 2, dead });
+async fn an_import_resumes_from_its_last_checkpoint() -> anyhow::Result<()> {
+    assert_eq!(progress::rows(12).await?, 7);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_deploy_loses_no_job() -> anyhow::Result<()> {
+    let (old, new, failed) = deploy::deploy().await?;
+    assert_eq!((old + new, failed), (200, 0));
+    assert!(old > 0 && new > 0, "{old} and {new}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_day_passes_at_once() -> anyhow::Result<()> {
+    assert_eq!(clock::a_day_passes().await?, [(0, 0), (1, 1), (1, 0)]);
     Ok(())
 }
 
@@ -89,22 +106,34 @@ async fn prices_are_followed_and_quoted() -> anyhow::Result<()> {
 
 #[tokio::test]
 async fn the_web_server_enqueues_jobs_and_returns_results() -> anyhow::Result<()> {
-    let state = web::start(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await?;
+    let journal = tempfile::tempdir()?;
+    let system = System::start(journal.path()).await?;
+    let worker = system.worker().handle(web::write);
+    let stop = worker.shutdown_handle();
+    let working = tokio::spawn(worker.run());
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+    let address = listener.local_addr()?;
+    let routes = web::routes(system.producer());
+    let serving = tokio::spawn(async { axum::serve(listener, routes).await });
+
     let enqueue = async |to: &str| {
-        let answer = http(state.address, "POST /welcomes", &format!("{{\"to\":\"{to}\"}}")).await?;
+        let answer = http(address, "POST /welcomes", &format!("{{\"to\":\"{to}\"}}")).await?;
         assert_eq!(answer.status, 202, "{answer:?}");
-        http(state.address, &format!("GET /welcomes/{}", answer.body), "").await
+        http(address, &format!("GET /welcomes/{}", answer.body), "").await
     };
     let answer = enqueue("ada@example.com").await?;
-    assert_eq!((answer.status, answer.body.as_str()), (200, "\"a welcome to ada@example.com\""));
+    assert_eq!((answer.status, answer.body.as_str()), (200, "a welcome to ada@example.com"));
     let answer = enqueue("nobody").await?;
     assert_eq!((answer.status, answer.body.as_str()), (422, "not an address"));
-    assert_eq!(http(state.address, "GET /welcomes/mine", "").await?.status, 404);
+    assert_eq!(http(address, "GET /welcomes/mine", "").await?.status, 404);
     let no_such_job = "GET /welcomes/00000000-0000-7000-8000-000000000000";
-    assert_eq!(http(state.address, no_such_job, "").await?.status, 404);
-    let no_mail = http(state.address, "POST /welcomes", "{}").await?;
+    assert_eq!(http(address, no_such_job, "").await?.status, 404);
+    let no_mail = http(address, "POST /welcomes", "{}").await?;
     assert_eq!(no_mail.status, 422, "{no_mail:?}");
-    state.stop().await
+    serving.abort();
+    stop.drain();
+    working.await??;
+    Ok(system.stop().await?)
 }
 
 #[derive(Debug)]
