@@ -428,7 +428,6 @@ fn reports_of_workers_out_of_range_are_refused() {
         (STARTED, &[2, 2, 2, 1, 5], "invalid number of running times at byte 3"),
         (CHECKPOINT, &[9, 0, 0], "invalid checkpoint number 0; the first is 1 at byte 1"),
         (SUBSCRIBE, &[1, 0, 0], "invalid subscription without a pattern at byte 2"),
-        (SUBSCRIBE, &[1, 2, 1, 2, 47, 42, 0], "invalid weight of 0; the least is 1 at byte 6"),
         (SUBSCRIBE, &[1, 0, 65], "patterns of a subscription at byte 2 is 65; the limit is 64"),
     ] {
         assert_eq!(read(tag, body), Err(error.to_owned()));

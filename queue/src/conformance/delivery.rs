@@ -67,6 +67,15 @@ pub(super) async fn weighted_order_shares_by_weight_while_all_have_jobs(
     assert_eq!(ids_delivered(scenario, worker).await.len(), 72, "an empty lane blocks no other");
 }
 
+pub(super) async fn a_source_of_weight_0_excludes_its_queues(scenario: &mut StoreScenario) {
+    scenario.create([job_of("/jobs/capped", 1), job_of("/jobs/free", 2)]).await;
+    let rest = sources(Order::Age, &[("/jobs/capped", 0), ("/jobs/**", 1)]);
+    let worker = scenario.worker("rest", rest, 9).await;
+    assert_eq!(ids_delivered(scenario, worker).await, ids([2]));
+    let worker = scenario.worker("capped", from("/jobs/capped"), 9).await;
+    assert_eq!(ids_delivered(scenario, worker).await, ids([1]));
+}
+
 pub(super) async fn sources_by_age_are_served_like_one_queue(scenario: &mut StoreScenario) {
     for n in 0..10 {
         let queue = if n % 3 == 0 { "/jobs/a" } else { "/other" };

@@ -65,6 +65,7 @@ scenarios! {
         jobs_are_delivered_by_priority_then_age
         strict_order_serves_the_first_source_with_jobs
         weighted_order_shares_by_weight_while_all_have_jobs
+        a_source_of_weight_0_excludes_its_queues
         sources_by_age_are_served_like_one_queue
         released_job_keeps_its_age;
     credits:

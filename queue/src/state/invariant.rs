@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use longshore_protocol::JobState;
 use longshore_protocol::limits::{ATTEMPTS_MAX, CHECKPOINTS_BYTES_MAX, CHECKPOINTS_MAX};
-use longshore_protocol::messages::work::{JobCounts, Order, Source};
+use longshore_protocol::messages::work::{JobCounts, Order};
 
 use super::State;
 use super::queue::{Queue, count};
@@ -335,8 +335,7 @@ impl State {
             let ready = |queue: &Queue| if queue.pauses == 0 { queue.counts.ready } else { 0 };
             let (mut jobs, mut heads) = (0, vec![BTreeSet::new(); group.lanes.balances().len()]);
             for (number_of, queue) in (0u32..).zip(&self.queues) {
-                let matches = |source: &Source| source.pattern.matches(&queue.path);
-                let lane = sources.patterns.iter().position(matches);
+                let lane = sources.source_of(&queue.path);
                 let lane = lane.map(|lane| if sources.order == Order::Age { 0 } else { lane });
                 let found = queue.groups.iter().filter(|member| member.group == number);
                 let found: Vec<usize> = found.map(|member| member.lane as usize).collect();

@@ -54,9 +54,9 @@ impl Lanes {
         Lanes { order: sources.order, lanes }
     }
 
-    /// The lane of a queue with that path; none if no source matches it.
+    /// The lane of a queue with that path; none if it is of no source.
     pub(super) fn lane_of(sources: &Sources, path: &Path) -> Option<u32> {
-        let first = sources.patterns.iter().position(|source| source.pattern.matches(path))?;
+        let first = sources.source_of(path)?;
         Some(if sources.order == Order::Age { 0 } else { first as u32 })
     }
 

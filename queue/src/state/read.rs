@@ -77,7 +77,8 @@ impl State {
                 name: self.names.text(session.name),
                 patterns: groups
                     .flat_map(|group| &group.sources.patterns)
-                    .map(|s| &s.pattern)
+                    .filter(|source| source.weight > 0)
+                    .map(|source| &source.pattern)
                     .collect(),
                 credits: session.credits,
                 leases: session.lease_count,

@@ -30,9 +30,9 @@ fields! {
     pub struct Source {
         /// The pattern.
         pub pattern: Glob,
-        /// Its share of the jobs under [`Order::Weighted`]; at least 1. Meaningless under the other
-        /// orders.
-        pub weight: u16 = valid("weight of 0; the least is 1", |weight| *weight > 0),
+        /// Its share of the jobs under [`Order::Weighted`]; of no meaning under the other orders,
+        /// except for 0: the subscription takes no job of these queues.
+        pub weight: u16,
     }
 }
 
@@ -55,9 +55,10 @@ impl Sources {
         Sources { order: Order::Age, patterns: vec![Source { pattern, weight: 1 }] }
     }
 
-    /// True if a pattern matches.
-    pub fn matches(&self, path: &crate::Path) -> bool {
-        self.patterns.iter().any(|source| source.pattern.matches(path))
+    /// The index of a queue's source, the first that matches; none if that has weight 0.
+    pub fn source_of(&self, path: &crate::Path) -> Option<usize> {
+        let first = self.patterns.iter().position(|source| source.pattern.matches(path))?;
+        (self.patterns[first].weight > 0).then_some(first)
     }
 }
 

@@ -6,6 +6,7 @@ use longshore_protocol::messages::work::{
 use longshore_protocol::{Glob, JobState, LinkId, Path};
 
 use super::super::scenario::{glob, id};
+use super::dispatch::lane_of;
 use super::driver::{Harness, IDS, STEP_JOBS};
 use super::jobs::{Job, Phase};
 use super::naive::Expected;
@@ -138,7 +139,7 @@ impl Harness {
             assert_eq!(stat.settings, queue.settings);
             assert_eq!(stat.oldest_ready_ms.is_some(), counts.ready > 0);
             let matching =
-                || self.model.subscriptions.iter().filter(|s| s.sources.matches(&queue.path));
+                || self.model.subscriptions.iter().filter(|s| lane_of(&s.sources, &queue.path).is_some());
             assert_eq!(stat.subscriptions, matching().count() as u64);
             assert_eq!(stat.credits, matching().map(|s| u64::from(s.credit)).sum::<u64>());
             let sorted = |patterns: &[Glob]| {

@@ -64,7 +64,7 @@ impl Model {
     fn ready_for<'a>(&'a self, sources: &Sources) -> impl Iterator<Item = &'a Job> {
         let ready = self.jobs.iter().filter(|job| job.phase == Phase::Ready);
         let is_open = |job: &Job| !self.is_paused(&job.path);
-        ready.filter(move |job| sources.matches(&job.path) && is_open(job))
+        ready.filter(move |job| lane_of(sources, &job.path).is_some() && is_open(job))
     }
 
     /// The next job of one lane.
@@ -214,7 +214,10 @@ fn expired_jobs(to: &Expected<'_>) -> usize {
     to.actual.events.iter().filter(|event| event.change == JobChange::Expired).count()
 }
 
-/// The lane of a queue: a queue that several patterns match belongs to the first.
-fn lane_of(sources: &Sources, path: &Path) -> Option<usize> {
-    sources.patterns.iter().position(|source| source.pattern.matches(path))
+/// The lane of a queue: a queue that several patterns match belongs to the first. One of weight 0
+/// takes no jobs.
+pub(super) fn lane_of(sources: &Sources, path: &Path) -> Option<usize> {
+    let mut sources = sources.patterns.iter().enumerate();
+    let (lane, source) = sources.find(|(_, source)| source.pattern.matches(path))?;
+    (source.weight != 0).then_some(lane)
 }
