@@ -88,10 +88,21 @@ pub(crate) async fn run_job(
     job: QueuedJob,
     signal: Arc<LeaseSignal>,
 ) -> FinishedJob {
-    let QueuedJob { slot_id, source, token, path, attempt, deliveries, checkpoints, times, entry } =
-        job;
+    let QueuedJob {
+        slot_id,
+        subscription,
+        source,
+        token,
+        path,
+        attempt,
+        deliveries,
+        checkpoints,
+        times,
+        entry,
+    } = job;
     let end = |settle, panicked, damaged| FinishedJob {
         slot_id,
+        subscription,
         source,
         token,
         settle,

@@ -7,8 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use longshore_protocol::limits::PROGRESSES_MAX;
 use longshore_protocol::messages::work::{
-    Attach, Attached, Checkpoint, Credit, FromPublisher, Request, SettleBatchBuilder, Sources,
-    Subscribe, ToPublisher, Tokens,
+    Attach, Attached, Checkpoint, Credit, FromPublisher, Request, SettleBatchBuilder, Subscribe,
+    ToPublisher, Tokens,
 };
 use longshore_protocol::{
     FrameWriter, Handshake, Messages, PublisherId, PublisherInfo, Role, SessionId, WireError,
@@ -21,9 +21,8 @@ use tokio::sync::Notify;
 
 use crate::work::session::{Connect, ExcessJobs, Outgoing, SlotId, WorkerSession};
 use crate::work::state::checkpoints::CheckpointRequest;
+use crate::work::state::subscriptions::number_of;
 
-/// The number of the only subscription on a worker's link.
-const SUBSCRIPTION_ID: u32 = 1;
 /// While the send queue is longer than this, settles stay in the session.
 const SEND_QUEUE_BYTES: usize = 16 * 1024 * 1024;
 /// A frame is sent once it has this many bytes.
@@ -37,7 +36,7 @@ pub(crate) struct LinkConfig {
     pub(crate) name: String,
     pub(crate) session_id: SessionId,
     pub(crate) options: LinkOptions,
-    pub(crate) sources: Sources,
+    pub(crate) subscriptions: Vec<Subscribe>,
 }
 
 /// Why a link could not be made, or ended.
@@ -116,10 +115,10 @@ impl WorkerLink<'_> {
         let answer = tokio::time::timeout(ATTACH_WAIT_MAX, self.attached()).await;
         let (answer, rest) = answer.map_err(|_| LinkError::AttachTimeout(ATTACH_WAIT_MAX))??;
         // Subscribe before the session may grant: a credit needs a subscription at the publisher.
-        let sources = self.config.sources.clone();
         self.send(|out| {
-            ToPublisher::Subscribe(Subscribe { subscription: SUBSCRIPTION_ID, sources })
-                .encode(out);
+            for subscribe in &self.config.subscriptions {
+                ToPublisher::Subscribe(subscribe.clone()).encode(out);
+            }
         })?;
         let started = self.session.attached(self.slot_id, self.sender.clone(), answer);
         if !started.tokens.0.is_empty() {
@@ -178,8 +177,8 @@ impl WorkerLink<'_> {
         match message {
             FromPublisher::Deliver(deliver) => session.delivered(slot_id, deliver)?,
             FromPublisher::Settled(settled) => session.settled(slot_id, &settled),
-            FromPublisher::Returned(credit) => session.returned(slot_id, credit.count),
-            FromPublisher::Waiting(waiting) => session.waiting(slot_id, waiting.jobs),
+            FromPublisher::Returned(credit) => session.returned(slot_id, credit),
+            FromPublisher::Waiting(waiting) => session.waiting(slot_id, waiting),
             FromPublisher::Renewed { stale } => session.renewed(slot_id, &stale.0),
             FromPublisher::Revoked { reason, tokens } => {
                 session.revoked(slot_id, reason, &tokens.0)
@@ -210,12 +209,15 @@ impl WorkerLink<'_> {
             0..FRAME_BYTES => Ok(()),
             _ => self.sender.send(std::mem::take(frame).finish()),
         };
-        let credit = |count| Credit { subscription: SUBSCRIPTION_ID, count };
-        if out.recall > 0 && out.recall_first {
-            ToPublisher::Recall(credit(out.recall)).encode(&mut frame);
+        let credit = |(index, count)| Credit { subscription: number_of(index), count };
+        let recall = |frame: &mut FrameWriter| {
+            out.recall.iter().for_each(|one| ToPublisher::Recall(credit(one)).encode(frame));
+        };
+        if out.recall_first {
+            recall(&mut frame);
         }
-        if out.unsubscribe {
-            ToPublisher::Unsubscribe(SUBSCRIPTION_ID).encode(&mut frame);
+        for one in self.config.subscriptions.iter().filter(|_| out.unsubscribe) {
+            ToPublisher::Unsubscribe(one.subscription).encode(&mut frame);
         }
         for request in out.checkpoint_requests {
             match request {
@@ -231,12 +233,12 @@ impl WorkerLink<'_> {
             SettleBatchBuilder::encode(body, &mut frame);
             send_when_full(&mut frame)?;
         }
-        if out.grant > 0 && !out.unsubscribe {
-            ToPublisher::Credit(credit(out.grant)).encode(&mut frame);
+        for one in out.grant.iter().filter(|_| !out.unsubscribe) {
+            ToPublisher::Credit(credit(one)).encode(&mut frame);
         }
         // After the credit: the publisher uses it at once, or returns it.
-        if out.recall > 0 && !out.recall_first {
-            ToPublisher::Recall(credit(out.recall)).encode(&mut frame);
+        if !out.recall_first {
+            recall(&mut frame);
         }
         if !out.renew.is_empty() {
             ToPublisher::Renew(Tokens(out.renew)).encode(&mut frame);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_protocol::SessionId;
-use longshore_protocol::messages::work::Sources;
+use longshore_protocol::messages::work::Subscribe;
 use longshore_transport::LinkOptions;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -35,7 +35,7 @@ pub(crate) struct RunConfig {
     pub(crate) name: String,
     pub(crate) session_id: SessionId,
     pub(crate) link: LinkOptions,
-    pub(crate) sources: Sources,
+    pub(crate) subscriptions: Vec<Subscribe>,
     pub(crate) concurrency: usize,
     pub(crate) grace: Duration,
     pub(crate) cancel_grace: Duration,
@@ -95,7 +95,7 @@ pub(crate) async fn run(
         name: config.name,
         session_id: config.session_id,
         options: config.link,
-        sources: config.sources,
+        subscriptions: config.subscriptions,
     });
     let mut shutdown = config.shutdown.unwrap_or_else(|| Box::pin(std::future::pending()));
     let mut shutdown_done = false;

@@ -84,9 +84,18 @@ pub async fn attempt(
     lease: Lease,
 ) -> Ended {
     let Delivered { token, path, attempt, deliveries, checkpoints, times, entry } = delivered;
-    let (slot_id, source) = (0, 0);
-    let job =
-        QueuedJob { slot_id, source, token, path, attempt, deliveries, checkpoints, times, entry };
+    let job = QueuedJob {
+        slot_id: 0,
+        subscription: 0,
+        source: 0,
+        token,
+        path,
+        attempt,
+        deliveries,
+        checkpoints,
+        times,
+        entry,
+    };
     let mut instance = ServiceInstance::new(service);
     let finished = run_job(started, &mut instance, job, lease.signal).await;
     Ended { settle: finished.settle, panicked: finished.panicked }

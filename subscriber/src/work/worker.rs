@@ -19,6 +19,7 @@ use crate::work::middleware::{AttemptEnd, Observe, on_error};
 use crate::work::publisher_watches::PublisherWatches;
 use crate::work::session::WorkerSession;
 use crate::work::state::ready_jobs::SourceLimits;
+use crate::work::state::subscriptions::subscribes;
 use crate::work::supervisor::{self, RunConfig};
 use crate::{
     Blocking, ConnectError, FromPayload, InPlace, Job, JobContext, JobFailure, JobOutput,
@@ -405,8 +406,13 @@ impl<L> Subscription<L> {
         if concurrency == 0 || bound > WORKER_JOBS_MAX {
             return Err(RunError::Bound { concurrency, prefetch });
         }
+        // All handlers together keep to a cap that is no smaller than their number.
+        let below = |cap: &usize| *cap < concurrency;
+        let mut limits = settings.limits;
+        limits.iter_mut().for_each(|limits| limits.cap = limits.cap.filter(below));
+        let subscriptions = subscribes(&sources, &limits);
         let patterns = sources.patterns.iter().map(|source| source.pattern.clone());
-        let limits = patterns.zip(settings.limits).collect();
+        let limits = patterns.zip(limits).collect();
         let session = WorkerSession::new(concurrency, bound, limits, rand::random());
         stats.show(session.clone());
         let session_id = SessionId(rand::random());
@@ -417,7 +423,7 @@ impl<L> Subscription<L> {
             name: options.name,
             session_id,
             link: options.link,
-            sources,
+            subscriptions,
             concurrency,
             grace,
             cancel_grace,

@@ -47,10 +47,10 @@ impl Default for KindOptions {
 
 impl<L> KindOptions<L> {
     /// Sets how many jobs of the kind run at once, from 1; otherwise as many as the worker's
-    /// [`concurrency`](crate::Subscription::concurrency) has. Other kinds run beside them,
-    /// unless waiting jobs of this kind fill the worker's
-    /// [`prefetch`](crate::Subscription::prefetch): give a kind with long backlogs a worker of its
-    /// own.
+    /// [`concurrency`](crate::Subscription::concurrency) has. The worker holds no more than that:
+    /// further jobs wait in their queues, and a backlog of the kind delays no other. None is
+    /// prefetched, so the next job arrives a network round trip after one ends. A cap of
+    /// `concurrency` or more has no effect.
     pub fn cap(mut self, jobs: usize) -> KindOptions<L> {
         self.limits.cap = Some(jobs.max(1));
         self

@@ -23,6 +23,7 @@ use tokio::task::JoinHandle;
 
 use crate::work::publisher_watches::{PublisherSource, PublisherWatches};
 use crate::work::session::WorkerSession;
+use crate::work::state::subscriptions::subscribes;
 use crate::work::supervisor::{self, RunConfig};
 use crate::{
     Blocking, CancelReason, FromPayload, InPlace, Job, JobContext, JobFailure, JobOutput,
@@ -109,7 +110,7 @@ fn start_worker_on(
         name: "worker".into(),
         session_id: SessionId([5; 16]),
         link: LinkOptions::default(),
-        sources: take.into_sources().unwrap(),
+        subscriptions: subscribes(&take.into_sources().unwrap(), &[]),
         concurrency: limits.concurrency,
         grace: limits.grace,
         cancel_grace: limits.cancel_grace,

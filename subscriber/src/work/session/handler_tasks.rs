@@ -46,7 +46,7 @@ impl WorkerSession {
                 Some(signal) => signal.reset_for_job(ends),
                 None => *signal = Arc::new(signal.for_next_job(ends)),
             }
-            lease.signal = Some(signal.clone());
+            lease.job.signal = Some(signal.clone());
             slot.running += 1;
             state.running += 1;
             self.wake_handler_task(&state);
@@ -64,11 +64,11 @@ impl WorkerSession {
         state.ready.ended(job.source);
         let slot = state.slot(job.slot_id);
         slot.leases.remove(job.token);
-        let (publisher, linked) = (slot.id, slot.sender.is_some());
-        slot.settles.push(job.token, &NewSettle::Release, linked);
+        let (at, linked) = (slot.key(job.subscription), slot.sender.is_some());
+        slot.settles.push(job.token, &NewSettle::Release, linked.then_some(job.subscription));
         slot.wake.notify_one();
         if !linked {
-            self.step(state, DurableEvent::Freed { publisher, jobs: 1 });
+            self.step(state, DurableEvent::Freed { at, jobs: 1 });
         }
     }
 
@@ -121,14 +121,14 @@ impl WorkerSession {
         let send_settle = had_lease || matches!(ended.settle, NewSettle::Complete { .. });
         let linked = slot.sender.is_some();
         if intake < Intake::Released && send_settle {
-            slot.settles.push(ended.token, &ended.settle, linked);
+            slot.settles.push(ended.token, &ended.settle, linked.then_some(ended.subscription));
             if slot.settles.is_ready() {
                 slot.wake.notify_one();
             }
         }
         if intake < Intake::Released && !(send_settle && linked) {
-            let publisher = slot.id;
-            self.step(state, DurableEvent::Freed { publisher, jobs: 1 });
+            let at = slot.key(ended.subscription);
+            self.step(state, DurableEvent::Freed { at, jobs: 1 });
         }
     }
 }

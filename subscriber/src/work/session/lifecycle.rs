@@ -59,7 +59,7 @@ impl WorkerSession {
     pub(crate) fn cancel_all(&self) {
         let state = self.state.lock();
         let leases = state.slots.iter().flat_map(|slot| slot.leases.iter());
-        for signal in leases.filter_map(|(_, lease)| lease.signal.as_ref()) {
+        for signal in leases.filter_map(|(_, lease)| lease.job.signal.as_ref()) {
             signal.cancel(CancelReason::Shutdown);
         }
     }
@@ -71,10 +71,14 @@ impl WorkerSession {
         for slot in &mut state.slots {
             let linked = slot.sender.is_some();
             for (token, lease) in slot.leases.take_all() {
-                if let Some(signal) = lease.signal {
+                if let Some(signal) = lease.job.signal {
                     signal.cancel(CancelReason::Shutdown);
                 }
-                slot.settles.push(token, &NewSettle::Release, linked);
+                slot.settles.push(
+                    token,
+                    &NewSettle::Release,
+                    linked.then_some(lease.job.subscription),
+                );
             }
             slot.wake.notify_one();
         }
@@ -121,14 +125,14 @@ impl WorkerSession {
                     state.connects.push(Connect { slot_id, info, last });
                     self.supervisor.notify_one();
                 }
-                Action::Grant { publisher, credits } => {
-                    let slot = state.slot_of(publisher);
-                    slot.grant += credits;
+                Action::Grant { at, credits } => {
+                    let slot = state.slot_of(at.publisher);
+                    slot.grant.add(at.subscription, credits);
                     slot.wake.notify_one();
                 }
-                Action::Recall { publisher, credits } => {
-                    let slot = state.slot_of(publisher);
-                    slot.recall += credits;
+                Action::Recall { at, credits } => {
+                    let slot = state.slot_of(at.publisher);
+                    slot.recall.add(at.subscription, credits);
                     slot.wake.notify_one();
                 }
                 Action::Unsubscribe(publisher) => {

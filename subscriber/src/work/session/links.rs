@@ -4,17 +4,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_protocol::limits::{BATCH_BYTES_MAX, TOKENS_MAX};
-use longshore_protocol::messages::work::{Attached, Deliver, NewSettle, Settled, Started, Tokens};
-use longshore_protocol::{Revoked, SettleOutcome, Token};
+use longshore_protocol::messages::work::{
+    Attached, Credit, Deliver, NewSettle, Settled, Started, Tokens, Waiting,
+};
+use longshore_protocol::{PublisherId, Revoked, SettleOutcome, Token};
 use longshore_transport::LinkSender;
 use tokio::sync::Notify;
 
 use super::checkpoints::{WaitEnd, end_job};
-use super::{ExcessJobs, Intake, Outgoing, QueuedJob, SlotId, State, WorkerSession};
+use super::{ExcessJobs, Intake, LeasedJob, Outgoing, QueuedJob, SlotId, State, WorkerSession};
 use crate::CancelReason;
-use crate::work::lease_signal::LeaseSignal;
+use crate::work::state::counts::SubscriptionCounts;
+use crate::work::state::credits::SubscriptionKey;
 use crate::work::state::durable::DurableEvent;
 use crate::work::state::settles::SettleKind;
+use crate::work::state::subscriptions::index_of;
 
 /// Bytes of settles and checkpoints that a link takes at a time; the rest follows once these are in
 /// its send queue.
@@ -84,9 +88,7 @@ impl WorkerSession {
         slot.checkpoints.detached();
         let busy = slot.leases.len() > 0 || slot.settles.unanswered() > 0;
         let publisher = slot.id;
-        if freed > 0 {
-            self.step(&mut state, DurableEvent::Freed { publisher, jobs: freed });
-        }
+        self.free(&mut state, publisher, freed);
         let event = if was_attached {
             tracing::warn!(%publisher, %reason, "link to the publisher lost");
             DurableEvent::LinkLost { publisher, reason, busy }
@@ -98,7 +100,8 @@ impl WorkerSession {
         // Last, because the steps above may have granted credits to this publisher again. They
         // ended with its link.
         let slot = state.slot(slot_id);
-        (slot.grant, slot.recall, slot.unsubscribe, slot.quiet_reply) = (0, 0, false, None);
+        (slot.grant, slot.recall) = Default::default();
+        (slot.unsubscribe, slot.quiet_reply) = (false, None);
         self.supervisor.notify_one();
     }
 
@@ -109,18 +112,19 @@ impl WorkerSession {
         let mut guard = self.state.lock();
         let state = &mut *guard;
         let jobs = u32::try_from(deliver.jobs.len()).unwrap_or(u32::MAX);
-        let publisher = state.slot(slot_id).id;
+        let subscription = index_of(deliver.subscription);
+        let at = state.slot(slot_id).key(subscription);
         let jobs_held = state.slot(slot_id).leases.len() + deliver.jobs.len();
         if jobs_held > LIMIT {
             return Err(ExcessJobs { jobs_held, limit: LIMIT });
         }
-        self.step(state, DurableEvent::Delivered { publisher, jobs });
+        self.step(state, DurableEvent::Delivered { at, jobs });
         let sources: Vec<usize> = deliver.paths.iter().map(|path| state.source_of(path)).collect();
         let slot = &mut state.slots[slot_id as usize];
         for job in deliver.jobs {
             state.stats.redelivered += u64::from(job.deliveries > 1);
             if state.intake > Intake::Open || state.quiet {
-                slot.settles.push(job.token, &NewSettle::Release, true);
+                slot.settles.push(job.token, &NewSettle::Release, Some(subscription));
                 continue;
             }
             let Some(path) = deliver.paths.get(job.path as usize) else { continue };
@@ -129,10 +133,11 @@ impl WorkerSession {
                 now,
                 job.token,
                 Duration::from_millis(u64::from(job.lease_ms)),
-                None,
+                LeasedJob { subscription, signal: None },
             );
             let job = QueuedJob {
                 slot_id,
+                subscription,
                 source,
                 token: job.token,
                 path: path.clone(),
@@ -148,16 +153,16 @@ impl WorkerSession {
         Ok(())
     }
 
-    pub(crate) fn returned(&self, slot_id: SlotId, credits: u32) {
+    pub(crate) fn returned(&self, slot_id: SlotId, returned: Credit) {
         let mut state = self.state.lock();
-        let publisher = state.slot(slot_id).id;
-        self.step(&mut state, DurableEvent::Returned { publisher, credits });
+        let at = state.slot(slot_id).key(index_of(returned.subscription));
+        self.step(&mut state, DurableEvent::Returned { at, credits: returned.count });
     }
 
-    pub(crate) fn waiting(&self, slot_id: SlotId, jobs: u64) {
+    pub(crate) fn waiting(&self, slot_id: SlotId, waiting: Waiting) {
         let mut state = self.state.lock();
-        let publisher = state.slot(slot_id).id;
-        self.step(&mut state, DurableEvent::Waiting { publisher, jobs });
+        let at = state.slot(slot_id).key(index_of(waiting.subscription));
+        self.step(&mut state, DurableEvent::Waiting { at, jobs: waiting.jobs });
     }
 
     pub(crate) fn settled(&self, slot_id: SlotId, settled: &Settled) {
@@ -183,13 +188,14 @@ impl WorkerSession {
                         "ResultTooLarge",
                         SettleOutcome::ResultTooLarge,
                     );
-                    state.slot(slot_id).settles.push(token, &NewSettle::Bury(error), false);
+                    state.slot(slot_id).settles.push(token, &NewSettle::Bury(error), None);
                 }
                 // The settle is sent again later. Its lease is renewed until then; only the settle
                 // owns it.
                 Some(SettleOutcome::NoSpace) => {
                     let slot = state.slot(slot_id);
-                    slot.leases.insert(now, token, NO_SPACE_LEASE, Some(Arc::default()));
+                    let job = LeasedJob { signal: Some(Arc::default()), ..LeasedJob::default() };
+                    slot.leases.insert(now, token, NO_SPACE_LEASE, job);
                     slot.wake.notify_one();
                 }
                 None => stats.unanswered += 1,
@@ -210,8 +216,8 @@ impl WorkerSession {
 
     pub(crate) fn renewed(&self, slot_id: SlotId, stale: &[Token]) {
         let mut state = self.state.lock();
-        let lost = state.slot(slot_id).leases.renewed(stale, |signal, ends| {
-            if let Some(signal) = signal {
+        let lost = state.slot(slot_id).leases.renewed(stale, |job, ends| {
+            if let Some(signal) = &job.signal {
                 signal.extend(ends);
             }
         });
@@ -240,7 +246,7 @@ impl WorkerSession {
         for token in slot.settles.retry(now) {
             slot.leases.remove(token);
         }
-        let (mut freed, mut bytes) = (0, 0);
+        let (mut freed, mut bytes) = (SubscriptionCounts::default(), 0);
         while room
             && bytes < OUTGOING_BYTES_MAX
             && let Some(request) = slot.checkpoints.next_to_send()
@@ -252,7 +258,7 @@ impl WorkerSession {
             && bytes < OUTGOING_BYTES_MAX
             && let Some(sealed) = slot.settles.next_to_send()
         {
-            freed += sealed.freed;
+            freed.add_all(sealed.freed);
             bytes += sealed.body.len();
             out.settles.push(sealed.body);
         }
@@ -270,9 +276,7 @@ impl WorkerSession {
             );
             self.cancel_lost(&mut state, slot_id, due.lost, CancelReason::LeaseLost);
         }
-        if freed > 0 {
-            self.step(&mut state, DurableEvent::Freed { publisher, jobs: freed });
-        }
+        self.free(&mut state, publisher, freed);
         if state.resume_suspended(slot_id, self.clock(), now) {
             self.wake_handler_task(&state);
         }
@@ -300,15 +304,15 @@ impl WorkerSession {
         &self,
         state: &mut State,
         slot_id: SlotId,
-        lost: Vec<(Token, Option<Arc<LeaseSignal>>)>,
+        lost: Vec<(Token, LeasedJob)>,
         reason: CancelReason,
     ) {
         if lost.is_empty() {
             return;
         }
-        let mut waiting = 0;
+        let mut waiting = SubscriptionCounts::default();
         state.stats.leases_lost += lost.len() as u64;
-        for (token, signal) in lost {
+        for (token, LeasedJob { subscription, signal }) in lost {
             tracing::debug!(%token, %reason, "lease lost");
             match signal {
                 Some(signal) => {
@@ -316,13 +320,21 @@ impl WorkerSession {
                     let slot = &mut state.slots[slot_id as usize];
                     end_job(&mut slot.checkpoints, token, WaitEnd::Lost(reason));
                 }
-                None => waiting += 1,
+                None => waiting.add(subscription, 1),
             }
         }
-        if waiting > 0 {
+        if waiting.total() > 0 {
             let publisher = state.slot(slot_id).id;
             state.remove_lost_jobs();
-            self.step(state, DurableEvent::Freed { publisher, jobs: waiting });
+            self.free(state, publisher, waiting);
+        }
+    }
+
+    /// Jobs of a publisher are no longer held.
+    fn free(&self, state: &mut State, publisher: PublisherId, jobs: SubscriptionCounts) {
+        for (subscription, jobs) in jobs.iter() {
+            let at = SubscriptionKey { publisher, subscription };
+            self.step(state, DurableEvent::Freed { at, jobs });
         }
     }
 }

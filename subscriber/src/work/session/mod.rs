@@ -27,6 +27,8 @@ use tokio::time::Instant;
 pub(crate) use self::checkpoints::earlier;
 use crate::work::lease_signal::LeaseSignal;
 use crate::work::state::checkpoints::CheckpointRequest;
+use crate::work::state::counts::SubscriptionCounts;
+use crate::work::state::credits::SubscriptionKey;
 use crate::work::state::durable::{Action, DurableSubscription};
 use crate::work::state::leases::Leases;
 use crate::work::state::pause::PauseDetector;
@@ -34,6 +36,7 @@ use crate::work::state::progress::PendingProgress;
 use crate::work::state::ready_jobs::{ReadyJobs, SourceLimits};
 use crate::work::state::reconnect_grace::ReconnectGrace;
 use crate::work::state::settles::Settles;
+use crate::work::state::subscriptions;
 use crate::{PublisherState, SubscriptionStatus, WorkerStats};
 
 /// The shared state of a run.
@@ -107,7 +110,7 @@ struct PublisherSlot {
     forgotten: bool,
     /// Handlers that run its jobs, with or without a lease.
     running: usize,
-    leases: Leases<Option<Arc<LeaseSignal>>>,
+    leases: Leases<LeasedJob>,
     settles: Settles,
     checkpoints: checkpoints::PendingCheckpoints,
     pending_progress: PendingProgress,
@@ -119,17 +122,27 @@ struct PublisherSlot {
     suspended: VecDeque<QueuedJob>,
     wake: Arc<Notify>,
     /// Credits to grant, credits to recall, and the unsubscription: to send next.
-    grant: u32,
-    recall: u32,
+    grant: SubscriptionCounts,
+    recall: SubscriptionCounts,
     unsubscribe: bool,
     /// The quiet state is to be reported: the number of the request, or 0.
     quiet_reply: Option<u64>,
+}
+
+/// A job with a lease.
+#[derive(Default, Debug)]
+struct LeasedJob {
+    /// The index of the subscription that brought it.
+    subscription: u32,
+    /// The signal of its handler, once it runs.
+    signal: Option<Arc<LeaseSignal>>,
 }
 
 /// A job that waits for a handler task.
 #[derive(Debug)]
 pub(crate) struct QueuedJob {
     pub(crate) slot_id: SlotId,
+    pub(crate) subscription: u32,
     pub(crate) source: usize,
     pub(crate) token: Token,
     pub(crate) path: Path,
@@ -144,6 +157,7 @@ pub(crate) struct QueuedJob {
 #[derive(Debug)]
 pub(crate) struct FinishedJob {
     pub(crate) slot_id: SlotId,
+    pub(crate) subscription: u32,
     pub(crate) source: usize,
     pub(crate) token: Token,
     pub(crate) settle: NewSettle,
@@ -171,8 +185,8 @@ pub(crate) struct Outgoing {
     pub(crate) checkpoint_requests: Vec<CheckpointRequest>,
     pub(crate) settles: Vec<Bytes>,
     pub(crate) unsubscribe: bool,
-    pub(crate) grant: u32,
-    pub(crate) recall: u32,
+    pub(crate) grant: SubscriptionCounts,
+    pub(crate) recall: SubscriptionCounts,
     /// The recall goes before the settles: after a release, unused credits would bring the job
     /// again.
     pub(crate) recall_first: bool,
@@ -206,11 +220,12 @@ impl WorkerSession {
     ) -> Arc<WorkerSession> {
         let (patterns, limits): (Vec<Glob>, Vec<SourceLimits>) = limits.into_iter().unzip();
         let bound = u32::try_from(bound).unwrap_or(u32::MAX);
+        let subscriptions = subscriptions::bounds(bound, &limits);
         Arc::new(WorkerSession {
             started: Instant::now(),
             pause_detector: Mutex::default(),
             state: Mutex::new(State {
-                durable: DurableSubscription::new(bound, seed),
+                durable: DurableSubscription::new(bound, subscriptions, seed),
                 actions: Vec::new(),
                 published_revision: 0,
                 connects: Vec::new(),
@@ -397,8 +412,8 @@ impl PublisherSlot {
             grace: ReconnectGrace::default(),
             suspended: VecDeque::new(),
             wake: Arc::default(),
-            grant: 0,
-            recall: 0,
+            grant: SubscriptionCounts::default(),
+            recall: SubscriptionCounts::default(),
             unsubscribe: false,
             quiet_reply: None,
         }
@@ -411,6 +426,10 @@ impl PublisherSlot {
             && self.running == 0
             && self.leases.len() == 0
             && self.settles.unanswered() == 0
+    }
+
+    fn key(&self, subscription: u32) -> SubscriptionKey {
+        SubscriptionKey { publisher: self.id, subscription }
     }
 
     /// True while no other worker can have received this publisher's jobs.

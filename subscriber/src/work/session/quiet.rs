@@ -1,10 +1,11 @@
 //! The session's interface to operators: no new jobs for a while, at all publishers. Running jobs
 //! continue, and links stay.
 
+use longshore_protocol::Token;
 use longshore_protocol::messages::work::{NewSettle, Quiet};
-use longshore_protocol::{PublisherId, Token};
 
 use super::{Intake, SlotId, State, WorkerSession};
+use crate::work::state::credits::SubscriptionKey;
 use crate::work::state::durable::DurableEvent;
 
 impl WorkerSession {
@@ -37,14 +38,17 @@ impl WorkerSession {
             // A pending grant would bring a job that has to be released.
             for slot_id in 0..state.slots.len() {
                 let slot = &mut state.slots[slot_id];
-                let (publisher, credits) = (slot.id, std::mem::take(&mut slot.grant));
-                self.step(state, DurableEvent::GrantWithdrawn { publisher, credits });
+                let (publisher, grants) = (slot.id, std::mem::take(&mut slot.grant));
+                for (subscription, credits) in grants.iter() {
+                    let at = SubscriptionKey { publisher, subscription };
+                    self.step(state, DurableEvent::GrantWithdrawn { at, credits });
+                }
             }
         }
         self.step(state, DurableEvent::Quiet(quiet));
         if quiet {
-            for (publisher, jobs) in state.release_unstarted() {
-                self.step(state, DurableEvent::Freed { publisher, jobs });
+            for at in state.release_unstarted() {
+                self.step(state, DurableEvent::Freed { at, jobs: 1 });
             }
         }
         for slot in state.slots.iter_mut().filter(|slot| slot.sender.is_some()) {
@@ -55,9 +59,9 @@ impl WorkerSession {
 }
 
 impl State {
-    /// Releases all jobs that have not begun. Returns the number of jobs at each publisher without
-    /// a link: these are freed at once, the others when their release is sent.
-    pub(super) fn release_unstarted(&mut self) -> Vec<(PublisherId, u32)> {
+    /// Releases all jobs that have not begun. Returns the subscription of each job at
+    /// publishers without a link: these are freed at once, the others when their release is sent.
+    pub(super) fn release_unstarted(&mut self) -> Vec<SubscriptionKey> {
         self.ready.retain(|_| false);
         for job in self.announced.drain(..) {
             self.ready.ended(job.source);
@@ -66,14 +70,15 @@ impl State {
         for slot in &mut self.slots {
             slot.suspended.clear();
             let linked = slot.sender.is_some();
-            let unstarted = slot.leases.iter().filter(|(_, lease)| lease.signal.is_none());
+            let unstarted = slot.leases.iter().filter(|(_, lease)| lease.job.signal.is_none());
             let unstarted: Vec<Token> = unstarted.map(|(token, _)| token).collect();
-            if !linked && !unstarted.is_empty() {
-                freed.push((slot.id, u32::try_from(unstarted.len()).unwrap_or(u32::MAX)));
-            }
             for token in unstarted {
-                slot.leases.remove(token);
-                slot.settles.push(token, &NewSettle::Release, linked);
+                let Some(lease) = slot.leases.remove(token) else { continue };
+                let subscription = lease.job.subscription;
+                slot.settles.push(token, &NewSettle::Release, linked.then_some(subscription));
+                if !linked {
+                    freed.push(slot.key(subscription));
+                }
             }
             slot.wake.notify_one();
         }

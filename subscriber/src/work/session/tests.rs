@@ -99,7 +99,7 @@ fn an_overlong_resume_list_keeps_running_jobs() {
     let running = u64::MAX;
     let session = session_with(&[running]);
     for token in 0..TOKENS_MAX as u64 {
-        session.state.lock().slot(0).settles.push(Token(token), &NewSettle::Release, false);
+        session.state.lock().slot(0).settles.push(Token(token), &NewSettle::Release, None);
     }
     let resumed = session.resume(0).0;
     assert_eq!(resumed.len(), TOKENS_MAX);
@@ -275,6 +275,7 @@ fn a_slot_with_a_running_handler_is_not_reused() {
     let settle = NewSettle::Release;
     let ended = FinishedJob {
         slot_id: 0,
+        subscription: 0,
         source: 0,
         token: Token(1),
         settle,
@@ -285,7 +286,7 @@ fn a_slot_with_a_running_handler_is_not_reused() {
     (11..=20).for_each(|n| add_and_lose_publisher(&session, n));
     assert_ne!(session.state.lock().slots[0].id, PublisherId([1; 16]));
     // A job of another publisher with the same token must not accept this context.
-    let lease = Some(Arc::default());
+    let lease = LeasedJob { subscription: 0, signal: Some(Arc::default()) };
     session.state.lock().slot(0).leases.insert(session.now(), Token(1), LEASE, lease);
     assert!(session.checkpoint(&context, "too late".into()).is_err());
 }
@@ -307,6 +308,7 @@ fn a_capped_source_leaves_handler_tasks_to_others() {
     let settle = NewSettle::Release;
     let ended = |n| FinishedJob {
         slot_id: 0,
+        subscription: 0,
         source: usize::from(n > 3),
         token: Token(n),
         settle: settle.clone(),

@@ -13,7 +13,7 @@ use longshore_transport::{RETRY_WAIT_BUSY_MAX, RETRY_WAIT_MAX, STABLE_AFTER, ret
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use crate::work::state::credits::{CreditMessage, Credits};
+use crate::work::state::credits::{CreditMessage, Credits, SubscriptionBound, SubscriptionKey};
 
 /// A publisher that has restarted is retried within this time, at a random moment: all its workers
 /// learn of it at once.
@@ -31,15 +31,15 @@ pub(crate) enum DurableEvent {
     /// The link is dead. `busy` if leases are held or settles are unanswered there.
     LinkLost { publisher: PublisherId, reason: String, busy: bool },
     /// Jobs arrived.
-    Delivered { publisher: PublisherId, jobs: u32 },
+    Delivered { at: SubscriptionKey, jobs: u32 },
     /// Jobs are no longer held.
-    Freed { publisher: PublisherId, jobs: u32 },
+    Freed { at: SubscriptionKey, jobs: u32 },
     /// The answer to a recall.
-    Returned { publisher: PublisherId, credits: u32 },
+    Returned { at: SubscriptionKey, credits: u32 },
     /// The publisher has jobs and no credit.
-    Waiting { publisher: PublisherId, jobs: u64 },
+    Waiting { at: SubscriptionKey, jobs: u64 },
     /// A grant was withdrawn before it was sent.
-    GrantWithdrawn { publisher: PublisherId, credits: u32 },
+    GrantWithdrawn { at: SubscriptionKey, credits: u32 },
     /// An operator requested quiet, or its end.
     Quiet(bool),
     /// No more jobs are requested. Publishers with unanswered settles are still retried.
@@ -54,9 +54,9 @@ pub(crate) enum Action {
     /// Dial, attach and subscribe; answered by `Attached` or `AttemptFailed`.
     Connect(PublisherInfo),
     /// Grant credits.
-    Grant { publisher: PublisherId, credits: u32 },
+    Grant { at: SubscriptionKey, credits: u32 },
     /// Recall credits.
-    Recall { publisher: PublisherId, credits: u32 },
+    Recall { at: SubscriptionKey, credits: u32 },
     /// Unsubscribe: no more jobs are requested.
     Unsubscribe(PublisherId),
     /// The publisher was forgotten.
@@ -131,11 +131,15 @@ enum ConnectionState {
 }
 
 impl DurableSubscription {
-    pub(crate) fn new(bound: u32, seed: u64) -> DurableSubscription {
+    pub(crate) fn new(
+        bound: u32,
+        subscriptions: Vec<SubscriptionBound>,
+        seed: u64,
+    ) -> DurableSubscription {
         DurableSubscription {
             random: StdRng::seed_from_u64(seed),
             draining: false,
-            credits: Credits::new(bound),
+            credits: Credits::new(bound, subscriptions),
             messages: Vec::new(),
             publishers: BTreeMap::new(),
             revision: 0,
@@ -153,18 +157,18 @@ impl DurableSubscription {
             | DurableEvent::LinkLost { publisher, reason, busy } => {
                 self.lost(now, publisher, reason, busy, actions);
             }
-            DurableEvent::Delivered { publisher, jobs } => self.credits.delivered(publisher, jobs),
-            DurableEvent::Freed { publisher, jobs } => {
-                self.credits.freed(publisher, jobs, &mut self.messages);
+            DurableEvent::Delivered { at, jobs } => self.credits.delivered(at, jobs),
+            DurableEvent::Freed { at, jobs } => {
+                self.credits.freed(at, jobs, &mut self.messages);
             }
-            DurableEvent::Returned { publisher, credits } => {
-                self.credits.returned(publisher, credits, &mut self.messages);
+            DurableEvent::Returned { at, credits } => {
+                self.credits.returned(at, credits, &mut self.messages);
             }
-            DurableEvent::Waiting { publisher, jobs } => {
-                self.credits.waiting(publisher, jobs, &mut self.messages);
+            DurableEvent::Waiting { at, jobs } => {
+                self.credits.waiting(at, jobs, &mut self.messages);
             }
-            DurableEvent::GrantWithdrawn { publisher, credits } => {
-                self.credits.grant_withdrawn(publisher, credits)
+            DurableEvent::GrantWithdrawn { at, credits } => {
+                self.credits.grant_withdrawn(at, credits)
             }
             DurableEvent::Quiet(quiet) => self.credits.set_quiet(quiet, &mut self.messages),
             DurableEvent::Drain => self.drain(actions),
@@ -172,8 +176,8 @@ impl DurableSubscription {
         }
         self.retry_due(now, actions);
         actions.extend(self.messages.drain(..).map(|one| match one {
-            CreditMessage::Grant(publisher, credits) => Action::Grant { publisher, credits },
-            CreditMessage::Recall(publisher, credits) => Action::Recall { publisher, credits },
+            CreditMessage::Grant(at, credits) => Action::Grant { at, credits },
+            CreditMessage::Recall(at, credits) => Action::Recall { at, credits },
         }));
     }
 
@@ -193,13 +197,13 @@ impl DurableSubscription {
 
     pub(crate) fn states(&self) -> Vec<PublisherState> {
         let state = |(id, entry): (&PublisherId, &PublisherEntry)| {
-            let account = self.credits.account(id);
+            let (credits, jobs_held) = self.credits.of_publisher(id);
             PublisherState {
                 id: *id,
                 name: entry.info.name.clone(),
                 status: entry.status(),
-                credits: account.credits,
-                jobs_held: account.jobs_held,
+                credits,
+                jobs_held,
             }
         };
         self.publishers.iter().map(state).collect()

@@ -16,10 +16,10 @@ const RENEW_DIVISOR: u32 = 3;
 /// Renewals due within this fraction of the lease are sent together.
 const BATCH_DIVISOR: u32 = 12;
 
-/// The leases of one publisher. `S` is the signal of a running handler.
+/// The leases of one publisher. `J` is what the session has of each job.
 #[derive(Debug)]
-pub(crate) struct Leases<S> {
-    by_token: HashMap<Token, Lease<S>>,
+pub(crate) struct Leases<J> {
+    by_token: HashMap<Token, Lease<J>>,
     connected: bool,
     /// No lease is due before this time. May be too early after a removal.
     next_deadline: Option<Duration>,
@@ -29,17 +29,17 @@ pub(crate) struct Leases<S> {
 
 /// One lease.
 #[derive(Debug)]
-pub(crate) struct Lease<S> {
+pub(crate) struct Lease<J> {
     length: Duration,
     ends: Duration,
     renew_at: Duration,
     /// When the attempt began: from then on its publisher is informed, or is about to be.
     pub(crate) began: Option<Duration>,
-    /// The signal of its handler.
-    pub(crate) signal: S,
+    /// What the session has of the job.
+    pub(crate) job: J,
 }
 
-impl<S> Lease<S> {
+impl<J> Lease<J> {
     /// When the lease ends.
     pub(crate) fn ends(&self) -> Duration {
         self.ends
@@ -48,15 +48,15 @@ impl<S> Lease<S> {
 
 /// Leases that are due.
 #[derive(Debug)]
-pub(crate) struct DueLeases<S> {
+pub(crate) struct DueLeases<J> {
     /// To renew now.
     pub(crate) renew: Vec<Token>,
     /// Ended: they were not renewed in time.
-    pub(crate) lost: Vec<(Token, S)>,
+    pub(crate) lost: Vec<(Token, J)>,
 }
 
-impl<S> Default for Leases<S> {
-    fn default() -> Leases<S> {
+impl<J> Default for Leases<J> {
+    fn default() -> Leases<J> {
         Leases {
             by_token: HashMap::new(),
             connected: false,
@@ -66,19 +66,19 @@ impl<S> Default for Leases<S> {
     }
 }
 
-impl<S> Leases<S> {
+impl<J> Leases<J> {
     /// Adds the lease of a delivered job.
-    pub(crate) fn insert(&mut self, now: Duration, token: Token, length: Duration, signal: S) {
+    pub(crate) fn insert(&mut self, now: Duration, token: Token, length: Duration, job: J) {
         let (ends, renew_at) = (now + length, now + length / RENEW_DIVISOR);
-        self.by_token.insert(token, Lease { length, ends, renew_at, began: None, signal });
+        self.by_token.insert(token, Lease { length, ends, renew_at, began: None, job });
         self.schedule(if self.connected { renew_at } else { ends });
     }
 
-    pub(crate) fn get_mut(&mut self, token: Token) -> Option<&mut Lease<S>> {
+    pub(crate) fn get_mut(&mut self, token: Token) -> Option<&mut Lease<J>> {
         self.by_token.get_mut(&token)
     }
 
-    pub(crate) fn remove(&mut self, token: Token) -> Option<Lease<S>> {
+    pub(crate) fn remove(&mut self, token: Token) -> Option<Lease<J>> {
         self.by_token.remove(&token)
     }
 
@@ -86,13 +86,13 @@ impl<S> Leases<S> {
         self.by_token.len()
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (Token, &Lease<S>)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Token, &Lease<J>)> {
         self.by_token.iter().map(|(token, lease)| (*token, lease))
     }
 
     /// The running attempts and their durations in milliseconds, ordered by token.
     pub(crate) fn running_attempts(&self, now: Duration) -> Vec<(Token, u64)> {
-        let ran = |(token, lease): (Token, &Lease<S>)| {
+        let ran = |(token, lease): (Token, &Lease<J>)| {
             let ran = now.saturating_sub(lease.began?).as_millis();
             Some((token, u64::try_from(ran).unwrap_or(u64::MAX)))
         };
@@ -102,7 +102,7 @@ impl<S> Leases<S> {
     }
 
     /// Takes all leases.
-    pub(crate) fn take_all(&mut self) -> impl Iterator<Item = (Token, Lease<S>)> {
+    pub(crate) fn take_all(&mut self) -> impl Iterator<Item = (Token, Lease<J>)> {
         self.by_token.drain()
     }
 
@@ -127,13 +127,13 @@ impl<S> Leases<S> {
     }
 
     /// Takes what is due.
-    pub(crate) fn take_due(&mut self, now: Duration) -> DueLeases<S> {
+    pub(crate) fn take_due(&mut self, now: Duration) -> DueLeases<J> {
         let mut due = DueLeases { renew: Vec::new(), lost: Vec::new() };
         if self.next_deadline.is_none_or(|next| next > now) {
             return due;
         }
         for (token, lease) in self.by_token.extract_if(|_, lease| lease.ends <= now) {
-            due.lost.push((token, lease.signal));
+            due.lost.push((token, lease.job));
         }
         let mut next: Option<Duration> = None;
         for (token, lease) in &mut self.by_token {
@@ -158,22 +158,22 @@ impl<S> Leases<S> {
     pub(crate) fn renewed(
         &mut self,
         stale: &[Token],
-        mut extended: impl FnMut(&S, Duration),
-    ) -> Vec<(Token, S)> {
+        mut extended: impl FnMut(&J, Duration),
+    ) -> Vec<(Token, J)> {
         let lost = self.revoke(stale);
         let Some((sent, tokens)) = self.renewals.pop_front() else { return lost };
         for token in tokens {
             if let Some(lease) = self.by_token.get_mut(&token) {
                 lease.ends = lease.ends.max(sent + lease.length);
-                extended(&lease.signal, lease.ends);
+                extended(&lease.job, lease.ends);
             }
         }
         lost
     }
 
     /// Removes leases that the publisher no longer recognizes.
-    pub(crate) fn revoke(&mut self, tokens: &[Token]) -> Vec<(Token, S)> {
-        let taken = |token: &Token| self.by_token.remove(token).map(|lease| (*token, lease.signal));
+    pub(crate) fn revoke(&mut self, tokens: &[Token]) -> Vec<(Token, J)> {
+        let taken = |token: &Token| self.by_token.remove(token).map(|lease| (*token, lease.job));
         tokens.iter().filter_map(taken).collect()
     }
 

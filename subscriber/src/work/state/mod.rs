@@ -2,6 +2,7 @@
 //! is an argument, and the randomness has a seed.
 
 pub(super) mod checkpoints;
+pub(super) mod counts;
 pub(super) mod credits;
 pub(super) mod durable;
 pub(super) mod leases;
@@ -10,3 +11,4 @@ pub(super) mod progress;
 pub(super) mod ready_jobs;
 pub(super) mod reconnect_grace;
 pub(super) mod settles;
+pub(super) mod subscriptions;

@@ -12,6 +12,8 @@ use longshore_protocol::messages::work::{
 };
 use longshore_protocol::{FrameWriter, Reader, SettleOutcome, Token};
 
+use super::counts::SubscriptionCounts;
+
 /// Settles that make a full batch while others are in flight. With nothing in flight one settle is
 /// enough, for latency.
 pub(crate) const BATCH_SETTLES: usize = 500;
@@ -76,7 +78,7 @@ struct OpenBatch {
     /// No other settle is added: the batch is likely to be refused.
     isolated: bool,
     /// Jobs among them that still count as held.
-    unsent_jobs: u32,
+    unsent_jobs: SubscriptionCounts,
 }
 
 #[derive(Debug)]
@@ -92,7 +94,7 @@ struct InFlightBatch {
 pub(crate) struct SealedBatch {
     pub(crate) body: Bytes,
     /// Jobs that are freed once it is sent.
-    pub(crate) freed: u32,
+    pub(crate) freed: SubscriptionCounts,
 }
 
 impl Default for Settles {
@@ -112,15 +114,16 @@ impl Default for Settles {
 }
 
 impl Settles {
-    /// Adds a settle. With `job_held`, its job counts as held until the batch is sent.
-    pub(crate) fn push(&mut self, token: Token, settle: &NewSettle, job_held: bool) {
+    /// Adds a settle. With `held`, its job counts as held, of that subscription, until the batch
+    /// is sent.
+    pub(crate) fn push(&mut self, token: Token, settle: &NewSettle, held: Option<u32>) {
         if self.open.back().is_none_or(|open| open.isolated || open.builder.is_full()) {
             self.open.push_back(OpenBatch::default());
         }
         if let Some(open) = self.open.back_mut() {
             open.builder.push(token, settle);
             open.items.push((token, SettleKind::of(settle)));
-            open.unsent_jobs += u32::from(job_held);
+            held.into_iter().for_each(|subscription| open.unsent_jobs.add(subscription, 1));
         }
     }
 
@@ -145,7 +148,7 @@ impl Settles {
         if !self.is_ready() {
             return None;
         }
-        let mut freed = 0;
+        let mut freed = SubscriptionCounts::default();
         if self.sent == self.in_flight.len() {
             let open = self.open.pop_front()?;
             let sequence = self.next;
@@ -179,12 +182,14 @@ impl Settles {
         self.next = self.next.max(next_settle);
     }
 
-    /// The link is dead. Returns the number of settled jobs that no longer count as held; their
-    /// settles wait for the next link.
-    pub(crate) fn detached(&mut self) -> u32 {
+    /// The link is dead. Returns the settled jobs that no longer count as held; their settles wait
+    /// for the next link.
+    pub(crate) fn detached(&mut self) -> SubscriptionCounts {
         self.attached = false;
         self.sent = 0;
-        self.open.iter_mut().map(|open| std::mem::take(&mut open.unsent_jobs)).sum()
+        let mut freed = SubscriptionCounts::default();
+        self.open.iter_mut().for_each(|open| freed.add_all(std::mem::take(&mut open.unsent_jobs)));
+        freed
     }
 
     /// Handles the answer to a batch: returns the outcome of each settle. `None` if no batch
@@ -226,7 +231,7 @@ impl Settles {
         for item in read.items() {
             let (settle, bytes) = settle_of(&batch.body, item.verdict);
             if has_large && is_small(bytes) {
-                self.push(item.token, &settle, false);
+                self.push(item.token, &settle, None);
             } else {
                 postponed.push((item.token, SettleKind::of(&settle), Some(SettleOutcome::NoSpace)));
                 self.postponed.push((item.token, settle));
@@ -287,7 +292,7 @@ impl Settles {
 
     /// Settled jobs that still count as held.
     pub(crate) fn unsent_jobs(&self) -> u64 {
-        self.open.iter().map(|open| u64::from(open.unsent_jobs)).sum()
+        self.open.iter().map(|open| open.unsent_jobs.total()).sum()
     }
 
     /// The tokens of all settles without an answer.
@@ -347,9 +352,9 @@ mod tests {
     #[test]
     fn with_nothing_in_flight_one_settle_is_sent_at_once() {
         let mut settles = attached();
-        settles.push(Token(7), &DONE, true);
+        settles.push(Token(7), &DONE, Some(0));
         let sealed = settles.next_to_send().unwrap();
-        assert_eq!(sealed.freed, 1);
+        assert_eq!(sealed.freed.total(), 1);
         assert_eq!(read(Some(sealed)), (1, vec![7]));
         assert_eq!(settles.next_to_send(), None);
     }
@@ -357,10 +362,10 @@ mod tests {
     #[test]
     fn settles_collect_while_a_batch_is_in_flight() {
         let mut settles = attached();
-        settles.push(Token(1), &DONE, true);
+        settles.push(Token(1), &DONE, Some(0));
         settles.next_to_send();
-        settles.push(Token(2), &DONE, true);
-        settles.push(Token(3), &DONE, true);
+        settles.push(Token(2), &DONE, Some(0));
+        settles.push(Token(3), &DONE, Some(0));
         assert_eq!(settles.next_to_send(), None);
         settles.answered(&answer(1, &[SettleOutcome::Accepted])).unwrap();
         assert_eq!(read(settles.next_to_send()), (2, vec![2, 3]));
@@ -373,12 +378,12 @@ mod tests {
         for sequence in 1..=BATCHES_IN_FLIGHT_MAX as u64 {
             for _ in 0..BATCH_SETTLES {
                 token += 1;
-                settles.push(Token(token), &DONE, true);
+                settles.push(Token(token), &DONE, Some(0));
             }
             assert_eq!(read(settles.next_to_send()).0, sequence);
         }
         for _ in 0..BATCH_SETTLES {
-            settles.push(Token(0), &DONE, true);
+            settles.push(Token(0), &DONE, Some(0));
         }
         assert_eq!(settles.next_to_send(), None);
         settles.answered(&answer(1, &[])).unwrap();
@@ -388,10 +393,10 @@ mod tests {
     #[test]
     fn unanswered_batches_are_resent_before_new_ones() {
         let mut settles = attached();
-        settles.push(Token(1), &DONE, true);
+        settles.push(Token(1), &DONE, Some(0));
         settles.next_to_send();
-        settles.push(Token(2), &DONE, true);
-        assert_eq!(settles.detached(), 1, "the unsent settle no longer counts as held");
+        settles.push(Token(2), &DONE, Some(0));
+        assert_eq!(settles.detached().total(), 1, "the unsent settle no longer counts as held");
         assert_eq!(settles.next_to_send(), None);
         assert_eq!(settles.tokens().collect::<Vec<_>>(), [Token(1), Token(2)]);
         settles.attached(2);
@@ -408,25 +413,25 @@ mod tests {
     fn a_forgotten_session_renumbers_its_batches() {
         let mut settles = attached();
         for n in 1..=3 {
-            settles.push(Token(n), &DONE, true);
+            settles.push(Token(n), &DONE, Some(0));
             settles.next_to_send();
             settles.answered(&answer(n, &[SettleOutcome::Accepted])).unwrap();
         }
-        settles.push(Token(4), &NewSettle::Complete { result: Some("r".into()) }, true);
+        settles.push(Token(4), &NewSettle::Complete { result: Some("r".into()) }, Some(0));
         settles.next_to_send();
         settles.detached();
         settles.attached(1);
         assert_eq!(read(settles.next_to_send()), (1, vec![4]));
         settles.answered(&answer(1, &[SettleOutcome::StaleToken])).unwrap();
-        settles.push(Token(5), &DONE, true);
+        settles.push(Token(5), &DONE, Some(0));
         assert_eq!(read(settles.next_to_send()), (2, vec![5]));
     }
 
     #[test]
     fn outcomes_match_their_settles_and_count_once() {
         let mut settles = attached();
-        settles.push(Token(1), &DONE, true);
-        settles.push(Token(2), &NewSettle::Release, true);
+        settles.push(Token(1), &DONE, Some(0));
+        settles.push(Token(2), &NewSettle::Release, Some(0));
         settles.next_to_send();
         let outcomes = [SettleOutcome::StaleToken, SettleOutcome::Accepted];
         let ends = settles.answered(&answer(1, &outcomes)).unwrap();
@@ -447,10 +452,10 @@ mod tests {
         let large = NewSettle::Complete { result: Some(vec![5; 4_097].into()) };
         let small = NewSettle::Complete { result: Some(vec![5; 4_096].into()) };
         let error = JobError { kind: "e".into(), message: "m".repeat(5_000) };
-        settles.push(Token(1), &DONE, true);
+        settles.push(Token(1), &DONE, Some(0));
         assert_eq!(read(settles.next_to_send()), (1, vec![1]));
         for (token, settle) in [(2, &large), (3, &small), (4, &NewSettle::Fail(error))] {
-            settles.push(Token(token), settle, true);
+            settles.push(Token(token), settle, Some(0));
         }
         settles.answered(&answer(1, &[SettleOutcome::Accepted])).unwrap();
         assert_eq!(read(settles.next_to_send()), (2, vec![2, 3, 4]));
@@ -469,7 +474,7 @@ mod tests {
             assert_eq!(settles.retry(now), [Token(2), Token(4)]);
             assert_eq!(settles.retry_at(), None);
             // A settle that is added meanwhile is in another batch.
-            settles.push(Token(9), &DONE, false);
+            settles.push(Token(9), &DONE, None);
             sequence += 1;
             let sealed = settles.next_to_send().unwrap();
             let batch = SettleBatch::decode(sealed.body.clone()).unwrap();
@@ -492,7 +497,7 @@ mod tests {
     #[test]
     fn small_settles_refused_alone_wait() {
         let mut settles = attached();
-        settles.push(Token(1), &DONE, true);
+        settles.push(Token(1), &DONE, Some(0));
         settles.next_to_send();
         let postponed = settles.answered(&answer(1, &[SettleOutcome::NoSpace])).unwrap();
         assert_eq!(postponed.len(), 1, "its lease is to be renewed");
@@ -503,7 +508,7 @@ mod tests {
     fn postponed_settles_wait_for_a_link_too() {
         let mut settles = attached();
         let large = NewSettle::Complete { result: Some(vec![5; 5_000].into()) };
-        settles.push(Token(1), &large, true);
+        settles.push(Token(1), &large, Some(0));
         settles.next_to_send();
         settles.answered(&answer(1, &[SettleOutcome::NoSpace])).unwrap();
         settles.retry(Duration::ZERO);

@@ -138,8 +138,12 @@ impl Harness {
             assert_eq!(stat.stale_refused, queue.stale);
             assert_eq!(stat.settings, queue.settings);
             assert_eq!(stat.oldest_ready_ms.is_some(), counts.ready > 0);
-            let matching =
-                || self.model.subscriptions.iter().filter(|s| lane_of(&s.sources, &queue.path).is_some());
+            let matching = || {
+                self.model
+                    .subscriptions
+                    .iter()
+                    .filter(|s| lane_of(&s.sources, &queue.path).is_some())
+            };
             assert_eq!(stat.subscriptions, matching().count() as u64);
             assert_eq!(stat.credits, matching().map(|s| u64::from(s.credit)).sum::<u64>());
             let sorted = |patterns: &[Glob]| {

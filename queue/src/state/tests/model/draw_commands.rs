@@ -278,8 +278,10 @@ impl Harness {
 
     fn draw_sources(&self, draw: &mut Draw) -> Sources {
         let most = if self.focus == Focus::Sources { 3 } else { 2 };
-        let source =
-            |draw: &mut Draw| Source { pattern: draw.glob(), weight: [1, 1, 2, 5, 0][draw.below(5)] };
+        let source = |draw: &mut Draw| Source {
+            pattern: draw.glob(),
+            weight: [1, 1, 2, 5, 0][draw.below(5)],
+        };
         Sources {
             order: Order::ALL[draw.below(3)],
             patterns: (0..1 + draw.below(most)).map(|_| source(draw)).collect(),

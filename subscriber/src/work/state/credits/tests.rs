@@ -1,6 +1,7 @@
 //! Credits move to the publishers with jobs, and never exceed the bound.
 
 mod model_publisher;
+mod subscriptions;
 
 use std::time::Duration;
 
@@ -10,17 +11,21 @@ use proptest::prelude::*;
 use super::*;
 use model_publisher::ModelPublisher;
 
-fn publisher(n: u8) -> PublisherId {
-    PublisherId([n; 16])
+const fn publisher(n: u8) -> SubscriptionKey {
+    SubscriptionKey { publisher: PublisherId([n; 16]), subscription: 0 }
 }
 
-const A: PublisherId = PublisherId([1; 16]);
-const B: PublisherId = PublisherId([2; 16]);
-const C: PublisherId = PublisherId([3; 16]);
+const A: SubscriptionKey = publisher(1);
+const B: SubscriptionKey = publisher(2);
+const C: SubscriptionKey = publisher(3);
+
+fn one_subscription(bound: u32) -> Credits {
+    Credits::new(bound, vec![SubscriptionBound { most: bound, weight: 1 }])
+}
 
 /// An empty `Credits` and a buffer for its messages.
 fn credits(bound: u32) -> (Credits, Vec<CreditMessage>) {
-    (Credits::new(bound), Vec::new())
+    (one_subscription(bound), Vec::new())
 }
 
 fn take(messages: &mut Vec<CreditMessage>) -> Vec<CreditMessage> {
@@ -30,7 +35,7 @@ fn take(messages: &mut Vec<CreditMessage>) -> Vec<CreditMessage> {
 #[test]
 fn a_lone_publisher_gets_the_whole_bound() {
     let (mut credits, mut messages) = credits(10);
-    credits.opened(A, 0, &mut messages);
+    credits.opened(A.publisher, 0, &mut messages);
     assert_eq!(messages, [CreditMessage::Grant(A, 10)]);
 }
 
@@ -38,9 +43,9 @@ fn a_lone_publisher_gets_the_whole_bound() {
 fn the_first_split_is_even_over_expected_publishers() {
     let (mut credits, mut messages) = credits(10);
     credits.expect(3, &mut messages);
-    credits.opened(A, 2, &mut messages);
-    credits.opened(B, 1, &mut messages);
-    credits.opened(C, 0, &mut messages);
+    credits.opened(A.publisher, 2, &mut messages);
+    credits.opened(B.publisher, 1, &mut messages);
+    credits.opened(C.publisher, 0, &mut messages);
     assert_eq!(
         messages,
         [CreditMessage::Grant(A, 4), CreditMessage::Grant(B, 3), CreditMessage::Grant(C, 3)]
@@ -50,7 +55,7 @@ fn the_first_split_is_even_over_expected_publishers() {
 #[test]
 fn the_share_of_an_absent_publisher_goes_to_the_others() {
     let (mut credits, mut messages) = credits(10);
-    credits.opened(A, 1, &mut messages);
+    credits.opened(A.publisher, 1, &mut messages);
     assert_eq!(take(&mut messages), [CreditMessage::Grant(A, 5)]);
     credits.expect(0, &mut messages);
     assert_eq!(take(&mut messages), [CreditMessage::Grant(A, 5)]);
@@ -59,9 +64,9 @@ fn the_share_of_an_absent_publisher_goes_to_the_others() {
 #[test]
 fn a_new_publisher_gets_its_share_after_it_was_returned() {
     let (mut credits, mut messages) = credits(10);
-    credits.opened(A, 0, &mut messages);
+    credits.opened(A.publisher, 0, &mut messages);
     take(&mut messages);
-    credits.opened(B, 0, &mut messages);
+    credits.opened(B.publisher, 0, &mut messages);
     assert_eq!(take(&mut messages), [CreditMessage::Recall(A, 5)]);
     credits.returned(A, 5, &mut messages);
     assert_eq!(take(&mut messages), [CreditMessage::Grant(B, 5)]);
@@ -70,9 +75,9 @@ fn a_new_publisher_gets_its_share_after_it_was_returned() {
 #[test]
 fn idle_credits_move_to_a_waiting_publisher_once_returned() {
     let (mut credits, mut messages) = credits(4);
-    credits.opened(A, 1, &mut messages);
-    credits.opened(B, 0, &mut messages);
-    let given = credits.account(&A).credits;
+    credits.opened(A.publisher, 1, &mut messages);
+    credits.opened(B.publisher, 0, &mut messages);
+    let given = credits.of_publisher(&A.publisher).0;
     credits.returned(A, given.saturating_sub(2), &mut messages);
     take(&mut messages);
     credits.delivered(A, 2);
@@ -89,7 +94,7 @@ fn a_backlog_collects_nearly_all_credits_in_one_round() {
     let (mut credits, mut messages) = credits(64);
     credits.expect(3, &mut messages);
     for (id, expected) in [(A, 2), (B, 1), (C, 0)] {
-        credits.opened(id, expected, &mut messages);
+        credits.opened(id.publisher, expected, &mut messages);
     }
     assert_eq!(
         take(&mut messages),
@@ -109,11 +114,11 @@ fn a_backlog_collects_nearly_all_credits_in_one_round() {
     }
     assert_eq!(take(&mut messages), [CreditMessage::Grant(A, 20), CreditMessage::Grant(A, 20)]);
     credits.delivered(A, 40);
-    assert_eq!(credits.account(&A).jobs_held, 62);
+    assert_eq!(credits.of_publisher(&A.publisher).1, 62);
     // A fourth publisher gets its share as jobs end, before publishers that have waited for longer.
     credits.waiting(A, 9_938, &mut messages);
     let d = publisher(4);
-    credits.opened(d, 0, &mut messages);
+    credits.opened(d.publisher, 0, &mut messages);
     assert_eq!(
         take(&mut messages),
         [CreditMessage::Recall(C, 1), CreditMessage::Recall(B, 1)],
@@ -126,23 +131,23 @@ fn a_backlog_collects_nearly_all_credits_in_one_round() {
 #[test]
 fn credits_of_a_dead_link_move_and_its_jobs_stay() {
     let (mut credits, mut messages) = credits(10);
-    credits.opened(A, 1, &mut messages);
-    credits.opened(B, 0, &mut messages);
+    credits.opened(A.publisher, 1, &mut messages);
+    credits.opened(B.publisher, 0, &mut messages);
     take(&mut messages);
     credits.delivered(A, 2);
-    credits.lost(A, &mut messages);
+    credits.lost(A.publisher, &mut messages);
     let granted: u32 =
         messages.iter().map(|m| if let CreditMessage::Grant(B, n) = m { *n } else { 0 }).sum();
-    assert_eq!(credits.account(&A).jobs_held, 2);
-    assert_eq!(credits.account(&B).credits, 8);
+    assert_eq!(credits.of_publisher(&A.publisher).1, 2);
+    assert_eq!(credits.of_publisher(&B.publisher).0, 8);
     assert!(granted > 0);
 }
 
 #[test]
 fn a_freed_credit_returns_to_its_publisher_unless_another_waits() {
     let (mut credits, mut messages) = credits(2);
-    credits.opened(A, 1, &mut messages);
-    credits.opened(B, 0, &mut messages);
+    credits.opened(A.publisher, 1, &mut messages);
+    credits.opened(B.publisher, 0, &mut messages);
     take(&mut messages);
     credits.delivered(A, 1);
     credits.freed(A, 1, &mut messages);
@@ -158,9 +163,9 @@ fn a_freed_credit_returns_to_its_publisher_unless_another_waits() {
 #[test]
 fn an_idle_new_publisher_yields_its_share_to_others() {
     let (mut credits, mut messages) = credits(10);
-    credits.opened(A, 0, &mut messages);
+    credits.opened(A.publisher, 0, &mut messages);
     credits.delivered(A, 10);
-    credits.opened(B, 0, &mut messages);
+    credits.opened(B.publisher, 0, &mut messages);
     take(&mut messages);
     credits.freed(A, 1, &mut messages);
     assert_eq!(take(&mut messages), [CreditMessage::Grant(B, 1)], "the first share of a new one");
@@ -177,8 +182,8 @@ fn an_idle_new_publisher_yields_its_share_to_others() {
 #[test]
 fn with_more_publishers_than_credits_waiting_ones_take_turns() {
     let (mut credits, mut messages) = credits(1);
-    credits.opened(A, 0, &mut messages);
-    credits.opened(B, 0, &mut messages);
+    credits.opened(A.publisher, 0, &mut messages);
+    credits.opened(B.publisher, 0, &mut messages);
     credits.waiting(B, 9, &mut messages);
     assert_eq!(take(&mut messages), [CreditMessage::Grant(A, 1), CreditMessage::Recall(A, 1)]);
     credits.delivered(A, 1);
@@ -204,8 +209,8 @@ fn with_more_publishers_than_credits_waiting_ones_take_turns() {
 #[test]
 fn an_unneeded_credit_goes_to_another_waiting_publisher() {
     let (mut credits, mut messages) = credits(1);
-    credits.opened(A, 0, &mut messages);
-    credits.opened(B, 0, &mut messages);
+    credits.opened(A.publisher, 0, &mut messages);
+    credits.opened(B.publisher, 0, &mut messages);
     credits.delivered(A, 1);
     credits.waiting(A, 1, &mut messages);
     credits.waiting(B, 1, &mut messages);
@@ -227,7 +232,7 @@ fn credits_that_were_used_up_are_recalled_from_another() {
     let (mut credits, mut messages) = credits(6);
     credits.expect(3, &mut messages);
     for (id, expected) in [(A, 2), (B, 1), (C, 0)] {
-        credits.opened(id, expected, &mut messages);
+        credits.opened(id.publisher, expected, &mut messages);
     }
     credits.delivered(C, 2);
     take(&mut messages);
@@ -243,8 +248,8 @@ fn credits_that_were_used_up_are_recalled_from_another() {
 #[test]
 fn a_late_credit_is_recalled_for_a_waiting_publisher() {
     let (mut credits, mut messages) = credits(2);
-    credits.opened(A, 1, &mut messages);
-    credits.opened(B, 0, &mut messages);
+    credits.opened(A.publisher, 1, &mut messages);
+    credits.opened(B.publisher, 0, &mut messages);
     credits.delivered(A, 1);
     credits.delivered(B, 1);
     credits.waiting(A, 9, &mut messages);
@@ -261,8 +266,8 @@ fn a_late_credit_is_recalled_for_a_waiting_publisher() {
 #[test]
 fn a_recalled_publisher_with_jobs_in_flight_still_waits() {
     let (mut credits, mut messages) = credits(10);
-    credits.opened(A, 1, &mut messages);
-    credits.opened(B, 0, &mut messages);
+    credits.opened(A.publisher, 1, &mut messages);
+    credits.opened(B.publisher, 0, &mut messages);
     assert_eq!(take(&mut messages), [CreditMessage::Grant(A, 5), CreditMessage::Grant(B, 5)]);
     // Both have used up their credits; the jobs arrive after the messages.
     credits.waiting(A, 90, &mut messages);
@@ -290,8 +295,8 @@ fn a_recalled_publisher_with_jobs_in_flight_still_waits() {
 fn publishers_with_jobs_in_flight_are_recalled_once() {
     let (mut credits, mut messages) = credits(12);
     credits.expect(2, &mut messages);
-    credits.opened(A, 1, &mut messages);
-    credits.opened(B, 0, &mut messages);
+    credits.opened(A.publisher, 1, &mut messages);
+    credits.opened(B.publisher, 0, &mut messages);
     take(&mut messages);
     // Both have used up all their credits, and none of their jobs has arrived.
     for id in [A, B] {
@@ -314,7 +319,7 @@ fn publishers_with_jobs_in_flight_are_recalled_once() {
 #[test]
 fn nothing_is_granted_after_a_stop() {
     let (mut credits, mut messages) = credits(4);
-    credits.opened(A, 0, &mut messages);
+    credits.opened(A.publisher, 0, &mut messages);
     credits.delivered(A, 4);
     credits.stop();
     take(&mut messages);
@@ -327,21 +332,21 @@ fn nothing_is_granted_after_a_stop() {
 fn a_quiet_worker_recalls_everything_and_grants_nothing() {
     let (mut credits, mut messages) = credits(9);
     for (id, expected) in [(A, 2), (B, 1), (C, 0)] {
-        credits.opened(id, expected, &mut messages);
+        credits.opened(id.publisher, expected, &mut messages);
     }
     credits.delivered(A, 3);
     credits.delivered(B, 1);
     take(&mut messages);
     credits.set_quiet(true, &mut messages);
     assert_eq!(take(&mut messages), [CreditMessage::Recall(B, 2), CreditMessage::Recall(C, 3)]);
-    assert!(credits.all_returned(&A) && !credits.all_returned(&B));
+    assert!(credits.all_returned(&A.publisher) && !credits.all_returned(&B.publisher));
     credits.waiting(A, 50, &mut messages);
     credits.freed(A, 3, &mut messages);
     credits.returned(B, 2, &mut messages);
-    credits.lost(C, &mut messages);
-    credits.opened(C, 0, &mut messages);
+    credits.lost(C.publisher, &mut messages);
+    credits.opened(C.publisher, 0, &mut messages);
     assert_eq!(take(&mut messages), []);
-    assert!([A, B, C].iter().all(|id| credits.all_returned(id)));
+    assert!([A, B, C].iter().all(|id| credits.all_returned(&id.publisher)));
     credits.set_quiet(false, &mut messages);
     let granted: u32 = take(&mut messages)
         .into_iter()
@@ -360,16 +365,16 @@ fn a_quiet_worker_recalls_everything_and_grants_nothing() {
 #[test]
 fn grants_after_a_recall_are_recalled_after_its_answer() {
     let (mut credits, mut messages) = credits(10);
-    credits.opened(A, 0, &mut messages);
-    credits.opened(B, 0, &mut messages);
+    credits.opened(A.publisher, 0, &mut messages);
+    credits.opened(B.publisher, 0, &mut messages);
     assert_eq!(take(&mut messages), [CreditMessage::Grant(A, 10), CreditMessage::Recall(A, 5)]);
     credits.set_quiet(true, &mut messages);
     assert_eq!(take(&mut messages), [], "A has a pending recall");
     credits.returned(A, 5, &mut messages);
     assert_eq!(take(&mut messages), [CreditMessage::Recall(A, 5)]);
-    assert!(!credits.all_returned(&A));
+    assert!(!credits.all_returned(&A.publisher));
     credits.returned(A, 5, &mut messages);
-    assert!(credits.all_returned(&A));
+    assert!(credits.all_returned(&A.publisher));
     credits.set_quiet(false, &mut messages);
     assert_eq!(messages.len(), 2, "{messages:?}");
 }
@@ -377,12 +382,12 @@ fn grants_after_a_recall_are_recalled_after_its_answer() {
 #[test]
 fn a_withdrawn_grant_can_be_granted_again() {
     let (mut credits, mut messages) = credits(4);
-    credits.opened(A, 0, &mut messages);
+    credits.opened(A.publisher, 0, &mut messages);
     take(&mut messages);
     credits.grant_withdrawn(A, 4);
     credits.set_quiet(true, &mut messages);
     assert_eq!(take(&mut messages), []);
-    assert!(credits.all_returned(&A));
+    assert!(credits.all_returned(&A.publisher));
     credits.set_quiet(false, &mut messages);
     assert_eq!(messages, [CreditMessage::Grant(A, 4)]);
 }
@@ -394,13 +399,13 @@ fn wait_beside_stopped_publisher(bound: u32, publishers: u8) -> Duration {
     let (mut credits, mut messages) = credits(bound);
     let mut all = vec![ModelPublisher::with_jobs(0); usize::from(publishers)];
     for n in 0..publishers {
-        credits.opened(publisher(n), usize::from(publishers - n) - 1, &mut messages);
+        credits.opened(publisher(n).publisher, usize::from(publishers - n) - 1, &mut messages);
     }
     all[0].jobs = 10 * bound;
     let deliver = |all: &mut Vec<ModelPublisher>, messages: &mut Vec<CreditMessage>| {
         for one in messages.drain(..) {
             let (CreditMessage::Grant(id, _) | CreditMessage::Recall(id, _)) = one;
-            all[usize::from(id.0[0])].to.push_back(one);
+            all[usize::from(id.publisher.0[0])].to.push_back(one);
         }
     };
     // Lets all publishers take turns until nothing is left to do.
@@ -424,7 +429,7 @@ fn wait_beside_stopped_publisher(bound: u32, publishers: u8) -> Duration {
     if all[usize::from(last)].jobs == 0 {
         return Duration::ZERO;
     }
-    credits.lost(publisher(0), &mut messages);
+    credits.lost(publisher(0).publisher, &mut messages);
     deliver(&mut all, &mut messages);
     rest(&mut all, &mut credits, 1);
     assert_eq!(all[usize::from(last)].jobs, 0);
@@ -445,23 +450,24 @@ enum CreditEvent {
     Expect(usize),
     Open(u8, usize),
     Lose(u8),
-    Deliver(u8, u32),
-    Free(u8, u32),
-    Return(u8, u32),
-    Wait(u8, u64),
+    Deliver(usize, u32),
+    Free(usize, u32),
+    Return(usize, u32),
+    Wait(usize, u64),
     Quiet(bool),
 }
 
 fn credit_event() -> impl Strategy<Value = CreditEvent> {
     let p = 0u8..4;
+    let account = 0usize..12;
     prop_oneof![
         (0usize..4).prop_map(CreditEvent::Expect),
         (p.clone(), 0usize..4).prop_map(|(p, n)| CreditEvent::Open(p, n)),
-        p.clone().prop_map(CreditEvent::Lose),
-        (p.clone(), 1u32..20).prop_map(|(p, n)| CreditEvent::Deliver(p, n)),
-        (p.clone(), 1u32..20).prop_map(|(p, n)| CreditEvent::Free(p, n)),
-        (p.clone(), 0u32..20).prop_map(|(p, n)| CreditEvent::Return(p, n)),
-        (p, 0u64..50).prop_map(|(p, n)| CreditEvent::Wait(p, n)),
+        p.prop_map(CreditEvent::Lose),
+        (account.clone(), 1u32..20).prop_map(|(at, n)| CreditEvent::Deliver(at, n)),
+        (account.clone(), 1u32..20).prop_map(|(at, n)| CreditEvent::Free(at, n)),
+        (account.clone(), 0u32..20).prop_map(|(at, n)| CreditEvent::Return(at, n)),
+        (account, 0u64..50).prop_map(|(at, n)| CreditEvent::Wait(at, n)),
         any::<bool>().prop_map(CreditEvent::Quiet),
     ]
 }
@@ -478,44 +484,6 @@ struct ModelAccount {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-    /// However messages and jobs are delayed, every publisher gets rid of its jobs.
-    #[test]
-    fn no_publisher_keeps_jobs_without_credit(
-        bound in 1u32..120,
-        jobs in proptest::collection::vec(0u32..400, 2..4),
-        turns in proptest::collection::vec((0usize..4, 0u8..=255), 1..300),
-    ) {
-        let mut credits = Credits::new(bound);
-        let mut messages = Vec::new();
-        let mut all: Vec<ModelPublisher> = jobs
-            .iter()
-            .map(|&jobs| ModelPublisher::with_jobs(jobs))
-            .collect();
-        for (n, one) in all.iter_mut().enumerate() {
-            one.serve(publisher(n as u8));
-            credits.opened(publisher(n as u8), jobs.len() - n - 1, &mut messages);
-        }
-        let mut steps = 0;
-        for (first, which) in turns.iter().cycle() {
-            for one in messages.drain(..) {
-                let (CreditMessage::Grant(id, _) | CreditMessage::Recall(id, _)) = one;
-                all[id.0[0] as usize].to.push_back(one);
-            }
-            let count = all.len();
-            let progressed = (0..count).any(|nth| {
-                let n = (first + nth) % count;
-                all[n].step(publisher(n as u8), *which, &mut credits, &mut messages)
-            });
-            if !progressed && messages.is_empty() {
-                break;
-            }
-            steps += 1;
-            prop_assert!(steps < 100_000, "credits circulate for ever");
-        }
-        let left: Vec<u32> = all.iter().map(|one| one.jobs).collect();
-        prop_assert!(left.iter().all(|jobs| *jobs == 0), "{left:?} of {jobs:?} are left");
-    }
-
     /// A worker that is quiet now and then, with any delays: once its recalls are answered, no
     /// publisher has a credit, and after it resumes every publisher gets rid of its jobs.
     #[test]
@@ -527,7 +495,7 @@ proptest! {
             1..300,
         ),
     ) {
-        let mut credits = Credits::new(bound);
+        let mut credits = one_subscription(bound);
         let mut messages = Vec::new();
         let mut all: Vec<ModelPublisher> = jobs
             .iter()
@@ -535,7 +503,7 @@ proptest! {
             .collect();
         for (n, one) in all.iter_mut().enumerate() {
             one.serve(publisher(n as u8));
-            credits.opened(publisher(n as u8), jobs.len() - n - 1, &mut messages);
+            credits.opened(publisher(n as u8).publisher, jobs.len() - n - 1, &mut messages);
         }
         let (mut quiet, mut steps, mut again) = (false, 0, 1);
         for (first, which, turn) in turns.iter().cycle() {
@@ -543,7 +511,7 @@ proptest! {
                 let (CreditMessage::Grant(id, _) | CreditMessage::Recall(id, _)) = one;
                 let is_recall = matches!(one, CreditMessage::Recall(..));
                 prop_assert!(!quiet || is_recall, "{one:?} while quiet");
-                all[id.0[0] as usize].to.push_back(one);
+                all[id.publisher.0[0] as usize].to.push_back(one);
             }
             if *turn && again < 20 {
                 quiet = !quiet;
@@ -578,7 +546,7 @@ proptest! {
                     break;
                 }
                 prop_assert!(all.iter().all(|one| one.credits == 0), "a publisher has credits");
-                prop_assert!((0..count).all(|n| credits.all_returned(&publisher(n as u8))));
+                prop_assert!((0..count).all(|n| credits.all_returned(&publisher(n as u8).publisher)));
                 quiet = false;
                 credits.set_quiet(false, &mut messages);
             }
@@ -589,51 +557,66 @@ proptest! {
     }
 
     /// However publishers come, go, push, wait and return: unused grants and jobs held never exceed
-    /// the bound, and no credit is lost for good.
+    /// the bound, those of a subscription never its own, and no credit is lost for good.
     #[test]
-    fn credits_and_jobs_never_exceed_the_bound(
+    fn credits_and_jobs_never_exceed_the_bounds(
         bound in 1u32..40,
+        caps in proptest::collection::vec((1u32..9, 1u32..4), 0..3),
         events in proptest::collection::vec(credit_event(), 1..200),
     ) {
-        let mut credits = Credits::new(bound);
-        let mut accounts = [ModelAccount::default(); 4];
+        let bounds = subscriptions::capped(bound, &caps);
+        let count = bounds.len();
+        let mut credits = Credits::new(bound, bounds.clone());
+        let mut accounts = vec![ModelAccount::default(); 4 * count];
         let mut messages = Vec::new();
         let mut quiet = false;
+        let key = |at: usize| SubscriptionKey {
+            subscription: (at % count) as u32,
+            ..publisher((at / count) as u8)
+        };
+        let index =
+            |id: SubscriptionKey| id.publisher.0[0] as usize * count + id.subscription as usize;
+        let of = |p: u8| usize::from(p) * count..(usize::from(p) + 1) * count;
+        let out = |account: &ModelAccount| account.credits + account.jobs_held;
         for event in events {
             match event {
                 CreditEvent::Expect(n) => credits.expect(n, &mut messages),
-                CreditEvent::Open(p, n) if !accounts[p as usize].alive => {
-                    accounts[p as usize].alive = true;
-                    credits.opened(publisher(p), n, &mut messages);
+                CreditEvent::Open(p, n) if !accounts[of(p).start].alive => {
+                    accounts[of(p)].iter_mut().for_each(|account| account.alive = true);
+                    credits.opened(key(of(p).start).publisher, n, &mut messages);
                 }
-                CreditEvent::Lose(p) if accounts[p as usize].alive => {
-                    let account = &mut accounts[p as usize];
-                    *account =
-                        ModelAccount { jobs_held: account.jobs_held, ..ModelAccount::default() };
-                    credits.lost(publisher(p), &mut messages);
+                CreditEvent::Lose(p) if accounts[of(p).start].alive => {
+                    for account in &mut accounts[of(p)] {
+                        let jobs_held = account.jobs_held;
+                        *account = ModelAccount { jobs_held, ..ModelAccount::default() };
+                    }
+                    credits.lost(key(of(p).start).publisher, &mut messages);
                 }
-                CreditEvent::Deliver(p, n) if accounts[p as usize].credits > 0 => {
-                    let account = &mut accounts[p as usize];
+                CreditEvent::Deliver(at, n) if accounts[at % accounts.len()].credits > 0 => {
+                    let at = at % accounts.len();
+                    let account = &mut accounts[at];
                     let n = n.min(account.credits);
                     account.credits -= n;
                     account.jobs_held += n;
-                    credits.delivered(publisher(p), n);
+                    credits.delivered(key(at), n);
                 }
-                CreditEvent::Free(p, n) if accounts[p as usize].jobs_held > 0 => {
-                    let n = n.min(accounts[p as usize].jobs_held);
-                    accounts[p as usize].jobs_held -= n;
-                    credits.freed(publisher(p), n, &mut messages);
+                CreditEvent::Free(at, n) if accounts[at % accounts.len()].jobs_held > 0 => {
+                    let at = at % accounts.len();
+                    let n = n.min(accounts[at].jobs_held);
+                    accounts[at].jobs_held -= n;
+                    credits.freed(key(at), n, &mut messages);
                 }
-                CreditEvent::Return(p, n) => {
-                    let account = &mut accounts[p as usize];
+                CreditEvent::Return(at, n) => {
+                    let at = at % accounts.len();
+                    let account = &mut accounts[at];
                     if let Some(recalled) = account.recalled.take() {
                         let n = n.min(recalled).min(account.credits);
                         account.credits -= n;
-                        credits.returned(publisher(p), n, &mut messages);
+                        credits.returned(key(at), n, &mut messages);
                     }
                 }
-                CreditEvent::Wait(p, n) if accounts[p as usize].alive => {
-                    credits.waiting(publisher(p), n, &mut messages);
+                CreditEvent::Wait(at, n) if accounts[at % accounts.len()].alive => {
+                    credits.waiting(key(at % accounts.len()), n, &mut messages);
                 }
                 CreditEvent::Quiet(is) => {
                     quiet = is;
@@ -644,40 +627,50 @@ proptest! {
             for one in messages.drain(..) {
                 match one {
                     CreditMessage::Grant(id, n) => {
-                        let account = &mut accounts[id.0[0] as usize];
+                        let account = &mut accounts[index(id)];
                         prop_assert!(account.alive && n > 0 && !quiet);
                         account.credits += n;
-                        let credits = account.credits;
-                        let alive = accounts.iter().filter(|account| account.alive).count();
+                        let alive = accounts.iter().filter(|account| account.alive).count() / count;
+                        let at_one = accounts[of(id.publisher.0[0])].iter();
+                        let (at_one, own) =
+                            (at_one.map(|a| a.credits).sum::<u32>(), accounts[index(id)].credits);
+                        let most = bounds[id.subscription as usize].most;
                         prop_assert!(
-                            alive == 1 || bound == 1 || credits < bound,
+                            alive == 1
+                                || (bound == 1 || at_one < bound) && (most == 1 || own < most),
                             "all credits at one of {alive} publishers"
                         );
                     }
                     CreditMessage::Recall(id, n) => {
-                        let account = &mut accounts[id.0[0] as usize];
+                        let account = &mut accounts[index(id)];
                         prop_assert!(account.alive && n > 0 && account.recalled.is_none());
                         account.recalled = Some(n);
                     }
                 }
             }
-            let out: u32 = accounts.iter().map(|account| account.credits + account.jobs_held).sum();
-            prop_assert!(out <= bound, "{out} are out, {bound} may be");
+            let all: u32 = accounts.iter().map(out).sum();
+            prop_assert!(all <= bound, "{all} are out, {bound} may be");
+            for (number, own) in bounds.iter().enumerate() {
+                let all: u32 = accounts.iter().skip(number).step_by(count).map(out).sum();
+                prop_assert!(all <= own.most, "{all} of {number} are out, {own:?} may be");
+            }
         }
         credits.expect(0, &mut messages);
         credits.set_quiet(false, &mut messages);
         for one in messages {
             if let CreditMessage::Grant(id, n) = one {
-                accounts[id.0[0] as usize].credits += n;
+                accounts[index(id)].credits += n;
             }
         }
         if accounts.iter().any(|account| account.alive) {
-            let out: u32 = accounts.iter().map(|account| account.credits + account.jobs_held).sum();
-            let at_one = accounts.iter().any(|account| account.credits == bound - 1);
+            let all: u32 = accounts.iter().map(out).sum();
+            let credits = |p: u8| accounts[of(p)].iter().map(|a| a.credits).sum::<u32>();
+            let at_one = (0..4).any(|p| credits(p) == bound - 1);
+            let is_pending = accounts.iter().any(|account| account.recalled.is_some());
             prop_assert!(
-                out == bound || (out == bound - 1 && at_one),
+                all == bound || (all == bound - 1 && at_one) || is_pending && count > 1,
                 "{} are out of {}: with a publisher alive, the rest stays in the pool only so that \
-                 no publisher has it all", out, bound
+                 no publisher has it all", all, bound
             );
         }
     }

@@ -6,6 +6,8 @@ use proptest::prelude::*;
 
 use longshore_transport::RETRY_STEP;
 
+use crate::work::state::subscriptions::bounds;
+
 use super::*;
 
 const A: PublisherId = PublisherId([1; 16]);
@@ -28,7 +30,10 @@ impl Scenario {
     }
 
     fn with_seed(bound: u32, seed: u64) -> Scenario {
-        Scenario { core: DurableSubscription::new(bound, seed), now: Duration::from_secs(1_000) }
+        Scenario {
+            core: DurableSubscription::new(bound, bounds(bound, &[]), seed),
+            now: Duration::from_secs(1_000),
+        }
     }
 
     fn step(&mut self, event: DurableEvent) -> Vec<Action> {
@@ -124,7 +129,7 @@ fn attempts_are_retried_with_linear_backoff() {
     scenario.next();
     assert_eq!(
         scenario.step(DurableEvent::Attached(A)),
-        [Action::Grant { publisher: A, credits: 8 }]
+        [Action::Grant { at: SubscriptionKey { publisher: A, subscription: 0 }, credits: 8 }]
     );
     assert_eq!(scenario.core.next_deadline(), None);
 }

@@ -15,6 +15,8 @@ pub(super) struct ModelPublisher {
     pub(super) to_worker: VecDeque<CreditMessage>,
     pub(super) deliveries: VecDeque<u32>,
     pub(super) running: u32,
+    /// Its jobs never end.
+    pub(super) is_stuck: bool,
 }
 
 impl ModelPublisher {
@@ -38,7 +40,7 @@ impl ModelPublisher {
     }
 
     /// Delivers jobs, and reports a backlog.
-    pub(super) fn serve(&mut self, id: PublisherId) {
+    pub(super) fn serve(&mut self, id: SubscriptionKey) {
         let delivered = self.jobs.min(self.credits);
         if delivered > 0 {
             self.jobs -= delivered;
@@ -55,7 +57,7 @@ impl ModelPublisher {
     /// Makes the next possible step; false if there is none.
     pub(super) fn step(
         &mut self,
-        id: PublisherId,
+        id: SubscriptionKey,
         which: u8,
         credits: &mut Credits,
         messages: &mut Vec<CreditMessage>,
@@ -82,7 +84,7 @@ impl ModelPublisher {
                     }
                     None => continue,
                 },
-                3 if self.running > 0 => {
+                3 if self.running > 0 && !self.is_stuck => {
                     let done = self.running.min(1 + u32::from(which));
                     self.running -= done;
                     credits.freed(id, done, messages);
