@@ -79,6 +79,82 @@
 //! }
 //! ```
 //!
+//! # State, failures, results
+//!
+//! Handlers of a worker share a state, such as a pool of connections. Any error fails the attempt,
+//! and is logged; a [`JobFailure`] decides otherwise: *bury* if no attempt can succeed, *snooze* or
+//! *release* without using up the attempt. What a handler returns is its kind's `output`, for
+//! programs that wait for it.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//!
+//! use longshore::State;
+//! use longshore::prelude::*;
+//! # use serde::{Deserialize, Serialize};
+//! # #[derive(Clone)]
+//! # struct Pool;
+//! # impl Pool { async fn balance(&self, _: u64) -> std::io::Result<Option<i64>> { Ok(None) } }
+//!
+//! #[derive(Serialize, Deserialize, JobKind)]
+//! #[job(path = "/jobs/statement", backoff = "exponential:1s..10m", output = i64)]
+//! struct Statement {
+//!     account: u64,
+//! }
+//!
+//! async fn state(job: Payload<Statement>, pool: State<Pool>) -> Result<i64, JobFailure> {
+//!     // An error of the database is retried.
+//!     let balance = pool.0.balance(job.0.account).await?;
+//!     balance.ok_or_else(|| JobFailure::bury("no such account").kind("NoAccount"))
+//! }
+//!
+//! # async fn run(pool: Pool) -> anyhow::Result<()> {
+//! let worker = Worker::connect("127.0.0.1").state(pool).handle(state);
+//! # let _ = worker;
+//!
+//! let producer = Producer::connect("127.0.0.1");
+//! let job = Statement { account: 17 };
+//! let balance = producer.enqueue(job).result(Duration::from_secs(60)).await?;
+//! println!("{balance}");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Tests of your own code
+//!
+//! With the feature `testing`, a whole system runs inside a test, and the test moves its clock: an
+//! hour's back-off passes at once. See [`testing`](testing/index.html).
+//!
+//! ```no_run
+//! use std::time::Duration;
+//!
+//! use longshore::prelude::*;
+//! use longshore::testing::TestSystem;
+//! # use serde::{Deserialize, Serialize};
+//! # #[derive(Serialize, Deserialize, JobKind)]
+//! # #[job(path = "/jobs/reminder")]
+//! # struct Reminder;
+//! # async fn remind(_: Payload<Reminder>) -> anyhow::Result<()> { Ok(()) }
+//!
+//! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+//! let (system, day) = (TestSystem::start().await?, Duration::from_secs(86_400));
+//! system.producer().enqueue(Reminder).delay(day).await?;
+//! system.advance(day).await?;
+//! let report = system.drain(system.worker().handle(remind), |worker| worker.run()).await?;
+//! assert_eq!(report.completed, 1);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [`Torture`](testing/struct.Torture.html) runs a handler with every fault at each of its awaits.
+//!
+//! # Deploys
+//!
+//! A worker that is asked to stop ([`Subscription::shutdown`], [`ShutdownHandle`]) finishes its
+//! running jobs within its [`grace`](Subscription::grace), and releases the others to the workers of
+//! the new version. Options of a kind are stored with each job, so a new version does not change
+//! those of jobs that wait. [`recipes`] has payloads that change, monitoring, dead letters, sizes.
+//!
 //! # Jobs without a type
 //!
 //! A job is bytes at a path: [`new_job`] creates one, [`JobOptions`] has its options, and
@@ -155,30 +231,6 @@
 //! # }
 //! ```
 //!
-//! # Tests of your own code
-//!
-//! With the feature `testing`, a whole system runs inside a test, and the test moves its clock: an
-//! hour's back-off passes at once. See [`testing`](testing/index.html).
-//!
-//! ```no_run
-//! use longshore::Path;
-//! use longshore::prelude::*;
-//! use longshore::testing::TestSystem;
-//!
-//! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
-//! let system = TestSystem::start().await?;
-//! system.producer().enqueue(new_job(Path::new("/jobs/report")?, "monday")).await?;
-//!
-//! let print = |job: Job<String>, _: JobContext| async move { Ok(job.payload.to_uppercase()) };
-//! let worker = system.worker().durable_subscribe("/jobs/**");
-//! let report = system.drain(worker, |jobs| jobs.run(print)).await?;
-//! assert_eq!(report.completed, 1);
-//! # Ok(())
-//! # }
-//! ```
-//!
-//! [`Torture`](testing/struct.Torture.html) runs a handler with every fault at each of its awaits.
-//!
 //! # How to read these pages
 //!
 //! - **Clients.** `X::connect(cluster)` creates a client: it waits for nothing, cannot fail, and
@@ -208,8 +260,8 @@
 //!
 //! # Further reading
 //!
-//! - [`recipes`]: a short program for each need: errors that decide, several queues in order,
-//!   progress, checkpoints, middleware, tracing, a graceful shutdown, results, an outbox, values.
+//! - [`recipes`]: a few lines for each need: retries, scheduled and unique jobs, transactions,
+//!   tenants, timeouts, progress, middleware, dead letters, monitoring, tests, live values.
 //! - [`Worker`], [`Subscription`], [`JobContext`]: running jobs. [`middleware`]: tower layers
 //!   around a handler.
 //! - [`Producer`], [`Pipeline`]: enqueueing jobs, one by one or many. [`Queues`], [`Feed`]: reading
