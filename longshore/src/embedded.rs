@@ -1,6 +1,6 @@
 //! A whole system in your program: resolver replicas and a publisher as tasks of its runtime. Use
-//! it for a self-contained program, for demonstrations and for tests; [`testing`](crate::testing)
-//! adds a clock that a test moves.
+//! it for a self-contained program, for demonstrations and for tests;
+//! [`testing`](../testing/index.html) adds a clock that a test moves.
 //!
 //! ```
 //! use longshore::embedded::System;

@@ -56,8 +56,8 @@
 //! Tokens of two publishers cannot be compared. A job stays at its publisher, so a record that one
 //! job writes is safe. For a record that many jobs write, their queue needs a single publisher.
 //!
-//! [`testing::MemoryFencedStore`](crate::testing::MemoryFencedStore) is a fenced store for tests,
-//! and [`testing::Torture`](crate::testing::Torture) shows whether a handler needs one.
+//! [`MemoryFencedStore`](../testing/struct.MemoryFencedStore.html) is a fenced store for tests, and
+//! [`Torture`](../testing/struct.Torture.html) shows whether a handler needs one.
 
 use std::future::Future;
 
