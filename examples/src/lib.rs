@@ -13,6 +13,20 @@ mod tests {
     }
 
     #[test]
+    fn examples_have_under_sixty_lines() -> std::io::Result<()> {
+        for file in std::fs::read_dir(env!("CARGO_MANIFEST_DIR"))? {
+            let path = file?.path();
+            if path.extension().is_some_and(|extension| extension == "rs") {
+                let program = std::fs::read_to_string(&path)?;
+                let lines = program.lines().map(str::trim_start);
+                let code = lines.filter(|line| !line.is_empty() && !line.starts_with("//")).count();
+                assert!(code < 60, "{} has {code} lines of code", path.display());
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
     fn the_readme_shows_the_examples_as_they_are() {
         let readme = include_str!("../../README.md");
         assert!(readme.contains(shown(include_str!("../producer.rs"))), "producer.rs");
