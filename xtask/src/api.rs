@@ -43,15 +43,16 @@ fn compare(arguments: &[&str]) -> anyhow::Result<bool> {
         ["--since", revision] => (*revision).to_owned(),
         _ => bail!("expected --since REV or no option"),
     };
+    let found = Command::new("cargo").args(["semver-checks", "--version"]).output();
+    if !found.is_ok_and(|output| output.status.success()) {
+        bail!(
+            "cargo-semver-checks is not installed, run: cargo install --locked cargo-semver-checks"
+        );
+    }
     let mut check = Command::new("cargo");
     check.args(["semver-checks", "--baseline-rev", &since]).current_dir(root());
     check.args(LIBRARIES.iter().flat_map(|library| ["--package", library]));
-    let status = check.status().context("cargo semver-checks")?;
-    match status.code() {
-        // Cargo's own code for a command that is not there.
-        Some(101) => bail!("not installed? cargo install --locked cargo-semver-checks"),
-        code => Ok(code == Some(0)),
-    }
+    Ok(check.status().context("cargo semver-checks")?.success())
 }
 
 /// The newest tag of a version.
