@@ -157,6 +157,10 @@ fn replica(folder: &FilePath) -> Service {
     start(folder, REPLICA, &["resolver", "--fresh", "--listen", "127.0.0.1:0"])
 }
 
+fn status(replica: &Service) -> serde_json::Value {
+    is_served(replica, &["resolver", "status", "--json"]).json()["replicas"][0].clone()
+}
+
 #[test]
 fn half_frames_stay_within_a_replicas_memory_bound() {
     let folder = tempfile::tempdir().unwrap();
@@ -188,11 +192,7 @@ fn unread_answers_stay_within_a_replicas_memory_bound() {
         command.args(["--resolver", &at]).arg("--data").arg(data);
         command
     });
-    let paths = || {
-        is_served(&replica, &["resolver", "status", "--json"]).json()["replicas"][0]["paths"]
-            .clone()
-    };
-    wait_until("the replica knows the paths", || paths() == 500);
+    wait_until("the replica knows the paths", || status(&replica)["paths"] == 500);
     let listing = framed(|out| {
         let globs = vec![Glob::new("/**").unwrap()];
         for id in 0..100 {
@@ -223,6 +223,7 @@ fn publisher(folder: &FilePath) -> (Service, Service) {
     let at = address(&replica).to_string();
     let words = ["publisher", "--listen", "127.0.0.1:0", "--default", "/jobs", "--resolver", &at];
     let publisher = start(folder, PUBLISHER, &words);
+    wait_until("the replica knows the default", || status(&replica)["defaults"] == 1);
     is_served(&replica, &["enqueue", "/jobs/a", "a payload"]);
     (replica, publisher)
 }
