@@ -24,8 +24,17 @@ use rustix::process::Signal;
 use tokio::time::timeout;
 
 const QUEUE: &str = "/jobs/load";
-/// The smallest segments, so that snapshots are written and segments removed between kills.
-const SMALL_SEGMENTS: &str = "\n[publisher]\nsegment_bytes = 1048576\n";
+/// The smallest segments, so that snapshots are written and segments removed between kills; and
+/// replicas that do not hide a publisher while a busy machine restarts it.
+const CONFIGURATION: &str = "\
+[timing]
+writer_ttl = \"30s\"
+retry_wait_min = \"50ms\"
+retry_wait_max = \"300ms\"
+
+[publisher]
+segment_bytes = 1048576
+";
 /// Within this time after a publisher's restart, ready jobs are delivered and batches answered.
 const RECOVERY: Duration = Duration::from_secs(5);
 /// Tolerance for a busy machine.
@@ -134,7 +143,7 @@ async fn receipts_survive_a_publisher_killed_during_enqueue() {
 #[tokio::test(flavor = "multi_thread")]
 async fn repeated_publisher_kills_lose_and_duplicate_nothing() {
     let kills = if long() { 500 } else { 20 };
-    let mut harness = Harness::with_more_configuration(1, 1, None, SMALL_SEGMENTS).await;
+    let mut harness = Harness::with_configuration(1, 1, None, CONFIGURATION).await;
     let worker = Worker::connect(harness.cluster()).durable_subscribe(QUEUE);
     let worker = worker.concurrency(16).prefetch(1_000);
     let (handle, stats) = (worker.shutdown_handle(), worker.stats());
@@ -186,7 +195,7 @@ async fn repeated_publisher_kills_lose_and_duplicate_nothing() {
         let again = || async { at().0 > acknowledged && at().1 > completed };
         eventually("jobs are enqueued and completed again", again).await;
         slowest = slowest.max(began.elapsed());
-        assert!(slowest < RECOVERY, "kill {kill}: {slowest:?}");
+        assert!(slowest < RECOVERY + SLACK, "kill {kill}: {slowest:?}");
     }
 
     enough.store(true, Ordering::Relaxed);
