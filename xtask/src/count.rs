@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::thread;
 
 use anyhow::{Context as _, bail, ensure};
 use serde::{Deserialize, Serialize};
@@ -135,9 +136,13 @@ fn run(program: &Path, workload: &str, number: u64) -> anyhow::Result<Cost> {
         ensure!(output.status.success(), "{workload} {number} failed under valgrind:\n{stderr}");
         Ok(stderr)
     };
-    let calls =
-        valgrind(&["--tool=callgrind", "--callgrind-out-file=/dev/null", "--trace-syscalls=yes"])?;
-    let blocks = valgrind(&["--tool=dhat", "--dhat-out-file=/dev/null"])?;
+    // Both at once: valgrind uses one core.
+    let (calls, blocks) = thread::scope(|scope| {
+        let blocks = scope.spawn(|| valgrind(&["--tool=dhat", "--dhat-out-file=/dev/null"]));
+        let calls = ["--tool=callgrind", "--callgrind-out-file=/dev/null", "--trace-syscalls=yes"];
+        (valgrind(&calls), blocks.join().expect("valgrind() does not panic"))
+    });
+    let (calls, blocks) = (calls?, blocks?);
     Ok(Cost {
         instructions: instructions(&calls).context("callgrind printed no count")?,
         allocations: allocations(&blocks).context("dhat printed no count")?,
