@@ -223,8 +223,10 @@ fn publisher(folder: &FilePath) -> (Service, Service) {
     let at = address(&replica).to_string();
     let words = ["publisher", "--listen", "127.0.0.1:0", "--default", "/jobs", "--resolver", &at];
     let publisher = start(folder, PUBLISHER, &words);
-    wait_until("the replica knows the default", || status(&replica)["defaults"] == 1);
-    is_served(&replica, &["enqueue", "/jobs/a", "a payload"]);
+    wait_until("the publisher is registered", || {
+        let words = ["enqueue", "/jobs/a", "a payload", "--resolver", &at];
+        run(longshore(&words), b"").code == 0
+    });
     (replica, publisher)
 }
 
