@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::sync::Arc;
 
 use longshore_protocol::messages::values::WriteRefusal;
-use longshore_protocol::{Path, Value};
+use longshore_protocol::{ConvertError, Path, Value};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::task::JoinSet;
@@ -47,8 +47,11 @@ impl Values {
             let procedure = procedure.clone();
             async move {
                 let outcome = match call.argument() {
-                    Ok(argument) => procedure(argument).await.map_err(|error| error.to_string()),
-                    Err(why) => Err(why),
+                    Ok(argument) => {
+                        let refused = |error: E| (WriteRefusal::Refused, error.to_string());
+                        procedure(argument).await.map_err(refused)
+                    }
+                    Err(why) => Err((WriteRefusal::Unreadable, why.to_string())),
                 };
                 call.end(outcome);
             }
@@ -89,20 +92,19 @@ where
 struct Call(Option<Write>);
 
 impl Call {
-    fn argument<A: DeserializeOwned>(&self) -> Result<A, String> {
-        let argument = self.0.as_ref().map(Write::value).unwrap_or(&Value::Null);
-        argument.to_serde().map_err(|why| format!("the argument does not convert: {why}"))
+    fn argument<A: DeserializeOwned>(&self) -> Result<A, ConvertError> {
+        self.0.as_ref().map(Write::value).unwrap_or(&Value::Null).to_serde()
     }
 
-    fn end(mut self, outcome: Result<impl Serialize, String>) {
+    fn end(mut self, outcome: Result<impl Serialize, (WriteRefusal, String)>) {
         let Some(call) = self.0.take() else { return };
         let reply = outcome.and_then(|reply| {
             let reply = Value::from_serde(&reply);
-            reply.map_err(|why| format!("the procedure ran, but its reply does not convert: {why}"))
+            reply.map_err(|why| (WriteRefusal::BadAnswer, why.to_string()))
         });
         match reply {
             Ok(reply) => call.answer(reply),
-            Err(why) => call.refuse(&why),
+            Err((code, why)) => call.end(code, &why),
         }
     }
 }

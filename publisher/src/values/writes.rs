@@ -75,13 +75,13 @@ impl Write {
         self.answer(Value::Null);
     }
 
-    /// Accepts the write, and answers with a value. Never waits. A value over the bounds is sent as
-    /// a refusal.
+    /// Accepts the write, and answers with a value. Never waits. Of a value over the limits, the
+    /// subscriber receives [`WriteRefusal::BadAnswer`].
     pub fn answer(mut self, value: impl Into<Value>) {
         let value = value.into();
         match value.encoded_len() {
             Ok(_) => self.settle(Ok(value)),
-            Err(error) => self.refuse(&error.to_string()),
+            Err(error) => self.end(WriteRefusal::BadAnswer, &error.to_string()),
         }
     }
 

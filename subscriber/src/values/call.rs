@@ -14,11 +14,15 @@ pub enum CallError {
     /// Nobody publishes a procedure at this path. Nothing ran.
     #[error("nobody publishes a procedure at this path")]
     NoSuchProcedure,
-    /// The procedure returned this error, or could not read its argument (then it did not run), or
-    /// its reply does not convert or is too large for a value (then it ran). Retry only what
-    /// may run twice.
+    /// The procedure ran, and returned this error.
     #[error("refused: {0}")]
     Refused(String),
+    /// The procedure could not read its argument, which is of another type. It did not run.
+    #[error("the procedure did not run, as it could not read its argument: {0}")]
+    Unreadable(String),
+    /// The procedure ran, but its reply does not convert to a value or is too large for one.
+    #[error("the procedure ran, but its reply is no value: {0}")]
+    BadReply(String),
     /// No reply within the time limit. The procedure may or may not have run, and may still run:
     /// retry only what may run twice.
     #[error("no reply within {after:?}; the procedure may or may not have run")]
@@ -50,6 +54,8 @@ impl CallError {
             WriteError::Refused(refused) => match refused.code {
                 WriteRefusal::NotWritable => CallError::NoSuchProcedure,
                 WriteRefusal::Refused => CallError::Refused(refused.reason),
+                WriteRefusal::Unreadable => CallError::Unreadable(refused.reason),
+                WriteRefusal::BadAnswer => CallError::BadReply(refused.reason),
                 WriteRefusal::Late if refused.reason.is_empty() => CallError::TimedOut { after },
                 WriteRefusal::Late => CallError::Lost(refused.reason),
                 WriteRefusal::TooMany | WriteRefusal::NotSubscribed => {

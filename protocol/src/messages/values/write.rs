@@ -55,5 +55,9 @@ codes! {
         TooMany = 4, "too many writes wait for their answers; wait for some";
         /// The subscription does not exist, or has ended. Nothing was accepted.
         NotSubscribed = 5, "the subscription does not exist or has ended";
+        /// The program could not read the value, and did nothing with it.
+        Unreadable = 6, "the publisher's program could not read the value";
+        /// The program accepted the write, but its answer is no value within the limits.
+        BadAnswer = 7, "the program accepted the write, but its answer is no value";
     }
 }
