@@ -213,8 +213,8 @@ fn read(r: &mut Reader, depth: usize, items: &mut usize) -> Result<Value, WireEr
         }
         DATE_TIME => {
             let seconds = r.u64_fixed()? as i64;
-            // Not every platform represents every time.
-            Value::DateTime(from_1970(seconds, read_nanos(r)?).ok_or(invalid)?)
+            // Not every platform represents every time: one value must not fail its whole frame.
+            from_1970(seconds, read_nanos(r)?).map_or(Value::Null, Value::DateTime)
         }
         DURATION => Value::Duration(Duration::new(r.u64_fixed()?, read_nanos(r)?)),
         _ => return Err(invalid),

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 
 use super::{Text, Value, ValueMap};
+use crate::limits::VALUE_DEPTH_MAX;
 
 /// Why a value does not convert to a Rust type, or a Rust type to a value.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -26,6 +27,9 @@ pub enum ConvertError {
         /// The type that was requested.
         wanted: &'static str,
     },
+    /// Lists and maps are nested more than 16 levels deep.
+    #[error("lists and maps are nested more than {VALUE_DEPTH_MAX} levels deep; nest less")]
+    TooDeep,
     /// The type's own implementation of serde refused it, for this reason.
     #[error("{0}")]
     Serde(String),

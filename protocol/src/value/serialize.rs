@@ -8,13 +8,15 @@ use serde::ser::{self, Serialize, Serializer};
 
 use super::time::from_1970;
 use super::{ConvertError, Text, Value};
+use crate::limits::VALUE_DEPTH_MAX;
 
 impl Value {
     /// Converts any type of serde: structs and maps to maps, sequences and tuples to lists, enums
     /// as `serde_json` does, the standard library's times and durations to the value's own. Names
-    /// in maps are texts; numbers and bools become texts there.
+    /// in maps are texts; numbers and bools become texts there. Lists and maps may be nested 16
+    /// levels deep ([`VALUE_DEPTH_MAX`]).
     pub fn from_serde<T: Serialize + ?Sized>(from: &T) -> Result<Value, ConvertError> {
-        from.serialize(ToValue)
+        from.serialize(ToValue { depth: Some(VALUE_DEPTH_MAX) })
     }
 }
 
@@ -24,10 +26,25 @@ impl ser::Error for ConvertError {
     }
 }
 
-struct ToValue;
+/// Without a limit, a deep type would overflow the stack.
+#[derive(Clone, Copy)]
+struct ToValue {
+    /// The levels of lists and maps that may follow. None: only plain values, the parts of a time.
+    depth: Option<usize>,
+}
+
+impl ToValue {
+    /// Enters a list or a map.
+    fn enter(self) -> Result<ToValue, ConvertError> {
+        let depth = self.depth.and_then(|depth| depth.checked_sub(1));
+        depth.map(|depth| ToValue { depth: Some(depth) }).ok_or(ConvertError::TooDeep)
+    }
+}
 
 /// The elements of a list so far.
 struct List {
+    /// For the elements.
+    inner: ToValue,
     /// The enum's variant that contains the list.
     variant: Option<&'static str>,
     values: Vec<Value>,
@@ -35,6 +52,8 @@ struct List {
 
 /// The entries of a map so far.
 struct Map {
+    /// For the entries.
+    inner: ToValue,
     /// The struct's name.
     name: &'static str,
     /// The enum's variant that contains the map.
@@ -134,11 +153,11 @@ impl Serializer for ToValue {
         variant: &'static str,
         v: &T,
     ) -> Result<Value, ConvertError> {
-        Ok(in_variant(Some(variant), v.serialize(self)?))
+        Ok(in_variant(Some(variant), v.serialize(self.enter()?)?))
     }
 
     fn serialize_seq(self, _: Option<usize>) -> Result<List, ConvertError> {
-        Ok(List { variant: None, values: Vec::new() })
+        Ok(List { inner: self.enter()?, variant: None, values: Vec::new() })
     }
 
     fn serialize_tuple(self, _: usize) -> Result<List, ConvertError> {
@@ -156,7 +175,8 @@ impl Serializer for ToValue {
         variant: &'static str,
         _: usize,
     ) -> Result<List, ConvertError> {
-        Ok(List { variant: Some(variant), values: Vec::new() })
+        let inner = self.enter()?.enter()?;
+        Ok(List { inner, variant: Some(variant), values: Vec::new() })
     }
 
     fn serialize_map(self, _: Option<usize>) -> Result<Map, ConvertError> {
@@ -164,7 +184,12 @@ impl Serializer for ToValue {
     }
 
     fn serialize_struct(self, name: &'static str, _: usize) -> Result<Map, ConvertError> {
-        Ok(Map { name, variant: None, entries: Vec::new(), next: None })
+        let inner = match (name, self.depth) {
+            // A time is no map in a value.
+            ("Duration" | "SystemTime", Some(0)) => ToValue { depth: None },
+            _ => self.enter()?,
+        };
+        Ok(Map { inner, name, variant: None, entries: Vec::new(), next: None })
     }
 
     fn serialize_struct_variant(
@@ -174,7 +199,8 @@ impl Serializer for ToValue {
         variant: &'static str,
         _: usize,
     ) -> Result<Map, ConvertError> {
-        Ok(Map { name: "", variant: Some(variant), entries: Vec::new(), next: None })
+        let inner = self.enter()?.enter()?;
+        Ok(Map { inner, name: "", variant: Some(variant), entries: Vec::new(), next: None })
     }
 }
 
@@ -185,7 +211,7 @@ macro_rules! lists {
             type Error = ConvertError;
 
             fn $method<T: Serialize + ?Sized>(&mut self, v: &T) -> Result<(), ConvertError> {
-                self.values.push(v.serialize(ToValue)?);
+                self.values.push(v.serialize(self.inner)?);
                 Ok(())
             }
 
@@ -225,7 +251,7 @@ impl ser::SerializeMap for Map {
     type Error = ConvertError;
 
     fn serialize_key<T: Serialize + ?Sized>(&mut self, key: &T) -> Result<(), ConvertError> {
-        self.next = Some(match key.serialize(ToValue)? {
+        self.next = Some(match key.serialize(self.inner)? {
             Value::String(text) => text,
             plain @ (Value::Bool(_) | Value::I64(_) | Value::U64(_)) => plain.to_string().into(),
             _ => return Err(ser::Error::custom("a name in a map is no text")),
@@ -235,7 +261,7 @@ impl ser::SerializeMap for Map {
 
     fn serialize_value<T: Serialize + ?Sized>(&mut self, v: &T) -> Result<(), ConvertError> {
         let name = self.next.take().unwrap_or_default();
-        self.entries.push((name, v.serialize(ToValue)?));
+        self.entries.push((name, v.serialize(self.inner)?));
         Ok(())
     }
 
@@ -256,7 +282,7 @@ macro_rules! structs {
                 v: &T,
             ) -> Result<(), ConvertError> {
                 let name = Text(Bytes::from_static(name.as_bytes()));
-                self.entries.push((name, v.serialize(ToValue)?));
+                self.entries.push((name, v.serialize(self.inner)?));
                 Ok(())
             }
 
@@ -268,3 +294,53 @@ macro_rules! structs {
     )*};
 }
 structs! { SerializeStruct SerializeStructVariant }
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, UNIX_EPOCH};
+
+    use super::*;
+
+    /// Lists in lists around a time.
+    fn nested(levels: usize) -> Result<Value, ConvertError> {
+        struct Nested(usize);
+        impl Serialize for Nested {
+            fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                match self.0 {
+                    0 => (UNIX_EPOCH + Duration::from_secs(1)).serialize(to),
+                    n => [Nested(n - 1)].serialize(to),
+                }
+            }
+        }
+        Value::from_serde(&Nested(levels))
+    }
+
+    #[test]
+    fn nesting_beyond_the_limit_is_refused() {
+        let deepest = nested(VALUE_DEPTH_MAX).unwrap();
+        assert!(deepest.encoded_len().is_ok());
+        for levels in [VALUE_DEPTH_MAX + 1, usize::MAX] {
+            assert_eq!(nested(levels), Err(ConvertError::TooDeep));
+        }
+    }
+
+    #[test]
+    fn variants_count_as_levels() {
+        #[derive(serde::Serialize)]
+        enum Nested {
+            End,
+            Unit(Box<Nested>),
+            List(Box<Nested>, u8),
+            Map { inner: Box<Nested> },
+        }
+        let wraps: [fn(Box<Nested>) -> Nested; 3] =
+            [Nested::Unit, |inner| Nested::List(inner, 0), |inner| Nested::Map { inner }];
+        for wrap in wraps {
+            let value = |n| Value::from_serde(&(0..n).fold(Nested::End, |end, _| wrap(end.into())));
+            let most = (1..).take_while(|n| value(*n).is_ok()).last().unwrap();
+            assert!(value(most).unwrap().encoded_len().is_ok());
+            assert_eq!(value(most + 1), Err(ConvertError::TooDeep));
+            assert!(most == VALUE_DEPTH_MAX || most == VALUE_DEPTH_MAX / 2);
+        }
+    }
+}
