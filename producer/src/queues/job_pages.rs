@@ -1,15 +1,21 @@
 //! Listings of jobs in pages.
 
 use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
+use futures_core::Stream;
 use longshore_protocol::PublisherInfo;
 use longshore_protocol::limits::PAGE_JOBS_MAX;
 use longshore_protocol::messages::work::{Answer, JobInfo, JobsQuery, Request};
 use longshore_resolver::ReplicaFailure;
+use tokio_util::sync::ReusableBoxFuture;
 
 use super::answers::MissingPublisher;
 use super::requester::{PublisherListing, Requester};
+use super::tool_link::RequestFailure;
 
 /// A page of one publisher's jobs, in the publisher's order.
 #[derive(Clone, PartialEq, Debug)]
@@ -30,6 +36,8 @@ pub struct JobPages {
     start: u64,
     complete: bool,
     left: VecDeque<PublisherInfo>,
+    /// The request to the first of them.
+    request: Option<ReusableBoxFuture<'static, Result<Answer, RequestFailure>>>,
     answered: Vec<PublisherInfo>,
     missing: Vec<MissingPublisher>,
     unanswered: Vec<ReplicaFailure>,
@@ -49,6 +57,7 @@ impl JobPages {
             query,
             complete,
             left: publishers.into(),
+            request: None,
             answered: Vec::new(),
             missing,
             unanswered,
@@ -58,10 +67,21 @@ impl JobPages {
     /// The next page; `None` after the last one. Skips a publisher that does not answer: see
     /// [`JobPages::missing`]. Cancel safe.
     pub async fn next(&mut self) -> Option<JobPage> {
+        poll_fn(|context| self.poll_page(context)).await
+    }
+
+    fn poll_page(&mut self, context: &mut Context<'_>) -> Poll<Option<JobPage>> {
         loop {
-            let publisher = self.left.front()?.clone();
-            let request = Request::Jobs(self.query.clone());
-            let why = match self.requester.request(&publisher, &request).await {
+            let Some(publisher) = self.left.front().cloned() else { return Poll::Ready(None) };
+            let request = self.request.get_or_insert_with(|| {
+                let (requester, publisher) = (self.requester.clone(), publisher.clone());
+                let request = Request::Jobs(self.query.clone());
+                let request = async move { requester.request(&publisher, &request).await };
+                ReusableBoxFuture::new(request)
+            });
+            let answer = ready!(request.poll(context));
+            self.request = None;
+            let why = match answer {
                 Ok(Answer::Jobs(page)) => {
                     match page.next {
                         Some(next) if next != self.query.cursor => self.query.cursor = next,
@@ -73,7 +93,7 @@ impl JobPages {
                     if page.jobs.is_empty() {
                         continue;
                     }
-                    return Some(JobPage { publisher, jobs: page.jobs });
+                    return Poll::Ready(Some(JobPage { publisher, jobs: page.jobs }));
                 }
                 Ok(_) => "unexpected answer".to_owned(),
                 Err(failure) => failure.to_string(),
@@ -107,5 +127,13 @@ impl JobPages {
     /// The publishers that did not answer so far; some of their pages may be missing.
     pub fn missing(&self) -> &[MissingPublisher] {
         &self.missing
+    }
+}
+
+impl Stream for JobPages {
+    type Item = JobPage;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<JobPage>> {
+        self.get_mut().poll_page(context)
     }
 }

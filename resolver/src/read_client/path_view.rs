@@ -59,6 +59,9 @@ pub enum WatchEnded {
         /// The limit.
         limit: usize,
     },
+    /// The cluster has no replica to watch.
+    #[error("the cluster has no replicas; name at least one, as host:port")]
+    NoReplicas,
     /// The client's own name is empty, or has more than 128 bytes. No replica was asked.
     #[error("the resolver's client: {0}")]
     Name(#[from] NameError),

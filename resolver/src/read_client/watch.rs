@@ -1,17 +1,21 @@
 //! Watches, as their callers use them.
 
 use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 
+use futures_core::Stream;
 use longshore_protocol::limits::RESOLVER_GLOBS_MAX;
 use longshore_protocol::messages::resolver::{PublisherGone, Publishers};
 use longshore_protocol::{Glob, Incarnation, PublisherInfo, check_name};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
+use tokio_util::sync::ReusableBoxFuture;
 
 use crate::read_client::path_view::{PathEvent, PathView, WATCHED_PATHS_MAX, WatchEnded};
 use crate::read_client::task::Command;
+use crate::replica_link::Caller;
 
 /// All publishers of a watch, as one replica knows them.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -53,11 +57,18 @@ impl PublisherSet {
     }
 }
 
+/// Whether there is a new set, and where it is.
+type Changed = (bool, watch::Receiver<Option<PublisherSet>>);
+
+async fn changed(mut newest: watch::Receiver<Option<PublisherSet>>) -> Changed {
+    (newest.changed().await.is_ok(), newest)
+}
+
 /// A watch over publishers. Dropping it ends it.
 #[derive(Debug)]
 pub struct PublisherWatch {
     number: u32,
-    newest: watch::Receiver<Option<PublisherSet>>,
+    changed: ReusableBoxFuture<'static, Changed>,
     commands: mpsc::UnboundedSender<Command>,
 }
 
@@ -69,22 +80,38 @@ impl PublisherWatch {
     ) -> PublisherWatch {
         let (update, newest) = watch::channel(None);
         let _ = commands.send(Command::Watch { watch: number, glob, update });
-        PublisherWatch { number, newest, commands }
+        PublisherWatch { number, changed: ReusableBoxFuture::new(changed(newest)), commands }
     }
 
     /// The publishers once they have changed, or come from another replica; at first, as soon as
     /// any replica has answered. Changes between two calls are merged into the latest state. Cancel
     /// safe.
     pub async fn changed(&mut self) -> PublisherSet {
+        poll_fn(|context| self.poll_changed(context)).await
+    }
+
+    fn poll_changed(&mut self, context: &mut Context<'_>) -> Poll<PublisherSet> {
         loop {
-            if self.newest.changed().await.is_err() {
+            let (is_open, mut newest) = ready!(self.changed.poll(context));
+            let set = newest.borrow_and_update().clone();
+            self.changed.set(changed(newest));
+            if !is_open {
                 // The client's task has ended, and its runtime with it.
-                std::future::pending::<()>().await;
+                return Poll::Pending;
             }
-            if let Some(set) = self.newest.borrow_and_update().clone() {
-                return set;
+            if let Some(set) = set {
+                return Poll::Ready(set);
             }
         }
+    }
+}
+
+/// Never ends.
+impl Stream for PublisherWatch {
+    type Item = PublisherSet;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<PublisherSet>> {
+        self.get_mut().poll_changed(context).map(Some)
     }
 }
 
@@ -100,6 +127,8 @@ pub struct PathWatch {
     number: u32,
     shared: Arc<SharedView>,
     commands: mpsc::UnboundedSender<Command>,
+    /// The stream has returned the error.
+    ended: bool,
 }
 
 /// A view that the client's task writes and the watch reads.
@@ -124,14 +153,16 @@ impl SharedView {
 impl PathWatch {
     pub(super) fn start(
         number: u32,
-        caller: &str,
+        caller: &Caller,
         globs: Vec<Glob>,
         commands: mpsc::UnboundedSender<Command>,
     ) -> PathWatch {
         let view = Mutex::new(PathView::new(WATCHED_PATHS_MAX));
         let shared = Arc::new(SharedView { view, reader: Mutex::default() });
-        if let Err(error) = check_name(caller) {
+        if let Err(error) = check_name(&caller.name) {
             shared.update(|view| view.end(WatchEnded::Name(error)));
+        } else if caller.cluster.replicas.is_empty() {
+            shared.update(|view| view.end(WatchEnded::NoReplicas));
         } else if globs.len() > RESOLVER_GLOBS_MAX {
             let (globs, limit) = (globs.len(), RESOLVER_GLOBS_MAX);
             shared.update(|view| view.end(WatchEnded::TooManyGlobs { globs, limit }));
@@ -140,7 +171,7 @@ impl PathWatch {
             let globs = globs.into();
             let _ = commands.send(Command::WatchPaths { watch: number, globs, view });
         }
-        PathWatch { number, shared, commands }
+        PathWatch { number, shared, commands, ended: false }
     }
 
     /// The next event. Only differences for the reader are returned, whichever replica they come
@@ -163,6 +194,21 @@ impl PathWatch {
     }
 }
 
+/// Ends after an error.
+impl Stream for PathWatch {
+    type Item = Result<PathEvent, WatchEnded>;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let watch = self.get_mut();
+        if watch.ended {
+            return Poll::Ready(None);
+        }
+        let event = ready!(watch.poll_next(context));
+        watch.ended = event.is_err();
+        Poll::Ready(Some(event))
+    }
+}
+
 impl Drop for PathWatch {
     fn drop(&mut self) {
         let _ = self.commands.send(Command::Unwatch { watch: self.number });
@@ -172,9 +218,10 @@ impl Drop for PathWatch {
 #[cfg(test)]
 mod tests {
     use longshore_protocol::messages::resolver::{Departure, Tracker};
-    use longshore_protocol::{Epoch, PublisherId};
+    use longshore_protocol::{Epoch, PublisherId, Role, SessionId};
 
     use super::*;
+    use crate::Cluster;
 
     fn info(n: u8) -> PublisherInfo {
         let addresses = [([127, 0, 0, 1], 4000)];
@@ -203,5 +250,19 @@ mod tests {
         assert_eq!(set.publishers, [info(2)]);
         // The set is marked incomplete, since the replica is warming.
         assert_eq!((set.revision, set.complete), (9, false));
+    }
+
+    #[tokio::test]
+    async fn watch_of_a_cluster_without_replicas_ends() {
+        let cluster = Cluster::new([""; 0]);
+        let session = SessionId([1; 16]);
+        let caller =
+            Caller { cluster, role: Role::ResolverReader, session, name: "reader".to_owned() };
+        let (commands, _received) = mpsc::unbounded_channel();
+        let mut watch = PathWatch::start(1, &caller, vec![Glob::everything()], commands);
+        let mut next =
+            async || poll_fn(|context| Stream::poll_next(Pin::new(&mut watch), context)).await;
+        assert_eq!(next().await, Some(Err(WatchEnded::NoReplicas)));
+        assert_eq!(next().await, None);
     }
 }
