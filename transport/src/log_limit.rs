@@ -14,7 +14,7 @@ pub struct LogLimit {
 
 impl LogLimit {
     /// Admits at most `lines_max` lines in each `period`, which begins with its first line.
-    pub fn new(lines_max: u32, period: Duration) -> LogLimit {
+    pub const fn new(lines_max: u32, period: Duration) -> LogLimit {
         LogLimit { lines_max, period, since: None, lines: 0, left_out: 0 }
     }
 

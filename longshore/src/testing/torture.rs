@@ -12,6 +12,7 @@ mod run;
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
+use std::io::Write as _;
 
 use longshore_protocol::NewJob;
 use longshore_subscriber::testing::{self, Delivered, Lease};
@@ -127,7 +128,7 @@ type StartHandlers = Box<dyn Fn(Instant, Delivered, Lease) -> Handling>;
 /// - **A store that awaits** where the real one does. A call over a network can be lost before it
 ///   has taken effect, or its answer after: `yield_now().await` both before and after.
 ///   [`TortureReport::awaits`] returns how many awaits there were; a handler without any can only
-///   be repeated as a whole.
+///   be repeated as a whole: a warning on standard error names its job.
 /// - **An invariant** that holds when all is over. It receives the state and the [`Outcome`].
 /// - Handlers and stores that decide by nothing but their input, so that a seed repeats. Their time
 ///   is `tokio::time`.
@@ -241,7 +242,9 @@ impl<S: Clone + Send + Sync + 'static> Torture<S> {
         let points = clean.end.points.clone();
         let singles = single_faults(&points, &self.faults);
         let enumerated = (singles.len() as u64).min(self.seeds / 2);
-        let awaits = points.iter().map(|runs| runs.first().copied().unwrap_or(0)).collect();
+        let awaits: Vec<u32> =
+            points.iter().map(|runs| runs.first().copied().unwrap_or(0)).collect();
+        warn_of_untested(&awaits);
         let mut report = TortureReport { awaits, ..TortureReport::default() };
         report.single_faults = enumerated;
         report.single_faults_possible = singles.len() as u64;
@@ -377,6 +380,29 @@ fn start_with(service: impl JobService) -> StartHandlers {
     })
 }
 
+/// Reports jobs for which the torture shows nothing. Not captured with a test's output, as the test
+/// passes.
+fn warn_of_untested(awaits: &[u32]) {
+    if let Some(warning) = untested(awaits) {
+        let _ = writeln!(std::io::stderr(), "{warning}");
+    }
+}
+
+fn untested(awaits: &[u32]) -> Option<String> {
+    let jobs: Vec<String> = (1..)
+        .zip(awaits)
+        .filter(|(_, n)| **n == 0)
+        .map(|(job, _): (usize, _)| job.to_string())
+        .collect();
+    (!jobs.is_empty()).then(|| {
+        format!(
+            "warning: torture: no await in the first run of job {}: nothing is injected into its \
+             handler; let its store await, as with tokio::task::yield_now()",
+            jobs.join(", ")
+        )
+    })
+}
+
 /// A runtime on this thread, with a clock that moves when nothing else can happen.
 fn runtime() -> Result<Runtime, std::io::Error> {
     Builder::new_current_thread().enable_time().start_paused(true).build()
@@ -393,4 +419,16 @@ fn id_of(number: u64) -> JobId {
 fn retained(mut job: NewJob) -> NewJob {
     job.options.keep_ms = Some(KEEP_MS);
     job
+}
+
+#[cfg(test)]
+mod tests {
+    use super::untested;
+
+    #[test]
+    fn handler_without_an_await_is_warned_of() {
+        assert_eq!(untested(&[1, 2]), None);
+        let warning = untested(&[0, 2, 0]).unwrap();
+        assert!(warning.contains("of job 1, 3: nothing is injected"), "{warning}");
+    }
 }

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_protocol::messages::work::{NewSettle, Started, ToPublisher, Tokens};
-use longshore_protocol::{Entry, FrameWriter, JobError, TraceContext};
-use longshore_transport::LinkSender;
+use longshore_protocol::{Entry, FrameWriter, JobError, JobId, TraceContext};
+use longshore_transport::{LinkSender, LogLimit};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use tracing::field::{self, display};
 use tracing::{Instrument, Span};
@@ -22,6 +23,12 @@ use crate::{Completion, Job, JobContext, JobFailure, JobRequest, JobService};
 /// The longest that a job waits for its `Started` message to leave the send queue. A link that is
 /// that slow must not delay jobs of other publishers. The message is advisory, and stays queued.
 const ANNOUNCE_WAIT_MAX: Duration = Duration::from_millis(200);
+
+/// The log lines of failed attempts in each period, over all workers of the process.
+const FAILURE_LINES_MAX: u32 = 100;
+const FAILURE_LOG_PERIOD: Duration = Duration::from_secs(10);
+static FAILURE_LOG: Mutex<LogLimit> =
+    Mutex::new(LogLimit::new(FAILURE_LINES_MAX, FAILURE_LOG_PERIOD));
 
 /// A task's own clone of the handler and its layers, made on first use. After a panic or a failed
 /// `poll_ready` the next job gets a fresh clone.
@@ -148,16 +155,30 @@ pub(crate) async fn run_job(
             (JobFailure::Retry(panicked.error()), true)
         }
     };
-    span.in_scope(|| match &failure {
-        JobFailure::Retry(JobError { kind, message }) => {
-            tracing::warn!(job = %id, attempt, kind, error = message, "an attempt failed");
-        }
-        JobFailure::Bury(JobError { kind, message }) => {
-            tracing::error!(job = %id, attempt, kind, error = message, "a handler buried its job");
-        }
-        JobFailure::Snooze(_) | JobFailure::Release => {}
-    });
+    span.in_scope(|| log_failure(&FAILURE_LOG, std::time::Instant::now(), &failure, id, attempt));
     end(settle_of::<Completion>(Err(failure), keeps_result), panicked, false)
+}
+
+/// Logs a failed attempt, unless too many were logged.
+pub(crate) fn log_failure(
+    limit: &Mutex<LogLimit>,
+    now: std::time::Instant,
+    failure: &JobFailure,
+    job: JobId,
+    attempt: u16,
+) {
+    let (JobFailure::Retry(error) | JobFailure::Bury(error)) = failure else { return };
+    let Some(left_out) = limit.lock().admit(now) else { return };
+    if left_out > 0 {
+        tracing::warn!(left_out, "more attempts failed than the log shows");
+    }
+    let JobError { kind, message } = error;
+    match failure {
+        JobFailure::Bury(_) => {
+            tracing::error!(%job, attempt, kind, error = message, "a handler buried its job");
+        }
+        _ => tracing::warn!(%job, attempt, kind, error = message, "an attempt failed"),
+    }
 }
 
 /// The span that a handler runs in. It costs a comparison if no subscriber is interested.

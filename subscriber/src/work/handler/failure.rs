@@ -90,7 +90,7 @@ impl<E: Error + 'static> From<E> for JobFailure {
 /// For `?` and `anyhow::bail!` in handlers that return `anyhow::Result`.
 impl From<JobFailure> for anyhow::Error {
     fn from(failure: JobFailure) -> anyhow::Error {
-        anyhow::Error::new(HandlerFailed(failure))
+        anyhow::Error::new(HandlerFailed::from(failure))
     }
 }
 

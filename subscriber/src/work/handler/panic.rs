@@ -15,8 +15,10 @@ use crate::work::handler::failure::job_error;
 const FILE_BYTES_MAX: usize = 96;
 
 thread_local! {
-    /// Counts the calls of [`catch`] on this thread. A place belongs to the call with its number,
-    /// so a panic that other code caught, or that was resumed, never gets another's place.
+    /// Counts the calls of [`catch`] on this thread.
+    static CALLS: Cell<u64> = const { Cell::new(0) };
+    /// The number of the innermost call that runs. A place belongs to the call with its number, so
+    /// a panic that other code caught, or that was resumed, never gets another's place.
     static CALL: Cell<u64> = const { Cell::new(0) };
     static PLACE: RefCell<Option<(u64, String)>> = const { RefCell::new(None) };
 }
@@ -70,9 +72,12 @@ fn note_place(info: &PanicHookInfo<'_>) {
 
 /// Runs `run`, and catches its panic.
 pub(crate) fn catch<T>(run: impl FnOnce() -> T) -> Result<T, Panicked> {
-    let number = CALL.get().wrapping_add(1);
-    CALL.set(number);
-    catch_unwind(AssertUnwindSafe(run)).map_err(|payload| {
+    let number = CALLS.get().wrapping_add(1);
+    CALLS.set(number);
+    let outer = CALL.replace(number);
+    let outcome = catch_unwind(AssertUnwindSafe(run));
+    CALL.set(outer);
+    outcome.map_err(|payload| {
         let place = PLACE.take().filter(|(call, _)| *call == number).map(|(_, place)| place);
         match payload.downcast::<Panicked>() {
             Ok(resumed) => *resumed,
@@ -116,6 +121,11 @@ mod tests {
         assert_eq!(one.error().kind, format!("Panic at {place}"));
         // Resumed in another task, it is still the same.
         assert_eq!(caught(|| panic::resume_unwind(Box::new(one.clone()))), one);
+        let after_another = caught(|| {
+            let _ = catch(|| ());
+            panic!("after another call")
+        });
+        assert!(after_another.place.is_some(), "an inner call does not take its place");
         // Without a hook's call, no other panic's place is taken for its own.
         let resumed = caught(|| {
             let _ = catch(|| panic!("somebody else's"));

@@ -42,19 +42,42 @@ impl JobOutput for Completion {
 /// A [`JobFailure`] in tower's boxed error, the only error type of layers such as a timeout. The
 /// worker finds the handler's decision in the error or in its chain of sources.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct HandlerFailed(pub JobFailure);
+pub struct HandlerFailed(Decision);
 
-impl fmt::Display for HandlerFailed {
+/// The source of [`HandlerFailed`]: an error that wraps it with `#[error(transparent)]` shows only
+/// the source.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Decision(JobFailure);
+
+impl fmt::Display for Decision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        f.write_str("decided by the handler")
     }
 }
 
-impl Error for HandlerFailed {}
+impl Error for Decision {}
+
+impl From<JobFailure> for HandlerFailed {
+    fn from(failure: JobFailure) -> HandlerFailed {
+        HandlerFailed(Decision(failure))
+    }
+}
+
+impl fmt::Display for HandlerFailed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.0.fmt(f)
+    }
+}
+
+impl Error for HandlerFailed {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&self.0)
+    }
+}
 
 impl From<JobFailure> for BoxError {
     fn from(failure: JobFailure) -> BoxError {
-        Box::new(HandlerFailed(failure))
+        Box::new(HandlerFailed::from(failure))
     }
 }
 
@@ -105,7 +128,7 @@ const SOURCES_READ_MAX: usize = 64;
 pub(crate) fn failure_of_chain(error: &(dyn Error + 'static), kind: Option<&str>) -> JobFailure {
     let mut last = error;
     for _ in 0..SOURCES_READ_MAX {
-        if let Some(HandlerFailed(failure)) = last.downcast_ref() {
+        if let Some(Decision(failure)) = last.downcast_ref() {
             return failure.clone();
         }
         match last.source() {
@@ -131,6 +154,10 @@ mod tests {
     struct Wrapped(#[source] HandlerFailed);
 
     #[derive(Debug, thiserror::Error)]
+    #[error(transparent)]
+    struct Transparent(#[from] anyhow::Error);
+
+    #[derive(Debug, thiserror::Error)]
     #[error("the limit of today is used up")]
     struct UsedUp;
 
@@ -145,7 +172,7 @@ mod tests {
         for failure in failures {
             assert_eq!(failure_of(failure.clone()), failure);
             assert_eq!(failure_of(BoxError::from(failure.clone())), failure);
-            assert_eq!(failure_of(Wrapped(HandlerFailed(failure.clone()))), failure);
+            assert_eq!(failure_of(Wrapped(failure.clone().into())), failure);
         }
     }
 
@@ -158,12 +185,11 @@ mod tests {
         assert_eq!(failure_of(decided()), failure);
         assert_eq!(failure_of(decided().context("while reading").context("page 7")), failure);
         assert_eq!(failure_of(anyhow::Error::new(UsedUp).context(failure.clone())), failure);
-        assert_eq!(
-            failure_of(anyhow::Error::new(Wrapped(HandlerFailed(failure.clone())))),
-            failure
-        );
+        assert_eq!(failure_of(anyhow::Error::new(Wrapped(failure.clone().into()))), failure);
         assert_eq!(failure_of(BoxError::from(decided().context("while reading"))), failure);
-        assert_eq!(JobFailure::from(Wrapped(HandlerFailed(failure.clone()))), failure);
+        assert_eq!(JobFailure::from(Wrapped(failure.clone().into())), failure);
+        let transparent = Transparent(failure.clone().into());
+        assert_eq!(JobFailure::from(transparent), failure);
     }
 
     /// By the kind, operators group dead letters: `anyhow::Error` and `String` would be one group.

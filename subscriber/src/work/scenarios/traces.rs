@@ -4,12 +4,15 @@ use std::io;
 use std::sync::LazyLock;
 
 use longshore_protocol::{Headers, JobId, NewJob, Path, TraceContext};
+use longshore_transport::LogLimit;
 use parking_lot::Mutex;
 use tracing::Dispatch;
 use tracing::subscriber::NoSubscriber;
 use tracing_subscriber::fmt::format::FmtSpan;
 
 use super::*;
+use crate::JobFailure;
+use crate::work::handler_task::log_failure;
 
 const TRACEPARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
@@ -151,4 +154,21 @@ async fn a_handler_can_pass_its_trace_to_new_jobs() {
         assert_eq!(returned, result.as_ref().map(|text| text.as_bytes()));
         link.accept(&batch);
     }
+}
+
+#[test]
+fn log_lines_of_failed_attempts_are_limited_and_the_rest_is_counted() {
+    let limit = Mutex::new(LogLimit::new(2, Duration::from_secs(10)));
+    let (lines, now) = (LogLines::default(), std::time::Instant::now());
+    let _capturing = lines.capture();
+    let log = |now, failure| log_failure(&limit, now, &failure, JobId([1; 16]), 3);
+    log(now, JobFailure::Release);
+    for n in 0..5 {
+        log(now, JobFailure::retry(format!("trouble {n}")));
+    }
+    log(now + Duration::from_secs(10), JobFailure::bury("hopeless"));
+    let text = String::from_utf8(lines.0.lock().clone()).unwrap();
+    assert_eq!(text.lines().count(), 4, "{text}");
+    assert!(lines.with("left_out=3").contains("more attempts failed"), "{text}");
+    assert!(lines.with("hopeless").contains("attempt=3"), "{text}");
 }
