@@ -21,8 +21,28 @@ const LONG: Duration = Duration::from_secs(60);
 /// A step of a session: bytes from the client (`C`) or the server (`S`).
 struct Step {
     from_client: bool,
-    /// `None` stands for `..`, a byte that differs from session to session.
-    bytes: Vec<Option<u8>>,
+    bytes: Vec<Expected>,
+}
+
+/// What a session has at one place.
+#[derive(Clone, Copy, PartialEq)]
+enum Expected {
+    Byte(u8),
+    /// `..`: a byte that differs from session to session.
+    AnyByte,
+    /// `~`: a number of any length.
+    AnyNumber,
+}
+
+fn matches(expected: &[Expected], received: &[u8]) -> bool {
+    let mut received = received.iter();
+    let all = expected.iter().all(|expected| match expected {
+        Expected::Byte(byte) => received.next() == Some(byte),
+        Expected::AnyByte => received.next().is_some(),
+        // Its last byte has no continuation bit.
+        Expected::AnyNumber => received.any(|byte| byte & 0x80 == 0),
+    });
+    all && received.next().is_none()
 }
 
 /// Parses the session of that name: lines with `C` or `S`, bytes in hex, and comments after `#`. An
@@ -40,8 +60,12 @@ fn session(name: &str) -> Vec<Step> {
         }
         let step = steps.last_mut().expect("a line that begins a step");
         step.bytes.extend(words.map(|word| match word {
-            ".." => None,
-            hex => Some(u8::from_str_radix(hex, 16).unwrap_or_else(|_| panic!("{word}"))),
+            ".." => Expected::AnyByte,
+            "~" => Expected::AnyNumber,
+            hex => {
+                let byte = u8::from_str_radix(hex, 16).unwrap_or_else(|_| panic!("{word}"));
+                Expected::Byte(byte)
+            }
         }));
     }
     steps
@@ -65,23 +89,22 @@ async fn replay(name: &str, server: SocketAddr) {
     for (at, step) in session(name).into_iter().enumerate() {
         let expected = step.bytes;
         if step.from_client {
-            let bytes: Vec<u8> = expected.into_iter().flatten().collect();
+            let byte = |expected| match expected {
+                Expected::Byte(byte) => byte,
+                _ => panic!("step {at} of {name}: the client's bytes are given"),
+            };
+            let bytes: Vec<u8> = expected.into_iter().map(byte).collect();
             stream.write_all(&bytes).await.unwrap();
             continue;
         }
         let mut received = Vec::new();
         // The server's first message begins with the magic.
-        if expected.starts_with(&b"LSH1".map(Some)) {
+        if expected.starts_with(&b"LSH1".map(Expected::Byte)) {
             received.resize(4, 0);
             timeout(LONG, stream.read_exact(&mut received)).await.unwrap().unwrap();
         }
         received.extend(timeout(LONG, read_frame(&mut stream)).await.unwrap());
-        let same = received.len() == expected.len()
-            && expected
-                .iter()
-                .zip(&received)
-                .all(|(expected, received)| expected.is_none_or(|e| e == *received));
-        if !same {
+        if !matches(&expected, &received) {
             writeln!(differences, "session {name}, step {at}: the server sends\n{received:02x?}")
                 .unwrap();
         }
