@@ -14,7 +14,7 @@ use tracing::{Instrument, Span};
 
 use crate::work::handler::failure::job_error;
 use crate::work::handler::output::settle_of;
-use crate::work::handler::panic::catch_async;
+use crate::work::handler::panic::{catch, catch_async};
 use crate::work::handler::service::failure_of;
 use crate::work::lease_signal::LeaseSignal;
 use crate::work::session::{FinishedJob, HandlerTaskStep, QueuedJob, WorkerSession};
@@ -151,7 +151,8 @@ pub(crate) async fn run_job(
         Ok(Ok(completion)) => return end(settle_of(Ok(completion), keeps_result), false, false),
         Ok(Err(failure)) => (failure, false),
         Err(panicked) => {
-            instance.service = None;
+            // A second panic adds nothing.
+            let _ = catch(|| instance.service = None);
             (JobFailure::Retry(panicked.error()), true)
         }
     };

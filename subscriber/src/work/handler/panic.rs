@@ -81,7 +81,14 @@ pub(crate) fn catch<T>(run: impl FnOnce() -> T) -> Result<T, Panicked> {
         let place = PLACE.take().filter(|(call, _)| *call == number).map(|(_, place)| place);
         match payload.downcast::<Panicked>() {
             Ok(resumed) => *resumed,
-            Err(payload) => Panicked { message: message_of(&*payload), place },
+            Err(payload) => {
+                let message = message_of(&*payload);
+                // A payload may panic when it is dropped, and the payload of that panic again.
+                if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+                    std::mem::forget(again);
+                }
+                Panicked { message, place }
+            }
         }
     })
 }
@@ -132,5 +139,19 @@ mod tests {
             panic::resume_unwind(Box::new("x"))
         });
         assert_eq!(resumed, Panicked { message: "x".to_owned(), place: None });
+    }
+
+    struct Bomb;
+
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic::panic_any(Bomb);
+        }
+    }
+
+    #[test]
+    fn a_payload_that_panics_when_it_is_dropped_is_caught() {
+        let panicked = caught(|| panic::panic_any(Bomb));
+        assert_eq!(panicked.message, "a panic without a message");
     }
 }

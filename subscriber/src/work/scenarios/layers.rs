@@ -140,6 +140,12 @@ impl Clone for Breaks {
     }
 }
 
+impl Drop for Breaks {
+    fn drop(&mut self) {
+        assert!(!self.broken || self.fault != "drop panics", "this panic is the second");
+    }
+}
+
 impl Service<JobRequest> for Breaks {
     type Response = Completion;
     type Error = BoxError;
@@ -158,7 +164,7 @@ impl Service<JobRequest> for Breaks {
 
     fn call(&mut self, request: JobRequest) -> Self::Future {
         match self.fault {
-            "call panics" if self.broken => panic!("call panics"),
+            "call panics" | "drop panics" if self.broken => panic!("{}", self.fault),
             "future panics" if self.broken => Box::pin(async { panic!("future panics") }),
             _ => Box::pin(self.inner.clone().oneshot(request)),
         }
@@ -167,7 +173,7 @@ impl Service<JobRequest> for Breaks {
 
 #[tokio::test]
 async fn a_broken_layer_fails_one_attempt_and_is_replaced() {
-    for fault in ["ready panics", "ready fails", "call panics", "future panics"] {
+    for fault in ["ready panics", "ready fails", "call panics", "future panics", "drop panics"] {
         let mut publisher = FakePublisher::start(1).await;
         let fine = InPlace::new(|job: Job<String>, _: JobContext| async move { Ok(job.payload) });
         let inner = fine.map_err(BoxError::from).boxed_clone();
