@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn too_many_headers_are_counted() {
         let mut job = NewJob::new("/a".parse().unwrap(), Default::default(), Vec::new());
-        job.headers.0 = vec![("a".into(), String::new().into()); HEADERS_MAX + 1];
+        job.headers.0 = vec![("a".into(), String::new()); HEADERS_MAX + 1];
         let text = check(&job).unwrap_err().to_string();
         let expected =
             format!("number of headers is {}, outside 0 to {HEADERS_MAX}", HEADERS_MAX + 1);
