@@ -1,6 +1,7 @@
 //! Tests of the library's public interface.
 
 mod clients;
+mod flow;
 mod handlers;
 mod kinds;
 mod mistakes;

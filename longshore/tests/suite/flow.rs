@@ -1,0 +1,171 @@
+//! Several kinds of one worker with any arrivals, through a publisher: caps, weights and routes.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use longshore::KindOptions;
+use longshore::prelude::*;
+use longshore::testing::TestSystem;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
+/// The kinds carry their own name, and the number of their arrival.
+#[derive(Clone, Serialize, Deserialize, JobKind)]
+#[job(path = "/jobs/slow", max_attempts = 1)]
+struct Slow(String, usize);
+
+#[derive(Clone, Serialize, Deserialize, JobKind)]
+#[job(path = "/jobs/fast", max_attempts = 1)]
+struct Fast(String, usize);
+
+/// A template that matches other paths of the same depth below.
+#[derive(Clone, Serialize, Deserialize, JobKind)]
+#[job(path = "/jobs/bulk/{name}", max_attempts = 1)]
+struct Bulk {
+    name: String,
+}
+
+/// What the handlers saw.
+#[derive(Default)]
+struct Seen {
+    /// The kinds of the attempts, in the order of their beginnings.
+    begun: Vec<&'static str>,
+    slow_running: usize,
+    slow_most: usize,
+}
+
+async fn enqueue(system: &TestSystem, kinds: &[u8]) -> anyhow::Result<()> {
+    for (n, kind) in kinds.iter().enumerate() {
+        let producer = system.producer();
+        match kind {
+            0 => drop(producer.enqueue(Slow("slow".to_owned(), n)).await?),
+            1 => drop(producer.enqueue(Fast("fast".to_owned(), n)).await?),
+            _ => drop(producer.enqueue(Bulk { name: "bulk".to_owned() }).await?),
+        }
+    }
+    Ok(())
+}
+
+/// Runs jobs of three kinds. Slow jobs end only once all others have ended.
+async fn run(kinds: &[u8], cap: usize, prefetch: usize) -> anyhow::Result<Seen> {
+    let system = TestSystem::start().await?.drain_timeout(Duration::from_secs(20));
+    enqueue(&system, kinds).await?;
+    let others = kinds.iter().filter(|kind| **kind != 0).count();
+    let seen = Arc::new(Mutex::new(Seen::default()));
+    let (ended, _) = watch::channel(0);
+    let ended = Arc::new(ended);
+    let begin = {
+        let seen = seen.clone();
+        move |kind: &'static str, of: &str, path: &longshore::Path| {
+            assert!(of == kind && path.as_str().starts_with(&format!("/jobs/{kind}")), "{path}");
+            let mut seen = seen.lock().unwrap();
+            seen.begun.push(kind);
+            seen.slow_running += usize::from(kind == "slow");
+            seen.slow_most = seen.slow_most.max(seen.slow_running);
+        }
+    };
+    let (slow_begin, slow_seen, slow_ended) = (begin.clone(), seen.clone(), ended.clone());
+    let slow = move |Payload(Slow(of, _)): Payload<Slow>, path: longshore::Path| {
+        let (begin, seen) = (slow_begin.clone(), slow_seen.clone());
+        let mut ended = slow_ended.subscribe();
+        async move {
+            begin("slow", &of, &path);
+            ended.wait_for(|ended| *ended >= others).await?;
+            seen.lock().unwrap().slow_running -= 1;
+            anyhow::Ok(())
+        }
+    };
+    let (fast_begin, fast_ended) = (begin.clone(), ended.clone());
+    let fast = move |Payload(Fast(of, _)): Payload<Fast>, path: longshore::Path| {
+        fast_begin("fast", &of, &path);
+        fast_ended.send_modify(|ended| *ended += 1);
+        async { anyhow::Ok(()) }
+    };
+    let bulk = move |Payload(Bulk { name }): Payload<Bulk>, path: longshore::Path| {
+        begin("bulk", &name, &path);
+        ended.send_modify(|ended| *ended += 1);
+        async { anyhow::Ok(()) }
+    };
+    let worker = system.worker().handle_with(slow, KindOptions::new().cap(cap)).handle(fast);
+    let worker = worker.handle(bulk).concurrency(cap + 1).prefetch(prefetch);
+    let drained = system.drain(worker, |worker| worker.run()).await?;
+    anyhow::ensure!(drained.completed == kinds.len() as u64, "{drained:?}");
+    system.stop().await;
+    let seen = std::mem::take(&mut *seen.lock().unwrap());
+    Ok(seen)
+}
+
+/// The kinds of the jobs in the order in which one handler began them, by these weights.
+async fn order(kinds: &[u8], weights: [u16; 2], prefetch: usize) -> anyhow::Result<Vec<u8>> {
+    let system = TestSystem::start().await?;
+    enqueue(&system, kinds).await?;
+    let begun = Arc::new(Mutex::new(Vec::new()));
+    let (one, other) = (begun.clone(), begun.clone());
+    let slow = move |_: Payload<Slow>| {
+        one.lock().unwrap().push(0);
+        async { anyhow::Ok(()) }
+    };
+    let fast = move |_: Payload<Fast>| {
+        other.lock().unwrap().push(1);
+        async { anyhow::Ok(()) }
+    };
+    let [slow_weight, fast_weight] = weights.map(|weight| KindOptions::new().weight(weight));
+    let worker = system.worker().handle_with(slow, slow_weight).handle_with(fast, fast_weight);
+    system.drain(worker.concurrency(1).prefetch(prefetch), |worker| worker.run()).await?;
+    system.stop().await;
+    let begun = std::mem::take(&mut *begun.lock().unwrap());
+    Ok(begun)
+}
+
+fn block_on<T>(future: impl Future<Output = anyhow::Result<T>>) -> T {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap()
+        .block_on(future)
+        .unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(12) })]
+
+    /// A slow kind never blocks a fast one beyond its cap, its cap holds, and each job reaches the
+    /// handler of its kind.
+    #[test]
+    fn a_slow_kind_blocks_no_other_beyond_its_cap(
+        kinds in vec(prop_oneof![3 => Just(0u8), 1 => Just(1), 1 => Just(2)], 1..60),
+        cap in 1usize..4,
+        prefetch in 0usize..6,
+    ) {
+        let seen = block_on(run(&kinds, cap, prefetch));
+        prop_assert!(seen.slow_most <= cap, "{} at once", seen.slow_most);
+        let count = |name: &str| seen.begun.iter().filter(|one| **one == name).count();
+        let expected = [0u8, 1, 2].map(|kind| kinds.iter().filter(|one| **one == kind).count());
+        prop_assert_eq!(["slow", "fast", "bulk"].map(count), expected);
+    }
+
+    /// While both kinds have jobs, each gets its share, up to one round of the weights and what was
+    /// delivered before.
+    #[test]
+    fn kinds_run_in_proportion_to_their_weights(
+        kinds in Just((0..80u8).map(|n| n % 2).collect::<Vec<u8>>()).prop_shuffle(),
+        weights in [1u16..6, 1u16..6],
+        prefetch in 0usize..6,
+    ) {
+        let begun = block_on(order(&kinds, weights, prefetch));
+        prop_assert_eq!(begun.len(), kinds.len());
+        let left = |n: usize| [0, 1].map(|kind| begun[n..].iter().filter(|one| **one == kind).count());
+        // Until one kind has so few jobs left that all of them are here.
+        let both = (0..begun.len()).take_while(|n| left(*n).iter().all(|left| *left > prefetch + 1));
+        let both = both.count();
+        let all = f64::from(weights[0] + weights[1]);
+        let expected = both as f64 * f64::from(weights[0]) / all;
+        let first = begun[..both].iter().filter(|one| **one == 0).count() as f64;
+        let tolerance = all + prefetch as f64 + 1.0;
+        prop_assert!((first - expected).abs() <= tolerance, "{first} of {both}, not {expected}");
+    }
+}
