@@ -29,13 +29,15 @@ impl WorkerSession {
             let slot = state.slot(job.slot_id);
             let owned = slot.owns_jobs(self.clock(), now);
             let Some(lease) = slot.leases.get_mut(job.token) else {
-                state.ready.ended(job.source);
+                state.ready.not_begun(job.source);
                 continue;
             };
             let ends = lease.ends();
             if now >= ends {
                 // The answer to its renewal may be unread: the link decides.
-                slot.suspend(job);
+                let (slot_id, source) = (job.slot_id, job.source);
+                state.slot(slot_id).suspend(job);
+                state.ready.not_begun(source);
                 continue;
             }
             if !owned {
@@ -61,7 +63,7 @@ impl WorkerSession {
     /// Releases an announced job that another worker may have by now. Its publisher counts it as
     /// started: without the release, a loss would count as the loss of a running attempt.
     fn release_announced(&self, state: &mut State, job: &QueuedJob) {
-        state.ready.ended(job.source);
+        state.ready.not_begun(job.source);
         let slot = state.slot(job.slot_id);
         slot.leases.remove(job.token);
         let (at, linked) = (slot.key(job.subscription), slot.sender.is_some());

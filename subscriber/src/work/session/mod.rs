@@ -318,12 +318,12 @@ impl State {
             let slot = &mut self.slots[job.slot_id as usize];
             let owned = slot.owns_jobs(clock, now);
             let Some(lease) = slot.leases.get_mut(job.token) else {
-                self.ready.ended(job.source);
+                self.ready.not_begun(job.source);
                 continue;
             };
             // The answer to the renewal of a lease that is over may be unread: the link decides.
             if !owned || now >= lease.ends() {
-                self.ready.ended(job.source);
+                self.ready.not_begun(job.source);
                 slot.suspend(job);
                 continue;
             }
@@ -359,7 +359,7 @@ impl State {
         self.announced.retain(|job| {
             let keep = has_lease(job);
             if !keep {
-                self.ready.ended(job.source);
+                self.ready.not_begun(job.source);
             }
             keep
         });

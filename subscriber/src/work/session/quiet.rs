@@ -64,7 +64,7 @@ impl State {
     pub(super) fn release_unstarted(&mut self) -> Vec<SubscriptionKey> {
         self.ready.retain(|_| false);
         for job in self.announced.drain(..) {
-            self.ready.ended(job.source);
+            self.ready.not_begun(job.source);
         }
         let mut freed = Vec::new();
         for slot in &mut self.slots {

@@ -292,6 +292,27 @@ fn a_slot_with_a_running_handler_is_not_reused() {
 }
 
 #[test]
+fn a_job_that_did_not_begin_frees_its_cap() {
+    let limits = SourceLimits { cap: Some(1), weight: 1 };
+    let mut session = WorkerSession::new(2, 4, vec![(Glob::new("/jobs/**").unwrap(), limits)], 7);
+    session.watched(true, vec![publisher()]);
+    let deliver = |token: u64| Deliver {
+        subscription: 2,
+        paths: vec![Path::new("/jobs/x").unwrap()],
+        jobs: vec![delivery(&token)],
+    };
+    session.delivered(0, deliver(1)).unwrap();
+    let HandlerTaskStep::Announce(_, jobs) = session.next(None, &mut Arc::default()) else {
+        panic!("a job waits")
+    };
+    session.announced(jobs);
+    pass(&mut session, LEASE);
+    assert_eq!(next_job(&session), None, "its lease may be over");
+    session.delivered(0, deliver(2)).unwrap();
+    assert_eq!(next_job(&session), Some(2));
+}
+
+#[test]
 fn a_capped_source_leaves_handler_tasks_to_others() {
     let capped = SourceLimits { cap: Some(1), weight: 1 };
     let limits = [("/jobs/slow", capped), ("/jobs/**", SourceLimits::default())];

@@ -41,6 +41,11 @@ struct Source<J> {
 }
 
 impl<J> Source<J> {
+    /// What a job adds to its turn.
+    fn stride(&self) -> u64 {
+        STRIDE / u64::from(self.limits.weight.max(1))
+    }
+
     /// How many of its jobs may begin now.
     fn startable(&self) -> usize {
         let room =
@@ -92,18 +97,26 @@ impl<J> ReadyJobs<J> {
     }
 
     /// Takes the next job that may begin: the first of the source whose turn it is. Call
-    /// [`ReadyJobs::ended`] once for it.
+    /// [`ReadyJobs::ended`] or [`ReadyJobs::not_begun`] once for it.
     pub(crate) fn take(&mut self) -> Option<J> {
         let startable = self.sources.iter_mut().filter(|source| source.startable() > 0);
         let source = startable.min_by_key(|source| source.turn)?;
         let job = source.jobs.pop_front()?;
         self.turn = source.turn;
-        source.turn += STRIDE / u64::from(source.limits.weight.max(1));
+        source.turn += source.stride();
         source.running += 1;
         Some(job)
     }
 
-    /// A job of the source that was taken has ended, or did not begin.
+    /// A job of the source that was taken did not begin: it does not count for its weight.
+    pub(crate) fn not_begun(&mut self, source: usize) {
+        self.ended(source);
+        if let Some(source) = self.sources.get_mut(source) {
+            source.turn = source.turn.saturating_sub(source.stride());
+        }
+    }
+
+    /// A job of the source that was taken has ended.
     pub(crate) fn ended(&mut self, source: usize) {
         if let Some(source) = self.sources.get_mut(source) {
             source.running = source.running.saturating_sub(1);
@@ -137,7 +150,16 @@ mod tests {
         (0..400).for_each(|_| ready.push_back(0, 0));
         (0..400).for_each(|_| ready.push_back(1, 1));
         let mut taken = [0u32; 3];
-        (0..400).for_each(|_| taken[take_one(&mut ready).unwrap()] += 1);
+        (0..400).for_each(|_| {
+            let mut source = take_one(&mut ready).unwrap();
+            if source == 0 {
+                // It is returned, and does not count.
+                ready.not_begun(0);
+                ready.push_front(0, 0);
+                source = take_one(&mut ready).unwrap();
+            }
+            taken[source] += 1;
+        });
         assert_eq!(taken, [300, 100, 0]);
         // The third source was idle: it gets its share from now on, and nothing for the past.
         (0..400).for_each(|_| ready.push_back(2, 2));
