@@ -368,9 +368,14 @@ impl Credits {
             pool = self.fill(pool, &mut allotments);
         }
         // Credits that return one by one for such a publisher are granted to no other meanwhile.
+        let has_room = |subscription| self.most(subscription) > self.out(Some(subscription));
         let is_starving = |one: &Allotment| {
             let account = self.account(&one.id);
-            account.out() == 0 && account.demand > 0 && one.level.granted == 0 && one.most > 0
+            account.out() == 0
+                && account.demand > 0
+                && one.level.granted == 0
+                && one.most > 0
+                && has_room(one.id.subscription)
         };
         if self.accounts.values().any(|account| account.recalled.is_some())
             && allotments.iter().any(is_starving)
@@ -486,7 +491,6 @@ impl Credits {
         let usable =
             |id: &SubscriptionKey, account: &Account| waits(account) && (is_full || has_room(id));
         let others = room > 0 && self.subscriptions.len() > 1;
-        let demand = if others { demand.min(room) } else { demand };
         let at_waiting = |id: &SubscriptionKey| {
             own().any(|(one, account)| one.publisher == id.publisher && waits(account))
         };
@@ -504,9 +508,12 @@ impl Credits {
         let recallable =
             sources().fold(0u32, |sum, (_, account)| sum.saturating_add(account.recallable()));
         let mut missing = demand.saturating_sub(recallable);
+        // More would come back at once.
+        let mut grantable = if others { room.saturating_sub(recallable) } else { missing };
         // The richest may be stopped: a publisher without anything gets a credit of any other.
         let is_starving = own().any(|(id, a)| usable(id, a) && a.out() == 0);
-        if !own().any(|(id, a)| usable(id, a)) || (missing == 0 && !is_starving) {
+        let is_enough = missing.min(grantable) == 0;
+        if !own().any(|(id, a)| usable(id, a)) || (is_enough && !is_starving) {
             return;
         }
         let reserve = |id: &SubscriptionKey| match is_starving {
@@ -524,13 +531,14 @@ impl Credits {
             let is_own = id.subscription == subscription;
             let for_others = missing.saturating_sub(if is_own { account.demand } else { 0 });
             let least = u32::from(is_starving && (account.demand == 0 || !is_own));
-            let recall = spare.min(for_others.max(least));
+            let recall = spare.min(for_others.min(grantable).max(least));
             if recall == 0 {
                 continue;
             }
             account.recalled_demand = std::mem::take(&mut account.demand);
             (account.recalled, account.granted_since) = (Some(recall), 0);
             missing = for_others.saturating_sub(recall);
+            grantable = grantable.saturating_sub(recall);
             messages.push(CreditMessage::Recall(id, recall));
         }
     }
