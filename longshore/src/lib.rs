@@ -82,8 +82,9 @@
 //! # State, failures, results
 //!
 //! Handlers of a worker share a state, such as a pool of connections. Any error fails the attempt,
-//! and is logged; a [`JobFailure`] decides otherwise: *bury* if no attempt can succeed, *snooze* or
-//! *release* without using up the attempt. What a handler returns is its kind's `output`, for
+//! and is logged with `tracing`: a program sees it once it installs a subscriber, such as
+//! `tracing_subscriber::fmt`. A [`JobFailure`] decides otherwise: *bury* if no attempt can succeed,
+//! *snooze* or *release* without using up the attempt. What a handler returns is its kind's `output`, for
 //! programs that wait for it.
 //!
 //! ```no_run
@@ -123,7 +124,8 @@
 //! # Tests of your own code
 //!
 //! With the feature `testing`, a whole system runs inside a test, and the test moves its clock: an
-//! hour's back-off passes at once. See [`testing`](testing/index.html).
+//! hour's back-off passes at once. See [`testing`](testing/index.html), whose pages need
+//! `cargo doc --features testing`.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -362,7 +364,7 @@ pub mod middleware {
     pub use longshore_subscriber::{
         Blocking, Completion, HandlerFailed, InPlace, JobRequest, JobService,
     };
-    pub use tower_layer::{Layer, layer_fn};
+    pub use tower_layer::{Identity, Layer, layer_fn};
     pub use tower_service::Service;
 }
 

@@ -308,7 +308,8 @@ impl<L, J> Subscription<L, J> {
         self.layer(on_error(report))
     }
 
-    /// A handle that stops this worker from elsewhere.
+    /// A handle that stops this worker from elsewhere. Otherwise it runs for ever, also while its
+    /// queues are empty.
     pub fn shutdown_handle(&self) -> ShutdownHandle {
         self.settings.handle.clone()
     }
@@ -439,7 +440,8 @@ impl<L, S: Send + Sync + 'static> Subscription<L, Kinds<S>> {
     /// argument is [`Payload<Kind>`](crate::Payload), which names the kind. Its other arguments are
     /// [`FromAttempt`](crate::FromAttempt). All kinds share one session, one link to each
     /// publisher, and the worker's [`concurrency`](Subscription::concurrency): a kind with many
-    /// jobs can use all of it. Their jobs run by priority, then age.
+    /// jobs can use all of it. Their jobs run by priority, then age, unless a kind has a cap or a
+    /// weight.
     ///
     /// A kind's options are those of its producer: the worker does not need them.
     ///

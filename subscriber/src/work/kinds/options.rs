@@ -48,8 +48,9 @@ impl Default for KindOptions {
 impl<L> KindOptions<L> {
     /// Sets how many jobs of the kind run at once, from 1; otherwise as many as the worker's
     /// [`concurrency`](crate::Subscription::concurrency) has. The worker holds no more than that:
-    /// further jobs wait in their queues, and a backlog of the kind delays no other. None is
-    /// prefetched, so the next job arrives a network round trip after one ends. A cap of
+    /// further jobs wait in their queues, and a backlog of the kind delays no other. They are
+    /// delivered beside the others' jobs, so they may overtake older jobs of other kinds. None is
+    /// prefetched: the next job arrives a network round trip after one ends. A cap of
     /// `concurrency` or more has no effect.
     pub fn cap(mut self, jobs: usize) -> KindOptions<L> {
         self.limits.cap = Some(jobs.max(1));
@@ -59,7 +60,7 @@ impl<L> KindOptions<L> {
     /// Sets the kind's share: while several kinds of a worker have jobs, they are delivered and
     /// begin in proportion to the weights, each kind's by priority, then age. From 1; kinds without
     /// a weight have 1. If no kind of a worker has a weight, their jobs are delivered as from one
-    /// queue.
+    /// queue, except those of kinds with a [`cap`](KindOptions::cap).
     pub fn weight(mut self, weight: u16) -> KindOptions<L> {
         self.limits.weight = Some(weight);
         self
