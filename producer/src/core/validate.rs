@@ -39,19 +39,16 @@ fn check_options(options: &JobOptions) -> Result<(), BadOption> {
     if let Some(Backoff::List(list)) = &options.backoff {
         within("backoff (length of the list)", list.len() as u64, 1, Backoff::LIST_MAX as u64)?;
     }
-    let lease = (LEASE_MS_MIN.into(), LEASE_MS_MAX.into());
-    for (option, value, (least, most)) in [
-        ("max_attempts", options.max_attempts.map(u64::from), (1, u16::MAX.into())),
-        ("lease_ms", options.lease_ms.map(u64::from), lease),
-        ("expires_at", options.expires_at, (0, RUN_AT_MS_MAX)),
-        ("run_timeout_ms", options.run_timeout_ms, (0, WAIT_MS_MAX)),
-        ("keep_ms", options.keep_ms, (0, WAIT_MS_MAX)),
-    ] {
-        if let Some(value) = value {
-            within(option, value, least, most)?;
-        }
-    }
-    Ok(())
+    // Not in a loop over a table of them, which cost 2 % of all instructions of a job.
+    let check = |option, value: Option<u64>, least, most| {
+        value.map_or(Ok(()), |value| within(option, value, least, most))
+    };
+    check("max_attempts", options.max_attempts.map(u64::from), 1, u16::MAX.into())?;
+    let lease_ms = options.lease_ms.map(u64::from);
+    check("lease_ms", lease_ms, LEASE_MS_MIN.into(), LEASE_MS_MAX.into())?;
+    check("expires_at", options.expires_at, 0, RUN_AT_MS_MAX)?;
+    check("run_timeout_ms", options.run_timeout_ms, 0, WAIT_MS_MAX)?;
+    check("keep_ms", options.keep_ms, 0, WAIT_MS_MAX)
 }
 
 fn within(option: &'static str, value: u64, least: u64, most: u64) -> Result<(), BadOption> {
