@@ -84,8 +84,8 @@
 //! Handlers of a worker share a state, such as a pool of connections. Any error fails the attempt,
 //! and is logged with `tracing`: a program sees it once it installs a subscriber, such as
 //! `tracing_subscriber::fmt`. A [`JobFailure`] decides otherwise: *bury* if no attempt can succeed,
-//! *snooze* or *release* without using up the attempt. What a handler returns is its kind's `output`, for
-//! programs that wait for it.
+//! *snooze* or *release* without using up the attempt. What a handler returns is its kind's
+//! `output`, for programs that wait for it.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -153,8 +153,8 @@
 //! # Deploys
 //!
 //! A worker that is asked to stop ([`Subscription::shutdown`], [`ShutdownHandle`]) finishes its
-//! running jobs within its [`grace`](Subscription::grace), and releases the others to the workers of
-//! the new version. Options of a kind are stored with each job, so a new version does not change
+//! running jobs within its [`grace`](Subscription::grace), and releases the others to the workers
+//! of the new version. Options of a kind are stored with each job, so a new version does not change
 //! those of jobs that wait. [`recipes`] has payloads that change, monitoring, dead letters, sizes.
 //!
 //! # Jobs without a type

@@ -1,7 +1,7 @@
 //! `cargo xtask api`: compares the public items of the libraries with an earlier revision. What
 //! `longshore` re-exports belongs to the crate that defines it, so each of them is compared.
 
-use std::process::{Command, ExitCode};
+use std::process::Command;
 
 use anyhow::{Context as _, bail};
 
@@ -20,18 +20,7 @@ const LIBRARIES: [&str; 9] = [
     "longshore-transport",
 ];
 
-pub(crate) fn command(arguments: &[&str]) -> ExitCode {
-    match compare(arguments) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn compare(arguments: &[&str]) -> anyhow::Result<bool> {
+pub(crate) fn command(arguments: &[&str]) -> anyhow::Result<bool> {
     let since = match arguments {
         [] => match last_release()? {
             Some(tag) => tag,

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::Command;
 use std::thread;
 
 use anyhow::{Context as _, bail, ensure};
@@ -43,19 +43,11 @@ struct Expected {
     workload: BTreeMap<String, Cost>,
 }
 
-pub(crate) fn command(arguments: &[&str]) -> ExitCode {
-    let done = match arguments {
+pub(crate) fn command(arguments: &[&str]) -> anyhow::Result<bool> {
+    match arguments {
         [] => count(false),
         ["--bless"] => count(true),
-        [other, ..] => Err(anyhow::anyhow!("unknown option '{other}', expected --bless")),
-    };
-    match done {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
+        [other, ..] => bail!("unknown option '{other}', expected --bless"),
     }
 }
 

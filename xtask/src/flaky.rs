@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::hint::spin_loop;
-use std::process::{Command, ExitCode};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -22,18 +22,7 @@ const MINUTES: u64 = 60;
 /// Tests are ordered by the last letter of their names. Each round draws a priority per letter.
 const LETTERS: std::ops::RangeInclusive<char> = 'a'..='z';
 
-pub(crate) fn command(arguments: &[&str]) -> ExitCode {
-    match run(arguments) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn run(arguments: &[&str]) -> anyhow::Result<bool> {
+pub(crate) fn command(arguments: &[&str]) -> anyhow::Result<bool> {
     let minutes = match arguments {
         [] => MINUTES,
         ["--minutes", number] => number.parse().with_context(|| format!("--minutes {number}"))?,

@@ -26,7 +26,7 @@ cargo xtask bench values [OPTION]…    compares the live values of Longshore an
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    match words[..] {
+    let done = match words[..] {
         ["test", ref options @ ..] => test::command(options),
         ["count", ref options @ ..] => count::command(options),
         ["flaky", ref options @ ..] => flaky::command(options),
@@ -35,7 +35,16 @@ fn main() -> ExitCode {
         ["bench", "resolver" | "values", ..] => bench::command(&words[1..]),
         _ => {
             eprintln!("{USAGE}");
-            ExitCode::from(2)
+            return ExitCode::from(2);
+        }
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        // It printed why.
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
         }
     }
 }

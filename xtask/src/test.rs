@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
@@ -76,18 +76,7 @@ fn steps(long: bool) -> Vec<Step> {
 }
 
 /// Runs every step, even after a failure, so that one run shows all failures.
-pub(crate) fn command(arguments: &[&str]) -> ExitCode {
-    match test(arguments) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn test(arguments: &[&str]) -> anyhow::Result<bool> {
+pub(crate) fn command(arguments: &[&str]) -> anyhow::Result<bool> {
     let long = match arguments {
         [] => false,
         ["--long"] => true,

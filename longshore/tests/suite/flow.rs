@@ -130,8 +130,12 @@ fn block_on<T>(future: impl Future<Output = anyhow::Result<T>>) -> T {
         .unwrap()
 }
 
+fn config() -> ProptestConfig {
+    ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(12) }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(12) })]
+    #![proptest_config(config())]
 
     /// A slow kind never blocks a fast one beyond its cap, its cap holds, and each job reaches the
     /// handler of its kind.
@@ -158,10 +162,10 @@ proptest! {
     ) {
         let begun = block_on(order(&kinds, weights, prefetch));
         prop_assert_eq!(begun.len(), kinds.len());
-        let left = |n: usize| [0, 1].map(|kind| begun[n..].iter().filter(|one| **one == kind).count());
+        let left = |n: usize, kind: u8| begun[n..].iter().filter(|one| **one == kind).count();
         // Until one kind has so few jobs left that all of them are here.
-        let both = (0..begun.len()).take_while(|n| left(*n).iter().all(|left| *left > prefetch + 1));
-        let both = both.count();
+        let many = |n: &usize| [0, 1].iter().all(|kind| left(*n, *kind) > prefetch + 1);
+        let both = (0..begun.len()).take_while(many).count();
         let all = f64::from(weights[0] + weights[1]);
         let expected = both as f64 * f64::from(weights[0]) / all;
         let first = begun[..both].iter().filter(|one| **one == 0).count() as f64;

@@ -177,8 +177,8 @@ impl ReadClient {
 
     /// Watches the paths that match at least one of `globs`, at most 256: first the existing ones,
     /// then the changes. The watch moves between replicas by itself and returns only differences.
-    /// It is limited to 1,000,000 paths ([`WATCHED_PATHS_MAX`]); beyond that, with more globs, or of a
-    /// cluster without replicas, [`PathWatch::next`] returns an error.
+    /// It is limited to 1,000,000 paths ([`WATCHED_PATHS_MAX`]); beyond that, with more globs, or
+    /// of a cluster without replicas, [`PathWatch::next`] returns an error.
     pub fn watch_paths(&self, globs: Vec<Glob>) -> PathWatch {
         let number = self.handle.next_watch.fetch_add(1, Ordering::Relaxed);
         PathWatch::start(number, &self.handle.caller, globs, self.handle.commands.clone())

@@ -12,7 +12,7 @@ mod verdicts;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
@@ -37,23 +37,14 @@ struct Options {
 }
 
 /// Runs the command with its arguments.
-pub(crate) fn command(arguments: &[&str]) -> ExitCode {
-    let done = Options::parse(arguments).and_then(|options| {
-        let mut mutants = options.choose(Mutant::all(&folder())?)?;
-        if let Some(revision) = &options.since {
-            let changed = files_changed_since(&root(), revision)?;
-            mutants.retain(|mutant| mutant.is_affected_by(&changed));
-        }
-        if options.list { Ok(list(&mutants)) } else { try_all(&mutants) }
-    });
-    match done {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
+pub(crate) fn command(arguments: &[&str]) -> anyhow::Result<bool> {
+    let options = Options::parse(arguments)?;
+    let mut mutants = options.choose(Mutant::all(&folder())?)?;
+    if let Some(revision) = &options.since {
+        let changed = files_changed_since(&root(), revision)?;
+        mutants.retain(|mutant| mutant.is_affected_by(&changed));
     }
+    if options.list { Ok(list(&mutants)) } else { try_all(&mutants) }
 }
 
 impl Options {

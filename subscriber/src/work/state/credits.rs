@@ -8,9 +8,10 @@
 //! A stopped publisher returns nothing until its link is dead, 10 s after its last byte by the hang
 //! timeout of work links. So beside others no publisher has all credits: one at least is granted on
 //! demand, is at another publisher, or is used by a job, which frees it. The same applies to each
-//! subscription. (With a bound of 1 there is no other.) With an even share of 8 credits or more, idle publishers keep a reserve, too, and
-//! the first job of each is delivered at once. With smaller shares a reserve would cost more: below
-//! saturation it moves with nearly every job, and makes handlers idle where nothing is prefetched.
+//! subscription. (With a bound of 1 there is no other.) With an even share of 8 credits or more,
+//! idle publishers keep a reserve, too, and the first job of each is delivered at once. With smaller
+//! shares a reserve would cost more: below saturation it moves with nearly every job, and makes
+//! handlers idle where nothing is prefetched.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, btree_map};
@@ -464,9 +465,9 @@ impl Credits {
         }
     }
 
-    /// Recalls credits for the publishers of a subscription that wait, the richest first: credits of
-    /// the same subscription if it is at its bound, and of any otherwise. A recalled publisher has
-    /// no demand until it has answered: it would get the same credits again. A publisher with jobs
+    /// Recalls credits for the publishers of a subscription that wait, the richest first: credits
+    /// of the same subscription if it is at its bound, and of any otherwise. A recalled publisher
+    /// has no demand until it has answered: it would get the same credits again. A publisher with jobs
     /// uses its credits before it reads the recall, and returns none.
     fn recall_for(
         &mut self,

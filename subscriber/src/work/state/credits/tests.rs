@@ -546,7 +546,8 @@ proptest! {
                     break;
                 }
                 prop_assert!(all.iter().all(|one| one.credits == 0), "a publisher has credits");
-                prop_assert!((0..count).all(|n| credits.all_returned(&publisher(n as u8).publisher)));
+                let all_returned = |n| credits.all_returned(&publisher(n as u8).publisher);
+                prop_assert!((0..count).all(all_returned));
                 quiet = false;
                 credits.set_quiet(false, &mut messages);
             }
