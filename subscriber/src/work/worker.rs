@@ -11,7 +11,6 @@ use longshore_protocol::messages::work::Source;
 use longshore_protocol::{Glob, SessionId, check_name};
 use longshore_resolver::{Cluster, PublisherWatch, ReadClient};
 use longshore_transport::LinkOptions;
-use tokio::sync::watch;
 use tower_layer::{Identity, Layer, Stack};
 
 use crate::work::kinds::{BlockingHandler, Handler, KindOptions, KindService, Kinds, Router};
@@ -23,8 +22,8 @@ use crate::work::state::subscriptions::subscribes;
 use crate::work::supervisor::{self, RunConfig};
 use crate::{
     Blocking, ConnectError, FromPayload, InPlace, Job, JobContext, JobFailure, JobOutput,
-    JobService, JobSource, PublisherState, QueuePatterns, QueuePatternsError, ShutdownHandle,
-    StatsWatch, SubscriptionStatus, WorkerReport,
+    JobService, JobSource, QueuePatterns, QueuePatternsError, ShutdownHandle, StatsWatch,
+    WorkerReport,
 };
 
 /// The most jobs that one worker may hold, `concurrency + prefetch`. A link can resume twice as
@@ -148,8 +147,8 @@ impl Worker {
 
     /// Subscribes like [`durable_subscribe`](Worker::durable_subscribe), but without retries: once
     /// none of the publishers that were found has a link any more, the run ends with
-    /// [`RunError::Dead`], and the program decides. Running handlers are dropped; their jobs run
-    /// again once their leases have ended. A publisher whose link is lost while another has one is
+    /// [`RunError::Dead`], also while it drains, and the program decides. Running handlers are
+    /// dropped; their jobs run again once their leases have ended. A publisher whose link is lost while another has one is
     /// retried. Before the first publisher is found, the run waits for one.
     pub fn subscribe(self, take: impl Into<QueuePatterns>) -> Subscription {
         let mut subscription = self.subscription(take.into());
@@ -379,17 +378,8 @@ impl<L> Subscription<L> {
     async fn run_service(self, service: impl JobService) -> Result<WorkerReport, RunError> {
         let durable = self.settings.durable;
         let (session, config, watches) = self.into_run_parts()?;
-        let publishers = session.publishers();
-        let run = supervisor::run(session, config, watches, service);
-        if durable {
-            return Ok(run.await);
-        }
-        tokio::select! {
-            // A stopped worker loses its links, too.
-            biased;
-            report = run => Ok(report),
-            reason = all_dead(publishers) => Err(RunError::Dead(reason)),
-        }
+        let run = supervisor::run(session.clone(), config, watches, service);
+        if durable { Ok(run.await) } else { run_until_dead(&session, run).await }
     }
 
     fn into_run_parts(
@@ -551,28 +541,25 @@ impl<L, S: Send + Sync + 'static> Subscription<L, Kinds<S>> {
     }
 }
 
-/// Waits until a worker that has found publishers has no link to any of them; returns why.
-async fn all_dead(mut publishers: watch::Receiver<Vec<PublisherState>>) -> String {
-    let mut found = false;
-    loop {
-        {
-            let publishers = publishers.borrow_and_update();
-            let dead = |publisher: &PublisherState| match &publisher.status {
-                SubscriptionStatus::Dead { reason, .. } => {
-                    Some(format!("{}: {reason}", publisher.name))
-                }
-                _ => None,
-            };
-            let reasons: Option<Vec<String>> = publishers.iter().map(dead).collect();
-            match reasons {
-                Some(reasons) if !reasons.is_empty() => return reasons.join("; "),
-                Some(_) if found => return "its publishers have left the resolver".to_owned(),
-                _ => found |= !publishers.is_empty(),
+/// Runs until the worker has stopped, or has no link to any publisher that it found.
+pub(crate) async fn run_until_dead(
+    session: &WorkerSession,
+    run: impl Future<Output = WorkerReport>,
+) -> Result<WorkerReport, RunError> {
+    let mut publishers = session.publishers();
+    let all_lost = async {
+        loop {
+            if let Some(reason) = session.all_lost() {
+                return reason;
             }
-        }
-        if publishers.changed().await.is_err() {
             // The session holds the sender.
-            return "the worker has ended".to_owned();
+            let _ = publishers.changed().await;
         }
+    };
+    tokio::select! {
+        // A stopped worker loses its links, too.
+        biased;
+        report = run => Ok(report),
+        reason = all_lost => Err(RunError::Dead(reason)),
     }
 }

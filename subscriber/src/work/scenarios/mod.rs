@@ -25,9 +25,10 @@ use crate::work::publisher_watches::{PublisherSource, PublisherWatches};
 use crate::work::session::WorkerSession;
 use crate::work::state::subscriptions::subscribes;
 use crate::work::supervisor::{self, RunConfig};
+use crate::work::worker::run_until_dead;
 use crate::{
     Blocking, CancelReason, FromPayload, InPlace, Job, JobContext, JobFailure, JobOutput,
-    JobService, QueuePatterns, ShutdownHandle, SubscriptionStatus, WorkerReport,
+    JobService, QueuePatterns, RunError, ShutdownHandle, SubscriptionStatus, WorkerReport,
 };
 use fake_publisher::{FakeLink, FakePublisher, entry, verdicts, within};
 
@@ -454,6 +455,28 @@ async fn a_drain_finishes_running_jobs_and_releases_waiting_ones() {
     let report = worker.report().await;
     assert_eq!((report.completed, report.released, report.unanswered), (1, 2, 0));
     link.ended().await;
+}
+
+#[tokio::test]
+async fn a_subscription_dies_with_its_publisher_also_in_a_drain() {
+    for revoked in [false, true] {
+        let (handler, mut started_rx, _go) = gated_handler();
+        let (publisher, worker, mut link) = start_linked_worker(ONE_AT_A_TIME, handler).await;
+        link.deliver(&[(1, "long")]);
+        let ctx = within(started_rx.recv()).await.unwrap();
+        worker.handle.drain();
+        link.unsubscribe().await;
+        if revoked {
+            // The worker holds nothing of this publisher any more, and forgets it with the link.
+            link.revoke(Revoked::LeaseLost, 1);
+            within(ctx.cancelled()).await;
+        }
+        drop((publisher, link));
+        let RunningWorker { session, run, .. } = worker;
+        let end = within(run_until_dead(&session, async { run.await.unwrap() })).await;
+        let Err(RunError::Dead(reason)) = end else { panic!("{end:?}") };
+        assert!(reason.starts_with("p1: "), "{reason}");
+    }
 }
 
 #[tokio::test]

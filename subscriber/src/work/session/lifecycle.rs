@@ -30,6 +30,11 @@ impl WorkerSession {
         }
     }
 
+    /// Why none of the publishers that were found had a link any more.
+    pub(crate) fn all_lost(&self) -> Option<String> {
+        self.state.lock().durable.all_lost().map(str::to_owned)
+    }
+
     /// The time of the next [`WorkerSession::tick`].
     pub(crate) fn next_deadline(&self) -> Option<Duration> {
         let state = self.state.lock();

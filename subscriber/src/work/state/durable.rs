@@ -109,6 +109,8 @@ pub(crate) struct DurableSubscription {
     publishers: BTreeMap<PublisherId, PublisherEntry>,
     /// Counts changes of any publisher's state.
     revision: u64,
+    /// Why no publisher had a link, at the first moment when that was so for all that were found.
+    all_lost: Option<String>,
 }
 
 #[derive(Debug)]
@@ -143,6 +145,7 @@ impl DurableSubscription {
             messages: Vec::new(),
             publishers: BTreeMap::new(),
             revision: 0,
+            all_lost: None,
         }
     }
 
@@ -207,6 +210,12 @@ impl DurableSubscription {
             }
         };
         self.publishers.iter().map(state).collect()
+    }
+
+    /// Why none of the publishers that were found had a link any more. Once set it stays, also if
+    /// one returns at once or, in a drain, all are forgotten.
+    pub(crate) fn all_lost(&self) -> Option<&str> {
+        self.all_lost.as_deref()
     }
 
     /// True if the publisher can push no job.
@@ -294,7 +303,13 @@ impl DurableSubscription {
             retry_wait(entry.attempt, longest, self.random.random())
         };
         entry.connection = ConnectionState::Waiting { until: now + wait, busy };
-        let forgotten = entry.can_be_forgotten() || (self.draining && !busy);
+        let unlisted = entry.can_be_forgotten();
+        if self.all_lost.is_none() {
+            let reasons: Option<Vec<String>> =
+                self.publishers.values().map(PublisherEntry::lost_because).collect();
+            self.all_lost = reasons.map(|reasons| reasons.join("; "));
+        }
+        let forgotten = unlisted || (self.draining && !busy);
         self.revision += 1;
         self.credits.lost(publisher, &mut self.messages);
         if forgotten {
@@ -373,6 +388,16 @@ impl PublisherEntry {
 
     fn can_be_forgotten(&self) -> bool {
         !self.listed && matches!(self.connection, ConnectionState::Waiting { busy: false, .. })
+    }
+
+    /// The publisher and why it has no link, unless it has one or its first attempt is in progress.
+    fn lost_because(&self) -> Option<String> {
+        match self.status() {
+            SubscriptionStatus::Dead { reason, .. } => {
+                Some(format!("{}: {reason}", self.info.name))
+            }
+            _ => None,
+        }
     }
 
     fn status(&self) -> SubscriptionStatus {

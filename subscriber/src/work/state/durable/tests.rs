@@ -276,6 +276,35 @@ fn a_drain_retries_only_publishers_with_unanswered_settles() {
     assert_eq!(scenario.loses(A, false), [Action::Forget(A)]);
 }
 
+#[test]
+fn the_loss_of_the_last_link_is_recorded_also_in_a_drain() {
+    let closed = Some("p1: the other side closed the link");
+    for (draining, busy) in [(false, false), (false, true), (true, false), (true, true)] {
+        let mut scenario = Scenario::new(8);
+        scenario.alive(info(A, 1));
+        scenario.alive(info(B, 2));
+        if draining {
+            scenario.step(DurableEvent::Drain);
+        }
+        scenario.loses(B, false);
+        assert_eq!(scenario.core.all_lost(), None, "A has a link");
+        scenario.loses(A, busy);
+        let lost = scenario.core.all_lost().map(str::to_owned);
+        // A draining worker has forgotten B, which owes it nothing.
+        let both = "p1: the other side closed the link; p2: the other side closed the link";
+        assert_eq!(lost.as_deref(), if draining { closed } else { Some(both) });
+        scenario.step(DurableEvent::Attached(A));
+        assert_eq!(scenario.core.all_lost(), lost.as_deref(), "a new link does not hide it");
+    }
+    let mut scenario = Scenario::new(8);
+    scenario.watched(true, &[info(A, 1), info(B, 2)]);
+    scenario.fails(A, false);
+    assert_eq!(scenario.core.all_lost(), None, "the first attempt at B is in progress");
+    scenario.step(DurableEvent::Drain);
+    scenario.fails(B, false);
+    assert_eq!(scenario.core.all_lost(), Some("p2: connection refused"));
+}
+
 proptest! {
     /// The same seed and events give the same actions: nothing here reads a clock or draws
     /// elsewhere.
