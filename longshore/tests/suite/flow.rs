@@ -5,6 +5,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use anyhow::Context as _;
 use longshore::KindOptions;
 use longshore::prelude::*;
 use longshore::testing::TestSystem;
@@ -13,20 +14,31 @@ use proptest::prelude::*;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-/// The kinds carry their own name, and the number of their arrival.
+/// How long a drain may stand still before the test fails.
+const STUCK_AFTER: Duration = Duration::from_secs(10);
+
+/// All kinds have the same fields, so that a handler of another kind would read their jobs, too.
+/// Each carries the name of its kind, and the number of its arrival.
 #[derive(Clone, Serialize, Deserialize, JobKind)]
 #[job(path = "/jobs/slow", max_attempts = 1)]
-struct Slow(String, usize);
+struct Slow {
+    name: String,
+    number: usize,
+}
 
 #[derive(Clone, Serialize, Deserialize, JobKind)]
 #[job(path = "/jobs/fast", max_attempts = 1)]
-struct Fast(String, usize);
+struct Fast {
+    name: String,
+    number: usize,
+}
 
 /// A template that matches other paths of the same depth below.
 #[derive(Clone, Serialize, Deserialize, JobKind)]
 #[job(path = "/jobs/bulk/{name}", max_attempts = 1)]
 struct Bulk {
     name: String,
+    number: usize,
 }
 
 /// What the handlers saw.
@@ -35,73 +47,82 @@ struct Seen {
     /// The kinds of the attempts, in the order of their beginnings.
     begun: Vec<&'static str>,
     slow_running: usize,
-    slow_most: usize,
+    /// Ended jobs of the other kinds.
+    others_ended: usize,
+    /// The first broken rule. It ends all waits, so that a failure takes no longer than a success.
+    broken: Option<String>,
 }
 
 async fn enqueue(system: &TestSystem, kinds: &[u8]) -> anyhow::Result<()> {
-    for (n, kind) in kinds.iter().enumerate() {
-        let producer = system.producer();
+    for (number, kind) in kinds.iter().enumerate() {
+        let (producer, name) = (system.producer(), |name: &str| name.to_owned());
         match kind {
-            0 => drop(producer.enqueue(Slow("slow".to_owned(), n)).await?),
-            1 => drop(producer.enqueue(Fast("fast".to_owned(), n)).await?),
-            _ => drop(producer.enqueue(Bulk { name: "bulk".to_owned() }).await?),
+            0 => drop(producer.enqueue(Slow { name: name("slow"), number }).await?),
+            1 => drop(producer.enqueue(Fast { name: name("fast"), number }).await?),
+            _ => drop(producer.enqueue(Bulk { name: name("bulk"), number }).await?),
         }
     }
     Ok(())
 }
 
 /// Runs jobs of three kinds. Slow jobs end only once all others have ended.
-async fn run(kinds: &[u8], cap: usize, prefetch: usize) -> anyhow::Result<Seen> {
-    let system = TestSystem::start().await?.drain_timeout(Duration::from_secs(20));
+async fn run(kinds: &[u8], cap: usize, prefetch: usize) -> anyhow::Result<Vec<&'static str>> {
+    let system = TestSystem::start().await?.drain_timeout(STUCK_AFTER);
     enqueue(&system, kinds).await?;
     let others = kinds.iter().filter(|kind| **kind != 0).count();
-    let seen = Arc::new(Mutex::new(Seen::default()));
-    let (ended, _) = watch::channel(0);
-    let ended = Arc::new(ended);
-    let begin = {
+    let seen = Arc::new(watch::Sender::new(Seen::default()));
+    let begin = |kind: &'static str| {
         let seen = seen.clone();
-        move |kind: &'static str, of: &str, path: &longshore::Path| {
-            assert!(of == kind && path.as_str().starts_with(&format!("/jobs/{kind}")), "{path}");
-            let mut seen = seen.lock().unwrap();
-            seen.begun.push(kind);
-            seen.slow_running += usize::from(kind == "slow");
-            seen.slow_most = seen.slow_most.max(seen.slow_running);
+        move |of: &str, path: &longshore::Path| {
+            seen.send_modify(|seen| {
+                seen.begun.push(kind);
+                seen.slow_running += usize::from(kind == "slow");
+                if of != kind || !path.as_str().starts_with(&format!("/jobs/{kind}")) {
+                    seen.broken = Some(format!("the handler of {kind} has a job of {of}, {path}"));
+                } else if seen.slow_running > cap {
+                    let running = seen.slow_running;
+                    seen.broken = Some(format!("{running} slow jobs run, over the cap of {cap}"));
+                }
+            });
         }
     };
-    let (slow_begin, slow_seen, slow_ended) = (begin.clone(), seen.clone(), ended.clone());
-    let slow = move |Payload(Slow(of, _)): Payload<Slow>, path: longshore::Path| {
-        let (begin, seen) = (slow_begin.clone(), slow_seen.clone());
-        let mut ended = slow_ended.subscribe();
+    let (slow_begin, slow_seen) = (begin("slow"), seen.clone());
+    let slow = move |Payload(Slow { name, .. }): Payload<Slow>, path: longshore::Path| {
+        slow_begin(&name, &path);
+        let seen = slow_seen.clone();
         async move {
-            begin("slow", &of, &path);
-            ended.wait_for(|ended| *ended >= others).await?;
-            seen.lock().unwrap().slow_running -= 1;
+            let is_over = |seen: &Seen| seen.others_ended >= others || seen.broken.is_some();
+            seen.subscribe().wait_for(is_over).await?;
+            seen.send_modify(|seen| seen.slow_running -= 1);
             anyhow::Ok(())
         }
     };
-    let (fast_begin, fast_ended) = (begin.clone(), ended.clone());
-    let fast = move |Payload(Fast(of, _)): Payload<Fast>, path: longshore::Path| {
-        fast_begin("fast", &of, &path);
-        fast_ended.send_modify(|ended| *ended += 1);
+    let (fast_begin, fast_seen) = (begin("fast"), seen.clone());
+    let fast = move |Payload(Fast { name, .. }): Payload<Fast>, path: longshore::Path| {
+        fast_begin(&name, &path);
+        fast_seen.send_modify(|seen| seen.others_ended += 1);
         async { anyhow::Ok(()) }
     };
-    let bulk = move |Payload(Bulk { name }): Payload<Bulk>, path: longshore::Path| {
-        begin("bulk", &name, &path);
-        ended.send_modify(|ended| *ended += 1);
+    let (bulk_begin, bulk_seen) = (begin("bulk"), seen.clone());
+    let bulk = move |Payload(Bulk { name, .. }): Payload<Bulk>, path: longshore::Path| {
+        bulk_begin(&name, &path);
+        bulk_seen.send_modify(|seen| seen.others_ended += 1);
         async { anyhow::Ok(()) }
     };
     let worker = system.worker().handle_with(slow, KindOptions::new().cap(cap)).handle(fast);
     let worker = worker.handle(bulk).concurrency(cap + 1).prefetch(prefetch);
-    let drained = system.drain(worker, |worker| worker.run()).await?;
+    let drained = system.drain(worker, |worker| worker.run()).await;
+    let broken = seen.borrow().broken.clone();
+    anyhow::ensure!(broken.is_none(), "{}", broken.unwrap_or_default());
+    let drained = drained.context("a slow kind blocks the others")?;
     anyhow::ensure!(drained.completed == kinds.len() as u64, "{drained:?}");
     system.stop().await;
-    let seen = std::mem::take(&mut *seen.lock().unwrap());
-    Ok(seen)
+    Ok(seen.send_replace(Seen::default()).begun)
 }
 
 /// The kinds of the jobs in the order in which one handler began them, by these weights.
 async fn order(kinds: &[u8], weights: [u16; 2], prefetch: usize) -> anyhow::Result<Vec<u8>> {
-    let system = TestSystem::start().await?;
+    let system = TestSystem::start().await?.drain_timeout(STUCK_AFTER);
     enqueue(&system, kinds).await?;
     let begun = Arc::new(Mutex::new(Vec::new()));
     let (one, other) = (begun.clone(), begun.clone());
@@ -131,7 +152,9 @@ fn block_on<T>(future: impl Future<Output = anyhow::Result<T>>) -> T {
 }
 
 fn config() -> ProptestConfig {
-    ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(12) }
+    // Each attempt to shrink a failure may take as long as the failure.
+    let max_shrink_time = 2 * STUCK_AFTER.as_millis() as u32;
+    ProptestConfig { failure_persistence: None, max_shrink_time, ..ProptestConfig::with_cases(12) }
 }
 
 proptest! {
@@ -145,9 +168,8 @@ proptest! {
         cap in 1usize..4,
         prefetch in 0usize..6,
     ) {
-        let seen = block_on(run(&kinds, cap, prefetch));
-        prop_assert!(seen.slow_most <= cap, "{} at once", seen.slow_most);
-        let count = |name: &str| seen.begun.iter().filter(|one| **one == name).count();
+        let begun = block_on(run(&kinds, cap, prefetch));
+        let count = |name: &str| begun.iter().filter(|one| **one == name).count();
         let expected = [0u8, 1, 2].map(|kind| kinds.iter().filter(|one| **one == kind).count());
         prop_assert_eq!(["slow", "fast", "bulk"].map(count), expected);
     }
