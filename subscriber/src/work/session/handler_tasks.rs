@@ -60,8 +60,24 @@ impl WorkerSession {
         state.announce(self.clock(), now)
     }
 
-    /// Releases an announced job that another worker may have by now. Its publisher counts it as
-    /// started: without the release, a loss would count as the loss of a running attempt.
+    /// Releases the announced jobs that have not begun in time, at every publisher. Returns when the
+    /// others are due.
+    pub(super) fn release_late(&self, state: &mut State, now: Duration) -> Option<Duration> {
+        let at = state.run_length.release_at();
+        if now >= at {
+            while let Some(job) = state.announced.pop_front() {
+                match state.slot(job.slot_id).leases.get_mut(job.token) {
+                    Some(_) => self.release_announced(state, &job),
+                    None => state.ready.not_begun(job.source),
+                }
+            }
+        }
+        (!state.announced.is_empty()).then_some(at)
+    }
+
+    /// Releases an announced job that does not begin here: its run time counts already, or another
+    /// worker may have it. Its publisher counts it as started: without the release, a loss would
+    /// count as the loss of a running attempt.
     fn release_announced(&self, state: &mut State, job: &QueuedJob) {
         state.ready.not_begun(job.source);
         let slot = state.slot(job.slot_id);

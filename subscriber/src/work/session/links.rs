@@ -241,6 +241,7 @@ impl WorkerSession {
         let now = self.now();
         let mut state = self.state.lock();
         let mut out = Outgoing::default();
+        let release_at = self.release_late(&mut state, now);
         let slot = state.slot(slot_id);
         let publisher = slot.id;
         for token in slot.settles.retry(now) {
@@ -287,7 +288,8 @@ impl WorkerSession {
         out.unsubscribe = std::mem::take(&mut slot.unsubscribe);
         let retry_at = slot.settles.retry_at();
         let due = slot.leases.next_deadline();
-        out.deadline = due.into_iter().chain(progress).chain(retry_at).chain(suspended).min();
+        let deadlines = due.into_iter().chain(progress).chain(retry_at).chain(suspended);
+        out.deadline = deadlines.chain(release_at).min();
         out.recall_first = state.quiet;
         out.quiet = state.take_quiet_reply(slot_id);
         out

@@ -35,6 +35,7 @@ use crate::work::state::pause::PauseDetector;
 use crate::work::state::progress::PendingProgress;
 use crate::work::state::ready_jobs::{ReadyJobs, SourceLimits};
 use crate::work::state::reconnect_grace::ReconnectGrace;
+use crate::work::state::run_length::RunLength;
 use crate::work::state::settles::Settles;
 use crate::work::state::subscriptions;
 use crate::{PublisherState, SubscriptionStatus, WorkerStats};
@@ -74,9 +75,10 @@ struct State {
     patterns: Vec<Glob>,
     /// Jobs that wait for a handler task.
     ready: ReadyJobs<QueuedJob>,
-    /// Jobs that were reported as started: never more than there are idle handler tasks.
+    /// Jobs that were reported as started, and have not begun.
     announced: VecDeque<QueuedJob>,
     announcing: bool,
+    run_length: RunLength,
     concurrency: usize,
     running: usize,
     intake: Intake,
@@ -235,6 +237,7 @@ impl WorkerSession {
                 ready: ReadyJobs::new(&limits),
                 announced: VecDeque::new(),
                 announcing: false,
+                run_length: RunLength::default(),
                 concurrency,
                 running: 0,
                 intake: Intake::Open,
@@ -303,18 +306,26 @@ impl State {
         id
     }
 
-    /// Takes as many jobs as there are idle handler tasks, with the links to notify. Suspends a
-    /// job whose lease is over: after a pause of the process a handler task may notice this before
-    /// the link does. Suspends a job whose publisher was silent for its reconnect grace, too:
-    /// another worker may have it.
+    /// Takes a run of jobs, with the links to notify. Suspends a job whose lease is over: after a
+    /// pause of the process a handler task may notice this before the link does. Suspends a job
+    /// whose publisher was silent for its reconnect grace, too: another worker may have it.
+    ///
+    /// More jobs than there are idle handler tasks are taken only if each is at its first delivery:
+    /// a job that kills its worker uses up an attempt of the jobs in its run once, not each time.
     fn announce(&mut self, clock: RunClock, now: Duration) -> HandlerTaskStep {
-        let free = self.concurrency.saturating_sub(self.running + self.announced.len());
-        let mut jobs = Vec::with_capacity(free.min(self.ready.startable()));
+        let idle = self.concurrency.saturating_sub(self.running + self.announced.len());
+        let length = self.run_length.next(now, idle);
+        let mut jobs = Vec::with_capacity(length.min(self.ready.startable()));
         let mut notices: Vec<(LinkSender, Tokens)> = Vec::new();
         let mut last = None;
-        while jobs.len() < free
+        while jobs.len() < length
             && let Some(job) = self.ready.take()
         {
+            if jobs.len() >= idle && job.deliveries > 1 {
+                self.ready.not_begun(job.source);
+                self.ready.push_front(job.source, job);
+                break;
+            }
             let slot = &mut self.slots[job.slot_id as usize];
             let owned = slot.owns_jobs(clock, now);
             let Some(lease) = slot.leases.get_mut(job.token) else {
@@ -334,6 +345,10 @@ impl State {
                 (_, Some(sender)) => {
                     notices.push((sender.clone(), Tokens(vec![job.token])));
                     last = Some(job.slot_id);
+                    if length > idle {
+                        // It releases the jobs that do not begin in time.
+                        slot.wake.notify_one();
+                    }
                 }
                 // The next link reports the job as started.
                 (_, None) => {}
@@ -343,6 +358,7 @@ impl State {
         if jobs.is_empty() {
             return HandlerTaskStep::Wait;
         }
+        self.run_length.reported(now, jobs.len());
         self.announcing = true;
         HandlerTaskStep::Announce(notices, jobs)
     }

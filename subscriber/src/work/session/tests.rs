@@ -5,6 +5,7 @@ use longshore_protocol::limits::TOKENS_MAX;
 use longshore_protocol::messages::work::{Deliver, Delivery, JobTimes};
 
 use super::*;
+use crate::work::state::run_length::BEGIN_WAIT_MAX;
 use crate::{CancelReason, CheckpointError, CheckpointsError, JobContext};
 
 const LEASE: Duration = Duration::from_secs(30);
@@ -342,4 +343,78 @@ fn a_capped_source_leaves_handler_tasks_to_others() {
         panic!("the next of the capped source may begin")
     };
     assert_eq!(jobs[0].token, Token(2));
+}
+
+/// A session with one idle handler task, after `runs` runs of one job each that took no time.
+fn fast_session(jobs: impl IntoIterator<Item = (u64, u16)>) -> Arc<WorkerSession> {
+    let session = WorkerSession::new(1, 100, Vec::new(), 7);
+    session.watched(true, vec![publisher()]);
+    let Connect { slot_id, .. } = session.take_connects().pop().expect("it is dialled");
+    let jobs = jobs.into_iter();
+    let jobs = jobs.map(|(token, deliveries)| Delivery { deliveries, ..delivery(&token) });
+    let paths = vec![Path::new("/jobs/x").unwrap()];
+    let deliver = Deliver { subscription: 1, paths, jobs: jobs.collect() };
+    session.delivered(slot_id, deliver).unwrap();
+    session
+}
+
+/// Acts as one handler task to the end of all jobs; returns the jobs of each run.
+fn runs_of(session: &WorkerSession) -> Vec<Vec<u64>> {
+    let (mut signal, mut ended, mut runs) = (Arc::default(), None, Vec::new());
+    loop {
+        match session.next(ended.take(), &mut signal) {
+            HandlerTaskStep::Announce(_, jobs) => {
+                runs.push(jobs.iter().map(|job| job.token.0).collect());
+                session.announced(jobs);
+            }
+            HandlerTaskStep::Run(job) => ended = Some(finished(&job)),
+            HandlerTaskStep::Wait | HandlerTaskStep::Stop => return runs,
+        }
+    }
+}
+
+fn finished(job: &QueuedJob) -> FinishedJob {
+    FinishedJob {
+        slot_id: job.slot_id,
+        subscription: job.subscription,
+        source: job.source,
+        token: job.token,
+        settle: NewSettle::Complete { result: None },
+        panicked: false,
+        damaged: false,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn jobs_that_may_have_killed_a_worker_are_reported_only_when_they_begin() {
+    let session =
+        fast_session((1..=11).map(|token| (token, if token == 8 || token == 9 { 2 } else { 1 })));
+    let runs = runs_of(&session);
+    let expected: [&[u64]; 6] = [&[1], &[2, 3], &[4, 5, 6, 7], &[8], &[9, 10], &[11]];
+    assert_eq!(runs, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn reported_jobs_that_do_not_begin_in_time_are_released() {
+    let session = fast_session((1..=7).map(|token| (token, 1)));
+    let (mut signal, mut ended) = (Arc::default(), None);
+    let blocked = loop {
+        match session.next(ended.take(), &mut signal) {
+            HandlerTaskStep::Announce(_, jobs) => session.announced(jobs),
+            HandlerTaskStep::Run(job) if job.token == Token(4) => break job,
+            HandlerTaskStep::Run(job) => ended = Some(finished(&job)),
+            step => panic!("a job waits: {step:?}"),
+        }
+    };
+    let held = || session.state.lock().slot(0).leases.iter().count();
+    let in_time = session.outgoing(0, true).deadline.expect("the jobs behind it are due");
+    tokio::time::advance(BEGIN_WAIT_MAX - Duration::from_millis(1)).await;
+    session.outgoing(0, true);
+    assert_eq!((in_time, held()), (BEGIN_WAIT_MAX, 4));
+    tokio::time::advance(Duration::from_millis(1)).await;
+    session.outgoing(0, true);
+    assert_eq!(held(), 1, "only the running job");
+    assert_eq!(session.state.lock().slot(0).settles.unanswered(), 3 + 3, "results and releases");
+    let next = session.next(Some(finished(&blocked)), &mut signal);
+    assert!(matches!(next, HandlerTaskStep::Wait), "{next:?}");
 }

@@ -10,5 +10,6 @@ pub(super) mod pause;
 pub(super) mod progress;
 pub(super) mod ready_jobs;
 pub(super) mod reconnect_grace;
+pub(super) mod run_length;
 pub(super) mod settles;
 pub(super) mod subscriptions;

@@ -1,0 +1,70 @@
+//! How many jobs are reported as started in one message.
+
+use std::time::Duration;
+
+/// The predicted work of the jobs that are reported before a handler task is free for them. If the
+/// worker dies, that many jobs beside the running ones count an attempt.
+const AHEAD: Duration = Duration::from_millis(1);
+/// Most jobs that one message reports.
+pub(crate) const RUN_JOBS_MAX: usize = 1_000;
+/// A reported job that has not begun for this long is released: its publisher counts its run time,
+/// and another worker may be free.
+pub(crate) const BEGIN_WAIT_MAX: Duration = Duration::from_millis(100);
+
+/// The last run of jobs that was reported, which predicts the length of the next.
+#[derive(Debug, Default)]
+pub(crate) struct RunLength {
+    reported_at: Duration,
+    jobs: usize,
+}
+
+impl RunLength {
+    /// How many jobs to report at `now`, once every job of the last run has begun: at least one for
+    /// each of the `idle` handler tasks. The time since the last report is that of its jobs, so an
+    /// idle worker begins with short runs; each is at most twice as long as the last.
+    pub(crate) fn next(&self, now: Duration, idle: usize) -> usize {
+        let elapsed = now.saturating_sub(self.reported_at).as_nanos().max(1);
+        let in_time = self.jobs as u128 * AHEAD.as_nanos() / elapsed;
+        let ahead = usize::try_from(in_time).unwrap_or(usize::MAX).min(2 * self.jobs);
+        ahead.min(RUN_JOBS_MAX).max(idle)
+    }
+
+    pub(crate) fn reported(&mut self, now: Duration, jobs: usize) {
+        *self = RunLength { reported_at: now, jobs };
+    }
+
+    /// When jobs of the last run that have not begun are released.
+    pub(crate) fn release_at(&self) -> Duration {
+        self.reported_at + BEGIN_WAIT_MAX
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const IDLE: usize = 8;
+
+    /// Reports runs of jobs that take `each`, and returns their lengths.
+    fn lengths(run: &mut RunLength, now: &mut Duration, each: Duration, runs: usize) -> Vec<usize> {
+        let mut one = || {
+            let jobs = run.next(*now, IDLE);
+            run.reported(*now, jobs);
+            *now += each * jobs as u32;
+            jobs
+        };
+        (0..runs).map(|_| one()).collect()
+    }
+
+    #[test]
+    fn a_run_has_a_millisecond_of_predicted_work_or_a_job_for_each_idle_task() {
+        let (mut run, mut now) = (RunLength::default(), Duration::from_secs(5));
+        let us = Duration::from_micros;
+        assert_eq!(lengths(&mut run, &mut now, us(10), 6), [8, 16, 32, 64, 100, 100]);
+        assert_eq!(lengths(&mut run, &mut now, us(50), 3), [100, 20, 20], "shorter at once");
+        assert_eq!(lengths(&mut run, &mut now, us(900), 2), [20, 8], "one for each task");
+        assert_eq!(lengths(&mut run, &mut now, Duration::ZERO, 9).last(), Some(&RUN_JOBS_MAX));
+        now += Duration::from_secs(1);
+        assert_eq!(run.next(now, IDLE), IDLE, "after a pause");
+    }
+}
