@@ -16,6 +16,7 @@ use crate::connect::FAR_FUTURE;
 use crate::work::handler::panic::install_hook;
 use crate::work::handler_task;
 use crate::work::link::{self, LinkConfig};
+use crate::work::link_thread::LinkThread;
 use crate::work::publisher_watches::{PublisherSource, PublisherWatches};
 use crate::work::session::WorkerSession;
 use crate::work::shutdown::Stop;
@@ -35,6 +36,7 @@ pub(crate) struct RunConfig {
     pub(crate) name: String,
     pub(crate) session_id: SessionId,
     pub(crate) link: LinkOptions,
+    pub(crate) link_thread: LinkThread,
     pub(crate) subscriptions: Vec<Subscribe>,
     pub(crate) concurrency: usize,
     pub(crate) grace: Duration,
@@ -77,16 +79,11 @@ pub(crate) async fn run(
     let _close_links = CloseLinksOnDrop(session.clone());
     install_hook();
     let mut ticks = JoinSet::new();
-    ticks.spawn({
-        let session = session.clone();
-        async move {
-            let mut ticks = tokio::time::interval(TICK_INTERVAL);
-            loop {
-                ticks.tick().await;
-                session.record_tick();
-            }
-        }
-    });
+    ticks.spawn_on(
+        each_tick(session.clone(), WorkerSession::record_tick),
+        config.link_thread.runtime(),
+    );
+    ticks.spawn(each_tick(session.clone(), WorkerSession::record_handlers_tick));
     let mut handler_tasks = JoinSet::new();
     for _ in 0..config.concurrency {
         handler_tasks.spawn(handler_task::run(session.clone(), service.clone()));
@@ -104,7 +101,8 @@ pub(crate) async fn run(
     let mut grace_ends = None;
     loop {
         for connect in session.take_connects() {
-            links.spawn(link::run(session.clone(), link.clone(), connect));
+            let serving = link::run(session.clone(), link.clone(), connect);
+            links.spawn_on(serving, config.link_thread.runtime());
         }
         let stop = config.handle.stop();
         if stop == Stop::Drain {
@@ -146,6 +144,15 @@ pub(crate) async fn run(
     handler_tasks.abort_all();
     links.abort_all();
     session.report()
+}
+
+/// Calls `tick` every [`TICK_INTERVAL`], on the runtime that polls it.
+async fn each_tick(session: Arc<WorkerSession>, tick: impl Fn(&WorkerSession)) {
+    let mut ticks = tokio::time::interval(TICK_INTERVAL);
+    loop {
+        ticks.tick().await;
+        tick(&session);
+    }
 }
 
 /// Every wait has an end: the grace, the cancel grace, and the wait for answers.

@@ -1,6 +1,7 @@
 //! The API of workers: `Worker`, its subscription and its run.
 
 use std::future::Future;
+use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use longshore_transport::LinkOptions;
 use tower_layer::{Identity, Layer, Stack};
 
 use crate::work::kinds::{BlockingHandler, Handler, KindOptions, KindService, Kinds, Router};
+use crate::work::link_thread::LinkThread;
 use crate::work::middleware::{AttemptEnd, Observe, on_error};
 use crate::work::publisher_watches::PublisherWatches;
 use crate::work::session::WorkerSession;
@@ -71,8 +73,8 @@ impl WorkerBuilder {
     }
 }
 
-/// Why a worker did not run: except for [`RunError::Dead`] its configuration is invalid, and a
-/// retry fails again. Failures during the run are not errors: they are retried and counted.
+/// Why a worker did not run: except for [`RunError::Dead`] and [`RunError::Thread`] its
+/// configuration is invalid, and a retry fails again. Failures during the run are not errors: they are retried and counted.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RunError {
     /// The cluster has no replica, or the worker's name is invalid.
@@ -93,6 +95,10 @@ pub enum RunError {
     /// again may succeed.
     #[error("the subscription is dead: {0}")]
     Dead(String),
+    /// The thread of the worker's links did not start: the process has too many threads or open
+    /// files. Running again may succeed.
+    #[error("the thread of the worker's links did not start: {0}")]
+    Thread(io::ErrorKind),
     /// There is no handler.
     #[error("the worker has no handler; add one with `handle`")]
     NoHandler,
@@ -414,6 +420,7 @@ impl<L> Subscription<L> {
             name: options.name,
             session_id,
             link: options.link,
+            link_thread: LinkThread::start().map_err(|error| RunError::Thread(error.kind()))?,
             subscriptions,
             concurrency,
             grace,

@@ -152,6 +152,11 @@ impl FakeLink {
         }
     }
 
+    /// The credits granted in all.
+    pub(super) fn credits(&self) -> u32 {
+        self.credits
+    }
+
     pub(super) async fn settle(&mut self) -> SettleBatch {
         self.find(|message| match message {
             ToPublisher::Settle(batch) => Some(batch.clone()),

@@ -1,6 +1,7 @@
 //! Workers against scripted publishers, over real links. No test sleeps: every scenario waits for
 //! an expected message.
 
+mod blocked;
 mod checkpoints;
 mod fake_publisher;
 mod layers;
@@ -21,6 +22,7 @@ use longshore_transport::LinkOptions;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
+use crate::work::link_thread::LinkThread;
 use crate::work::publisher_watches::{PublisherSource, PublisherWatches};
 use crate::work::session::WorkerSession;
 use crate::work::state::subscriptions::subscribes;
@@ -111,6 +113,7 @@ fn start_worker_on(
         name: "worker".into(),
         session_id: SessionId([5; 16]),
         link: LinkOptions::default(),
+        link_thread: LinkThread::start().unwrap(),
         subscriptions: subscribes(&take.into_sources().unwrap(), &[]),
         concurrency: limits.concurrency,
         grace: limits.grace,

@@ -120,10 +120,11 @@ impl WorkerSession {
         }
         self.step(state, DurableEvent::Delivered { at, jobs });
         let sources: Vec<usize> = deliver.paths.iter().map(|path| state.source_of(path)).collect();
+        let takes_no_jobs = state.takes_no_jobs();
         let slot = &mut state.slots[slot_id as usize];
         for job in deliver.jobs {
             state.stats.redelivered += u64::from(job.deliveries > 1);
-            if state.intake > Intake::Open || state.quiet {
+            if state.intake > Intake::Open || takes_no_jobs {
                 slot.settles.push(job.token, &NewSettle::Release, Some(subscription));
                 continue;
             }
@@ -290,7 +291,7 @@ impl WorkerSession {
         let due = slot.leases.next_deadline();
         let deadlines = due.into_iter().chain(progress).chain(retry_at).chain(suspended);
         out.deadline = deadlines.chain(release_at).min();
-        out.recall_first = state.quiet;
+        out.recall_first = state.takes_no_jobs();
         out.quiet = state.take_quiet_reply(slot_id);
         out
     }

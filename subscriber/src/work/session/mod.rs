@@ -26,6 +26,7 @@ use tokio::time::Instant;
 
 pub(crate) use self::checkpoints::earlier;
 use crate::work::lease_signal::LeaseSignal;
+use crate::work::state::blocked::BlockedDetector;
 use crate::work::state::checkpoints::CheckpointRequest;
 use crate::work::state::counts::SubscriptionCounts;
 use crate::work::state::credits::SubscriptionKey;
@@ -82,8 +83,9 @@ struct State {
     concurrency: usize,
     running: usize,
     intake: Intake,
-    /// An operator requested quiet: waiting and arriving jobs are released.
+    /// An operator requested quiet.
     quiet: bool,
+    handlers: BlockedDetector,
     stats: WorkerStats,
 }
 
@@ -242,6 +244,7 @@ impl WorkerSession {
                 running: 0,
                 intake: Intake::Open,
                 quiet: false,
+                handlers: BlockedDetector::default(),
                 stats: WorkerStats::default(),
             }),
             handler_task_wakeup: Notify::new(),
@@ -252,12 +255,6 @@ impl WorkerSession {
 
     pub(crate) fn now(&self) -> Duration {
         self.started.elapsed()
-    }
-
-    /// The process is running; called every
-    /// [`TICK_INTERVAL`](crate::work::state::pause::TICK_INTERVAL).
-    pub(crate) fn record_tick(&self) {
-        self.pause_detector.lock().tick(self.now());
     }
 
     fn clock(&self) -> RunClock {

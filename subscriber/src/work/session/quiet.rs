@@ -1,5 +1,5 @@
-//! The session's interface to operators: no new jobs for a while, at all publishers. Running jobs
-//! continue, and links stay.
+//! No new jobs for a while, at all publishers: an operator requests that, or handlers block their
+//! runtime. Running jobs continue, and links stay.
 
 use longshore_protocol::Token;
 use longshore_protocol::messages::work::{NewSettle, Quiet};
@@ -33,7 +33,44 @@ impl WorkerSession {
     }
 
     fn apply_quiet(&self, state: &mut State, quiet: bool) {
+        let before = state.takes_no_jobs();
         state.quiet = quiet;
+        self.apply_intake(state, before);
+        for slot in state.slots.iter_mut().filter(|slot| slot.sender.is_some()) {
+            slot.quiet_reply.get_or_insert(0);
+            slot.wake.notify_one();
+        }
+    }
+
+    /// The process is running: called every
+    /// [`TICK_INTERVAL`](crate::work::state::pause::TICK_INTERVAL) on the thread of the links.
+    pub(crate) fn record_tick(&self) {
+        self.pause_detector.lock().tick(self.now());
+        let mut state = self.state.lock();
+        let before = state.takes_no_jobs();
+        if state.handlers.links_tick() {
+            tracing::warn!(
+                "handlers block every thread of their runtime: jobs that wait here are released, \
+                 and no others are taken meanwhile; use handle_blocking for handlers that compute"
+            );
+            self.apply_intake(&mut state, before);
+        }
+    }
+
+    /// The handlers' runtime is running: called as often, on that runtime.
+    pub(crate) fn record_handlers_tick(&self) {
+        let mut state = self.state.lock();
+        let before = state.takes_no_jobs();
+        state.handlers.handlers_tick();
+        self.apply_intake(&mut state, before);
+    }
+
+    /// Takes jobs again, or no more, if that has changed.
+    fn apply_intake(&self, state: &mut State, before: bool) {
+        let quiet = state.takes_no_jobs();
+        if quiet == before {
+            return;
+        }
         if quiet {
             // A pending grant would bring a job that has to be released.
             for slot_id in 0..state.slots.len() {
@@ -51,14 +88,15 @@ impl WorkerSession {
                 self.step(state, DurableEvent::Freed { at, jobs: 1 });
             }
         }
-        for slot in state.slots.iter_mut().filter(|slot| slot.sender.is_some()) {
-            slot.quiet_reply.get_or_insert(0);
-            slot.wake.notify_one();
-        }
     }
 }
 
 impl State {
+    /// True while waiting and arriving jobs are released.
+    pub(super) fn takes_no_jobs(&self) -> bool {
+        self.quiet || self.handlers.are_blocked()
+    }
+
     /// Releases all jobs that have not begun. Returns the subscription of each job at
     /// publishers without a link: these are freed at once, the others when their release is sent.
     pub(super) fn release_unstarted(&mut self) -> Vec<SubscriptionKey> {

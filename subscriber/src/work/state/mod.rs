@@ -1,6 +1,7 @@
 //! The worker's state machines. They have no clock, no socket and no randomness of their own: time
 //! is an argument, and the randomness has a seed.
 
+pub(super) mod blocked;
 pub(super) mod checkpoints;
 pub(super) mod counts;
 pub(super) mod credits;
