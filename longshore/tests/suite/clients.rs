@@ -7,12 +7,12 @@ use serde::{Deserialize, Serialize};
 
 /// The result of `ready` for each client of a cluster.
 async fn ready(cluster: &Cluster) -> [Result<(), ReadError>; 4] {
-    [
-        Producer::connect(cluster.clone()).ready().await,
-        Queues::connect(cluster.clone()).ready().await,
-        ReadClient::connect(cluster.clone()).ready().await,
-        Subscriber::connect(cluster.clone()).ready().await,
-    ]
+    let producer = Producer::connect(cluster.clone());
+    let queues = Queues::connect(cluster.clone());
+    let reader = ReadClient::connect(cluster.clone());
+    let subscriber = Subscriber::connect(cluster.clone());
+    // Together, because each waits for its reconnects.
+    tokio::join!(producer.ready(), queues.ready(), reader.ready(), subscriber.ready()).into()
 }
 
 #[tokio::test]

@@ -9,3 +9,4 @@ mod jobs_document;
 mod live_values;
 mod many_publishers;
 mod protocol_document;
+mod spinning_handler;
