@@ -15,7 +15,7 @@ mod time;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::FromArgMatches as _;
 
 use crate::arguments::{Check, Command, CommandLine};
 use crate::commands::Context;
@@ -24,7 +24,8 @@ use crate::logging::LogFilter;
 use crate::output::Output;
 
 fn main() -> ExitCode {
-    let line = match CommandLine::try_parse() {
+    let parsed = arguments::command().try_get_matches();
+    let line = match parsed.and_then(|matches| CommandLine::from_arg_matches(&matches)) {
         Ok(line) => line,
         // Clap exits with 2, which Nagios reads as critical; 3 is "unknown".
         Err(error)

@@ -91,7 +91,7 @@ pub enum EnqueueError {
     /// the job was not sent.
     #[error(
         "nobody publishes {path}, and no publisher has a default for it; start one with: \
-         longshore publisher --path {path}, or with --default and a path above it"
+         longshore publisher run --path {path}, or with --default and a path above it"
     )]
     NoPublisher {
         /// The path.

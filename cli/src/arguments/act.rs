@@ -188,6 +188,11 @@ pub(crate) struct Queue {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum QueueAction {
+    /// List queues with their jobs, their defaults, and whether they are paused or closed
+    Ls {
+        /// The queues [default: '/**']
+        pattern: Option<Glob>,
+    },
     /// Show the defaults for its jobs
     Show {
         /// The queue

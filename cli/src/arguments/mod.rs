@@ -2,12 +2,16 @@
 
 mod act;
 mod bench;
+mod directory;
 mod enqueue;
+mod examples;
+mod groups;
 mod journal;
 mod queries;
 mod service;
 mod values;
 mod work;
+mod workers;
 
 use std::path::PathBuf;
 
@@ -22,18 +26,21 @@ pub(crate) use bench::{
     Bench, BenchBacklog, BenchLoad, BenchProducer, BenchRegistrar, BenchResolver, BenchSystem,
     BenchValues, BenchValuesProcess, BenchWorker, DemoWorker, Measure,
 };
+pub(crate) use directory::{Directory, DirectoryAction, Ls, PathTable, Resolve, Tree, Watch};
 pub(crate) use enqueue::Enqueue;
+pub(crate) use groups::command;
 pub(crate) use journal::{Journal, JournalAction};
-pub(crate) use queries::{
-    Check, Job, Jobs, Ls, PathTable, Resolve, Stat, State, Tail, Tree, Watch,
+pub(crate) use queries::{Check, Job, Jobs, Stat, State, Tail, Top};
+pub(crate) use service::{
+    Demo, Drain, Publisher, PublisherAction, Resolver, ResolverAction, RunPublisher, RunReplica, Up,
 };
-pub(crate) use service::{Demo, Drain, Publisher, PublisherAction, Resolver, ResolverAction, Up};
-pub(crate) use values::{Publish, Subscribe, Top, WorkerSelection, Workers, WorkersAction, Write};
+pub(crate) use values::{Publish, Subscribe, Value, ValueAction, Write};
 pub(crate) use work::{TakeOrder, Work};
+pub(crate) use workers::{WorkerSelection, Workers, WorkersAction};
 
 /// Moves jobs from the programs that produce them to the workers that run them.
 #[derive(Parser, Debug)]
-#[command(name = "longshore", version, max_term_width = 110, disable_help_subcommand = true)]
+#[command(name = "longshore", version, max_term_width = 110)]
 pub(crate) struct CommandLine {
     #[command(flatten)]
     pub(crate) global: Global,
@@ -79,30 +86,18 @@ impl Global {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
-    /// Hash every file of DIR with one job each, while processes are killed, and check every result
+    /// Hash the files of a folder while processes are killed, and check every result
     Demo(Demo),
     /// Run a whole system in this process, ready in a second; Ctrl-C stops it cleanly
     Up(Up),
-    /// Run one replica of the resolver, or show the status of all replicas
+    /// Run a replica of the resolver; show all replicas
     Resolver(Resolver),
-    /// Run a publisher: it stores queues on its disk and pushes jobs to workers
+    /// Run a publisher; show all publishers; drain or forget one
     Publisher(Publisher),
     /// Enqueue jobs
     Enqueue(Enqueue),
     /// Run a command for each job
     Work(Work),
-    /// List the directory: the children of PATH, or all paths that match a pattern
-    Ls(Ls),
-    /// Show the directory below PATH as a tree
-    Tree(Tree),
-    /// Show a path's publishers and their terms
-    Resolve(Resolve),
-    /// Print the matching paths, then stream paths that are added, changed or removed
-    Watch(Watch),
-    /// Show two levels below PATH as rows and columns
-    Table(PathTable),
-    /// Show jobs per state for each queue
-    Stat(Stat),
     /// List jobs
     Jobs(Jobs),
     /// Show one job with its payload, attempts, checkpoints, progress and result
@@ -117,26 +112,27 @@ pub(crate) enum Command {
     Dead(Dead),
     /// Delete jobs that have ended
     Purge(Purge),
+    /// Show jobs per state for each queue
+    Stat(Stat),
+    /// List queues, set defaults for their jobs, close and open them
+    Queue(Queue),
     /// Stop deliveries of queues; new jobs are accepted and running jobs continue
     Pause(Pause),
     /// Resume deliveries of paused queues
     Resume(Resume),
-    /// Set defaults for a queue's jobs; close a queue to new jobs and open it again
-    Queue(Queue),
-    /// Inspect, verify, dump or copy a publisher's data directory
-    Journal(Journal),
-    /// Publish a live value while this program runs
-    Publish(Publish),
-    /// Print live values as they change
-    Subscribe(Subscribe),
-    /// Write to a live value and print its publisher's answer
-    Write(Write),
     /// List workers, or stop and resume them
     Workers(Workers),
+    /// Show what is published where: list, tree, resolve, watch, table
+    #[command(visible_alias = "dir")]
+    Directory(Directory),
+    /// Publish live values, subscribe to them, write to them
+    Value(Value),
     /// Show publishers, queues, workers and replicas live
     Top(Top),
     /// Check the health of every component, for monitoring
     Check(Check),
+    /// Inspect, verify, dump or copy a publisher's data directory
+    Journal(Journal),
     /// Show the effective configuration with the origin of each value
     Config {
         /// Print only errors; exit code 2 if there are any
@@ -173,7 +169,8 @@ impl Command {
     /// Short commands log errors only: they print a library's warnings as their own error.
     pub(crate) fn default_log_filter(&self) -> &'static str {
         match self {
-            Command::Publisher(_) | Command::Resolver(Resolver { action: None, .. }) => "info",
+            Command::Publisher(Publisher { action: PublisherAction::Run(_) })
+            | Command::Resolver(Resolver { action: ResolverAction::Run(_) }) => "info",
             Command::Up(_) | Command::Work(_) => "warn",
             _ => "error",
         }
@@ -182,32 +179,28 @@ impl Command {
     /// True for commands that make one query and exit: without a resolver they fail at once.
     pub(crate) fn is_one_shot_query(&self) -> bool {
         use Command::{
-            Cancel, Confirm, Dead, Job, Jobs, Ls, Pause, Purge, Queue, Resolve, Resume, Stat,
-            Table, Tree, Workers,
+            Cancel, Confirm, Dead, Job, Jobs, Pause, Purge, Queue, Resume, Stat, Workers,
         };
         match self {
             Job(job) => !job.wait,
-            Ls(_) | Tree(_) | Resolve(_) | Table(_) | Stat(_) | Jobs(_) | Confirm(_)
-            | Cancel(_) | Dead(_) | Purge(_) | Pause(_) | Resume(_) | Queue(_) | Workers(_) => true,
+            Command::Directory(Directory { action }) => {
+                !matches!(action, DirectoryAction::Watch(_))
+            }
+            Command::Publisher(Publisher { action }) => matches!(action, PublisherAction::Status),
+            Stat(_) | Jobs(_) | Confirm(_) | Cancel(_) | Dead(_) | Purge(_) | Pause(_)
+            | Resume(_) | Queue(_) | Workers(_) => true,
             _ => false,
         }
     }
 
     /// True for commands that wait for a replica of the resolver.
     pub(crate) fn waits_for_a_resolver(&self) -> bool {
-        use Command::{Enqueue, Job, Publish, Subscribe, Tail, Top, Watch, Work, Write};
-        matches!(
-            self,
-            Work(_)
-                | Watch(_)
-                | Enqueue(_)
-                | Job(_)
-                | Tail(_)
-                | Publish(_)
-                | Subscribe(_)
-                | Write(_)
-                | Top(_)
-        )
+        use Command::{Enqueue, Job, Tail, Top, Value, Work};
+        match self {
+            Work(_) | Enqueue(_) | Job(_) | Tail(_) | Value(_) | Top(_) => true,
+            Command::Directory(Directory { action }) => matches!(action, DirectoryAction::Watch(_)),
+            _ => false,
+        }
     }
 }
 
@@ -244,22 +237,22 @@ mod tests {
             "longshore queue close /jobs/**",
             "longshore queue open /jobs/**",
             "longshore purge /jobs/** --state completed",
-            "longshore resolver --listen 127.0.0.1:0 --fresh",
+            "longshore resolver run --listen 127.0.0.1:0 --fresh",
             "longshore resolver status",
             "longshore resolver status --publishers",
-            "longshore tree",
-            "longshore tree /jobs --depth 2",
-            "longshore watch /jobs/** /values/{a,b} --count 3 --json",
-            "longshore table /jobs",
+            "longshore directory tree",
+            "longshore directory tree /jobs --depth 2",
+            "longshore directory watch /jobs/** /values/{a,b} --count 3 --json",
+            "longshore directory table /jobs",
             "longshore bench e2e --jobs 500000 --size 256 --json",
             "longshore bench latency --rate 1000 --seconds 10",
             "longshore bench backlog --jobs 10000000 --size 256 --churn 5 --json",
-            "longshore publish /values/a -5",
-            "longshore publish /values/a - --writable",
-            "longshore publish /values/a --lines --priority 3 --json",
-            "longshore subscribe /values/a --once",
-            "longshore subscribe /sys/publishers/* --count 3 --json",
-            "longshore write /values/a on --within 2s",
+            "longshore value publish /values/a -5",
+            "longshore value publish /values/a - --writable",
+            "longshore value publish /values/a --lines --priority 3 --json",
+            "longshore value subscribe /values/a --once",
+            "longshore value subscribe /sys/publishers/* --count 3 --json",
+            "longshore value write /values/a on --within 2s",
             "longshore workers ls",
             "longshore workers ls /jobs/** --json",
             "longshore workers quiet mail-* 3f2a91c0 --dry-run",
@@ -291,9 +284,9 @@ mod tests {
             "longshore enqueue /jobs text --delay 5m --at 2026-11-20T21:30:00Z",
             "longshore work /jobs/[a] -- true",
             "longshore work /jobs",
-            "longshore tree /jobs --depth 0",
-            "longshore watch",
-            "longshore table",
+            "longshore directory tree /jobs --depth 0",
+            "longshore directory watch",
+            "longshore directory table",
             "longshore jobs /jobs --state asleep",
             "longshore work /jobs --order weighted -- true",
             "longshore resume",
@@ -301,12 +294,16 @@ mod tests {
             "longshore enqueue /jobs text --prepare --wait",
             "longshore enqueue /jobs text --backoff often",
             "longshore dead revive /jobs/** --reason boredom",
-            "longshore publish /values/a",
-            "longshore publish /values/a 5 --lines",
-            "longshore subscribe",
-            "longshore subscribe /values/a --once --count 3",
-            "longshore write /values/a",
+            "longshore value publish /values/a",
+            "longshore value publish /values/a 5 --lines",
+            "longshore value subscribe",
+            "longshore value subscribe /values/a --once --count 3",
+            "longshore value write /values/a",
             "longshore workers",
+            "longshore resolver",
+            "longshore publisher",
+            "longshore value",
+            "longshore queue",
             "longshore workers quiet",
             "longshore workers resume --dry-run",
             "longshore workers quiet mail-1 --all",

@@ -1,47 +1,9 @@
-//! Commands that read the directory, queues and jobs.
+//! Commands that read queues and jobs.
 
 use clap::{Args, ValueEnum};
-use longshore::{Glob, JobLocator, JobState, Path};
+use longshore::{Glob, JobLocator, JobState};
 
 use super::Filters;
-
-#[derive(Args, Debug)]
-pub(crate) struct Ls {
-    /// A path, or a pattern like '/jobs/**' [default: /]
-    pub(crate) pattern: Option<Glob>,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct Resolve {
-    /// The paths
-    #[arg(required = true)]
-    pub(crate) paths: Vec<Path>,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct Tree {
-    /// The root of the tree [default: /]
-    pub(crate) path: Option<Path>,
-    /// At most this many levels below it, 1 to 32 [default: all]
-    #[arg(long, value_name = "LEVELS", value_parser = clap::value_parser!(u8).range(1..=32))]
-    pub(crate) depth: Option<u8>,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct Watch {
-    /// Patterns like '/jobs/**'; at most 256
-    #[arg(required = true)]
-    pub(crate) patterns: Vec<Glob>,
-    /// End after N changes, counting the paths that exist at the start
-    #[arg(long, value_name = "N")]
-    pub(crate) count: Option<u64>,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct PathTable {
-    /// Its children are the rows, their children the columns
-    pub(crate) path: Path,
-}
 
 #[derive(Args, Debug)]
 pub(crate) struct Stat {
@@ -51,8 +13,8 @@ pub(crate) struct Stat {
 
 #[derive(Args, Debug)]
 pub(crate) struct Jobs {
-    /// The queues
-    pub(crate) pattern: Glob,
+    /// The queues [default: '/**']
+    pub(crate) pattern: Option<Glob>,
     /// Only jobs in this state
     #[arg(long)]
     pub(crate) state: Option<State>,
@@ -123,4 +85,11 @@ pub(crate) struct Check {
     /// Print one line and exit as a Nagios plugin: 0 ok, 1 warning, 2 critical, 3 unknown
     #[arg(long)]
     pub(crate) nagios: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Top {
+    /// Print once and end
+    #[arg(long)]
+    pub(crate) once: bool,
 }

@@ -46,10 +46,26 @@ pub(crate) struct Up {
 }
 
 #[derive(Args, Debug)]
-#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Resolver {
     #[command(subcommand)]
-    pub(crate) action: Option<ResolverAction>,
+    pub(crate) action: ResolverAction,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum ResolverAction {
+    /// Run one replica of the resolver, until SIGTERM
+    Run(RunReplica),
+    /// Show the status of every replica
+    Status {
+        /// Show the publishers that each replica knows, how long they have been silent, and why
+        /// they are missing
+        #[arg(long)]
+        publishers: bool,
+    },
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct RunReplica {
     /// The address to listen on; port 0 picks a free port [default: 127.0.0.1:4770]
     #[arg(long, value_name = "IP:PORT", value_parser = parse_address)]
     pub(crate) listen: Option<SocketAddr>,
@@ -74,19 +90,18 @@ pub(crate) struct Resolver {
     pub(crate) child: ChildFlag,
 }
 
-#[derive(Subcommand, Debug)]
-pub(crate) enum ResolverAction {
-    /// Show the status of every replica
-    Status {
-        /// Show the publishers that each replica knows, how long they have been silent, and why
-        /// they are missing
-        #[arg(long)]
-        publishers: bool,
-    },
+#[derive(Args, Debug)]
+pub(crate) struct Publisher {
+    #[command(subcommand)]
+    pub(crate) action: PublisherAction,
 }
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum PublisherAction {
+    /// Run a publisher, until SIGTERM
+    Run(Box<RunPublisher>),
+    /// Show every publisher: its queues, jobs and links, its journal, and whether it takes jobs
+    Status,
     /// Prepare a publisher for removal: it accepts no new jobs, and reports when it has none left
     Drain(Drain),
     /// Stop reporting a missing publisher that will not return; its jobs are lost
@@ -109,10 +124,7 @@ pub(crate) struct Drain {
 }
 
 #[derive(Args, Debug)]
-#[command(args_conflicts_with_subcommands = true)]
-pub(crate) struct Publisher {
-    #[command(subcommand)]
-    pub(crate) action: Option<PublisherAction>,
+pub(crate) struct RunPublisher {
     /// The directory of the journal [default: $LONGSHORE_DATA, the configuration file,
     /// ~/.local/share/longshore]
     #[arg(long, value_name = "DIR")]

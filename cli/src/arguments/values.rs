@@ -1,15 +1,30 @@
-//! Live values, workers and metrics.
+//! Arguments of live values.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use longshore::protocol::Address;
-use longshore::protocol::limits::WORKER_PATTERNS_MAX;
-use longshore::{Glob, Path, WorkerPattern};
+use longshore::{Glob, Path};
 
 use crate::config::{parse_address, parse_advertised};
 use crate::time::parse_duration;
+
+#[derive(Args, Debug)]
+pub(crate) struct Value {
+    #[command(subcommand)]
+    pub(crate) action: ValueAction,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum ValueAction {
+    /// Publish a live value while this program runs
+    Publish(Publish),
+    /// Print live values as they change
+    Subscribe(Subscribe),
+    /// Write to a live value and print its publisher's answer
+    Write(Write),
+}
 
 #[derive(Args, Debug)]
 pub(crate) struct Publish {
@@ -66,60 +81,4 @@ pub(crate) struct Write {
     /// How long to wait for the publisher's answer
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_duration)]
     pub(crate) within: Duration,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct Workers {
-    #[command(subcommand)]
-    pub(crate) action: WorkersAction,
-}
-
-#[derive(Subcommand, Debug)]
-pub(crate) enum WorkersAction {
-    /// List connected workers, their patterns and the jobs they hold
-    Ls {
-        /// Only workers that take from this queue, or with a pattern that this pattern matches
-        /// [default: all]
-        pattern: Option<Glob>,
-    },
-    /// Let workers start no job until they are resumed or restarted; running jobs continue
-    ///
-    /// A quiet worker takes no new jobs, releases at once those that it has not started, finishes
-    /// those that it runs, and stays connected. This holds at every publisher and after a
-    /// reconnect. Before a deploy: workers quiet --wait, then stop it. Once this command has
-    /// printed a worker as quiet, the worker starts nothing.
-    Quiet {
-        #[command(flatten)]
-        which: WorkerSelection,
-        /// Then wait until they hold no jobs
-        #[arg(long, conflicts_with = "dry_run")]
-        wait: bool,
-    },
-    /// Let quiet workers take jobs again
-    Resume(WorkerSelection),
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct WorkerSelection {
-    /// Names or sessions, as workers ls shows them; in a name, * matches any characters and ? one
-    #[arg(
-        value_name = "WORKER",
-        required_unless_present = "all",
-        conflicts_with = "all",
-        num_args = 1..=WORKER_PATTERNS_MAX
-    )]
-    pub(crate) workers: Vec<WorkerPattern>,
-    /// All workers
-    #[arg(long)]
-    pub(crate) all: bool,
-    /// Only list the workers
-    #[arg(long)]
-    pub(crate) dry_run: bool,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct Top {
-    /// Print once and end
-    #[arg(long)]
-    pub(crate) once: bool,
 }

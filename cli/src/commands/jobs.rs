@@ -14,7 +14,11 @@ const LIMIT: u64 = 100;
 
 pub(crate) async fn run(arguments: Jobs, context: Context) -> anyhow::Result<()> {
     let state = arguments.state.map(JobState::from);
-    list(arguments.filters.filter(arguments.pattern, state), arguments.limit, context).await
+    let pattern = match arguments.pattern {
+        Some(pattern) => pattern,
+        None => Glob::new("/**")?,
+    };
+    list(arguments.filters.filter(pattern, state), arguments.limit, context).await
 }
 
 /// Lists jobs: as JSON one per line as they arrive, otherwise as a table.

@@ -1,4 +1,4 @@
-//! `longshore ls`: the directory.
+//! `longshore directory ls`: the directory.
 
 use longshore::{Glob, Listing, Path, PathListed, ReadClient};
 use serde_json::{Value, json};

@@ -17,6 +17,7 @@ mod ls;
 mod pause;
 mod publish;
 mod publisher;
+mod publisher_status;
 mod queue;
 mod quiet;
 mod replica_metrics;
@@ -42,7 +43,7 @@ use anyhow::anyhow;
 use longshore::{Cluster, MemoryBounds, MissingPublisher, Queues, ReadClient, ReplicaFailure};
 use serde_json::{Value, json};
 
-use crate::arguments::Command;
+use crate::arguments::{self, Command, Directory, DirectoryAction, ValueAction};
 use crate::config::{Config, ConfigOverrides};
 use crate::logging::LogFilter;
 use crate::output::Output;
@@ -153,11 +154,13 @@ async fn run_command(command: Command, context: Context) -> anyhow::Result<()> {
         Command::Resolver(arguments) => resolver::run(arguments, context).await,
         Command::Publisher(arguments) => publisher::run(arguments, context).await,
         Command::Work(arguments) => work::run(arguments, context).await,
-        Command::Ls(arguments) => ls::run(arguments, context).await,
-        Command::Tree(arguments) => tree::run(arguments, context).await,
-        Command::Watch(arguments) => watch::run(arguments, context).await,
-        Command::Table(arguments) => table::run(arguments, context).await,
-        Command::Resolve(arguments) => resolve::run(arguments, context).await,
+        Command::Directory(Directory { action }) => match action {
+            DirectoryAction::Ls(arguments) => ls::run(arguments, context).await,
+            DirectoryAction::Tree(arguments) => tree::run(arguments, context).await,
+            DirectoryAction::Watch(arguments) => watch::run(arguments, context).await,
+            DirectoryAction::Table(arguments) => table::run(arguments, context).await,
+            DirectoryAction::Resolve(arguments) => resolve::run(arguments, context).await,
+        },
         Command::Demo(arguments) => demo::run(arguments, context).await,
         Command::Enqueue(arguments) => enqueue::run(arguments, context).await,
         Command::Stat(arguments) => stat::run(arguments, context).await,
@@ -171,9 +174,11 @@ async fn run_command(command: Command, context: Context) -> anyhow::Result<()> {
         Command::Resume(arguments) => pause::resume(arguments, context).await,
         Command::Queue(arguments) => queue::run(arguments, context).await,
         Command::Tail(arguments) => tail::run(arguments, context).await,
-        Command::Publish(arguments) => publish::run(arguments, context).await,
-        Command::Subscribe(arguments) => subscribe::run(arguments, context).await,
-        Command::Write(arguments) => write::run(arguments, context).await,
+        Command::Value(arguments::Value { action }) => match action {
+            ValueAction::Publish(arguments) => publish::run(arguments, context).await,
+            ValueAction::Subscribe(arguments) => subscribe::run(arguments, context).await,
+            ValueAction::Write(arguments) => write::run(arguments, context).await,
+        },
         Command::Workers(arguments) => workers::run(arguments, context).await,
         Command::Top(arguments) => top::run(arguments, context).await,
         Command::Check(arguments) => check::run(arguments, context).await,

@@ -1,4 +1,4 @@
-//! `longshore publish`: publishes a live value while the program runs.
+//! `longshore value publish`: publishes a live value while the program runs.
 
 use longshore::ValuePublisher;
 use longshore::protocol::limits::VALUE_BYTES_MAX;

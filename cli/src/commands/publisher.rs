@@ -1,4 +1,4 @@
-//! `longshore publisher`: runs a publisher, or drains or forgets one.
+//! `longshore publisher`: runs a publisher, shows all, drains or forgets one.
 
 use std::path::{Path as FilePath, PathBuf};
 
@@ -6,8 +6,8 @@ use anyhow::Context as _;
 use longshore::{OpenError, Opened, Publisher, PublisherOptions};
 use serde_json::{Value, json};
 
-use super::{Context, drain, forget, memory_json};
-use crate::arguments::{self, PublisherAction};
+use super::{Context, drain, forget, memory_json, publisher_status};
+use crate::arguments::{self, PublisherAction, RunPublisher};
 use crate::config::Service;
 use crate::failure::UsageError;
 use crate::reload::ConfigReloader;
@@ -15,13 +15,14 @@ use crate::signals::{StopSignal, parent_exited};
 
 pub(crate) async fn run(arguments: arguments::Publisher, context: Context) -> anyhow::Result<()> {
     match arguments.action {
-        Some(PublisherAction::Drain(arguments)) => drain::run(arguments, context).await,
-        Some(PublisherAction::Forget { name }) => forget::run(&name, context).await,
-        None => serve(arguments, context).await,
+        PublisherAction::Drain(arguments) => drain::run(arguments, context).await,
+        PublisherAction::Forget { name } => forget::run(&name, context).await,
+        PublisherAction::Run(arguments) => serve(*arguments, context).await,
+        PublisherAction::Status => publisher_status::run(context).await,
     }
 }
 
-async fn serve(arguments: arguments::Publisher, mut context: Context) -> anyhow::Result<()> {
+async fn serve(arguments: RunPublisher, mut context: Context) -> anyhow::Result<()> {
     let stop = StopSignal::listen()?;
     let end_with_stdin = arguments.child.end_with_stdin;
     let reload = ConfigReloader::listen(Service::Publisher, &context, &fixed(&arguments))?;
@@ -119,7 +120,7 @@ pub(crate) fn recovered_json(opened: &Opened) -> Value {
 }
 
 /// The keys set by the service's own command line.
-fn fixed(arguments: &arguments::Publisher) -> [(&'static str, bool); 12] {
+fn fixed(arguments: &RunPublisher) -> [(&'static str, bool); 12] {
     [
         ("data", arguments.data.is_some()),
         ("publisher.name", arguments.name.is_some()),
@@ -136,7 +137,7 @@ fn fixed(arguments: &arguments::Publisher) -> [(&'static str, bool); 12] {
     ]
 }
 
-fn options(arguments: arguments::Publisher, context: &Context) -> anyhow::Result<PublisherOptions> {
+fn options(arguments: RunPublisher, context: &Context) -> anyhow::Result<PublisherOptions> {
     let configured = &context.config.publisher;
     let data = absolute(context.config.data_dir(arguments.data)?)?;
     let mut options = context.config.publisher_options(data);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use longshore::protocol::{Backoff, JobOptions, QueueSettings};
-use longshore::{Glob, Path, PublisherAnswers, Refusal};
+use longshore::{Glob, Path, PublisherAnswers, QueueStat, Refusal};
 use serde_json::{Map, Value, json};
 
 use super::{Context, missing_json, warn_of_missing};
@@ -15,6 +15,7 @@ use crate::time::show_duration;
 
 pub(crate) async fn run(arguments: Queue, context: Context) -> anyhow::Result<()> {
     match arguments.action {
+        QueueAction::Ls { pattern } => list(pattern, context).await,
         QueueAction::Show { path } => show(path, context).await,
         QueueAction::Set { path, settings } => {
             let changes = settings.changes().map_err(UsageError)?;
@@ -26,6 +27,59 @@ pub(crate) async fn run(arguments: Queue, context: Context) -> anyhow::Result<()
         QueueAction::Close { pattern } => super::pause::close(pattern, context).await,
         QueueAction::Open { pattern } => super::pause::open(pattern, context).await,
     }
+}
+
+async fn list(pattern: Option<Glob>, mut context: Context) -> anyhow::Result<()> {
+    let pattern = match pattern {
+        Some(pattern) => pattern,
+        None => Glob::new("/**")?,
+    };
+    let stats = context.queues().stats(pattern).await?;
+    let queues = stats.merged();
+    if context.output.is_json() {
+        let queues: Vec<Value> = queues.iter().map(queue_json).collect();
+        context.output.json_pretty(&json!({
+            "queues": queues, "complete": stats.complete, "missing": missing_json(&stats.missing),
+        }))?;
+    } else if !queues.is_empty() {
+        let mut table = Table::new(&["queue", "waiting", "running", "takes", "defaults"]);
+        for queue in &queues {
+            table.row([
+                queue.path.to_string(),
+                grouped(waiting(queue)),
+                grouped(queue.counts.running),
+                takes(queue).to_owned(),
+                summary(&queue.settings),
+            ]);
+        }
+        context.output.table(&table)?;
+    }
+    let missing = warn_of_missing(&stats.missing, stats.complete, &stats.unanswered);
+    if missing { Err(AlreadyReported.into()) } else { Ok(()) }
+}
+
+/// Jobs that have yet to run.
+fn waiting(queue: &QueueStat) -> u64 {
+    let counts = &queue.counts;
+    counts.prepared + counts.scheduled + counts.retrying + counts.ready
+}
+
+fn takes(queue: &QueueStat) -> &'static str {
+    match (queue.paused_by.is_empty(), queue.closed_by.is_empty()) {
+        (true, true) => "jobs",
+        (false, true) => "jobs; paused",
+        (true, false) => "no jobs; closed",
+        (false, false) => "no jobs; closed and paused",
+    }
+}
+
+fn queue_json(queue: &QueueStat) -> Value {
+    let patterns = |globs: &[Glob]| globs.iter().map(ToString::to_string).collect::<Vec<_>>();
+    json!({
+        "path": queue.path.as_str(), "waiting": waiting(queue), "running": queue.counts.running,
+        "paused_by": patterns(&queue.paused_by), "closed_by": patterns(&queue.closed_by),
+        "settings": settings_json(&queue.settings),
+    })
 }
 
 async fn show(path: Path, mut context: Context) -> anyhow::Result<()> {

@@ -1,4 +1,4 @@
-//! `longshore resolve`: a path's publishers.
+//! `longshore directory resolve`: a path's publishers.
 
 use longshore::{PathAnswer, Publication, PublicationKind, Terms};
 use serde_json::{Value, json};

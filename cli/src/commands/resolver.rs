@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use super::{Context, memory_json, replica_metrics};
-use crate::arguments::{Resolver, ResolverAction};
+use crate::arguments::{Resolver, ResolverAction, RunReplica};
 use crate::config::{ReplicaMetrics, Service};
 use crate::failure::AlreadyReported;
 use crate::output::{Table, grouped};
@@ -19,13 +19,13 @@ use crate::time::show_duration;
 
 pub(crate) async fn run(arguments: Resolver, context: Context) -> anyhow::Result<()> {
     match arguments.action {
-        Some(ResolverAction::Status { publishers: false }) => status(context).await,
-        Some(ResolverAction::Status { publishers: true }) => publishers(context).await,
-        None => serve(arguments, context).await,
+        ResolverAction::Status { publishers: false } => status(context).await,
+        ResolverAction::Status { publishers: true } => publishers(context).await,
+        ResolverAction::Run(arguments) => serve(arguments, context).await,
     }
 }
 
-async fn serve(arguments: Resolver, mut context: Context) -> anyhow::Result<()> {
+async fn serve(arguments: RunReplica, mut context: Context) -> anyhow::Result<()> {
     let stop = StopSignal::listen()?;
     let fixed = [
         ("resolver.name", arguments.name.is_some()),

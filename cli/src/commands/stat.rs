@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use longshore::protocol::messages::work::{PublisherStatus, QueueStat, Room};
+use longshore::protocol::messages::work::{PublisherStatus, QueueStat};
 use longshore::{Glob, PublisherAnswer, PublisherAnswers};
 use serde_json::{Value, json};
 
 use super::check::shortage;
+use super::publisher_status::publisher_json;
 use super::queue::settings_json;
 use super::workers::{self, NO_METRICS, WorkerCounter};
 use super::{Context, missing_json, warn_of_missing};
@@ -87,26 +88,6 @@ fn stopping_patterns(
     patterns.sort_by(|a, b| a.as_str().cmp(b.as_str()));
     patterns.dedup();
     patterns
-}
-
-fn publisher_json(
-    PublisherAnswer { publisher, answer }: &PublisherAnswer<PublisherStatus>,
-) -> Value {
-    json!({
-        "name": publisher.name, "room": room_word(answer.room), "draining": answer.draining,
-        "journal_bytes": answer.journal_bytes, "ballast_bytes": answer.ballast_bytes,
-        "memory_bytes": answer.memory_bytes, "memory_max": answer.memory_max,
-        "oldest_uncommitted_ms": answer.oldest_uncommitted_ms,
-    })
-}
-
-/// The keyword in the publisher's own metrics.
-fn room_word(room: Room) -> &'static str {
-    match room {
-        Room::Open => "open",
-        Room::NoEnqueues => "no_enqueues",
-        Room::NoDeliveries => "no_deliveries",
-    }
 }
 
 /// A queue and the number of its workers. A worker counts once, however many publishers it is

@@ -1,4 +1,4 @@
-//! `longshore subscribe`: prints live values as they change.
+//! `longshore value subscribe`: prints live values as they change.
 
 use std::collections::BTreeSet;
 

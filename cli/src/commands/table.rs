@@ -1,4 +1,4 @@
-//! `longshore table`: two levels below a path as rows and columns.
+//! `longshore directory table`: two levels below a path as rows and columns.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! `longshore tree`: the directory below a path, one line per path, indented by depth.
+//! `longshore directory tree`: the directory below a path, one line per path, indented by depth.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! `longshore watch`: prints matching paths, then streams their changes.
+//! `longshore directory watch`: prints matching paths, then streams their changes.
 
 use longshore::PathEvent;
 use serde_json::{Value, json};

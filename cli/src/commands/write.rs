@@ -1,4 +1,4 @@
-//! `longshore write`: writes to a live value, and prints its publisher's answer.
+//! `longshore value write`: writes to a live value, and prints its publisher's answer.
 
 use longshore::Subscriber;
 use serde_json::json;

@@ -25,7 +25,7 @@ pub(crate) struct ConfigFile {
     pub(crate) timing: TimingSection,
 }
 
-/// Settings of `longshore publisher`.
+/// Settings of `longshore publisher run`.
 #[derive(Deserialize, Default, Debug)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct PublisherSection {
@@ -47,7 +47,7 @@ pub(crate) struct PublisherSection {
     pub(crate) insecure: Key<bool>,
 }
 
-/// Settings of `longshore resolver`.
+/// Settings of `longshore resolver run`.
 #[derive(Deserialize, Default, Debug)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ResolverSection {

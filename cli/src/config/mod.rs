@@ -67,9 +67,9 @@ pub(crate) struct Config {
     pub(crate) data: Setting<Option<PathBuf>>,
     /// The log filter; none: the command's default.
     pub(crate) log: Setting<Option<String>>,
-    /// Settings of `longshore publisher`.
+    /// Settings of `longshore publisher run`.
     pub(crate) publisher: PublisherConfig,
-    /// Settings of `longshore resolver`.
+    /// Settings of `longshore resolver run`.
     pub(crate) resolver: ResolverConfig,
     /// The timing of resolver clients and servers.
     pub(crate) timing: TimingConfig,

@@ -28,10 +28,10 @@ fn an_unknown_path_is_reported() {
 #[test]
 fn an_unpublished_path_is_reported_with_the_remedy() {
     let folder = tempfile::tempdir().unwrap();
-    let resolver = longshore(&["resolver", "--listen", "127.0.0.1:0", "--fresh", "--json"]);
+    let resolver = longshore(&["resolver", "run", "--listen", "127.0.0.1:0", "--fresh", "--json"]);
     let resolver = common::Service::start(resolver);
     let mut publisher =
-        longshore(&["publisher", "--listen", "127.0.0.1:0", "--path", "/a", "--json"]);
+        longshore(&["publisher", "run", "--listen", "127.0.0.1:0", "--path", "/a", "--json"]);
     publisher.args(["--resolver", resolver.text("address"), "--data"]).arg(folder.path());
     let _publisher = common::Service::start(publisher);
     let ask = |arguments: &[&str]| {
@@ -40,7 +40,7 @@ fn an_unpublished_path_is_reported_with_the_remedy() {
         run(command, b"")
     };
     ask(&["enqueue", "/b", "text"]).code(1).stderr_has(&["/b", "--default", "longshore publisher"]);
-    ask(&["resolve", "/b"]).code(1).stderr_has(&["/b", "no publisher has it"]);
+    ask(&["directory", "resolve", "/b"]).code(1).stderr_has(&["/b", "no publisher has it"]);
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn invalid_globs_and_paths_are_usage_errors() {
 #[test]
 fn a_data_directory_in_use_is_refused() {
     let system = System::up();
-    let mut second = longshore(&["publisher", "--listen", "127.0.0.1:0", "--default", "/"]);
+    let mut second = longshore(&["publisher", "run", "--listen", "127.0.0.1:0", "--default", "/"]);
     let data = system.service.text("data");
     second.args(["--resolver", system.resolver(), "--data", data]);
     run(second, b"").code(1).stderr_has(&[data, "in use"]);
@@ -94,7 +94,7 @@ fn a_relative_data_directory_is_created_below_the_working_directory() {
     let folder = tempfile::tempdir().unwrap();
     for data in ["jobs", "new/jobs"] {
         let mut command =
-            longshore(&["publisher", "--json", "--listen", "127.0.0.1:0", "--default", "/"]);
+            longshore(&["publisher", "run", "--json", "--listen", "127.0.0.1:0", "--default", "/"]);
         command.args(["--data", data]).current_dir(folder.path());
         drop(common::Service::start(command));
         assert!(folder.path().join(data).is_dir(), "{data}");
@@ -106,10 +106,11 @@ fn a_port_in_use_is_reported() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let folder = tempfile::tempdir().unwrap();
-    run(longshore(&["resolver", "--listen", &address]), b"")
+    run(longshore(&["resolver", "run", "--listen", &address]), b"")
         .code(1)
         .stderr_has(&[&address, "in use"]);
-    let mut publisher = longshore(&["publisher", "--default", "/", "--listen", &address, "--data"]);
+    let mut publisher =
+        longshore(&["publisher", "run", "--default", "/", "--listen", &address, "--data"]);
     publisher.arg(folder.path());
     run(publisher, b"").code(1).stderr_has(&[&address, "in use"]);
     let port = taken.local_addr().unwrap().port().to_string();
@@ -134,11 +135,12 @@ fn a_port_in_use_is_reported() {
 fn an_unwritable_data_directory_is_reported() {
     // Not writable, even by root.
     let data = "/proc/longshore-data";
-    let publisher = ["publisher", "--default", "/", "--listen", "127.0.0.1:0", "--data", data];
+    let publisher =
+        ["publisher", "run", "--default", "/", "--listen", "127.0.0.1:0", "--data", data];
     run(longshore(&publisher), b"").code(1).stderr_has(&[data]);
     let file = tempfile::NamedTempFile::new().unwrap();
     let mut publisher =
-        longshore(&["publisher", "--default", "/", "--listen", "127.0.0.1:0", "--data"]);
+        longshore(&["publisher", "run", "--default", "/", "--listen", "127.0.0.1:0", "--data"]);
     publisher.arg(file.path());
     run(publisher, b"").code(1).stderr_has(&[file.path().to_str().unwrap()]);
 }
@@ -158,10 +160,10 @@ fn a_configuration_typo_reports_file_line_and_expectation() {
 fn a_publisher_on_all_addresses_requires_advertise() {
     let folder = tempfile::tempdir().unwrap();
     let mut command =
-        longshore(&["publisher", "--default", "/", "--listen", "0.0.0.0:0", "--data"]);
+        longshore(&["publisher", "run", "--default", "/", "--listen", "0.0.0.0:0", "--data"]);
     command.arg(folder.path());
     run(command, b"").code(1).stderr_has(&["--advertise"]);
-    let mut command = longshore(&["publisher", "--default", "/", "--listen", "0.0.0.0:0"]);
+    let mut command = longshore(&["publisher", "run", "--default", "/", "--listen", "0.0.0.0:0"]);
     command.args(["--advertise", "127.0.0.1:9", "--data"]).arg(folder.path());
     run(command, b"").code(1).stderr_has(&["--insecure"]);
 }
@@ -186,7 +188,7 @@ fn an_unreachable_resolver_is_reported_soon() {
 #[test]
 fn a_publisher_address_given_as_resolver_is_reported() {
     let system = System::up();
-    for arguments in [&["stat"][..], &["resolver", "status"], &["ls"]] {
+    for arguments in [&["stat"][..], &["resolver", "status"], &["directory", "ls"]] {
         let mut command = longshore(arguments);
         command.args(["--resolver", system.publisher()]);
         let name = "is not a replica of the resolver, but the publisher ";
@@ -241,7 +243,7 @@ fn a_non_utf_8_environment_is_tolerated() {
 #[test]
 fn without_a_home_a_data_directory_is_required() {
     let folder = tempfile::tempdir().unwrap();
-    for arguments in [&["up"][..], &["publisher", "--default", "/"]] {
+    for arguments in [&["up"][..], &["publisher", "run", "--default", "/"]] {
         let mut command = longshore(arguments);
         command.env_remove("HOME").current_dir(folder.path());
         run(command, b"").code(2).stderr_has(&["$HOME", "--data DIR", "$LONGSHORE_DATA"]);
@@ -254,7 +256,7 @@ fn a_data_directory_with_foreign_files_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("letter.txt"), "dear").unwrap();
     let mut command =
-        longshore(&["publisher", "--default", "/", "--listen", "127.0.0.1:0", "--data"]);
+        longshore(&["publisher", "run", "--default", "/", "--listen", "127.0.0.1:0", "--data"]);
     command.arg(folder.path());
     let data = folder.path().to_str().unwrap();
     run(command, b"").code(1).stderr_has(&[data, "letter.txt", "choose an empty directory"]);

@@ -23,7 +23,7 @@ fn wait_until(what: &str, within: Duration, mut is_so: impl FnMut() -> bool) {
 }
 
 fn resolver(listen: &str, fresh: bool, config: &Path) -> Service {
-    let mut command = longshore(&["resolver", "--json", "--listen", listen]);
+    let mut command = longshore(&["resolver", "run", "--json", "--listen", listen]);
     command.arg("--config").arg(config);
     command.arg("--data").arg(config.with_file_name("replica"));
     if fresh {
@@ -35,7 +35,7 @@ fn resolver(listen: &str, fresh: bool, config: &Path) -> Service {
 /// A publisher on a free port: after a restart its clients have to resolve it again.
 fn publisher(data: &Path, resolver: &str, config: &Path) -> Service {
     let mut command =
-        longshore(&["publisher", "--json", "--listen", "127.0.0.1:0", "--default", "/"]);
+        longshore(&["publisher", "run", "--json", "--listen", "127.0.0.1:0", "--default", "/"]);
     command.args(["--resolver", resolver, "--data"]).arg(data).arg("--config").arg(config);
     Service::start(command)
 }
@@ -69,7 +69,7 @@ fn a_publisher_killed_during_enqueue_has_each_job_once() {
         stat.and_then(|stat| stat["queues"][0]["ready"].as_u64()).unwrap_or(0)
     };
     wait_until("the resolver knows the publisher", Duration::from_secs(10), || {
-        run(ask(&["resolve", "/jobs/n"]), b"").code == 0
+        run(ask(&["directory", "resolve", "/jobs/n"]), b"").code == 0
     });
 
     let mut enqueue = ask(&["enqueue", "/jobs/n", "--lines"]);

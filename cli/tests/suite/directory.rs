@@ -34,7 +34,7 @@ fn the_directory_is_shown_as_a_list_a_tree_and_a_table() {
     for path in ["/jobs/east/mail", "/jobs/east/sha", "/jobs/west/mail", "/jobs/east"] {
         system.enqueue(path, "x", &[]);
     }
-    let shown = system.run(&["tree", "/jobs"]).code(0).stdout;
+    let shown = system.run(&["directory", "tree", "/jobs"]).code(0).stdout;
     let names: Vec<String> = shown
         .lines()
         .map(|line| line.trim_end().rsplit_once("  ").map_or(line, |(name, _)| name.trim_end()))
@@ -44,20 +44,20 @@ fn the_directory_is_shown_as_a_list_a_tree_and_a_table() {
     let is = |line: usize| shown.lines().nth(line).unwrap().split_whitespace().last().unwrap();
     assert_eq!([is(1), is(2), is(4)], ["queue", "queue", "folder"]);
 
-    let tree = system.run(&["tree", "/jobs", "--depth", "1", "--json"]).code(0).json();
+    let tree = system.run(&["directory", "tree", "/jobs", "--depth", "1", "--json"]).code(0).json();
     let paths: Vec<_> = tree["paths"].as_array().unwrap().iter().collect();
     let paths: Vec<_> = paths.iter().map(|p| [&p["path"], &p["depth"], &p["queue"]]).collect();
     assert_eq!(json!(paths), json!([["/jobs/east", 1, true], ["/jobs/west", 1, false]]));
     assert_eq!(tree["complete"], true);
 
-    let table = system.run(&["table", "/jobs", "--json"]).code(0).json();
+    let table = system.run(&["directory", "table", "/jobs", "--json"]).code(0).json();
     assert_eq!(table["rows"], json!(["east", "west"]));
     let columns = json!([{ "name": "mail", "rows": 2 }, { "name": "sha", "rows": 1 }]);
     assert_eq!((&table["columns"], &table["complete"]), (&columns, &json!(true)));
-    let shown = system.run(&["table", "/jobs"]).code(0).stdout;
+    let shown = system.run(&["directory", "table", "/jobs"]).code(0).stdout;
     assert_eq!(shown, "row\neast\nwest\n\ncolumn  rows\nmail       2\nsha        1\n");
 
-    let resolved = system.run(&["resolve", "/jobs/east", "--json"]).code(0).json();
+    let resolved = system.run(&["directory", "resolve", "/jobs/east", "--json"]).code(0).json();
     let publisher = &resolved["paths"][0]["publishers"][0];
     let terms = ["kind", "priority", "weight", "homes"].map(|field| &publisher[field]);
     assert_eq!(terms, [&json!("queue"), &json!(0), &json!(100), &json!([])]);
@@ -87,7 +87,7 @@ fn watch_prints_a_snapshot_then_changes_until_stopped() {
     let system = System::up();
     system.enqueue("/jobs/a", "x", &[]);
     for signal in [Signal::TERM, Signal::INT] {
-        let mut watch = system.spawn(&["watch", "/jobs/**", "/other/*", "--json"]);
+        let mut watch = system.spawn(&["directory", "watch", "/jobs/**", "/other/*", "--json"]);
         assert_eq!(next(&mut watch)["event"], "snapshot_begins");
         let first = next(&mut watch);
         let fields = ["event", "path", "queue", "value", "default"].map(|field| &first[field]);
@@ -105,7 +105,7 @@ fn watch_prints_a_snapshot_then_changes_until_stopped() {
         watch.send(signal);
         watch.ended().code(0);
     }
-    let mut watch = system.spawn(&["watch", "/jobs/**", "--count", "1"]);
+    let mut watch = system.spawn(&["directory", "watch", "/jobs/**", "--count", "1"]);
     let line = watch.line();
     assert!(line.ends_with("  /jobs/a  queue\n"), "{line:?}");
     watch.ended().code(0).stderr_has(&["following replica"]);
@@ -115,7 +115,8 @@ fn watch_prints_a_snapshot_then_changes_until_stopped() {
 async fn watch_fails_over_and_prints_only_differences() {
     let mut harness = Harness::start_with(2, 1, None).await;
     harness.run(&["enqueue", "/jobs/a", "x"]).code(0);
-    let mut watch = BackgroundCommand::start(harness.command(&["watch", "/jobs/**", "--json"]));
+    let mut watch =
+        BackgroundCommand::start(harness.command(&["directory", "watch", "/jobs/**", "--json"]));
     let begins = next(&mut watch);
     assert_eq!(of_path(&mut watch), event("now", "/jobs/a"));
     let followed = begins["replica"].as_str().unwrap().to_owned();

@@ -55,6 +55,7 @@ impl SmallDisk {
         std::fs::write(&configuration, "[publisher]\nsegment_bytes = 1048576\n").unwrap();
         let resolver = Service::start(longshore(&[
             "resolver",
+            "run",
             "--json",
             "--fresh",
             "--listen",
@@ -67,7 +68,7 @@ impl SmallDisk {
         let script = "mount -t tmpfs -o size=\"$1\"m tmpfs \"$2\" && shift 2 && exec \"$@\"";
         command.args(["-rm", "sh", "-c", script, "sh", &DISK_MIB.to_string()]).arg(&mount);
         command.arg(env!("CARGO_BIN_EXE_longshore"));
-        command.args(["publisher", "--json", "--default", "/", "--listen", "127.0.0.1:0"]);
+        command.args(["publisher", "run", "--json", "--default", "/", "--listen", "127.0.0.1:0"]);
         command.args(["--resolver", resolver.text("address"), "--data"]).arg(mount.join("data"));
         command.env("HOME", "/nonexistent").env("LONGSHORE_CONFIG", &configuration);
         let publisher = Service::start(command);

@@ -127,10 +127,11 @@ impl HangingDisk {
             command.args(data.map(|data| format!("--data={}", data.display())));
             Service::start(command)
         };
-        let resolver = service(&["resolver", "--fresh"], &[], None);
+        let resolver = service(&["resolver", "run", "--fresh"], &[], None);
         let to = resolver.text("address");
         let publisher = |name, more: &[&str], data| {
-            let arguments = ["publisher", "--name", name, "--default", "/jobs", "--resolver", to];
+            let arguments =
+                ["publisher", "run", "--name", name, "--default", "/jobs", "--resolver", to];
             service(&arguments, more, Some(data))
         };
         let hanging = publisher("hanging", &["--path", OWN_QUEUE], disk.mount.join("data"));
@@ -150,7 +151,7 @@ impl HangingDisk {
 
     /// The names of the publishers that the resolver returns.
     fn resolved(&self, path: &str) -> Vec<String> {
-        let resolved = self.run(&["resolve", path, "--json"]).json();
+        let resolved = self.run(&["directory", "resolve", path, "--json"]).json();
         let publishers = resolved["paths"][0]["publishers"].as_array().cloned();
         let name = |publisher: &serde_json::Value| publisher["name"].as_str().unwrap().to_owned();
         let mut names: Vec<_> = publishers.unwrap_or_default().iter().map(name).collect();
@@ -272,7 +273,7 @@ async fn a_hung_disk_withdraws_the_publisher_until_it_recovers() {
 
     // New links are refused and existing ones closed, both with the reason.
     eventually("its own queue is gone", || async { system.resolved(OWN_QUEUE).is_empty() }).await;
-    let listed = system.run(&["ls"]).code(0);
+    let listed = system.run(&["directory", "ls"]).code(0);
     assert!(!listed.stdout.contains("/alone"), "{listed:?}");
     let stats = direct_queues(&system.hanging).stats(Glob::everything()).await.unwrap();
     let why = &stats.missing.first().unwrap().why;

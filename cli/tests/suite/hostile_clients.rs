@@ -154,7 +154,7 @@ const REPLICA: &str =
     "[resolver]\nconnections_max = 400\nreceived_bytes_max = 33554432\nmetrics = false\n";
 
 fn replica(folder: &FilePath) -> Service {
-    start(folder, REPLICA, &["resolver", "--fresh", "--listen", "127.0.0.1:0"])
+    start(folder, REPLICA, &["resolver", "run", "--fresh", "--listen", "127.0.0.1:0"])
 }
 
 fn status(replica: &Service) -> serde_json::Value {
@@ -184,7 +184,7 @@ fn unread_answers_stay_within_a_replicas_memory_bound() {
     // Paths that make answers of several MiB.
     let mut values = Service::start({
         let data = folder.path().join("values");
-        let mut command = longshore(&["publisher", "--json", "--listen", "127.0.0.1:0"]);
+        let mut command = longshore(&["publisher", "run", "--json", "--listen", "127.0.0.1:0"]);
         let name = "x".repeat(200);
         for n in 0..500 {
             command.args(["--path", &format!("/{name}/{name}/{name}/{n}")]);
@@ -221,7 +221,8 @@ const PUBLISHER: &str = "[publisher]\nconnections_max = 200\ncache_bytes = 10485
 fn publisher(folder: &FilePath) -> (Service, Service) {
     let replica = replica(folder);
     let at = address(&replica).to_string();
-    let words = ["publisher", "--listen", "127.0.0.1:0", "--default", "/jobs", "--resolver", &at];
+    let words =
+        ["publisher", "run", "--listen", "127.0.0.1:0", "--default", "/jobs", "--resolver", &at];
     let publisher = start(folder, PUBLISHER, &words);
     wait_until("the publisher is registered", || {
         let words = ["enqueue", "/jobs/a", "a payload", "--resolver", &at];

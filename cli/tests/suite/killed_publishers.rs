@@ -349,7 +349,7 @@ async fn a_stopped_publisher_counts_as_crashed_and_jobs_end_once() {
     }
 }
 
-/// A `longshore publish` process, which reads values from its standard input.
+/// A `longshore value publish` process, which reads values from its standard input.
 struct ValueProcess {
     process: Child,
     input: ChildStdin,
@@ -360,7 +360,7 @@ impl ValueProcess {
     fn start(harness: &Harness, priority: u16, value: u64) -> ValueProcess {
         let priority = priority.to_string();
         let mut command =
-            harness.command(&["publish", VALUE, "-", "--json", "--priority", &priority]);
+            harness.command(&["value", "publish", VALUE, "-", "--json", "--priority", &priority]);
         let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut input = process.stdin.take().unwrap();
         writeln!(input, "{value}").unwrap();
@@ -386,7 +386,7 @@ impl Drop for ValueProcess {
     }
 }
 
-/// A `longshore subscribe` process, which prints into a file.
+/// A `longshore value subscribe` process, which prints into a file.
 struct SubscribeProcess {
     process: Child,
     file: PathBuf,
@@ -395,7 +395,7 @@ struct SubscribeProcess {
 impl SubscribeProcess {
     fn start(harness: &Harness) -> SubscribeProcess {
         let file = harness.folder.path().join("followed");
-        let mut command = harness.command(&["subscribe", VALUE]);
+        let mut command = harness.command(&["value", "subscribe", VALUE]);
         let stdout = std::fs::File::create(&file).unwrap();
         let process = command.stdout(stdout).stderr(Stdio::null()).spawn().unwrap();
         SubscribeProcess { process, file }
@@ -438,7 +438,7 @@ async fn up_to(value: &mut DurableValue, wanted: u64) -> Vec<u64> {
     seen
 }
 
-/// With `LONGSHORE_LONG=1` the test also waits for the `longshore subscribe` process, whose links
+/// With `LONGSHORE_LONG=1` the test also waits for the `value subscribe` process, whose links
 /// count as hung after 100 s.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_durable_value_fails_over_from_a_stopped_publisher() {
@@ -475,7 +475,7 @@ async fn a_durable_value_fails_over_from_a_stopped_publisher() {
     assert_eq!(publisher_of(&value), second.id);
     // A new subscriber does not wait for a hang.
     let since = Instant::now();
-    let once = harness.run(&["subscribe", VALUE, "--once"]).code(0);
+    let once = harness.run(&["value", "subscribe", VALUE, "--once"]).code(0);
     assert_eq!(once.stdout, "/values/a 101\n");
     println!("a new subscriber has it after {:?}", since.elapsed());
     assert!(since.elapsed() < SLACK, "{:?}", since.elapsed());
@@ -504,8 +504,9 @@ async fn a_durable_value_fails_over_from_a_stopped_publisher() {
     assert_eq!(up_to(&mut value, 102).await, [102]);
     // The resumed publisher has its new value; a subscriber of the other publisher does not receive
     // it.
-    let has_resumed =
-        || async { harness.run(&["subscribe", VALUE, "--once"]).stdout == "/values/a 3\n" };
+    let has_resumed = || async {
+        harness.run(&["value", "subscribe", VALUE, "--once"]).stdout == "/values/a 3\n"
+    };
     eventually("the first has resumed", has_resumed).await;
     second.set(103);
     assert_eq!(up_to(&mut value, 103).await, [103]);

@@ -92,7 +92,7 @@ async fn publishers_reregister_within_half_a_ttl_while_workers_continue() {
     let known = || async { paths_known(&harness).await == [1; 3] };
     took += common::eventually("the queue is registered again", known).await;
     assert!(took < WRITER_TTL / 2 + SLACK, "registered again after {took:?}");
-    let resolved = harness.run(&["resolve", QUEUE]).code(0);
+    let resolved = harness.run(&["directory", "resolve", QUEUE]).code(0);
     assert!(["publisher-1", "publisher-2"].iter().all(|name| resolved.stdout.contains(name)));
 
     let left = stat_of(&harness.direct_queues(0), QUEUE).await.counts.ready;

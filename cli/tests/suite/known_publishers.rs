@@ -44,7 +44,7 @@ async fn a_dead_publishers_path_moves_to_another_default() {
     enqueue_at(&harness, 0, "/jobs/made", 1).await;
     let published = || async {
         harness
-            .run(&["resolve", "/jobs/made", "--json"])
+            .run(&["directory", "resolve", "/jobs/made", "--json"])
             .json()
             .to_string()
             .contains("\"by_default\":false")

@@ -60,7 +60,7 @@ fn queue_metrics_follow_job_transitions() {
     let name = name_of(&system);
     system.enqueue("/jobs/a", "x", &[]);
     let metric = format!("/sys/publishers/{name}/queues/jobs/a");
-    let mut queue = system.spawn(&["subscribe", &metric, "--json"]);
+    let mut queue = system.spawn(&["value", "subscribe", &metric, "--json"]);
     let first = read_until(&mut queue, |_| true);
     assert_eq!((&first["ready"], &first["enqueued_ever"]), (&json!(1), &json!(1)), "{first}");
     system.enqueue("/jobs/a", "y", &[]);
@@ -73,7 +73,7 @@ fn queue_metrics_follow_job_transitions() {
     );
 
     let one = |metric: String| {
-        let shown = system.run(&["subscribe", &metric, "--once", "--json"]).code(0).json();
+        let shown = system.run(&["value", "subscribe", &metric, "--once", "--json"]).code(0).json();
         shown["value"].clone()
     };
     let publisher = one(format!("/sys/publishers/{name}"));
@@ -91,13 +91,21 @@ fn queue_metrics_follow_job_transitions() {
     );
 
     // A missing metric is reported, and not created.
-    let none = system.run(&["write", &format!("{metric}/none"), "1", "--within", "3s"]).code(1);
-    none.stderr_has(&["no queue /jobs/a/none"]);
     let none =
-        system.run(&["write", &format!("/sys/publishers/{name}/else"), "1", "--within", "3s"]);
+        system.run(&["value", "write", &format!("{metric}/none"), "1", "--within", "3s"]).code(1);
+    none.stderr_has(&["no queue /jobs/a/none"]);
+    let none = system.run(&[
+        "value",
+        "write",
+        &format!("/sys/publishers/{name}/else"),
+        "1",
+        "--within",
+        "3s",
+    ]);
     none.code(1).stderr_has(&["no such metrics"]);
     // A pattern below /sys also matches metrics that are not in the directory.
-    let all = system.run(&["subscribe", "/sys/*/*", "--once", "--json"]).code(0).json_lines();
+    let all =
+        system.run(&["value", "subscribe", "/sys/*/*", "--once", "--json"]).code(0).json_lines();
     let mut paths: Vec<&str> = all.iter().map(|line| line["path"].as_str().unwrap()).collect();
     paths.sort_unstable();
     assert_eq!(paths, [&format!("/sys/publishers/{name}"), "/sys/replicas/up-1"]);
@@ -114,9 +122,10 @@ fn up_serves_replica_metrics_at_the_configured_address() {
     let system = System { service: Service::start(up), folder };
     for replica in ["up-1", "up-2"] {
         let metric = format!("/sys/replicas/{replica}");
-        let shown = system.run(&["subscribe", &metric, "--once", "--json"]).code(0).json();
+        let shown = system.run(&["value", "subscribe", &metric, "--once", "--json"]).code(0).json();
         assert_eq!(shown["value"]["name"], replica, "{shown}");
-        let found = system.run(&["resolve", &metric, "--json"]).code(0).json().to_string();
+        let found =
+            system.run(&["directory", "resolve", &metric, "--json"]).code(0).json().to_string();
         assert!(found.contains("\"127.0.0.9:") && found.contains("replica-up"), "{found}");
         assert!(!found.contains(system.publisher()), "{found}");
     }

@@ -55,7 +55,7 @@ const OLD: &str = "log = 'info'\n[resolver]\npaths_max = 1000\nwatches_max = 100
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replica_reloads_limits_and_log_filter() {
     let case = Case::new(OLD);
-    let (mut replica, address) = case.start(&["resolver", "--fresh", "--name", "left"]);
+    let (mut replica, address) = case.start(&["resolver", "run", "--fresh", "--name", "left"]);
     let before = status(&address).await;
     assert_eq!((before.paths_max, before.watches_max), (1_000, 100));
 
@@ -85,7 +85,7 @@ async fn a_replica_reloads_limits_and_log_filter() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_invalid_file_is_refused_and_changes_nothing() {
     let case = Case::new(OLD);
-    let (mut replica, address) = case.start(&["resolver", "--fresh"]);
+    let (mut replica, address) = case.start(&["resolver", "run", "--fresh"]);
     for (text, expected) in [
         ("[resolver]\npaths_max = 5\nwatches_max = 16385\n", "config.toml:3: resolver.watches_max"),
         ("[resolver]\npaths_max = 5\n[timing]\nretry_wait_min = '1h'\n", "config.toml:4: "),
@@ -119,7 +119,8 @@ async fn a_missing_default_file_is_reported_and_changes_nothing() {
     std::fs::create_dir_all(&folder).unwrap();
     let file = folder.join("config.toml");
     std::fs::write(&file, OLD).unwrap();
-    let mut command = longshore(&["resolver", "--fresh", "--json", "--listen", "127.0.0.1:0"]);
+    let mut command =
+        longshore(&["resolver", "run", "--fresh", "--json", "--listen", "127.0.0.1:0"]);
     command.env("HOME", home.path());
     let mut replica = BackgroundCommand::start(command);
     let ready: Value = serde_json::from_str(&replica.line()).unwrap();
@@ -153,12 +154,13 @@ async fn a_missing_default_file_is_reported_and_changes_nothing() {
 #[test]
 fn a_publisher_reloads_its_log_and_reports_pending_restarts() {
     let case = Case::new("log = 'info'\n");
-    let replica = longshore(&["resolver", "--fresh", "--json", "--listen", "127.0.0.1:0"]);
+    let replica = longshore(&["resolver", "run", "--fresh", "--json", "--listen", "127.0.0.1:0"]);
     let replica = Service::start(replica);
     let data = case.folder.path().join("data");
     let at = replica.text("address").to_owned();
     let (mut publisher, _) = case.start(&[
         "publisher",
+        "run",
         "--default",
         "/",
         "--resolver",
@@ -180,7 +182,9 @@ fn a_publisher_reloads_its_log_and_reports_pending_restarts() {
         run(command, b"")
     };
     // The reload may have come before the registration.
-    wait_until("the publisher is registered", || ask(&["resolve", "/still/there"]).code == 0);
+    wait_until("the publisher is registered", || {
+        ask(&["directory", "resolve", "/still/there"]).code == 0
+    });
     ask(&["enqueue", "/still/there", "hello"]).code(0);
     publisher.send(Signal::TERM);
     assert_eq!(publisher.ended().code, 0);

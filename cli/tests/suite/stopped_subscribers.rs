@@ -141,8 +141,14 @@ fn load(
 
 #[test]
 fn one_stopped_subscriber_does_not_slow_the_others() {
-    let replica =
-        Service::start(longshore(&["resolver", "--listen", "127.0.0.1:0", "--fresh", "--json"]));
+    let replica = Service::start(longshore(&[
+        "resolver",
+        "run",
+        "--listen",
+        "127.0.0.1:0",
+        "--fresh",
+        "--json",
+    ]));
     let part = |what: &str| {
         let (paths, size) = (PATHS.to_string(), SIZE.to_string());
         let mut command = longshore(&[what, "/values", "--paths", &paths, "--size", &size]);

@@ -27,10 +27,10 @@ fn units_restart_services_and_never_pass_fresh() {
         assert_eq!(value(unit, "ExecReload"), "/bin/kill -HUP $MAINPID");
         assert_eq!(value(unit, "DynamicUser"), "yes");
     }
-    let resolver = "/usr/local/bin/longshore resolver --data /var/lib/longshore-resolver";
+    let resolver = "/usr/local/bin/longshore resolver run --data /var/lib/longshore-resolver";
     assert_eq!(value(RESOLVER, "ExecStart"), resolver);
     assert_eq!(value(RESOLVER, "StateDirectory"), "longshore-resolver");
-    assert_eq!(value(PUBLISHER, "ExecStart"), "/usr/local/bin/longshore publisher");
+    assert_eq!(value(PUBLISHER, "ExecStart"), "/usr/local/bin/longshore publisher run");
     assert_eq!(value(PUBLISHER, "StateDirectory"), "longshore");
 }
 

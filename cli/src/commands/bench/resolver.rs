@@ -141,7 +141,7 @@ impl Replica {
         let mut spec = child_spec(
             "the replica",
             "127.0.0.1:1",
-            &["resolver", "--end-with-stdin", "--listen", "127.0.0.1:0", "--fresh"],
+            &["resolver", "run", "--end-with-stdin", "--listen", "127.0.0.1:0", "--fresh"],
         );
         spec.environment.push(("LONGSHORE_CONFIG", file.into_os_string()));
         let child = Child::start(&spec).await?;

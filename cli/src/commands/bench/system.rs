@@ -104,7 +104,8 @@ impl MeasuredSystem {
         let resolvers = server.local_address().to_string();
         let resolver = tokio::spawn(server.run(std::future::pending()));
 
-        let mut spec = child_spec("publisher", &resolvers, &["publisher", "--end-with-stdin"]);
+        let mut spec =
+            child_spec("publisher", &resolvers, &["publisher", "run", "--end-with-stdin"]);
         spec.arguments.extend(["--listen", "127.0.0.1:0", "--default", "/"].map(OsString::from));
         spec.arguments
             .extend(["--durability", &arguments.durability.to_string()].map(OsString::from));

@@ -61,7 +61,8 @@ impl DemoSystem {
         let mut replicas = Vec::new();
         for n in 1..=REPLICAS {
             let name = format!("replica-{n}");
-            let mut fixed = words(&["resolver", "--json", "--end-with-stdin", "--name", &name]);
+            let mut fixed =
+                words(&["resolver", "run", "--json", "--end-with-stdin", "--name", &name]);
             fixed.extend(words(&["--data"]));
             fixed.push(folder.join(&name).into_os_string());
             let first = [&fixed[..], &words(&["--listen", "127.0.0.1:0", "--fresh"])].concat();
@@ -80,7 +81,7 @@ impl DemoSystem {
         for n in 1..=PUBLISHERS {
             let name = format!("publisher-{n}");
             let mut arguments =
-                words(&["publisher", "--json", "--end-with-stdin", "--name", &name]);
+                words(&["publisher", "run", "--json", "--end-with-stdin", "--name", &name]);
             arguments.extend(words(&["--listen", "127.0.0.1:0", "--default", queue_parent]));
             arguments.extend(words(&["--resolver", &resolvers, "--data"]));
             arguments.push(folder.join(&name).into_os_string());

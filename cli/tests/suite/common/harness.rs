@@ -130,7 +130,7 @@ impl Harness {
         let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
 
         let resolver = |n: usize| {
-            let mut arguments = words(&["resolver", "--json", "--data"]);
+            let mut arguments = words(&["resolver", "run", "--json", "--data"]);
             arguments.push(folder.path().join(format!("replica-{n}")).into());
             ServiceProcess::start(arguments, &["--fresh"], &configuration)
         };
@@ -140,7 +140,8 @@ impl Harness {
         let addresses = addresses.join(",");
         let publisher = |n| {
             let name = format!("publisher-{n}");
-            let mut arguments = words(&["publisher", "--json", "--default", "/", "--name", &name]);
+            let mut arguments =
+                words(&["publisher", "run", "--json", "--default", "/", "--name", &name]);
             arguments.extend(words(&["--resolver", &addresses, "--data"]));
             arguments.push(folder.path().join(&name).into());
             if let Some(proxy) = &proxy {
