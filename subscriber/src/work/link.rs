@@ -148,8 +148,11 @@ impl WorkerLink<'_> {
         loop {
             let room = self.sender.queued_bytes() < SEND_QUEUE_BYTES;
             let mut out = self.session.outgoing(self.slot_id, room);
-            let (deadline, more) = (out.deadline.take(), out.more);
+            let (deadline, more, unsubscribe) = (out.deadline.take(), out.more, out.unsubscribe);
             self.send_all(out)?;
+            if unsubscribe {
+                self.session.unsubscribed(self.slot_id);
+            }
             let at = self.session.started + deadline.unwrap_or(Duration::from_secs(3_600));
             tokio::select! {
                 frame = self.receiver.recv() => {

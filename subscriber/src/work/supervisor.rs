@@ -10,7 +10,7 @@ use longshore_protocol::SessionId;
 use longshore_protocol::messages::work::Subscribe;
 use longshore_transport::LinkOptions;
 use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::connect::FAR_FUTURE;
 use crate::work::handler::panic::install_hook;
@@ -149,6 +149,8 @@ pub(crate) async fn run(
 /// Calls `tick` every [`TICK_INTERVAL`], on the runtime that polls it.
 async fn each_tick(session: Arc<WorkerSession>, tick: impl Fn(&WorkerSession)) {
     let mut ticks = tokio::time::interval(TICK_INTERVAL);
+    // After a pause of the process, ticks in a burst would look like a blocked runtime.
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
         tick(&session);
@@ -184,7 +186,7 @@ fn next_phase(
         phase = ShutdownPhase::Dropping;
     }
     if let ShutdownPhase::AwaitingAnswers(until) = phase
-        && (now >= until || session.unanswered() == 0)
+        && (now >= until || session.is_finished())
     {
         phase = ShutdownPhase::Finished;
     }

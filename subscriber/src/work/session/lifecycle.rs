@@ -104,16 +104,19 @@ impl WorkerSession {
         self.state.lock().running
     }
 
-    /// Settles without an answer.
-    pub(crate) fn unanswered(&self) -> usize {
-        self.state.lock().slots.iter().map(|slot| slot.settles.unanswered()).sum()
+    /// True when a drained worker may close its links: every settle is answered, and every link has
+    /// sent its unsubscription. Without it the publisher would deliver jobs to a closing link.
+    pub(crate) fn is_finished(&self) -> bool {
+        let state = self.state.lock();
+        state.unanswered() == 0
+            && !state.slots.iter().any(|slot| slot.sender.is_some() && slot.unsubscribe)
     }
 
     /// The final counters: what is unanswered now remains so.
     pub(crate) fn report(&self) -> WorkerStats {
-        let unanswered = self.unanswered() as u64;
-        let mut stats = self.stats();
-        stats.unanswered += unanswered;
+        let state = self.state.lock();
+        let mut stats = state.stats_now();
+        stats.unanswered += state.unanswered() as u64;
         stats
     }
 

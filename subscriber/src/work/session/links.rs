@@ -286,7 +286,7 @@ impl WorkerSession {
         let suspended = (!slot.suspended.is_empty()).then_some(now + SUSPENDED_CHECK);
         out.grant = std::mem::take(&mut slot.grant);
         out.recall = std::mem::take(&mut slot.recall);
-        out.unsubscribe = std::mem::take(&mut slot.unsubscribe);
+        out.unsubscribe = slot.unsubscribe;
         let retry_at = slot.settles.retry_at();
         let due = slot.leases.next_deadline();
         let deadlines = due.into_iter().chain(progress).chain(retry_at).chain(suspended);
@@ -294,6 +294,12 @@ impl WorkerSession {
         out.recall_first = state.takes_no_jobs();
         out.quiet = state.take_quiet_reply(slot_id);
         out
+    }
+
+    /// The unsubscription is in the link's send queue: a drained worker may close the link.
+    pub(crate) fn unsubscribed(&self, slot_id: SlotId) {
+        self.state.lock().slot(slot_id).unsubscribe = false;
+        self.supervisor.notify_one();
     }
 
     /// The wake-up of a publisher's link.

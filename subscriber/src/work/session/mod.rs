@@ -396,6 +396,11 @@ impl State {
         true
     }
 
+    /// Settles without an answer.
+    fn unanswered(&self) -> usize {
+        self.slots.iter().map(|slot| slot.settles.unanswered()).sum()
+    }
+
     fn stats_now(&self) -> WorkerStats {
         let (alive, all) = self.durable.counts();
         let jobs_held =
