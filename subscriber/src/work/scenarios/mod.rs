@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use longshore_protocol::messages::work::{FromPublisher, ToPublisher, Tokens, Verdict};
+use longshore_protocol::messages::work::{Delivery, FromPublisher, ToPublisher, Tokens, Verdict};
 use longshore_protocol::{Incarnation, PublisherInfo, Revoked, SessionId, SettleOutcome, Token};
 use longshore_resolver::PublisherSet;
 use longshore_transport::LinkOptions;
@@ -32,7 +32,7 @@ use crate::{
     Blocking, CancelReason, FromPayload, InPlace, Job, JobContext, JobFailure, JobOutput,
     JobService, QueuePatterns, RunError, ShutdownHandle, SubscriptionStatus, WorkerReport,
 };
-use fake_publisher::{FakeLink, FakePublisher, entry, verdicts, within};
+use fake_publisher::{FakeLink, FakePublisher, delivery, entry, verdicts, within};
 
 /// A worker under test.
 struct RunningWorker {
@@ -289,7 +289,9 @@ async fn a_new_link_resumes_exactly_the_unsettled_tokens() {
     let (handler, mut started_rx, go) = gated_handler();
     let limits = Limits { concurrency: 1, prefetch: 3, ..ONE_AT_A_TIME };
     let (mut publisher, worker, mut link) = start_linked_worker(limits, handler).await;
-    link.deliver(&[(1, "answered"), (2, "settled"), (3, "running"), (4, "waiting")]);
+    link.deliver(&[(1, "answered"), (2, "settled"), (3, "running")]);
+    // Not at its first delivery, so it is not reported as started before it begins.
+    link.deliver_all([Delivery { deliveries: 2, ..delivery(4) }]);
     go.add_permits(1);
     let batch = link.settle().await;
     link.accept(&batch);

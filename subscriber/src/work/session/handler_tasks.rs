@@ -9,6 +9,7 @@ use super::checkpoints::{WaitEnd, end_job};
 use super::{FinishedJob, HandlerTaskStep, Intake, QueuedJob, SlotId, State, WorkerSession};
 use crate::work::lease_signal::LeaseSignal;
 use crate::work::state::durable::DurableEvent;
+use crate::work::state::run_length::BEGIN_WAIT_MAX;
 
 impl WorkerSession {
     /// Settles the last job, if there was one, and requests the next.
@@ -60,11 +61,12 @@ impl WorkerSession {
         state.announce(self.clock(), now)
     }
 
-    /// Releases the announced jobs that have not begun in time, at every publisher. Returns when the
-    /// others are due.
+    /// Releases the announced jobs that have not begun in time because every handler is busy, at
+    /// every publisher. An idle handler that does not take one waits for a processor, as any other
+    /// worker here would. Returns when to check again.
     pub(super) fn release_late(&self, state: &mut State, now: Duration) -> Option<Duration> {
         let at = state.run_length.release_at();
-        if now >= at {
+        if now >= at && state.running >= state.concurrency {
             while let Some(job) = state.announced.pop_front() {
                 match state.slot(job.slot_id).leases.get_mut(job.token) {
                     Some(_) => self.release_announced(state, &job),
@@ -72,7 +74,8 @@ impl WorkerSession {
                 }
             }
         }
-        (!state.announced.is_empty()).then_some(at)
+        let again = if now < at { at } else { now + BEGIN_WAIT_MAX };
+        (!state.announced.is_empty()).then_some(again)
     }
 
     /// Releases an announced job that does not begin here: its run time counts already, or another

@@ -7,8 +7,8 @@ use std::time::Duration;
 const AHEAD: Duration = Duration::from_millis(1);
 /// Most jobs that one message reports.
 pub(crate) const RUN_JOBS_MAX: usize = 1_000;
-/// A reported job that has not begun for this long is released: its publisher counts its run time,
-/// and another worker may be free.
+/// A reported job that has not begun for this long, while every handler is busy, is released: its
+/// publisher counts its run time, and another worker may be free.
 pub(crate) const BEGIN_WAIT_MAX: Duration = Duration::from_millis(100);
 
 /// The last run of jobs that was reported, which predicts the length of the next.
