@@ -7,6 +7,7 @@ mod fake_publisher;
 mod layers;
 mod progress;
 mod quiet;
+mod silent_publisher;
 mod sources;
 mod traces;
 

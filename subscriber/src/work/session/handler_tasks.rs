@@ -21,7 +21,7 @@ impl WorkerSession {
         let now = self.now();
         let mut state = self.state.lock();
         if let Some(ended) = ended {
-            self.end(&mut state, ended);
+            self.end(&mut state, ended, now);
         }
         if state.intake > Intake::Open {
             return HandlerTaskStep::Stop;
@@ -124,7 +124,7 @@ impl WorkerSession {
         }
     }
 
-    fn end(&self, state: &mut State, ended: FinishedJob) {
+    fn end(&self, state: &mut State, ended: FinishedJob, now: Duration) {
         state.running -= 1;
         state.ready.ended(ended.source);
         let intake = state.intake;
@@ -143,7 +143,7 @@ impl WorkerSession {
         let linked = slot.sender.is_some();
         if intake < Intake::Released && send_settle {
             slot.settles.push(ended.token, &ended.settle, linked.then_some(ended.subscription));
-            if slot.settles.is_ready() {
+            if slot.settles.is_ready(now) {
                 slot.wake.notify_one();
             }
         }

@@ -258,13 +258,13 @@ impl WorkerSession {
         }
         while room
             && bytes < OUTGOING_BYTES_MAX
-            && let Some(sealed) = slot.settles.next_to_send()
+            && let Some(sealed) = slot.settles.next_to_send(now)
         {
             freed.add_all(sealed.freed);
             bytes += sealed.body.len();
             out.settles.push(sealed.body);
         }
-        out.more = room && (slot.settles.is_ready() || slot.checkpoints.is_ready());
+        out.more = room && (slot.settles.is_ready(now) || slot.checkpoints.is_ready());
         if room {
             out.progress = slot.take_due_progress(now);
         }
@@ -287,9 +287,9 @@ impl WorkerSession {
         out.grant = std::mem::take(&mut slot.grant);
         out.recall = std::mem::take(&mut slot.recall);
         out.unsubscribe = slot.unsubscribe;
-        let retry_at = slot.settles.retry_at();
+        let settles = slot.settles.next_deadline(now);
         let due = slot.leases.next_deadline();
-        let deadlines = due.into_iter().chain(progress).chain(retry_at).chain(suspended);
+        let deadlines = due.into_iter().chain(progress).chain(settles).chain(suspended);
         out.deadline = deadlines.chain(release_at).min();
         out.recall_first = state.takes_no_jobs();
         out.quiet = state.take_quiet_reply(slot_id);

@@ -7,8 +7,9 @@
 //!
 //! A stopped publisher returns nothing until its link is dead, 10 s after its last byte by the hang
 //! timeout of work links. So beside others no publisher has all credits: one at least is granted on
-//! demand, is at another publisher, or is used by a job, which frees it. The same applies to each
-//! subscription. (With a bound of 1 there is no other.) With an even share of 8 credits or more,
+//! demand, is at another publisher, or is used by a job, which frees it within 0.32 s of its end
+//! (`settles::ANSWER_WAIT`). The same applies to each subscription. (With a bound of 1 there is no
+//! other.) With an even share of 8 credits or more,
 //! idle publishers keep a reserve, too, and the first job of each is delivered at once. With smaller
 //! shares a reserve would cost more: below saturation it moves with nearly every job, and makes
 //! handlers idle where nothing is prefetched.

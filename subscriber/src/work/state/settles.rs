@@ -19,6 +19,11 @@ use super::counts::SubscriptionCounts;
 pub(crate) const BATCH_SETTLES: usize = 500;
 /// Most batches in flight; the publisher remembers the answers of the last 64.
 pub(crate) const BATCHES_IN_FLIGHT_MAX: usize = 32;
+/// How long settles wait for the answer to earlier ones before they make a batch that is not full.
+/// Until they are sent their jobs count as held, and a stopped publisher answers nothing until its
+/// link is dead after 10 s: other publishers must not miss these credits for so long. All batches
+/// in flight together cover this time.
+pub(crate) const ANSWER_WAIT: Duration = Duration::from_millis(320);
 /// Most settles in flight: with as many jobs held, they are what one link can resume.
 pub(crate) const SETTLES_IN_FLIGHT_MAX: usize = 32_768;
 
@@ -63,6 +68,8 @@ pub(crate) struct Settles {
     /// How many of `in_flight` were sent on this link.
     sent: usize,
     settles_in_flight: usize,
+    /// When the last batch was sent.
+    sent_at: Duration,
     /// Settles that the publisher has no space for.
     postponed: Vec<(Token, NewSettle)>,
     /// When they are sent again; set by the next [`Settles::retry`].
@@ -106,6 +113,7 @@ impl Default for Settles {
             in_flight: VecDeque::new(),
             sent: 0,
             settles_in_flight: 0,
+            sent_at: Duration::ZERO,
             postponed: Vec::new(),
             retry_at: None,
             wait: NO_SPACE_WAITS.0,
@@ -128,7 +136,7 @@ impl Settles {
     }
 
     /// True when [`Settles::next_to_send`] has something.
-    pub(crate) fn is_ready(&self) -> bool {
+    pub(crate) fn is_ready(&self, now: Duration) -> bool {
         if !self.attached {
             return false;
         }
@@ -136,7 +144,8 @@ impl Settles {
             return true;
         }
         let Some(first) = self.open.front() else { return false };
-        let eager = self.in_flight.is_empty() || self.open.len() > 1;
+        let overdue = now >= self.sent_at + ANSWER_WAIT;
+        let eager = self.in_flight.is_empty() || self.open.len() > 1 || overdue;
         let fits = self.in_flight.len() < BATCHES_IN_FLIGHT_MAX
             && (self.in_flight.is_empty()
                 || self.settles_in_flight + first.items.len() <= SETTLES_IN_FLIGHT_MAX);
@@ -144,10 +153,11 @@ impl Settles {
     }
 
     /// The next batch to send: first those of earlier links, then new ones.
-    pub(crate) fn next_to_send(&mut self) -> Option<SealedBatch> {
-        if !self.is_ready() {
+    pub(crate) fn next_to_send(&mut self, now: Duration) -> Option<SealedBatch> {
+        if !self.is_ready(now) {
             return None;
         }
+        self.sent_at = now;
         let mut freed = SubscriptionCounts::default();
         if self.sent == self.in_flight.len() {
             let open = self.open.pop_front()?;
@@ -271,9 +281,12 @@ impl Settles {
         tokens
     }
 
-    /// When [`Settles::retry`] has something to do.
-    pub(crate) fn retry_at(&self) -> Option<Duration> {
-        self.retry_at.filter(|_| self.attached)
+    /// When [`Settles::retry`] has something to do, or a batch that is not full is sent. If that
+    /// time is over, the next settle is ready at once.
+    pub(crate) fn next_deadline(&self, now: Duration) -> Option<Duration> {
+        let in_flight = !self.in_flight.is_empty();
+        let overdue = Some(self.sent_at + ANSWER_WAIT).filter(|at| in_flight && *at > now);
+        self.retry_at.into_iter().chain(overdue).min().filter(|_| self.attached)
     }
 
     /// Settles without an answer.
@@ -332,6 +345,7 @@ mod tests {
 
     use super::*;
 
+    const NOW: Duration = Duration::ZERO;
     const DONE: NewSettle = NewSettle::Complete { result: None };
 
     fn attached() -> Settles {
@@ -353,22 +367,40 @@ mod tests {
     fn with_nothing_in_flight_one_settle_is_sent_at_once() {
         let mut settles = attached();
         settles.push(Token(7), &DONE, Some(0));
-        let sealed = settles.next_to_send().unwrap();
+        let sealed = settles.next_to_send(NOW).unwrap();
         assert_eq!(sealed.freed.total(), 1);
         assert_eq!(read(Some(sealed)), (1, vec![7]));
-        assert_eq!(settles.next_to_send(), None);
+        assert_eq!(settles.next_to_send(NOW), None);
     }
 
     #[test]
     fn settles_collect_while_a_batch_is_in_flight() {
         let mut settles = attached();
         settles.push(Token(1), &DONE, Some(0));
-        settles.next_to_send();
+        settles.next_to_send(NOW);
         settles.push(Token(2), &DONE, Some(0));
         settles.push(Token(3), &DONE, Some(0));
-        assert_eq!(settles.next_to_send(), None);
+        assert_eq!(settles.next_to_send(NOW), None);
         settles.answered(&answer(1, &[SettleOutcome::Accepted])).unwrap();
-        assert_eq!(read(settles.next_to_send()), (2, vec![2, 3]));
+        assert_eq!(read(settles.next_to_send(NOW)), (2, vec![2, 3]));
+    }
+
+    #[test]
+    fn settles_do_not_wait_for_a_silent_publisher() {
+        let mut settles = attached();
+        let (mut now, mut freed) = (NOW, 0);
+        // A settle each 50 ms, while nothing is answered for the 10 s until the link is dead.
+        for token in 1..=200 {
+            now += Duration::from_millis(50);
+            settles.push(Token(token), &DONE, Some(0));
+            while let Some(sealed) = settles.next_to_send(now) {
+                freed += sealed.freed.total();
+            }
+            assert!(token - freed <= 6, "{} jobs count as held at {now:?}", token - freed);
+            let deadline = settles.next_deadline(now);
+            assert!(deadline.is_some_and(|at| at <= now + ANSWER_WAIT), "{deadline:?}");
+        }
+        assert!(settles.in_flight.len() <= BATCHES_IN_FLIGHT_MAX);
     }
 
     #[test]
@@ -380,32 +412,32 @@ mod tests {
                 token += 1;
                 settles.push(Token(token), &DONE, Some(0));
             }
-            assert_eq!(read(settles.next_to_send()).0, sequence);
+            assert_eq!(read(settles.next_to_send(NOW)).0, sequence);
         }
         for _ in 0..BATCH_SETTLES {
             settles.push(Token(0), &DONE, Some(0));
         }
-        assert_eq!(settles.next_to_send(), None);
+        assert_eq!(settles.next_to_send(NOW), None);
         settles.answered(&answer(1, &[])).unwrap();
-        assert_eq!(read(settles.next_to_send()).0, BATCHES_IN_FLIGHT_MAX as u64 + 1);
+        assert_eq!(read(settles.next_to_send(NOW)).0, BATCHES_IN_FLIGHT_MAX as u64 + 1);
     }
 
     #[test]
     fn unanswered_batches_are_resent_before_new_ones() {
         let mut settles = attached();
         settles.push(Token(1), &DONE, Some(0));
-        settles.next_to_send();
+        settles.next_to_send(NOW);
         settles.push(Token(2), &DONE, Some(0));
         assert_eq!(settles.detached().total(), 1, "the unsent settle no longer counts as held");
-        assert_eq!(settles.next_to_send(), None);
+        assert_eq!(settles.next_to_send(NOW), None);
         assert_eq!(settles.tokens().collect::<Vec<_>>(), [Token(1), Token(2)]);
         settles.attached(2);
-        assert_eq!(read(settles.next_to_send()), (1, vec![1]));
-        assert_eq!(settles.next_to_send(), None);
+        assert_eq!(read(settles.next_to_send(NOW)), (1, vec![1]));
+        assert_eq!(settles.next_to_send(NOW), None);
         assert!(settles.unsent_jobs() == 0 && !settles.all_sent(), "the second is still here");
         let ends = settles.answered(&answer(1, &[SettleOutcome::Accepted])).unwrap();
         assert_eq!(ends, [(Token(1), SettleKind::Completed, Some(SettleOutcome::Accepted))]);
-        assert_eq!(read(settles.next_to_send()), (2, vec![2]));
+        assert_eq!(read(settles.next_to_send(NOW)), (2, vec![2]));
         assert!(settles.unanswered() == 1 && settles.all_sent());
     }
 
@@ -414,17 +446,17 @@ mod tests {
         let mut settles = attached();
         for n in 1..=3 {
             settles.push(Token(n), &DONE, Some(0));
-            settles.next_to_send();
+            settles.next_to_send(NOW);
             settles.answered(&answer(n, &[SettleOutcome::Accepted])).unwrap();
         }
         settles.push(Token(4), &NewSettle::Complete { result: Some("r".into()) }, Some(0));
-        settles.next_to_send();
+        settles.next_to_send(NOW);
         settles.detached();
         settles.attached(1);
-        assert_eq!(read(settles.next_to_send()), (1, vec![4]));
+        assert_eq!(read(settles.next_to_send(NOW)), (1, vec![4]));
         settles.answered(&answer(1, &[SettleOutcome::StaleToken])).unwrap();
         settles.push(Token(5), &DONE, Some(0));
-        assert_eq!(read(settles.next_to_send()), (2, vec![5]));
+        assert_eq!(read(settles.next_to_send(NOW)), (2, vec![5]));
     }
 
     #[test]
@@ -432,7 +464,7 @@ mod tests {
         let mut settles = attached();
         settles.push(Token(1), &DONE, Some(0));
         settles.push(Token(2), &NewSettle::Release, Some(0));
-        settles.next_to_send();
+        settles.next_to_send(NOW);
         let outcomes = [SettleOutcome::StaleToken, SettleOutcome::Accepted];
         let ends = settles.answered(&answer(1, &outcomes)).unwrap();
         assert_eq!(
@@ -453,43 +485,43 @@ mod tests {
         let small = NewSettle::Complete { result: Some(vec![5; 4_096].into()) };
         let error = JobError { kind: "e".into(), message: "m".repeat(5_000) };
         settles.push(Token(1), &DONE, Some(0));
-        assert_eq!(read(settles.next_to_send()), (1, vec![1]));
+        assert_eq!(read(settles.next_to_send(NOW)), (1, vec![1]));
         for (token, settle) in [(2, &large), (3, &small), (4, &NewSettle::Fail(error))] {
             settles.push(Token(token), settle, Some(0));
         }
         settles.answered(&answer(1, &[SettleOutcome::Accepted])).unwrap();
-        assert_eq!(read(settles.next_to_send()), (2, vec![2, 3, 4]));
+        assert_eq!(read(settles.next_to_send(NOW)), (2, vec![2, 3, 4]));
         let refused = [SettleOutcome::NoSpace; 3];
         let postponed = settles.answered(&answer(2, &refused)).unwrap();
         let postponed: Vec<u64> = postponed.into_iter().map(|(token, ..)| token.0).collect();
         assert_eq!(postponed, [2, 4], "leases to be renewed");
-        assert_eq!(read(settles.next_to_send()), (3, vec![3]));
+        assert_eq!(read(settles.next_to_send(NOW)), (3, vec![3]));
         assert_eq!(settles.unanswered(), 3);
         let (mut now, mut sequence) = (second * 10, 3);
         for wait in [1, 2, 4, 8, 16, 16] {
             assert!(settles.retry(now).is_empty());
-            assert_eq!(settles.retry_at(), Some(now + second * wait));
+            assert_eq!(settles.next_deadline(now), Some(now + second * wait));
             now += second * wait;
             assert!(settles.retry(now - Duration::from_nanos(1)).is_empty());
             assert_eq!(settles.retry(now), [Token(2), Token(4)]);
-            assert_eq!(settles.retry_at(), None);
+            assert_eq!(settles.next_deadline(now), None);
             // A settle that is added meanwhile is in another batch.
             settles.push(Token(9), &DONE, None);
             sequence += 1;
-            let sealed = settles.next_to_send().unwrap();
+            let sealed = settles.next_to_send(NOW).unwrap();
             let batch = SettleBatch::decode(sealed.body.clone()).unwrap();
             assert_eq!(settle_of(batch.body(), batch.items().next().unwrap().verdict).0, large);
             assert_eq!(read(Some(sealed)), (sequence, vec![2, 4]));
             settles.answered(&answer(sequence, &refused[..2])).unwrap();
             sequence += 1;
             settles.answered(&answer(3, &[SettleOutcome::Accepted]));
-            assert_eq!(read(settles.next_to_send()), (sequence, vec![9]));
+            assert_eq!(read(settles.next_to_send(NOW)), (sequence, vec![9]));
             settles.answered(&answer(sequence, &[SettleOutcome::Accepted])).unwrap();
         }
         settles.retry(now);
         now += second * 16;
         assert_eq!(settles.retry(now).len(), 2);
-        assert!(settles.next_to_send().is_some());
+        assert!(settles.next_to_send(NOW).is_some());
         settles.answered(&answer(sequence + 1, &[SettleOutcome::Accepted; 2])).unwrap();
         assert_eq!((settles.unanswered(), settles.wait), (0, second));
     }
@@ -498,10 +530,10 @@ mod tests {
     fn small_settles_refused_alone_wait() {
         let mut settles = attached();
         settles.push(Token(1), &DONE, Some(0));
-        settles.next_to_send();
+        settles.next_to_send(NOW);
         let postponed = settles.answered(&answer(1, &[SettleOutcome::NoSpace])).unwrap();
         assert_eq!(postponed.len(), 1, "its lease is to be renewed");
-        assert!(settles.next_to_send().is_none());
+        assert!(settles.next_to_send(NOW).is_none());
     }
 
     #[test]
@@ -509,13 +541,13 @@ mod tests {
         let mut settles = attached();
         let large = NewSettle::Complete { result: Some(vec![5; 5_000].into()) };
         settles.push(Token(1), &large, Some(0));
-        settles.next_to_send();
+        settles.next_to_send(NOW);
         settles.answered(&answer(1, &[SettleOutcome::NoSpace])).unwrap();
         settles.retry(Duration::ZERO);
         settles.detached();
-        assert_eq!((settles.retry_at(), settles.retry(Duration::MAX)), (None, Vec::new()));
+        assert_eq!((settles.next_deadline(NOW), settles.retry(Duration::MAX)), (None, Vec::new()));
         settles.attached(2);
         assert_eq!(settles.retry(Duration::from_secs(1)), [Token(1)]);
-        assert_eq!(read(settles.next_to_send()), (2, vec![1]));
+        assert_eq!(read(settles.next_to_send(NOW)), (2, vec![1]));
     }
 }
