@@ -3,17 +3,26 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use longshore::Path;
 use longshore::embedded::{RunningReplica, System, SystemOptions};
+use longshore::middleware::Identity;
 use longshore::prelude::*;
 use longshore::protocol::{Epoch, PublisherId, PublisherInfo};
 use longshore::values::{SubscribeOptions, Subscriber, Updates, ValuePublisher};
-use longshore::{CheckedTerms, Durability, PathAnswer, ReadClient, Value, WriteClient};
+use longshore::{
+    CheckedTerms, Durability, Kinds, Path, PathAnswer, ReadClient, RunError, ShutdownHandle,
+    StatsWatch, Subscription, Value, WorkerReport, WriteClient,
+};
+use longshore_tests::kinds::{Completed, QUEUES, worker_of_all, worker_of_one};
+use tempfile::TempDir;
+use tokio::task::JoinHandle;
 
 /// The payload size of a job or a value.
 const BYTES: usize = 256;
 /// Jobs per enqueue batch, paths per request, and paths below one parent.
 const BATCH: u64 = 1_000;
+/// Jobs that a worker runs at once, and further jobs that it holds.
+const CONCURRENCY: usize = 64;
+const PREFETCH: usize = 1_000;
 /// Subscribed values; each round updates all of them.
 const VALUES: u64 = 100;
 
@@ -24,6 +33,8 @@ fn main() -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     match workload.as_str() {
         "jobs" => runtime.block_on(jobs(number)),
+        "one_kind" => runtime.block_on(kinds(number, worker_of_one)),
+        "twenty_kinds" => runtime.block_on(kinds(number, worker_of_all)),
         "values" => runtime.block_on(values(number)),
         "registrations" => runtime.block_on(registrations(number)),
         "resolutions" => runtime.block_on(resolutions(number)),
@@ -31,23 +42,56 @@ fn main() -> anyhow::Result<()> {
     }
 }
 
-/// Enqueues jobs in batches, then completes all of them with a worker.
+/// Completes jobs of one queue with a worker that has one handler for all.
 async fn jobs(number: u64) -> anyhow::Result<()> {
+    let (_folder, system) = system_with_jobs(number, &["/jobs/count"]).await?;
+    let worker = system.worker().durable_subscribe("/jobs/count");
+    let worker = worker.concurrency(CONCURRENCY).prefetch(PREFETCH);
+    let (handle, stats) = (worker.shutdown_handle(), worker.stats());
+    let run = worker.run(|_: Job<Vec<u8>>, _: JobContext| async { Ok(()) });
+    complete(number, system, tokio::spawn(run), handle, stats).await
+}
+
+/// Completes jobs of twenty queues in turn with one worker.
+async fn kinds(
+    number: u64,
+    worker: fn(Worker, Completed) -> Subscription<Identity, Kinds<Completed>>,
+) -> anyhow::Result<()> {
+    let (_folder, system) = system_with_jobs(number, &QUEUES).await?;
+    let worker = worker(system.worker(), Completed::default());
+    let worker = worker.concurrency(CONCURRENCY).prefetch(PREFETCH);
+    let (handle, stats) = (worker.shutdown_handle(), worker.stats());
+    complete(number, system, tokio::spawn(worker.run()), handle, stats).await
+}
+
+/// A system with these jobs, enqueued in batches, in turn into each of these queues. Their payloads
+/// are the number of the queue.
+async fn system_with_jobs(number: u64, paths: &[&str]) -> anyhow::Result<(TempDir, System)> {
     let folder = tempfile::tempdir()?;
     let mut options = SystemOptions::new(folder.path());
     // Without syncs: their number depends on the speed of the disk.
     options.publisher.durability = Durability::None;
     let system = System::start_with(options).await?;
-    let (producer, path) = (system.producer(), Path::new("/jobs/count")?);
+    let paths: Vec<Path> = paths.iter().map(|path| Path::new(path)).collect::<Result<_, _>>()?;
+    let producer = system.producer();
     for _ in 0..number / BATCH {
-        let jobs = (0..BATCH).map(|_| new_job(path.clone(), vec![7; BYTES]));
+        let paths = (0u8..).zip(&paths).cycle().take(BATCH as usize);
+        let jobs = paths.map(|(queue, path)| new_job(path.clone(), vec![queue; BYTES]));
         for receipt in producer.enqueue_all(jobs).await {
             receipt.outcome?;
         }
     }
-    let worker = system.worker().durable_subscribe("/jobs/count").concurrency(64).prefetch(1_000);
-    let (handle, stats) = (worker.shutdown_handle(), worker.stats());
-    let working = tokio::spawn(worker.run(|_: Job<Vec<u8>>, _: JobContext| async { Ok(()) }));
+    Ok((folder, system))
+}
+
+/// Waits until the worker has completed all jobs, and stops everything.
+async fn complete(
+    number: u64,
+    system: System,
+    working: JoinHandle<Result<WorkerReport, RunError>>,
+    handle: ShutdownHandle,
+    stats: StatsWatch,
+) -> anyhow::Result<()> {
     while stats.now().completed < number {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }

@@ -1,5 +1,7 @@
 //! A complete system in this process for tests: a resolver, publishers and clients.
 
+pub mod kinds;
+
 use std::net::SocketAddr;
 use std::path::Path as FilePath;
 use std::time::Duration;

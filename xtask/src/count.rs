@@ -16,11 +16,15 @@ use serde::{Deserialize, Serialize};
 use crate::mutants::root;
 use crate::test::target;
 
-const WORKLOADS: [&str; 4] = ["jobs", "values", "registrations", "resolutions"];
+const WORKLOADS: [&str; 6] =
+    ["jobs", "one_kind", "twenty_kinds", "values", "registrations", "resolutions"];
 /// Both sizes are multiples of the workloads' batch sizes.
 const SIZES: [u64; 2] = [5_000, 15_000];
 /// How far a cost may be from the expected one.
 const TOLERANCE: f64 = 0.03;
+/// How many times the instructions of a job whose worker has one kind for all queues a job may take
+/// whose worker has a kind for each of twenty queues.
+const KINDS_RATIO_MAX: f64 = 1.03;
 /// Differences below this are noise, such as one more timer in a whole run.
 const NOISE: f64 = 0.02;
 
@@ -62,6 +66,11 @@ fn count(bless: bool) -> anyhow::Result<bool> {
     for name in WORKLOADS {
         workload.insert(name.to_owned(), cost(&program, name)?);
     }
+    let ratio = kinds_ratio(&workload)?;
+    println!(
+        "a job of one of twenty kinds takes {ratio:.3} times the instructions of one of an only kind"
+    );
+    ensure!(ratio <= KINDS_RATIO_MAX, "that is over {KINDS_RATIO_MAX}: more kinds cost too much");
     let file = root().join("tests/count.toml");
     let counted = Expected { counted_with: counted_with()?, workload };
     if bless {
@@ -96,6 +105,15 @@ fn count(bless: bool) -> anyhow::Result<bool> {
         );
     }
     Ok(same || !comparable)
+}
+
+/// The instructions of a job of one of twenty kinds, in proportion to those of an only kind.
+fn kinds_ratio(workload: &BTreeMap<String, Cost>) -> anyhow::Result<f64> {
+    let instructions = |name: &str| {
+        let cost = workload.get(name).with_context(|| format!("no costs of '{name}'"))?;
+        anyhow::Ok(cost.instructions)
+    };
+    Ok(instructions("twenty_kinds")? / instructions("one_kind")?)
 }
 
 fn build() -> anyhow::Result<PathBuf> {
@@ -206,6 +224,14 @@ mod tests {
         let blocks = "==1== Total:     167,751,013 bytes in 12,345 blocks\n";
         assert_eq!(allocations(blocks), Some(12_345.0));
         assert_eq!((instructions(""), allocations("")), (None, None));
+    }
+
+    #[test]
+    fn expected_costs_have_no_costly_kinds() {
+        let text = include_str!("../../tests/count.toml");
+        let expected: Expected = toml::from_str(text).unwrap();
+        let ratio = kinds_ratio(&expected.workload).unwrap();
+        assert!(ratio <= KINDS_RATIO_MAX, "{ratio}");
     }
 
     #[test]

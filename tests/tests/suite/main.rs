@@ -7,6 +7,7 @@ mod duplicate_ids;
 mod job_lifecycle;
 mod jobs_document;
 mod live_values;
+mod many_kinds;
 mod many_publishers;
 mod protocol_document;
 mod spinning_handler;

@@ -4,6 +4,7 @@
 mod extract;
 mod handler;
 mod options;
+mod path_tree;
 mod router;
 
 pub use extract::{Attempt, AttemptParts, FromAttempt, Payload, State, StatePart};

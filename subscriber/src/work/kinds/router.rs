@@ -1,6 +1,5 @@
 //! From a job's path to the handler of its kind.
 
-use std::collections::HashMap;
 use std::future::poll_fn;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -16,6 +15,7 @@ use tower_service::Service;
 use super::extract::AttemptParts;
 use super::handler::{BlockingHandler, Handler, Running};
 use super::options::{KindLimits, KindOptions};
+use super::path_tree::PathTree;
 use crate::work::handler::failure::job_error;
 use crate::work::handler::service::failure_of;
 use crate::work::state::ready_jobs::SourceLimits;
@@ -172,9 +172,10 @@ impl<S: Send + Sync + 'static> Kinds<S> {
         self.patterns()?;
         let routes = self.routes.into_iter().chain(self.fallbacks);
         let routes = routes.collect::<Result<Vec<_>, _>>()?;
-        let kinds = routes.iter().filter(|route| route.template.is_some());
-        let by_path = (0..).zip(kinds).map(|(number, route)| (route.pattern.to_string(), number));
-        let by_path = by_path.collect();
+        let mut kinds = PathTree::default();
+        for (number, route) in (0..).zip(&routes).filter(|(_, route)| route.template.is_some()) {
+            kinds.insert(route.pattern.as_str(), number);
+        }
         // A queue belongs to the first pattern that matches it: to a kind, before a fallback.
         let take = match routes.iter().any(|route| route.limits.weight.is_some()) {
             false => QueuePatterns::any(routes.iter().map(|route| &route.pattern)),
@@ -189,11 +190,7 @@ impl<S: Send + Sync + 'static> Kinds<S> {
             true => Vec::new(),
             false => routes.iter().map(|route| route.limits.source()).collect(),
         };
-        Ok((
-            take,
-            limits,
-            Router { routes: Arc::new(Routes { state: self.state, routes, by_path }) },
-        ))
+        Ok((take, limits, Router { routes: Arc::new(Routes { state: self.state, routes, kinds }) }))
     }
 }
 
@@ -231,14 +228,14 @@ struct Routes<S> {
     state: Arc<S>,
     /// Kinds, then fallbacks.
     routes: Vec<Route<S>>,
-    /// Kinds by their pattern: finds those without parameters at once.
-    by_path: HashMap<String, usize>,
+    /// The numbers of the kinds.
+    kinds: PathTree,
 }
 
 impl<S> Routes<S> {
     fn route(&self, path: &Path) -> Option<&Route<S>> {
-        match self.by_path.get(path.as_str()) {
-            Some(&number) => self.routes.get(number),
+        match self.kinds.find(path) {
+            Some(number) => self.routes.get(number),
             None => self.routes.iter().find(|route| route.pattern.matches(path)),
         }
     }
