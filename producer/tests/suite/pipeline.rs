@@ -144,6 +144,7 @@ async fn cancelled_sends_neither_lose_nor_add_jobs() {
         }
     }
     drop(pipeline);
+    assert!(accepted.iter().map(|&(index, _)| index).eq(0..400), "a cancelled send uses no index");
     assert_eq!(reader.await.expect("the reader"), accepted);
     assert!(cancelled > 10, "{cancelled} sends were cancelled");
     assert!(publisher.has_exactly(&accepted.iter().map(|&(_, id)| id).collect::<Vec<_>>()));
