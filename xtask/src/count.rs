@@ -70,7 +70,7 @@ fn count(bless: bool) -> anyhow::Result<bool> {
     }
     let ratio = kinds_ratio(&workload)?;
     println!(
-        "a job of one of twenty kinds takes {ratio:.3} times the instructions of one of an only kind"
+        "a job of one of twenty kinds takes {ratio:.3} times the instructions of an only kind's"
     );
     ensure!(ratio <= KINDS_RATIO_MAX, "that is over {KINDS_RATIO_MAX}: more kinds cost too much");
     let file = root().join("tests/count.toml");

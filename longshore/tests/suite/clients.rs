@@ -77,6 +77,6 @@ async fn results_are_awaited_later_by_id() -> anyhow::Result<()> {
     let receipt = producer.enqueue(Double { number: 21 }).keep_result().await?;
     system.drain(system.worker().handle(double), |jobs| jobs.run()).await?;
     assert_eq!(producer.result::<Double>(receipt.job.id, limit).await?, 42);
-    assert_eq!(system.queues().result::<Double>(&receipt, limit).await?, 42);
+    assert_eq!(system.queues().result::<Double>(receipt, limit).await?, 42);
     Ok(())
 }

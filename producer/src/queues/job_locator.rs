@@ -74,6 +74,12 @@ impl From<&JobLocator> for JobLocator {
     }
 }
 
+impl From<Receipt> for JobLocator {
+    fn from(receipt: Receipt) -> JobLocator {
+        receipt.job.into()
+    }
+}
+
 impl From<&Receipt> for JobLocator {
     fn from(receipt: &Receipt) -> JobLocator {
         receipt.job.into()

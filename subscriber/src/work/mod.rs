@@ -10,7 +10,7 @@
 //! | [`state`] | state machines without a clock, a socket or randomness of their own |
 //! | [`session`] | the state of a run: the state machines of all publishers under one lock |
 //! | [`supervisor`] | the task of a run: starts the others, stops them in order |
-//! | [`link`], [`link_thread`] | the task of one link to one publisher, and the thread of all of them |
+//! | [`link`], [`link_thread`] | the task of a link to a publisher, and the thread of all |
 //! | [`handler_task`] | the tasks that run handlers, one per unit of concurrency |
 //! | [`lease_host`] | what a running handler asks of the session |
 //! | [`lease_signal`] | shared by a link and a running handler: cancellation, deadline, progress |

@@ -74,7 +74,8 @@ impl WorkerBuilder {
 }
 
 /// Why a worker did not run: except for [`RunError::Dead`] and [`RunError::Thread`] its
-/// configuration is invalid, and a retry fails again. Failures during the run are not errors: they are retried and counted.
+/// configuration is invalid, and a retry fails again. Failures during the run are not errors: they
+/// are retried and counted.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RunError {
     /// The cluster has no replica, or the worker's name is invalid.
@@ -154,8 +155,9 @@ impl Worker {
     /// Subscribes like [`durable_subscribe`](Worker::durable_subscribe), but without retries: once
     /// none of the publishers that were found has a link any more, the run ends with
     /// [`RunError::Dead`], also while it drains, and the program decides. Running handlers are
-    /// dropped; their jobs run again once their leases have ended. A publisher whose link is lost while another has one is
-    /// retried. Before the first publisher is found, the run waits for one.
+    /// dropped; their jobs run again once their leases have ended. A publisher whose link is lost
+    /// while another has one is retried. Before the first publisher is found, the run waits for
+    /// one.
     pub fn subscribe(self, take: impl Into<QueuePatterns>) -> Subscription {
         let mut subscription = self.subscription(take.into());
         subscription.settings.durable = false;

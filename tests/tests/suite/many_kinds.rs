@@ -1,6 +1,6 @@
 //! A worker with twenty kinds at two publishers, by the publishers' own counts.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::panic, clippy::unwrap_used)]
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;

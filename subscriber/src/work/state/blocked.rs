@@ -1,7 +1,7 @@
-//! Detects handlers that block their runtime. Pure: it counts ticks, so a pause of the whole process
-//! does not look like it.
+//! Detects handlers that block their runtime. Pure: it counts ticks, so a pause of the whole
+//! process does not look like it.
 
-/// The handlers' runtime is blocked if it has not run for this many ticks of the links' thread: 2 s.
+/// The handlers' runtime is blocked if it has not run for so many ticks of the links' thread: 2 s.
 pub(crate) const BLOCKED_TICKS: u32 = 8;
 
 /// Ticks of the links' thread since the last one of the handlers' runtime.
