@@ -18,16 +18,14 @@ const GROUPS: [(&str, &[&str]); 5] = [
 const TEMPLATE: &str =
     "{about}\n\n{usage-heading} {usage}\n\n{before-help}Options:\n{options}{after-help}";
 
-const FIRST_STEPS: &str = "\
-Examples:
-  longshore demo                                  see what it does, in half a minute
-  longshore up                                    a whole system here
-  longshore enqueue /jobs/mail 'to: ann'          a job for a queue
-  longshore work /jobs/mail -- ./send-mail        a command for each job, its payload on stdin
-  longshore stat                                  what waits, runs and failed
-  longshore dead ls                               jobs that failed for good
-
-longshore help COMMAND shows one command.";
+const FIRST_STEPS: [(&str, &str); 6] = [
+    ("longshore demo", "see what it does, in half a minute"),
+    ("longshore up", "a whole system here"),
+    ("longshore enqueue /jobs/mail 'to: ann'", "a job for a queue"),
+    ("longshore work /jobs/mail -- ./send-mail", "a command for each job, its payload on stdin"),
+    ("longshore stat", "what waits, runs and failed"),
+    ("longshore dead ls", "jobs that failed for good"),
+];
 
 /// The command line, with its commands by group.
 pub(crate) fn command() -> Command {
@@ -36,7 +34,9 @@ pub(crate) fn command() -> Command {
     let command = EXAMPLES.iter().fold(command, |command, (name, examples)| {
         command.mut_subcommand(name, |one| one.after_help(examples::text(examples)))
     });
-    command.help_template(TEMPLATE).before_help(groups).after_help(FIRST_STEPS)
+    let first_steps =
+        format!("{}\n\nlongshore help COMMAND shows one command.", examples::text(&FIRST_STEPS));
+    command.help_template(TEMPLATE).before_help(groups).after_help(first_steps)
 }
 
 fn grouped(command: &Command) -> String {

@@ -14,10 +14,7 @@ const LIMIT: u64 = 100;
 
 pub(crate) async fn run(arguments: Jobs, context: Context) -> anyhow::Result<()> {
     let state = arguments.state.map(JobState::from);
-    let pattern = match arguments.pattern {
-        Some(pattern) => pattern,
-        None => Glob::new("/**")?,
-    };
+    let pattern = arguments.pattern.unwrap_or_else(Glob::everything);
     list(arguments.filters.filter(pattern, state), arguments.limit, context).await
 }
 

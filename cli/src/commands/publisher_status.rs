@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use longshore::PublisherAnswer;
 use longshore::protocol::messages::work::{PublisherStatus, Room};
-use longshore::{Durability, PublisherAnswer};
 use serde_json::{Value, json};
 
+use super::check::shortage;
 use super::{Context, missing_json, warn_of_missing};
 use crate::failure::AlreadyReported;
 use crate::output::{Table, grouped};
@@ -29,10 +30,11 @@ pub(crate) async fn run(mut context: Context) -> anyhow::Result<()> {
             "jobs",
             "journal MiB",
             "memory MiB",
-            "takes",
+            "new jobs",
         ]);
         status.answers.iter().for_each(|answered| table.row(row(answered)));
         context.output.table(&table)?;
+        restrictions(&status.answers).iter().try_for_each(|line| context.output.line(line))?;
     } else if status.is_whole() {
         context.output.line("no publisher is registered; longshore publisher run starts one")?;
     }
@@ -52,18 +54,18 @@ fn row(PublisherAnswer { publisher, answer }: &PublisherAnswer<PublisherStatus>)
         grouped(answer.jobs),
         mib(answer.journal_bytes),
         mib(answer.memory_bytes),
-        takes(answer).to_owned(),
+        if answer.draining || shortage(answer).is_some() { "no" } else { "yes" }.to_owned(),
     ]
 }
 
-/// What it accepts, in a few words.
-fn takes(status: &PublisherStatus) -> &'static str {
-    match status.room {
-        Room::NoDeliveries => "results only: its disk is full",
-        Room::NoEnqueues => "no new jobs: its disk is short of room",
-        Room::Open if status.draining => "no new jobs: it is drained",
-        Room::Open => "all",
-    }
+/// Why publishers do not take new jobs, or deliver none: a line for each reason.
+pub(super) fn restrictions(answers: &[PublisherAnswer<PublisherStatus>]) -> Vec<String> {
+    let of = |PublisherAnswer { publisher, answer }: &PublisherAnswer<PublisherStatus>| {
+        let drained = answer.draining.then(|| "it is drained, and accepts no new jobs".to_owned());
+        let reasons = shortage(answer).into_iter().chain(drained);
+        reasons.map(|why| format!("publisher {}: {why}", publisher.name)).collect::<Vec<_>>()
+    };
+    answers.iter().flat_map(of).collect()
 }
 
 /// A publisher's status by the names of its own metrics.
@@ -75,10 +77,7 @@ pub(super) fn publisher_json(
         "publisher": publisher.id.to_string(), "name": publisher.name, "epoch": publisher.epoch.0,
         "addresses": addresses, "uptime_ms": answer.uptime_ms, "links": answer.links,
         "queues": answer.queues, "jobs": answer.jobs, "room": room_word(answer.room),
-        "durability": match answer.durability {
-            Durability::Fsync => "fsync",
-            Durability::None => "none",
-        },
+        "durability": answer.durability.to_string(),
         "draining": answer.draining, "clock_held": answer.clock_held,
         "journal_bytes": answer.journal_bytes, "ballast_bytes": answer.ballast_bytes,
         "memory_bytes": answer.memory_bytes, "memory_max": answer.memory_max,

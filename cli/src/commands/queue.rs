@@ -30,11 +30,7 @@ pub(crate) async fn run(arguments: Queue, context: Context) -> anyhow::Result<()
 }
 
 async fn list(pattern: Option<Glob>, mut context: Context) -> anyhow::Result<()> {
-    let pattern = match pattern {
-        Some(pattern) => pattern,
-        None => Glob::new("/**")?,
-    };
-    let stats = context.queues().stats(pattern).await?;
+    let stats = context.queues().stats(pattern.unwrap_or_else(Glob::everything)).await?;
     let queues = stats.merged();
     if context.output.is_json() {
         let queues: Vec<Value> = queues.iter().map(queue_json).collect();

@@ -6,8 +6,7 @@ use longshore::protocol::messages::work::{PublisherStatus, QueueStat};
 use longshore::{Glob, PublisherAnswer, PublisherAnswers};
 use serde_json::{Value, json};
 
-use super::check::shortage;
-use super::publisher_status::publisher_json;
+use super::publisher_status::{publisher_json, restrictions};
 use super::queue::settings_json;
 use super::workers::{self, NO_METRICS, WorkerCounter};
 use super::{Context, missing_json, warn_of_missing};
@@ -50,17 +49,7 @@ pub(crate) async fn run(arguments: Stat, mut context: Context) -> anyhow::Result
     for by in closed.iter().filter(|by| queues.iter().all(|q| !q.closed_by.contains(by))) {
         context.output.line(format!("closed: '{by}', which no queue here matches yet"))?;
     }
-    for PublisherAnswer { publisher, answer } in &status {
-        if let Some(short) = shortage(answer) {
-            context.output.line(format!("publisher {}: {short}", publisher.name))?;
-        }
-        if answer.draining {
-            context.output.line(format!(
-                "publisher {}: it is drained, and accepts no new jobs",
-                publisher.name
-            ))?;
-        }
-    }
+    restrictions(&status).iter().try_for_each(|line| context.output.line(line))?;
     for name in &listed.without_metrics {
         eprintln!("publisher {name} {NO_METRICS}: there may be more workers");
     }

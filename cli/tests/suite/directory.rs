@@ -29,6 +29,49 @@ fn event(event: &str, path: &str) -> (String, String) {
 }
 
 #[test]
+fn publishers_and_queues_are_listed_with_what_they_take() {
+    let system = System::up();
+    system.enqueue("/jobs/a", "x", &[]);
+    system.enqueue("/jobs/b", "x", &[]);
+    system.run(&["queue", "set", "/jobs/a", "--max-attempts", "3"]).code(0);
+    system.run(&["queue", "close", "/jobs/b"]).code(0);
+    system.run(&["pause", "/jobs/b"]).code(0);
+    let shown = system.run(&["queue", "ls"]).code(0).stdout;
+    let rows: Vec<String> =
+        shown.lines().map(|row| row.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    let expected = [
+        "queue waiting running takes defaults",
+        "/jobs/a 1 0 jobs max-attempts 3",
+        "/jobs/b 1 0 no jobs; closed and paused nothing is set",
+    ];
+    assert_eq!(rows, expected);
+    let listed = system.run(&["queue", "ls", "/jobs/b", "--json"]).code(0).json();
+    let [queue] = &listed["queues"].as_array().unwrap()[..] else { panic!("{listed}") };
+    assert_eq!(queue["closed_by"], json!(["/jobs/b"]));
+    assert_eq!(system.run(&["jobs", "--json"]).code(0).json_lines().len(), 2);
+
+    let json = system.run(&["publisher", "status", "--json"]).code(0).json();
+    let name = json["publishers"][0]["name"].as_str().unwrap().to_owned();
+    let status = |takes: &str| {
+        let shown = system.run(&["publisher", "status"]).code(0).stdout;
+        let row = shown.lines().nth(1).unwrap();
+        assert!(row.starts_with(&name) && row.ends_with(takes), "{shown}");
+        shown
+    };
+    status("yes");
+    system.run(&["publisher", "drain", &name]).code(0);
+    assert!(status("no").contains("it is drained, and accepts no new jobs"));
+    let json = system.run(&["publisher", "status", "--json"]).code(0).json();
+    let publisher = &json["publishers"][0];
+    assert_eq!((&publisher["jobs"], &publisher["draining"]), (&json!(2), &json!(true)));
+
+    for noun in ["resolver", "publisher", "queue", "value", "directory"] {
+        system.run(&[noun]).code(2).stderr_has(&["Usage:", "Commands:"]);
+        assert!(system.run(&["help", noun]).code(0).stdout.contains("Examples:"));
+    }
+}
+
+#[test]
 fn the_directory_is_shown_as_a_list_a_tree_and_a_table() {
     let system = System::up();
     for path in ["/jobs/east/mail", "/jobs/east/sha", "/jobs/west/mail", "/jobs/east"] {

@@ -126,6 +126,7 @@ impl WorkerSession {
 
     fn end(&self, state: &mut State, ended: FinishedJob, now: Duration) {
         state.running -= 1;
+        state.run_length.ended();
         state.ready.ended(ended.source);
         let intake = state.intake;
         if intake > Intake::Open && state.running == 0 {

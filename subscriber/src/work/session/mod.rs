@@ -355,7 +355,7 @@ impl State {
         if jobs.is_empty() {
             return HandlerTaskStep::Wait;
         }
-        self.run_length.reported(now, jobs.len());
+        self.run_length.reported(now);
         self.announcing = true;
         HandlerTaskStep::Announce(notices, jobs)
     }

@@ -345,9 +345,12 @@ fn a_capped_source_leaves_handler_tasks_to_others() {
     assert_eq!(jobs[0].token, Token(2));
 }
 
-/// A session with one idle handler task, after `runs` runs of one job each that took no time.
-fn fast_session(jobs: impl IntoIterator<Item = (u64, u16)>) -> Arc<WorkerSession> {
-    let session = WorkerSession::new(1, 100, Vec::new(), 7);
+/// A session with idle handler tasks, and jobs with their numbers of deliveries.
+fn fast_session(
+    concurrency: usize,
+    jobs: impl IntoIterator<Item = (u64, u16)>,
+) -> Arc<WorkerSession> {
+    let session = WorkerSession::new(concurrency, 100, Vec::new(), 7);
     session.watched(true, vec![publisher()]);
     let Connect { slot_id, .. } = session.take_connects().pop().expect("it is dialled");
     let jobs = jobs.into_iter();
@@ -387,8 +390,10 @@ fn finished(job: &QueuedJob) -> FinishedJob {
 
 #[tokio::test(start_paused = true)]
 async fn jobs_that_may_have_killed_a_worker_are_reported_only_when_they_begin() {
-    let session =
-        fast_session((1..=11).map(|token| (token, if token == 8 || token == 9 { 2 } else { 1 })));
+    let session = fast_session(
+        1,
+        (1..=11).map(|token| (token, if token == 8 || token == 9 { 2 } else { 1 })),
+    );
     let runs = runs_of(&session);
     let expected: [&[u64]; 6] = [&[1], &[2, 3], &[4, 5, 6, 7], &[8], &[9, 10], &[11]];
     assert_eq!(runs, expected);
@@ -396,7 +401,7 @@ async fn jobs_that_may_have_killed_a_worker_are_reported_only_when_they_begin() 
 
 #[tokio::test(start_paused = true)]
 async fn reported_jobs_that_do_not_begin_in_time_are_released() {
-    let session = fast_session((1..=7).map(|token| (token, 1)));
+    let session = fast_session(1, (1..=7).map(|token| (token, 1)));
     let (mut signal, mut ended) = (Arc::default(), None);
     let blocked = loop {
         match session.next(ended.take(), &mut signal) {
@@ -417,4 +422,18 @@ async fn reported_jobs_that_do_not_begin_in_time_are_released() {
     assert_eq!(session.state.lock().slot(0).settles.unanswered(), 3 + 3, "results and releases");
     let next = session.next(Some(finished(&blocked)), &mut signal);
     assert!(matches!(next, HandlerTaskStep::Wait), "{next:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn reported_jobs_wait_for_an_idle_handler_on_a_busy_machine() {
+    let session = fast_session(2, [(1, 1), (2, 1)]);
+    let mut signal = Arc::default();
+    let HandlerTaskStep::Announce(_, jobs) = session.next(None, &mut signal) else {
+        panic!("jobs wait")
+    };
+    session.announced(jobs);
+    assert!(matches!(session.next(None, &mut signal), HandlerTaskStep::Run(_)));
+    tokio::time::advance(10 * BEGIN_WAIT_MAX).await;
+    assert_eq!(session.outgoing(0, true).deadline, Some(11 * BEGIN_WAIT_MAX), "it checks again");
+    assert_eq!(next_job(&session), Some(2));
 }

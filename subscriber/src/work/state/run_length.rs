@@ -11,26 +11,32 @@ pub(crate) const RUN_JOBS_MAX: usize = 1_000;
 /// publisher counts its run time, and another worker may be free.
 pub(crate) const BEGIN_WAIT_MAX: Duration = Duration::from_millis(100);
 
-/// The last run of jobs that was reported, which predicts the length of the next.
+/// The jobs that have ended since the last report, which predict the length of the next run. Begins
+/// would not: a hundred idle handlers begin a hundred jobs at once, however long these take.
 #[derive(Debug, Default)]
 pub(crate) struct RunLength {
     reported_at: Duration,
-    jobs: usize,
+    ended: usize,
 }
 
 impl RunLength {
     /// How many jobs to report at `now`, once every job of the last run has begun: at least one for
-    /// each of the `idle` handler tasks. The time since the last report is that of its jobs, so an
-    /// idle worker begins with short runs; each is at most twice as long as the last.
+    /// each of the `idle` handler tasks, and at most twice as many as have ended since. An idle
+    /// worker begins with short runs.
     pub(crate) fn next(&self, now: Duration, idle: usize) -> usize {
         let elapsed = now.saturating_sub(self.reported_at).as_nanos().max(1);
-        let in_time = self.jobs as u128 * AHEAD.as_nanos() / elapsed;
-        let ahead = usize::try_from(in_time).unwrap_or(usize::MAX).min(2 * self.jobs);
+        let in_time = self.ended as u128 * AHEAD.as_nanos() / elapsed;
+        let ahead = usize::try_from(in_time).unwrap_or(usize::MAX).min(2 * self.ended);
         ahead.min(RUN_JOBS_MAX).max(idle)
     }
 
-    pub(crate) fn reported(&mut self, now: Duration, jobs: usize) {
-        *self = RunLength { reported_at: now, jobs };
+    pub(crate) fn reported(&mut self, now: Duration) {
+        *self = RunLength { reported_at: now, ended: 0 };
+    }
+
+    /// A job has ended.
+    pub(crate) fn ended(&mut self) {
+        self.ended += 1;
     }
 
     /// When jobs of the last run that have not begun are released.
@@ -49,8 +55,9 @@ mod tests {
     fn lengths(run: &mut RunLength, now: &mut Duration, each: Duration, runs: usize) -> Vec<usize> {
         let mut one = || {
             let jobs = run.next(*now, IDLE);
-            run.reported(*now, jobs);
+            run.reported(*now);
             *now += each * jobs as u32;
+            (0..jobs).for_each(|_| run.ended());
             jobs
         };
         (0..runs).map(|_| one()).collect()
@@ -66,5 +73,7 @@ mod tests {
         assert_eq!(lengths(&mut run, &mut now, Duration::ZERO, 9).last(), Some(&RUN_JOBS_MAX));
         now += Duration::from_secs(1);
         assert_eq!(run.next(now, IDLE), IDLE, "after a pause");
+        run.reported(now);
+        assert_eq!(run.next(now, 1), 1, "none of the many that began has ended");
     }
 }
