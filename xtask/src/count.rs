@@ -27,8 +27,12 @@ const TOLERANCE: f64 = 0.03;
 /// How many times the instructions of a job whose worker has one kind for all queues a job may take
 /// whose worker has a kind for each of twenty queues.
 const KINDS_RATIO_MAX: f64 = 1.03;
-/// Differences below this are noise, such as one more timer in a whole run.
+/// Differences of system calls and instructions below this are noise, such as one more timer in a
+/// whole run.
 const NOISE: f64 = 0.02;
+/// The same for allocations: how many requests one read finds depends on the scheduler, and a read
+/// allocates. Runs of `resolutions` gave 0.08 to 0.114 allocations each.
+const ALLOCATION_NOISE: f64 = 0.05;
 
 /// The cost of one job, value or path.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
@@ -184,13 +188,13 @@ fn system_calls(output: &str) -> f64 {
 /// Prints the costs of a workload; true if all are as expected.
 fn compare(name: &str, cost: Cost, expected: Cost) -> bool {
     let rows = [
-        ("instructions", cost.instructions, expected.instructions),
-        ("allocations", cost.allocations, expected.allocations),
-        ("system calls", cost.system_calls, expected.system_calls),
+        ("instructions", cost.instructions, expected.instructions, NOISE),
+        ("allocations", cost.allocations, expected.allocations, ALLOCATION_NOISE),
+        ("system calls", cost.system_calls, expected.system_calls, NOISE),
     ];
     let mut same = true;
-    for (what, counted, expected) in rows {
-        let is_near = (counted - expected).abs() <= (expected.abs() * TOLERANCE).max(NOISE);
+    for (what, counted, expected, noise) in rows {
+        let is_near = (counted - expected).abs() <= (expected.abs() * TOLERANCE).max(noise);
         let flag = if is_near { "" } else { "  OFF" };
         println!("{name:<13} {what:<14} {counted:>12.3}   expected {expected:>12.3}{flag}");
         same &= is_near;
