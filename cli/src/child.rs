@@ -12,6 +12,8 @@ use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child as Process, ChildStdin, ChildStdout, Command};
 
+use crate::service_manager;
+
 /// How long a process may take until it reports that it is ready.
 const READY_WITHIN: Duration = Duration::from_secs(30);
 /// How long a process may take to exit after its standard input is closed.
@@ -58,7 +60,11 @@ impl Child {
                 file.with_context(|| format!("cannot write {}", log.display()))?.into()
             }
         };
-        let mut process = Command::new(binary)
+        let mut command = Command::new(binary);
+        for variable in service_manager::VARIABLES {
+            command.env_remove(variable);
+        }
+        let mut process = command
             .args(&spec.arguments)
             .envs(spec.environment.iter().map(|(key, value)| (key, value)))
             .stdin(Stdio::piped())

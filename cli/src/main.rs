@@ -8,7 +8,9 @@ mod config;
 mod failure;
 mod logging;
 mod output;
+mod registration;
 mod reload;
+mod service_manager;
 mod signals;
 mod time;
 

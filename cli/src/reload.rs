@@ -9,6 +9,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::commands::Context;
 use crate::config::{Config, ConfigOverrides, ReloadPlan, Row, Service, plan_reload, rows};
 use crate::logging::LogFilter;
+use crate::service_manager;
 
 /// Reloads the configuration at each SIGHUP.
 pub(crate) struct ConfigReloader {
@@ -44,9 +45,15 @@ impl ConfigReloader {
     /// Serves until the program ends. A publisher has no limits to change.
     pub(crate) async fn run(mut self, limits: Option<LimitsHandle>) {
         while self.hangup.recv().await.is_some() {
-            if let Err(error) = self.reload(limits.as_ref()).await {
-                tracing::error!("SIGHUP: {error}; nothing has changed");
-            }
+            service_manager::reloading().await;
+            let status = match self.reload(limits.as_ref()).await {
+                Ok(()) => "the configuration is reloaded".to_owned(),
+                Err(error) => {
+                    tracing::error!("SIGHUP: {error}; nothing has changed");
+                    format!("the configuration is not reloaded: {error}")
+                }
+            };
+            service_manager::ready(status).await;
         }
     }
 

@@ -33,9 +33,9 @@ use tokio::time::timeout;
 #[cfg(feature = "worker")]
 use crate::Worker;
 use crate::{
-    Cluster, DirectoryStopped, MemoryBounds, OpenError, Opened, Publisher, PublisherFailed,
-    PublisherInfo, PublisherOptions, ReplicaStartError, ResolverServer, ResolverTiming,
-    ServerOptions, StatusHandle, values::Values,
+    Cluster, DirectoryStopped, MemoryBounds, OpenError, Opened, PublicationStatus, Publisher,
+    PublisherFailed, PublisherInfo, PublisherOptions, ReplicaStartError, ResolverServer,
+    ResolverTiming, ServerOptions, StatusHandle, values::Values,
 };
 #[cfg(feature = "producer")]
 use crate::{Producer, Queues};
@@ -263,6 +263,7 @@ pub struct RunningPublisher {
     info: PublisherInfo,
     memory: MemoryBounds,
     opened: Opened,
+    registration: Vec<PublicationStatus>,
     values: Values,
     serving: ServiceTask<PublisherFailed>,
 }
@@ -281,11 +282,12 @@ impl RunningPublisher {
         let replicas = options.cluster.as_ref().map_or(0, |cluster| cluster.replicas.len());
         let publisher = Publisher::open(options).await?;
         let registry = publisher.write_client().cloned();
-        let running = RunningPublisher {
+        let mut running = RunningPublisher {
             address: publisher.local_address(),
             info: publisher.info().clone(),
             memory: publisher.memory_bounds().clone(),
             opened: publisher.opened().clone(),
+            registration: Vec::new(),
             values: publisher.values(),
             serving: ServiceTask::spawn(|stop| async move {
                 let _guard = guard;
@@ -295,6 +297,7 @@ impl RunningPublisher {
         // It already serves clients of the replicas that know it.
         if let Some(registry) = registry {
             let _ = timeout(REGISTRATION_TIMEOUT, registry.flushed(replicas)).await;
+            running.registration = registry.status();
         }
         Ok(running)
     }
@@ -317,6 +320,12 @@ impl RunningPublisher {
     /// The memory bounds of its links.
     pub fn memory_bounds(&self) -> &MemoryBounds {
         &self.memory
+    }
+
+    /// The state of its registration at each replica when its start returned; empty without a
+    /// resolver.
+    pub fn registration(&self) -> &[PublicationStatus] {
+        &self.registration
     }
 
     /// Publishes live values at this publisher.

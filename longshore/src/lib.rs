@@ -398,7 +398,9 @@ pub use longshore_protocol::{
     PublisherId, PublisherInfo, QueueSettings, Refusal, ResolverTiming, Terms, Token, TraceContext,
 };
 #[cfg(feature = "publisher")]
-pub use longshore_publisher::{OpenError, Publisher, PublisherFailed, PublisherOptions};
+pub use longshore_publisher::{
+    HealthHandle, OpenError, Publisher, PublisherFailed, PublisherHealth, PublisherOptions,
+};
 #[cfg(feature = "publisher")]
 pub use longshore_queue::{CutTail, Dropped, LeaseTiming, Opened, RecoveredSnapshot};
 pub use longshore_resolver::{

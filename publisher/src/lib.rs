@@ -24,6 +24,7 @@ mod error;
 mod event;
 mod feeds;
 mod hang;
+mod health;
 mod idle;
 mod link;
 mod machine_memory;
@@ -41,6 +42,7 @@ mod test_clock;
 mod values;
 
 pub use error::{OpenError, PublisherFailed};
+pub use health::{HealthHandle, PublisherHealth};
 #[doc(hidden)]
 pub use metrics::{
     METRICS_EVERY, METRICS_MAX, MetricSample, MetricSource, metrics_path, serve_metrics,

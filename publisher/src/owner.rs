@@ -26,6 +26,7 @@ use crate::completion_waiters::CompletionWaiters;
 use crate::delayed_refusals::{DelayedRefusals, RefusedBatch};
 use crate::event::{EventSender, NewLink, OwnerEvent};
 use crate::feeds::Feeds;
+use crate::health::{HealthHandle, HealthRequest};
 use crate::idle::IdleQueues;
 use crate::operator_log::OperatorLog;
 use crate::pauses::DurablePauses;
@@ -70,6 +71,7 @@ pub(crate) struct Owner {
     /// A reused buffer of the refusals to submit now.
     refused_batches: Vec<RefusedBatch>,
     disk: DiskWatch,
+    health: mpsc::Receiver<HealthRequest>,
     idle: IdleQueues,
     /// Metrics that wait until the state they show is durable.
     metrics: metrics::MetricsState,
@@ -86,8 +88,9 @@ impl Owner {
         (disk, idle): (DiskWatch, IdleQueues),
         values: Values,
         moves: Option<mpsc::Receiver<ClockMove>>,
-    ) -> (Owner, EventSender) {
+    ) -> (Owner, EventSender, HealthHandle) {
         let (sender, events) = EventSender::new();
+        let (health_handle, health) = HealthHandle::new();
         let owner = Owner {
             router: Router::new(sender.sender().clone()),
             pauses: DurablePauses::from_durable(store.state()),
@@ -110,11 +113,12 @@ impl Owner {
             refusals: DelayedRefusals::default(),
             refused_batches: Vec::new(),
             disk,
+            health,
             idle,
             metrics: metrics::MetricsState::new(values),
             moves,
         };
-        (owner, sender)
+        (owner, sender, health_handle)
     }
 
     /// Serves until `stop` resolves, then commits what was received and closes every link.
@@ -145,6 +149,8 @@ impl Owner {
             tokio::select! {
                 biased;
                 () = &mut stop => return self.stop(released).await,
+                // Before events, which may never end, and also while they are held back.
+                Some(answer) = self.health.recv() => self.answer_health(answer),
                 outcome = self.store.released(&mut released) => {
                     outcome?;
                     self.route(&mut released)?;

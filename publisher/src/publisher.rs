@@ -23,6 +23,7 @@ use tracing::{error, info, warn};
 use crate::accept::accept;
 use crate::error::{OpenError, PublisherFailed, grace_ms_min};
 use crate::event::{EVENT_BYTES_MAX, EventSender};
+use crate::health::HealthHandle;
 use crate::idle::IdleQueues;
 use crate::link;
 use crate::metrics::{PublisherMetrics, metrics_path, serve_metrics};
@@ -49,6 +50,7 @@ pub struct Publisher {
     metrics: Option<ValueDefault>,
     opened: Opened,
     memory: MemoryBounds,
+    health: HealthHandle,
 }
 
 impl Publisher {
@@ -155,13 +157,24 @@ impl Publisher {
         let base = metrics_path("publishers", &options.name);
         let metrics = options.metrics.then(|| values.publish_reserved_default(base).ok()).flatten();
         let watches = (disk, idle);
-        let (owner, events) =
+        let (owner, events, health) =
             Owner::new(store, clock, registration, options.name, watches, values.clone(), moves);
         let memory = memory_bounds(&budget, options.cache_bytes, listener.slots().limit());
         let address = listener.local_address();
         info!(publisher = %info.id, epoch = info.epoch.0, %address, "publisher open");
         info!(%memory, "memory of a publisher beside its jobs");
-        Ok(Publisher { owner, events, listener, info, registry, values, metrics, opened, memory })
+        Ok(Publisher {
+            owner,
+            events,
+            listener,
+            info,
+            registry,
+            values,
+            metrics,
+            opened,
+            memory,
+            health,
+        })
     }
 
     /// The address that it listens on.
@@ -204,6 +217,11 @@ impl Publisher {
     /// The state of its registration at each replica; none without a resolver.
     pub fn write_client(&self) -> Option<&WriteClient> {
         self.registry.as_ref().map(Registry::client)
+    }
+
+    /// Reads its health while it runs, for a watchdog.
+    pub fn health_handle(&self) -> HealthHandle {
+        self.health.clone()
     }
 
     /// Serves until `stop` resolves. Then it accepts no more jobs, commits and answers what it

@@ -1,16 +1,23 @@
 //! `longshore publisher`: runs a publisher, shows all, drains or forgets one.
 
+use std::io;
 use std::path::{Path as FilePath, PathBuf};
+use std::pin::pin;
 
 use anyhow::Context as _;
-use longshore::{OpenError, Opened, Publisher, PublisherOptions};
+use longshore::{
+    HealthHandle, MemoryBounds, OpenError, Opened, Publisher, PublisherId, PublisherOptions,
+    WriteClient,
+};
 use serde_json::{Value, json};
 
 use super::{Context, drain, forget, memory_json, publisher_status};
 use crate::arguments::{self, PublisherAction, RunPublisher};
 use crate::config::Service;
 use crate::failure::UsageError;
+use crate::registration::Registration;
 use crate::reload::ConfigReloader;
+use crate::service_manager::{self, Health};
 use crate::signals::{StopSignal, parent_exited};
 
 pub(crate) async fn run(arguments: arguments::Publisher, context: Context) -> anyhow::Result<()> {
@@ -28,40 +35,98 @@ async fn serve(arguments: RunPublisher, mut context: Context) -> anyhow::Result<
     let reload = ConfigReloader::listen(Service::Publisher, &context, &fixed(&arguments))?;
     let options = options(arguments, &context)?;
     let data = options.data.clone();
-    let publisher = Publisher::open(options).await.map_err(|error| cannot_start(error, &data))?;
-    tokio::spawn(reload.run(None));
+    let opening = Publisher::open(options);
+    let what = format!("recovering the journal in {}", data.display());
+    let publisher = service_manager::starting(&what, opening).await;
+    let publisher = publisher.map_err(|error| cannot_start(error, &data))?;
 
-    let address = publisher.local_address().to_string();
-    if context.output.is_json() {
-        context.output.json(&json!({
-            "ready": "publisher", "name": publisher.name(), "address": address,
-            "publisher": publisher.id().to_string(), "data": data.display().to_string(),
-            "resolvers": context.config.resolvers.value,
-            "recovered": recovered_json(publisher.opened()),
-            "memory": memory_json(publisher.memory_bounds()),
-        }))?;
-    } else {
-        context.output.line(format!(
-            "publisher {} ({}) listens on {address}\ndata in {}\n{}registers at {}\n\
-             memory beside its jobs: {}",
-            publisher.name(),
-            publisher.id().prefix(),
-            data.display(),
-            recovered_lines(publisher.opened()),
-            context.config.resolvers.value.join(", "),
-            publisher.memory_bounds(),
-        ))?;
-    }
+    let report = ReadyReport::of(&publisher, &data);
+    let client = publisher.write_client().cloned();
+    let checks = {
+        let (health, client) = (publisher.health_handle(), client.clone());
+        service_manager::keep_checking(move || check(health.clone(), client.clone()))
+    };
     let stopped = stop.requested();
-    publisher
-        .run(async move {
-            tokio::select! {
-                () = stopped => {}
-                () = parent_exited(), if end_with_stdin => {}
-            }
-        })
-        .await
-        .context("the publisher stopped; start it again once the cause is gone")
+    let serving = publisher.run(async move {
+        tokio::select! {
+            () = stopped => {}
+            () = parent_exited(), if end_with_stdin => {}
+        }
+        let status = "draining: no more jobs are taken, and those received become durable";
+        service_manager::stopping(&checks, status).await;
+    });
+    let mut serving = pin!(serving);
+    // It already serves clients of the replicas that know it. But a script that enqueues once it
+    // has read the ready line finds the publisher by the resolver.
+    let ended = tokio::select! {
+        ended = &mut serving => Some(ended),
+        registration = Registration::complete(client.as_ref()) => {
+            report.print(&registration, &mut context)?;
+            service_manager::ready(registration.brief()).await;
+            tokio::spawn(reload.run(None));
+            None
+        }
+    };
+    let ended = match ended {
+        Some(ended) => ended,
+        None => serving.await,
+    };
+    ended.context("the publisher stopped; start it again once the cause is gone")
+}
+
+/// Whether the publisher's task answers and its disk works, with its state.
+async fn check(health: HealthHandle, client: Option<WriteClient>) -> Health {
+    let replicas = client.map(|client| client.status()).unwrap_or_default();
+    match health.health().await {
+        Some(health) if health.disk_hangs => Health::Hung(format!(
+            "its disk hangs: nothing has become durable for {} s",
+            health.oldest_uncommitted.as_secs()
+        )),
+        Some(_) => Health::Alive(Registration::of(&replicas).brief()),
+        None => Health::Hung("the publisher's task has ended".to_owned()),
+    }
+}
+
+/// What a publisher reports once it is ready.
+struct ReadyReport {
+    name: String,
+    id: PublisherId,
+    address: String,
+    data: PathBuf,
+    opened: Opened,
+    memory: MemoryBounds,
+}
+
+impl ReadyReport {
+    fn of(publisher: &Publisher, data: &FilePath) -> ReadyReport {
+        ReadyReport {
+            name: publisher.name().to_owned(),
+            id: publisher.id(),
+            address: publisher.local_address().to_string(),
+            data: data.to_owned(),
+            opened: publisher.opened().clone(),
+            memory: publisher.memory_bounds().clone(),
+        }
+    }
+
+    fn print(&self, registration: &Registration, context: &mut Context) -> io::Result<()> {
+        let ReadyReport { name, id, address, data, opened, memory } = self;
+        if context.output.is_json() {
+            return context.output.json(&json!({
+                "ready": "publisher", "name": name, "address": address,
+                "publisher": id.to_string(), "data": data.display().to_string(),
+                "resolvers": context.config.resolvers.value, "registered": registration.json(),
+                "recovered": recovered_json(opened), "memory": memory_json(memory),
+            }));
+        }
+        context.output.line(format!(
+            "publisher {name} ({}) listens on {address}\ndata in {}\n{}{registration}\n\
+             memory beside its jobs: {memory}",
+            id.prefix(),
+            data.display(),
+            recovered_lines(opened),
+        ))
+    }
 }
 
 /// Data loss and repairs that a start reports, one per line.

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use longshore::{KnownPublisher, ReplicaStatus, RequestCounts, ResolverServer, ServerOptions};
+use longshore::{
+    KnownPublisher, ReplicaStatus, RequestCounts, ResolverServer, ServerOptions, StatusHandle,
+};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
@@ -14,6 +16,7 @@ use crate::config::{ReplicaMetrics, Service};
 use crate::failure::AlreadyReported;
 use crate::output::{Table, grouped};
 use crate::reload::ConfigReloader;
+use crate::service_manager::{self, Health};
 use crate::signals::{StopSignal, parent_exited};
 use crate::time::show_duration;
 
@@ -50,7 +53,6 @@ async fn serve(arguments: RunReplica, mut context: Context) -> anyhow::Result<()
     let budget = options.budget.clone();
     let server = ResolverServer::bind(listen, options).await?;
     let warming = if fresh { None } else { Some(server.warming_left()) };
-    tokio::spawn(reload.run(Some(server.limits())));
 
     let at = server.local_address();
     let address = at.to_string();
@@ -75,6 +77,10 @@ async fn serve(arguments: RunReplica, mut context: Context) -> anyhow::Result<()
             "resolver {name} listens on {address} ({state})\nmemory beside its directory: {memory}"
         ))?;
     }
+    let status = server.status_handle();
+    let checks = service_manager::keep_checking(move || check(status.clone()));
+    service_manager::ready(format!("listens on {address}")).await;
+    tokio::spawn(reload.run(Some(server.limits())));
     let stopped = stop.requested();
     server
         .run(async move {
@@ -82,12 +88,27 @@ async fn serve(arguments: RunReplica, mut context: Context) -> anyhow::Result<()
                 () = stopped => {}
                 () = parent_exited(), if arguments.child.end_with_stdin => {}
             }
+            service_manager::stopping(&checks, "closing links").await;
             if let Some(metrics) = metrics {
                 metrics.stop().await;
             }
         })
         .await
         .context("the replica failed; restart it: publishers will register again")
+}
+
+/// Whether the replica's loop answers, with its state.
+async fn check(replica: StatusHandle) -> Health {
+    match replica.status().await {
+        Some(s) if s.warming => Health::Alive(format!(
+            "warming for up to {}; publishers: {}; paths: {}",
+            show_duration(seconds(s.warming_left_ms)),
+            s.publishers,
+            s.paths
+        )),
+        Some(s) => Health::Alive(format!("publishers: {}; paths: {}", s.publishers, s.paths)),
+        None => Health::Hung("the replica's loop has ended".to_owned()),
+    }
 }
 
 async fn status(mut context: Context) -> anyhow::Result<()> {

@@ -13,6 +13,8 @@ use tokio::time::timeout;
 use super::{Context, publisher, replica_metrics};
 use crate::arguments::Up;
 use crate::config::ReplicaMetrics;
+use crate::registration::Registration;
+use crate::service_manager;
 use crate::signals::StopSignal;
 
 /// How long a start waits for the registration of the replicas' metrics, which continues in the
@@ -27,12 +29,16 @@ pub(crate) async fn run(arguments: Up, mut context: Context) -> anyhow::Result<(
     options.replicas.iter_mut().for_each(|(_, replica)| replica.budget = budget.clone());
     options.publisher.budget = Some(budget.clone());
     let memory = budget.bytes();
-    let system = System::start_with(options).await.map_err(|error| match error {
+    let starting = service_manager::starting("starting", System::start_with(options)).await;
+    let system = starting.map_err(|error| match error {
         StartError::Publisher(error) => publisher::cannot_start(error, &data),
         StartError::Replica { .. } | StartError::NoReplica => error.into(),
     })?;
     let metrics = serve_metrics(&system, &context, budget).await?;
-    print_ready(&system, &data, memory_bound(&system, memory), &mut context)?;
+    // The start has waited until its replicas know the publisher.
+    let registration = Registration::of(system.publisher().registration());
+    print_ready(&system, &data, memory_bound(&system, memory), &registration, &mut context)?;
+    service_manager::ready(registration.brief()).await;
 
     tokio::select! {
         () = stop.requested() => {}
@@ -123,6 +129,7 @@ fn print_ready(
     system: &System,
     data: &FilePath,
     memory: usize,
+    registration: &Registration,
     context: &mut Context,
 ) -> anyhow::Result<()> {
     let (publisher, resolvers) = (system.publisher(), system.cluster().replicas);
@@ -131,6 +138,7 @@ fn print_ready(
         return Ok(context.output.json(&json!({
             "ready": "up", "resolvers": resolvers, "address": address,
             "publisher": publisher.info().id.to_string(), "data": data.to_string(),
+            "registered": registration.json(),
             "recovered": publisher::recovered_json(publisher.opened()),
             "memory_max_bytes": memory,
         }))?);
@@ -140,9 +148,10 @@ fn print_ready(
     let resolvers = resolvers.join(",");
     let at = if named { String::new() } else { format!(" --resolver {resolvers}") };
     context.output.line(format!(
-        "ready\n  resolver   {resolvers}\n  publisher  {address}\n  data       {data}\n  \
+        "ready\n  resolver   {resolvers}\n  publisher  {address}, {}\n  data       {data}\n  \
          memory     {} MiB at most beside jobs, paths and unread output of links\n{}\n\
          longshore enqueue{at} /jobs/hello 'a payload'\nlongshore work{at} /jobs/hello -- cat",
+        registration.brief(),
         memory.div_ceil(1 << 20),
         publisher::recovered_lines(publisher.opened()),
     ))?;

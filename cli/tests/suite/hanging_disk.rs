@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use common::harness::{CONFIGURATION, direct_queues, info_of, stat_of, timing};
+use common::notify_socket::NotifySocket;
 use common::{CommandOutput, Service, eventually, longshore, run};
 use longshore::protocol::handshake::MAGIC;
 use longshore::protocol::messages::HEARTBEAT;
@@ -38,6 +39,7 @@ const CONFIGURED: &str = "\n[publisher]\nhang_after = \"2s\"\nsegment_bytes = 10
 /// Tolerance for a busy machine.
 const SLACK: Duration = Duration::from_secs(10);
 const ENQUEUEING: usize = 16;
+const WATCHDOG: Duration = Duration::from_millis(400);
 const DISK_BYTES: u64 = 256 * 1024 * 1024;
 
 /// A file system in a file, on its own mount point. A shell that waits for the test's end thaws and
@@ -102,6 +104,8 @@ struct HangingDisk {
     resolver: Service,
     hanging: Service,
     healthy: Service,
+    /// The service manager of the one that hangs.
+    manager: NotifySocket,
     /// Declared after the services, so that it is dropped after them.
     disk: Disk,
     folder: tempfile::TempDir,
@@ -120,8 +124,12 @@ impl HangingDisk {
         let disk = Disk::mounted(folder.path())?;
         let configuration = folder.path().join("config.toml");
         std::fs::write(&configuration, [CONFIGURATION, CONFIGURED].concat()).unwrap();
+        let manager = NotifySocket::bind(folder.path());
         let service = |arguments: &[&str], more: &[&str], data: Option<PathBuf>| {
             let mut command = longshore(arguments);
+            if arguments.contains(&"hanging") {
+                manager.manage(&mut command, WATCHDOG);
+            }
             command.args(["--json", "--listen", "127.0.0.1:0"]).args(more);
             command.env("LONGSHORE_CONFIG", &configuration);
             command.args(data.map(|data| format!("--data={}", data.display())));
@@ -136,7 +144,7 @@ impl HangingDisk {
         };
         let hanging = publisher("hanging", &["--path", OWN_QUEUE], disk.mount.join("data"));
         let healthy = publisher("healthy", &[], folder.path().join("data"));
-        Some(HangingDisk { resolver, hanging, healthy, disk, folder })
+        Some(HangingDisk { resolver, hanging, healthy, manager, disk, folder })
     }
 
     fn cluster(&self) -> Cluster {
@@ -266,6 +274,10 @@ async fn a_hung_disk_withdraws_the_publisher_until_it_recovers() {
     let withdrawn = frozen.elapsed();
     assert!(HANG_AFTER <= withdrawn && withdrawn < HANG_AFTER + SLACK, "after {withdrawn:?}");
     let before = acknowledged();
+    // The watchdog of a service manager would end it.
+    system.manager.lines_until("STATUS=its disk hangs: nothing has become durable for ");
+    let reported = system.manager.next_within(2 * WATCHDOG).unwrap_or_default();
+    assert!(!reported.contains("WATCHDOG=1"), "{reported}");
 
     // Its heartbeats reported the growing age before.
     let oldest = ages.lock().unwrap().iter().max().copied();
@@ -305,6 +317,7 @@ async fn a_hung_disk_withdraws_the_publisher_until_it_recovers() {
         system.resolved(SHARED_QUEUE) == both && system.resolved(OWN_QUEUE) == ["hanging"]
     })
     .await;
+    system.manager.lines_until("WATCHDOG=1");
     eventually("it acknowledges jobs again", || async { acknowledged() > before }).await;
     let direct = vec![info_of(&system.hanging)];
     let direct = Producer::to_publishers(direct);

@@ -24,6 +24,7 @@ mod operator_actions;
 mod queries;
 mod reload;
 mod replica_faults;
+mod service_manager;
 mod stopped_subscribers;
 mod units;
 mod values;

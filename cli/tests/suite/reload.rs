@@ -7,7 +7,7 @@ use crate::common;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use common::{BackgroundCommand, Service, longshore, run, wait_until};
+use common::{BackgroundCommand, Service, longshore, run};
 use longshore::{Cluster, ReadClient, ReplicaStatus};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -181,10 +181,6 @@ fn a_publisher_reloads_its_log_and_reports_pending_restarts() {
         command.args(["--resolver", &at]);
         run(command, b"")
     };
-    // The reload may have come before the registration.
-    wait_until("the publisher is registered", || {
-        ask(&["directory", "resolve", "/still/there"]).code == 0
-    });
     ask(&["enqueue", "/still/there", "hello"]).code(0);
     publisher.send(Signal::TERM);
     assert_eq!(publisher.ended().code, 0);

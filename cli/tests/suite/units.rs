@@ -5,10 +5,13 @@ use longshore::{PublisherOptions, ServerOptions};
 
 const RESOLVER: &str = include_str!("../../../packaging/systemd/longshore-resolver.service");
 const PUBLISHER: &str = include_str!("../../../packaging/systemd/longshore-publisher.service");
+const WORKER: &str = include_str!("../../../packaging/systemd/longshore-worker@.service");
 /// Descriptors for pending handshakes, refused connections, and the rest of the process.
 const BESIDE_CONNECTIONS: usize = 1_024 + 256 + 256;
 /// The longest stop of a publisher: its last commit, goodbyes, the replicas.
 const DRAIN_SECONDS: usize = 10 + 1 + 2;
+/// The longest stop of a worker: its grace, SIGTERM and SIGKILL to commands, and answers.
+const WORKER_DRAIN_SECONDS: usize = 25 + 11 + 5;
 
 #[track_caller]
 fn value<'a>(unit: &'a str, key: &str) -> &'a str {
@@ -20,17 +23,23 @@ fn value<'a>(unit: &'a str, key: &str) -> &'a str {
 
 #[test]
 fn units_restart_services_and_never_pass_fresh() {
-    for unit in [RESOLVER, PUBLISHER] {
+    for unit in [RESOLVER, PUBLISHER, WORKER] {
         assert!(!value(unit, "ExecStart").contains("--fresh"));
-        assert_eq!((value(unit, "Restart"), value(unit, "Type")), ("always", "exec"));
+        assert_eq!((value(unit, "Restart"), value(unit, "Type")), ("always", "notify"));
         assert_eq!(value(unit, "StartLimitIntervalSec"), "0");
-        assert_eq!(value(unit, "ExecReload"), "/bin/kill -HUP $MAINPID");
         assert_eq!(value(unit, "DynamicUser"), "yes");
+        value(unit, "WatchdogSec");
     }
-    let resolver = "/usr/local/bin/longshore resolver run --data /var/lib/longshore-resolver";
+    for unit in [RESOLVER, PUBLISHER] {
+        assert_eq!(value(unit, "ExecReload"), "/bin/kill -HUP $MAINPID");
+    }
+    // SIGHUP ends a worker, and SIGTERM to its commands would fail their jobs.
+    assert!(!WORKER.contains("ExecReload"));
+    assert_eq!(value(WORKER, "KillMode"), "mixed");
+    let resolver = "longshore resolver run --data %S/longshore-resolver";
     assert_eq!(value(RESOLVER, "ExecStart"), resolver);
     assert_eq!(value(RESOLVER, "StateDirectory"), "longshore-resolver");
-    assert_eq!(value(PUBLISHER, "ExecStart"), "/usr/local/bin/longshore publisher run");
+    assert_eq!(value(PUBLISHER, "ExecStart"), "longshore publisher run");
     assert_eq!(value(PUBLISHER, "StateDirectory"), "longshore");
 }
 
@@ -42,4 +51,5 @@ fn units_allow_enough_files_and_drain_time() {
     let publisher = PublisherOptions::CONNECTIONS_MAX + BESIDE_CONNECTIONS;
     assert!(number(PUBLISHER, "LimitNOFILE") > publisher);
     assert!(number(PUBLISHER, "TimeoutStopSec") > DRAIN_SECONDS);
+    assert!(number(WORKER, "TimeoutStopSec") > WORKER_DRAIN_SECONDS);
 }

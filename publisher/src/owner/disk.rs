@@ -11,6 +11,7 @@ use tracing::{error, info, warn};
 use super::Owner;
 use crate::event::NewLink;
 use crate::hang::{HangChange, HangDetector};
+use crate::health::{HealthRequest, PublisherHealth};
 use crate::link::send_goodbye;
 
 /// The state of the disk.
@@ -49,6 +50,15 @@ impl Owner {
         }
         self.disk.check_at = at + self.disk.hang.next_check_in(oldest);
         Ok(())
+    }
+
+    /// Reports whether the disk hangs, to a watchdog.
+    pub(super) fn answer_health(&mut self, answer: HealthRequest) {
+        let now = self.clock.now();
+        let oldest_uncommitted = self.oldest(now);
+        let disk_hangs = self.disk.hang.is_hung();
+        // The client may have gone.
+        let _ = answer.send(PublisherHealth { oldest_uncommitted, disk_hangs });
     }
 
     fn oldest(&self, now: Now) -> Duration {

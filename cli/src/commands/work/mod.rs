@@ -4,24 +4,32 @@ mod empty;
 mod process;
 
 use std::ffi::OsString;
+use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::bail;
 use bytes::Bytes;
-use longshore::{Job, JobContext, JobFailure, QueuePatterns, Worker, WorkerReport};
+use longshore::{Job, JobContext, JobFailure, QueuePatterns, StatsWatch, Worker, WorkerReport};
 use parking_lot::Mutex;
 use serde_json::json;
+use tokio::time::timeout;
 
 use super::{Context, job_view};
 use crate::arguments::{TakeOrder, Work};
 use crate::failure::{AlreadyReported, UsageError};
 use crate::output::{Progress, grouped, jobs};
+use crate::service_manager::{self, Health};
 use crate::signals::StopSignal;
 use process::CommandOutcome;
 
 /// How often progress is shown.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
+/// How long a service waits for a publisher before it reports that it is ready. It works as soon as
+/// there is one.
+const READY_WAIT: Duration = Duration::from_secs(10);
+/// The thread of the links runs four times a second, so it hangs after this time without.
+const LINKS_SILENT_MAX: Duration = Duration::from_secs(10);
 /// The time for a command to end: 10 s from SIGTERM to SIGKILL, and a second to be reaped.
 const COMMAND_GRACE: Duration = Duration::from_secs(11);
 
@@ -39,8 +47,15 @@ pub(crate) async fn run(arguments: Work, mut context: Context) -> anyhow::Result
         // Commands take long compared with a delivery, so do not bind jobs to a busy worker.
         .prefetch(0)
         .grace(arguments.grace)
-        .cancel_grace(COMMAND_GRACE)
-        .shutdown(stop.requested());
+        .cancel_grace(COMMAND_GRACE);
+    let stats = subscription.stats();
+    let checked = stats.clone();
+    let checks = service_manager::keep_checking(move || ready(check(&checked)));
+    let requested = stop.requested();
+    let subscription = subscription.shutdown(async move {
+        requested.await;
+        service_manager::stopping(&checks, "draining: no more jobs begin").await;
+    });
 
     let queues = context.queues();
     // Read before any job is taken, so that every job that dies from here on is counted.
@@ -50,7 +65,6 @@ pub(crate) async fn run(arguments: Work, mut context: Context) -> anyhow::Result
     };
     let launch_error = Arc::new(Mutex::new(None));
     let handle = subscription.shutdown_handle();
-    let stats = subscription.stats();
     let runner = Runner { command: arguments.command.into(), launch_error: launch_error.clone() };
     let (worker, forced) = (handle.clone(), stop.forced());
     tokio::spawn(async move {
@@ -71,6 +85,12 @@ pub(crate) async fn run(arguments: Work, mut context: Context) -> anyhow::Result
         });
         tokio::spawn(run)
     };
+
+    let linked = stats.clone();
+    tokio::spawn(async move {
+        let _ = timeout(READY_WAIT, linked.ready()).await;
+        service_manager::ready(status(&linked)).await;
+    });
 
     let mut left = None;
     let mut progress = Progress::new("working", "jobs", None, &context.output);
@@ -109,6 +129,23 @@ pub(crate) async fn run(arguments: Work, mut context: Context) -> anyhow::Result
     match left {
         Some(left) if left.died > 0 => Err(AlreadyReported.into()),
         _ => Ok(()),
+    }
+}
+
+/// Whether the worker's links are served, with its state.
+fn check(stats: &StatsWatch) -> Health {
+    let silent = stats.links_silent_for();
+    match silent > LINKS_SILENT_MAX {
+        true => Health::Hung(format!("its links hang for {} s", silent.as_secs())),
+        false => Health::Alive(status(stats)),
+    }
+}
+
+fn status(stats: &StatsWatch) -> String {
+    let now = stats.now();
+    match (now.publishers_alive, now.running) {
+        (0, _) => "no publisher has these queues: waiting for one".to_owned(),
+        (linked, running) => format!("publishers: {linked}; commands running: {running}"),
     }
 }
 

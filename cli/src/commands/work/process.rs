@@ -15,6 +15,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
+use crate::service_manager;
+
 /// The largest result in bytes, the protocol's limit.
 pub(crate) const RESULT_BYTES_MAX: usize = longshore::protocol::limits::RESULT_BYTES_MAX;
 /// The bytes at the end of standard error that become the job's error.
@@ -56,7 +58,12 @@ pub(crate) async fn run(
     let Some((program, arguments)) = command.split_first() else {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "no command"));
     };
-    let mut child = Command::new(program)
+    let mut line = Command::new(program);
+    // The command is no service.
+    for variable in service_manager::VARIABLES {
+        line.env_remove(variable);
+    }
+    let mut child = line
         .args(arguments)
         .envs(environment.iter().map(|(key, value)| (key, value)))
         .stdin(Stdio::piped())

@@ -15,6 +15,7 @@ pub(crate) use long::long;
 pub(crate) mod harness;
 #[path = "../../../../tests/long.rs"]
 mod long;
+pub(crate) mod notify_socket;
 pub(crate) mod proxy;
 pub(crate) mod worker;
 

@@ -506,6 +506,12 @@ impl StatsWatch {
         self.session.get().is_some_and(|session| session.is_quiet())
     }
 
+    /// How long ago the thread of the worker's links ran last, which it does four times a second;
+    /// zero before the run. A watchdog ends a process in which it is stuck.
+    pub fn links_silent_for(&self) -> Duration {
+        self.session.get().map_or(Duration::ZERO, |session| session.links_silent_for())
+    }
+
     /// The state of the subscription at each publisher; empty before the run.
     pub fn publishers(&self) -> Vec<PublisherState> {
         self.session.get().map(|session| session.publishers().borrow().clone()).unwrap_or_default()

@@ -1,6 +1,8 @@
 //! No new jobs for a while, at all publishers: an operator requests that, or handlers block their
 //! runtime. Running jobs continue, and links stay.
 
+use std::time::Duration;
+
 use longshore_protocol::Token;
 use longshore_protocol::messages::work::{NewSettle, Quiet};
 
@@ -55,6 +57,12 @@ impl WorkerSession {
             );
             self.apply_intake(&mut state, before);
         }
+    }
+
+    /// How long ago the thread of the links ran last; zero before its start.
+    pub(crate) fn links_silent_for(&self) -> Duration {
+        let last_tick = self.pause_detector.lock().last_tick();
+        last_tick.map_or(Duration::ZERO, |last| self.now().saturating_sub(last))
     }
 
     /// The handlers' runtime is running: called as often, on that runtime.

@@ -29,6 +29,11 @@ impl PauseDetector {
         self.last_tick = Some(now);
     }
 
+    /// The last tick; none before the first.
+    pub(crate) fn last_tick(&self) -> Option<Duration> {
+        self.last_tick
+    }
+
     /// The earliest time at which a byte that was read at `read` may have arrived.
     pub(crate) fn arrival_time(&self, now: Duration, read: Duration) -> Duration {
         match (self.last_tick, self.before) {

@@ -1,0 +1,219 @@
+//! What a service reports to its service manager, systemd, by sd_notify: that it is ready, reloads
+//! or stops, its status, and that it still works. Without a service manager, nothing.
+
+use std::future::Future;
+use std::pin::pin;
+use std::time::Duration;
+
+use sd_notify::NotifyState;
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
+
+/// The variables that a service manager sets. Children that are no part of the service must not
+/// inherit them.
+pub(crate) const VARIABLES: [&str; 3] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"];
+
+/// The longest that a report may take, so that a service manager that hangs delays nothing.
+const NOTIFY_TIMEOUT: Duration = Duration::from_secs(1);
+/// The longest time between two checks of a service. A watchdog gets four in its period.
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
+/// How often a long start asks for more time.
+const EXTEND_INTERVAL: Duration = Duration::from_secs(10);
+/// The time that it asks for.
+const EXTENSION: Duration = Duration::from_secs(60);
+
+/// The outcome of a check.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Health {
+    /// It works; its status for operators.
+    Alive(String),
+    /// It does not, with the reason: the watchdog hears nothing, and ends it.
+    Hung(String),
+}
+
+/// The service is ready.
+pub(crate) async fn ready(status: impl Into<String>) {
+    notify(vec![NotifyState::Ready], Some(status.into())).await;
+}
+
+/// The service begins to reload its configuration, until it is [`ready`] again.
+pub(crate) async fn reloading() {
+    if let Ok(now) = NotifyState::monotonic_usec_now() {
+        notify(vec![NotifyState::Reloading, now], None).await;
+    }
+}
+
+/// The service begins to stop. Its checks end.
+pub(crate) async fn stopping(checks: &AbortHandle, status: impl Into<String>) {
+    checks.abort();
+    notify(vec![NotifyState::Stopping], Some(status.into())).await;
+}
+
+/// Runs the long part of a start, and asks for more time while it goes on. There is no limit: a
+/// start that is killed for its length would never succeed.
+pub(crate) async fn starting<T>(what: &str, start: impl Future<Output = T>) -> T {
+    let mut start = pin!(start);
+    if !is_managed() {
+        return start.await;
+    }
+    let (began, mut extend) = (Instant::now(), interval(EXTEND_INTERVAL));
+    extend.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            biased;
+            started = &mut start => return started,
+            _ = extend.tick() => {
+                let extension = NotifyState::ExtendTimeoutUsec(EXTENSION.as_micros() as u32);
+                let status = format!("{what} for {} s", began.elapsed().as_secs());
+                notify(vec![extension], Some(status)).await;
+            }
+        }
+    }
+}
+
+/// Checks the service from now on: reports its status, and to a watchdog that it works.
+pub(crate) fn keep_checking<F>(check: impl FnMut() -> F + Send + 'static) -> AbortHandle
+where
+    F: Future<Output = Health> + Send,
+{
+    let checks = tokio::spawn(async move {
+        if is_managed() {
+            let watchdog = sd_notify::watchdog_enabled();
+            let every = watchdog.map_or(CHECK_INTERVAL, |limit| CHECK_INTERVAL.min(limit / 4));
+            check_each(every, check, |alive, status| {
+                let alive = (alive && watchdog.is_some()).then_some(NotifyState::Watchdog);
+                notify(alive.into_iter().collect(), status)
+            })
+            .await;
+        }
+    });
+    checks.abort_handle()
+}
+
+/// Reports the outcome of each check: whether the service works, and its status if that has
+/// changed. Never ends.
+async fn check_each<F, R>(
+    every: Duration,
+    mut check: impl FnMut() -> F,
+    mut report: impl FnMut(bool, Option<String>) -> R,
+) where
+    F: Future<Output = Health>,
+    R: Future<Output = ()>,
+{
+    let mut reported = String::new();
+    let mut hung = false;
+    loop {
+        sleep(every).await;
+        let mut checking = pin!(check());
+        let mut checked = timeout(every, &mut checking).await.ok();
+        if checked.is_none() {
+            let what = format!("hangs: no answer for {} s", every.as_secs_f32());
+            if !std::mem::replace(&mut hung, true) {
+                tracing::error!("{what}; the watchdog hears nothing until it answers");
+            }
+            reported.clone_from(&what);
+            report(false, Some(what)).await;
+            checked = Some(checking.await);
+        }
+        let (alive, status) = match checked {
+            Some(Health::Alive(status)) => (true, status),
+            Some(Health::Hung(why)) => (false, why),
+            None => continue,
+        };
+        if std::mem::replace(&mut hung, !alive) == alive {
+            match alive {
+                true => tracing::info!("works again: {status}"),
+                false => tracing::error!("{status}; the watchdog hears nothing meanwhile"),
+            }
+        }
+        let changed = (status != reported).then(|| status.clone());
+        reported = status;
+        if alive || changed.is_some() {
+            report(alive, changed).await;
+        }
+    }
+}
+
+fn is_managed() -> bool {
+    std::env::var_os(VARIABLES[0]).is_some()
+}
+
+/// Sends one report. On a thread of its own: a full socket blocks.
+async fn notify(states: Vec<NotifyState<'static>>, status: Option<String>) {
+    if !is_managed() {
+        return;
+    }
+    let send = tokio::task::spawn_blocking(move || {
+        // A line for each state, so a status has no other.
+        let status = status.map(|status| status.replace('\n', " "));
+        let mut all: Vec<NotifyState<'_>> = states;
+        all.extend(status.as_deref().map(NotifyState::Status));
+        sd_notify::notify(&all)
+    });
+    match timeout(NOTIFY_TIMEOUT, send).await {
+        Ok(Ok(Ok(()))) => {}
+        Ok(Ok(Err(error))) => tracing::warn!(%error, "cannot reach the service manager"),
+        Ok(Err(_)) | Err(_) => tracing::warn!("the service manager takes no report"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::collections::VecDeque;
+
+    use super::*;
+
+    const EVERY: Duration = Duration::from_secs(5);
+
+    /// The reports of a service whose checks take so long and end so, with their times in seconds.
+    async fn reports(checks: &[(u64, Health)]) -> Vec<(u64, bool, Option<String>)> {
+        let mut checks: VecDeque<_> = checks.iter().cloned().collect();
+        let (began, reported) = (Instant::now(), RefCell::new(Vec::new()));
+        let check = || {
+            let next = checks.pop_front();
+            async move {
+                let Some((seconds, health)) = next else { return std::future::pending().await };
+                sleep(Duration::from_secs(seconds)).await;
+                health
+            }
+        };
+        let report = |alive, status| {
+            reported.borrow_mut().push((began.elapsed().as_secs(), alive, status));
+            std::future::ready(())
+        };
+        let _ = timeout(Duration::from_secs(100), check_each(EVERY, check, report)).await;
+        reported.into_inner()
+    }
+
+    fn alive(status: &str) -> Health {
+        Health::Alive(status.to_owned())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn status_is_reported_when_it_changes_and_life_at_each_check() {
+        let found = reports(&[(0, alive("a")), (0, alive("a")), (1, alive("b"))]).await;
+        assert_eq!(
+            found[..3],
+            [(5, true, Some("a".into())), (10, true, None), (16, true, Some("b".into()))]
+        );
+        // No check answers from here on.
+        assert_eq!(found[3..], [(26, false, Some("hangs: no answer for 5 s".into()))]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_hung_service_reports_no_life_until_it_answers_again() {
+        let hung = Health::Hung("its disk hangs".to_owned());
+        let checks = [(0, hung.clone()), (0, hung), (30, alive("a")), (0, alive("a"))];
+        let found = reports(&checks).await;
+        assert_eq!(
+            found[..4],
+            [
+                (5, false, Some("its disk hangs".into())),
+                (20, false, Some("hangs: no answer for 5 s".into())),
+                (45, true, Some("a".into())),
+                (50, true, None),
+            ]
+        );
+    }
+}
