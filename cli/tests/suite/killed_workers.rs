@@ -377,9 +377,11 @@ async fn longshore_work_finishes_its_command_at_sigterm() {
     let harness = Harness::start().await;
     let jobs = (0..3).map(|n| task_job(labelled(&n.to_string()), options(1))).collect();
     harness.enqueue(jobs).await;
-    let work = harness.command(&["work", QUEUE, "--json", "--", "sleep", "1"]);
-    let worker = without_output(work).stdout(Stdio::piped()).spawn().unwrap();
-    running(&harness, 1).await;
+    let started = harness.folder.path().join("started");
+    let script = "touch \"$0\"; sleep 1";
+    let words = ["work", QUEUE, "--json", "--", "sh", "-c", script, started.to_str().unwrap()];
+    let worker = without_output(harness.command(&words)).stdout(Stdio::piped()).spawn().unwrap();
+    eventually("the command runs", || async { started.exists() }).await;
     common::send(&worker, Signal::TERM);
     let ended = worker.wait_with_output().unwrap();
     assert!(ended.status.success(), "{}", ended.status);
