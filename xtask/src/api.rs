@@ -5,6 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, bail};
 
+use crate::cargo::cargo;
 use crate::mutants::root;
 
 /// The crates whose items the library shows.
@@ -32,13 +33,13 @@ pub(crate) fn command(arguments: &[&str]) -> anyhow::Result<bool> {
         ["--since", revision] => (*revision).to_owned(),
         _ => bail!("expected --since REV or no option"),
     };
-    let found = Command::new("cargo").args(["semver-checks", "--version"]).output();
+    let found = cargo().args(["semver-checks", "--version"]).output();
     if !found.is_ok_and(|output| output.status.success()) {
         bail!(
             "cargo-semver-checks is not installed, run: cargo install --locked cargo-semver-checks"
         );
     }
-    let mut check = Command::new("cargo");
+    let mut check = cargo();
     check.args(["semver-checks", "--baseline-rev", &since]).current_dir(root());
     check.args(LIBRARIES.iter().flat_map(|library| ["--package", library]));
     Ok(check.status().context("cargo semver-checks")?.success())

@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, bail};
 
+use crate::cargo::cargo;
 use crate::mutants::root;
 
 /// Programs that find Kerberos, which netidx links; one is enough.
@@ -18,17 +19,16 @@ const NOT_BUILT: &str = "\
 the comparison does not compile.
 It needs the system libraries libkrb5-dev and libclang-dev (see bench/README.md)";
 
-/// Runs the command with its arguments.
 /// Builds and runs the benchmark; false if it failed and printed why.
 pub(crate) fn command(arguments: &[&str]) -> anyhow::Result<bool> {
     if !has_kerberos(succeeds) {
         bail!(NO_KERBEROS);
     }
-    if !cargo("build", &[])? {
+    if !run("build", &[])? {
         bail!(NOT_BUILT);
     }
     let arguments: Vec<&str> = [&["--quiet", "--"], arguments].concat();
-    cargo("run", &arguments)
+    run("run", &arguments)
 }
 
 fn has_kerberos(succeeds: impl Fn(&str, &[&str]) -> bool) -> bool {
@@ -45,15 +45,8 @@ fn succeeds(program: &str, arguments: &[&str]) -> bool {
 /// Runs Cargo in the workspace of `bench/`. Not with `--locked`: its lock file lacks new
 /// dependencies of Longshore's crates until the next build. The build folder is separate too,
 /// unless CARGO_TARGET_DIR is set.
-fn cargo(what: &str, arguments: &[&str]) -> anyhow::Result<bool> {
-    let mut command = Command::new("cargo");
-    // Cargo set these variables for this program. Build scripts of netidx's dependencies watch
-    // them, and a change would rebuild all of them.
-    let is_ours =
-        |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
-    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_ours)) {
-        command.env_remove(name);
-    }
+fn run(what: &str, arguments: &[&str]) -> anyhow::Result<bool> {
+    let mut command = cargo();
     command.args([what, "--release", "--manifest-path"]);
     command.arg(root().join("bench/Cargo.toml")).args(arguments);
     Ok(command.status().context("cannot run cargo")?.success())

@@ -13,6 +13,7 @@ use std::thread;
 use anyhow::{Context as _, bail, ensure};
 use serde::{Deserialize, Serialize};
 
+use crate::cargo::cargo;
 use crate::mutants::root;
 use crate::test::target;
 
@@ -125,7 +126,7 @@ fn kinds_ratio(workload: &BTreeMap<String, Cost>) -> anyhow::Result<f64> {
 fn build() -> anyhow::Result<PathBuf> {
     // With `--workspace`: the package alone would be built again with fewer features.
     let arguments = ["build", "--quiet", "--locked", "--workspace", "--example", "count"];
-    let status = Command::new("cargo").args(arguments).status()?;
+    let status = cargo().args(arguments).status()?;
     ensure!(status.success(), "the workloads do not compile");
     Ok(target()?.join("debug/examples/count"))
 }

@@ -6,13 +6,13 @@ use std::fmt::Write as _;
 use std::fs;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::hint::spin_loop;
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 
+use crate::cargo::cargo;
 use crate::mutants::root;
 use crate::report::Report;
 use crate::test::{require_nextest, target};
@@ -55,7 +55,7 @@ fn round(number: u32) -> anyhow::Result<Vec<String>> {
     let _ = fs::remove_file(&xml);
     eprintln!("\n── round {number}, ordered by {}", config.display());
     let busy = BusyThreads::start();
-    let mut tests = Command::new("cargo");
+    let mut tests = cargo();
     tests.args(["nextest", "run", "--workspace", "--all-targets", "--locked"]);
     tests.args(["--profile", "flaky", "--config-file"]).arg(&config);
     let status = tests.env("CARGO_TERM_PROGRESS_WHEN", "never").status()?;

@@ -2,6 +2,7 @@
 
 mod api;
 mod bench;
+mod cargo;
 mod count;
 #[cfg(test)]
 mod documents;

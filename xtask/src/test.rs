@@ -2,11 +2,11 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
 
+use crate::cargo::{cargo, without_package};
 use crate::mutants::root;
 use crate::report::Report;
 
@@ -42,7 +42,7 @@ impl Step {
     fn run(&self) -> anyhow::Result<bool> {
         eprintln!("\n── {}: {}", self.name, self.command.join(" "));
         let (program, arguments) = self.command.split_at(1);
-        let mut command = Command::new(&program[0]);
+        let mut command = without_package(&program[0]);
         // Logs should contain no progress bars.
         command.args(arguments).env("CARGO_TERM_PROGRESS_WHEN", "never");
         command.envs(self.environment.iter().copied());
@@ -119,7 +119,7 @@ pub(crate) fn command(arguments: &[&str]) -> anyhow::Result<bool> {
 
 /// Fails with instructions if cargo-nextest is not installed.
 pub(crate) fn require_nextest() -> anyhow::Result<()> {
-    let found = Command::new("cargo").args(["nextest", "--version"]).output();
+    let found = cargo().args(["nextest", "--version"]).output();
     if found.is_ok_and(|output| output.status.success()) {
         return Ok(());
     }

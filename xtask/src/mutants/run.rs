@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 
+use crate::cargo::without_package;
+
 /// How often to check whether a command has exited.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// How often to check its output for failed tests.
@@ -84,7 +86,7 @@ pub(crate) fn run(
 ) -> anyhow::Result<RunResult> {
     let file = File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
     let (program, arguments) = words.split_first().context("no command")?;
-    let mut child = Command::new(program)
+    let mut child = without_package(program)
         .args(arguments)
         .current_dir(folder)
         .env("CARGO_TARGET_DIR", target)
