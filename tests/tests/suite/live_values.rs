@@ -323,8 +323,10 @@ async fn values_arrive_in_order_over_many_disconnects() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     finish.send_replace(Some(n));
+    // On a busy machine a reader may connect after the last disconnect.
+    let mut deaths = 0;
     for reader in readers {
-        let deaths = timeout(Duration::from_secs(60), reader).await.unwrap().unwrap();
-        assert!(deaths > 0);
+        deaths += timeout(Duration::from_secs(60), reader).await.unwrap().unwrap();
     }
+    assert!(deaths > 0);
 }
